@@ -1,0 +1,72 @@
+"""Every error and warning nbtc raises: one taxonomy, one file.
+
+All of them subclass the built-in a caller would already catch (`ValueError` for a wrong value, `TypeError` for a wrong
+kind of object), so `except ValueError` keeps working.  A message says what was given, the rule it breaks, and what
+would work.
+"""
+
+from __future__ import annotations
+
+
+class NbtcError(Exception):
+    """Base of everything nbtc raises on purpose."""
+
+
+class ShapeError(NbtcError, ValueError):
+    """Array shapes that do not fit together, or do not fit the instruction."""
+
+
+class FormatError(NbtcError, TypeError):
+    """A dtype or number format that the operation does not take."""
+
+
+class RangeError(NbtcError, ValueError):
+    """A value outside the range of its format, immediate or field."""
+
+
+class AlignmentError(NbtcError, ValueError):
+    """An address, offset or leading dimension that breaks an alignment rule."""
+
+
+class BoundsError(NbtcError, ValueError):
+    """An access that would leave the memory it was given."""
+
+
+class ArchError(NbtcError, ValueError):
+    """An architecture nbtc does not know."""
+
+
+class OptionError(NbtcError, ValueError):
+    """A keyword or immediate operand with a value that is not legal here."""
+
+
+class ParseError(NbtcError, ValueError):
+    """Text that is no legal PTX form; the message names the nearest legal one."""
+
+
+class UnsupportedInstructionError(NbtcError, ValueError):
+    """A legal form that the chosen architecture lacks, or whose arithmetic nobody has recorded."""
+
+
+class DescriptorError(NbtcError, ValueError):
+    """A wgmma matrix descriptor with an illegal field."""
+
+
+class MetadataError(NbtcError, ValueError):
+    """Sparsity metadata or a selector outside the legal set."""
+
+
+class HazardError(NbtcError, RuntimeError):
+    """A program that breaks the ordering rules of an asynchronous instruction."""
+
+
+class GoldenMismatch(NbtcError, AssertionError):
+    """Two arrays whose bits differ (raised by `nbtc.testing`)."""
+
+
+class NbtcWarning(UserWarning):
+    """Base of nbtc's warnings."""
+
+
+class UnvalidatedModelWarning(NbtcWarning):
+    """A numerics model that no hardware recording backs was used (raised once a model and architecture)."""

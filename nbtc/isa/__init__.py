@@ -1,0 +1,1 @@
+"""Which instructions exist: declarations only, no compiled code."""

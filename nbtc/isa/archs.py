@@ -1,0 +1,58 @@
+"""One row per GPU architecture: its name, its order among the others, and whose recorded arithmetic it uses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nbtc.errors import ArchError
+
+
+@dataclass(frozen=True)
+class Arch:
+    """A compute architecture.
+
+    name: "sm_90".  number: 90, the order in which features appear.  numerics: the architecture whose numerics rows it
+    uses.  validated: recordings of this very architecture (or published vectors of it) back those rows.
+    """
+
+    name: str
+    number: int
+    numerics: str
+    validated: bool = True
+
+
+_ROWS = (
+    Arch("sm_70", 70, "sm_70"),
+    Arch("sm_72", 72, "sm_70", validated=False),
+    Arch("sm_75", 75, "sm_75", validated=False),
+    Arch("sm_80", 80, "sm_80"),
+    Arch("sm_86", 86, "sm_80"),
+    Arch("sm_87", 87, "sm_80", validated=False),
+    Arch("sm_89", 89, "sm_89"),
+    Arch("sm_90", 90, "sm_90"),
+    Arch("sm_100", 100, "sm_100"),
+    Arch("sm_103", 103, "sm_100", validated=False),
+    Arch("sm_110", 110, "sm_100", validated=False),
+    Arch("sm_120", 120, "sm_120", validated=False),
+    Arch("sm_121", 121, "sm_120", validated=False),
+)
+ARCHS: dict[str, Arch] = {a.name: a for a in _ROWS}
+
+
+def arch(name: object) -> Arch:
+    """The row of an architecture named "sm_90", "sm_90a", "90" or 90.
+
+    >>> arch("sm_90a").name, arch(90).name
+    ('sm_90', 'sm_90')
+    """
+    if isinstance(name, Arch):
+        return name
+    known = ", ".join(ARCHS)
+    if isinstance(name, bool) or not isinstance(name, int | str):
+        raise ArchError(f'arch={name!r} is no architecture: a string such as "sm_90" or a number such as 90; known: {known}')
+    match = re.fullmatch(r"(?:sm_)?(\d+)[af]?", str(name))
+    found = ARCHS.get(f"sm_{match.group(1)}") if match else None
+    if found is None:
+        raise ArchError(f'arch={name!r} is not an architecture nbtc knows; known: {known}. Try arch="sm_90".')
+    return found

@@ -1,0 +1,1 @@
+"""The arithmetic of one dot product, and nothing else."""
