@@ -1,0 +1,174 @@
+"""One row per (unit, architecture, format): how its dot products are summed, and who says so.
+
+A fused row is the T(L, F, EF, OUT) of a tensor core: blocks of `block` products and the accumulator are aligned to their
+largest exponent, truncated to `fraction` bits below it, summed exactly, and rounded once.  `floor32`/`floor16` is the
+exponent that a zero term counts as, with an f32 or f16 accumulator.  `out` is the rounding to f32 ("rz24" or "rz14"; f16
+results are always "rne11").  The other kinds are named in `Kind`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.errors import UnsupportedInstructionError, UnvalidatedModelWarning
+from nbtc.formats.table import Format
+
+
+class Kind(IntEnum):
+    """The kinds of arithmetic, as numbered inside kernels."""
+
+    FUSED = 0  # T(L, F, EF, OUT), blocks in ascending k
+    EMULATED_FP8 = 1  # fp8 mma.sync on f16 units: two T over interleaved halves of a step, then one IEEE addition of c
+    SCALAR_FMA = 2  # f16 m8n8k4 without a tensor core: short f32 fma chains
+    FMA64 = 3  # IEEE double fma chain
+    INTEGER = 4  # exact sum, then wrap or clamp to s32
+    BITS = 5  # popcount of xor or and
+
+
+# index of each entry of a kernel's parameter vector
+KIND, A_FORMAT, B_FORMAT, ACC_FORMAT, BLOCK, FRACTION, FLOOR, OUT, STEP, SATURATE, ROUNDING, BIT_OP = range(12)
+PARAMS = 12
+OUTS = {"rz24": 0, "rz14": 1, "rne11": 2}
+ROUNDINGS = {"rn": 0, "rz": 1, "rm": 2, "rp": 3}
+BIT_OPS = {"xor": 0, "and": 1}
+
+
+@dataclass(frozen=True)
+class Model:
+    """The arithmetic of one unit of one architecture for one format family.
+
+    evidence: "recorded" (bit-compared with recordings of that GPU, any input class), "public vectors" (bit-compared with
+    published results of that GPU on ordinary inputs), or "literature" (published models agree; no vectors here).
+    """
+
+    id: str
+    kind: Kind
+    evidence: str
+    block: int = 0
+    fraction: int = 0
+    floor32: int = 0
+    floor16: int = 0
+    out: str = "rz24"
+
+    @property
+    def validated(self) -> bool:
+        """True when results of the very GPU back the row."""
+        return self.evidence != "literature"
+
+
+def _fused(id: str, evidence: str, block: int, fraction: int, out: str = "rz24") -> Model:
+    """A fused row.  The floor follows from F in every row measured: EF = -108 - F (f32), 4 - F (f16)."""
+    return Model(id, Kind.FUSED, evidence, block, fraction, -108 - fraction, 4 - fraction, out)
+
+
+_H, _P, _L = "recorded", "public vectors", "literature"
+_SM89_FP8 = Model("sm_89 fp8", Kind.FUSED, _P, 16, 13, -132, -20, "rz14")
+_SM90_FP8 = Model("sm_90 wgmma fp8", Kind.FUSED, _H, 32, 13, -133, -21, "rz14")
+
+# (architecture, unit, format family) -> row.  Unit "quad" is f16 m8n8k4, four products a warp.
+_ROWS: dict[tuple[str, str, str], Model] = {
+    ("sm_70", "mma", "f16"): _fused("sm_70 f16", _P, 4, 23),
+    ("sm_70", "quad", "f16"): _fused("sm_70 f16", _P, 4, 23),
+    ("sm_75", "mma", "f16"): _fused("sm_75 f16", _L, 8, 24),
+    ("sm_75", "quad", "f16"): _fused("sm_75 f16 m8n8k4", _L, 4, 23),
+    ("sm_80", "mma", "f16"): _fused("sm_80 f16", _P, 8, 24),
+    ("sm_80", "mma", "bf16"): _fused("sm_80 bf16", _P, 8, 24),
+    ("sm_80", "mma", "tf32"): _fused("sm_80 tf32", _P, 4, 24),
+    ("sm_80", "quad", "f16"): Model("f16 m8n8k4 without tensor core", Kind.SCALAR_FMA, _L),
+    ("sm_89", "mma", "f16"): _fused("sm_89 f16", _P, 8, 24),
+    ("sm_89", "mma", "bf16"): _fused("sm_89 bf16", _P, 8, 24),
+    ("sm_89", "mma", "tf32"): _fused("sm_89 tf32", _P, 4, 24),
+    ("sm_89", "mma", "fp8"): _SM89_FP8,
+    ("sm_89", "quad", "f16"): Model("f16 m8n8k4 without tensor core", Kind.SCALAR_FMA, _L),
+    ("sm_90", "mma", "f16"): _fused("sm_90 f16", _H, 16, 25),
+    ("sm_90", "mma", "bf16"): _fused("sm_90 bf16", _H, 16, 25),
+    ("sm_90", "mma", "tf32"): _fused("sm_90 tf32", _H, 8, 25),
+    ("sm_90", "wmma", "tf32"): _fused("sm_90 wmma tf32", _H, 4, 25),
+    ("sm_90", "mma", "fp8"): replace(_fused("sm_90 fp8 mma", _H, 16, 25), kind=Kind.EMULATED_FP8),
+    ("sm_90", "wgmma", "fp8"): _SM90_FP8,
+    ("sm_90", "quad", "f16"): Model("f16 m8n8k4 without tensor core", Kind.SCALAR_FMA, _H),
+    ("sm_100", "mma", "f16"): _fused("sm_100 f16", _P, 16, 25),
+    ("sm_100", "mma", "bf16"): _fused("sm_100 bf16", _P, 16, 25),
+    ("sm_100", "mma", "tf32"): _fused("sm_100 tf32", _P, 8, 25),
+    ("sm_100", "wmma", "tf32"): _fused("sm_100 wmma tf32", _L, 4, 25),
+    ("sm_100", "mma", "fp8"): replace(_fused("sm_100 fp8 mma", _P, 16, 25), kind=Kind.EMULATED_FP8),
+    ("sm_100", "quad", "f16"): Model("f16 m8n8k4 without tensor core", Kind.SCALAR_FMA, _L),
+    ("sm_120", "mma", "f16"): _fused("sm_120 f16", _L, 16, 25),
+    ("sm_120", "mma", "bf16"): _fused("sm_120 bf16", _L, 16, 25),
+    ("sm_120", "mma", "tf32"): _fused("sm_120 tf32", _L, 8, 25),
+    ("sm_120", "wmma", "tf32"): _fused("sm_120 wmma tf32", _L, 4, 25),
+    ("sm_120", "mma", "fp8"): _fused("sm_120 fp8", _L, 32, 25),
+    ("sm_120", "quad", "f16"): Model("f16 m8n8k4 without tensor core", Kind.SCALAR_FMA, _L),
+}
+_EXACT = {"int": Model("integer", Kind.INTEGER, _H), "bit": Model("popcount", Kind.BITS, _H)}
+_WARNED: set[str] = set()
+
+
+def register(arch: str, unit: str, family: str, row: Model) -> None:
+    """Add a row at run time (a new architecture is a new row)."""
+    _ROWS[arch, unit, family] = row
+
+
+def family(fmt: Format) -> str:
+    """The key of a multiplicand format in the table: both fp8 formats share rows."""
+    return "fp8" if fmt.bits == 8 and fmt.kind == "float" else fmt.name
+
+
+def model(arch: str, unit: str, fmt: Format, *, label: str | None = None, validated: bool = True) -> Model:
+    """The row for an architecture's numerics name, a unit ("mma", "wgmma", "wmma", "quad") and a multiplicand format.
+
+    label and validated: the architecture the user named and whether its own recordings back the row (sm_87 uses the
+    numbers of sm_80; sparse forms outside sm_90 use the dense row); False warns like a row from the literature.
+    Raises UnsupportedInstructionError where no row exists.
+    """
+    if fmt.kind in _EXACT:
+        return _EXACT[fmt.kind]
+    if fmt.name == "f64":
+        row = Model("f64 fma chain", Kind.FMA64, _H if arch == "sm_90" else _L)
+    else:
+        key = family(fmt)
+        found = _ROWS.get((arch, unit, key)) or (_ROWS.get((arch, "mma", key)) if unit != "quad" else None)
+        if found is None:
+            have = sorted({a for a, _, f in _ROWS if f == key}, key=lambda s: int(s[3:]))
+            raise UnsupportedInstructionError(
+                f"{label or arch} has no arithmetic for {fmt.name} multiplicands ({unit}); "
+                f"{fmt.name} is known on {', '.join(have) or 'no architecture'}: pass arch=\"{(have or ['sm_90'])[-1]}\""
+            )
+        row = found
+    if not (row.validated and validated):
+        _warn(row, label or arch, unit)
+    return row
+
+
+def _warn(row: Model, label: str, unit: str) -> None:
+    key = f"{label} {unit} {row.id}"
+    if key not in _WARNED:
+        _WARNED.add(key)
+        warnings.warn(
+            f'numerics model "{row.id}" used for {label} ({unit}) rests on {row.evidence if not row.validated else "another chip"}: '
+            "no recording of this very hardware backs it here",
+            UnvalidatedModelWarning,
+            stacklevel=4,
+        )
+
+
+def params(
+    row: Model, a: Format, b: Format, acc: Format, step: int, *, saturate: bool = False, rounding: str = "rn", op: str = "xor"
+) -> NDArray[np.int64]:
+    """The parameter vector that kernels read: `row` for multiplicands a and b, accumulator acc, `step` products a step."""
+    half = acc.name == "f16"
+    p = np.zeros(PARAMS, np.int64)
+    p[KIND] = row.kind
+    p[A_FORMAT], p[B_FORMAT], p[ACC_FORMAT] = a.code, b.code, acc.code
+    p[BLOCK] = min(row.block, step) if row.kind == Kind.FUSED else row.block
+    if row.kind == Kind.EMULATED_FP8:
+        p[BLOCK] = step // 2
+    p[FRACTION], p[FLOOR] = row.fraction, row.floor16 if half else row.floor32
+    p[OUT] = OUTS["rne11" if half else row.out]
+    p[STEP], p[SATURATE], p[ROUNDING], p[BIT_OP] = step, saturate, ROUNDINGS[rounding], BIT_OPS[op]
+    return p
