@@ -1,0 +1,222 @@
+"""Arrays <-> element bits: the only file that knows NumPy dtypes, ml_dtypes, torch tensors and DLPack.
+
+Inside nbtc a number is its bits in an unsigned word; this file is where arrays of any library become such words and
+where words become arrays again.  Nothing here rounds: a conversion of values is `nbtc.convert`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbtc.errors import FormatError, OptionError, RangeError, ShapeError
+from nbtc.formats.table import FORMATS, Format
+
+_BY_DTYPE = {f.dtype_name: f for f in reversed(tuple(FORMATS.values()))}  # reversed: float32 is f32, not tf32
+_EXAMPLE = 'try a format such as nbtc.f16, "bf16", np.float32 or ml_dtypes.float8_e4m3fn'
+
+
+def _known() -> str:
+    return " ".join(FORMATS)
+
+
+def as_format(x: object) -> Format:
+    """The `Format` that an object, an nbtc or PTX name, a NumPy or ml_dtypes dtype, or a torch dtype names.
+
+    float32 means f32; only the name (or object) tf32 means tf32.  Raises FormatError for anything else.
+
+    >>> import numpy as np
+    >>> as_format("bf16").name, as_format(np.float16).name, as_format("torch.float8_e5m2").name
+    ('bf16', 'f16', 'e5m2')
+    """
+    if isinstance(x, Format):
+        return x
+    found = FORMATS.get(x) if isinstance(x, str) else None
+    found = found or _BY_DTYPE.get(_dtype_name(x))
+    if found is None:
+        raise FormatError(f"{x!r} names no number format; formats are {_known()}: {_EXAMPLE}")
+    return found
+
+
+def _dtype_name(x: object) -> str:
+    """The NumPy-style name of a dtype, without importing the library it comes from; "" when it is none."""
+    if isinstance(x, str):
+        return x.removeprefix("torch.").lstrip(".")
+    if type(x).__module__.partition(".")[0] == "torch":
+        return str(x).removeprefix("torch.")
+    if x is None:  # np.dtype(None) would be float64
+        return ""
+    try:
+        return np.dtype(x).name  # type: ignore[call-overload, no-any-return]
+    except TypeError:
+        return ""
+
+
+def as_array(x: ArrayLike) -> NDArray[Any]:
+    """`x` as a NumPy array of native byte order, without a copy where its library allows it.
+
+    Takes arrays, nested lists, torch tensors (bfloat16 and float8 too) and anything that speaks DLPack.
+    """
+    if isinstance(x, np.ndarray):
+        array: NDArray[Any] = x
+    elif type(x).__module__.partition(".")[0] == "torch":
+        array = _from_torch(x)
+    elif hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
+        array = np.from_dlpack(x)
+    else:
+        array = np.asarray(x)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _from_torch(x: Any) -> NDArray[Any]:
+    """A torch tensor as an array; formats NumPy lacks travel as integers of their width."""
+    x = x.detach().cpu()
+    name = _dtype_name(x.dtype)
+    fmt = _BY_DTYPE.get(name)
+    if fmt is None or fmt.dtype.kind != "V":
+        array: NDArray[Any] = x.numpy()
+        return array
+    torch = sys.modules["torch"]
+    words = x.view(torch.int16 if fmt.bits == 16 else torch.uint8)
+    return np.asarray(words.numpy()).view(fmt.dtype)
+
+
+def to_bits(array: ArrayLike, fmt: object = None) -> NDArray[Any]:
+    """The elements of `array` as unsigned words of the same shape, a view where possible.
+
+    fmt: the format the elements are in (default: that of the dtype).  bool gives uint8 0/1, int4 and uint4 give uint8
+    with the low nibble.  Raises FormatError when the dtype does not carry the format.
+
+    >>> import numpy as np
+    >>> [hex(v) for v in to_bits(np.array([1.0, -2.0], np.float16))]
+    ['0x3c00', '0xc000']
+    """
+    x = as_array(array)
+    f = as_format(x.dtype if fmt is None else fmt)
+    if x.dtype != f.dtype:
+        raise FormatError(
+            f"format {f.name} is carried by {f.dtype} arrays, not by {x.dtype}: pass x.astype({f.dtype}) to convert the "
+            f"values, or x.view({f.dtype}) if these are already its bits"
+        )
+    words = x.view(f.bits_dtype)
+    return words & np.uint8(15) if f.bits == 4 else words
+
+
+def from_bits(bits: ArrayLike, fmt: object) -> NDArray[Any]:
+    """Words of a format's item size as an array of its dtype, the inverse of `to_bits`; a view but for b1.
+
+    >>> import numpy as np
+    >>> from_bits(np.array([0x3C00, 0xC000], np.uint16), "f16").tolist()
+    [1.0, -2.0]
+    """
+    f = as_format(fmt)
+    words = as_array(bits)
+    if words.dtype.kind not in "ui" or words.dtype.itemsize != f.bits_dtype.itemsize:
+        raise FormatError(
+            f"bits of {f.name} are {f.bits_dtype} words, not {words.dtype}: pass bits.astype(np.{f.bits_dtype})"
+        )
+    if f.bits == 1:
+        return (words & words.dtype.type(1)).astype(np.bool_)
+    return words.view(f.dtype)
+
+
+def pack(x: ArrayLike, fmt: object, axis: SupportsIndex = -1) -> NDArray[np.uint32]:
+    """Elements of a format below a byte as packed uint32 words, as registers hold them.
+
+    x: any shape (s4, u4: ml_dtypes.int4 / uint4 or integers in range; b1: bool or integers 0 and 1).  Element 0 of
+    `axis` lands in the low bits of word 0: 8 elements a word for s4 and u4, 32 for b1, the last word padded with zeros.
+    The result has ceil(n / per_word) along `axis`.  Raises RangeError for a value the format lacks, FormatError for
+    float arrays and for formats that fill bytes.  (PTX ISA, "Sub-byte types" of the matrix fragments.)
+
+    >>> import numpy as np
+    >>> [hex(w) for w in pack(np.array([1, 2, -1, 0, 0, 0, 0, 0, 7]), "s4")]
+    ['0xf21', '0x7']
+    """
+    f = _packed_format(fmt, "pack")
+    x = as_array(x)
+    at = _axis(axis, x.ndim)
+    codes = np.moveaxis(_codes(x, f), at, -1)
+    pad = -codes.shape[-1] % f.per_word
+    if pad:
+        codes = np.concatenate([codes, np.zeros((*codes.shape[:-1], pad), np.uint8)], -1)
+    if f.bits == 1:
+        octets = np.packbits(codes, axis=-1, bitorder="little")
+    else:
+        octets = codes[..., 0::2] | codes[..., 1::2] << np.uint8(4)
+    words = np.ascontiguousarray(octets).view("<u4").astype(np.uint32, copy=False)
+    return np.ascontiguousarray(np.moveaxis(words, -1, at))
+
+
+def unpack(words: ArrayLike, fmt: object, axis: SupportsIndex = -1, count: int | None = None) -> NDArray[Any]:
+    """The elements of packed uint32 words, the inverse of `pack`: an array of the format's dtype.
+
+    words: uint32 (int32 is taken as the same bits), any shape.  count: how many elements to keep along `axis` (default:
+    all).  Raises FormatError for other dtypes or formats, RangeError when count is negative or more than the words hold.
+
+    >>> import numpy as np
+    >>> unpack(np.array([0xF21], np.uint32), "s4", count=3).tolist()
+    [1, 2, -1]
+    """
+    f = _packed_format(fmt, "unpack")
+    x = as_array(words)
+    if x.dtype not in (np.dtype(np.uint32), np.dtype(np.int32)):
+        raise FormatError(f"packed words are uint32, not {x.dtype}: unpack(words.view(np.uint32), {f.name!r})")
+    at = _axis(axis, x.ndim)
+    total = x.shape[at] * f.per_word
+    keep = total if count is None else _count(count, total, f)
+    octets = np.ascontiguousarray(np.moveaxis(x, at, -1)).astype("<u4", copy=False).view(np.uint8)
+    if f.bits == 1:
+        codes = np.unpackbits(octets, axis=-1, bitorder="little")
+    else:
+        codes = np.stack([octets & np.uint8(15), octets >> np.uint8(4)], -1).reshape(*octets.shape[:-1], total)
+    return from_bits(np.ascontiguousarray(np.moveaxis(codes[..., :keep], -1, at)), f)
+
+
+def _packed_format(fmt: object, caller: str) -> Format:
+    f = as_format(fmt)
+    if not f.packed:
+        raise FormatError(
+            f"{caller} takes the formats below a byte (s4 u4 b1), not {f.name}, whose elements fill whole bytes: "
+            f"x.view(np.uint32) gives the words of a contiguous array, nbtc.{caller}(x, nbtc.s4) packs nibbles"
+        )
+    return f
+
+
+def _axis(axis: SupportsIndex, ndim: int) -> int:
+    at = axis.__index__()
+    if not -ndim <= at < ndim:
+        raise ShapeError(f"axis={at} is outside of an array with {ndim} dimensions: pass at least 1-D data and axis=-1")
+    return at % ndim
+
+
+def _count(count: int, total: int, f: Format) -> int:
+    if isinstance(count, bool) or not hasattr(count, "__index__"):
+        raise OptionError(f"count={count!r} is no number of elements: pass an integer from 0 to {total}, or None for all")
+    keep = count.__index__()
+    if not 0 <= keep <= total:
+        raise RangeError(f"count={keep} elements of {f.name} cannot come from words that hold {total}: use 0 to {total}")
+    return keep
+
+
+def _codes(x: NDArray[Any], f: Format) -> NDArray[np.uint8]:
+    """Element codes (one uint8 each) of integers whose values all fit `f`."""
+    if x.dtype == f.dtype:
+        return to_bits(x, f)
+    values = x
+    if x.dtype.name in ("int4", "uint4"):
+        values = x.astype(np.int8)
+    elif x.dtype.kind not in "uib":
+        raise FormatError(
+            f"pack takes integers or {f.dtype} for {f.name}, not {x.dtype}: round first, for example "
+            f"nbtc.pack(np.rint(x).astype(np.int8), {f.name!r})"
+        )
+    if values.size and (int(values.min()) < f.low or int(values.max()) > f.high):
+        bad = next(int(v) for v in values.flat if not f.low <= int(v) <= f.high)
+        raise RangeError(
+            f"value {bad} does not fit {f.name} ({f.low} to {f.high}): "
+            f"clip first, for example nbtc.pack(np.clip(x, {f.low}, {f.high}), {f.name!r})"
+        )
+    return values.astype(np.uint8) & np.uint8((1 << f.bits) - 1)
