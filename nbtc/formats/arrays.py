@@ -44,7 +44,7 @@ def as_format(x: object) -> Format:
 def _dtype_name(x: object) -> str:
     """The NumPy-style name of a dtype, without importing the library it comes from; "" when it is none."""
     if isinstance(x, str):
-        return x.removeprefix("torch.").lstrip(".")
+        return x.removeprefix("torch.")
     if type(x).__module__.partition(".")[0] == "torch":
         return str(x).removeprefix("torch.")
     if x is None:  # np.dtype(None) would be float64
@@ -194,10 +194,10 @@ def _axis(axis: SupportsIndex, ndim: int) -> int:
 
 def _count(count: int, total: int, f: Format) -> int:
     if isinstance(count, bool) or not hasattr(count, "__index__"):
-        raise OptionError(f"count={count!r} is no number of elements: pass an integer from 0 to {total}, or None for all")
+        raise OptionError(f"count={count!r} is no number of elements: pass 0 to {total}, or None for all of them")
     keep = count.__index__()
     if not 0 <= keep <= total:
-        raise RangeError(f"count={keep} elements of {f.name} cannot come from words that hold {total}: use 0 to {total}")
+        raise RangeError(f"count={keep} elements of {f.name} cannot come from words that hold {total}: pass at most that")
     return keep
 
 

@@ -1,0 +1,100 @@
+"""One row per conversion the hardware has: formats, rounding, which modifiers it takes, what becomes of a NaN.
+
+The rows are those of the PTX `cvt` instruction around tensor cores (PTX ISA, "Data Movement and Conversion
+Instructions: cvt").  `nbtc.convert` and `nbtc.ptx.cvt` both look their work up here, so neither knows a special case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nbtc.errors import FormatError, OptionError
+from nbtc.formats import table
+from nbtc.formats.table import Format
+
+KEEP = -1  # a NaN keeps its sign and the payload bits that fit, which may leave none and give an infinity
+RNA = "rna"
+ROUNDINGS = {"rn": 0, "rz": 1, "rm": 2, "rp": 3, RNA: 4}
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A conversion from `source` to `target` with one rounding.
+
+    relu: negative results may be made +0.  saturate: the legal values of .satfinite.  nan: the code a NaN becomes (in
+    units of the target's last place), or KEEP.  evidence: "recorded" (compared with an H200), or "documented" (the PTX
+    ISA defines it; no recording of the newer chip is at hand).  saturate_evidence:
+    the same for the form with .satfinite.
+    """
+
+    source: Format
+    target: Format
+    rounding: str
+    relu: bool
+    saturate: tuple[bool, ...]
+    nan: int
+    evidence: str = "recorded"
+    saturate_evidence: str = "recorded"
+
+    @property
+    def widening(self) -> bool:
+        """Every value of the source is one of the target: nothing is rounded."""
+        return self.target.mantissa >= self.source.mantissa
+
+
+def _rows() -> tuple[Conversion, ...]:
+    f32, f16, bf16, tf32 = table.f32, table.f16, table.bf16, table.tf32
+    any_, no, must = (False, True), (False,), (True,)
+    rows = [Conversion(f32, t, r, True, any_, 0x7FFF) for t in (f16, bf16) for r in ("rn", "rz")]
+    rows += [Conversion(f32, f16, r, False, no, 0x7FFF) for r in ("rm", "rp")]
+    # tf32 counts in units of bit 13: 0x3FFFF is 0x7FFFE000
+    rows += [Conversion(f32, tf32, r, True, any_, 0x3FFFF, saturate_evidence="documented") for r in ("rn", "rz")]
+    rows.append(Conversion(f32, tf32, RNA, False, any_, KEEP))
+    for fp8 in (table.e4m3, table.e5m2):
+        rows += [Conversion(s, fp8, "rn", True, must, 0x7F) for s in (f32, f16)]
+        rows.append(Conversion(bf16, fp8, "rn", True, must, 0x7F, "documented", "documented"))
+        rows.append(Conversion(fp8, f16, "rn", True, no, 0x7FFF))
+    rows.append(Conversion(f16, f32, "rn", False, no, 0x7FFFFFFF))
+    rows.append(Conversion(bf16, f32, "rn", False, no, KEEP))
+    return tuple(rows)
+
+
+CONVERSIONS = _rows()
+_BY_KEY = {(c.source, c.target, c.rounding): c for c in CONVERSIONS}
+
+
+def conversion(
+    source: Format, target: Format, rounding: str = "rn", relu: bool = False, saturate: bool = False
+) -> Conversion:
+    """The row for a pair, rounding and modifiers; FormatError or OptionError, naming what exists, when there is none.
+
+    >>> from nbtc.formats.table import FORMATS
+    >>> conversion(FORMATS["f32"], FORMATS["bf16"], "rz").evidence
+    'recorded'
+    """
+    pair = [c for c in CONVERSIONS if c.source == source and c.target == target]
+    if not pair:
+        raise FormatError(_no_pair(source, target))
+    found = _BY_KEY.get((source, target, rounding))
+    name = f"{source.name} -> {target.name}"
+    if found is None:
+        have = " ".join(c.rounding for c in pair)
+        raise OptionError(
+            f'rounding={rounding!r}: cvt has no such rounding for {name}, only {have}; pass rounding="{pair[0].rounding}"'
+        )
+    if relu and not found.relu:
+        raise OptionError(f"relu=True: cvt.{rounding} {name} takes no .relu; convert first, then clamp with np.maximum")
+    if saturate not in found.saturate:
+        rule = "always saturates (.satfinite is part of the form)" if True in found.saturate else "takes no .satfinite"
+        raise OptionError(f"saturate={saturate}: cvt.{rounding} {name} {rule}; pass saturate={not saturate}")
+    return found
+
+
+def _no_pair(source: Format, target: Format) -> str:
+    to = sorted({c.target.name for c in CONVERSIONS if c.source == source})
+    into = sorted({c.source.name for c in CONVERSIONS if c.target == target})
+    here = f"{source.name} converts to {' '.join(to)}" if to else f"{source.name} converts to nothing here"
+    there = f"{target.name} comes from {' '.join(into)}" if into else f"nothing converts to {target.name}"
+    by_hand = f'nbtc.convert(x.astype(np.float32), "{target.name if into else "f16"}")'
+    call = f'nbtc.convert(x, "{to[0]}")' if to else by_hand
+    return f"cvt has no form {source.name} -> {target.name}: {here}; {there}. A call that works: {call}"
