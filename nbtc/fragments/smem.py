@@ -1,0 +1,374 @@
+"""Matrix descriptors of wgmma and the tiles of shared memory they name.
+
+One formula gives the byte address of every element for every major order and swizzle; tiles are written, read back and
+drawn through it.  (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout" and "Matrix Descriptor".)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbtc.errors import BoundsError, DescriptorError, FormatError, OptionError, RangeError, ShapeError
+from nbtc.formats.arrays import as_format, from_bits, to_bits
+from nbtc.formats.table import Format
+
+WINDOW = 1 << 18  # bytes that an 18-bit field can address
+UNIT = 16  # bytes: every field counts in these
+CORE = 128  # bytes of a core matrix: eight rows of one unit
+
+
+@dataclass(frozen=True)
+class Swizzle:
+    """A swizzle mode: its code in the descriptor and the units of a swizzled row."""
+
+    name: str
+    code: int
+    units: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of the atom."""
+        return UNIT * self.units
+
+    @property
+    def pattern_bytes(self) -> int:
+        """Bytes after which the pattern repeats: eight rows (16 without swizzle, where nothing repeats)."""
+        return 8 * self.row_bytes if self.units > 1 else UNIT
+
+    @property
+    def log2(self) -> int:
+        """B of the CuTe functor Swizzle<B, 4, 3> on byte addresses."""
+        return self.units.bit_length() - 1
+
+
+SWIZZLES: dict[str, Swizzle] = {
+    s.name: s for s in (Swizzle("none", 0, 1), Swizzle("128B", 1, 8), Swizzle("64B", 2, 4), Swizzle("32B", 3, 2))
+}
+_BY_CODE = {s.code: s for s in SWIZZLES.values()}
+MAJORS = ("k", "mn")
+
+
+def swizzle_row(name: object) -> Swizzle:
+    """The row of a swizzle mode; OptionError names the legal ones."""
+    found = SWIZZLES.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise OptionError(f'swizzle={name!r} is no swizzle mode; the modes are {", ".join(SWIZZLES)}: try swizzle="128B"')
+    return found
+
+
+def operand_format(format: object, major: object = "k") -> Format:
+    """The format of an operand in shared memory, checked against its major order.
+
+    Raises FormatError for formats wgmma does not read and OptionError for MN-major order of any but 16-bit formats.
+    """
+    if major not in MAJORS:
+        raise OptionError(f'major={major!r} is no major order: pass "k" (K contiguous) or "mn" (M or N contiguous)')
+    fmt = as_format(format)
+    if fmt.name == "f32":  # a float32 multiplicand means tf32
+        fmt = as_format("tf32")
+    if fmt.name not in ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "b1"):
+        raise FormatError(
+            f"wgmma reads no {fmt.name} operand from shared memory; it reads f16 bf16 tf32 e4m3 e5m2 s8 u8 b1: "
+            'try format="f16"'
+        )
+    if major == "mn" and fmt.bits != 16:
+        raise OptionError(
+            f"{fmt.name} exists in K-major order only: MN-major (imm-trans = 1) is for the 16-bit types f16 and bf16; "
+            f'transpose the tile and use major="k"'
+        )
+    return fmt
+
+
+def byte_offset(mn: Any, k: Any, leading: Any, stride: Any, units: Any, bits: int, major: str) -> Any:
+    """Byte offset of element (mn, k) from the start of its tile, before swizzling.  Everything broadcasts."""
+    per_unit = 128 // bits
+    swizzled = units > 1
+    if major == "k":
+        along = np.where(swizzled, UNIT, leading)  # a swizzled row keeps its units side by side: LBO is not read
+        return mn % 8 * (UNIT * units) + mn // 8 * stride + k // per_unit * along + k % per_unit * bits // 8
+    row = k % 8 * (UNIT * units) + mn % per_unit * bits // 8
+    plain = mn // per_unit * stride + k // 8 * leading
+    atoms = mn // per_unit % units * UNIT + mn // (per_unit * units) * leading + k // 8 * stride
+    return row + np.where(swizzled, atoms, plain)
+
+
+def swizzled_address(address: Any, units: Any, base: Any) -> Any:
+    """The address after the XOR of its unit with its row of the pattern (base: the base offset field)."""
+    return address ^ ((((address >> 7) - base) & (units - 1)) << 4)
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A 64-bit wgmma matrix descriptor, all fields in bytes.
+
+    start: address of the tile in shared memory.  leading, stride: the leading and stride dimension byte offsets (LBO,
+    SBO).  base_offset: 0..7, the row of the swizzle pattern at which its repetition starts.  swizzle: "none", "32B",
+    "64B" or "128B".  Every byte count is a multiple of 16 below 2**18; DescriptorError says which is not.
+    (PTX ISA, "Matrix Descriptor Format".)
+
+    >>> from nbtc.wgmma import Descriptor
+    >>> d = Descriptor(0, 1024, 128)
+    >>> hex(d.encode()), Descriptor.decode(d.encode()) == d
+    ('0x800400000', True)
+    >>> int(d.address(9, 5, "f16"))
+    154
+    """
+
+    start: int
+    leading: int
+    stride: int
+    base_offset: int = 0
+    swizzle: str = "none"
+
+    # field name -> (lowest bit, width, bytes a step)
+    FIELDS: ClassVar[dict[str, tuple[int, int, int]]] = {
+        "start": (0, 14, UNIT),
+        "leading": (16, 14, UNIT),
+        "stride": (32, 14, UNIT),
+        "base_offset": (49, 3, 1),
+    }
+
+    def __post_init__(self) -> None:
+        for name, (_, width, step) in self.FIELDS.items():
+            object.__setattr__(self, name, _field(name, getattr(self, name), (step << width) - step, step))
+        swizzle_row(self.swizzle)
+
+    @property
+    def mode(self) -> Swizzle:
+        """The row of the swizzle mode."""
+        return SWIZZLES[self.swizzle]
+
+    def encode(self) -> int:
+        """The 64-bit word as the instruction takes it.
+
+        >>> from nbtc.wgmma import Descriptor
+        >>> hex(Descriptor(1024, 16, 1024, swizzle="128B").encode())
+        '0x4000004000010040'
+        """
+        word = self.mode.code << 62
+        for name, (low, _, step) in self.FIELDS.items():
+            word |= getattr(self, name) // step << low
+        return word
+
+    @classmethod
+    def decode(cls, word: SupportsIndex) -> Self:
+        """The descriptor of a 64-bit word; DescriptorError if a reserved bit is set.
+
+        >>> from nbtc.wgmma import Descriptor
+        >>> Descriptor.decode(0x4000004000010040).swizzle
+        '128B'
+        """
+        value = _word(word)
+        fields = {n: (value >> low & ((1 << width) - 1)) * step for n, (low, width, step) in cls.FIELDS.items()}
+        found = cls(**fields, swizzle=_BY_CODE[value >> 62].name)
+        if found.encode() != value:
+            raise DescriptorError(
+                f"descriptor 0x{value:016x} has reserved bits set (0x{value ^ found.encode():x}); bits 14-15, 30-31, 46-48 "
+                f"and 52-61 must be zero: 0x{found.encode():016x} is the same descriptor without them"
+            )
+        return found
+
+    def address(self, mn: ArrayLike, k: ArrayLike, format: object, major: str = "k") -> NDArray[np.int64]:
+        """Byte address in shared memory of element (mn, k); mn and k are integers or arrays that broadcast.
+
+        mn: row of A or column of B.  For b1 it is the byte that holds bit k % 8.  Addresses wrap at 2**18 as the
+        hardware's do.  Raises RangeError for negative indices, FormatError and OptionError for formats and major
+        orders that wgmma lacks.  (PTX ISA, "Strides" and "Swizzling modes" of wgmma.)
+
+        >>> import numpy as np
+        >>> from nbtc.wgmma import Descriptor
+        >>> Descriptor(0, 512, 1024, swizzle="64B").address(np.array([0, 1, 8, 63]), np.array([0, 0, 0, 15]), "f16", "mn").tolist()
+        [0, 2, 16, 1998]
+        """
+        fmt = operand_format(format, major)
+        m, n = _indices("mn", mn), _indices("k", k)
+        units = self.mode.units
+        off = byte_offset(m, n, self.leading, self.stride, units, fmt.bits, major)
+        return np.asarray(swizzled_address((self.start + off) % WINDOW, units, self.base_offset), np.int64)
+
+    def notes(self, shape: tuple[int, int], format: object, major: str = "k") -> tuple[str, ...]:
+        """What a reader of this descriptor should know about a tile of shape (MN, K): ignored fields, overlaps, phases.
+
+        >>> from nbtc.wgmma import Descriptor
+        >>> Descriptor(0, 16, 64).notes((16, 16), "f16")[0]
+        'elements share bytes: 256 elements of 2 bytes lie in 336 bytes'
+        """
+        fmt, (rows, cols) = operand_format(format, major), tile_shape(shape)
+        at = self.address(np.arange(rows)[:, None], np.arange(cols)[None, :], fmt, major)
+        size, out = max(1, fmt.bits // 8), []
+        total, distinct = rows * cols * fmt.bits // 8, np.unique(at).size * size
+        if distinct < total:
+            out.append(f"elements share bytes: {rows * cols} elements of {size} bytes lie in {distinct} bytes")
+        if at.size and int(at.max()) + size - self.start > WINDOW or (at < self.start - self.start % 1024).any():
+            out.append("the tile wraps around the 18-bit shared-memory window")
+        if major == "k" and self.mode.units > 1:
+            out.append(f"LBO ({self.leading} bytes) is not read: K-major with swizzle")
+            if cols * fmt.bits // 8 > self.mode.row_bytes:
+                out.append(f"K spans {cols * fmt.bits // 8} bytes, more than the {self.swizzle} row: the rows run into each other")
+        elif major == "mn" and self.mode.units > 1 and rows <= self.mode.units * 128 // fmt.bits:
+            out.append(f"LBO ({self.leading} bytes) is not read: MN fits one swizzle row")
+        return tuple(out + self._phase_notes())
+
+    def _phase_notes(self) -> list[str]:
+        if self.mode.units == 1:
+            return [f"base offset {self.base_offset} is not read: no swizzle"] if self.base_offset else []
+        out = []
+        row = (self.start >> 7) & 7 & (self.mode.pattern_bytes // CORE - 1)
+        if row != self.base_offset & (self.mode.pattern_bytes // CORE - 1):
+            out.append(
+                f"start {self.start} lies inside the {self.mode.pattern_bytes}-byte swizzle pattern "
+                f"(row group {row}) and base offset {self.base_offset} does not say so"
+            )
+        if self.base_offset:
+            out.append(f"base offset {self.base_offset} moves the phase of the swizzle; most programs keep it 0")
+        return out
+
+
+def _field(name: str, value: Any, most: int, step: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise DescriptorError(f"{name}={value!r} is no integer: pass bytes, for example Descriptor(0, 1024, 128)")
+    v = int(value.__index__())
+    if not 0 <= v <= most:
+        raise DescriptorError(
+            f"{name}={v} does not fit its field: legal are 0 to {most} in steps of {step}, nearest is {min(max(v, 0), most)}; "
+            "for example Descriptor(0, 1024, 128)"
+        )
+    if v % step:
+        raise DescriptorError(
+            f"{name}={v} is no multiple of {step} bytes, and the descriptor stores {step}-byte units; "
+            f"nearest is {v // step * step}: for example Descriptor(0, 1024, 128)"
+        )
+    return v
+
+
+def _word(word: Any) -> int:
+    if isinstance(word, bool) or not hasattr(word, "__index__") or not 0 <= word.__index__() < 1 << 64:
+        raise DescriptorError(f"{word!r} is no 64-bit descriptor word: pass an integer from 0 to 2**64 - 1, such as 0x800400000")
+    return int(word.__index__())
+
+
+def _indices(name: str, x: ArrayLike) -> NDArray[np.int64]:
+    v = np.asarray(x)
+    if v.dtype.kind not in "iu":
+        raise FormatError(f"{name} indexes elements and must hold integers, not {v.dtype}: for example np.arange(64)")
+    if v.size and int(v.min()) < 0:
+        raise RangeError(f"{name} holds {int(v.min())}: element indices start at 0, for example address(0, 0, 'f16')")
+    return v.astype(np.int64)
+
+
+def tile_shape(shape: Any) -> tuple[int, int]:
+    """A tile shape (MN, K) as two positive integers."""
+    try:
+        rows, cols = (int(v.__index__()) for v in shape)
+    except (TypeError, ValueError, AttributeError):
+        raise ShapeError(f"shape={shape!r} is no tile shape: pass (MN, K), for example (64, 16)") from None
+    if rows <= 0 or cols <= 0:
+        raise ShapeError(f"shape={shape!r} is an empty tile: pass (MN, K) with both positive, for example (64, 16)")
+    return rows, cols
+
+
+def canonical(shape: tuple[int, int], format: object, major: str = "k", swizzle: str = "none") -> tuple[Descriptor, int]:
+    """The descriptor at address 0 of a dense tile, atoms in MN order first, and the bytes it takes.
+
+    shape: (MN, K), MN a multiple of 8, K of a whole 16-byte unit (K-major) or of 8 (MN-major).  With swizzle, a K-major
+    tile is at most one swizzle row wide; ShapeError says so.
+
+    >>> canonical((64, 16), "f16", "mn", "64B")
+    (Descriptor(start=0, leading=512, stride=1024, base_offset=0, swizzle='64B'), 2048)
+    """
+    mode, fmt, (rows, cols) = swizzle_row(swizzle), operand_format(format, major), tile_shape(shape)
+    per_unit = 128 // fmt.bits
+    step = per_unit if major == "k" else 8
+    if rows % 8 or cols % step:
+        raise ShapeError(
+            f"a {fmt.name} tile of (MN, K) = ({rows}, {cols}) in {major.upper()}-major order does not consist of whole core "
+            f"matrices: MN must be a multiple of 8 and K of {step}; nearest is ({-(-rows // 8) * 8}, {-(-cols // step) * step})"
+        )
+    across, deep = rows // 8, cols // step
+    if mode.units == 1:
+        leading, stride, total = CORE * across, CORE, CORE * across * deep
+    elif major == "k":
+        if deep > mode.units:
+            raise ShapeError(
+                f"a K-major row of {cols} {fmt.name} takes {deep * UNIT} bytes, more than the {swizzle} swizzle row: split K "
+                f"into tiles of at most {mode.units * per_unit}, each with its own descriptor, or use a wider swizzle"
+            )
+        leading, stride, total = UNIT, mode.pattern_bytes, mode.pattern_bytes * across
+    else:
+        atoms = -(-across // mode.units)
+        leading = mode.pattern_bytes if atoms > 1 else UNIT
+        stride, total = mode.pattern_bytes * atoms, mode.pattern_bytes * atoms * deep
+    if total > WINDOW:
+        raise ShapeError(
+            f"a {fmt.name} tile of ({rows}, {cols}) takes {total} bytes; a descriptor reaches {WINDOW}: split the tile, for "
+            f"example into (64, {step * 2}) pieces"
+        )
+    return Descriptor(0, leading, stride, 0, swizzle), total
+
+
+def tile_to_smem(matrix: ArrayLike, format: object, major: str = "k", swizzle: str = "none") -> tuple[NDArray[np.uint8], Descriptor]:
+    """A matrix (..., MN, K) as the bytes of a shared-memory tile (..., bytes), and the descriptor that reads it.
+
+    B is passed with its columns as rows.  The descriptor starts at 0: move it with `dataclasses.replace`.  Bytes that
+    hold no element are zero.  Raises as `canonical`, and FormatError when the dtype does not carry the format.
+
+    >>> import numpy as np
+    >>> data, d = tile_to_smem(np.zeros((32, 16), np.float16), "f16", "k", "32B")
+    >>> data.shape, d.leading, d.stride
+    ((1024,), 16, 256)
+    """
+    fmt = operand_format(format, major)
+    bits = to_bits(matrix, fmt)
+    if bits.ndim < 2:
+        raise ShapeError(f"a tile is a matrix (MN, K), not {bits.ndim}-D: for example np.zeros((64, 16), np.float16)")
+    rows, cols = bits.shape[-2:]
+    d, total = canonical((rows, cols), fmt, major, swizzle)
+    image = np.zeros((*bits.shape[:-2], total), np.uint8)
+    image[..., _bytes_of(d, rows, cols, fmt, major)] = _as_bytes(bits, fmt)
+    return image, d
+
+
+def smem_to_tile(smem: ArrayLike, descriptor: Descriptor, shape: tuple[int, int], format: object, major: str = "k") -> NDArray[Any]:
+    """The matrix (..., MN, K) that a descriptor finds in shared memory (..., bytes); the inverse of `tile_to_smem`.
+
+    Raises BoundsError when the descriptor leaves the memory.
+
+    >>> import numpy as np
+    >>> m = np.arange(64 * 32, dtype=np.int8).reshape(64, 32)
+    >>> data, d = tile_to_smem(m, "s8")
+    >>> bool((smem_to_tile(data, d, (64, 32), "s8") == m).all())
+    True
+    """
+    fmt, (rows, cols) = operand_format(format, major), tile_shape(shape)
+    memory = np.asarray(smem)
+    if memory.dtype != np.uint8 or memory.ndim < 1:
+        raise FormatError(f"shared memory is a uint8 array (..., bytes), not {memory.dtype}: pass smem.view(np.uint8)")
+    at = _bytes_of(descriptor, rows, cols, fmt, major)
+    if int(at.max()) >= memory.shape[-1]:
+        raise BoundsError(
+            f"the tile ({rows}, {cols}) of {fmt.name} at {descriptor} reaches byte {int(at.max())} of a shared memory of "
+            f"{memory.shape[-1]} bytes: pass at least {int(at.max()) + 1} bytes or another descriptor"
+        )
+    found = memory[..., at]
+    if fmt.bits == 1:
+        return from_bits(np.unpackbits(found[..., 0], axis=-1, count=cols, bitorder="little"), fmt)
+    return from_bits(np.ascontiguousarray(found).view(fmt.bits_dtype.newbyteorder("<"))[..., 0].astype(fmt.bits_dtype), fmt)
+
+
+def _bytes_of(d: Descriptor, rows: int, cols: int, fmt: Format, major: str) -> NDArray[np.int64]:
+    """Addresses of the bytes of every element: (MN, K, bytes), for b1 one byte for eight elements."""
+    step = 8 if fmt.bits == 1 else 1
+    at = d.address(np.arange(rows)[:, None], np.arange(0, cols, step)[None, :], fmt, major)
+    return at[..., None] + np.arange(max(1, fmt.bits // 8))
+
+
+def _as_bytes(bits: NDArray[Any], fmt: Format) -> NDArray[np.uint8]:
+    """Element words (..., MN, K) as little-endian bytes (..., MN, K, bytes)."""
+    if fmt.bits == 1:
+        return np.packbits(bits, axis=-1, bitorder="little")[..., None]
+    words = np.ascontiguousarray(bits).astype(bits.dtype.newbyteorder("<"), copy=False)
+    return words.view(np.uint8).reshape(*bits.shape, bits.dtype.itemsize)
