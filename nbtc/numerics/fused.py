@@ -1,4 +1,4 @@
-"""One dot product, bit for bit as a tensor core computes it: scalar, integer arithmetic, every input class, every model.
+"""One dot product, bit for bit as a tensor core computes it: scalar, every input class, every model.
 
 `chain` is the general path of the library.  Faster kernels exist for common cases; they hand everything doubtful (Inf,
 NaN, sums that leave their range) to this file, so what it says is what nbtc says.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from nbtc._jit import jit
-from nbtc.formats.table import FORMATS, e4m3, e5m2, f16, tf32
+from nbtc.formats.table import FORMATS, tf32
 from nbtc.numerics.ieee import (
     INF16,
     INF32,
@@ -17,11 +17,13 @@ from nbtc.numerics.ieee import (
     NAN32,
     add16,
     add32,
+    bits32,
     encode,
+    f32_of,
+    f64_of,
     fma32,
     fma64,
     half_to_single,
-    leading_zeros,
     round_magnitude,
     single_to_half,
 )
@@ -42,61 +44,47 @@ from nbtc.numerics.models import (
 )
 
 _SIZE = 1 + max(f.code for f in FORMATS.values())
-# columns of _FIELDS: mantissa bits, exponent bits, exponent of a subnormal, container bits ignored below, first special code
-_FIELDS = np.zeros((_SIZE, 5), np.int64)
-for _f in FORMATS.values():
-    if _f.kind == "float" and _f.bits <= 32:
-        _dropped = 32 - 1 - _f.exponent - _f.mantissa if _f is tf32 else 0
-        _special = ((1 << _f.exponent) - 1) << _f.mantissa
-        _FIELDS[_f.code] = _f.mantissa, _f.exponent, _f.emin, _dropped, _special | ((1 << _f.mantissa) - 1 if _f.finite_only else 0)
-
-_E4M3, _E5M2, _F16 = e4m3.code, e5m2.code, f16.code
+_F16 = FORMATS["f16"].code
 _EMULATED, _SCALAR, _FMA64, _INTEGER, _BITS = (
     int(k) for k in (Kind.EMULATED_FP8, Kind.SCALAR_FMA, Kind.FMA64, Kind.INTEGER, Kind.BITS)
 )
 _RZ14, _RNE11 = OUTS["rz14"], OUTS["rne11"]
-_NONE = -(1 << 40)  # below every exponent
+_MAGNITUDE32 = np.int64(0x7FFFFFFF)
+
+# How to read a format as f32: put exponent and mantissa where f32 has them and multiply by a power of two that corrects
+# the bias.  That is exact for subnormals too.  Codes for Inf and NaN become ordinary large values at or above a limit.
+_LAYOUT = np.zeros((_SIZE, 4), np.int64)  # bits to keep, shift left of magnitude and of sign, least exponent field
+_SCALE = np.zeros(_SIZE, np.float32)
+_LIMIT = np.zeros((_SIZE, 2), np.int64)  # f32 bits of the first special value; 1 if that one is an infinity
+for _f in FORMATS.values():
+    if _f.kind != "float" or _f.bits > 32:
+        continue
+    _ignored = 13 if _f is tf32 else 0
+    _special = ((1 << _f.exponent) - 1) << _f.mantissa | ((1 << _f.mantissa) - 1 if _f.finite_only else 0)
+    _LAYOUT[_f.code] = (1 << (_f.bits - 1)) - (1 << _ignored), 23 - _f.mantissa - _ignored, 32 - _f.bits, _f.emin + 127
+    _SCALE[_f.code] = 2.0 ** (127 - _f.bias)
+    _first = np.uint32(_special << (23 - _f.mantissa)).view(np.float32) * _SCALE[_f.code]
+    _LIMIT[_f.code] = int(_first.view(np.uint32)), not _f.finite_only
 
 
 @jit(inline=True)
-def _fields(code):
-    """How to read a format: (mantissa bits, exponent mask, subnormal exponent, low bits to drop, first special code, sign bit)."""
-    mantissa, exponent = _FIELDS[code, 0], _FIELDS[code, 1]
-    mask = (np.int64(1) << exponent) - 1
-    return mantissa, mask, _FIELDS[code, 2], _FIELDS[code, 3], _FIELDS[code, 4], np.int64(1) << (mantissa + exponent)
+def _reading(code):
+    """The row of a format: (magnitude mask, magnitude shift, sign shift, least exponent field, scale, limit, has Inf)."""
+    row, limit = _LAYOUT[code], _LIMIT[code]
+    return row[0], row[1], row[2], row[3], _SCALE[code], limit[0], limit[1]
 
 
 @jit(inline=True)
-def _fp8_to_half(x, code):
-    """fp8 bits as f16 bits, exactly; e4m3 subnormals become normal, which an alignment exponent can see."""
-    if code == _E5M2:
-        return x << 8
-    magnitude = x & 0x7F
-    sign = (x & 0x80) << 8
-    if magnitude == 0x7F:
-        return np.int64(NAN16)
-    if magnitude >= 8:
-        return sign | ((magnitude << 7) + (8 << 10))
-    if magnitude == 0:
-        return sign
-    top = 63 - leading_zeros(magnitude)
-    return sign | ((magnitude << (10 - top)) + ((top + 5) << 10))
+def _value(bits, f):
+    """Element bits as f32: exact, or at or above the limit for Inf and NaN."""
+    moved = (bits & f[0]) << f[1] | (bits << f[2]) & np.int64(0x80000000)
+    return f32_of(np.uint32(moved)) * f[4]
 
 
 @jit(inline=True)
-def _load(x, at, drop, widen, code):
-    """Element bits as int64: without a tf32's ignored bits, or an fp8 widened to f16."""
-    bits = np.int64(x[at]) >> drop
-    return _fp8_to_half(bits, code) if widen else bits
-
-
-@jit(inline=True)
-def _split(bits, f):
-    """(significand, exponent) of finite bits without sign; the significand counts units of 2**(exponent - mantissa bits)."""
-    field = (bits >> f[0]) & f[1]
-    significand = bits & ((np.int64(1) << f[0]) - 1)
-    hidden = np.int64(field != 0)
-    return significand | (hidden << f[0]), field + (1 - hidden) + (f[2] - 1)
+def _magnitude(x):
+    """f32 bits without the sign."""
+    return np.int64(bits32(x)) & _MAGNITUDE32
 
 
 @jit(inline=True)
@@ -105,31 +93,31 @@ def _position(t, stretch):
     return t + (t & -2) * stretch
 
 
+@jit(inline=True)
+def _nature(magnitude, f):
+    """0 finite, 1 infinite, 2 NaN."""
+    return np.int64(0) if magnitude < f[5] else (np.int64(1) if magnitude == f[5] and f[6] != 0 else np.int64(2))
+
+
 @jit
-def _specials(a, pa, sa, b, pb, sb, here, stretch, widen, fa, fb, ca, cb, c, fc):
-    """(any NaN or invalid, +Inf seen, -Inf seen) of a block's products and its accumulator."""
-    nan, plus, minus = False, False, False
+def _specials(a, pa, sa, b, pb, sb, here, stretch, fa, fb, c, fc):
+    """(NaN or invalid, +Inf, -Inf) among a block's products and its accumulator."""
+    vc = _value(c, fc)
+    nature = _nature(_magnitude(vc), fc)
+    nan = nature == 2
+    plus, minus = nature == 1 and vc > 0, nature == 1 and vc < 0
     for t in range(here):
         at = _position(t, stretch)
-        x, y = _load(a, pa + at * sa, fa[3], widen, ca), _load(b, pb + at * sb, fb[3], widen, cb)
-        mx, my = x & (fa[5] - 1), y & (fb[5] - 1)
-        if mx < fa[4] and my < fb[4]:
-            continue
-        ix, iy = fa[4] & ((np.int64(1) << fa[0]) - 1) == 0, fb[4] & ((np.int64(1) << fb[0]) - 1) == 0
-        if (mx > fa[4] or (mx == fa[4] and not ix)) or (my > fb[4] or (my == fb[4] and not iy)) or mx == 0 or my == 0:
+        x, y = _value(np.int64(a[pa + at * sa]), fa), _value(np.int64(b[pb + at * sb]), fb)
+        mx, my = _magnitude(x), _magnitude(y)
+        worst = max(_nature(mx, fa), _nature(my, fb))
+        if worst == 2 or (worst == 1 and (mx == 0 or my == 0)):
             nan = True
-        elif ((x & fa[5]) != 0) != ((y & fb[5]) != 0):
-            minus = True
-        else:
-            plus = True
-    mc = c & (fc[5] - 1)
-    if mc > fc[4]:
-        nan = True
-    elif mc == fc[4]:
-        if (c & fc[5]) != 0:
-            minus = True
-        else:
-            plus = True
+        elif worst == 1:
+            if (x > 0) == (y > 0):
+                plus = True
+            else:
+                minus = True
     return nan or (plus and minus), plus, minus
 
 
@@ -151,46 +139,36 @@ def _round(total, exponent, out):
 
 
 @jit(inline=True)
-def _block(a, pa, sa, b, pb, sb, here, size, stretch, widen, fa, fb, ca, cb, c, fc, fraction, floor, out):
+def _block(a, pa, sa, b, pb, sb, here, size, stretch, fa, fb, c, fc, fraction, floor, out):
     """T of `size` products, of which the first `here` exist and the rest are zero, and accumulator bits c."""
-    top = np.int64(_NONE) if here == size else floor
-    special = (c & (fc[5] - 1)) >= fc[4]
-    low_a, low_b = fa[5] - 1, fb[5] - 1
-    shift_a, shift_b = fa[2] - 1, fb[2] - 1
+    vc = _value(c, fc)
+    mc = _magnitude(vc)
+    top = floor if mc == 0 else max(mc >> 23, fc[3]) - 127
+    if here < size:
+        top = max(top, floor)
+    special = mc >= fc[5]
     for t in range(here):
         at = _position(t, stretch)
-        x = _load(a, pa + at * sa, fa[3], widen, ca) & low_a
-        y = _load(b, pb + at * sb, fb[3], widen, cb) & low_b
-        special |= (x >= fa[4]) | (y >= fb[4])
-        e = max(x >> fa[0], 1) + max(y >> fb[0], 1) + (shift_a + shift_b)
-        top = max(top, floor if (x == 0) | (y == 0) else e)
+        mx = _magnitude(_value(np.int64(a[pa + at * sa]), fa))
+        my = _magnitude(_value(np.int64(b[pb + at * sb]), fb))
+        special |= (mx >= fa[5]) | (my >= fb[5])
+        e = max(mx >> 23, fa[3]) + max(my >> 23, fb[3]) - 254
+        top = max(top, floor if (mx == 0) | (my == 0) else e)
     if special:
-        nan, plus, minus = _specials(a, pa, sa, b, pb, sb, here, stretch, widen, fa, fb, ca, cb, c, fc)
-        half = out == _RNE11
+        nan, plus, minus = _specials(a, pa, sa, b, pb, sb, here, stretch, fa, fb, c, fc)
         if nan:
-            return np.int64(NAN16 if half else NAN32)
+            return np.int64(NAN16 if out == _RNE11 else NAN32)
         if plus or minus:
-            inf = np.int64(INF16 if half else INF32)
-            return inf | fc[5] if minus else inf
-    significand, exponent = _split(c & (fc[5] - 1), fc)
-    top = max(top, floor if significand == 0 else exponent)
+            inf, sign = (np.int64(INF16), 0x8000) if out == _RNE11 else (np.int64(INF32), 0x80000000)
+            return inf | sign if minus else inf
     unit = top - fraction
-    shift = exponent - fc[0] - unit
-    total = significand << max(shift, 0) >> min(max(-shift, 0), 63)
-    if (c & fc[5]) != 0:
-        total = -total
-    base = -fa[0] - fb[0] - unit
+    scale = f64_of(np.uint64(1023 - unit) << np.uint64(52))  # every f64 step below is exact but the cut to an integer
+    total = np.int64(np.float64(vc) * scale)
     for t in range(here):
         at = _position(t, stretch)
-        x = _load(a, pa + at * sa, fa[3], widen, ca)
-        y = _load(b, pb + at * sb, fb[3], widen, cb)
-        mx, ex = _split(x & low_a, fa)
-        my, ey = _split(y & low_b, fb)
-        term = mx * my
-        shift = ex + ey + base
-        term = term << min(max(shift, 0), 63) >> min(max(-shift, 0), 63)
-        negative = ((x & fa[5]) != 0) != ((y & fb[5]) != 0)
-        total += -term if negative else term
+        x = np.float64(_value(np.int64(a[pa + at * sa]), fa))
+        y = np.float64(_value(np.int64(b[pb + at * sb]), fb))
+        total += np.int64(x * y * scale)
     return _round(total, unit, out)
 
 
@@ -199,28 +177,32 @@ def _float_chain(a, a0, sa, b, b0, sb, k, c, params):
     """Chains of T: blocks in ascending k, or for emulated fp8 two interleaved halves a step and then c."""
     emulated = params[KIND] == _EMULATED
     stretch = np.int64(emulated)
-    ca, cb = params[A_FORMAT], params[B_FORMAT]
-    fa, fb = _fields(_F16 if emulated else ca), _fields(_F16 if emulated else cb)
-    fc = _fields(params[ACC_FORMAT])
+    fa, fb, fc = _reading(params[A_FORMAT]), _reading(params[B_FORMAT]), _reading(params[ACC_FORMAT])
+    if emulated:  # operands become f16: subnormal e4m3 are normal there, which an alignment exponent sees
+        least = _LAYOUT[_F16, 3]
+        fa = fa[0], fa[1], fa[2], least, fa[4], fa[5], fa[6]
+        fb = fb[0], fb[1], fb[2], least, fb[4], fb[5], fb[6]
     half = params[ACC_FORMAT] == _F16
     size, step = params[BLOCK], params[STEP]
     span = step if emulated else size
-    steps = -(-k // step)
+    fraction, floor, out = params[FRACTION], params[FLOOR], params[OUT]
     acc = np.int64(c)
-    for start in range(0, steps * step, span):
+    start, padded = np.int64(0), np.int64(0)
+    while start < padded or start < k:
+        if start >= padded:
+            padded += step
         left = min(max(k - start, 0), span)
         value = np.int64(0) if emulated else acc
         for part in range(1 + stretch):
             first = start + 2 * part
             # of the elements that exist, those of this half: k mod 4 in {0, 1}, then {2, 3}
             here = 2 * (left >> 2) + min(max((left & 3) - 2 * part, 0), 2) if emulated else left
-            value = _block(
-                a, a0 + first * sa, sa, b, b0 + first * sb, sb, here, size, stretch, emulated, fa, fb, ca, cb, value, fc,
-                params[FRACTION], params[FLOOR], params[OUT],
-            )  # fmt: skip
+            pa, pb = a0 + first * sa, b0 + first * sb
+            value = _block(a, pa, sa, b, pb, sb, here, size, stretch, fa, fb, value, fc, fraction, floor, out)
         if emulated:
             value = add16(acc, value) if half else add32(acc, value)
         acc = value
+        start += span
     return np.uint64(acc)
 
 
