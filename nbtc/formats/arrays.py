@@ -7,7 +7,7 @@ where words become arrays again.  Nothing here rounds: a conversion of values is
 from __future__ import annotations
 
 import sys
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -65,7 +65,7 @@ def as_array(x: ArrayLike) -> NDArray[Any]:
     elif type(x).__module__.partition(".")[0] == "torch":
         array = _from_torch(x)
     elif hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
-        array = np.from_dlpack(x)
+        array = np.from_dlpack(cast(Any, x))
     else:
         array = np.asarray(x)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
@@ -98,11 +98,11 @@ def to_bits(array: ArrayLike, fmt: object = None) -> NDArray[Any]:
     f = as_format(x.dtype if fmt is None else fmt)
     if x.dtype != f.dtype:
         raise FormatError(
-            f"format {f.name} is carried by {f.dtype} arrays, not by {x.dtype}: pass x.astype({f.dtype}) to convert the "
-            f"values, or x.view({f.dtype}) if these are already its bits"
+            f"format {f.name} is carried by {f.dtype} arrays, not by {x.dtype}: pass x.astype({f.dtype}) to convert "
+            f"the values, or x.view({f.dtype}) if these are already its bits"
         )
-    words = x.view(f.bits_dtype)
-    return words & np.uint8(15) if f.bits == 4 else words
+    words: NDArray[Any] = x.view(f.bits_dtype)
+    return np.bitwise_and(words, np.uint8(15)) if f.bits == 4 else words
 
 
 def from_bits(bits: ArrayLike, fmt: object) -> NDArray[Any]:
@@ -154,7 +154,8 @@ def unpack(words: ArrayLike, fmt: object, axis: SupportsIndex = -1, count: int |
     """The elements of packed uint32 words, the inverse of `pack`: an array of the format's dtype.
 
     words: uint32 (int32 is taken as the same bits), any shape.  count: how many elements to keep along `axis` (default:
-    all).  Raises FormatError for other dtypes or formats, RangeError when count is negative or more than the words hold.
+    all).  Raises FormatError for other dtypes or formats, RangeError when count is negative or exceeds what the
+    words hold.
 
     >>> import numpy as np
     >>> unpack(np.array([0xF21], np.uint32), "s4", count=3).tolist()
@@ -197,7 +198,9 @@ def _count(count: int, total: int, f: Format) -> int:
         raise OptionError(f"count={count!r} is no number of elements: pass 0 to {total}, or None for all of them")
     keep = count.__index__()
     if not 0 <= keep <= total:
-        raise RangeError(f"count={keep} elements of {f.name} cannot come from words that hold {total}: pass at most that")
+        raise RangeError(
+            f"count={keep} elements of {f.name} cannot come from words that hold {total}: pass at most that"
+        )
     return keep
 
 

@@ -80,7 +80,7 @@ def conversion(
     if found is None:
         have = " ".join(c.rounding for c in pair)
         raise OptionError(
-            f'rounding={rounding!r}: cvt has no such rounding for {name}, only {have}; pass rounding="{pair[0].rounding}"'
+            f'rounding={rounding!r}: no such rounding for {name}, only {have}; pass rounding="{pair[0].rounding}"'
         )
     if relu and not found.relu:
         raise OptionError(f"relu=True: cvt.{rounding} {name} takes no .relu; convert first, then clamp with np.maximum")

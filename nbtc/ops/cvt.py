@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import FormatError, NbtcError, OptionError, ParseError, RangeError, ShapeError, UnsupportedInstructionError
+from nbtc.errors import (
+    FormatError,
+    NbtcError,
+    OptionError,
+    ParseError,
+    RangeError,
+    ShapeError,
+    UnsupportedInstructionError,
+)
 from nbtc.formats.arrays import as_array
 from nbtc.formats.codec import convert_bits
 from nbtc.formats.conversions import CONVERSIONS, ROUNDINGS, Conversion, conversion
@@ -49,7 +57,8 @@ def cvt(mnemonic: str, *words: ArrayLike, threads: int | None = None) -> NDArray
     ones (f16, bf16, e4m3x2, e5m2x2), of any shapes that broadcast; signed words and Python integers are taken as bits.
     Returns uint32 or uint16 words of the broadcast shape.  With two operands the first goes to the high half.  threads:
     accepted as everywhere in nbtc.ptx; the result does not depend on it.  Raises ParseError for a form the ISA lacks,
-    UnsupportedInstructionError for the fp6, fp4 and ue8m0 forms, ShapeError and FormatError for operands that don't fit.
+    UnsupportedInstructionError for the fp6, fp4 and ue8m0 forms, ShapeError and FormatError for operands that
+    don't fit.
 
     >>> import numpy as np
     >>> one, two = np.array([1.0, 2.0], np.float32).view(np.uint32)
@@ -58,7 +67,9 @@ def cvt(mnemonic: str, *words: ArrayLike, threads: int | None = None) -> NDArray
     """
     form = parse(mnemonic)
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise OptionError(f"threads={threads!r} is no count of threads: pass threads=1 or more, or None for the default")
+        raise OptionError(
+            f"threads={threads!r} is no count of threads: pass threads=1 or more, or None for the default"
+        )
     if len(words) != form.operands:
         raise ShapeError(f"{mnemonic} takes {form.operands} source operands, {len(words)} were given; {WORKS}")
     given = [_words(w, form, i, mnemonic) for i, w in enumerate(words)]
@@ -78,7 +89,9 @@ def _words(x: ArrayLike, form: Form, index: int, mnemonic: str) -> NDArray[Any]:
     if array.dtype.kind in "ui" and not isinstance(x, np.ndarray | np.generic):
         low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
         if low < -(1 << (form.source_bits - 1)) or high >= 1 << form.source_bits:
-            raise RangeError(f"operand {index} of {mnemonic} is a {form.source_bits}-bit word, {x!r} does not fit; {WORKS}")
+            raise RangeError(
+                f"operand {index} of {mnemonic} is a {form.source_bits}-bit word, {x!r} does not fit; {WORKS}"
+            )
         array = array.astype(word)
     if array.dtype.kind not in "ui" or array.dtype.itemsize != word.itemsize:
         raise FormatError(
@@ -101,7 +114,7 @@ def _convert(form: Form, words: list[NDArray[Any]]) -> NDArray[Any]:
         return parts[0]
     out = np.dtype(f"u{form.target_bits // 8}")
     high, low = (p.astype(out) for p in parts)
-    return high << out.type(form.target_bits // 2) | low
+    return np.asarray(high << out.type(form.target_bits // 2) | low)
 
 
 def _pack(form: Form, words: list[NDArray[Any]]) -> NDArray[np.uint32]:
@@ -127,7 +140,8 @@ def parse(mnemonic: str) -> Form:
     *modifiers, target, source = parts[1:]
     if any(f in NEWER for f in (target, source)):
         raise UnsupportedInstructionError(
-            f"{mnemonic}: no recorded arithmetic (an sm_100a conversion); f16x2, bf16x2, e4m3x2 and e5m2x2 execute, {WORKS}"
+            f"{mnemonic}: no recorded arithmetic (an sm_100a conversion); "
+            f"f16x2, bf16x2, e4m3x2 and e5m2x2 execute, {WORKS}"
         )
     try:
         return _parse_float(modifiers, target, source)
@@ -148,7 +162,9 @@ def _parse_float(modifiers: list[str], target: str, source: str) -> Form:
     repeated = len(set(modifiers)) != len(modifiers) or modifiers[:wanted] != rounding
     pairs, source_pairs = target.endswith("x2"), source.endswith("x2")
     needs_pairs = 8 in (to.bits, s.bits)
-    odd = (source_pairs and not pairs) or (needs_pairs and not pairs) or (pairs and not source_pairs and s.name != "f32")
+    odd = (
+        (source_pairs and not pairs) or (needs_pairs and not pairs) or (pairs and not source_pairs and s.name != "f32")
+    )
     odd = odd or (pairs and (to.bits == 32 or (source_pairs and not needs_pairs) or row.rounding in ("rm", "rp")))
     if extra or repeated or len(rounding) != wanted or odd:
         raise KeyError(target)

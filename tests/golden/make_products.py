@@ -1,9 +1,9 @@
-"""Recorded register images as plain matrices: the operands and results of single instructions, for the arithmetic tests.
+"""Recorded register images as plain matrices: operands and results of single instructions.
 
     python tests/golden/make_products.py GOLDEN_DIR
 
-writes products.npz beside this file: a few tiles of every form and distribution.  The lane maps are written out here, so
-that the arithmetic is checked without the package's own fragment code.
+writes products.npz beside this file: a few tiles of every form and distribution.  The lane maps are written out here,
+so that the arithmetic is checked without the package's own fragment code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 BITS = {
-    "f64": 64, "f32": 32, "tf32": 32, "s32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1,
+    "f64": 64, "f32": 32, "tf32": 32, "s32": 32, "f16": 16, "bf16": 16,
+    "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1,
 }  # fmt: skip
 WORDS = {64: np.uint64, 32: np.uint32, 16: np.uint16, 8: np.uint8, 4: np.uint8, 1: np.uint8}
 
@@ -163,6 +164,7 @@ def from_wmma(folder: Path, form: str, entry: dict[str, Any]) -> Iterator[Produc
     if entry["ct"] != acc or BITS[at] < 8:
         return
     for distribution, x in groups(folder, entry, form):
+
         def matrix(image: Array, fmt: str, rows: int, cols: int, layout: str) -> Array:
             flat = np.ascontiguousarray(image).view(WORDS[BITS[fmt]])
             return flat.reshape(-1, rows, cols) if layout == "row" else flat.reshape(-1, cols, rows).transpose(0, 2, 1)
