@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from html import escape
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nbtc.fragments.smem import CORE, UNIT, Descriptor, operand_format, tile_shape
 from nbtc.formats.table import Format
@@ -93,7 +92,7 @@ def units(drawing: SmemDrawing) -> list[list[Unit]]:
     t, (rows, cols) = 128 // drawing.format.bits, drawing.shape
     down, across = (1, t) if drawing.major == "k" else (t, 1)
     mn, k = np.arange(0, rows, down), np.arange(0, cols, across)
-    at: NDArray[np.int64] = drawing.descriptor.address(mn[:, None], k[None, :], drawing.format, drawing.major)
+    at = drawing.descriptor.unit_addresses(rows, cols, drawing.format, drawing.major)
     core = (8, t) if drawing.major == "k" else (t, 8)
     return [
         [Unit(int(m), int(c), (int(m) // core[0], int(c) // core[1]), int(at[i, j])) for j, c in enumerate(k)]

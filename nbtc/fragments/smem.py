@@ -190,6 +190,12 @@ class Descriptor:
         off = byte_offset(m, n, self.leading, self.stride, units, fmt.bits, major)
         return np.asarray(swizzled_address((self.start + off) % WINDOW, units, self.base_offset), np.int64)
 
+    def unit_addresses(self, rows: int, cols: int, fmt: Format, major: str) -> NDArray[np.int64]:
+        """Addresses of the 16-byte units of a tile: (MN, K / U) in K-major order, (MN / U, K) in MN-major."""
+        per_unit = 128 // fmt.bits
+        down, across = (1, per_unit) if major == "k" else (per_unit, 1)
+        return self.address(np.arange(0, rows, down)[:, None], np.arange(0, cols, across)[None, :], fmt, major)
+
     def notes(self, shape: tuple[int, int], format: object, major: str = "k") -> tuple[str, ...]:
         """What a reader of this descriptor should know about a tile of shape (MN, K): ignored fields, overlaps, phases.
 
