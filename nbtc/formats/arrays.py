@@ -119,8 +119,9 @@ def from_bits(bits: ArrayLike, fmt: object) -> NDArray[Any]:
             f"bits of {f.name} are {f.bits_dtype} words, not {words.dtype}: pass bits.astype(np.{f.bits_dtype})"
         )
     if f.bits == 1:
-        return (words & words.dtype.type(1)).astype(np.bool_)
-    return words.view(f.dtype)
+        return np.bitwise_and(words, 1).astype(np.bool_)
+    values: NDArray[Any] = words.view(f.dtype)
+    return values
 
 
 def pack(x: ArrayLike, fmt: object, axis: SupportsIndex = -1) -> NDArray[np.uint32]:

@@ -1,0 +1,95 @@
+"""Every arithmetic as a case to test: each row of the models with each format, accumulator and step it serves."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.errors import UnvalidatedModelWarning
+from nbtc.formats.table import FORMATS, Format
+from nbtc.numerics import models
+from nbtc.numerics.exact import Oracle
+from nbtc.testing.strategies import operands
+
+FP8, INT8, INT4 = ("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4")
+STEPS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "fp8": (16, 32)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One arithmetic: the row of (arch, unit, a) for an accumulator and an instruction's K, with its modifiers."""
+
+    arch: str
+    unit: str
+    a: str
+    b: str
+    acc: str
+    step: int
+    saturate: bool = False
+    rounding: str = "rn"
+    op: str = "xor"
+
+    def __str__(self) -> str:
+        how = ["sat"] * self.saturate + [self.rounding] * (self.rounding != "rn") + ["and"] * (self.op == "and")
+        return "-".join((self.arch, self.unit, self.a, self.b, self.acc, f"k{self.step}", *how))
+
+    @property
+    def formats(self) -> tuple[Format, Format, Format]:
+        """Rows of a, b and the accumulator."""
+        return FORMATS[self.a], FORMATS[self.b], FORMATS[self.acc]
+
+    @property
+    def row(self) -> models.Model:
+        """The model; rows without evidence do not warn here."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnvalidatedModelWarning)
+            return models.model(self.arch, self.unit, FORMATS[self.a])
+
+    def oracle(self) -> Oracle:
+        """The exact oracle of the case."""
+        how = {"saturate": self.saturate, "rounding": self.rounding, "op": self.op}
+        return Oracle(self.row, *self.formats, self.step, **how)  # type: ignore[arg-type]
+
+    def params(self) -> NDArray[np.int64]:
+        """The parameter vector of compiled kernels."""
+        how: dict[str, Any] = {"saturate": self.saturate, "rounding": self.rounding, "op": self.op}
+        return models.params(self.row, *self.formats, self.step, **how)
+
+    def operands(self, rng: np.random.Generator, strategy: str, m: int, n: int) -> tuple[NDArray[np.uint64], ...]:
+        """Bits of A, B and C of one strategy; K is drawn: one step, less, or up to 40 and more."""
+        longest = 3 * self.step // 2 if self.step > 32 else 40
+        k = self.step if rng.random() < 0.4 else int(rng.integers(1, longest + 1))
+        return operands(rng, strategy, (m, n, k), *self.formats)
+
+
+def _floats() -> list[Case]:
+    found = []
+    for arch, unit, family in sorted(models._ROWS):
+        kinds = FP8 if family == "fp8" else (family,)
+        steps = (4,) if unit == "quad" else (32,) if (unit, family) == ("wgmma", "fp8") else STEPS[family]
+        accumulators = ("f32", "f16") if family in ("f16", "fp8") else ("f32",)
+        choices = product(kinds, kinds, accumulators, steps)
+        found += [Case(arch, unit, a, b, acc, step) for a, b, acc, step in choices]
+    return found
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """All of them, in a fixed order.
+
+    >>> len(cases()) > 150, str(cases()[0])
+    (True, 'sm_100-mma-bf16-bf16-f32-k8')
+    """
+    found = _floats()
+    found += [Case("sm_90", "mma", "f64", "f64", "f64", k, rounding=r) for k in (4, 8, 16) for r in models.ROUNDINGS]
+    for kinds, steps in ((INT8, (16, 32)), (INT4, (32, 64))):
+        choices = product(kinds, kinds, steps, (False, True))
+        found += [Case("sm_90", "mma", a, b, "s32", step, saturate) for a, b, step, saturate in choices]
+    found += [Case("sm_90", "mma", "b1", "b1", "s32", step, op=op) for step in (128, 256) for op in models.BIT_OPS]
+    return tuple(found)

@@ -1,0 +1,89 @@
+"""The compiled core against the exact oracle, over every model, format, step and strategy: no bit differs."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nbtc._jit import jit
+from nbtc.numerics.fused import chain
+from nbtc.testing import assert_bits_equal
+from nbtc.testing.cases import Case, cases
+from nbtc.testing.strategies import strategies
+
+PRODUCTS = Path(__file__).parents[1] / "golden" / "products.npz"
+
+
+@jit(cached=False)
+def chains(a, b, c, params):
+    """d[i, j] of uint64 words; one specialisation serves all formats."""
+    m, n, k = a.shape[0], b.shape[1], a.shape[1]
+    d = np.empty((m, n), np.uint64)
+    fa, fb = a.reshape(-1), b.reshape(-1)
+    for i in range(m):
+        for j in range(n):
+            d[i, j] = chain(fa, i * k, 1, fb, j, n, k, c[i, j], params)
+    return d
+
+
+def check(case: Case, strategy: str, m: int, n: int) -> int:
+    """Compare one matrix of dot products; returns how many."""
+    rng = np.random.default_rng(zlib.crc32(f"{case} {strategy}".encode()))
+    a, b, c = case.operands(rng, strategy, m, n)
+    got = chains(np.ascontiguousarray(a), np.ascontiguousarray(b), np.ascontiguousarray(c), case.params())
+    word = case.formats[2].bits_dtype
+    fmt = case.acc if case.acc != "s32" else None
+    assert_bits_equal(
+        got.astype(word), case.oracle().matrix(a, b, c).astype(word), fmt, f"{case} {strategy} K={a.shape[1]}"
+    )
+    return got.size
+
+
+def test_two_hundred_thousand_dot_products() -> None:
+    """All cases and strategies, at least 200,000 products."""
+    count = sum(check(case, strategy, 12, 11) for case in cases() for strategy in strategies(case.formats[0]))
+    assert count >= 200_000
+
+
+def recorded() -> list[tuple[str, Case, tuple[np.ndarray, ...]]]:
+    """(key, case, (A, B, C, D)) of the committed recordings, or of all of them where NBTC_GOLDEN names a directory."""
+    if "NBTC_GOLDEN" in os.environ:
+        import runpy
+
+        found = runpy.run_path(str(PRODUCTS.with_name("make_products.py")))["products"](Path(os.environ["NBTC_GOLDEN"]))
+        return [(p.key, _case(p.key), tuple(p[1:])) for p in found]
+    with np.load(PRODUCTS) as z:
+        keys = sorted({k.rpartition("__")[0] for k in z.files})
+        return [(key, _case(key), tuple(z[f"{key}__{q}"] for q in "ABCD")) for key in keys]
+
+
+def _case(key: str) -> Case:
+    unit, a, b, acc, sat, rounding, op, k, _ = key.split("__")
+    return Case("sm_90", unit, a, b, acc, int(k[1:]), sat == "sat", rounding, op)
+
+
+@pytest.mark.parametrize("unit", ["mma", "quad", "wgmma", "wmma"])
+def test_recordings_of_an_h200(unit: str) -> None:
+    """Both the oracle and the compiled core give the recorded bits."""
+    rows = [r for r in recorded() if r[1].unit == unit]
+    assert len(rows) > 10
+    for key, case, (a, b, c, d) in rows:
+        oracle, params = case.oracle(), case.params()
+        for t in range(len(a)):
+            wide = [np.ascontiguousarray(x[t]).astype(np.uint64) for x in (a, b, c)]
+            assert_bits_equal(chains(*wide, params).astype(d.dtype), d[t], what=f"core {key} {t}")
+            assert_bits_equal(oracle.matrix(a[t], b[t], c[t]), d[t], what=f"oracle {key} {t}")
+
+
+def test_no_products_copies_c() -> None:
+    """K = 0 runs no instruction: c comes back bit for bit, -0 and NaN payloads too."""
+    for case in cases()[::7]:
+        bits = case.formats[2].bits
+        c = np.array([[1 << (bits - 1), (1 << (bits - 1)) - 5, 3]], np.uint64)
+        a, b = np.zeros((1, 0), np.uint64), np.zeros((0, 3), np.uint64)
+        assert_bits_equal(chains(a, b, c, case.params()), c)
+        assert_bits_equal(case.oracle().matrix(a, b, c), c)
