@@ -119,7 +119,7 @@ def from_bits(bits: ArrayLike, fmt: object) -> NDArray[Any]:
             f"bits of {f.name} are {f.bits_dtype} words, not {words.dtype}: pass bits.astype(np.{f.bits_dtype})"
         )
     if f.bits == 1:
-        return np.bitwise_and(words, 1).astype(np.bool_)
+        return np.asarray(np.bitwise_and(words, 1), np.bool_)
     values: NDArray[Any] = words.view(f.dtype)
     return values
 
