@@ -1,4 +1,4 @@
-"""Drawings of a wgmma tile in shared memory: which unit of which core matrix lies in which banks, as SVG and as text."""
+"""Drawings of a wgmma tile in shared memory: which core matrices lie in which banks, as SVG and as text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from html import escape
 
 import numpy as np
 
-from nbtc.fragments.smem import CORE, UNIT, Descriptor, operand_format, tile_shape
 from nbtc.formats.table import Format
+from nbtc.fragments.smem import CORE, UNIT, Descriptor, operand_format, tile_shape
 
 LINES = 72  # memory lines and tile rows drawn before the rest is only counted
 CELL = 15  # height of a cell in pixels
@@ -120,7 +120,8 @@ def _name(drawing: SmemDrawing, cell: list[Unit]) -> str:
 def _title(drawing: SmemDrawing) -> str:
     rows, cols = drawing.shape
     d = drawing.descriptor
-    return f"{rows} x {cols} {drawing.format.name}, {drawing.major.upper()}-major, swizzle {d.swizzle}, 0x{d.encode():016x}"
+    kind = f"{drawing.format.name}, {drawing.major.upper()}-major"
+    return f"{rows} x {cols} {kind}, swizzle {d.swizzle}, 0x{d.encode():016x}"
 
 
 def _strides(drawing: SmemDrawing) -> list[tuple[str, int, str]]:
@@ -179,12 +180,16 @@ def _colour(core: tuple[int, int], cores: int) -> str:
 
 
 def _rect(x: float, y: float, w: float, h: float, fill: str, edge: str = "#ffffff", width: float = 0.5) -> str:
-    return f"<rect x='{x:g}' y='{y:g}' width='{w:g}' height='{h:g}' fill='{fill}' stroke='{edge}' stroke-width='{width:g}'/>"
+    box = f"x='{x:g}' y='{y:g}' width='{w:g}' height='{h:g}'"
+    return f"<rect {box} fill='{fill}' stroke='{edge}' stroke-width='{width:g}'/>"
 
 
-def _label(x: float, y: float, text: str, size: float = 9, anchor: str = "start", fill: str = "#222222", bold: bool = False) -> str:
+def _label(
+    x: float, y: float, text: str, size: float = 9, anchor: str = "start", fill: str = "#222222", bold: bool = False
+) -> str:
     weight = " font-weight='bold'" if bold else ""
-    return f"<text x='{x:g}' y='{y:g}' font-size='{size:g}' text-anchor='{anchor}' fill='{fill}'{weight}>{escape(text)}</text>"
+    place = f"x='{x:g}' y='{y:g}' font-size='{size:g}' text-anchor='{anchor}'"
+    return f"<text {place} fill='{fill}'{weight}>{escape(text)}</text>"
 
 
 def _svg(drawing: SmemDrawing) -> str:
@@ -230,7 +235,9 @@ def _header(drawing: SmemDrawing) -> tuple[list[str], float]:
     return out, y + 46
 
 
-def _memory(drawing: SmemDrawing, lines: dict[int, list[list[Unit]]], cores: int, top: float) -> tuple[list[str], float, float]:
+def _memory(
+    drawing: SmemDrawing, lines: dict[int, list[list[Unit]]], cores: int, top: float
+) -> tuple[list[str], float, float]:
     """Shared memory, a line of 128 bytes a row: units in their banks, atoms ruled, strides as arrows."""
     x0, cell = 20 + 52, 76
     out = [_label(20, top - 24, "shared memory (banks across)", 11, bold=True)]
@@ -284,7 +291,9 @@ def _arrows(drawing: SmemDrawing, at: dict[int, float], x0: float, cell: float) 
     return out, x - edge
 
 
-def _tile(drawing: SmemDrawing, grid: list[list[Unit]], cores: int, x0: float, top: float) -> tuple[list[str], float, float]:
+def _tile(
+    drawing: SmemDrawing, grid: list[list[Unit]], cores: int, x0: float, top: float
+) -> tuple[list[str], float, float]:
     """The logical tile, MN down and K across: the byte address of each unit."""
     cell = 76 if drawing.major == "k" else 46  # room for 'k240-255' or for an address
     t = 128 // drawing.format.bits

@@ -10,9 +10,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbtc import show_smem
+from nbtc.check.hazards import Hazard, Registers
+from nbtc.check.sequence import Sequence
+from nbtc.errors import OptionError
 from nbtc.fragments import smem as _smem
-from nbtc.fragments.smem import smem_to_tile
+from nbtc.fragments import tiles as _tiles
+from nbtc.fragments.tiles import smem_to_tile
 from nbtc.show_smem import SmemDrawing
+
+__all__ = [
+    "Descriptor",
+    "Hazard",
+    "Registers",
+    "Sequence",
+    "SmemDrawing",
+    "commit_group",
+    "fence",
+    "fence_proxy_async",
+    "smem_to_tile",
+    "tile_to_smem",
+    "wait_group",
+]
 
 
 class Descriptor(_smem.Descriptor):
@@ -34,9 +52,49 @@ class Descriptor(_smem.Descriptor):
         return show_smem.explain(self, shape, format, major)
 
 
-def tile_to_smem(matrix: ArrayLike, format: object, major: str = "k", swizzle: str = "none") -> tuple[NDArray[np.uint8], Descriptor]:
-    data, d = _smem.tile_to_smem(matrix, format, major, swizzle)
+def tile_to_smem(
+    matrix: ArrayLike, format: object, major: str = "k", swizzle: str = "none"
+) -> tuple[NDArray[np.uint8], Descriptor]:
+    """The documented function of `nbtc.fragments.tiles`, with a descriptor that can explain itself."""
+    data, d = _tiles.tile_to_smem(matrix, format, major, swizzle)
     return data, Descriptor(d.start, d.leading, d.stride, d.base_offset, d.swizzle)
 
 
-tile_to_smem.__doc__ = _smem.tile_to_smem.__doc__
+tile_to_smem.__doc__ = _tiles.tile_to_smem.__doc__
+
+
+def fence(sequence: Sequence | None = None) -> None:
+    """wgmma.fence.sync.aligned.
+
+    From Python a product is complete when its call returns, so this orders nothing unless a `Sequence` is given, which
+    it forwards to; the same holds for the three functions below.
+
+    >>> from nbtc.wgmma import Sequence, fence
+    >>> fence(Sequence())
+    """
+    if sequence is not None:
+        sequence.fence()
+
+
+def fence_proxy_async(sequence: Sequence | None = None) -> None:
+    """fence.proxy.async: shared-memory writes before it are seen by the wgmma after it."""
+    if sequence is not None:
+        sequence.fence_proxy_async()
+
+
+def commit_group(sequence: Sequence | None = None) -> None:
+    """wgmma.commit_group.sync.aligned: the products issued so far form a group."""
+    if sequence is not None:
+        sequence.commit_group()
+
+
+def wait_group(n: int, sequence: Sequence | None = None) -> None:
+    """wgmma.wait_group.sync.aligned n: at most the n newest groups stay pending.  OptionError for a negative n.
+
+    >>> from nbtc.wgmma import wait_group
+    >>> wait_group(0)
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+        raise OptionError(f"wait_group({n!r}): the operand is a number of groups, 0 or more; try wait_group(0)")
+    if sequence is not None:
+        sequence.wait_group(n)

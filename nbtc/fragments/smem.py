@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import BoundsError, DescriptorError, FormatError, OptionError, RangeError, ShapeError
-from nbtc.formats.arrays import as_format, from_bits, to_bits
+from nbtc.errors import DescriptorError, FormatError, OptionError, RangeError, ShapeError
+from nbtc.formats.arrays import as_format
 from nbtc.formats.table import Format
 
 WINDOW = 1 << 18  # bytes that an 18-bit field can address
@@ -56,7 +56,9 @@ def swizzle_row(name: object) -> Swizzle:
     """The row of a swizzle mode; OptionError names the legal ones."""
     found = SWIZZLES.get(name) if isinstance(name, str) else None
     if found is None:
-        raise OptionError(f'swizzle={name!r} is no swizzle mode; the modes are {", ".join(SWIZZLES)}: try swizzle="128B"')
+        raise OptionError(
+            f'swizzle={name!r} is no swizzle mode; the modes are {", ".join(SWIZZLES)}: try swizzle="128B"'
+        )
     return found
 
 
@@ -167,7 +169,8 @@ class Descriptor:
         found = cls(**fields, swizzle=_BY_CODE[value >> 62].name)
         if found.encode() != value:
             raise DescriptorError(
-                f"descriptor 0x{value:016x} has reserved bits set (0x{value ^ found.encode():x}); bits 14-15, 30-31, 46-48 "
+                f"descriptor 0x{value:016x} has reserved bits set (0x{value ^ found.encode():x}); bits 14-15, 30-31, "
+                "46-48 "
                 f"and 52-61 must be zero: 0x{found.encode():016x} is the same descriptor without them"
             )
         return found
@@ -181,7 +184,8 @@ class Descriptor:
 
         >>> import numpy as np
         >>> from nbtc.wgmma import Descriptor
-        >>> Descriptor(0, 512, 1024, swizzle="64B").address(np.array([0, 1, 8, 63]), np.array([0, 0, 0, 15]), "f16", "mn").tolist()
+        >>> d = Descriptor(0, 512, 1024, swizzle="64B")
+        >>> d.address(np.array([0, 1, 8, 63]), np.array([0, 0, 0, 15]), "f16", "mn").tolist()
         [0, 2, 16, 1998]
         """
         fmt = operand_format(format, major)
@@ -209,17 +213,21 @@ class Descriptor:
         total, distinct = rows * cols * fmt.bits // 8, np.unique(at).size * size
         if distinct < total:
             out.append(f"elements share bytes: {rows * cols} elements of {size} bytes lie in {distinct} bytes")
-        if at.size and int(at.max()) + size - self.start > WINDOW or (at < self.start - self.start % 1024).any():
+        if (at.size and int(at.max()) + size - self.start > WINDOW) or (at < self.start - self.start % 1024).any():
             out.append("the tile wraps around the 18-bit shared-memory window")
         if major == "k" and self.mode.units > 1:
             out.append(f"LBO ({self.leading} bytes) is not read: K-major with swizzle")
             if cols * fmt.bits // 8 > self.mode.row_bytes:
-                out.append(f"K spans {cols * fmt.bits // 8} bytes, more than the {self.swizzle} row: the rows run into each other")
+                out.append(
+                    f"K spans {cols * fmt.bits // 8} bytes, more than the {self.swizzle} row: the rows run into each "
+                    "other"
+                )
         elif major == "mn" and self.mode.units > 1 and rows <= self.mode.units * 128 // fmt.bits:
             out.append(f"LBO ({self.leading} bytes) is not read: MN fits one swizzle row")
-        return tuple(out + self._phase_notes())
+        return tuple(out + self.phase_notes())
 
-    def _phase_notes(self) -> list[str]:
+    def phase_notes(self) -> list[str]:
+        """Remarks on where the swizzle pattern starts."""
         if self.mode.units == 1:
             return [f"base offset {self.base_offset} is not read: no swizzle"] if self.base_offset else []
         out = []
@@ -240,7 +248,8 @@ def _field(name: str, value: Any, most: int, step: int) -> int:
     v = int(value.__index__())
     if not 0 <= v <= most:
         raise DescriptorError(
-            f"{name}={v} does not fit its field: legal are 0 to {most} in steps of {step}, nearest is {min(max(v, 0), most)}; "
+            f"{name}={v} does not fit its field: legal are 0 to {most} in steps of {step}, nearest is "
+            f"{min(max(v, 0), most)}; "
             "for example Descriptor(0, 1024, 128)"
         )
     if v % step:
@@ -253,7 +262,9 @@ def _field(name: str, value: Any, most: int, step: int) -> int:
 
 def _word(word: Any) -> int:
     if isinstance(word, bool) or not hasattr(word, "__index__") or not 0 <= word.__index__() < 1 << 64:
-        raise DescriptorError(f"{word!r} is no 64-bit descriptor word: pass an integer from 0 to 2**64 - 1, such as 0x800400000")
+        raise DescriptorError(
+            f"{word!r} is no 64-bit descriptor word: pass an integer from 0 to 2**64 - 1, such as 0x800400000"
+        )
     return int(word.__index__())
 
 
@@ -275,106 +286,3 @@ def tile_shape(shape: Any) -> tuple[int, int]:
     if rows <= 0 or cols <= 0:
         raise ShapeError(f"shape={shape!r} is an empty tile: pass (MN, K) with both positive, for example (64, 16)")
     return rows, cols
-
-
-def canonical(shape: tuple[int, int], format: object, major: str = "k", swizzle: str = "none") -> tuple[Descriptor, int]:
-    """The descriptor at address 0 of a dense tile, atoms in MN order first, and the bytes it takes.
-
-    shape: (MN, K), MN a multiple of 8, K of a whole 16-byte unit (K-major) or of 8 (MN-major).  With swizzle, a K-major
-    tile is at most one swizzle row wide; ShapeError says so.
-
-    >>> canonical((64, 16), "f16", "mn", "64B")
-    (Descriptor(start=0, leading=512, stride=1024, base_offset=0, swizzle='64B'), 2048)
-    """
-    mode, fmt, (rows, cols) = swizzle_row(swizzle), operand_format(format, major), tile_shape(shape)
-    per_unit = 128 // fmt.bits
-    step = per_unit if major == "k" else 8
-    if rows % 8 or cols % step:
-        raise ShapeError(
-            f"a {fmt.name} tile of (MN, K) = ({rows}, {cols}) in {major.upper()}-major order does not consist of whole core "
-            f"matrices: MN must be a multiple of 8 and K of {step}; nearest is ({-(-rows // 8) * 8}, {-(-cols // step) * step})"
-        )
-    across, deep = rows // 8, cols // step
-    if mode.units == 1:
-        leading, stride, total = CORE * across, CORE, CORE * across * deep
-    elif major == "k":
-        if deep > mode.units:
-            raise ShapeError(
-                f"a K-major row of {cols} {fmt.name} takes {deep * UNIT} bytes, more than the {swizzle} swizzle row: split K "
-                f"into tiles of at most {mode.units * per_unit}, each with its own descriptor, or use a wider swizzle"
-            )
-        leading, stride, total = UNIT, mode.pattern_bytes, mode.pattern_bytes * across
-    else:
-        atoms = -(-across // mode.units)
-        leading = mode.pattern_bytes if atoms > 1 else UNIT
-        stride, total = mode.pattern_bytes * atoms, mode.pattern_bytes * atoms * deep
-    if total > WINDOW:
-        raise ShapeError(
-            f"a {fmt.name} tile of ({rows}, {cols}) takes {total} bytes; a descriptor reaches {WINDOW}: split the tile, for "
-            f"example into (64, {step * 2}) pieces"
-        )
-    return Descriptor(0, leading, stride, 0, swizzle), total
-
-
-def tile_to_smem(matrix: ArrayLike, format: object, major: str = "k", swizzle: str = "none") -> tuple[NDArray[np.uint8], Descriptor]:
-    """A matrix (..., MN, K) as the bytes of a shared-memory tile (..., bytes), and the descriptor that reads it.
-
-    B is passed with its columns as rows.  The descriptor starts at 0: move it with `dataclasses.replace`.  Bytes that
-    hold no element are zero.  Raises as `canonical`, and FormatError when the dtype does not carry the format.
-
-    >>> import numpy as np
-    >>> data, d = tile_to_smem(np.zeros((32, 16), np.float16), "f16", "k", "32B")
-    >>> data.shape, d.leading, d.stride
-    ((1024,), 16, 256)
-    """
-    fmt = operand_format(format, major)
-    bits = to_bits(matrix, fmt)
-    if bits.ndim < 2:
-        raise ShapeError(f"a tile is a matrix (MN, K), not {bits.ndim}-D: for example np.zeros((64, 16), np.float16)")
-    rows, cols = bits.shape[-2:]
-    d, total = canonical((rows, cols), fmt, major, swizzle)
-    image = np.zeros((*bits.shape[:-2], total), np.uint8)
-    image[..., _bytes_of(d, rows, cols, fmt, major)] = _as_bytes(bits, fmt)
-    return image, d
-
-
-def smem_to_tile(smem: ArrayLike, descriptor: Descriptor, shape: tuple[int, int], format: object, major: str = "k") -> NDArray[Any]:
-    """The matrix (..., MN, K) that a descriptor finds in shared memory (..., bytes); the inverse of `tile_to_smem`.
-
-    Raises BoundsError when the descriptor leaves the memory.
-
-    >>> import numpy as np
-    >>> m = np.arange(64 * 32, dtype=np.int8).reshape(64, 32)
-    >>> data, d = tile_to_smem(m, "s8")
-    >>> bool((smem_to_tile(data, d, (64, 32), "s8") == m).all())
-    True
-    """
-    fmt, (rows, cols) = operand_format(format, major), tile_shape(shape)
-    memory = np.asarray(smem)
-    if memory.dtype != np.uint8 or memory.ndim < 1:
-        raise FormatError(f"shared memory is a uint8 array (..., bytes), not {memory.dtype}: pass smem.view(np.uint8)")
-    at = _bytes_of(descriptor, rows, cols, fmt, major)
-    if int(at.max()) >= memory.shape[-1]:
-        raise BoundsError(
-            f"the tile ({rows}, {cols}) of {fmt.name} at {descriptor} reaches byte {int(at.max())} of a shared memory of "
-            f"{memory.shape[-1]} bytes: pass at least {int(at.max()) + 1} bytes or another descriptor"
-        )
-    found = memory[..., at]
-    if fmt.bits == 1:
-        return from_bits(np.unpackbits(found[..., 0], axis=-1, count=cols, bitorder="little"), fmt)
-    return from_bits(np.ascontiguousarray(found).view(fmt.bits_dtype.newbyteorder("<"))[..., 0].astype(fmt.bits_dtype), fmt)
-
-
-def _bytes_of(d: Descriptor, rows: int, cols: int, fmt: Format, major: str) -> NDArray[np.int64]:
-    """Addresses of the bytes of every element: (MN, K, bytes), for b1 one byte for eight elements."""
-    step = 8 if fmt.bits == 1 else 1
-    at = d.address(np.arange(rows)[:, None], np.arange(0, cols, step)[None, :], fmt, major)
-    return at[..., None] + np.arange(max(1, fmt.bits // 8))
-
-
-def _as_bytes(bits: NDArray[Any], fmt: Format) -> NDArray[np.uint8]:
-    """Element words (..., MN, K) as little-endian bytes (..., MN, K, bytes)."""
-    if fmt.bits == 1:
-        return np.packbits(bits, axis=-1, bitorder="little")[..., None]
-    words = np.ascontiguousarray(bits).astype(bits.dtype.newbyteorder("<"), copy=False)
-    return words.view(np.uint8).reshape(*bits.shape, bits.dtype.itemsize)

@@ -1,7 +1,7 @@
 """Compiled parts of wgmma: operands out of shared memory or registers, one dot product per element, accumulators back.
 
-Everything is flat and unsigned.  One call works on warpgroups [g0, g1) and shares nothing with other calls but its inputs,
-so callers may run several in threads.
+Everything is flat and unsigned.  One call works on warpgroups [g0, g1) and shares nothing with other calls but its
+inputs, so callers may run several in threads.
 """
 
 from __future__ import annotations
@@ -146,7 +146,9 @@ def run(g0, g1, geometry, params, smem, images, a_units, a_which, a_words, a_fro
         if geometry[A_REGISTERS]:
             gather_registers(a_words, a_from[g] * (4 * THREADS), stored, bits, flip_a, a)
         else:
-            gather_tile(smem, base, a_units, a_which[g] * a_count, M, stored, bits, geometry[A_MN] != 0, flip_a, a, stored, 1)
+            gather_tile(
+                smem, base, a_units, a_which[g] * a_count, M, stored, bits, geometry[A_MN] != 0, flip_a, a, stored, 1
+            )
         gather_tile(smem, base, b_units, b_which[g] * b_count, n, k, bits, geometry[B_MN] != 0, flip_b, b, 1, n)
         if keep[g]:
             load_accumulators(d, d_from[g] * (THREADS * registers), n, half, tile)

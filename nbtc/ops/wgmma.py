@@ -52,8 +52,9 @@ def wgmma(
 
     d: uint32 (..., 128, registers).  a: a uint64 descriptor (scalar or (...,), or a `Descriptor`), or uint32 registers
     (..., 128, 4).  b_desc: a descriptor.  smem: uint8 (..., bytes).  Leading axes broadcast.  scale_d: 0 drops D (it is
-    not read), also one value a warpgroup.  scale_a, scale_b: 1 or -1, floating types.  trans_a, trans_b: 1 for MN-major,
-    16-bit types in shared memory.  meta: uint32 (..., 128) and selector: sparse forms.  threads: how many to use at most.
+    not read), also one value a warpgroup.  scale_a, scale_b: 1 or -1, floating types.  trans_a, trans_b: 1 for
+    MN-major, 16-bit types in shared memory.  meta: uint32 (..., 128) and selector: sparse forms.  threads: how many to
+    use at most.
     Returns a new uint32 array; raises subclasses of ValueError and TypeError naming the rule.
 
     >>> import numpy as np
@@ -111,7 +112,9 @@ def execute(
     m, n, k = row.shape
     stored = k // 2 if row.sparse else k
     size = memory.shape[-1]
-    a_units, a_which = (_NO_UNITS, np.array(0)) if a_desc is None else _units(row, "A", a_desc, m, stored, trans_a, size)
+    a_units, a_which = (
+        (_NO_UNITS, np.array(0)) if a_desc is None else _units(row, "A", a_desc, m, stored, trans_a, size)
+    )
     b_units, b_which = _units(row, "B", b_words, n, k, trans_b, size)
     geometry = _geometry(row, scale_a, scale_b, trans_a, trans_b, words is not None, size)
     acc = row.d.format
@@ -145,11 +148,13 @@ def _target(row: Any, arch: object) -> Arch:
     target = arch_row(arch)
     if row.family not in ("wgmma.mma_async", "wgmma.mma_async.sp"):
         raise UnsupportedInstructionError(
-            f"{row.mnemonic} is no wgmma.mma_async form: pass one such as wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+            f"{row.mnemonic} is no wgmma.mma_async form: pass one such as "
+            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
         )
     if target.number != arch_row(row.min_arch).number:
         raise UnsupportedInstructionError(
-            f'{row.mnemonic} exists on sm_90a alone (other architectures, later ones too, lack wgmma), not on {target.name}: '
+            f"{row.mnemonic} exists on sm_90a alone (other architectures, later ones too, lack wgmma), not on "
+            f"{target.name}: "
             'pass arch="sm_90"'
         )
     return target
@@ -167,19 +172,24 @@ def _immediates(row: Any, scale_a: Any, scale_b: Any, trans_a: Any, trans_b: Any
             raise OptionError(f"{name}={value!r}: imm-{name.replace('_', '-')} is 1 or -1; nearest is {name}=1")
         if value != 1 and not floating:
             raise OptionError(
-                f"{name}={value}: {row.a.format.name} forms have no imm-scale operand (floating types do): leave {name}=1"
+                f"{name}={value}: {row.a.format.name} forms have no imm-scale operand (floating types do): leave "
+                f"{name}=1"
             )
     for name, value in (("trans_a", trans_a), ("trans_b", trans_b)):
         if value not in (0, 1):
-            raise OptionError(f"{name}={value!r}: imm-{name.replace('_', '-')} is 0 (K-major) or 1 (MN-major); try {name}=0")
+            raise OptionError(
+                f"{name}={value!r}: imm-{name.replace('_', '-')} is 0 (K-major) or 1 (MN-major); try {name}=0"
+            )
         if value and not wide:
             raise OptionError(
-                f"{name}=1: {row.a.format.name} operands are K-major only; imm-trans exists for f16 and bf16: leave {name}=0 and "
+                f"{name}=1: {row.a.format.name} operands are K-major only; imm-trans exists for f16 and bf16: leave "
+                f"{name}=0 and "
                 'write the tile with tile_to_smem(..., major="k")'
             )
     if trans_a and is_registers(a):
         raise OptionError(
-            "trans_a=1 needs A in shared memory, not in registers (their layout is fixed): leave trans_a=0 or pass a descriptor"
+            "trans_a=1 needs A in shared memory, not in registers (their layout is fixed): leave trans_a=0 or pass a "
+            "descriptor"
         )
 
 
@@ -188,9 +198,14 @@ def _uint(name: str, x: Any, dtype: Any, tail: tuple[int, ...]) -> NDArray[Any]:
     v = np.asarray(x)
     want = f"{np.dtype(dtype).name} (..., {', '.join('bytes' if t < 0 else str(t) for t in tail)})"
     if v.dtype != dtype:
-        raise FormatError(f"{name} is {v.dtype}, but it must be {want}: pass {name}.view(np.{np.dtype(dtype).name}) of its bits")
+        raise FormatError(
+            f"{name} is {v.dtype}, but it must be {want}: pass {name}.view(np.{np.dtype(dtype).name}) of its bits"
+        )
     if v.ndim < len(tail) or any(t not in (-1, s) for t, s in zip(tail, v.shape[v.ndim - len(tail) :], strict=True)):
-        raise ShapeError(f"{name} has shape {v.shape}, but it must be {want}: for example np.zeros({tuple(map(abs, tail))}, {v.dtype})")
+        raise ShapeError(
+            f"{name} has shape {v.shape}, but it must be {want}: for example np.zeros({tuple(map(abs, tail))}, "
+            f"{v.dtype})"
+        )
     return np.ascontiguousarray(v)
 
 
@@ -203,7 +218,8 @@ def descriptor_words(name: str, x: Any) -> NDArray[np.uint64]:
         v = np.array([e.encode() for e in v.flat], np.uint64).reshape(v.shape)
     if v.dtype.kind not in "iu" or (v.dtype.kind == "i" and v.size and int(v.min()) < 0):
         raise DescriptorError(
-            f"{name} is {v.dtype} {v.shape}: a matrix descriptor is a 64-bit word or a Descriptor (A may also be uint32 "
+            f"{name} is {v.dtype} {v.shape}: a matrix descriptor is a 64-bit word or a Descriptor (A may also be "
+            "uint32 "
             f"registers (..., 128, 4)): try {name}=nbtc.wgmma.Descriptor(0, 128, 256).encode()"
         )
     return v.astype(np.uint64)
@@ -212,7 +228,9 @@ def descriptor_words(name: str, x: Any) -> NDArray[np.uint64]:
 def _flags(scale_d: Any) -> NDArray[np.uint8]:
     v = np.asarray(scale_d)
     if v.dtype.kind not in "biu" or (v.size and (int(v.min()) < 0 or int(v.max()) > 1)):
-        raise OptionError(f"scale_d={scale_d!r}: scale-d is a predicate, 0 (D = A*B) or 1 (D = A*B + D), one or one a warpgroup")
+        raise OptionError(
+            f"scale_d={scale_d!r}: scale-d is a predicate, 0 (D = A*B) or 1 (D = A*B + D), one or one a warpgroup"
+        )
     return v.astype(np.uint8)
 
 
@@ -220,14 +238,17 @@ def _metadata(row: Any, meta: Any, selector: Any) -> NDArray[np.uint32]:
     if not row.sparse:
         if meta is not None or selector != 0:
             raise MetadataError(
-                f"{row.mnemonic} is dense and takes neither meta nor selector: leave them out, or use wgmma.mma_async.sp"
+                f"{row.mnemonic} is dense and takes neither meta nor selector: leave them out, or use "
+                "wgmma.mma_async.sp"
             )
         return np.zeros(warpgroup.THREADS, np.uint32)
     if meta is None:
         raise MetadataError(f"{row.mnemonic} needs meta: uint32 (..., 128), the metadata register of every thread")
     legal = tuple(row.selectors)
     if isinstance(selector, bool) or selector not in legal:
-        raise MetadataError(f"selector={selector!r} is not legal for {row.mnemonic}: legal are {legal}; try selector={legal[0]}")
+        raise MetadataError(
+            f"selector={selector!r} is not legal for {row.mnemonic}: legal are {legal}; try selector={legal[0]}"
+        )
     return _uint("meta", meta, np.uint32, (warpgroup.THREADS,))
 
 
@@ -241,7 +262,9 @@ def _batch(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
         ) from None
 
 
-def _units(row: Any, operand: str, words: NDArray[np.uint64], rows: int, cols: int, trans: int, size: int) -> tuple[Any, Any]:
+def _units(
+    row: Any, operand: str, words: NDArray[np.uint64], rows: int, cols: int, trans: int, size: int
+) -> tuple[Any, Any]:
     """Tables of unit addresses of the distinct descriptors, and which one each warpgroup uses."""
     distinct, which = np.unique(words, return_inverse=True)
     fmt, major = (row.a if operand == "A" else row.b).format, "mn" if trans else "k"
@@ -250,20 +273,24 @@ def _units(row: Any, operand: str, words: NDArray[np.uint64], rows: int, cols: i
         found = Descriptor.decode(word)
         if major == "k" and found.mode.units > 1 and cols * fmt.bits // 8 > found.mode.row_bytes:
             raise DescriptorError(
-                f"{operand} of {row.mnemonic} needs {cols * fmt.bits // 8} bytes a row, but its {found.swizzle} swizzle row is narrower "
+                f"{operand} of {row.mnemonic} needs {cols * fmt.bits // 8} bytes a row, but its {found.swizzle} "
+                "swizzle row is narrower "
                 '(no recording says what the hardware reads there): use swizzle="64B", "128B" or "none"'
             )
         at = found.unit_addresses(rows, cols, fmt, major)
         if int(at.max()) + UNIT > size:
             raise BoundsError(
-                f"{operand} ({rows} x {cols} {fmt.name}, {major.upper()}-major) at {found} reaches byte {int(at.max()) + UNIT - 1} of a "
+                f"{operand} ({rows} x {cols} {fmt.name}, {major.upper()}-major) at {found} reaches byte "
+                f"{int(at.max()) + UNIT - 1} of a "
                 f"shared memory of {size} bytes: pass a larger smem or a descriptor inside it; .explain() draws it"
             )
         tables.append(at.reshape(-1))
     return np.array(tables, np.int32).reshape(len(tables), -1), which.reshape(words.shape).astype(np.int64)
 
 
-def _geometry(row: Any, scale_a: int, scale_b: int, trans_a: int, trans_b: int, registers: bool, size: int) -> NDArray[np.int64]:
+def _geometry(
+    row: Any, scale_a: int, scale_b: int, trans_a: int, trans_b: int, registers: bool, size: int
+) -> NDArray[np.int64]:
     g = np.zeros(warpgroup.GEOMETRY, np.int64)
     _, n, k = row.shape
     fmt = row.a.format
@@ -280,8 +307,8 @@ def _geometry(row: Any, scale_a: int, scale_b: int, trans_a: int, trans_b: int, 
 def metadata_places(row: Any, selector: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Thread and lowest bit of the nibble of (row, chunk), both flat (64 * chunks,).
 
-    16- and 32-bit formats: a word holds four chunks of row g and of row g + 8, two lanes split K.  8-bit formats: a word
-    holds eight chunks of one row, lanes 0 and 1 the rows g and g + 8, lanes 2 and 3 the second half of K.
+    16- and 32-bit formats: a word holds four chunks of row g and of row g + 8, two lanes split K.  8-bit formats: a
+    word holds eight chunks of one row, lanes 0 and 1 the rows g and g + 8, lanes 2 and 3 the second half of K.
     """
     per_chunk = 2 if row.a.format.bits == 32 else 4
     chunk = np.arange(row.shape[2] // per_chunk)
@@ -306,7 +333,9 @@ def _index(which: NDArray[Any], batch: tuple[int, ...]) -> NDArray[np.int64]:
 def _in_threads(call: Callable[[int, int], None], count: int, threads: int | None) -> None:
     """call(start, stop) over [0, count) in threads; the compiled code releases the GIL."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise OptionError(f"threads={threads!r} is no number of threads: pass a positive integer, or None for all processors")
+        raise OptionError(
+            f"threads={threads!r} is no number of threads: pass a positive integer, or None for all processors"
+        )
     many = min(threads or len(os.sched_getaffinity(0)), count // SERIAL)
     if many < 2:
         call(0, count)
