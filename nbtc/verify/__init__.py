@@ -6,7 +6,9 @@ A set of recordings is a folder of `.npz` files with an `index.json`, or the one
 
 from __future__ import annotations
 
+import io
 import json
+import lzma
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import resources
@@ -16,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from nbtc.errors import NbtcError, OptionError
-from nbtc.verify.replay import GENERATORS, Array, Case, Groups, Index, kind_of, words
+from nbtc.testing import raw_bits
+from nbtc.verify.replay import GENERATORS, Array, Case, Groups, Index, kind_of
 
-SMALL = "golden_small.npz"
+SMALL = "golden_small.npz.xz"
 
 
 @dataclass
@@ -62,7 +65,8 @@ def verify(golden: str | Path | None = None, only: str | None = None) -> Iterato
 
 def _sets(golden: str | Path | None) -> Iterator[tuple[str, Groups, Index]]:
     if golden is None:
-        with resources.as_file(resources.files("nbtc") / "data" / SMALL) as path, np.load(path) as z:
+        packed = (resources.files("nbtc") / "data" / SMALL).read_bytes()
+        with np.load(io.BytesIO(lzma.decompress(packed))) as z:
             index = json.loads(str(z["index"]))
             kinds: dict[str, list[str]] = {}
             for key in z.files:
@@ -117,11 +121,11 @@ def _compare(report: Report, case: Case) -> None:
         report.mismatches += case.want.size
         report.failures.append(f"{case.form}: {got.dtype} {got.shape}, recorded {case.want.dtype} {case.want.shape}")
         return
-    bad = words(got) != words(case.want)
+    bad = raw_bits(got) != raw_bits(case.want)
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
         report.mismatches += int(bad.sum())
         report.failures.append(
             f"{case.form}: {int(bad.sum())} of {bad.size} differ, first at {at}: "
-            f"{int(words(got)[at]):#x}, recorded {int(words(case.want)[at]):#x}"
+            f"{int(raw_bits(got)[at]):#x}, recorded {int(raw_bits(case.want)[at]):#x}"
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import nbtc
 from nbtc.formats.arrays import as_format
+from nbtc.testing import raw_bits
 
 Array = NDArray[Any]
 Index = Mapping[str, Mapping[str, Any]]
@@ -46,12 +47,6 @@ def kind_of(key: str, index: Index) -> str:
         kind = str(index[form]["kind"])
         return "mma" if kind == "mma884" else kind
     return next((kind for kind, pattern in _NAMES.items() if re.match(pattern, key)), "unknown")
-
-
-def words(x: Array) -> Array:
-    """Any array as unsigned words of its item size."""
-    x = np.ascontiguousarray(x)
-    return x.astype(np.uint8) if x.dtype == np.bool_ else x.view(f"u{x.dtype.itemsize}")
 
 
 def _mma(groups: Groups, index: Index) -> Iterator[Case]:
@@ -201,7 +196,7 @@ def _warp(groups: Groups, index: Index) -> Iterator[Case]:
             _, op, kind = head.split("_")
             values = x["v"].view(_WARP_TYPES[kind])
             call = partial(_reduce, op, mask, values, on)
-            yield Case(head, call, words(x["out"]))
+            yield Case(head, call, raw_bits(x["out"]))
         else:
             op, _, kind = re.fullmatch(r"(shfl(_up|_down|_xor)?)_(.*)", head).groups()  # type: ignore[union-attr]
             values = _typed(x["v"], kind)
@@ -224,7 +219,7 @@ def _reduce(op: str, mask: Array, values: Array, on: Array) -> Array:
     outside = values.copy()
     if some.any():
         outside[some] = reduce(rest[some], values[some])
-    return words(np.where(on, inside, outside))
+    return raw_bits(np.where(on, inside, outside))
 
 
 def _votes(v: Array, mask: Array, on: Array, out: Array) -> Iterator[Case]:

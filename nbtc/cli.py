@@ -1,0 +1,220 @@
+"""The command line: info, list, show, gemm, explain, verify.
+
+Each command is a function from its options to a `Result`: data for `--json`, the same as text, and an exit code.
+Exit codes: 0 fine, 1 a mismatch was found, 2 wrong use (bad options, files that cannot be read or written).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import zipfile
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from nbtc.errors import NbtcError
+
+FINE, MISMATCH, WRONG_USE = 0, 1, 2
+
+
+class Result(NamedTuple):
+    """What a command has to say."""
+
+    data: Any
+    text: str
+    code: int = FINE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; argparse itself leaves with code 2 on bad options.
+
+    >>> main(["list", "--arch", "sm_70", "--family", "mma", "--json"])  # doctest: +ELLIPSIS
+    [...
+    0
+    """
+    args = _parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], Result] = args.run
+    try:
+        result = run(args)
+        print(json.dumps(result.data, indent=1) if args.json else result.text)
+    except BrokenPipeError:  # the reader, for example `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINE
+    except (NbtcError, OSError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+        return _complain(error, args.json)
+    except KeyboardInterrupt:
+        return 130
+    return result.code
+
+
+def _complain(error: BaseException, as_json: bool) -> int:
+    text = str(error) or type(error).__name__
+    if as_json:
+        print(json.dumps({"error": type(error).__name__, "message": text}))
+    print(f"nbtc: {text}", file=sys.stderr)
+    return WRONG_USE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nbtc", description="NVIDIA tensor core instructions and matrix products on the CPU, bit for bit."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    both = argparse.ArgumentParser(add_help=False)
+    both.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+    def command(name: str, run: Callable[[argparse.Namespace], Result], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, parents=[both], help=text, description=text)
+        sub.set_defaults(run=run)
+        return sub
+
+    command("info", _info, "versions, processor, threads, and which architectures are backed by recordings")
+    sub = command("list", _list, "the instructions nbtc knows")
+    sub.add_argument("--arch", help='only those an architecture has, such as "sm_90"')
+    sub.add_argument("--family", help='only one family, such as "mma", "mma.sp", "wgmma"')
+    sub = command("show", _show, "which lane and register holds which matrix element")
+    sub.add_argument("mnemonic", help="a PTX mnemonic, or a whole PTX line")
+    sub.add_argument("--svg", metavar="FILE", help="write the drawing to a file")
+    sub = command("gemm", _gemm, "one matrix product: its time, its bits, and how far they are from the exact product")
+    _product_options(sub)
+    sub.add_argument("--seed", type=int, default=0, help="of the random operands (default 0)")
+    for name in ("a", "b", "c"):
+        sub.add_argument(f"--{name}", metavar="FILE.npy", help=f"operand {name} from a file")
+    sub.add_argument("--out", metavar="FILE.npy", help="write the result")
+    sub.add_argument("--threads", type=_size, help="threads (default: all); NumPy is given the same number")
+    sub = command("explain", _explain, "what a product would do, without doing it")
+    for name in ("M", "N", "K"):
+        sub.add_argument(name, type=_size)
+    _product_options(sub, sizes=False)
+    sub = command("verify", _verify, "replay recordings of hardware and compare every bit")
+    sub.add_argument("--golden", metavar="DIR", help="a folder of recordings (default: the set that ships with nbtc)")
+    sub.add_argument("--only", metavar="TEXT", help="only files whose name contains this")
+    return parser
+
+
+def _size(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative: sizes and counts are 0 or more")
+    return value
+
+
+def _product_options(sub: argparse.ArgumentParser, sizes: bool = True) -> None:
+    for name in ("m", "n", "k") if sizes else ():
+        sub.add_argument(f"--{name}", type=_size, default=1024, help=f"{name.upper()} of random operands (1024)")
+    sub.add_argument("--format", help="of both operands: f16 (default) bf16 tf32 e4m3 e5m2 s8 u8 s4 u4 b1 f64")
+    sub.add_argument("--a-format", help="of a alone; needed for files of ml_dtypes arrays and of packed words")
+    sub.add_argument("--b-format", help="of b alone")
+    sub.add_argument("--acc", help="accumulator: f32, f16, s32, f64 (default: the widest)")
+    sub.add_argument("--arch", default="sm_90", help="default sm_90, an H100 or H200")
+    sub.add_argument("--instruction", help='a PTX mnemonic, or "mma", "wgmma", "wmma"')
+    sub.add_argument("--k-split", type=_size, help="start a new chain every so many elements of K")
+    sub.add_argument("--saturate", action="store_true", help="clamp integers at every step")
+    sub.add_argument("--op", choices=("xor", "and"), help="for b1")
+
+
+def _product_keywords(args: argparse.Namespace) -> dict[str, Any]:
+    names = ("arch", "acc", "instruction", "k_split", "saturate", "op")
+    return {name: getattr(args, name) for name in names}
+
+
+def _info(args: argparse.Namespace) -> Result:
+    from nbtc.report import information
+
+    data = information()
+    lines = [f"{key:<12}{value}" for key, value in data.items() if key != "architectures"]
+    rows = [f"  {name:<8}{backing}" for name, backing in data["architectures"].items()]
+    return Result(data, "\n".join([*lines, "architectures", *rows]))
+
+
+def _list(args: argparse.Namespace) -> Result:
+    import nbtc
+
+    found = nbtc.instructions(arch=args.arch, family=args.family)
+    data = [{"mnemonic": i.mnemonic, "family": i.family, "shape": i.shape, "min_arch": i.min_arch} for i in found]
+    return Result(data, "\n".join(f"{row['min_arch']:<8}{row['mnemonic']}" for row in data))
+
+
+def _show(args: argparse.Namespace) -> Result:
+    import nbtc
+    from nbtc import show
+
+    i = nbtc.instruction(args.mnemonic)
+    text = show.text(i)
+    if args.svg:
+        with open(args.svg, "w", encoding="utf-8") as file:
+            file.write(i._repr_svg_())
+        text = f"{i.mnemonic}: drawn in {args.svg}"
+    operands = {name: _operand(x) for name in "abcd" if (x := getattr(i, name)) is not None}
+    return Result({"mnemonic": i.mnemonic, "shape": i.shape, "min_arch": i.min_arch, "operands": operands}, text)
+
+
+def _operand(x: Any) -> dict[str, Any]:
+    fields = {name: getattr(x, name) for name in ("rows", "cols", "registers")}
+    return {"format": str(x.format), **fields, "coords": x.coords().tolist()}
+
+
+def _gemm(args: argparse.Namespace) -> Result:
+    if args.threads and "numpy" not in sys.modules:  # NumPy's BLAS reads these once, while it is imported
+        for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+            os.environ[name] = str(args.threads)
+    from nbtc.report import product
+
+    files = {name: path for name in ("a", "b", "c", "out") if (path := getattr(args, name))}
+    formats = {"a": args.a_format or args.format, "b": args.b_format or args.format}
+    data = product(
+        (args.m, args.n, args.k), files, formats, seed=args.seed, threads=args.threads, **_product_keywords(args)
+    )
+    return Result(data, "\n".join(_gemm_lines(data)))
+
+
+def _gemm_lines(data: dict[str, Any]) -> list[str]:
+    m, n, k = data["shape"]
+    numpy, exact = data["numpy_float32"], data["correctly_rounded"]
+    rows = [
+        ("product", f"{m} x {n} x {k}, {data['a_format']} x {data['b_format']} -> {data['acc']}"),
+        ("as", f"{data['instruction']} on {data['arch']}"),
+        ("time", f"{data['seconds']:.4g} s (first call, with any compilation: {data['first_call_seconds']:.3g} s)"),
+        ("rate", f"{data['gmas_per_s']:.4g} G multiply-adds/s on {data['threads']} threads"),
+        ("numpy float32", f"{numpy['seconds']:.4g} s on {numpy['threads']} threads: {numpy['ratio']:.3g}x of it"),
+        ("sha256", data["sha256"]),
+    ]
+    if exact is not None:
+        checked = f"{exact['different']:,} of {exact['outputs']:,}{' sampled' * exact['sampled']} outputs differ"
+        by = f"{exact['max_ulp']:,} ulps at most" if exact["max_ulp"] < 2**63 else "a NaN against a number"
+        rows.append(("exact product", f"{checked} from it correctly rounded, by {by}"))
+    if data["out"]:
+        rows.append(("written", data["out"]))
+    return [f"{name:<15}{text}" for name, text in rows]
+
+
+def _explain(args: argparse.Namespace) -> Result:
+    from nbtc.report import planned
+
+    formats = (args.a_format or args.format or "f16", args.b_format or args.format or "f16")
+    data, text = planned((args.M, args.N, args.K), formats, **_product_keywords(args))
+    return Result(data, text)
+
+
+def _verify(args: argparse.Namespace) -> Result:
+    from nbtc.verify import verify
+
+    reports = []
+    for report in verify(args.golden, args.only):
+        reports.append(report)
+        if not args.json:
+            print(_verify_line(report.file, report), flush=True)
+            for failure in report.failures[:5]:
+                print(f"    {failure}")
+    bad = [r.file for r in reports if not r.ok]
+    total = {key: sum(getattr(r, key) for r in reports) for key in ("forms", "outputs", "mismatches")}
+    text = "{forms:,} forms, {outputs:,} outputs, {mismatches:,} mismatches".format(**total)
+    text += f"; not reproduced: {', '.join(bad)}" if bad else "; every bit as recorded"
+    return Result({"files": [r.as_dict() for r in reports], **total}, text, MISMATCH if bad else FINE)
+
+
+def _verify_line(name: str, report: Any) -> str:
+    counts = f"{report.forms:>6,} forms {report.outputs:>12,} outputs {report.mismatches:>10,} mismatches"
+    return f"{name:<28}{counts}{'' if report.ok else '   <--'}"

@@ -1,0 +1,209 @@
+"""What the command line reports: the machine, a measured product, a plan.  Plain data in, plain data out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import nbtc
+from nbtc.accuracy import accuracy
+from nbtc.errors import FormatError, OptionError
+from nbtc.formats.arrays import as_format, unpack
+from nbtc.formats.table import Format
+from nbtc.isa.archs import ARCHS
+
+Array = NDArray[Any]
+_PATIENCE = 4.0  # seconds of repeated runs, at least one
+
+
+def information() -> dict[str, Any]:
+    """Versions, processor features that choose kernels, threads, and each architecture's backing."""
+    import llvmlite
+    import ml_dtypes
+    import numba
+
+    from nbtc._host import features, has_avx512
+
+    kernels = "AVX-512" if has_avx512() else "AVX2" if "avx2" in features() else "generic"
+    return {
+        "nbtc": nbtc.__version__,
+        "python": platform.python_version(),
+        "numba": numba.__version__,
+        "llvmlite": llvmlite.__version__,
+        "numpy": np.__version__,
+        "ml_dtypes": ml_dtypes.__version__,
+        "machine": f"{platform.system()} {platform.machine()}",
+        "kernels": kernels,
+        "threads": nbtc_threads(),
+        "architectures": {
+            a.name: "recordings or public vectors" if a.validated else f"rows of {a.numerics}, unvalidated"
+            for a in ARCHS.values()
+        },
+    }
+
+
+def product(
+    shape: tuple[int, int, int],
+    files: dict[str, str],
+    formats: dict[str, str | None],
+    *,
+    seed: int,
+    threads: int | None,
+    **keywords: Any,
+) -> dict[str, Any]:
+    """Run one product and say everything `nbtc gemm` prints.
+
+    shape: M, N, K of random operands.  files: paths of "a", "b", "c" (read) and "out" (written).  formats: names for
+    "a" and "b", None to go by the dtype of a file, or f16.  keywords: matmul's.
+    """
+    if ("a" in files) != ("b" in files):
+        raise OptionError("one of a and b came from a file, the other did not: give both, as in --a A.npy --b B.npy")
+    out = files.get("out")
+    if out is not None and not Path(out).resolve().parent.is_dir():
+        raise OptionError(f"--out {out}: there is no such folder; make it first, or write to --out ./{Path(out).name}")
+    (a, fa), (b, fb) = _operands(shape, files, formats, seed)
+    c = _load(files["c"], None)[0] if "c" in files else None
+    call = {"a_format": fa.name, "b_format": fb.name, "threads": threads, **keywords}
+    plan = nbtc.plan(a, b, c, **call)
+    first, d = _timed(lambda: nbtc.matmul(a, b, c, **call))
+    seconds = _median(lambda: nbtc.matmul(a, b, c, **call), first)
+    if out is not None:
+        with open(out, "wb") as file:  # np.save would append .npy to other names
+            np.save(file, d)
+    m, n, k = _sizes(a, b, d, fa)
+    work = d.size * k
+    x, y = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+    numpy_first, _ = _timed(lambda: x @ y)
+    numpy_seconds = _median(lambda: x @ y, numpy_first) * (d.size / max(1, m * n))
+    distance = _distance(d, a, b, c, (fa, fb), keywords)
+    return {
+        "shape": [m, n, k],
+        "a_format": fa.name,
+        "b_format": fb.name,
+        "acc": str(as_format(d.dtype)),
+        "arch": str(keywords["arch"]),
+        "instruction": str(plan.instruction),
+        "seconds": seconds,
+        "first_call_seconds": first,
+        "gmas_per_s": work / seconds / 1e9,
+        "threads": threads or nbtc_threads(),
+        "numpy_float32": {"seconds": numpy_seconds, "threads": blas_threads(), "ratio": numpy_seconds / seconds},
+        "sha256": hashlib.sha256(d.astype(d.dtype.newbyteorder("<"), copy=False).tobytes()).hexdigest(),
+        "correctly_rounded": distance,
+        "out": out,
+    }
+
+
+def planned(shape: tuple[int, int, int], formats: tuple[str, str], **keywords: Any) -> tuple[dict[str, Any], str]:
+    """The plan of a product of that shape as data and as text; no memory is touched."""
+    m, n, k = shape
+    fa, fb = (as_format(f) for f in formats)
+    a, b = np.broadcast_to(np.zeros((), fa.dtype), (m, k)), np.broadcast_to(np.zeros((), fb.dtype), (k, n))
+    plan = nbtc.plan(a, b, a_format=fa.name, b_format=fb.name, **keywords)
+    data = {
+        "shape": [m, n, k],
+        "instruction": str(plan.instruction),
+        "model": str(plan.model),
+        "steps": plan.steps,
+        "peak_bytes": plan.peak_bytes,
+    }
+    return data, str(plan.explain() or plan)
+
+
+def nbtc_threads() -> int:
+    """Threads that a product uses when none are asked for."""
+    import numba
+
+    return int(numba.get_num_threads())
+
+
+def blas_threads() -> int | None:
+    """Threads of NumPy's matrix product: what its environment says, else one a core."""
+    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def random_operand(rng: np.random.Generator, shape: tuple[int, int], fmt: Format) -> Array:
+    """Standard normal numbers (floats, rounded to the format) or uniform integers or bits."""
+    if fmt.kind == "float":
+        x = rng.standard_normal(shape, np.float32) if fmt.name != "f64" else rng.standard_normal(shape)
+        return nbtc.convert(x, "tf32", rounding="rna") if fmt.name == "tf32" else x.astype(fmt.dtype)
+    return rng.integers(fmt.low, fmt.high + 1, shape, np.int16).astype(fmt.dtype)
+
+
+def _operands(
+    shape: tuple[int, int, int], files: dict[str, str], formats: dict[str, str | None], seed: int
+) -> tuple[tuple[Array, Format], tuple[Array, Format]]:
+    if "a" in files:
+        return _load(files["a"], formats["a"]), _load(files["b"], formats["b"])
+    m, n, k = shape
+    rng = np.random.default_rng(seed)
+    fa, fb = (as_format(formats[name] or "f16") for name in ("a", "b"))
+    return (random_operand(rng, (m, k), fa), fa), (random_operand(rng, (k, n), fb), fb)
+
+
+def _load(path: str, name: str | None) -> tuple[Array, Format]:
+    """An array of a .npy file; ml_dtypes arrays come back as raw bytes there and need their format named."""
+    try:
+        x = np.load(path, allow_pickle=False)
+    except ValueError as error:
+        raise OptionError(
+            f"{path} is no .npy file of numbers ({error}): write it with numpy.save(path, array)"
+        ) from None
+    if not isinstance(x, np.ndarray):
+        raise OptionError(f"{path} holds several arrays: write the one that is meant with numpy.save(path, array)")
+    if x.dtype.kind == "V":
+        if name is None or as_format(name).dtype.itemsize != x.dtype.itemsize:
+            raise FormatError(
+                f"{path} holds elements of {x.dtype.itemsize} raw bytes, as numpy.save writes ml_dtypes arrays: "
+                "say which format they are in, for example --a-format bf16 --b-format bf16"
+            )
+        x = x.view(as_format(name).dtype)
+    return x, as_format(name if name is not None else "tf32" if x.dtype == np.float32 else x.dtype)
+
+
+def _sizes(a: Array, b: Array, d: Array, fmt: Format) -> tuple[int, int, int]:
+    packed = fmt.packed and a.dtype != fmt.dtype
+    return d.shape[-2], d.shape[-1], a.shape[-1] * (fmt.per_word if packed else 1)
+
+
+def _distance(d: Array, a: Array, b: Array, c: Array | None, formats: tuple[Format, Format], keywords: Any) -> Any:
+    """Accuracy as data; None for products that round on purpose somewhere else (saturation)."""
+    if keywords["saturate"]:
+        return None
+    x, y = (_values(v, f, axis) for v, f, axis in zip((a, b), formats, (-1, -2), strict=True))
+    found = accuracy(d, x, y, c, op=keywords["op"] or "xor")
+    return dict(vars(found))
+
+
+def _values(x: Array, fmt: Format, axis: int) -> Array:
+    if fmt.name == "tf32":  # what the hardware reads of a float32
+        return (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return unpack(x, fmt, axis) if fmt.packed and x.dtype != fmt.dtype else x
+
+
+def _timed(call: Callable[[], Array]) -> tuple[float, Array]:
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def _median(call: Callable[[], Array], first: float) -> float:
+    """Median of up to five further runs; of the first alone when that took long enough."""
+    if first > 4 * _PATIENCE:
+        return first
+    runs, end = [_timed(call)[0]], time.perf_counter() + _PATIENCE
+    while len(runs) < 5 and time.perf_counter() < end:
+        runs.append(_timed(call)[0])
+    return median(runs)

@@ -1,0 +1,72 @@
+"""The compiled-code cache: an upgraded nbtc never runs old machine code; processes may start together."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nbtc
+
+CALLER = """
+from nbtc._jit import jit
+from nbtc.callee import scale
+
+@jit
+def twice(x):
+    return scale(x) + scale(x)
+"""
+CALLEE = """
+from nbtc._jit import jit
+
+@jit
+def scale(x):
+    return x * {factor}
+"""
+RUN = "from nbtc.caller import twice; print(twice(1.0), sum(twice.stats.cache_hits.values()))"
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the package with two small kernels of its own, one calling the other, and an empty cache."""
+    package = tmp_path / "site" / "nbtc"
+    shutil.copytree(Path(nbtc.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "data"))
+    (package / "caller.py").write_text(CALLER)
+    (package / "callee.py").write_text(CALLEE.format(factor=3.0))
+    return package
+
+
+def start(package: Path) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
+    environment |= {"PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(package.parent.parent / "cache")}
+    command = [sys.executable, "-W", "error", "-P", "-c", RUN]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error
+    return out.strip()
+
+
+def test_machine_code_is_reused(copy):
+    assert finish(start(copy)) == "6.0 0"
+    assert finish(start(copy)) == "6.0 1"
+
+
+def test_a_changed_callee_is_never_run_stale(copy):
+    assert finish(start(copy)) == "6.0 0"
+    stamp = (copy / "callee.py").stat()
+    (copy / "callee.py").write_text(CALLEE.format(factor=5.0))
+    # an installer may keep times: only the text tells
+    os.utime(copy / "callee.py", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    shutil.rmtree(copy / "__pycache__", ignore_errors=True)
+    assert finish(start(copy)) == "10.0 0"
+
+
+def test_processes_that_compile_at_once_agree(copy):
+    results = [finish(p) for p in [start(copy) for _ in range(4)]]
+    assert {r.split()[0] for r in results} == {"6.0"}
+    assert finish(start(copy)) == "6.0 1"

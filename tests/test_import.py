@@ -1,0 +1,41 @@
+"""`import nbtc` is quick and has no side effect: Numba comes with the first thing that needs it."""
+
+import subprocess
+import sys
+
+CODE = """
+import sys, time
+import numpy  # NumPy's own import is not nbtc's to answer for
+start = time.perf_counter()
+import nbtc
+print(time.perf_counter() - start)
+print([m for m in ("numba", "llvmlite", "ml_dtypes", "torch") if m in sys.modules])
+"""
+
+
+def run(code: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split("\n")
+
+
+def test_import_is_quick():
+    run(CODE)  # once, so that bytecode is written
+    assert min(float(run(CODE)[0]) for _ in range(3)) < 0.3
+
+
+def test_import_loads_nothing_heavy():
+    assert run(CODE)[1] == "[]"
+
+
+def test_every_public_name_resolves():
+    import nbtc
+
+    missing = [name for name in nbtc.__all__ if not hasattr(nbtc, name)]
+    assert not missing
+    assert set(nbtc.__all__) <= set(dir(nbtc))
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    import nbtc
+
+    assert not hasattr(nbtc, "no_such_name")

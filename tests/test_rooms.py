@@ -1,0 +1,171 @@
+"""The house: who may import whom, what needs Numba, where flags and architectures may be named."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nbtc
+
+ROOT = Path(nbtc.__file__).resolve().parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+# From the ground up: a module imports from its own layer and from those before it.
+LAYERS = (
+    ("errors", "_jit", "_host", "_vir", "_bits"),
+    ("formats",),
+    ("isa", "numerics"),
+    ("fragments",),
+    ("ops",),
+    ("check",),
+    ("gemm",),
+    ("show", "show_smem"),
+    ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "testing"),
+    ("accuracy", "verify", "report"),
+    ("cli", "__main__"),
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+STRANGERS = {("isa", "numerics"), ("numerics", "isa")}  # one layer, but `ops` alone joins them
+NO_NUMBA = (
+    "errors",
+    "isa",
+    "formats/table.py",
+    "formats/arrays.py",
+    "__init__.py",
+    "cli.py",
+    "show",
+    "numerics/models.py",
+)
+
+
+def module(path: Path) -> str:
+    return ".".join(("nbtc", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def room(name: str) -> str:
+    """The first part below nbtc; "" for nbtc itself."""
+    return ([*name.split("."), ""])[1]
+
+
+def imports(tree: ast.AST) -> set[str]:
+    """Modules named by import statements, at run time or for the type checker; `from nbtc import x` is nbtc.x."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "nbtc" else set()
+            found |= names or {node.module}
+    return found
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def at_import(tree: ast.Module) -> ast.Module:
+    """Only what runs when the module is imported: no function bodies, nothing for the type checker alone."""
+
+    class Strip(ast.NodeTransformer):
+        def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+            return ast.Pass()
+
+        def visit_If(self, node: ast.If) -> ast.AST:
+            return ast.Pass() if "TYPE_CHECKING" in ast.unparse(node.test) else self.generic_visit(node)
+
+    return Strip().visit(tree)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_imports_go_down(path):
+    me = room(module(path))
+    if not me:
+        return  # nbtc/__init__.py only names its rooms; test_import.py holds it to that
+    assert me in LEVEL, f"nbtc.{me} has no layer: add it to LAYERS"
+    for name in imports(parse(path)):
+        if not name.startswith("nbtc."):
+            continue
+        other = room(name)
+        level = LEVEL.get(other)
+        if (
+            level is None
+        ):  # a public name of nbtc, not a module: only what stands above the doors goes through the front
+            assert LEVEL[me] > LEVEL["ptx"], f"{module(path)} imports {name} through nbtc's front door"
+            continue
+        assert level <= LEVEL[me], f"{module(path)} imports {name} from a layer above"
+        assert (me, other) not in STRANGERS, f"{module(path)} imports {name}"
+
+
+def test_the_import_graph_of_modules_has_no_cycle():
+    names = {module(p) for p in FILES}
+    graph = {module(p): {n for n in imports(at_import(parse(p))) if n in names and n != module(p)} for p in FILES}
+    done: set[str] = set()
+    while ready := {n for n in graph.keys() - done if graph[n] - {"nbtc"} <= done}:
+        done |= ready
+    assert not graph.keys() - done, f"import each other: {sorted(graph.keys() - done)}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_declarations_need_no_numba(path):
+    where = path.relative_to(ROOT).as_posix()
+    if not any(where == n or where == f"{n}.py" or where.startswith(f"{n}/") for n in NO_NUMBA):
+        return
+    heavy = {"numba", "llvmlite"}
+    assert not {n.split(".")[0] for n in imports(at_import(parse(path)))} & heavy
+
+
+def test_declarations_load_without_numba():
+    code = "import sys, nbtc, nbtc.isa, nbtc.isa.archs, nbtc.formats.table; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_no_assert_checks_input(path):
+    lines = [node.lineno for node in ast.walk(parse(path)) if isinstance(node, ast.Assert)]
+    assert not lines, f"assert vanishes under python -O: raise one of nbtc.errors in {path.name}, lines {lines}"
+
+
+FLAGS = {"fastmath", "nogil", "error_model", "boundscheck", "forceinline", "nopython", "forceobj", "parallel", "cache"}
+COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "stencil", "cfunc", "generated_jit"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_only_jit_names_numba_flags(path):
+    if path.name == "_jit.py":
+        return
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "numba":
+            bad = {alias.name for alias in node.names} & COMPILERS
+            assert not bad, f"{module(path)} line {node.lineno} takes {bad} from numba: take jit from nbtc._jit"
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "numba":
+            assert node.attr not in COMPILERS, f"{module(path)} line {node.lineno}: take jit from nbtc._jit"
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            bad = {k.arg for k in node.keywords} & FLAGS - ({"parallel"} if called == "jit" else set())
+            assert "numba." not in called or not bad, f"{module(path)} line {node.lineno} sets {bad}"
+            assert called != "jit" or not bad, f"{module(path)} line {node.lineno} sets {bad}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_architectures_are_rows_not_branches(path):
+    for node in ast.walk(parse(path)):
+        if not isinstance(node, ast.If | ast.IfExp | ast.While | ast.Match):
+            continue
+        test = node.subject if isinstance(node, ast.Match) else node.test
+        for compare in ast.walk(test):
+            if isinstance(compare, ast.Compare):
+                words = [ast.unparse(compare.left), *(ast.unparse(c) for c in compare.comparators)]
+                names = any(re.search(r"\b(arch|sm)\b|\bsm_\d+", word) for word in words)
+                constant = any(
+                    isinstance(c, ast.Constant) and isinstance(c.value, str | int) and c.value
+                    for c in (compare.left, *compare.comparators)
+                )
+                assert not (names and constant), f"{module(path)} line {compare.lineno}: {ast.unparse(compare)}"
+
+
+def test_files_stay_readable():
+    long = {module(p): n for p in FILES if (n := p.read_text(encoding="utf-8").count("\n")) >= 400}
+    assert not long, f"a file is one room: split {long}"
