@@ -166,24 +166,69 @@ def floor(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: For
     """Sums that reach the next representable result only if a bit at 2**s counts, s around the last kept one.
 
     All other terms are zeros, so the exponent that a zero counts as decides what is kept.  Two or three products spell
-    the gap to the next result (f32, toward zero) or a tie and its breaker (f16, to nearest).
+    the gap to the least subnormal (f32, toward zero) or a tie and its breaker (f16, to nearest).
+    """
+    goal = -25 if acc.name == "f16" else acc.emin - acc.mantissa  # half of, or the whole, least subnormal
+    first, last = (15, 23) if acc.name == "f16" else (3, 11)
+    high, low = (-13, -24) if acc.name == "f16" else (goal // 2, goal // 2)
+
+    def pieces(turn: int) -> list[tuple[int, int]]:
+        s = goal - first - turn % (last + 1 - first)
+        return [(1, goal), (1, s)] if acc.name == "f16" else _gap(goal, s, a.mantissa + 1)
+
+    x, y = _spelled(rng, shape, a, b, (high, low), pieces)
+    c = floats(rng, acc, np.full(shape[:2], acc.emin - 1))
+    return x, y, _zeros(rng, c, acc, 0.8)
+
+
+def tie(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+    """A large power of two, what is missing to the next result (or a tie), and one bit around the last kept one."""
+    top = 14  # e4m3 holds 2**8 and 2**-9, times 2**6 and 2**-6
+
+    def to_nearest(turn: int) -> list[tuple[int, int]]:
+        s = top - (12, 13, 14, 15, 22, 23, 24, 25, 26, 27)[turn % 10]
+        if a.mantissa >= 10 and rng.random() < 0.4:  # an odd last place: the breaker from below keeps it
+            return [((1 << 10) + 1, top - 10), (1, top - 11), (-1, s)]
+        return [(1, top), (1, top - 11), (1, s)]
+
+    def toward_zero(turn: int) -> list[tuple[int, int]]:
+        digits, below = ((14, 13), (14, 14), (14, 15), (24, 23), (24, 24), (24, 25), (24, 26), (24, 27))[turn % 8]
+        goal, s = top - digits + 1, top - below
+        return [(1, top), *(_gap(goal, s, a.mantissa + 1) if s < goal else [(1, goal)])]
+
+    pieces = to_nearest if acc.name == "f16" else toward_zero
+    x, y = _spelled(rng, shape, a, b, (6, -6), pieces)
+    return x, y, np.zeros(shape[:2], np.uint64)
+
+
+def _spelled(
+    rng: np.random.Generator,
+    shape: Shape,
+    a: Format,
+    b: Format,
+    scales: tuple[int, int],
+    pieces: Callable[[int], list[tuple[int, int]]],
+) -> tuple[Words, Words]:
+    """Rows of A whose products with B's powers of two are given pieces (significand, unit); the last is the smallest.
+
+    B holds 2**scales[0] in even rows of k and 2**scales[1] in odd ones, where smaller pieces fit.
     """
     m, n, k = shape
-    nearest = acc.name == "f16"
-    goal = -25 if nearest else acc.emin - acc.mantissa  # half of, or the whole, least subnormal
-    x, y = np.zeros((m, k), np.uint64), np.zeros((k, n), np.uint64)
-    half = goal // 2
-    y[:] = floats(rng, b, np.full((k, n), half), "zero")
+    x, y = np.zeros((m, k), np.uint64), np.empty((k, n), np.uint64)
+    y[0::2], y[1::2] = (_exact(1, scale, b) for scale in scales)
+    start = int(rng.integers(0, 1 << 20))
     for i in range(m):
-        s = goal - int(rng.integers(3, 2 * a.mantissa + 3))
-        places = rng.permutation(k)
-        pieces = [(1, goal), (1, s)] if nearest else _gap(goal, s, a.mantissa + 1)
-        for at, (significand, unit) in zip(places, pieces, strict=False):
-            x[i, at] = _exact(significand, unit - half, a)
+        spelled = pieces(start + i)
+        # neighbours in a block of four, or in one half of a step whose columns interleave in fours
+        even, odd = ((0, 2), (1, 3)) if rng.random() < 0.5 else ((0, 4), (1, 5))
+        order = [even[0], *((odd[0],) if len(spelled) == 2 else (even[1], odd[0], odd[1])[: len(spelled) - 1])]
+        base = 4 * int(rng.integers(0, max(1, k // 4 - 1)))
+        for at, (significand, unit) in zip(order, spelled, strict=False):
+            if base + at < k:
+                x[i, base + at] = _exact(significand, unit - scales[at % 2], a)
     if rng.random() < 0.5:  # one sign a column
-        y = y & ~_sign(b) | (rng.integers(0, 2, (1, n), dtype=np.uint64) << np.uint64(b.bits - 1))
-    c = _zeros(rng, floats(rng, acc, np.full((m, n), acc.emin - 1)), acc, 0.8)
-    return x, y, c
+        y = y | (rng.integers(0, 2, (1, n), dtype=np.uint64) << np.uint64(b.bits - 1))
+    return x, y
 
 
 def _gap(goal: int, s: int, digits: int) -> list[tuple[int, int]]:
@@ -198,12 +243,14 @@ def _gap(goal: int, s: int, digits: int) -> list[tuple[int, int]]:
 
 def _exact(significand: int, unit: int, fmt: Format) -> int:
     """Bits of significand * 2**unit, cut to what the format holds."""
+    negative, significand = significand < 0, abs(significand)
     top = significand.bit_length() - 1 + unit
     last = max(top, fmt.emin) - fmt.mantissa
     kept = significand << (unit - last) if unit >= last else significand >> (last - unit)
     if top > fmt.bias or kept == 0:
         return 0
     code = (max(top, fmt.emin) - fmt.emin << fmt.mantissa) + kept
+    code |= negative << (fmt.exponent + fmt.mantissa)
     return code << 13 if fmt.name == "tf32" else code
 
 
@@ -267,7 +314,19 @@ def near_limit(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc
 _Strategy = Callable[[np.random.Generator, Shape, Format, Format, Format], Triple]
 FLOAT: dict[str, _Strategy] = {
     f.__name__: f
-    for f in (normal, wide, random_bits, cancellation, subnormal, alignment_edge, extreme, floor, special, nan_payloads)
+    for f in (
+        normal,
+        wide,
+        random_bits,
+        cancellation,
+        subnormal,
+        alignment_edge,
+        extreme,
+        floor,
+        tie,
+        special,
+        nan_payloads,
+    )
 }
 INTEGER: dict[str, _Strategy] = {f.__name__: f for f in (uniform, near_limit)}
 
