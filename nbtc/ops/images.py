@@ -1,0 +1,73 @@
+"""Register images of warps, uint32 (..., 32, registers): checked, broadcast and made flat before any work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.errors import FormatError, ShapeError
+
+Words = NDArray[np.uint32]
+
+
+def image(x: Any, registers: int, name: str, mnemonic: str) -> Words:
+    """`x` as a uint32 array (..., 32, registers), or an error that names the operand."""
+    array = x if type(x) is np.ndarray else np.asarray(x)
+    if array.dtype != np.uint32:
+        raise FormatError(
+            f"operand {name} of {mnemonic} has dtype {array.dtype}; register images are uint32 words: "
+            f"pass {name}.view(np.uint32), or pack a matrix with instruction({mnemonic!r}).pack_{name}(matrix)"
+        )
+    if array.ndim < 2 or array.shape[-2:] != (32, registers):
+        raise ShapeError(
+            f"operand {name} of {mnemonic} has shape {array.shape}; it must be (..., 32, {registers}), one row of "
+            f"{registers} registers for each lane, for example np.zeros((32, {registers}), np.uint32)"
+        )
+    return array
+
+
+def metadata(x: Any, mnemonic: str) -> Words:
+    """`x` as metadata words uint32 (..., 32), one for each lane."""
+    array = np.asarray(x)
+    if array.dtype != np.uint32:
+        raise FormatError(
+            f"metadata of {mnemonic} has dtype {array.dtype}; it is one uint32 word for each lane: "
+            "nbtc.sparse.compress(dense, instruction) returns it as the second result"
+        )
+    if array.ndim < 1 or array.shape[-1] != 32:
+        raise ShapeError(
+            f"metadata of {mnemonic} has shape {array.shape}; it must be (..., 32), one word for each lane, "
+            "for example np.full(32, 0x44444444, np.uint32)"
+        )
+    return array
+
+
+def batch(operands: list[tuple[str, Words, int]], mnemonic: str) -> tuple[int, ...]:
+    """The broadcast shape of the leading axes of (name, array, own axes)."""
+    shapes = [x.shape[: x.ndim - own] for _, x, own in operands]
+    first = shapes[0]
+    if all(s == first for s in shapes):
+        return first
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        given = ", ".join(f"{name} {x.shape}" for name, x, _ in operands)
+        raise ShapeError(
+            f"leading axes of the operands of {mnemonic} do not broadcast: {given}; they count warps, so give every operand "
+            "the same ones, or none (one warp's registers are then used for all)"
+        ) from None
+
+
+def flat(x: Words, own: int, lead: tuple[int, ...]) -> tuple[Words, int]:
+    """(contiguous 1-D words, words from one warp to the next: 0 when all warps share them)."""
+    shape = x.shape[: x.ndim - own]
+    size = 1
+    for n in x.shape[x.ndim - own :]:
+        size *= n
+    if shape != lead:
+        if all(n == 1 for n in shape):
+            return np.ascontiguousarray(x).reshape(-1), 0
+        x = np.broadcast_to(x, lead + x.shape[x.ndim - own :])
+    return np.ascontiguousarray(x).reshape(-1), size

@@ -1,0 +1,205 @@
+"""mma.sync, mma.sp and wmma.mma on register images: checks first, then one compiled kernel over all warps.
+
+(PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions".)  `prepare` joins an instruction row, an architecture and
+its numerics model into a `Plan`, once; `execute` only checks the operands and runs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError
+from nbtc.formats.table import Format, f16, f32
+from nbtc.isa.archs import Arch
+from nbtc.isa.archs import arch as arch_row
+from nbtc.isa.spec import Operand, Row
+from nbtc.numerics.models import model, params
+from nbtc.ops import mma_sp
+from nbtc.ops.images import Words, batch, flat, image, metadata
+from nbtc.ops.parallel import spread, thread_count
+
+FAMILIES = ("mma", "mma.sp", "wmma.mma")
+_NO_WORDS = np.zeros(1, np.uint32)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """An instruction on an architecture, ready to run.
+
+    places, geometry: the tables of `mma_kernel.run`.  params: of the numerics model.  word: dtype of the multiplicands'
+    scratch.  cost: nanoseconds of a warp, roughly.  fast: the vector kernel for it, or None.
+    """
+
+    row: Row
+    registers: tuple[int, int, int, int]
+    places: NDArray[np.int32]
+    geometry: NDArray[np.int64]
+    params: NDArray[np.int64]
+    word: np.dtype[Any]
+    scratch: tuple[int, int, int]
+    cost: int
+
+
+_PLANS: dict[tuple[Row, object, int], Plan] = {}
+
+
+def operand_places(operand: Operand, by_column: bool = False) -> NDArray[np.int32]:
+    """32 * word + shift of every matrix element in a warp's image, row by row (or column by column), products apart.
+
+    Where a fragment holds copies of an element, the first one counts, as in the hardware's own loads.
+    """
+    if operand.layout is None:
+        raise UnsupportedInstructionError(
+            f"a {operand.rows}x{operand.cols} operand of {operand.format.name} without a place in registers cannot be read; "
+            "see nbtc.wgmma for operands in shared memory"
+        )
+    coords = operand.coords()
+    register, shift = operand.slots()
+    row, col = coords[..., 0], coords[..., 1]
+    position = col * operand.rows + row if by_column else row * operand.cols + col
+    position = position + (operand.layout.products() * operand.rows * operand.cols)[:, None]
+    word = np.arange(operand.lanes)[:, None] * operand.registers + register[None, :]
+    place = 32 * word + shift[None, :]
+    out = np.zeros(operand.products * operand.rows * operand.cols, np.int32)
+    out[position.T.ravel()[::-1]] = place.T.ravel()[::-1]
+    return out
+
+
+def accumulator(row: Row) -> Format:
+    """The format that a form accumulates in: f32 as soon as C or D is f32, else C's own."""
+    c, d = _format(row.c), _format(row.d)
+    return f32 if f16 in (c, d) and c != d else d
+
+
+def _format(operand: Operand | None) -> Format:
+    if operand is None:
+        raise UnsupportedInstructionError("the form has no such operand: it is no matrix product; see nbtc.instructions()")
+    return operand.format
+
+
+def executable(row: Row, arch: object) -> tuple[Row, Arch]:
+    """The row as an architecture has it, or an error that says why it can't be run."""
+    target = arch_row(arch)
+    if row.family not in FAMILIES:
+        raise UnsupportedInstructionError(
+            f"{row.mnemonic} is no register-to-register matrix product; call a form of {', '.join(FAMILIES)} "
+            "such as mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+        )
+    if not row.executable:
+        raise UnsupportedInstructionError(
+            f"{row.mnemonic}: no recorded arithmetic; the form parses and lists, but nobody has published what it computes. "
+            "Nearest: mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
+        )
+    return row.on(target), target
+
+
+def prepare(row: Row, arch: object, selector: int = 0) -> Plan:
+    """The plan of a row on an architecture (cached)."""
+    try:
+        return _PLANS[row, arch, selector]
+    except (KeyError, TypeError):
+        pass
+    here, target = executable(row, arch)
+    if row.sparse:
+        mma_sp.check_selector(row, selector)
+    elif selector != 0:
+        raise OptionError(f"selector={selector!r} given, but {row.mnemonic} is dense; only mma.sp forms take one: leave it out")
+    plan = _PLANS[row, arch, selector] = _build(here, target, selector)
+    return plan
+
+
+def _build(row: Row, target: Arch, selector: int) -> Plan:
+    from nbtc.ops import mma_kernel as kernel
+
+    a, b, c, d = row.a, row.b, row.c, row.d
+    if a is None or b is None or c is None or d is None or row.shape is None:
+        raise UnsupportedInstructionError(f"{row.mnemonic} lacks an operand of a matrix product; see nbtc.instructions()")
+    m, n, k = row.shape
+    stored = a.cols
+    validated = target.validated and (not row.sparse or target.numerics == "sm_90")
+    numerics = model(target.numerics, row.unit, a.format, label=target.name, validated=validated)
+    acc = accumulator(row)
+    vector = params(numerics, a.format, b.format, acc, stored, saturate=row.saturate, rounding=row.rounding, op=row.op or "xor")
+    parts = [operand_places(a), operand_places(b, by_column=True), operand_places(c), operand_places(d)]
+    if row.sparse:
+        parts.append(mma_sp.nibble_places(row, selector))
+    starts = np.cumsum([0] + [len(p) for p in parts])
+    geometry = np.zeros(kernel.GEOMETRY, np.int64)
+    geometry[[kernel.GROUPS, kernel.M, kernel.N, kernel.K, kernel.STORED]] = a.products, m, n, k, stored
+    geometry[[kernel.WIDEN_C, kernel.NARROW_D]] = acc != c.format, acc != d.format
+    geometry[kernel.SPARSE] = mma_sp.kind(row) if row.sparse else kernel.DENSE
+    geometry[[kernel.A_BITS, kernel.B_BITS, kernel.C_BITS, kernel.D_BITS]] = [o.format.bits for o in (a, b, c, d)]
+    geometry[kernel.D_WORDS] = d.registers * d.lanes
+    geometry[[kernel.AT_B, kernel.AT_C, kernel.AT_D]] = starts[1:4]
+    geometry[kernel.AT_E] = starts[4]
+    word = np.dtype(f"u{max(a.format.bits, 8) // 8}")
+    sizes = (a.products * m * stored, a.products * n * k, n * stored if row.sparse else 1)
+    cost = a.products * m * n * stored * 8
+    registers = (a.registers, b.registers, c.registers, d.registers)
+    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost)
+
+
+def execute(
+    row: Row,
+    a: Any,
+    b: Any,
+    c: Any,
+    *,
+    meta: Any = None,
+    selector: int = 0,
+    arch: object = "sm_90",
+    strict: bool = False,
+    threads: int | None = None,
+) -> Words:
+    """D of one instruction for a batch of warps: uint32 images (..., 32, registers) in and out.
+
+    Leading axes broadcast.  meta: uint32 (..., 32) metadata of an mma.sp form, `selector` its immediate; strict=True
+    refuses metadata that the ISA leaves undefined.  threads: at most this many (None: Numba's number).  The result does
+    not depend on it.  Raises ShapeError, FormatError, MetadataError, OptionError or UnsupportedInstructionError.
+    """
+    plan = prepare(row, arch, selector)
+    ra, rb, rc, rd = plan.registers
+    name = row.mnemonic
+    a, b, c = image(a, ra, "a", name), image(b, rb, "b", name), image(c, rc, "c", name)
+    operands = [("a", a, 2), ("b", b, 2), ("c", c, 2)]
+    if row.sparse:
+        if meta is None:
+            raise MetadataError(f"{name} needs metadata: pass meta=, uint32 (..., 32), as nbtc.sparse.compress returns it")
+        meta = metadata(meta, name)
+        if strict:
+            mma_sp.check_metadata(plan.row, selector, meta)
+        operands.append(("meta", meta, 1))
+    elif meta is not None:
+        raise MetadataError(f"{name} is dense and takes no metadata; the sparse form is spelled mma.sp.sync...: leave meta out")
+    if threads is not None:
+        thread_count(threads)
+    lead = batch(operands, name)
+    out = np.zeros((*lead, 32, rd), np.uint32)
+    if out.size:
+        _run(plan, operands, lead, out, threads)
+    return out
+
+
+def _run(
+    plan: Plan, operands: list[tuple[str, Words, int]], lead: tuple[int, ...], out: Words, threads: int | None
+) -> None:
+    from nbtc.ops import mma_kernel as kernel
+
+    flats = [flat(x, own, lead) for _, x, own in operands]
+    words = [w for w, _ in flats] + [_NO_WORDS] * (4 - len(flats))
+    strides = np.array([s for _, s in flats] + [0] * (4 - len(flats)), np.int64)
+    result = out.reshape(-1)
+    count = out.size // (32 * out.shape[-1])
+
+    def work(first: int, last: int) -> None:
+        xa, xb, xs = (np.empty(n, plan.word) for n in plan.scratch)
+        kernel.run(
+            words[0], words[1], words[2], words[3], result, strides, first, last,
+            plan.places, plan.geometry, plan.params, xa, xb, xs,
+        )  # fmt: skip
+
+    spread(count, plan.cost, threads, work)
