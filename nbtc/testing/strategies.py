@@ -219,10 +219,10 @@ def _spelled(
     start = int(rng.integers(0, 1 << 20))
     for i in range(m):
         spelled = pieces(start + i)
-        # neighbours in a block of four, or in one half of a step whose columns interleave in fours
-        even, odd = ((0, 2), (1, 3)) if rng.random() < 0.5 else ((0, 4), (1, 5))
+        # neighbours in a block of four; for fp8 in one half of a step, whose columns may interleave in fours
+        even, odd = ((0, 4), (1, 5)) if a.bits == 8 else ((0, 2), (1, 3))
         order = [even[0], *((odd[0],) if len(spelled) == 2 else (even[1], odd[0], odd[1])[: len(spelled) - 1])]
-        base = 4 * int(rng.integers(0, max(1, k // 4 - 1)))
+        base = 8 * int(rng.integers(0, max(1, k // 8))) if a.bits == 8 else 4 * int(rng.integers(0, max(1, k // 4)))
         for at, (significand, unit) in zip(order, spelled, strict=False):
             if base + at < k:
                 x[i, base + at] = _exact(significand, unit - scales[at % 2], a)
