@@ -247,7 +247,7 @@ def _exact(significand: int, unit: int, fmt: Format) -> int:
     top = significand.bit_length() - 1 + unit
     last = max(top, fmt.emin) - fmt.mantissa
     kept = significand << (unit - last) if unit >= last else significand >> (last - unit)
-    if top > fmt.bias or kept == 0:
+    if top > fmt.bias + fmt.finite_only or kept == 0:
         return 0
     code = (max(top, fmt.emin) - fmt.emin << fmt.mantissa) + kept
     code |= negative << (fmt.exponent + fmt.mantissa)
