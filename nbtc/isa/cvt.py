@@ -1,0 +1,86 @@
+"""Rows of the cvt forms around tensor cores, and cvt.pack (PTX ISA, "cvt" and "cvt.pack")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nbtc.isa.build import later
+from nbtc.isa.spec import Row
+
+NEW = "sm_100a"  # fp6, fp4, ue8m0 and bf16 to fp8: parse and list, arithmetic not recorded
+
+# target and source, how many source operands, roundings, first target; each with .relu and .satfinite as it takes them
+ONE, TWO = "d a", "d a b"
+HALVES = (
+    ("f16.f32", ONE, "sm_70"),
+    ("f16x2.f32", TWO, "sm_80"),
+    ("bf16.f32", ONE, "sm_80"),
+    ("bf16x2.f32", TWO, "sm_80"),
+)
+SMALL = (  # to and from formats of 8 bits and fewer: target, target from f32 (two), from a pair (one), back to a pair
+    ("e4m3x2", "f32 f16x2 bf16x2", "f16x2", "sm_89"),
+    ("e5m2x2", "f32 f16x2 bf16x2", "f16x2", "sm_89"),
+    ("e2m1x2", "f32", "", NEW),
+    ("e2m3x2", "f32", "f16x2", NEW),
+    ("e3m2x2", "f32", "f16x2", NEW),
+)
+PACKS = (
+    ("s16 u16", "s32", TWO, "sm_72"),
+    ("s8 u8", "s32.b32", "d a b c", "sm_72"),
+    ("s4 u4 s2 u2", "s32.b32", "d a b c", "sm_75"),
+)
+
+
+def rows() -> Iterator[Row]:
+    """All rows of the family."""
+    yield from _halves()
+    yield from _tf32()
+    yield from _small()
+    yield from _scales()
+    yield _row("cvt.f32.bf16", ONE, "sm_80")
+    yield _row("cvt.f32.f16", ONE, "sm_70")
+    for targets, source, syntax, target in PACKS:
+        for t in targets.split():
+            yield _row(f"cvt.pack.sat.{t}.{source}", syntax, target)
+
+
+def _row(name: str, syntax: str, target: str, executable: bool = True) -> Row:
+    return Row(name, "cvt", target, executable=executable, syntax=(syntax,))
+
+
+def _halves() -> Iterator[Row]:
+    for rounding in ("rn", "rz"):
+        for relu in ("", ".relu"):
+            for saturate in ("", ".satfinite"):
+                for types, syntax, target in HALVES:
+                    since = later(target, "sm_80") if relu else target
+                    yield _row(f"cvt.{rounding}{relu}{saturate}.{types}", syntax, since)
+    for rounding in ("rm", "rp"):
+        yield _row(f"cvt.{rounding}.f16.f32", ONE, "sm_70")
+
+
+def _tf32() -> Iterator[Row]:
+    for rounding in ("rn", "rz"):
+        for saturate, target in (("", "sm_90"), (".satfinite", "sm_100")):
+            for relu in ("", ".relu"):
+                yield _row(f"cvt.{rounding}{saturate}{relu}.tf32.f32", ONE, target)
+    for saturate in ("", ".satfinite"):
+        yield _row(f"cvt.rna{saturate}.tf32.f32", ONE, "sm_80")
+
+
+def _small() -> Iterator[Row]:
+    for small, sources, wide, target in SMALL:
+        for relu in ("", ".relu"):
+            for source in sources.split():
+                syntax, since = TWO if source == "f32" else ONE, NEW if source == "bf16x2" else target
+                yield _row(f"cvt.rn.satfinite{relu}.{small}.{source}", syntax, since, target != NEW)
+            if wide:
+                yield _row(f"cvt.rn{relu}.{wide}.{small}", ONE, target, target != NEW)
+
+
+def _scales() -> Iterator[Row]:
+    for rounding in ("rz", "rp"):
+        for saturate in ("", ".satfinite"):
+            yield _row(f"cvt.{rounding}{saturate}.ue8m0x2.f32", TWO, NEW, False)
+            yield _row(f"cvt.{rounding}{saturate}.ue8m0x2.bf16x2", ONE, NEW, False)
+    yield _row("cvt.rn.bf16x2.ue8m0x2", ONE, NEW, False)

@@ -1,0 +1,118 @@
+"""Rows of mma.sync, the dense warp-level products (PTX ISA, "Warp Level Matrix Instructions: mma")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nbtc.formats.table import Format
+from nbtc.isa import build
+from nbtc.isa.build import FLOATS_8_TO_4, FP8, LAYOUT_PAIRS, fragment_a, fragment_b, fragment_c, later, vector
+from nbtc.isa.layouts import QUAD_PAIR
+from nbtc.isa.spec import Operand, Row, named
+
+# shape, formats of A and B (every pair of them), formats of C and D (equal), first target
+DENSE = (
+    ("m16n8k8", "f16", "f16 f32", "sm_75"),
+    ("m16n8k16", "f16", "f16 f32", "sm_80"),
+    ("m16n8k8", "bf16", "f32", "sm_80"),
+    ("m16n8k16", "bf16", "f32", "sm_80"),
+    ("m16n8k4", "tf32", "f32", "sm_80"),
+    ("m16n8k8", "tf32", "f32", "sm_80"),
+    ("m8n8k4", "f64", "f64", "sm_80"),
+    ("m16n8k4", "f64", "f64", "sm_90"),
+    ("m16n8k8", "f64", "f64", "sm_90"),
+    ("m16n8k16", "f64", "f64", "sm_90"),
+    ("m8n8k16", "s8 u8", "s32", "sm_75"),
+    ("m16n8k16", "s8 u8", "s32", "sm_80"),
+    ("m16n8k32", "s8 u8", "s32", "sm_80"),
+    ("m8n8k32", "s4 u4", "s32", "sm_75"),
+    ("m16n8k32", "s4 u4", "s32", "sm_80"),
+    ("m16n8k64", "s4 u4", "s32", "sm_80"),
+    ("m8n8k128", "b1", "s32", "sm_75"),
+    ("m16n8k128", "b1", "s32", "sm_80"),
+    ("m16n8k256", "b1", "s32", "sm_80"),
+    ("m16n8k16", FP8, "f16 f32", "sm_89"),
+    ("m16n8k32", FP8, "f16 f32", "sm_89"),
+)
+
+# shape, kind and block scaling, formats, accumulators, format of the scales ("": none).  mxf4nvf4 with 4X and ue8m0
+# scales is of a later PTX version (9.1) than the assembler this table was checked with, which rejects it.
+SCALED = (
+    ("m16n8k32", "kind::f8f6f4", FLOATS_8_TO_4, "f16 f32", ""),
+    ("m16n8k32", "kind::mxf8f6f4.block_scale", FLOATS_8_TO_4, "f32", "ue8m0"),
+    ("m16n8k32", "kind::mxf8f6f4.block_scale.scale_vec::1X", FLOATS_8_TO_4, "f32", "ue8m0"),
+    ("m16n8k64", "kind::mxf4.block_scale", "e2m1", "f32", "ue8m0"),
+    ("m16n8k64", "kind::mxf4.block_scale.scale_vec::2X", "e2m1", "f32", "ue8m0"),
+    ("m16n8k64", "kind::mxf4nvf4.block_scale.scale_vec::2X", "e2m1", "f32", "ue8m0"),
+    ("m16n8k64", "kind::mxf4nvf4.block_scale.scale_vec::4X", "e2m1", "f32", "ue4m3"),
+)
+
+# D and C of f16 m8n8k4: f16 from f32 does not exist
+QUAD_ACC = (("f16", "f16"), ("f32", "f16"), ("f32", "f32"))
+
+# an operand list's tail: scale registers, each with {byte, thread} immediates
+SCALES = " sa {byteA,threadA} sb {byteB,threadB}"
+
+
+def rows() -> Iterator[Row]:
+    """All rows of the family, in the order of the tables."""
+    for a_layout, b_layout in LAYOUT_PAIRS:
+        for d, c in QUAD_ACC:
+            yield _quad(a_layout, b_layout, d, c)
+    for text, names, accumulators, target in DENSE:
+        for a, b in build.pairs(names):
+            for acc in accumulators.split():
+                yield from dense(text, a, b, named(acc), target)
+    for text, kind, names, accumulators, scale in SCALED:
+        for a, b in build.pairs(names):
+            for acc in accumulators.split():
+                yield _scaled(text, kind, a, b, named(acc), scale)
+
+
+def dense(text: str, a: Format, b: Format, acc: Format, target: str) -> Iterator[Row]:
+    """The forms of one shape and one choice of formats: with and without saturation, rounding or bit operation."""
+    m, n, k = build.shape(text)
+    oa, ob, oc = fragment_a(a, m, k), fragment_b(b, k, n), fragment_c(acc, m, n)
+    head, types = f"mma.sync.aligned.{text}.row.col", f".{acc}.{a}.{b}.{acc}"
+    syntax = (f"{vector('d', oc)} {vector('a', oa)} {vector('b', ob)} {vector('c', oc)}",)
+
+    def row(before: str = "", after: str = "", since: str = target, **more: object) -> Row:
+        return Row(
+            head + before + types + after, "mma", since, (m, n, k), oa, ob, oc, oc, unit="mma",
+            a_layout="row", b_layout="col", syntax=syntax, **more,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    if a.kind == "bit":
+        yield row(after=".xor.popc", op="xor")
+        yield row(after=".and.popc", op="and", since=later(target, "sm_80"))
+        return
+    yield row()
+    if a.kind == "int":
+        yield row(".satfinite", saturate=True)
+    if a.bits == 64:
+        for rounding in ("rn", "rz", "rm", "rp"):
+            yield row(after=f".{rounding}", rounding=rounding)
+
+
+def _quad(a_layout: str, b_layout: str, d: str, c: str) -> Row:
+    half = named("f16")
+    oa = Operand(half, 8, 4, 2, 4, QUAD_PAIR[f"a {a_layout}"])
+    ob = Operand(half, 4, 8, 2, 4, QUAD_PAIR[f"b {b_layout}"])
+    oc, od = (Operand(named(t), 8, 8, 4 if t == "f16" else 8, 8, QUAD_PAIR[f"c {t}"]) for t in (c, d))
+    return Row(
+        f"mma.sync.aligned.m8n8k4.{a_layout}.{b_layout}.{d}.f16.f16.{c}", "mma", "sm_70", (8, 8, 4), oa, ob, oc, od,
+        unit="quad", a_layout=a_layout, b_layout=b_layout,
+        syntax=(f"{vector('d', od)} a{{2}} b{{2}} {vector('c', oc)}",),
+    )  # fmt: skip
+
+
+def _scaled(text: str, kind: str, a: Format, b: Format, acc: Format, scale: str) -> Row:
+    m, n, k = build.shape(text)
+    oa, ob, oc = fragment_a(a, m, k, kind), fragment_b(b, k, n, kind), fragment_c(acc, m, n)
+    plain_fp8 = not scale and a.bits == b.bits == 8
+    return Row(
+        f"mma.sync.aligned.{text}.row.col.{kind}.{acc}.{a}.{b}.{acc}" + (f".{scale}" if scale else ""),
+        "mma", "sm_100a" if plain_fp8 else "sm_120a", (m, n, k), oa, ob, oc, oc,
+        unit="mma", a_layout="row", b_layout="col", executable=False,
+        syntax=(f"{vector('d', oc)} {vector('a', oa)} {vector('b', ob)} {vector('c', oc)}" + (SCALES if scale else ""),),
+    )  # fmt: skip

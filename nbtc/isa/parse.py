@@ -1,0 +1,296 @@
+"""Mnemonics and PTX lines <-> rows: the one place that reads instruction text, and the registry of all rows.
+
+Families are built when first needed.  `row` reads a mnemonic or a whole line, in any spelling the assembler takes;
+`rows` lists what matches; `register` adds a row at run time.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import cache, lru_cache, partial
+
+from nbtc.errors import OptionError, ParseError, UnsupportedInstructionError
+from nbtc.isa import cvt, dpx, lines, mma, mma_sp, move, tcgen05, warp, wgmma, wmma
+from nbtc.isa.archs import Arch
+from nbtc.isa.archs import arch as arch_row
+from nbtc.isa.lines import Line
+from nbtc.isa.spec import Row
+
+Key = tuple[str, ...]
+
+_BUILDERS: dict[str, Callable[[], Iterable[Row]]] = {
+    "mma": mma.rows,
+    "mma.sp": mma_sp.rows,
+    "wmma.load": wmma.loads,
+    "wmma.mma": wmma.products,
+    "wmma.store": wmma.stores,
+    "ldmatrix": move.loads,
+    "stmatrix": move.stores,
+    "movmatrix": move.transposes,
+    "wgmma.mma_async": wgmma.rows,
+    "wgmma.mma_async.sp": wgmma.sparse_rows,
+    "tcgen05.mma": tcgen05.rows,
+    "cvt": cvt.rows,
+    "dpx": dpx.rows,
+    **{family: partial(warp.rows, family) for family in warp.FAMILIES},
+}
+# first words of a mnemonic -> family; the longest that fits decides
+_HEADS: dict[str, str] = {
+    **{f: f for f in _BUILDERS if f != "dpx"},
+    mma_sp.ORDERED: "mma.sp",
+    "match": "match.sync",
+    "vote": "vote.sync",
+    "wgmma": "wgmma.sync",
+    "wmma": "wmma.mma",
+    **dict.fromkeys(("min", "max", "add"), "dpx"),
+}
+FREE_ORDER = ("mma", "mma.sp", "wmma.load", "wmma.mma", "wmma.store", "wgmma.mma_async", "wgmma.mma_async.sp")
+WITH_SPACE = ("wmma.load", "wmma.store", "ldmatrix", "stmatrix")
+SPACES = {"wmma.load": ("global", "shared", "shared::cta"), "ldmatrix": ("shared", "shared::cta")}
+SPACES["wmma.store"], SPACES["stmatrix"] = SPACES["wmma.load"], SPACES["ldmatrix"]
+
+_SHAPE = re.compile(r"m\d+n\d+(k\d+)?")
+_TYPE = re.compile(r"(b|s|u|f|bf|tf)\d+(x\d+)?|u?e\dm\d(x2)?")
+_AFTER = ("satfinite", "rn", "rz", "rm", "rp")
+_added: list[Row] = []
+
+
+def row(text: str) -> Row:
+    """The row that a mnemonic, or a whole PTX line, names.
+
+    Spellings: shape before or after the layouts, without .aligned, .satfinite or a rounding before or after the types,
+    with a state space.  A whole line ("... {d0, d1}, {a0}, ...;") is checked for operand counts, register counts and
+    immediates too.  Raises ParseError, which names the nearest legal form, for anything the assembler rejects.
+
+    >>> row("mma.sync.row.col.m16n8k8.f32.f16.f16.f32").mnemonic
+    'mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32'
+    """
+    if not isinstance(text, str):
+        raise ParseError(
+            f'{text!r} is not text: pass a mnemonic such as "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32" or a PTX line'
+        )
+    return _row(text)
+
+
+@lru_cache(maxsize=8192)
+def _row(text: str) -> Row:
+    return line(text).row
+
+
+def line(text: str) -> Line:
+    """A mnemonic or whole PTX line with its operands, guard and row; errors as `row`."""
+    guard, name, rest = lines.split(text)
+    found = mnemonic(name)
+    return Line(found, guard, () if rest is None else lines.match(found, rest))
+
+
+@lru_cache(maxsize=8192)
+def mnemonic(name: str) -> Row:
+    """The row a mnemonic (no operands) names; errors as `row`."""
+    words = tuple(name.split("."))
+    family = _family(name)
+    key = _key(words, family)
+    found = _index(family).get(key) if key else None
+    if found is None or ("aligned" in words and ".aligned" not in found.mnemonic):
+        raise ParseError(_explain(name, words, family))
+    return found
+
+
+def _family(name: str) -> str:
+    fitting = [h for h in _HEADS if name == h or name.startswith((h + ".", h + "::"))]
+    if fitting:
+        return _HEADS[max(fitting, key=len)]
+    near = difflib.get_close_matches(name.split(".")[0], list(_HEADS), 1, 0.0)
+    example = next(iter(_family_rows(_HEADS[near[0]])))
+    raise ParseError(
+        f"{name!r} is no instruction nbtc has; it knows {', '.join(sorted(_BUILDERS))}. Nearest: {example.mnemonic!r}"
+    )
+
+
+def _key(words: Key, family: str) -> Key:
+    """What spellings of one form have in common; () when the order of words is not one the assembler takes."""
+    words = tuple(w for w in words if w != "aligned" and w not in SPACES.get(family, ()))
+    if family not in FREE_ORDER:
+        return _sorted_run(words)
+    types = [i for i, w in enumerate(words) if _TYPE.fullmatch(w)]
+    if not types or types[-1] - types[0] >= len(types):
+        return ()
+    first, last = types[0], types[-1]
+    shapes, layouts, moved, rest = [], [], [], []
+    for i, w in enumerate(words):
+        if _SHAPE.fullmatch(w) or w in ("row", "col"):
+            (layouts if w in ("row", "col") else shapes).append(w)
+            if i > first:
+                return ()
+        elif w in _AFTER:
+            moved.append(w)
+            if not (i == first - 1 or i > last):
+                return ()
+        else:
+            rest.append(w)
+    return (*rest, "|", *shapes, *layouts, *moved)
+
+
+def _sorted_run(words: Key) -> Key:
+    """.relu and .satfinite may swap places."""
+    found = list(words)
+    for i in range(len(found) - 1):
+        if {found[i], found[i + 1]} == {"relu", "satfinite"}:
+            found[i : i + 2] = ["relu", "satfinite"]
+    return tuple(found)
+
+
+@cache
+def _family_rows(family: str) -> tuple[Row, ...]:
+    return (*_BUILDERS[family](), *(r for r in _added if r.family == family))
+
+
+@cache
+def _index(family: str) -> dict[Key, Row]:
+    return {_key(tuple(r.mnemonic.split(".")), family): r for r in _family_rows(family)}
+
+
+def nearest(name: str, family: str) -> Row:
+    """The row of a family whose words have most in common with `name`."""
+    words, size = Counter(_words(name)), _SHAPE.search(name)
+
+    def score(r: Row) -> float:
+        have = _words(r.mnemonic)
+        return 2 * sum((words & Counter(have)).values()) - len(have) + _closeness(size and size.group(), r)
+
+    best = sorted(_family_rows(family), key=score, reverse=True)[:6]
+    return max(best, key=lambda r: (score(r), difflib.SequenceMatcher(None, name, r.mnemonic).ratio()))
+
+
+def _closeness(given: str | None, r: Row) -> float:
+    """A row of the same shape is nearer than one of another, and of those one with a close n."""
+    found = _SHAPE.search(r.mnemonic)
+    if given is None or found is None:
+        return 0.0
+    if given == found.group():
+        return 3.0
+    (m, n, k), (rm, rn, rk) = ([*map(int, re.findall(r"\d+", s)), 0][:3] for s in (given, found.group()))
+    return 1.0 - abs(n - rn) / 512 if (m, k) == (rm, rk) else 0.0
+
+
+def _words(name: str) -> list[str]:
+    return name.replace("aligned.", "").split(".")
+
+
+def _explain(name: str, words: Key, family: str) -> str:
+    near = nearest(name, family)
+    have, want = Counter(words), Counter(near.mnemonic.split("."))
+    extra, lacks = list((have - want).elements()), [w for w in (want - have).elements() if w != "aligned"]
+    change = f"instead of {'.'.join(extra)!r} it has {'.'.join(lacks)!r}" if lacks and extra else ""
+    change = change or (f"it has no {'.'.join(extra)!r}" if extra else f"it also has {'.'.join(lacks)!r}" if lacks else "order")
+    change = "its words come in this order" if change == "order" else change
+    return f"{name!r} is not a legal form of {family}. Nearest legal form: {near.mnemonic!r} ({change})"
+
+
+def rows(
+    arch: object = None, family: str | None = None, a: object = None, b: object = None, c: object = None, d: object = None,
+    shape: object = None, **more: object,
+) -> tuple[Row, ...]:  # fmt: skip
+    """The rows that match every criterion given.
+
+    arch: an architecture that has the form.  family: its exact name.  a, b, c, d: formats of operands.  shape: (m, n, k)
+    or "m16n8k16".  Any other field of `Row` works too: sparse=True, executable=True, saturate=False, a_layout="row".
+    """
+    target = None if arch is None else arch_row(arch)
+    if family is not None and family not in _BUILDERS:
+        near = difflib.get_close_matches(str(family), list(_BUILDERS), 1, 0.0)[0]
+        raise OptionError(f"family={family!r} does not exist: families are {', '.join(_BUILDERS)}. Did you mean family={near!r}?")
+    formats = {n: _format_name(x) for n, x in zip("abcd", (a, b, c, d), strict=True) if x is not None}
+    size = _size(shape)
+    unknown = [n for n in more if n not in Row.__dataclass_fields__]
+    if unknown:
+        raise OptionError(
+            f"{unknown[0]!r} is nothing a row has; filter by arch, family, a, b, c, d, shape, sparse, ordered, saturate, "
+            "rounding, op, executable, a_layout, b_layout, min_arch, unit"
+        )
+    chosen = [family] if family is not None else list(_BUILDERS)
+    return tuple(r for f in chosen for r in _family_rows(f) if _matches(r, target, formats, size, more))
+
+
+def _matches(r: Row, arch: Arch | None, formats: dict[str, str], size: object, more: dict[str, object]) -> bool:
+    if arch is not None and not r.has(arch):
+        return False
+    if size is not None and r.shape != size:
+        return False
+    for name, fmt in formats.items():
+        operand = getattr(r, name)
+        if operand is None or operand.format.name != fmt:
+            return False
+    return all(getattr(r, name) == value for name, value in more.items())
+
+
+def _format_name(x: object) -> str:
+    from nbtc.formats.arrays import as_format
+    from nbtc.isa.spec import NEWER
+
+    return x if isinstance(x, str) and x in NEWER else as_format(x).name
+
+
+def _size(shape: object) -> object:
+    if shape is None:
+        return None
+    found = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", shape) if isinstance(shape, str) else None
+    if found:
+        return tuple(int(v) for v in found.groups())
+    if isinstance(shape, tuple | list) and len(shape) == 3:
+        return tuple(shape)
+    raise OptionError(f'shape={shape!r} is not a matrix shape: pass (16, 8, 16) or "m16n8k16" for m, n and k')
+
+
+def families() -> tuple[str, ...]:
+    """Names of all families."""
+    return tuple(_BUILDERS)
+
+
+def register(added: Row) -> None:
+    """Add a row at run time: it then parses, lists and executes like the others.  (Not for use while others parse.)
+
+    A row of an unknown family makes that family.  Raises ParseError when the form is there already.
+    """
+    if added.family not in _BUILDERS:
+        _BUILDERS[added.family] = tuple
+        _HEADS[added.family] = added.family
+    key = _key(tuple(added.mnemonic.split(".")), added.family)
+    if key in _index(added.family):
+        raise ParseError(
+            f"{added.mnemonic!r} is already a row of {added.family} ({_index(added.family)[key].mnemonic!r}): give the new form "
+            "another mnemonic, or remove the row first with nbtc.isa.parse.unregister"
+        )
+    _added.append(added)
+    _forget()
+
+
+def unregister(added: Row) -> None:
+    """Remove a row that `register` added."""
+    _added.remove(added)
+    _forget()
+
+
+def _forget() -> None:
+    for cached in (_family_rows, _index, mnemonic, _row):
+        cached.cache_clear()
+
+
+def supported(text: str, arch: object) -> Row:
+    """The row that `text` names, as `arch` has it.
+
+    Raises ParseError for text that is no form, and UnsupportedInstructionError, naming the architectures that have the
+    form, when `arch` lacks it or its layout there is not known.
+    """
+    return row(text).on(arch_row(arch))
+
+
+def refuse(r: Row) -> UnsupportedInstructionError:
+    """The error for executing a row whose arithmetic nobody has published."""
+    return UnsupportedInstructionError(
+        f"no recorded arithmetic: {r.mnemonic} ({r.min_arch}) parses and lists, but no recording or published model says what "
+        "it computes; nbtc.instructions(executable=True) lists the forms that run"
+    )
