@@ -153,7 +153,8 @@ def _show(args: argparse.Namespace) -> Result:
 
 def _operand(x: Any) -> dict[str, Any]:
     fields = {name: getattr(x, name) for name in ("rows", "cols", "registers")}
-    return {"format": str(x.format), **fields, "coords": x.coords().tolist()}
+    coords = None if x.layout is None else x.coords().tolist()  # wgmma reads B from shared memory
+    return {"format": str(x.format), **fields, "coords": coords}
 
 
 def _gemm(args: argparse.Namespace) -> Result:

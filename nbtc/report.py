@@ -7,9 +7,10 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,8 @@ from nbtc.formats.table import Format
 from nbtc.isa.archs import ARCHS
 
 Array = NDArray[Any]
-_PATIENCE = 4.0  # seconds of repeated runs, at least one
+T = TypeVar("T")
+_PATIENCE = 4.0  # seconds of timed runs, at least one
 
 
 def information() -> dict[str, Any]:
@@ -74,16 +76,16 @@ def product(
     c = _load(files["c"], None)[0] if "c" in files else None
     call = {"a_format": fa.name, "b_format": fb.name, "threads": threads, **keywords}
     plan = nbtc.plan(a, b, c, **call)
-    first, d = _timed(lambda: nbtc.matmul(a, b, c, **call))
-    seconds = _median(lambda: nbtc.matmul(a, b, c, **call), first)
+    first, d = timed(lambda: nbtc.matmul(a, b, c, **call))
     if out is not None:
         with open(out, "wb") as file:  # np.save would append .npy to other names
             np.save(file, d)
     m, n, k = _sizes(a, b, d, fa)
     work = d.size * k
     x, y = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
-    numpy_first, _ = _timed(lambda: x @ y)
-    numpy_seconds = _median(lambda: x @ y, numpy_first) * (d.size / max(1, m * n))
+    # one after the other, not in turns: two pools of spinning threads would disturb each other
+    seconds, numpy_seconds = _settled(lambda: nbtc.matmul(a, b, c, **call)), _settled(lambda: x @ y)
+    numpy_seconds *= d.size / max(1, m * n)  # a batch is as many products
     distance = _distance(d, a, b, c, (fa, fb), keywords)
     return {
         "shape": [m, n, k],
@@ -193,17 +195,34 @@ def _values(x: Array, fmt: Format, axis: int) -> Array:
     return unpack(x, fmt, axis) if fmt.packed and x.dtype != fmt.dtype else x
 
 
-def _timed(call: Callable[[], Array]) -> tuple[float, Array]:
+def _settled(call: Callable[[], Any]) -> float:
+    """Median seconds of up to seven runs; of a single one where that takes longer than anyone waits."""
+    once, _ = timed(call)
+    rounds = min(7, int(_PATIENCE / (once + 1e-6)))
+    return once if rounds < 2 else alternate(rounds, call)[0]
+
+
+def timed(call: Callable[[], T]) -> tuple[float, T]:
+    """Seconds of one call, and what it returned."""
     start = time.perf_counter()
     result = call()
     return time.perf_counter() - start, result
 
 
-def _median(call: Callable[[], Array], first: float) -> float:
-    """Median of up to five further runs; of the first alone when that took long enough."""
-    if first > 4 * _PATIENCE:
-        return first
-    runs, end = [_timed(call)[0]], time.perf_counter() + _PATIENCE
-    while len(runs) < 5 and time.perf_counter() < end:
-        runs.append(_timed(call)[0])
-    return median(runs)
+def alternate(rounds: int, *calls: Callable[[], Any], inner: int = 1) -> list[float]:
+    """Median seconds of each call, all of them taking turns `rounds` times; one more turn first is not counted.
+
+    inner: how often a call is repeated within one turn, for calls too short to time alone.
+
+    >>> len(alternate(3, lambda: sum(range(10)), lambda: None, inner=10))
+    2
+    """
+    for call in calls:
+        call()
+    turns = [[timed(partial(_repeat, call, inner))[0] / inner for call in calls] for _ in range(rounds)]
+    return [median(column) for column in zip(*turns, strict=True)]
+
+
+def _repeat(call: Callable[[], Any], times: int) -> None:
+    for _ in range(times):
+        call()

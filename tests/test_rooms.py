@@ -24,7 +24,7 @@ LAYERS = (
     ("gemm",),
     ("show", "show_smem"),
     ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "testing"),
-    ("accuracy", "verify", "report"),
+    ("accuracy", "verify", "report", "examples"),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,66 @@
+"""Single instructions on register images, one warp and many."""
+
+from functools import partial
+
+import numpy as np
+
+import nbtc
+from nbtc.report import alternate
+
+MMA = {
+    "f16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "tf32": "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+    "e4m3": "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",
+    "s8": "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
+    "f64": "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
+}
+
+
+class MmaSync:
+    params = (list(MMA), [1, 10_000])
+    param_names = ("format", "warps")
+
+    def setup(self, name, warps):
+        self.i = nbtc.instruction(MMA[name])
+        rng = np.random.default_rng(0)
+        # small exponents in every format: no Inf, no NaN
+        self.images = [
+            rng.integers(0, 2**32, (warps, 32, x.registers), np.uint32) & np.uint32(0x3B3B3B3B)
+            for x in (self.i.a, self.i.b, self.i.c)
+        ]
+        self.i(*self.images, threads=1)
+
+    def track_rate(self, name, warps):
+        m, n, k = self.i.shape
+        call = partial(self.i, *self.images, threads=1)
+        return m * n * k * warps / alternate(5, call, inner=max(1, 500 // warps))[0] / 1e9
+
+    def time_call(self, name, warps):
+        self.i(*self.images, threads=1)
+
+    track_rate.unit = "G multiply-adds/s"
+
+
+class Wgmma:
+    params = [64, 256]
+    param_names = ("n",)
+    groups = 100
+
+    def setup(self, n):
+        rng = np.random.default_rng(0)
+        a, b = (rng.standard_normal((rows, 16)).astype(np.float16) for rows in (64, n))
+        (image_a, self.da), (image_b, db) = (nbtc.wgmma.tile_to_smem(x, "f16", "k", "none") for x in (a, b))
+        self.db = nbtc.wgmma.Descriptor(image_a.size, db.leading, db.stride)
+        image = np.concatenate([image_a, image_b])
+        self.smem = np.tile(image, (self.groups, 1))
+        self.d = np.zeros((self.groups, 128, n // 2), np.uint32)
+        self.name = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.f16.f16"
+        self.run()
+
+    def run(self):
+        nbtc.ptx.wgmma(self.name, self.d, self.da.encode(), self.db.encode(), self.smem, threads=1)
+
+    def track_rate(self, n):
+        return 64 * n * 16 * self.groups / alternate(5, self.run)[0] / 1e9
+
+    track_rate.unit = "G multiply-adds/s"

@@ -1,0 +1,123 @@
+"""Large products by format and size: rate, ratio to NumPy float32 on as many threads, packing, memory."""
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import nbtc
+from nbtc.report import alternate, random_operand
+
+FORMATS = {
+    "f16": {},
+    "bf16": {},
+    "tf32": {},
+    "f16 acc": {"acc": "f16"},
+    "e4m3": {"instruction": "wgmma"},
+    "e5m2": {"instruction": "wgmma"},
+    "e4m3 mma.sync": {"instruction": "mma"},
+    "s8": {},
+    "u8": {},
+    "s4": {},
+    "b1": {},
+    "f64": {},
+}
+ROUNDS = 5
+
+
+def operands(name: str, size: int) -> tuple[np.ndarray, np.ndarray, dict]:
+    """a, b and the keywords of a row; single bits travel packed."""
+    fmt = nbtc.as_format(name.split()[0])
+    rng = np.random.default_rng(0)
+    a, b = (random_operand(rng, (size, size), fmt) for _ in range(2))
+    if fmt.bits == 1:
+        a, b = nbtc.pack(a, fmt), nbtc.pack(b, fmt, axis=0)
+    return a, b, {"a_format": fmt, "b_format": fmt, "threads": 1, **FORMATS[name]}
+
+
+class Products:
+    params = (list(FORMATS), [128, 512, 1024])
+    param_names = ("format", "size")
+    timeout = 600
+
+    def setup(self, name, size):
+        self.a, self.b, self.keywords = operands(name, size)
+        self.x = np.ones((size, size), np.float32)
+        self.inner = max(1, (256 // size) ** 3)
+        self.run()
+
+    def run(self):
+        return nbtc.matmul(self.a, self.b, **self.keywords)
+
+    def track_rate(self, name, size):
+        return size**3 / alternate(ROUNDS, self.run, inner=self.inner)[0] / 1e9
+
+    def track_ratio_to_numpy_float32(self, name, size):
+        with threadpool_limits(1, "blas"):
+            ours, numpy = alternate(ROUNDS, self.run, lambda: self.x @ self.x, inner=self.inner)
+        return numpy / ours
+
+    track_rate.unit = "G multiply-adds/s"
+    track_ratio_to_numpy_float32.unit = "x"
+
+
+class TwoThreads:
+    params = ["f16", "e4m3", "s8", "f64"]
+    param_names = ("format",)
+    timeout = 600
+
+    def track_speed_up(self, name):
+        a, b, keywords = operands(name, 1024)
+        calls = [lambda n=n: nbtc.matmul(a, b, **{**keywords, "threads": n}) for n in (1, 2)]
+        one, two = alternate(ROUNDS, *calls)
+        return one / two
+
+    track_speed_up.unit = "x"
+
+
+class Packing:
+    """What is paid for every element of the operands, whatever K does with it: a product with one row or column."""
+
+    params = ["f16", "bf16", "tf32", "e4m3", "s8", "f64"]
+    param_names = ("format",)
+
+    def setup(self, name):
+        self.a, b, self.keywords = operands(name, 1024)
+        self.b = b[:, :1]
+        nbtc.matmul(self.a, self.b, **self.keywords)
+
+    def time_thin_product(self, name):
+        nbtc.matmul(self.a, self.b, **self.keywords)
+
+
+class Memory:
+    params = ["f16", "e4m3", "s8", "f64"]
+    param_names = ("format",)
+    timeout = 600
+
+    def setup(self, name):
+        self.a, self.b, self.keywords = operands(name, 2048)
+
+    def peakmem_product(self, name):
+        nbtc.matmul(self.a, self.b, **self.keywords)
+
+
+class Words:
+    """Sub-byte packing and conversions, in elements of 2^20."""
+
+    def setup(self):
+        rng = np.random.default_rng(0)
+        self.x = rng.standard_normal(2**20, np.float32)
+        self.nibbles = rng.integers(-8, 8, 2**20, np.int8)
+        self.bits = rng.integers(0, 2, 2**20, np.int8).astype(bool)
+        nbtc.convert(self.x, "e4m3")
+
+    def time_pack_s4(self):
+        nbtc.pack(self.nibbles, "s4")
+
+    def time_pack_b1(self):
+        nbtc.pack(self.bits, "b1")
+
+    def time_convert_e4m3(self):
+        nbtc.convert(self.x, "e4m3")
+
+    def time_convert_bf16(self):
+        nbtc.convert(self.x, "bf16")

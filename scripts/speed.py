@@ -1,0 +1,180 @@
+"""Measure the speed table of the README and write it as JSON.
+
+    python scripts/speed.py [--size 2048] [--rounds 7] [--only NAME ...] [--out benchmarks/speed.json]
+
+Every figure is end to end from NumPy arrays (packing included) and beside NumPy's float32 `@` of the same shape, in the
+same process: the two run alternately, and each ratio is between their medians.  One thread unless the row says two; the
+two-thread rows are a block of their own, after the others, because two pools of spinning threads disturb each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import nbtc
+from nbtc.report import alternate, information, random_operand
+
+OUT = Path(__file__).resolve().parents[1] / "benchmarks" / "speed.json"
+SMALL = 128
+
+
+class Product(NamedTuple):
+    """One row of the table of products; `floor` is the ratio no release may fall below."""
+
+    name: str
+    format: str
+    keywords: dict[str, Any]
+    floor: float
+    k: int | None = None
+
+
+PRODUCTS = (
+    Product("f16 → f32", "f16", {}, 0.30),
+    Product("f16 → f32, sm_80", "f16", {"arch": "sm_80"}, 0.30),
+    Product("bf16 → f32", "bf16", {}, 0.30),
+    Product("bf16 → f32, sm_80", "bf16", {"arch": "sm_80"}, 0.30),
+    Product("tf32 → f32", "tf32", {}, 0.27),
+    Product("f16 → f16", "f16", {"acc": "f16"}, 0.25),
+    Product("e4m3 → f32, fp8 unit", "e4m3", {"instruction": "wgmma"}, 0.60),
+    Product("e5m2 → f32, fp8 unit", "e5m2", {"instruction": "wgmma"}, 0.60),
+    Product("e4m3 → f32, mma.sync", "e4m3", {"instruction": "mma"}, 0.25),
+    Product("s8 → s32", "s8", {}, 3.0),
+    Product("u8 → s32", "u8", {}, 3.0),
+    Product("s4 → s32", "s4", {}, 2.5),
+    Product("b1 → s32, packed", "b1", {}, 14.0, 8192),
+    Product("f64", "f64", {}, 0.40),
+)
+SCALED = ("f16 → f32", "e4m3 → f32, fp8 unit", "s8 → s32", "f64")  # rows timed on two threads and at the small size
+
+
+def operands(row: Product, size: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    k = row.k or size
+    fmt = nbtc.as_format(row.format)
+    a, b = random_operand(rng, (size, k), fmt), random_operand(rng, (k, size), fmt)
+    return (nbtc.pack(a, fmt), nbtc.pack(b, fmt, axis=0)) if fmt.bits == 1 else (a, b)
+
+
+def against_numpy(row: Product, size: int, threads: int, rounds: int) -> dict[str, float]:
+    """Seconds of nbtc and of NumPy float32 on the same shape and threads, and what follows from them."""
+    a, b = operands(row, size)
+    k = row.k or size
+    x, y = np.ones((size, k), np.float32), np.ones((k, size), np.float32)
+    inner = max(1, (256 // size) ** 3)
+    call = dict(a_format=row.format, b_format=row.format, threads=threads, **row.keywords)
+    with threadpool_limits(threads, "blas"):
+        ours, numpy = alternate(rounds, lambda: nbtc.matmul(a, b, **call), lambda: x @ y, inner=inner)
+    return {"seconds": ours, "numpy": numpy, "rate": size * size * k / ours / 1e9, "ratio": numpy / ours}
+
+
+def products(size: int, rounds: int, only: list[str]) -> dict[str, Any]:
+    rows = [row for row in PRODUCTS if not only or any(text in row.name for text in only)]
+    table: dict[str, Any] = {}
+    for row in rows:
+        table[row.name] = {**against_numpy(row, size, 1, rounds), "floor": row.floor, "k": row.k or size}
+        print(f"{row.name:<24}{table[row.name]['ratio']:>7.2f}x numpy  (floor {row.floor})", flush=True)
+    for row in rows:
+        if row.name in SCALED:
+            small = against_numpy(row, SMALL, 1, rounds)
+            table[row.name]["small"] = small["rate"] / table[row.name]["rate"]
+            print(f"{row.name:<24}{table[row.name]['small']:>7.2f}x its own rate at {SMALL}^3", flush=True)
+    if numba.config.NUMBA_NUM_THREADS >= 2:
+        for row in rows:
+            if row.name in SCALED:
+                table[row.name]["two_threads"] = two_threads(row, size, rounds)
+                print(f"{row.name:<24}{table[row.name]['two_threads']:>7.2f}x on two threads", flush=True)
+    return table
+
+
+def two_threads(row: Product, size: int, rounds: int) -> float:
+    """How much faster two threads are than one: nbtc alone, NumPy's pool asleep."""
+    a, b = operands(row, size)
+    call = dict(a_format=row.format, b_format=row.format, **row.keywords)
+    one, two = alternate(rounds, *(lambda n=n: nbtc.matmul(a, b, threads=n, **call) for n in (1, 2)))
+    return one / two
+
+
+def numpy_rate(rounds: int, size: int = 1024) -> float:
+    """NumPy's float32 multiply-adds a second on one thread."""
+    x = np.ones((size, size), np.float32)
+    with threadpool_limits(1, "blas"):
+        return size**3 / alternate(rounds, lambda: x @ x)[0]
+
+
+def instructions(warps: int, groups: int, rounds: int) -> dict[str, Any]:
+    """Register images in, register images out, on one thread."""
+    rng = np.random.default_rng(0)
+    base = numpy_rate(rounds)
+    out: dict[str, Any] = {}
+
+    def note(name: str, seconds: float, work: int, count: int) -> None:
+        out[name] = {"rate": work / seconds / 1e9, "ratio": work / seconds / base, "ns": seconds / count * 1e9}
+        print(f"{name:<40}{out[name]['ratio']:>7.3f}x numpy{out[name]['ns']:>12.0f} ns each", flush=True)
+
+    i = nbtc.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    for count in (1, warps):
+        halves = [rng.standard_normal((count, 32, 2 * r)).astype(np.float16).view(np.uint32) for r in (4, 2)]
+        c = rng.standard_normal((count, 32, 4)).astype(np.float32).view(np.uint32)
+        seconds = alternate(rounds, partial(i, *halves, c, threads=1), inner=max(1, 200 // count))[0]
+        note(f"m16n8k16 f16, {count:,} warp{'s' * (count > 1)}", seconds, 16 * 8 * 16 * count, count)
+    a, b = (rng.standard_normal((n, 16)).astype(np.float16) for n in (64, 256))
+    (sa, da), (sb, db) = (nbtc.wgmma.tile_to_smem(t, "f16", "k", "none") for t in (a, b))
+    smem = np.broadcast_to(np.concatenate([sa, sb]), (groups, sa.size + sb.size))
+    db = nbtc.wgmma.Descriptor(sa.size, db.leading, db.stride)
+    d = np.zeros((groups, 128, 128), np.uint32)
+    name = "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16"
+    seconds = alternate(rounds, lambda: nbtc.ptx.wgmma(name, d, da.encode(), db.encode(), smem, threads=1))[0]
+    note(f"wgmma m64n256k16 f16, {groups:,} warpgroups", seconds, 64 * 256 * 16 * groups, groups)
+    return out
+
+
+def dpx(rounds: int, size: int = 2**16) -> dict[str, float]:
+    """G results a second on one core, with `out=`."""
+    rng = np.random.default_rng(0)
+    a, b, c = rng.integers(-(2**30), 2**30, (3, size), np.int32)
+    out = np.empty(size, np.int32)
+    table = {}
+    for name, arguments in (("vimax3_s32", (a, b, c)), ("viaddmax_s32_relu", (a, b, c)), ("vimax_s32_relu", (a, b))):
+        call = getattr(nbtc.dpx, name)
+        table[name] = size / alternate(rounds, lambda f=call, x=arguments: f(*x, out=out), inner=50)[0] / 1e9
+        print(f"{name:<24}{table[name]:>7.2f} G results/s", flush=True)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=int, default=2048)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--warps", type=int, default=100_000)
+    parser.add_argument("--groups", type=int, default=1000)
+    parser.add_argument("--only", nargs="*", default=[], metavar="TEXT", help="only products whose name contains this")
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
+    machine = {key: value for key, value in information().items() if key not in ("architectures", "threads", "nbtc")}
+    machine |= {"processor": processor(), "numpy_gmas": round(numpy_rate(args.rounds) / 1e9, 1)}
+    data = {"machine": machine, "size": args.size, "products": products(args.size, args.rounds, args.only)}
+    if not args.only:
+        data |= {"instructions": instructions(args.warps, args.groups, args.rounds), "dpx": dpx(args.rounds)}
+    args.out.parent.mkdir(exist_ok=True)
+    args.out.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+def processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
+
+
+if __name__ == "__main__":
+    main()
