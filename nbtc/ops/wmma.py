@@ -1,0 +1,151 @@
+"""wmma.load and wmma.store: fragments of a tile to and from row- or column-major memory.
+
+(PTX ISA, "wmma.load", "wmma.store".)  Every register byte has one place in memory, a function of the fragment's layout
+and the leading dimension; loading is one gather of bytes and storing one scatter.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.errors import AlignmentError, BoundsError, FormatError, RangeError, ShapeError, UnsupportedInstructionError
+from nbtc.isa.spec import Operand, Row
+from nbtc.ops.images import Words, image
+
+Bytes = NDArray[np.uint8]
+POINTER = 32  # bytes that the C++ functions want a tile's address to be a multiple of
+LEADING = 16  # bytes that a leading dimension is a multiple of, where the tile is that wide
+
+
+def extent(operand: Operand, layout: str) -> int:
+    """Elements of a tile that lie side by side in memory."""
+    return operand.cols if layout == "row" else operand.rows
+
+
+@lru_cache(maxsize=512)
+def byte_places(operand: Operand, layout: str, ldm: int) -> NDArray[np.int64]:
+    """Offset from the tile's first byte of every register byte: (lanes * registers * 4,)."""
+    coords = operand.coords()
+    row, col = coords[..., 0], coords[..., 1]
+    at = row * ldm + col if layout == "row" else col * ldm + row
+    bits = operand.format.bits
+    if bits < 8:  # the elements of a byte lie side by side in memory, too: those layouts are row.col only
+        return (at[:, :: 8 // bits] * bits // 8).ravel()
+    size = bits // 8
+    return (at[..., None] * size + np.arange(size)).ravel()
+
+
+def span(operand: Operand, layout: str, ldm: int) -> int:
+    """Bytes from a tile's first to its last one."""
+    lines = operand.rows if layout == "row" else operand.cols
+    return ((lines - 1) * ldm + extent(operand, layout)) * operand.format.bits // 8
+
+
+def check_leading(operand: Operand, layout: str, ldm: Any, name: str) -> int:
+    """`ldm` as an int, or an error: it must reach over the tile, and keep its lines aligned."""
+    if isinstance(ldm, bool) or not isinstance(ldm, int | np.integer):
+        raise FormatError(f"{name}: leading dimension {ldm!r} is no integer; it counts elements, for example {extent(operand, layout)}")
+    wide, bits = extent(operand, layout), operand.format.bits
+    if ldm < wide:
+        raise RangeError(
+            f"{name}: leading dimension {ldm} is less than the {wide} elements of a line of the {operand.rows}x{operand.cols} "
+            f"tile ({layout}-major); nearest: {wide}"
+        )
+    rule = min(8 * LEADING, wide * bits)
+    if ldm * bits % rule:
+        step = rule // bits
+        raise AlignmentError(
+            f"{name}: leading dimension {ldm} of {operand.format.name} elements is {ldm * bits / 8:g} bytes, not a multiple of "
+            f"{rule // 8}; it must be a multiple of {step} elements, nearest: {-(-ldm // step) * step}"
+        )
+    return int(ldm)
+
+
+def check_place(start: Any, aligned: int, operand: Operand, layout: str, ldm: int, size: int, name: str) -> int:
+    """`start` (bytes) as an int, or an error: it must be aligned, and the tile inside of `size` bytes."""
+    if isinstance(start, bool) or not isinstance(start, int | np.integer):
+        raise FormatError(f"{name}: offset {start!r} is no integer; one tile is read for each warp: for example offset=0")
+    if start % aligned:
+        raise AlignmentError(
+            f"{name}: the tile starts at byte {start}, which is not a multiple of {aligned} bytes; nearest: byte "
+            f"{start // aligned * aligned} (element {start // aligned * aligned * 8 // operand.format.bits})"
+        )
+    end = int(start) + span(operand, layout, ldm)
+    if start < 0 or end > size:
+        raise BoundsError(
+            f"{name}: the {operand.rows}x{operand.cols} tile of {operand.format.name} at byte {start} with leading dimension {ldm} "
+            f"covers bytes {start} to {end}, outside of the memory's {size}: pass at least {max(end, 0)} bytes or a smaller offset"
+        )
+    return int(start)
+
+
+def gather(memory: Bytes, start: int, operand: Operand, layout: str, ldm: int) -> Words:
+    """Register images (..., 32, registers) of the tile at byte `start` of memory (..., bytes); nothing is checked."""
+    data = memory[..., byte_places(operand, layout, ldm) + start]
+    words = np.ascontiguousarray(data).view("<u4").astype(np.uint32, copy=False)
+    return words.reshape(*memory.shape[:-1], operand.lanes, operand.registers)
+
+
+def scatter(memory: Bytes, start: int, operand: Operand, layout: str, ldm: int, words: Words) -> None:
+    """The inverse of `gather`, in place."""
+    data = np.ascontiguousarray(words, "<u4").view(np.uint8)
+    memory[..., byte_places(operand, layout, ldm) + start] = data.reshape(*words.shape[:-2], -1)
+
+
+def _form(row: Row, family: str) -> tuple[Operand, str]:
+    """Fragment and memory layout of a wmma.load or wmma.store row."""
+    operand = row.a or row.b or row.c or row.d
+    if row.family != family or operand is None:
+        raise UnsupportedInstructionError(
+            f"{row.mnemonic} is no {family}; such forms are spelled like "
+            + ("wmma.load.a.sync.aligned.row.m16n16k16.f16" if family == "wmma.load" else "wmma.store.d.sync.aligned.row.m16n16k16.f32")
+        )
+    return operand, "col" if "col" in row.mnemonic.split(".") else "row"
+
+
+def _memory(mem: Any, name: str) -> Bytes:
+    memory = mem if isinstance(mem, np.ndarray) else np.asarray(mem)
+    if memory.dtype != np.uint8:
+        raise FormatError(f"{name}: memory has dtype {memory.dtype}; it is bytes, uint8 (..., bytes): pass mem.view(np.uint8)")
+    if memory.ndim < 1:
+        raise ShapeError(f"{name}: memory is a scalar; it must be uint8 (..., bytes), for example np.zeros(512, np.uint8)")
+    return memory
+
+
+def _place(row: Row, operand: Operand, layout: str, memory: Bytes, offset: Any, stride: Any) -> tuple[int, int]:
+    ldm = check_leading(operand, layout, extent(operand, layout) if stride is None else stride, row.mnemonic)
+    aligned = min(POINTER, 4 * operand.registers)
+    return check_place(offset, aligned, operand, layout, ldm, memory.shape[-1], row.mnemonic), ldm
+
+
+def load(row: Row, mem: Any, offset: Any = 0, stride: Any = None) -> Words:
+    """wmma.load: uint32 images (..., 32, registers) of the tile at byte `offset` of uint8 memory (..., bytes)."""
+    operand, layout = _form(row, "wmma.load")
+    memory = _memory(mem, row.mnemonic)
+    start, ldm = _place(row, operand, layout, memory, offset, stride)
+    return gather(memory, start, operand, layout, ldm)
+
+
+def store(row: Row, mem: Any, regs: Any, offset: Any = 0, stride: Any = None) -> None:
+    """wmma.store: write the tile of register images to uint8 memory (..., bytes), in place."""
+    operand, layout = _form(row, "wmma.store")
+    memory = _memory(mem, row.mnemonic)
+    if memory is not mem or not memory.flags.writeable:
+        raise FormatError(f"{row.mnemonic} writes its memory in place: pass a writable uint8 NumPy array, for example mem.copy()")
+    words = image(regs, operand.registers, "d", row.mnemonic)
+    start, ldm = _place(row, operand, layout, memory, offset, stride)
+    lead = memory.shape[:-1]
+    try:
+        fits = np.broadcast_shapes(lead, words.shape[:-2]) == lead
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"{row.mnemonic} of a batch {words.shape[:-2]} does not fit memory of shape {memory.shape}: their leading axes count "
+            f"warps; give memory the shape {(*words.shape[:-2], memory.shape[-1])}"
+        )
+    scatter(memory, start, operand, layout, ldm, words)
