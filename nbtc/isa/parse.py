@@ -294,3 +294,11 @@ def refuse(r: Row) -> UnsupportedInstructionError:
         f"no recorded arithmetic: {r.mnemonic} ({r.min_arch}) parses and lists, but no recording or published model says what "
         "it computes; nbtc.instructions(executable=True) lists the forms that run"
     )
+
+
+def as_row(x: object) -> Row:
+    """The row of a mnemonic, a row, or anything that carries one as `.row` (an `Instruction`)."""
+    if isinstance(x, Row):
+        return x
+    carried = getattr(x, "row", None)
+    return carried if isinstance(carried, Row) else row(x)  # type: ignore[arg-type]  # row() refuses what is no text

@@ -108,14 +108,37 @@ class Operand:
 
     @cached_property
     def _coords(self) -> NDArray[np.int64]:
-        if self.layout is None:
-            raise UnsupportedInstructionError(
-                f"this {self.rows}x{self.cols} operand of {self.format.name} has no known place in registers: wgmma reads it "
-                "from shared memory (nbtc.wgmma.tile_to_smem); other operands have .coords()"
-            )
-        coords = self.layout.coords(self.elements)
+        coords = self._placed.coords(self.elements)
         coords.flags.writeable = False
         return coords
+
+    @cached_property
+    def gather(self) -> NDArray[np.intp]:
+        """For each (lane, element): index into the flattened matrix (products x rows x cols). Read-only."""
+        coords = self.coords()
+        products = self._placed.products()[:, None]
+        index = ((products * self.rows + coords[..., 0]) * self.cols + coords[..., 1]).astype(np.intp)
+        index.flags.writeable = False
+        return index
+
+    @cached_property
+    def scatter(self) -> NDArray[np.intp]:
+        """For each place of the flattened matrix: lane * elements + element of its first copy. Read-only."""
+        by_element = self.gather.T.ravel()  # element-major: first copies first, whichever lane
+        _, first = np.unique(by_element, return_index=True)
+        element, lane = np.divmod(first, self.lanes)
+        index = lane * self.elements + element
+        index.flags.writeable = False
+        return index
+
+    @property
+    def _placed(self) -> Layout:
+        if self.layout is None:
+            raise UnsupportedInstructionError(
+                f"this {self.rows}x{self.cols} operand of {self.format.name} has no known place in registers: wgmma "
+                "reads it from shared memory (nbtc.wgmma.tile_to_smem); other operands have .coords()"
+            )
+        return self.layout
 
     def slots(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """First register of each element and its lowest bit there: two int64 arrays (elements,)."""

@@ -1,0 +1,265 @@
+"""Instructions as objects: look one up by its PTX text, see its operands, pack matrices, run it.
+
+(PTX ISA, "Warp Level Matrix Instructions" and "Asynchronous Warpgroup Level Matrix Instructions".)
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbtc.errors import OptionError, UnsupportedInstructionError
+from nbtc.fragments import pack as _pack
+from nbtc.isa import lines, parse
+from nbtc.isa.archs import arch as arch_row
+from nbtc.isa.spec import Operand, Row
+
+RUNS = ("mma", "mma.sp", "wmma.mma")  # families that a call runs
+ELSEWHERE = {
+    "wgmma.mma_async": "nbtc.ptx.wgmma",
+    "wgmma.mma_async.sp": "nbtc.ptx.wgmma",
+    "wmma.load": "nbtc.ptx.wmma_load",
+    "wmma.store": "nbtc.ptx.wmma_store",
+    "ldmatrix": "nbtc.ptx.ldmatrix",
+    "stmatrix": "nbtc.ptx.stmatrix",
+    "movmatrix": "nbtc.ptx.movmatrix",
+    "cvt": "nbtc.ptx.cvt",
+    "dpx": "nbtc.dpx",
+}
+
+
+class Instruction:
+    """One form of an instruction, as `nbtc.instruction` finds it.
+
+    mnemonic: canonical spelling.  family, shape (m, n, k), min_arch ("sm_80").  a, b, c, d, meta: `Operand` or None.
+    row: everything else that is declared about it.  ptx: a legal line.
+
+    >>> import nbtc, numpy as np
+    >>> i = nbtc.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    >>> i.shape, i.min_arch, i.a.registers, i.d.coords()[0].tolist()
+    ((16, 8, 16), 'sm_80', 4, [[0, 0], [0, 1], [8, 0], [8, 1]])
+    >>> registers = i.pack_a(np.arange(256, dtype=np.float16).reshape(16, 16))
+    >>> registers.shape, registers.dtype.name
+    ((32, 4), 'uint32')
+    """
+
+    __slots__ = ("row",)
+    row: Row
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+
+    @property
+    def mnemonic(self) -> str:
+        """Canonical spelling."""
+        return self.row.mnemonic
+
+    @property
+    def family(self) -> str:
+        """Its family, such as "mma", "mma.sp", "wmma.load" or "wgmma.mma_async"."""
+        return self.row.family
+
+    @property
+    def shape(self) -> tuple[int, int, int] | None:
+        """(m, n, k), or None for forms without a matrix shape."""
+        return self.row.shape
+
+    @property
+    def min_arch(self) -> str:
+        """First target that has the form."""
+        return self.row.min_arch
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """Architectures that have the form."""
+        return self.row.archs
+
+    @property
+    def executable(self) -> bool:
+        """False where nobody has recorded or published the arithmetic."""
+        return self.row.executable
+
+    @property
+    def a(self) -> Operand | None:
+        """Operand A (m x k; the stored m x k/2 of a sparse form)."""
+        return self.row.a
+
+    @property
+    def b(self) -> Operand | None:
+        """Operand B (k x n)."""
+        return self.row.b
+
+    @property
+    def c(self) -> Operand | None:
+        """Accumulator operand C (m x n)."""
+        return self.row.c
+
+    @property
+    def d(self) -> Operand | None:
+        """Result D (m x n)."""
+        return self.row.d
+
+    @property
+    def meta(self) -> Operand | None:
+        """Metadata of a sparse form: one register a lane."""
+        return self.row.meta
+
+    @property
+    def ptx(self) -> str:
+        """A legal PTX line of the form."""
+        return lines.example(self.row)
+
+    def _operand(self, name: str, arch: object) -> Operand:
+        row = self.row if arch is None else self.row.on(arch_row(arch))
+        operand: Operand | None = getattr(row, name)
+        if operand is None:
+            have = " and ".join(n for n in "abcd" if getattr(row, n) is not None) or "none"
+            raise OptionError(
+                f"{self.mnemonic} has no matrix operand {name!r} in registers (it has {have}): nothing to pack or unpack"
+            )
+        return operand
+
+    def pack_a(self, matrix: ArrayLike, arch: object = None) -> NDArray[np.uint32]:
+        """Register image uint32 (..., lanes, registers) of a matrix A (..., m, k).
+
+        The matrix has the dtype of the operand's format (float32 for tf32, ml_dtypes.int4 for s4, bool for b1); sparse
+        forms take the stored (..., m, k / 2), f16 m8n8k4 takes (..., 4, m, k).  arch: lay it out as that architecture
+        does (matters for wmma before sm_80).  Raises ShapeError or FormatError for a matrix that does not fit.
+        """
+        return _pack.pack(self._operand("a", arch), matrix, "A")
+
+    def pack_b(self, matrix: ArrayLike, arch: object = None) -> NDArray[np.uint32]:
+        """Register image of a matrix B (..., k, n); see `pack_a`."""
+        return _pack.pack(self._operand("b", arch), matrix, "B")
+
+    def pack_c(self, matrix: ArrayLike, arch: object = None) -> NDArray[np.uint32]:
+        """Register image of an accumulator C (..., m, n); see `pack_a`."""
+        return _pack.pack(self._operand("c", arch), matrix, "C")
+
+    def pack_d(self, matrix: ArrayLike, arch: object = None) -> NDArray[np.uint32]:
+        """Register image of a result D (..., m, n); see `pack_a`."""
+        return _pack.pack(self._operand("d", arch), matrix, "D")
+
+    def unpack_a(self, registers: ArrayLike, arch: object = None) -> NDArray[Any]:
+        """Matrix A of a register image, the inverse of `pack_a`; of several copies the first is read."""
+        return _pack.unpack(self._operand("a", arch), registers, "registers of A")
+
+    def unpack_b(self, registers: ArrayLike, arch: object = None) -> NDArray[Any]:
+        """Matrix B of a register image; see `unpack_a`."""
+        return _pack.unpack(self._operand("b", arch), registers, "registers of B")
+
+    def unpack_c(self, registers: ArrayLike, arch: object = None) -> NDArray[Any]:
+        """Accumulator C of a register image; see `unpack_a`."""
+        return _pack.unpack(self._operand("c", arch), registers, "registers of C")
+
+    def unpack_d(self, registers: ArrayLike, arch: object = None) -> NDArray[Any]:
+        """Result D of a register image; see `unpack_a`."""
+        return _pack.unpack(self._operand("d", arch), registers, "registers of D")
+
+    def __call__(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        c: ArrayLike,
+        meta: ArrayLike | None = None,
+        selector: int = 0,
+        arch: object = "sm_90",
+        *,
+        strict: bool = False,
+        threads: int | None = None,
+    ) -> NDArray[np.uint32]:
+        """Run the instruction on register images and return that of D.
+
+        a, b, c: uint32 (..., 32, registers), as `pack_a` and the others make them; leading axes broadcast.  meta: uint32
+        (..., 32) for mma.sp, with its selector; strict=True refuses metadata the ISA leaves undefined.  Raises
+        UnsupportedInstructionError when `arch` lacks the form or nobody has recorded its arithmetic.
+
+        >>> import nbtc, numpy as np
+        >>> i = nbtc.instruction("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32")
+        >>> a, b = np.full((8, 16), 2, np.int8), np.full((16, 8), 3, np.int8)
+        >>> d = i(i.pack_a(a), i.pack_b(b), i.pack_c(np.ones((8, 8), np.int32)))
+        >>> i.unpack_d(d)[0, 0]
+        np.int32(97)
+        """
+        row = self.row
+        if not row.executable:
+            raise parse.refuse(row)
+        if row.family not in RUNS:
+            other = ELSEWHERE.get(row.family, "nbtc.warp")
+            raise UnsupportedInstructionError(
+                f"{row.mnemonic} does not work on three register images, so it cannot be called: use {other} instead"
+            )
+        from nbtc.ops.mma import execute
+
+        result: NDArray[np.uint32] = execute(
+            row, a, b, c, meta=meta, selector=selector, arch=arch, strict=strict, threads=threads
+        )
+        return result
+
+    def __repr__(self) -> str:
+        return f"<nbtc.Instruction {self.mnemonic}>"
+
+    def __str__(self) -> str:
+        return self.mnemonic
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Instruction) and self.row is other.row
+
+    def __hash__(self) -> int:
+        return hash(self.mnemonic)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return instruction, (self.mnemonic,)
+
+    def _repr_svg_(self) -> str:
+        """The picture a notebook shows: A left, B on top, C and D in the corner; see `nbtc.show.svg`."""
+        from nbtc.show import svg
+
+        return svg(self.row)
+
+
+def instruction(text: str | Instruction) -> Instruction:
+    """The instruction that a mnemonic or a whole PTX line names.
+
+    Other spellings of a form are the same instruction: shape before the layouts, no .aligned, a state space.  In a whole
+    line operand counts, register counts and immediates are checked too.  Raises ParseError, naming the nearest legal
+    form, for text the assembler rejects.
+
+    >>> import nbtc
+    >>> nbtc.instruction("mma.sync.row.col.m8n8k16.s32.s8.s8.s32").mnemonic
+    'mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32'
+    >>> nbtc.instruction("movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;").family
+    'movmatrix'
+    """
+    return text if isinstance(text, Instruction) else _of(parse.row(text))
+
+
+@lru_cache(maxsize=4096)
+def _of(row: Row) -> Instruction:
+    return Instruction(row)
+
+
+def instructions(
+    arch: object = None,
+    family: str | None = None,
+    a: object = None,
+    b: object = None,
+    c: object = None,
+    d: object = None,
+    shape: object = None,
+    **more: object,
+) -> tuple[Instruction, ...]:
+    """All instructions that match every criterion given.
+
+    arch: an architecture that has the form ("sm_80", 90).  family: as in `Instruction.family`.  a, b, c, d: formats of
+    the operands.  shape: (m, n, k) or "m16n8k16".  Other fields of a row work too: sparse, ordered, saturate, rounding,
+    op, a_layout, b_layout, executable, min_arch, unit.  Raises OptionError for a criterion that does not exist.
+
+    >>> import nbtc
+    >>> [i.mnemonic for i in nbtc.instructions(arch="sm_75", family="mma", a="f16", d="f32", shape=(16, 8, 8))]
+    ['mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32']
+    """
+    return tuple(_of(r) for r in parse.rows(arch, family, a, b, c, d, shape, **more))
