@@ -51,7 +51,7 @@ def verify(golden: str | Path | None = None, only: str | None = None) -> Iterato
     contain.  Raises OptionError when there is nothing to compare.
     """
     found = False
-    for name, groups, index in _sets(golden):
+    for name, groups, index in sets(golden):
         if only is None or only in name:
             found = True
             yield _replay(name, groups, index)
@@ -63,7 +63,8 @@ def verify(golden: str | Path | None = None, only: str | None = None) -> Iterato
         )
 
 
-def _sets(golden: str | Path | None) -> Iterator[tuple[str, Groups, Index]]:
+def sets(golden: str | Path | None) -> Iterator[tuple[str, Groups, Index]]:
+    """Name, arrays and index of each file of a folder, or of each kind in the set that ships with nbtc."""
     if golden is None:
         packed = (resources.files("nbtc") / "data" / SMALL).read_bytes()
         with np.load(io.BytesIO(lzma.decompress(packed))) as z:

@@ -1,0 +1,189 @@
+"""The command line: what it prints, what it writes, and its exit codes."""
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nbtc
+from nbtc.cli import main
+
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+SMALL = ("--m", "24", "--n", "16", "--k", "40")
+
+
+def run(capsys, *argv):
+    """Exit code and parsed JSON of a command."""
+    code = main([*argv, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def refused(capsys, *argv):
+    """The message of a command that must end with exit code 2 and print nothing else."""
+    assert main(list(argv)) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.startswith("nbtc: ")
+    assert len(printed.err) >= 40
+    return printed.err
+
+
+def test_info(capsys):
+    code, data = run(capsys, "info")
+    assert code == 0
+    assert data["nbtc"] == nbtc.__version__
+    assert data["kernels"] in ("AVX-512", "AVX2", "generic")
+    assert "recordings" in data["architectures"]["sm_90"]
+    assert main(["info"]) == 0
+    assert "sm_121" in capsys.readouterr().out
+
+
+def test_list_filters(capsys):
+    everything = run(capsys, "list")[1]
+    some = run(capsys, "list", "--arch", "sm_75", "--family", "mma")[1]
+    assert 0 < len(some) < len(everything)
+    assert {row["family"] for row in some} == {"mma"}
+    assert all(row["min_arch"] in ("sm_70", "sm_75") for row in some)
+    assert main(["list", "--arch", "sm_75", "--family", "mma"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(some)
+
+
+def test_show(capsys, tmp_path):
+    code, data = run(capsys, "show", MMA)
+    assert code == 0
+    assert np.array_equal(data["operands"]["a"]["coords"], nbtc.instruction(MMA).a.coords())
+    svg = tmp_path / "picture.svg"
+    assert main(["show", MMA, "--svg", str(svg)]) == 0
+    assert svg.read_text(encoding="utf-8") == nbtc.instruction(MMA)._repr_svg_()
+    capsys.readouterr()
+    assert main(["show", MMA]) == 0
+    assert "m16n8k16" in capsys.readouterr().out
+
+
+def test_gemm_says_what_matmul_does(capsys):
+    code, data = run(capsys, "gemm", *SMALL, "--seed", "3")
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(shape, np.float32).astype(np.float16) for shape in ((24, 40), (40, 16)))
+    d = nbtc.matmul(a, b)
+    assert code == 0
+    assert data["sha256"] == hashlib.sha256(d.tobytes()).hexdigest()
+    assert data["shape"] == [24, 16, 40]
+    exact = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)  # 40 products of 22 bits: exact in float64
+    assert data["correctly_rounded"]["different"] == np.count_nonzero(d != exact)
+    assert data["gmas_per_s"] > 0 and data["numpy_float32"]["ratio"] > 0
+
+
+@pytest.mark.parametrize("fmt", ["bf16", "tf32", "e4m3", "s8", "u4", "b1", "f64"])
+def test_gemm_of_every_kind_of_format(capsys, fmt):
+    code, data = run(capsys, "gemm", *SMALL, "--format", fmt)
+    assert code == 0
+    assert data["correctly_rounded"]["outputs"] == 24 * 16
+    if data["acc"] == "s32":
+        assert data["correctly_rounded"]["different"] == 0
+
+
+def test_gemm_prints_everything(capsys):
+    assert main(["gemm", *SMALL, "--threads", "1"]) == 0
+    out = capsys.readouterr().out
+    for word in (
+        "24 x 16 x 40",
+        "time",
+        "G multiply-adds/s on 1 threads",
+        "numpy float32",
+        "sha256",
+        "correctly rounded",
+    ):
+        assert word in out
+
+
+def test_gemm_on_files(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.standard_normal(shape).astype(np.float32) for shape in ((8, 32), (32, 8), (8, 8)))
+    a, b = a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
+    paths = {name: str(tmp_path / f"{name}.npy") for name in "abcd"}
+    for name, x in (("a", a), ("b", b), ("c", c)):
+        np.save(paths[name], x)
+    argv = ["gemm", "--a", paths["a"], "--b", paths["b"], "--c", paths["c"], "--out", paths["d"]]
+    assert main([*argv, "--format", "bf16", "--arch", "sm_80"]) == 0
+    want = nbtc.matmul(a, b, c, arch="sm_80")
+    assert np.load(paths["d"]).tobytes() == want.tobytes()
+    capsys.readouterr()
+    assert "raw bytes" in refused(capsys, *argv)  # bfloat16 comes back from a file as bytes without a name
+
+
+def test_gemm_on_packed_words(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-8, 8, (16, 64)), rng.integers(-8, 8, (64, 8))
+    np.save(tmp_path / "a.npy", nbtc.pack(a, "s4"))
+    np.save(tmp_path / "b.npy", nbtc.pack(b, "s4", axis=0))
+    out = tmp_path / "d.npy"
+    files = ["--a", str(tmp_path / "a.npy"), "--b", str(tmp_path / "b.npy"), "--out", str(out)]
+    code, data = run(capsys, "gemm", *files, "--format", "s4")
+    assert code == 0 and data["shape"] == [16, 8, 64]
+    assert np.array_equal(np.load(out), a @ b)
+
+
+def test_wrong_use_of_files(capsys, tmp_path):
+    good, text, objects, several = (str(tmp_path / f) for f in ("a.npy", "t.npy", "o.npy", "s.npz"))
+    np.save(good, np.ones((4, 4), np.float16))
+    (tmp_path / "t.npy").write_text("no array")
+    np.save(objects, np.array([{}]), allow_pickle=True)
+    np.savez(several, x=np.ones(3))
+    refused(capsys, "gemm", "--a", good)
+    for bad in (str(tmp_path / "missing.npy"), text, objects, several):
+        refused(capsys, "gemm", "--a", good, "--b", bad)
+    np.save(text, np.ones((5, 4), np.float16))
+    refused(capsys, "gemm", "--a", good, "--b", text)
+    refused(capsys, "gemm", "--a", good, "--b", good, "--out", str(tmp_path / "no" / "folder.npy"))
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["gemm", *SMALL, "--format", "f17"],
+        ["gemm", *SMALL, "--arch", "sm_1"],
+        ["gemm", *SMALL, "--saturate"],
+        ["list", "--arch", "volta"],
+        ["show", "mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32"],
+        ["verify", "--golden", "no-such-folder"],
+        ["verify", "--only", "nothing is called this"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_use(capsys, argv):
+    refused(capsys, *argv)
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["frobnicate"], ["gemm", "--m", "-1"], ["gemm", "--m", "x"], ["explain", "1", "2"]]
+)
+def test_wrong_options(argv):
+    with pytest.raises(SystemExit) as left:
+        main(argv)
+    assert left.value.code == 2
+
+
+def test_explain(capsys):
+    code, data = run(capsys, "explain", "512", "256", "4096", "--format", "e4m3", "--k-split", "128")
+    assert code == 0
+    assert "wgmma" in data["instruction"] and "e4m3" in data["instruction"]
+    assert data["peak_bytes"] > 0
+    assert main(["explain", "512", "256", "4096"]) == 0
+    assert "m64n" in capsys.readouterr().out
+
+
+def test_as_a_process(tmp_path):
+    def go(*argv, **more):
+        command = [sys.executable, "-m", "nbtc", *argv]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, **more)
+
+    assert go("gemm", *SMALL, "--threads", "1", "--json").returncode == 0
+    assert go("gemm", "--a", "x.npy", "--b", "y.npy").returncode == 2
+    head = subprocess.run(
+        f"{sys.executable} -m nbtc list | head -n 1", shell=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert head.stderr == "" and head.stdout.startswith("sm_")

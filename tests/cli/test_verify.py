@@ -1,0 +1,86 @@
+"""Replaying recordings: agreement is exit code 0, one flipped bit anywhere is 1, and it is named."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nbtc.cli import main
+from nbtc.verify import sets, verify
+from nbtc.verify.replay import GENERATORS
+
+FORM = "mma_m16n8k16_f32_f16_f16_f32"
+OP = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+
+
+@pytest.fixture
+def golden(tmp_path):
+    """A folder with one recording: 16 x 1.0 in every output."""
+    ones, halves = np.float32(1).view(np.uint32), np.uint32(0x3C003C00)
+    a, b, c = (np.full((1, 32, r), w, np.uint32) for r, w in ((4, halves), (2, halves), (4, ones)))
+    d = np.full((1, 32, 4), np.float32(17).view(np.uint32), np.uint32)
+    arrays = {f"{FORM}__ones__{k}": v for k, v in zip("ABCD", (a, b, c, d), strict=True)}
+    (tmp_path / "index.json").write_text(json.dumps({FORM: {"kind": "mma", "op": OP, "sel": 0}}))
+    np.savez(tmp_path / "mma_f16.npz", **arrays)
+    return tmp_path, arrays
+
+
+def test_agreement(golden, capsys):
+    assert main(["verify", "--golden", str(golden[0])]) == 0
+    assert "1 forms, 128 outputs, 0 mismatches" in capsys.readouterr().out
+
+
+def test_a_flipped_bit_is_found(golden, capsys):
+    folder, arrays = golden
+    arrays[f"{FORM}__ones__D"][0, 7, 2] ^= np.uint32(1)
+    np.savez(folder / "mma_f16.npz", **arrays)
+    assert main(["verify", "--golden", str(folder)]) == 1
+    out = capsys.readouterr().out
+    assert "1 mismatches" in out and "(0, 7, 2)" in out and "mma_f16.npz" in out
+    assert main(["verify", "--golden", str(folder), "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["mismatches"] == 1 and not data["files"][0]["ok"]
+
+
+def test_a_wrong_shape_is_a_mismatch(golden, capsys):
+    folder, arrays = golden
+    arrays[f"{FORM}__ones__D"] = arrays[f"{FORM}__ones__D"][..., :2]
+    np.savez(folder / "mma_f16.npz", **arrays)
+    assert main(["verify", "--golden", str(folder)]) == 1
+
+
+def test_what_nobody_knows_is_no_agreement(golden):
+    np.savez(golden[0] / "zzz.npz", what__is__this=np.zeros(3))
+    assert main(["verify", "--golden", str(golden[0])]) == 1
+
+
+def test_a_broken_file_is_wrong_use(golden, capsys):
+    (golden[0] / "zzz.npz").write_bytes(b"PK\x03\x04 and then nothing")
+    assert main(["verify", "--golden", str(golden[0])]) == 2
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return {report.file: report for report in verify()}
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_the_set_that_ships(shipped, kind):
+    assert shipped[kind].ok, shipped[kind].failures[:5]
+    assert shipped[kind].forms > 0
+
+
+FOLDERS = [os.environ[name] for name in ("NBTC_GOLDEN",) if name in os.environ]
+
+
+@pytest.mark.parametrize(
+    "file", [path.name for folder in FOLDERS for path in sorted(Path(folder).glob("*.npz"))] or [None]
+)
+def test_a_full_set(file):
+    """Each file of the folder that NBTC_GOLDEN names; without one, that the compact set lacks no kind."""
+    if file is None:
+        assert set(GENERATORS) == {kind for kind, *_ in sets(None)}
+    else:
+        assert [r.failures[:5] for r in verify(FOLDERS[0], only=file) if not r.ok] == []
