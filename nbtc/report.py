@@ -47,7 +47,9 @@ def information() -> dict[str, Any]:
         "kernels": kernels,
         "threads": nbtc_threads(),
         "architectures": {
-            a.name: "recordings or public vectors" if a.validated else f"rows of {a.numerics}, unvalidated"
+            a.name: "recordings or public vectors"
+            if a.validated
+            else f"unvalidated, from {'published models' if a.numerics == a.name else a.numerics}"
             for a in ARCHS.values()
         },
     }

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from nbtc.errors import NbtcError, OptionError
+from nbtc.errors import OptionError
 from nbtc.testing import raw_bits
 from nbtc.verify.replay import GENERATORS, Array, Case, Groups, Index, kind_of
 
@@ -114,7 +114,7 @@ def _compare(report: Report, case: Case) -> None:
     report.outputs += case.want.size
     try:
         got = np.asarray(case.call())
-    except (NbtcError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:  # whatever goes wrong in a replay is a result that was not reproduced
         report.mismatches += case.want.size
         report.failures.append(f"{case.form}: {type(error).__name__}: {error}")
         return

@@ -53,9 +53,13 @@ def _mma(groups: Groups, index: Index) -> Iterator[Case]:
     for head, x in groups.items():
         form = head.split("__")[0]
         entry = index[form]
-        run = nbtc.instruction(entry["op"])
         more = {"meta": x["E"], "selector": entry["sel"]} if "E" in x else {}
-        yield Case(form, partial(run, x["A"], x["B"], x["C"], arch="sm_90", **more), x["D"])
+        yield Case(form, partial(_instruction, entry["op"], x["A"], x["B"], x["C"], arch="sm_90", **more), x["D"])
+
+
+def _instruction(mnemonic: str, *images: Array, **keywords: Any) -> Array:
+    result: Array = nbtc.instruction(mnemonic)(*images, **keywords)
+    return result
 
 
 def _wgmma(groups: Groups, index: Index) -> Iterator[Case]:
@@ -268,8 +272,8 @@ def _matmul(groups: Groups, index: Index) -> Iterator[Case]:
         tag, shape = head.split("__")
         kind = tag.split("_")[0]
         source = groups[f"{kind}__{shape}"]
-        result = as_format(next((t for t in tag.split("_")[1:] if t in ("f16", "bf16")), kind))
-        out = result if x["R"].dtype.itemsize == 2 else None
+        narrow = next((t for t in tag.split("_")[1:] if t in ("f16", "bf16")), kind)
+        out = as_format(narrow) if x["R"].dtype.itemsize == 2 else None
         yield Case(f"{tag} {shape}", partial(_library_product, kind, source["A"], source["B"], split, out), x["R"])
 
 
