@@ -77,10 +77,11 @@ def _document(function: Any, row: DpxRow, example: str, result: str) -> None:
     if row.predicates:
         returned = "(value, high, low)" if row.packed else "(value, predicate)"
         notes.append(f"Returns {returned}: true where {relation}, so also on a tie.")
+    run = f"{row.name}({example})"
     if row.predicates:
-        shown = f"[hex(int(x)) for x in {row.name}({example})]" if row.packed else f"[int(x) for x in {row.name}({example})]"
+        shown = f"[{'hex(int(x))' if row.packed else 'int(x)'} for x in {run}]"
     else:
-        shown = f"{'hex' if row.packed else 'int'}({row.name}({example}))"
+        shown = f"{'hex' if row.packed else 'int'}({run})"
     notes.append("Raises FormatError, RangeError or ShapeError as the module says; CUDA C++ guide, DPX.")
     body = "\n".join(f"    {line}" for line in [*notes, "", f">>> {shown}", result])
     function.__doc__ = f"{_formula(row)}: `{row.name}({given})`.\n\n{body}\n    "

@@ -2,8 +2,8 @@
 Functions" and "Warp Match Functions" of the CUDA C++ Programming Guide, under their names without the underscores.
 
 From Python the last axis of a value is the 32 lanes of a warp and the axes before it are a batch of independent warps:
-values and results are (..., 32).  `mask` (bit L = lane L takes part), lanes, deltas and widths broadcast against that: a
-number for all, (n, 1) for one a warp, (..., 32) for one a lane.  In a compiled function the same calls take one warp,
+values and results are (..., 32).  `mask` (bit L = lane L takes part), lanes, deltas and widths broadcast against that:
+a number for all, (n, 1) for one a warp, (..., 32) for one a lane.  In a compiled function the same calls take one warp,
 an array of 32; half and bfloat16 are then their bits in uint16.
 
 Lanes outside of the mask keep their value in shuffles and reductions, and get 0 from votes and matches.  A lane whose
@@ -141,8 +141,8 @@ reduce_and_sync = _reduction("and", "The bitwise and", "array([0, 0, 0, 0, 9], d
 reduce_or_sync = _reduction("or", "The bitwise or", "array([15, 15, 15, 15,  9], dtype=int32)")
 reduce_xor_sync = _reduction("xor", "The bitwise exclusive or", "array([12, 12, 12, 12,  9], dtype=int32)")
 
-all_sync = _vote("all", "1 if the predicate holds in all lanes of `mask`, else 0", "array([0, 0, 0, 0, 0], dtype=int32)")
-any_sync = _vote("any", "1 if the predicate holds in some lane of `mask`, else 0", "array([1, 1, 1, 1, 0], dtype=int32)")
+all_sync = _vote("all", "1 if the predicate holds in all lanes of `mask`", "array([0, 0, 0, 0, 0], dtype=int32)")
+any_sync = _vote("any", "1 if the predicate holds in some lane of `mask`", "array([1, 1, 1, 1, 0], dtype=int32)")
 uni_sync = _vote("uni", "1 if the predicate is the same in all lanes of `mask`", "array([0, 0, 0, 0, 0], dtype=int32)")
 ballot_sync = _vote("ballot", "The lanes of `mask` whose predicate holds", "array([10, 10, 10, 10,  0], dtype=uint32)")
 

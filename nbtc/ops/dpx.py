@@ -31,21 +31,21 @@ def kernel(row: DpxRow) -> Callable[..., None]:
     scheme, least, bits, signed, relu = row.codes
     half = np.uint32(16)
 
-    def two(a, b, out):  # type: ignore[no-untyped-def]
+    def two(a, b, out):
         for i in range(out.size):
             out[i] = word(a[i], b[i], b[i], scheme, least, bits, signed, relu)
 
-    def three(a, b, c, out):  # type: ignore[no-untyped-def]
+    def three(a, b, c, out):
         for i in range(out.size):
             out[i] = word(a[i], b[i], c[i], scheme, least, bits, signed, relu)
 
-    def one_predicate(a, b, out, first):  # type: ignore[no-untyped-def]
+    def one_predicate(a, b, out, first):
         for i in range(out.size):
             x, y = a[i], b[i]
             out[i] = word(x, y, y, scheme, least, bits, signed, relu)
             first[i] = wins(x, y, least, bits, signed)
 
-    def two_predicates(a, b, out, high, low):  # type: ignore[no-untyped-def]
+    def two_predicates(a, b, out, high, low):
         for i in range(out.size):
             x, y = a[i], b[i]
             out[i] = word(x, y, y, scheme, least, bits, signed, relu)
@@ -167,7 +167,9 @@ def _operand(row: DpxRow, x: ArrayLike, label: str) -> Array:
     try:
         array = np.asarray(x)
     except (ValueError, OverflowError) as error:
-        raise FormatError(f"{row.name}: {label} is no array of integers ({error}); pass np.array(x, np.{dtype})") from None
+        raise FormatError(
+            f"{row.name}: {label} is no array of integers ({error}); pass np.array(x, np.{dtype})"
+        ) from None
     if array.dtype.kind not in "iu":
         if array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat):  # Python ints beyond 64 bits
             raise RangeError(_out_of_range(row, label, "a value beyond 64 bits"))
@@ -196,17 +198,17 @@ def register(function: Callable[..., Any], row: DpxRow) -> None:
     value = np.int32 if row.format == "s32" else np.uint32
     u32, half = np.uint32, np.uint32(16)
 
-    def plain2(a, b):  # type: ignore[no-untyped-def]
+    def plain2(a, b):
         return value(word(u32(a), u32(b), u32(b), scheme, least, bits, signed, relu))
 
-    def plain3(a, b, c):  # type: ignore[no-untyped-def]
+    def plain3(a, b, c):
         return value(word(u32(a), u32(b), u32(c), scheme, least, bits, signed, relu))
 
-    def predicate1(a, b):  # type: ignore[no-untyped-def]
+    def predicate1(a, b):
         best = value(word(u32(a), u32(b), u32(b), scheme, least, bits, signed, relu))
         return best, wins(u32(a), u32(b), least, bits, signed)
 
-    def predicate2(a, b):  # type: ignore[no-untyped-def]
+    def predicate2(a, b):
         best = value(word(u32(a), u32(b), u32(b), scheme, least, bits, signed, relu))
         high = wins(u32(u32(a) >> half), u32(u32(b) >> half), least, bits, signed)
         return best, high, wins(u32(a), u32(b), least, bits, signed)
@@ -215,13 +217,13 @@ def register(function: Callable[..., Any], row: DpxRow) -> None:
     if row.arity == 3:
 
         @overload(function)
-        def typed(a, b, c):  # type: ignore[no-untyped-def]
+        def typed(a, b, c):
             _check_types(row, (a, b, c))
             return chosen
     else:
 
         @overload(function)
-        def typed(a, b):  # type: ignore[no-untyped-def]
+        def typed(a, b):
             _check_types(row, (a, b))
             return chosen
 

@@ -1,8 +1,8 @@
 """Exchange, reduction, vote and match between the 32 lanes of a warp.
 
-Every lane-level helper here works on flat storage, with the lanes of a warp at `base .. base + 31`, and takes the lanes
-that take part as one word: the mask of the instruction and the lanes that are active.  `run_*` loop them over a batch of
-warps for the Python door; `warp_*` run one warp inside a user's compiled function.
+Every lane-level helper here works on flat storage, with the lanes of a warp at `base .. base + 31`, and takes the
+lanes that take part as one word: the mask of the instruction and the lanes that are active.  `run_*` loop them over a
+batch of warps for the Python door; `nbtc.ops.warp_jit` uses them for one warp inside a user's compiled function.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def combined(op, x, y):
 @jit(inline=True)
 def reduced(op, bias, values, base, lanes):
     """The reduction over `lanes` of 32-bit words.  `bias` flips the sign bit, so that signed values order as words."""
-    neutral = ALL_LANES if op == MIN or op == AND else np.uint32(0)
+    neutral = ALL_LANES if op in (MIN, AND) else np.uint32(0)
     total = neutral
     for lane in range(32):  # a select instead of a branch: compiles to vector code
         value = np.uint32(values[base + lane]) ^ bias
@@ -123,7 +123,7 @@ def matched(kind, values, base, lane, lanes):
     return np.uint32(0)
 
 
-# ------------------------------------------------------------------------------------------------------ batches of warps
+# ----------------------------------------------------------------------------------------------------- batches of warps
 # A parameter arrives as flat storage with the two strides (warp, lane) that broadcast it.
 
 

@@ -1,4 +1,4 @@
-"""The warp functions on arrays: argument rules, broadcasting, and arrays to and from the words that the kernels take."""
+"""The warp functions on arrays: argument rules, broadcasting, and arrays to and from the kernels' words."""
 
 from __future__ import annotations
 
@@ -90,18 +90,22 @@ def check_nanoseconds(ns: int) -> None:
     _integers("nanosleep", "ns", ns, 0, 2**32 - 1, "100")
 
 
-# ------------------------------------------------------------------------------------------------------------- arguments
+# ------------------------------------------------------------------------------------------------------------ arguments
 
 
 def _integers(name: str, label: str, x: ArrayLike, low: int, high: int, example: str) -> Array:
     """Integers within low..high as an array of int64."""
+    if type(x) is int and low <= x <= high:  # the common case, without the cost of array reductions
+        return np.array(x, np.int64)
     try:
         array = np.asarray(x)
     except (ValueError, OverflowError) as error:
         raise FormatError(f"{name}: {label} is no array of integers ({error}); pass {label}={example}") from None
     big = array.dtype.kind == "O" and array.size and all(isinstance(v, int) for v in array.flat)  # beyond 64 bits
     if array.dtype.kind not in "iu" and not big:
-        raise FormatError(f"{name}: {label} is {array.dtype}, but it must be integers; pass for example {label}={example}")
+        raise FormatError(
+            f"{name}: {label} is {array.dtype}, but it must be integers; pass for example {label}={example}"
+        )
     if array.size and (array.min() < low or array.max() > high):
         worst = array.min() if array.min() < low else array.max()
         raise RangeError(
@@ -112,6 +116,8 @@ def _integers(name: str, label: str, x: ArrayLike, low: int, high: int, example:
 
 def _widths(name: str, width: ArrayLike) -> Array:
     widths = _integers(name, "width", width, -(2**31), 2**31 - 1, "32")
+    if type(width) is int and width in (1, 2, 4, 8, 16, 32):
+        return widths
     wrong = (widths < 1) | (widths > 32) | (widths & (widths - 1) != 0)
     if wrong.any():
         given = int(widths[wrong].flat[0])
@@ -149,6 +155,8 @@ def _masks(name: str, values: Array, mask: ArrayLike) -> tuple[Array, tuple[int,
 
 def _batch(name: str, *arrays: Array) -> tuple[int, ...]:
     """The batch axes that everything broadcasts to."""
+    if all(x.ndim == 0 for x in arrays[1:]):  # the values come first and end in 32 lanes
+        return arrays[0].shape[:-1]
     try:
         shape = np.broadcast_shapes(*(x.shape for x in arrays))
         if shape[-1] == 32:
@@ -177,7 +185,7 @@ def _check_agreement(name: str, masks: Array, batch: tuple[int, ...]) -> None:
         )
 
 
-# --------------------------------------------------------------------------------------------------------- arrays to words
+# ------------------------------------------------------------------------------------------------------ arrays to words
 
 
 def _flat(x: Array, batch: tuple[int, ...]) -> Array:

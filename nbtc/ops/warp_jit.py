@@ -25,7 +25,7 @@ MOVABLE = (*MATCHABLE, types.uint16)
 PREDICATES = (types.boolean, *types.integer_domain)
 
 
-# ------------------------------------------------------------------------------------------------------ values, at run time
+# -------------------------------------------------------------------------------------------------- values, at run time
 
 
 def take(x: Any, lane: int) -> Any:
@@ -34,7 +34,7 @@ def take(x: Any, lane: int) -> Any:
 
 
 @overload(take)
-def _take(x, lane):  # type: ignore[no-untyped-def]
+def _take(x, lane):
     if isinstance(x, types.Array):
         return lambda x, lane: x[lane]
     return lambda x, lane: x
@@ -43,24 +43,30 @@ def _take(x, lane):  # type: ignore[no-untyped-def]
 @jit(inline=True)
 def lanes_of(mask):
     if mask < 0 or mask > 0xFFFFFFFF:
-        raise RangeError("a warp mask has 32 bits, one a lane: pass 0 <= mask <= 0xFFFFFFFF (all lanes: 0xFFFFFFFF, not ~0)")
+        raise RangeError(
+            "a warp mask has 32 bits, one a lane: pass 0 <= mask <= 0xFFFFFFFF (all lanes: 0xFFFFFFFF, not ~0)"
+        )
     return np.uint32(mask) & ops.ALL_LANES
 
 
 @jit(inline=True)
 def segment_of(width):
     if width < 1 or width > 32 or width & (width - 1) != 0:
-        raise OptionError("the width of a shuffle must be 1, 2, 4, 8, 16 or 32; pass for example width=32 (the default)")
+        raise OptionError(
+            "the width of a shuffle must be 1, 2, 4, 8, 16 or 32; pass for example width=32 (the default)"
+        )
     return np.int32(width)
 
 
 @jit(inline=True)
 def check_warp(values):
     if values.size != 32:
-        raise ShapeError("inside a compiled function a warp is an array of 32 elements, one a lane: pass np.empty(32, ...)")
+        raise ShapeError(
+            "inside a compiled function a warp is an array of 32 elements, one a lane: pass np.empty(32, ...)"
+        )
 
 
-# ------------------------------------------------------------------------------------------------------------------ warps
+# ---------------------------------------------------------------------------------------------------------------- warps
 
 
 @jit(inline=True)
@@ -136,22 +142,22 @@ def register_shuffles(idx: Function, up: Function, down: Function, xor: Function
     i, u, d, x = ops.IDX, ops.UP, ops.DOWN, ops.XOR
 
     @overload(idx)
-    def shfl_sync(mask, var, src_lane, width=32):  # type: ignore[no-untyped-def]
+    def shfl_sync(mask, var, src_lane, width=32):
         _check("shfl_sync", var, MOVABLE, mask=mask, src_lane=src_lane, width=width)
         return lambda mask, var, src_lane, width=32: shuffle(i, mask, var, src_lane, width)
 
     @overload(up)
-    def shfl_up_sync(mask, var, delta, width=32):  # type: ignore[no-untyped-def]
+    def shfl_up_sync(mask, var, delta, width=32):
         _check("shfl_up_sync", var, MOVABLE, mask=mask, delta=delta, width=width)
         return lambda mask, var, delta, width=32: shuffle(u, mask, var, delta, width)
 
     @overload(down)
-    def shfl_down_sync(mask, var, delta, width=32):  # type: ignore[no-untyped-def]
+    def shfl_down_sync(mask, var, delta, width=32):
         _check("shfl_down_sync", var, MOVABLE, mask=mask, delta=delta, width=width)
         return lambda mask, var, delta, width=32: shuffle(d, mask, var, delta, width)
 
     @overload(xor)
-    def shfl_xor_sync(mask, var, lane_mask, width=32):  # type: ignore[no-untyped-def]
+    def shfl_xor_sync(mask, var, lane_mask, width=32):
         _check("shfl_xor_sync", var, MOVABLE, mask=mask, lane_mask=lane_mask, width=width)
         return lambda mask, var, lane_mask, width=32: shuffle(x, mask, var, lane_mask, width)
 
@@ -160,7 +166,7 @@ def register_reduction(function: Function, name: str) -> None:
     op = ops.REDUCTIONS[name]
 
     @overload(function)
-    def reduce_sync(mask, value):  # type: ignore[no-untyped-def]
+    def reduce_sync(mask, value):
         _check(f"reduce_{name}_sync", value, WORDS, mask=mask)
         bias = ops.bias_of(name, value.dtype == types.int32)
         return lambda mask, value: reduction(op, bias, mask, value)
@@ -171,7 +177,7 @@ def register_vote(function: Function, name: str) -> None:
     dtype = np.uint32 if name == "ballot" else np.int32
 
     @overload(function)
-    def vote_sync(mask, predicate):  # type: ignore[no-untyped-def]
+    def vote_sync(mask, predicate):
         _check(f"{name}_sync", predicate, PREDICATES, mask=mask)
         return lambda mask, predicate: vote(kind, mask, predicate, np.zeros(32, dtype))
 
@@ -180,17 +186,17 @@ def register_matches(any_: Function, all_: Function) -> None:
     first, every = ops.MATCH_ANY, ops.MATCH_ALL
 
     @overload(any_)
-    def match_any_sync(mask, value):  # type: ignore[no-untyped-def]
+    def match_any_sync(mask, value):
         _check("match_any_sync", value, MATCHABLE, mask=mask)
         word = np.uint64 if value.dtype.bitwidth == 64 else np.uint32
         return lambda mask, value: match(first, mask, np.ascontiguousarray(value).view(word))
 
     @overload(all_)
-    def match_all_sync(mask, value):  # type: ignore[no-untyped-def]
+    def match_all_sync(mask, value):
         _check("match_all_sync", value, MATCHABLE, mask=mask)
         word = np.uint64 if value.dtype.bitwidth == 64 else np.uint32
 
-        def implementation(mask, value):  # type: ignore[no-untyped-def]
+        def implementation(mask, value):
             lanes = match(every, mask, np.ascontiguousarray(value).view(word))
             return lanes, (lanes != 0).astype(np.int32)
 
@@ -202,18 +208,18 @@ def register_rest(activemask: Function, syncwarp: Function, nanosleep: Function)
     everyone = ops.ALL_LANES
 
     @overload(activemask)
-    def active():  # type: ignore[no-untyped-def]
+    def active():
         return lambda: everyone
 
     @overload(syncwarp)
-    def barrier(mask=0xFFFFFFFF):  # type: ignore[no-untyped-def]
-        def implementation(mask=0xFFFFFFFF):  # type: ignore[no-untyped-def]
+    def barrier(mask=0xFFFFFFFF):
+        def implementation(mask=0xFFFFFFFF):
             lanes_of(mask)
 
         return implementation
 
     @overload(nanosleep)
-    def sleep(ns):  # type: ignore[no-untyped-def]
+    def sleep(ns):
         if not isinstance(ns, types.Integer):
             raise TypingError(f"nanosleep takes an integer number of nanoseconds, not {ns}; call nanosleep(100)")
         return lambda ns: None
