@@ -1,0 +1,126 @@
+"""What a picture of an operand shows: its matrix cut into boxes, one for each stretch that a lane's register holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.isa.spec import Operand
+
+WARP_ROWS, WIDEST = 16, 16  # of a warpgroup's operand: rows of its first warp, and columns, that are drawn
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle of matrix elements in one register (the same one, or the same copies, for all of them)."""
+
+    row: int
+    col: int
+    rows: int
+    cols: int
+    lane: int
+    lanes: str
+    registers: str
+
+    @property
+    def label(self) -> str:
+        """Lane and register, such as "T5 a2"; several lanes or registers hold copies."""
+        return f"{self.lanes} {self.registers}"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One operand as drawn: boxes of the part shown, its size there, and what was left out."""
+
+    name: str
+    operand: Operand
+    letter: str
+    rows: int
+    cols: int
+    boxes: tuple[Box, ...]
+    note: str = ""
+
+    @property
+    def box_cols(self) -> int:
+        """Columns of the narrowest box."""
+        return min((b.cols for b in self.boxes), default=1)
+
+    @property
+    def box_rows(self) -> int:
+        """Rows of the lowest box."""
+        return min((b.rows for b in self.boxes), default=1)
+
+    @property
+    def widest_label(self) -> int:
+        """Characters of the longest label."""
+        return max((len(b.label) for b in self.boxes), default=1)
+
+
+def panel(name: str, letter: str, operand: Operand, product: int = 0) -> Panel:
+    """The panel of an operand (of one of its products); wgmma operands are cut to one warp and 16 columns."""
+    if operand.layout is None:
+        text = f"K x N = {operand.rows} x {operand.cols} {operand.format.name} in shared memory, through a descriptor"
+        return Panel(name, operand, letter, operand.rows, operand.cols, (), text)
+    rows, cols, notes = operand.rows, operand.cols, []
+    if operand.lanes > 32:
+        rows = WARP_ROWS
+        notes.append("rows 16w to 16w+15 are those of warp w: lane T becomes T + 32w")
+        if cols > WIDEST and letter in "cd":
+            step = operand.registers * 8 // operand.cols
+            notes.append(f"columns {WIDEST} to {cols - 1} go on alike: every 8 columns the register grows by {step}")
+            cols = WIDEST
+    return Panel(name, operand, letter, rows, cols, tuple(_boxes(operand, letter, rows, cols, product)), "; ".join(notes))
+
+
+def _boxes(operand: Operand, letter: str, rows: int, cols: int, product: int) -> list[Box]:
+    keys, lanes, registers = _holders(operand, product)
+    down, across = _step(operand)
+    found = []
+    done = np.zeros((rows, cols), bool)
+    for row in range(rows):
+        for col in range(cols):
+            if done[row, col]:
+                continue
+            height = _run(keys[row:rows, col]) if down else 1
+            width = _run(keys[row, col:cols]) if across else 1
+            done[row : row + height, col : col + width] = True
+            holders = tuple(dict.fromkeys(int(v) for v in lanes[row, col]))
+            found.append(
+                Box(
+                    row, col, height, width, holders[0], "+".join(f"T{v}" for v in holders),
+                    _name(letter, operand, registers[row, col]),
+                )
+            )  # fmt: skip
+    return found
+
+
+def _holders(operand: Operand, product: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """For each place of the matrix: a number equal for places of the same registers, and all lanes and registers."""
+    flat = operand.gather.T.ravel()  # element-major
+    order = np.argsort(flat, kind="stable").reshape(operand.products, operand.rows, operand.cols, -1)[product]
+    element, lane = np.divmod(order, operand.lanes)
+    register = operand.slots()[0][element]
+    code = lane * operand.registers + register
+    _, key = np.unique(code.reshape(-1, code.shape[-1]), axis=0, return_inverse=True)
+    return key.reshape(operand.rows, operand.cols), lane, register
+
+
+def _step(operand: Operand) -> tuple[bool, bool]:
+    """Whether neighbouring slots of a register run down a column or along a row."""
+    layout = operand.layout
+    first = layout.element[0] if layout is not None and layout.element else (0, 0)
+    return first[0] > 0, first[1] > 0
+
+
+def _run(keys: NDArray[np.int64]) -> int:
+    other = np.flatnonzero(keys != keys[0])
+    return int(other[0]) if other.size else len(keys)
+
+
+def _name(letter: str, operand: Operand, registers: NDArray[np.int64]) -> str:
+    unique = list(dict.fromkeys(int(v) for v in registers))
+    if operand.width == 64:  # two words, low first
+        return f"{letter}{unique[0]}:{unique[0] + 1}"
+    return letter + "·".join(str(v) for v in unique)
