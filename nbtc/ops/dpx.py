@@ -125,17 +125,14 @@ def _flat(x: Array) -> Array:
 def _broadcast(row: DpxRow, inputs: list[Array], outs: list[Array]) -> None:
     """Run the kernel over contiguous chunks; operands are copied a chunk at a time where they must be."""
     run = kernel(row)
-    flags = ["external_loop", "buffered", "growinner", "zerosize_ok", "copy_if_overlap"]
     read, write = ["readonly", "contig"], ["writeonly", "contig"]
-    with np.nditer(
-        [*inputs, *outs],
-        flags=flags,  # type: ignore[arg-type]
-        op_flags=[read] * len(inputs) + [write] * len(outs),  # type: ignore[list-item]
-        op_dtypes=[row.dtype] * len(inputs) + [x.dtype for x in outs],
-        order="K",
-        casting="same_kind",
-        buffersize=_BLOCK,
-    ) as chunks:
+    options: dict[str, Any] = {
+        "flags": ["external_loop", "buffered", "growinner", "zerosize_ok", "copy_if_overlap"],
+        "op_flags": [read] * len(inputs) + [write] * len(outs),
+        "op_dtypes": [x.dtype for x in (*inputs, *outs)],
+        "buffersize": _BLOCK,
+    }
+    with np.nditer([*inputs, *outs], **options) as chunks:
         if chunks.itersize == 0:
             return
         for chunk in chunks:
@@ -217,13 +214,14 @@ def register(function: Callable[..., Any], row: DpxRow) -> None:
     if row.arity == 3:
 
         @overload(function)
-        def typed(a, b, c):
+        def three(a, b, c):
             _check_types(row, (a, b, c))
             return chosen
+
     else:
 
         @overload(function)
-        def typed(a, b):
+        def two(a, b):
             _check_types(row, (a, b))
             return chosen
 
