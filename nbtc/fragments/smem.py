@@ -205,7 +205,7 @@ class Descriptor:
 
         >>> from nbtc.wgmma import Descriptor
         >>> Descriptor(0, 16, 64).notes((16, 16), "f16")[0]
-        'elements share bytes: 256 elements of 2 bytes lie in 336 bytes'
+        'elements share bytes: 256 elements of 2 bytes lie in 208 bytes'
         """
         fmt, (rows, cols) = operand_format(format, major), tile_shape(shape)
         at = self.address(np.arange(rows)[:, None], np.arange(cols)[None, :], fmt, major)

@@ -1,4 +1,4 @@
-"""Compiled parts of wgmma: operands out of shared memory or registers, one dot product per element, accumulators back.
+"""Compiled parts of wgmma: operands out of shared memory or registers, a tile of dot products, accumulators back.
 
 Everything is flat and unsigned.  One call works on warpgroups [g0, g1) and shares nothing with other calls but its
 inputs, so callers may run several in threads.
@@ -10,13 +10,16 @@ import numpy as np
 
 from nbtc._jit import jit
 from nbtc.numerics.fused import chain
+from nbtc.numerics.models import A_FORMAT, B_FORMAT, KIND, Kind
+from nbtc.numerics.tile import COLUMNS, bit_tile, decode, fused_tile, integer_tile, mark_specials
 
-# entries of the geometry vector
-N, K, STORED, BITS, A_MN, B_MN, HALF, SCALE_A, SCALE_B, SPARSE, A_REGISTERS, SMEM_BYTES = range(12)
-GEOMETRY = 12
+# entries of the geometry vector; K, STORED and BITS count 32-bit words for b1
+N, K, STORED, BITS, A_MN, B_MN, HALF, FLIP_A, FLIP_B, SPARSE, A_REGISTERS, SMEM_BYTES, ZERO = range(13)
+GEOMETRY = 13
 DENSE, PAIRS, HALVES = 0, 1, 2  # values of SPARSE: none, 2:4 of elements, 2:4 of the 16-bit halves of tf32
 M = 64
 THREADS = 128
+_FUSED, _INTEGER = int(Kind.FUSED), int(Kind.INTEGER)
 
 
 @jit(inline=True)
@@ -33,7 +36,7 @@ def _element(smem, at, bits):
 @jit
 def gather_tile(smem, base, units, u0, rows, cols, bits, mn_major, flip, out, stride_mn, stride_k):
     """Elements (mn, k) of a tile to out[mn * stride_mn + k * stride_k]; units: byte addresses of its 16-byte units."""
-    per = np.int64(128) // bits
+    per, size = np.int64(128) // bits, bits >> 3
     down, across = (rows // per, cols) if mn_major else (rows, cols // per)
     inner = stride_mn if mn_major else stride_k
     for i in range(down):
@@ -41,11 +44,7 @@ def gather_tile(smem, base, units, u0, rows, cols, bits, mn_major, flip, out, st
             at = base + np.int64(units[u0 + i * across + j])
             to = (i * per * stride_mn + j * stride_k) if mn_major else (i * stride_mn + j * per * stride_k)
             for t in range(per):
-                if bits == np.int64(1):
-                    x = np.uint32((smem[at + (t >> 3)] >> np.uint8(t & 7)) & np.uint8(1))
-                else:
-                    x = _element(smem, at + ((t * bits) >> 3), bits)
-                out[to + t * inner] = x ^ flip
+                out[to + t * inner] = _element(smem, at + t * size, bits) ^ flip
 
 
 @jit
@@ -64,95 +63,126 @@ def gather_registers(words, w0, cols, bits, flip, out):
 
 
 @jit(inline=True)
-def accumulator_place(thread, i, n):
-    """Place of accumulator element i of a thread in the 64 x n tile."""
-    row = 16 * (thread >> 5) + ((thread & 31) >> 2) + 8 * ((i >> 1) & 1)
-    return row * n + 8 * (i >> 2) + 2 * (thread & 3) + (i & 1)
+def _pair_place(thread, pair, columns):
+    """Place, in pairs of columns, of accumulator elements 2 * pair and 2 * pair + 1 of a thread."""
+    row = 16 * (thread >> 5) + ((thread & 31) >> 2) + 8 * (pair & 1)
+    return row * (columns >> 1) + 4 * (pair >> 1) + (thread & 3)
 
 
 @jit
-def load_accumulators(words, w0, n, half, tile):
-    """128 lanes of accumulator registers to the 64 x n tile of element bits."""
-    registers = n >> 2 if half else n >> 1
+def load_accumulators(words, g, n, half, tile, columns):
+    """Register image g (128 threads) to a tile of element bits, 64 rows of `columns`, of which n are used."""
+    pairs, wide = n >> 2, tile.view(np.uint64)
+    w0 = g * (THREADS * pairs)
+    pair_words = words.view(np.uint64)
     for thread in range(THREADS):
-        for i in range(n >> 1):
-            word = words[w0 + thread * registers + (i >> 1 if half else i)]
+        for p in range(pairs):
             if half:
-                word = (word >> np.uint32(16 * (i & 1))) & np.uint32(0xFFFF)
-            tile[accumulator_place(thread, i, n)] = word
-
-
-@jit
-def store_accumulators(words, w0, n, half, tile):
-    """The inverse of `load_accumulators`."""
-    registers = n >> 2 if half else n >> 1
-    for thread in range(THREADS):
-        for r in range(registers):
-            if half:
-                low, high = accumulator_place(thread, 2 * r, n), accumulator_place(thread, 2 * r + 1, n)
-                words[w0 + thread * registers + r] = tile[low] | (tile[high] << np.uint32(16))
+                both = np.uint64(words[w0 + thread * pairs + p])
+                x = (both & np.uint64(0xFFFF)) | ((both >> np.uint64(16)) << np.uint64(32))
             else:
-                words[w0 + thread * registers + r] = tile[accumulator_place(thread, r, n)]
+                x = pair_words[w0 + thread * pairs + p]
+            wide[_pair_place(thread, p, columns)] = x
 
 
 @jit
-def select_column(b, column, n, meta, m0, lanes, shifts, row, stored, sparse, out):
-    """The elements of a column of B that the metadata of a row of A names, one per stored element."""
+def store_accumulators(words, g, n, half, tile, columns):
+    """The inverse of `load_accumulators`."""
+    pairs, wide = n >> 2, tile.view(np.uint64)
+    w0 = g * (THREADS * pairs)
+    pair_words = words.view(np.uint64)
+    for thread in range(THREADS):
+        for p in range(pairs):
+            x = wide[_pair_place(thread, p, columns)]
+            if half:
+                words[w0 + thread * pairs + p] = np.uint32(x & np.uint64(0xFFFF)) | np.uint32(x >> np.uint64(16))
+            else:
+                pair_words[w0 + thread * pairs + p] = x
+
+
+@jit
+def pick_rows(meta, m0, lanes, shifts, stored, sparse, pick):
+    """pick[row * stored + s] = logical k of stored element s; False when tf32 metadata names no whole element."""
     chunks = stored if sparse == HALVES else stored >> 1
-    for c in range(chunks):
-        nibble = meta[m0 + lanes[row * chunks + c]] >> np.uint32(shifts[row * chunks + c])
-        first, second = np.int64(nibble & np.uint32(3)), np.int64((nibble >> np.uint32(2)) & np.uint32(3))
+    whole = True
+    for i in range(M * chunks):
+        nibble = np.int64(meta[m0 + lanes[i]] >> np.uint32(shifts[i]))
+        first, second = nibble & 3, (nibble >> 2) & 3
+        c = i % chunks
         if sparse == HALVES:
-            low = b[(2 * c + (first >> 1)) * n + column] >> np.uint32(16 * (first & 1))
-            high = b[(2 * c + (second >> 1)) * n + column] >> np.uint32(16 * (second & 1))
-            out[c] = (low & np.uint32(0xFFFF)) | (high << np.uint32(16))
+            whole &= second == first + 1 and (first & 1) == 0
+            pick[i] = 2 * c + (first >> 1)
         else:
-            out[2 * c] = b[(4 * c + first) * n + column]
-            out[2 * c + 1] = b[(4 * c + second) * n + column]
+            pick[2 * i], pick[2 * i + 1] = 4 * c + first, 4 * c + second
+    return whole
 
 
 @jit
-def general_tile(a, b, tile, geometry, params, meta, m0, lanes, shifts):
-    """tile = A * B + tile through the general dot product: every format and input class, sparse or dense."""
-    n, stored, sparse = geometry[N], geometry[STORED], geometry[SPARSE]
+def halves_tile(a, b, c, n, columns, stored, meta, m0, lanes, shifts, params):
+    """Sparse tf32 with metadata that joins halves of different elements: through the general dot product."""
     picked = np.empty(stored, np.uint32)
     for row in range(M):
         for column in range(n):
-            c = np.uint64(tile[row * n + column])
-            if sparse == DENSE:
-                d = chain(a, row * stored, 1, b, column, n, stored, c, params)
-            else:
-                select_column(b, column, n, meta, m0, lanes, shifts, row, stored, sparse, picked)
-                d = chain(a, row * stored, 1, picked, 0, 1, stored, c, params)
-            tile[row * n + column] = np.uint32(d)
+            for s in range(stored):
+                nibble = meta[m0 + lanes[row * stored + s]] >> np.uint32(shifts[row * stored + s])
+                first, second = np.int64(nibble & np.uint32(3)), np.int64((nibble >> np.uint32(2)) & np.uint32(3))
+                low = b[(2 * s + (first >> 1)) * columns + column] >> np.uint32(16 * (first & 1))
+                high = b[(2 * s + (second >> 1)) * columns + column] >> np.uint32(16 * (second & 1))
+                picked[s] = (low & np.uint32(0xFFFF)) | (high << np.uint32(16))
+            at = row * columns + column
+            c[at] = np.uint32(chain(a, row * stored, 1, picked, 0, 1, stored, np.uint64(c[at]), params))
 
 
 @jit
-def run(g0, g1, geometry, params, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, meta, meta_from,
-        lanes, shifts, d, d_from, keep, out):  # fmt: skip
+def run(g0, g1, geometry, params, panel_value, panel_exponent, smem, images, a_units, a_which, a_words, a_from, b_units,
+        b_which, meta, meta_from, lanes, shifts, d, d_from, keep, out):  # fmt: skip
     """Warpgroups g0 .. g1-1: out = A * B (+ d where keep[g] is set).
 
     images, a_which, b_which, a_from, meta_from, d_from: for each warpgroup, which shared-memory image, table of unit
-    addresses (A, B), and register image (A, metadata, D) it uses.
+    addresses (A, B), and register image (A, metadata, D) it uses.  panel_value, panel_exponent: arrays of the types of
+    decoded operands.
     """
-    n, k, stored, bits = geometry[N], geometry[K], geometry[STORED], geometry[BITS]
-    half = geometry[HALF] != 0
-    flip_a, flip_b = np.uint32(geometry[SCALE_A]), np.uint32(geometry[SCALE_B])
-    a, b, tile = np.empty(M * stored, np.uint32), np.empty(k * n, np.uint32), np.empty(M * n, np.uint32)
-    registers = n >> 2 if half else n >> 1
+    n, k, stored, bits, sparse = geometry[N], geometry[K], geometry[STORED], geometry[BITS], geometry[SPARSE]
+    half, zero, kind = geometry[HALF] != 0, geometry[ZERO], params[KIND]
+    flip_a, flip_b = np.uint32(geometry[FLIP_A]), np.uint32(geometry[FLIP_B])
+    columns = (n + COLUMNS - 1) // COLUMNS * COLUMNS
+    a, b, tile = np.empty(M * stored, np.uint32), np.zeros(k * columns, np.uint32), np.zeros(M * columns, np.uint32)
+    av, ae = np.empty(a.size, panel_value.dtype), np.empty(a.size, panel_exponent.dtype)
+    bv, be = np.empty(b.size, panel_value.dtype), np.empty(b.size, panel_exponent.dtype)
+    rows_special, columns_special = np.zeros(M, np.uint8), np.zeros(columns, np.uint8)
+    pick = np.arange(k) if sparse == DENSE else np.empty(M * stored, np.int64)
+    pick_step = np.int64(0) if sparse == DENSE else stored
     a_count, b_count = M * stored * bits // 128, n * k * bits // 128
     for g in range(g0, g1):
-        base = images[g] * geometry[SMEM_BYTES]
+        base, m0 = images[g] * geometry[SMEM_BYTES], meta_from[g] * THREADS
         if geometry[A_REGISTERS]:
             gather_registers(a_words, a_from[g] * (4 * THREADS), stored, bits, flip_a, a)
         else:
             gather_tile(
                 smem, base, a_units, a_which[g] * a_count, M, stored, bits, geometry[A_MN] != 0, flip_a, a, stored, 1
             )
-        gather_tile(smem, base, b_units, b_which[g] * b_count, n, k, bits, geometry[B_MN] != 0, flip_b, b, 1, n)
+        gather_tile(smem, base, b_units, b_which[g] * b_count, n, k, bits, geometry[B_MN] != 0, flip_b, b, 1, columns)
         if keep[g]:
-            load_accumulators(d, d_from[g] * (THREADS * registers), n, half, tile)
+            load_accumulators(d, d_from[g], n, half, tile, columns)
         else:
             tile[:] = np.uint32(0)
-        general_tile(a, b, tile, geometry, params, meta, meta_from[g] * THREADS, lanes, shifts)
-        store_accumulators(out, g * (THREADS * registers), n, half, tile)
+        whole = True
+        if sparse != DENSE:
+            whole = pick_rows(meta, m0, lanes, shifts, stored, sparse, pick)
+        if not whole:
+            halves_tile(a, b, tile, n, columns, stored, meta, m0, lanes, shifts, params)
+        elif kind == _FUSED:
+            rows_special[:] = np.uint8(0)
+            columns_special[:] = np.uint8(0)
+            if decode(a, params[A_FORMAT], zero, av, ae):
+                mark_specials(a, params[A_FORMAT], M, stored, True, rows_special)
+            if decode(b, params[B_FORMAT], zero, bv, be):
+                mark_specials(b, params[B_FORMAT], k, columns, False, columns_special)
+            fused_tile(
+                av, ae, bv, be, a, b, rows_special, columns_special, tile, M, columns, stored, pick, pick_step, params
+            )
+        elif kind == _INTEGER:
+            integer_tile(a, b, tile, M, columns, stored, pick, pick_step, params)
+        else:
+            bit_tile(a, b, tile, M, columns, stored, params)
+        store_accumulators(out, g, n, half, tile, columns)

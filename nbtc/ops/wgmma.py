@@ -26,6 +26,7 @@ from nbtc.fragments.smem import UNIT, Descriptor
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.numerics.models import model, params
+from nbtc.numerics.tile import panels
 from nbtc.ops import warpgroup
 
 SERIAL = 4  # warpgroups below which threads cost more than they bring
@@ -94,7 +95,7 @@ def execute(
 ) -> NDArray[np.uint32]:
     """`wgmma` for a row of the instruction table."""
     target = _target(row, arch)
-    _immediates(row, scale_a, scale_b, trans_a, trans_b, a)
+    _immediates(row, {"a": scale_a, "b": scale_b}, {"a": trans_a, "b": trans_b}, is_registers(a))
     memory = _uint("smem", smem, np.uint8, (-1,))
     image = _uint("d", d, np.uint32, (warpgroup.THREADS, _registers(row)))
     words = _uint("a", a, np.uint32, (warpgroup.THREADS, 4)) if is_registers(a) else None
@@ -120,11 +121,14 @@ def execute(
     acc = row.d.format
     numbers = model(target.numerics, "wgmma", row.a.format, label=target.name, validated=target.validated)
     vector = params(numbers, row.a.format, row.b.format, acc, stored, saturate=row.saturate, op=row.op or "and")
+    storage = panels(row.a.format, row.b.format)
+    geometry[warpgroup.ZERO] = storage.zero
+    panel = np.empty(0, storage.value), np.empty(0, storage.exponent)
     lanes, shifts = metadata_places(row, selector) if row.sparse else (_NO_INDEX, _NO_INDEX)
 
     def call(g0: int, g1: int) -> None:
         warpgroup.run(
-            g0, g1, geometry, vector, memory.reshape(-1), _spread(memory.shape[:-1], batch), a_units.reshape(-1),
+            g0, g1, geometry, vector, *panel, memory.reshape(-1), _spread(memory.shape[:-1], batch), a_units.reshape(-1),
             _index(a_which, batch), _NO_WORDS if words is None else words.reshape(-1),
             _NO_INDEX if words is None else _spread(words.shape[:-2], batch), b_units.reshape(-1), _index(b_which, batch),
             notes.reshape(-1), _spread(notes.shape[:-1], batch), lanes, shifts, image.reshape(-1),
@@ -146,17 +150,11 @@ def _registers(row: Any) -> int:
 
 def _target(row: Any, arch: object) -> Arch:
     target = arch_row(arch)
-    if row.family not in ("wgmma.mma_async", "wgmma.mma_async.sp"):
+    if row.unit != "wgmma":
         raise UnsupportedInstructionError(
-            f"{row.mnemonic} is no wgmma.mma_async form: pass one such as "
-            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+            f"{row.mnemonic} is no wgmma form: pass one such as wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
         )
-    if target.number != arch_row(row.min_arch).number:
-        raise UnsupportedInstructionError(
-            f"{row.mnemonic} exists on sm_90a alone (other architectures, later ones too, lack wgmma), not on "
-            f"{target.name}: "
-            'pass arch="sm_90"'
-        )
+    row.require(target)
     return target
 
 
@@ -165,28 +163,24 @@ def is_registers(a: Any) -> bool:
     return isinstance(a, np.ndarray) and a.dtype == np.uint32 and a.ndim >= 2
 
 
-def _immediates(row: Any, scale_a: Any, scale_b: Any, trans_a: Any, trans_b: Any, a: Any) -> None:
-    floating, wide = row.a.format.kind == "float", row.a.format.bits == 16
-    for name, value in (("scale_a", scale_a), ("scale_b", scale_b)):
-        if value not in (1, -1) or isinstance(value, bool):
-            raise OptionError(f"{name}={value!r}: imm-{name.replace('_', '-')} is 1 or -1; nearest is {name}=1")
-        if value != 1 and not floating:
-            raise OptionError(
-                f"{name}={value}: {row.a.format.name} forms have no imm-scale operand (floating types do): leave "
-                f"{name}=1"
-            )
-    for name, value in (("trans_a", trans_a), ("trans_b", trans_b)):
+def _immediates(row: Any, scales: dict[str, Any], trans: dict[str, Any], registers: bool) -> None:
+    fmt = row.a.format.name
+    for side, value in scales.items():
+        name = f"scale_{side}"
+        if isinstance(value, bool) or value not in (1, -1):
+            raise OptionError(f"{name}={value!r}: imm-scale-{side} of wgmma is 1 or -1; nearest is {name}=1")
+        if value == -1 and side not in row.scales:
+            raise OptionError(f"{name}=-1: {fmt} forms have no imm-scale operands, floating types do: leave {name}=1")
+    for side, value in trans.items():
+        name = f"trans_{side}"
         if value not in (0, 1):
+            raise OptionError(f"{name}={value!r}: imm-trans-{side} is 0 (K-major) or 1 (MN-major); try {name}=0")
+        if value and side not in row.trans:
             raise OptionError(
-                f"{name}={value!r}: imm-{name.replace('_', '-')} is 0 (K-major) or 1 (MN-major); try {name}=0"
+                f"{name}=1: {fmt} operands are K-major only, imm-trans exists for f16 and bf16: leave {name}=0 and write "
+                'the tile with tile_to_smem(..., major="k")'
             )
-        if value and not wide:
-            raise OptionError(
-                f"{name}=1: {row.a.format.name} operands are K-major only; imm-trans exists for f16 and bf16: leave "
-                f"{name}=0 and "
-                'write the tile with tile_to_smem(..., major="k")'
-            )
-    if trans_a and is_registers(a):
+    if trans["a"] and registers:
         raise OptionError(
             "trans_a=1 needs A in shared memory, not in registers (their layout is fixed): leave trans_a=0 or pass a "
             "descriptor"
@@ -294,12 +288,13 @@ def _geometry(
     g = np.zeros(warpgroup.GEOMETRY, np.int64)
     _, n, k = row.shape
     fmt = row.a.format
+    bits, k = (32, k // 32) if fmt.kind == "bit" else (fmt.bits, k)
     g[warpgroup.N], g[warpgroup.K], g[warpgroup.STORED] = n, k, k // 2 if row.sparse else k
-    g[warpgroup.BITS], g[warpgroup.A_MN], g[warpgroup.B_MN] = fmt.bits, trans_a, trans_b
+    g[warpgroup.BITS], g[warpgroup.A_MN], g[warpgroup.B_MN] = bits, trans_a, trans_b
     g[warpgroup.HALF] = row.d.format.bits == 16
-    sign = 1 << (fmt.bits - 1)
-    g[warpgroup.SCALE_A], g[warpgroup.SCALE_B] = (sign if s == -1 else 0 for s in (scale_a, scale_b))
-    g[warpgroup.SPARSE] = (warpgroup.HALVES if fmt.bits == 32 else warpgroup.PAIRS) if row.sparse else warpgroup.DENSE
+    sign = 1 << (bits - 1)
+    g[warpgroup.FLIP_A], g[warpgroup.FLIP_B] = (sign if s == -1 else 0 for s in (scale_a, scale_b))
+    g[warpgroup.SPARSE] = (warpgroup.HALVES if bits == 32 else warpgroup.PAIRS) if row.sparse else warpgroup.DENSE
     g[warpgroup.A_REGISTERS], g[warpgroup.SMEM_BYTES] = registers, size
     return g
 
