@@ -118,7 +118,7 @@ class Instruction:
         if operand is None:
             have = " and ".join(n for n in "abcd" if getattr(row, n) is not None) or "none"
             raise OptionError(
-                f"{self.mnemonic} has no matrix operand {name!r} in registers (it has {have}): nothing to pack or unpack"
+                f"{self.mnemonic} has no matrix operand {name!r} in registers (it has {have}): there is nothing to pack"
             )
         return operand
 
@@ -173,8 +173,8 @@ class Instruction:
     ) -> NDArray[np.uint32]:
         """Run the instruction on register images and return that of D.
 
-        a, b, c: uint32 (..., 32, registers), as `pack_a` and the others make them; leading axes broadcast.  meta: uint32
-        (..., 32) for mma.sp, with its selector; strict=True refuses metadata the ISA leaves undefined.  Raises
+        a, b, c: uint32 (..., 32, registers), as `pack_a` and the others make them; leading axes broadcast.  meta:
+        uint32 (..., 32) for mma.sp, with its selector; strict=True refuses metadata the ISA leaves undefined.  Raises
         UnsupportedInstructionError when `arch` lacks the form or nobody has recorded its arithmetic.
 
         >>> import nbtc, numpy as np
@@ -224,8 +224,8 @@ class Instruction:
 def instruction(text: str | Instruction) -> Instruction:
     """The instruction that a mnemonic or a whole PTX line names.
 
-    Other spellings of a form are the same instruction: shape before the layouts, no .aligned, a state space.  In a whole
-    line operand counts, register counts and immediates are checked too.  Raises ParseError, naming the nearest legal
+    Other spellings of a form are the same instruction: shape before the layouts, no .aligned, a state space.  In a
+    whole line operand counts, register counts and immediates are checked too.  Raises ParseError, naming the nearest legal
     form, for text the assembler rejects.
 
     >>> import nbtc

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 
-from nbtc.fragments import sparse
+from nbtc.fragments.boxes import Box, Panel, metadata_panel, panel
 from nbtc.isa import lines
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import as_row
 from nbtc.isa.spec import Row
-from nbtc.show_cells import Panel, panel
 
 HEIGHT, MARGIN, GAP = 20.0, 14.0, 34.0  # of a box, around the picture, between operands
 CHARACTER, CAPTION = 6.1, 7.2  # width of a letter in a box and in a caption
@@ -28,8 +27,8 @@ INK, FAINT = "#16181d", "#5d6470"
 def text(instruction: object, arch: object = None) -> str:
     """The picture as plain text: one table an operand, a column for each box.
 
-    instruction: a mnemonic, PTX line, `Instruction` or row.  arch: lay operands out as that architecture does.  Errors as
-    `nbtc.instruction`.
+    instruction: a mnemonic, PTX line, `Instruction` or row.  arch: lay operands out as that architecture does.  Errors
+    as `nbtc.instruction`.
 
     >>> print(text("movmatrix.sync.aligned.m8n8.trans.b16").splitlines()[4])
       0  T0 a0    T1 a0    T2 a0    T3 a0
@@ -40,7 +39,7 @@ def text(instruction: object, arch: object = None) -> str:
         for p in _panels(row, product):
             parts += ["", *_table(p, f" of quad pair {product}" if _products(row) > 1 else "")]
     if row.sparse and row.meta is not None:
-        parts += ["", _metadata_sentence(row)]
+        parts += ["", *_table(metadata_panel(row, row.meta), f", selector {row.selectors[0]}")]
     return "\n".join(parts)
 
 
@@ -61,9 +60,9 @@ def svg(instruction: object, arch: object = None) -> str:
         width, bottom = max(width, drawing.right), max(bottom, drawing.bottom)
         x, y = (MARGIN, bottom + GAP) if product % 2 else (drawing.right + 2 * GAP, y)
     if row.sparse and row.meta is not None:
-        bottom += GAP
-        shapes += _wrapped(MARGIN, bottom, _metadata_sentence(row), max(width, 640))
-        bottom += 32
+        drawing = _beside([metadata_panel(row, row.meta)], MARGIN, bottom + GAP)
+        shapes += drawing.shapes
+        width, bottom = max(width, drawing.right), drawing.bottom
     head, *more = _heading(row).split("\n")
     width = max(width, MARGIN + 8.0 * len(head), *(MARGIN + 6.8 * len(h) for h in more)) + MARGIN
     body = [_label(MARGIN, MARGIN + 8, head, 13, INK, "start", True)]
@@ -129,22 +128,11 @@ def _alike(row: Row) -> bool:
 
 def _caption(p: Panel) -> str:
     o = p.operand
+    if p.letter == "e":
+        return f"{p.name}: {o.rows} rows x {o.cols} chunks, a nibble each"
     each = "register" if o.registers == 1 else "registers"
     held = f", {o.registers} {each} a lane" if o.layout is not None else ""
     return f"{p.name}: {o.rows} x {o.cols} {o.format.name}{held}"
-
-
-def _metadata_sentence(row: Row) -> str:
-    lane, shift = sparse.places(row, row.selectors[0])
-    last = sparse.chunks(row) - 1
-
-    def at(r: int, c: int) -> str:
-        return f"T{lane[r, c]} bits {shift[r, c]}..{shift[r, c] + 3}"
-    return (
-        f"metadata, selector {row.selectors[0]} of {', '.join(str(s) for s in row.selectors)}: one nibble for each of "
-        f"{last + 1} chunks of a row; row 0 chunk 0 {at(0, 0)}, chunk 1 {at(0, 1)}, chunk {last} {at(0, last)}; "
-        f"row 8 chunk 0 {at(8, 0)}; row 1 chunk 0 {at(1, 0)}"
-    )
 
 
 def _table(p: Panel, suffix: str) -> list[str]:
@@ -207,7 +195,9 @@ def _unit_width(p: Panel) -> float:
 def _absent(p: Panel, x: float, y: float, width: float) -> list[str]:
     """An operand that no lane holds: a plain box that says where it is."""
     where = ["in shared memory,", "through a descriptor"] if width < CAPTION * len(p.note) else [p.note]
-    frame = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{2 * HEIGHT:.1f}" fill="#eef0f4" stroke="#9aa1ad"/>'
+    frame = (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{2 * HEIGHT:.1f}" fill="#eef0f4" stroke="#9aa1ad"/>'
+    )
     words = [_label(x + 6, y + 17 + 14 * i, w, 10, INK, "start") for i, w in enumerate(where)]
     return [_label(x, y - 18, _caption(p), 11, INK, "start", True), frame, *words]
 
@@ -218,34 +208,31 @@ def _panel_shapes(p: Panel, x: float, y: float, unit: float, height: float) -> l
     for b in p.boxes:
         bx, by, bw, bh = x + b.col * unit, y + b.row * height, b.cols * unit, b.rows * height
         shapes.append(
-            f'<g><title>{escape(_tooltip(p, b.row, b.col, b.rows, b.cols, b.label))}</title><rect x="{bx:.1f}" y="{by:.1f}" '
+            f'<g><title>{escape(_tooltip(p, b))}</title><rect x="{bx:.1f}" y="{by:.1f}" '
             f'width="{bw:.1f}" height="{bh:.1f}" fill="{_colour(b.lane % 32)}" stroke="#ffffff" stroke-width="1"/>'
             + _label(bx + bw / 2, by + bh / 2 + 3.5, b.label, 10, INK)
             + "</g>"
         )
         shapes += _ticks(bx, by, bw, bh, b.rows, b.cols)
-    shapes += [
-        _label(x + c * unit + 2, y - 4, str(c), 9, FAINT, "start") for c in sorted({b.col for b in p.boxes})
-    ]
+    shapes += [_label(x + c * unit + 2, y - 4, str(c), 9, FAINT, "start") for c in sorted({b.col for b in p.boxes})]
     shapes += [_label(x - 4, y + r * height + 13, str(r), 9, FAINT, "end") for r in sorted({b.row for b in p.boxes})]
     return shapes
 
 
 def _ticks(x: float, y: float, width: float, height: float, rows: int, cols: int) -> Iterable[str]:
     """Short marks between the elements of a box."""
-    for count, span in ((cols, width), (rows, height)):
-        if count > 1 and span / count >= 2:
-            for i in range(1, count):
-                at = span * i / count
-                line = (x + at, y + height - 3, x + at, y + height) if span is width else (x, y + at, x + 3, y + at)
-                yield '<path d="M{:.1f} {:.1f}L{:.1f} {:.1f}" stroke="#16181d" stroke-opacity="0.35" stroke-width="0.7"/>'.format(*line)
+    style = 'stroke="#16181d" stroke-opacity="0.35" stroke-width="0.7"'
+    for i in range(1, cols if width / cols >= 2 else 0):
+        yield f'<path d="M{x + width * i / cols:.1f} {y + height - 3:.1f}v3" {style}/>'
+    for i in range(1, rows if height / rows >= 2 else 0):
+        yield f'<path d="M{x:.1f} {y + height * i / rows:.1f}h3" {style}/>'
 
 
-def _tooltip(p: Panel, row: int, col: int, rows: int, cols: int, label: str) -> str:
+def _tooltip(p: Panel, box: Box) -> str:
     def part(first: int, count: int) -> str:
         return str(first) if count == 1 else f"{first}..{first + count - 1}"
 
-    return f"{p.name}[{part(row, rows)}, {part(col, cols)}]: {label}"
+    return f"{p.name}[{part(box.row, box.rows)}, {part(box.col, box.cols)}]: {box.label}"
 
 
 @cache
@@ -257,17 +244,5 @@ def _colour(lane: int) -> str:
 
 def _label(x: float, y: float, words: str, size: int, fill: str, anchor: str = "middle", bold: bool = False) -> str:
     weight = ' font-weight="600"' if bold else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"{weight}>{escape(words)}</text>'
-    )
-
-
-def _wrapped(x: float, y: float, words: str, width: float) -> list[str]:
-    parts, line = [], ""
-    for word in words.split():
-        if len(line) + len(word) + 1 > width / 6.7 and line:
-            parts.append(line)
-            line = word
-        else:
-            line = f"{line} {word}".strip()
-    return [_label(x, y + 15 * i, w, 11, FAINT, "start") for i, w in enumerate([*parts, line])]
+    place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"'
+    return f"<text {place}{weight}>{escape(words)}</text>"

@@ -19,10 +19,10 @@ def compress(dense: ArrayLike, instruction: object, selector: int = 0) -> tuple[
 
     dense: (..., M, K) in the dtype of the instruction's A (float32 for tf32), with at most 2 non-zero elements in every
     4 columns (4-bit types: 2 non-zero pairs in every 8; tf32: 1 in every 2).  instruction: a mnemonic of mma.sp or
-    wgmma.mma_async.sp, or its `Instruction`.  selector: which lanes supply metadata.  Returns stored (..., M, K / 2) and
-    meta uint32 (..., 32), or (..., 128) for a warpgroup; the metadata is legal for every spelling of the form.  Where
-    fewer elements than that are not zero, zeros are stored.  Raises MetadataError when `dense` does not fit the pattern
-    or the selector is not legal, ShapeError and FormatError for other arrays.
+    wgmma.mma_async.sp, or its `Instruction`.  selector: which lanes supply metadata.  Returns stored (..., M, K / 2)
+    and meta uint32 (..., 32), or (..., 128) for a warpgroup; the metadata is legal for every spelling of the form.
+    Where fewer elements are not zero, zeros are stored.  Raises MetadataError when `dense` does not fit the pattern or
+    the selector is not legal, ShapeError and FormatError for other arrays.
 
     >>> import numpy as np
     >>> from nbtc import sparse

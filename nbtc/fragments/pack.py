@@ -28,7 +28,7 @@ def pack(operand: Operand, matrix: ArrayLike, name: str = "matrix") -> NDArray[n
     if bits.shape[-len(inner) :] != inner:
         raise ShapeError(
             f"{name} has shape {bits.shape}, but the operand is (..., {', '.join(str(v) for v in inner)}) of "
-            f"{operand.format.name}: leading axes are independent warps, for example np.zeros({inner}, {_dtype(operand)})"
+            f"{operand.format.name}: leading axes are independent warps; try np.zeros({inner}, {_dtype(operand)})"
         )
     batch = bits.shape[: bits.ndim - len(inner)]
     codes = bits.reshape(*batch, -1).take(operand.gather, axis=-1)

@@ -52,7 +52,7 @@ def check_selector(row: Row, selector: int) -> None:
     if isinstance(selector, bool) or not hasattr(selector, "__index__") or selector.__index__() not in row.selectors:
         legal = ", ".join(str(s) for s in row.selectors)
         raise MetadataError(
-            f"selector={selector!r} is not legal for {row.mnemonic}: it names the lanes that supply metadata, and must be "
+            f"selector={selector!r} is not legal for {row.mnemonic}: it names the lanes that supply metadata, "
             f"an integer out of {legal}; try selector={row.selectors[0] if row.selectors else 0}"
         )
 
@@ -69,7 +69,9 @@ def metadata_words(row: Row, meta: ArrayLike) -> NDArray[np.uint32]:
     words = as_array(meta)
     lanes = _a(row).lanes
     if words.dtype != np.uint32:
-        raise FormatError(f"meta is {words.dtype}, but metadata registers are uint32 words: pass meta.astype(np.uint32)")
+        raise FormatError(
+            f"meta is {words.dtype}, but metadata registers are uint32 words: pass meta.astype(np.uint32)"
+        )
     if words.shape[-1:] != (lanes,):
         raise ShapeError(f"meta has shape {words.shape}, but {row.mnemonic} takes one register a lane: (..., {lanes})")
     return words
@@ -92,7 +94,8 @@ def legal_nibbles(row: Row) -> NDArray[np.bool_]:
     first, second = nibble & 3, nibble >> 2
     if _a(row).width == 32:
         return (nibble == FIRST) | (nibble == SECOND)
-    return first < second if row.ordered else first != second
+    found: NDArray[np.bool_] = first < second if row.ordered else first != second
+    return found
 
 
 def check_legal(row: Row, meta: ArrayLike, selector: int = 0) -> None:
@@ -103,8 +106,8 @@ def check_legal(row: Row, meta: ArrayLike, selector: int = 0) -> None:
         at = tuple(int(v) for v in np.argwhere(bad)[0])
         legal = ", ".join(f"0b{n:04b}" for n in np.flatnonzero(legal_nibbles(row)))
         raise MetadataError(
-            f"metadata nibble 0b{int(nibbles[at]):04b} of row {at[-2]}, chunk {at[-1]} is undefined for {row.mnemonic}: "
-            f"legal are {legal}. nbtc.sparse.compress makes legal metadata; strict=False computes what the hardware does"
+            f"metadata nibble 0b{int(nibbles[at]):04b} of row {at[-2]}, chunk {at[-1]} is undefined for {row.mnemonic}; "
+            f"legal are {legal}. nbtc.sparse.compress makes legal metadata; strict=False computes as the hardware does"
         )
 
 
@@ -151,7 +154,7 @@ def expand(row: Row, stored: ArrayLike, meta: ArrayLike, selector: int = 0) -> N
     return from_bits(flat, operand.format)
 
 
-def _indices(row: Row, nibbles: NDArray[np.uint8]) -> NDArray[np.intp]:
+def _indices(row: Row, nibbles: NDArray[np.uint8]) -> NDArray[Any]:
     """Unit index of each stored unit of each chunk; MetadataError where two coincide or a tf32 code is none."""
     if _a(row).width == 32:
         bad, index = (nibbles != FIRST) & (nibbles != SECOND), (nibbles == SECOND)[..., None].astype(np.intp)
@@ -167,7 +170,7 @@ def _indices(row: Row, nibbles: NDArray[np.uint8]) -> NDArray[np.intp]:
     return index
 
 
-def _nibbles(index: NDArray[np.intp]) -> NDArray[np.uint8]:
+def _nibbles(index: NDArray[Any]) -> NDArray[np.uint8]:
     if index.shape[-1] == 1:
         return np.where(index[..., 0] == 0, FIRST, SECOND).astype(np.uint8)
     return (index[..., 0] | index[..., 1] << 2).astype(np.uint8)

@@ -20,7 +20,9 @@ def shape(text: str) -> tuple[int, int, int]:
     """(m, n, k) of "m16n8k16"."""
     found = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", text)
     if found is None:
-        raise ParseError(f'{text!r} is not a matrix shape; one looks like "m16n8k16" (m rows, n columns, k summed over)')
+        raise ParseError(
+            f'{text!r} is not a matrix shape; one looks like "m16n8k16" (m rows, n columns, k summed over)'
+        )
     m, n, k = (int(v) for v in found.groups())
     return m, n, k
 
@@ -31,7 +33,7 @@ def registers(elements: int, width: int) -> int:
 
 
 def slot(fmt: Format, kind: str) -> tuple[int, int]:
-    """Width and shift of a register slot: kind::f8f6f4 and mxf8f6f4 put every element in a byte, e2m1 in its bits 2..5."""
+    """Width and shift of a register slot: kind::f8f6f4 and mxf8f6f4 put elements in bytes, e2m1 in bits 2..5 of one."""
     if "f8f6f4" in kind:
         return 8, 2 if fmt.name == "e2m1" else 0
     return fmt.bits, 0

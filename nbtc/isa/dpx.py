@@ -1,4 +1,4 @@
-"""Rows of the integer instructions behind the DPX functions (PTX ISA, "Integer Arithmetic Instructions: min, max, add").
+"""Rows of integer instructions behind the DPX functions (PTX ISA, "Integer Arithmetic Instructions": min, max, add).
 
 The functions themselves are `nbtc.dpx`; these rows let PTX text name their parts.
 """
@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from nbtc.isa.spec import Row
 
 NAMES = (
-    "min.s32.relu min.s16x2.relu min.s16x2 min.u16x2 max.s32.relu max.s16x2.relu max.s16x2 max.u16x2 add.s16x2 add.u16x2"
+    "min.s32.relu min.s16x2.relu min.s16x2 min.u16x2 "
+    "max.s32.relu max.s16x2.relu max.s16x2 max.u16x2 "
+    "add.s16x2 add.u16x2"
 )
 
 

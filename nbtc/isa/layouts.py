@@ -90,7 +90,7 @@ def _across(first: int, limit: int) -> Steps:
 def a_layout(rows: int, cols: int, per_word: int) -> Layout:
     """Operand A of mma, mma.sp (stored columns), wmma and wgmma: the one formula of the ISA.
 
-    A lane's t = lane % 4 picks `per_word` neighbouring columns and g = lane / 4 a row; further elements step to row + 8,
+    A lane's t = lane % 4 picks `per_word` adjacent columns and g = lane / 4 a row; further elements step to row + 8,
     then through K, then to row + 16 (tiles of 32 rows); the warps of a warpgroup are 16 rows apart.
     """
     element = _across(1, per_word) + _down(8, min(rows, 16)) + _across(4 * per_word, cols)

@@ -16,13 +16,16 @@ from nbtc.isa.spec import Row
 
 REGISTER = re.compile(r"[%$]?[A-Za-z_$][\w$.]*|[%$]\d+")
 INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?")
-WORD = re.compile(r"(?P<name>\w*)(\{(?P<count>\d+)\}|(?P<address>\[\])|=(?P<values>[-\d,]*)|(?P<mark>[~!])|\|(?P<pred>\w+)|"
-                  r"(?P<pair>\{\w+,\w+\}))?(?P<optional>\?)?")  # fmt: skip
+WORD = re.compile(
+    r"(?P<name>\w*)"
+    r"(\{(?P<count>\d+)\}|(?P<address>\[\])|=(?P<values>[-\d,]*)|(?P<mark>[~!])|\|(?P<pred>\w+)|(?P<pair>\{\w+,\w+\}))?"
+    r"(?P<optional>\?)?"
+)
 
 
 @dataclass(frozen=True)
 class Line:
-    """A PTX line as read: its row, its guard ("@p", "@!p" or ""), and the operands' texts by name (() for a mnemonic)."""
+    """A PTX line as read: its row, its guard ("p", "!p" or ""), each operand's name and text (() for a mnemonic)."""
 
     row: Row
     guard: str = ""
@@ -95,7 +98,9 @@ def slots(syntax: str) -> tuple[Slot, ...]:
     for word in syntax.split():
         part = WORD.fullmatch(word)
         if part is None:
-            raise ParseError(f"{word!r} in the operand list {syntax!r} is not a word of the kind d{{4}}, p[], e, sel=0,1 or mask~")
+            raise ParseError(
+                f"{word!r} in the operand list {syntax!r} is not a word of the kind d{{4}}, p[], e, sel=0,1 or mask~"
+            )
         values = part["values"]
         legal = None if values is None else tuple(int(v) for v in values.split(",") if v)
         found.append(
@@ -132,7 +137,7 @@ def operands(text: str) -> list[str]:
         elif part.strip():
             found.append(part.strip())
             expect = False
-    return found + [""] if parts and expect else found
+    return [*found, ""] if parts and expect else found
 
 
 def match(row: Row, text: str) -> tuple[tuple[str, str], ...]:

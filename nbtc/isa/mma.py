@@ -74,7 +74,7 @@ def dense(text: str, a: Format, b: Format, acc: Format, target: str) -> Iterator
     m, n, k = build.shape(text)
     oa, ob, oc = fragment_a(a, m, k), fragment_b(b, k, n), fragment_c(acc, m, n)
     head, types = f"mma.sync.aligned.{text}.row.col", f".{acc}.{a}.{b}.{acc}"
-    syntax = (f"{vector('d', oc)} {vector('a', oa)} {vector('b', ob)} {vector('c', oc)}",)
+    syntax = (operands(oa, ob, oc),)
 
     def row(before: str = "", after: str = "", since: str = target, **more: object) -> Row:
         return Row(
@@ -94,6 +94,11 @@ def dense(text: str, a: Format, b: Format, acc: Format, target: str) -> Iterator
             yield row(after=f".{rounding}", rounding=rounding)
 
 
+def operands(a: Operand, b: Operand, c: Operand, d: Operand | None = None) -> str:
+    """The operand list d, a, b, c (D is like C unless given)."""
+    return f"{vector('d', d or c)} {vector('a', a)} {vector('b', b)} {vector('c', c)}"
+
+
 def _quad(a_layout: str, b_layout: str, d: str, c: str) -> Row:
     half = named("f16")
     oa = Operand(half, 8, 4, 2, 4, QUAD_PAIR[f"a {a_layout}"])
@@ -102,7 +107,7 @@ def _quad(a_layout: str, b_layout: str, d: str, c: str) -> Row:
     return Row(
         f"mma.sync.aligned.m8n8k4.{a_layout}.{b_layout}.{d}.f16.f16.{c}", "mma", "sm_70", (8, 8, 4), oa, ob, oc, od,
         unit="quad", a_layout=a_layout, b_layout=b_layout,
-        syntax=(f"{vector('d', od)} a{{2}} b{{2}} {vector('c', oc)}",),
+        syntax=(operands(oa, ob, oc, od),),
     )  # fmt: skip
 
 
@@ -114,5 +119,5 @@ def _scaled(text: str, kind: str, a: Format, b: Format, acc: Format, scale: str)
         f"mma.sync.aligned.{text}.row.col.{kind}.{acc}.{a}.{b}.{acc}" + (f".{scale}" if scale else ""),
         "mma", "sm_100a" if plain_fp8 else "sm_120a", (m, n, k), oa, ob, oc, oc,
         unit="mma", a_layout="row", b_layout="col", executable=False,
-        syntax=(f"{vector('d', oc)} {vector('a', oa)} {vector('b', ob)} {vector('c', oc)}" + (SCALES if scale else ""),),
+        syntax=(operands(oa, ob, oc) + (SCALES if scale else ""),),
     )  # fmt: skip

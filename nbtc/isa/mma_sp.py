@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from nbtc.formats.table import Format
 from nbtc.isa import build
-from nbtc.isa.build import FLOATS_8_TO_4, FP8, fragment_a, fragment_b, fragment_c, metadata, vector
-from nbtc.isa.mma import SCALES
+from nbtc.isa.build import FLOATS_8_TO_4, FP8, fragment_a, fragment_b, fragment_c, metadata
+from nbtc.isa.mma import SCALES, operands
 from nbtc.isa.spec import Row, named
 
 PLAIN, ORDERED = "mma.sp", "mma.sp::ordered_metadata"
@@ -74,7 +74,7 @@ def _row(
     m, n, k = build.shape(text)
     oa, ob, oc = fragment_a(a, m, k // 2, modifier), fragment_b(b, k, n, modifier), fragment_c(acc, m, n)
     legal = ",".join(str(s) for s in selectors)
-    lists = f"{vector('d', oc)} {vector('a', oa)} {vector('b', ob)} {vector('c', oc)} e selector={legal}"
+    lists = f"{operands(oa, ob, oc)} e selector={legal}"
     return Row(
         f"{head}.sync.aligned.{text}.row.col{modifier}.{acc}.{a}.{b}.{acc}" + (f".{scale}" if scale else ""),
         "mma.sp", target, (m, n, k), oa, ob, oc, oc, metadata(m, k // chunk_columns(a, modifier)),

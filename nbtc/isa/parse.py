@@ -70,7 +70,8 @@ def row(text: str) -> Row:
     """
     if not isinstance(text, str):
         raise ParseError(
-            f'{text!r} is not text: pass a mnemonic such as "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32" or a PTX line'
+            f"{text!r} is not text: pass a PTX line, or a mnemonic such as "
+            '"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"'
         )
     return _row(text)
 
@@ -119,7 +120,7 @@ def _key(words: Key, family: str) -> Key:
     if not types or types[-1] - types[0] >= len(types):
         return ()
     first, last = types[0], types[-1]
-    shapes, layouts, moved, rest = [], [], [], []
+    shapes, layouts, moved, rest = list[str](), list[str](), list[str](), list[str]()
     for i, w in enumerate(words):
         if _SHAPE.fullmatch(w) or w in ("row", "col"):
             (layouts if w in ("row", "col") else shapes).append(w)
@@ -185,31 +186,35 @@ def _explain(name: str, words: Key, family: str) -> str:
     have, want = Counter(words), Counter(near.mnemonic.split("."))
     extra, lacks = list((have - want).elements()), [w for w in (want - have).elements() if w != "aligned"]
     change = f"instead of {'.'.join(extra)!r} it has {'.'.join(lacks)!r}" if lacks and extra else ""
-    change = change or (f"it has no {'.'.join(extra)!r}" if extra else f"it also has {'.'.join(lacks)!r}" if lacks else "order")
+    change = change or (
+        f"it has no {'.'.join(extra)!r}" if extra else f"it also has {'.'.join(lacks)!r}" if lacks else "order"
+    )
     change = "its words come in this order" if change == "order" else change
     return f"{name!r} is not a legal form of {family}. Nearest legal form: {near.mnemonic!r} ({change})"
 
 
 def rows(
-    arch: object = None, family: str | None = None, a: object = None, b: object = None, c: object = None, d: object = None,
-    shape: object = None, **more: object,
+    arch: object = None, family: str | None = None, a: object = None, b: object = None, c: object = None,
+    d: object = None, shape: object = None, **more: object,
 ) -> tuple[Row, ...]:  # fmt: skip
     """The rows that match every criterion given.
 
-    arch: an architecture that has the form.  family: its exact name.  a, b, c, d: formats of operands.  shape: (m, n, k)
-    or "m16n8k16".  Any other field of `Row` works too: sparse=True, executable=True, saturate=False, a_layout="row".
+    arch: an architecture that has the form.  family: its exact name.  a, b, c, d: formats of operands.  shape:
+    (m, n, k) or "m16n8k16".  Other fields of `Row` work too: sparse=True, executable=True, a_layout="row".
     """
     target = None if arch is None else arch_row(arch)
     if family is not None and family not in _BUILDERS:
         near = difflib.get_close_matches(str(family), list(_BUILDERS), 1, 0.0)[0]
-        raise OptionError(f"family={family!r} does not exist: families are {', '.join(_BUILDERS)}. Did you mean family={near!r}?")
+        raise OptionError(
+            f"family={family!r} does not exist: families are {', '.join(_BUILDERS)}. Did you mean family={near!r}?"
+        )
     formats = {n: _format_name(x) for n, x in zip("abcd", (a, b, c, d), strict=True) if x is not None}
     size = _size(shape)
     unknown = [n for n in more if n not in Row.__dataclass_fields__]
     if unknown:
         raise OptionError(
-            f"{unknown[0]!r} is nothing a row has; filter by arch, family, a, b, c, d, shape, sparse, ordered, saturate, "
-            "rounding, op, executable, a_layout, b_layout, min_arch, unit"
+            f"{unknown[0]!r} is nothing a row has; filter by arch, family, a, b, c, d, shape, sparse, ordered, "
+            "saturate, rounding, op, executable, a_layout, b_layout, min_arch, unit"
         )
     chosen = [family] if family is not None else list(_BUILDERS)
     return tuple(r for f in chosen for r in _family_rows(f) if _matches(r, target, formats, size, more))
@@ -261,8 +266,8 @@ def register(added: Row) -> None:
     key = _key(tuple(added.mnemonic.split(".")), added.family)
     if key in _index(added.family):
         raise ParseError(
-            f"{added.mnemonic!r} is already a row of {added.family} ({_index(added.family)[key].mnemonic!r}): give the new form "
-            "another mnemonic, or remove the row first with nbtc.isa.parse.unregister"
+            f"{added.mnemonic!r} is already a row of {added.family} ({_index(added.family)[key].mnemonic!r}): give the "
+            "new form another mnemonic, or remove the row first with nbtc.isa.parse.unregister"
         )
     _added.append(added)
     _forget()
@@ -291,8 +296,8 @@ def supported(text: str, arch: object) -> Row:
 def refuse(r: Row) -> UnsupportedInstructionError:
     """The error for executing a row whose arithmetic nobody has published."""
     return UnsupportedInstructionError(
-        f"no recorded arithmetic: {r.mnemonic} ({r.min_arch}) parses and lists, but no recording or published model says what "
-        "it computes; nbtc.instructions(executable=True) lists the forms that run"
+        f"no recorded arithmetic: {r.mnemonic} ({r.min_arch}) parses and lists, but no recording or published model "
+        "says what it computes; nbtc.instructions(executable=True) lists the forms that run"
     )
 
 

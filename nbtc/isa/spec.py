@@ -151,8 +151,8 @@ class Operand:
             if v.first <= arch.number <= v.last:
                 if v.layout is None:
                     raise UnsupportedInstructionError(
-                        f"how {arch.name} lays out a {self.rows}x{self.cols} fragment of {self.format.name} is not known: "
-                        'load and store through memory instead, or use arch="sm_90", whose layout is recorded'
+                        f"how {arch.name} lays out a {self.rows}x{self.cols} fragment of {self.format.name} is not "
+                        'known: load and store through memory instead, or use arch="sm_90", whose layout is recorded'
                     )
                 return replace(self, layout=v.layout, variants=())
         return self
@@ -168,7 +168,9 @@ def _check_cover(layout: Layout, rows: int, cols: int, elements: int) -> None:
     flat = (layout.products()[:, None] * rows + row) * cols + col
     count = np.bincount(flat.ravel(), minlength=layout.groups * rows * cols)
     if count.min() != count.max():
-        raise ShapeError(f"a layout does not cover its {rows}x{cols} matrix evenly: {count.min()} to {count.max()} times")
+        raise ShapeError(
+            f"a layout does not cover its {rows}x{cols} matrix evenly: {count.min()} to {count.max()} times"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +223,8 @@ class Row:
             operand: Operand | None = getattr(self, name)
             if operand is not None and (operand.rows, operand.cols) != size:
                 raise ShapeError(
-                    f"{self.mnemonic}: operand {name} is {operand.rows}x{operand.cols}, not {size[0]}x{size[1]} as its shape says"
+                    f"{self.mnemonic}: operand {name} is {operand.rows}x{operand.cols}, but its shape says "
+                    f"{size[0]}x{size[1]}"
                 )
         if self.sparse and (self.meta is None or not self.selectors):
             raise ShapeError(f"{self.mnemonic}: a sparse form needs a metadata operand and its legal selectors")
@@ -246,18 +249,20 @@ class Row:
     def require(self, arch: Arch) -> None:
         """Raise UnsupportedInstructionError when `arch` lacks the form, naming those that have it."""
         if not self.has(arch):
-            have = ", ".join(self.archs)
+            near = self.archs[-1 if self.since < arch.number else 0]
             raise UnsupportedInstructionError(
-                f"{arch.name} has no {self.mnemonic}; it exists on {have}: pass arch=\"{self.archs[-1 if self.since < arch.number else 0]}\""
+                f'{arch.name} has no {self.mnemonic}; it exists on {", ".join(self.archs)}: pass arch="{near}"'
             )
 
     def on(self, arch: Arch) -> Row:
-        """The row as `arch` has it: operands laid out its way.  Raises UnsupportedInstructionError where it lacks it."""
+        """The row as `arch` has it, operands laid out its way; UnsupportedInstructionError where it lacks it."""
         return _row_on(self, arch)
 
 
 @cache
 def _row_on(row: Row, arch: Arch) -> Row:
     row.require(arch)
-    changed = {name: operand.on(arch) for name in "abcd" if (operand := getattr(row, name)) is not None and operand.variants}
+    changed = {
+        name: operand.on(arch) for name in "abcd" if (operand := getattr(row, name)) is not None and operand.variants
+    }
     return replace(row, **changed) if changed else row

@@ -11,7 +11,12 @@ from collections.abc import Iterator
 from nbtc.isa.spec import Row
 
 PLAIN = "f16 tf32 f8f6f4 i8"
-SCALED = (("mxf8f6f4", "scale_vec::1X"), ("mxf4", "scale_vec::2X"), ("mxf4nvf4", "scale_vec::2X"), ("mxf4nvf4", "scale_vec::4X"))
+SCALED = (
+    ("mxf8f6f4", "scale_vec::1X"),
+    ("mxf4", "scale_vec::2X"),
+    ("mxf4nvf4", "scale_vec::2X"),
+    ("mxf4nvf4", "scale_vec::4X"),
+)
 LAST = 119  # not in the sm_120 family
 
 

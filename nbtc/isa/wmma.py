@@ -15,6 +15,7 @@ from nbtc.formats.table import Format
 from nbtc.isa import build
 from nbtc.isa.build import LAYOUT_PAIRS, later, vector
 from nbtc.isa.layouts import VOLTA, Layout, a_layout, b_layout, c_layout
+from nbtc.isa.mma import operands
 from nbtc.isa.spec import Operand, Row, Variant, named
 
 TILES_16 = "m16n16k16 m8n32k16 m32n8k16"
@@ -38,12 +39,12 @@ def fragment(use: str, shape: tuple[int, int, int], fmt: Format, layout: str = "
     """The fragment "a", "b" or "c" (C and D alike) of a tile (m, n, k).
 
     layout: memory layout it is loaded from; it changes the fragment on sm_70 alone.  f16 multiplicands always have 16
-    elements, the last ones copies where the tile needs fewer.  Raises OptionError for a combination that does not exist.
+    elements, the last ones copies where the tile needs fewer.  Raises OptionError for a combination there is not.
     """
     if use not in ("a", "b", "c") or layout not in ("row", "col") or (use, shape, fmt.name) not in _uses():
         raise OptionError(
-            f"there is no wmma fragment {use!r} of shape {shape} with {fmt.name} elements and {layout!r} layout; legal are "
-            'the rows of nbtc.instructions(family="wmma.load"), for example ("a", (16, 16, 16), f16, "row")'
+            f"there is no wmma fragment {use!r} of shape {shape} with {fmt.name} elements and {layout!r} layout; "
+            'legal are the rows of nbtc.instructions(family="wmma.load"), for example ("a", (16, 16, 16), f16, "row")'
         )
     m, n, k = shape
     rows, cols = {"a": (m, k), "b": (k, n), "c": (m, n)}[use]
@@ -139,12 +140,13 @@ def _product(text: str, fmt: Format, c: Format, d: Format, layouts: tuple[str, s
     oc, od = fragment("c", size, c), fragment("c", size, d)
     # f16 forms name D and C alone
     types = f".{d}.{c}" if fmt.name == "f16" else f".{d}.{fmt}.{fmt}.{c}"
-    syntax = (f"{vector('d', od)} {vector('a', oa)} {vector('b', ob)} {vector('c', oc)}",)
+    syntax = (operands(oa, ob, oc, od),)
 
     def row(head: str = "", before: str = "", after: str = "", since: str = target, **more: object) -> Row:
+        la, lb = layouts
         return Row(
-            f"wmma.mma{head}.sync.aligned.{layouts[0]}.{layouts[1]}.{text}{before}{types}{after}", "wmma.mma", since, size,
-            oa, ob, oc, od, unit="wmma", a_layout=layouts[0], b_layout=layouts[1], syntax=syntax, **more,  # type: ignore[arg-type]
+            f"wmma.mma{head}.sync.aligned.{la}.{lb}.{text}{before}{types}{after}", "wmma.mma", since, size,
+            oa, ob, oc, od, unit="wmma", a_layout=la, b_layout=lb, syntax=syntax, **more,  # type: ignore[arg-type]
         )  # fmt: skip
 
     if fmt.kind == "bit":

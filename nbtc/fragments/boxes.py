@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.isa.spec import Operand
+from nbtc.fragments import sparse
+from nbtc.isa.spec import Operand, Row
 
 WARP_ROWS, WIDEST = 16, 16  # of a warpgroup's operand: rows of its first warp, and columns, that are drawn
 
@@ -71,7 +72,24 @@ def panel(name: str, letter: str, operand: Operand, product: int = 0) -> Panel:
             step = operand.registers * 8 // operand.cols
             notes.append(f"columns {WIDEST} to {cols - 1} go on alike: every 8 columns the register grows by {step}")
             cols = WIDEST
-    return Panel(name, operand, letter, rows, cols, tuple(_boxes(operand, letter, rows, cols, product)), "; ".join(notes))
+    return Panel(
+        name, operand, letter, rows, cols, tuple(_boxes(operand, letter, rows, cols, product)), "; ".join(notes)
+    )
+
+
+def metadata_panel(row: Row, operand: Operand) -> Panel:
+    """The panel of a sparse form's metadata: which lane's bits describe which chunks of which row."""
+    lanes, shifts = sparse.places(row, row.selectors[0])
+    rows, boxes = min(operand.rows, WARP_ROWS), []
+    for r in range(rows):
+        col = 0
+        while col < operand.cols:
+            width = _run(lanes[r, col:])
+            lane, first = int(lanes[r, col]), int(shifts[r, col])
+            boxes.append(Box(r, col, 1, width, lane, f"T{lane}", f"bits {first}..{first + 4 * width - 1}"))
+            col += width
+    note = "rows 16w to 16w+15 are those of warp w: lane T becomes T + 32w" if operand.rows > rows else ""
+    return Panel("metadata", operand, "e", rows, operand.cols, tuple(boxes), note)
 
 
 def _boxes(operand: Operand, letter: str, rows: int, cols: int, product: int) -> list[Box]:
