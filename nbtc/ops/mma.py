@@ -44,7 +44,7 @@ class Plan:
     cost: int
 
 
-_PLANS: dict[tuple[Row, object, int], Plan] = {}
+_PLANS: dict[tuple[Row, object, int, bool], Plan] = {}
 
 
 def operand_places(operand: Operand, by_column: bool = False) -> NDArray[np.int32]:
@@ -81,7 +81,7 @@ def _format(operand: Operand | None) -> Format:
     return operand.format
 
 
-def executable(row: Row, arch: object) -> tuple[Row, Arch]:
+def executable(row: Row, arch: object, common: bool = False) -> tuple[Row, Arch]:
     """The row as an architecture has it, or an error that says why it can't be run."""
     target = arch_row(arch)
     if row.family not in FAMILIES:
@@ -94,21 +94,25 @@ def executable(row: Row, arch: object) -> tuple[Row, Arch]:
             f"{row.mnemonic}: no recorded arithmetic; the form parses and lists, but nobody has published what it computes. "
             "Nearest: mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
         )
-    return row.on(target), target
+    row.require(target)
+    return row if common else row.on(target), target
 
 
-def prepare(row: Row, arch: object, selector: int = 0) -> Plan:
-    """The plan of a row on an architecture (cached)."""
+def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> Plan:
+    """The plan of a row on an architecture (cached).
+
+    common: operands are laid out as on sm_80 and later, whatever the architecture (fragments of the C++ functions).
+    """
     try:
-        return _PLANS[row, arch, selector]
+        return _PLANS[row, arch, selector, common]
     except (KeyError, TypeError):
         pass
-    here, target = executable(row, arch)
+    here, target = executable(row, arch, common)
     if row.sparse:
         mma_sp.check_selector(row, selector)
     elif selector != 0:
         raise OptionError(f"selector={selector!r} given, but {row.mnemonic} is dense; only mma.sp forms take one: leave it out")
-    plan = _PLANS[row, arch, selector] = _build(here, target, selector)
+    plan = _PLANS[row, arch, selector, common] = _build(here, target, selector)
     return plan
 
 
@@ -161,7 +165,14 @@ def execute(
     refuses metadata that the ISA leaves undefined.  threads: at most this many (None: Numba's number).  The result does
     not depend on it.  Raises ShapeError, FormatError, MetadataError, OptionError or UnsupportedInstructionError.
     """
-    plan = prepare(row, arch, selector)
+    return perform(prepare(row, arch, selector), a, b, c, meta, selector, strict, threads)
+
+
+def perform(
+    plan: Plan, a: Any, b: Any, c: Any, meta: Any = None, selector: int = 0, strict: bool = False, threads: int | None = None
+) -> Words:
+    """`execute` for a plan."""
+    row = plan.row
     ra, rb, rc, rd = plan.registers
     name = row.mnemonic
     a, b, c = image(a, ra, "a", name), image(b, rb, "b", name), image(c, rc, "c", name)

@@ -1,0 +1,388 @@
+"""WMMA in the words of CUDA C++: fragments, load, fill, multiply, store (CUDA C++ Programming Guide, "Warp Matrix Functions").
+
+From Python a fragment is that of a whole warp, or of a batch of warps.  `frag.x[t]` is element t of every lane, so element-wise
+code reads as in CUDA C++.  Memory is a typed array, one tile a warp; offsets and leading dimensions count elements.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbtc.errors import BoundsError, FormatError, OptionError, RangeError, ShapeError
+from nbtc.formats.arrays import as_format, pack
+from nbtc.formats.codec import convert
+from nbtc.formats.table import FORMATS, Format
+from nbtc.isa.parse import rows
+from nbtc.isa.spec import Operand, Row
+from nbtc.isa.wmma import fragment as fragment_operand
+from nbtc.ops import mma as _mma
+from nbtc.ops import wmma as _wmma
+
+__all__ = [
+    "accumulator", "bmmaAccumulateOpPOPC", "bmmaBitOpAND", "bmmaBitOpXOR", "bmma_sync", "col_major", "element_type",
+    "experimental", "fill_fragment", "float_to_tf32", "fragment", "load_matrix_sync", "matrix_a", "matrix_b", "mem_col_major",
+    "mem_row_major", "mma_sync", "precision", "row_major", "storage_element_type", "store_matrix_sync",
+]  # fmt: skip
+
+
+class Use(Enum):
+    """The role of a fragment."""
+
+    matrix_a = "a"
+    matrix_b = "b"
+    accumulator = "c"
+
+
+class MatrixLayout(Enum):
+    """How a matrix_a or matrix_b tile lies in memory; part of the fragment's type."""
+
+    row_major = "row"
+    col_major = "col"
+
+
+class MemoryLayout(Enum):
+    """How an accumulator tile lies in memory; an argument of load and store."""
+
+    mem_row_major = "row"
+    mem_col_major = "col"
+
+
+class BitOp(IntEnum):
+    """What `bmma_sync` does with pairs of bits before it counts them."""
+
+    bmmaBitOpXOR = 1
+    bmmaBitOpAND = 2
+
+
+class AccumulateOp(IntEnum):
+    """How `bmma_sync` accumulates: population count."""
+
+    bmmaAccumulateOpPOPC = 1
+
+
+matrix_a, matrix_b, accumulator = Use.matrix_a, Use.matrix_b, Use.accumulator
+row_major, col_major = MatrixLayout.row_major, MatrixLayout.col_major
+mem_row_major, mem_col_major = MemoryLayout.mem_row_major, MemoryLayout.mem_col_major
+bmmaBitOpXOR, bmmaBitOpAND = BitOp.bmmaBitOpXOR, BitOp.bmmaBitOpAND
+bmmaAccumulateOpPOPC = AccumulateOp.bmmaAccumulateOpPOPC
+
+
+class precision:
+    """Element types that exist in fragments alone."""
+
+    tf32 = FORMATS["tf32"]
+
+
+class experimental:
+    """`experimental.precision`: element types below a byte."""
+
+    class precision:
+        u4, s4, b1 = FORMATS["u4"], FORMATS["s4"], FORMATS["b1"]
+
+
+class fragment:
+    """A tile of a matrix, spread over the lanes of a warp (or of each warp of a batch).
+
+    use: matrix_a (m x k), matrix_b (k x n) or accumulator (m x n).  T: element type.  layout: row_major or col_major for
+    matrix_a and matrix_b, None for an accumulator.  batch: leading axes of independent warps.
+
+    x: array (num_elements, *batch, 32): element t of every lane is x[t].  For s4, u4 and b1 it holds packed words,
+    (num_storage_elements, *batch, 32).  Which matrix element a slot holds is not specified by CUDA; here it is that of sm_80
+    to sm_121.  Raises OptionError and FormatError for a combination that does not exist.
+
+    >>> import nbtc
+    >>> c = fragment(accumulator, 16, 16, 16, nbtc.f32)
+    >>> fill_fragment(c, 1.5)
+    >>> for t in range(c.num_elements):
+    ...     c.x[t] *= 2
+    >>> c.num_elements, c.x.shape, float(c.x[0, 0])
+    (8, (8, 32), 3.0)
+    """
+
+    def __init__(
+        self, use: Use, m: int, n: int, k: int, T: object, layout: MatrixLayout | None = None, batch: Any = ()
+    ) -> None:
+        self.use, self.shape, self.layout = _member(use, Use, "use"), (m, n, k), layout
+        fmt = as_format(T)
+        if self.use is not Use.accumulator:
+            _member(layout, MatrixLayout, "layout")
+            fmt = FORMATS["tf32"] if fmt.name == "f32" else fmt  # a float32 multiplicand is read as tf32
+        elif layout is not None:
+            raise OptionError(
+                f"layout={layout!r}: an accumulator has none, its layout is an argument of load_matrix_sync and "
+                "store_matrix_sync: fragment(accumulator, 16, 16, 16, nbtc.f32)"
+            )
+        self.element_type = fmt
+        self.batch = (int(batch),) if isinstance(batch, int | np.integer) else tuple(int(v) for v in batch)
+        self.operand: Operand = fragment_operand(self.use.value, self.shape, fmt, layout.value if layout else "row")
+        self._x = np.zeros((self.num_storage_elements, *self.batch, 32), self.storage_element_type)
+
+    @property
+    def num_elements(self) -> int:
+        """Elements a lane holds."""
+        return self.operand.elements
+
+    @property
+    def num_storage_elements(self) -> int:
+        """Items of x: elements, or words of packed ones."""
+        return self.operand.registers if self.element_type.packed else self.operand.elements
+
+    @property
+    def storage_element_type(self) -> np.dtype[Any]:
+        """dtype of x."""
+        return storage_element_type(self.element_type)
+
+    @property
+    def x(self) -> NDArray[Any]:
+        """The elements, to be read and written."""
+        return self._x
+
+    @x.setter
+    def x(self, value: ArrayLike) -> None:
+        self._x[...] = value
+
+    def __repr__(self) -> str:
+        m, n, k = self.shape
+        end = f", {self.layout.name}" if self.layout else ""
+        return f"fragment({self.use.name}, {m}, {n}, {k}, {self.element_type.name}{end}, batch={self.batch})"
+
+    def _image(self) -> NDArray[np.uint32]:
+        return np.ascontiguousarray(np.moveaxis(self._x, 0, -1)).view(np.uint32)
+
+    def _take(self, words: NDArray[np.uint32]) -> None:
+        self._x[...] = np.moveaxis(words.view(self._x.dtype), -1, 0)
+
+
+def _member(value: Any, kind: type[Enum], name: str) -> Any:
+    if not isinstance(value, kind):
+        legal = " or ".join(f"wmma.{m.name}" for m in kind)
+        raise OptionError(f"{name}={value!r} is not legal here; pass {name}={legal} (an object of nbtc.wmma, not a string)")
+    return value
+
+
+def element_type(T: object) -> Format:
+    """The element type of a fragment or of a type name.
+
+    >>> element_type(experimental.precision.s4).name
+    's4'
+    """
+    return T.element_type if isinstance(T, fragment) else as_format(T)
+
+
+def storage_element_type(T: object) -> np.dtype[Any]:
+    """dtype of a fragment's x: the element's own, or int32 (s4) and uint32 (u4, b1) words of packed ones.
+
+    >>> storage_element_type(experimental.precision.s4).name, storage_element_type("bf16").name
+    ('int32', 'bfloat16')
+    """
+    fmt = element_type(T)
+    return np.dtype(np.int32 if fmt.signed else np.uint32) if fmt.packed else fmt.dtype
+
+
+def float_to_tf32(x: ArrayLike) -> NDArray[np.float32]:
+    """f32 rounded to tf32, ties away from zero, as `__float_to_tf32` does (cvt.rna.tf32.f32).
+
+    >>> import numpy as np
+    >>> float(float_to_tf32(np.float32(1.0004883)))
+    1.0009765625
+    """
+    return np.asarray(convert(np.asarray(x, np.float32), "tf32", rounding="rna"), np.float32)
+
+
+def fill_fragment(frag: fragment, v: Any) -> None:
+    """Set every element of a fragment (of s4, u4 and b1: replicate the low bits of v).
+
+    v: a number, or an array that broadcasts to (*batch, 32).  Raises RangeError when an integer type lacks the value,
+    FormatError for a non-integer in an integer fragment.
+    """
+    fmt, values = element_type(frag), np.asarray(v)
+    if fmt.kind == "float":
+        frag.x[...] = values
+        return
+    if values.dtype.kind not in "iub":
+        raise FormatError(f"fill_fragment({frag}, {v!r}): {fmt.name} fragments take integers, not {values.dtype}: pass an int such as 0")
+    if fmt.packed:
+        bits = values.astype(np.int64) & ((1 << fmt.bits) - 1)
+        words = bits * sum(1 << i for i in range(0, 32, fmt.bits))
+        frag.x[...] = words.astype(np.uint32).view(frag.x.dtype) if words.ndim else np.uint32(words).view(frag.x.dtype)
+        return
+    if values.size and (int(values.min()) < fmt.low or int(values.max()) > fmt.high):
+        raise RangeError(f"fill_fragment({frag}, {v!r}): {fmt.name} holds {fmt.low} to {fmt.high}; pass a value in that range")
+    frag.x[...] = values
+
+
+def _bytes(mem: Any, frag: fragment, name: str, write: bool) -> NDArray[np.uint8]:
+    """Memory as bytes (*batch, bytes): a view when it is to be written."""
+    fmt, typed = frag.element_type, mem if isinstance(mem, np.ndarray) else np.asarray(mem)
+    if write and (typed is not mem or not typed.flags.writeable):
+        raise FormatError(f"{name} writes mem in place: pass a writable NumPy array of {fmt.dtype}, for example mem.copy()")
+    if fmt.packed and typed.dtype == fmt.dtype and not write and typed.ndim:
+        typed = pack(typed, fmt)
+    legal = [np.dtype(np.uint32), np.dtype(np.int32)] if fmt.packed else [fmt.dtype]
+    if typed.dtype not in legal:
+        raise FormatError(
+            f"{name}({frag}): memory has dtype {typed.dtype}, the fragment holds {fmt.name}: pass "
+            + ("packed words, nbtc.pack(x, fmt)" if fmt.packed else f"mem.astype({fmt.dtype}) or mem.view({fmt.dtype})")
+        )
+    lead = typed.shape[:-1]
+    if typed.ndim < 1 or (lead != frag.batch if write else lead not in (frag.batch, ())):
+        want = ", ".join([*map(str, frag.batch), "elements"])
+        raise ShapeError(
+            f"{name}({frag}): memory has shape {typed.shape}; it must be ({want}), each warp's memory flat: for one warp "
+            "pass mem.reshape(-1)"
+        )
+    if write and typed.strides[-1] != typed.itemsize:
+        raise ShapeError(f"{name}: memory is strided along its last axis ({typed.strides}); CUDA's is contiguous: pass np.ascontiguousarray")
+    return (typed if write else np.ascontiguousarray(typed)).view(np.uint8)
+
+
+def _place(frag: fragment, layout: str, memory: NDArray[np.uint8], ldm: Any, offset: Any, name: str) -> tuple[int, int]:
+    label, bits = f"{name}({frag})", frag.element_type.bits
+    lead = _wmma.check_leading(frag.operand, layout, ldm, label)
+    if isinstance(offset, bool) or not isinstance(offset, int | np.integer):
+        raise FormatError(f"{label}: offset={offset!r} is no integer; it counts elements, one for all warps: for example offset=0")
+    if offset * bits % 8:
+        raise BoundsError(f"{label}: offset={offset} elements of {bits} bits is inside a byte; nearest: {offset - offset % (256 // bits)}")
+    start = _wmma.check_place(offset * bits // 8, _wmma.POINTER, frag.operand, layout, lead, memory.shape[-1], label)
+    return start, lead
+
+
+def _memory_layout(frag: fragment, layout: Any, name: str) -> str:
+    if frag.use is Use.accumulator:
+        return str(_member(layout, MemoryLayout, f"{name}({frag}, ...): layout").value)
+    if layout is not None or frag.layout is None:
+        raise OptionError(
+            f"{name}({frag}, ..., layout={layout!r}): a matrix_a or matrix_b fragment carries its layout, {frag.layout}; leave "
+            "the argument out: load_matrix_sync(frag, mem, ldm)"
+        )
+    return frag.layout.value
+
+
+def load_matrix_sync(frag: fragment, mem: ArrayLike, ldm: int, layout: MemoryLayout | None = None, offset: int = 0) -> None:
+    """Load a tile into a fragment.
+
+    mem: (*batch, elements) of the fragment's dtype, or (elements,) for all warps; for s4, u4 and b1 packed uint32 words.
+    ldm: elements from one row (column) of the tile to the next; its bytes are a multiple of 16, or of the tile's line
+    where that is less.  layout: mem_row_major or mem_col_major, accumulators only.  offset: elements to the tile, a
+    multiple of 32 bytes.  Raises AlignmentError, BoundsError, RangeError, FormatError, ShapeError, OptionError.
+
+    >>> import numpy as np, nbtc
+    >>> a = fragment(matrix_a, 16, 16, 16, nbtc.f16, row_major)
+    >>> load_matrix_sync(a, np.arange(256, dtype=np.float16), 16)
+    >>> a.x[:4, 0].tolist()
+    [0.0, 1.0, 128.0, 129.0]
+    """
+    order = _memory_layout(frag, layout, "load_matrix_sync")
+    memory = _bytes(mem, frag, "load_matrix_sync", False)
+    start, lead = _place(frag, order, memory, ldm, offset, "load_matrix_sync")
+    words = _wmma.gather(memory, start, frag.operand, order, lead)
+    frag._take(np.broadcast_to(words, (*frag.batch, *words.shape[-2:])) if words.shape[:-2] != frag.batch else words)
+
+
+def store_matrix_sync(mem: NDArray[Any], frag: fragment, ldm: int, layout: MemoryLayout, offset: int = 0) -> None:
+    """Store an accumulator, in place: mem is (*batch, elements), writable; the rest as of `load_matrix_sync`.
+
+    >>> import numpy as np, nbtc
+    >>> c, out = fragment(accumulator, 16, 16, 16, nbtc.f32), np.zeros(256, np.float32)
+    >>> fill_fragment(c, 2.0)
+    >>> store_matrix_sync(out, c, 16, mem_row_major)
+    >>> float(out.sum())
+    512.0
+    """
+    if frag.use is not Use.accumulator:
+        raise OptionError(f"store_matrix_sync takes an accumulator, not {frag}: CUDA stores no others; use frag.x to read them")
+    order = _memory_layout(frag, layout, "store_matrix_sync")
+    memory = _bytes(mem, frag, "store_matrix_sync", True)
+    start, lead = _place(frag, order, memory, ldm, offset, "store_matrix_sync")
+    _wmma.scatter(memory, start, frag.operand, order, lead, frag._image())
+
+
+@cache
+def _products() -> dict[tuple[Any, ...], Row]:
+    """wmma.mma rows by shape, formats of A, B, C and D, layouts, saturation and bit operation."""
+    table: dict[tuple[Any, ...], Row] = {}
+    for r in rows(family="wmma.mma"):
+        formats = tuple(o.format.name for o in (r.a, r.b, r.c, r.d) if o is not None)
+        table.setdefault((r.shape, *formats, r.a_layout, r.b_layout, r.saturate, r.op), r)
+    return table
+
+
+def _multiply(d: fragment, a: fragment, b: fragment, c: fragment, saturate: bool, op: str | None, arch: object) -> None:
+    uses = tuple(f.use.name if isinstance(f, fragment) else repr(f) for f in (d, a, b, c))
+    if uses != ("accumulator", "matrix_a", "matrix_b", "accumulator"):
+        raise OptionError(f"the fragments are {', '.join(uses)}; the order is d, a, b, c: accumulator, matrix_a, matrix_b, accumulator")
+    clamp = saturate and c.element_type.name == "s32"
+    names = tuple(f.element_type.name for f in (a, b, c, d))
+    layouts = tuple(f.layout.value if f.layout else "" for f in (a, b))
+    found = _products().get((a.shape, *names, *layouts, clamp, op)) if a.shape == b.shape == c.shape == d.shape else None
+    if found is None:
+        near = sorted({r.mnemonic for k, r in _products().items() if k[1] == names[0] and k[-1] == op} or {"none"})[:3]
+        raise FormatError(
+            f"no wmma product takes d={d}, a={a}, b={b}, c={c}: shapes must agree, A and B have one type, s4, u4 and b1 are "
+            f"row by col; b1 goes with bmma_sync, all others with mma_sync. Nearest: {', '.join(near)}"
+        )
+    plan = _mma.prepare(found, arch, 0, common=True)
+    _wide(d, a, b, c)
+    words = _mma.perform(plan, a._image(), b._image(), c._image())
+    d._take(np.broadcast_to(words, (*d.batch, *words.shape[-2:])))
+    if saturate and not clamp:
+        _saturate(d)
+
+
+def _wide(d: fragment, *others: fragment) -> None:
+    try:
+        good = np.broadcast_shapes(d.batch, *(f.batch for f in others)) == d.batch
+    except ValueError:
+        good = False
+    if not good:
+        raise ShapeError(
+            f"batches {[f.batch for f in others]} of a, b, c do not broadcast to {d.batch} of d: make all fragments with "
+            f"batch={d.batch}, or those shared by all warps with batch=()"
+        )
+
+
+def _saturate(d: fragment) -> None:
+    """The guide's old rule for floats: infinities become the largest number, NaN becomes +0."""
+    x = d.x
+    largest = np.finfo(x.dtype).max
+    d.x = np.where(np.isnan(x), x.dtype.type(0), np.clip(x, -largest, largest))
+
+
+def mma_sync(
+    d: fragment, a: fragment, b: fragment, c: fragment, satf: bool = False, *, arch: object = "sm_90"
+) -> None:
+    """D = A * B + C; d may be c.
+
+    satf: clamp integers to s32 instead of wrapping; of floats, Inf becomes the largest number and NaN +0 (the old text
+    of the guide).  arch: whose arithmetic.  Batches broadcast to d's.  Raises FormatError for types that don't go
+    together, ShapeError, OptionError, UnsupportedInstructionError.
+
+    >>> import nbtc
+    >>> a, b = (fragment(u, 16, 16, 16, nbtc.f16, row_major) for u in (matrix_a, matrix_b))
+    >>> c = fragment(accumulator, 16, 16, 16, nbtc.f32)
+    >>> fill_fragment(a, 1); fill_fragment(b, 0.5); fill_fragment(c, 1)
+    >>> mma_sync(c, a, b, c)
+    >>> float(c.x[0, 0])
+    9.0
+    """
+    if satf and isinstance(d, fragment) and d.element_type.bits == 64:
+        raise OptionError("satf=True: double products have no saturation; leave it out: mma_sync(d, a, b, c)")
+    _multiply(d, a, b, c, bool(satf), None, arch)
+
+
+def bmma_sync(
+    d: fragment, a: fragment, b: fragment, c: fragment, op: BitOp = bmmaBitOpXOR,
+    acc: AccumulateOp = bmmaAccumulateOpPOPC, *, arch: object = "sm_90",
+) -> None:  # fmt: skip
+    """D = C + popcount(row of A op column of B), b1 fragments of 8x8x128; s32 wraps.
+
+    op: bmmaBitOpXOR or bmmaBitOpAND (sm_80 and later).  Errors as `mma_sync`.
+    """
+    _member(op, BitOp, "op")
+    _member(acc, AccumulateOp, "acc")
+    _multiply(d, a, b, c, False, "xor" if op is bmmaBitOpXOR else "and", arch)
