@@ -13,6 +13,7 @@ import argparse
 import ast
 import importlib
 import multiprocessing
+import os
 import random
 import signal
 import sys
@@ -167,8 +168,12 @@ def _child(name: str, tree: ast.Module, path: str, battery: Callable[[], bool]) 
     ]:
         del sys.modules[stale]
     sys.modules[name] = module
-    exec(compile(tree, path, "exec"), module.__dict__)
-    sys.exit(0 if battery() else 1)
+    alive = False
+    try:
+        exec(compile(tree, path, "exec"), module.__dict__)
+        alive = battery()
+    finally:
+        os._exit(0 if alive else 1)  # no exit handlers: a child of a thread fails in them
 
 
 def check(file: str, battery: Callable[[], bool], sample: int, processes: int) -> list[str]:
@@ -186,9 +191,9 @@ def check(file: str, battery: Callable[[], bool], sample: int, processes: int) -
         child.join()
         return child.exitcode == 0
 
-    if not survives((0, "", "", ast.parse(path.read_text()))):
-        raise SystemExit(f"{file}: the unchanged file fails its own check, so nothing can be learnt from mutants")
     with ThreadPoolExecutor(processes) as pool:
+        if not all(pool.map(survives, [(0, "", "", ast.parse(path.read_text()))] * processes)):
+            raise SystemExit(f"{file}: the unchanged file fails its own check, so nothing can be learnt from mutants")
         alive = [m for m, lives in zip(found, pool.map(survives, found), strict=True) if lives]
     print(f"{file}: {len(found)} mutants, {len(found) - len(alive)} noticed, {len(alive)} not", flush=True)
     return [f"{file}:{line}: {before}   ->   {after}" for line, before, after, _ in alive]

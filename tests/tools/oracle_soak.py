@@ -81,9 +81,8 @@ def main() -> int:
         print(f"{count:>12,}  {name}")
     print("\n".join(bad))
     seconds = time.monotonic() - start
-    print(
-        f"{done.total():,} dot products in {seconds:.0f} s ({done.total() / seconds:,.0f} a second), {len(bad)} mismatches"
-    )
+    rate = done.total() / seconds
+    print(f"{done.total():,} dot products in {seconds:.0f} s ({rate:,.0f} a second), {len(bad)} mismatches")
     return 1 if bad or done.total() < options.count else 0
 
 
