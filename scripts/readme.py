@@ -57,6 +57,8 @@ def shapes(members: list[Any]) -> str:
     """Shapes of a family; one entry where many N differ."""
     by_mk: dict[tuple[int, int], set[int]] = {}
     for i in members:
+        if i.shape is None:  # cvt and movmatrix move or convert whatever their registers hold
+            continue
         m, n, k = i.shape
         by_mk.setdefault((m, k), set()).add(n)
     return " ".join(
@@ -145,6 +147,9 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 
 
+PICTURES = {TREE / "docs" / "m16n8k16.svg": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"}
+
+
 def fill(text: str) -> str:
     for name, make in TABLES.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)", re.DOTALL)
@@ -159,13 +164,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when a table has drifted")
     check = parser.parse_args().check
-    old = README.read_text(encoding="utf-8")
-    new = fill(old)
-    if check and new != old:
-        sys.exit("README.md has drifted from the rows or from benchmarks/*.json: run python scripts/readme.py")
-    if not check:
-        README.write_text(new, encoding="utf-8")
-    print(f"{len(TABLES)} generated tables {'agree' if check else 'written'}")
+    pages = {README: fill(README.read_text(encoding="utf-8"))}
+    pages |= {path: nbtc.instruction(name)._repr_svg_() for path, name in PICTURES.items()}
+    for path, new in pages.items():
+        if not check:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(new, encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != new:
+            sys.exit(f"{path.name} has drifted from the rows or from benchmarks/*.json: run python scripts/readme.py")
+    print(f"{len(TABLES)} tables, {len(PICTURES)} picture: {'as generated' if check else 'written'}")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,19 @@ def test_every_public_name_resolves():
     assert set(nbtc.__all__) <= set(dir(nbtc))
 
 
+def test_names_survive_the_import_of_their_rooms():
+    """A submodule that shares its name with a function must not take the function's place."""
+    code = """
+import importlib, pkgutil, nbtc
+for m in pkgutil.walk_packages(nbtc.__path__, "nbtc."):
+    if not m.name.endswith("__main__"):
+        importlib.import_module(m.name)
+print([n for n in ("matmul", "gemm", "plan", "instruction", "instructions", "pack", "unpack", "convert")
+       if not callable(getattr(nbtc, n))])
+"""
+    assert run(code)[0] == "[]"
+
+
 def test_an_unknown_name_is_an_attribute_error():
     import nbtc
 
