@@ -88,8 +88,10 @@ def evidence(arch: Any, fmt: Any) -> str:
             row = model(arch.numerics, "mma", fmt)
         except NbtcError:
             return ""
-    # another chip's row stands in for an architecture without vectors; integers are exact everywhere
-    return MARKS[row.evidence if arch.validated or fmt.kind != "float" else "literature"]
+    # another chip's row stands in for an architecture without vectors of its own
+    if fmt.kind != "float":
+        return "exact"
+    return MARKS[row.evidence if arch.validated else "literature"]
 
 
 def recordings() -> str:
