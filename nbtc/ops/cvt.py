@@ -6,8 +6,6 @@ A form is read into a `Form` (what each register holds, how it is rounded); elem
 
 from __future__ import annotations
 
-import difflib
-import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.errors import (
     FormatError,
-    NbtcError,
     OptionError,
     ParseError,
     RangeError,
@@ -26,11 +23,10 @@ from nbtc.errors import (
 )
 from nbtc.formats.arrays import as_array
 from nbtc.formats.codec import convert_bits
-from nbtc.formats.conversions import CONVERSIONS, ROUNDINGS, Conversion, conversion
+from nbtc.formats.conversions import ROUNDINGS, Conversion, conversion
 from nbtc.formats.table import FORMATS
+from nbtc.isa.parse import row
 
-NEWER = ("e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2")  # formats of sm_100a that nbtc has no arithmetic for
-PACKS = {"u16": 16, "s16": 16, "u8": 8, "s8": 8, "u4": 4, "s4": 4, "u2": 2, "s2": 2}
 WORKS = 'for example nbtc.ptx.cvt("cvt.rn.f16x2.f32", a, b) with uint32 words'
 
 
@@ -43,7 +39,7 @@ class Form:
     target_bits: int
     pairs: bool = False  # the destination holds two elements
     source_pairs: bool = False  # so does the one source operand
-    row: Conversion | None = None
+    how: Conversion | None = None
     relu: bool = False
     saturate: bool = False
     pack: int = 0
@@ -102,14 +98,14 @@ def _words(x: ArrayLike, form: Form, index: int, mnemonic: str) -> NDArray[Any]:
 
 
 def _convert(form: Form, words: list[NDArray[Any]]) -> NDArray[Any]:
-    row = form.row
-    if row is None:
+    how = form.how
+    if how is None:
         raise ParseError("a cvt form without a conversion row cannot be executed; parse it with nbtc.ops.cvt.parse")
     if form.source_pairs:
         half = form.source_bits // 2
         part = np.dtype(f"u{half // 8}")
         words = [(words[0] >> words[0].dtype.type(half)).astype(part), words[0].astype(part)]
-    parts = [convert_bits(w, row, form.relu, form.saturate) for w in words]
+    parts = [convert_bits(w, how, form.relu, form.saturate) for w in words]
     if not form.pairs:
         return parts[0]
     out = np.dtype(f"u{form.target_bits // 8}")
@@ -129,70 +125,25 @@ def _pack(form: Form, words: list[NDArray[Any]]) -> NDArray[np.uint32]:
 
 @cache
 def parse(mnemonic: str) -> Form:
-    """The form a mnemonic (without operands) names; ParseError when the ISA has no such form."""
-    if not isinstance(mnemonic, str):
-        raise ParseError(f"{mnemonic!r} is no mnemonic: pass a string such as 'cvt.rn.f16x2.f32'; {WORKS}")
-    parts = mnemonic.strip().split(".")
-    if parts[0] != "cvt" or len(parts) < 3:
+    """What the form that a mnemonic (or whole line) names does with its operands.
+
+    Raises ParseError when the ISA has no such form, UnsupportedInstructionError when nobody recorded what it computes.
+    """
+    found = row(mnemonic)
+    if found.family != "cvt":
         raise ParseError(f"{mnemonic!r} is no form of cvt (cvt.ROUNDING.TARGET.SOURCE or cvt.pack.sat...); {WORKS}")
-    if parts[1] == "pack":
-        return _parse_pack(mnemonic, parts[2:])
-    *modifiers, target, source = parts[1:]
-    if any(f in NEWER for f in (target, source)):
+    if not found.executable:
         raise UnsupportedInstructionError(
-            f"{mnemonic}: no recorded arithmetic (an sm_100a conversion); "
-            f"f16x2, bf16x2, e4m3x2 and e5m2x2 execute, {WORKS}"
+            f"{found.mnemonic}: no recorded arithmetic ({found.min_arch}); f16, bf16, tf32, fp8 execute, {WORKS}"
         )
-    try:
-        return _parse_float(modifiers, target, source)
-    except (NbtcError, KeyError) as error:
-        why = f": {error}" if isinstance(error, NbtcError) else ""
-        raise ParseError(f"{mnemonic} is no legal form of cvt{why}; nearest: {_nearest(mnemonic)}; {WORKS}") from None
-
-
-def _parse_float(modifiers: list[str], target: str, source: str) -> Form:
-    """Legal float forms only; KeyError or an NbtcError otherwise."""
-    relu, saturate = "relu" in modifiers, "satfinite" in modifiers
-    rounding = [m for m in modifiers if m in ROUNDINGS]
-    extra = [m for m in modifiers if m not in (*ROUNDINGS, "relu", "satfinite")]
-    to, s = FORMATS[target.removesuffix("x2")], FORMATS[source.removesuffix("x2")]
-    row = conversion(s, to, rounding[0] if rounding else "rn", relu, saturate)
-    # a widening to f32 is exact and names no rounding; every other form names one, and names it first
-    wanted = 0 if to.name == "f32" else 1
-    repeated = len(set(modifiers)) != len(modifiers) or modifiers[:wanted] != rounding
+    _, *modifiers, target, source = found.mnemonic.removesuffix(".b32").split(".")
+    if modifiers[:1] == ["pack"]:
+        width = int(target[1:])
+        return Form(2 if width == 16 else 3, 32, 32, pack=width, signed=target[0] == "s")
     pairs, source_pairs = target.endswith("x2"), source.endswith("x2")
-    needs_pairs = 8 in (to.bits, s.bits)
-    odd = (
-        (source_pairs and not pairs) or (needs_pairs and not pairs) or (pairs and not source_pairs and s.name != "f32")
-    )
-    odd = odd or (pairs and (to.bits == 32 or (source_pairs and not needs_pairs) or row.rounding in ("rm", "rp")))
-    if extra or repeated or len(rounding) != wanted or odd:
-        raise KeyError(target)
+    to, s = FORMATS[target.removesuffix("x2")], FORMATS[source.removesuffix("x2")]
+    relu, saturate = "relu" in modifiers, "satfinite" in modifiers
+    rounding = next((m for m in modifiers if m in ROUNDINGS), "rn")  # widening to f32 names none
+    how = conversion(s, to, rounding, relu, saturate)
     operands = 2 if pairs and not source_pairs else 1
-    return Form(operands, s.bits * (1 + source_pairs), to.bits * (1 + pairs), pairs, source_pairs, row, relu, saturate)
-
-
-def _parse_pack(mnemonic: str, parts: list[str]) -> Form:
-    match = re.fullmatch(r"sat\.([us])(\d+)\.s32(\.b32)?", ".".join(parts))
-    width = PACKS.get(match[1] + match[2]) if match else None
-    if match is None or width is None or (width == 16) is (match[3] is not None):
-        raise ParseError(
-            f"{mnemonic} is no form of cvt.pack: cvt.pack.sat.{{u16|s16}}.s32 d, a, b or "
-            "cvt.pack.sat.{u8|s8|u4|s4|u2|s2}.s32.b32 d, a, b, c"
-        )
-    return Form(2 if width == 16 else 3, 32, 32, pack=width, signed=match[1] == "s")
-
-
-def _nearest(mnemonic: str) -> str:
-    """The legal form spelled most like the given one."""
-    return difflib.get_close_matches(mnemonic, [_name(c) for c in CONVERSIONS], 1, 0.0)[0]
-
-
-def _name(row: Conversion) -> str:
-    """A legal mnemonic of a row."""
-    eight = 8 in (row.source.bits, row.target.bits)
-    pair = "x2" if eight else ""
-    source = row.source.name + (pair if row.source.bits < 32 else "")
-    rounding = "" if row.target.name == "f32" else f".{row.rounding}"
-    saturate = "" if False in row.saturate else ".satfinite"
-    return f"cvt{rounding}{saturate}.{row.target.name}{pair}.{source}"
+    return Form(operands, s.bits * (1 + source_pairs), to.bits * (1 + pairs), pairs, source_pairs, how, relu, saturate)
