@@ -196,7 +196,13 @@ def check(file: str, battery: Callable[[], bool], sample: int, processes: int) -
             raise SystemExit(f"{file}: the unchanged file fails its own check, so nothing can be learnt from mutants")
         alive = [m for m, lives in zip(found, pool.map(survives, found), strict=True) if lives]
     print(f"{file}: {len(found)} mutants, {len(found) - len(alive)} noticed, {len(alive)} not", flush=True)
-    return [f"{file}:{line}: {before}   ->   {after}" for line, before, after, _ in alive]
+    return [f"{file}:{line}: {_difference(before, after)}" for line, before, after, _ in alive]
+
+
+def _difference(before: str, after: str) -> str:
+    """The lines that differ, old and new."""
+    pairs = zip(before.splitlines(), after.splitlines(), strict=True)
+    return "; ".join(f"{x.strip()}   ->   {y.strip()}" for x, y in pairs if x != y)
 
 
 def main() -> int:
