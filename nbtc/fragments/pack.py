@@ -6,6 +6,7 @@ gather of the inverse table.  Leading axes are independent warps.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def pack(operand: Operand, matrix: ArrayLike, name: str = "matrix") -> NDArray[n
             f"{operand.format.name}: leading axes are independent warps; try np.zeros({inner}, {_dtype(operand)})"
         )
     batch = bits.shape[: bits.ndim - len(inner)]
-    codes = bits.reshape(*batch, -1).take(operand.gather, axis=-1)
+    codes = bits.reshape(*batch, math.prod(inner)).take(operand.gather, axis=-1)
     return words(codes, operand)
 
 
@@ -42,8 +43,9 @@ def unpack(operand: Operand, registers: ArrayLike, name: str = "registers") -> N
     cols) for f16 m8n8k4.  Raises ShapeError or FormatError for an image that does not fit.
     """
     codes = elements(image(operand, registers, name), operand)
-    flat = codes.reshape(*codes.shape[:-2], -1).take(operand.scatter, axis=-1)
-    return from_bits(flat.reshape(*codes.shape[:-2], *_inner(operand)), operand.format)
+    batch = codes.shape[:-2]
+    flat = codes.reshape(*batch, operand.lanes * operand.elements).take(operand.scatter, axis=-1)
+    return from_bits(flat.reshape(*batch, *_inner(operand)), operand.format)
 
 
 def image(operand: Operand, registers: ArrayLike, name: str = "registers") -> NDArray[np.uint32]:
@@ -69,8 +71,8 @@ def words(codes: NDArray[Any], operand: Operand) -> NDArray[np.uint32]:
         codes = codes << codes.dtype.type(operand.shift)
     if width == 1:
         codes = np.packbits(codes, axis=-1, bitorder="little")
-    elif width == 4:
-        codes = codes[..., 0::2] | codes[..., 1::2] << np.uint8(4)
+    while width in (2, 4):  # pairs of slots until they fill bytes
+        codes, width = codes[..., 0::2] | codes[..., 1::2] << np.uint8(width), 2 * width
     little = np.ascontiguousarray(codes).astype(codes.dtype.newbyteorder("<"), copy=False)
     return little.view("<u4").astype(np.uint32, copy=False)
 
@@ -81,10 +83,10 @@ def elements(registers: NDArray[np.uint32], operand: Operand) -> NDArray[Any]:
     packed = np.ascontiguousarray(registers).astype("<u4", copy=False)
     if width == 1:
         return np.unpackbits(packed.view(np.uint8), axis=-1, bitorder="little")
-    if width == 4:
-        octets = packed.view(np.uint8)
-        codes = np.stack([octets & np.uint8(15), octets >> np.uint8(4)], -1)
-        return codes.reshape(*octets.shape[:-1], operand.elements)
+    if width < 8:
+        shifts = np.arange(0, 8, width, dtype=np.uint8)
+        codes = packed.view(np.uint8)[..., None] >> shifts & np.uint8((1 << width) - 1)
+        return codes.reshape(*registers.shape[:-1], operand.elements)
     found = packed.view(f"<u{width // 8}").astype(fmt.bits_dtype, copy=False)
     if fmt.bits < width:
         found = found >> np.uint8(operand.shift) & np.uint8((1 << fmt.bits) - 1)

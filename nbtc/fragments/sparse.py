@@ -48,7 +48,8 @@ def _places(rows: int, count: int, width: int, selector: int) -> tuple[NDArray[n
 
 
 def check_selector(row: Row, selector: int) -> None:
-    """Raise MetadataError unless the selector is one of the form's legal ones."""
+    """Raise MetadataError unless the form is sparse and the selector one of its legal ones."""
+    _a(row)
     if isinstance(selector, bool) or not hasattr(selector, "__index__") or selector.__index__() not in row.selectors:
         legal = ", ".join(str(s) for s in row.selectors)
         raise MetadataError(
@@ -92,10 +93,8 @@ def legal_nibbles(row: Row) -> NDArray[np.bool_]:
     """Which of the 16 nibbles the ISA defines for this form: bool (16,)."""
     nibble = np.arange(16)
     first, second = nibble & 3, nibble >> 2
-    if _a(row).width == 32:
-        return (nibble == FIRST) | (nibble == SECOND)
     found: NDArray[np.bool_] = first < second if row.ordered else first != second
-    return found
+    return (nibble == FIRST) | (nibble == SECOND) if _a(row).width == 32 else found
 
 
 def check_legal(row: Row, meta: ArrayLike, selector: int = 0) -> None:
@@ -107,7 +106,7 @@ def check_legal(row: Row, meta: ArrayLike, selector: int = 0) -> None:
         legal = ", ".join(f"0b{n:04b}" for n in np.flatnonzero(legal_nibbles(row)))
         raise MetadataError(
             f"metadata nibble 0b{int(nibbles[at]):04b} of row {at[-2]}, chunk {at[-1]} is undefined for {row.mnemonic}; "
-            f"legal are {legal}. nbtc.sparse.compress makes legal metadata; strict=False computes as the hardware does"
+            f"legal are {legal}. nbtc.sparse.compress makes legal metadata; strict=False computes as hardware does"
         )
 
 
@@ -137,6 +136,7 @@ def compress(row: Row, dense: ArrayLike, selector: int = 0) -> tuple[NDArray[Any
 def expand(row: Row, stored: ArrayLike, meta: ArrayLike, selector: int = 0) -> NDArray[Any]:
     """The dense A of stored columns and metadata; see `nbtc.sparse.expand`."""
     operand = _a(row)
+    check_selector(row, selector)
     bits = to_bits(stored, operand.format)
     if bits.shape[-2:] != (operand.rows, operand.cols):
         raise ShapeError(
@@ -171,9 +171,10 @@ def _indices(row: Row, nibbles: NDArray[np.uint8]) -> NDArray[Any]:
 
 
 def _nibbles(index: NDArray[Any]) -> NDArray[np.uint8]:
+    codes: NDArray[Any] = index[..., 0] | index[..., -1] << 2
     if index.shape[-1] == 1:
-        return np.where(index[..., 0] == 0, FIRST, SECOND).astype(np.uint8)
-    return (index[..., 0] | index[..., 1] << 2).astype(np.uint8)
+        codes = np.where(codes == 0, FIRST, SECOND)
+    return codes.astype(np.uint8)
 
 
 def _dense_units(row: Row, dense: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
