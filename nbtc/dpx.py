@@ -37,6 +37,7 @@ from numpy.typing import ArrayLike
 
 from nbtc.numerics.dpx import ADD, ROWS, DpxRow
 from nbtc.ops import dpx as _ops
+from nbtc.ops.announce import announce as _announce
 
 
 class TwoOperands(Protocol):
@@ -151,5 +152,7 @@ vibmin_s32 = _two("vibmin_s32", "-6, 9", "[-6, 1]")
 vibmin_u32 = _two("vibmin_u32", "9, 6", "[6, 0]")
 vibmin_s16x2 = _two("vibmin_s16x2", "0xFFFF0004, 0x00010003", "['0xffff0003', '0x1', '0x0']")
 vibmin_u16x2 = _two("vibmin_u16x2", "0xFFFF0004, 0x00010004", "['0x10004', '0x0', '0x1']")
+
+_announce()
 
 __all__ = sorted(ROWS)

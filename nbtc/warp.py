@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.ops import warp_door as _door
 from nbtc.ops import warp_jit as _jit
+from nbtc.ops.announce import announce as _announce
 
 Array = NDArray[Any]
 
@@ -201,3 +202,4 @@ def nanosleep(ns: int) -> None:
 _jit.register_shuffles(shfl_sync, shfl_up_sync, shfl_down_sync, shfl_xor_sync)
 _jit.register_matches(match_any_sync, match_all_sync)
 _jit.register_rest(activemask, syncwarp, nanosleep)
+_announce()

@@ -212,7 +212,7 @@ def plain_needleman_wunsch(a: Array, b: Array, scores: Scores = PROTEIN) -> Arra
 def _plain(a: Array, b: Array, scores: Scores, local: bool) -> Array:
     match, mismatch, opening, extend = (np.int32(s) for s in scores)
     (pairs, m), n = a.shape, b.shape[1]
-    border = np.arange(-1, m + n, dtype=np.int32) * extend + opening
+    border = np.arange(-1, m + n + 1, dtype=np.int32) * extend + opening
     border[0] = 0
     border *= not local
     reverse = b[:, ::-1]

@@ -62,9 +62,9 @@ def alignments(pairs: int = 64) -> None:
             )
 
 
-def paths() -> None:
+def paths(sizes: tuple[int, ...] = (256, 512, 1024)) -> None:
     """Relaxations a second, and how many times those of NumPy they are."""
-    for nodes in (256, 512, 1024):
+    for nodes in sizes:
         w = weights(nodes)
         fast = nodes**3 / best_time(partial(shortest_paths.floyd_warshall, w)) / 1e9
         plain = nodes**3 / best_time(partial(shortest_paths.plain_floyd_warshall, w), 1) / 1e9
