@@ -160,7 +160,8 @@ def _operands(
 def _load(path: str, name: str | None) -> tuple[Array, Format]:
     """An array of a .npy file; ml_dtypes arrays come back as raw bytes there and need their format named."""
     try:
-        x = np.load(path, allow_pickle=False)
+        with open(path, "rb") as file:  # np.load would leave a broken file open
+            x = np.load(file, allow_pickle=False)
     except ValueError as error:
         raise OptionError(
             f"{path} is no .npy file of numbers ({error}): write it with numpy.save(path, array)"

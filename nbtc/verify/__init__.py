@@ -80,7 +80,7 @@ def sets(golden: str | Path | None) -> Iterator[tuple[str, Groups, Index]]:
     listing = folder / "index.json"
     index = json.loads(listing.read_text()) if listing.is_file() else {}
     for path in sorted(folder.glob("*.npz")):
-        with np.load(path) as z:
+        with path.open("rb") as file, np.load(file) as z:  # np.load would leave a broken file open
             yield path.name, _group(z, z.files), index
 
 
