@@ -13,10 +13,11 @@ import numpy as np
 
 from nbtc._jit import jit
 
+_INT, _WORD = np.dtype(np.int32), np.dtype(np.uint32)
 TWO, THREE, ADD = 2, 3, 4  # max(a, b); max(a, b, c); max(a + b, c)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # a row is equal to itself only, which makes it a quick key
 class DpxRow:
     """One function: operand scheme, winner ("max" or "min"), lane type, and what is added to the plain result."""
 
@@ -42,7 +43,7 @@ class DpxRow:
     @property
     def dtype(self) -> np.dtype[np.int32] | np.dtype[np.uint32]:
         """Type of operands and value: int for s32, unsigned words for the rest, as in CUDA C++."""
-        return np.dtype(np.int32) if self.format == "s32" else np.dtype(np.uint32)
+        return _INT if self.format == "s32" else _WORD
 
     @property
     def predicates(self) -> int:

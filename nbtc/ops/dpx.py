@@ -66,8 +66,7 @@ def call(row: DpxRow, arguments: tuple[ArrayLike, ...], out: Any = None) -> Any:
     inputs = [_operand(row, x, "abc"[i]) for i, x in enumerate(arguments)]
     shape = _shape(row, inputs)
     if out is None:
-        dtypes = [row.dtype, *[np.dtype(np.bool_)] * row.predicates]
-        outs = [np.empty(shape, d) for d in dtypes]
+        outs = [np.empty(shape, d) for d in _dtypes(row)]
         if _direct(row, inputs, outs):
             kernel(row)(*map(_words, inputs), *map(_flat, outs))
         else:
@@ -87,17 +86,26 @@ def call(row: DpxRow, arguments: tuple[ArrayLike, ...], out: Any = None) -> Any:
 def _outputs(row: DpxRow, out: Any) -> list[Array]:
     """The arrays of `out=`: one array, or a tuple of the value and its predicates."""
     outs = list(out) if isinstance(out, tuple) else [out]
-    want = [row.dtype, *[np.dtype(np.bool_)] * row.predicates]
-    form = ", ".join(f"np.empty(shape, np.{d})" for d in want)
-    legal = f"pass out={form}" if len(want) == 1 else f"pass out=({form})"
+    want = _dtypes(row)
     if len(outs) != len(want) or not all(isinstance(x, np.ndarray) for x in outs):
         given = ", ".join(type(x).__name__ for x in outs)
-        raise FormatError(f"{row.name}: out is ({given}), but the function returns {len(want)} array(s); {legal}")
+        raise _wrong_out(row, f"out is ({given}), but the function returns {len(want)} array(s)")
     for x, dtype in zip(outs, want, strict=True):
-        if x.dtype != dtype or not x.flags.writeable:
-            kind = f"of {x.dtype}" if x.dtype != dtype else "read-only"
-            raise FormatError(f"{row.name}: an output array is {kind}, but results are {dtype}; {legal}")
+        if x.dtype != dtype:
+            raise _wrong_out(row, f"an output array is of {x.dtype}, but its results are {dtype}")
+        if not x.flags.writeable:
+            raise _wrong_out(row, "an output array is read-only, but results must be written to it")
     return outs
+
+
+def _dtypes(row: DpxRow) -> tuple[np.dtype[Any], ...]:
+    """Types of the results: the value, then its predicates."""
+    return (row.dtype,) + (np.dtype(np.bool_),) * row.predicates
+
+
+def _wrong_out(row: DpxRow, what: str) -> FormatError:
+    form = ", ".join(f"np.empty(shape, np.{d})" for d in _dtypes(row))
+    return FormatError(f"{row.name}: {what}; pass out={f'({form})' if row.predicates else form}")
 
 
 def _direct(row: DpxRow, inputs: Sequence[Any], outs: Sequence[Array]) -> bool:
@@ -106,8 +114,9 @@ def _direct(row: DpxRow, inputs: Sequence[Any], outs: Sequence[Array]) -> bool:
     for x in inputs:
         if type(x) is not np.ndarray or x.dtype != dtype or x.shape != shape or not x.flags.c_contiguous:
             return False
-        if any(np.may_share_memory(x, y) for y in outs):
-            return False
+        for y in outs:
+            if np.may_share_memory(x, y):
+                return False
     return all(y.shape == shape and y.flags.c_contiguous for y in outs)
 
 
