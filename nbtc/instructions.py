@@ -225,8 +225,8 @@ def instruction(text: str | Instruction) -> Instruction:
     """The instruction that a mnemonic or a whole PTX line names.
 
     Other spellings of a form are the same instruction: shape before the layouts, no .aligned, a state space.  In a
-    whole line operand counts, register counts and immediates are checked too.  Raises ParseError, naming the nearest legal
-    form, for text the assembler rejects.
+    whole line operand counts, register counts and immediates are checked too.  Raises ParseError, naming the nearest
+    legal form, for text the assembler rejects.
 
     >>> import nbtc
     >>> nbtc.instruction("mma.sync.row.col.m8n8k16.s32.s8.s8.s32").mnemonic

@@ -105,7 +105,7 @@ def check_legal(row: Row, meta: ArrayLike, selector: int = 0) -> None:
         at = tuple(int(v) for v in np.argwhere(bad)[0])
         legal = ", ".join(f"0b{n:04b}" for n in np.flatnonzero(legal_nibbles(row)))
         raise MetadataError(
-            f"metadata nibble 0b{int(nibbles[at]):04b} of row {at[-2]}, chunk {at[-1]} is undefined for {row.mnemonic}; "
+            f"metadata nibble 0b{int(nibbles[at]):04b} of row {at[-2]}, chunk {at[-1]} is undefined in {row.mnemonic}; "
             f"legal are {legal}. nbtc.sparse.compress makes legal metadata; strict=False computes as hardware does"
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache, partial
@@ -56,6 +57,7 @@ _SHAPE = re.compile(r"m\d+n\d+(k\d+)?")
 _TYPE = re.compile(r"(b|s|u|f|bf|tf)\d+(x\d+)?|u?e\dm\d(x2)?")
 _AFTER = ("satfinite", "rn", "rz", "rm", "rp")
 _added: list[Row] = []
+_building = threading.RLock()
 
 
 def row(text: str) -> Row:
@@ -144,8 +146,13 @@ def _sorted_run(words: Key) -> Key:
     return tuple(found)
 
 
-@cache
 def _family_rows(family: str) -> tuple[Row, ...]:
+    with _building:  # rows are compared by identity: two threads must not build a family each
+        return _built(family)
+
+
+@cache
+def _built(family: str) -> tuple[Row, ...]:
     return (*_BUILDERS[family](), *(r for r in _added if r.family == family))
 
 
@@ -280,7 +287,7 @@ def unregister(added: Row) -> None:
 
 
 def _forget() -> None:
-    for cached in (_family_rows, _index, mnemonic, _row):
+    for cached in (_built, _index, mnemonic, _row):
         cached.cache_clear()
 
 

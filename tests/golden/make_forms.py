@@ -2,8 +2,9 @@
 
     python tests/golden/make_forms.py INSTRUCTIONS.json WMMA_MAPS.npz
 
-forms.json.xz: {"legal": [[family, example, registers, min_sm, n], ...], "rejected": [line, ...]}, from a list made with
-ptxas 13.0.  fragments.npz: for every wmma fragment recorded on an H200, `NAME` uint8 [2, 32, elements] rows and columns.
+forms.json.xz: {"legal": [[family, example, registers, min_sm, n, selectors], ...], "rejected": [line, ...]}, from a
+list made with ptxas 13.0.  fragments.npz: for every wmma fragment recorded on an H200, `NAME` uint8
+[2, 32, elements]: rows and columns.
 """
 
 import json

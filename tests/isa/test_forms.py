@@ -201,7 +201,7 @@ def test_rows_without_arithmetic_refuse_to_run():
     i = instructions(a="e2m1", family="mma")[0]
     with pytest.raises(UnsupportedInstructionError, match="no recorded arithmetic"):
         i(None, None, None, arch="sm_120")
-    with pytest.raises(UnsupportedInstructionError, match="use nbtc.ptx.ldmatrix"):
+    with pytest.raises(UnsupportedInstructionError, match=r"use nbtc\.ptx\.ldmatrix"):
         instruction("ldmatrix.sync.aligned.m8n8.x4.b16")(None, None, None)
 
 
@@ -221,7 +221,7 @@ def test_rows_check_themselves():
     row = instruction(F16).row
     with pytest.raises(ShapeError, match="do not fill"):
         replace(row.a, registers=3)
-    with pytest.raises(ShapeError, match="does not cover|outside of"):
+    with pytest.raises(ShapeError, match=r"does not cover|outside of"):
         replace(row.a, layout=row.b.layout.repeated(8))
     with pytest.raises(ShapeError, match="operand a is"):
         replace(row, shape=(16, 8, 8))

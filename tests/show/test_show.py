@@ -38,7 +38,7 @@ def test_svg_is_well_formed_and_stays_in_its_frame(name):
     width, height = float(root.get("width")), float(root.get("height"))
     for rect in list(root.iter("{http://www.w3.org/2000/svg}rect"))[1:]:
         x, y, w, h = (float(rect.get(k)) for k in ("x", "y", "width", "height"))
-        assert 0 <= x and x + w <= width and 0 <= y and y + h <= height
+        assert x >= 0 and x + w <= width and y >= 0 and y + h <= height
     for label in root.iter("{http://www.w3.org/2000/svg}text"):
         assert 0 < float(label.get("y")) < height and label.text
         if label.get("text-anchor") == "start":  # 0.6 em a letter in every monospace font
