@@ -194,9 +194,13 @@ def check(file: str, battery: Callable[[], bool], sample: int, processes: int) -
     with ThreadPoolExecutor(processes) as pool:
         if not all(pool.map(survives, [(0, "", "", ast.parse(path.read_text()))] * processes)):
             raise SystemExit(f"{file}: the unchanged file fails its own check, so nothing can be learnt from mutants")
-        alive = [m for m, lives in zip(found, pool.map(survives, found), strict=True) if lives]
+        alive = []
+        for (line, before, after, _), lives in zip(found, pool.map(survives, found), strict=True):
+            if lives:
+                alive.append(f"{file}:{line}: {_difference(before, after)}")
+                print(alive[-1], flush=True)
     print(f"{file}: {len(found)} mutants, {len(found) - len(alive)} noticed, {len(alive)} not", flush=True)
-    return [f"{file}:{line}: {_difference(before, after)}" for line, before, after, _ in alive]
+    return alive
 
 
 def _difference(before: str, after: str) -> str:
@@ -219,7 +223,6 @@ def main() -> int:
             battery = make()
             for file in files:
                 survivors += check(file, battery, options.sample, options.processes)
-    print("\n".join(survivors))
     return 1 if survivors else 0
 
 
