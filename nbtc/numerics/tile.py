@@ -3,7 +3,7 @@
 For each row of A and all columns of B at once: alignment exponents by integer maxima, a power of two that aligns every
 product, truncation by conversion to int32, and one rounding.  f16 and fp8 products are exact in f32, bf16 and tf32 ones
 in f64, so the element type of the decoded operands says which is meant.  Whatever this cannot do exactly (Inf and NaN,
-sums near the end of int32, results near the ends of f32) is recomputed by `chain`, element by element.
+sums near the end of int32, results near the ends of f32) is marked, for `chain` to do element by element.
 """
 
 from __future__ import annotations
@@ -227,12 +227,15 @@ class _Row:
 
 
 def _row_kernel(wide: bool, out: str) -> Any:
-    """The intrinsic (a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor) -> int32."""
+    """The intrinsic that sums products start..stop of one row; not zero when it leaves elements undone.
+
+    Element t of the row is a[at + t], its row of B pick[pick_at + t], its accumulators and marks begin at c_at.
+    """
 
     @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-    def kernel(typing, a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor):
-        sig = types.int32(a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor)
-        names = "a ea b eb pick start stop columns c bad fraction floor".split()
+    def kernel(typing, a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor):
+        sig = types.int32(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
+        names = "a ea at b eb pick pick_at start stop columns c bad c_at fraction floor".split()
 
         def codegen(context, builder, sig, values):
             v = Vir(context, builder)
@@ -240,6 +243,7 @@ def _row_kernel(wide: bool, out: str) -> Any:
             for name, t in zip(names, sig.args, strict=True):
                 if isinstance(t, types.Array):
                     args[name] = v.pointer(t, args[name])
+            _locate(v, args, 8 if wide else 4, 2 if wide else 1)
             return _Row(v, wide, out, args).emit()
 
         return sig, codegen
@@ -247,72 +251,92 @@ def _row_kernel(wide: bool, out: str) -> Any:
     return kernel
 
 
+def _locate(v: Vir, args: dict[str, Any], size: int, exponent_size: int) -> None:
+    """Move the pointers of a row to its beginning."""
+    steps = {"a": ("at", size), "ea": ("at", exponent_size), "pick": ("pick_at", 8), "c": ("c_at", 4), "bad": ("c_at", 1)}
+    for name, (index, width) in steps.items():
+        args[name] = v.at(args[name], v.b.mul(args[index], v.int(width)))
+
+
 _F32_RZ24, _F32_RZ14, _F32_RNE11 = (_row_kernel(False, out) for out in OUTS)
 _F64_RZ24, _F64_RNE11 = _row_kernel(True, "rz24"), _row_kernel(True, "rne11")
 
 
-@jit
-def _narrow_row(a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor, out):
+@jit(inline=True)
+def _narrow(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
     if out == _RNE11:
-        return _F32_RNE11(a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor)
+        return _F32_RNE11(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
     if out == _RZ14:
-        return _F32_RZ14(a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor)
-    return _F32_RZ24(a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor)
+        return _F32_RZ14(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
+    return _F32_RZ24(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
 
 
-@jit
-def _wide_row(a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor, out):
+@jit(inline=True)
+def _wide(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
     if out == _RNE11:
-        return _F64_RNE11(a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor)
-    return _F64_RZ24(a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor)
+        return _F64_RNE11(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
+    return _F64_RZ24(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
 
 
-def _row(a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor, out):
+def _row(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
     """One block of one row; the element type says which kernel."""
 
 
 @overload(_row)
-def _row_overload(a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor, out):
-    kernel = _wide_row if a.dtype == types.float64 else _narrow_row
+def _row_overload(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
+    kernel = _wide if a.dtype == types.float64 else _narrow
 
-    def implementation(a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor, out):
-        return kernel(a, ea, b, eb, pick, start, stop, columns, c, bad, fraction, floor, out)
+    def implementation(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
+        return kernel(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out)
 
     return implementation
 
 
 @jit
-def fused_tile(av, ae, bv, be, a_bits, b_bits, a_special, b_special, c, m, n, k, pick, pick_step, params):
-    """c = A * B + c for an m x n tile of accumulator bits, as `chain` gives it.  n is a multiple of 64.
+def fused_tile(av, ae, bv, be, a_special, b_special, c, redo, m, n, k, pick, pick_step, params):
+    """c = A * B + c for an m x n tile of accumulator bits; True when `redo` marks elements that `chain` must do.
 
-    av, ae: decoded A, m x k; bv, be: decoded B, rows of n columns (`decode`).  a_bits, b_bits: the element bits in the
-    same places; a_special, b_special: 1 for rows and columns with Inf or NaN.  pick[i * pick_step + t] is the row of B
-    that meets element t of row i (pick_step 0: one list for all rows).  k is a multiple of the block.
+    av, ae: decoded A, m x k; bv, be: decoded B, rows of n columns (`decode`); n is a multiple of 64 and k of the block.
+    a_special, b_special: 1 for rows and columns with Inf or NaN.  redo: m x n bytes, written whole.  pick[i * pick_step +
+    t] is the row of B that meets element t of row i (pick_step 0: one list for all rows).
     """
     fraction, floor, block, out = params[FRACTION], params[FLOOR], params[BLOCK], params[OUT]
-    bad, before, marked = np.empty(n, np.uint8), np.empty(n, np.uint32), np.empty(n, np.uint8)
-    column = np.empty(k, np.uint32)
-    columns = np.uint8(0)
+    later = np.empty(n, np.uint8)
+    some = False
     for j in range(n):
-        columns |= b_special[j]
+        some |= b_special[j] != 0
+    columns = some
     for i in range(m):
-        row = c[i * n : (i + 1) * n]
-        here = pick[i * pick_step : i * pick_step + k]
-        values, exponents = av[i * k : (i + 1) * k], ae[i * k : (i + 1) * k]
-        before[:] = row
-        marked[:] = b_special
-        again = columns != np.uint8(0) or a_special[i] != np.uint8(0)
+        at, p, to = i * k, i * pick_step, i * n
+        marks = redo[to : to + n]
         for k0 in range(0, k, block):
-            if _row(values, exponents, bv, be, here, k0, k0 + block, n, row, bad, fraction, floor, out) != 0:
-                again = True
+            if k0 > 0:
+                later[:] = marks
+            some |= _row(av, ae, at, bv, be, pick, p, k0, k0 + block, n, c, redo, to, fraction, floor, out) != 0
+            if k0 > 0:
                 for j in range(n):
-                    marked[j] |= bad[j]
-        if again:
+                    marks[j] |= later[j]
+        if columns or a_special[i] != 0:
+            some = True
             for j in range(n):
-                if a_special[i] | marked[j]:
-                    for t in range(k):
-                        column[t] = b_bits[here[t] * n + j]
-                    row[j] = np.uint32(chain(a_bits, i * k, 1, column, 0, 1, k, np.uint64(before[j]), params))
+                marks[j] |= b_special[j] | a_special[i]
+    return some
+
+
+@jit
+def redo_tile(a_bits, b_bits, before, c, redo, m, n, k, pick, pick_step, params):
+    """Compute the marked elements of c from the accumulators `before`, by `chain`; arguments as `fused_tile`.
+
+    Apart from it, so that what needs no repair need not compile it.
+    """
+    column = np.empty(k, np.uint32)
+    for i in range(m):
+        for j in range(n):
+            if redo[i * n + j] != 0:
+                for t in range(k):
+                    column[t] = b_bits[pick[i * pick_step + t] * n + j]
+                start = np.uint64(before[i * n + j])
+                c[i * n + j] = np.uint32(chain(a_bits, i * k, 1, column, 0, 1, k, start, params))
 
 
 @jit(inline=True)

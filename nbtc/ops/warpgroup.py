@@ -7,11 +7,14 @@ inputs, so callers may run several in threads.
 from __future__ import annotations
 
 import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
 
 from nbtc._jit import jit
+from nbtc._vir import I64, Vir
 from nbtc.numerics.fused import chain
 from nbtc.numerics.models import A_FORMAT, B_FORMAT, KIND, Kind
-from nbtc.numerics.tile import COLUMNS, bit_tile, decode, fused_tile, integer_tile, mark_specials
+from nbtc.numerics.tile import COLUMNS, bit_tile, decode, fused_tile, integer_tile, mark_specials, redo_tile
 
 # entries of the geometry vector; K, STORED and BITS count 32-bit words for b1
 N, K, STORED, BITS, A_MN, B_MN, HALF, FLIP_A, FLIP_B, SPARSE, A_REGISTERS, SMEM_BYTES, ZERO = range(13)
@@ -22,29 +25,35 @@ THREADS = 128
 _FUSED, _INTEGER = int(Kind.FUSED), int(Kind.INTEGER)
 
 
-@jit(inline=True)
-def _element(smem, at, bits):
-    """Little-endian element at a byte address."""
-    x = np.uint32(smem[at])
-    if bits >= np.int64(16):
-        x |= np.uint32(smem[at + 1]) << np.uint32(8)
-    if bits == np.int64(32):
-        x |= (np.uint32(smem[at + 2]) << np.uint32(16)) | (np.uint32(smem[at + 3]) << np.uint32(24))
-    return x
+@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+def _half_unit(typing, memory, at):
+    """Eight bytes at a byte address of any alignment, as a little-endian uint64."""
+
+    def codegen(context, builder, sig, args):
+        v = Vir(context, builder)
+        return v.load(v.at(v.pointer(sig.args[0], args[0]), args[1]), I64)
+
+    return types.uint64(memory, types.int64), codegen
 
 
 @jit
 def gather_tile(smem, base, units, u0, rows, cols, bits, mn_major, flip, out, stride_mn, stride_k):
     """Elements (mn, k) of a tile to out[mn * stride_mn + k * stride_k]; units: byte addresses of its 16-byte units."""
-    per, size = np.int64(128) // bits, bits >> 3
+    per = np.int64(128) // bits
     down, across = (rows // per, cols) if mn_major else (rows, cols // per)
-    inner = stride_mn if mn_major else stride_k
-    for i in range(down):
-        for j in range(across):
+    down_step, across_step, inner = stride_mn, per * stride_k, stride_k
+    if mn_major:
+        down_step, across_step, inner = per * stride_mn, stride_k, stride_mn
+    mask = np.uint64(0xFFFFFFFF) >> np.uint64(np.int64(32) - bits)
+    for j in range(across):
+        for i in range(down):
             at = base + np.int64(units[u0 + i * across + j])
-            to = (i * per * stride_mn + j * stride_k) if mn_major else (i * stride_mn + j * per * stride_k)
-            for t in range(per):
-                out[to + t * inner] = _element(smem, at + t * size, bits) ^ flip
+            to = i * down_step + j * across_step
+            for h in range(2):
+                x = _half_unit(smem, at + np.int64(8) * h)
+                for t in range(per >> 1):
+                    out[to + (h * (per >> 1) + t) * inner] = np.uint32(x & mask) ^ flip
+                    x >>= np.uint64(bits)
 
 
 @jit
@@ -62,42 +71,54 @@ def gather_registers(words, w0, cols, bits, flip, out):
                 out[at + p] = ((word >> np.uint32(p * bits)) & mask) ^ flip
 
 
-@jit(inline=True)
-def _pair_place(thread, pair, columns):
-    """Place, in pairs of columns, of accumulator elements 2 * pair and 2 * pair + 1 of a thread."""
-    row = 16 * (thread >> 5) + ((thread & 31) >> 2) + 8 * (pair & 1)
-    return row * (columns >> 1) + 4 * (pair >> 1) + (thread & 3)
-
-
 @jit
 def load_accumulators(words, g, n, half, tile, columns):
-    """Register image g (128 threads) to a tile of element bits, 64 rows of `columns`, of which n are used."""
-    pairs, wide = n >> 2, tile.view(np.uint64)
-    w0 = g * (THREADS * pairs)
-    pair_words = words.view(np.uint64)
-    for thread in range(THREADS):
-        for p in range(pairs):
+    """Register image g (128 threads) to a tile of element bits, 64 rows of `columns`, of which n are used.
+
+    Four threads share two rows, g and g + 8 of a warp: each holds two neighbouring columns of every eight, pairs of
+    registers (one register of f16) by turns of the two rows.
+    """
+    pairs, wide, pair_words = n >> 2, tile.view(np.uint64), words.view(np.uint64)
+    for quad in range(THREADS >> 2):
+        row = 16 * (quad >> 3) + (quad & 7)
+        upper = wide[row * (columns >> 1) : row * (columns >> 1) + (n >> 1)]
+        lower = wide[(row + 8) * (columns >> 1) : (row + 8) * (columns >> 1) + (n >> 1)]
+        for t in range(4):
+            first = (g * THREADS + 4 * quad + t) * pairs
             if half:
-                both = np.uint64(words[w0 + thread * pairs + p])
-                x = (both & np.uint64(0xFFFF)) | ((both >> np.uint64(16)) << np.uint64(32))
+                source = words[first : first + pairs]
+                for j in range(n >> 3):
+                    x, y = np.uint64(source[2 * j]), np.uint64(source[2 * j + 1])
+                    upper[4 * j + t] = (x & np.uint64(0xFFFF)) | ((x >> np.uint64(16)) << np.uint64(32))
+                    lower[4 * j + t] = (y & np.uint64(0xFFFF)) | ((y >> np.uint64(16)) << np.uint64(32))
             else:
-                x = pair_words[w0 + thread * pairs + p]
-            wide[_pair_place(thread, p, columns)] = x
+                image = pair_words[first : first + pairs]
+                for j in range(n >> 3):
+                    upper[4 * j + t] = image[2 * j]
+                    lower[4 * j + t] = image[2 * j + 1]
 
 
 @jit
 def store_accumulators(words, g, n, half, tile, columns):
     """The inverse of `load_accumulators`."""
-    pairs, wide = n >> 2, tile.view(np.uint64)
-    w0 = g * (THREADS * pairs)
-    pair_words = words.view(np.uint64)
-    for thread in range(THREADS):
-        for p in range(pairs):
-            x = wide[_pair_place(thread, p, columns)]
+    pairs, wide, pair_words = n >> 2, tile.view(np.uint64), words.view(np.uint64)
+    for quad in range(THREADS >> 2):
+        row = 16 * (quad >> 3) + (quad & 7)
+        upper = wide[row * (columns >> 1) : row * (columns >> 1) + (n >> 1)]
+        lower = wide[(row + 8) * (columns >> 1) : (row + 8) * (columns >> 1) + (n >> 1)]
+        for t in range(4):
+            first = (g * THREADS + 4 * quad + t) * pairs
             if half:
-                words[w0 + thread * pairs + p] = np.uint32(x & np.uint64(0xFFFF)) | np.uint32(x >> np.uint64(16))
+                goal = words[first : first + pairs]
+                for j in range(n >> 3):
+                    x, y = upper[4 * j + t], lower[4 * j + t]
+                    goal[2 * j] = np.uint32(x & np.uint64(0xFFFF)) | np.uint32(x >> np.uint64(16))
+                    goal[2 * j + 1] = np.uint32(y & np.uint64(0xFFFF)) | np.uint32(y >> np.uint64(16))
             else:
-                pair_words[w0 + thread * pairs + p] = x
+                image = pair_words[first : first + pairs]
+                for j in range(n >> 3):
+                    image[2 * j] = upper[4 * j + t]
+                    image[2 * j + 1] = lower[4 * j + t]
 
 
 @jit
@@ -118,6 +139,113 @@ def pick_rows(meta, m0, lanes, shifts, stored, sparse, pick):
 
 
 @jit
+def operands(g, geometry, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, a, b, columns):
+    """Element bits of A (64 x stored) and B (k x columns) of a warpgroup."""
+    n, k, stored, bits = geometry[N], geometry[K], geometry[STORED], geometry[BITS]
+    flip_a, flip_b = np.uint32(geometry[FLIP_A]), np.uint32(geometry[FLIP_B])
+    base = images[g] * geometry[SMEM_BYTES]
+    if geometry[A_REGISTERS]:
+        gather_registers(a_words, a_from[g] * (4 * THREADS), stored, bits, flip_a, a)
+    else:
+        u0 = a_which[g] * (M * stored * bits // 128)
+        gather_tile(smem, base, a_units, u0, M, stored, bits, geometry[A_MN] != 0, flip_a, a, stored, 1)
+    u0 = b_which[g] * (n * k * bits // 128)
+    gather_tile(smem, base, b_units, u0, n, k, bits, geometry[B_MN] != 0, flip_b, b, 1, columns)
+
+
+@jit
+def decoded(a, b, columns, geometry, params, av, ae, bv, be, rows_special, columns_special):
+    """Decoded operands, and the rows and columns that hold Inf or NaN."""
+    stored, k, zero = geometry[STORED], geometry[K], geometry[ZERO]
+    rows_special[:] = np.uint8(0)
+    columns_special[:] = np.uint8(0)
+    if decode(a, params[A_FORMAT], zero, av, ae):
+        mark_specials(a, params[A_FORMAT], M, stored, True, rows_special)
+    if decode(b, params[B_FORMAT], zero, bv, be):
+        mark_specials(b, params[B_FORMAT], k, columns, False, columns_special)
+
+
+@jit
+def run(g0, g1, geometry, params, panel_value, panel_exponent, smem, images, a_units, a_which, a_words, a_from, b_units,
+        b_which, meta, meta_from, lanes, shifts, d, d_from, keep, out, again):  # fmt: skip
+    """Warpgroups g0 .. g1-1: out = A * B (+ d where keep[g] is set); again[g] = 1 where `repair` must follow.
+
+    images, a_which, b_which, a_from, meta_from, d_from: for each warpgroup, which shared-memory image, table of unit
+    addresses (A, B), and register image (A, metadata, D) it uses.  panel_value, panel_exponent: arrays of the types of
+    decoded operands.
+    """
+    n, k, stored, sparse = geometry[N], geometry[K], geometry[STORED], geometry[SPARSE]
+    half, kind = geometry[HALF] != 0, params[KIND]
+    columns = padded(n)
+    a, b, tile = np.empty(M * stored, np.uint32), np.zeros(k * columns, np.uint32), np.zeros(M * columns, np.uint32)
+    av, ae = np.empty(a.size, panel_value.dtype), np.empty(a.size, panel_exponent.dtype)
+    bv, be = np.empty(b.size, panel_value.dtype), np.empty(b.size, panel_exponent.dtype)
+    rows_special, columns_special = np.empty(M, np.uint8), np.empty(columns, np.uint8)
+    redo = np.empty(tile.size, np.uint8)
+    pick = np.arange(k) if sparse == DENSE else np.empty(M * stored, np.int64)
+    step = np.int64(0) if sparse == DENSE else stored
+    for g in range(g0, g1):
+        operands(g, geometry, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, a, b, columns)
+        if keep[g]:
+            load_accumulators(d, d_from[g], n, half, tile, columns)
+        else:
+            tile[:] = np.uint32(0)
+        whole = True
+        if sparse != DENSE:
+            whole = pick_rows(meta, meta_from[g] * THREADS, lanes, shifts, stored, sparse, pick)
+        if kind == _FUSED:
+            decoded(a, b, columns, geometry, params, av, ae, bv, be, rows_special, columns_special)
+            again[g] = np.uint8(
+                not whole
+                or fused_tile(
+                    av, ae, bv, be, rows_special, columns_special, tile, redo, M, columns, stored, pick, step, params
+                )
+            )
+        elif kind == _INTEGER:
+            integer_tile(a, b, tile, M, columns, stored, pick, step, params)
+        else:
+            bit_tile(a, b, tile, M, columns, stored, params)
+        store_accumulators(out, g, n, half, tile, columns)
+
+
+@jit
+def repair(groups, geometry, params, panel_value, panel_exponent, smem, images, a_units, a_which, a_words, a_from,
+           b_units, b_which, meta, meta_from, lanes, shifts, d, d_from, keep, out):  # fmt: skip
+    """The warpgroups named: as `run`, with the elements that it cannot do through the general dot product."""
+    n, k, stored, sparse = geometry[N], geometry[K], geometry[STORED], geometry[SPARSE]
+    half, columns = geometry[HALF] != 0, padded(geometry[N])
+    a, b, tile = np.empty(M * stored, np.uint32), np.zeros(k * columns, np.uint32), np.zeros(M * columns, np.uint32)
+    av, ae = np.empty(a.size, panel_value.dtype), np.empty(a.size, panel_exponent.dtype)
+    bv, be = np.empty(b.size, panel_value.dtype), np.empty(b.size, panel_exponent.dtype)
+    rows_special, columns_special = np.empty(M, np.uint8), np.empty(columns, np.uint8)
+    redo = np.empty(tile.size, np.uint8)
+    pick = np.arange(k) if sparse == DENSE else np.empty(M * stored, np.int64)
+    step = np.int64(0) if sparse == DENSE else stored
+    for g in groups:
+        operands(g, geometry, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, a, b, columns)
+        m0 = meta_from[g] * THREADS
+        tile[:] = np.uint32(0)
+        if keep[g]:
+            load_accumulators(d, d_from[g], n, half, tile, columns)
+        if sparse != DENSE and not pick_rows(meta, m0, lanes, shifts, stored, sparse, pick):
+            halves_tile(a, b, tile, n, columns, stored, meta, m0, lanes, shifts, params)
+        else:
+            before = tile.copy()
+            decoded(a, b, columns, geometry, params, av, ae, bv, be, rows_special, columns_special)
+            fused_tile(
+                av, ae, bv, be, rows_special, columns_special, tile, redo, M, columns, stored, pick, step, params
+            )
+            redo_tile(a, b, before, tile, redo, M, columns, stored, pick, step, params)
+        store_accumulators(out, g, n, half, tile, columns)
+
+
+@jit
+def padded(n):
+    """Columns of the tile: whole steps of the row kernels."""
+    return (n + COLUMNS - 1) // COLUMNS * COLUMNS
+
+
+@jit
 def halves_tile(a, b, c, n, columns, stored, meta, m0, lanes, shifts, params):
     """Sparse tf32 with metadata that joins halves of different elements: through the general dot product."""
     picked = np.empty(stored, np.uint32)
@@ -131,58 +259,3 @@ def halves_tile(a, b, c, n, columns, stored, meta, m0, lanes, shifts, params):
                 picked[s] = (low & np.uint32(0xFFFF)) | (high << np.uint32(16))
             at = row * columns + column
             c[at] = np.uint32(chain(a, row * stored, 1, picked, 0, 1, stored, np.uint64(c[at]), params))
-
-
-@jit
-def run(g0, g1, geometry, params, panel_value, panel_exponent, smem, images, a_units, a_which, a_words, a_from, b_units,
-        b_which, meta, meta_from, lanes, shifts, d, d_from, keep, out):  # fmt: skip
-    """Warpgroups g0 .. g1-1: out = A * B (+ d where keep[g] is set).
-
-    images, a_which, b_which, a_from, meta_from, d_from: for each warpgroup, which shared-memory image, table of unit
-    addresses (A, B), and register image (A, metadata, D) it uses.  panel_value, panel_exponent: arrays of the types of
-    decoded operands.
-    """
-    n, k, stored, bits, sparse = geometry[N], geometry[K], geometry[STORED], geometry[BITS], geometry[SPARSE]
-    half, zero, kind = geometry[HALF] != 0, geometry[ZERO], params[KIND]
-    flip_a, flip_b = np.uint32(geometry[FLIP_A]), np.uint32(geometry[FLIP_B])
-    columns = (n + COLUMNS - 1) // COLUMNS * COLUMNS
-    a, b, tile = np.empty(M * stored, np.uint32), np.zeros(k * columns, np.uint32), np.zeros(M * columns, np.uint32)
-    av, ae = np.empty(a.size, panel_value.dtype), np.empty(a.size, panel_exponent.dtype)
-    bv, be = np.empty(b.size, panel_value.dtype), np.empty(b.size, panel_exponent.dtype)
-    rows_special, columns_special = np.zeros(M, np.uint8), np.zeros(columns, np.uint8)
-    pick = np.arange(k) if sparse == DENSE else np.empty(M * stored, np.int64)
-    pick_step = np.int64(0) if sparse == DENSE else stored
-    a_count, b_count = M * stored * bits // 128, n * k * bits // 128
-    for g in range(g0, g1):
-        base, m0 = images[g] * geometry[SMEM_BYTES], meta_from[g] * THREADS
-        if geometry[A_REGISTERS]:
-            gather_registers(a_words, a_from[g] * (4 * THREADS), stored, bits, flip_a, a)
-        else:
-            gather_tile(
-                smem, base, a_units, a_which[g] * a_count, M, stored, bits, geometry[A_MN] != 0, flip_a, a, stored, 1
-            )
-        gather_tile(smem, base, b_units, b_which[g] * b_count, n, k, bits, geometry[B_MN] != 0, flip_b, b, 1, columns)
-        if keep[g]:
-            load_accumulators(d, d_from[g], n, half, tile, columns)
-        else:
-            tile[:] = np.uint32(0)
-        whole = True
-        if sparse != DENSE:
-            whole = pick_rows(meta, m0, lanes, shifts, stored, sparse, pick)
-        if not whole:
-            halves_tile(a, b, tile, n, columns, stored, meta, m0, lanes, shifts, params)
-        elif kind == _FUSED:
-            rows_special[:] = np.uint8(0)
-            columns_special[:] = np.uint8(0)
-            if decode(a, params[A_FORMAT], zero, av, ae):
-                mark_specials(a, params[A_FORMAT], M, stored, True, rows_special)
-            if decode(b, params[B_FORMAT], zero, bv, be):
-                mark_specials(b, params[B_FORMAT], k, columns, False, columns_special)
-            fused_tile(
-                av, ae, bv, be, a, b, rows_special, columns_special, tile, M, columns, stored, pick, pick_step, params
-            )
-        elif kind == _INTEGER:
-            integer_tile(a, b, tile, M, columns, stored, pick, pick_step, params)
-        else:
-            bit_tile(a, b, tile, M, columns, stored, params)
-        store_accumulators(out, g, n, half, tile, columns)

@@ -29,7 +29,7 @@ from nbtc.numerics.models import model, params
 from nbtc.numerics.tile import panels
 from nbtc.ops import warpgroup
 
-SERIAL = 4  # warpgroups below which threads cost more than they bring
+SERIAL = 8  # warpgroups below which threads cost more than they bring
 
 
 def wgmma(
@@ -126,16 +126,19 @@ def execute(
     panel = np.empty(0, storage.value), np.empty(0, storage.exponent)
     lanes, shifts = metadata_places(row, selector) if row.sparse else (_NO_INDEX, _NO_INDEX)
 
-    def call(g0: int, g1: int) -> None:
-        warpgroup.run(
-            g0, g1, geometry, vector, *panel, memory.reshape(-1), _spread(memory.shape[:-1], batch), a_units.reshape(-1),
-            _index(a_which, batch), _NO_WORDS if words is None else words.reshape(-1),
-            _NO_INDEX if words is None else _spread(words.shape[:-2], batch), b_units.reshape(-1), _index(b_which, batch),
-            notes.reshape(-1), _spread(notes.shape[:-1], batch), lanes, shifts, image.reshape(-1),
-            _spread(image.shape[:-2], batch), np.ascontiguousarray(np.broadcast_to(keep, batch)).reshape(-1), out.reshape(-1),
-        )  # fmt: skip
-
-    _in_threads(call, int(np.prod(batch, dtype=np.int64)), threads)
+    many = int(np.prod(batch, dtype=np.int64))
+    again = np.zeros(many, np.uint8)
+    inputs = (
+        geometry, vector, *panel, memory.reshape(-1), _spread(memory.shape[:-1], batch), a_units.reshape(-1),
+        _index(a_which, batch), _NO_WORDS if words is None else words.reshape(-1),
+        _NO_INDEX if words is None else _spread(words.shape[:-2], batch), b_units.reshape(-1), _index(b_which, batch),
+        notes.reshape(-1), _spread(notes.shape[:-1], batch), lanes, shifts, image.reshape(-1),
+        _spread(image.shape[:-2], batch), _index(keep, batch).astype(np.uint8), out.reshape(-1),
+    )  # fmt: skip
+    in_threads(lambda g0, g1: warpgroup.run(g0, g1, *inputs, again), many, threads)
+    left = np.flatnonzero(again)
+    if left.size:
+        in_threads(lambda i, j: warpgroup.repair(left[i:j], *inputs), left.size, threads)
     return out
 
 
@@ -325,7 +328,7 @@ def _index(which: NDArray[Any], batch: tuple[int, ...]) -> NDArray[np.int64]:
     return np.ascontiguousarray(np.broadcast_to(which, batch), np.int64).reshape(-1)
 
 
-def _in_threads(call: Callable[[int, int], None], count: int, threads: int | None) -> None:
+def in_threads(call: Callable[[int, int], None], count: int, threads: int | None) -> None:
     """call(start, stop) over [0, count) in threads; the compiled code releases the GIL."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise OptionError(
