@@ -10,10 +10,17 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import overload
 
+from nbtc._jit import jit
 from nbtc.errors import NbtcError
 from nbtc.isa.parse import row as parse
+from nbtc.numerics.models import FLOOR, FRACTION
 from nbtc.ops import mma_kernel
 from nbtc.ops.mma import Plan, prepare
+
+_SHAPES = (
+    "mma_sync: an operand is not (32, registers) with as many registers as this form has; nbtc.instruction(mnemonic).a.registers "
+    "tells, for example np.zeros((32, 4), np.uint32)"
+)
 
 
 def _literal(value: Any, name: str, default: Any = None) -> Any:
@@ -33,28 +40,39 @@ def _check_image(x: Any, name: str) -> None:
         raise TypingError(f"mma_sync: operand {name} must be a C-contiguous uint32 array (32, registers) inside compiled code, not {x}")
 
 
-def _general(plan: Plan) -> Callable[..., Any]:
-    """The body for a form: the general kernel with the plan's tables as constants."""
+def _body(plan: Plan) -> Callable[..., Any]:
+    """The body for a form: vector code where there is some, and the general kernel with the plan's tables as constants."""
     ra, rb, rc, rd = plan.registers
     places, geometry, params = plan.places, plan.geometry, plan.params
     na, nb, ns = plan.scratch
     word = plan.word.type
-    run = mma_kernel.run
+    fraction, floor = int(params[FRACTION]), int(params[FLOOR])
+    run, fast = mma_kernel.run, plan.inline
 
-    def body(mnemonic, a, b, c, arch="sm_90", threads=None):  # type: ignore[no-untyped-def]
-        if a.shape != (32, ra) or b.shape != (32, rb) or c.shape != (32, rc):
-            raise ValueError("mma_sync: an operand is not (32, registers) with the registers of this form; see instruction(mnemonic).a")
-        d = np.zeros((32, rd), np.uint32)
-        strides = np.zeros(4, np.int64)
-        none = np.zeros(1, np.uint32)
+    def general(a, b, c, d):  # type: ignore[no-untyped-def]
+        strides, none = np.zeros(4, np.int64), np.zeros(1, np.uint32)
         xa, xb, xs = np.empty(na, word), np.empty(nb, word), np.empty(ns, word)
-        run(
-            a.reshape(-1), b.reshape(-1), c.reshape(-1), none, d.reshape(-1), strides, 0, 1,
-            places, geometry, params, xa, xb, xs,
-        )  # fmt: skip
+        run(a, b, c, none, d, strides, 0, 1, places, geometry, params, xa, xb, xs)
+
+    rest = jit(general, cached=False)
+
+    def plain(mnemonic, a, b, c, arch="sm_90", threads=None):  # type: ignore[no-untyped-def]
+        if a.shape != (32, ra) or b.shape != (32, rb) or c.shape != (32, rc):
+            raise ValueError(_SHAPES)
+        d = np.empty((32, rd), np.uint32)
+        rest(a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1))
         return d
 
-    return body
+    def vector(mnemonic, a, b, c, arch="sm_90", threads=None):  # type: ignore[no-untyped-def]
+        if a.shape != (32, ra) or b.shape != (32, rb) or c.shape != (32, rc):
+            raise ValueError(_SHAPES)
+        d = np.empty((32, rd), np.uint32)
+        fa, fb, fc, fd = a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1)
+        if fast(fa, 0, fb, 0, fc, 0, fd, 0, fraction, floor):
+            rest(fa, fb, fc, fd)
+        return d
+
+    return plain if fast is None else vector
 
 
 def register(mma_sync: Callable[..., Any]) -> None:
@@ -70,6 +88,6 @@ def register(mma_sync: Callable[..., Any]) -> None:
             raise TypingError(f"{row.mnemonic} is a {row.family} form; mma_sync runs mma, for example mma.sync.aligned.m16n8k8...")
         for x, name in ((a, "a"), (b, "b"), (c, "c")):
             _check_image(x, name)
-        return _general(plan)
+        return _body(plan)
 
     overload(mma_sync, prefer_literal=True)(typed)

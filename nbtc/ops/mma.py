@@ -6,23 +6,27 @@ its numerics model into a `Plan`, once; `execute` only checks the operands and r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc._host import has_avx512
 from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError
 from nbtc.formats.table import Format, f16, f32
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
-from nbtc.numerics.models import model, params
+from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT, OUTS, STEP, Kind, Model, model, params
 from nbtc.ops import mma_sp
 from nbtc.ops.images import Words, batch, flat, image, metadata
 from nbtc.ops.parallel import spread, thread_count
 
 FAMILIES = ("mma", "mma.sp", "wmma.mma")
+VECTOR_COST = 300  # nanoseconds of a warp in vector code
 _NO_WORDS = np.zeros(1, np.uint32)
 
 
@@ -31,7 +35,7 @@ class Plan:
     """An instruction on an architecture, ready to run.
 
     places, geometry: the tables of `mma_kernel.run`.  params: of the numerics model.  word: dtype of the multiplicands'
-    scratch.  cost: nanoseconds of a warp, roughly.  fast: the vector kernel for it, or None.
+    scratch.  cost: nanoseconds of a warp, roughly.  shape: of its vector code, or None.
     """
 
     row: Row
@@ -42,6 +46,25 @@ class Plan:
     word: np.dtype[Any]
     scratch: tuple[int, int, int]
     cost: int
+    shape: Any
+
+    @cached_property
+    def vector(self) -> Callable[..., Any] | None:
+        """The compiled loop over warps, or None."""
+        if self.shape is None:
+            return None
+        from nbtc.ops.mma_vector import kernel
+
+        return kernel(self.shape)
+
+    @property
+    def inline(self) -> Callable[..., Any] | None:
+        """The intrinsic for one warp, or None."""
+        if self.shape is None:
+            return None
+        from nbtc.ops.mma_vector import warp
+
+        return warp(self.shape)
 
 
 _PLANS: dict[tuple[Row, object, int, bool], Plan] = {}
@@ -144,7 +167,21 @@ def _build(row: Row, target: Arch, selector: int) -> Plan:
     sizes = (a.products * m * stored, a.products * n * k, n * stored if row.sparse else 1)
     cost = a.products * m * n * stored * 8
     registers = (a.registers, b.registers, c.registers, d.registers)
-    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost)
+    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, vector_shape(row, numerics, vector))
+
+
+def vector_shape(row: Row, numerics: Model, vector: NDArray[np.int64]) -> Any:
+    """What `mma_vector` compiles for a form, or None where the form or the host has no vector code."""
+    a, d = row.a, row.d
+    if a is None or d is None or row.family != "mma" or row.unit != "mma" or a.rows != 16 or numerics.kind != Kind.FUSED:
+        return None
+    blocks, rest = divmod(int(vector[STEP]), int(vector[BLOCK]))
+    known = a.format.name in ("f16", "bf16", "tf32") and vector[OUT] != OUTS["rz14"]
+    if not known or rest or blocks > a.registers // 2 or a.registers not in (2, 4) or not has_avx512():
+        return None
+    from nbtc.ops.mma_vector import Shape
+
+    return Shape(a.format, a.registers, d.format == f16, blocks)
 
 
 def execute(
@@ -189,7 +226,7 @@ def perform(
     if threads is not None:
         thread_count(threads)
     lead = batch(operands, name)
-    out = np.zeros((*lead, 32, rd), np.uint32)
+    out = np.empty((*lead, 32, rd), np.uint32)
     if out.size:
         _run(plan, operands, lead, out, threads)
     return out
@@ -198,19 +235,34 @@ def perform(
 def _run(
     plan: Plan, operands: list[tuple[str, Words, int]], lead: tuple[int, ...], out: Words, threads: int | None
 ) -> None:
-    from nbtc.ops import mma_kernel as kernel
-
     flats = [flat(x, own, lead) for _, x, own in operands]
-    words = [w for w, _ in flats] + [_NO_WORDS] * (4 - len(flats))
-    strides = np.array([s for _, s in flats] + [0] * (4 - len(flats)), np.int64)
     result = out.reshape(-1)
     count = out.size // (32 * out.shape[-1])
+    loop = plan.vector
+    if loop is None:
+        spread(count, plan.cost, threads, lambda first, last: _general(plan, flats, result, first, last))
+        return
+    doubt = np.empty(count, np.uint8)
+    (a, sa), (b, sb), (c, sc) = flats
+    fraction, floor, sd = int(plan.params[FRACTION]), int(plan.params[FLOOR]), 32 * plan.registers[3]
 
     def work(first: int, last: int) -> None:
-        xa, xb, xs = (np.empty(n, plan.word) for n in plan.scratch)
-        kernel.run(
-            words[0], words[1], words[2], words[3], result, strides, first, last,
-            plan.places, plan.geometry, plan.params, xa, xb, xs,
-        )  # fmt: skip
+        if loop(a, b, c, result, sa, sb, sc, sd, first, last, fraction, floor, doubt):
+            edges = np.flatnonzero(np.diff(doubt[first:last], prepend=0, append=0)) + first
+            for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+                _general(plan, flats, result, start, stop)
 
-    spread(count, plan.cost, threads, work)
+    spread(count, VECTOR_COST, threads, work)
+
+
+def _general(plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int) -> None:
+    """Warps first..last by the general kernel."""
+    from nbtc.ops import mma_kernel as kernel
+
+    words = [w for w, _ in flats] + [_NO_WORDS] * (4 - len(flats))
+    strides = np.array([s for _, s in flats] + [0] * (4 - len(flats)), np.int64)
+    xa, xb, xs = (np.empty(n, plan.word) for n in plan.scratch)
+    kernel.run(
+        words[0], words[1], words[2], words[3], result, strides, first, last,
+        plan.places, plan.geometry, plan.params, xa, xb, xs,
+    )  # fmt: skip

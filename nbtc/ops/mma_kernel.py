@@ -72,7 +72,7 @@ def _select(meta, start, places, at, i, kind, stored, k, n, b, out):
 def run(a, b, c, meta, d, strides, first, last, places, geometry, params, xa, xb, xs):
     """Warps first..last of one instruction.
 
-    a, b, c, meta: flat register words, warp w at w * strides[0..3]; d: zeroed words of the results.  places: for each
+    a, b, c, meta: flat register words, warp w at w * strides[0..3]; d: words of the results.  places: for each
     element of A (groups, M, stored), B (groups, N, K), C and D (groups, M, N) and each nibble of metadata 32 * word + shift.
     xa, xb, xs: scratch for the elements of A, B and a selection of B; their word size is the specialisation.
     """
@@ -82,6 +82,8 @@ def run(a, b, c, meta, d, strides, first, last, places, geometry, params, xa, xb
     at_b, at_c, at_d, at_e = geometry[AT_B], geometry[AT_C], geometry[AT_D], geometry[AT_E]
     for w in range(first, last):
         wa, wb, wc, wd = w * strides[0], w * strides[1], w * strides[2], w * geometry[D_WORDS]
+        for p in range(geometry[D_WORDS]):
+            d[wd + p] = np.uint32(0)
         for p in range(groups * m * stored):
             xa[p] = element(a, wa, places[p], bits_a)
         for p in range(groups * n * k):
