@@ -28,22 +28,6 @@ def image(x: Any, registers: int, name: str, mnemonic: str) -> Words:
     return array
 
 
-def metadata(x: Any, mnemonic: str) -> Words:
-    """`x` as metadata words uint32 (..., 32), one for each lane."""
-    array = np.asarray(x)
-    if array.dtype != np.uint32:
-        raise FormatError(
-            f"metadata of {mnemonic} has dtype {array.dtype}; it is one uint32 word for each lane: "
-            "nbtc.sparse.compress(dense, instruction) returns it as the second result"
-        )
-    if array.ndim < 1 or array.shape[-1] != 32:
-        raise ShapeError(
-            f"metadata of {mnemonic} has shape {array.shape}; it must be (..., 32), one word for each lane, "
-            "for example np.full(32, 0x44444444, np.uint32)"
-        )
-    return array
-
-
 def batch(operands: list[tuple[str, Words, int]], mnemonic: str) -> tuple[int, ...]:
     """The broadcast shape of the leading axes of (name, array, own axes)."""
     shapes = [x.shape[: x.ndim - own] for _, x, own in operands]

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from nbtc._host import has_avx512
 from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError
 from nbtc.formats.table import Format, f16, f32
+from nbtc.fragments import sparse
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT, OUTS, STEP, Kind, Model, model, params
-from nbtc.ops import mma_sp
-from nbtc.ops.images import Words, batch, flat, image, metadata
+from nbtc.ops.images import Words, batch, flat, image
 from nbtc.ops.parallel import spread, thread_count
 
 FAMILIES = ("mma", "mma.sp", "wmma.mma")
@@ -132,7 +132,7 @@ def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> 
         pass
     here, target = executable(row, arch, common)
     if row.sparse:
-        mma_sp.check_selector(row, selector)
+        sparse.check_selector(row, selector)
     elif selector != 0:
         raise OptionError(f"selector={selector!r} given, but {row.mnemonic} is dense; only mma.sp forms take one: leave it out")
     plan = _PLANS[row, arch, selector, common] = _build(here, target, selector)
@@ -153,12 +153,13 @@ def _build(row: Row, target: Arch, selector: int) -> Plan:
     vector = params(numerics, a.format, b.format, acc, stored, saturate=row.saturate, rounding=row.rounding, op=row.op or "xor")
     parts = [operand_places(a), operand_places(b, by_column=True), operand_places(c), operand_places(d)]
     if row.sparse:
-        parts.append(mma_sp.nibble_places(row, selector))
+        lane, shift = sparse.places(row, selector)
+        parts.append((32 * lane + shift).astype(np.int32).ravel())
     starts = np.cumsum([0] + [len(p) for p in parts])
     geometry = np.zeros(kernel.GEOMETRY, np.int64)
     geometry[[kernel.GROUPS, kernel.M, kernel.N, kernel.K, kernel.STORED]] = a.products, m, n, k, stored
     geometry[[kernel.WIDEN_C, kernel.NARROW_D]] = acc != c.format, acc != d.format
-    geometry[kernel.SPARSE] = mma_sp.kind(row) if row.sparse else kernel.DENSE
+    geometry[kernel.SPARSE] = _sparsity(a.format.bits) if row.sparse else kernel.DENSE
     geometry[[kernel.A_BITS, kernel.B_BITS, kernel.C_BITS, kernel.D_BITS]] = [o.format.bits for o in (a, b, c, d)]
     geometry[kernel.D_WORDS] = d.registers * d.lanes
     geometry[[kernel.AT_B, kernel.AT_C, kernel.AT_D]] = starts[1:4]
@@ -168,6 +169,13 @@ def _build(row: Row, target: Arch, selector: int) -> Plan:
     cost = a.products * m * n * stored * 8
     registers = (a.registers, b.registers, c.registers, d.registers)
     return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, vector_shape(row, numerics, vector))
+
+
+def _sparsity(bits: int) -> int:
+    """How the kernel reads the indices of a form: of halves of tf32, of pairs of 4-bit elements, or of elements."""
+    from nbtc.ops import mma_kernel as kernel
+
+    return {32: kernel.HALVES, 4: kernel.PAIRS}.get(bits, kernel.UNITS)
 
 
 def vector_shape(row: Row, numerics: Model, vector: NDArray[np.int64]) -> Any:
@@ -217,9 +225,9 @@ def perform(
     if row.sparse:
         if meta is None:
             raise MetadataError(f"{name} needs metadata: pass meta=, uint32 (..., 32), as nbtc.sparse.compress returns it")
-        meta = metadata(meta, name)
+        meta = sparse.metadata_words(row, meta)
         if strict:
-            mma_sp.check_metadata(plan.row, selector, meta)
+            sparse.check_legal(row, meta, selector)
         operands.append(("meta", meta, 1))
     elif meta is not None:
         raise MetadataError(f"{name} is dense and takes no metadata; the sparse form is spelled mma.sp.sync...: leave meta out")
