@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -263,3 +265,13 @@ def instructions(
     ['mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32']
     """
     return tuple(_of(r) for r in parse.rows(arch, family, a, b, c, d, shape, **more))
+
+
+class _Callable(ModuleType):
+    """`nbtc.instructions` is this module once anything has imported it, and a function to its users: it is both."""
+
+    def __call__(self, *args: Any, **more: Any) -> tuple[Instruction, ...]:
+        return instructions(*args, **more)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -30,8 +30,8 @@ def text(instruction: object, arch: object = None) -> str:
     instruction: a mnemonic, PTX line, `Instruction` or row.  arch: lay operands out as that architecture does.  Errors
     as `nbtc.instruction`.
 
-    >>> print(text("movmatrix.sync.aligned.m8n8.trans.b16").splitlines()[4])
-      0  T0 a0    T1 a0    T2 a0    T3 a0
+    >>> print(text("movmatrix.sync.aligned.m8n8.trans.b16").splitlines()[6])
+      0  T0 a0     T1 a0     T2 a0     T3 a0
     """
     row = _row(instruction, arch)
     parts = [_heading(row)]

@@ -156,6 +156,7 @@ def expand(row: Row, stored: ArrayLike, meta: ArrayLike, selector: int = 0) -> N
 
 def _indices(row: Row, nibbles: NDArray[np.uint8]) -> NDArray[Any]:
     """Unit index of each stored unit of each chunk; MetadataError where two coincide or a tf32 code is none."""
+    index: NDArray[Any]
     if _a(row).width == 32:
         bad, index = (nibbles != FIRST) & (nibbles != SECOND), (nibbles == SECOND)[..., None].astype(np.intp)
     else:
