@@ -1,12 +1,15 @@
 """Matrices <-> the registers of the lanes that hold them, for every operand of every instruction.
 
-An operand's layout gives one index table; packing is one gather through it and a regrouping of bits, unpacking the
-gather of the inverse table.  Leading axes are independent warps.
+An operand's layout gives one index table; packing is one gather through it, unpacking the gather of the inverse table.
+Where the elements of a register are neighbours in the matrix (all forms but one of stmatrix) whole words are gathered.
+Leading axes are independent warps.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,9 +34,11 @@ def pack(operand: Operand, matrix: ArrayLike, name: str = "matrix") -> NDArray[n
             f"{name} has shape {bits.shape}, but the operand is (..., {', '.join(str(v) for v in inner)}) of "
             f"{operand.format.name}: leading axes are independent warps; try np.zeros({inner}, {_dtype(operand)})"
         )
-    batch = bits.shape[: bits.ndim - len(inner)]
-    codes = bits.reshape(*batch, math.prod(inner)).take(operand.gather, axis=-1)
-    return words(codes, operand)
+    batch, order = bits.shape[: bits.ndim - len(inner)], _word_order(operand)
+    if order is None:
+        return words(bits.reshape(*batch, math.prod(inner)).take(operand.gather, axis=-1), operand)
+    whole = words(bits.swapaxes(-1, -2) if order.transposed else bits, operand)
+    return whole.reshape(*batch, order.scatter.size).take(order.gather, axis=-1)
 
 
 def unpack(operand: Operand, registers: ArrayLike, name: str = "registers") -> NDArray[Any]:
@@ -42,10 +47,47 @@ def unpack(operand: Operand, registers: ArrayLike, name: str = "registers") -> N
     registers: uint32 (..., lanes, registers).  Returns (..., rows, cols) of the operand's dtype, or (..., 4, rows,
     cols) for f16 m8n8k4.  Raises ShapeError or FormatError for an image that does not fit.
     """
-    codes = elements(image(operand, registers, name), operand)
-    batch = codes.shape[:-2]
-    flat = codes.reshape(*batch, operand.lanes * operand.elements).take(operand.scatter, axis=-1)
-    return from_bits(flat.reshape(*batch, *_inner(operand)), operand.format)
+    found, order, inner = image(operand, registers, name), _word_order(operand), _inner(operand)
+    batch = found.shape[:-2]
+    if order is None:
+        codes = elements(found, operand).reshape(*batch, operand.lanes * operand.elements)
+        return from_bits(codes.take(operand.scatter, axis=-1).reshape(*batch, *inner), operand.format)
+    flat = found.reshape(*batch, operand.lanes * operand.registers).take(order.scatter, axis=-1)
+    *products, rows, cols = inner
+    lines, length = (cols, rows) if order.transposed else (rows, cols)
+    matrix = elements(flat.reshape(*batch, *products, lines, length * operand.width // 32), operand)
+    return from_bits(np.ascontiguousarray(matrix.swapaxes(-1, -2)) if order.transposed else matrix, operand.format)
+
+
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """Where whole register words lie in a matrix whose rows (columns, if transposed) are packed into words.
+
+    gather: for each (lane, register) its word; scatter: for each word of the matrix lane * registers + register.
+    """
+
+    transposed: bool
+    gather: NDArray[np.intp]
+    scatter: NDArray[np.intp]
+
+
+@cache
+def _word_order(operand: Operand) -> _Order | None:
+    """The word order of an operand, or None if the elements of a register are not neighbours in the matrix."""
+    coords, each, wide = operand.coords(), max(1, 32 // operand.width), max(1, operand.width // 32)
+    product = 0 if operand.layout is None else operand.layout.products()[:, None]
+    for transposed in (False, True):
+        major, minor = (1, 0) if transposed else (0, 1)
+        size = operand.cols if transposed else operand.rows, operand.rows if transposed else operand.cols
+        flat = (product * size[0] + coords[..., major]) * size[1] + coords[..., minor]
+        runs = flat.reshape(operand.lanes, -1, each)
+        if size[1] % each == 0 and (runs == runs[..., :1] // each * each + np.arange(each)).all():
+            first = runs[..., 0] // each * wide
+            gather = (first[..., None] + np.arange(wide)).reshape(operand.lanes, operand.registers).astype(np.intp)
+            _, index = np.unique(gather.T.ravel(), return_index=True)  # of several copies the first register
+            register, lane = np.divmod(index, operand.lanes)
+            return _Order(transposed, gather, lane * operand.registers + register)
+    return None
 
 
 def image(operand: Operand, registers: ArrayLike, name: str = "registers") -> NDArray[np.uint32]:
@@ -84,9 +126,11 @@ def elements(registers: NDArray[np.uint32], operand: Operand) -> NDArray[Any]:
     if width == 1:
         return np.unpackbits(packed.view(np.uint8), axis=-1, bitorder="little")
     if width < 8:
-        shifts = np.arange(0, 8, width, dtype=np.uint8)
-        codes = packed.view(np.uint8)[..., None] >> shifts & np.uint8((1 << width) - 1)
-        return codes.reshape(*registers.shape[:-1], operand.elements)
+        octets = packed.view(np.uint8)
+        codes = np.empty((*octets.shape, 8 // width), np.uint8)
+        for slot in range(8 // width):
+            codes[..., slot] = octets >> np.uint8(slot * width) & np.uint8((1 << width) - 1)
+        return codes.reshape(*registers.shape[:-1], registers.shape[-1] * 32 // width)
     found = packed.view(f"<u{width // 8}").astype(fmt.bits_dtype, copy=False)
     if fmt.bits < width:
         found = found >> np.uint8(operand.shift) & np.uint8((1 << fmt.bits) - 1)

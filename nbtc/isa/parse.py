@@ -215,7 +215,7 @@ def rows(
         raise OptionError(
             f"family={family!r} does not exist: families are {', '.join(_BUILDERS)}. Did you mean family={near!r}?"
         )
-    formats = {n: _format_name(x) for n, x in zip("abcd", (a, b, c, d), strict=True) if x is not None}
+    formats = {n: _format_name(x, n in "ab") for n, x in zip("abcd", (a, b, c, d), strict=True) if x is not None}
     size = _size(shape)
     unknown = [n for n in more if n not in Row.__dataclass_fields__]
     if unknown:
@@ -239,11 +239,13 @@ def _matches(r: Row, arch: Arch | None, formats: dict[str, str], size: object, m
     return all(getattr(r, name) == value for name, value in more.items())
 
 
-def _format_name(x: object) -> str:
+def _format_name(x: object, multiplicand: bool) -> str:
+    """The name of a format; a float32 multiplicand means tf32."""
     from nbtc.formats.arrays import as_format
     from nbtc.isa.spec import NEWER
 
-    return x if isinstance(x, str) and x in NEWER else as_format(x).name
+    name = x if isinstance(x, str) and x in NEWER else as_format(x).name
+    return "tf32" if multiplicand and name == "f32" else name
 
 
 def _size(shape: object) -> object:
