@@ -91,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("verify", _verify, "replay recordings of hardware and compare every bit")
     sub.add_argument("--golden", metavar="DIR", help="a folder of recordings (default: the set that ships with nbtc)")
     sub.add_argument("--only", metavar="TEXT", help="only files whose name contains this")
+    sub.add_argument("--hw", action="store_true", help="compare with this machine's GPU (mma, mma.sp and wgmma)")
     return parser
 
 
@@ -203,7 +204,7 @@ def _verify(args: argparse.Namespace) -> Result:
     from nbtc.verify import verify
 
     reports = []
-    for report in verify(args.golden, args.only):
+    for report in verify(args.golden, args.only, args.hw):
         reports.append(report)
         if not args.json:
             print(_verify_line(report.file, report), flush=True)
@@ -212,7 +213,11 @@ def _verify(args: argparse.Namespace) -> Result:
     bad = [r.file for r in reports if not r.ok]
     total = {key: sum(getattr(r, key) for r in reports) for key in ("forms", "outputs", "mismatches")}
     text = "{forms:,} forms, {outputs:,} outputs, {mismatches:,} mismatches".format(**total)
-    text += f"; not reproduced: {', '.join(bad)}" if bad else "; every bit as recorded"
+    text += (
+        f"; not reproduced: {', '.join(bad)}"
+        if bad
+        else f"; every bit as {'this GPU gives it' if args.hw else 'recorded'}"
+    )
     return Result({"files": [r.as_dict() for r in reports], **total}, text, MISMATCH if bad else FINE)
 
 

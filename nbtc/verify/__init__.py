@@ -19,6 +19,8 @@ import numpy as np
 
 from nbtc.errors import OptionError
 from nbtc.testing import raw_bits
+from nbtc.verify.gpu import Gpu
+from nbtc.verify.hardware import cases
 from nbtc.verify.replay import GENERATORS, Array, Case, Groups, Index, kind_of
 
 SMALL = "golden_small.npz.xz"
@@ -44,17 +46,21 @@ class Report:
         return {**asdict(self), "ok": self.ok}
 
 
-def verify(golden: str | Path | None = None, only: str | None = None) -> Iterator[Report]:
+def verify(golden: str | Path | None = None, only: str | None = None, hardware: bool = False) -> Iterator[Report]:
     """Replay recordings and yield one `Report` a file (a kind, for the compact set), as each is done.
 
     golden: a folder of recordings, or None for the set that ships with nbtc.  only: a pattern that a file's name must
-    contain.  Raises OptionError when there is nothing to compare.
+    contain.  hardware: run the inputs of mma, mma.sp and wgmma on this machine's GPU, and compare with that instead of
+    with the recorded results.  Raises OptionError when there is nothing to compare.
     """
+    gpu = Gpu() if hardware else None
     found = False
     for name, groups, index in sets(golden):
         if only is None or only in name:
-            found = True
-            yield _replay(name, groups, index)
+            report = _replay(name, groups, index, gpu)
+            if report.outputs or report.failures or gpu is None:
+                found = True
+                yield report
     if not found:
         where = "the recordings that ship with nbtc" if golden is None else f"{str(golden)!r}"
         raise OptionError(
@@ -93,7 +99,7 @@ def _group(z: Mapping[str, Array], keys: Iterable[str]) -> Groups:
     return groups
 
 
-def _replay(name: str, groups: Groups, index: Index) -> Report:
+def _replay(name: str, groups: Groups, index: Index, gpu: Gpu | None) -> Report:
     report = Report(name)
     kinds: dict[str, Groups] = {}
     for head, parts in groups.items():
@@ -103,7 +109,8 @@ def _replay(name: str, groups: Groups, index: Index) -> Report:
         if kind not in GENERATORS:
             report.failures += [f"{head}: no kind of recording that nbtc knows" for head in members]
             continue
-        for case in GENERATORS[kind](members, index):
+        replayed = GENERATORS[kind](members, index) if gpu is None else cases(kind, members, index, gpu)
+        for case in replayed:
             forms.add(case.form)
             _compare(report, case)
     report.forms = len(forms)

@@ -84,3 +84,53 @@ def test_a_full_set(file):
         assert set(GENERATORS) == {kind for kind, *_ in sets(None)}
     else:
         assert [r.failures[:5] for r in verify(FOLDERS[0], only=file) if not r.ok] == []
+
+
+class FakeGpu:
+    """Stands where the driver would: keeps what it is asked to run, and answers with one fixed word."""
+
+    def __init__(self, arch, word):
+        self.arch, self.word, self.launches = arch, word, []
+
+    def launch(self, body, blocks, threads, shared, inputs, out):
+        self.launches.append((body, blocks, threads, shared, [x.shape for x in inputs]))
+        out[...] = self.word
+
+
+def run_on(monkeypatch, gpu, *argv):
+    monkeypatch.setattr("nbtc.verify.Gpu", lambda: gpu)
+    return main(["verify", "--hw", *argv])
+
+
+def test_a_gpu_stands_in_for_the_recording(golden, monkeypatch, capsys):
+    seventeen = int(np.float32(17).view(np.uint32))
+    gpu = FakeGpu("sm_90", seventeen)
+    assert run_on(monkeypatch, gpu, "--golden", str(golden[0])) == 0
+    ((body, blocks, threads, shared, shapes),) = gpu.launches
+    assert f"{OP} {{d0, d1, d2, d3}}, {{a0, a1, a2, a3}}, {{b0, b1}}, {{c0, c1, c2, c3}};" in body
+    assert (blocks, threads, shared, shapes) == (1, 32, 0, [(1, 32, 4), (1, 32, 2), (1, 32, 4)])
+    assert run_on(monkeypatch, FakeGpu("sm_90", seventeen ^ 1), "--golden", str(golden[0])) == 1
+
+
+def test_a_gpu_without_the_form_has_nothing_to_say(golden, monkeypatch):
+    gpu = FakeGpu("sm_75", 0)
+    assert run_on(monkeypatch, gpu, "--golden", str(golden[0])) == 2
+    assert gpu.launches == []
+
+
+def test_every_wgmma_recording_becomes_a_kernel(monkeypatch, capsys):
+    gpu = FakeGpu("sm_90", 0)
+    assert run_on(monkeypatch, gpu, "--only", "wgmma") == 1  # zeros are not what an H200 answered
+    assert len(gpu.launches) > 50
+    for body, _, threads, shared, _ in gpu.launches:
+        assert threads == 128 and shared % 16 == 0
+        assert body.count("wgmma.mma_async") == body.count("wgmma.wait_group") == 1
+
+
+def test_no_driver_is_wrong_use(monkeypatch, capsys):
+    def absent(name):
+        raise OSError(f"{name}: no such library")
+
+    monkeypatch.setattr("nbtc.verify.gpu.ctypes.CDLL", absent)
+    assert main(["verify", "--hw"]) == 2
+    assert "no driver" in capsys.readouterr().err
