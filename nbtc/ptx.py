@@ -1,7 +1,7 @@
 """Tensor core and data movement instructions under their PTX names, on register images of many warps at once.
 
-Register images are uint32 (..., 32, registers); leading axes are a batch of independent warps.  Mnemonics are those of the
-PTX ISA, in any spelling the assembler takes.  `mma_sync` also works inside Numba-compiled functions, with a literal
+Register images are uint32 (..., 32, registers); leading axes are a batch of independent warps.  Mnemonics are those of
+the PTX ISA, in any spelling the assembler takes.  `mma_sync` also works inside Numba-compiled functions, with a literal
 mnemonic.  Every function takes `threads` (None: Numba's number of threads); no result depends on it.
 """
 

@@ -1,7 +1,8 @@
-"""WMMA in the words of CUDA C++: fragments, load, fill, multiply, store (CUDA C++ Programming Guide, "Warp Matrix Functions").
+"""WMMA in the words of CUDA C++ (CUDA C++ Programming Guide, "Warp Matrix Functions").
 
-From Python a fragment is that of a whole warp, or of a batch of warps.  `frag.x[t]` is element t of every lane, so element-wise
-code reads as in CUDA C++.  Memory is a typed array, one tile a warp; offsets and leading dimensions count elements.
+From Python a fragment is that of a whole warp, or of a batch of warps.  `frag.x[t]` is element t of every lane, so
+element-wise code reads as in CUDA C++.  Memory is a typed array, one tile a warp; offsets and leading dimensions
+count elements.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from nbtc.ops import wmma as _wmma
 
 __all__ = [
     "accumulator", "bmmaAccumulateOpPOPC", "bmmaBitOpAND", "bmmaBitOpXOR", "bmma_sync", "col_major", "element_type",
-    "experimental", "fill_fragment", "float_to_tf32", "fragment", "load_matrix_sync", "matrix_a", "matrix_b", "mem_col_major",
-    "mem_row_major", "mma_sync", "precision", "row_major", "storage_element_type", "store_matrix_sync",
+    "experimental", "fill_fragment", "float_to_tf32", "fragment", "load_matrix_sync", "matrix_a", "matrix_b",
+    "mem_col_major", "mem_row_major", "mma_sync", "precision", "row_major", "storage_element_type", "store_matrix_sync",
 ]  # fmt: skip
 
 
@@ -88,12 +89,12 @@ class experimental:
 class fragment:
     """A tile of a matrix, spread over the lanes of a warp (or of each warp of a batch).
 
-    use: matrix_a (m x k), matrix_b (k x n) or accumulator (m x n).  T: element type.  layout: row_major or col_major for
-    matrix_a and matrix_b, None for an accumulator.  batch: leading axes of independent warps.
+    use: matrix_a (m x k), matrix_b (k x n) or accumulator (m x n).  T: element type.  layout: row_major or col_major
+    for matrix_a and matrix_b, None for an accumulator.  batch: leading axes of independent warps.
 
     x: array (num_elements, *batch, 32): element t of every lane is x[t].  For s4, u4 and b1 it holds packed words,
-    (num_storage_elements, *batch, 32).  Which matrix element a slot holds is not specified by CUDA; here it is that of sm_80
-    to sm_121.  Raises OptionError and FormatError for a combination that does not exist.
+    (num_storage_elements, *batch, 32).  Which matrix element a slot holds is not specified by CUDA; here it is that of
+    sm_80 to sm_121.  Raises OptionError and FormatError for a combination that does not exist.
 
     >>> import nbtc
     >>> c = fragment(accumulator, 16, 16, 16, nbtc.f32)
@@ -161,7 +162,9 @@ class fragment:
 def _member(value: Any, kind: type[Enum], name: str) -> Any:
     if not isinstance(value, kind):
         legal = " or ".join(f"wmma.{m.name}" for m in kind)
-        raise OptionError(f"{name}={value!r} is not legal here; pass {name}={legal} (an object of nbtc.wmma, not a string)")
+        raise OptionError(
+            f"{name}={value!r} is not legal here; pass {name}={legal} (an object of nbtc.wmma, not a string)"
+        )
     return value
 
 
@@ -205,14 +208,19 @@ def fill_fragment(frag: fragment, v: Any) -> None:
         frag.x[...] = values
         return
     if values.dtype.kind not in "iub":
-        raise FormatError(f"fill_fragment({frag}, {v!r}): {fmt.name} fragments take integers, not {values.dtype}: pass an int such as 0")
+        raise FormatError(
+            f"fill_fragment({frag}, {v!r}): {fmt.name} fragments take integers, not {values.dtype}: pass "
+            "an int such as 0"
+        )
     if fmt.packed:
         bits = values.astype(np.int64) & ((1 << fmt.bits) - 1)
         words = bits * sum(1 << i for i in range(0, 32, fmt.bits))
         frag.x[...] = words.astype(np.uint32).view(frag.x.dtype) if words.ndim else np.uint32(words).view(frag.x.dtype)
         return
     if values.size and (int(values.min()) < fmt.low or int(values.max()) > fmt.high):
-        raise RangeError(f"fill_fragment({frag}, {v!r}): {fmt.name} holds {fmt.low} to {fmt.high}; pass a value in that range")
+        raise RangeError(
+            f"fill_fragment({frag}, {v!r}): {fmt.name} holds {fmt.low} to {fmt.high}; pass a value in that range"
+        )
     frag.x[...] = values
 
 
@@ -220,7 +228,9 @@ def _bytes(mem: Any, frag: fragment, name: str, write: bool) -> NDArray[np.uint8
     """Memory as bytes (*batch, bytes): a view when it is to be written."""
     fmt, typed = frag.element_type, mem if isinstance(mem, np.ndarray) else np.asarray(mem)
     if write and (typed is not mem or not typed.flags.writeable):
-        raise FormatError(f"{name} writes mem in place: pass a writable NumPy array of {fmt.dtype}, for example mem.copy()")
+        raise FormatError(
+            f"{name} writes mem in place: pass a writable NumPy array of {fmt.dtype}, for example mem.copy()"
+        )
     if fmt.packed and typed.dtype == fmt.dtype and not write and typed.ndim:
         typed = pack(typed, fmt)
     legal = [np.dtype(np.uint32), np.dtype(np.int32)] if fmt.packed else [fmt.dtype]
@@ -233,11 +243,15 @@ def _bytes(mem: Any, frag: fragment, name: str, write: bool) -> NDArray[np.uint8
     if typed.ndim < 1 or (lead != frag.batch if write else lead not in (frag.batch, ())):
         want = ", ".join([*map(str, frag.batch), "elements"])
         raise ShapeError(
-            f"{name}({frag}): memory has shape {typed.shape}; it must be ({want}), each warp's memory flat: for one warp "
+            f"{name}({frag}): memory has shape {typed.shape}; it must be ({want}), each warp's memory flat: for one "
+            "warp "
             "pass mem.reshape(-1)"
         )
     if write and typed.strides[-1] != typed.itemsize:
-        raise ShapeError(f"{name}: memory is strided along its last axis ({typed.strides}); CUDA's is contiguous: pass np.ascontiguousarray")
+        raise ShapeError(
+            f"{name}: memory is strided along its last axis ({typed.strides}); CUDA's is contiguous: pass "
+            "np.ascontiguousarray"
+        )
     return (typed if write else np.ascontiguousarray(typed)).view(np.uint8)
 
 
@@ -245,9 +259,14 @@ def _place(frag: fragment, layout: str, memory: NDArray[np.uint8], ldm: Any, off
     label, bits = f"{name}({frag})", frag.element_type.bits
     lead = _wmma.check_leading(frag.operand, layout, ldm, label)
     if isinstance(offset, bool) or not isinstance(offset, int | np.integer):
-        raise FormatError(f"{label}: offset={offset!r} is no integer; it counts elements, one for all warps: for example offset=0")
+        raise FormatError(
+            f"{label}: offset={offset!r} is no integer; it counts elements, one for all warps: for example offset=0"
+        )
     if offset * bits % 8:
-        raise BoundsError(f"{label}: offset={offset} elements of {bits} bits is inside a byte; nearest: {offset - offset % (256 // bits)}")
+        raise BoundsError(
+            f"{label}: offset={offset} elements of {bits} bits is inside a byte; nearest: "
+            f"{offset - offset % (256 // bits)}"
+        )
     start = _wmma.check_place(offset * bits // 8, _wmma.POINTER, frag.operand, layout, lead, memory.shape[-1], label)
     return start, lead
 
@@ -257,16 +276,19 @@ def _memory_layout(frag: fragment, layout: Any, name: str) -> str:
         return str(_member(layout, MemoryLayout, f"{name}({frag}, ...): layout").value)
     if layout is not None or frag.layout is None:
         raise OptionError(
-            f"{name}({frag}, ..., layout={layout!r}): a matrix_a or matrix_b fragment carries its layout, {frag.layout}; leave "
+            f"{name}({frag}, ..., layout={layout!r}): a matrix_a or matrix_b fragment carries its layout, "
+            f"{frag.layout}; leave "
             "the argument out: load_matrix_sync(frag, mem, ldm)"
         )
     return frag.layout.value
 
 
-def load_matrix_sync(frag: fragment, mem: ArrayLike, ldm: int, layout: MemoryLayout | None = None, offset: int = 0) -> None:
+def load_matrix_sync(
+    frag: fragment, mem: ArrayLike, ldm: int, layout: MemoryLayout | None = None, offset: int = 0
+) -> None:
     """Load a tile into a fragment.
 
-    mem: (*batch, elements) of the fragment's dtype, or (elements,) for all warps; for s4, u4 and b1 packed uint32 words.
+    mem: (*batch, elements) of the fragment's dtype, or (elements,) for all warps; of s4, u4 and b1 packed uint32 words.
     ldm: elements from one row (column) of the tile to the next; its bytes are a multiple of 16, or of the tile's line
     where that is less.  layout: mem_row_major or mem_col_major, accumulators only.  offset: elements to the tile, a
     multiple of 32 bytes.  Raises AlignmentError, BoundsError, RangeError, FormatError, ShapeError, OptionError.
@@ -295,7 +317,9 @@ def store_matrix_sync(mem: NDArray[Any], frag: fragment, ldm: int, layout: Memor
     512.0
     """
     if frag.use is not Use.accumulator:
-        raise OptionError(f"store_matrix_sync takes an accumulator, not {frag}: CUDA stores no others; use frag.x to read them")
+        raise OptionError(
+            f"store_matrix_sync takes an accumulator, not {frag}: CUDA stores no others; use frag.x to read them"
+        )
     order = _memory_layout(frag, layout, "store_matrix_sync")
     memory = _bytes(mem, frag, "store_matrix_sync", True)
     start, lead = _place(frag, order, memory, ldm, offset, "store_matrix_sync")
@@ -315,15 +339,20 @@ def _products() -> dict[tuple[Any, ...], Row]:
 def _multiply(d: fragment, a: fragment, b: fragment, c: fragment, saturate: bool, op: str | None, arch: object) -> None:
     uses = tuple(f.use.name if isinstance(f, fragment) else repr(f) for f in (d, a, b, c))
     if uses != ("accumulator", "matrix_a", "matrix_b", "accumulator"):
-        raise OptionError(f"the fragments are {', '.join(uses)}; the order is d, a, b, c: accumulator, matrix_a, matrix_b, accumulator")
+        raise OptionError(
+            f"the fragments are {', '.join(uses)}; the order is d, a, b, c: accumulator, matrix_a, "
+            "matrix_b, accumulator"
+        )
     clamp = saturate and c.element_type.name == "s32"
     names = tuple(f.element_type.name for f in (a, b, c, d))
     layouts = tuple(f.layout.value if f.layout else "" for f in (a, b))
-    found = _products().get((a.shape, *names, *layouts, clamp, op)) if a.shape == b.shape == c.shape == d.shape else None
+    same = a.shape == b.shape == c.shape == d.shape
+    found = _products().get((a.shape, *names, *layouts, clamp, op)) if same else None
     if found is None:
         near = sorted({r.mnemonic for k, r in _products().items() if k[1] == names[0] and k[-1] == op} or {"none"})[:3]
         raise FormatError(
-            f"no wmma product takes d={d}, a={a}, b={b}, c={c}: shapes must agree, A and B have one type, s4, u4 and b1 are "
+            f"no wmma product takes d={d}, a={a}, b={b}, c={c}: shapes must agree, A and B have one type, s4, u4 and "
+            "b1 are "
             f"row by col; b1 goes with bmma_sync, all others with mma_sync. Nearest: {', '.join(near)}"
         )
     plan = _mma.prepare(found, arch, 0, common=True)
@@ -341,7 +370,8 @@ def _wide(d: fragment, *others: fragment) -> None:
         good = False
     if not good:
         raise ShapeError(
-            f"batches {[f.batch for f in others]} of a, b, c do not broadcast to {d.batch} of d: make all fragments with "
+            f"batches {[f.batch for f in others]} of a, b, c do not broadcast to {d.batch} of d: make all fragments "
+            "with "
             f"batch={d.batch}, or those shared by all warps with batch=()"
         )
 
@@ -353,9 +383,7 @@ def _saturate(d: fragment) -> None:
     d.x = np.where(np.isnan(x), x.dtype.type(0), np.clip(x, -largest, largest))
 
 
-def mma_sync(
-    d: fragment, a: fragment, b: fragment, c: fragment, satf: bool = False, *, arch: object = "sm_90"
-) -> None:
+def mma_sync(d: fragment, a: fragment, b: fragment, c: fragment, satf: bool = False, *, arch: object = "sm_90") -> None:
     """D = A * B + C; d may be c.
 
     satf: clamp integers to s32 instead of wrapping; of floats, Inf becomes the largest number and NaN +0 (the old text

@@ -69,7 +69,7 @@ for _f in FORMATS.values():
 
 @jit(inline=True)
 def _reading(code):
-    """The row of a format: (magnitude mask, magnitude shift, sign shift, least exponent field, scale, limit, has Inf)."""
+    """A format: (magnitude mask, magnitude shift, sign shift, least exponent field, scale, limit, has Inf)."""
     row, limit = _LAYOUT[code], _LIMIT[code]
     return row[0], row[1], row[2], row[3], _SCALE[code], limit[0], limit[1]
 
@@ -220,7 +220,7 @@ def _product32(x, y):
 
 @jit
 def _scalar_chain(a, a0, sa, b, b0, sb, k, c, params):
-    """f16 m8n8k4 where no tensor core does it: four f32 fma from +0, then c; or two pairs for an f16 accumulator."""
+    """f16 m8n8k4 without a tensor core: four f32 fma from +0, then c; or two pairs for an f16 accumulator."""
     half = params[ACC_FORMAT] == _F16
     acc = half_to_single(np.int64(c)) if half else np.int64(c)
     for s in range(0, k, 4):
@@ -254,10 +254,10 @@ def _fma64_chain(a, a0, sa, b, b0, sb, k, c, params):
 
 @jit
 def chain(a, a0, sa, b, b0, sb, k, c, params):
-    """Accumulator bits of c + the dot product of k elements, in steps of params' instruction, padded with zeros.
+    """Accumulator bits of c + the dot product of k elements, in steps of an instruction, padded with zeros.
 
-    a, b: flat unsigned arrays of element bits, one element each (s4, u4 and b1 in uint8, tf32 as f32 bits); element t is
-    a[a0 + t * sa] and b[b0 + t * sb].  c: accumulator bits in a uint64.  params: from `nbtc.numerics.models.params`.
+    a, b: flat unsigned arrays of element bits, one element each (s4, u4 and b1 in uint8, tf32 as f32 bits); element t
+    is a[a0 + t * sa] and b[b0 + t * sb].  c: accumulator bits in a uint64.  params: from `nbtc.numerics.models.params`.
     """
     kind = params[KIND]
     if kind == _FMA64:

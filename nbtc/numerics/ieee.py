@@ -61,7 +61,7 @@ def leading_zeros(typingctx: Any, x: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
 
-    return (types.int64(x), codegen) if isinstance(x, types.Integer) and x.bitwidth == 64 else None
+    return (types.int64(x), codegen) if x in (types.int64, types.uint64) else None
 
 
 @intrinsic

@@ -1,31 +1,13 @@
-"""Register images of warps, uint32 (..., 32, registers): checked, broadcast and made flat before any work."""
+"""Batches of register images, uint32 (..., 32, registers): broadcast, and made flat for compiled code."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.errors import FormatError, ShapeError
+from nbtc.errors import ShapeError
 
 Words = NDArray[np.uint32]
-
-
-def image(x: Any, registers: int, name: str, mnemonic: str) -> Words:
-    """`x` as a uint32 array (..., 32, registers), or an error that names the operand."""
-    array = x if type(x) is np.ndarray else np.asarray(x)
-    if array.dtype != np.uint32:
-        raise FormatError(
-            f"operand {name} of {mnemonic} has dtype {array.dtype}; register images are uint32 words: "
-            f"pass {name}.view(np.uint32), or pack a matrix with instruction({mnemonic!r}).pack_{name}(matrix)"
-        )
-    if array.ndim < 2 or array.shape[-2:] != (32, registers):
-        raise ShapeError(
-            f"operand {name} of {mnemonic} has shape {array.shape}; it must be (..., 32, {registers}), one row of "
-            f"{registers} registers for each lane, for example np.zeros((32, {registers}), np.uint32)"
-        )
-    return array
 
 
 def batch(operands: list[tuple[str, Words, int]], mnemonic: str) -> tuple[int, ...]:
@@ -39,7 +21,8 @@ def batch(operands: list[tuple[str, Words, int]], mnemonic: str) -> tuple[int, .
     except ValueError:
         given = ", ".join(f"{name} {x.shape}" for name, x, _ in operands)
         raise ShapeError(
-            f"leading axes of the operands of {mnemonic} do not broadcast: {given}; they count warps, so give every operand "
+            f"leading axes of the operands of {mnemonic} do not broadcast: {given}; they count warps, so give every "
+            "operand "
             "the same ones, or none (one warp's registers are then used for all)"
         ) from None
 

@@ -1,7 +1,7 @@
 """mma.sync, mma.sp and wmma.mma on register images: checks first, then one compiled kernel over all warps.
 
-(PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions".)  `prepare` joins an instruction row, an architecture and
-its numerics model into a `Plan`, once; `execute` only checks the operands and runs it.
+(PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions".)  `prepare` joins an instruction row, an architecture
+and its numerics model into a `Plan`, once; `execute` only checks the operands and runs it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from nbtc._host import has_avx512
 from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError
 from nbtc.formats.table import Format, f16, f32
 from nbtc.fragments import sparse
+from nbtc.fragments.pack import image
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT, OUTS, STEP, Kind, Model, model, params
-from nbtc.ops.images import Words, batch, flat, image
+from nbtc.ops.images import Words, batch, flat
 from nbtc.ops.parallel import spread, thread_count
 
 FAMILIES = ("mma", "mma.sp", "wmma.mma")
@@ -47,6 +48,12 @@ class Plan:
     scratch: tuple[int, int, int]
     cost: int
     shape: Any
+
+    @cached_property
+    def operands(self) -> tuple[Operand, Operand, Operand]:
+        """A, B and C."""
+        row = self.row
+        return _present(row.a), _present(row.b), _present(row.c)
 
     @cached_property
     def vector(self) -> Callable[..., Any] | None:
@@ -77,7 +84,8 @@ def operand_places(operand: Operand, by_column: bool = False) -> NDArray[np.int3
     """
     if operand.layout is None:
         raise UnsupportedInstructionError(
-            f"a {operand.rows}x{operand.cols} operand of {operand.format.name} without a place in registers cannot be read; "
+            f"a {operand.rows}x{operand.cols} operand of {operand.format.name} without a place in registers cannot be "
+            "read; "
             "see nbtc.wgmma for operands in shared memory"
         )
     coords = operand.coords()
@@ -94,14 +102,16 @@ def operand_places(operand: Operand, by_column: bool = False) -> NDArray[np.int3
 
 def accumulator(row: Row) -> Format:
     """The format that a form accumulates in: f32 as soon as C or D is f32, else C's own."""
-    c, d = _format(row.c), _format(row.d)
+    c, d = _present(row.c).format, _present(row.d).format
     return f32 if f16 in (c, d) and c != d else d
 
 
-def _format(operand: Operand | None) -> Format:
+def _present(operand: Operand | None) -> Operand:
     if operand is None:
-        raise UnsupportedInstructionError("the form has no such operand: it is no matrix product; see nbtc.instructions()")
-    return operand.format
+        raise UnsupportedInstructionError(
+            "the form has no such operand: it is no matrix product; see nbtc.instructions()"
+        )
+    return operand
 
 
 def executable(row: Row, arch: object, common: bool = False) -> tuple[Row, Arch]:
@@ -114,7 +124,8 @@ def executable(row: Row, arch: object, common: bool = False) -> tuple[Row, Arch]
         )
     if not row.executable:
         raise UnsupportedInstructionError(
-            f"{row.mnemonic}: no recorded arithmetic; the form parses and lists, but nobody has published what it computes. "
+            f"{row.mnemonic}: no recorded arithmetic; the form parses and lists, but nobody has published what it "
+            "computes. "
             "Nearest: mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
         )
     row.require(target)
@@ -134,7 +145,9 @@ def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> 
     if row.sparse:
         sparse.check_selector(row, selector)
     elif selector != 0:
-        raise OptionError(f"selector={selector!r} given, but {row.mnemonic} is dense; only mma.sp forms take one: leave it out")
+        raise OptionError(
+            f"selector={selector!r} given, but {row.mnemonic} is dense; only mma.sp forms take one: leave it out"
+        )
     plan = _PLANS[row, arch, selector, common] = _build(here, target, selector)
     return plan
 
@@ -142,15 +155,13 @@ def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> 
 def _build(row: Row, target: Arch, selector: int) -> Plan:
     from nbtc.ops import mma_kernel as kernel
 
-    a, b, c, d = row.a, row.b, row.c, row.d
-    if a is None or b is None or c is None or d is None or row.shape is None:
-        raise UnsupportedInstructionError(f"{row.mnemonic} lacks an operand of a matrix product; see nbtc.instructions()")
-    m, n, k = row.shape
-    stored = a.cols
+    a, b, c, d = (_present(o) for o in (row.a, row.b, row.c, row.d))
+    (m, n), k, stored = (d.rows, d.cols), b.rows, a.cols
     validated = target.validated and (not row.sparse or target.numerics == "sm_90")
     numerics = model(target.numerics, row.unit, a.format, label=target.name, validated=validated)
     acc = accumulator(row)
-    vector = params(numerics, a.format, b.format, acc, stored, saturate=row.saturate, rounding=row.rounding, op=row.op or "xor")
+    how: dict[str, Any] = {"saturate": row.saturate, "rounding": row.rounding, "op": row.op or "xor"}
+    vector = params(numerics, a.format, b.format, acc, stored, **how)
     parts = [operand_places(a), operand_places(b, by_column=True), operand_places(c), operand_places(d)]
     if row.sparse:
         lane, shift = sparse.places(row, selector)
@@ -168,7 +179,8 @@ def _build(row: Row, target: Arch, selector: int) -> Plan:
     sizes = (a.products * m * stored, a.products * n * k, n * stored if row.sparse else 1)
     cost = a.products * m * n * stored * 8
     registers = (a.registers, b.registers, c.registers, d.registers)
-    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, vector_shape(row, numerics, vector))
+    shape = vector_shape(row, numerics, vector)
+    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, shape)
 
 
 def _sparsity(bits: int) -> int:
@@ -181,7 +193,7 @@ def _sparsity(bits: int) -> int:
 def vector_shape(row: Row, numerics: Model, vector: NDArray[np.int64]) -> Any:
     """What `mma_vector` compiles for a form, or None where the form or the host has no vector code."""
     a, d = row.a, row.d
-    if a is None or d is None or row.family != "mma" or row.unit != "mma" or a.rows != 16 or numerics.kind != Kind.FUSED:
+    if a is None or d is None or (row.family, row.unit, a.rows, numerics.kind) != ("mma", "mma", 16, Kind.FUSED):
         return None
     blocks, rest = divmod(int(vector[STEP]), int(vector[BLOCK]))
     known = a.format.name in ("f16", "bf16", "tf32") and vector[OUT] != OUTS["rz14"]
@@ -214,23 +226,27 @@ def execute(
 
 
 def perform(
-    plan: Plan, a: Any, b: Any, c: Any, meta: Any = None, selector: int = 0, strict: bool = False, threads: int | None = None
-) -> Words:
+    plan: Plan, a: Any, b: Any, c: Any, meta: Any = None, selector: int = 0, strict: bool = False,
+    threads: int | None = None,
+) -> Words:  # fmt: skip
     """`execute` for a plan."""
     row = plan.row
-    ra, rb, rc, rd = plan.registers
-    name = row.mnemonic
-    a, b, c = image(a, ra, "a", name), image(b, rb, "b", name), image(c, rc, "c", name)
+    name, rd = row.mnemonic, plan.registers[3]
+    a, b, c = (image(o, x, n) for o, x, n in zip(plan.operands, (a, b, c), "abc", strict=True))
     operands = [("a", a, 2), ("b", b, 2), ("c", c, 2)]
     if row.sparse:
         if meta is None:
-            raise MetadataError(f"{name} needs metadata: pass meta=, uint32 (..., 32), as nbtc.sparse.compress returns it")
+            raise MetadataError(
+                f"{name} needs metadata: pass meta=, uint32 (..., 32), as nbtc.sparse.compress returns it"
+            )
         meta = sparse.metadata_words(row, meta)
         if strict:
             sparse.check_legal(row, meta, selector)
         operands.append(("meta", meta, 1))
     elif meta is not None:
-        raise MetadataError(f"{name} is dense and takes no metadata; the sparse form is spelled mma.sp.sync...: leave meta out")
+        raise MetadataError(
+            f"{name} is dense and takes no metadata; the sparse form is spelled mma.sp.sync...: leave meta out"
+        )
     if threads is not None:
         thread_count(threads)
     lead = batch(operands, name)

@@ -13,7 +13,8 @@ from nbtc.numerics.fused import chain
 from nbtc.numerics.ieee import half_to_single, single_to_half
 
 # entries of the geometry vector
-GROUPS, M, N, K, STORED, WIDEN_C, NARROW_D, SPARSE, A_BITS, B_BITS, C_BITS, D_BITS, D_WORDS, AT_B, AT_C, AT_D, AT_E = range(17)
+GROUPS, M, N, K, STORED, WIDEN_C, NARROW_D, SPARSE = range(8)
+A_BITS, B_BITS, C_BITS, D_BITS, D_WORDS, AT_B, AT_C, AT_D, AT_E = range(8, 17)
 GEOMETRY = 17
 DENSE, UNITS, PAIRS, HALVES = range(4)  # kinds of sparsity: one element a unit, two, or tf32's halves
 
@@ -72,8 +73,8 @@ def _select(meta, start, places, at, i, kind, stored, k, n, b, out):
 def run(a, b, c, meta, d, strides, first, last, places, geometry, params, xa, xb, xs):
     """Warps first..last of one instruction.
 
-    a, b, c, meta: flat register words, warp w at w * strides[0..3]; d: words of the results.  places: for each
-    element of A (groups, M, stored), B (groups, N, K), C and D (groups, M, N) and each nibble of metadata 32 * word + shift.
+    a, b, c, meta: flat register words, warp w at w * strides[0..3]; d: words of the results.  places: 32 * word + shift
+    of each element of A (groups, M, stored), B (groups, N, K), C and D (groups, M, N) and of each nibble of metadata.
     xa, xb, xs: scratch for the elements of A, B and a selection of B; their word size is the specialisation.
     """
     groups, m, n, k, stored = geometry[GROUPS], geometry[M], geometry[N], geometry[K], geometry[STORED]

@@ -1,11 +1,11 @@
 """One m16n8 floating-point mma as straight vector code on a warp's register image (AVX-512).
 
-The image is read in place, [lane][register]: sixteen neighbouring elements of C are the rows j and j + 8 of D, which is one
-vector; the words of A that they need are neighbours too.  Each product is one f64 multiply-add.  An accumulator that starts at
-1.5 * 2**(52 + E - F) has 2**(E - F) as its last place, so rounding down cuts a product there; a positive product is nudged
-up and cut to its truncation, a negative one ends one too low, and the count of negative products corrects that at the start.
-Everything finite is exact this way, subnormals included.  Inf, NaN and sums near the top of f32 are reported as doubtful: the
-caller gives them to the general path.
+The image is read in place, [lane][register]: sixteen neighbouring elements of C are the rows j and j + 8 of D, which
+is one vector; the words of A that they need are neighbours too.  Each product is one f64 multiply-add.  An accumulator
+that starts at 1.5 * 2**(52 + E - F) has 2**(E - F) as its last place, so rounding down cuts a product there; a positive
+product is nudged up and cut to its truncation, a negative one ends one too low, and the count of negative products
+corrects that at the start.  Everything finite is exact this way, subnormals included.  Inf, NaN and sums near the top
+of f32 are reported as doubtful: the caller gives them to the general path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from nbtc._jit import jit
-from nbtc._vir import F16, F32, F64, I8, I16, I32, I64, ROUND_DOWN, ROUND_TOWARD_ZERO, Vir, vector
+from nbtc._vir import F16, F32, F64, I8, I16, I32, ROUND_DOWN, ROUND_TOWARD_ZERO, Vir, vector
 from nbtc.formats.table import Format
 
 NUDGE = 1 + 2.0**-30
@@ -66,7 +66,8 @@ class Codegen:
         place = self.b.shl(self.b.sub(v.const(I32, 52 + 1023 - bias), fraction), v.const(I32, 20))
         self.lowest_place = v.splat(self.b.or_(place, v.const(I32, 0x80000)), 16)
         size = 32 * shape.registers * shape.each
-        self.values, self.exponents, self.signs, self.nonzero = (self._room(n) for n in (8 * size, 4 * size // shape.each, 64, 64))
+        self.values, self.exponents = self._room(8 * size), self._room(4 * size // shape.each)
+        self.signs, self.nonzero = self._room(64), self._room(64)
         self.sums, self.bases, self.results = (self._room(n) for n in (1024, 512, 512))
         self.special = v.const(self.exponent_type, 0)
 
@@ -116,13 +117,14 @@ class Codegen:
                 v.store(mask, room, 1, n * 2 * each)
             for part in range(each):
                 at = 64 * n + 32 * part
-                x = self.widen(v.load(a, vector(I16, 16), 4, at)) if each == 2 else self.whole(v.load(a, W16, 4, 64 * n))
+                halves = each == 2
+                x = self.widen(v.load(a, vector(I16, 16), 4, at)) if halves else self.whole(v.load(a, W16, 4, at))
                 for i, y in enumerate(self.doubles(x)):
                     v.store(y, self.values, 64, 128 * (each * n + part) + 64 * i)
 
     def decode_b(self, p: Any) -> None:
         """B by k: f64 columns (nudged), exponents of each word of K for two rows, and bit masks in A's order."""
-        v, b, each, count = self.v, self.b, self.s.each, self.s.registers // 2
+        v, each, count = self.v, self.s.each, self.s.registers // 2
         raw = [v.load(p, W16, 4, 64 * n) for n in range(2 * count)]
         masks = [self.scan(x)[1:] for x in raw]
         self.b_signs, self.b_nonzero = (self.columns([m[i] for m in masks]) for i in (0, 1))
@@ -145,7 +147,8 @@ class Codegen:
         v, b = self.v, self.b
         field = v.bits(self.scan(words)[0], W16)
         for half in (0, 1):
-            self.b_exponents.append(v.bits(v.shuffle(field, field, 2 * list(range(8 * half, 8 * half + 8))), self.exponent_type))
+            twice = v.shuffle(field, field, 2 * list(range(8 * half, 8 * half + 8)))
+            self.b_exponents.append(v.bits(twice, self.exponent_type))
         if each == 1:
             parts = [self.doubles(self.whole(words))]
         else:
@@ -264,7 +267,7 @@ class Codegen:
 
     def emit(self, a: Any, p: Any, c: Any, d: Any) -> Any:
         """The whole instruction; returns i1: doubtful."""
-        v, b, half = self.v, self.b, self.s.half
+        v, b = self.v, self.b
         self.highest = cgutils.alloca_once(b, W16)
         b.store(v.const(W16, 0), self.highest)
         self.decode_a(a)
@@ -327,11 +330,11 @@ def _prefetch(v: Vir, p: Any, write: bool) -> None:
 
 @cache
 def warp(shape: Shape) -> Callable[..., Any]:
-    """Intrinsic (a, a0, b, b0, c, c0, d, d0, fraction, floor) -> doubtful: one warp at word offsets of flat uint32 arrays."""
+    """Intrinsic (a, a0, b, b0, c, c0, d, d0, fraction, floor) -> doubtful: a warp at word offsets of uint32 arrays."""
 
-    @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-    def one_warp(typingctx, a, a0, b, b0, c, c0, d, d0, fraction, floor):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    @intrinsic
+    def one_warp(typingctx, a, a0, b, b0, c, c0, d, d0, fraction, floor):
+        def codegen(context, builder, signature, args):
             v = Vir(context, builder)
             pointers = [
                 v.at(v.pointer(signature.args[n], args[n]), builder.shl(args[n + 1], v.int(2))) for n in range(0, 8, 2)
@@ -346,7 +349,7 @@ def warp(shape: Shape) -> Callable[..., Any]:
         i = types.int64
         return types.boolean(a, i, b, i, c, i, d, i, i, i), codegen
 
-    return one_warp  # type: ignore[no-any-return]
+    return one_warp
 
 
 @cache
@@ -357,7 +360,7 @@ def kernel(shape: Shape) -> Callable[..., Any]:
     """
     one_warp = warp(shape)
 
-    def many(a, b, c, d, sa, sb, sc, sd, first, last, fraction, floor, doubt):  # type: ignore[no-untyped-def]
+    def many(a, b, c, d, sa, sb, sc, sd, first, last, fraction, floor, doubt):
         found = np.int64(0)
         for w in range(first, last):
             bad = one_warp(a, w * sa, b, w * sb, c, w * sc, d, w * sd, fraction, floor)
@@ -365,4 +368,4 @@ def kernel(shape: Shape) -> Callable[..., Any]:
             found += bad
         return found
 
-    return jit(many, cached=False)  # type: ignore[no-any-return]
+    return jit(many, cached=False)

@@ -42,7 +42,8 @@ def form(family: str, num: Any, trans: Any, shape: Any, type: Any) -> Row:
         ends = sorted({f'shape="{s}", type="{t}", trans={b}, num={n}' for s, b, t, n in table})
         near = [e for e in ends if f'"{shape}"' in e] or ends
         raise OptionError(
-            f"{family} has no form with shape={shape!r}, type={type!r}, trans={trans!r}, num={num!r}; nearest: {'; '.join(near[:3])}"
+            f"{family} has no form with shape={shape!r}, type={type!r}, trans={trans!r}, num={num!r}; nearest: "
+            f"{'; '.join(near[:3])}"
         )
     return found
 
@@ -63,9 +64,13 @@ def _sources(row: Row) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _memory(smem: Any, writable: bool) -> Bytes:
     memory = smem if isinstance(smem, np.ndarray) else np.asarray(smem)
     if memory.dtype != np.uint8:
-        raise FormatError(f"shared memory has dtype {memory.dtype}; it is bytes, uint8 (..., bytes): pass smem.view(np.uint8)")
+        raise FormatError(
+            f"shared memory has dtype {memory.dtype}; it is bytes, uint8 (..., bytes): pass smem.view(np.uint8)"
+        )
     if memory.ndim < 1:
-        raise ShapeError("shared memory is a scalar; it must be uint8 (..., bytes), for example np.zeros(1024, np.uint8)")
+        raise ShapeError(
+            "shared memory is a scalar; it must be uint8 (..., bytes), for example np.zeros(1024, np.uint8)"
+        )
     if writable and not (isinstance(smem, np.ndarray) and memory.flags.writeable):
         raise FormatError("stmatrix writes its memory in place: pass a writable NumPy array, for example smem.copy()")
     return memory
@@ -75,17 +80,21 @@ def _addresses(addr: Any, used: int, size: int, name: str) -> NDArray[np.int64]:
     """Byte offsets (..., 32), of which the first `used` lanes' are checked and returned."""
     array = np.asarray(addr)
     if array.dtype.kind not in "iu":
-        raise FormatError(f"addresses of {name} have dtype {array.dtype}; they are integer byte offsets: pass addr.astype(np.int64)")
+        raise FormatError(
+            f"addresses of {name} have dtype {array.dtype}; they are integer byte offsets: pass addr.astype(np.int64)"
+        )
     if array.ndim < 1 or array.shape[-1] != 32:
         raise ShapeError(
-            f"addresses of {name} have shape {array.shape}; there is one a lane, (..., 32), also for lanes that are not read: "
+            f"addresses of {name} have shape {array.shape}; there is one a lane, (..., 32), also for lanes that are "
+            "not read: "
             "for example 16 * np.arange(32)"
         )
     at = array[..., :used].astype(np.int64)
     if (at % ROW).any():
         bad = int(at[at % ROW != 0][0])
         raise AlignmentError(
-            f"{name} was given the row address {bad}, which is not a multiple of {ROW} bytes; nearest: {bad // ROW * ROW}. "
+            f"{name} was given the row address {bad}, which is not a multiple of {ROW} bytes; nearest: "
+            f"{bad // ROW * ROW}. "
             f"Rows are {ROW} bytes, so align them as in addr = base + {ROW} * np.arange(32)"
         )
     if at.size and (int(at.min()) < 0 or int(at.max()) + ROW > size):
@@ -102,7 +111,8 @@ def _lead(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         raise ShapeError(
-            f"leading axes of {name}'s operands do not broadcast: {', '.join(map(str, shapes))}; they count warps, so give "
+            f"leading axes of {name}'s operands do not broadcast: {', '.join(map(str, shapes))}; they count warps, so "
+            "give "
             "every operand the same ones, or none"
         ) from None
 
@@ -113,8 +123,8 @@ def ldmatrix(
 ) -> Words:  # fmt: skip
     """Load `num` matrices from shared memory into registers (PTX ISA, "ldmatrix").
 
-    smem: uint8 (..., bytes).  addr: integer byte offsets (..., 32); lane 8 * j + r (16 * j + r for m16n16) gives row r of
-    matrix j, the other lanes' are ignored.  Returns uint32 (..., 32, registers): num of them, 2 * num for m16n16.
+    smem: uint8 (..., bytes).  addr: integer byte offsets (..., 32); lane 8 * j + r (16 * j + r for m16n16) gives row r
+    of matrix j, the other lanes' are ignored.  Returns uint32 (..., 32, registers): num of them, 2 * num for m16n16.
     shape, type: "m8n8" with "b16"; or of sm_100a and later "m16n16" (trans) with "b8", "m16n16" and "m8n16" with
     "b8x16.b6x16_p32" and "b8x16.b4x16_p64", which expand 6- and 4-bit elements to bytes.  Raises AlignmentError,
     BoundsError, OptionError, ShapeError, FormatError.
@@ -139,7 +149,8 @@ def ldmatrix(
         data = np.take_along_axis(memory, at + byte, -1)
     else:
         first = byte * bits // 8
-        pair = np.take_along_axis(memory, at + first, -1) | np.take_along_axis(memory, at + first + 1, -1).astype(np.uint16) << 8
+        low, high = (np.take_along_axis(memory, at + first + n, -1).astype(np.uint16) for n in (0, 1))
+        pair = low | high << 8
         data = (pair >> (byte * bits % 8).astype(np.uint16) & np.uint16((1 << bits) - 1)).astype(np.uint8)
     return np.ascontiguousarray(data).view("<u4").astype(np.uint32, copy=False).reshape(*lead, 32, operand.registers)
 
@@ -167,17 +178,21 @@ def stmatrix(
     memory = _memory(smem, True)
     words = np.asarray(regs)
     if words.dtype != np.uint32:
-        raise FormatError(f"registers of stmatrix have dtype {words.dtype}; they are uint32 words: pass regs.view(np.uint32)")
+        raise FormatError(
+            f"registers of stmatrix have dtype {words.dtype}; they are uint32 words: pass regs.view(np.uint32)"
+        )
     if words.ndim < 2 or words.shape[-2:] != (32, operand.registers):
         raise ShapeError(
-            f"registers of {row.mnemonic} have shape {words.shape}; they must be (..., 32, {operand.registers}), for example "
+            f"registers of {row.mnemonic} have shape {words.shape}; they must be (..., 32, {operand.registers}), for "
+            "example "
             f"np.zeros((32, {operand.registers}), np.uint32)"
         )
     at = _addresses(addr, operand.rows, memory.shape[-1], "stmatrix")
     lead = _lead("stmatrix", memory.shape[:-1], at.shape[:-1], words.shape[:-2])
     if lead != memory.shape[:-1]:
         raise ShapeError(
-            f"stmatrix of a batch {lead} cannot write to one memory of shape {memory.shape}: give smem the same leading axes, "
+            f"stmatrix of a batch {lead} cannot write to one memory of shape {memory.shape}: give smem the same "
+            "leading axes, "
             f"for example np.zeros({(*lead, memory.shape[-1])}, np.uint8)"
         )
     lane, byte = _sources(row)
@@ -219,6 +234,8 @@ def movmatrix(regs: ArrayLike, threads: int | None = None) -> Words:
     if words.dtype != np.uint32:
         raise FormatError(f"the register of movmatrix has dtype {words.dtype}; it is uint32: pass regs.view(np.uint32)")
     if words.ndim < 1 or words.shape[-1] != 32:
-        raise ShapeError(f"movmatrix takes one register a lane, (..., 32), not {words.shape}: for example np.zeros(32, np.uint32)")
+        raise ShapeError(
+            f"movmatrix takes one register a lane, (..., 32), not {words.shape}: for example np.zeros(32, np.uint32)"
+        )
     halves = np.ascontiguousarray(words, "<u4").view("<u2")
     return np.ascontiguousarray(halves[..., _transposition()]).view("<u4").astype(np.uint32, copy=False)

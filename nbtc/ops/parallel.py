@@ -21,7 +21,9 @@ def thread_count(threads: int | None) -> int:
 
         return int(get_num_threads())
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise OptionError(f"threads={threads!r} is no positive count of threads; nearest: threads=1, or threads=None for all")
+        raise OptionError(
+            f"threads={threads!r} is no positive count of threads; nearest: threads=1, or threads=None for all"
+        )
     return threads
 
 

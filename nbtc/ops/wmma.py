@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.errors import AlignmentError, BoundsError, FormatError, RangeError, ShapeError, UnsupportedInstructionError
+from nbtc.fragments.pack import image
 from nbtc.isa.spec import Operand, Row
-from nbtc.ops.images import Words, image
+from nbtc.ops.images import Words
 
 Bytes = NDArray[np.uint8]
 POINTER = 32  # bytes that the C++ functions want a tile's address to be a multiple of
@@ -48,18 +49,23 @@ def span(operand: Operand, layout: str, ldm: int) -> int:
 def check_leading(operand: Operand, layout: str, ldm: Any, name: str) -> int:
     """`ldm` as an int, or an error: it must reach over the tile, and keep its lines aligned."""
     if isinstance(ldm, bool) or not isinstance(ldm, int | np.integer):
-        raise FormatError(f"{name}: leading dimension {ldm!r} is no integer; it counts elements, for example {extent(operand, layout)}")
+        raise FormatError(
+            f"{name}: leading dimension {ldm!r} is no integer; it counts elements, for example "
+            f"{extent(operand, layout)}"
+        )
     wide, bits = extent(operand, layout), operand.format.bits
     if ldm < wide:
         raise RangeError(
-            f"{name}: leading dimension {ldm} is less than the {wide} elements of a line of the {operand.rows}x{operand.cols} "
+            f"{name}: leading dimension {ldm} is less than the {wide} elements of a line of the "
+            f"{operand.rows}x{operand.cols} "
             f"tile ({layout}-major); nearest: {wide}"
         )
     rule = min(8 * LEADING, wide * bits)
     if ldm * bits % rule:
         step = rule // bits
         raise AlignmentError(
-            f"{name}: leading dimension {ldm} of {operand.format.name} elements is {ldm * bits / 8:g} bytes, not a multiple of "
+            f"{name}: leading dimension {ldm} of {operand.format.name} elements is {ldm * bits / 8:g} bytes, not a "
+            "multiple of "
             f"{rule // 8}; it must be a multiple of {step} elements, nearest: {-(-ldm // step) * step}"
         )
     return int(ldm)
@@ -68,7 +74,9 @@ def check_leading(operand: Operand, layout: str, ldm: Any, name: str) -> int:
 def check_place(start: Any, aligned: int, operand: Operand, layout: str, ldm: int, size: int, name: str) -> int:
     """`start` (bytes) as an int, or an error: it must be aligned, and the tile inside of `size` bytes."""
     if isinstance(start, bool) or not isinstance(start, int | np.integer):
-        raise FormatError(f"{name}: offset {start!r} is no integer; one tile is read for each warp: for example offset=0")
+        raise FormatError(
+            f"{name}: offset {start!r} is no integer; one tile is read for each warp: for example offset=0"
+        )
     if start % aligned:
         raise AlignmentError(
             f"{name}: the tile starts at byte {start}, which is not a multiple of {aligned} bytes; nearest: byte "
@@ -77,8 +85,10 @@ def check_place(start: Any, aligned: int, operand: Operand, layout: str, ldm: in
     end = int(start) + span(operand, layout, ldm)
     if start < 0 or end > size:
         raise BoundsError(
-            f"{name}: the {operand.rows}x{operand.cols} tile of {operand.format.name} at byte {start} with leading dimension {ldm} "
-            f"covers bytes {start} to {end}, outside of the memory's {size}: pass at least {max(end, 0)} bytes or a smaller offset"
+            f"{name}: the {operand.rows}x{operand.cols} tile of {operand.format.name} at byte {start} with leading "
+            f"dimension {ldm} "
+            f"covers bytes {start} to {end}, outside of the memory's {size}: pass at least {max(end, 0)} bytes or a "
+            "smaller offset"
         )
     return int(start)
 
@@ -102,7 +112,9 @@ def _form(row: Row, family: str) -> tuple[Operand, str]:
     if row.family != family or operand is None:
         raise UnsupportedInstructionError(
             f"{row.mnemonic} is no {family}; such forms are spelled like "
-            + ("wmma.load.a.sync.aligned.row.m16n16k16.f16" if family == "wmma.load" else "wmma.store.d.sync.aligned.row.m16n16k16.f32")
+            + {"wmma.load": "wmma.load.a.sync.aligned.row.m16n16k16.f16"}.get(
+                family, "wmma.store.d.sync.aligned.row.m16n16k16.f32"
+            )
         )
     return operand, "col" if "col" in row.mnemonic.split(".") else "row"
 
@@ -110,9 +122,13 @@ def _form(row: Row, family: str) -> tuple[Operand, str]:
 def _memory(mem: Any, name: str) -> Bytes:
     memory = mem if isinstance(mem, np.ndarray) else np.asarray(mem)
     if memory.dtype != np.uint8:
-        raise FormatError(f"{name}: memory has dtype {memory.dtype}; it is bytes, uint8 (..., bytes): pass mem.view(np.uint8)")
+        raise FormatError(
+            f"{name}: memory has dtype {memory.dtype}; it is bytes, uint8 (..., bytes): pass mem.view(np.uint8)"
+        )
     if memory.ndim < 1:
-        raise ShapeError(f"{name}: memory is a scalar; it must be uint8 (..., bytes), for example np.zeros(512, np.uint8)")
+        raise ShapeError(
+            f"{name}: memory is a scalar; it must be uint8 (..., bytes), for example np.zeros(512, np.uint8)"
+        )
     return memory
 
 
@@ -135,8 +151,10 @@ def store(row: Row, mem: Any, regs: Any, offset: Any = 0, stride: Any = None) ->
     operand, layout = _form(row, "wmma.store")
     memory = _memory(mem, row.mnemonic)
     if memory is not mem or not memory.flags.writeable:
-        raise FormatError(f"{row.mnemonic} writes its memory in place: pass a writable uint8 NumPy array, for example mem.copy()")
-    words = image(regs, operand.registers, "d", row.mnemonic)
+        raise FormatError(
+            f"{row.mnemonic} writes its memory in place: pass a writable uint8 NumPy array, for example mem.copy()"
+        )
+    words = image(operand, regs, "regs")
     start, ldm = _place(row, operand, layout, memory, offset, stride)
     lead = memory.shape[:-1]
     try:
@@ -145,7 +163,8 @@ def store(row: Row, mem: Any, regs: Any, offset: Any = 0, stride: Any = None) ->
         fits = False
     if not fits:
         raise ShapeError(
-            f"{row.mnemonic} of a batch {words.shape[:-2]} does not fit memory of shape {memory.shape}: their leading axes count "
+            f"{row.mnemonic} of a batch {words.shape[:-2]} does not fit memory of shape {memory.shape}: their leading "
+            "axes count "
             f"warps; give memory the shape {(*words.shape[:-2], memory.shape[-1])}"
         )
     scatter(memory, start, operand, layout, ldm, words)
