@@ -303,7 +303,7 @@ def _tile(
     for j, u in enumerate(grid[0][:wide]):
         name = f"k{u.k}-{u.k + t - 1}" if drawing.major == "k" else f"k{u.k}"
         out.append(_label(x0 + cell * (j + 0.5), top - 6, name, 8.5, "middle"))
-    lines_of = {}
+    lines_of: dict[int, int] = {}
     for row in grid:
         for u in row:
             lines_of[u.address] = lines_of.get(u.address, 0) + 1

@@ -72,8 +72,7 @@ class Registers:
     def _used(self, index: Any) -> NDArray[np.bool_]:
         hit = np.zeros(self.visible.shape, bool)
         hit[index] = True
-        used: NDArray[np.bool_] = hit.reshape(-1, hit.shape[-1]).any(0)
-        return used
+        return np.asarray(hit.reshape(-1, self.touched.size).any(0))
 
     def __getitem__(self, index: Any) -> NDArray[np.uint32]:
         self._watch.access(self, self._used(index), "read")
@@ -204,7 +203,7 @@ class Watch:
 
     def fetch(self, units: NDArray[np.int64]) -> None:
         """A product reads shared memory."""
-        dirty = units[self.dirty.reshape(-1, UNIT).any(1)[units]]
+        dirty = units[np.asarray(self.dirty.reshape(-1, UNIT).any(1))[units]]
         if dirty.size:
             message = "was written by the generic proxy: call fence_proxy_async() after the stores, before this wgmma"
             self.report("proxy-fence", f"shared byte {int(dirty[0]) * UNIT}", message)

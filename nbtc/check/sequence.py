@@ -1,8 +1,8 @@
 """A program of wgmma instructions, run in order: what is visible when, and what it may not rely on.
 
 A `Sequence` is one warpgroup (or a batch of independent ones in step).  Results reach registers when a wait covers
-them, generic stores reach the tensor core when a proxy fence follows them, and every access that PTX leaves undefined is
-a hazard, reported with its instruction and register.  (PTX ISA, "Asynchronous wgmma Multiply-and-Accumulate Operations".)
+them, generic stores reach the tensor core when a proxy fence follows them, and every access that PTX leaves undefined
+is a hazard, reported with its instruction and register.  (PTX ISA, "Asynchronous Multiply-and-Accumulate Operations".)
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from nbtc.check.hazards import Check, Hazard, Op, Registers, Watch
 from nbtc.errors import BoundsError, FormatError, OptionError, ShapeError
 from nbtc.fragments.smem import UNIT, Descriptor
+from nbtc.isa.parse import row as parse
+from nbtc.isa.spec import Row
+from nbtc.ops.wgmma_operands import descriptor_words, form
 
 THREADS = 128
 
@@ -148,7 +151,6 @@ class Sequence:
         Descriptors may also be four (one a warp) or 128 words (one a thread), which must agree.  The result is computed
         from what the tensor core sees now and becomes visible in `d` after the wait_group that covers it.
         """
-        from nbtc.isa.parse import row as parse
 
         from nbtc.ops.wgmma import execute
 
@@ -160,7 +162,7 @@ class Sequence:
         source = a_word if fragment is None else fragment.latest
         result = execute(row, d.latest, source, b_word, self._async, arch=self._arch, **operands)
         units = _units(row, a_word, b_word, operands)
-        shape = "m{}n{}k{}".format(*row.shape)
+        shape = "m{}n{}k{}".format(*form(row).shape)
         watch.warpgroup(self._first_warp)
         watch.accumulate(d, shape)
         if fragment is not None:
@@ -175,8 +177,6 @@ class Sequence:
         watch.groups.open.append(op)
 
     def _uniform(self, operand: str, desc: Any) -> int:
-        from nbtc.ops.wgmma import descriptor_words
-
         words = descriptor_words(operand, desc).reshape(-1)
         if words.size not in (1, 4, THREADS):
             raise ShapeError(
@@ -199,12 +199,13 @@ class Sequence:
             self.exit()
 
 
-def _units(row: Any, a_word: int | None, b_word: int, operands: dict[str, Any]) -> NDArray[np.int64]:
+def _units(row: Row, a_word: int | None, b_word: int, operands: dict[str, Any]) -> NDArray[np.int64]:
     """Numbers of the 16-byte units of shared memory that a product reads."""
-    m, n, k = row.shape
-    parts = [(b_word, n, k, row.b.format, operands.get("trans_b", 0))]
+    f = form(row)
+    m, n, k = f.shape
+    parts = [(b_word, n, k, f.b.format, operands.get("trans_b", 0))]
     if a_word is not None:
-        parts.append((a_word, m, k // 2 if row.sparse else k, row.a.format, operands.get("trans_a", 0)))
+        parts.append((a_word, m, f.stored, f.a.format, operands.get("trans_a", 0)))
     found = [
         Descriptor.decode(word).unit_addresses(rows, cols, fmt, "mn" if trans else "k").reshape(-1)
         for word, rows, cols, fmt, trans in parts

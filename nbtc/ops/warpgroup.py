@@ -14,7 +14,9 @@ from nbtc._jit import jit
 from nbtc._vir import I64, Vir
 from nbtc.numerics.fused import chain
 from nbtc.numerics.models import A_FORMAT, B_FORMAT, KIND, Kind
-from nbtc.numerics.tile import COLUMNS, bit_tile, decode, fused_tile, integer_tile, mark_specials, redo_tile
+from nbtc.numerics.tile import decode, fused_tile, mark_specials, redo_tile
+from nbtc.numerics.tile_integer import bit_tile, integer_tile
+from nbtc.numerics.tile_row import COLUMNS
 
 # entries of the geometry vector; K, STORED and BITS count 32-bit words for b1
 N, K, STORED, BITS, A_MN, B_MN, HALF, FLIP_A, FLIP_B, SPARSE, A_REGISTERS, SMEM_BYTES, ZERO = range(13)
@@ -22,6 +24,7 @@ GEOMETRY = 13
 DENSE, PAIRS, HALVES = 0, 1, 2  # values of SPARSE: none, 2:4 of elements, 2:4 of the 16-bit halves of tf32
 M = 64
 THREADS = 128
+MARKED, ALL = np.uint8(1), np.uint8(2)  # values of `again`
 _FUSED, _INTEGER = int(Kind.FUSED), int(Kind.INTEGER)
 
 
@@ -166,17 +169,16 @@ def decoded(a, b, columns, geometry, params, av, ae, bv, be, rows_special, colum
 
 
 @jit
-def run(g0, g1, geometry, params, panel_value, panel_exponent, smem, images, a_units, a_which, a_words, a_from, b_units,
-        b_which, meta, meta_from, lanes, shifts, d, d_from, keep, out, again):  # fmt: skip
-    """Warpgroups g0 .. g1-1: out = A * B (+ d where keep[g] is set); again[g] = 1 where `repair` must follow.
+def run(g0, g1, geometry, params, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, meta, meta_from,
+        lanes, shifts, d, d_from, keep, out, panel_value, panel_exponent, marks, again):  # fmt: skip
+    """Warpgroups g0 .. g1-1: out = A * B (+ d where keep[g] is set).
 
     images, a_which, b_which, a_from, meta_from, d_from: for each warpgroup, which shared-memory image, table of unit
     addresses (A, B), and register image (A, metadata, D) it uses.  panel_value, panel_exponent: arrays of the types of
-    decoded operands.
+    decoded operands.  again[g]: what is left to `repair`: nothing, the elements that marks[g] names, or all.
     """
     n, k, stored, sparse = geometry[N], geometry[K], geometry[STORED], geometry[SPARSE]
-    half, kind = geometry[HALF] != 0, params[KIND]
-    columns = padded(n)
+    half, kind, columns = geometry[HALF] != 0, params[KIND], padded(geometry[N])
     a, b, tile = np.empty(M * stored, np.uint32), np.zeros(k * columns, np.uint32), np.zeros(M * columns, np.uint32)
     av, ae = np.empty(a.size, panel_value.dtype), np.empty(a.size, panel_exponent.dtype)
     bv, be = np.empty(b.size, panel_value.dtype), np.empty(b.size, panel_exponent.dtype)
@@ -190,17 +192,15 @@ def run(g0, g1, geometry, params, panel_value, panel_exponent, smem, images, a_u
             load_accumulators(d, d_from[g], n, half, tile, columns)
         else:
             tile[:] = np.uint32(0)
-        whole = True
-        if sparse != DENSE:
-            whole = pick_rows(meta, meta_from[g] * THREADS, lanes, shifts, stored, sparse, pick)
-        if kind == _FUSED:
+        if sparse != DENSE and not pick_rows(meta, meta_from[g] * THREADS, lanes, shifts, stored, sparse, pick):
+            again[g] = ALL
+        elif kind == _FUSED:
             decoded(a, b, columns, geometry, params, av, ae, bv, be, rows_special, columns_special)
-            again[g] = np.uint8(
-                not whole
-                or fused_tile(
-                    av, ae, bv, be, rows_special, columns_special, tile, redo, M, columns, stored, pick, step, params
-                )
-            )
+            if fused_tile(
+                av, ae, bv, be, rows_special, columns_special, tile, redo, M, columns, stored, pick, step, params
+            ):
+                marks[g * tile.size : (g + 1) * tile.size] = redo
+                again[g] = MARKED
         elif kind == _INTEGER:
             integer_tile(a, b, tile, M, columns, stored, pick, step, params)
         else:
@@ -209,33 +209,30 @@ def run(g0, g1, geometry, params, panel_value, panel_exponent, smem, images, a_u
 
 
 @jit
-def repair(groups, geometry, params, panel_value, panel_exponent, smem, images, a_units, a_which, a_words, a_from,
-           b_units, b_which, meta, meta_from, lanes, shifts, d, d_from, keep, out):  # fmt: skip
-    """The warpgroups named: as `run`, with the elements that it cannot do through the general dot product."""
+def repair(groups, geometry, params, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, meta, meta_from,
+           lanes, shifts, d, d_from, keep, out, marks, again):  # fmt: skip
+    """The warpgroups named, as far as `run` left them: through the general dot product."""
     n, k, stored, sparse = geometry[N], geometry[K], geometry[STORED], geometry[SPARSE]
     half, columns = geometry[HALF] != 0, padded(geometry[N])
-    a, b, tile = np.empty(M * stored, np.uint32), np.zeros(k * columns, np.uint32), np.zeros(M * columns, np.uint32)
-    av, ae = np.empty(a.size, panel_value.dtype), np.empty(a.size, panel_exponent.dtype)
-    bv, be = np.empty(b.size, panel_value.dtype), np.empty(b.size, panel_exponent.dtype)
-    rows_special, columns_special = np.empty(M, np.uint8), np.empty(columns, np.uint8)
-    redo = np.empty(tile.size, np.uint8)
+    a, b = np.empty(M * stored, np.uint32), np.zeros(k * columns, np.uint32)
+    before, tile = np.zeros(M * columns, np.uint32), np.zeros(M * columns, np.uint32)
     pick = np.arange(k) if sparse == DENSE else np.empty(M * stored, np.int64)
     step = np.int64(0) if sparse == DENSE else stored
     for g in groups:
         operands(g, geometry, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, a, b, columns)
         m0 = meta_from[g] * THREADS
-        tile[:] = np.uint32(0)
+        before[:] = np.uint32(0)
         if keep[g]:
-            load_accumulators(d, d_from[g], n, half, tile, columns)
-        if sparse != DENSE and not pick_rows(meta, m0, lanes, shifts, stored, sparse, pick):
+            load_accumulators(d, d_from[g], n, half, before, columns)
+        if again[g] == ALL:
+            tile[:] = before
             halves_tile(a, b, tile, n, columns, stored, meta, m0, lanes, shifts, params)
         else:
-            before = tile.copy()
-            decoded(a, b, columns, geometry, params, av, ae, bv, be, rows_special, columns_special)
-            fused_tile(
-                av, ae, bv, be, rows_special, columns_special, tile, redo, M, columns, stored, pick, step, params
-            )
-            redo_tile(a, b, before, tile, redo, M, columns, stored, pick, step, params)
+            load_accumulators(out, g, n, half, tile, columns)
+            if sparse != DENSE:
+                pick_rows(meta, m0, lanes, shifts, stored, sparse, pick)
+            redo = marks[g * tile.size : (g + 1) * tile.size]
+            redo_tile(a, b, before, tile, redo, M, columns, n, stored, pick, step, params)
         store_accumulators(out, g, n, half, tile, columns)
 
 
