@@ -18,6 +18,7 @@ import random
 import signal
 import sys
 import types
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+os.environ.setdefault("NUMBA_OPT", "0")  # read when Numba is first imported; bits do not depend on it
 PACKAGE = Path(__file__).parents[2] / "nbtc"
 CORE = ("numerics/fused.py", "numerics/ieee.py", "numerics/integer.py")
 CODEC = ("formats/codec.py",)
@@ -119,7 +121,8 @@ def core_battery() -> Callable[[], bool]:
 
 
 def codec_battery() -> Callable[[], bool]:
-    """Whether every conversion still gives what it gave, on codes, their neighbours and random words."""
+    """Whether every conversion still gives what it gave, on codes, their neighbours and random words; every shift too."""
+    warnings.simplefilter("ignore")
     from nbtc.formats import codec
     from nbtc.formats.conversions import CONVERSIONS
 
@@ -138,8 +141,21 @@ def codec_battery() -> Callable[[], bool]:
                 codec.convert_words(x, out, p)
                 data.append((x, p, out))
 
+    shifts = (-9, -1, 0, 1, 2, 13, 53, 54, 61, 62, 63, 64, 300)
+    calls = [
+        (np.uint64(w), np.int64(s), negative, np.int64(mode))
+        for w in (1, 2, 3, 6, 7, 10, 0x1000, 0x1001, (1 << 53) - 1)
+        for s in shifts
+        for negative in (False, True)
+        for mode in range(5)
+    ]
+    rounded = [int(codec.round_shift(*c)) for c in calls]
+
     def run() -> bool:
-        convert = importlib.import_module("nbtc.formats.codec").convert_words
+        mutant = importlib.import_module("nbtc.formats.codec")
+        convert = mutant.convert_words
+        if [int(mutant.round_shift(*c)) for c in calls] != rounded:
+            return False
         for x, p, want in data:
             out = np.empty_like(want)
             convert(x, out, p)
