@@ -1,0 +1,90 @@
+"""Tensor cores without the GPU: NVIDIA's matrix instructions on a CPU, bit for bit.
+
+>>> import numpy as np, nbtc
+>>> a = np.eye(16, dtype=np.float16)
+>>> nbtc.matmul(a, a, arch="sm_90").dtype
+dtype('float32')
+
+Names are resolved on first use: importing this package compiles nothing, imports no compiler and takes milliseconds.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from nbtc.formats.table import b1, bf16, e4m3, e5m2, f16, f32, f64, s4, s8, s32, tf32, u4, u8
+
+if TYPE_CHECKING:
+    from nbtc import dpx, errors, examples, ptx, sparse, testing, warp, wgmma, wmma
+    from nbtc.formats.arrays import as_format, pack, unpack
+    from nbtc.formats.conversions import convert
+    from nbtc.gemm import Plan, gemm, matmul, plan
+    from nbtc.instructions import Instruction, instruction, instructions
+
+__version__ = "0.1.0"
+
+_MODULES = ("dpx", "errors", "examples", "ptx", "sparse", "testing", "warp", "wgmma", "wmma")
+_NAMES = {
+    "as_format": "nbtc.formats.arrays",
+    "convert": "nbtc.formats.conversions",
+    "gemm": "nbtc.gemm",
+    "matmul": "nbtc.gemm",
+    "plan": "nbtc.gemm",
+    "Plan": "nbtc.gemm",
+    "Instruction": "nbtc.instructions",
+    "instruction": "nbtc.instructions",
+    "instructions": "nbtc.instructions",
+    "pack": "nbtc.formats.arrays",
+    "unpack": "nbtc.formats.arrays",
+}
+
+__all__ = [
+    "Instruction",
+    "Plan",
+    "as_format",
+    "b1",
+    "bf16",
+    "convert",
+    "dpx",
+    "e4m3",
+    "e5m2",
+    "errors",
+    "examples",
+    "f16",
+    "f32",
+    "f64",
+    "gemm",
+    "instruction",
+    "instructions",
+    "matmul",
+    "pack",
+    "plan",
+    "ptx",
+    "s4",
+    "s8",
+    "s32",
+    "sparse",
+    "testing",
+    "tf32",
+    "u4",
+    "u8",
+    "unpack",
+    "warp",
+    "wgmma",
+    "wmma",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"nbtc.{name}")
+    if name not in _NAMES:
+        raise AttributeError(f"module 'nbtc' has no attribute {name!r}")
+    found = getattr(import_module(_NAMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,338 @@
+"""The fast fused dot product: 64 columns a panel, four rows a register tile, one multiply-add per product.
+
+Truncating every product to a multiple of q = 2**(E-F) and summing exactly is what one fused multiply-add does when it
+rounds *down* into an accumulator whose unit in the last place is q.  The accumulator starts at M = 1.5 * 2**p * q, and
+b is stored as b * (1 + eps), so that a negative product always lands one unit below its truncation and a positive one
+on it; counting the negative products (a popcount of sign bits) corrects the sum.  Zeros are stored as +-tiny, so they
+obey the same rule.
+
+elements F64: p = 52, every F and exponent of f16, bf16 and tf32; only the low 32 bits of the sum are kept, and a sum
+that could have left them flags its tile.  elements F32: p = 23, enough for F = 13 (the fp8 units).
+
+Rejected: an exact product in f32, scaled by an integer add and truncated by a conversion (four operations a product
+instead of two; 0.38x of a float32 product instead of 0.45x).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from nbtc._jit import jit
+from nbtc._vir import F32, F64, I8, I16, I32, ROUND_DOWN, Vir, vector
+from nbtc.gemm.fused_books import BIAS, CHUNK, FV, IV, WRAP_MARGIN, Narrow, Shape, Wide
+from nbtc.numerics.models import OUTS
+
+ROWS = 4  # rows of a register tile
+BLOCKS = 16  # register tiles in a row block: 64 rows
+PANEL = 64  # columns of a panel
+# columns of a chunk in the order in which two f64 vectors hold them: joining dwords needs no cross-lane permute
+F64_ORDER = np.array([0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15])
+
+
+def scratch_bytes() -> int:
+    """Scratch of a micro-kernel call, all shapes."""
+    return 16384
+
+
+class _Emitter:
+    """Writes the body of one micro-kernel: a stream of multiply-adds with the bookkeeping of its neighbours mixed in.
+
+    While register tile t is summed, the exponent maxima of the row block after next, the start values of tile t + 1 and
+    the rounding of tile t - 1 are computed between its multiply-adds; done one after the other they cost a third more.
+    """
+
+    def __init__(self, v: Vir, shape: Shape, args: dict[str, Any]) -> None:
+        self.v, self.b, self.s, self.args = v, v.b, shape, args
+        self.tiles = [(r, c) for r in range(ROWS) for c in range(shape.chunks)]
+        self.element = F64 if shape.wide else F32
+        self.vector = vector(self.element, 8 if shape.wide else 16)
+        self.parts = 2 if shape.wide else 1  # element vectors in a chunk
+        self.size = 8 if shape.wide else 4
+        n = ROWS * shape.chunks
+        self.exponent_row = PANEL * shape.exponent_bytes
+        self.o_start = 2 * ROWS * self.exponent_row
+        self.o_saved = self.o_start + 64 * n * self.parts
+        self.o_raw = self.o_saved + 128 * n
+        self.o_dump = self.o_raw + 64 * n
+        self.o_flag = self.o_dump + 256 * ROWS
+        self.scratch = args["scratch"]
+        names = ("floor", "least", "scale", "reference")
+        splats = {name: v.splat(v.b.trunc(args[name], I32), CHUNK) for name in names}
+        self.books: Narrow | Wide = (Wide if shape.far else Narrow)(v, shape, splats)
+
+    # --- addresses ----------------------------------------------------------------------------------------------------
+    def row(self, block: Any) -> dict[str, Any]:
+        """Pointers of a row block: elements, exponents, signs, both accumulator tiles."""
+        v, b, a = self.v, self.b, self.args
+        per = b.mul(block, v.int(ROWS * self.s.block))
+        return {
+            "a": v.at(a["a"], b.mul(per, v.int(self.size))),
+            "e": v.at(a["ea"], b.mul(per, v.int(4))),
+            "s": v.at(a["sa"], b.mul(block, v.int(4 * ROWS))),
+            "c": v.at(a["tile"], b.mul(block, v.int(256 * ROWS))),
+            "d": v.at(a["sum"], b.mul(block, v.int(256 * ROWS))),
+        }
+
+    def clamp(self, block: Any) -> Any:
+        """The last row block stands in for those after it (its values are not used)."""
+        b, n = self.b, self.args["blocks"]
+        return b.select(b.icmp_unsigned("<", block, n), block, b.sub(n, self.v.int(1)))
+
+    def maxima(self, block: Any) -> Any:
+        """Where the exponent maxima of a row block are kept (two buffers)."""
+        b, v = self.b, self.v
+        return v.at(self.scratch, b.mul(b.and_(block, v.int(1)), v.int(ROWS * self.exponent_row)))
+
+    def saved(self, block: Any, part: int) -> Any:
+        """Where the alignment exponents of a register tile wait for its rounding."""
+        b, v, n = self.b, self.v, 64 * len(self.tiles)
+        if self.s.passes % 2 == 0:
+            return v.at(self.scratch, self.o_saved + n * (part & 1))
+        return v.at(self.scratch, self.o_saved, b.mul(b.and_(block, v.int(1)), v.int(n)))
+
+    # --- pieces of the stream -----------------------------------------------------------------------------------------
+    def exponent_step(self, best: list[Any], row: dict[str, Any], k: int) -> list[Any]:
+        """Fold the exponents of products k into the running maxima of four rows."""
+        v, b, n = self.v, self.b, self.s.exponent_bytes
+        lanes = vector(I8 if n == 1 else I16, 64 // n)
+        out = []
+        for r in range(ROWS):
+            ea = v.splat(v.load(row["e"], I32, 4, 4 * (ROWS * k + r)), CHUNK)
+            parts = []
+            for h in range(n):
+                eb = v.load(self.args["eb"], IV, 64, self.exponent_row * k + 64 * h)
+                # a 32-bit add serves bytes and halves: no carry crosses, since sums stay in range
+                parts.append(v.umax(best[r][h], v.bits(b.add(ea, eb), lanes)))
+            out.append(parts)
+        return out
+
+    def empty(self) -> list[Any]:
+        n = self.s.exponent_bytes
+        zero = self.v.const(vector(I8 if n == 1 else I16, 64 // n), 0)
+        return [[zero] * n for _ in range(ROWS)]
+
+    def keep_maxima(self, best: list[Any], p: Any) -> None:
+        for r in range(ROWS):
+            for h, x in enumerate(self.books.settle(best[r])):
+                self.v.store(x, p, 64, self.exponent_row * r + 64 * h)
+
+    def begin(self, row: dict[str, Any], maxima: Any, saved: Any, part: int, r: int, c: int) -> None:
+        """Start value of a chunk: M plus the truncated accumulator plus the number of negative products."""
+        v, b, books = self.v, self.b, self.books
+        column, t = (part * self.s.chunks + c) * CHUNK, r * self.s.chunks + c
+        acc = None if self.s.from_zero else v.load(row["c"], IV, 64, 256 * r + 4 * column)
+        e = books.alignment(v.at(maxima, self.exponent_row * r + self.s.exponent_bytes * column), acc)
+        signs = b.xor(v.load(self.args["sb"], IV, 64, 4 * column), v.splat(v.load(row["s"], I32, 4, 4 * r), CHUNK))
+        low = v.popcount(signs)
+        if acc is not None:
+            low = b.add(low, books.truncated(acc, e))
+        v.store(e, saved, 64, 64 * t)
+        high = books.magic(e)
+        if not self.s.wide:
+            v.store(b.add(high, low), self.scratch, 64, self.o_start + 64 * t)
+            return
+        for h in range(2):
+            lanes = [x for q in range(4) for x in (4 * q + 2 * h, 16 + 4 * q + 2 * h, 4 * q + 2 * h + 1, 17 + 4 * q + 2 * h)]
+            v.store(v.shuffle(low, high, lanes), self.scratch, 64, self.o_start + 128 * t + 64 * h)
+
+    def total(self, sums: list[Any]) -> Any:
+        """The sum modulo 2**32 from the accumulators of a chunk (f32: still with M)."""
+        if not self.s.wide:
+            return self.v.bits(sums[0], IV)
+        lanes = [x for q in range(4) for x in (4 * q, 4 * q + 2, 16 + 4 * q, 18 + 4 * q)]
+        return self.v.shuffle(self.v.bits(sums[0], IV), self.v.bits(sums[1], IV), lanes)
+
+    def finish(self, row: dict[str, Any], saved: Any, part: int, r: int, c: int) -> None:
+        """Round a chunk's sum once and store it (or add it to the second tile)."""
+        v, b, books = self.v, self.b, self.books
+        column, t = (part * self.s.chunks + c) * CHUNK, r * self.s.chunks + c
+        e = v.load(saved, IV, 64, 64 * t)
+        n = v.load(self.scratch, IV, 64, self.o_raw + 64 * t)
+        if not self.s.wide:
+            n = b.sub(n, books.magic(e))
+        flag = v.at(self.scratch, self.o_flag)
+        if self.s.checked:
+            edge = b.sub(n, v.const(IV, (1 << 31) - WRAP_MARGIN))
+            v.store(v.umin(v.load(flag, IV, 64), edge), flag, 64)
+        x = books.round(n, e)
+        if self.s.add:
+            x = books.sum(v.load(row["d"], FV, 64, 256 * r + 4 * column), x)
+        books.watch(v.at(flag, 64), x)
+        v.store(x, row["d" if self.s.add else "c"], 64, 256 * r + 4 * column)
+
+    # --- the stream ---------------------------------------------------------------------------------------------------
+    def warm_up(self) -> None:
+        v = self.v
+        for i in (0, 1):
+            row, best = self.row(self.clamp(v.int(i))), self.empty()
+            for k in range(self.s.block):
+                best = self.exponent_step(best, row, k)
+            self.keep_maxima(best, self.maxima(v.int(i)))
+        first = self.row(v.int(0))
+        start = v.const(IV, BIAS if self.s.far else BIAS << 23)
+        for i in (0, 1):  # the rounding of the tile before the first reads these: keep it from raising flags
+            for t in range(len(self.tiles)):
+                v.store(start, self.scratch, 64, self.o_saved + 64 * (i * len(self.tiles) + t))
+        for r, c in self.tiles:
+            self.begin(first, self.maxima(v.int(0)), self.saved(v.int(0), 0), 0, r, c)
+        idle = self.books.magic(start) if not self.s.wide else v.const(IV, 0)
+        for t in range(len(self.tiles)):
+            v.store(idle, self.scratch, 64, self.o_raw + 64 * t)
+
+    def body(self, block: Any) -> None:
+        """All register tiles of one row block."""
+        v, b, s = self.v, self.b, self.s
+        row, after = self.row(block), self.row(self.clamp(b.add(block, v.int(1))))
+        ahead = self.row(self.clamp(b.add(block, v.int(2))))
+        first = b.icmp_unsigned("==", block, v.int(0))
+        before_index = b.select(first, block, b.sub(block, v.int(1)))
+        before, dump = self.row(before_index), v.at(self.scratch, self.o_dump)
+        before["c"], before["d"] = (b.select(first, dump, before[x]) for x in "cd")
+        best, steps, done = self.empty(), 0, 0
+        for part in range(s.passes):
+            last = part + 1 == s.passes
+            nxt = (after, b.add(block, v.int(1)), 0) if last else (row, block, part + 1)
+            prev = (row, block, part - 1) if part else (before, b.sub(block, v.int(1)), s.passes - 1)
+            work = self.neighbours(nxt, prev, part)
+            queued = 0
+            sums = self.starts()
+            for k in range(s.block):
+                self.multiply(sums, row, part, k)
+                done += 1
+                while queued < len(work) * (k + 1) // s.block:
+                    work[queued]()
+                    queued += 1
+                if steps < s.block * done // (s.passes * s.block):
+                    best, steps = self.exponent_step(best, ahead, steps), steps + 1
+            for r, c in self.tiles:
+                raw = self.total([sums[r, c, h] for h in range(self.parts)])
+                v.store(raw, self.scratch, 64, self.o_raw + 64 * (r * s.chunks + c))
+        self.keep_maxima(best, self.maxima(block))
+
+    def neighbours(self, nxt: tuple[Any, Any, int], prev: tuple[Any, Any, int], part: int) -> list[Any]:
+        """Rounding of the tile before and start values of the tile after, chunk by chunk."""
+        prev_saved, next_saved = self.saved(prev[1], prev[2]), self.saved(nxt[1], nxt[2])
+        next_maxima = self.maxima(nxt[1])
+
+        def one(r: int, c: int) -> Any:
+            def run() -> None:
+                self.finish(prev[0], prev_saved, prev[2], r, c)
+                self.begin(nxt[0], next_maxima, next_saved, nxt[2], r, c)
+
+            return run
+
+        return [one(r, c) for r, c in self.tiles]
+
+    def starts(self) -> dict[tuple[int, int, int], Any]:
+        v, n = self.v, 64 * self.parts
+        return {
+            (r, c, h): v.load(self.scratch, self.vector, 64, self.o_start + n * (r * self.s.chunks + c) + 64 * h)
+            for r, c in self.tiles
+            for h in range(self.parts)
+        }
+
+    def multiply(self, sums: dict[tuple[int, int, int], Any], row: dict[str, Any], part: int, k: int) -> None:
+        v, width = self.v, 64 * self.parts
+        base = PANEL * self.size * k + part * self.s.chunks * width
+        bs = {
+            (c, h): v.load(self.args["b"], self.vector, 64, base + width * c + 64 * h)
+            for c in range(self.s.chunks)
+            for h in range(self.parts)
+        }
+        for r in range(ROWS):
+            a = v.splat(v.load(row["a"], self.element, self.size, self.size * (ROWS * k + r)), self.vector.count)
+            for (c, h), x in bs.items():
+                sums[r, c, h] = v.fma512(a, x, sums[r, c, h], ROUND_DOWN)
+
+    def emit(self) -> None:
+        v, b = self.v, self.b
+        self.warm_up()
+        with cgutils.for_range(b, self.args["blocks"]) as loop:
+            self.body(loop.index)
+        last = b.sub(self.args["blocks"], v.int(1))
+        row = self.row(last)
+        for r, c in self.tiles:
+            self.finish(row, self.saved(last, self.s.passes - 1), self.s.passes - 1, r, c)
+
+
+_NAMES = "a ea sa a0 b eb sb b0 g tile sum blocks floor least scale reference scratch".split()
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _sum_block(
+    typing, wide, block, fraction, out, far, checked, zero, add,
+    a, ea, sa, a0, b, eb, sb, b0, g, tile, total, blocks, floor, least, scale, reference, scratch,
+):  # fmt: skip
+    """Sum one block of products for up to 64 rows and 64 columns; the first eight arguments are literals (see Shape)."""
+    fixed = (wide, block, fraction, out, far, checked, zero, add)
+    if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
+        return None
+    values = [x.literal_value for x in fixed]
+    name = {code: text for text, code in OUTS.items()}[values[3]]
+    shape = Shape(bool(values[0]), values[1], values[2], name, *(bool(x) for x in values[4:]))
+    rest = (a, ea, sa, a0, b, eb, sb, b0, g, tile, total, blocks, floor, least, scale, reference, scratch)
+    rest = tuple(types.int64 if isinstance(t, types.Integer) else t for t in rest)
+
+    def codegen(context, builder, sig, args):
+        v = Vir(context, builder)
+        named = dict(zip(_NAMES, args[8:], strict=True))
+        for key, t in zip(_NAMES, rest, strict=True):
+            if isinstance(t, types.Array):
+                named[key] = v.pointer(t, named[key])
+        _locate(v, shape, named)
+        _Emitter(v, shape, named).emit()
+        return context.get_dummy_value()
+
+    return types.void(*fixed, *rest), codegen
+
+
+def _locate(v: Vir, shape: Shape, args: dict[str, Any]) -> None:
+    """Move the operand pointers to block g of the panels that start at element a0 and b0."""
+    b, size = v.b, 8 if shape.wide else 4
+    rows = b.mul(b.mul(args["g"], args["blocks"]), v.int(ROWS))
+    at = b.add(args["a0"], b.mul(rows, v.int(shape.block)))
+    args["a"], args["ea"] = v.at(args["a"], b.mul(at, v.int(size))), v.at(args["ea"], b.mul(at, v.int(4)))
+    args["sa"] = v.at(args["sa"], b.mul(b.add(b.udiv(args["a0"], v.int(shape.block)), rows), v.int(4)))
+    at = b.add(args["b0"], b.mul(args["g"], v.int(PANEL * shape.block)))
+    args["b"] = v.at(args["b"], b.mul(at, v.int(size)))
+    args["eb"] = v.at(args["eb"], b.mul(at, v.int(shape.exponent_bytes)))
+    args["sb"] = v.at(args["sb"], b.mul(b.udiv(at, v.int(shape.block)), v.int(4)))
+
+
+@cache
+def tile_kernel(wide: int, block: int, fraction: int, out: int, far: int, checked: int, emulated: bool) -> Any:
+    """kernel(a, ea, sa, a0, b, eb, sb, b0, groups, tile, total, blocks, floor, least, scale, reference, scratch).
+
+    Sums `groups` blocks of products into `tile` (float32, [row block][row][64 columns]).  emulated: blocks come in
+    pairs, the second continuing from the first, which starts at zero; each pair is added to `total`.
+    """
+    if not emulated:
+
+        @jit
+        def run(a, ea, sa, a0, b, eb, sb, b0, groups, tile, total, blocks, floor, least, scale, reference, scratch):
+            for g in range(groups):
+                _sum_block(
+                    wide, block, fraction, out, far, checked, 0, 0,
+                    a, ea, sa, a0, b, eb, sb, b0, g, tile, tile, blocks, floor, least, scale, reference, scratch,
+                )  # fmt: skip
+
+        return run
+
+    @jit
+    def run_pairs(a, ea, sa, a0, b, eb, sb, b0, groups, tile, total, blocks, floor, least, scale, reference, scratch):
+        for g in range(0, groups, 2):
+            _sum_block(
+                wide, block, fraction, out, far, checked, 1, 0,
+                a, ea, sa, a0, b, eb, sb, b0, g, tile, tile, blocks, floor, least, scale, reference, scratch,
+            )  # fmt: skip
+            _sum_block(
+                wide, block, fraction, out, far, checked, 0, 1,
+                a, ea, sa, a0, b, eb, sb, b0, g + 1, tile, total, blocks, floor, least, scale, reference, scratch,
+            )  # fmt: skip
+
+    return run_pairs

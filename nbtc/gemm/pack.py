@@ -1,0 +1,157 @@
+"""Operands into panels: decoded values, exponents and signs in the order in which a micro-kernel reads them.
+
+Packing costs O(MK + KN) against O(MNK) of arithmetic, so it is plain loops that LLVM vectorises; it is done a block at a
+time, because a decoded f64 panel is four times the size of its f16 operand.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc._bits import as_f64, as_i64
+from nbtc._jit import jit
+from nbtc.formats.table import Format
+
+# entries of the parameter vector of a packer
+MANTISSA, MASK, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL, REFERENCE, BASE, BLOCK, ORDER = range(10)
+
+
+def float_params(
+    fmt: Format, *, reference: int = 0, base: int = 0, block: int = 1, interleaved: bool = False
+) -> NDArray[np.int64]:
+    """How to read a float format's bits, and how to write its panel.
+
+    reference: exponent that is stored as `base`.  block: products a sum.  interleaved: the products of a block pair are
+    those with k mod 4 in {0, 1}, then those with k mod 4 in {2, 3}.
+    """
+    width = fmt.bits
+    shift = width - 1 - fmt.exponent
+    special = ((1 << fmt.exponent) - 1) << shift
+    if fmt.finite_only:
+        special |= (1 << fmt.mantissa) - 1
+    mask = (1 << fmt.exponent) - 1
+    return np.array(
+        [fmt.mantissa, mask, fmt.bias, width - 1, shift, special, reference, base, block, interleaved], np.int64
+    )
+
+
+@jit(inline=True)
+def decode(bits, p):
+    """(sign, exponent, significand, zero, special) of a float: value = significand * 2**(exponent - mantissa bits)."""
+    x = np.int64(bits)
+    m = p[MANTISSA]
+    magnitude = x & ((np.int64(1) << p[SIGN_SHIFT]) - np.int64(1))
+    special = magnitude >= p[SPECIAL]
+    field = magnitude >> p[FIELD_SHIFT]
+    normal = np.int64(field != 0)
+    low = (magnitude >> (p[FIELD_SHIFT] - m)) & ((np.int64(1) << m) - np.int64(1))
+    significand = low | (normal << m)
+    sign = (x >> p[SIGN_SHIFT]) & np.int64(1)
+    return sign, field + np.int64(1) - normal - p[BIAS], significand, (significand == 0) | special, special
+
+
+@jit(inline=True)
+def value(sign, exponent, significand, p):
+    """The float as an f64, exactly."""
+    scale = as_f64(((exponent - p[MANTISSA] + np.int64(1023)) << np.int64(52)) | (sign << np.int64(63)))
+    return np.float64(significand) * scale
+
+
+@jit(inline=True)
+def source(t, p):
+    """Which k of the operand goes to place t of the panel."""
+    if p[ORDER] == 0:
+        return t
+    block = p[BLOCK]
+    pair, rest = t // (2 * block), t % (2 * block)
+    half, within = rest // block, rest % block
+    return pair * 2 * block + 4 * (within // 2) + 2 * half + within % 2
+
+
+@jit
+def pack_rows(x, out, exponents, signs, special, p, tiny, replicate, scale):
+    """Rows of A, (rows, k) C-order bits, into [block][row tile][k][4 rows]; special[i] marks rows with Inf or NaN.
+
+    The panel is as deep as `exponents` has room for; rows and products beyond the operand are zeros.
+    """
+    rows, depth = x.shape
+    block, blocks = p[BLOCK], special.size // 4
+    places = exponents.size // special.size
+    values, shown, negative = np.empty(places), np.empty(places, np.uint32), np.empty(places, np.uint32)
+    for i in range(special.size):
+        marked = np.int64(0)
+        count = min(depth, places) if i < rows else 0
+        for k in range(count):
+            sign, exponent, significand, zero, odd = decode(x[i, k], p)
+            marked |= np.int64(odd)
+            plain = value(sign, exponent, significand, p) * scale
+            values[k] = as_f64(as_i64(tiny) | (sign << np.int64(63))) if zero else plain
+            shown[k] = np.uint32(0) if zero else np.uint32((exponent - p[REFERENCE] + p[BASE]) * replicate)
+            negative[k] = np.uint32(sign)
+        for k in range(count, places):
+            values[k], shown[k], negative[k] = tiny, np.uint32(0), np.uint32(0)
+        special[i] = np.uint8(marked)
+        tile, r = i // 4, i % 4
+        for g in range(places // block):
+            at = ((g * blocks + tile) * block) * 4 + r
+            word = np.uint32(0)
+            for t in range(block):
+                k = source(g * block + t, p)
+                out[at + 4 * t] = values[k]
+                exponents[at + 4 * t] = shown[k]
+                word |= negative[k] << np.uint32(t)
+            signs[(g * blocks + tile) * 4 + r] = word
+
+
+@jit
+def pack_columns(x, out, exponents, signs, special, p, tiny, nudge, order):
+    """Columns of B, (k, columns) C-order bits, into panels [panel][k][64]; special[j] marks columns with Inf or NaN.
+
+    Values are stored times `nudge`, columns of a panel in the order given; exponents and signs in plain order.
+    """
+    depth, columns = x.shape
+    block, places = p[BLOCK], exponents.size // special.size
+    values, shown, negative = np.empty(64), np.empty(64, exponents.dtype), np.empty(64, np.uint32)
+    marked = np.zeros(64, np.int64)
+    for panel in range(special.size // 64):
+        first = panel * 64
+        count = max(0, min(64, columns - first))
+        marked[:] = 0
+        for t in range(places):
+            k = source(t, p)
+            have = count if k < depth else 0
+            for j in range(have):
+                sign, exponent, significand, zero, odd = decode(x[k, first + j], p)
+                marked[j] |= np.int64(odd)
+                plain = value(sign, exponent, significand, p) * nudge
+                values[j] = as_f64(as_i64(tiny) | (sign << np.int64(63))) if zero else plain
+                shown[j] = 0 if zero else exponent - p[REFERENCE] + p[BASE]
+                negative[j] = np.uint32(sign)
+            for j in range(have, 64):
+                values[j], shown[j], negative[j] = tiny, 0, np.uint32(0)
+            at = (panel * places + t) * 64
+            word = (panel * (places // block) + t // block) * 64
+            for j in range(64):
+                out[at + j] = values[order[j]]
+                exponents[at + j] = shown[j]
+            if t % block == 0:
+                for j in range(64):
+                    signs[word + j] = negative[j]
+            else:
+                for j in range(64):
+                    signs[word + j] |= negative[j] << np.uint32(t % block)
+        for j in range(64):
+            special[first + j] = np.uint8(marked[j])
+
+
+@jit
+def exponent_range(x, p, seen):
+    """Widen seen = [least, greatest] to the exponents of the finite non-zero elements of (rows, columns) bits."""
+    low, high = seen[0], seen[1]
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            sign, exponent, significand, zero, special = decode(x[i, j], p)
+            low = low if zero else min(low, exponent)
+            high = high if zero else max(high, exponent)
+    seen[0], seen[1] = low, high
