@@ -121,7 +121,7 @@ def core_battery() -> Callable[[], bool]:
 
 
 def codec_battery() -> Callable[[], bool]:
-    """Whether every conversion still gives what it gave, on codes, their neighbours and random words; every shift too."""
+    """Whether conversions still give what they gave: codes, their neighbours, random words; and roundings, every shift."""
     warnings.simplefilter("ignore")
     from nbtc.formats import codec
     from nbtc.formats.conversions import CONVERSIONS

@@ -1,0 +1,115 @@
+"""nbtc.matmul against the exact oracle: every case and family, several strategies each, 200,000 dot products."""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+
+import numpy as np
+import pytest
+
+import nbtc
+from nbtc.formats.arrays import from_bits, to_bits
+from nbtc.formats.table import FORMATS
+from nbtc.numerics.exact_float import add
+from nbtc.testing import assert_bits_equal
+from nbtc.testing.cases import Case, cases
+from nbtc.testing.strategies import operands, strategies
+
+pytestmark = pytest.mark.filterwarnings("ignore::nbtc.errors.UnvalidatedModelWarning")
+ARCHS = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
+# K of each family's largest form, by multiplicand format: (first architecture, K), the last that fits counts
+LARGEST = {
+    "wmma": {"f16": 16, "bf16": 16, "tf32": 8, "f64": 4, "s8": 16, "u8": 16, "s4": 32, "u4": 32, "b1": 128},
+    "wgmma": {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32},
+}
+
+
+@cache
+def mnemonic(case: Case) -> str | None:
+    """The mma.sync form of a case, when its architecture has one."""
+    for i in nbtc.instructions(family="mma", arch=case.arch):
+        types = (i.a.format.name, i.b.format.name, i.c.format.name, i.d.format.name)
+        quad = i.a.products == 4
+        same = types == (case.a, case.b, case.acc, case.acc) and i.shape[2] == case.step
+        how = (i.row.rounding or "rn", i.row.op or "xor", i.row.saturate) == (case.rounding, case.op, case.saturate)
+        if i.executable and same and how and quad == (case.unit == "quad"):
+            return str(i.mnemonic)
+    return None
+
+
+def instruction(case: Case) -> str | None:
+    """What to ask matmul for, so that it computes the case; None when no single instruction does."""
+    if case.unit in LARGEST:
+        return case.unit if LARGEST[case.unit].get(case.a) == case.step else None
+    return mnemonic(case)
+
+
+def compare(case: Case, strategy: str, shape: tuple[int, int], **how: object) -> int:
+    """One product against the oracle; returns how many dot products."""
+    rng = np.random.default_rng(zlib.crc32(f"matmul {case} {strategy}".encode()))
+    bits = [x.astype(f.bits_dtype) for x, f in zip(case.operands(rng, strategy, *shape), case.formats, strict=True)]
+    a, b, c = (from_bits(x, f) for x, f in zip(bits, case.formats, strict=True))
+    if case.saturate:
+        how["saturate"] = True
+    if case.a == "b1":
+        how["op"] = case.op
+    d = nbtc.matmul(a, b, c, arch=case.arch, acc=case.acc, instruction=instruction(case), **how)
+    want = case.oracle().matrix(*bits)
+    fmt = case.acc if case.acc != "s32" else None
+    assert_bits_equal(to_bits(d), want, fmt, f"{case} {strategy} {a.shape}x{b.shape} {instruction(case)}")
+    return want.size
+
+
+@pytest.mark.parametrize("kind", sorted({c.a for c in cases()}))
+def test_matmul(kind: str) -> None:
+    """Three strategies a case."""
+    count = 0
+    for case in (c for c in cases() if c.a == kind and instruction(c) is not None):
+        names = strategies(case.formats[0])
+        turn = zlib.crc32(str(case).encode())
+        for name in {names[(turn + 4 * j) % len(names)] for j in range(3)}:
+            count += compare(case, name, (29, 27))
+    assert count >= 8 * 29 * 27
+
+
+def test_families() -> None:
+    """wmma and wgmma of sm_90 where the cases above have no row of their own."""
+    for unit, largest in LARGEST.items():
+        for name, step in largest.items():
+            acc = {"f64": "f64"}.get(name, "f32" if FORMATS[name].kind == "float" else "s32")
+            case = Case("sm_90", unit, name, name, acc, step)
+            for strategy in strategies(FORMATS[name])[:4]:
+                compare(case, strategy, (19, 33))
+
+
+@pytest.mark.parametrize("chunk", [1, 24, 64])
+@pytest.mark.parametrize(
+    ("kind", "acc"), [("f16", "f32"), ("f16", "f16"), ("bf16", "f32"), ("f64", "f64"), ("s8", "s32")]
+)
+def test_k_split_adds_parts_in_order(kind: str, acc: str, chunk: int) -> None:
+    """Each part is a chain from zero; parts, then c, are added to nearest even."""
+    case = Case("sm_90", "mma", kind, kind, acc, {"s8": 32}.get(kind, 16))
+    fmt = FORMATS[acc]
+    for strategy in strategies(case.formats[0])[:3]:
+        rng = np.random.default_rng(zlib.crc32(f"split {case} {strategy}".encode()))
+        bits = [
+            x.astype(f.bits_dtype)
+            for x, f in zip(operands(rng, strategy, (5, 6, 100), *case.formats), case.formats, strict=True)
+        ]
+        a, b, c = (from_bits(x, f) for x, f in zip(bits, case.formats, strict=True))
+        oracle, zero = case.oracle(), np.zeros((5, 6), fmt.bits_dtype)
+        parts = [oracle.matrix(bits[0][:, s : s + chunk], bits[1][s : s + chunk], zero) for s in range(0, 100, chunk)]
+        total = parts[0].tolist()
+        for part in [*parts[1:], bits[2]]:
+            total = [
+                [_add(x, y, acc) for x, y in zip(p, q, strict=True)] for p, q in zip(total, part.tolist(), strict=True)
+            ]
+        d = nbtc.matmul(a, b, c, acc=acc, instruction="mma", k_split=chunk)
+        assert_bits_equal(
+            to_bits(d), np.array(total, fmt.bits_dtype), acc if acc != "s32" else None, f"{case} {strategy}"
+        )
+
+
+def _add(x: int, y: int, acc: str) -> int:
+    return (x + y) & 0xFFFFFFFF if acc == "s32" else add(x, y, FORMATS[acc])
