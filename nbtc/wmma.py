@@ -7,7 +7,7 @@ count elements.
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -23,47 +23,13 @@ from nbtc.isa.spec import Operand, Row
 from nbtc.isa.wmma import fragment as fragment_operand
 from nbtc.ops import mma as _mma
 from nbtc.ops import wmma as _wmma
+from nbtc.ops.wmma_names import AccumulateOp, BitOp, MatrixLayout, MemoryLayout, Use
 
 __all__ = [
     "accumulator", "bmmaAccumulateOpPOPC", "bmmaBitOpAND", "bmmaBitOpXOR", "bmma_sync", "col_major", "element_type",
     "experimental", "fill_fragment", "float_to_tf32", "fragment", "load_matrix_sync", "matrix_a", "matrix_b",
     "mem_col_major", "mem_row_major", "mma_sync", "precision", "row_major", "storage_element_type", "store_matrix_sync",
 ]  # fmt: skip
-
-
-class Use(Enum):
-    """The role of a fragment."""
-
-    matrix_a = "a"
-    matrix_b = "b"
-    accumulator = "c"
-
-
-class MatrixLayout(Enum):
-    """How a matrix_a or matrix_b tile lies in memory; part of the fragment's type."""
-
-    row_major = "row"
-    col_major = "col"
-
-
-class MemoryLayout(Enum):
-    """How an accumulator tile lies in memory; an argument of load and store."""
-
-    mem_row_major = "row"
-    mem_col_major = "col"
-
-
-class BitOp(IntEnum):
-    """What `bmma_sync` does with pairs of bits before it counts them."""
-
-    bmmaBitOpXOR = 1
-    bmmaBitOpAND = 2
-
-
-class AccumulateOp(IntEnum):
-    """How `bmma_sync` accumulates: population count."""
-
-    bmmaAccumulateOpPOPC = 1
 
 
 matrix_a, matrix_b, accumulator = Use.matrix_a, Use.matrix_b, Use.accumulator

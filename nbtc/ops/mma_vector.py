@@ -368,4 +368,5 @@ def kernel(shape: Shape) -> Callable[..., Any]:
             found += bad
         return found
 
-    return jit(many, cached=False)
+    compiled: Callable[..., Any] = jit(many, cached=False)
+    return compiled
