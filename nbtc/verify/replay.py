@@ -57,9 +57,8 @@ def _mma(groups: Groups, index: Index) -> Iterator[Case]:
         yield Case(form, partial(_instruction, entry["op"], x["A"], x["B"], x["C"], arch="sm_90", **more), x["D"])
 
 
-def _instruction(mnemonic: str, *images: Array, **keywords: Any) -> Array:
-    result: Array = nbtc.instruction(mnemonic)(*images, **keywords)
-    return result
+def _instruction(mnemonic: str, a: Array, b: Array, c: Array, **keywords: Any) -> Array:
+    return np.asarray(nbtc.instruction(mnemonic)(a, b, c, **keywords))
 
 
 def _wgmma(groups: Groups, index: Index) -> Iterator[Case]:
@@ -97,8 +96,8 @@ def _wmma_product(entry: Mapping[str, Any], a: Array, b: Array, c: Array, shape:
     else:
         mma = f"wmma.mma.{middle}.{entry['dt']}.{element}.{element}.{entry['ct']}"
     loads = (("a", entry["al"], element, a), ("b", entry["bl"], element, b), ("c", "row", entry["ct"], c))
-    registers = [nbtc.ptx.wmma_load(f"wmma.load.{n}.sync.aligned.{lay}.{size}.{t}", mem) for n, lay, t, mem in loads]
-    d = nbtc.ptx.wmma_mma(mma + ".satfinite" * entry["sat"], *registers, arch="sm_90")
+    ra, rb, rc = (nbtc.ptx.wmma_load(f"wmma.load.{n}.sync.aligned.{lay}.{size}.{t}", mem) for n, lay, t, mem in loads)
+    d = nbtc.ptx.wmma_mma(mma + ".satfinite" * entry["sat"], ra, rb, rc, arch="sm_90")
     out = np.zeros(shape, np.uint8)
     nbtc.ptx.wmma_store(f"wmma.store.d.sync.aligned.row.{size}.{entry['dt']}", out, d)
     return out
