@@ -121,7 +121,7 @@ def core_battery() -> Callable[[], bool]:
 
 
 def codec_battery() -> Callable[[], bool]:
-    """Whether conversions still give what they gave: codes, their neighbours, random words; and roundings, every shift."""
+    """Whether conversions still give what they gave: codes, their neighbours, random words; all shifts."""
     warnings.simplefilter("ignore")
     from nbtc.formats import codec
     from nbtc.formats.conversions import CONVERSIONS
