@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -86,7 +88,9 @@ def product(
     work = d.size * k
     x, y = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
     # one after the other, not in turns: two pools of spinning threads would disturb each other
-    seconds, numpy_seconds = _settled(lambda: nbtc.matmul(a, b, c, **call)), _settled(lambda: x @ y)
+    seconds = _settled(lambda: nbtc.matmul(a, b, c, **call))
+    with _blas(threads) as blas_threads:
+        numpy_seconds = _settled(lambda: x @ y)
     numpy_seconds *= d.size / max(1, m * n)  # a batch is as many products
     distance = _distance(d, a, b, c, (fa, fb), keywords)
     return {
@@ -100,7 +104,7 @@ def product(
         "first_call_seconds": first,
         "gmas_per_s": work / seconds / 1e9,
         "threads": threads or nbtc_threads(),
-        "numpy_float32": {"seconds": numpy_seconds, "threads": blas_threads(), "ratio": numpy_seconds / seconds},
+        "numpy_float32": {"seconds": numpy_seconds, "threads": blas_threads, "ratio": numpy_seconds / seconds},
         "sha256": hashlib.sha256(d.astype(d.dtype.newbyteorder("<"), copy=False).tobytes()).hexdigest(),
         "correctly_rounded": distance,
         "out": out,
@@ -130,12 +134,17 @@ def nbtc_threads() -> int:
     return int(numba.get_num_threads())
 
 
-def blas_threads() -> int | None:
-    """Threads of NumPy's matrix product: what its environment says, else one a core."""
-    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+@contextmanager
+def _blas(threads: int | None) -> Iterator[int | None]:
+    """Hold NumPy's matrix product to `threads`, where threadpoolctl is installed; gives the number it really has."""
+    if threads is not None and importlib.util.find_spec("threadpoolctl"):
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(threads, "blas"):
+            yield threads
+        return
+    asked = (os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"))
+    yield next((int(text) for text in asked if text.isdigit()), os.cpu_count())
 
 
 def random_operand(rng: np.random.Generator, shape: tuple[int, int], fmt: Format) -> Array:
