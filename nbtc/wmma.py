@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.errors import BoundsError, FormatError, OptionError, RangeError, ShapeError
 from nbtc.formats.arrays import as_format, pack
-from nbtc.formats.codec import convert
+from nbtc.formats.conversions import convert
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.parse import rows
 from nbtc.isa.spec import Operand, Row

@@ -6,10 +6,18 @@ Instructions: cvt").  `nbtc.convert` and `nbtc.ptx.cvt` both look their work up 
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from nbtc.errors import FormatError, OptionError
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbtc.errors import FormatError, OptionError, UnvalidatedModelWarning
 from nbtc.formats import table
+from nbtc.formats.arrays import as_array, as_format, from_bits, to_bits
+from nbtc.formats.codec import convert_words
 from nbtc.formats.table import Format
 
 KEEP = -1  # a NaN keeps its sign and the payload bits that fit, which may leave none and give an infinity
@@ -98,3 +106,58 @@ def _no_pair(source: Format, target: Format) -> str:
     by_hand = f'nbtc.convert(x.astype(np.float32), "{target.name if into else "f16"}")'
     call = f'nbtc.convert(x, "{to[0]}")' if to else by_hand
     return f"cvt has no form {source.name} -> {target.name}: {here}; {there}. A call that works: {call}"
+
+
+def parameters(row: Conversion, relu: bool, saturate: bool) -> NDArray[np.int64]:
+    """The parameter vector of `convert_one` for a row and its modifiers."""
+    s, d = row.source, row.target
+    shift = 32 - 1 - d.exponent - d.mantissa if d.name == "tf32" else 0
+    fields = (s.exponent, s.mantissa, s.finite_only, d.exponent, d.mantissa, shift, d.finite_only)
+    return np.array((*fields, row.nan, ROUNDINGS[row.rounding], relu, saturate), np.int64)
+
+
+@cache
+def _warn(source: Format, target: Format) -> None:
+    warnings.warn(
+        f"cvt {source.name} -> {target.name} in this form follows the text of the PTX ISA: no recording backs it here",
+        UnvalidatedModelWarning,
+        stacklevel=4,
+    )
+
+
+def convert_bits(words: NDArray[Any], row: Conversion, relu: bool, saturate: bool) -> NDArray[Any]:
+    """Unsigned words of the row's source, of any shape, as unsigned words of its target."""
+    if "documented" in (row.evidence, row.saturate_evidence if saturate else ""):
+        _warn(row.source, row.target)
+    out = np.empty(words.shape, row.target.bits_dtype)
+    convert_words(np.ascontiguousarray(words).reshape(-1), out.reshape(-1), parameters(row, relu, saturate))
+    return out
+
+
+def convert(
+    x: ArrayLike, fmt: object, rounding: str = "rn", saturate: bool | None = None, relu: bool = False
+) -> NDArray[Any]:
+    """`x` in another format, bit for bit as the `cvt` instruction converts (PTX ISA, "cvt").
+
+    x: float32, float16, bfloat16 or float8 array of any shape; the result has the same shape and the dtype that carries
+    `fmt`.  rounding: "rn" nearest even, "rz" toward zero, "rm" down, "rp" up, "rna" nearest, ties away (tf32 only).
+    saturate: overflow and infinities give the largest finite value; None means True for e4m3 and e5m2, else False.
+    relu: negative results become +0.  A NaN becomes the canonical NaN of the target (cvt.rna.tf32 and bf16 -> f32 keep
+    its payload).  Raises FormatError for a pair the hardware lacks, OptionError for a rounding or modifier it lacks.
+
+    >>> import numpy as np
+    >>> convert(np.array([1.06, 1e6, -3.0], np.float32), "e4m3", relu=True).tolist()
+    [1.0, 448.0, 0.0]
+    >>> convert(np.float32(1.0) + np.float32(2**-11), "tf32", "rna").view(np.uint32).item() == 0x3F802000
+    True
+    """
+    array = as_array(x)
+    target = as_format(fmt)
+    source = as_format(array.dtype)
+    for name, value in (("relu", relu), ("saturate", saturate)):
+        if not isinstance(value, bool | np.bool_) and not (name == "saturate" and value is None):
+            raise OptionError(f"{name}={value!r} is no truth value: pass {name}=True or {name}=False to nbtc.convert")
+    narrow = target.bits == 8 and target.kind == "float"
+    saturate = narrow if saturate is None else bool(saturate)
+    row = conversion(source, target, rounding, bool(relu), saturate)
+    return from_bits(convert_bits(to_bits(array, source), row, bool(relu), saturate), target)

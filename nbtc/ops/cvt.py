@@ -1,7 +1,7 @@
 """The `cvt` instruction on register words: conversions around tensor cores, and integer packing.
 
 A form is read into a `Form` (what each register holds, how it is rounded); elements are then converted by
-`nbtc.formats.codec`.  In packed forms the first source operand lands in the high half of the destination.
+`nbtc.formats.conversions`.  In packed forms the first source operand lands in the high half of the destination.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from nbtc.errors import (
     UnsupportedInstructionError,
 )
 from nbtc.formats.arrays import as_array
-from nbtc.formats.codec import convert_bits
-from nbtc.formats.conversions import ROUNDINGS, Conversion, conversion
+from nbtc.formats.conversions import ROUNDINGS, Conversion, conversion, convert_bits
 from nbtc.formats.table import FORMATS
 from nbtc.isa.parse import row
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from nbtc.errors import FormatError, OptionError, UnvalidatedModelWarning
+from nbtc.formats import conversions
 from nbtc.formats.arrays import from_bits
-from nbtc.formats.codec import convert
-from nbtc.formats.conversions import CONVERSIONS, Conversion, conversion
+from nbtc.formats.conversions import CONVERSIONS, Conversion, conversion, convert
 from nbtc.formats.table import FORMATS, Format
 from nbtc.numerics import exact_float
 from nbtc.testing import assert_bits_equal
@@ -152,9 +152,7 @@ def test_fp8_saturates_unless_told_what_no_form_does() -> None:
 
 
 def test_unrecorded_forms_warn() -> None:
-    from nbtc.formats import codec
-
-    codec._warn.cache_clear()
+    conversions._warn.cache_clear()
     with pytest.warns(UnvalidatedModelWarning, match="no recording"):
         convert(np.zeros(2, ml_dtypes.bfloat16), "e4m3")
     with pytest.warns(UnvalidatedModelWarning, match="tf32"):

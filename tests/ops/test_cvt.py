@@ -19,7 +19,7 @@ from nbtc.errors import (
     ShapeError,
     UnsupportedInstructionError,
 )
-from nbtc.formats.codec import convert
+from nbtc.formats.conversions import convert
 from nbtc.ops.cvt import cvt
 from nbtc.testing import assert_bits_equal
 

@@ -124,7 +124,7 @@ def codec_battery() -> Callable[[], bool]:
     """Whether conversions still give what they gave: codes, their neighbours, random words; all shifts."""
     warnings.simplefilter("ignore")
     from nbtc.formats import codec
-    from nbtc.formats.conversions import CONVERSIONS
+    from nbtc.formats.conversions import CONVERSIONS, parameters
 
     noise = np.random.default_rng(1).integers(0, 2**32, 200_000, dtype=np.uint32)
     near = np.arange(1 << 16, dtype=np.uint32)[:, None] << np.uint32(16) | np.uint32(
@@ -136,7 +136,7 @@ def codec_battery() -> Callable[[], bool]:
         x = words if row.source.bits == 32 else np.arange(1 << row.source.bits).astype(row.source.bits_dtype)
         for saturate in row.saturate:
             for relu in (False, True)[: 1 + row.relu]:
-                p = codec.parameters(row, relu, saturate)
+                p = parameters(row, relu, saturate)
                 out = np.empty(x.shape, row.target.bits_dtype)
                 codec.convert_words(x, out, p)
                 data.append((x, p, out))
