@@ -90,13 +90,13 @@ def execute(
     row.require(target)
     registers = op.is_registers(a)
     op.check_immediates(row, {"a": scale_a, "b": scale_b}, {"a": trans_a, "b": trans_b}, registers)
+    keep, notes = op.predicate(scale_d), op.metadata(row, meta, selector)
     memory = op.images("smem", smem, np.uint8, (-1,))
     image = op.images("d", d, np.uint32, (op.THREADS, form.d.registers))
     words = op.images("a", a, np.uint32, (op.THREADS, 4)) if registers else _NO_WORDS
     size = memory.values.shape[-1]
     a_table = op.NO_TABLES if registers else op.tables(row, "A", op.descriptor_words("a", a), trans_a, size)
     b_table = op.tables(row, "B", op.descriptor_words("b_desc", b_desc), trans_b, size)
-    keep, notes = op.predicate(scale_d), op.metadata(row, meta, selector)
     batch = op.batch_of(
         {"d": image.lead, "a": words.lead or a_table.which.shape, "b_desc": b_table.which.shape, "smem": memory.lead,
          "scale_d": keep.shape, "meta": notes.lead}
