@@ -126,6 +126,13 @@ def speed() -> str:
                 [[f"`{k}`", f"{v:.2f}"] for k, v in data["dpx"].items()],
             )
         )
+    if "startup" in data:
+        s = data["startup"]
+        parts.append(
+            f"`import nbtc` takes {s['import']:.2f} s, the first product of a fresh install {s['first_fresh']:.1f} s, of "
+            f"a process that finds its code in the cache {s['first_cached']:.2f} s. An f16 product of {s['peak_size']}³ "
+            f"peaks at {s['peak']:.1f} times the bytes of its operands and result."
+        )
     return "\n\n".join(parts)
 
 
@@ -154,10 +161,10 @@ PICTURES = {TREE / "docs" / "m16n8k16.svg": "mma.sync.aligned.m16n8k16.row.col.f
 
 def fill(text: str) -> str:
     for name, make in TABLES.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)", re.DOTALL)
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         if not pattern.search(text):
             sys.exit(f"README.md has no place for the table {name}: add <!-- {name} --> and <!-- end of {name} -->")
-        body = make()
+        body = make() + "\n"
         text = pattern.sub(lambda m, body=body: m.group(1) + body + m.group(2), text)
     return text
 

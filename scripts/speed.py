@@ -11,7 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
+import subprocess
+import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,6 +154,45 @@ def dpx(rounds: int, size: int = 2**16) -> dict[str, float]:
     return table
 
 
+FRESH = """
+import time, numpy as np
+start = time.perf_counter()
+import nbtc
+imported = time.perf_counter() - start
+a = np.ones((64, 64), np.float16)
+start = time.perf_counter()
+nbtc.matmul(a, a)
+print(imported, time.perf_counter() - start)
+"""
+PEAK = """
+import resource, numpy as np, nbtc
+a = np.ones(({size}, {size}), np.float16)
+a64 = np.ones((64, 64), np.float16)
+nbtc.matmul(a64, a64)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - a.nbytes // 1024
+d = nbtc.matmul(a, a.copy())
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / (2 * a.nbytes + d.nbytes))
+"""
+
+
+def fresh(code: str, cache: str) -> list[float]:
+    """The numbers that a new process prints."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return [float(text) for text in done.stdout.split()]
+
+
+def startup(size: int) -> dict[str, float]:
+    """Seconds a new process waits, and the peak memory of an f16 product over its operands and result."""
+    with tempfile.TemporaryDirectory() as cache:
+        first = fresh(FRESH, cache)[1]
+        imported, again = (min(column) for column in zip(*(fresh(FRESH, cache) for _ in range(3)), strict=True))
+        (peak,) = fresh(PEAK.format(size=size), cache)
+    table = {"import": imported, "first_fresh": first, "first_cached": again, "peak": peak, "peak_size": size}
+    print(", ".join(f"{key} {value:.3g}" for key, value in table.items()), flush=True)
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=2048)
@@ -164,6 +207,7 @@ def main() -> None:
     data = {"machine": machine, "size": args.size, "products": products(args.size, args.rounds, args.only)}
     if not args.only:
         data |= {"instructions": instructions(args.warps, args.groups, args.rounds), "dpx": dpx(args.rounds)}
+        data["startup"] = startup(2 * args.size)
     args.out.parent.mkdir(exist_ok=True)
     args.out.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
 
