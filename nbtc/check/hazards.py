@@ -170,7 +170,7 @@ class Watch:
             self.report("first-fence", "every register", "is unordered: call fence() before the first wgmma")
 
     def _clean(self, r: Registers) -> None:
-        if r.touched.any():
+        if self.ordered and r.touched.any():
             where = f"{r.name}[{int(np.flatnonzero(r.touched)[0])}]"
             message = "was accessed by another instruction since the last wgmma.fence: call fence() before this wgmma"
             self.report("fence", where, message)

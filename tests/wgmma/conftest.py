@@ -24,7 +24,7 @@ def _groups():
     for file in files:
         with np.load(file) as z:
             for head in dict.fromkeys(k.rsplit("__", 1)[0] for k in z.files if "__" in k):
-                names = "S desc A C D E".split()
+                names = ["S", "desc", "A", "C", "D", "E"]
                 arrays = {n: z[f"{head}__{n}"] for n in names if f"{head}__{n}" in z.files}
                 yield head, index[head.split("__")[0]], arrays
 

@@ -54,7 +54,12 @@ def matrices():
 
 @pytest.mark.parametrize(
     "a_mode, b_mode",
-    [(("k", "none"), ("k", "none")), (("mn", "64B"), ("mn", "none")), (("mn", "128B"), ("k", "32B")), (None, ("mn", "64B"))],
+    [
+        (("k", "none"), ("k", "none")),
+        (("mn", "64B"), ("mn", "none")),
+        (("mn", "128B"), ("k", "32B")),
+        (None, ("mn", "64B")),
+    ],
 )
 def test_worked_examples(a_mode, b_mode):
     """m64n32k16: both plain K-major; A M-major 64B, B N-major; A M-major 128B, B K-major 32B; A in registers."""
