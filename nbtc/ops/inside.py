@@ -53,7 +53,7 @@ def _body(plan: Plan) -> Callable[..., Any]:
     na, nb, ns = plan.scratch
     word = plan.word.type
     fraction, floor = int(params[FRACTION]), int(params[FLOOR])
-    run, fast = mma_kernel.run, plan.inline
+    run = mma_kernel.run
 
     def general(a, b, c, d):
         strides, none = np.zeros(4, np.int64), np.zeros(1, np.uint32)
@@ -69,16 +69,22 @@ def _body(plan: Plan) -> Callable[..., Any]:
         rest(a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1))
         return d
 
+    if plan.shape is None:
+        return plain
+    from nbtc.ops.mma_vector import one_warp
+
+    fmt, regs, half, blocks = plan.shape.key
+
     def vector(mnemonic, a, b, c, arch="sm_90", threads=None):
         if a.shape != (32, ra) or b.shape != (32, rb) or c.shape != (32, rc):
             raise ValueError(_SHAPES)
         d = np.empty((32, rd), np.uint32)
         fa, fb, fc, fd = a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1)
-        if fast(fa, 0, fb, 0, fc, 0, fd, 0, fraction, floor):
+        if one_warp(fmt, regs, half, blocks, fa, 0, fb, 0, fc, 0, fd, 0, fraction, floor):
             rest(fa, fb, fc, fd)
         return d
 
-    return plain if fast is None else vector
+    return vector
 
 
 def register(mma_sync: Callable[..., Any]) -> None:

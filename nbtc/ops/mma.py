@@ -56,22 +56,23 @@ class Plan:
         return _present(row.a), _present(row.b), _present(row.c)
 
     @cached_property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """Shapes of one warp's images of A, B, C and D; none for a sparse form, which needs metadata."""
+        return tuple((0 if self.row.sparse else 32, n) for n in self.registers)
+
+    @cached_property
+    def numbers(self) -> tuple[int, int]:
+        """F and the floor of the vector code's alignment."""
+        return int(self.params[FRACTION]), int(self.params[FLOOR])
+
+    @cached_property
     def vector(self) -> Callable[..., Any] | None:
         """The compiled loop over warps, or None."""
         if self.shape is None:
             return None
         from nbtc.ops.mma_vector import kernel
 
-        return kernel(self.shape)
-
-    @property
-    def inline(self) -> Callable[..., Any] | None:
-        """The intrinsic for one warp, or None."""
-        if self.shape is None:
-            return None
-        from nbtc.ops.mma_vector import warp
-
-        return warp(self.shape)
+        return kernel(*self.shape.key)
 
 
 _PLANS: dict[tuple[Row, object, int, bool], Plan] = {}
@@ -231,6 +232,14 @@ def perform(
 ) -> Words:  # fmt: skip
     """`execute` for a plan."""
     row = plan.row
+    if (
+        threads is None
+        and meta is None
+        and _plain(a, plan.sizes[0])
+        and _plain(b, plan.sizes[1])
+        and _plain(c, plan.sizes[2])
+    ):
+        return _one(plan, a, b, c)
     name, rd = row.mnemonic, plan.registers[3]
     a, b, c = (image(o, x, n) for o, x, n in zip(plan.operands, (a, b, c), "abc", strict=True))
     operands = [("a", a, 2), ("b", b, 2), ("c", c, 2)]
@@ -256,6 +265,21 @@ def perform(
     return out
 
 
+def _plain(x: Any, shape: tuple[int, int]) -> bool:
+    """Whether `x` is one warp's image that needs no conversion."""
+    return type(x) is np.ndarray and x.shape == shape and x.dtype == np.uint32 and x.flags.c_contiguous
+
+
+def _one(plan: Plan, a: Words, b: Words, c: Words) -> Words:
+    """A single warp, without the machinery of batches."""
+    loop, (_, _, _, size) = plan.vector, plan.sizes
+    out = np.empty(size, np.uint32)
+    fa, fb, fc, fd = a.reshape(-1), b.reshape(-1), c.reshape(-1), out.reshape(-1)
+    if loop is None or loop(fa, fb, fc, fd, 0, 0, 0, 0, 0, 1, *plan.numbers, np.empty(1, np.uint8)):
+        _general(plan, [(fa, 0), (fb, 0), (fc, 0)], fd, 0, 1)
+    return out
+
+
 def _run(
     plan: Plan, operands: list[tuple[str, Words, int]], lead: tuple[int, ...], out: Words, threads: int | None
 ) -> None:
@@ -268,7 +292,7 @@ def _run(
         return
     doubt = np.empty(count, np.uint8)
     (a, sa), (b, sb), (c, sc) = flats
-    fraction, floor, sd = int(plan.params[FRACTION]), int(plan.params[FLOOR]), 32 * plan.registers[3]
+    (fraction, floor), sd = plan.numbers, 32 * plan.registers[3]
 
     def work(first: int, last: int) -> None:
         if loop(a, b, c, result, sa, sb, sc, sd, first, last, fraction, floor, doubt):

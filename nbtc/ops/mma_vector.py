@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 from nbtc._jit import jit
 from nbtc._vir import F16, F32, F64, I8, I16, I32, ROUND_DOWN, ROUND_TOWARD_ZERO, Vir, vector
-from nbtc.formats.table import Format
+from nbtc.formats.table import FORMATS, Format
 
 NUDGE = 1 + 2.0**-30
 NO_EXPONENT = -4096  # what a zero counts as before the floor
@@ -42,6 +42,11 @@ class Shape:
     registers: int
     half: bool
     blocks: int
+
+    @property
+    def key(self) -> tuple[int, int, int, int]:
+        """The shape as numbers: what compiled code is specialised for."""
+        return self.fmt.code, self.registers, int(self.half), self.blocks
 
     @property
     def each(self) -> int:
@@ -328,45 +333,46 @@ def _prefetch(v: Vir, p: Any, write: bool) -> None:
     v.b.call(cgutils.get_or_insert_function(v.b.module, kind, "llvm.prefetch.p0"), [p, *flags])
 
 
+@intrinsic(prefer_literal=True)
+def one_warp(typingctx, fmt, registers, half, blocks, a, a0, b, b0, c, c0, d, d0, fraction, floor):
+    """One warp at word offsets of uint32 arrays; the first four arguments are literals (see Shape).  True: doubtful."""
+    fixed = (fmt, registers, half, blocks)
+    if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
+        return None
+    code, count, narrow, parts = (x.literal_value for x in fixed)
+    shape = Shape(next(f for f in FORMATS.values() if f.code == code), count, bool(narrow), parts)
+
+    def codegen(context, builder, signature, args):
+        v, base = Vir(context, builder), len(fixed)
+        pointers = [
+            v.at(v.pointer(signature.args[n], args[n]), builder.shl(args[n + 1], v.int(2)))
+            for n in range(base, base + 8, 2)
+        ]
+        for n, p in enumerate(pointers):
+            words = 32 * (count, count // 2, 2 if shape.half else 4, 2 if shape.half else 4)[n]
+            for line in range(0, 4 * words, 64):
+                _prefetch(v, v.at(p, AHEAD * 4 * words + line), n == 3)
+        numbers = [builder.trunc(x, I32) for x in args[base + 8 :]]
+        return Codegen(shape, v, *numbers).emit(*pointers)
+
+    i = types.int64
+    return types.boolean(fmt, registers, half, blocks, a, i, b, i, c, i, d, i, i, i), codegen
+
+
 @cache
-def warp(shape: Shape) -> Callable[..., Any]:
-    """Intrinsic (a, a0, b, b0, c, c0, d, d0, fraction, floor) -> doubtful: a warp at word offsets of uint32 arrays."""
-
-    @intrinsic
-    def one_warp(typingctx, a, a0, b, b0, c, c0, d, d0, fraction, floor):
-        def codegen(context, builder, signature, args):
-            v = Vir(context, builder)
-            pointers = [
-                v.at(v.pointer(signature.args[n], args[n]), builder.shl(args[n + 1], v.int(2))) for n in range(0, 8, 2)
-            ]
-            for n, p in enumerate(pointers):
-                words = (shape.registers, shape.registers // 2, 2 if shape.half else 4, 2 if shape.half else 4)[n] * 32
-                for line in range(0, 4 * words, 64):
-                    _prefetch(v, v.at(p, AHEAD * 4 * words + line), n == 3)
-            numbers = [builder.trunc(x, I32) for x in args[8:]]
-            return Codegen(shape, v, *numbers).emit(*pointers)
-
-        i = types.int64
-        return types.boolean(a, i, b, i, c, i, d, i, i, i), codegen
-
-    return one_warp
-
-
-@cache
-def kernel(shape: Shape) -> Callable[..., Any]:
-    """Compiled loop over warps first..last, warp w at word w * sa of a, and so on.
+def kernel(fmt: int, registers: int, half: int, blocks: int) -> Callable[..., Any]:
+    """Compiled loop over warps first..last of a Shape (its format by code), warp w at word w * sa of a, and so on.
 
     doubt[w] tells which results are not to be used; returns how many.
     """
-    one_warp = warp(shape)
 
     def many(a, b, c, d, sa, sb, sc, sd, first, last, fraction, floor, doubt):
         found = np.int64(0)
         for w in range(first, last):
-            bad = one_warp(a, w * sa, b, w * sb, c, w * sc, d, w * sd, fraction, floor)
+            bad = one_warp(fmt, registers, half, blocks, a, w * sa, b, w * sb, c, w * sc, d, w * sd, fraction, floor)
             doubt[w] = bad
             found += bad
         return found
 
-    compiled: Callable[..., Any] = jit(many, cached=False)
+    compiled: Callable[..., Any] = jit(many)
     return compiled
