@@ -164,4 +164,4 @@ def _geometry(
 def _places(row: Row, selector: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Thread and lowest bit of the metadata nibble of (row, chunk), both flat."""
     lane, shift = places(row, selector)
-    return np.ascontiguousarray(lane).reshape(-1), np.ascontiguousarray(shift).reshape(-1)
+    return np.array(lane).reshape(-1), np.array(shift).reshape(-1)

@@ -67,7 +67,7 @@ class Images:
 
 def spread_index(which: NDArray[Any], batch: tuple[int, ...]) -> NDArray[np.int64]:
     """An index broadcast over the batch, flat."""
-    return np.ascontiguousarray(np.broadcast_to(which, batch), np.int64).reshape(-1)
+    return np.array(np.broadcast_to(which, batch), np.int64).reshape(-1)  # a copy: see `images`
 
 
 class Tables(NamedTuple):
@@ -124,7 +124,9 @@ def images(name: str, x: Any, dtype: Any, tail: tuple[int, ...]) -> Images:
             f"{name} has shape {v.shape}, but it must be {want}: for example np.zeros({tuple(map(abs, tail))}, "
             f"{v.dtype})"
         )
-    return Images(np.ascontiguousarray(v), len(tail))
+    plain = np.ascontiguousarray(v)
+    # read-only arrays are other types to Numba: a copy costs less than a second compilation
+    return Images(plain if plain.flags.writeable else plain.copy(), len(tail))
 
 
 def descriptor_words(name: str, x: Any) -> NDArray[np.uint64]:
