@@ -22,9 +22,10 @@ import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from nbtc._bits import as_f32
 from nbtc._jit import jit
 from nbtc._vir import F32, F64, I8, I16, I32, ROUND_DOWN, Vir, vector
-from nbtc.gemm.fused_books import BIAS, CHUNK, FV, IV, WRAP_MARGIN, Narrow, Shape, Wide
+from nbtc.gemm.fused_books import BIAS, CHUNK, FLOOR_FIELD, FV, IV, WRAP_MARGIN, Narrow, Shape, Wide
 from nbtc.numerics.models import OUTS
 
 ROWS = 4  # rows of a register tile
@@ -34,9 +35,9 @@ PANEL = 64  # columns of a panel
 F64_ORDER = np.array([0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15])
 
 
-def scratch_bytes() -> int:
-    """Scratch of a micro-kernel call, all shapes."""
-    return 16384
+RNE11 = OUTS["rne11"]
+SCRATCH = 16384  # bytes of scratch, 64-byte aligned, of every shape
+FLAG_WORD = 3072  # where in it the flags are: the smallest distance from a wrapped sum, the largest magnitude
 
 
 class _Emitter:
@@ -59,7 +60,7 @@ class _Emitter:
         self.o_saved = self.o_start + 64 * n * self.parts
         self.o_raw = self.o_saved + 128 * n
         self.o_dump = self.o_raw + 64 * n
-        self.o_flag = self.o_dump + 256 * ROWS
+        self.o_flag = 4 * FLAG_WORD
         self.scratch = args["scratch"]
         names = ("floor", "least", "scale", "reference")
         splats = {name: v.splat(v.b.trunc(args[name], I32), CHUNK) for name in names}
@@ -304,35 +305,81 @@ def _locate(v: Vir, shape: Shape, args: dict[str, Any]) -> None:
     args["sb"] = v.at(args["sb"], b.mul(b.udiv(at, v.int(shape.block)), v.int(4)))
 
 
+@jit
+def load_tile(state, tile, i, j, rows, columns, scale, low, high):
+    """A tile of scaled accumulators; True where one is no number, or not zero and out of the range [low, high]."""
+    odd = False
+    if rows < ROWS * BLOCKS or columns < PANEL:
+        tile[: ROWS * BLOCKS * PANEL] = np.float32(0.0)
+    for r in range(rows):
+        line, at = state[i + r], r * PANEL
+        for q in range(columns):
+            x = line[j + q]
+            size = abs(x)
+            odd |= not ((size == np.float32(0.0)) | ((size >= low) & (size <= high)))
+            tile[at + q] = x * scale
+    return odd
+
+
+@jit
+def store_tile(state, tile, i, j, rows, columns, scale):
+    """The tile back to its place."""
+    for r in range(rows):
+        line, at = state[i + r], r * PANEL
+        for q in range(columns):
+            line[j + q] = tile[at + q] * scale
+
+
 @cache
-def tile_kernel(wide: int, block: int, fraction: int, out: int, far: int, checked: int, emulated: bool) -> Any:
-    """kernel(a, ea, sa, a0, b, eb, sb, b0, groups, tile, total, blocks, floor, least, scale, reference, scratch).
+def rows_kernel(wide: int, block: int, fraction: int, out: int, far: int, checked: int, emulated: int) -> Any:
+    """kernel(a, ea, sa, b, eb, sb, depth, state, row, column, panels, redo, scratch, tiles, k): 64 rows times panels.
 
-    Sums `groups` blocks of products into `tile` (float32, [row block][row][64 columns]).  emulated: blocks come in
-    pairs, the second continuing from the first, which starts at zero; each pair is added to `total`.
+    a, ea, sa: packed rows; b, eb, sb: packed panels of `depth` products; state: float32 accumulators (M, N); the block
+    starts at (row, column).  redo[panel] is set where the sums may be wrong.  k: int64 floor, least, scale (x),
+    reference; r: the range of accumulators.  emulated: blocks come in pairs, the second continuing from the first,
+    which starts at zero; each pair is added to the accumulator.
     """
-    if not emulated:
-
-        @jit
-        def run(a, ea, sa, a0, b, eb, sb, b0, groups, tile, total, blocks, floor, least, scale, reference, scratch):
-            for g in range(groups):
-                _sum_block(
-                    wide, block, fraction, out, far, checked, 0, 0,
-                    a, ea, sa, a0, b, eb, sb, b0, g, tile, tile, blocks, floor, least, scale, reference, scratch,
-                )  # fmt: skip
-
-        return run
 
     @jit
-    def run_pairs(a, ea, sa, a0, b, eb, sb, b0, groups, tile, total, blocks, floor, least, scale, reference, scratch):
-        for g in range(0, groups, 2):
-            _sum_block(
-                wide, block, fraction, out, far, checked, 1, 0,
-                a, ea, sa, a0, b, eb, sb, b0, g, tile, tile, blocks, floor, least, scale, reference, scratch,
-            )  # fmt: skip
-            _sum_block(
-                wide, block, fraction, out, far, checked, 0, 1,
-                a, ea, sa, a0, b, eb, sb, b0, g + 1, tile, total, blocks, floor, least, scale, reference, scratch,
-            )  # fmt: skip
+    def run(a, ea, sa, b, eb, sb, depth, state, row, column, panels, redo, scratch, tiles, k, r):
+        rows = min(ROWS * BLOCKS, state.shape[0] - row)
+        blocks = (rows + ROWS - 1) // ROWS
+        floor, least, scale, reference = k[0], k[1], k[2], k[3]
+        down, up = as_f32(np.int32((127 - scale) << 23)), as_f32(np.int32((127 + scale) << 23))
+        first, second = tiles[: ROWS * BLOCKS * PANEL], tiles[ROWS * BLOCKS * PANEL :]
+        flags = scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32]
+        for panel in range(panels):
+            total = second if emulated else first
+            j = column + panel * PANEL
+            columns = min(PANEL, state.shape[1] - j)
+            odd = load_tile(state, total, row, j, rows, columns, down, r[0], r[1])
+            flags[:16], flags[16:] = np.uint32(0xFFFFFFFF), np.uint32(0)
+            b0 = panel * depth * PANEL
+            if emulated:
+                for g in range(0, depth // block, 2):
+                    _sum_block(
+                        wide, block, fraction, out, far, checked, 1, 0,
+                        a, ea, sa, 0, b, eb, sb, b0, g, first, first, blocks, floor, least, scale, reference, scratch,
+                    )  # fmt: skip
+                    _sum_block(
+                        wide, block, fraction, out, far, checked, 0, 1,
+                        a, ea, sa, 0, b, eb, sb, b0, g + 1, first, second, blocks, floor, least, scale, reference,
+                        scratch,
+                    )  # fmt: skip
+            else:
+                for g in range(depth // block):
+                    _sum_block(
+                        wide, block, fraction, out, far, checked, 0, 0,
+                        a, ea, sa, 0, b, eb, sb, b0, g, first, first, blocks, floor, least, scale, reference, scratch,
+                    )  # fmt: skip
+            if checked:
+                for q in range(16):
+                    odd |= flags[q] < np.uint32(2 * WRAP_MARGIN)
+            if far or out == RNE11:
+                for q in range(16, 32):
+                    odd |= flags[q] >= np.uint32(0x7F7FFFFF)
+            if odd:
+                redo[panel] = np.uint8(1)
+            store_tile(state, total, row, j, rows, columns, up)
 
-    return run_pairs
+    return run

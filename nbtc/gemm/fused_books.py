@@ -55,6 +55,11 @@ class Shape:
         return 2 if self.far else 1
 
     @property
+    def watched(self) -> bool:
+        """True where a result can overflow within the kernel."""
+        return self.far or self.out == "rne11"
+
+    @property
     def magic_shift(self) -> int:
         """Field of M minus field of the alignment exponent, in the units of the high half (f64) or of the word."""
         return 1023 - BIAS + 52 - self.fraction if self.wide else 23 - self.fraction
@@ -91,6 +96,18 @@ class Books:
         if self.s.out != "rz14":
             return x
         return self.v.bits(self.b.and_(self.v.bits(x, IV), self.c(0xFFFFFC00)), FV)
+
+
+    def watch(self, flag: Any, x: Any) -> None:
+        """Keep the largest magnitude where a result can overflow: at the top of the range its tile must be redone.
+
+        Narrow f32 accumulators cannot: operands and initial accumulators were checked while packing.
+        """
+        if not self.s.watched:
+            return
+        v, b = self.v, self.b
+        magnitude = b.and_(v.bits(x, IV), self.c(0x7FFFFFFF))
+        v.store(v.umax(v.load(flag, IV, 64), magnitude), flag, 64)
 
 
 class Narrow(Books):
@@ -147,9 +164,6 @@ class Narrow(Books):
         y = self.b.fadd(d, x)
         return self.rescaled_half(y) if self.s.out == "rne11" else y
 
-    def watch(self, flag: Any, x: Any) -> None:
-        """Nothing can overflow: operands and initial accumulators were checked while packing."""
-
 
 class Wide(Books):
     """Exponents in 16 bits, biased so that a sum with a zero operand stays below 0x4000; true scale in the tile."""
@@ -185,9 +199,3 @@ class Wide(Books):
 
     def sum(self, d: Any, x: Any) -> Any:
         return self.to_half(self.b.fadd(d, x))
-
-    def watch(self, flag: Any, x: Any) -> None:
-        """Keep the largest magnitude: a result at the top of the range sends its tile to the slow path."""
-        v, b = self.v, self.b
-        magnitude = b.and_(v.bits(x, IV), self.c(0x7FFFFFFF))
-        v.store(v.umax(v.load(flag, IV, 64), magnitude), flag, 64)

@@ -73,12 +73,16 @@ def source(t, p):
 def pack_rows(x, out, exponents, signs, special, p, tiny, replicate, scale):
     """Rows of A, (rows, k) C-order bits, into [block][row tile][k][4 rows]; special[i] marks rows with Inf or NaN.
 
+    Returns the largest sum of significands of a block of products, in units of 2**-mantissa.
+
     The panel is as deep as `exponents` has room for; rows and products beyond the operand are zeros.
     """
     rows, depth = x.shape
     block, blocks = p[BLOCK], special.size // 4
     places = exponents.size // special.size
     values, shown, negative = np.empty(places), np.empty(places, np.uint32), np.empty(places, np.uint32)
+    weights = np.zeros(places, np.int64)
+    heaviest = np.int64(0)
     for i in range(special.size):
         marked = np.int64(0)
         count = min(depth, places) if i < rows else 0
@@ -89,31 +93,37 @@ def pack_rows(x, out, exponents, signs, special, p, tiny, replicate, scale):
             values[k] = as_f64(as_i64(tiny) | (sign << np.int64(63))) if zero else plain
             shown[k] = np.uint32(0) if zero else np.uint32((exponent - p[REFERENCE] + p[BASE]) * replicate)
             negative[k] = np.uint32(sign)
+            weights[k] = significand
         for k in range(count, places):
-            values[k], shown[k], negative[k] = tiny, np.uint32(0), np.uint32(0)
-        special[i] = np.uint8(marked)
+            values[k], shown[k], negative[k], weights[k] = tiny, np.uint32(0), np.uint32(0), np.int64(0)
+        special[i] |= np.uint8(marked)
         tile, r = i // 4, i % 4
         for g in range(places // block):
             at = ((g * blocks + tile) * block) * 4 + r
-            word = np.uint32(0)
+            word, weight = np.uint32(0), np.int64(0)
             for t in range(block):
                 k = source(g * block + t, p)
+                weight += weights[k]
                 out[at + 4 * t] = values[k]
                 exponents[at + 4 * t] = shown[k]
                 word |= negative[k] << np.uint32(t)
             signs[(g * blocks + tile) * 4 + r] = word
+            heaviest = max(heaviest, weight)
+    return heaviest
 
 
 @jit
 def pack_columns(x, out, exponents, signs, special, p, tiny, nudge, order):
     """Columns of B, (k, columns) C-order bits, into panels [panel][k][64]; special[j] marks columns with Inf or NaN.
 
-    Values are stored times `nudge`, columns of a panel in the order given; exponents and signs in plain order.
+    Values are stored times `nudge`, columns of a panel in the order given; exponents and signs in plain order.  Returns
+    the largest sum of significands of a block of products, in units of 2**-mantissa.
     """
     depth, columns = x.shape
     block, places = p[BLOCK], exponents.size // special.size
     values, shown, negative = np.empty(64), np.empty(64, exponents.dtype), np.empty(64, np.uint32)
-    marked = np.zeros(64, np.int64)
+    marked, weights, sums = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros(64, np.int64)
+    heaviest = np.int64(0)
     for panel in range(special.size // 64):
         first = panel * 64
         count = max(0, min(64, columns - first))
@@ -128,8 +138,16 @@ def pack_columns(x, out, exponents, signs, special, p, tiny, nudge, order):
                 values[j] = as_f64(as_i64(tiny) | (sign << np.int64(63))) if zero else plain
                 shown[j] = 0 if zero else exponent - p[REFERENCE] + p[BASE]
                 negative[j] = np.uint32(sign)
+                weights[j] = significand
             for j in range(have, 64):
-                values[j], shown[j], negative[j] = tiny, 0, np.uint32(0)
+                values[j], shown[j], negative[j], weights[j] = tiny, 0, np.uint32(0), np.int64(0)
+            if t % block == 0:
+                sums[:] = 0
+            for j in range(64):
+                sums[j] += weights[j]
+            if t % block == block - 1:
+                for j in range(64):
+                    heaviest = max(heaviest, sums[j])
             at = (panel * places + t) * 64
             word = (panel * (places // block) + t // block) * 64
             for j in range(64):
@@ -142,7 +160,8 @@ def pack_columns(x, out, exponents, signs, special, p, tiny, nudge, order):
                 for j in range(64):
                     signs[word + j] |= negative[j] << np.uint32(t % block)
         for j in range(64):
-            special[first + j] = np.uint8(marked[j])
+            special[first + j] |= np.uint8(marked[j])
+    return heaviest
 
 
 @jit
@@ -155,3 +174,67 @@ def exponent_range(x, p, seen):
             low = low if zero else min(low, exponent)
             high = high if zero else max(high, exponent)
     seen[0], seen[1] = low, high
+
+
+@jit
+def pack_row_words(x, out, tile_rows):
+    """(rows, k) words into [row tile][k][tile_rows]; rows beyond the operand are zeros."""
+    rows, depth = x.shape
+    for tile in range((rows + tile_rows - 1) // tile_rows):
+        for r in range(tile_rows):
+            i = tile * tile_rows + r
+            at = tile * tile_rows * depth + r
+            if i < rows:
+                for k in range(depth):
+                    out[at + k * tile_rows] = x[i, k]
+            else:
+                for k in range(depth):
+                    out[at + k * tile_rows] = 0
+
+
+@jit
+def pack_column_words(x, out, width):
+    """(k, columns) words into [panel][k][width]; columns beyond the operand are zeros."""
+    depth, columns = x.shape
+    for panel in range((columns + width - 1) // width):
+        first = panel * width
+        have = min(width, columns - first)
+        for k in range(depth):
+            at = (panel * depth + k) * width
+            for j in range(have):
+                out[at + j] = x[k, first + j]
+            for j in range(have, width):
+                out[at + j] = 0
+
+
+@jit
+def row_bytes(x, words, sums, flip):
+    """(rows, k) bytes to (rows, k / 4) words of bytes ^ flip, and their sums as signed bytes."""
+    rows, depth = x.shape
+    for i in range(rows):
+        total = np.int32(0)
+        for w in range(words.shape[1]):
+            word = np.uint32(0)
+            for q in range(4):
+                k = 4 * w + q
+                byte = np.uint32(x[i, k]) ^ flip if k < depth else np.uint32(0)
+                word |= byte << np.uint32(8 * q)
+                total += np.int32(np.int8(byte))
+            words[i, w] = word
+        sums[i] += total
+
+
+@jit
+def column_bytes(x, words, sums, flip):
+    """(k, columns) bytes to (k / 4, columns) words of bytes ^ flip, and their sums as unsigned bytes."""
+    depth, columns = x.shape
+    for w in range(words.shape[0]):
+        for j in range(columns):
+            words[w, j] = np.uint32(0)
+        for q in range(4):
+            k = 4 * w + q
+            if k < depth:
+                for j in range(columns):
+                    byte = np.uint32(x[k, j]) ^ flip
+                    words[w, j] |= byte << np.uint32(8 * q)
+                    sums[j] += np.int32(byte)

@@ -1,0 +1,55 @@
+"""Outputs one at a time by `fused.chain`: tiny products, models without a fast kernel, and repairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc._jit import jit
+from nbtc.gemm.threads import Crew
+from nbtc.numerics.fused import chain
+
+MACS_PER_TASK = 1 << 21  # about 20 ms: an interrupt waits no longer
+
+
+@jit
+def chain_outputs(a, b, c, d, chosen, first, last, whole, sizes, ia, ib, ic, params):
+    """d[t] = chain of output t for t in first..last (whole), or for those positions of `chosen`.
+
+    a (batch, M, K), b (batch, K, N), c (batch, M, N) and d flat; sizes = M, N, K; ia, ib, ic: which matrix of a, b, c
+    belongs to a batch item (ic -1: no c).
+    """
+    m, n, k = sizes[0], sizes[1], sizes[2]
+    for t in range(first, last):
+        at = t if whole else chosen[t]
+        item, rest = at // (m * n), at % (m * n)
+        i, j = rest // n, rest % n
+        start = np.uint64(0)
+        if ic[item] >= 0:
+            start = np.uint64(c[ic[item] * m * n + rest])
+        d[at] = chain(a, (ia[item] * m + i) * k, 1, b, ib[item] * k * n + j, n, k, start, params)
+
+
+def run(
+    a: NDArray[Any], b: NDArray[Any], c: NDArray[Any] | None, d: NDArray[Any], maps: tuple[Any, Any, Any],
+    params: NDArray[np.int64], crew: Crew, chosen: NDArray[np.int64] | None = None,
+) -> None:  # fmt: skip
+    """Bits of a (X, M, K), b (Y, K, N), c (Z, M, N) or None, into d (batch, M, N), C order; maps: item -> X, Y, Z."""
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    count = d.size if chosen is None else chosen.size
+    flat = [np.ascontiguousarray(x).reshape(-1) for x in (a, b)]
+    flat = [x if x.flags.writeable else x.copy() for x in flat]
+    start = np.zeros(0, d.dtype) if c is None else np.array(c, order="C", copy=True).reshape(-1)
+    out = d.reshape(-1)
+    positions = np.zeros(0, np.int64) if chosen is None else chosen
+    sizes = np.array([m, n, k])
+    per = max(1, min(MACS_PER_TASK // max(1, k), -(-count // crew.threads)))
+    tasks = [
+        lambda t=t: chain_outputs(
+            *flat, start, out, positions, t, min(count, t + per), chosen is None, sizes, *maps, params
+        )
+        for t in range(0, count, per)
+    ]
+    crew.run(tasks, 0 if chosen is not None else per * k)

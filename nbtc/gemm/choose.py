@@ -1,0 +1,93 @@
+"""Which instruction a product is a chain of, and which engine computes it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from nbtc._host import has_avx512
+from nbtc.errors import OptionError, UnsupportedInstructionError
+from nbtc.formats.table import FORMATS, Format
+from nbtc.isa import parse
+from nbtc.isa.archs import Arch
+from nbtc.isa.archs import arch as arch_row
+from nbtc.isa.spec import Row
+
+FAMILIES = {"mma": "mma", "wgmma": "wgmma.mma_async", "wmma": "wmma.mma"}
+WIDEST = {"float": "f32", "int": "s32", "bit": "s32"}
+
+
+def accumulator(fmt: Format) -> Format:
+    """The widest accumulator a multiplicand format has."""
+    return FORMATS["f64" if fmt.name == "f64" else WIDEST[fmt.kind]]
+
+
+@cache
+def row_for(arch: str, instruction: str | None, a: str, b: str, acc: str, op: str | None, saturate: bool) -> Row:
+    """The instruction row of a product: the one named, or the form of a family with the largest K.
+
+    Raises UnsupportedInstructionError where the architecture has none, OptionError where a named one does not fit.
+    """
+    if instruction is not None and instruction not in FAMILIES:
+        return _named(parse.row(instruction), arch_row(arch), a, b, acc, op, saturate)
+    names = [instruction] if instruction else ["wgmma", "mma"]
+    for name in names:
+        found = _best(arch, FAMILIES[name], a, b, acc, op, saturate)
+        if found is not None:
+            return found
+    have = sorted(
+        {r.min_arch for f in FAMILIES.values() for r in parse.rows(None, f, a=a, b=b, d=acc, executable=True)},
+        key=lambda s: int(s[3:].rstrip("af")),
+    )
+    hint = f"it exists from {have[0]} on" if have else f"no architecture multiplies {a} by {b} into {acc}"
+    raise UnsupportedInstructionError(
+        f"{arch} has no {instruction or 'wgmma or mma'} instruction for {a} x {b} with {acc} accumulators"
+        f"{' and .satfinite' if saturate else ''}; {hint}: choose other formats, acc=, instruction= or arch="
+    )
+
+
+def _best(arch: str, family: str, a: str, b: str, acc: str, op: str | None, saturate: bool) -> Row | None:
+    """The form with the largest K, then the largest tile."""
+    found = [
+        r
+        for r in parse.rows(arch, family, a=a, b=b, d=acc, c=acc, executable=True, sparse=False)
+        if r.rounding == "rn" and r.saturate == saturate and (r.op is None or r.op == op)
+    ]
+    return max(found, key=_size) if found else None
+
+
+def _size(r: Row) -> tuple[int, int]:
+    m, n, k = r.shape or (0, 0, 0)
+    return k, m * n
+
+
+def _named(row: Row, arch: Arch, a: str, b: str, acc: str, op: str | None, saturate: bool) -> Row:
+    if row.family not in FAMILIES.values() or row.a is None or row.b is None or row.c is None or row.d is None:
+        raise OptionError(
+            f"instruction={row.mnemonic!r} is no dense matrix product: matmul takes mma, wgmma and wmma.mma forms, "
+            'for example instruction="mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"'
+        )
+    if not row.executable:
+        raise UnsupportedInstructionError(f"{row.mnemonic}: no recorded arithmetic, so nbtc parses it but cannot run it")
+    row.require(arch)
+    want = (row.a.format.name, row.b.format.name, row.c.format.name, row.d.format.name)
+    if want != (a, b, acc, acc):
+        raise OptionError(
+            f"instruction={row.mnemonic!r} multiplies {want[0]} x {want[1]} + {want[2]} into {want[3]}, but the operands "
+            f"are {a} x {b} and the accumulator {acc}: pass arrays of its formats, or acc={want[3]!r} "
+            "(a chain needs c and d of one type)"
+        )
+    if saturate and not row.saturate:
+        raise OptionError(f"saturate=True, but instruction={row.mnemonic!r} has no .satfinite: name the form that has it")
+    if row.op is not None and op is not None and row.op != op:
+        raise OptionError(f"op={op!r}, but instruction={row.mnemonic!r} is the {row.op} form: drop one of the two")
+    return row
+
+
+@cache
+def engine_for(kind: str, block: int, fraction: int) -> str:
+    """The engine for a kind of arithmetic on this host."""
+    if kind in ("FUSED", "EMULATED_FP8") and has_avx512() and (block <= 16 or fraction <= 13):
+        return "avx512"
+    if kind == "FUSED":
+        return "portable"
+    return "words" if kind in ("INTEGER", "BITS", "FMA64") else "chain"

@@ -1,0 +1,215 @@
+"""Large fused products on AVX-512: which micro-kernel fits the operands, how they are cut, and what is repaired."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.formats.table import Format, f32
+from nbtc.gemm import fused_avx512 as micro
+from nbtc.gemm.pack import exponent_range, float_params, pack_columns, pack_rows
+from nbtc.gemm.threads import Crew
+from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
+
+ROW_BLOCK, PANEL = micro.ROWS * micro.BLOCKS, micro.PANEL
+SUPER_COLUMNS, SUPER_DEPTH, DEPTH = 1024, 2048, 512  # what is packed of B at once; how deep a packed block of A is
+NEAR_SPREAD = 37  # binades an operand may span for exponents to fit a byte with room to tell zeros
+NO_EXPONENT = 1 << 20
+TINY64, TINY32 = 2.0**-500, 2.0**-126  # stand for zeros: below every last kept bit, but rounded as their sign rounds
+NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18  # makes negative products land one unit below their truncation
+NEAR_BASE, FAR_BASE = 0, 0x2000
+
+
+def aligned(count: int, dtype: Any) -> NDArray[Any]:
+    """An uninitialised array on a 64-byte boundary."""
+    size = np.dtype(dtype).itemsize
+    raw = np.empty(count * size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + count * size].view(dtype)
+
+
+def contiguous(x: NDArray[Any]) -> NDArray[Any]:
+    """A C-order writeable array of the same elements: compiled code has one specialisation, whatever came in."""
+    x = np.ascontiguousarray(x)
+    return x if x.flags.writeable else x.copy()
+
+
+@dataclass(frozen=True)
+class Range:
+    """Least and greatest exponent of the finite non-zero elements; `least` above `greatest` when there are none."""
+
+    least: int
+    greatest: int
+
+    @property
+    def spread(self) -> int:
+        """Binades spanned, less one."""
+        return max(0, self.greatest - self.least)
+
+
+def exponents_of(x: NDArray[Any], fmt: Format) -> Range:
+    """The range of a matrix's exponents: of the format if that is small, else measured."""
+    if fmt.exponent <= 5:
+        return Range(fmt.emin, fmt.bias + int(fmt.finite_only))
+    seen = np.array([NO_EXPONENT, -NO_EXPONENT])
+    params = float_params(fmt)
+    step = max(1, (1 << 20) // max(1, x.shape[1]))
+    for i in range(0, x.shape[0], step):
+        exponent_range(contiguous(x[i : i + step]), params, seen)
+    return Range(int(seen[0]), int(seen[1])) if seen[0] <= seen[1] else Range(0, 0)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How operands are stored for one product: packing parameters of A and B and the constants of the kernel."""
+
+    far: bool
+    scale: int
+    pack_a: NDArray[np.int64]
+    pack_b: NDArray[np.int64]
+    constants: NDArray[np.int64]
+    limits: NDArray[np.float32]
+
+
+def layout(params: NDArray[np.int64], a: Format, b: Format, ra: Range, rb: Range, rc: Range | None) -> Layout:
+    """Bytes for exponents and scaled accumulators where operands (and c) span few binades, else 16 bits and true scale."""
+    fraction, block, half = int(params[FRACTION]), int(params[BLOCK]), params[OUT] == OUTS["rne11"]
+    interleaved = params[KIND] == Kind.EMULATED_FP8
+    top = fraction + 127  # exponent field of the largest product: alignment never needs a negative field
+    scale = ra.greatest + rb.greatest + 127 - top
+    low = top - ra.spread - rb.spread
+    floor_exponent = micro.FLOOR_FIELD - 127 + scale
+    fits = ra.spread <= NEAR_SPREAD and rb.spread <= NEAR_SPREAD
+    normal = ra.least + rb.least >= -100 and ra.greatest + rb.greatest <= 60
+    plain = rc is None or not rc.greatest >= rc.least or (rc.least >= floor_exponent and rc.greatest < 60)
+    near = fits and normal and (plain or a.exponent <= 5 and a.bits == 8)
+    make = lambda fmt, r, base: float_params(  # noqa: E731
+        fmt, reference=r.least, base=base, block=block, interleaved=interleaved
+    )
+    floor = int(params[FLOOR])
+    if near:
+        first = low // 2
+        constants = [floor + 127 - scale, 113 - scale, scale, low]
+        limits = np.array([2.0**floor_exponent, 2.0**60], np.float32)
+        if half:
+            limits[0] = 0.0
+        return Layout(False, scale, make(a, ra, first), make(b, rb, low - first), np.array(constants), limits)
+    constants = [floor + 127, 113 if half else 1, 0, ra.least + rb.least - 2 * FAR_BASE + 127]
+    limits = np.array([0.0, np.finfo(np.float32).max], np.float32)
+    return Layout(True, 0, make(a, ra, FAR_BASE), make(b, rb, FAR_BASE), np.array(constants), limits)
+
+
+class FusedProduct:
+    """One product of 2-D operands: `run` computes it, `marks` says which outputs must be done element by element."""
+
+    def __init__(
+        self, a: NDArray[Any], b: NDArray[Any], formats: tuple[Format, Format], params: NDArray[np.int64], crew: Crew
+    ) -> None:
+        self.a, self.b, self.formats, self.params, self.crew = a, b, formats, params, crew
+        self.block = int(params[BLOCK])
+        self.wide = int(params[FRACTION]) > 13
+        self.emulated = params[KIND] == Kind.EMULATED_FP8
+        rows, columns = -(-a.shape[0] // ROW_BLOCK), -(-b.shape[1] // PANEL)
+        self.redo = np.zeros((rows, columns), np.uint8)
+        self.special_rows = np.zeros(rows * ROW_BLOCK, np.uint8)
+        self.special_columns = np.zeros(columns * PANEL, np.uint8)
+
+    def run(self, state: NDArray[np.float32], has_c: bool) -> None:
+        """state (M, N) float32: c in, the chain's result out (f16 accumulators as f32 values)."""
+        ra, rb = (exponents_of(x, f) for x, f in zip((self.a, self.b), self.formats, strict=True))
+        rc = exponents_of(state.view(np.uint32), f32) if has_c and self.params[OUT] != OUTS["rne11"] else None
+        self.layout = layout(self.params, *self.formats, ra, rb, rc)
+        depth = self.a.shape[1]
+        for j in range(0, self.b.shape[1], SUPER_COLUMNS):
+            for k in range(0, depth, SUPER_DEPTH):
+                self._super(state, j, k, min(SUPER_DEPTH, depth - k))
+
+    def kernel(self, checked: bool) -> Any:
+        """The micro-kernel for this product."""
+        p, far = self.params, self.layout.far
+        return micro.rows_kernel(
+            int(self.wide), self.block, int(p[FRACTION]), int(p[OUT]), int(far), int(checked), int(self.emulated)
+        )
+
+    def _super(self, state: NDArray[np.float32], j: int, k: int, depth: int) -> None:
+        """All rows times one packed block of B."""
+        step = self.block * (2 if self.emulated else 1)
+        cuts = [(t, min(DEPTH, depth - t)) for t in range(0, depth, DEPTH)]
+        panels = -(-min(SUPER_COLUMNS, self.b.shape[1] - j) // PANEL)
+        packed = [self._storage(panels * PANEL, -(-d // step) * step, np.uint16 if self.layout.far else np.uint8)
+                  for _, d in cuts]  # fmt: skip
+        heavy = np.zeros(len(cuts) * panels, np.int64)
+        pack = [
+            lambda i=i, p=p: self._pack_panel(packed[i], cuts[i], j, k, p, heavy, i * panels + p)
+            for i in range(len(cuts))
+            for p in range(panels)
+        ]
+        self.crew.run(pack)
+        weight = int(heavy.max())
+        rows = range(0, self.a.shape[0], ROW_BLOCK)
+        parts = 1 if len(rows) >= 2 * self.crew.threads else min(panels, 2 * self.crew.threads)
+        work = [
+            (i, p, min(-(-panels // parts), panels - p)) for i in rows for p in range(0, panels, -(-panels // parts))
+        ]
+        macs = self.a.shape[0] * min(SUPER_COLUMNS, self.b.shape[1] - j) * depth
+        tasks = [lambda w=w: self._rows(state, packed, cuts, j, k, weight, *w) for w in work]
+        self.crew.run(tasks, macs // max(1, len(tasks)))
+
+    def _storage(self, lines: int, depth: int, exponent: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Values, exponents and sign words of `lines` rows or columns."""
+        element = np.float64 if self.wide else np.float32
+        words = lines * depth // self.block
+        return aligned(lines * depth, element), aligned(lines * depth, exponent), aligned(words, np.uint32)
+
+    def _pack_panel(self, packed: Any, cut: tuple[int, int], j: int, k: int, panel: int, heavy: Any, slot: int) -> None:
+        values, exponents, signs = packed
+        t, depth = cut
+        first = j + panel * PANEL
+        x = contiguous(self.b[k + t : k + t + depth, first : first + PANEL])
+        size = values.size // (-(-min(SUPER_COLUMNS, self.b.shape[1] - j) // PANEL))
+        at, words = panel * size, panel * size // self.block
+        order = COLUMN_ORDER if self.wide else np.arange(PANEL)
+        heavy[slot] = pack_columns(
+            x, values[at : at + size], exponents[at : at + size], signs[words : words + size // self.block],
+            self.special_columns[first : first + PANEL], self.layout.pack_b,
+            TINY64 if self.wide else TINY32, NUDGE64 if self.wide else NUDGE32, order,
+        )  # fmt: skip
+
+    def _rows(
+        self, state: Any, packed: Any, cuts: Any, j: int, k: int, weight: int, i: int, panel: int, panels: int
+    ) -> None:
+        """64 rows times some panels, through every cut of the packed depth."""
+        rows = min(ROW_BLOCK, self.a.shape[0] - i)
+        lines = -(-rows // micro.ROWS) * micro.ROWS
+        scratch, tiles = aligned(micro.SCRATCH, np.uint8), aligned(2 * ROW_BLOCK * PANEL, np.float32)
+        special = np.zeros(lines, np.uint8)
+        limit = 31 << self.formats[1].mantissa
+        for (t, depth), (values, exponents, signs) in zip(cuts, packed, strict=True):
+            size = values.size // (-(-min(SUPER_COLUMNS, self.b.shape[1] - j) // PANEL))
+            places = size // PANEL
+            av, ea, sa = self._storage(lines, places, np.uint32)
+            x = contiguous(self.a[i : i + rows, k + t : k + t + depth])
+            heavy = pack_rows(
+                x, av, ea, sa, special, self.layout.pack_a, TINY64 if self.wide else TINY32,
+                0x10001 if self.layout.far else 0x01010101, 2.0**-self.layout.scale,
+            )  # fmt: skip
+            # 16 products and c can only leave 32 bits when significands sum to 31 on both sides
+            full = self.block >= 16 and self.wide
+            checked = full and heavy >= 31 << self.formats[0].mantissa and weight >= limit
+            at, words = panel * size, panel * size // self.block
+            first = j // PANEL + panel
+            self.kernel(checked)(
+                av, ea, sa, values[at:], exponents[at:], signs[words:], places, state, i, j + panel * PANEL, panels,
+                self.redo[i // ROW_BLOCK, first:], scratch, tiles, self.layout.constants, self.layout.limits,
+            )  # fmt: skip
+        self.special_rows[i : i + lines] |= special
+
+    def marks(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
+        """Tiles, rows and columns whose outputs the fast path does not vouch for."""
+        return self.redo, self.special_rows, self.special_columns
+
+
+COLUMN_ORDER = np.concatenate([micro.F64_ORDER + 16 * i for i in range(4)])

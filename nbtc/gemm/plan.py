@@ -1,0 +1,275 @@
+"""What a product is, before any of it is computed: validated operands, instruction, model, engine, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.errors import FormatError, OptionError, ShapeError
+from nbtc.formats.arrays import as_array, as_format, to_bits, unpack
+from nbtc.formats.table import FORMATS, Format
+from nbtc.gemm.choose import accumulator, engine_for, row_for
+from nbtc.gemm.threads import thread_count
+from nbtc.isa.archs import Arch
+from nbtc.isa.archs import arch as arch_row
+from nbtc.isa.spec import Row
+from nbtc.numerics.models import BLOCK, FRACTION, KIND, Kind, Model, model, params
+
+SMALL = 30_000  # multiply-adds below which one chain an output beats packing
+OVERHEAD = 48 << 20  # machine code, the compiler's leftovers and thread stacks
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `matmul` would do with these operands.
+
+    instruction: PTX mnemonic of a step.  model: the numerics row.  steps: instruction steps of one output's chain(s).
+    shape: (batch..., M, N, K).  engine: which kernels compute it on this host.  peak_bytes: memory beyond the operands
+    and what importing nbtc takes, the result included.
+    """
+
+    instruction: str
+    model: Model
+    steps: int
+    shape: tuple[int, ...]
+    formats: tuple[str, str, str]
+    arch: str
+    engine: str
+    threads: int
+    peak_bytes: int
+    k_split: int | None = None
+    row: Row = field(repr=False, kw_only=True)
+    params: NDArray[np.int64] = field(repr=False, compare=False, kw_only=True)
+
+    def __str__(self) -> str:
+        a, b, acc = self.formats
+        return (
+            f"{'x'.join(map(str, self.shape))} (batch, M, N, K) {a} x {b} -> {acc} on {self.arch}: {self.steps} steps of "
+            f"{self.instruction}, {self.engine} engine, {self.threads} threads, "
+            f"at most {self.peak_bytes / 2**20:.1f} MiB beyond the operands"
+        )
+
+    def explain(self) -> str:
+        """The arithmetic of one output, in words."""
+        m, lines = self.model, [str(self), f"numerics: {self.model.id} ({self.model.evidence})"]
+        if m.kind in (Kind.FUSED, Kind.EMULATED_FP8):
+            lines.append(
+                f"each step sums blocks of {self.params[BLOCK]} products and the accumulator: aligned to the largest "
+                f"exponent, truncated to {m.fraction} bits below it, summed exactly, rounded once"
+            )
+        if m.kind == Kind.EMULATED_FP8:
+            lines.append("fp8 operands are widened to f16; two such sums a step start from zero, one IEEE addition adds c")
+        if m.kind == Kind.FMA64:
+            lines.append("each step is a chain of IEEE fused multiply-adds in ascending k")
+        if m.kind in (Kind.INTEGER, Kind.BITS):
+            lines.append("each step is exact, then wraps to 32 bits (or clamps, with saturate)")
+        if self.k_split:
+            lines.append(f"a new chain starts every {self.k_split} elements of K; the parts are added in ascending order")
+        return "\n".join(lines)
+
+
+@dataclass
+class Problem:
+    """Validated operands as bits: a (batch_a..., M, K), b (..., K, N), c (..., M, N) or None."""
+
+    a: NDArray[Any]
+    b: NDArray[Any]
+    c: NDArray[Any] | None
+    a_format: Format
+    b_format: Format
+    acc: Format
+    batch: tuple[int, ...]
+    packed: tuple[bool, bool]
+    plan: Plan
+
+
+def _operand(x: Any, fmt: object, name: str, axis: int) -> tuple[NDArray[Any], Format, bool]:
+    """An operand's array, its format, and whether it holds packed words."""
+    array = as_array(x)
+    if array.ndim < 2:
+        raise ShapeError(
+            f"{name} has shape {array.shape}; a product needs at least two dimensions "
+            f"({'(..., M, K)' if name == 'a' else '(..., K, N)'}): for a vector, pass {name}[{'None, :' if name == 'a' else ':, None'}]"
+        )
+    if fmt is None:
+        if array.dtype == np.uint32:
+            raise FormatError(
+                f"{name} is uint32, which carries packed words of several formats: say which with "
+                f'{name}_format="s4" (or "u4", "b1"), running along K'
+            )
+        f = as_format(array.dtype)
+        f = FORMATS["tf32"] if f.name == "f32" else f
+    else:
+        f = as_format(fmt)
+        f = FORMATS["tf32"] if f.name == "f32" else f
+    if f.name == "s32":
+        raise FormatError(f"{name} is int32: no instruction multiplies 32-bit integers; use int8 or uint8 multiplicands")
+    packed = f.packed and array.dtype == np.uint32
+    if not packed:
+        array = to_bits(array, f)
+    return array, f, packed
+
+
+def _depths(a: NDArray[Any], b: NDArray[Any], fa: Format, fb: Format, packed: tuple[bool, bool]) -> int:
+    ka = a.shape[-1] * (fa.per_word if packed[0] else 1)
+    kb = b.shape[-2] * (fb.per_word if packed[1] else 1)
+    if packed[0] != packed[1] and packed[0] | packed[1]:  # the unpacked one says how long K is
+        if -(-(kb if packed[0] else ka) // fa.per_word) * fa.per_word == (ka if packed[0] else kb):
+            return min(ka, kb)
+    if ka != kb:
+        raise ShapeError(
+            f"a has shape {a.shape} and b {b.shape}: K is {ka} in a (last axis) and {kb} in b (axis -2), and must agree; "
+            "did you mean b.swapaxes(-1, -2)?"
+        )
+    return ka
+
+
+def prepare(
+    a: Any, b: Any, c: Any = None, *, arch: object = "sm_90", acc: object = None, instruction: str | None = None,
+    a_format: object = None, b_format: object = None, saturate: bool = False, op: str | None = None,
+    k_split: int | None = None, out: Any = None, threads: int | None = None, progress: object = False,
+) -> Problem:  # fmt: skip
+    """Check everything and decide everything; computes nothing, copies no operand."""
+    target = arch_row(arch)
+    av, fa, pa = _operand(a, a_format, "a", -1)
+    bv, fb, pb = _operand(b, b_format, "b", -2)
+    k = _depths(av, bv, fa, fb, (pa, pb))
+    accf = accumulator(fa) if acc is None else as_format(acc)
+    _check_options(fa, accf, saturate, op, k_split, progress)
+    row = row_for(target.name, _instruction(instruction), fa.name, fb.name, accf.name, op or _default_op(fa, instruction), saturate)
+    cv = None if c is None else _accumulators(c, accf)
+    m, n = av.shape[-2], bv.shape[-1]
+    batch = _batch(av, bv, cv, m, n)
+    if out is not None:
+        check_out(out, (*batch, m, n), accf)
+    plan = _plan(target, row, (fa, fb, accf), (*batch, m, n, k), saturate or row.saturate, k_split, threads)
+    return Problem(av, bv, cv, fa, fb, accf, batch, (pa, pb), plan)
+
+
+def _default_op(fa: Format, instruction: object) -> str | None:
+    return "xor" if fa.kind == "bit" and (instruction is None or instruction in ("mma", "wmma")) else (
+        "and" if fa.kind == "bit" and instruction == "wgmma" else None
+    )  # fmt: skip
+
+
+def _instruction(instruction: object) -> str | None:
+    if instruction is None or isinstance(instruction, str):
+        return instruction
+    mnemonic = getattr(instruction, "mnemonic", None)
+    if isinstance(mnemonic, str):
+        return mnemonic
+    raise OptionError(f'instruction={instruction!r} is neither a mnemonic nor a family: pass "mma", "wgmma" or "wmma"')
+
+
+def _check_options(
+    fa: Format, acc: Format, saturate: object, op: object, k_split: object, progress: object
+) -> None:
+    if not isinstance(saturate, bool | np.bool_):
+        raise OptionError(f"saturate={saturate!r} must be True or False")
+    if saturate and fa.kind != "int":
+        raise OptionError(
+            f"saturate=True with {fa.name} multiplicands: .satfinite exists for integers alone (s8 u8 s4 u4); drop it"
+        )
+    if op not in (None, "xor", "and"):
+        raise OptionError(f'op={op!r} is no bit operation: b1 products take op="xor" (the default) or op="and"')
+    if op is not None and fa.kind != "bit":
+        raise OptionError(f"op={op!r} with {fa.name} multiplicands: only b1 products choose a bit operation; drop it")
+    whole = isinstance(k_split, int | np.integer) and not isinstance(k_split, bool)
+    if k_split is not None and not (whole and int(k_split) >= 1):  # type: ignore[call-overload]
+        raise OptionError(f"k_split={k_split!r} is no length of K: pass a whole number from 1 up, such as k_split=128")
+    if not (callable(progress) or isinstance(progress, bool)):
+        raise OptionError(f"progress={progress!r} is neither True, False nor a callable that takes (done, total)")
+
+
+def _accumulators(c: Any, acc: Format) -> NDArray[Any]:
+    """c's bits in the accumulator format; an f16 c widens to f32."""
+    array = as_array(c)
+    if array.dtype == np.float16 and acc.name == "f32":
+        array = array.astype(np.float32)
+    if array.dtype != acc.dtype:
+        raise FormatError(
+            f"c is {array.dtype}, the accumulator is {acc.name}: c must be {acc.dtype}"
+            f"{' (or float16)' if acc.name == 'f32' else ''}; try c.astype({str(acc.dtype)!r}), or acc="
+        )
+    return to_bits(array, acc)
+
+
+def _batch(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any] | None, m: int, n: int) -> tuple[int, ...]:
+    if c is not None and (c.ndim < 2 or c.shape[-2:] != (m, n)):
+        raise ShapeError(f"c has shape {c.shape}; with a {a.shape} and b {b.shape} it must be (..., {m}, {n})")
+    shapes = [x.shape[:-2] for x in (a, b, c) if x is not None]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ShapeError(
+            f"batch axes {', '.join(map(str, shapes))} of a, b and c do not broadcast: make them equal, or 1"
+        ) from None
+
+
+def check_out(out: Any, shape: tuple[int, ...], acc: Format) -> None:
+    """out must be a writeable array that holds the result."""
+    if not isinstance(out, np.ndarray):
+        raise FormatError(f"out is a {type(out).__name__}, not a NumPy array: pass np.empty({shape}, {str(acc.dtype)!r})")
+    if out.shape != shape:
+        raise ShapeError(f"out has shape {out.shape}, the result has {shape}: pass np.empty({shape}, {str(acc.dtype)!r})")
+    if out.dtype != acc.dtype:
+        raise FormatError(f"out is {out.dtype}, the accumulator is {acc.name}: pass np.empty({shape}, {str(acc.dtype)!r})")
+    if not out.flags.writeable:
+        raise OptionError(f"out of shape {out.shape} is read-only: pass a writeable array such as np.empty_like(out)")
+
+
+def _plan(
+    target: Arch, row: Row, formats: tuple[Format, Format, Format], shape: tuple[int, ...], saturate: bool,
+    k_split: int | None, threads: int | None,
+) -> Plan:  # fmt: skip
+    fa, fb, acc = formats
+    step = (row.shape or (0, 0, 1))[2]
+    numerics = model(target.numerics, row.unit, fa, label=target.name, validated=target.validated)
+    vector = params(numerics, fa, fb, acc, step, saturate=saturate, rounding=row.rounding, op=row.op or "xor")
+    *batch, m, n, k = shape
+    part = min(k, int(k_split)) if k_split else k
+    steps = -(-part // step) * (-(-k // part) if part else 0)
+    macs = m * n * k * int(np.prod(batch, dtype=object))
+    engine = engine_for(Kind(int(vector[KIND])).name, int(vector[BLOCK]), int(vector[FRACTION]))
+    if m * n * part <= SMALL or (row.rounding != "rn" and not _directed()):
+        engine = "chain"
+    workers = thread_count(threads)
+    peak = _peak(engine, (fa, fb, acc), shape, workers, macs)
+    return Plan(
+        row.mnemonic, numerics, steps, shape, (fa.name, fb.name, acc.name), target.name, engine, workers, peak,
+        int(k_split) if k_split else None, row=row, params=vector,
+    )  # fmt: skip
+
+
+def _directed() -> bool:
+    from nbtc._host import has_avx512
+
+    return has_avx512()
+
+
+def _peak(engine: str, formats: tuple[Format, Format, Format], shape: tuple[int, ...], threads: int, macs: int) -> int:
+    """Upper bound of the memory a product takes beyond its operands."""
+    fa, fb, acc = formats
+    *batch, m, n, k = shape
+    items = int(np.prod(batch, dtype=object))
+    result = items * m * n * acc.dtype.itemsize
+    if engine == "chain":
+        copies = items * (m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize)
+        return result * 2 + copies + OVERHEAD
+    columns, depth = min(1024, -(-n // 64) * 64), min(2048, -(-k // 32) * 32)
+    packed = columns * depth * 11 + threads * (64 * 512 * 14 + (1 << 16))
+    whole = 0
+    if engine == "words":  # bytes or bits of both operands as words
+        whole = (m + n) * (k if fa.kind != "float" else 8)
+    state = m * n * 4 if acc.name == "f16" or engine == "portable" else 0
+    return result + packed + whole + state + m * n + OVERHEAD
+
+
+def matrix(x: NDArray[Any], fmt: Format, packed: bool, axis: int, k: int) -> NDArray[Any]:
+    """Element bits of a 2-D operand, one element each (packed words are unpacked, trimmed to K)."""
+    if not packed:
+        return x
+    return to_bits(unpack(x, fmt, axis=axis, count=k), fmt)

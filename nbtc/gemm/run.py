@@ -1,0 +1,332 @@
+"""`matmul` and `gemm`: drive an engine over batches, splits of K, repairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.errors import FormatError, OptionError
+from nbtc.formats.arrays import as_array, from_bits, pack
+from nbtc.formats.table import Format
+from nbtc.gemm import chain_engine
+from nbtc.gemm.plan import Plan, Problem, check_out, matrix, prepare
+from nbtc.gemm.threads import Crew
+from nbtc.numerics.models import BIT_OP, BIT_OPS, OUT, OUTS, ROUNDING, ROUNDINGS, SATURATE, STEP, Kind
+
+
+def matmul(a: Any, b: Any, c: Any = None, *, out: Any = None, progress: Any = False, **options: Any) -> NDArray[Any]:
+    """D = A @ B + C, every output bit as the tensor cores of `arch` give it.
+
+    a (..., M, K), b (..., K, N), c (..., M, N) or None for zero; any M, N, K >= 0, any strides; batch axes broadcast.
+    d[i, j] is the chain of instruction steps in ascending k that starts from c[i, j].  Packed uint32 words (s4, u4, b1)
+    run along K.
+
+    arch: "sm_70" ... "sm_120" (default "sm_90").  acc: accumulator format, default the widest.  instruction: a PTX
+    mnemonic or "mma", "wgmma", "wmma".  a_format, b_format: what an array's dtype does not say.  saturate: .satfinite
+    (integers).  op: "xor" or "and" (b1).  k_split: a new chain every so many elements of K; parts are added in
+    ascending order, then c.  out: where to write.  threads: how many; the bits do not depend on it.  progress: True for
+    a bar, or a callable of (done, total) multiply-adds.
+
+    Returns an array of the accumulator's dtype.  Raises subclasses of TypeError and ValueError from `nbtc.errors`
+    before any work.  PTX ISA: "Warp Level Matrix Multiply-Accumulate Instructions", "Asynchronous Warpgroup Level
+    Matrix Multiply-Accumulate Instructions".
+
+    >>> import numpy as np, nbtc
+    >>> a = np.full((2, 32), 0.1, np.float16)
+    >>> nbtc.matmul(a, a.T)[0, 0], nbtc.matmul(a, a.T, acc="f16")[0, 0]
+    (np.float32(0.3198438), np.float16(0.3198))
+    """
+    problem = prepare(a, b, c, out=out, progress=progress, **options)
+    return _execute(problem, out, progress)
+
+
+def plan(a: Any, b: Any, c: Any = None, **options: Any) -> Plan:
+    """What `matmul` would do with the same arguments, without doing it; prints, and `.explain()` says more.
+
+    >>> import numpy as np, nbtc
+    >>> p = nbtc.plan(np.zeros((64, 64), np.float16), np.zeros((64, 64), np.float16), arch="sm_80")
+    >>> p.instruction, p.steps
+    ('mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32', 4)
+    """
+    return prepare(a, b, c, **options).plan
+
+
+def gemm(alpha: Any, a: Any, b: Any, beta: Any, c: Any, *, out: Any = None, progress: Any = False, **options: Any) -> NDArray[Any]:
+    """alpha * (A @ B) + beta * C, as a library kernel's epilogue: the chain starts from zero.
+
+    alpha * acc, beta * c and their sum are each rounded in C's type, never fused (float16 C: computed in float32, one
+    rounding at the end); alpha and beta are rounded to that type first.  Integer products take whole alpha and beta and
+    wrap.  c None counts as zeros.  Other arguments, shapes and errors as `matmul`.
+
+    >>> import numpy as np, nbtc
+    >>> one = np.eye(16, dtype=np.float16)
+    >>> float(nbtc.gemm(2, one, one, 1, np.ones((16, 16), np.float32))[0, 0])
+    3.0
+    """
+    probe = prepare(a, b, None, progress=progress, **options)
+    shape, acc = (*probe.plan.shape[:-1],), probe.acc
+    dtype = acc.dtype if c is None else as_array(c).dtype
+    if dtype not in (acc.dtype, np.dtype(np.float16)) or (dtype == np.float16 and acc.name not in ("f16", "f32")):
+        raise FormatError(
+            f"c is {dtype}, but the accumulator is {acc.name}: pass c as {acc.dtype}"
+            f"{' or float16' if acc.name == 'f32' else ''}"
+        )
+    full = np.zeros(shape, dtype) if c is None else as_array(c)
+    prepare(a, b, full, progress=progress, **options)  # c's shape, before any work
+    if out is not None:
+        check_out(out, np.broadcast_shapes(shape, full.shape), _format_of(dtype, acc))
+    scale = [_scalar(x, dtype, name) for x, name in ((alpha, "alpha"), (beta, "beta"))]
+    product = _execute(probe, None, progress)
+    result = _epilogue(product, full, scale[0], scale[1], dtype)
+    if out is None:
+        return result
+    out[...] = result
+    return out  # type: ignore[no-any-return]
+
+
+def _format_of(dtype: np.dtype[Any], acc: Format) -> Format:
+    from nbtc.formats.arrays import as_format
+
+    return acc if dtype == acc.dtype else as_format(dtype)
+
+
+def _scalar(x: Any, dtype: np.dtype[Any], name: str) -> Any:
+    value = np.asarray(x)
+    if value.ndim or value.dtype.kind not in "iuf":
+        raise OptionError(f"{name}={x!r} must be one real number, such as {name}=1.0")
+    if dtype.kind == "i":
+        if value.dtype.kind == "f" and not float(value).is_integer():
+            raise OptionError(f"{name}={x!r} must be a whole number for an integer product, such as {name}=2")
+        if not -(1 << 31) <= int(value) < 1 << 31:
+            raise OptionError(f"{name}={x!r} does not fit int32, the type of the accumulator: pass -2**31 .. 2**31 - 1")
+        return np.int32(int(value))
+    with np.errstate(over="ignore"):
+        return value.astype(dtype)[()]
+
+
+def _epilogue(product: NDArray[Any], c: NDArray[Any], alpha: Any, beta: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    with np.errstate(all="ignore"):
+        if dtype == np.float16:
+            x = np.float32(alpha) * product.astype(np.float32) + np.float32(beta) * c.astype(np.float32)
+            return _canonical(x.astype(np.float16))
+        x = alpha * product + beta * c
+    return _canonical(x) if dtype.kind == "f" else x
+
+
+def _canonical(x: NDArray[Any]) -> NDArray[Any]:
+    """NaNs as the hardware writes them."""
+    nan = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0xFFF8 << 48}[x.dtype.itemsize]
+    x.view(f"u{x.dtype.itemsize}")[np.isnan(x)] = nan
+    return x
+
+
+def add(x: NDArray[Any], y: NDArray[Any], saturate: bool) -> NDArray[Any]:
+    """x + y in their type: floats to nearest even, NaN canonical; s32 wraps, or saturates."""
+    with np.errstate(all="ignore"):
+        if x.dtype != np.int32:
+            return _canonical(x + y)
+        if not saturate:
+            return x + y
+        total = x.astype(np.int64) + y
+        return np.clip(total, -(1 << 31), (1 << 31) - 1).astype(np.int32)
+
+
+def _execute(problem: Problem, out: Any, progress: Any) -> NDArray[Any]:
+    plan = problem.plan
+    *batch, m, n, k = plan.shape
+    parts = -(-k // plan.k_split) if plan.k_split and k else 1
+    crew = Crew(plan.threads, progress, int(np.prod(batch, dtype=object)) * m * n * k)
+    try:
+        if not plan.k_split or parts == 0 or k == 0:
+            result = _chain(problem, problem.c, 0, k, crew)
+        else:
+            result = _chain(problem, None, 0, min(k, plan.k_split), crew)
+            saturate = bool(plan.params[SATURATE])
+            for start in range(plan.k_split, k, plan.k_split):
+                part = _chain(problem, None, start, min(k, start + plan.k_split), crew)
+                result = add(result, part, saturate)
+            if problem.c is not None:
+                result = add(result, np.broadcast_to(from_bits(problem.c, problem.acc), result.shape), saturate)
+    finally:
+        crew.close()
+    if out is None:
+        return result
+    out[...] = result
+    return out  # type: ignore[no-any-return]
+
+
+def _chain(problem: Problem, c: NDArray[Any] | None, start: int, stop: int, crew: Crew) -> NDArray[Any]:
+    """One chain an output over K elements start..stop, from c or zero."""
+    plan, acc = problem.plan, problem.acc
+    *batch, m, n, _ = plan.shape
+    d = np.zeros((*batch, m, n), acc.bits_dtype)
+    if c is not None and (stop == start or plan.engine != "chain"):
+        d[...] = c
+    if d.size and stop > start:
+        if plan.engine == "chain":
+            _by_chain(problem, c, d, start, stop, crew)
+        else:
+            _by_item(problem, c, d, start, stop, crew)
+    return from_bits(d, acc)
+
+
+def _elements(problem: Problem, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Element bits of both operands between two k."""
+    k = problem.plan.shape[-1]
+    a = matrix(problem.a, problem.a_format, problem.packed[0], -1, k)
+    b = matrix(problem.b, problem.b_format, problem.packed[1], -2, k)
+    return a[..., start:stop], b[..., start:stop, :]
+
+
+def _maps(problem: Problem, c: NDArray[Any] | None) -> tuple[NDArray[np.int64], ...]:
+    """For each item of the batch, which matrix of a, b and c it uses."""
+    maps = []
+    for x in (problem.a, problem.b, c):
+        if x is None:
+            maps.append(np.full(problem.batch, -1).reshape(-1))
+        else:
+            own = np.arange(int(np.prod(x.shape[:-2]))).reshape(x.shape[:-2])
+            maps.append(np.ascontiguousarray(np.broadcast_to(own, problem.batch)).reshape(-1))
+    return tuple(maps)
+
+
+def _by_chain(
+    problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, crew: Crew,
+    chosen: NDArray[np.int64] | None = None,
+) -> None:  # fmt: skip
+    a, b = _elements(problem, start, stop)
+    maps = _maps(problem, c)
+    chain_engine.run(a, b, c, d, (maps[0], maps[1], maps[2]), problem.plan.params, crew, chosen)
+
+
+def _by_item(problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, crew: Crew) -> None:
+    """Each item of the batch by a vector engine, then whatever that does not vouch for by chain."""
+    plan = problem.plan
+    maps = _maps(problem, c)
+    flat = d.reshape(-1, *d.shape[-2:])
+    doubtful: list[NDArray[np.int64]] = []
+    if plan.model.kind in (Kind.FUSED, Kind.EMULATED_FP8):
+        a, b = _elements(problem, start, stop)
+        for item, one in enumerate(flat):
+            x, y = _item(a, maps[0][item]), _item(b, maps[1][item])
+            marked = _fused(plan, problem, x, y, one, c is not None, crew)
+            doubtful.append(marked + item * one.size)
+    else:
+        for item, one in enumerate(flat):
+            doubtful.append(_words(plan, problem, maps, item, one, start, stop, crew) + item * one.size)
+    chosen = np.concatenate(doubtful)
+    if chosen.size:
+        _by_chain(problem, c, d, start, stop, crew, chosen)
+
+
+def _item(x: NDArray[Any], index: int) -> NDArray[Any]:
+    """Matrix `index` of the batch axes, counted in C order."""
+    return x[np.unravel_index(index, x.shape[:-2])] if x.ndim > 2 else x
+
+
+def _fused(
+    plan: Plan, problem: Problem, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], has_c: bool, crew: Crew
+) -> NDArray[np.int64]:
+    """d = chain on the fused engine; positions of outputs to be done again."""
+    formats = (problem.a_format, problem.b_format)
+    if plan.engine == "portable":
+        from nbtc.gemm.portable_engine import PortableProduct
+
+        portable = PortableProduct(a, b, formats, plan.params, crew)
+        portable.run(d)
+        return np.flatnonzero(portable.redo)
+    from nbtc.gemm.fused_engine import FusedProduct
+
+    product = FusedProduct(a, b, formats, plan.params, crew)
+    half = plan.params[OUT] == OUTS["rne11"]
+    state = d.view(np.float16).astype(np.float32) if half else d.view(np.float32)
+    with np.errstate(all="ignore"):
+        product.run(state, has_c)
+        if half:
+            d.view(np.float16)[...] = state
+    return _marked(product.marks(), d.shape)
+
+
+def _marked(marks: tuple[NDArray[np.uint8], ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
+    tiles, rows, columns = marks
+    if not (tiles.any() or rows.any() or columns.any()):
+        return np.zeros(0, np.int64)
+    m, n = shape
+    mask = np.repeat(np.repeat(tiles, 64, 0)[:m], 64, 1)[:, :n].astype(bool)
+    mask |= rows[:m, None].astype(bool)
+    mask |= columns[None, :n].astype(bool)
+    return np.flatnonzero(mask)
+
+
+def _words(
+    plan: Plan, problem: Problem, maps: tuple[NDArray[np.int64], ...], item: int, d: NDArray[Any], start: int, stop: int,
+    crew: Crew,
+) -> NDArray[np.int64]:  # fmt: skip
+    """d += A * B on words; positions of outputs to be done again (f64 with Inf or NaN)."""
+    from nbtc.gemm import words_kernel as micro
+    from nbtc.gemm.words_engine import WordsProduct, int8_words
+
+    p = plan.params
+    a, b = _item(problem.a, maps[0][item]), _item(problem.b, maps[1][item])
+    if plan.model.kind == Kind.BITS:
+        x, y = _bit_words(a, problem, 0, start, stop), _bit_words(b, problem, 1, start, stop)
+        WordsProduct(micro.AND if p[BIT_OP] == BIT_OPS["and"] else micro.XOR, 0, 0, crew).run(x, y, d.view(np.int32))
+        return np.zeros(0, np.int64)
+    if plan.model.kind == Kind.FMA64:
+        return _doubles(plan, a[:, start:stop], b[start:stop], d, crew)
+    k = plan.shape[-1]
+    x = matrix(a, problem.a_format, problem.packed[0], -1, k)[:, start:stop]
+    y = matrix(b, problem.b_format, problem.packed[1], -2, k)[start:stop]
+    if problem.a_format.bits == 4:
+        x, y = _bytes(x, problem.a_format), _bytes(y, problem.b_format)
+    aw, bw, rows, columns = int8_words(x, y, (problem.a_format, problem.b_format), crew)
+    acc = d.view(np.int32)
+    if not p[SATURATE] or _never_clamps(acc, stop - start, (problem.a_format, problem.b_format)):
+        with np.errstate(over="ignore"):
+            acc += rows[:, None] + columns[None, :]
+        WordsProduct(micro.DOT, 0, 0, crew).run(aw, bw, acc)
+        return np.zeros(0, np.int64)
+    return np.arange(d.size)  # sums that may clamp midway: step by step
+
+
+def _never_clamps(acc: NDArray[np.int32], k: int, formats: tuple[Format, Format]) -> bool:
+    """No chain can leave int32: the largest start plus the largest possible sum stays inside."""
+    most = k
+    for f in formats:
+        most *= max(-f.low, f.high)
+    top = max(-int(acc.min()), int(acc.max())) if acc.size else 0
+    return top + most < 1 << 31
+
+
+def _bytes(x: NDArray[Any], fmt: Format) -> NDArray[np.uint8]:
+    """4-bit codes as bytes of the same value."""
+    x = x.astype(np.uint8, copy=False) & np.uint8(15)
+    return (x ^ np.uint8(8)) - np.uint8(8) if fmt.signed else x
+
+
+def _bit_words(x: NDArray[Any], problem: Problem, side: int, start: int, stop: int) -> NDArray[np.uint32]:
+    """Bits along K as words, 32 an element."""
+    fmt, axis = (problem.a_format, problem.b_format)[side], (-1, -2)[side]
+    if problem.packed[side] and start == 0 and stop == problem.plan.shape[-1] and stop % 32 == 0:
+        return x
+    bits = matrix(x, fmt, problem.packed[side], axis, problem.plan.shape[-1])
+    cut = bits[:, start:stop] if side == 0 else bits[start:stop]
+    return pack(cut.astype(bool), fmt, axis=axis)
+
+
+def _doubles(plan: Plan, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], crew: Crew) -> NDArray[np.int64]:
+    from nbtc.gemm import words_kernel as micro
+    from nbtc.gemm.words_engine import WordsProduct
+
+    x, y, acc = a.view(np.float64), b.view(np.float64), d.view(np.float64)
+    rows, columns = ~np.isfinite(x).all(axis=1), ~np.isfinite(y).all(axis=0)
+    mask = rows[:, None] | columns[None, :] | ~np.isfinite(acc)
+    name = {code: text for text, code in ROUNDINGS.items()}[int(plan.params[ROUNDING])]
+    pad = -a.shape[1] % int(plan.params[STEP])
+    product = WordsProduct(micro.FMA, micro.ROUND[name], 0, crew)
+    product.run(x, y, acc)
+    if pad:  # steps are padded with zeros, which turns a final -0 into +0 (and keeps it in .rm)
+        product.run(np.zeros((a.shape[0], 1)), np.zeros((1, b.shape[1])), acc)
+    return np.flatnonzero(mask)

@@ -1,0 +1,96 @@
+"""Tasks on threads: each owns its outputs, so results cannot depend on how many there are.
+
+Python threads around compiled code that releases the GIL, instead of Numba's parallel loops: any threading layer would
+do arithmetic as fast, but the workqueue layer aborts the process on concurrent calls, a parallel loop can't be
+interrupted, and it doubles compile time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from functools import cache
+from threading import Event
+from typing import Any
+
+from nbtc.errors import OptionError
+
+Task = Callable[[], Any]
+
+
+def thread_count(threads: int | None) -> int:
+    """`threads`, or as many as NUMBA_NUM_THREADS says, or one a processor this process may use."""
+    if threads is None:
+        set_by_user = os.environ.get("NUMBA_NUM_THREADS", "")
+        return int(set_by_user) if set_by_user.isdigit() and int(set_by_user) > 0 else available()
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise OptionError(f"threads={threads!r} is no number of threads: pass a whole number from 1 up, or None for all")
+    return threads
+
+
+def available() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "nbtc")
+
+
+class Crew:
+    """Runs lists of tasks, one list after the other, and reports progress in units the caller chose."""
+
+    def __init__(self, threads: int, progress: object, total: int) -> None:
+        self.threads, self.total, self.done = threads, total, 0
+        self._report, self._close = _reporter(progress, total)
+
+    def run(self, tasks: Sequence[Task], units: int = 0) -> None:
+        """Run tasks to the end, `units` of progress each.  An interrupt stops within the running tasks' time."""
+        if self.threads == 1 or len(tasks) < 2:
+            for task in tasks:
+                task()
+                self._step(units)
+            return
+        stop = Event()
+        pool = _pool(self.threads)
+        left = {pool.submit(lambda t=t: None if stop.is_set() else t()) for t in tasks}
+        try:
+            while left:
+                finished, left = wait(left, timeout=0.25, return_when=FIRST_COMPLETED)
+                for f in finished:
+                    f.result()
+                    self._step(units)
+        except BaseException:
+            stop.set()
+            wait(left)
+            raise
+
+    def _step(self, units: int) -> None:
+        if units:
+            self.done += units
+            self._report(self.done, self.total)
+
+    def close(self) -> None:
+        """End the progress display."""
+        self._close()
+
+
+def _reporter(progress: object, total: int) -> tuple[Callable[[int, int], object], Callable[[], object]]:
+    """How to show progress, and how to stop showing it."""
+    if callable(progress):
+        return progress, lambda: None
+    if not progress:
+        return lambda done, total: None, lambda: None
+    try:
+        from tqdm import tqdm
+    except ImportError:
+
+        def show(done: int, total: int) -> None:
+            print(f"\rnbtc: {100 * done // max(1, total):3d} %", end="", file=sys.stderr, flush=True)
+
+        return show, lambda: print(file=sys.stderr)
+    bar = tqdm(total=total, unit="MAC", unit_scale=True)
+    return lambda done, total: bar.update(done - bar.n), bar.close
