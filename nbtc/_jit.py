@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from numba import njit
 from numba.core import caching
@@ -42,16 +43,14 @@ def _stamped(locator: type) -> type:
 
 
 class _Impl(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = [_stamped(c) for c in caching.CacheImpl._locator_classes]
+    _locator_classes: ClassVar[list[Any]] = [_stamped(c) for c in caching.CacheImpl._locator_classes]
 
 
 class _Cache(caching.FunctionCache):  # type: ignore[misc]
     _impl_class = _Impl
 
 
-def jit(
-    function: F | None = None, *, parallel: bool = False, inline: bool = False, cached: bool = True
-) -> Any:
+def jit(function: F | None = None, *, parallel: bool = False, inline: bool = False, cached: bool = True) -> Any:
     """Compile `function` with nbtc's flags.
 
     parallel: allow `numba.prange`.  inline: merge into the caller's LLVM (small helpers; they are never cached by
@@ -64,8 +63,6 @@ def jit(
         options["forceinline"] = True
     dispatcher = njit(**options)(function)
     if cached and not inline and hasattr(dispatcher, "_cache"):
-        try:
+        with suppress(RuntimeError):  # no writable cache directory: compile anew in each process
             dispatcher._cache = _Cache(function)
-        except RuntimeError:  # no writable cache directory: compile anew in each process
-            pass
     return cast(F, dispatcher)

@@ -1,7 +1,7 @@
 """A small builder of explicit vector IR for Numba intrinsics.
 
-Autovectorised loops were five to ten times slower than these kernels: the register tile, the broadcasts and the rounding
-mode of each multiply-add have to be said.
+Autovectorised loops were five to ten times slower than these kernels: the register tile, the broadcasts and the
+rounding mode of each multiply-add have to be said.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from numba.core import cgutils
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 ROUND_DOWN, ROUND_TOWARD_ZERO = 9, 11  # embedded rounding, exceptions suppressed
+
+Number = int  # inside `Vir`, `int` is its method
 
 
 def vector(element: ir.Type, count: int) -> ir.VectorType:
@@ -52,23 +54,23 @@ class Vir:
             p = self.b.gep(p, [self.int(o) if isinstance(o, int) else o])
         return p
 
-    def load(self, p: Any, t: ir.Type, align: int = 1, offset: Any = 0) -> Any:
+    def load(self, p: Any, t: ir.Type, align: Number = 1, offset: Any = 0) -> Any:
         """A value of type t at p + offset bytes."""
         x = self.b.load(self.b.bitcast(self.at(p, offset), t.as_pointer()))
         x.align = align
         return x
 
-    def store(self, value: Any, p: Any, align: int = 1, offset: Any = 0) -> None:
+    def store(self, value: Any, p: Any, align: Number = 1, offset: Any = 0) -> None:
         """Store value at p + offset bytes."""
         self.b.store(value, self.b.bitcast(self.at(p, offset), value.type.as_pointer())).align = align
 
-    def splat(self, x: Any, count: int) -> Any:
+    def splat(self, x: Any, count: Number) -> Any:
         """x in every lane."""
         t = vector(x.type, count)
         one = self.b.insert_element(ir.Constant(t, ir.Undefined), x, ir.Constant(I32, 0))
         return self.b.shuffle_vector(one, ir.Constant(t, ir.Undefined), ir.Constant(vector(I32, count), None))
 
-    def shuffle(self, x: Any, y: Any, lanes: list[int]) -> Any:
+    def shuffle(self, x: Any, y: Any, lanes: list[Number]) -> Any:
         """Lanes picked from x then y."""
         return self.b.shuffle_vector(x, y, ir.Constant(vector(I32, len(lanes)), lanes))
 
@@ -106,7 +108,7 @@ class Vir:
         return self.over("fma", a, b, c)
 
     # --- AVX-512 only -------------------------------------------------------------------------------------------------
-    def fma512(self, a: Any, b: Any, c: Any, rounding: int) -> Any:
+    def fma512(self, a: Any, b: Any, c: Any, rounding: Number) -> Any:
         """a * b + c in 512-bit registers with the rounding embedded in the instruction."""
         name = "pd" if a.type.element == F64 else "ps"
         return self.call(f"llvm.x86.avx512.vfmadd.{name}.512", a.type, a, b, c, ir.Constant(I32, rounding))
@@ -119,4 +121,6 @@ class Vir:
     def scale_rz(self, x: Any, e: Any) -> Any:
         """x * 2**floor(e) for <16 x float>, toward zero, subnormal results and operands kept."""
         mask = ir.Constant(I16, -1)
-        return self.call("llvm.x86.avx512.mask.scalef.ps.512", x.type, x, e, x, mask, ir.Constant(I32, ROUND_TOWARD_ZERO))
+        return self.call(
+            "llvm.x86.avx512.mask.scalef.ps.512", x.type, x, e, x, mask, ir.Constant(I32, ROUND_TOWARD_ZERO)
+        )

@@ -75,11 +75,13 @@ class Format:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype that carries one element."""
-        if hasattr(np, self.dtype_name):
-            return np.dtype(getattr(np, self.dtype_name))
-        import ml_dtypes
+        scalar = getattr(np, self.dtype_name, None)
+        if scalar is None:
+            import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, self.dtype_name))
+            scalar = getattr(ml_dtypes, self.dtype_name)
+        found: np.dtype[Any] = np.dtype(scalar)
+        return found
 
     @property
     def bits_dtype(self) -> np.dtype[Any]:

@@ -50,7 +50,9 @@ def arch(name: object) -> Arch:
         return name
     known = ", ".join(ARCHS)
     if isinstance(name, bool) or not isinstance(name, int | str):
-        raise ArchError(f'arch={name!r} is no architecture: a string such as "sm_90" or a number such as 90; known: {known}')
+        raise ArchError(
+            f'arch={name!r} is no architecture: a string such as "sm_90" or a number such as 90; known: {known}'
+        )
     match = re.fullmatch(r"(?:sm_)?(\d+)[af]?", str(name))
     found = ARCHS.get(f"sm_{match.group(1)}") if match else None
     if found is None:

@@ -1,9 +1,9 @@
 """One row per (unit, architecture, format): how its dot products are summed, and who says so.
 
-A fused row is the T(L, F, EF, OUT) of a tensor core: blocks of `block` products and the accumulator are aligned to their
-largest exponent, truncated to `fraction` bits below it, summed exactly, and rounded once.  `floor32`/`floor16` is the
-exponent that a zero term counts as, with an f32 or f16 accumulator.  `out` is the rounding to f32 ("rz24" or "rz14"; f16
-results are always "rne11").  The other kinds are named in `Kind`.
+A fused row is the T(L, F, EF, OUT) of a tensor core: blocks of `block` products and the accumulator are aligned to
+their largest exponent, truncated to `fraction` bits below it, summed exactly, and rounded once.  `floor32`/`floor16` is
+the exponent that a zero term counts as, with an f32 or f16 accumulator.  `out` is the rounding to f32 ("rz24" or
+"rz14"; f16 results are always "rne11").  The other kinds are named in `Kind`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ BIT_OPS = {"xor": 0, "and": 1}
 class Model:
     """The arithmetic of one unit of one architecture for one format family.
 
-    evidence: "recorded" (bit-compared with recordings of that GPU, any input class), "public vectors" (bit-compared with
-    published results of that GPU on ordinary inputs), or "literature" (published models agree; no vectors here).
+    evidence: "recorded" (bit-compared with recordings of that GPU, any input class), "public vectors" (bit-compared
+    with published results of that GPU on ordinary inputs), or "literature" (published models agree; no vectors here).
     """
 
     id: str
@@ -106,6 +106,7 @@ _ROWS: dict[tuple[str, str, str], Model] = {
     ("sm_120", "quad", "f16"): Model("f16 m8n8k4 without tensor core", Kind.SCALAR_FMA, _L),
 }
 _EXACT = {"int": Model("integer", Kind.INTEGER, _H), "bit": Model("popcount", Kind.BITS, _H)}
+_F64_EVIDENCE = {"sm_90": _H}  # elsewhere IEEE itself is the evidence: literature
 _WARNED: set[str] = set()
 
 
@@ -129,7 +130,7 @@ def model(arch: str, unit: str, fmt: Format, *, label: str | None = None, valida
     if fmt.kind in _EXACT:
         return _EXACT[fmt.kind]
     if fmt.name == "f64":
-        row = Model("f64 fma chain", Kind.FMA64, _H if arch == "sm_90" else _L)
+        row = Model("f64 fma chain", Kind.FMA64, _F64_EVIDENCE.get(arch, _L))
     else:
         key = family(fmt)
         found = _ROWS.get((arch, unit, key)) or (_ROWS.get((arch, "mma", key)) if unit != "quad" else None)
@@ -137,7 +138,7 @@ def model(arch: str, unit: str, fmt: Format, *, label: str | None = None, valida
             have = sorted({a for a, _, f in _ROWS if f == key}, key=lambda s: int(s[3:]))
             raise UnsupportedInstructionError(
                 f"{label or arch} has no arithmetic for {fmt.name} multiplicands ({unit}); "
-                f"{fmt.name} is known on {', '.join(have) or 'no architecture'}: pass arch=\"{(have or ['sm_90'])[-1]}\""
+                f'{fmt.name} is known on {", ".join(have) or "no architecture"}: pass arch="{(have or ["sm_90"])[-1]}"'
             )
         row = found
     if not (row.validated and validated):
@@ -149,8 +150,9 @@ def _warn(row: Model, label: str, unit: str) -> None:
     key = f"{label} {unit} {row.id}"
     if key not in _WARNED:
         _WARNED.add(key)
+        basis = row.evidence if not row.validated else "another chip"
         warnings.warn(
-            f'numerics model "{row.id}" used for {label} ({unit}) rests on {row.evidence if not row.validated else "another chip"}: '
+            f'numerics model "{row.id}" used for {label} ({unit}) rests on {basis}: '
             "no recording of this very hardware backs it here",
             UnvalidatedModelWarning,
             stacklevel=4,
@@ -158,9 +160,17 @@ def _warn(row: Model, label: str, unit: str) -> None:
 
 
 def params(
-    row: Model, a: Format, b: Format, acc: Format, step: int, *, saturate: bool = False, rounding: str = "rn", op: str = "xor"
+    row: Model,
+    a: Format,
+    b: Format,
+    acc: Format,
+    step: int,
+    *,
+    saturate: bool = False,
+    rounding: str = "rn",
+    op: str = "xor",
 ) -> NDArray[np.int64]:
-    """The parameter vector that kernels read: `row` for multiplicands a and b, accumulator acc, `step` products a step."""
+    """The parameter vector that kernels read: `row` for formats a, b and accumulator acc, `step` products a step."""
     half = acc.name == "f16"
     p = np.zeros(PARAMS, np.int64)
     p[KIND] = row.kind
