@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nbtc
 from nbtc._jit import jit
 from nbtc.formats.table import FORMATS
 from nbtc.numerics import models
@@ -60,3 +61,5 @@ def test_tiled_product(fmt, major):
     words = [x.view(np.uint16).reshape(-1) for x in (a, b)]
     in_order(*words, want, m, n, k, params)
     np.testing.assert_array_equal(got.reshape(m, n), want.reshape(m, n))
+    library = nbtc.matmul(a, b.T, c, instruction="wgmma", arch="sm_90")
+    np.testing.assert_array_equal(got.reshape(m, n), library.view(np.uint32))
