@@ -50,15 +50,18 @@ def room(name: str) -> str:
     return ([*name.split("."), ""])[1]
 
 
+MODULES = {module(path) for path in FILES}
+
+
 def imports(tree: ast.AST) -> set[str]:
-    """Modules named by import statements, at run time or for the type checker; `from nbtc import x` is nbtc.x."""
+    """Modules named by import statements, for the type checker too; of `from room import x`, x where that is a module."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names = {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "nbtc" else set()
-            found |= names or {node.module}
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names if node.module == "nbtc" else {n if n in MODULES else node.module for n in names}
     return found
 
 
