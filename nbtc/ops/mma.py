@@ -28,6 +28,7 @@ from nbtc.ops.parallel import spread, thread_count
 
 FAMILIES = ("mma", "mma.sp", "wmma.mma")
 VECTOR_COST = 300  # nanoseconds of a warp in vector code
+CHUNK = 128  # warps that a wmma product copies at a time
 _NO_WORDS = np.zeros(1, np.uint32)
 
 
@@ -57,8 +58,13 @@ class Plan:
 
     @cached_property
     def sizes(self) -> tuple[tuple[int, int], ...]:
-        """Shapes of one warp's images of A, B, C and D; none for a sparse form, which needs metadata."""
-        return tuple((0 if self.row.sparse else 32, n) for n in self.registers)
+        """Shapes of one warp's images of A, B, C and D where `_one` may run it: dense mma forms."""
+        return tuple((32 if self.row.family == "mma" else 0, n) for n in self.registers)
+
+    @cached_property
+    def tiles(self) -> tuple[tuple[slice, slice, slice], ...]:
+        """The m16n8 products of a wmma form with vector code: registers of A, B and C."""
+        return tiles(self.row, self.shape.registers) if self.shape is not None else ()
 
     @cached_property
     def numbers(self) -> tuple[int, int]:
@@ -193,16 +199,51 @@ def _sparsity(bits: int) -> int:
 
 def vector_shape(row: Row, numerics: Model, vector: NDArray[np.int64]) -> Any:
     """What `mma_vector` compiles for a form, or None where the form or the host has no vector code."""
-    a, d = row.a, row.d
-    if a is None or d is None or (row.family, row.unit, a.rows, numerics.kind) != ("mma", "mma", 16, Kind.FUSED):
+    a, b, c, d = (_present(o) for o in (row.a, row.b, row.c, row.d))
+    if (
+        row.family not in ("mma", "wmma.mma")
+        or numerics.kind != Kind.FUSED
+        or c.format != d.format
+        or row.unit == "quad"
+    ):
         return None
     blocks, rest = divmod(int(vector[STEP]), int(vector[BLOCK]))
-    known = a.format.name in ("f16", "bf16", "tf32") and vector[OUT] != OUTS["rz14"]
-    if not known or rest or blocks > a.registers // 2 or a.registers not in (2, 4) or not has_avx512():
+    registers = b.rows // (2 * a.format.per_word)  # of 16 rows of A
+    known = (
+        a.format.name in ("f16", "bf16", "tf32") and vector[OUT] != OUTS["rz14"] and not any(_volta(o) for o in (a, c))
+    )
+    if not known or rest or blocks > registers // 2 or registers not in (2, 4) or not has_avx512():
         return None
     from nbtc.ops.mma_vector import Shape
 
-    return Shape(a.format, a.registers, d.format == f16, blocks)
+    return Shape(a.format, registers, d.format == f16, blocks)
+
+
+def _volta(operand: Operand) -> bool:
+    """Whether an operand is laid out as on sm_70, where a lane holds several columns of four rows apart."""
+    return operand.layout is not None and operand.layout.lane[2] != (1, 0) and operand.layout.lane[2] != (0, 1)
+
+
+def tiles(row: Row, registers: int) -> tuple[tuple[slice, slice, slice], ...]:
+    """The m16n8 products that a wmma product consists of: registers of A, B and C (D); none for mma itself.
+
+    A tile of 8 x 32 is one of 32 x 8 with A and B exchanged: its fragments are laid out so.
+    """
+    a, b, c = (_present(o) for o in (row.a, row.b, row.c))
+    if row.family != "wmma.mma":
+        return ()
+    rows, cols = max(a.rows, b.cols) // 16, min(a.rows, b.cols) // 8
+    each = c.registers // (rows * cols)
+    left, right = registers, registers // 2
+    return tuple(
+        (
+            slice(left * r, left * (r + 1)),
+            slice(right * n, right * (n + 1)),
+            slice(each * (r * cols + n), each * (r * cols + n + 1)),
+        )
+        for r in range(rows)
+        for n in range(cols)
+    )
 
 
 def execute(
@@ -286,21 +327,48 @@ def _run(
     flats = [flat(x, own, lead) for _, x, own in operands]
     result = out.reshape(-1)
     count = out.size // (32 * out.shape[-1])
-    loop = plan.vector
-    if loop is None:
+    if plan.shape is None:
         spread(count, plan.cost, threads, lambda first, last: _general(plan, flats, result, first, last))
         return
     doubt = np.empty(count, np.uint8)
-    (a, sa), (b, sb), (c, sc) = flats
-    (fraction, floor), sd = plan.numbers, 32 * plan.registers[3]
 
     def work(first: int, last: int) -> None:
-        if loop(a, b, c, result, sa, sb, sc, sd, first, last, fraction, floor, doubt):
+        step = CHUNK if plan.tiles else count  # copies of slices of registers stay in the cache
+        if sum(_vectors(plan, flats, result, n, min(n + step, last), doubt) for n in range(first, last, step)):
             edges = np.flatnonzero(np.diff(doubt[first:last], prepend=0, append=0)) + first
             for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
                 _general(plan, flats, result, start, stop)
 
-    spread(count, VECTOR_COST, threads, work)
+    spread(count, VECTOR_COST * max(1, len(plan.tiles)), threads, work)
+
+
+def _vectors(
+    plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int, doubt: NDArray[np.uint8]
+) -> bool:
+    """Warps first..last by vector code; whether any result is in doubt."""
+    loop = plan.vector
+    if loop is None:
+        return True
+    if not plan.tiles:
+        (a, sa), (b, sb), (c, sc) = flats
+        return bool(loop(a, b, c, result, sa, sb, sc, 32 * plan.registers[3], first, last, *plan.numbers, doubt))
+    counts = plan.registers
+    images = [
+        w.reshape(-1, 32, n)[first:last] if s else w.reshape(1, 32, n) for (w, s), n in zip(flats, counts, strict=False)
+    ]
+    out = result.reshape(-1, 32, counts[3])[first:last]
+    if plan.operands[1].cols == 32:
+        images[:2] = images[1::-1]
+    found = np.zeros(last - first, np.uint8)
+    for ways in plan.tiles:
+        parts = [np.ascontiguousarray(x[..., way]) for x, way in zip(images, ways, strict=True)]
+        steps = [p[0].size if len(p) == len(out) else 0 for p in parts]
+        (a, b, c), d = (p.reshape(-1) for p in parts), np.empty((len(out), 32, parts[2].shape[-1]), np.uint32)
+        loop(a, b, c, d.reshape(-1), *steps, d[0].size, 0, len(out), *plan.numbers, doubt[first:last])
+        found |= doubt[first:last]
+        out[..., ways[2]] = d
+    doubt[first:last] = found
+    return bool(found.any())
 
 
 def _general(plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int) -> None:

@@ -119,3 +119,24 @@ def test_formats_have_vector_code() -> None:
     assert slow.shape is None and slow.vector is None
     if _host.has_avx512():
         assert mma.prepare(row(f"mma.sync.aligned.{FORMS[0]}"), "sm_90").shape.fmt is FORMATS["f16"]
+
+
+WMMA = [
+    "row.col.m16n16k16.f32.f32", "row.row.m32n8k16.f16.f16", "col.col.m8n32k16.f32.f32", "row.row.m16n16k16.f16.f16",
+    "col.row.m8n32k16.f32.bf16.bf16.f32", "row.col.m16n16k8.f32.tf32.tf32.f32", "row.col.m16n16k16.f32.f16",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WMMA)
+def test_wmma_is_made_of_mma(name: str) -> None:
+    """Also with fragments that all warps share, and with warps that fall back."""
+    r = row(f"wmma.mma.sync.aligned.{name}")
+    plan = mma.prepare(r, "sm_90")
+    assert r.a is not None and r.b is not None and r.c is not None
+    rng = np.random.default_rng(8)
+    for kinds in (("near", "near", "near"), ("wide", "near", "tiny"), ("near", "bits", "near")):
+        a, b, c = (image(rng, o.format, 5, o.registers, k) for o, k in zip((r.a, r.b, r.c), kinds, strict=True))
+        for words in ([a, b, c], [a[:1], b, c], [a, b[3], c], [a, b, c[0, None]]):
+            want = np.empty(5 * 32 * plan.registers[3], np.uint32)
+            mma._general(plan, [flat(x, 2, (5,)) for x in words], want, 0, 5)
+            assert (mma.perform(plan, *words).ravel() == want).all()
