@@ -102,7 +102,10 @@ def recordings() -> str:
 
 
 def speed() -> str:
-    data = json.loads((TREE / "benchmarks" / "speed.json").read_text())
+    path = TREE / "benchmarks" / "speed.json"
+    if not path.is_file():
+        return "Not measured yet."
+    data = json.loads(path.read_text())
     machine, n = data["machine"], data["size"]
     rows = [
         [name, f"{r['rate']:.1f}", f"**{r['ratio']:.2f}x**", f"{r['floor']:g}x", optional(r, "two_threads"), share(r)]

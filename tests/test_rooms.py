@@ -54,7 +54,7 @@ MODULES = {module(path) for path in FILES}
 
 
 def imports(tree: ast.AST) -> set[str]:
-    """Modules named by import statements, for the type checker too; of `from room import x`, x where that is a module."""
+    """Modules named by import statements, for the type checker too; of `from room import x` x, if that is a module."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
