@@ -7,6 +7,7 @@ NaN, sums that leave their range) to this file, so what it says is what nbtc say
 from __future__ import annotations
 
 import numpy as np
+from numba.extending import overload
 
 from nbtc._jit import jit
 from nbtc.formats.table import FORMATS, tf32
@@ -45,9 +46,7 @@ from nbtc.numerics.models import (
 
 _SIZE = 1 + max(f.code for f in FORMATS.values())
 _F16 = FORMATS["f16"].code
-_EMULATED, _SCALAR, _FMA64, _INTEGER, _BITS = (
-    int(k) for k in (Kind.EMULATED_FP8, Kind.SCALAR_FMA, Kind.FMA64, Kind.INTEGER, Kind.BITS)
-)
+_EMULATED, _SCALAR, _INTEGER, _BITS = (int(k) for k in (Kind.EMULATED_FP8, Kind.SCALAR_FMA, Kind.INTEGER, Kind.BITS))
 _RZ14, _RNE11 = OUTS["rz14"], OUTS["rne11"]
 _MAGNITUDE32 = np.int64(0x7FFFFFFF)
 
@@ -252,6 +251,37 @@ def _fma64_chain(a, a0, sa, b, b0, sb, k, c, params):
     return acc
 
 
+def _by_word(kind, a, a0, sa, b, b0, sb, k, c, params):
+    """The chain of a kind of arithmetic, among those whose elements come in words of a's size."""
+    others = {_INTEGER: integer_chain, _BITS: bit_chain, _SCALAR: _scalar_chain, int(Kind.FMA64): _fma64_chain}
+    return others.get(kind, _float_chain)(a, a0, sa, b, b0, sb, k, c, params)
+
+
+@overload(_by_word)
+def _compiled_by_word(kind, a, a0, sa, b, b0, sb, k, c, params):
+    """One of four bodies, so that code for a word size holds no other's arithmetic."""
+
+    def bytes_(kind, a, a0, sa, b, b0, sb, k, c, params):
+        if kind == _INTEGER:
+            return integer_chain(a, a0, sa, b, b0, sb, k, c, params)
+        if kind == _BITS:
+            return bit_chain(a, a0, sa, b, b0, sb, k, c, params)
+        return _float_chain(a, a0, sa, b, b0, sb, k, c, params)
+
+    def halves(kind, a, a0, sa, b, b0, sb, k, c, params):
+        if kind == _SCALAR:
+            return _scalar_chain(a, a0, sa, b, b0, sb, k, c, params)
+        return _float_chain(a, a0, sa, b, b0, sb, k, c, params)
+
+    def singles(kind, a, a0, sa, b, b0, sb, k, c, params):
+        return _float_chain(a, a0, sa, b, b0, sb, k, c, params)
+
+    def doubles(kind, a, a0, sa, b, b0, sb, k, c, params):
+        return _fma64_chain(a, a0, sa, b, b0, sb, k, c, params)
+
+    return {8: bytes_, 16: halves, 32: singles, 64: doubles}.get(a.dtype.bitwidth)
+
+
 @jit
 def chain(a, a0, sa, b, b0, sb, k, c, params):
     """Accumulator bits of c + the dot product of k elements, in steps of an instruction, padded with zeros.
@@ -259,13 +289,4 @@ def chain(a, a0, sa, b, b0, sb, k, c, params):
     a, b: flat unsigned arrays of element bits, one element each (s4, u4 and b1 in uint8, tf32 as f32 bits); element t
     is a[a0 + t * sa] and b[b0 + t * sb].  c: accumulator bits in a uint64.  params: from `nbtc.numerics.models.params`.
     """
-    kind = params[KIND]
-    if kind == _FMA64:
-        return _fma64_chain(a, a0, sa, b, b0, sb, k, c, params)
-    if kind == _INTEGER:
-        return integer_chain(a, a0, sa, b, b0, sb, k, c, params)
-    if kind == _BITS:
-        return bit_chain(a, a0, sa, b, b0, sb, k, c, params)
-    if kind == _SCALAR:
-        return _scalar_chain(a, a0, sa, b, b0, sb, k, c, params)
-    return _float_chain(a, a0, sa, b, b0, sb, k, c, params)
+    return _by_word(params[KIND], a, a0, sa, b, b0, sb, k, c, params)

@@ -73,14 +73,14 @@ def _body(plan: Plan) -> Callable[..., Any]:
         return plain
     from nbtc.ops.mma_vector import one_warp
 
-    fmt, regs, half, blocks = plan.shape.key
+    fmt, regs, half, blocks, turned = plan.shape.key
 
     def vector(mnemonic, a, b, c, arch="sm_90", threads=None):
         if a.shape != (32, ra) or b.shape != (32, rb) or c.shape != (32, rc):
             raise ValueError(_SHAPES)
         d = np.empty((32, rd), np.uint32)
         fa, fb, fc, fd = a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1)
-        if one_warp(fmt, regs, half, blocks, fa, 0, fb, 0, fc, 0, fd, 0, fraction, floor):
+        if one_warp(fmt, regs, half, blocks, turned, fa, 0, fb, 0, fc, 0, fd, 0, fraction, floor):
             rest(fa, fb, fc, fd)
         return d
 

@@ -27,7 +27,6 @@ from nbtc.formats.table import FORMATS, Format
 NUDGE = 1 + 2.0**-30
 NO_EXPONENT = -4096  # what a zero counts as before the floor
 AHEAD = 4  # warps between a prefetch and its use
-UNROLL = 2  # pairs of rows whose multiply-adds run side by side
 ORDER = [4 * (n // 2) + 2 * row + n % 2 for row in (0, 1) for n in range(8)]  # element of C's image by row and column
 TOP = 121  # alignment exponents above may overflow f32
 W16, W32, D8 = vector(I32, 16), vector(I16, 32), vector(F64, 8)
@@ -36,17 +35,21 @@ V16 = vector(F32, 16)
 
 @dataclass(frozen=True)
 class Shape:
-    """What is compiled in: the multiplicands' format, A's registers (4 or 2), half accumulators, blocks a K step."""
+    """What is compiled in: the multiplicands' format, A's registers (4 or 2), half accumulators, blocks a K step.
+
+    by_register: images are [register][lane], one vector a register, instead of [lane][register].
+    """
 
     fmt: Format
     registers: int
     half: bool
     blocks: int
+    by_register: bool = False
 
     @property
-    def key(self) -> tuple[int, int, int, int]:
+    def key(self) -> tuple[int, int, int, int, int]:
         """The shape as numbers: what compiled code is specialised for."""
-        return self.fmt.code, self.registers, int(self.half), self.blocks
+        return self.fmt.code, self.registers, int(self.half), self.blocks, int(self.by_register)
 
     @property
     def each(self) -> int:
@@ -82,6 +85,29 @@ class Codegen:
         room.align = 64
         return self.b.bitcast(room, I8.as_pointer())
 
+    def take(self, p: Any, registers: int, lane: Any, lanes: int) -> Any:
+        """The registers of some neighbouring lanes, lane by lane: <lanes * registers x i32>."""
+        v, b = self.v, self.b
+        if not self.s.by_register:
+            at = b.mul(lane, v.int(4 * registers))
+            return v.load(v.at(p, at), vector(I32, lanes * registers), 4)
+        at = b.mul(lane, v.int(4))
+        parts = [v.load(v.at(p, at), vector(I32, lanes), 4, 128 * r) for r in range(registers)]
+        while len(parts) > 1:
+            size = 2 * parts[0].type.count
+            parts = [v.shuffle(x, y, list(range(size))) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        return v.shuffle(parts[0], parts[0], [r * lanes + n for n in range(lanes) for r in range(registers)])
+
+    def put(self, p: Any, registers: int, lane: Any, words: Any) -> None:
+        """The inverse of `take`."""
+        v, b = self.v, self.b
+        if not self.s.by_register:
+            v.store(words, v.at(p, b.mul(lane, v.int(4 * registers))), 4)
+            return
+        at, count = b.mul(lane, v.int(4)), words.type.count
+        for r in range(registers):
+            v.store(v.shuffle(words, words, list(range(r, count, registers))), v.at(p, at), 4, 128 * r)
+
     def scan(self, words: Any) -> tuple[Any, Any, Any]:
         """(exponent fields, sign bits as an integer, nonzero bits) of sixteen words of elements; notes Inf and NaN."""
         v, b, f = self.v, self.b, self.s.fmt
@@ -115,22 +141,23 @@ class Codegen:
     def decode_a(self, a: Any) -> None:
         """Values (f64, in the image's order), exponents and bit masks of A to the stack."""
         v, each = self.v, self.s.each
+        lanes = 16 // self.s.registers
         for n in range(2 * self.s.registers):
-            field, negative, nonzero = self.scan(v.load(a, W16, 4, 64 * n))
+            words = self.take(a, self.s.registers, v.int(n * lanes), lanes)
+            field, negative, nonzero = self.scan(words)
             v.store(field, self.exponents, 64, 64 * n)
             for room, mask in ((self.signs, negative), (self.nonzero, nonzero)):
                 v.store(mask, room, 1, n * 2 * each)
+            both = v.bits(words, W32)
             for part in range(each):
-                at = 64 * n + 32 * part
-                halves = each == 2
-                x = self.widen(v.load(a, vector(I16, 16), 4, at)) if halves else self.whole(v.load(a, W16, 4, at))
-                for i, y in enumerate(self.doubles(x)):
+                halves = v.shuffle(both, both, list(range(16 * part, 16 * part + 16)))
+                for i, y in enumerate(self.doubles(self.widen(halves) if each == 2 else self.whole(words))):
                     v.store(y, self.values, 64, 128 * (each * n + part) + 64 * i)
 
     def decode_b(self, p: Any) -> None:
         """B by k: f64 columns (nudged), exponents of each word of K for two rows, and bit masks in A's order."""
         v, each, count = self.v, self.s.each, self.s.registers // 2
-        raw = [v.load(p, W16, 4, 64 * n) for n in range(2 * count)]
+        raw = [self.take(p, count, v.int(n * 16 // count), 16 // count) for n in range(2 * count)]
         masks = [self.scan(x)[1:] for x in raw]
         self.b_signs, self.b_nonzero = (self.columns([m[i] for m in masks]) for i in (0, 1))
         combos = self.s.combos
@@ -159,10 +186,9 @@ class Codegen:
         else:
             halves = (b.trunc(words, vector(I16, 16)), b.trunc(b.lshr(words, v.const(W16, 16)), vector(I16, 16)))
             parts = [self.doubles(self.widen(h)) for h in halves]
-        nudge = v.const(D8, NUDGE)
         for half in (0, 1):
             for part in parts:
-                self.b_values.append(b.fmul(part[half], nudge))
+                self.b_values.append(b.fmul(part[half], v.const(D8, NUDGE)))
 
     def columns(self, masks: list[Any]) -> Any:
         """Bit masks of the image of B as one word a column, bits in the order of A's masks of two rows, both rows."""
@@ -282,14 +308,12 @@ class Codegen:
             block, last = range(n * size, (n + 1) * size), n == self.s.blocks - 1
             with cgutils.for_range(b, v.int(8)) as loop:
                 self.start(loop.index, block, self.load_c(loop.index, c) if n == 0 else self.resume(loop.index))
-            with cgutils.for_range(b, v.int(8 // UNROLL)) as loop:
-                js = [b.add(b.mul(loop.index, v.int(UNROLL)), v.int(u)) for u in range(UNROLL)]
-                for j, x in [(j, self.multiply(j, block)) for j in js]:
-                    y = self.round(x)
-                    if last:
-                        self.store_d(j, d, y)
-                    else:
-                        v.store(y, v.at(self.results, b.mul(j, v.int(64))), 64)
+            with cgutils.for_range(b, v.int(8)) as loop:
+                x = self.round(self.multiply(loop.index, block))
+                if last:
+                    self.store_d(loop.index, d, x)
+                else:
+                    v.store(x, v.at(self.results, b.mul(loop.index, v.int(64))), 64)
         return self.doubtful()
 
     def resume(self, j: Any) -> Any:
@@ -298,21 +322,17 @@ class Codegen:
 
     def load_c(self, j: Any, c: Any) -> Any:
         """Accumulators of rows j and j + 8 by row and column, as f32."""
-        v, b = self.v, self.b
-        if self.s.half:
-            x = b.fpext(v.bits(v.load(v.at(c, b.mul(j, v.int(32))), vector(I16, 16), 2), vector(F16, 16)), V16)
-        else:
-            x = v.load(v.at(c, b.mul(j, v.int(64))), V16, 4)
+        v, half = self.v, self.s.half
+        words = self.take(c, 2 if half else 4, self.b.mul(j, v.int(4)), 4)
+        x = self.b.fpext(v.bits(words, vector(F16, 16)), V16) if half else v.bits(words, V16)
         return v.shuffle(x, x, ORDER)
 
     def store_d(self, j: Any, d: Any, x: Any) -> None:
         """The inverse of `load_c`."""
-        v, b = self.v, self.b
+        v, half = self.v, self.s.half
         x = v.shuffle(x, x, [ORDER.index(n) for n in range(16)])
-        if self.s.half:
-            v.store(b.fptrunc(x, vector(F16, 16)), v.at(d, b.mul(j, v.int(32))), 2)
-        else:
-            v.store(x, v.at(d, b.mul(j, v.int(64))), 4)
+        words = v.bits(self.b.fptrunc(x, vector(F16, 16)), vector(I32, 8)) if half else v.bits(x, W16)
+        self.put(d, 2 if half else 4, self.b.mul(j, v.int(4)), words)
 
     def doubtful(self) -> Any:
         """Whether an operand was Inf or NaN, or a sum may have overflowed f32."""
@@ -334,13 +354,13 @@ def _prefetch(v: Vir, p: Any, write: bool) -> None:
 
 
 @intrinsic(prefer_literal=True)
-def one_warp(typingctx, fmt, registers, half, blocks, a, a0, b, b0, c, c0, d, d0, fraction, floor):
-    """One warp at word offsets of uint32 arrays; the first four arguments are literals (see Shape).  True: doubtful."""
-    fixed = (fmt, registers, half, blocks)
+def one_warp(typingctx, fmt, registers, half, blocks, by_register, a, a0, b, b0, c, c0, d, d0, fraction, floor):
+    """One warp at word offsets of uint32 arrays; the first five arguments are literals (see Shape).  True: doubtful."""
+    fixed = (fmt, registers, half, blocks, by_register)
     if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
         return None
-    code, count, narrow, parts = (x.literal_value for x in fixed)
-    shape = Shape(next(f for f in FORMATS.values() if f.code == code), count, bool(narrow), parts)
+    code, count, narrow, parts, turned = (x.literal_value for x in fixed)
+    shape = Shape(next(f for f in FORMATS.values() if f.code == code), count, bool(narrow), parts, bool(turned))
 
     def codegen(context, builder, signature, args):
         v, base = Vir(context, builder), len(fixed)
@@ -356,11 +376,11 @@ def one_warp(typingctx, fmt, registers, half, blocks, a, a0, b, b0, c, c0, d, d0
         return Codegen(shape, v, *numbers).emit(*pointers)
 
     i = types.int64
-    return types.boolean(fmt, registers, half, blocks, a, i, b, i, c, i, d, i, i, i), codegen
+    return types.boolean(fmt, registers, half, blocks, by_register, a, i, b, i, c, i, d, i, i, i), codegen
 
 
 @cache
-def kernel(fmt: int, registers: int, half: int, blocks: int) -> Callable[..., Any]:
+def kernel(fmt: int, registers: int, half: int, blocks: int, by_register: int) -> Callable[..., Any]:
     """Compiled loop over warps first..last of a Shape (its format by code), warp w at word w * sa of a, and so on.
 
     doubt[w] tells which results are not to be used; returns how many.
@@ -369,10 +389,11 @@ def kernel(fmt: int, registers: int, half: int, blocks: int) -> Callable[..., An
     def many(a, b, c, d, sa, sb, sc, sd, first, last, fraction, floor, doubt):
         found = np.int64(0)
         for w in range(first, last):
-            bad = one_warp(fmt, registers, half, blocks, a, w * sa, b, w * sb, c, w * sc, d, w * sd, fraction, floor)
+            bad = one_warp(
+                fmt, registers, half, blocks, by_register, a, w * sa, b, w * sb, c, w * sc, d, w * sd, fraction, floor
+            )
             doubt[w] = bad
             found += bad
         return found
 
-    compiled: Callable[..., Any] = jit(many)
-    return compiled
+    return jit(many)  # type: ignore[no-any-return]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -140,3 +141,23 @@ def test_wmma_is_made_of_mma(name: str) -> None:
             want = np.empty(5 * 32 * plan.registers[3], np.uint32)
             mma._general(plan, [flat(x, 2, (5,)) for x in words], want, 0, 5)
             assert (mma.perform(plan, *words).ravel() == want).all()
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_images_by_register(name: str) -> None:
+    """[register][lane] words, as programs hold them, give the same bits as [lane][register] images."""
+    if not _host.has_avx512():
+        return
+    from nbtc.ops.mma_vector import kernel
+
+    r = row(f"mma.sync.aligned.{name}")
+    plan = mma.prepare(r, "sm_90")
+    assert r.a is not None and r.b is not None and r.c is not None
+    rng = np.random.default_rng(9)
+    operands = [image(rng, o.format, 4, o.registers, "near") for o in (r.a, r.b, r.c)]
+    turned = [np.ascontiguousarray(x.transpose(0, 2, 1)) for x in operands]
+    d, doubt = np.empty((4, plan.registers[3], 32), np.uint32), np.empty(4, np.uint8)
+    sizes = [x[0].size for x in (*turned, d)]
+    loop = kernel(*replace(plan.shape, by_register=True).key)
+    assert loop(*(x.reshape(-1) for x in (*turned, d)), *sizes, 0, 4, *plan.numbers, doubt) == 0
+    assert (d.transpose(0, 2, 1) == mma.perform(plan, *operands)).all()
