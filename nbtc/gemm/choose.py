@@ -34,11 +34,17 @@ def row_for(arch: str, instruction: str | None, a: str, b: str, acc: str, op: st
         found = _best(arch, FAMILIES[name], a, b, acc, op, saturate)
         if found is not None:
             return found
+    families = [FAMILIES[name] for name in names]
     have = sorted(
-        {r.min_arch for f in FAMILIES.values() for r in parse.rows(None, f, a=a, b=b, d=acc, executable=True)},
+        {
+            r.min_arch
+            for f in families
+            for r in parse.rows(None, f, a=a, b=b, c=acc, d=acc, executable=True, sparse=False, rounding="rn")
+            if r.saturate == saturate and (r.op is None or r.op == op)
+        },
         key=lambda s: int(s[3:].rstrip("af")),
     )
-    hint = f"it exists from {have[0]} on" if have else f"no architecture multiplies {a} by {b} into {acc}"
+    hint = f"it exists from {have[0]} on" if have else f"no architecture multiplies {a} by {b} into {acc} that way"
     raise UnsupportedInstructionError(
         f"{arch} has no {instruction or 'wgmma or mma'} instruction for {a} x {b} with {acc} accumulators"
         f"{' and .satfinite' if saturate else ''}; {hint}: choose other formats, acc=, instruction= or arch="

@@ -100,7 +100,7 @@ def _operand(x: Any, fmt: object, name: str, axis: int) -> tuple[NDArray[Any], F
                 f"{name} is uint32, which carries packed words of several formats: say which with "
                 f'{name}_format="s4" (or "u4", "b1"), running along K'
             )
-        f = as_format(array.dtype)
+        f = _multiplicand(array.dtype, name)
         f = FORMATS["tf32"] if f.name == "f32" else f
     else:
         f = as_format(fmt)
@@ -111,6 +111,18 @@ def _operand(x: Any, fmt: object, name: str, axis: int) -> tuple[NDArray[Any], F
     if not packed:
         array = to_bits(array, f)
     return array, f, packed
+
+
+def _multiplicand(dtype: np.dtype[Any], name: str) -> Format:
+    """The format of an operand's dtype; the message of a dtype that is none names the operand."""
+    try:
+        return as_format(dtype)
+    except FormatError:
+        raise FormatError(
+            f"{name} is {dtype}, which no instruction multiplies; multiplicands are float64 float32 (read as tf32) float16 "
+            f"int8 uint8 bool and bfloat16 float8_e4m3fn float8_e5m2 int4 uint4 of ml_dtypes: convert first, for example "
+            f"{name}.astype({'np.int8' if dtype.kind in 'iu' else 'np.float16'})"
+        ) from None
 
 
 def _depths(a: NDArray[Any], b: NDArray[Any], fa: Format, fb: Format, packed: tuple[bool, bool]) -> int:
@@ -168,7 +180,7 @@ def _check_options(
     fa: Format, acc: Format, saturate: object, op: object, k_split: object, progress: object
 ) -> None:
     if not isinstance(saturate, bool | np.bool_):
-        raise OptionError(f"saturate={saturate!r} must be True or False")
+        raise OptionError(f"saturate={saturate!r} is neither True nor False: pass saturate=True to clamp integer sums")
     if saturate and fa.kind != "int":
         raise OptionError(
             f"saturate=True with {fa.name} multiplicands: .satfinite exists for integers alone (s8 u8 s4 u4); drop it"
