@@ -101,12 +101,21 @@ def pack_rows(x, out, exponents, signs, special, p, tiny, replicate, scale):
         for g in range(places // block):
             at = ((g * blocks + tile) * block) * 4 + r
             word, weight = np.uint32(0), np.int64(0)
-            for t in range(block):
-                k = source(g * block + t, p)
-                weight += weights[k]
-                out[at + 4 * t] = values[k]
-                exponents[at + 4 * t] = shown[k]
-                word |= negative[k] << np.uint32(t)
+            if p[ORDER] == 0:
+                first = g * block
+                for t in range(block):
+                    out[at + 4 * t] = values[first + t]
+                    exponents[at + 4 * t] = shown[first + t]
+                for t in range(block):
+                    weight += weights[first + t]
+                    word |= negative[first + t] << np.uint32(t)
+            else:
+                for t in range(block):
+                    k = source(g * block + t, p)
+                    weight += weights[k]
+                    out[at + 4 * t] = values[k]
+                    exponents[at + 4 * t] = shown[k]
+                    word |= negative[k] << np.uint32(t)
             signs[(g * blocks + tile) * 4 + r] = word
             heaviest = max(heaviest, weight)
     return heaviest
