@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from nbtc._bits import as_f32, as_f64, as_i32, as_i64
 from nbtc._jit import jit
 
 NAN32, NAN16 = 0x7FFFFFFF, 0x7FFF  # what tensor cores answer
@@ -25,23 +26,28 @@ _INVALID64 = np.uint64(0xFFF8 << 48)
 _FRACTION64 = np.uint64((1 << 52) - 1)
 
 
-def _bit_cast(source: Any, target: Any, name: str) -> Any:
-    """An intrinsic that reads the bits of one scalar type as another."""
-
-    def reinterpret(typingctx: Any, x: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.bitcast(args[0], context.get_value_type(target))
-
-        return (target(source), codegen) if x == source else None
-
-    reinterpret.__name__ = name
-    return intrinsic(reinterpret)
+@jit(inline=True)
+def f64_of(x):
+    """The f64 with these bits."""
+    return as_f64(np.int64(x))
 
 
-f64_of = _bit_cast(types.uint64, types.float64, "f64_of")
-bits64 = _bit_cast(types.float64, types.uint64, "bits64")
-f32_of = _bit_cast(types.uint32, types.float32, "f32_of")
-bits32 = _bit_cast(types.float32, types.uint32, "bits32")
+@jit(inline=True)
+def bits64(x):
+    """The bits of an f64."""
+    return np.uint64(as_i64(x))
+
+
+@jit(inline=True)
+def f32_of(x):
+    """The f32 with these bits."""
+    return as_f32(np.int32(x))
+
+
+@jit(inline=True)
+def bits32(x):
+    """The bits of an f32."""
+    return np.uint32(as_i32(x))
 
 
 @intrinsic
