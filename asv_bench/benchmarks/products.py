@@ -108,7 +108,8 @@ class Words:
         self.x = rng.standard_normal(2**20, np.float32)
         self.nibbles = rng.integers(-8, 8, 2**20, np.int8)
         self.bits = rng.integers(0, 2, 2**20, np.int8).astype(bool)
-        nbtc.convert(self.x, "e4m3")
+        for name in ("e4m3", "bf16"):
+            nbtc.convert(self.x, name)
 
     def time_pack_s4(self):
         nbtc.pack(self.nibbles, "s4")

@@ -5,6 +5,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
+
+import nbtc
 
 IMPORT = "import numpy, time; t = time.perf_counter(); import nbtc; print(time.perf_counter() - t)"
 FIRST = """
@@ -18,7 +21,8 @@ print(time.perf_counter() - t)
 
 def seconds(code: str, cache: str) -> float:
     """What a fresh process printed, with its compiled code kept in the folder `cache`."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+    where = str(Path(nbtc.__file__).resolve().parents[1])  # the nbtc under test, installed or not
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "PYTHONPATH": where}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return float(done.stdout)
 
