@@ -9,6 +9,8 @@ from pathlib import Path
 
 import nbtc
 
+# the nbtc under test, installed or not
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(nbtc.__file__).resolve().parents[1])}
 IMPORT = "import numpy, time; t = time.perf_counter(); import nbtc; print(time.perf_counter() - t)"
 FIRST = """
 import time, numpy as np, nbtc
@@ -21,8 +23,7 @@ print(time.perf_counter() - t)
 
 def seconds(code: str, cache: str) -> float:
     """What a fresh process printed, with its compiled code kept in the folder `cache`."""
-    where = str(Path(nbtc.__file__).resolve().parents[1])  # the nbtc under test, installed or not
-    environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "PYTHONPATH": where}
+    environment = {**ENVIRONMENT, "NUMBA_CACHE_DIR": cache}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return float(done.stdout)
 
@@ -33,7 +34,7 @@ class Import:
             return min(seconds(IMPORT, cache) for _ in range(3))
 
     def time_command_line_help(self):
-        subprocess.run([sys.executable, "-m", "nbtc", "--help"], capture_output=True, check=True)
+        subprocess.run([sys.executable, "-m", "nbtc", "--help"], env=ENVIRONMENT, capture_output=True, check=True)
 
     track_import.unit = "s"
 
