@@ -243,6 +243,8 @@ def _fused(
     half = plan.params[OUT] == OUTS["rne11"]
     state = d.view(np.float16).astype(np.float32) if half else d.view(np.float32)
     with np.errstate(all="ignore"):
+        if half:
+            state += np.float32(0)  # -0 is no number of the least exponent
         product.run(state, has_c)
         if half:
             d.view(np.float16)[...] = state
