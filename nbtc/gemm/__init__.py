@@ -1,6 +1,23 @@
 """Large matrix products: `matmul`, `gemm`, `plan`."""
 
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from nbtc.gemm.plan import Plan
 from nbtc.gemm.run import gemm, matmul, plan
 
 __all__ = ["Plan", "gemm", "matmul", "plan"]
+
+
+class _Callable(ModuleType):
+    """`nbtc.gemm` is this package once anything has imported it, and a function to its users: it is both."""
+
+    def __call__(self, *args: Any, **more: Any) -> NDArray[np.generic]:
+        return gemm(*args, **more)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -13,6 +13,7 @@ from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Row
 
 FAMILIES = {"mma": "mma", "wgmma": "wgmma.mma_async", "wmma": "wmma.mma"}
+MOST = 29  # the portable tiles notice a 32-bit sum that wrapped once: block * 4 * 2**fraction may not exceed 2**31
 WIDEST = {"float": "f32", "int": "s32", "bit": "s32"}
 
 
@@ -73,17 +74,21 @@ def _named(row: Row, arch: Arch, a: str, b: str, acc: str, op: str | None, satur
             'for example instruction="mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"'
         )
     if not row.executable:
-        raise UnsupportedInstructionError(f"{row.mnemonic}: no recorded arithmetic, so nbtc parses it but cannot run it")
+        raise UnsupportedInstructionError(
+            f"{row.mnemonic}: no recorded arithmetic, so nbtc parses it but cannot run it"
+        )
     row.require(arch)
     want = (row.a.format.name, row.b.format.name, row.c.format.name, row.d.format.name)
     if want != (a, b, acc, acc):
         raise OptionError(
-            f"instruction={row.mnemonic!r} multiplies {want[0]} x {want[1]} + {want[2]} into {want[3]}, but the operands "
-            f"are {a} x {b} and the accumulator {acc}: pass arrays of its formats, or acc={want[3]!r} "
+            f"instruction={row.mnemonic!r} multiplies {want[0]} x {want[1]} + {want[2]} into {want[3]}, but the "
+            f"operands are {a} x {b} and the accumulator {acc}: pass arrays of its formats, or acc={want[3]!r} "
             "(a chain needs c and d of one type)"
         )
     if saturate and not row.saturate:
-        raise OptionError(f"saturate=True, but instruction={row.mnemonic!r} has no .satfinite: name the form that has it")
+        raise OptionError(
+            f"saturate=True, but instruction={row.mnemonic!r} has no .satfinite: name the form that has it"
+        )
     if row.op is not None and op is not None and row.op != op:
         raise OptionError(f"op={op!r}, but instruction={row.mnemonic!r} is the {row.op} form: drop one of the two")
     return row
@@ -94,6 +99,6 @@ def engine_for(kind: str, block: int, fraction: int) -> str:
     """The engine for a kind of arithmetic on this host."""
     if kind in ("FUSED", "EMULATED_FP8") and has_avx512() and (block <= 16 or fraction <= 13):
         return "avx512"
-    if kind == "FUSED":
+    if kind == "FUSED" and block <= 1 << (MOST - fraction):
         return "portable"
     return "words" if kind in ("INTEGER", "BITS", "FMA64") else "chain"

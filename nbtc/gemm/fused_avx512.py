@@ -25,7 +25,7 @@ from numba.extending import intrinsic
 from nbtc._bits import as_f32
 from nbtc._jit import jit
 from nbtc._vir import F32, F64, I8, I16, I32, ROUND_DOWN, Vir, vector
-from nbtc.gemm.fused_books import BIAS, CHUNK, FLOOR_FIELD, FV, IV, WRAP_MARGIN, Narrow, Shape, Wide
+from nbtc.gemm.fused_books import BIAS, CHUNK, FV, IV, WRAP_MARGIN, Narrow, Shape, Wide
 from nbtc.numerics.models import OUTS
 
 ROWS = 4  # rows of a register tile
@@ -138,7 +138,9 @@ class _Emitter:
             v.store(b.add(high, low), self.scratch, 64, self.o_start + 64 * t)
             return
         for h in range(2):
-            lanes = [x for q in range(4) for x in (4 * q + 2 * h, 16 + 4 * q + 2 * h, 4 * q + 2 * h + 1, 17 + 4 * q + 2 * h)]
+            lanes = [
+                x for q in range(4) for x in (4 * q + 2 * h, 16 + 4 * q + 2 * h, 4 * q + 2 * h + 1, 17 + 4 * q + 2 * h)
+            ]
             v.store(v.shuffle(low, high, lanes), self.scratch, 64, self.o_start + 128 * t + 64 * h)
 
     def total(self, sums: list[Any]) -> Any:
@@ -261,7 +263,7 @@ class _Emitter:
             self.finish(row, self.saved(last, self.s.passes - 1), self.s.passes - 1, r, c)
 
 
-_NAMES = "a ea sa a0 b eb sb b0 g tile sum blocks floor least scale reference scratch".split()
+_NAMES = tuple("a ea sa a0 b eb sb b0 g tile sum blocks floor least scale reference scratch".split())  # noqa: SIM905
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
@@ -269,7 +271,7 @@ def _sum_block(
     typing, wide, block, fraction, out, far, checked, zero, add,
     a, ea, sa, a0, b, eb, sb, b0, g, tile, total, blocks, floor, least, scale, reference, scratch,
 ):  # fmt: skip
-    """Sum one block of products for up to 64 rows and 64 columns; the first eight arguments are literals (see Shape)."""
+    """Sum one block of products for up to 64 rows and 64 columns; the first eight arguments are literals (`Shape`)."""
     fixed = (wide, block, fraction, out, far, checked, zero, add)
     if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
         return None
@@ -308,26 +310,27 @@ def _locate(v: Vir, shape: Shape, args: dict[str, Any]) -> None:
 @jit
 def load_tile(state, tile, i, j, rows, columns, scale, low, high):
     """A tile of scaled accumulators; True where one is no number, or not zero and out of the range [low, high]."""
-    odd = False
     if rows < ROWS * BLOCKS or columns < PANEL:
         tile[: ROWS * BLOCKS * PANEL] = np.float32(0.0)
+    odd = np.int32(0)
     for r in range(rows):
-        line, at = state[i + r], r * PANEL
+        line, to = state[i + r, j : j + columns], tile[r * PANEL : r * PANEL + columns]
         for q in range(columns):
-            x = line[j + q]
+            x = line[q]
             size = abs(x)
-            odd |= not ((size == np.float32(0.0)) | ((size >= low) & (size <= high)))
-            tile[at + q] = x * scale
-    return odd
+            fits = (size >= low) & (size <= high) | (size == np.float32(0.0))
+            odd |= np.int32(0) if fits else np.int32(1)
+            to[q] = x * scale
+    return odd != 0
 
 
 @jit
 def store_tile(state, tile, i, j, rows, columns, scale):
     """The tile back to its place."""
     for r in range(rows):
-        line, at = state[i + r], r * PANEL
+        line, at = state[i + r, j : j + columns], tile[r * PANEL : r * PANEL + columns]
         for q in range(columns):
-            line[j + q] = tile[at + q] * scale
+            line[q] = at[q] * scale
 
 
 @cache

@@ -1,9 +1,9 @@
 """Bookkeeping of a fused sum: alignment exponents and start values before the multiply-adds, rounding after them.
 
-Two ways, the same bits.  `Narrow` is for operands whose exponents span few binades (every f16 and fp8, and most bf16 and
-tf32 data): accumulators live in the tile scaled by 2**-x, so that every exponent field stays in range and alignment is an
-integer addition to the field.  `Wide` takes every exponent, at twice the operations: 16-bit exponents, VSCALEF with its
-subnormal and overflow handling.
+Two ways, the same bits.  `Narrow` is for operands whose exponents span few binades (every f16 and fp8, and most bf16
+and tf32 data): accumulators live in the tile scaled by 2**-x, so that every exponent field stays in range and alignment
+is an integer addition to the field.  `Wide` takes every exponent, at twice the operations: 16-bit exponents, VSCALEF
+with its subnormal and overflow handling.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class Books:
 
     def __init__(self, v: Vir, shape: Shape, splats: dict[str, Any]) -> None:
         self.v, self.b, self.s = v, v.b, shape
-        self.floor, self.least, self.scale, self.reference = (splats[k] for k in ("floor", "least", "scale", "reference"))
+        self.floor, self.least, self.scale, self.reference = (
+            splats[k] for k in ("floor", "least", "scale", "reference")
+        )
 
     def c(self, value: int) -> Any:
         """An integer constant in every lane."""
@@ -97,7 +99,6 @@ class Books:
             return x
         return self.v.bits(self.b.and_(self.v.bits(x, IV), self.c(0xFFFFFC00)), FV)
 
-
     def watch(self, flag: Any, x: Any) -> None:
         """Keep the largest magnitude where a result can overflow: at the top of the range its tile must be redone.
 
@@ -117,7 +118,9 @@ class Narrow(Books):
         """Byte maxima of a row: columns without a product that counts get the floor."""
         v, b = self.v, self.b
         t = best[0].type
-        real = b.icmp_unsigned(">=", best[0], v.splat(b.trunc(b.extract_element(self.reference, self.v.const(I32, 0)), I8), 64))
+        real = b.icmp_unsigned(
+            ">=", best[0], v.splat(b.trunc(b.extract_element(self.reference, self.v.const(I32, 0)), I8), 64)
+        )
         return [b.select(real, best[0], v.const(t, FLOOR_FIELD))]
 
     def alignment(self, maxima: Any, acc: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from threading import local
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from nbtc.formats.table import Format, f32
 from nbtc.gemm import fused_avx512 as micro
+from nbtc.gemm.fused_books import FLOOR_FIELD
 from nbtc.gemm.pack import exponent_range, float_params, pack_columns, pack_rows
 from nbtc.gemm.threads import Crew
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
@@ -79,17 +81,17 @@ class Layout:
 
 
 def layout(params: NDArray[np.int64], a: Format, b: Format, ra: Range, rb: Range, rc: Range | None) -> Layout:
-    """Bytes for exponents and scaled accumulators where operands (and c) span few binades, else 16 bits and true scale."""
+    """Byte exponents and scaled accumulators where operands (and c) span few binades, else 16 bits and true scale."""
     fraction, block, half = int(params[FRACTION]), int(params[BLOCK]), params[OUT] == OUTS["rne11"]
     interleaved = params[KIND] == Kind.EMULATED_FP8
     top = fraction + 127  # exponent field of the largest product: alignment never needs a negative field
     scale = ra.greatest + rb.greatest + 127 - top
     low = top - ra.spread - rb.spread
-    floor_exponent = micro.FLOOR_FIELD - 127 + scale
+    floor_exponent = FLOOR_FIELD - 127 + scale
     fits = ra.spread <= NEAR_SPREAD and rb.spread <= NEAR_SPREAD
     normal = ra.least + rb.least >= -100 and ra.greatest + rb.greatest <= 60
     plain = rc is None or not rc.greatest >= rc.least or (rc.least >= floor_exponent and rc.greatest < 60)
-    near = fits and normal and (plain or a.exponent <= 5 and a.bits == 8)
+    near = fits and normal and (plain or (a.exponent <= 5 and a.bits == 8))
     make = lambda fmt, r, base: float_params(  # noqa: E731
         fmt, reference=r.least, base=base, block=block, interleaved=interleaved
     )
@@ -148,15 +150,17 @@ class FusedProduct:
         heavy = np.zeros(panels, np.int64)
         share = -(-panels // min(panels, 4 * self.crew.threads))
         self.crew.run(
-            [lambda p=p: self._pack(packed, places, j, k, depth, p, min(share, panels - p), heavy)
-             for p in range(0, panels, share)]
-        )  # fmt: skip
+            [
+                partial(self._pack, packed, places, j, k, depth, p, min(share, panels - p), heavy)
+                for p in range(0, panels, share)
+            ]
+        )
         weight = int(heavy.max())
         rows = range(0, self.a.shape[0], ROW_BLOCK)
         parts = 1 if len(rows) >= 2 * self.crew.threads else min(panels, self.crew.threads)
         share = -(-panels // parts)
         work = [(i, p, min(share, panels - p)) for i in rows for p in range(0, panels, share)]
-        tasks = [lambda w=w: self._rows(state, packed, places, j, k, depth, weight, *w) for w in work]
+        tasks = [partial(self._rows, state, packed, places, j, k, depth, weight, *w) for w in work]
         self.crew.run(tasks, self.a.shape[0] * columns * depth // len(tasks))
 
     def _storage(self, lines: int, depth: int, exponent: Any) -> Storage:
@@ -181,8 +185,8 @@ class FusedProduct:
         return values[element : element + count], exponents[element : element + count], signs[word : word + words]
 
     def _pack(
-        self, packed: Storage, places: int, j: int, k: int, depth: int, panel: int, panels: int, heavy: NDArray[np.int64]
-    ) -> None:  # fmt: skip
+        self, packed: Storage, places: int, j: int, k: int, depth: int, panel: int, panels: int, heavy: NDArray[Any]
+    ) -> None:
         """Some panels of B."""
         first = j + panel * PANEL
         x = contiguous(self.b[k : k + depth, first : first + panels * PANEL])
@@ -218,4 +222,3 @@ class FusedProduct:
     def marks(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
         """Tiles, rows and columns whose outputs the fast path does not vouch for."""
         return self.redo, self.special_rows, self.special_columns
-

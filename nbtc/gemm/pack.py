@@ -1,7 +1,7 @@
 """Operands into panels: decoded values, exponents and signs in the order in which a micro-kernel reads them.
 
-Packing costs O(MK + KN) against O(MNK) of arithmetic, so it is plain loops that LLVM vectorises; it is done a block at a
-time, because a decoded f64 panel is four times the size of its f16 operand.
+Packing costs O(MK + KN) against O(MNK) of arithmetic, so it is plain loops that LLVM vectorises; it is done a block at
+a time, because a decoded f64 panel is four times the size of its f16 operand.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def exponent_range(x, p, seen):
     low, high = seen[0], seen[1]
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
-            sign, exponent, significand, zero, special = decode(x[i, j], p)
+            _, exponent, _, zero, _ = decode(x[i, j], p)
             low = low if zero else min(low, exponent)
             high = high if zero else max(high, exponent)
     seen[0], seen[1] = low, high
@@ -247,3 +247,38 @@ def column_bytes(x, words, sums, flip):
                     byte = np.uint32(x[k, j]) ^ flip
                     words[w, j] |= byte << np.uint32(8 * q)
                     sums[j] += np.int32(byte)
+
+
+@jit
+def nibble_words(x, out, along_rows, signed, offset):
+    """Words of eight 4-bit elements to words of four bytes each, two for one: along rows (a row's words) or columns.
+
+    signed: two's complement elements.  offset: add 8, which makes them unsigned; else signed bytes.
+    """
+    low, eights, sign = np.uint32(0x0F0F0F0F), np.uint32(0x08080808), np.uint32(0x80808080)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            for half in range(2):
+                w = (x[i, j] >> np.uint32(16 * half)) & np.uint32(0xFFFF)
+                w = (w | (w << np.uint32(8))) & np.uint32(0x00FF00FF)
+                w = (w | (w << np.uint32(4))) & low
+                if signed:
+                    w ^= eights
+                    if not offset:
+                        w = ((w | sign) - eights) ^ sign
+                if along_rows:
+                    out[i, 2 * j + half] = w
+                else:
+                    out[2 * i + half, j] = w
+
+
+@jit
+def byte_sums(words, sums):
+    """The sum of each row's signed bytes."""
+    for i in range(words.shape[0]):
+        total = np.int32(0)
+        for w in range(words.shape[1]):
+            x = words[i, w]
+            for q in range(4):
+                total += np.int32(np.int8((x >> np.uint32(8 * q)) & np.uint32(255)))
+        sums[i] = total

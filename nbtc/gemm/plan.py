@@ -47,8 +47,8 @@ class Plan:
     def __str__(self) -> str:
         a, b, acc = self.formats
         return (
-            f"{'x'.join(map(str, self.shape))} (batch, M, N, K) {a} x {b} -> {acc} on {self.arch}: {self.steps} steps of "
-            f"{self.instruction}, {self.engine} engine, {self.threads} threads, "
+            f"{'x'.join(map(str, self.shape))} (batch, M, N, K) {a} x {b} -> {acc} on {self.arch}: {self.steps} steps "
+            f"of {self.instruction}, {self.engine} engine, {self.threads} threads, "
             f"at most {self.peak_bytes / 2**20:.1f} MiB beyond the operands"
         )
 
@@ -61,13 +61,17 @@ class Plan:
                 f"exponent, truncated to {m.fraction} bits below it, summed exactly, rounded once"
             )
         if m.kind == Kind.EMULATED_FP8:
-            lines.append("fp8 operands are widened to f16; two such sums a step start from zero, one IEEE addition adds c")
+            lines.append(
+                "fp8 operands are widened to f16; two such sums a step start from zero, one IEEE addition adds c"
+            )
         if m.kind == Kind.FMA64:
             lines.append("each step is a chain of IEEE fused multiply-adds in ascending k")
         if m.kind in (Kind.INTEGER, Kind.BITS):
             lines.append("each step is exact, then wraps to 32 bits (or clamps, with saturate)")
         if self.k_split:
-            lines.append(f"a new chain starts every {self.k_split} elements of K; the parts are added in ascending order")
+            lines.append(
+                f"a new chain starts every {self.k_split} elements of K; the parts are added in ascending order"
+            )
         return "\n".join(lines)
 
 
@@ -92,7 +96,8 @@ def _operand(x: Any, fmt: object, name: str, axis: int) -> tuple[NDArray[Any], F
     if array.ndim < 2:
         raise ShapeError(
             f"{name} has shape {array.shape}; a product needs at least two dimensions "
-            f"({'(..., M, K)' if name == 'a' else '(..., K, N)'}): for a vector, pass {name}[{'None, :' if name == 'a' else ':, None'}]"
+            f"({'..., M, K' if name == 'a' else '..., K, N'}): for a vector, pass "
+            f"{name}[{'None, :' if name == 'a' else ':, None'}]"
         )
     if fmt is None:
         if array.dtype == np.uint32:
@@ -106,7 +111,9 @@ def _operand(x: Any, fmt: object, name: str, axis: int) -> tuple[NDArray[Any], F
         f = as_format(fmt)
         f = FORMATS["tf32"] if f.name == "f32" else f
     if f.name == "s32":
-        raise FormatError(f"{name} is int32: no instruction multiplies 32-bit integers; use int8 or uint8 multiplicands")
+        raise FormatError(
+            f"{name} is int32: no instruction multiplies 32-bit integers; use int8 or uint8 multiplicands"
+        )
     packed = f.packed and array.dtype == np.uint32
     if not packed:
         array = to_bits(array, f)
@@ -119,28 +126,29 @@ def _multiplicand(dtype: np.dtype[Any], name: str) -> Format:
         return as_format(dtype)
     except FormatError:
         raise FormatError(
-            f"{name} is {dtype}, which no instruction multiplies; multiplicands are float64 float32 (read as tf32) float16 "
-            f"int8 uint8 bool and bfloat16 float8_e4m3fn float8_e5m2 int4 uint4 of ml_dtypes: convert first, for example "
-            f"{name}.astype({'np.int8' if dtype.kind in 'iu' else 'np.float16'})"
+            f"{name} is {dtype}, which no instruction multiplies; multiplicands are float64, float32 "
+            f"(read as tf32), float16 int8 uint8 bool and bfloat16 float8_e4m3fn float8_e5m2 int4 uint4 of ml_dtypes: "
+            f"convert first, for example {name}.astype({'np.int8' if dtype.kind in 'iu' else 'np.float16'})"
         ) from None
 
 
 def _depths(a: NDArray[Any], b: NDArray[Any], fa: Format, fb: Format, packed: tuple[bool, bool]) -> int:
     ka = a.shape[-1] * (fa.per_word if packed[0] else 1)
     kb = b.shape[-2] * (fb.per_word if packed[1] else 1)
-    if packed[0] != packed[1] and packed[0] | packed[1]:  # the unpacked one says how long K is
-        if -(-(kb if packed[0] else ka) // fa.per_word) * fa.per_word == (ka if packed[0] else kb):
-            return min(ka, kb)
+    if packed[0] != packed[1]:  # the unpacked one says how long K is
+        words, elements = (ka, kb) if packed[0] else (kb, ka)
+        if -(-elements // fa.per_word) * fa.per_word == words:
+            return int(elements)
     if ka != kb:
         raise ShapeError(
-            f"a has shape {a.shape} and b {b.shape}: K is {ka} in a (last axis) and {kb} in b (axis -2), and must agree; "
-            "did you mean b.swapaxes(-1, -2)?"
+            f"a has shape {a.shape} and b {b.shape}: K is {ka} in a (last axis) and {kb} in b (axis -2), and must "
+            "agree; did you mean b.swapaxes(-1, -2)?"
         )
-    return ka
+    return int(ka)
 
 
 def prepare(
-    a: Any, b: Any, c: Any = None, *, arch: object = "sm_90", acc: object = None, instruction: str | None = None,
+    a: Any, b: Any, c: Any = None, *, arch: object = "sm_90", acc: object = None, instruction: object = None,
     a_format: object = None, b_format: object = None, saturate: bool = False, op: str | None = None,
     k_split: int | None = None, out: Any = None, threads: int | None = None, progress: object = False,
 ) -> Problem:  # fmt: skip
@@ -151,7 +159,15 @@ def prepare(
     k = _depths(av, bv, fa, fb, (pa, pb))
     accf = accumulator(fa) if acc is None else as_format(acc)
     _check_options(fa, accf, saturate, op, k_split, progress)
-    row = row_for(target.name, _instruction(instruction), fa.name, fb.name, accf.name, op or _default_op(fa, instruction), saturate)
+    row = row_for(
+        target.name,
+        _instruction(instruction),
+        fa.name,
+        fb.name,
+        accf.name,
+        op or _default_op(fa, instruction),
+        saturate,
+    )
     cv = None if c is None else _accumulators(c, accf)
     m, n = av.shape[-2], bv.shape[-1]
     batch = _batch(av, bv, cv, m, n)
@@ -176,9 +192,7 @@ def _instruction(instruction: object) -> str | None:
     raise OptionError(f'instruction={instruction!r} is neither a mnemonic nor a family: pass "mma", "wgmma" or "wmma"')
 
 
-def _check_options(
-    fa: Format, acc: Format, saturate: object, op: object, k_split: object, progress: object
-) -> None:
+def _check_options(fa: Format, acc: Format, saturate: object, op: object, k_split: object, progress: object) -> None:
     if not isinstance(saturate, bool | np.bool_):
         raise OptionError(f"saturate={saturate!r} is neither True nor False: pass saturate=True to clamp integer sums")
     if saturate and fa.kind != "int":
@@ -224,11 +238,17 @@ def _batch(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any] | None, m: int, n: 
 def check_out(out: Any, shape: tuple[int, ...], acc: Format) -> None:
     """out must be a writeable array that holds the result."""
     if not isinstance(out, np.ndarray):
-        raise FormatError(f"out is a {type(out).__name__}, not a NumPy array: pass np.empty({shape}, {str(acc.dtype)!r})")
+        raise FormatError(
+            f"out is a {type(out).__name__}, not a NumPy array: pass np.empty({shape}, {str(acc.dtype)!r})"
+        )
     if out.shape != shape:
-        raise ShapeError(f"out has shape {out.shape}, the result has {shape}: pass np.empty({shape}, {str(acc.dtype)!r})")
+        raise ShapeError(
+            f"out has shape {out.shape}, the result has {shape}: pass np.empty({shape}, {str(acc.dtype)!r})"
+        )
     if out.dtype != acc.dtype:
-        raise FormatError(f"out is {out.dtype}, the accumulator is {acc.name}: pass np.empty({shape}, {str(acc.dtype)!r})")
+        raise FormatError(
+            f"out is {out.dtype}, the accumulator is {acc.name}: pass np.empty({shape}, {str(acc.dtype)!r})"
+        )
     if not out.flags.writeable:
         raise OptionError(f"out of shape {out.shape} is read-only: pass a writeable array such as np.empty_like(out)")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from nbtc.errors import FormatError, OptionError
 from nbtc.formats.arrays import as_array, from_bits, pack
@@ -16,7 +17,23 @@ from nbtc.gemm.threads import Crew
 from nbtc.numerics.models import BIT_OP, BIT_OPS, OUT, OUTS, ROUNDING, ROUNDINGS, SATURATE, STEP, Kind
 
 
-def matmul(a: Any, b: Any, c: Any = None, *, out: Any = None, progress: Any = False, **options: Any) -> NDArray[Any]:
+def matmul(
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
+    *,
+    arch: object = "sm_90",
+    acc: object = None,
+    instruction: object = None,
+    a_format: object = None,
+    b_format: object = None,
+    saturate: bool = False,
+    op: str | None = None,
+    k_split: int | None = None,
+    out: NDArray[Any] | None = None,
+    threads: int | None = None,
+    progress: bool | Callable[[int, int], object] = False,
+) -> NDArray[Any]:
     """D = A @ B + C, every output bit as the tensor cores of `arch` give it.
 
     a (..., M, K), b (..., K, N), c (..., M, N) or None for zero; any M, N, K >= 0, any strides; batch axes broadcast.
@@ -38,11 +55,30 @@ def matmul(a: Any, b: Any, c: Any = None, *, out: Any = None, progress: Any = Fa
     >>> nbtc.matmul(a, a.T)[0, 0], nbtc.matmul(a, a.T, acc="f16")[0, 0]
     (np.float32(0.3198438), np.float16(0.3198))
     """
-    problem = prepare(a, b, c, out=out, progress=progress, **options)
+    problem = prepare(
+        a, b, c, arch=arch, acc=acc, instruction=instruction, a_format=a_format, b_format=b_format, saturate=saturate,
+        op=op, k_split=k_split, out=out, threads=threads, progress=progress,
+    )  # fmt: skip
     return _execute(problem, out, progress)
 
 
-def plan(a: Any, b: Any, c: Any = None, **options: Any) -> Plan:
+def plan(
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
+    *,
+    arch: object = "sm_90",
+    acc: object = None,
+    instruction: object = None,
+    a_format: object = None,
+    b_format: object = None,
+    saturate: bool = False,
+    op: str | None = None,
+    k_split: int | None = None,
+    out: NDArray[Any] | None = None,
+    threads: int | None = None,
+    progress: bool | Callable[[int, int], object] = False,
+) -> Plan:
     """What `matmul` would do with the same arguments, without doing it; prints, and `.explain()` says more.
 
     >>> import numpy as np, nbtc
@@ -50,10 +86,31 @@ def plan(a: Any, b: Any, c: Any = None, **options: Any) -> Plan:
     >>> p.instruction, p.steps
     ('mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32', 4)
     """
-    return prepare(a, b, c, **options).plan
+    return prepare(
+        a, b, c, arch=arch, acc=acc, instruction=instruction, a_format=a_format, b_format=b_format, saturate=saturate,
+        op=op, k_split=k_split, out=out, threads=threads, progress=progress,
+    ).plan  # fmt: skip
 
 
-def gemm(alpha: Any, a: Any, b: Any, beta: Any, c: Any, *, out: Any = None, progress: Any = False, **options: Any) -> NDArray[Any]:
+def gemm(
+    alpha: float,
+    a: ArrayLike,
+    b: ArrayLike,
+    beta: float,
+    c: ArrayLike | None,
+    *,
+    arch: object = "sm_90",
+    acc: object = None,
+    instruction: object = None,
+    a_format: object = None,
+    b_format: object = None,
+    saturate: bool = False,
+    op: str | None = None,
+    k_split: int | None = None,
+    out: NDArray[Any] | None = None,
+    threads: int | None = None,
+    progress: bool | Callable[[int, int], object] = False,
+) -> NDArray[Any]:
     """alpha * (A @ B) + beta * C, as a library kernel's epilogue: the chain starts from zero.
 
     alpha * acc, beta * c and their sum are each rounded in C's type, never fused (float16 C: computed in float32, one
@@ -65,7 +122,11 @@ def gemm(alpha: Any, a: Any, b: Any, beta: Any, c: Any, *, out: Any = None, prog
     >>> float(nbtc.gemm(2, one, one, 1, np.ones((16, 16), np.float32))[0, 0])
     3.0
     """
-    probe = prepare(a, b, None, progress=progress, **options)
+    options: dict[str, Any] = {
+        "arch": arch, "acc": acc, "instruction": instruction, "a_format": a_format, "b_format": b_format,
+        "saturate": saturate, "op": op, "k_split": k_split, "threads": threads, "progress": progress,
+    }  # fmt: skip
+    probe = prepare(a, b, None, **options)
     shape, acc = (*probe.plan.shape[:-1],), probe.acc
     dtype = acc.dtype if c is None else as_array(c).dtype
     if dtype not in (acc.dtype, np.dtype(np.float16)) or (dtype == np.float16 and acc.name not in ("f16", "f32")):
@@ -74,7 +135,7 @@ def gemm(alpha: Any, a: Any, b: Any, beta: Any, c: Any, *, out: Any = None, prog
             f"{' or float16' if acc.name == 'f32' else ''}"
         )
     full = np.zeros(shape, dtype) if c is None else as_array(c)
-    prepare(a, b, full, progress=progress, **options)  # c's shape, before any work
+    prepare(a, b, full, **options)  # c's shape, before any work
     if out is not None:
         check_out(out, np.broadcast_shapes(shape, full.shape), _format_of(dtype, acc))
     scale = [_scalar(x, dtype, name) for x, name in ((alpha, "alpha"), (beta, "beta"))]
@@ -83,7 +144,7 @@ def gemm(alpha: Any, a: Any, b: Any, beta: Any, c: Any, *, out: Any = None, prog
     if out is None:
         return result
     out[...] = result
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 def _format_of(dtype: np.dtype[Any], acc: Format) -> Format:
@@ -109,7 +170,7 @@ def _scalar(x: Any, dtype: np.dtype[Any], name: str) -> Any:
 def _epilogue(product: NDArray[Any], c: NDArray[Any], alpha: Any, beta: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     with np.errstate(all="ignore"):
         if dtype == np.float16:
-            x = np.float32(alpha) * product.astype(np.float32) + np.float32(beta) * c.astype(np.float32)
+            x: NDArray[Any] = np.float32(alpha) * product.astype(np.float32) + np.float32(beta) * c.astype(np.float32)
             return _canonical(x.astype(np.float16))
         x = alpha * product + beta * c
     return _canonical(x) if dtype.kind == "f" else x
@@ -125,15 +186,16 @@ def _canonical(x: NDArray[Any]) -> NDArray[Any]:
 def add(x: NDArray[Any], y: NDArray[Any], saturate: bool) -> NDArray[Any]:
     """x + y in their type: floats to nearest even, NaN canonical; s32 wraps, or saturates."""
     with np.errstate(all="ignore"):
+        total: NDArray[Any] = x + y
         if x.dtype != np.int32:
-            return _canonical(x + y)
+            return _canonical(total)
         if not saturate:
-            return x + y
+            return total
         total = x.astype(np.int64) + y
-        return np.clip(total, -(1 << 31), (1 << 31) - 1).astype(np.int32)
+        return total.clip(-(1 << 31), (1 << 31) - 1).astype(np.int32)
 
 
-def _execute(problem: Problem, out: Any, progress: Any) -> NDArray[Any]:
+def _execute(problem: Problem, out: NDArray[Any] | None, progress: Any) -> NDArray[Any]:
     plan = problem.plan
     *batch, m, n, k = plan.shape
     parts = -(-k // plan.k_split) if plan.k_split and k else 1
@@ -154,7 +216,7 @@ def _execute(problem: Problem, out: Any, progress: Any) -> NDArray[Any]:
     if out is None:
         return result
     out[...] = result
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 def _chain(problem: Problem, c: NDArray[Any] | None, start: int, stop: int, crew: Crew) -> NDArray[Any]:
@@ -263,29 +325,29 @@ def _marked(marks: tuple[NDArray[np.uint8], ...], shape: tuple[int, ...]) -> NDA
 
 
 def _words(
-    plan: Plan, problem: Problem, maps: tuple[NDArray[np.int64], ...], item: int, d: NDArray[Any], start: int, stop: int,
-    crew: Crew,
+    plan: Plan, problem: Problem, maps: tuple[NDArray[np.int64], ...], item: int, d: NDArray[Any], start: int,
+    stop: int, crew: Crew,
 ) -> NDArray[np.int64]:  # fmt: skip
     """d += A * B on words; positions of outputs to be done again (f64 with Inf or NaN)."""
     from nbtc.gemm import words_kernel as micro
-    from nbtc.gemm.words_engine import WordsProduct, int8_words
+    from nbtc.gemm.words_engine import WordsProduct, int4_words, int8_words
 
     p = plan.params
     a, b = _item(problem.a, maps[0][item]), _item(problem.b, maps[1][item])
     if plan.model.kind == Kind.BITS:
-        x, y = _bit_words(a, problem, 0, start, stop), _bit_words(b, problem, 1, start, stop)
+        x, y = _packed(a, problem, 0, start, stop), _packed(b, problem, 1, start, stop)
         WordsProduct(micro.AND if p[BIT_OP] == BIT_OPS["and"] else micro.XOR, 0, 0, crew).run(x, y, d.view(np.int32))
         return np.zeros(0, np.int64)
     if plan.model.kind == Kind.FMA64:
         return _doubles(plan, a[:, start:stop], b[start:stop], d, crew)
-    k = plan.shape[-1]
-    x = matrix(a, problem.a_format, problem.packed[0], -1, k)[:, start:stop]
-    y = matrix(b, problem.b_format, problem.packed[1], -2, k)[start:stop]
+    formats = (problem.a_format, problem.b_format)
     if problem.a_format.bits == 4:
-        x, y = _bytes(x, problem.a_format), _bytes(y, problem.b_format)
-    aw, bw, rows, columns = int8_words(x, y, (problem.a_format, problem.b_format), crew)
+        x, y = (_packed(v, problem, side, start, stop) for side, v in enumerate((a, b)))
+        aw, bw, rows, columns = int4_words(x, y, formats, crew)
+    else:
+        aw, bw, rows, columns = int8_words(a[:, start:stop], b[start:stop], formats, crew)
     acc = d.view(np.int32)
-    if not p[SATURATE] or _never_clamps(acc, stop - start, (problem.a_format, problem.b_format)):
+    if not p[SATURATE] or _never_clamps(acc, stop - start, formats):
         with np.errstate(over="ignore"):
             acc += rows[:, None] + columns[None, :]
         WordsProduct(micro.DOT, 0, 0, crew).run(aw, bw, acc)
@@ -302,20 +364,16 @@ def _never_clamps(acc: NDArray[np.int32], k: int, formats: tuple[Format, Format]
     return top + most < 1 << 31
 
 
-def _bytes(x: NDArray[Any], fmt: Format) -> NDArray[np.uint8]:
-    """4-bit codes as bytes of the same value."""
-    x = x.astype(np.uint8, copy=False) & np.uint8(15)
-    return (x ^ np.uint8(8)) - np.uint8(8) if fmt.signed else x
-
-
-def _bit_words(x: NDArray[Any], problem: Problem, side: int, start: int, stop: int) -> NDArray[np.uint32]:
-    """Bits along K as words, 32 an element."""
+def _packed(x: NDArray[Any], problem: Problem, side: int, start: int, stop: int) -> NDArray[np.uint32]:
+    """Elements start..stop of K of a 4-bit or bit operand as packed words along K."""
     fmt, axis = (problem.a_format, problem.b_format)[side], (-1, -2)[side]
-    if problem.packed[side] and start == 0 and stop == problem.plan.shape[-1] and stop % 32 == 0:
-        return x
-    bits = matrix(x, fmt, problem.packed[side], axis, problem.plan.shape[-1])
+    k, per = problem.plan.shape[-1], fmt.per_word
+    if problem.packed[side] and start % per == 0 and (stop == x.shape[axis] * per or stop % per == 0):
+        words = slice(start // per, -(-stop // per))
+        return x[:, words] if side == 0 else x[words]
+    bits = matrix(x, fmt, problem.packed[side], axis, k)
     cut = bits[:, start:stop] if side == 0 else bits[start:stop]
-    return pack(cut.astype(bool), fmt, axis=axis)
+    return pack(from_bits(cut, fmt), fmt, axis=axis)
 
 
 def _doubles(plan: Plan, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], crew: Crew) -> NDArray[np.int64]:
@@ -323,8 +381,8 @@ def _doubles(plan: Plan, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], crew
     from nbtc.gemm.words_engine import WordsProduct
 
     x, y, acc = a.view(np.float64), b.view(np.float64), d.view(np.float64)
-    rows, columns = ~np.isfinite(x).all(axis=1), ~np.isfinite(y).all(axis=0)
-    mask = rows[:, None] | columns[None, :] | ~np.isfinite(acc)
+    rows, columns = (np.logical_not(np.isfinite(v).all(axis=axis, keepdims=True)) for v, axis in ((x, 1), (y, 0)))
+    mask = rows | columns | ~np.isfinite(acc)
     name = {code: text for text, code in ROUNDINGS.items()}[int(plan.params[ROUNDING])]
     pad = -a.shape[1] % int(plan.params[STEP])
     product = WordsProduct(micro.FMA, micro.ROUND[name], 0, crew)

@@ -26,7 +26,9 @@ def thread_count(threads: int | None) -> int:
         set_by_user = os.environ.get("NUMBA_NUM_THREADS", "")
         return int(set_by_user) if set_by_user.isdigit() and int(set_by_user) > 0 else available()
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise OptionError(f"threads={threads!r} is no number of threads: pass a whole number from 1 up, or None for all")
+        raise OptionError(
+            f"threads={threads!r} is no number of threads: pass a whole number from 1 up, or None for all"
+        )
     return threads
 
 
@@ -38,6 +40,11 @@ def available() -> int:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "nbtc")
+
+
+def _unless(stop: Event, task: Task) -> None:
+    if not stop.is_set():
+        task()
 
 
 class Crew:
@@ -56,7 +63,7 @@ class Crew:
             return
         stop = Event()
         pool = _pool(self.threads)
-        left = {pool.submit(lambda t=t: None if stop.is_set() else t()) for t in tasks}
+        left = {pool.submit(_unless, stop, t) for t in tasks}
         try:
             while left:
                 finished, left = wait(left, timeout=0.25, return_when=FIRST_COMPLETED)

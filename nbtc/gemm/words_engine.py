@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from nbtc.formats.table import Format
 from nbtc.gemm import words_kernel as micro
 from nbtc.gemm.fused_engine import contiguous
-from nbtc.gemm.pack import column_bytes, pack_column_words, pack_row_words, row_bytes
+from nbtc.gemm.pack import byte_sums, column_bytes, nibble_words, pack_column_words, pack_row_words, row_bytes
 from nbtc.gemm.threads import Crew
 
 ROW_BLOCK = 16 * micro.ROWS
+SHARE = 256  # rows or columns a packing task takes
 COLUMNS, DEPTH = 1024, 512  # columns of B packed at once; words of depth in a packed block
 
 
@@ -46,8 +47,12 @@ class WordsProduct:
         self.crew.run(pack)
         block = min(ROW_BLOCK, max(micro.ROWS, -(-a.shape[0] // (self.crew.threads * micro.ROWS)) * micro.ROWS))
         rows = range(0, a.shape[0], block)
-        share = columns if len(rows) >= self.crew.threads else -(-columns // self.crew.threads // step) * step or columns
-        work = [(i, min(block, a.shape[0] - i), q, min(share, columns - q)) for i in rows for q in range(0, columns, share)]
+        share = (
+            columns if len(rows) >= self.crew.threads else -(-columns // self.crew.threads // step) * step or columns
+        )
+        work = [
+            (i, min(block, a.shape[0] - i), q, min(share, columns - q)) for i in rows for q in range(0, columns, share)
+        ]
         tasks = [lambda w=w: self._rows(a, packed, d, j, k, depth, *w) for w in work]
         self.crew.run(tasks, a.shape[0] * columns * depth // len(tasks))
 
@@ -71,7 +76,7 @@ def int8_words(
     m, k, n = a.shape[0], a.shape[1], b.shape[1]
     aw, bw = np.empty((m, -(-k // 4)), np.uint32), np.empty((-(-k // 4), n), np.uint32)
     rows, columns = np.zeros(m, np.int32), np.zeros(n, np.int32)
-    deep = 256
+    deep = SHARE
     tasks = [
         lambda i=i: row_bytes(contiguous(a[i : i + deep]), aw[i : i + deep], rows[i : i + deep], np.uint32(x))
         for i in range(0, m, deep)
@@ -87,3 +92,26 @@ def int8_words(
         rows = -np.int32(y) * rows
         columns = np.int32(x) * columns - np.int32(x * y) * np.int32(k)
     return aw, bw, rows, columns
+
+
+def int4_words(
+    a: NDArray[np.uint32], b: NDArray[np.uint32], formats: tuple[Format, Format], crew: Crew
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.int32], NDArray[np.int32]]:
+    """As `int8_words`, from packed words: 4-bit A fits a signed byte as it is, signed B is raised by 8."""
+    aw = np.empty((a.shape[0], 2 * a.shape[1]), np.uint32)
+    bw = np.empty((2 * b.shape[0], b.shape[1]), np.uint32)
+    rows, columns = np.zeros(a.shape[0], np.int32), np.zeros(b.shape[1], np.int32)
+    raised = formats[1].signed
+
+    def one_a(i: int) -> None:
+        nibble_words(contiguous(a[i : i + SHARE]), aw[i : i + SHARE], True, formats[0].signed, False)
+        if raised:
+            byte_sums(aw[i : i + SHARE], rows[i : i + SHARE])
+
+    def one_b(i: int) -> None:
+        nibble_words(contiguous(b[i : i + SHARE]), bw[2 * i : 2 * (i + SHARE)], False, raised, True)
+
+    tasks = [lambda i=i: one_a(i) for i in range(0, a.shape[0], SHARE)]
+    crew.run(tasks + [lambda i=i: one_b(i) for i in range(0, b.shape[0], SHARE)])
+    with np.errstate(over="ignore"):
+        return aw, bw, -np.int32(8) * rows, columns

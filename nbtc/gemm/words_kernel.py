@@ -1,7 +1,7 @@
 """Register-tiled products of words: int8 (four a word), bits (32 a word) and f64.
 
-Six rows by four vectors of accumulators stay in registers while k runs; a word of A is broadcast against four vectors of
-B.  The IR is generic except for VPDPBUSD and the directed roundings, so the same kernel serves every host.
+Six rows by four vectors of accumulators stay in registers while k runs; a word of A is broadcast against four vectors
+of B.  The IR is generic except for VPDPBUSD and the directed roundings, so the same kernel serves every host.
 """
 
 from __future__ import annotations
@@ -94,7 +94,6 @@ def _tile(typing, op, rounding, a, a0, b, b0, d, d0, ld, depth):
 
     rest = (a, types.int64, b, types.int64, d, types.int64, types.int64, types.int64)
     return types.void(op, rounding, *rest), codegen
-
 
 
 @cache
