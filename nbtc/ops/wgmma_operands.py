@@ -134,13 +134,15 @@ def descriptor_words(name: str, x: Any) -> NDArray[np.uint64]:
     if isinstance(x, Descriptor):
         return np.array(x.encode(), np.uint64)
     v = np.asarray(x)
-    if v.dtype == object and all(isinstance(e, Descriptor) for e in v.flat):
-        v = np.array([e.encode() for e in v.flat], np.uint64).reshape(v.shape)
+    if not isinstance(x, np.ndarray) and v.dtype.kind in "fO":  # NumPy makes floats of words on both sides of 2**63
+        v = np.array(x, object)
+    if v.dtype == object and all(isinstance(e, Descriptor) or hasattr(e, "__index__") for e in v.flat):
+        words = [e.encode() if isinstance(e, Descriptor) else Descriptor.decode(e).encode() for e in v.flat]
+        v = np.array(words, np.uint64).reshape(v.shape)
     if v.dtype.kind not in "iu" or (v.dtype.kind == "i" and v.size and int(v.min()) < 0):
         raise DescriptorError(
             f"{name} is {v.dtype} {v.shape}: a matrix descriptor is a 64-bit word or a Descriptor (A may also be "
-            "uint32 "
-            f"registers (..., 128, 4)): try {name}=nbtc.wgmma.Descriptor(0, 128, 256).encode()"
+            f"uint32 registers (..., 128, 4)): try {name}=nbtc.wgmma.Descriptor(0, 128, 256).encode()"
         )
     return v.astype(np.uint64)
 
@@ -200,8 +202,8 @@ def tables(row: Row, operand: str, words: NDArray[np.uint64], trans: int, size: 
         if int(at.max()) + UNIT > size:
             raise BoundsError(
                 f"{operand} ({rows} x {cols} {fmt.name}, {major.upper()}-major) at {desc} reaches byte "
-                f"{int(at.max()) + UNIT - 1} of a "
-                f"shared memory of {size} bytes: pass a larger smem or a descriptor inside it; .explain() draws it"
+                f"{int(at.max()) + UNIT - 1} of a shared memory of {size} bytes: pass a larger smem or a "
+                "descriptor inside it; .explain() draws it"
             )
         found.append(at.reshape(-1))
     return Tables(np.concatenate(found).astype(np.int32), which.reshape(words.shape).astype(np.int64))

@@ -17,7 +17,7 @@ M, N = 24, 64
 
 @jit(cached=False)
 def scalar_tile(a, b, c, m, n, k, pick, pick_step, params):
-    column = np.empty(k, np.uint32)
+    column = np.empty(k, b.dtype)  # `chain` reads integers from bytes and floats from any word
     for i in range(m):
         for j in range(n):
             for t in range(k):
@@ -106,7 +106,7 @@ def test_integer_tile_is_the_chain(a_name, b_name, saturate):
     pick = rng.integers(0, 64, M * 32)
     got, want = c.copy(), c.copy()
     integer_tile(a, b, got, M, N, 32, pick, 32, params)
-    scalar_tile(a, b, want, M, N, 32, pick, 32, params)
+    scalar_tile(a.astype(np.uint8), b.astype(np.uint8), want, M, N, 32, pick, 32, params)
     np.testing.assert_array_equal(got, want)
     assert (got != c).any()
 

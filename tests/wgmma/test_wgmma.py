@@ -119,6 +119,18 @@ def test_batches_differ_where_their_operands_do(call):
     assert len(np.unique(together[:, 0, 0])) > 20
 
 
+def test_lists_of_descriptors(call):
+    """Descriptors and plain words side by side, of which one lies above 2**63."""
+    one = wgmma(**call)
+    words = [call["b_desc"], call["b_desc"].encode()]
+    assert (wgmma(**{**call, "b_desc": words}) == one).all()
+    high = Descriptor(0, 16, 512, swizzle="64B").encode()
+    memory = np.zeros(8192, np.uint8)
+    memory[: call["smem"].size] = call["smem"]
+    both = wgmma(**{**call, "smem": memory, "b_desc": [high, call["b_desc"].encode()]})
+    assert high >= 1 << 63 and both.shape == (2, 128, 4) and (both[1] == one).all()
+
+
 def test_nothing_given_is_changed(call):
     before = {k: np.array(v) for k, v in call.items() if isinstance(v, np.ndarray)}
     wgmma(**call)
@@ -188,6 +200,7 @@ def sparse(call, **more):
         (DescriptorError, {"a": 1 << 15}),
         (DescriptorError, {"b_desc": -1}),
         (DescriptorError, {"a": 0.5}),
+        (DescriptorError, {"a": [0.5, 1]}),
         (DescriptorError, sparse({}, b_desc=Descriptor(0, 16, 256, swizzle="32B"))),
         (BoundsError, {"a": Descriptor(0, 1024, 256)}),
         (BoundsError, {"smem": np.zeros(100, np.uint8)}),
