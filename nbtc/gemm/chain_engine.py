@@ -52,4 +52,4 @@ def run(
         )
         for t in range(0, count, per)
     ]
-    crew.run(tasks, 0 if chosen is not None else per * k)
+    crew.run(tasks, per * k)

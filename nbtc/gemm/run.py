@@ -211,6 +211,7 @@ def _execute(problem: Problem, out: NDArray[Any] | None, progress: Any) -> NDArr
                 result = add(result, part, saturate)
             if problem.c is not None:
                 result = add(result, np.broadcast_to(from_bits(problem.c, problem.acc), result.shape), saturate)
+        crew.finish()
     finally:
         crew.close()
     if out is None:

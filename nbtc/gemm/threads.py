@@ -42,6 +42,10 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "nbtc")
 
 
+if hasattr(os, "register_at_fork"):  # a forked child inherits the pools, but not their threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
 def _unless(stop: Event, task: Task) -> None:
     if not stop.is_set():
         task()
@@ -77,7 +81,13 @@ class Crew:
 
     def _step(self, units: int) -> None:
         if units:
-            self.done += units
+            self.done = min(self.total, self.done + units)
+            self._report(self.done, self.total)
+
+    def finish(self) -> None:
+        """Everything is done: progress ends at its total, whatever rounding the units had."""
+        if self.done != self.total or not self.total:
+            self.done = self.total
             self._report(self.done, self.total)
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ class WordsProduct:
         self.crew, self.step = crew, step
         self.kernel = micro.rows_kernel(op, rounding, step > 0)
         self.width = 32 if op == micro.FMA else 64
+        self.elements = {micro.FMA: 1, micro.DOT: 4}.get(op, 32)  # of a word
         self.depth = DEPTH if not step else max(1, DEPTH // step) * step
 
     def run(self, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any]) -> None:
@@ -54,7 +55,7 @@ class WordsProduct:
             (i, min(block, a.shape[0] - i), q, min(share, columns - q)) for i in rows for q in range(0, columns, share)
         ]
         tasks = [lambda w=w: self._rows(a, packed, d, j, k, depth, *w) for w in work]
-        self.crew.run(tasks, a.shape[0] * columns * depth // len(tasks))
+        self.crew.run(tasks, a.shape[0] * columns * depth * self.elements // len(tasks))
 
     def _rows(self, a: Any, packed: Any, d: Any, j: int, k: int, depth: int, i: int, rows: int, q: int, n: int) -> None:
         av = np.empty(-(-rows // micro.ROWS) * micro.ROWS * depth, a.dtype)

@@ -168,7 +168,12 @@ GEMM_BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("c of wrong shape", {"c": zeros(N, M, dtype=np.float32)}, errors.ShapeError, "c has shape"),
     ("c is 1-D", {"c": zeros(N, dtype=np.float32)}, errors.ShapeError, "c has shape"),
     ("out of wrong dtype", {"out": zeros(M, N)}, errors.FormatError, "out"),
-    ("out of c's shape, not dtype", {"c": zeros(M, N), "out": zeros(M, N, dtype=np.float32)}, errors.FormatError, "out"),
+    (
+        "out of c's shape, not dtype",
+        {"c": zeros(M, N), "out": zeros(M, N, dtype=np.float32)},
+        errors.FormatError,
+        "out",
+    ),
     ("out of wrong shape", {"out": zeros(M, K, dtype=np.float32)}, errors.ShapeError, "out"),
     ("K differs", {"b": zeros(K + 1, N)}, errors.ShapeError, "swapaxes"),
     ("threads=0", {"threads": 0}, errors.OptionError, "threads"),

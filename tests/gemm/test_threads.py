@@ -1,0 +1,232 @@
+"""Threads, progress, interrupts and memory of large products."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nbtc
+from nbtc.gemm import gemm
+
+RNG = np.random.default_rng(11)
+A, B = RNG.standard_normal((200, 520), np.float32), RNG.standard_normal((520, 330), np.float32)
+KINDS: dict[str, tuple[np.ndarray, np.ndarray, dict[str, Any]]] = {
+    "f16": (A.astype(np.float16), B.astype(np.float16), {}),
+    "f16 split": (A.astype(np.float16), B.astype(np.float16), {"k_split": 128, "acc": "f16"}),
+    "tf32": (A, B, {}),
+    "f64": (A.astype(np.float64), B.astype(np.float64), {}),
+    "s8": ((A * 40).astype(np.int8), (B * 40).astype(np.int8), {}),
+    "s8 saturate": ((A * 40).astype(np.int8), (B * 40).astype(np.int8), {"saturate": True, "instruction": "mma"}),
+    "b1": (A > 0, B > 0, {}),
+    "small": (A[:3].astype(np.float16), B[:, :5].astype(np.float16), {}),
+    "batch": (np.stack([A[:100], A[100:]]).astype(np.float16), B.astype(np.float16), {}),
+    "nothing": (A[:0].astype(np.float16), B.astype(np.float16), {}),
+    "no depth": (A[:, :0].astype(np.float16), B[:0].astype(np.float16), {}),
+}
+
+
+def python(code: str, folder: Path | None = None) -> subprocess.Popen[str]:
+    """A process of its own that runs `code`."""
+    environment = os.environ | {"PYTHONPATH": str(Path(nbtc.__file__).parents[1])}
+    if folder is not None:
+        environment["NUMBA_CACHE_DIR"] = str(folder)
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, None])
+def test_calls_from_several_python_threads(threads: int | None) -> None:
+    """Four Python threads at once, different formats each: every result is that of a call alone."""
+    names = ["f16", "s8", "f64", "tf32"]
+    alone = {n: nbtc.matmul(*KINDS[n][:2], threads=1, **KINDS[n][2]).tobytes() for n in names}
+    wrong: list[str] = []
+    gate = threading.Barrier(4)
+
+    def work(turn: int) -> None:
+        gate.wait()
+        for i in range(6):
+            name = names[(turn + i) % 4]
+            a, b, options = KINDS[name]
+            if nbtc.matmul(a, b, threads=threads, **options).tobytes() != alone[name]:
+                wrong.append(name)
+
+    crowd = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in crowd:
+        t.start()
+    for t in crowd:
+        t.join(60)
+    assert not wrong and not any(t.is_alive() for t in crowd)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_progress_reaches_its_end(name: str, threads: int) -> None:
+    """(done, total) multiply-adds: done never falls and ends at total; total never changes."""
+    a, b, options = KINDS[name]
+    seen: list[tuple[int, int]] = []
+    nbtc.matmul(a, b, threads=threads, progress=lambda *x: seen.append(x), **options)
+    assert seen, "a callable hears at least once"
+    done, totals = [d for d, _ in seen], {t for _, t in seen}
+    assert totals == {nbtc.plan(a, b, **options).shape[-1] * nbtc.matmul(a, b, **options).size}
+    assert done == sorted(done) and done[-1] == totals.pop() and all(type(d) is int for d in done)
+    again: list[int] = []
+    gemm(2, a, b, 0, None, threads=threads, progress=lambda d, t: again.append(d), **options)
+    assert again[-1] == done[-1]
+
+
+def test_progress_may_show_a_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    """progress=True writes to stderr alone."""
+    nbtc.matmul(*KINDS["f16"][:2], progress=True)
+    shown = capsys.readouterr()
+    assert shown.err and not shown.out
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_error_in_progress_stops_the_product(threads: int) -> None:
+    """What the callable raises reaches the caller, out is untouched, and the next product is fine."""
+    a, b, _ = KINDS["f16"]
+    out = np.full((200, 330), 7, np.float32)
+
+    def fail(done: int, total: int) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        nbtc.matmul(a, b, threads=threads, progress=fail, out=out)
+    assert (out == 7).all()
+    assert nbtc.matmul(a, b, threads=threads).tobytes() == nbtc.matmul(a, b, threads=1).tobytes()
+
+
+INTERRUPTED = """
+import sys, time
+import numpy as np, nbtc
+kind, threads = {kind!r}, {threads}
+one = np.ones((64, 64), kind)
+nbtc.matmul(np.ones((200, 64), kind), one, threads=threads)
+x = np.ones((8192, 8192), kind)
+print("ready", flush=True)
+try:
+    nbtc.matmul(x, x, threads=threads)
+except KeyboardInterrupt:
+    print("stopped", time.time(), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("kind", "threads"), [("float16", 1), ("float16", 2), ("float64", 2)])
+def test_interrupt_stops_within_a_second(kind: str, threads: int) -> None:
+    """SIGINT in the middle of a product of many seconds raises KeyboardInterrupt soon."""
+    process = python(INTERRUPTED.format(kind=kind, threads=threads))
+    assert process.stdout is not None and process.stdout.readline().strip() == "ready"
+    time.sleep(0.7)
+    sent = time.time()
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    word, at = out.split()
+    assert word == "stopped", error
+    assert float(at) - sent < 2.0  # a second, and what a busy machine adds
+    assert process.returncode == 0, error
+
+
+MEMORY = """
+import resource, sys
+import ml_dtypes
+import numpy as np, nbtc
+def peak():
+    line = next(x for x in open("/proc/self/status") if x.startswith("VmHWM"))
+    return int(line.split()[1]) << 10
+kind, size, options = {kind!r}, {size}, {options!r}
+dtype = getattr(np, kind, None) or getattr(ml_dtypes, kind)
+import nbtc.gemm.run
+a, b = (np.ones((size, size), dtype) for _ in range(2))
+c = np.ones((size, size), nbtc.matmul(a[:1], b[:, :1]).dtype) if {with_c} else None
+before = peak()
+d = nbtc.matmul(a, b, c, **options)
+print(peak() - before, nbtc.plan(a, b, c, **options).peak_bytes)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+@pytest.mark.parametrize(
+    ("kind", "size", "options", "with_c"),
+    [
+        ("float16", 1024, {}, True),
+        ("float16", 2048, {"k_split": 512}, True),
+        ("float16", 1024, {"acc": "f16"}, False),
+        ("int8", 2048, {}, True),
+        ("float64", 1024, {}, False),
+        ("bool", 2048, {}, True),
+        ("int4", 1024, {}, False),
+    ],
+)
+def test_memory_stays_within_the_plan(kind: str, size: int, options: dict[str, Any], with_c: bool) -> None:
+    """The peak of a product, beyond what its operands take, is at most plan's figure."""
+    if not Path("/proc/self/status").exists():
+        return
+    process = python(MEMORY.format(kind=kind, size=size, options=options, with_c=with_c))
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    used, promised = map(int, out.split())
+    assert 0 < used <= promised
+
+
+def test_memory_of_a_large_product_is_planned_small() -> None:
+    """4096^3 in f16: under three times the operands and the result."""
+    x = np.lib.stride_tricks.as_strided(np.zeros(1, np.float16), (4096, 4096), (0, 0))
+    assert nbtc.plan(x, x).peak_bytes < 3 * (2 * 2 + 4) * 4096**2
+
+
+def test_plan_says_what_would_be_done() -> None:
+    """Figures of a plan, its print and its words; planning computes nothing and reads no element."""
+    a, b = np.zeros((2, 64, 100), np.float16), np.zeros((100, 48), np.float16)
+    p = nbtc.plan(a, b, k_split=40, threads=3)
+    assert p.shape == (2, 64, 48, 100) and p.threads == 3 and p.arch == "sm_90" and p.k_split == 40
+    assert p.instruction.startswith("wgmma.mma_async") and "k16" in p.instruction
+    assert p.steps == 3 + 3 + 2 or p.steps == 9
+    assert p.formats == ("f16", "f16", "f32")
+    assert p.peak_bytes >= 2 * 64 * 48 * 4
+    for text in (p.instruction, "9" if p.steps == 9 else "8", "MiB", "f16"):
+        assert text in str(p)
+    assert str(p) in p.explain() and p.model.id in p.explain() and "40" in p.explain()
+    assert nbtc.plan(a, b).steps == 7
+    assert nbtc.plan(a[..., :0], b[:0]).steps == 0
+    huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.float16), (1 << 20, 1 << 20), (0, 0))
+    start = time.perf_counter()
+    assert nbtc.plan(huge, huge).steps == 1 << 16
+    assert time.perf_counter() - start < 1
+
+
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    """A pool of the parent does not exist in a fork: the child must not wait for it."""
+    code = """
+import os, warnings
+import numpy as np, nbtc
+warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is what is tested
+x = np.ones((300, 300), np.float16)
+want = nbtc.matmul(x, x, threads=2).tobytes()
+child = os.fork()
+if child == 0:
+    os._exit(0 if nbtc.matmul(x, x, threads=2).tobytes() == want else 3)
+import time
+for _ in range(100):
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+        break
+    time.sleep(0.1)
+else:
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    raise SystemExit("the child hangs")
+raise SystemExit(os.waitstatus_to_exitcode(status))
+"""
+    process = python(code)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
