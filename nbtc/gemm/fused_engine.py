@@ -18,8 +18,8 @@ from nbtc.gemm.threads import Crew
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 
 ROW_BLOCK, PANEL = micro.ROWS * micro.BLOCKS, micro.PANEL
-# What is packed of B at once: 9 MiB at most, so that it stays in the last-level cache while all rows of A pass.
-COLUMNS, DEPTH = 2048, 512
+# What is packed of B at once: 5 MiB at most, so that it stays in the last-level cache while all rows of A pass.
+COLUMNS, DEPTH = 1024, 512
 NEAR_SPREAD = 37  # binades an operand may span for exponents to fit a byte with room to tell zeros
 NO_EXPONENT = 1 << 20
 TINY64, TINY32 = 2.0**-500, 2.0**-126  # stand for zeros: below every last kept bit, but rounded as their sign rounds
