@@ -263,13 +263,18 @@ def _plan(
     vector = params(numerics, fa, fb, acc, step, saturate=saturate, rounding=row.rounding, op=row.op or "xor")
     *batch, m, n, k = shape
     part = min(k, int(k_split)) if k_split else k
-    steps = -(-part // step) * (-(-k // part) if part else 0)
+    steps = -(-part // step) * (k // part) + -(-(k % part) // step) if part else 0
     macs = m * n * k * int(np.prod(batch, dtype=object))
     engine = engine_for(Kind(int(vector[KIND])).name, int(vector[BLOCK]), int(vector[FRACTION]))
     if m * n * part <= SMALL or (row.rounding != "rn" and not _directed()):
         engine = "chain"
     workers = thread_count(threads)
     peak = _peak(engine, (fa, fb, acc), shape, workers, macs)
+    sums = int(np.prod([*batch, m, n], dtype=object)) * acc.dtype.itemsize
+    if part < k:  # the sum so far, the next part, and what adding them takes
+        peak += sums * (5 if saturate else 2)
+    if saturate and engine != "chain":  # positions of all outputs, which may clamp midway
+        peak += sums * 4 + m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize
     return Plan(
         row.mnemonic, numerics, steps, shape, (fa.name, fb.name, acc.name), target.name, engine, workers, peak,
         int(k_split) if k_split else None, row=row, params=vector,

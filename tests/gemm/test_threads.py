@@ -137,41 +137,41 @@ def test_interrupt_stops_within_a_second(kind: str, threads: int) -> None:
 
 
 MEMORY = """
-import resource, sys
 import ml_dtypes
 import numpy as np, nbtc
-def peak():
-    line = next(x for x in open("/proc/self/status") if x.startswith("VmHWM"))
+def figure(name):
+    line = next(x for x in open("/proc/self/status") if x.startswith(name))
     return int(line.split()[1]) << 10
 kind, size, options = {kind!r}, {size}, {options!r}
 dtype = getattr(np, kind, None) or getattr(ml_dtypes, kind)
-import nbtc.gemm.run
-a, b = (np.ones((size, size), dtype) for _ in range(2))
-c = np.ones((size, size), nbtc.matmul(a[:1], b[:, :1]).dtype) if {with_c} else None
-before = peak()
+a, b = np.ones((size, min(size, {depth})), dtype), np.ones((min(size, {depth}), size), dtype)
+few = nbtc.matmul(a[:128, :128], b[:128, :128], **options)  # compiling takes memory of its own, and gives it back
+c = np.ones((size, size), few.dtype) if {with_c} else None
+with open("/proc/self/clear_refs", "w") as f:
+    f.write("5")  # the peak counts from here
+before = figure("VmRSS")
 d = nbtc.matmul(a, b, c, **options)
-print(peak() - before, nbtc.plan(a, b, c, **options).peak_bytes)
+print(figure("VmHWM") - before, nbtc.plan(a, b, c, **options).peak_bytes)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 @pytest.mark.parametrize(
-    ("kind", "size", "options", "with_c"),
+    ("kind", "size", "options", "with_c", "depth"),
     [
-        ("float16", 1024, {}, True),
-        ("float16", 2048, {"k_split": 512}, True),
-        ("float16", 1024, {"acc": "f16"}, False),
-        ("int8", 2048, {}, True),
-        ("float64", 1024, {}, False),
-        ("bool", 2048, {}, True),
-        ("int4", 1024, {}, False),
+        ("float16", 1024, {}, True, 1024),
+        ("float16", 1024, {"acc": "f16"}, False, 1024),
+        ("float16", 4000, {"k_split": 32}, True, 64),
+        ("int8", 4000, {}, True, 64),
+        ("int8", 2000, {"saturate": True, "instruction": "mma", "k_split": 32}, True, 64),
+        ("float64", 1024, {}, False, 1024),
+        ("bool", 4000, {}, True, 256),
+        ("int4", 2000, {}, False, 256),
     ],
 )
-def test_memory_stays_within_the_plan(kind: str, size: int, options: dict[str, Any], with_c: bool) -> None:
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux says what a peak was")
+def test_memory_stays_within_the_plan(kind: str, size: int, options: dict[str, Any], with_c: bool, depth: int) -> None:
     """The peak of a product, beyond what its operands take, is at most plan's figure."""
-    if not Path("/proc/self/status").exists():
-        return
-    process = python(MEMORY.format(kind=kind, size=size, options=options, with_c=with_c))
+    process = python(MEMORY.format(kind=kind, size=size, options=options, with_c=with_c, depth=depth))
     out, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
     used, promised = map(int, out.split())
@@ -190,10 +190,10 @@ def test_plan_says_what_would_be_done() -> None:
     p = nbtc.plan(a, b, k_split=40, threads=3)
     assert p.shape == (2, 64, 48, 100) and p.threads == 3 and p.arch == "sm_90" and p.k_split == 40
     assert p.instruction.startswith("wgmma.mma_async") and "k16" in p.instruction
-    assert p.steps == 3 + 3 + 2 or p.steps == 9
+    assert p.steps == 3 + 3 + 2  # 40 elements are three steps of 16, the last 20 two
     assert p.formats == ("f16", "f16", "f32")
     assert p.peak_bytes >= 2 * 64 * 48 * 4
-    for text in (p.instruction, "9" if p.steps == 9 else "8", "MiB", "f16"):
+    for text in (p.instruction, "8 steps", "MiB", "f16"):
         assert text in str(p)
     assert str(p) in p.explain() and p.model.id in p.explain() and "40" in p.explain()
     assert nbtc.plan(a, b).steps == 7
