@@ -39,16 +39,15 @@ def run(
     """Bits of a (X, M, K), b (Y, K, N), c (Z, M, N) or None, into d (batch, M, N), C order; maps: item -> X, Y, Z."""
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     count = d.size if chosen is None else chosen.size
-    flat = [np.ascontiguousarray(x).reshape(-1) for x in (a, b)]
+    flat = [np.ascontiguousarray(x).reshape(-1) for x in (a, b, np.zeros(0, d.dtype) if c is None else c)]
     flat = [x if x.flags.writeable else x.copy() for x in flat]
-    start = np.zeros(0, d.dtype) if c is None else np.array(c, order="C", copy=True).reshape(-1)
     out = d.reshape(-1)
     positions = np.zeros(0, np.int64) if chosen is None else chosen
     sizes = np.array([m, n, k])
     per = max(1, min(MACS_PER_TASK // max(1, k), -(-count // crew.threads)))
     tasks = [
         lambda t=t: chain_outputs(
-            *flat, start, out, positions, t, min(count, t + per), chosen is None, sizes, *maps, params
+            *flat, out, positions, t, min(count, t + per), chosen is None, sizes, *maps, params
         )
         for t in range(0, count, per)
     ]

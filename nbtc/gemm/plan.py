@@ -302,7 +302,8 @@ def _peak(engine: str, formats: tuple[Format, Format, Format], shape: tuple[int,
     if engine == "words":  # bytes or bits of both operands as words
         whole = (m + n) * (k if fa.kind != "float" else 8)
     state = m * n * 4 if acc.name == "f16" or engine == "portable" else 0
-    return result + packed + whole + state + m * n + OVERHEAD
+    positions = 8 * m * n if fa.kind == "float" else 0  # of outputs that Inf or NaN may reach
+    return result + packed + whole + state + 3 * m * n + positions + OVERHEAD
 
 
 def matrix(x: NDArray[Any], fmt: Format, packed: bool, axis: int, k: int) -> NDArray[Any]:

@@ -269,19 +269,26 @@ def _by_item(problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: i
     plan = problem.plan
     maps = _maps(problem, c)
     flat = d.reshape(-1, *d.shape[-2:])
-    doubtful: list[NDArray[np.int64]] = []
     if plan.model.kind in (Kind.FUSED, Kind.EMULATED_FP8):
         a, b = _elements(problem, start, stop)
         for item, one in enumerate(flat):
             x, y = _item(a, maps[0][item]), _item(b, maps[1][item])
             marked = _fused(plan, problem, x, y, one, c is not None, crew)
-            doubtful.append(marked + item * one.size)
+            _repair(problem, c, d, start, stop, crew, marked, item * one.size)
     else:
         for item, one in enumerate(flat):
-            doubtful.append(_words(plan, problem, maps, item, one, start, stop, crew) + item * one.size)
-    chosen = np.concatenate(doubtful)
-    if chosen.size:
-        _by_chain(problem, c, d, start, stop, crew, chosen)
+            marked = _words(plan, problem, maps, item, one, start, stop, crew)
+            _repair(problem, c, d, start, stop, crew, marked, item * one.size)
+
+
+def _repair(
+    problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, crew: Crew,
+    marked: NDArray[np.int64], offset: int,
+) -> None:  # fmt: skip
+    """Outputs of one item by chain."""
+    if marked.size:
+        marked += offset
+        _by_chain(problem, c, d, start, stop, crew, marked)
 
 
 def _item(x: NDArray[Any], index: int) -> NDArray[Any]:

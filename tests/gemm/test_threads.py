@@ -40,7 +40,11 @@ def python(code: str, folder: Path | None = None) -> subprocess.Popen[str]:
     if folder is not None:
         environment["NUMBA_CACHE_DIR"] = str(folder)
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-W", "error", "-c", code],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
