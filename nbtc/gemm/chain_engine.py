@@ -46,9 +46,7 @@ def run(
     sizes = np.array([m, n, k])
     per = max(1, min(MACS_PER_TASK // max(1, k), -(-count // crew.threads)))
     tasks = [
-        lambda t=t: chain_outputs(
-            *flat, out, positions, t, min(count, t + per), chosen is None, sizes, *maps, params
-        )
+        lambda t=t: chain_outputs(*flat, out, positions, t, min(count, t + per), chosen is None, sizes, *maps, params)
         for t in range(0, count, per)
     ]
     crew.run(tasks, per * k)

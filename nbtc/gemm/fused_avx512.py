@@ -31,6 +31,7 @@ from nbtc.numerics.models import OUTS
 
 ROWS = 4  # rows of a register tile
 BLOCKS = 16  # register tiles in a row block: 64 rows
+LEAST_BLOCKS = 2  # a tile's start values are made before the tile before is rounded: not the same one
 PANEL = 64  # columns of a panel
 # columns of a chunk in the order in which two f64 vectors hold them: joining dwords needs no cross-lane permute
 F64_ORDER = np.array([0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15])
@@ -44,8 +45,9 @@ FLAG_WORD = 3072  # where in it the flags are: the smallest distance from a wrap
 class _Emitter:
     """Writes the body of one micro-kernel: a stream of multiply-adds with the bookkeeping of its neighbours mixed in.
 
-    While register tile t is summed, the exponent maxima of the row block after next, the start values of tile t + 1 and
-    the rounding of tile t - 1 are computed between its multiply-adds; done one after the other they cost a third more.
+    A step is one row block and one block of products; row blocks run fastest, so that B stays in the first-level
+    cache.  While register tile t is summed, the exponent maxima of the step after next, the start values of tile t + 1
+    and the rounding of tile t - 1 are computed between its multiply-adds; one after the other they cost a third more.
     """
 
     def __init__(self, v: Vir, shape: Shape, args: dict[str, Any]) -> None:
@@ -63,27 +65,33 @@ class _Emitter:
         self.o_dump = self.o_raw + 64 * n
         self.o_flag = 4 * FLAG_WORD
         self.scratch = args["scratch"]
+        self.steps = v.b.mul(args["groups"], args["blocks"])
         names = ("floor", "least", "scale", "reference")
         splats = {name: v.splat(v.b.trunc(args[name], I32), CHUNK) for name in names}
         self.books: Narrow | Wide = (Wide if shape.far else Narrow)(v, shape, splats)
 
     # --- addresses ----------------------------------------------------------------------------------------------------
-    def row(self, block: Any) -> dict[str, Any]:
-        """Pointers of a row block: elements, exponents, signs, both accumulator tiles."""
-        v, b, a = self.v, self.b, self.args
-        per = b.mul(block, v.int(ROWS * self.s.block))
+    def row(self, step: Any) -> dict[str, Any]:
+        """Pointers of a step (a row block of one block of products): A, its panel of B, both accumulator tiles."""
+        v, b, a, s = self.v, self.b, self.args, self.s
+        group = b.udiv(step, a["blocks"])
+        block = b.sub(step, b.mul(group, a["blocks"]))
+        per, deep = b.mul(step, v.int(ROWS * s.block)), b.mul(group, v.int(PANEL))
         return {
             "a": v.at(a["a"], b.mul(per, v.int(self.size))),
             "e": v.at(a["ea"], b.mul(per, v.int(4))),
-            "s": v.at(a["sa"], b.mul(block, v.int(4 * ROWS))),
+            "s": v.at(a["sa"], b.mul(step, v.int(4 * ROWS))),
+            "b": v.at(a["b"], b.mul(deep, v.int(self.size * s.block))),
+            "eb": v.at(a["eb"], b.mul(deep, v.int(s.exponent_bytes * s.block))),
+            "sb": v.at(a["sb"], b.mul(deep, v.int(4))),
             "c": v.at(a["tile"], b.mul(block, v.int(256 * ROWS))),
             "d": v.at(a["sum"], b.mul(block, v.int(256 * ROWS))),
         }
 
-    def clamp(self, block: Any) -> Any:
-        """The last row block stands in for those after it (its values are not used)."""
-        b, n = self.b, self.args["blocks"]
-        return b.select(b.icmp_unsigned("<", block, n), block, b.sub(n, self.v.int(1)))
+    def clamp(self, step: Any) -> Any:
+        """The last step stands in for those after it (its values are not used)."""
+        b = self.b
+        return b.select(b.icmp_unsigned("<", step, self.steps), step, b.sub(self.steps, self.v.int(1)))
 
     def maxima(self, block: Any) -> Any:
         """Where the exponent maxima of a row block are kept (two buffers)."""
@@ -107,7 +115,7 @@ class _Emitter:
             ea = v.splat(v.load(row["e"], I32, 4, 4 * (ROWS * k + r)), CHUNK)
             parts = []
             for h in range(n):
-                eb = v.load(self.args["eb"], IV, 64, self.exponent_row * k + 64 * h)
+                eb = v.load(row["eb"], IV, 64, self.exponent_row * k + 64 * h)
                 # a 32-bit add serves bytes and halves: no carry crosses, since sums stay in range
                 parts.append(v.umax(best[r][h], v.bits(b.add(ea, eb), lanes)))
             out.append(parts)
@@ -129,7 +137,7 @@ class _Emitter:
         column, t = (part * self.s.chunks + c) * CHUNK, r * self.s.chunks + c
         acc = None if self.s.from_zero else v.load(row["c"], IV, 64, 256 * r + 4 * column)
         e = books.alignment(v.at(maxima, self.exponent_row * r + self.s.exponent_bytes * column), acc)
-        signs = b.xor(v.load(self.args["sb"], IV, 64, 4 * column), v.splat(v.load(row["s"], I32, 4, 4 * r), CHUNK))
+        signs = b.xor(v.load(row["sb"], IV, 64, 4 * column), v.splat(v.load(row["s"], I32, 4, 4 * r), CHUNK))
         low = v.popcount(signs)
         if acc is not None:
             low = b.add(low, books.truncated(acc, e))
@@ -244,7 +252,7 @@ class _Emitter:
         v, width = self.v, 64 * self.parts
         base = PANEL * self.size * k + part * self.s.chunks * width
         bs = {
-            (c, h): v.load(self.args["b"], self.vector, 64, base + width * c + 64 * h)
+            (c, h): v.load(row["b"], self.vector, 64, base + width * c + 64 * h)
             for c in range(self.s.chunks)
             for h in range(self.parts)
         }
@@ -256,30 +264,30 @@ class _Emitter:
     def emit(self) -> None:
         v, b = self.v, self.b
         self.warm_up()
-        with cgutils.for_range(b, self.args["blocks"]) as loop:
+        with cgutils.for_range(b, self.steps) as loop:
             self.body(loop.index)
-        last = b.sub(self.args["blocks"], v.int(1))
+        last = b.sub(self.steps, v.int(1))
         row = self.row(last)
         for r, c in self.tiles:
             self.finish(row, self.saved(last, self.s.passes - 1), self.s.passes - 1, r, c)
 
 
-_NAMES = tuple("a ea sa a0 b eb sb b0 g tile sum blocks floor least scale reference scratch".split())  # noqa: SIM905
+_NAMES = tuple("a ea sa a0 b eb sb b0 g groups tile sum blocks floor least scale reference scratch".split())  # noqa: SIM905
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _sum_block(
     typing, wide, block, fraction, out, far, checked, zero, add,
-    a, ea, sa, a0, b, eb, sb, b0, g, tile, total, blocks, floor, least, scale, reference, scratch,
+    a, ea, sa, a0, b, eb, sb, b0, g, groups, tile, total, blocks, floor, least, scale, reference, scratch,
 ):  # fmt: skip
-    """Sum one block of products for up to 64 rows and 64 columns; the first eight arguments are literals (`Shape`)."""
+    """Sum blocks g .. g + groups - 1 for up to 64 rows and 64 columns; the first eight arguments are literals."""
     fixed = (wide, block, fraction, out, far, checked, zero, add)
     if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
         return None
     values = [x.literal_value for x in fixed]
     name = {code: text for text, code in OUTS.items()}[values[3]]
     shape = Shape(bool(values[0]), values[1], values[2], name, *(bool(x) for x in values[4:]))
-    rest = (a, ea, sa, a0, b, eb, sb, b0, g, tile, total, blocks, floor, least, scale, reference, scratch)
+    rest = (a, ea, sa, a0, b, eb, sb, b0, g, groups, tile, total, blocks, floor, least, scale, reference, scratch)
     rest = tuple(types.int64 if isinstance(t, types.Integer) else t for t in rest)
 
     def codegen(context, builder, sig, args):
@@ -372,7 +380,7 @@ def rows_kernel(wide: int, block: int, fraction: int, out: int, far: int, checke
     @jit
     def run(a, ea, sa, b, eb, sb, depth, state, row, column, panels, redo, scratch, tiles, k, r):
         rows = min(ROWS * BLOCKS, state.shape[0] - row)
-        blocks = (rows + ROWS - 1) // ROWS
+        blocks = max(LEAST_BLOCKS, (rows + ROWS - 1) // ROWS)
         floor, least, scale, reference = k[0], k[1], k[2], k[3]
         down, up = as_f32(np.int32((127 - scale) << 23)), as_f32(np.int32((127 + scale) << 23))
         first, second = tiles[: ROWS * BLOCKS * PANEL], tiles[ROWS * BLOCKS * PANEL :]
@@ -389,19 +397,20 @@ def rows_kernel(wide: int, block: int, fraction: int, out: int, far: int, checke
                 for g in range(0, depth // block, 2):
                     _sum_block(
                         wide, block, fraction, out, far, checked, 1, 0,
-                        a, ea, sa, 0, b, eb, sb, b0, g, first, first, blocks, floor, least, scale, reference, scratch,
+                        a, ea, sa, 0, b, eb, sb, b0, g, 1, first, first, blocks, floor, least, scale, reference,
+                        scratch,
                     )  # fmt: skip
                     _sum_block(
                         wide, block, fraction, out, far, checked, 0, 1,
-                        a, ea, sa, 0, b, eb, sb, b0, g + 1, first, second, blocks, floor, least, scale, reference,
+                        a, ea, sa, 0, b, eb, sb, b0, g + 1, 1, first, second, blocks, floor, least, scale, reference,
                         scratch,
                     )  # fmt: skip
             else:
-                for g in range(depth // block):
-                    _sum_block(
-                        wide, block, fraction, out, far, checked, 0, 0,
-                        a, ea, sa, 0, b, eb, sb, b0, g, first, first, blocks, floor, least, scale, reference, scratch,
-                    )  # fmt: skip
+                _sum_block(
+                    wide, block, fraction, out, far, checked, 0, 0,
+                    a, ea, sa, 0, b, eb, sb, b0, 0, depth // block, first, first, blocks, floor, least, scale,
+                    reference, scratch,
+                )  # fmt: skip
             if checked:
                 for q in range(16):
                     odd |= flags[q] < np.uint32(2 * WRAP_MARGIN)

@@ -134,7 +134,7 @@ class Narrow(Books):
         own = b.and_(acc, self.c(0x7F800000))
         if half:
             own = v.umax(own, b.shl(self.least, self.c(23)))
-            own = b.select(b.icmp_unsigned("!=", acc, self.c(0)), own, self.c(0))
+            own = b.select(b.icmp_unsigned("!=", b.shl(acc, self.c(1)), self.c(0)), own, self.c(0))  # -0 too
         return v.umax(e, own)
 
     def truncated(self, acc: Any, e: Any) -> Any:

@@ -202,7 +202,7 @@ class FusedProduct:
     ) -> None:  # fmt: skip
         """64 rows times some panels."""
         rows = min(ROW_BLOCK, self.a.shape[0] - i)
-        lines = -(-rows // micro.ROWS) * micro.ROWS
+        lines = max(micro.LEAST_BLOCKS, -(-rows // micro.ROWS)) * micro.ROWS
         special = np.zeros(lines, np.uint8)
         mine, scratch, tiles = self._workspace(lines, places)
         x = contiguous(self.a[i : i + rows, k : k + depth])
@@ -217,7 +217,7 @@ class FusedProduct:
             *mine, *part, places, state, i, j + panel * PANEL, panels, self.redo[i // ROW_BLOCK, j // PANEL + panel :],
             scratch, tiles, self.layout.constants, self.layout.limits,
         )  # fmt: skip
-        self.special_rows[i : i + lines] |= special
+        self.special_rows[i : i + rows] |= special[:rows]
 
     def marks(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
         """Tiles, rows and columns whose outputs the fast path does not vouch for."""

@@ -286,7 +286,8 @@ def _compiled_by_word(kind, a, a0, sa, b, b0, sb, k, c, params):
 def chain(a, a0, sa, b, b0, sb, k, c, params):
     """Accumulator bits of c + the dot product of k elements, in steps of an instruction, padded with zeros.
 
-    a, b: flat unsigned arrays of element bits, one element each (s4, u4 and b1 in uint8, tf32 as f32 bits); element t
-    is a[a0 + t * sa] and b[b0 + t * sb].  c: accumulator bits in a uint64.  params: from `nbtc.numerics.models.params`.
+    a, b: flat unsigned arrays of element bits in words of the format's own size (s4, u4, b1, int8 and fp8 in uint8, f16
+    and bf16 in uint16, tf32 in uint32, f64 in uint64): the word size chooses the code compiled.  Element t is
+    a[a0 + t * sa] and b[b0 + t * sb].  c: accumulator bits in a uint64.  params: from `nbtc.numerics.models.params`.
     """
     return _by_word(params[KIND], a, a0, sa, b, b0, sb, k, c, params)

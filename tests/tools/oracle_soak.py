@@ -45,7 +45,8 @@ def work(item: tuple[int, int]) -> tuple[str, int, list[str]]:
     for strategy in strategies(case.formats[0]):
         rng = np.random.default_rng([seed, index, *strategy.encode()])
         a, b, c = (np.ascontiguousarray(x) for x in case.operands(rng, strategy, M, N))
-        got, want = chains(a, b, c, params), oracle.matrix(a, b, c)
+        words = [x.astype(f.bits_dtype) for x, f in zip((a, b), case.formats[:2], strict=True)]
+        got, want = chains(*words, c, params), oracle.matrix(a, b, c)
         count += got.size
         for i, j in np.argwhere(got != want)[:1]:
             bad.append(
