@@ -33,8 +33,6 @@ ROWS = 4  # rows of a register tile
 BLOCKS = 16  # register tiles in a row block: 64 rows
 LEAST_BLOCKS = 2  # a tile's start values are made before the tile before is rounded: not the same one
 PANEL = 64  # columns of a panel
-# columns of a chunk in the order in which two f64 vectors hold them: joining dwords needs no cross-lane permute
-F64_ORDER = np.array([0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15])
 
 
 RNE11 = OUTS["rne11"]

@@ -25,7 +25,7 @@ NO_EXPONENT = 1 << 20
 TINY64, TINY32 = 2.0**-500, 2.0**-126  # stand for zeros: below every last kept bit, but rounded as their sign rounds
 NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18  # makes negative products land one unit below their truncation
 FAR_BASE = 0x2000  # stored exponents start here, so that a sum with a zero's (0) is below twice as much
-COLUMN_ORDER = np.concatenate([micro.F64_ORDER + 16 * i for i in range(4)])
+_OWN = local()  # a thread's workspace, kept from product to product: at most half a megabyte
 Storage = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
@@ -120,7 +120,6 @@ class FusedProduct:
         self.emulated = params[KIND] == Kind.EMULATED_FP8
         rows, columns = -(-a.shape[0] // ROW_BLOCK), -(-b.shape[1] // PANEL)
         self.redo = np.zeros((rows, columns), np.uint8)
-        self._own = local()
         self.special_rows = np.zeros(rows * ROW_BLOCK, np.uint8)
         self.special_columns = np.zeros(columns * PANEL, np.uint8)
 
@@ -148,7 +147,7 @@ class FusedProduct:
         panels = -(-columns // PANEL)
         packed = self._storage(panels * PANEL, places, np.uint16 if self.layout.far else np.uint8)
         heavy = np.zeros(panels, np.int64)
-        share = -(-panels // min(panels, 4 * self.crew.threads))
+        share = panels if self.crew.threads == 1 else -(-panels // min(panels, 4 * self.crew.threads))
         self.crew.run(
             [
                 partial(self._pack, packed, places, j, k, depth, p, min(share, panels - p), heavy)
@@ -171,11 +170,12 @@ class FusedProduct:
 
     def _workspace(self, lines: int, places: int) -> tuple[Storage, NDArray[np.uint8], NDArray[np.float32]]:
         """This thread's packed rows, scratch and tiles: fresh pages for every task cost 3 % of the time."""
-        found = getattr(self._own, "kept", None)
-        if found is None or found[0] != (lines, places):
+        key = (lines, places, self.wide, self.block)
+        found = getattr(_OWN, "kept", None)
+        if found is None or found[0] != key:
             mine = self._storage(lines, places, np.uint32)
             space = aligned(micro.SCRATCH, np.uint8), aligned(2 * ROW_BLOCK * PANEL, np.float32)
-            found = self._own.kept = ((lines, places), mine, *space)
+            found = _OWN.kept = (key, mine, *space)
         return found[1], found[2], found[3]
 
     def _from(self, packed: Storage, element: int, count: int) -> Storage:
@@ -191,10 +191,9 @@ class FusedProduct:
         first = j + panel * PANEL
         x = contiguous(self.b[k : k + depth, first : first + panels * PANEL])
         part = self._from(packed, panel * places * PANEL, panels * places * PANEL)
-        order = COLUMN_ORDER if self.wide else np.arange(PANEL)
         tiny, nudge = (TINY64, NUDGE64) if self.wide else (TINY32, NUDGE32)
         special = self.special_columns[first : first + panels * PANEL]
-        heavy[panel] = pack_columns(x, *part, special, self.layout.pack_b, tiny, nudge, order)
+        heavy[panel] = pack_columns(x, *part, special, self.layout.pack_b, tiny, nudge, self.wide)
 
     def _rows(
         self, state: NDArray[np.float32], packed: Storage, places: int, j: int, k: int, depth: int, weight: int, i: int,

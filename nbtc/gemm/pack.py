@@ -125,8 +125,8 @@ def pack_rows(x, out, exponents, signs, special, p, tiny, replicate, scale):
 def pack_columns(x, out, exponents, signs, special, p, tiny, nudge, order):
     """Columns of B, (k, columns) C-order bits, into panels [panel][k][64]; special[j] marks columns with Inf or NaN.
 
-    Values are stored times `nudge`, columns of a panel in the order given; exponents and signs in plain order.  Returns
-    the largest sum of significands of a block of products, in units of 2**-mantissa.
+    Values are stored times `nudge`, columns of a panel in plain order or (order) as f64 vectors hold them; exponents
+    and signs in plain order.  Returns the largest sum of significands of a block of products, in units of 2**-mantissa.
     """
     depth, columns = x.shape
     block, places = p[BLOCK], exponents.size // special.size
@@ -159,8 +159,17 @@ def pack_columns(x, out, exponents, signs, special, p, tiny, nudge, order):
                     heaviest = max(heaviest, sums[j])
             at = (panel * places + t) * 64
             word = (panel * (places // block) + t // block) * 64
+            if order:
+                for j in range(0, 64, 16):  # pairs of columns, as two f64 vectors hold them
+                    for q in range(4):
+                        for h in range(2):
+                            to = at + j + 8 * h + 2 * q
+                            out[to] = values[j + 4 * q + 2 * h]
+                            out[to + 1] = values[j + 4 * q + 2 * h + 1]
+            else:
+                for j in range(64):
+                    out[at + j] = values[j]
             for j in range(64):
-                out[at + j] = values[order[j]]
                 exponents[at + j] = shown[j]
             if t % block == 0:
                 for j in range(64):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -264,13 +265,13 @@ def _plan(
     *batch, m, n, k = shape
     part = min(k, int(k_split)) if k_split else k
     steps = -(-part // step) * (k // part) + -(-(k % part) // step) if part else 0
-    macs = m * n * k * int(np.prod(batch, dtype=object))
+    macs = m * n * k * prod(batch)
     engine = engine_for(Kind(int(vector[KIND])).name, int(vector[BLOCK]), int(vector[FRACTION]))
     if m * n * part <= SMALL or (row.rounding != "rn" and not _directed()):
         engine = "chain"
     workers = thread_count(threads)
     peak = _peak(engine, (fa, fb, acc), shape, workers, macs)
-    sums = int(np.prod([*batch, m, n], dtype=object)) * acc.dtype.itemsize
+    sums = prod([*batch, m, n]) * acc.dtype.itemsize
     if part < k:  # the sum so far, the next part, and what adding them takes
         peak += sums * (5 if saturate else 2)
     if saturate and engine != "chain":  # positions of all outputs, which may clamp midway
@@ -291,7 +292,7 @@ def _peak(engine: str, formats: tuple[Format, Format, Format], shape: tuple[int,
     """Upper bound of the memory a product takes beyond its operands."""
     fa, fb, acc = formats
     *batch, m, n, k = shape
-    items = int(np.prod(batch, dtype=object))
+    items = prod(batch)
     result = items * m * n * acc.dtype.itemsize
     if engine == "chain":
         copies = items * (m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -199,7 +200,7 @@ def _execute(problem: Problem, out: NDArray[Any] | None, progress: Any) -> NDArr
     plan = problem.plan
     *batch, m, n, k = plan.shape
     parts = -(-k // plan.k_split) if plan.k_split and k else 1
-    crew = Crew(plan.threads, progress, int(np.prod(batch, dtype=object)) * m * n * k)
+    crew = Crew(plan.threads, progress, prod(batch) * m * n * k)
     try:
         if not plan.k_split or parts == 0 or k == 0:
             result = _chain(problem, problem.c, 0, k, crew)
@@ -245,12 +246,14 @@ def _elements(problem: Problem, start: int, stop: int) -> tuple[NDArray[Any], ND
 
 def _maps(problem: Problem, c: NDArray[Any] | None) -> tuple[NDArray[np.int64], ...]:
     """For each item of the batch, which matrix of a, b and c it uses."""
+    if not problem.batch:
+        return tuple(np.array([-1 if x is None else 0]) for x in (problem.a, problem.b, c))
     maps = []
     for x in (problem.a, problem.b, c):
         if x is None:
             maps.append(np.full(problem.batch, -1).reshape(-1))
         else:
-            own = np.arange(int(np.prod(x.shape[:-2]))).reshape(x.shape[:-2])
+            own = np.arange(prod(x.shape[:-2])).reshape(x.shape[:-2])
             maps.append(np.ascontiguousarray(np.broadcast_to(own, problem.batch)).reshape(-1))
     return tuple(maps)
 
