@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nbtc.formats.table import Format, f32
 from nbtc.gemm import fused_avx512 as micro
 from nbtc.gemm.fused_books import FLOOR_FIELD
+from nbtc.gemm.fused_rows import rows_kernel
 from nbtc.gemm.pack import exponent_range, float_params, pack_columns, pack_rows
 from nbtc.gemm.threads import Crew
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
@@ -135,7 +136,7 @@ class FusedProduct:
     def kernel(self, checked: bool) -> Any:
         """The micro-kernel for this product."""
         p, far = self.params, self.layout.far
-        return micro.rows_kernel(
+        return rows_kernel(
             int(self.wide), self.block, int(p[FRACTION]), int(p[OUT]), int(far), int(checked), int(self.emulated)
         )
 

@@ -1,0 +1,183 @@
+"""A product's items on the engines: operands as each wants them, and repairs of what a fast one does not vouch for."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.formats.arrays import from_bits, pack
+from nbtc.formats.table import Format
+from nbtc.gemm import chain_engine
+from nbtc.gemm.plan import Plan, Problem, matrix
+from nbtc.gemm.threads import Crew
+from nbtc.numerics.models import BIT_OP, BIT_OPS, OUT, OUTS, ROUNDING, ROUNDINGS, SATURATE, STEP, Kind
+
+
+def _elements(problem: Problem, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Element bits of both operands between two k."""
+    k = problem.plan.shape[-1]
+    a = matrix(problem.a, problem.a_format, problem.packed[0], -1, k)
+    b = matrix(problem.b, problem.b_format, problem.packed[1], -2, k)
+    return a[..., start:stop], b[..., start:stop, :]
+
+
+def _maps(problem: Problem, c: NDArray[Any] | None) -> tuple[NDArray[np.int64], ...]:
+    """For each item of the batch, which matrix of a, b and c it uses."""
+    if not problem.batch:
+        return tuple(np.array([-1 if x is None else 0]) for x in (problem.a, problem.b, c))
+    maps = []
+    for x in (problem.a, problem.b, c):
+        if x is None:
+            maps.append(np.full(problem.batch, -1).reshape(-1))
+        else:
+            own = np.arange(prod(x.shape[:-2])).reshape(x.shape[:-2])
+            maps.append(np.ascontiguousarray(np.broadcast_to(own, problem.batch)).reshape(-1))
+    return tuple(maps)
+
+
+def by_chain(
+    problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, crew: Crew,
+    chosen: NDArray[np.int64] | None = None,
+) -> None:  # fmt: skip
+    a, b = _elements(problem, start, stop)
+    maps = _maps(problem, c)
+    chain_engine.run(a, b, c, d, (maps[0], maps[1], maps[2]), problem.plan.params, crew, chosen)
+
+
+def by_item(problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, crew: Crew) -> None:
+    """Each item of the batch by a vector engine, then whatever that does not vouch for by chain."""
+    plan = problem.plan
+    maps = _maps(problem, c)
+    flat = d.reshape(-1, *d.shape[-2:])
+    if plan.model.kind in (Kind.FUSED, Kind.EMULATED_FP8):
+        a, b = _elements(problem, start, stop)
+        for item, one in enumerate(flat):
+            x, y = _item(a, maps[0][item]), _item(b, maps[1][item])
+            marked = _fused(plan, problem, x, y, one, c is not None, crew)
+            _repair(problem, c, d, start, stop, crew, marked, item * one.size)
+    else:
+        for item, one in enumerate(flat):
+            marked = _words(plan, problem, maps, item, one, start, stop, crew)
+            _repair(problem, c, d, start, stop, crew, marked, item * one.size)
+
+
+def _repair(
+    problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, crew: Crew,
+    marked: NDArray[np.int64], offset: int,
+) -> None:  # fmt: skip
+    """Outputs of one item by chain."""
+    if marked.size:
+        marked += offset
+        by_chain(problem, c, d, start, stop, crew, marked)
+
+
+def _item(x: NDArray[Any], index: int) -> NDArray[Any]:
+    """Matrix `index` of the batch axes, counted in C order."""
+    return x[np.unravel_index(index, x.shape[:-2])] if x.ndim > 2 else x
+
+
+def _fused(
+    plan: Plan, problem: Problem, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], has_c: bool, crew: Crew
+) -> NDArray[np.int64]:
+    """d = chain on the fused engine; positions of outputs to be done again."""
+    formats = (problem.a_format, problem.b_format)
+    if plan.engine == "portable":
+        from nbtc.gemm.portable_engine import PortableProduct
+
+        portable = PortableProduct(a, b, formats, plan.params, crew)
+        portable.run(d)
+        return np.flatnonzero(portable.redo)
+    from nbtc.gemm.fused_engine import FusedProduct
+
+    product = FusedProduct(a, b, formats, plan.params, crew)
+    half = plan.params[OUT] == OUTS["rne11"]
+    state = d.view(np.float16).astype(np.float32) if half else d.view(np.float32)
+    with np.errstate(all="ignore"):
+        if half:
+            state += np.float32(0)  # -0 is no number of the least exponent
+        product.run(state, has_c)
+        if half:
+            d.view(np.float16)[...] = state
+    return _marked(product.marks(), d.shape)
+
+
+def _marked(marks: tuple[NDArray[np.uint8], ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
+    tiles, rows, columns = marks
+    if not (tiles.any() or rows.any() or columns.any()):
+        return np.zeros(0, np.int64)
+    m, n = shape
+    mask = np.repeat(np.repeat(tiles, 64, 0)[:m], 64, 1)[:, :n].astype(bool)
+    mask |= rows[:m, None].astype(bool)
+    mask |= columns[None, :n].astype(bool)
+    return np.flatnonzero(mask)
+
+
+def _words(
+    plan: Plan, problem: Problem, maps: tuple[NDArray[np.int64], ...], item: int, d: NDArray[Any], start: int,
+    stop: int, crew: Crew,
+) -> NDArray[np.int64]:  # fmt: skip
+    """d += A * B on words; positions of outputs to be done again (f64 with Inf or NaN)."""
+    from nbtc.gemm import words_kernel as micro
+    from nbtc.gemm.words_engine import WordsProduct, int4_words, int8_words
+
+    p = plan.params
+    a, b = _item(problem.a, maps[0][item]), _item(problem.b, maps[1][item])
+    if plan.model.kind == Kind.BITS:
+        x, y = _packed(a, problem, 0, start, stop), _packed(b, problem, 1, start, stop)
+        WordsProduct(micro.AND if p[BIT_OP] == BIT_OPS["and"] else micro.XOR, 0, 0, crew).run(x, y, d.view(np.int32))
+        return np.zeros(0, np.int64)
+    if plan.model.kind == Kind.FMA64:
+        return _doubles(plan, a[:, start:stop], b[start:stop], d, crew)
+    formats = (problem.a_format, problem.b_format)
+    if problem.a_format.bits == 4:
+        x, y = (_packed(v, problem, side, start, stop) for side, v in enumerate((a, b)))
+        aw, bw, rows, columns = int4_words(x, y, formats, crew)
+    else:
+        aw, bw, rows, columns = int8_words(a[:, start:stop], b[start:stop], formats, crew)
+    acc = d.view(np.int32)
+    if not p[SATURATE] or _never_clamps(acc, stop - start, formats):
+        with np.errstate(over="ignore"):
+            acc += rows[:, None] + columns[None, :]
+        WordsProduct(micro.DOT, 0, 0, crew).run(aw, bw, acc)
+        return np.zeros(0, np.int64)
+    return np.arange(d.size)  # sums that may clamp midway: step by step
+
+
+def _never_clamps(acc: NDArray[np.int32], k: int, formats: tuple[Format, Format]) -> bool:
+    """No chain can leave int32: the largest start plus the largest possible sum stays inside."""
+    most = k
+    for f in formats:
+        most *= max(-f.low, f.high)
+    top = max(-int(acc.min()), int(acc.max())) if acc.size else 0
+    return top + most < 1 << 31
+
+
+def _packed(x: NDArray[Any], problem: Problem, side: int, start: int, stop: int) -> NDArray[np.uint32]:
+    """Elements start..stop of K of a 4-bit or bit operand as packed words along K."""
+    fmt, axis = (problem.a_format, problem.b_format)[side], (-1, -2)[side]
+    k, per = problem.plan.shape[-1], fmt.per_word
+    if problem.packed[side] and start % per == 0 and (stop == x.shape[axis] * per or stop % per == 0):
+        words = slice(start // per, -(-stop // per))
+        return x[:, words] if side == 0 else x[words]
+    bits = matrix(x, fmt, problem.packed[side], axis, k)
+    cut = bits[:, start:stop] if side == 0 else bits[start:stop]
+    return pack(from_bits(cut, fmt), fmt, axis=axis)
+
+
+def _doubles(plan: Plan, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], crew: Crew) -> NDArray[np.int64]:
+    from nbtc.gemm import words_kernel as micro
+    from nbtc.gemm.words_engine import WordsProduct
+
+    x, y, acc = a.view(np.float64), b.view(np.float64), d.view(np.float64)
+    rows, columns = (np.logical_not(np.isfinite(v).all(axis=axis, keepdims=True)) for v, axis in ((x, 1), (y, 0)))
+    mask = rows | columns | ~np.isfinite(acc)
+    name = {code: text for text, code in ROUNDINGS.items()}[int(plan.params[ROUNDING])]
+    pad = -a.shape[1] % int(plan.params[STEP])
+    product = WordsProduct(micro.FMA, micro.ROUND[name], 0, crew)
+    product.run(x, y, acc)
+    if pad:  # steps are padded with zeros, which turns a final -0 into +0 (and keeps it in .rm)
+        product.run(np.zeros((a.shape[0], 1)), np.zeros((1, b.shape[1])), acc)
+    return np.flatnonzero(mask)

@@ -1,0 +1,128 @@
+"""Rows of A times packed panels of B: accumulator tiles in and out, and the fused micro-kernel between."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from nbtc._bits import as_f32
+from nbtc._jit import jit
+from nbtc._vir import I32, Vir
+from nbtc.gemm.fused_avx512 import BLOCKS, FLAG_WORD, LEAST_BLOCKS, PANEL, ROWS, sum_block
+from nbtc.gemm.fused_books import WRAP_MARGIN
+from nbtc.numerics.models import OUTS
+
+RNE11 = OUTS["rne11"]
+
+
+@intrinsic
+def _prefetch(typing, x, index):
+    """Ask for the cache line of element `index` of a flat view of x's memory, to be written."""
+
+    def codegen(context, builder, sig, args):
+        v = Vir(context, builder)
+        at = v.at(v.pointer(sig.args[0], args[0]), builder.mul(args[1], v.int(4)))
+        flags = [v.const(I32, n) for n in (1, 2, 1)]  # for writing, into the second level, data
+        kind = ir.FunctionType(ir.VoidType(), [at.type, I32, I32, I32])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0"), [at, *flags])
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64), codegen
+
+
+@jit
+def announce_tile(state, i, j, rows):
+    """Fetch the lines of the next tile while this one is summed: a cold tile costs a tenth of its sums."""
+    if j < state.shape[1]:
+        for r in range(rows):
+            at = (i + r) * state.shape[1] + j
+            for line in range(0, min(PANEL, state.shape[1] - j), 16):
+                _prefetch(state, at + line)
+
+
+@jit
+def load_tile(state, tile, i, j, rows, columns, scale, low, high):
+    """A tile of scaled accumulators; True where one is no number, or not zero and out of the range [low, high]."""
+    if rows < ROWS * BLOCKS or columns < PANEL:
+        tile[: ROWS * BLOCKS * PANEL] = np.float32(0.0)
+    odd = np.int32(0)
+    for r in range(rows):
+        line, to = state[i + r, j : j + columns], tile[r * PANEL : r * PANEL + columns]
+        for q in range(columns):
+            x = line[q]
+            size = abs(x)
+            fits = (size >= low) & (size <= high) | (size == np.float32(0.0))
+            odd |= np.int32(0) if fits else np.int32(1)
+            to[q] = x * scale
+    return odd != 0
+
+
+@jit
+def store_tile(state, tile, i, j, rows, columns, scale):
+    """The tile back to its place."""
+    for r in range(rows):
+        line, at = state[i + r, j : j + columns], tile[r * PANEL : r * PANEL + columns]
+        for q in range(columns):
+            line[q] = at[q] * scale
+
+
+@cache
+def rows_kernel(wide: int, block: int, fraction: int, out: int, far: int, checked: int, emulated: int) -> Any:
+    """kernel(a, ea, sa, b, eb, sb, depth, state, row, column, panels, redo, scratch, tiles, k): 64 rows times panels.
+
+    a, ea, sa: packed rows; b, eb, sb: packed panels of `depth` products; state: float32 accumulators (M, N); the block
+    starts at (row, column).  redo[panel] is set where the sums may be wrong.  k: int64 floor, least, scale (x),
+    reference; r: the range of accumulators.  emulated: blocks come in pairs, the second continuing from the first,
+    which starts at zero; each pair is added to the accumulator.
+    """
+
+    @jit
+    def run(a, ea, sa, b, eb, sb, depth, state, row, column, panels, redo, scratch, tiles, k, r):
+        rows = min(ROWS * BLOCKS, state.shape[0] - row)
+        blocks = max(LEAST_BLOCKS, (rows + ROWS - 1) // ROWS)
+        floor, least, scale, reference = k[0], k[1], k[2], k[3]
+        down, up = as_f32(np.int32((127 - scale) << 23)), as_f32(np.int32((127 + scale) << 23))
+        first, second = tiles[: ROWS * BLOCKS * PANEL], tiles[ROWS * BLOCKS * PANEL :]
+        flags = scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32]
+        for panel in range(panels):
+            total = second if emulated else first
+            j = column + panel * PANEL
+            columns = min(PANEL, state.shape[1] - j)
+            odd = load_tile(state, total, row, j, rows, columns, down, r[0], r[1])
+            announce_tile(state, row, j + PANEL, rows)
+            flags[:16], flags[16:] = np.uint32(0xFFFFFFFF), np.uint32(0)
+            b0 = panel * depth * PANEL
+            if emulated:
+                for g in range(0, depth // block, 2):
+                    sum_block(
+                        wide, block, fraction, out, far, checked, 1, 0,
+                        a, ea, sa, 0, b, eb, sb, b0, g, 1, first, first, blocks, floor, least, scale, reference,
+                        scratch,
+                    )  # fmt: skip
+                    sum_block(
+                        wide, block, fraction, out, far, checked, 0, 1,
+                        a, ea, sa, 0, b, eb, sb, b0, g + 1, 1, first, second, blocks, floor, least, scale, reference,
+                        scratch,
+                    )  # fmt: skip
+            else:
+                sum_block(
+                    wide, block, fraction, out, far, checked, 0, 0,
+                    a, ea, sa, 0, b, eb, sb, b0, 0, depth // block, first, first, blocks, floor, least, scale,
+                    reference, scratch,
+                )  # fmt: skip
+            if checked:
+                for q in range(16):
+                    odd |= flags[q] < np.uint32(2 * WRAP_MARGIN)
+            if far or out == RNE11:
+                for q in range(16, 32):
+                    odd |= flags[q] >= np.uint32(0x7F7FFFFF)
+            if odd:
+                redo[panel] = np.uint8(1)
+            store_tile(state, total, row, j, rows, columns, up)
+
+    return run
