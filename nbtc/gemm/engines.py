@@ -127,7 +127,7 @@ def _words(
     a, b = _item(problem.a, maps[0][item]), _item(problem.b, maps[1][item])
     if plan.model.kind == Kind.BITS:
         x, y = _packed(a, problem, 0, start, stop), _packed(b, problem, 1, start, stop)
-        WordsProduct(micro.AND if p[BIT_OP] == BIT_OPS["and"] else micro.XOR, 0, 0, crew).run(x, y, d.view(np.int32))
+        WordsProduct(micro.AND if p[BIT_OP] == BIT_OPS["and"] else micro.XOR, 0, crew).run(x, y, d.view(np.int32))
         return np.zeros(0, np.int64)
     if plan.model.kind == Kind.FMA64:
         return _doubles(plan, a[:, start:stop], b[start:stop], d, crew)
@@ -141,7 +141,7 @@ def _words(
     if not p[SATURATE] or _never_clamps(acc, stop - start, formats):
         with np.errstate(over="ignore"):
             acc += rows[:, None] + columns[None, :]
-        WordsProduct(micro.DOT, 0, 0, crew).run(aw, bw, acc)
+        WordsProduct(micro.DOT, 0, crew).run(aw, bw, acc)
         return np.zeros(0, np.int64)
     return np.arange(d.size)  # sums that may clamp midway: step by step
 
@@ -176,7 +176,7 @@ def _doubles(plan: Plan, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], crew
     mask = rows | columns | ~np.isfinite(acc)
     name = {code: text for text, code in ROUNDINGS.items()}[int(plan.params[ROUNDING])]
     pad = -a.shape[1] % int(plan.params[STEP])
-    product = WordsProduct(micro.FMA, micro.ROUND[name], 0, crew)
+    product = WordsProduct(micro.FMA, micro.ROUND[name], crew)
     product.run(x, y, acc)
     if pad:  # steps are padded with zeros, which turns a final -0 into +0 (and keeps it in .rm)
         product.run(np.zeros((a.shape[0], 1)), np.zeros((1, b.shape[1])), acc)

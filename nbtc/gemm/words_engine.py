@@ -21,20 +21,18 @@ COLUMNS, DEPTH = 1024, 512  # columns of B packed at once; words of depth in a p
 class WordsProduct:
     """d += A * B of words (M, K) and (K, N): int8 and b1 in uint32, f64 in float64.  d: flat int32 or float64."""
 
-    def __init__(self, op: int, rounding: int, step: int, crew: Crew) -> None:
-        """step: words after which s32 sums are clamped; 0 for never."""
-        self.crew, self.step = crew, step
-        self.kernel = micro.rows_kernel(op, rounding, step > 0)
+    def __init__(self, op: int, rounding: int, crew: Crew) -> None:
+        self.crew = crew
+        self.kernel = micro.rows_kernel(op, rounding)
         self.width = 32 if op == micro.FMA else 64
         self.elements = {micro.FMA: 1, micro.DOT: 4}.get(op, 32)  # of a word
-        self.depth = DEPTH if not step else max(1, DEPTH // step) * step
 
     def run(self, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any]) -> None:
         """a (M, K), b (K, N) in any layout; d (M, N) C order, holding the start values."""
         columns, depth = b.shape[1], b.shape[0]
         for j in range(0, columns, COLUMNS):
-            for k in range(0, depth, self.depth):
-                self._super(a, b, d, j, k, min(COLUMNS, columns - j), min(self.depth, depth - k))
+            for k in range(0, depth, DEPTH):
+                self._super(a, b, d, j, k, min(COLUMNS, columns - j), min(DEPTH, depth - k))
 
     def _super(self, a: Any, b: Any, d: Any, j: int, k: int, columns: int, depth: int) -> None:
         packed = np.empty(-(-columns // self.width) * self.width * depth, b.dtype)
@@ -62,8 +60,7 @@ class WordsProduct:
         pack_row_words(contiguous(a[i : i + rows, k : k + depth]), av, micro.ROWS)
         flat, ld = d.reshape(-1), d.shape[1]
         scratch = np.zeros(micro.ROWS * self.width, d.dtype)
-        more = (self.step,) if self.step else ()
-        self.kernel(av, packed[q * depth :], flat, i * ld + j + q, ld, rows, n, depth, scratch, *more)
+        self.kernel(av, packed[q * depth :], flat, i * ld + j + q, ld, rows, n, depth, scratch)
 
 
 def int8_words(

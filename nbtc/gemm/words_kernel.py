@@ -97,11 +97,11 @@ def _tile(typing, op, rounding, a, a0, b, b0, d, d0, ld, depth):
 
 
 @cache
-def rows_kernel(op: int, rounding: int, saturate: bool) -> Any:
-    """kernel(a, b, d, ld, rows, columns, depth, scratch, step): d += A * B for a block of rows and some panels.
+def rows_kernel(op: int, rounding: int) -> Any:
+    """kernel(a, b, d, d0, ld, rows, columns, depth, scratch): d += A * B for a block of rows and some panels.
 
-    a: packed [row tile][k][6]; b: packed [panel][k][4 vectors]; d: flat accumulators with leading dimension ld.
-    saturate: s32, clamped after every `step` words.
+    a: packed [row tile][k][6]; b: packed [panel][k][4 vectors]; d: flat accumulators with leading dimension ld, the
+    block's first at d0.
     """
     width = 32 if op == FMA else 64
 
@@ -123,20 +123,4 @@ def rows_kernel(op: int, rounding: int, saturate: bool) -> Any:
                     for j in range(across):
                         d[at + r * ld + j] = scratch[r * width + j]
 
-    @jit
-    def clamped(a, b, d, d0, ld, rows, columns, depth, scratch, step):
-        for panel in range((columns + width - 1) // width):
-            across = min(width, columns - panel * width)
-            for tile in range((rows + ROWS - 1) // ROWS):
-                down = min(ROWS, rows - tile * ROWS)
-                at = d0 + tile * ROWS * ld + panel * width
-                for k in range(0, depth, step):
-                    scratch[:] = 0
-                    pa, pb = (tile * depth + k) * ROWS, (panel * depth + k) * width
-                    _tile(op, rounding, a, pa, b, pb, scratch, 0, width, min(step, depth - k))
-                    for r in range(down):
-                        for j in range(across):
-                            x = types.int64(d[at + r * ld + j]) + types.int64(scratch[r * width + j])
-                            d[at + r * ld + j] = min(max(x, -(1 << 31)), (1 << 31) - 1)
-
-    return clamped if saturate else run
+    return run
