@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.formats.table import Format, f32
-from nbtc.gemm import fused_avx512 as micro
-from nbtc.gemm.fused_books import FLOOR_FIELD
-from nbtc.gemm.fused_rows import rows_kernel
-from nbtc.gemm.pack import exponent_range, float_params, pack_columns, pack_rows
 from nbtc.gemm.threads import Crew
+from nbtc.numerics import fused_avx512 as micro
+from nbtc.numerics.fused_books import FLOOR_FIELD
+from nbtc.numerics.fused_rows import rows_kernel
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
+from nbtc.numerics.pack import exponent_range, float_params, pack_columns, pack_rows
 
 ROW_BLOCK, PANEL = micro.ROWS * micro.BLOCKS, micro.PANEL
 # What is packed of B at once: 5 MiB at most, so that it stays in the last-level cache while all rows of A pass.

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from nbtc.formats.table import Format
 from nbtc.gemm import words_kernel as micro
 from nbtc.gemm.fused_engine import contiguous
-from nbtc.gemm.pack import byte_sums, column_bytes, nibble_words, pack_column_words, pack_row_words, row_bytes
 from nbtc.gemm.threads import Crew
+from nbtc.numerics.pack import byte_sums, column_bytes, nibble_words, pack_column_words, pack_row_words, row_bytes
 
 ROW_BLOCK = 16 * micro.ROWS
 SHARE = 256  # rows or columns a packing task takes

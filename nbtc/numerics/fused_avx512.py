@@ -21,7 +21,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from nbtc._vir import F32, F64, I8, I16, I32, ROUND_DOWN, Vir, vector
-from nbtc.gemm.fused_books import BIAS, CHUNK, FV, IV, WRAP_MARGIN, Narrow, Shape, Wide
+from nbtc.numerics.fused_books import BIAS, CHUNK, FV, IV, WRAP_MARGIN, Narrow, Shape, Wide
 from nbtc.numerics.models import OUTS
 
 ROWS = 4  # rows of a register tile

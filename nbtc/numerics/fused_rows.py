@@ -13,8 +13,8 @@ from numba.extending import intrinsic
 from nbtc._bits import as_f32
 from nbtc._jit import jit
 from nbtc._vir import I32, Vir
-from nbtc.gemm.fused_avx512 import BLOCKS, FLAG_WORD, LEAST_BLOCKS, PANEL, ROWS, sum_block
-from nbtc.gemm.fused_books import WRAP_MARGIN
+from nbtc.numerics.fused_avx512 import BLOCKS, FLAG_WORD, LEAST_BLOCKS, PANEL, ROWS, sum_block
+from nbtc.numerics.fused_books import WRAP_MARGIN
 from nbtc.numerics.models import OUTS
 
 RNE11 = OUTS["rne11"]
