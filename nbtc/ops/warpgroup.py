@@ -1,6 +1,6 @@
 """Compiled parts of wgmma: operands out of shared memory or registers, a tile of dot products, accumulators back.
 
-Everything is flat and unsigned.  One call works on warpgroups [g0, g1) and shares nothing with other calls but its
+Everything is flat and unsigned.  One call works on the warpgroups it names and shares nothing with other calls but its
 inputs, so callers may run several in threads.
 """
 
@@ -169,9 +169,9 @@ def decoded(a, b, columns, geometry, params, av, ae, bv, be, rows_special, colum
 
 
 @jit
-def run(g0, g1, geometry, params, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, meta, meta_from,
+def run(groups, geometry, params, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, meta, meta_from,
         lanes, shifts, d, d_from, keep, out, panel_value, panel_exponent, marks, again):  # fmt: skip
-    """Warpgroups g0 .. g1-1: out = A * B (+ d where keep[g] is set).
+    """The warpgroups named: out = A * B (+ d where keep[g] is set).
 
     images, a_which, b_which, a_from, meta_from, d_from: for each warpgroup, which shared-memory image, table of unit
     addresses (A, B), and register image (A, metadata, D) it uses.  panel_value, panel_exponent: arrays of the types of
@@ -186,7 +186,7 @@ def run(g0, g1, geometry, params, smem, images, a_units, a_which, a_words, a_fro
     redo = np.empty(tile.size, np.uint8)
     pick = np.arange(k) if sparse == DENSE else np.empty(M * stored, np.int64)
     step = np.int64(0) if sparse == DENSE else stored
-    for g in range(g0, g1):
+    for g in groups:
         operands(g, geometry, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, a, b, columns)
         if keep[g]:
             load_accumulators(d, d_from[g], n, half, tile, columns)

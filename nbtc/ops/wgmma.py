@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,9 +15,9 @@ from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import row as parse
 from nbtc.isa.spec import Row
-from nbtc.numerics.models import model, params
+from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT, model, params
 from nbtc.numerics.tile import panels
-from nbtc.ops import warpgroup
+from nbtc.ops import warpgroup, warpgroup_fused
 from nbtc.ops import wgmma_operands as op
 from nbtc.ops.parallel import spread
 
@@ -101,33 +101,71 @@ def execute(
         {"d": image.lead, "a": words.lead or a_table.which.shape, "b_desc": b_table.which.shape, "smem": memory.lead,
          "scale_d": keep.shape, "meta": notes.lead}
     )  # fmt: skip
-    out = np.empty((*batch, op.THREADS, form.d.registers), np.uint32)
+    out = _aligned((*batch, op.THREADS, form.d.registers))
     if not out.size:
         return out
     places_of = _places(row, selector) if row.sparse else (_NO_INDEX, _NO_INDEX)
-    inputs = (
-        _geometry(row, (scale_a, scale_b), (trans_a, trans_b), registers, size), _params(row, target),
-        memory.flat, memory.over(batch), a_table.units, op.spread_index(a_table.which, batch), words.flat,
-        words.over(batch), b_table.units, op.spread_index(b_table.which, batch), notes.flat, notes.over(batch),
-        *places_of, image.flat, image.over(batch), op.spread_index(keep, batch).astype(np.uint8), out.reshape(-1),
+    task = _Task(
+        form, _geometry(row, (scale_a, scale_b), (trans_a, trans_b), registers, size), _params(row, target),
+        (memory.flat, memory.over(batch), a_table.units, op.spread_index(a_table.which, batch), words.flat,
+         words.over(batch), b_table.units, op.spread_index(b_table.which, batch)),
+        (notes.flat, notes.over(batch), *places_of),
+        (image.flat, image.over(batch), op.spread_index(keep, batch).astype(np.uint8), out.reshape(-1)),
     )  # fmt: skip
-    cost = int(_COST * form.a.rows * form.stored * form.b.cols)
-    count = out.size // (op.THREADS * form.d.registers)
-    _run(inputs, _panel(form), count, form.b.cols, cost, threads)
+    _run(task, out.size // (op.THREADS * form.d.registers), threads)
     return out
 
 
-def _run(
-    inputs: tuple[Any, ...], panel: tuple[Any, ...], count: int, columns: int, cost: int, threads: int | None
-) -> None:
-    """All warpgroups, then what Inf, NaN and the ends of ranges left undone in some of them."""
+class _Task(NamedTuple):
+    """What compiled code needs of one call: arrays in the order of its arguments."""
+
+    form: op.Form
+    geometry: NDArray[np.int64]
+    params: NDArray[np.int64]
+    operands: tuple[NDArray[Any], ...]
+    metadata: tuple[NDArray[Any], ...]
+    accumulators: tuple[NDArray[Any], ...]
+
+    @property
+    def everything(self) -> tuple[NDArray[Any], ...]:
+        """Arguments of `warpgroup.run` and `warpgroup.repair` that both take."""
+        return (self.geometry, self.params, *self.operands, *self.metadata, *self.accumulators)
+
+
+def _aligned(shape: tuple[int, ...]) -> NDArray[np.uint32]:
+    """Uninitialised, on a cache line: a result is written line by line."""
+    size = int(np.prod(shape, dtype=np.int64))
+    raw = np.empty(size + 16, np.uint32)
+    first = -raw.ctypes.data % 64 // 4
+    return raw[first : first + size].reshape(shape)
+
+
+def _run(task: _Task, count: int, threads: int | None) -> None:
+    """All warpgroups: the fused kernel where it serves, then what it left, then what Inf and NaN left of that."""
+    form, params = task.form, task.params
+    columns = form.b.cols
+    cost = int(_COST * form.a.rows * form.stored * columns)
+    left = np.ones(count, np.uint8)
+    if warpgroup_fused.serves(params, form.stored, task.geometry[warpgroup.SPARSE] != warpgroup.DENSE):
+        kernel = warpgroup_fused.kernel(
+            form.a.format,
+            form.b.format,
+            int(form.d.format.bits == 16),
+            *(int(params[i]) for i in (BLOCK, FRACTION, OUT)),
+        )
+        inputs = (task.geometry, int(params[FLOOR]), *task.operands, *task.accumulators, left)
+        spread(count, cost // 3, threads, lambda first, last: kernel(first, last, *inputs))
+    groups = np.flatnonzero(left)
+    if not groups.size:
+        return
     again = np.zeros(count, np.uint8)
     marks = np.empty(count * warpgroup.M * warpgroup.padded(columns), np.uint8)  # touched only where needed
-    spread(count, cost, threads, lambda first, last: warpgroup.run(first, last, *inputs, *panel, marks, again))
-    left = np.flatnonzero(again)
-    if left.size:
-        redo = warpgroup.repair
-        spread(left.size, 10 * cost, threads, lambda first, last: redo(left[first:last], *inputs, marks, again))
+    rest = (*task.everything, *_panel(form), marks, again)
+    spread(groups.size, cost, threads, lambda first, last: warpgroup.run(groups[first:last], *rest))
+    groups = np.flatnonzero(again)
+    if groups.size:
+        rest = (*task.everything, marks, again)
+        spread(groups.size, 10 * cost, threads, lambda first, last: warpgroup.repair(groups[first:last], *rest))
 
 
 def _params(row: Row, target: Arch) -> NDArray[np.int64]:
