@@ -71,7 +71,7 @@ def _body(plan: Plan) -> Callable[..., Any]:
 
     if plan.shape is None:
         return plain
-    from nbtc.ops.mma_vector import one_warp
+    from nbtc.ops.mma_vector import some_warps
 
     fmt, regs, half, blocks, turned = plan.shape.key
 
@@ -80,7 +80,9 @@ def _body(plan: Plan) -> Callable[..., Any]:
             raise ValueError(_SHAPES)
         d = np.empty((32, rd), np.uint32)
         fa, fb, fc, fd = a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1)
-        if one_warp(fmt, regs, half, blocks, turned, fa, 0, fb, 0, fc, 0, fd, 0, fraction, floor):
+        if some_warps(
+            fmt, regs, half, blocks, turned, fa, fb, fc, fd, np.empty(1, np.uint8), 0, 0, 0, 0, 0, 1, fraction, floor
+        ):
             rest(fa, fb, fc, fd)
         return d
 

@@ -27,7 +27,7 @@ from nbtc.ops.images import Words, batch, flat
 from nbtc.ops.parallel import spread, thread_count
 
 FAMILIES = ("mma", "mma.sp", "wmma.mma")
-VECTOR_COST = 300  # nanoseconds of a warp in vector code
+VECTOR_COST = 200  # nanoseconds of a warp in vector code
 CHUNK = 128  # warps that a wmma product copies at a time
 _NO_WORDS = np.zeros(1, np.uint32)
 
@@ -212,9 +212,10 @@ def vector_shape(row: Row, numerics: Model, vector: NDArray[np.int64]) -> Any:
     known = (
         a.format.name in ("f16", "bf16", "tf32") and vector[OUT] != OUTS["rz14"] and not any(_volta(o) for o in (a, c))
     )
+    known &= int(vector[FRACTION]) <= 25  # sums are 32-bit integers
     if not known or rest or blocks > registers // 2 or registers not in (2, 4) or not has_avx512():
         return None
-    from nbtc.ops.mma_vector import Shape
+    from nbtc.ops.mma_operands import Shape
 
     return Shape(a.format, registers, d.format == f16, blocks)
 
