@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from numba import njit
 from numba.core import caching
+from numba.core.serialize import dumps
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,8 +47,29 @@ class _Impl(caching.CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes: ClassVar[list[Any]] = [_stamped(c) for c in caching.CacheImpl._locator_classes]
 
 
+def _constants(function: Any) -> tuple[Any, ...]:
+    """What a function closes over, the same in every process: numbers as text, kernels by name and constants."""
+    found: list[Any] = []
+    for cell in function.__closure__ or ():
+        x = cell.cell_contents
+        if hasattr(x, "py_func"):
+            found.append((x.py_func.__qualname__, *_constants(x.py_func)))
+        else:
+            found.append(repr(x) if isinstance(x, int | float | str) else hashlib.sha256(dumps(x)).hexdigest())
+    return tuple(found)
+
+
 class _Cache(caching.FunctionCache):  # type: ignore[misc]
+    """Machine code on disk, found by signature, processor, and the constants a kernel was made for.
+
+    Numba's own key pickles closed-over kernels, whose pickles differ from process to process: never found again.
+    """
+
     _impl_class = _Impl
+
+    def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
+        code = hashlib.sha256(self._py_func.__code__.co_code).hexdigest()
+        return sig, codegen.magic_tuple(), (code, _constants(self._py_func))
 
 
 def jit(function: F | None = None, *, parallel: bool = False, inline: bool = False, cached: bool = True) -> Any:

@@ -7,6 +7,7 @@ carries it.  `code` is the number that stands for the row inside compiled kernel
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -44,6 +45,9 @@ class Format:
         if self.kind == "float" and self.name != "tf32" and 1 + self.exponent + self.mantissa != self.bits:
             raise FormatError(f"format {self.name}: 1 + {self.exponent} + {self.mantissa} bits are not {self.bits}")
 
+    def __hash__(self) -> int:  # formats are keys of decisions that small products wait for
+        return hash(self.name)
+
     def __str__(self) -> str:
         return self.name
 
@@ -72,7 +76,7 @@ class Format:
         """True for formats below a byte, which also travel as packed uint32 words."""
         return self.bits < 8
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype that carries one element."""
         scalar = getattr(np, self.dtype_name, None)
@@ -83,7 +87,7 @@ class Format:
         found: np.dtype[Any] = np.dtype(scalar)
         return found
 
-    @property
+    @cached_property
     def bits_dtype(self) -> np.dtype[Any]:
         """Unsigned dtype of the same item size: what crosses into compiled code."""
         return np.dtype(f"u{self.dtype.itemsize}")

@@ -11,9 +11,13 @@ from numpy.typing import NDArray
 from nbtc.formats.arrays import from_bits, pack
 from nbtc.formats.table import Format
 from nbtc.gemm import chain_engine
+from nbtc.gemm import words_kernel as micro
+from nbtc.gemm.fused_engine import NOTHING, FusedProduct
 from nbtc.gemm.plan import Plan, Problem, matrix
+from nbtc.gemm.portable_engine import PortableProduct
 from nbtc.gemm.threads import Crew
-from nbtc.numerics.models import BIT_OP, BIT_OPS, OUT, OUTS, ROUNDING, ROUNDINGS, SATURATE, STEP, Kind
+from nbtc.gemm.words_engine import WordsProduct, scheme
+from nbtc.numerics.models import BIT_OP, BIT_OPS, ROUNDING, ROUNDINGS, SATURATE, STEP, Kind
 
 
 def _elements(problem: Problem, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -49,19 +53,17 @@ def by_chain(
 
 def by_item(problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, crew: Crew) -> None:
     """Each item of the batch by a vector engine, then whatever that does not vouch for by chain."""
-    plan = problem.plan
+    product = _fused if problem.plan.model.kind in (Kind.FUSED, Kind.EMULATED_FP8) else _words
+    has_c = c is not None
+    if not problem.batch:
+        marked = product(problem, problem.a, problem.b, d, start, stop, has_c, crew)
+        _repair(problem, c, d, start, stop, crew, marked, 0)
+        return
     maps = _maps(problem, c)
-    flat = d.reshape(-1, *d.shape[-2:])
-    if plan.model.kind in (Kind.FUSED, Kind.EMULATED_FP8):
-        a, b = _elements(problem, start, stop)
-        for item, one in enumerate(flat):
-            x, y = _item(a, maps[0][item]), _item(b, maps[1][item])
-            marked = _fused(plan, problem, x, y, one, c is not None, crew)
-            _repair(problem, c, d, start, stop, crew, marked, item * one.size)
-    else:
-        for item, one in enumerate(flat):
-            marked = _words(plan, problem, maps, item, one, start, stop, crew)
-            _repair(problem, c, d, start, stop, crew, marked, item * one.size)
+    for item, one in enumerate(d.reshape(-1, *d.shape[-2:])):
+        a, b = _item(problem.a, maps[0][item]), _item(problem.b, maps[1][item])
+        marked = product(problem, a, b, one, start, stop, has_c, crew)
+        _repair(problem, c, d, start, stop, crew, marked, item * one.size)
 
 
 def _repair(
@@ -79,71 +81,53 @@ def _item(x: NDArray[Any], index: int) -> NDArray[Any]:
     return x[np.unravel_index(index, x.shape[:-2])] if x.ndim > 2 else x
 
 
+def _cut(a: NDArray[Any], b: NDArray[Any], start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The operands' elements between two k."""
+    return (a, b) if stop - start == b.shape[0] else (a[:, start:stop], b[start:stop])
+
+
 def _fused(
-    plan: Plan, problem: Problem, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], has_c: bool, crew: Crew
+    problem: Problem, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], start: int, stop: int, has_c: bool, crew: Crew
 ) -> NDArray[np.int64]:
     """d = chain on the fused engine; positions of outputs to be done again."""
-    formats = (problem.a_format, problem.b_format)
+    plan, formats = problem.plan, (problem.a_format, problem.b_format)
+    a, b = _cut(a, b, start, stop)
     if plan.engine == "portable":
-        from nbtc.gemm.portable_engine import PortableProduct
-
         portable = PortableProduct(a, b, formats, plan.params, crew)
         portable.run(d)
         return np.flatnonzero(portable.redo)
-    from nbtc.gemm.fused_engine import FusedProduct
-
     product = FusedProduct(a, b, formats, plan.params, crew)
-    half = plan.params[OUT] == OUTS["rne11"]
-    state = d.view(np.float16).astype(np.float32) if half else d.view(np.float32)
+    if problem.acc.bits == 32:
+        product.run(d.view(np.float32), has_c)
+        return product.marked(d.shape)
     with np.errstate(all="ignore"):
-        if half:
-            state += np.float32(0)  # -0 is no number of the least exponent
+        state = d.view(np.float16).astype(np.float32)
+        state += np.float32(0)  # -0 is no number of the least exponent
         product.run(state, has_c)
-        if half:
-            d.view(np.float16)[...] = state
-    return _marked(product.marks(), d.shape)
-
-
-def _marked(marks: tuple[NDArray[np.uint8], ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    tiles, rows, columns = marks
-    if not (tiles.any() or rows.any() or columns.any()):
-        return np.zeros(0, np.int64)
-    m, n = shape
-    mask = np.repeat(np.repeat(tiles, 64, 0)[:m], 64, 1)[:, :n].astype(bool)
-    mask |= rows[:m, None].astype(bool)
-    mask |= columns[None, :n].astype(bool)
-    return np.flatnonzero(mask)
+        d.view(np.float16)[...] = state
+    return product.marked(d.shape)
 
 
 def _words(
-    plan: Plan, problem: Problem, maps: tuple[NDArray[np.int64], ...], item: int, d: NDArray[Any], start: int,
-    stop: int, crew: Crew,
-) -> NDArray[np.int64]:  # fmt: skip
+    problem: Problem, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], start: int, stop: int, has_c: bool, crew: Crew
+) -> NDArray[np.int64]:
     """d += A * B on words; positions of outputs to be done again (f64 with Inf or NaN)."""
-    from nbtc.gemm import words_kernel as micro
-    from nbtc.gemm.words_engine import WordsProduct, int4_words, int8_words
-
-    p = plan.params
-    a, b = _item(problem.a, maps[0][item]), _item(problem.b, maps[1][item])
-    if plan.model.kind == Kind.BITS:
-        x, y = _packed(a, problem, 0, start, stop), _packed(b, problem, 1, start, stop)
-        WordsProduct(micro.AND if p[BIT_OP] == BIT_OPS["and"] else micro.XOR, 0, crew).run(x, y, d.view(np.int32))
-        return np.zeros(0, np.int64)
-    if plan.model.kind == Kind.FMA64:
-        return _doubles(plan, a[:, start:stop], b[start:stop], d, crew)
-    formats = (problem.a_format, problem.b_format)
-    if problem.a_format.bits == 4:
-        x, y = (_packed(v, problem, side, start, stop) for side, v in enumerate((a, b)))
-        aw, bw, rows, columns = int4_words(x, y, formats, crew)
+    plan, formats = problem.plan, (problem.a_format, problem.b_format)
+    if formats[0].packed:
+        a, b = (_packed(v, problem, side, start, stop) for side, v in enumerate((a, b)))
     else:
-        aw, bw, rows, columns = int8_words(a[:, start:stop], b[start:stop], formats, crew)
-    acc = d.view(np.int32)
-    if not p[SATURATE] or _never_clamps(acc, stop - start, formats):
-        with np.errstate(over="ignore"):
-            acc += rows[:, None] + columns[None, :]
-        WordsProduct(micro.DOT, 0, crew).run(aw, bw, acc)
-        return np.zeros(0, np.int64)
-    return np.arange(d.size)  # sums that may clamp midway: step by step
+        a, b = _cut(a, b, start, stop)
+    if plan.model.kind == Kind.FMA64:
+        return _doubles(plan, formats, a, b, d, crew)
+    acc, p = d.view(np.int32), plan.params
+    if plan.model.kind == Kind.BITS:
+        op = micro.AND if p[BIT_OP] == BIT_OPS["and"] else micro.XOR
+        WordsProduct(scheme(op, *formats), crew).run(a, b, acc)
+    elif not p[SATURATE] or _never_clamps(acc, stop - start, formats):
+        WordsProduct(scheme(micro.DOT, *formats), crew).run(a, b, acc)
+    else:
+        return np.arange(d.size)  # sums that may clamp midway: step by step
+    return NOTHING
 
 
 def _never_clamps(acc: NDArray[np.int32], k: int, formats: tuple[Format, Format]) -> bool:
@@ -167,16 +151,15 @@ def _packed(x: NDArray[Any], problem: Problem, side: int, start: int, stop: int)
     return pack(from_bits(cut, fmt), fmt, axis=axis)
 
 
-def _doubles(plan: Plan, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], crew: Crew) -> NDArray[np.int64]:
-    from nbtc.gemm import words_kernel as micro
-    from nbtc.gemm.words_engine import WordsProduct
-
+def _doubles(
+    plan: Plan, formats: tuple[Format, Format], a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], crew: Crew
+) -> NDArray[np.int64]:
     x, y, acc = a.view(np.float64), b.view(np.float64), d.view(np.float64)
     rows, columns = (np.logical_not(np.isfinite(v).all(axis=axis, keepdims=True)) for v, axis in ((x, 1), (y, 0)))
     mask = rows | columns | ~np.isfinite(acc)
     name = {code: text for text, code in ROUNDINGS.items()}[int(plan.params[ROUNDING])]
     pad = -a.shape[1] % int(plan.params[STEP])
-    product = WordsProduct(micro.FMA, micro.ROUND[name], crew)
+    product = WordsProduct(scheme(micro.FMA, *formats, micro.ROUND[name]), crew)
     product.run(x, y, acc)
     if pad:  # steps are padded with zeros, which turns a final -0 into +0 (and keeps it in .rm)
         product.run(np.zeros((a.shape[0], 1)), np.zeros((1, b.shape[1])), acc)

@@ -3,45 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from threading import local
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.formats.table import Format, f32
+from nbtc.gemm.shelf import SHELF, Key
 from nbtc.gemm.threads import Crew
 from nbtc.numerics import fused_avx512 as micro
 from nbtc.numerics.fused_books import FLOOR_FIELD
-from nbtc.numerics.fused_rows import rows_kernel
+from nbtc.numerics.fused_rows import panels_kernel, rows_kernel
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
-from nbtc.numerics.pack import exponent_range, float_params, pack_columns, pack_rows
+from nbtc.numerics.pack import exponent_range, float_params
 
 ROW_BLOCK, PANEL = micro.ROWS * micro.BLOCKS, micro.PANEL
 # What is packed of B at once: 5 MiB at most, so that it stays in the last-level cache while all rows of A pass.
 COLUMNS, DEPTH = 1024, 512
 NEAR_SPREAD = 37  # binades an operand may span for exponents to fit a byte with room to tell zeros
 NO_EXPONENT = 1 << 20
+PLACES = 16  # products are packed sixteen at a time; zeros at the end of K change no sum that has been rounded once
+SPACE = (micro.SCRATCH, "|u1"), (2 * ROW_BLOCK * PANEL, "<f4")  # scratch and tiles of the micro-kernel
+TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
 TINY64, TINY32 = 2.0**-500, 2.0**-126  # stand for zeros: below every last kept bit, but rounded as their sign rounds
 NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18  # makes negative products land one unit below their truncation
 FAR_BASE = 0x2000  # stored exponents start here, so that a sum with a zero's (0) is below twice as much
-_OWN = local()  # a thread's workspace, kept from product to product: at most half a megabyte
-Storage = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
-
-
-def aligned(count: int, dtype: Any) -> NDArray[Any]:
-    """An uninitialised array on a 64-byte boundary."""
-    size = np.dtype(dtype).itemsize
-    raw = np.empty(count * size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + count * size].view(dtype)
+NOTHING = np.zeros(0, np.int64)  # no positions
+Storage = tuple[NDArray[Any], ...]
 
 
 def contiguous(x: NDArray[Any]) -> NDArray[Any]:
     """A C-order writeable array of the same elements: compiled code has one specialisation, whatever came in."""
     x = np.ascontiguousarray(x)
     return x if x.flags.writeable else x.copy()
+
+
+def flat(x: NDArray[Any], i: int, rows: int, j: int, columns: int) -> tuple[NDArray[Any], int, int]:
+    """A block of a matrix as flat elements: (array, the block's first element, elements from row to row).
+
+    Without a copy where x lies in C order; a transposed or read-only operand is copied a block at a time.
+    """
+    if x.flags.c_contiguous and x.flags.writeable:
+        return x.reshape(-1), i * x.shape[1] + j, x.shape[1]
+    return contiguous(x[i : i + rows, j : j + columns]).reshape(-1), 0, columns
 
 
 @dataclass(frozen=True)
@@ -81,10 +86,11 @@ class Layout:
     limits: NDArray[np.float32]
 
 
-def layout(params: NDArray[np.int64], a: Format, b: Format, ra: Range, rb: Range, rc: Range | None) -> Layout:
+@lru_cache(maxsize=64)
+def layout(
+    fraction: int, half: bool, floor: int, a: Format, b: Format, ra: Range, rb: Range, rc: Range | None
+) -> Layout:
     """Byte exponents and scaled accumulators where operands (and c) span few binades, else 16 bits and true scale."""
-    fraction, block, half = int(params[FRACTION]), int(params[BLOCK]), params[OUT] == OUTS["rne11"]
-    interleaved = params[KIND] == Kind.EMULATED_FP8
     top = fraction + 127  # exponent field of the largest product: alignment never needs a negative field
     scale = ra.greatest + rb.greatest + 127 - top
     low = top - ra.spread - rb.spread
@@ -93,20 +99,16 @@ def layout(params: NDArray[np.int64], a: Format, b: Format, ra: Range, rb: Range
     normal = ra.least + rb.least >= -100 and ra.greatest + rb.greatest <= 60
     plain = rc is None or not rc.greatest >= rc.least or (rc.least >= floor_exponent and rc.greatest < 60)
     near = fits and normal and (plain or (a.exponent <= 5 and a.bits == 8))
-    make = lambda fmt, r, base: float_params(  # noqa: E731
-        fmt, reference=r.least, base=base, block=block, interleaved=interleaved
-    )
-    floor = int(params[FLOOR])
     if near:
-        first = low // 2
+        bases = low // 2, low - low // 2
         constants = [floor + 127 - scale, 113 - scale, scale, low]
-        limits = np.array([2.0**floor_exponent, 2.0**60], np.float32)
-        if half:
-            limits[0] = 0.0
-        return Layout(False, scale, make(a, ra, first), make(b, rb, low - first), np.array(constants), limits)
-    constants = [floor + 127, 113 if half else 1, 0, ra.least + rb.least - 2 * FAR_BASE + 127]
-    limits = np.array([0.0, np.finfo(np.float32).max], np.float32)
-    return Layout(True, 0, make(a, ra, FAR_BASE), make(b, rb, FAR_BASE), np.array(constants), limits)
+        limits = [0.0 if half else 2.0**floor_exponent, 2.0**60]
+    else:
+        scale, bases = 0, (FAR_BASE, FAR_BASE)
+        constants = [floor + 127, 113 if half else 1, 0, ra.least + rb.least - 2 * FAR_BASE + 127]
+        limits = [0.0, float(np.finfo(np.float32).max)]
+    pack_a, pack_b = (float_params(f, r.least, x) for f, r, x in zip((a, b), (ra, rb), bases, strict=True))
+    return Layout(not near, scale, pack_a, pack_b, np.array(constants), np.array(limits, np.float32))
 
 
 class FusedProduct:
@@ -116,109 +118,104 @@ class FusedProduct:
         self, a: NDArray[Any], b: NDArray[Any], formats: tuple[Format, Format], params: NDArray[np.int64], crew: Crew
     ) -> None:
         self.a, self.b, self.formats, self.params, self.crew = a, b, formats, params, crew
-        self.block = int(params[BLOCK])
-        self.wide = int(params[FRACTION]) > 13
-        self.emulated = params[KIND] == Kind.EMULATED_FP8
+        self.block, fraction = int(params[BLOCK]), int(params[FRACTION])
+        self.wide, self.emulated = fraction > 13, params[KIND] == Kind.EMULATED_FP8
+        self.tiny, self.nudge = (TINY64, NUDGE64) if self.wide else (TINY32, NUDGE32)
+        self.granule = max(PLACES, self.block * (2 if self.emulated else 1))
         rows, columns = -(-a.shape[0] // ROW_BLOCK), -(-b.shape[1] // PANEL)
-        self.redo = np.zeros((rows, columns), np.uint8)
-        self.special_rows = np.zeros(rows * ROW_BLOCK, np.uint8)
-        self.special_columns = np.zeros(columns * PANEL, np.uint8)
+        tiles, lines = rows * columns, rows * ROW_BLOCK
+        self.marks = np.zeros(tiles + lines + columns * PANEL, np.uint8)
+        self.redo = self.marks[:tiles].reshape(rows, columns)
+        self.special_rows, self.special_columns = self.marks[tiles : tiles + lines], self.marks[tiles + lines :]
 
     def run(self, state: NDArray[np.float32], has_c: bool) -> None:
         """state (M, N) float32: c in, the chain's result out (f16 accumulators as f32 values)."""
         ra, rb = (exponents_of(x, f) for x, f in zip((self.a, self.b), self.formats, strict=True))
-        rc = exponents_of(state.view(np.uint32), f32) if has_c and self.params[OUT] != OUTS["rne11"] else None
-        self.layout = layout(self.params, *self.formats, ra, rb, rc)
+        half = bool(self.params[OUT] == OUTS["rne11"])
+        rc = exponents_of(state.view(np.uint32), f32) if has_c and not half else None
+        p = self.params
+        self.layout = layout(int(p[FRACTION]), half, int(p[FLOOR]), *self.formats, ra, rb, rc)
         for j in range(0, self.b.shape[1], COLUMNS):
             for k in range(0, self.a.shape[1], DEPTH):
                 self._block(state, j, k, min(DEPTH, self.a.shape[1] - k))
 
-    def kernel(self, checked: bool) -> Any:
-        """The micro-kernel for this product."""
-        p, far = self.params, self.layout.far
-        return rows_kernel(
-            int(self.wide), self.block, int(p[FRACTION]), int(p[OUT]), int(far), int(checked), int(self.emulated)
-        )
-
     def _block(self, state: NDArray[np.float32], j: int, k: int, depth: int) -> None:
         """All rows times one packed block of B."""
-        step = self.block * (2 if self.emulated else 1)
-        places = -(-depth // step) * step
+        places = -(-depth // self.granule) * self.granule
         columns = min(COLUMNS, self.b.shape[1] - j)
-        panels = -(-columns // PANEL)
-        packed = self._storage(panels * PANEL, places, np.uint16 if self.layout.far else np.uint8)
+        panels, threads = -(-columns // PANEL), self.crew.threads
+        key = self._storage(panels * PANEL, places, "<u2" if self.layout.far else "|u1")
+        packed = SHELF.take(key)
+        share = -(-panels // (1 if threads == 1 else min(panels, 4 * threads)))
+        work = [(p, min(share * PANEL, columns - p * PANEL)) for p in range(0, panels, share)]
         heavy = np.zeros(panels, np.int64)
-        share = panels if self.crew.threads == 1 else -(-panels // min(panels, 4 * self.crew.threads))
-        self.crew.run(
-            [
-                partial(self._pack, packed, places, j, k, depth, p, min(share, panels - p), heavy)
-                for p in range(0, panels, share)
-            ]
-        )
-        weight = int(heavy.max())
-        rows = range(0, self.a.shape[0], ROW_BLOCK)
-        parts = 1 if len(rows) >= 2 * self.crew.threads else min(panels, self.crew.threads)
-        share = -(-panels // parts)
-        work = [(i, p, min(share, panels - p)) for i in rows for p in range(0, panels, share)]
-        tasks = [partial(self._rows, state, packed, places, j, k, depth, weight, *w) for w in work]
+        self.crew.run([partial(self._pack, packed, places, j, k, depth, *w, heavy) for w in work])
+        # 16 products and c can only leave 32 bits when significands sum to 31 on both sides: 15 without leading bits
+        checked = self.block >= 16 and self.wide and int(heavy.max()) >= 15 << self.formats[1].mantissa
+        tasks = [partial(self._rows, state, packed, places, j, k, depth, checked, *w) for w in self._shares(panels)]
         self.crew.run(tasks, self.a.shape[0] * columns * depth // len(tasks))
+        SHELF.give(key, packed)
 
-    def _storage(self, lines: int, depth: int, exponent: Any) -> Storage:
+    def _shares(self, panels: int) -> list[tuple[int, int, int, int]]:
+        """(first row, rows, first panel, panels) of each task: many enough for balance, short enough for Ctrl-C."""
+        m, threads = self.a.shape[0], self.crew.threads
+        blocks = -(-m // ROW_BLOCK)
+        if threads == 1 or blocks >= 2 * threads:
+            size = ROW_BLOCK * (TASK_BLOCKS if threads == 1 else min(TASK_BLOCKS, max(1, blocks // (8 * threads))))
+            return [(i, min(size, m - i), 0, panels) for i in range(0, m, size)]
+        share = -(-panels // min(panels, threads))
+        rows = [(i, min(ROW_BLOCK, m - i)) for i in range(0, m, ROW_BLOCK)]
+        return [(*r, p, min(share, panels - p)) for r in rows for p in range(0, panels, share)]
+
+    def _storage(self, lines: int, depth: int, exponent: str) -> Key:
         """Values, exponents and sign words of `lines` rows or columns."""
-        element = np.float64 if self.wide else np.float32
-        words = lines * depth // self.block
-        return aligned(lines * depth, element), aligned(lines * depth, exponent), aligned(words, np.uint32)
+        n = lines * depth
+        return (n, "<f8" if self.wide else "<f4"), (n, exponent), (n // self.block, "<u4")
 
-    def _workspace(self, lines: int, places: int) -> tuple[Storage, NDArray[np.uint8], NDArray[np.float32]]:
-        """This thread's packed rows, scratch and tiles: fresh pages for every task cost 3 % of the time."""
-        key = (lines, places, self.wide, self.block)
-        found = getattr(_OWN, "kept", None)
-        if found is None or found[0] != key:
-            mine = self._storage(lines, places, np.uint32)
-            space = aligned(micro.SCRATCH, np.uint8), aligned(2 * ROW_BLOCK * PANEL, np.float32)
-            found = _OWN.kept = (key, mine, *space)
-        return found[1], found[2], found[3]
-
-    def _from(self, packed: Storage, element: int, count: int) -> Storage:
-        """Views of `count` elements."""
+    def _from(self, packed: Storage, element: int) -> Storage:
+        """Views from an element on."""
         values, exponents, signs = packed
-        word, words = element // self.block, count // self.block
-        return values[element : element + count], exponents[element : element + count], signs[word : word + words]
+        return values[element:], exponents[element:], signs[element // self.block :]
 
     def _pack(
-        self, packed: Storage, places: int, j: int, k: int, depth: int, panel: int, panels: int, heavy: NDArray[Any]
+        self, packed: Storage, places: int, j: int, k: int, depth: int, panel: int, columns: int, heavy: NDArray[Any]
     ) -> None:
         """Some panels of B."""
         first = j + panel * PANEL
-        x = contiguous(self.b[k : k + depth, first : first + panels * PANEL])
-        part = self._from(packed, panel * places * PANEL, panels * places * PANEL)
-        tiny, nudge = (TINY64, NUDGE64) if self.wide else (TINY32, NUDGE32)
-        special = self.special_columns[first : first + panels * PANEL]
-        heavy[panel] = pack_columns(x, *part, special, self.layout.pack_b, tiny, nudge, self.wide)
+        x, x0, ld = flat(self.b, k, depth, first, columns)
+        kernel = panels_kernel(int(self.wide), self.block, int(self.layout.far), int(self.emulated))
+        factor = self.nudge * 2.0 ** (127 - self.formats[1].bias)
+        heavy[panel] = kernel(
+            x, x0, ld, depth, columns, places, *self._from(packed, panel * places * PANEL),
+            self.special_columns[first:], self.layout.pack_b, factor, self.tiny,
+        )  # fmt: skip
 
     def _rows(
-        self, state: NDArray[np.float32], packed: Storage, places: int, j: int, k: int, depth: int, weight: int, i: int,
-        panel: int, panels: int,
+        self, state: NDArray[np.float32], packed: Storage, places: int, j: int, k: int, depth: int, checked: bool,
+        i: int, rows: int, panel: int, panels: int,
     ) -> None:  # fmt: skip
-        """64 rows times some panels."""
-        rows = min(ROW_BLOCK, self.a.shape[0] - i)
-        lines = max(micro.LEAST_BLOCKS, -(-rows // micro.ROWS)) * micro.ROWS
-        special = np.zeros(lines, np.uint8)
-        mine, scratch, tiles = self._workspace(lines, places)
-        x = contiguous(self.a[i : i + rows, k : k + depth])
-        replicate = 0x10001 if self.layout.far else 0x01010101
-        tiny = TINY64 if self.wide else TINY32
-        heavy = pack_rows(x, *mine, special, self.layout.pack_a, tiny, replicate, 2.0**-self.layout.scale)
-        # 16 products and c can only leave 32 bits when significands sum to 31 on both sides
-        limits = (31 << f.mantissa for f in self.formats)
-        checked = self.block >= 16 and self.wide and all(w >= x for w, x in zip((heavy, weight), limits, strict=True))
-        part = self._from(packed, panel * places * PANEL, panels * places * PANEL)
-        self.kernel(checked)(
-            *mine, *part, places, state, i, j + panel * PANEL, panels, self.redo[i // ROW_BLOCK, j // PANEL + panel :],
-            scratch, tiles, self.layout.constants, self.layout.limits,
+        """Some rows times some panels."""
+        p, far = self.params, self.layout.far
+        key = (*self._storage(ROW_BLOCK, places, "<u4"), *SPACE)
+        own = SHELF.take(key)
+        x, x0, ld = flat(self.a, i, rows, k, depth)
+        factor = 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
+        kernel = rows_kernel(
+            int(self.wide), self.block, int(p[FRACTION]), int(p[OUT]), int(far), int(checked), int(self.emulated)
+        )
+        kernel(
+            x, x0, ld, rows, depth, self.layout.pack_a, factor, self.tiny, *self._from(packed, panel * places * PANEL),
+            places, state, i, j + panel * PANEL, panels, self.redo, self.special_rows, *own,
+            self.layout.constants, self.layout.limits,
         )  # fmt: skip
-        self.special_rows[i : i + rows] |= special[:rows]
+        SHELF.give(key, own)
 
-    def marks(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
-        """Tiles, rows and columns whose outputs the fast path does not vouch for."""
-        return self.redo, self.special_rows, self.special_columns
+    def marked(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """Positions of the outputs, (M, N), for which the fast path does not vouch."""
+        if not self.marks.any():
+            return NOTHING
+        m, n = shape
+        mask = np.repeat(np.repeat(self.redo, ROW_BLOCK, 0)[:m], PANEL, 1)[:, :n].astype(bool)
+        mask |= self.special_rows[:m, None].astype(bool)
+        mask |= self.special_columns[None, :n].astype(bool)
+        return np.flatnonzero(mask)

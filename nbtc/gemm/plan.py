@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -17,9 +18,10 @@ from nbtc.gemm.threads import thread_count
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Row
-from nbtc.numerics.models import BLOCK, FRACTION, KIND, Kind, Model, model, params
+from nbtc.numerics.models import BLOCK, FRACTION, KIND, Kind, Model, changes, model, params
 
 SMALL = 30_000  # multiply-adds below which one chain an output beats packing
+Shape = tuple[int, ...]
 OVERHEAD = 48 << 20  # machine code, the compiler's leftovers and thread stacks
 
 
@@ -91,34 +93,40 @@ class Problem:
     plan: Plan
 
 
-def _operand(x: Any, fmt: object, name: str, axis: int) -> tuple[NDArray[Any], Format, bool]:
-    """An operand's array, its format, and whether it holds packed words."""
-    array = as_array(x)
-    if array.ndim < 2:
+def _operand(dtype: np.dtype[Any], shape: tuple[int, ...], fmt: object, name: str) -> tuple[Format, bool]:
+    """The format of an operand, and whether it holds packed words."""
+    if len(shape) < 2:
         raise ShapeError(
-            f"{name} has shape {array.shape}; a product needs at least two dimensions "
+            f"{name} has shape {shape}; a product needs at least two dimensions "
             f"({'..., M, K' if name == 'a' else '..., K, N'}): for a vector, pass "
             f"{name}[{'None, :' if name == 'a' else ':, None'}]"
         )
     if fmt is None:
-        if array.dtype == np.uint32:
+        if dtype == np.uint32:
             raise FormatError(
                 f"{name} is uint32, which carries packed words of several formats: say which with "
                 f'{name}_format="s4" (or "u4", "b1"), running along K'
             )
-        f = _multiplicand(array.dtype, name)
-        f = FORMATS["tf32"] if f.name == "f32" else f
+        f = _multiplicand(dtype, name)
     else:
         f = as_format(fmt)
-        f = FORMATS["tf32"] if f.name == "f32" else f
+    f = FORMATS["tf32"] if f.name == "f32" else f
     if f.name == "s32":
         raise FormatError(
             f"{name} is int32: no instruction multiplies 32-bit integers; use int8 or uint8 multiplicands"
         )
-    packed = f.packed and array.dtype == np.uint32
+    packed = f.packed and dtype == np.uint32
     if not packed:
-        array = to_bits(array, f)
-    return array, f, packed
+        to_bits(np.empty(0, dtype), f)  # raises where the dtype does not carry the format
+    return f, packed
+
+
+def _bits(x: NDArray[Any], fmt: Format, packed: bool) -> NDArray[Any]:
+    """An operand's bits, a view where they fill their words."""
+    if packed:
+        return x
+    words: NDArray[Any] = x.view(fmt.bits_dtype)
+    return np.bitwise_and(words, np.uint8(15)) if fmt.bits == 4 else words
 
 
 def _multiplicand(dtype: np.dtype[Any], name: str) -> Format:
@@ -133,16 +141,16 @@ def _multiplicand(dtype: np.dtype[Any], name: str) -> Format:
         ) from None
 
 
-def _depths(a: NDArray[Any], b: NDArray[Any], fa: Format, fb: Format, packed: tuple[bool, bool]) -> int:
-    ka = a.shape[-1] * (fa.per_word if packed[0] else 1)
-    kb = b.shape[-2] * (fb.per_word if packed[1] else 1)
+def _depths(a: Shape, b: Shape, fa: Format, fb: Format, packed: tuple[bool, bool]) -> int:
+    ka = a[-1] * (fa.per_word if packed[0] else 1)
+    kb = b[-2] * (fb.per_word if packed[1] else 1)
     if packed[0] != packed[1]:  # the unpacked one says how long K is
         words, elements = (ka, kb) if packed[0] else (kb, ka)
         if -(-elements // fa.per_word) * fa.per_word == words:
             return int(elements)
     if ka != kb:
         raise ShapeError(
-            f"a has shape {a.shape} and b {b.shape}: K is {ka} in a (last axis) and {kb} in b (axis -2), and must "
+            f"a has shape {a} and b {b}: K is {ka} in a (last axis) and {kb} in b (axis -2), and must "
             "agree; did you mean b.swapaxes(-1, -2)?"
         )
     return int(ka)
@@ -154,28 +162,48 @@ def prepare(
     k_split: int | None = None, out: Any = None, threads: int | None = None, progress: object = False,
 ) -> Problem:  # fmt: skip
     """Check everything and decide everything; computes nothing, copies no operand."""
-    target = arch_row(arch)
-    av, fa, pa = _operand(a, a_format, "a", -1)
-    bv, fb, pb = _operand(b, b_format, "b", -2)
-    k = _depths(av, bv, fa, fb, (pa, pb))
-    accf = accumulator(fa) if acc is None else as_format(acc)
-    _check_options(fa, accf, saturate, op, k_split, progress)
-    row = row_for(
-        target.name,
-        _instruction(instruction),
-        fa.name,
-        fb.name,
-        accf.name,
-        op or _default_op(fa, instruction),
-        saturate,
-    )
-    cv = None if c is None else _accumulators(c, accf)
-    m, n = av.shape[-2], bv.shape[-1]
-    batch = _batch(av, bv, cv, m, n)
+    if not (callable(progress) or isinstance(progress, bool)):
+        raise OptionError(f"progress={progress!r} is neither True, False nor a callable that takes (done, total)")
+    av, bv, cv = as_array(a), as_array(b), None if c is None else as_array(c)
+    question = (
+        changes(), arch, acc, instruction, a_format, b_format, saturate, op, k_split, thread_count(threads),
+        av.dtype, av.shape, bv.dtype, bv.shape, *((None, None) if cv is None else (cv.dtype, cv.shape)),
+    )  # fmt: skip
+    try:
+        decided = _decided(*question)
+    except TypeError:  # something unhashable, or a type error of our own: the same without a memory
+        decided = _decided.__wrapped__(*question)
+    (fa, fb, accf), packed, batch, plan = decided
+    if cv is not None:
+        cv = _accumulators(cv, accf)
     if out is not None:
-        check_out(out, (*batch, m, n), accf)
+        check_out(out, (*batch, *plan.shape[-3:-1]), accf)
+    return Problem(
+        _bits(av, fa, packed[0]), _bits(bv, fb, packed[1]), cv, fa, fb, accf, batch, packed, plan
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=512, typed=True)  # a small product takes less time than deciding how to compute it
+def _decided(
+    changed: int, arch: object, acc: object, instruction: object, a_format: object, b_format: object, saturate: bool,
+    op: str | None, k_split: int | None, threads: int, a_dtype: np.dtype[Any], a: Shape, b_dtype: np.dtype[Any],
+    b: Shape, c_dtype: np.dtype[Any] | None, c: Shape | None,
+) -> tuple[tuple[Format, Format, Format], tuple[bool, bool], Shape, Plan]:  # fmt: skip
+    """(formats, which operands are packed, batch axes, plan) of operands of these dtypes and shapes."""
+    target = arch_row(arch)
+    fa, pa = _operand(a_dtype, a, a_format, "a")
+    fb, pb = _operand(b_dtype, b, b_format, "b")
+    k = _depths(a, b, fa, fb, (pa, pb))
+    accf = accumulator(fa) if acc is None else as_format(acc)
+    _check_options(fa, accf, saturate, op, k_split)
+    bit_op = op or _default_op(fa, instruction)
+    row = row_for(target.name, _instruction(instruction), fa.name, fb.name, accf.name, bit_op, saturate)
+    if c_dtype is not None:
+        _accumulators(np.empty(0, c_dtype), accf)
+    m, n = a[-2], b[-1]
+    batch = _batch(a, b, c, m, n)
     plan = _plan(target, row, (fa, fb, accf), (*batch, m, n, k), saturate or row.saturate, k_split, threads)
-    return Problem(av, bv, cv, fa, fb, accf, batch, (pa, pb), plan)
+    return (fa, fb, accf), (pa, pb), batch, plan
 
 
 def _default_op(fa: Format, instruction: object) -> str | None:
@@ -193,7 +221,7 @@ def _instruction(instruction: object) -> str | None:
     raise OptionError(f'instruction={instruction!r} is neither a mnemonic nor a family: pass "mma", "wgmma" or "wmma"')
 
 
-def _check_options(fa: Format, acc: Format, saturate: object, op: object, k_split: object, progress: object) -> None:
+def _check_options(fa: Format, acc: Format, saturate: object, op: object, k_split: object) -> None:
     if not isinstance(saturate, bool | np.bool_):
         raise OptionError(f"saturate={saturate!r} is neither True nor False: pass saturate=True to clamp integer sums")
     if saturate and fa.kind != "int":
@@ -207,13 +235,10 @@ def _check_options(fa: Format, acc: Format, saturate: object, op: object, k_spli
     whole = isinstance(k_split, int | np.integer) and not isinstance(k_split, bool)
     if k_split is not None and not (whole and int(k_split) >= 1):  # type: ignore[call-overload]
         raise OptionError(f"k_split={k_split!r} is no length of K: pass a whole number from 1 up, such as k_split=128")
-    if not (callable(progress) or isinstance(progress, bool)):
-        raise OptionError(f"progress={progress!r} is neither True, False nor a callable that takes (done, total)")
 
 
-def _accumulators(c: Any, acc: Format) -> NDArray[Any]:
+def _accumulators(array: NDArray[Any], acc: Format) -> NDArray[Any]:
     """c's bits in the accumulator format; an f16 c widens to f32."""
-    array = as_array(c)
     if array.dtype == np.float16 and acc.name == "f32":
         array = array.astype(np.float32)
     if array.dtype != acc.dtype:
@@ -224,10 +249,10 @@ def _accumulators(c: Any, acc: Format) -> NDArray[Any]:
     return to_bits(array, acc)
 
 
-def _batch(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any] | None, m: int, n: int) -> tuple[int, ...]:
-    if c is not None and (c.ndim < 2 or c.shape[-2:] != (m, n)):
-        raise ShapeError(f"c has shape {c.shape}; with a {a.shape} and b {b.shape} it must be (..., {m}, {n})")
-    shapes = [x.shape[:-2] for x in (a, b, c) if x is not None]
+def _batch(a: Shape, b: Shape, c: Shape | None, m: int, n: int) -> Shape:
+    if c is not None and c[-2:] != (m, n):
+        raise ShapeError(f"c has shape {c}; with a {a} and b {b} it must be (..., {m}, {n})")
+    shapes = [x[:-2] for x in (a, b, c) if x is not None]
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -256,7 +281,7 @@ def check_out(out: Any, shape: tuple[int, ...], acc: Format) -> None:
 
 def _plan(
     target: Arch, row: Row, formats: tuple[Format, Format, Format], shape: tuple[int, ...], saturate: bool,
-    k_split: int | None, threads: int | None,
+    k_split: int | None, threads: int,
 ) -> Plan:  # fmt: skip
     fa, fb, acc = formats
     step = (row.shape or (0, 0, 1))[2]
@@ -269,15 +294,14 @@ def _plan(
     engine = engine_for(Kind(int(vector[KIND])).name, int(vector[BLOCK]), int(vector[FRACTION]))
     if m * n * part <= SMALL or (row.rounding != "rn" and not _directed()):
         engine = "chain"
-    workers = thread_count(threads)
-    peak = _peak(engine, (fa, fb, acc), shape, workers, macs)
+    peak = _peak(engine, (fa, fb, acc), shape, threads, macs)
     sums = prod([*batch, m, n]) * acc.dtype.itemsize
     if part < k:  # the sum so far, the next part, and what adding them takes
         peak += sums * (5 if saturate else 2)
     if saturate and engine != "chain":  # positions of all outputs, which may clamp midway
         peak += sums * 4 + m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize
     return Plan(
-        row.mnemonic, numerics, steps, shape, (fa.name, fb.name, acc.name), target.name, engine, workers, peak,
+        row.mnemonic, numerics, steps, shape, (fa.name, fb.name, acc.name), target.name, engine, threads, peak,
         int(k_split) if k_split else None, row=row, params=vector,
     )  # fmt: skip
 

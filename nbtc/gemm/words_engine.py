@@ -1,7 +1,9 @@
-"""Large integer, bit and f64 products: words packed into panels, six rows a tile."""
+"""Large integer, bit and f64 products: panels of words, six rows a tile."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -9,107 +11,122 @@ from numpy.typing import NDArray
 
 from nbtc.formats.table import Format
 from nbtc.gemm import words_kernel as micro
-from nbtc.gemm.fused_engine import contiguous
+from nbtc.gemm.fused_engine import flat
+from nbtc.gemm.shelf import SHELF
 from nbtc.gemm.threads import Crew
-from nbtc.numerics.pack import byte_sums, column_bytes, nibble_words, pack_column_words, pack_row_words, row_bytes
+from nbtc.numerics.pack_words import BYTES, NIBBLES, WORDS, column_words, per_unit
 
-ROW_BLOCK = 16 * micro.ROWS
-SHARE = 256  # rows or columns a packing task takes
 COLUMNS, DEPTH = 1024, 512  # columns of B packed at once; words of depth in a packed block
+TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
+
+
+@lru_cache(maxsize=256)
+def shares(m: int, columns: int, threads: int, width: int) -> list[tuple[int, int, int, int]]:
+    """(first row, rows, first column, columns) of each task: enough for balance, short enough for Ctrl-C."""
+    blocks = -(-m // micro.BLOCK)
+    if threads == 1 or blocks >= 2 * threads:
+        size = micro.BLOCK * (TASK_BLOCKS if threads == 1 else min(TASK_BLOCKS, max(1, blocks // (8 * threads))))
+        return [(i, min(size, m - i), 0, columns) for i in range(0, m, size)]
+    size = max(micro.ROWS, -(-m // (threads * micro.ROWS)) * micro.ROWS)
+    rows = [(i, min(size, m - i)) for i in range(0, m, size)]
+    share = columns if len(rows) >= threads else -(-columns // (threads * width)) * width
+    return [(*r, q, min(share, columns - q)) for r in rows for q in range(0, columns, share)]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a kind of product is stored and which kernels compute it.
+
+    source, words, units: what operands hold; so many words are made of so many units.  elements: of a unit.  width: of
+    a panel.  word, sum: dtypes.  x, y: what makes A signed and B unsigned.
+    """
+
+    source: int
+    words: int
+    units: int
+    elements: int
+    width: int
+    word: str
+    sum: str
+    signed: tuple[bool, bool]
+    x: int
+    y: int
+    flips: tuple[Any, Any]
+    columns: Any
+    rows: Any
+
+
+@lru_cache(maxsize=64)
+def scheme(op: int, a: Format, b: Format, rounding: int = 0) -> Scheme:
+    """The scheme for an operation on two formats; rounding: f64's."""
+    source = {8: BYTES, 4: NIBBLES}.get(a.bits, WORDS)
+    words, units = per_unit(source)
+    elements = {BYTES: 1, NIBBLES: 8}.get(source, 32 if op != micro.FMA else 1)
+    width, word, total = (32, "<f8", "<f8") if op == micro.FMA else (64, "<u4", "<i4")
+    x = 128 if source == BYTES and not a.signed else 0
+    # 4-bit A fits a signed byte as it is, signed 4-bit B is raised by 8
+    y = 1 << (b.bits - 1) if source != WORDS and b.signed else 0
+    flips = (np.uint8(x), np.uint8(y if source == BYTES else 0))
+    kernels = column_words(source, width), micro.rows_kernel(op, rounding, source)
+    return Scheme(source, words, units, elements, width, word, total, (a.signed, b.signed), x, y, flips, *kernels)
 
 
 class WordsProduct:
-    """d += A * B of words (M, K) and (K, N): int8 and b1 in uint32, f64 in float64.  d: flat int32 or float64."""
+    """d += A * B of bytes, of words of eight 4-bit elements, of words of 32 bits (b1) or of f64."""
 
-    def __init__(self, op: int, rounding: int, crew: Crew) -> None:
-        self.crew = crew
-        self.kernel = micro.rows_kernel(op, rounding)
-        self.width = 32 if op == micro.FMA else 64
-        self.elements = {micro.FMA: 1, micro.DOT: 4}.get(op, 32)  # of a word
+    def __init__(self, how: Scheme, crew: Crew) -> None:
+        self.how, self.crew = how, crew
 
     def run(self, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any]) -> None:
-        """a (M, K), b (K, N) in any layout; d (M, N) C order, holding the start values."""
-        columns, depth = b.shape[1], b.shape[0]
+        """a (M, K), b (K, N) in any layout, K in units of storage; d (M, N) C order, holding the start values."""
+        units, columns = b.shape
+        deep = DEPTH * self.how.units // self.how.words
         for j in range(0, columns, COLUMNS):
-            for k in range(0, depth, DEPTH):
-                self._super(a, b, d, j, k, min(COLUMNS, columns - j), min(DEPTH, depth - k))
+            for k in range(0, units, deep):
+                self._block(a, b, d, j, k, min(COLUMNS, columns - j), min(deep, units - k))
 
-    def _super(self, a: Any, b: Any, d: Any, j: int, k: int, columns: int, depth: int) -> None:
-        packed = np.empty(-(-columns // self.width) * self.width * depth, b.dtype)
-        step = 4 * self.width
-        pack = [
-            lambda q=q: pack_column_words(
-                contiguous(b[k : k + depth, j + q : j + min(columns, q + step)]), packed[q * depth :], self.width
-            )
-            for q in range(0, columns, step)
-        ]
-        self.crew.run(pack)
-        block = min(ROW_BLOCK, max(micro.ROWS, -(-a.shape[0] // (self.crew.threads * micro.ROWS)) * micro.ROWS))
-        rows = range(0, a.shape[0], block)
-        share = (
-            columns if len(rows) >= self.crew.threads else -(-columns // self.crew.threads // step) * step or columns
+    def _block(self, a: Any, b: Any, d: Any, j: int, k: int, columns: int, units: int) -> None:
+        """All rows times one packed block of B."""
+        how, crew = self.how, self.crew
+        depth, width = -(-units // how.units) * how.words, how.width
+        room = -(-columns // width) * width
+        key = ((room * depth, how.word), (room, "<i4"))
+        packed, across = SHELF.take(key)
+        crew.run([partial(self._pack, b, packed, across, j, k, depth, units, *w) for w in self._panels(columns)])
+        work = shares(a.shape[0], columns, crew.threads, width)
+        tasks = [partial(self._rows, a, packed, across, d, j, k, depth, units, *w) for w in work]
+        crew.run(tasks, a.shape[0] * columns * units * how.elements // len(tasks))
+        SHELF.give(key, (packed, across))
+
+    def _panels(self, columns: int) -> list[tuple[int, int]]:
+        """(first column, columns) of each packing task."""
+        if self.crew.threads == 1:
+            return [(0, columns)]
+        panels = -(-columns // self.how.width)
+        share = -(-panels // min(panels, 4 * self.crew.threads)) * self.how.width
+        return [(q, min(share, columns - q)) for q in range(0, columns, share)]
+
+    def _pack(
+        self, b: Any, packed: Any, across: Any, j: int, k: int, depth: int, units: int, q: int, columns: int
+    ) -> None:
+        """Some panels of B."""
+        x, x0, ld = flat(b, k, units, j + q, columns)
+        how = self.how
+        how.columns(
+            x, x0, ld, units, columns, packed[q * depth :], across[q:], how.signed[1], how.flips[1], how.x, how.y
         )
-        work = [
-            (i, min(block, a.shape[0] - i), q, min(share, columns - q)) for i in rows for q in range(0, columns, share)
-        ]
-        tasks = [lambda w=w: self._rows(a, packed, d, j, k, depth, *w) for w in work]
-        self.crew.run(tasks, a.shape[0] * columns * depth * self.elements // len(tasks))
 
-    def _rows(self, a: Any, packed: Any, d: Any, j: int, k: int, depth: int, i: int, rows: int, q: int, n: int) -> None:
-        av = np.empty(-(-rows // micro.ROWS) * micro.ROWS * depth, a.dtype)
-        pack_row_words(contiguous(a[i : i + rows, k : k + depth]), av, micro.ROWS)
-        flat, ld = d.reshape(-1), d.shape[1]
-        scratch = np.zeros(micro.ROWS * self.width, d.dtype)
-        self.kernel(av, packed[q * depth :], flat, i * ld + j + q, ld, rows, n, depth, scratch)
-
-
-def int8_words(
-    a: NDArray[np.uint8], b: NDArray[np.uint8], formats: tuple[Format, Format], crew: Crew
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int32], NDArray[np.int32]]:
-    """Words of signed A and unsigned B, and what each row and column must add so that sums are of the true bytes.
-
-    With A' = A - x and B' = B + y (x, y = 128 where a sign had to change): A B = A'B' - y sum(A') + x sum(B') - x y K.
-    """
-    x, y = (0 if formats[0].signed else 128), (128 if formats[1].signed else 0)
-    m, k, n = a.shape[0], a.shape[1], b.shape[1]
-    aw, bw = np.empty((m, -(-k // 4)), np.uint32), np.empty((-(-k // 4), n), np.uint32)
-    rows, columns = np.zeros(m, np.int32), np.zeros(n, np.int32)
-    deep = SHARE
-    tasks = [
-        lambda i=i: row_bytes(contiguous(a[i : i + deep]), aw[i : i + deep], rows[i : i + deep], np.uint32(x))
-        for i in range(0, m, deep)
-    ]
-    tasks += [
-        lambda j=j: column_bytes(
-            contiguous(b[:, j : j + deep]), bw[:, j : j + deep], columns[j : j + deep], np.uint32(y)
-        )
-        for j in range(0, n, deep)
-    ]
-    crew.run(tasks)
-    with np.errstate(over="ignore"):
-        rows = -np.int32(y) * rows
-        columns = np.int32(x) * columns - np.int32(x * y) * np.int32(k)
-    return aw, bw, rows, columns
-
-
-def int4_words(
-    a: NDArray[np.uint32], b: NDArray[np.uint32], formats: tuple[Format, Format], crew: Crew
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.int32], NDArray[np.int32]]:
-    """As `int8_words`, from packed words: 4-bit A fits a signed byte as it is, signed B is raised by 8."""
-    aw = np.empty((a.shape[0], 2 * a.shape[1]), np.uint32)
-    bw = np.empty((2 * b.shape[0], b.shape[1]), np.uint32)
-    rows, columns = np.zeros(a.shape[0], np.int32), np.zeros(b.shape[1], np.int32)
-    raised = formats[1].signed
-
-    def one_a(i: int) -> None:
-        nibble_words(contiguous(a[i : i + SHARE]), aw[i : i + SHARE], True, formats[0].signed, False)
-        if raised:
-            byte_sums(aw[i : i + SHARE], rows[i : i + SHARE])
-
-    def one_b(i: int) -> None:
-        nibble_words(contiguous(b[i : i + SHARE]), bw[2 * i : 2 * (i + SHARE)], False, raised, True)
-
-    tasks = [lambda i=i: one_a(i) for i in range(0, a.shape[0], SHARE)]
-    crew.run(tasks + [lambda i=i: one_b(i) for i in range(0, b.shape[0], SHARE)])
-    with np.errstate(over="ignore"):
-        return aw, bw, -np.int32(8) * rows, columns
+    def _rows(
+        self, a: Any, packed: Any, across: Any, d: Any, j: int, k: int, depth: int, units: int, i: int, rows: int,
+        q: int, columns: int,
+    ) -> None:  # fmt: skip
+        """Some rows times some panels."""
+        x, x0, ld = flat(a, i, rows, k, units)
+        ldd, how = d.shape[1], self.how
+        key = ((micro.BLOCK * depth, how.word), (micro.ROWS * how.width, how.sum), (micro.BLOCK, "<i4"))
+        own = SHELF.take(key)
+        how.rows(
+            x, x0, ld, rows, units, how.signed[0], how.flips[0], how.y, packed[q * depth :], across[q:], d.reshape(-1),
+            i * ldd + j + q, ldd, columns, *own,
+        )  # fmt: skip
+        SHELF.give(key, own)

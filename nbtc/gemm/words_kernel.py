@@ -1,4 +1,4 @@
-"""Register-tiled products of words: int8 (four a word), bits (32 a word) and f64.
+"""Register-tiled products of words: int8 (four a word), bits (32 a word) and f64; rows of A are packed on the way.
 
 Six rows by four vectors of accumulators stay in registers while k runs; a word of A is broadcast against four vectors
 of B.  The IR is generic except for VPDPBUSD and the directed roundings, so the same kernel serves every host.
@@ -16,9 +16,10 @@ from numba.extending import intrinsic
 from nbtc._host import has_avx512
 from nbtc._jit import jit
 from nbtc._vir import F64, I8, I32, I64, Vir, vector
+from nbtc.numerics.pack_words import BYTES, NIBBLES, row_words
 
 ROWS, VECTORS = 6, 4  # 24 accumulators, 4 vectors of B and a broadcast fill 29 of 32 registers
-BYTES = ROWS * VECTORS * 64  # of a tile of accumulators
+BLOCK = 16 * ROWS  # rows packed at a time
 # operations, as numbered in the literal argument of the intrinsic
 DOT, XOR, AND, FMA = range(4)
 ROUND = {"rn": 0, "rz": 11, "rm": 9, "rp": 10}  # embedded rounding; 0: the ordinary fma
@@ -47,9 +48,22 @@ def _step(v: Vir, op: int, rounding: int, total: Any, a: Any, b: Any) -> Any:
     return v.b.add(total, v.popcount(both))
 
 
+def _correct(v: Vir, sums: dict[tuple[int, int], Any], down: Any, across: Any) -> None:
+    """Add a row's and a column's corrections to the start values."""
+    t = vector(I32, 16)
+    for j in range(VECTORS):
+        column = v.load(across, t, 4, 64 * j)
+        for r in range(ROWS):
+            row = v.splat(v.load(down, I32, 4, 4 * r), 16)
+            sums[r, j] = v.b.add(sums[r, j], v.b.add(row, column))
+
+
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _tile(typing, op, rounding, a, a0, b, b0, d, d0, ld, depth):
-    """d[6 rows of stride ld][4 vectors] += A * B over `depth` words; a: [k][6], b: [k][4 vectors], element offsets."""
+def _tile(typing, op, rounding, a, a0, b, b0, d, d0, ld, depth, down, i, across, j):
+    """d[6 rows of stride ld][4 vectors] += A * B over `depth` words; a: [k][6], b: [k][4 vectors], element offsets.
+
+    DOT: down[i + row] and across[j + column] are added too.
+    """
     if not all(isinstance(x, types.IntegerLiteral) for x in (op, rounding)):
         return None
     kind, mode = op.literal_value, rounding.literal_value
@@ -66,6 +80,8 @@ def _tile(typing, op, rounding, a, a0, b, b0, d, d0, ld, depth):
         place = lambda r, j: v.at(pd, b.mul(ld, v.int(size * r)), 64 * j)  # noqa: E731
         keys = [(r, j) for r in range(ROWS) for j in range(VECTORS)]
         start = {x: v.load(place(*x), t, size) for x in keys}
+        if kind == DOT:
+            _correct(v, start, *(v.at(v.pointer(sig.args[n], args[n]), b.mul(args[n + 1], v.int(4))) for n in (10, 12)))
         entry = b.block
         body, end = b.append_basic_block("words"), b.append_basic_block("done")
         b.branch(body)
@@ -92,35 +108,53 @@ def _tile(typing, op, rounding, a, a0, b, b0, d, d0, ld, depth):
             v.store(new[x], place(*x), size)
         return context.get_dummy_value()
 
-    rest = (a, types.int64, b, types.int64, d, types.int64, types.int64, types.int64)
+    rest = (
+        a, types.int64, b, types.int64, d, types.int64, types.int64, types.int64,
+        down, types.int64, across, types.int64,
+    )  # fmt: skip
     return types.void(op, rounding, *rest), codegen
 
 
 @cache
-def rows_kernel(op: int, rounding: int) -> Any:
-    """kernel(a, b, d, d0, ld, rows, columns, depth, scratch): d += A * B for a block of rows and some panels.
+def rows_kernel(op: int, rounding: int, source: int) -> Any:
+    """kernel(x, x0, ld, rows, units, signed, flip, y, b, across, d, d0, ldd, columns, a, tile, down): d += A * B.
 
-    a: packed [row tile][k][6]; b: packed [panel][k][4 vectors]; d: flat accumulators with leading dimension ld, the
-    block's first at d0.
+    x: flat units of A, the first at x0, rows ld apart; b: packed [panel][k][4 vectors] with the columns' corrections;
+    d: flat accumulators with leading dimension ldd, the block's first at d0.  av, down: room for `BLOCK` packed rows
+    and their corrections; its first ROWS * width words beyond them serve as a tile.
     """
     width = 32 if op == FMA else 64
+    pack = row_words(source, ROWS)
 
     @jit
-    def run(a, b, d, d0, ld, rows, columns, depth, scratch):
+    def edge(a, at, b, to, d, d0, ldd, depth, rows, columns, tile, down, i, across, j):
+        """A tile that is not whole, in a whole one."""
+        for r in range(rows):
+            for c in range(columns):
+                tile[r * width + c] = d[d0 + r * ldd + c]
+        _tile(op, rounding, a, at, b, to, tile, 0, width, depth, down, i, across, j)
+        for r in range(rows):
+            for c in range(columns):
+                d[d0 + r * ldd + c] = tile[r * width + c]
+
+    @jit
+    def multiply(a, b, d, d0, ldd, rows, columns, depth, tile, down, across):
         for panel in range((columns + width - 1) // width):
-            across = min(width, columns - panel * width)
-            for tile in range((rows + ROWS - 1) // ROWS):
-                down = min(ROWS, rows - tile * ROWS)
-                at = d0 + tile * ROWS * ld + panel * width
-                if across == width and down == ROWS:
-                    _tile(op, rounding, a, tile * ROWS * depth, b, panel * width * depth, d, at, ld, depth)
-                    continue
-                for r in range(down):
-                    for j in range(across):
-                        scratch[r * width + j] = d[at + r * ld + j]
-                _tile(op, rounding, a, tile * ROWS * depth, b, panel * width * depth, scratch, 0, width, depth)
-                for r in range(down):
-                    for j in range(across):
-                        d[at + r * ld + j] = scratch[r * width + j]
+            have, to, j = min(width, columns - panel * width), panel * width * depth, panel * width
+            for i in range(0, rows, ROWS):
+                at, goal = i * depth, d0 + i * ldd + j
+                if have == width and i + ROWS <= rows:
+                    _tile(op, rounding, a, at, b, to, d, goal, ldd, depth, down, i, across, j)
+                else:
+                    count = min(ROWS, rows - i)
+                    edge(a, at, b, to, d, goal, ldd, depth, count, have, tile, down, i, across, j)
+
+    @jit
+    def run(x, x0, ld, rows, units, signed, flip, y, b, across, d, d0, ldd, columns, a, tile, down):
+        depth = 2 * units if source == NIBBLES else (units + 3) >> 2 if source == BYTES else units
+        for i in range(0, rows, BLOCK):
+            count = min(BLOCK, rows - i)
+            pack(x, x0 + i * ld, ld, count, units, a, down, signed, flip, y)
+            multiply(a, b, d, d0 + i * ldd, ldd, count, columns, depth, tile, down, across)
 
     return run

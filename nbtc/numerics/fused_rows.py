@@ -1,4 +1,4 @@
-"""Rows of A times packed panels of B: accumulator tiles in and out, and the fused micro-kernel between."""
+"""Compiled drivers of the fused micro-kernel: panels of B packed; rows of A packed and multiplied with them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from nbtc._vir import I32, Vir
 from nbtc.numerics.fused_avx512 import BLOCKS, FLAG_WORD, LEAST_BLOCKS, PANEL, ROWS, sum_block
 from nbtc.numerics.fused_books import WRAP_MARGIN
 from nbtc.numerics.models import OUTS
+from nbtc.numerics.pack_fused import columns_packed, rows_packed
 
 RNE11 = OUTS["rne11"]
 
@@ -71,18 +72,69 @@ def store_tile(state, tile, i, j, rows, columns, scale):
             line[q] = at[q] * scale
 
 
-@cache
-def rows_kernel(wide: int, block: int, fraction: int, out: int, far: int, checked: int, emulated: int) -> Any:
-    """kernel(a, ea, sa, b, eb, sb, depth, state, row, column, panels, redo, scratch, tiles, k): 64 rows times panels.
+@jit
+def padded(x, x0, ld, lines, width, full_lines, full_width):
+    """A zero-padded copy of a block; zeros are what a packer writes for places beyond an operand."""
+    out = np.zeros(full_lines * full_width, x.dtype)
+    for i in range(lines):
+        from_, to = x0 + i * ld, i * full_width
+        out[to : to + width] = x[from_ : from_ + width]
+    return out
 
-    a, ea, sa: packed rows; b, eb, sb: packed panels of `depth` products; state: float32 accumulators (M, N); the block
-    starts at (row, column).  redo[panel] is set where the sums may be wrong.  k: int64 floor, least, scale (x),
-    reference; r: the range of accumulators.  emulated: blocks come in pairs, the second continuing from the first,
-    which starts at zero; each pair is added to the accumulator.
+
+@cache
+def panels_kernel(wide: int, block: int, far: int, by_turns: int) -> Any:
+    """kernel(x, x0, ld, depth, columns, places, b, eb, sb, special, p, factor, tiny): panels of B, packed.
+
+    x: flat bits, the block's first element at x0, rows ld apart.  Returns the largest sum of fractions of a block of
+    products.
     """
 
     @jit
-    def run(a, ea, sa, b, eb, sb, depth, state, row, column, panels, redo, scratch, tiles, k, r):
+    def run(x, x0, ld, depth, columns, places, b, eb, sb, special, p, factor, tiny):
+        full = columns // PANEL if depth == places else 0
+        panels = (columns + PANEL - 1) // PANEL
+        heavy = np.int64(0)
+        if full:
+            heavy = columns_packed(
+                wide, block, far, by_turns, x, x0, ld, full, places, b, eb, sb, special, p, factor, tiny
+            )  # fmt: skip
+        for panel in range(full, panels):
+            first = panel * PANEL
+            copy = padded(x, x0 + first, ld, depth, min(PANEL, columns - first), places, PANEL)
+            at = first * places
+            edge = columns_packed(
+                wide, block, far, by_turns, copy, 0, PANEL, 1, places, b[at:], eb[at:], sb[at // block :],
+                special[first:], p, factor, tiny,
+            )  # fmt: skip
+            heavy = max(heavy, edge)
+        return heavy
+
+    return run
+
+
+@cache
+def rows_kernel(wide: int, block: int, fraction: int, out: int, far: int, checked: int, emulated: int) -> Any:
+    """kernel(x, x0, ld, rows, depth, p, factor, tiny, b, eb, sb, places, state, row, column, panels, redo, special,
+    a, ea, sa, scratch, tiles, k, r): rows of A times panels of B, 64 rows at a time.
+
+    x: flat bits of A, the first element at x0, rows ld apart, `depth` products; b, eb, sb: packed panels of `places`
+    products; state: float32 accumulators (M, N); the block starts at (row, column).  redo[64 rows, panel] is set where
+    the sums may be wrong, special[row] where A has Inf or NaN.  a, ea, sa, scratch, tiles: this thread's workspace.
+    k: int64 floor, least, scale (x), reference; r: the range of accumulators.  emulated: blocks come in pairs, the
+    second continuing from the first, which starts at zero; each pair is added to the accumulator.
+    """
+
+    @jit
+    def pack(x, x0, ld, rows, depth, places, tiles, a, ea, sa, special, p, factor, tiny):
+        if rows == ROWS * tiles and depth == places:
+            rows_packed(wide, block, far, emulated, x, x0, ld, tiles, places, a, ea, sa, special, p, factor, tiny)
+        else:
+            copy = padded(x, x0, ld, rows, depth, ROWS * tiles, places)
+            rows_packed(wide, block, far, emulated, copy, 0, places, tiles, places, a, ea, sa, special, p, factor, tiny)
+
+    @jit
+    def multiply(a, ea, sa, b, eb, sb, depth, state, row, column, panels, redo, scratch, tiles, k, r):
         rows = min(ROWS * BLOCKS, state.shape[0] - row)
         blocks = max(LEAST_BLOCKS, (rows + ROWS - 1) // ROWS)
         floor, least, scale, reference = k[0], k[1], k[2], k[3]
@@ -124,5 +176,18 @@ def rows_kernel(wide: int, block: int, fraction: int, out: int, far: int, checke
             if odd:
                 redo[panel] = np.uint8(1)
             store_tile(state, total, row, j, rows, columns, up)
+
+    @jit
+    def run(
+        x, x0, ld, rows, depth, p, factor, tiny, b, eb, sb, places, state, row, column, panels, redo, special,
+        a, ea, sa, scratch, tiles, k, r,
+    ):  # fmt: skip
+        for i in range(0, rows, ROWS * BLOCKS):
+            count = min(ROWS * BLOCKS, rows - i)
+            four = max(LEAST_BLOCKS, (count + ROWS - 1) // ROWS)
+            at = row + i
+            pack(x, x0 + i * ld, ld, count, depth, places, four, a, ea, sa, special[at:], p, factor, tiny)
+            marks = redo[at // (ROWS * BLOCKS), column // PANEL :]
+            multiply(a, ea, sa, b, eb, sb, places, state, at, column, panels, marks, scratch, tiles, k, r)
 
     return run

@@ -108,11 +108,18 @@ _ROWS: dict[tuple[str, str, str], Model] = {
 _EXACT = {"int": Model("integer", Kind.INTEGER, _H), "bit": Model("popcount", Kind.BITS, _H)}
 _F64_EVIDENCE = {"sm_90": _H}  # elsewhere IEEE itself is the evidence: literature
 _WARNED: set[str] = set()
+_CHANGES: list[str] = []
 
 
 def register(arch: str, unit: str, family: str, row: Model) -> None:
     """Add a row at run time (a new architecture is a new row)."""
     _ROWS[arch, unit, family] = row
+    _CHANGES.append(row.id)
+
+
+def changes() -> int:
+    """How often the table was changed: what was decided by an older one must be decided again."""
+    return len(_CHANGES)
 
 
 def family(fmt: Format) -> str:
