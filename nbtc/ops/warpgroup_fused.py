@@ -17,13 +17,14 @@ from nbtc._bits import as_f32, as_i32
 from nbtc._host import has_avx512
 from nbtc._jit import jit
 from nbtc.formats.table import Format
-from nbtc.numerics.fused_avx512 import FLAG_WORD, SCRATCH, sum_block
+from nbtc.numerics.fused_avx512 import FLAG_WORD, SCRATCH
 from nbtc.numerics.fused_books import FLOOR_FIELD
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
 from nbtc.ops import warpgroup_tile as tile_of
 from nbtc.ops.warpgroup import A_MN, A_REGISTERS, B_MN, FLIP_A, FLIP_B, SMEM_BYTES, THREADS, N
 from nbtc.ops.warpgroup_decode import lift, magnitudes, pack
 from nbtc.ops.warpgroup_gather import DEPTH_BYTES, K_MAJOR, MN_MAJOR, PANEL, REGISTERS, gathers
+from nbtc.ops.warpgroup_sums import lines_of, sum_fetching
 
 SPREAD = 37  # binades an operand may span for exponents to fit a byte with room to tell zeros
 HEAVY = 31  # significands that must sum to this on both sides for 16 products and c to leave 32 bits
@@ -47,18 +48,19 @@ def _bytes(size):
 
 @cache
 def _sums(wide: int, block: int, fraction: int, out: int) -> Any:
-    """sums(a, ea, sa, b, eb, sb, tile, rows, floor, least, scale, reference, scratch): one block of products.
+    """sums(a, ea, sa, b, eb, sb, tile, rows, floor, least, scale, reference, scratch, words, ahead): one block.
 
     False when a result is not to be used.  Apart from `kernel`, so that formats share its machine code.
     """
+    lines = lines_of(out == _RNE11)
 
     @jit
-    def sums(a, ea, sa, b, eb, sb, tile, rows, floor, least, scale, reference, scratch):
+    def sums(a, ea, sa, b, eb, sb, tile, rows, floor, least, scale, reference, scratch, words, ahead):
         flags = scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32]
         flags[:16], flags[16:] = np.uint32(0xFFFFFFFF), np.uint32(0)
-        sum_block(
-            wide, block, fraction, out, 0, 0, 0, 0,
-            a, ea, sa, 0, b, eb, sb, 0, 0, 1, tile, tile, rows, floor, least, scale, reference, scratch,
+        sum_fetching(
+            wide, block, fraction, out, lines,
+            a, ea, sa, b, eb, sb, tile, rows, floor, least, scale, reference, scratch, words, ahead,
         )  # fmt: skip
         if out == _RNE11:
             for q in range(16, 32):
@@ -122,7 +124,7 @@ def kernel(a_fmt: Format, b_fmt: Format, half: int, block: int, fraction: int, o
         b_source = MN_MAJOR if geometry[B_MN] else K_MAJOR
         flip_a, flip_b = np.uint32(geometry[FLIP_A]), np.uint32(geometry[FLIP_B])
         registers = n >> 2 if half else n >> 1
-        lines = n % 32 == 0 and (np.int64(out_words.ctypes.data) & 63) == 0
+        lines = n % (64 if half else 32) == 0 and (np.int64(out_words.ctypes.data) & 63) == 0
         for g in range(first, last):
             left[g] = np.uint8(1)
             base = images[g] * geometry[SMEM_BYTES]
@@ -149,7 +151,10 @@ def kernel(a_fmt: Format, b_fmt: Format, half: int, block: int, fraction: int, o
                     continue
             else:
                 tile[:] = np.float32(0.0)
-            if sums(bv, be, sb, av, ae, sa, tile, n >> 2, floor + 127 - scale, 113 - scale, scale, low, scratch):
+            ahead = d_from[min(g + 1, last - 1)] * registers * THREADS
+            if sums(
+                bv, be, sb, av, ae, sa, tile, n >> 2, floor + 127 - scale, 113 - scale, scale, low, scratch, d, ahead
+            ):
                 tile_of.store(half, out_words, g * registers * THREADS, tile, n, _power(scale), lines)
                 left[g] = np.uint8(0)
 

@@ -13,118 +13,162 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from nbtc._vir import F16, F32, I16, I32, I64, Vir, vector
-from nbtc.ops.warpgroup_gather import PANEL, ROW
+from nbtc.ops.warpgroup_gather import LANE, PANEL, ROW
 
 LINE = 4 * PANEL  # bytes of a tile row
-IV, FV, HV = vector(I32, 16), vector(F32, 16), vector(F16, 16)
+UNIT = 16  # bytes of a thread's registers that move together
+IV, FV, HALVES = vector(I32, 16), vector(F32, 16), vector(I16, 32)
+# Two f32 columns (p) of eight columns: a unit is [h][p], the places of sixteen rows are [q][a][h] of thread 4 a + q.
 SPLIT = [[16 * (n // 2 % 2) + 4 * (n // 4) + 2 * (n % 2) + p for n in range(16)] for p in (0, 1)]
 JOIN = [[16 * (n % 2) + 4 * (n // 4) + 2 * a + n // 2 % 2 for n in range(16)] for a in (0, 1)]
-HALF_SPLIT = [[4 * (ROW[n] % 8) + 2 * (ROW[n] // 8) + p for n in range(16)] for p in (0, 1)]
-HALF_JOIN = [HALF_SPLIT[n % 2].index(n) + 16 * (n % 2) for n in range(32)]
+# f16: a unit is [s][h][p] of sixteen columns, s their halves; both columns of a half move as one vector.
+HALF_SPLIT = [[8 * (ROW[n] % 8) + 4 * s + 2 * (ROW[n] // 8) + p for p in (0, 1) for n in range(16)] for s in (0, 1)]
+HALF_JOIN = [
+    [32 * s + 16 * p + LANE[8 * h + 4 * a + q] for q in range(4) for s in (0, 1) for h in (0, 1) for p in (0, 1)]
+    for a in (0, 1)
+]
 
 
 class _Mover:
-    """Walks over the eight threads (`g`) that hold two neighbouring columns of a warp, eight columns a step (`j`)."""
+    """Walks over the eight threads (`g`) that hold two neighbouring columns of every eight, of one warp."""
 
     def __init__(self, v: Vir, half: bool, words: Any, tile: Any, n: Any, scale: Any) -> None:
         self.v, self.b, self.half, self.tile = v, v.b, half, tile
         self.words, self.n, self.scale = words, n, v.splat(scale, 16)
         self.row = v.b.mul(n, v.int(1 if half else 2))  # bytes of a thread's registers
-        self.step = 8 if half else 16  # of them, those of a step
+        self.columns = 16 if half else 8  # of the tile, those that a unit takes part in
 
-    def thread(self, w: Any, t: Any, g: int, j: Any) -> Any:
-        """Registers of one thread of a warp that hold columns 8 j .. 8 j + 7."""
+    def thread(self, w: Any, t: Any, g: int, unit: Any) -> Any:
+        """A unit of one thread of a warp."""
         b, v = self.b, self.v
         index = b.add(b.add(b.mul(w, v.int(32)), t), v.int(4 * g))
-        return v.at(self.words, b.mul(index, self.row), b.mul(j, v.int(self.step)))
+        return v.at(self.words, b.mul(index, self.row), b.mul(unit, v.int(UNIT)))
 
-    def place(self, w: Any, t: Any, j: Any) -> Any:
-        """Sixteen places of the first of the two tile rows."""
+    def place(self, w: Any, t: Any, unit: Any) -> Any:
+        """Sixteen places of the first tile row of a unit."""
         b, v = self.b, self.v
-        row = b.add(b.mul(j, v.int(8)), b.mul(t, v.int(2)))
+        row = b.add(b.mul(unit, v.int(self.columns)), b.mul(t, v.int(2)))
         return v.at(self.tile, b.mul(row, v.int(LINE)), b.mul(w, v.int(64)))
 
     def each(self, count: Any, body: Any) -> None:
-        """body(w, t, j) for all warps, thread columns, and `count` steps."""
+        """body(w, t, i) for all warps, thread columns, and i below `count`."""
         v, b = self.v, self.b
         with cgutils.for_range(b, v.int(16)) as outer, cgutils.for_range(b, count) as inner:
             body(b.lshr(outer.index, v.int(2)), b.and_(outer.index, v.int(3)), inner.index)
+
+    def units(self) -> Any:
+        """Whole units of a thread."""
+        return self.b.udiv(self.n, self.v.int(self.columns))
+
+    def last(self, body: Any) -> None:
+        """body(w, t, unit) for the half a unit that an odd number of eight f16 columns leaves."""
+        v, b = self.v, self.b
+        if self.half:
+            odd = b.icmp_unsigned("!=", b.and_(self.n, v.int(8)), v.int(0))
+            with b.if_then(odd), cgutils.for_range(b, v.int(16)) as outer:
+                body(b.lshr(outer.index, v.int(2)), b.and_(outer.index, v.int(3)), self.units())
 
 
 class _Loader(_Mover):
     def emit(self) -> Any:
         """Smallest magnitude but zero (less one), and the largest, of f32 bits without their sign, in 64 bits."""
         v, b = self.v, self.b
-        least, most = (cgutils.alloca_once(b, IV) for _ in range(2))
-        b.store(v.const(IV, -1), least)
-        b.store(v.const(IV, 0), most)
-
-        def body(w: Any, t: Any, j: Any) -> None:
-            to = self.place(w, t, j)
-            for p, x in enumerate(self.halves(w, t, j) if self.half else self.floats(w, t, j)):
-                size = b.shl(v.bits(x, IV), v.const(IV, 1))
-                b.store(v.umin(b.load(least), b.sub(size, v.const(IV, 1))), least)
-                b.store(v.umax(b.load(most), size), most)
-                v.store(b.fmul(x, self.scale), to, 64, LINE * p)
-
-        self.each(b.lshr(self.n, v.int(3)), body)
-        low = v.call("llvm.vector.reduce.umin.v16i32", I32, b.load(least))
-        high = v.call("llvm.vector.reduce.umax.v16i32", I32, b.load(most))
+        self.least, self.most = (cgutils.alloca_once(b, IV) for _ in range(2))
+        b.store(v.const(IV, -1), self.least)
+        b.store(v.const(IV, 0), self.most)
+        self.each(self.units(), self.whole)
+        self.last(self.part)
+        low = v.call("llvm.vector.reduce.umin.v16i32", I32, b.load(self.least))
+        high = v.call("llvm.vector.reduce.umax.v16i32", I32, b.load(self.most))
         return b.or_(b.zext(low, I64), b.shl(b.zext(high, I64), v.int(32)))
 
-    def joined(self, w: Any, t: Any, j: Any, threads: range, piece: ir.Type) -> Any:
+    def put(self, to: Any, x: Any) -> None:
+        """Sixteen f32 into the tile."""
+        v, b = self.v, self.b
+        size = b.shl(v.bits(x, IV), v.const(IV, 1))
+        b.store(v.umin(b.load(self.least), b.sub(size, v.const(IV, 1))), self.least)
+        b.store(v.umax(b.load(self.most), size), self.most)
+        v.store(b.fmul(x, self.scale), to, 64)
+
+    def joined(self, w: Any, t: Any, unit: Any, threads: range, piece: ir.Type) -> Any:
+        """The units of some threads, one after the other."""
         v = self.v
-        parts = [v.load(self.thread(w, t, g, j), piece) for g in threads]
+        parts = [v.load(self.thread(w, t, g, unit), piece) for g in threads]
         while len(parts) > 1:
             size = 2 * parts[0].type.count
             parts = [v.shuffle(x, y, list(range(size))) for x, y in zip(parts[::2], parts[1::2], strict=True)]
         return parts[0]
 
-    def floats(self, w: Any, t: Any, j: Any) -> list[Any]:
-        low, high = (self.joined(w, t, j, r, vector(F32, 4)) for r in (range(4), range(4, 8)))
-        return [self.v.shuffle(low, high, lanes) for lanes in SPLIT]
+    def whole(self, w: Any, t: Any, unit: Any) -> None:
+        v, to = self.v, self.place(w, t, unit)
+        piece = vector(I16, 8) if self.half else vector(F32, 4)
+        low, high = (self.joined(w, t, unit, r, piece) for r in (range(4), range(4, 8)))
+        if self.half:
+            for s in (0, 1):
+                self.widened(v.at(to, 8 * s * LINE), v.shuffle(low, high, HALF_SPLIT[s]))
+        else:
+            for p in (0, 1):
+                self.put(v.at(to, p * LINE), v.shuffle(low, high, SPLIT[p]))
 
-    def halves(self, w: Any, t: Any, j: Any) -> list[Any]:
-        x = self.joined(w, t, j, range(8), vector(I16, 4))
-        return [self.b.fpext(self.v.bits(self.v.shuffle(x, x, lanes), HV), FV) for lanes in HALF_SPLIT]
+    def widened(self, to: Any, both: Any) -> None:
+        """Two columns of f16."""
+        v = self.v
+        x = self.b.fpext(v.bits(both, vector(F16, 32)), vector(F32, 32))
+        for p in (0, 1):
+            self.put(v.at(to, p * LINE), v.shuffle(x, x, list(range(16 * p, 16 * p + 16))))
+
+    def part(self, w: Any, t: Any, unit: Any) -> None:
+        x = self.joined(w, t, unit, range(8), vector(I16, 4))
+        lanes = [n // 8 * 4 + n % 4 for n in HALF_SPLIT[0]]
+        self.widened(self.place(w, t, unit), self.v.shuffle(x, x, lanes))
 
 
 class _Storer(_Mover):
     def emit(self, lines: Any) -> None:
         """lines: registers lie on 64-byte boundaries, so that whole cache lines can be written past the caches."""
         v, b = self.v, self.b
-        if self.half:
-            self.each(b.lshr(self.n, v.int(3)), self.halves)
-            return
         with b.if_else(lines) as (then, otherwise):
             with then:
-                self.each(b.lshr(self.n, v.int(5)), self.lines)
+                self.each(b.udiv(self.n, v.int(4 * self.columns)), self.lines)
             with otherwise:
-                self.each(b.lshr(self.n, v.int(3)), self.floats)
+                self.each(self.units(), self.whole)
+                self.last(self.part)
 
-    def pair(self, w: Any, t: Any, j: Any) -> list[Any]:
-        at = self.place(w, t, j)
-        return [self.b.fmul(self.v.load(at, FV, 64, LINE * p), self.scale) for p in (0, 1)]
+    def take(self, p: Any) -> Any:
+        """Sixteen f32 of the tile."""
+        return self.b.fmul(self.v.load(p, FV, 64), self.scale)
 
-    def joined(self, w: Any, t: Any, j: Any) -> list[Any]:
-        """Registers of threads 0..3 and 4..7, four each."""
-        low, high = self.pair(w, t, j)
-        return [self.v.shuffle(low, high, lanes) for lanes in JOIN]
+    def narrowed(self, p: Any) -> Any:
+        """Two columns as f16."""
+        v = self.v
+        x = v.shuffle(self.take(p), self.take(v.at(p, LINE)), list(range(32)))
+        return v.bits(self.b.fptrunc(x, vector(F16, 32)), HALVES)
 
-    def floats(self, w: Any, t: Any, j: Any) -> None:
-        for a, x in enumerate(self.joined(w, t, j)):
+    def joined(self, w: Any, t: Any, unit: Any) -> list[Any]:
+        """A unit of threads 0..3 and one of threads 4..7, as words."""
+        v, at = self.v, self.place(w, t, unit)
+        if self.half:
+            low, high = self.narrowed(at), self.narrowed(v.at(at, 8 * LINE))
+            return [v.bits(v.shuffle(low, high, lanes), IV) for lanes in HALF_JOIN]
+        low, high = self.take(at), self.take(v.at(at, LINE))
+        return [v.bits(v.shuffle(low, high, lanes), IV) for lanes in JOIN]
+
+    def whole(self, w: Any, t: Any, unit: Any) -> None:
+        for a, x in enumerate(self.joined(w, t, unit)):
             for q in range(4):
-                self.v.store(self.v.shuffle(x, x, list(range(4 * q, 4 * q + 4))), self.thread(w, t, 4 * a + q, j), 4)
+                part = self.v.shuffle(x, x, list(range(4 * q, 4 * q + 4)))
+                self.v.store(part, self.thread(w, t, 4 * a + q, unit))
 
-    def halves(self, w: Any, t: Any, j: Any) -> None:
+    def part(self, w: Any, t: Any, unit: Any) -> None:
         v, b = self.v, self.b
-        low, high = (v.bits(b.fptrunc(x, HV), vector(I16, 16)) for x in self.pair(w, t, j))
-        x = v.bits(v.shuffle(low, high, HALF_JOIN), vector(I64, 8))
-        for g in range(8):
-            v.store(b.extract_element(x, v.const(I32, g)), self.thread(w, t, g, j), 2)
+        low = self.narrowed(self.place(w, t, unit))
+        for a, lanes in enumerate(HALF_JOIN):
+            x = v.bits(v.shuffle(low, low, lanes), vector(I64, 8))
+            for q in range(4):
+                v.store(b.extract_element(x, v.const(I32, 2 * q)), self.thread(w, t, 4 * a + q, unit))
 
     def lines(self, w: Any, t: Any, four: Any) -> None:
-        """Sixteen registers of eight threads: four by four pieces of four, turned."""
+        """Four units of eight threads: four by four pieces, turned."""
         v, b = self.v, self.b
         first = b.mul(four, v.int(4))
         steps = [self.joined(w, t, b.add(first, v.int(n))) for n in range(4)]
@@ -133,13 +177,13 @@ class _Storer(_Mover):
             turned = [self.pieces(x[low], x[low + 1], (q, q + 2)) for low in (0, 2) for q in (0, 1)]
             for q in range(4):
                 y = self.pieces(turned[q % 2], turned[2 + q % 2], (q // 2, q // 2 + 2))
-                self.whole(y, self.thread(w, t, 4 * a + q, first))
+                self.past_caches(y, self.thread(w, t, 4 * a + q, first))
 
     def pieces(self, x: Any, y: Any, which: tuple[int, int]) -> Any:
         """Two quarters of x, then the same two of y."""
         return self.v.shuffle(x, y, [16 * side + 4 * q + i for side in (0, 1) for q in which for i in range(4)])
 
-    def whole(self, x: Any, p: Any) -> None:
+    def past_caches(self, x: Any, p: Any) -> None:
         """A cache line that nobody reads soon."""
         to = self.b.store(x, self.b.bitcast(p, x.type.as_pointer()))
         to.align = 64

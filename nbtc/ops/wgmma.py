@@ -19,10 +19,11 @@ from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT, model, params
 from nbtc.numerics.tile import panels
 from nbtc.ops import warpgroup, warpgroup_fused
 from nbtc.ops import wgmma_operands as op
+from nbtc.ops.lent import empty
 from nbtc.ops.parallel import spread
 
 _COST = 0.2  # nanoseconds a multiply-add
-_NO_WORDS = op.Images(np.zeros(1, np.uint32), 1)
+_NO_WORDS = op.Images(np.zeros(1, np.uint32))
 _NO_INDEX = np.zeros(1, np.int64)
 
 
@@ -101,7 +102,7 @@ def execute(
         {"d": image.lead, "a": words.lead or a_table.which.shape, "b_desc": b_table.which.shape, "smem": memory.lead,
          "scale_d": keep.shape, "meta": notes.lead}
     )  # fmt: skip
-    out = _aligned((*batch, op.THREADS, form.d.registers))
+    out = empty((*batch, op.THREADS, form.d.registers), np.uint32)
     if not out.size:
         return out
     places_of = _places(row, selector) if row.sparse else (_NO_INDEX, _NO_INDEX)
@@ -130,14 +131,6 @@ class _Task(NamedTuple):
     def everything(self) -> tuple[NDArray[Any], ...]:
         """Arguments of `warpgroup.run` and `warpgroup.repair` that both take."""
         return (self.geometry, self.params, *self.operands, *self.metadata, *self.accumulators)
-
-
-def _aligned(shape: tuple[int, ...]) -> NDArray[np.uint32]:
-    """Uninitialised, on a cache line: a result is written line by line."""
-    size = int(np.prod(shape, dtype=np.int64))
-    raw = np.empty(size + 16, np.uint32)
-    first = -raw.ctypes.data % 64 // 4
-    return raw[first : first + size].reshape(shape)
 
 
 def _run(task: _Task, count: int, threads: int | None) -> None:

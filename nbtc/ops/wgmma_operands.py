@@ -45,15 +45,13 @@ def form(row: Row) -> Form:
 
 @dataclass(frozen=True)
 class Images:
-    """An operand of a batch: one flat array of equal images, and the leading axes they came with."""
+    """An operand of a batch: images one after the other, and the leading axes they came with.
+
+    values: the leading axes along which nothing changes have length 1, so a broadcast operand is not multiplied.
+    """
 
     values: NDArray[Any]
-    tail: int
-
-    @property
-    def lead(self) -> tuple[int, ...]:
-        """Leading axes."""
-        return self.values.shape[: self.values.ndim - self.tail]
+    lead: tuple[int, ...] = ()
 
     @property
     def flat(self) -> NDArray[Any]:
@@ -62,7 +60,8 @@ class Images:
 
     def over(self, batch: tuple[int, ...]) -> NDArray[np.int64]:
         """For each warpgroup of the batch, which image it uses."""
-        return spread_index(np.arange(int(np.prod(self.lead, dtype=np.int64))).reshape(self.lead), batch)
+        held = self.values.shape[: len(self.lead)]
+        return spread_index(np.arange(int(np.prod(held, dtype=np.int64))).reshape(held), batch)
 
 
 def spread_index(which: NDArray[Any], batch: tuple[int, ...]) -> NDArray[np.int64]:
@@ -124,9 +123,11 @@ def images(name: str, x: Any, dtype: Any, tail: tuple[int, ...]) -> Images:
             f"{name} has shape {v.shape}, but it must be {want}: for example np.zeros({tuple(map(abs, tail))}, "
             f"{v.dtype})"
         )
-    plain = np.ascontiguousarray(v)
+    lead = v.shape[: v.ndim - len(tail)]
+    once = [slice(0, 1) if step == 0 and size else slice(None) for step, size in zip(v.strides, lead, strict=False)]
+    plain = np.ascontiguousarray(v[tuple(once)])
     # read-only arrays are other types to Numba: a copy costs less than a second compilation
-    return Images(plain if plain.flags.writeable else plain.copy(), len(tail))
+    return Images(plain if plain.flags.writeable else plain.copy(), lead)
 
 
 def descriptor_words(name: str, x: Any) -> NDArray[np.uint64]:
@@ -165,7 +166,7 @@ def metadata(row: Row, meta: Any, selector: Any) -> Images:
                 f"{row.mnemonic} is dense and takes neither meta nor selector: leave them out, or use "
                 "wgmma.mma_async.sp"
             )
-        return Images(np.zeros(THREADS, np.uint32), 1)
+        return Images(np.zeros(THREADS, np.uint32))
     if meta is None:
         raise MetadataError(f"{row.mnemonic} needs meta: uint32 (..., 128), the metadata register of every thread")
     check_selector(row, selector)
