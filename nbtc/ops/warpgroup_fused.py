@@ -21,9 +21,10 @@ from nbtc.numerics.fused_avx512 import FLAG_WORD, SCRATCH
 from nbtc.numerics.fused_books import FLOOR_FIELD
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
 from nbtc.ops import warpgroup_tile as tile_of
-from nbtc.ops.warpgroup import A_MN, A_REGISTERS, B_MN, FLIP_A, FLIP_B, SMEM_BYTES, THREADS, N
+from nbtc.ops.distinct import distinct
+from nbtc.ops.warpgroup import B_MN, FLIP_A, FLIP_B, SMEM_BYTES, THREADS, N
 from nbtc.ops.warpgroup_decode import lift, magnitudes, pack
-from nbtc.ops.warpgroup_gather import DEPTH_BYTES, K_MAJOR, MN_MAJOR, PANEL, REGISTERS, gathers
+from nbtc.ops.warpgroup_gather import DEPTH_BYTES, K_MAJOR, MN_MAJOR, PANEL, gathers, room, source_of
 from nbtc.ops.warpgroup_sums import lines_of, sum_fetching
 
 SPREAD = 37  # binades an operand may span for exponents to fit a byte with room to tell zeros
@@ -32,18 +33,9 @@ _RNE11 = OUTS["rne11"]
 _HOST = ("bmi2",)
 
 
-def serves(params: NDArray[np.int64], stored: int, sparse: bool) -> bool:
-    """True when `kernel` can do a form on this machine: dense, floating, all products in one block."""
-    one = params[KIND] == Kind.FUSED and params[BLOCK] == stored
-    return bool(one) and not sparse and has_avx512(*_HOST)
-
-
-@jit
-def _bytes(size):
-    """Uninitialised memory on a 64-byte boundary."""
-    raw = np.empty(size + 64, np.uint8)
-    first = -np.int64(raw.ctypes.data) & np.int64(63)
-    return raw[first : first + size]
+def serves(params: NDArray[np.int64], stored: int) -> bool:
+    """True when `kernel` can do a dense form on this machine: floating, all products in one block."""
+    return params[KIND] == Kind.FUSED and params[BLOCK] == stored and has_avx512(*_HOST)
 
 
 @cache
@@ -55,6 +47,7 @@ def _sums(wide: int, block: int, fraction: int, out: int) -> Any:
     lines = lines_of(out == _RNE11)
 
     @jit
+    @distinct(wide, block, fraction, out)
     def sums(a, ea, sa, b, eb, sb, tile, rows, floor, least, scale, reference, scratch, words, ahead):
         flags = scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32]
         flags[:16], flags[16:] = np.uint32(0xFFFFFFFF), np.uint32(0)
@@ -81,6 +74,7 @@ def _range(fmt: Format) -> Any:
     every = (1 << fmt.bits) - 1  # `magnitudes` of nothing but zeros
 
     @jit
+    @distinct(fmt)
     def span(raw):
         seen = magnitudes(code, raw, raw.size)
         least, most = seen & np.int64(0xFFFFFFFF), seen >> np.int64(32)
@@ -111,17 +105,17 @@ def kernel(a_fmt: Format, b_fmt: Format, half: int, block: int, fraction: int, o
     size = 8 if wide else 4
 
     @jit
+    @distinct(a_fmt, b_fmt, half, block, fraction, out)
     def run(first, last, geometry, floor, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, d, d_from,
             keep, out_words, left):  # fmt: skip
         n = geometry[N]
         value = np.float64 if wide else np.float32
-        raw_a, raw_b = _bytes(PANEL * DEPTH_BYTES), _bytes(n * DEPTH_BYTES)
-        av, bv = _bytes(PANEL * block * size).view(value), _bytes(n * block * size).view(value)
-        ae, be = _bytes(PANEL * block), _bytes(4 * n * block).view(np.uint32)
-        sa, sb = _bytes(4 * PANEL).view(np.uint32), _bytes(4 * n).view(np.uint32)
-        tile, scratch = _bytes(4 * n * PANEL).view(np.float32), _bytes(SCRATCH)
-        a_source = REGISTERS if geometry[A_REGISTERS] else (MN_MAJOR if geometry[A_MN] else K_MAJOR)
-        b_source = MN_MAJOR if geometry[B_MN] else K_MAJOR
+        raw_a, raw_b = room(PANEL * DEPTH_BYTES), room(n * DEPTH_BYTES)
+        av, bv = room(PANEL * block * size).view(value), room(n * block * size).view(value)
+        ae, be = room(PANEL * block), room(4 * n * block).view(np.uint32)
+        sa, sb = room(4 * PANEL).view(np.uint32), room(4 * n).view(np.uint32)
+        tile, scratch = room(4 * n * PANEL).view(np.float32), room(SCRATCH)
+        a_source, b_source = source_of(geometry), MN_MAJOR if geometry[B_MN] else K_MAJOR
         flip_a, flip_b = np.uint32(geometry[FLIP_A]), np.uint32(geometry[FLIP_B])
         registers = n >> 2 if half else n >> 1
         lines = n % (64 if half else 32) == 0 and (np.int64(out_words.ctypes.data) & 63) == 0

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from nbtc._jit import jit
 from nbtc._vir import I32, I64, Vir, vector
+from nbtc.ops.distinct import distinct
+from nbtc.ops.warpgroup import A_MN, A_REGISTERS
 
 UNIT, UNITS = 16, 8  # bytes of a unit, units a step
 ROWS, PANEL = 4, 64  # rows of a tile, columns of a panel of the micro-kernel
@@ -139,6 +142,20 @@ def _gather(typing, columns, bits, source, memory, base, units, first, count, ra
     return types.void(*fixed, memory, i, units, i, i, raw), codegen
 
 
+@jit
+def room(size):
+    """Uninitialised memory on a 64-byte boundary."""
+    raw = np.empty(size + 64, np.uint8)
+    first = -np.int64(raw.ctypes.data) & np.int64(63)
+    return raw[first : first + size]
+
+
+@jit(inline=True)
+def source_of(geometry):
+    """Where A comes from."""
+    return REGISTERS if geometry[A_REGISTERS] else (MN_MAJOR if geometry[A_MN] else K_MAJOR)
+
+
 @cache
 def gathers(bits: int) -> tuple[Any, Any]:
     """Compiled gathers of elements of 8, 16 or 32 bits.
@@ -148,6 +165,7 @@ def gathers(bits: int) -> tuple[Any, Any]:
     """
 
     @jit
+    @distinct(bits)
     def rows(source, smem, base, units, first, n, raw):
         if bits == 16 and source == MN_MAJOR:
             _gather(0, bits, MN_MAJOR, smem, base, units, first, n >> 3, raw)
@@ -155,6 +173,7 @@ def gathers(bits: int) -> tuple[Any, Any]:
             _gather(0, bits, K_MAJOR, smem, base, units, first, n >> 2, raw)
 
     @jit
+    @distinct(bits)
     def columns(source, smem, base, units, first, words, word, raw):
         if source == REGISTERS:
             _gather(1, bits, REGISTERS, words, 4 * word, units, 0, 4, raw)

@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 from nbtc._vir import F16, F32, I16, I32, I64, Vir, vector
 from nbtc.ops.warpgroup_gather import LANE, PANEL, ROW
 
+SINGLE, HALF, WHOLE = 0, 1, 2  # accumulators: f32, f16, s32 (which are moved as they are)
 LINE = 4 * PANEL  # bytes of a tile row
 UNIT = 16  # bytes of a thread's registers that move together
 IV, FV, HALVES = vector(I32, 16), vector(F32, 16), vector(I16, 32)
@@ -32,11 +33,11 @@ HALF_JOIN = [
 class _Mover:
     """Walks over the eight threads (`g`) that hold two neighbouring columns of every eight, of one warp."""
 
-    def __init__(self, v: Vir, half: bool, words: Any, tile: Any, n: Any, scale: Any) -> None:
-        self.v, self.b, self.half, self.tile = v, v.b, half, tile
+    def __init__(self, v: Vir, kind: int, words: Any, tile: Any, n: Any, scale: Any) -> None:
+        self.v, self.b, self.half, self.plain, self.tile = v, v.b, kind == HALF, kind == WHOLE, tile
         self.words, self.n, self.scale = words, n, v.splat(scale, 16)
-        self.row = v.b.mul(n, v.int(1 if half else 2))  # bytes of a thread's registers
-        self.columns = 16 if half else 8  # of the tile, those that a unit takes part in
+        self.row = v.b.mul(n, v.int(1 if self.half else 2))  # bytes of a thread's registers
+        self.columns = 16 if self.half else 8  # of the tile, those that a unit takes part in
 
     def thread(self, w: Any, t: Any, g: int, unit: Any) -> Any:
         """A unit of one thread of a warp."""
@@ -83,8 +84,11 @@ class _Loader(_Mover):
         return b.or_(b.zext(low, I64), b.shl(b.zext(high, I64), v.int(32)))
 
     def put(self, to: Any, x: Any) -> None:
-        """Sixteen f32 into the tile."""
+        """Sixteen f32 (or integers) into the tile."""
         v, b = self.v, self.b
+        if self.plain:
+            v.store(x, to, 64)
+            return
         size = b.shl(v.bits(x, IV), v.const(IV, 1))
         b.store(v.umin(b.load(self.least), b.sub(size, v.const(IV, 1))), self.least)
         b.store(v.umax(b.load(self.most), size), self.most)
@@ -135,8 +139,9 @@ class _Storer(_Mover):
                 self.last(self.part)
 
     def take(self, p: Any) -> Any:
-        """Sixteen f32 of the tile."""
-        return self.b.fmul(self.v.load(p, FV, 64), self.scale)
+        """Sixteen f32 (or integers) of the tile."""
+        x = self.v.load(p, FV, 64)
+        return x if self.plain else self.b.fmul(x, self.scale)
 
     def narrowed(self, p: Any) -> Any:
         """Two columns as f16."""
@@ -192,22 +197,22 @@ class _Storer(_Mover):
 
 def _mover(kind: type[_Mover], result: Any) -> Any:
     @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-    def move(typing, half, words, first, tile, n, scale, lines):
+    def move(typing, accumulator, words, first, tile, n, scale, lines):
         """Register image from words[first] on, and a tile with n rows; `scale` multiplies what is moved."""
-        if not isinstance(half, types.IntegerLiteral):
+        if not isinstance(accumulator, types.IntegerLiteral):
             return None
 
         def codegen(context, builder, sig, args):
             v = Vir(context, builder)
             image = v.at(v.pointer(words, args[1]), builder.mul(args[2], v.int(4)))
-            mover = kind(v, bool(half.literal_value), image, v.pointer(tile, args[3]), args[4], args[5])
+            mover = kind(v, accumulator.literal_value, image, v.pointer(tile, args[3]), args[4], args[5])
             if kind is _Loader:
                 return mover.emit()
             mover.emit(args[6])
             return context.get_dummy_value()
 
         i = types.int64
-        return result(half, words, i, tile, i, types.float32, types.boolean), codegen
+        return result(accumulator, words, i, tile, i, types.float32, types.boolean), codegen
 
     return move
 

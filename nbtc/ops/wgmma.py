@@ -15,9 +15,9 @@ from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import row as parse
 from nbtc.isa.spec import Row
-from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT, model, params
+from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, SATURATE, Kind, model, params
 from nbtc.numerics.tile import panels
-from nbtc.ops import warpgroup, warpgroup_fused
+from nbtc.ops import warpgroup, warpgroup_fused, warpgroup_words
 from nbtc.ops import wgmma_operands as op
 from nbtc.ops.lent import empty
 from nbtc.ops.parallel import spread
@@ -139,13 +139,8 @@ def _run(task: _Task, count: int, threads: int | None) -> None:
     columns = form.b.cols
     cost = int(_COST * form.a.rows * form.stored * columns)
     left = np.ones(count, np.uint8)
-    if warpgroup_fused.serves(params, form.stored, task.geometry[warpgroup.SPARSE] != warpgroup.DENSE):
-        kernel = warpgroup_fused.kernel(
-            form.a.format,
-            form.b.format,
-            int(form.d.format.bits == 16),
-            *(int(params[i]) for i in (BLOCK, FRACTION, OUT)),
-        )
+    kernel = _kernel(task)
+    if kernel is not None:
         inputs = (task.geometry, int(params[FLOOR]), *task.operands, *task.accumulators, left)
         spread(count, cost // 3, threads, lambda first, last: kernel(first, last, *inputs))
     groups = np.flatnonzero(left)
@@ -159,6 +154,20 @@ def _run(task: _Task, count: int, threads: int | None) -> None:
     if groups.size:
         rest = (*task.everything, marks, again)
         spread(groups.size, 10 * cost, threads, lambda first, last: warpgroup.repair(groups[first:last], *rest))
+
+
+def _kernel(task: _Task) -> Any:
+    """The vector kernel that does this form on this machine, if there is one."""
+    form, p = task.form, task.params
+    a, b, half = form.a.format, form.b.format, int(form.d.format.bits == 16)
+    if task.geometry[warpgroup.SPARSE] != warpgroup.DENSE:
+        return None
+    if warpgroup_fused.serves(p, form.stored):
+        return warpgroup_fused.kernel(a, b, half, *(int(p[i]) for i in (BLOCK, FRACTION, OUT)))
+    if warpgroup_words.serves(p):
+        signs = (warpgroup_words.BITS,) * 2 if p[KIND] == Kind.BITS else (int(a.signed), int(b.signed))
+        return warpgroup_words.kernel(*signs, int(p[SATURATE]))
+    return None
 
 
 def _params(row: Row, target: Arch) -> NDArray[np.int64]:
