@@ -16,13 +16,12 @@ from nbtc.numerics import fused_avx512 as micro
 from nbtc.numerics.fused_books import FLOOR_FIELD
 from nbtc.numerics.fused_rows import panels_kernel, rows_kernel
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
-from nbtc.numerics.pack import exponent_range, float_params
+from nbtc.numerics.pack import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
 
 ROW_BLOCK, PANEL = micro.ROWS * micro.BLOCKS, micro.PANEL
-# What is packed of B at once: 5 MiB at most, so that it stays in the last-level cache while all rows of A pass.
-COLUMNS, DEPTH = 1024, 512
+# What is packed of B at once: 5 MiB, so that it stays in the last-level cache while all rows of A pass.
+COLUMNS, DEPTH_F64, DEPTH_F32 = 1024, 512, 1024
 NEAR_SPREAD = 37  # binades an operand may span for exponents to fit a byte with room to tell zeros
-NO_EXPONENT = 1 << 20
 PLACES = 16  # products are packed sixteen at a time; zeros at the end of K change no sum that has been rounded once
 SPACE = (micro.SCRATCH, "|u1"), (2 * ROW_BLOCK * PANEL, "<f4")  # scratch and tiles of the micro-kernel
 TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
@@ -66,12 +65,18 @@ def exponents_of(x: NDArray[Any], fmt: Format) -> Range:
     """The range of a matrix's exponents: of the format if that is small, else measured."""
     if fmt.exponent <= 5:
         return Range(fmt.emin, fmt.bias + int(fmt.finite_only))
-    seen = np.array([NO_EXPONENT, -NO_EXPONENT])
-    params = float_params(fmt)
-    step = max(1, (1 << 20) // max(1, x.shape[1]))
-    for i in range(0, x.shape[0], step):
-        exponent_range(contiguous(x[i : i + step]), params, seen)
-    return Range(int(seen[0]), int(seen[1])) if seen[0] <= seen[1] else Range(0, 0)
+    p = float_params(fmt)
+    mantissa, bias, sign, field, special = (int(p[i]) for i in (MANTISSA, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL))
+    seen = np.array([np.iinfo(x.dtype).max, 0], x.dtype)
+    lines = x if x.flags.c_contiguous or not x.flags.f_contiguous else x.T
+    step = max(1, (1 << 20) // max(1, lines.shape[1]))
+    for i in range(0, lines.shape[0], step):
+        part = contiguous(lines[i : i + step]).reshape(-1)
+        magnitude_range(part, (1 << sign) - (1 << (field - mantissa)), special, seen)
+    if not seen[1]:
+        return Range(0, 0)
+    least, greatest = (max(1, magnitude >> field) - bias for magnitude in (int(seen[0]) + 1, int(seen[1])))
+    return Range(least, greatest)
 
 
 @dataclass(frozen=True)
@@ -135,9 +140,10 @@ class FusedProduct:
         rc = exponents_of(state.view(np.uint32), f32) if has_c and not half else None
         p = self.params
         self.layout = layout(int(p[FRACTION]), half, int(p[FLOOR]), *self.formats, ra, rb, rc)
+        deep = DEPTH_F64 if self.wide else DEPTH_F32
         for j in range(0, self.b.shape[1], COLUMNS):
-            for k in range(0, self.a.shape[1], DEPTH):
-                self._block(state, j, k, min(DEPTH, self.a.shape[1] - k))
+            for k in range(0, self.a.shape[1], deep):
+                self._block(state, j, k, min(deep, self.a.shape[1] - k))
 
     def _block(self, state: NDArray[np.float32], j: int, k: int, depth: int) -> None:
         """All rows times one packed block of B."""

@@ -40,7 +40,8 @@ class _Emitter:
 
     A step is one row block and one block of products; row blocks run fastest, so that B stays in the first-level
     cache.  While register tile t is summed, the exponent maxima of the step after next, the start values of tile t + 1
-    and the rounding of tile t - 1 are computed between its multiply-adds; one after the other they cost a third more.
+    and (of f64 elements) the rounding of tile t - 1 are computed between its multiply-adds; one after the other they
+    cost a tenth more.
     """
 
     def __init__(self, v: Vir, shape: Shape, args: dict[str, Any]) -> None:
@@ -53,7 +54,7 @@ class _Emitter:
         n = ROWS * shape.chunks
         self.exponent_row = PANEL * shape.exponent_bytes
         self.o_start = 2 * ROWS * self.exponent_row
-        self.o_saved = self.o_start + 64 * n * self.parts
+        self.o_saved = self.o_start + 64 * n
         self.o_raw = self.o_saved + 128 * n
         self.o_dump = self.o_raw + 64 * n
         self.o_flag = 4 * FLAG_WORD
@@ -125,7 +126,7 @@ class _Emitter:
                 self.v.store(x, p, 64, self.exponent_row * r + 64 * h)
 
     def begin(self, row: dict[str, Any], maxima: Any, saved: Any, part: int, r: int, c: int) -> None:
-        """Start value of a chunk: M plus the truncated accumulator plus the number of negative products."""
+        """What a chunk starts from, less M: the truncated accumulator plus the number of negative products."""
         v, b, books = self.v, self.b, self.books
         column, t = (part * self.s.chunks + c) * CHUNK, r * self.s.chunks + c
         acc = None if self.s.from_zero else v.load(row["c"], IV, 64, 256 * r + 4 * column)
@@ -135,15 +136,7 @@ class _Emitter:
         if acc is not None:
             low = b.add(low, books.truncated(acc, e))
         v.store(e, saved, 64, 64 * t)
-        high = books.magic(e)
-        if not self.s.wide:
-            v.store(b.add(high, low), self.scratch, 64, self.o_start + 64 * t)
-            return
-        for h in range(2):
-            lanes = [
-                x for q in range(4) for x in (4 * q + 2 * h, 16 + 4 * q + 2 * h, 4 * q + 2 * h + 1, 17 + 4 * q + 2 * h)
-            ]
-            v.store(v.shuffle(low, high, lanes), self.scratch, 64, self.o_start + 128 * t + 64 * h)
+        v.store(low, self.scratch, 64, self.o_start + 64 * t)
 
     def total(self, sums: list[Any]) -> Any:
         """The sum modulo 2**32 from the accumulators of a chunk (f32: still with M)."""
@@ -153,11 +146,15 @@ class _Emitter:
         return self.v.shuffle(self.v.bits(sums[0], IV), self.v.bits(sums[1], IV), lanes)
 
     def finish(self, row: dict[str, Any], saved: Any, part: int, r: int, c: int) -> None:
+        """Round a chunk's sum that was put aside."""
+        n = self.v.load(self.scratch, IV, 64, self.o_raw + 64 * (r * self.s.chunks + c))
+        self.round(row, saved, part, r, c, n)
+
+    def round(self, row: dict[str, Any], saved: Any, part: int, r: int, c: int, n: Any) -> None:
         """Round a chunk's sum once and store it (or add it to the second tile)."""
         v, b, books = self.v, self.b, self.books
         column, t = (part * self.s.chunks + c) * CHUNK, r * self.s.chunks + c
         e = v.load(saved, IV, 64, 64 * t)
-        n = v.load(self.scratch, IV, 64, self.o_raw + 64 * t)
         if not self.s.wide:
             n = b.sub(n, books.magic(e))
         flag = v.at(self.scratch, self.o_flag)
@@ -203,9 +200,10 @@ class _Emitter:
             last = part + 1 == s.passes
             nxt = (after, b.add(block, v.int(1)), 0) if last else (row, block, part + 1)
             prev = (row, block, part - 1) if part else (before, b.sub(block, v.int(1)), s.passes - 1)
-            work = self.neighbours(nxt, prev, part)
+            work = self.neighbours(nxt, prev)
             queued = 0
-            sums = self.starts()
+            saved = self.saved(block, part)
+            sums = self.starts(saved)
             for k in range(s.block):
                 self.multiply(sums, row, part, k)
                 done += 1
@@ -216,30 +214,43 @@ class _Emitter:
                     best, steps = self.exponent_step(best, ahead, steps), steps + 1
             for r, c in self.tiles:
                 raw = self.total([sums[r, c, h] for h in range(self.parts)])
-                v.store(raw, self.scratch, 64, self.o_raw + 64 * (r * s.chunks + c))
+                if s.deferred:
+                    v.store(raw, self.scratch, 64, self.o_raw + 64 * (r * s.chunks + c))
+                else:
+                    self.round(row, saved, part, r, c, raw)
         self.keep_maxima(best, self.maxima(block))
 
-    def neighbours(self, nxt: tuple[Any, Any, int], prev: tuple[Any, Any, int], part: int) -> list[Any]:
+    def neighbours(self, nxt: tuple[Any, Any, int], prev: tuple[Any, Any, int]) -> list[Any]:
         """Rounding of the tile before and start values of the tile after, chunk by chunk."""
         prev_saved, next_saved = self.saved(prev[1], prev[2]), self.saved(nxt[1], nxt[2])
         next_maxima = self.maxima(nxt[1])
 
         def one(r: int, c: int) -> Any:
             def run() -> None:
-                self.finish(prev[0], prev_saved, prev[2], r, c)
+                if self.s.deferred:
+                    self.finish(prev[0], prev_saved, prev[2], r, c)
                 self.begin(nxt[0], next_maxima, next_saved, nxt[2], r, c)
 
             return run
 
         return [one(r, c) for r, c in self.tiles]
 
-    def starts(self) -> dict[tuple[int, int, int], Any]:
-        v, n = self.v, 64 * self.parts
-        return {
-            (r, c, h): v.load(self.scratch, self.vector, 64, self.o_start + n * (r * self.s.chunks + c) + 64 * h)
-            for r, c in self.tiles
-            for h in range(self.parts)
-        }
+    def starts(self, saved: Any) -> dict[tuple[int, int, int], Any]:
+        """Accumulators of a register tile.  M is made here, not stored: a 64-byte store costs more than making it."""
+        v, b = self.v, self.b
+        out = {}
+        for r, c in self.tiles:
+            t = r * self.s.chunks + c
+            low = v.load(self.scratch, IV, 64, self.o_start + 64 * t)
+            high = self.books.magic(v.load(saved, IV, 64, 64 * t))
+            if not self.s.wide:
+                out[r, c, 0] = v.bits(b.add(high, low), self.vector)
+                continue
+            for h in range(2):
+                even = [4 * q + 2 * h for q in range(4)]
+                lanes = [x for at in even for x in (at, 16 + at, at + 1, 17 + at)]
+                out[r, c, h] = v.bits(v.shuffle(low, high, lanes), self.vector)
+        return out
 
     def multiply(self, sums: dict[tuple[int, int, int], Any], row: dict[str, Any], part: int, k: int) -> None:
         v, width = self.v, 64 * self.parts
@@ -259,6 +270,8 @@ class _Emitter:
         self.warm_up()
         with cgutils.for_range(b, self.steps) as loop:
             self.body(loop.index)
+        if not self.s.deferred:
+            return
         last = b.sub(self.steps, v.int(1))
         row = self.row(last)
         for r, c in self.tiles:

@@ -50,6 +50,11 @@ class Shape:
         return 4 // self.chunks
 
     @property
+    def deferred(self) -> bool:
+        """True where a sum waits in memory to be rounded; f32 tiles are rounded at once, which saves a store."""
+        return self.wide
+
+    @property
     def exponent_bytes(self) -> int:
         """Size of a stored exponent."""
         return 2 if self.far else 1

@@ -9,42 +9,31 @@ from nbtc._jit import jit
 from nbtc.formats.table import Format
 
 # entries of the parameter vector of a packer
-MANTISSA, MASK, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL, REFERENCE, BASE = range(8)
+MANTISSA, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL, REFERENCE, BASE = range(7)
 
 
 def float_params(fmt: Format, reference: int = 0, base: int = 0) -> NDArray[np.int64]:
     """How to read a float format's bits.  reference: exponent that is stored as `base`."""
-    width = fmt.bits
-    shift = width - 1 - fmt.exponent
-    special = ((1 << fmt.exponent) - 1) << shift
+    sign = fmt.bits - 1
+    field = sign - fmt.exponent
+    special = ((1 << fmt.exponent) - 1) << field
     if fmt.finite_only:
         special |= (1 << fmt.mantissa) - 1
-    mask = (1 << fmt.exponent) - 1
-    return np.array([fmt.mantissa, mask, fmt.bias, width - 1, shift, special, reference, base], np.int64)
-
-
-@jit(inline=True)
-def decode(bits, p):
-    """(sign, exponent, significand, zero, special) of a float: value = significand * 2**(exponent - mantissa bits)."""
-    x = np.int64(bits)
-    m = p[MANTISSA]
-    magnitude = x & ((np.int64(1) << p[SIGN_SHIFT]) - np.int64(1))
-    special = magnitude >= p[SPECIAL]
-    field = magnitude >> p[FIELD_SHIFT]
-    normal = np.int64(field != 0)
-    low = (magnitude >> (p[FIELD_SHIFT] - m)) & ((np.int64(1) << m) - np.int64(1))
-    significand = low | (normal << m)
-    sign = (x >> p[SIGN_SHIFT]) & np.int64(1)
-    return sign, field + np.int64(1) - normal - p[BIAS], significand, (significand == 0) | special, special
+    return np.array([fmt.mantissa, fmt.bias, sign, field, special, reference, base], np.int64)
 
 
 @jit
-def exponent_range(x, p, seen):
-    """Widen seen = [least, greatest] to the exponents of the finite non-zero elements of (rows, columns) bits."""
-    low, high = seen[0], seen[1]
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            _, exponent, _, zero, _ = decode(x[i, j], p)
-            low = low if zero else min(low, exponent)
-            high = high if zero else max(high, exponent)
+def magnitude_range(x, kept, special, seen):
+    """Widen seen = [least less one, greatest] to the magnitudes of the finite non-zero elements of flat bits.
+
+    kept: a magnitude's bits.  Zero less one is the greatest word, so it is never the least; `x`'s own type throughout,
+    since wider words halve the speed.
+    """
+    kind = x.dtype.type
+    low, high = kind(seen[0]), kind(seen[1])
+    kept, special, one, zero = kind(kept), kind(special), kind(1), kind(0)
+    for i in range(x.size):
+        m = kind(x[i] & kept)
+        low = min(low, kind(m - one) if m < special else kind(zero - one))
+        high = max(high, m if m < special else zero)
     seen[0], seen[1] = low, high
