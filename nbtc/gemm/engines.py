@@ -57,23 +57,15 @@ def by_item(problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: in
     has_c = c is not None
     if not problem.batch:
         marked = product(problem, problem.a, problem.b, d, start, stop, has_c, crew)
-        _repair(problem, c, d, start, stop, crew, marked, 0)
+        if marked.size:
+            by_chain(problem, c, d, start, stop, crew, marked)
         return
     maps = _maps(problem, c)
     for item, one in enumerate(d.reshape(-1, *d.shape[-2:])):
         a, b = _item(problem.a, maps[0][item]), _item(problem.b, maps[1][item])
         marked = product(problem, a, b, one, start, stop, has_c, crew)
-        _repair(problem, c, d, start, stop, crew, marked, item * one.size)
-
-
-def _repair(
-    problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, crew: Crew,
-    marked: NDArray[np.int64], offset: int,
-) -> None:  # fmt: skip
-    """Outputs of one item by chain."""
-    if marked.size:
-        marked += offset
-        by_chain(problem, c, d, start, stop, crew, marked)
+        if marked.size:
+            by_chain(problem, c, d, start, stop, crew, marked + item * one.size)
 
 
 def _item(x: NDArray[Any], index: int) -> NDArray[Any]:

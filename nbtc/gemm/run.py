@@ -199,10 +199,9 @@ def add(x: NDArray[Any], y: NDArray[Any], saturate: bool) -> NDArray[Any]:
 def _execute(problem: Problem, out: NDArray[Any] | None, progress: Any) -> NDArray[Any]:
     plan = problem.plan
     *batch, m, n, k = plan.shape
-    parts = -(-k // plan.k_split) if plan.k_split and k else 1
     crew = Crew(plan.threads, progress, prod(batch) * m * n * k)
     try:
-        if not plan.k_split or parts == 0 or k == 0:
+        if not plan.k_split or k == 0:
             result = _chain(problem, problem.c, 0, k, crew)
         else:
             result = _chain(problem, None, 0, min(k, plan.k_split), crew)
@@ -233,4 +232,4 @@ def _chain(problem: Problem, c: NDArray[Any] | None, start: int, stop: int, crew
             by_chain(problem, c, d, start, stop, crew)
         else:
             by_item(problem, c, d, start, stop, crew)
-    return from_bits(d, acc)
+    return d.view(acc.dtype)

@@ -95,12 +95,16 @@ class Crew:
         self._close()
 
 
+def _silent(*_: int) -> None:
+    """Report nothing."""
+
+
 def _reporter(progress: object, total: int) -> tuple[Callable[[int, int], object], Callable[[], object]]:
     """How to show progress, and how to stop showing it."""
     if callable(progress):
-        return progress, lambda: None
+        return progress, _silent
     if not progress:
-        return lambda done, total: None, lambda: None
+        return _silent, _silent
     try:
         from tqdm import tqdm
     except ImportError:

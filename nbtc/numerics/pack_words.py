@@ -63,30 +63,35 @@ def row_words(source: int, lines: int) -> Any:
     x: flat units, the first at x0, rows ld apart.  sums[row] = -y times the sum of its elements, unless y is 0.
     """
 
-    @jit
+    @jit(inline=True)
+    def place(to, k):
+        """Where word k goes; unsigned, or each store tests whether its index counts from the end."""
+        return np.uint64(to) + np.uint64(k) * np.uint64(lines)
+
+    @jit(inline=True)
     def one(x, at, out, to, units, signed, flip, spare):
         """A row of A into every lines-th word."""
         row = x[at : at + units]
         if source == BYTES:
             word = np.uint32(flip) * np.uint32(0x01010101)
             for k in range(units >> 2):
-                out[to + k * lines] = word_at(row, 4 * k) ^ word
+                out[place(to, k)] = word_at(row, 4 * k) ^ word
             rest = np.uint32(0)
             for q in range(units & 3):
                 rest |= np.uint32(row[(units & -4) + q] ^ flip) << np.uint32(8 * q)
             if units & 3:
-                out[to + (units >> 2) * lines] = rest
+                out[place(to, units >> 2)] = rest
         elif source == NIBBLES:  # spread first, whole vectors at a time
             low, high = spare[:units], spare[units : 2 * units]
             for k in range(units):
                 low[k] = four_bytes(row[k], signed, False)
                 high[k] = four_bytes(row[k] >> np.uint32(16), signed, False)
             for k in range(units):
-                out[to + 2 * k * lines] = low[k]
-                out[to + (2 * k + 1) * lines] = high[k]
+                out[place(to, 2 * k)] = low[k]
+                out[place(to, 2 * k + 1)] = high[k]
         else:
             for k in range(units):
-                out[to + k * lines] = row[k]
+                out[place(to, k)] = row[k]
 
     @jit
     def run(x, x0, ld, rows, units, out, sums, signed, flip, y):

@@ -1,0 +1,91 @@
+"""What is remembered between products must not show: options that compare equal, nested products, new table rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nbtc
+from nbtc.errors import ArchError, FormatError, NbtcError, OptionError
+from nbtc.gemm.shelf import MOST, PLACES, Shelf
+from nbtc.isa.archs import arch
+from nbtc.numerics import models
+from nbtc.testing import assert_bits_equal
+
+RNG = np.random.default_rng(5)
+A, B = RNG.standard_normal((2, 130, 130)).astype(np.float16)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        ({"saturate": False}, {"saturate": 0}),
+        ({"k_split": 1}, {"k_split": True}),
+        ({"arch": 90}, {"arch": 90.0}),
+    ],
+)
+def test_equal_is_not_the_same(good: dict[str, Any], bad: dict[str, Any]) -> None:
+    """0 == False and 1 == True: a remembered decision for one must not let the other in."""
+    nbtc.matmul(A, B, **good)
+    with pytest.raises((OptionError, ArchError)):
+        nbtc.matmul(A, B, **bad)
+
+
+@pytest.mark.parametrize("bad", [{"arch": ["sm_90"]}, {"acc": {}}, {"op": []}, {"k_split": np.zeros(2)}])
+def test_what_cannot_be_a_key_raises_as_ever(bad: dict[str, Any]) -> None:
+    with pytest.raises(NbtcError):
+        nbtc.matmul(A, B, **bad)
+
+
+def test_the_same_error_twice() -> None:
+    for _ in range(2):
+        with pytest.raises(FormatError, match="uint32"):
+            nbtc.matmul(A.astype(np.uint32), B.astype(np.uint32))
+
+
+@pytest.mark.parametrize("kind", ["f16", "s8", "f64"])
+def test_a_progress_callback_may_multiply(kind: str) -> None:
+    """A nested product of the same shape takes other workspaces than the one that is running."""
+    dtype = {"f16": np.float16, "s8": np.int8, "f64": np.float64}[kind]
+    x, y, u, w = (RNG.standard_normal((4, 900, 130)) * 20).astype(dtype)
+    alone, inner = nbtc.matmul(x, y.T, threads=1), nbtc.matmul(u, w.T, threads=1)
+    seen: list[bool] = []
+
+    def nested(done: int, total: int) -> None:
+        seen.append(nbtc.matmul(u, w.T, threads=1).tobytes() == inner.tobytes())
+
+    assert_bits_equal(nbtc.matmul(x, y.T, threads=1, progress=nested), alone)
+    assert len(seen) > 1 and all(seen)
+
+
+def test_a_changed_row_is_seen() -> None:
+    """A model registered after a product counts for the next one."""
+    fmt = nbtc.f16
+    old = models.model("sm_90", "mma", fmt)
+    before = nbtc.plan(A, B, instruction="mma").model
+    try:
+        models.register("sm_90", "mma", "f16", replace(old, id="other"))
+        assert nbtc.plan(A, B, instruction="mma").model.id == "other" != before.id
+    finally:
+        models.register("sm_90", "mma", "f16", old)
+    assert nbtc.plan(A, B, instruction="mma").model == before
+    assert arch("sm_90").numerics == "sm_90"
+
+
+def test_shelf() -> None:
+    """Arrays are aligned, handed out once, and neither many nor large ones are kept."""
+    shelf = Shelf()
+    key = ((100, "<f4"), (7, "<i4"))
+    first = shelf.take(key)
+    assert all(x.ctypes.data % 64 == 0 for x in first) and [x.size for x in first] == [100, 7]
+    shelf.give(key, first)
+    assert shelf.take(key)[0] is first[0] and shelf.take(key)[0] is not first[0]
+    big = ((MOST + 1, "|u1"),)
+    shelf.give(big, shelf.take(big))
+    assert big not in shelf.kept
+    for n in range(2 * PLACES):
+        shelf.give(((n + 1, "|u1"),), shelf.take(((n + 1, "|u1"),)))
+    assert len(shelf.kept) == PLACES
