@@ -80,9 +80,7 @@ def _body(plan: Plan) -> Callable[..., Any]:
             raise ValueError(_SHAPES)
         d = np.empty((32, rd), np.uint32)
         fa, fb, fc, fd = a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1)
-        if some_warps(
-            fmt, regs, half, blocks, turned, fa, fb, fc, fd, np.empty(1, np.uint8), 0, 0, 0, 0, 0, 1, fraction, floor
-        ):
+        if some_warps(fmt, regs, half, blocks, turned, fa, fb, fc, fd, None, 0, 0, 0, 0, 0, 1, fraction, floor):
             rest(fa, fb, fc, fd)
         return d
 

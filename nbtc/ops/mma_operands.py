@@ -17,10 +17,12 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
+from nbtc._host import has_avx512
 from nbtc._vir import F64, I8, I16, I32, Vir, vector
 from nbtc.formats.table import Format
 
 NUDGE = 1 + 2.0**-30  # makes every negative product end one unit below its truncation, and no positive one
+NO_EXPONENT = -4096  # what a zero counts as before the floor
 NEAR = 1000  # B is multiplied by 2**NEAR
 W16, B64, D8 = vector(I32, 16), vector(I8, 64), vector(F64, 8)
 Label = tuple[int, int, int]  # of an element of a row of A or a column of B: register of B, lane modulo 4, part of word
@@ -85,7 +87,14 @@ class Shape:
         registers = range(self.registers // 2)
         if self.registers == 4 and (self.narrow or self.each == 1):
             return [[(r, t, h) for h in range(self.each) for r in registers] for t in range(4)]
+        if self.narrow:
+            return [[(0, t + n, h) for n in (0, 1) for h in range(self.each)] for t in (0, 2)]
         return [[(r, t, h) for h in range(self.each)] for r in registers for t in range(4)]
+
+    @property
+    def shared(self) -> bool:
+        """Whether a word of exponents has room for those of both blocks."""
+        return len(self.groups) < 8
 
     @property
     def exponents(self) -> Any:
@@ -103,6 +112,11 @@ class Room:
 
     inner: Any
     outer: Any
+
+
+def kept(v: Vir, x: Any) -> Any:
+    """x, which the compiler must have ready here: it would collect a maximum's terms and keep them all until then."""
+    return v.b.call(ir.InlineAsm(ir.FunctionType(x.type, [x.type]), "", "=v,0"), [x])
 
 
 def take(v: Vir, by_register: bool, p: Any, registers: int, lane: int, lanes: int) -> Any:
@@ -131,18 +145,18 @@ class Operands:
 
     def __init__(self, shape: Shape, v: Vir) -> None:
         self.s, self.v, self.b = shape, v, v.b
-        # exponents of A and of B add up to the biased one of the product; with a zero they end below every product's
-        if shape.narrow:
-            self.of_a, self.of_b, self.zero_a, self.zero_b = 0, 127 - 2 * shape.fmt.bias, -33, 33
-        else:
-            self.of_a, self.of_b, self.zero_a, self.zero_b = 0, 0, -4096, -4096
-        self.images = shape.registers // 2  # of sixteen words in two row pairs
-        images = 4 * self.images
+        self.variants = len(shape.groups) // shape.registers
         self.vectors = 64 * 2 * shape.each  # bytes of decoded values of an image of sixteen words
-        self.variants = len(shape.groups) // 4 * 4 // shape.registers
+        images = 2 * shape.registers
         self.values, self.fields = self.room(images * self.vectors), self.room(images * 64 * self.variants)
         self.signs, self.nonzero = self.room(64), self.room(64)
         self.special = v.const(shape.element, 0)
+
+    @property
+    def more(self) -> tuple[int, int]:
+        """What is added to exponent fields of A and of B, so that sums are biased exponents of f32."""
+        bias = 127 - 2 * self.s.fmt.bias
+        return ((bias + 1) // 2, bias // 2) if self.s.narrow else (0, 0)
 
     def room(self, size: int) -> Room:
         """Stack memory of `size` bytes."""
@@ -150,7 +164,7 @@ class Operands:
         room.align = 64
         p = self.b.bitcast(room, I8.as_pointer())
         same = ir.InlineAsm(ir.FunctionType(p.type, [p.type]), "", "=r,0")
-        return Room(p, self.b.call(same, [p]))
+        return Room(p, self.v.at(self.b.call(same, [self.v.at(p, size // 2)]), -(size // 2)))
 
     # --- elements -----------------------------------------------------------------------------------------------------
     def masks(self, words: Any) -> tuple[Any, Any]:
@@ -168,14 +182,27 @@ class Operands:
     def _ignored(self) -> int:
         return 13 if self.s.each == 1 else 0
 
-    def biased(self, words: Any, nonzero: Any, more: int, zero: int) -> Any:
-        """Exponent fields, plus `more`, of sixteen words of elements; zeros have `zero`.  Notes the largest field."""
+    def biased(self, words: Any, nonzero: Any, more: int) -> Any:
+        """Exponents of sixteen words of elements in the form in which those of A and of B are added.
+
+        Narrow: bytes plus `more`, and 0 for zero, so that the sum with a zero is less than any other; Inf and NaN have
+        the largest byte, and sums saturate.  Wide: halves, far negative for zero; the largest field is noted.
+        """
         v, b, f, t = self.v, self.b, self.s.fmt, self.s.element
         x = b.lshr(v.bits(words, t), v.const(t, f.mantissa + self._ignored))
-        field = b.and_(x, v.const(t, (1 << f.exponent) - 1))
-        self.special = v.umax(self.special, field)
-        field = b.add(v.umax(field, v.const(t, 1)), v.const(t, more))
-        return b.select(nonzero, field, v.const(t, zero))
+        top = (1 << f.exponent) - 1
+        if self.s.narrow and has_avx512("avx512vbmi"):
+            table = [255 if n == top else max(n, 1) + more for n in range(top + 1)] * (64 // (top + 1))
+            x = v.bits(v.call("llvm.x86.avx512.permvar.qi.512", B64, ir.Constant(B64, table), v.bits(x, B64)), t)
+            return b.select(nonzero, x, v.const(t, 0))
+        field = b.and_(x, v.const(t, top))
+        exponent = v.umax(field, v.const(t, 1))
+        if self.s.narrow:
+            special = b.icmp_unsigned("==", field, v.const(t, top))
+            exponent = b.select(special, v.const(t, 255), b.add(exponent, v.const(t, more)))
+        else:
+            self.special = kept(v, v.umax(self.special, field))
+        return b.select(nonzero, exponent, v.const(t, 0 if self.s.narrow else NO_EXPONENT))
 
     def doubles(self, words: Any) -> list[Any]:
         """Values of sixteen words of elements: vector i holds elements 2i and 2i + 1 of each 128-bit lane."""
@@ -198,16 +225,16 @@ class Operands:
         return self.v.shuffle(x, y, lanes)
 
     # --- A ------------------------------------------------------------------------------------------------------------
-    def decode_a(self, p: Any, step: int) -> Iterator[None]:
-        """Values, exponents and bit masks of A's rows of a step (two row pairs) to the stack, piece by piece."""
+    def decode_a(self, p: Any, pairs: range) -> Iterator[None]:
+        """Values, exponents and bit masks of some row pairs of A to the stack, piece by piece."""
         v, b, s = self.v, self.b, self.s
         lanes, size = 16 // s.registers, 2 * s.each
-        for n in range(step * self.images, (step + 1) * self.images):
+        for n in dict.fromkeys(self._image(j)[0] for j in pairs):
             words = take(v, s.by_register, p, s.registers, n * lanes, lanes)
             negative, nonzero = self.masks(words)
             for room, mask in ((self.signs, negative), (self.nonzero, nonzero)):
                 v.store(b.bitcast(mask, ir.IntType(16 * s.each)), room.inner, 1, n * size)
-            fields = v.bits(self.biased(words, nonzero, self.of_a, self.zero_a), B64)
+            fields = v.bits(self.biased(words, nonzero, self.more[0]), B64)
             for variant, sources in enumerate(self._arrangements()):
                 at = 64 * (self.variants * n + variant)
                 v.store(v.shuffle(fields, fields, sources), self.fields.inner, 64, at)
@@ -237,57 +264,56 @@ class Operands:
         return out
 
     def _place(self, pair: int, g: int) -> int:
-        """Where the exponents of a group are, in bytes from the first of an image."""
-        t = g % 4
+        """Where the exponents of a group are, in bytes from the first of an image: in the lane that they come from."""
         if self.s.registers == 4:
-            return 64 * (g // 4) + 16 * t
-        return 64 * (t % 2) + 16 * (2 * pair + t // 2)
+            return 64 * (g // 4) + 16 * (g % 4)
+        return 64 * (g % self.variants) + 16 * (2 * pair + g // self.variants)
 
-    def _image(self, step: int, pair: int) -> tuple[int, int]:
-        """(image that holds a row pair of a step, which one of the image's row pairs it is)."""
-        return (2 * step + pair, 0) if self.images == 2 else (step, pair)
+    def _image(self, j: int) -> tuple[int, int]:
+        """(image that holds row pair j, which one of the image's row pairs it is)."""
+        return divmod(j, 4 // self.s.registers)
 
-    def field_a(self, step: int, pair: int, g: int) -> Any:
-        """Exponents of group g in rows j and j + 8, for j = 2 * step + pair, for the columns of C's image."""
+    def field_a(self, j: int, g: int) -> Any:
+        """Exponents of group g in rows j and j + 8, for the columns of C's image."""
         v = self.v
-        image, within = self._image(step, pair)
+        image, within = self._image(j)
         x = v.load(self.fields.outer, vector(I32, 4), 16, image * 64 * self.variants + self._place(within, g))
         return v.bits(v.shuffle(x, x, 4 * list(range(4))), self.s.exponents)
 
-    def value_a(self, step: int, pair: int, row: int, label: Label) -> Any:
-        """An element of row 2 * step + pair + 8 * row, in every lane."""
-        image, within = self._image(step, pair)
+    def value_a(self, j: int, row: int, label: Label) -> Any:
+        """An element of row j + 8 * row, in every lane."""
+        image, within = self._image(j)
         u, at = divmod(self._element_a(within, row, label), 4 * self.s.each)
-        return self.v.splat(
-            self.v.load(self.values.outer, F64, 8, image * self.vectors + 64 * (at // 2) + 8 * (2 * u + at % 2)), 8
-        )
+        x = self.v.load(self.values.outer, F64, 8, image * self.vectors + 64 * (at // 2) + 8 * (2 * u + at % 2))
+        return self.v.splat(x, 8)
 
     # --- B ------------------------------------------------------------------------------------------------------------
     def decode_b(self, p: Any) -> None:
-        """B by product: values, and exponents and bit masks for the columns of C's image."""
+        """Values, exponents and bit masks of B, for the columns of C's image."""
         v, s = self.v, self.s
         count = s.registers // 2
         raw = [take(v, s.by_register, p, count, n * 16 // count, 16 // count) for n in range(2 * count)]
         masks = [self.masks(x) for x in raw]
         self.b_signs, self.b_nonzero = (self._columns([m[i] for m in masks]) for i in (0, 1))
         self.b_values: dict[Label, Any] = {}
-        self.b_fields: list[Any] = []
+        self.b_fields: dict[int, Any] = {}
         scale = v.const(D8, NUDGE * 2.0**NEAR)
-        by_slots = dict(zip(map(tuple, self._slots()), self._transposed(raw), strict=True))
-        fields = {}
-        for slots, words in by_slots.items():
+        for slots, words in zip(self._slots(), self._transposed(raw), strict=True):
+            fields = v.bits(self.biased(words, self.masks(words)[1], self.more[1]), B64)
+            for g, group in enumerate(s.groups):
+                if group[0] in slots:
+                    self.b_fields[g] = v.bits(v.shuffle(fields, fields, self._word_b(slots, group)), s.exponents)
             for label, x in zip(slots, self.doubles(words), strict=True):
                 self.b_values[label] = self.b.fmul(x, scale)
-            fields[slots] = v.bits(self.biased(words, self.masks(words)[1], self.of_b, self.zero_b), B64)
-        for group in s.groups:
-            slots = next(x for x in fields if group[0] in x)
-            sources = [
-                byte
-                for u in range(4)
-                for column in (0, 1, 0, 1)
-                for byte in self._bytes([4 * s.each * u + 2 * slots.index(label) + column for label in group])
-            ]
-            self.b_fields.append(v.bits(v.shuffle(fields[slots], fields[slots], sources), s.exponents))
+
+    def _word_b(self, slots: list[Label], group: list[Label]) -> list[int]:
+        """Bytes of a group's exponents of B: those of columns 2u and 2u + 1 twice, as each meets two rows."""
+        return [
+            byte
+            for u in range(4)
+            for column in (0, 1, 0, 1)
+            for byte in self._bytes([4 * self.s.each * u + 2 * slots.index(label) + column for label in group])
+        ]
 
     def _slots(self) -> list[list[Label]]:
         """Products of each vector of B: eight columns of each."""
@@ -344,11 +370,11 @@ class Operands:
             x = b.and_(b.or_(x, b.shl(x, v.const(W16, groups * each))), v.const(W16, keep & 0xFFFFFFFF))
         return b.or_(x, b.shl(x, v.const(W16, each)))
 
-    def negatives(self, step: int, pair: int, block: int) -> Any:
+    def negatives(self, j: int, block: int) -> Any:
         """How many products of each of sixteen results of a block are negative."""
         v, b, s = self.v, self.b, self.s
         bits = ir.IntType(4 * s.registers * s.each)
-        at = (2 * step + pair) * bits.width // 8
+        at = j * bits.width // 8
 
         def spread(room: Any) -> Any:
             m = v.load(room.outer, bits, 1, at)
@@ -364,7 +390,7 @@ class Operands:
         return v.popcount(b.and_(differ, b.and_(self.b_nonzero, mask)))
 
     def doubtful(self) -> Any:
-        """Whether an element of A or B is Inf or NaN, as i1."""
+        """Whether the largest field noted is that of Inf and NaN, as i1."""
         v, b, t = self.v, self.b, self.s.element
         flags = b.icmp_unsigned("==", self.special, v.const(t, (1 << self.s.fmt.exponent) - 1))
         bits = ir.IntType(t.count)

@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils
 
 from nbtc._vir import F16, F32, I16, I32, Vir, vector
-from nbtc.ops.mma_operands import D8, NEAR, W16, Operands, Shape
+from nbtc.ops.mma_operands import D8, NEAR, W16, Operands, Shape, kept
 
 BIAS = 127
 TOP = 121 + BIAS  # alignment exponents above may overflow f32
 INFINITE = 0x7F800000  # the exponent field of f32
-WRAP = 1 << 26  # how far beyond 32 bits a sum may get
+LARGER = 11  # of the range instruction: the larger magnitude
 HALF_LEAST = BIAS - 14  # exponent of a subnormal f16
 NEAREST = 8  # rounding embedded in an instruction; code here runs in the mode that rounds down
 V16 = vector(F32, 16)
@@ -42,28 +41,26 @@ class Sums:
         self.place = v.splat(self.b.or_(place, v.const(I32, 0x80000)), 16)
         self.fraction = v.splat(fraction, 16)
         self.floor = v.splat(self.b.add(floor, v.const(I32, BIAS)), 16)
-        self.highest, self.edge = (cgutils.alloca_once(self.b, W16) for _ in range(2))
-        self.b.store(self.c(0), self.highest)
-        self.b.store(self.c(-1), self.edge)
+        self.largest, self.highest = v.const(V16, 0.0), self.c(0)
 
     def c(self, value: int) -> Any:
         """An integer in every lane."""
         return self.v.const(W16, value)
 
-    def note(self, place: Any, how: Any, x: Any) -> None:
-        """Fold x into a running maximum or minimum."""
-        self.b.store(how(self.b.load(place), x), place)
+    def note(self, e: Any) -> None:
+        """Remember the largest alignment exponent."""
+        self.highest = kept(self.v, self.v.smax(self.highest, e))
 
-    def peaks(self, step: int, pair: int) -> list[Any]:
+    def peaks(self, j: int) -> list[Any]:
         """By block: the largest product exponents of a row pair, in the upper part of each word."""
         v, b, s, o = self.v, self.b, self.s, self.operands
-        shared = len(s.groups) == 4  # both blocks' exponents lie in the same words
+        shared = s.shared
         tops: list[Any] = []
         for block in range(1 if shared else s.blocks):
             top = None
             for g, group in enumerate(s.groups):
                 if shared or s.block(group[0]) == block:
-                    x = b.add(o.field_a(step, pair, g), o.b_fields[g])
+                    x = self._product(o.field_a(j, g), o.b_fields[g])
                     top = x if top is None else (v.umax if s.narrow else v.smax)(top, x)
             tops.append(top)
         count = len(s.groups[0])
@@ -74,20 +71,23 @@ class Sums:
             return [b.shl(v.bits(tops[0], W16), self.c(size)), v.bits(tops[0], W16)]
         return [v.bits(self._fold(x, 8) if count == 4 else x, W16) for x in tops]
 
+    def _product(self, x: Any, y: Any) -> Any:
+        """Exponents of products."""
+        return self.v.over("uadd.sat", x, y) if self.s.narrow else self.b.add(x, y)
+
     def _fold(self, x: Any, shift: int) -> Any:
         """The maximum with what lies `shift` bits below."""
         moved = self.v.bits(self.b.shl(self.v.bits(x, W16), self.c(shift)), x.type)
         return (self.v.umax if self.s.narrow else self.v.smax)(x, moved)
 
-    def multiply(self, step: int, block: int, starts: list[list[Any]]) -> Iterator[list[list[Any]]]:
+    def multiply(self, pairs: range, block: int, starts: list[list[Any]]) -> Iterator[list[list[Any]]]:
         """The sums of several row pairs so far, after each product."""
         v, o, sums = self.v, self.operands, [list(x) for x in starts]
         for label in self.s.labels:
             if self.s.block(label) == block:
-                for pair, both in enumerate(sums):
+                for j, both in zip(pairs, sums, strict=True):
                     for row in (0, 1):
-                        x = o.value_a(step, pair, row, label)
-                        both[row] = v.fma(x, o.b_values[label], both[row])
+                        both[row] = v.fma(o.value_a(j, row, label), o.b_values[label], both[row])
                 yield sums
 
     def joined(self, low: Any, high: Any) -> list[Any]:
@@ -98,15 +98,15 @@ class Sums:
         """The low words of two rows' sums."""
         lanes = [4 * u + n for u in range(4) for n in (0, 2, 16, 18)]
         first, second = (self.v.bits(x, W16) for x in sums)
-        n = self.v.shuffle(first, second, lanes)
-        if len(self.s.labels) // self.s.blocks > 8:  # sixteen products of almost 4 and c take more than 32 bits
-            self.note(self.edge, self.v.umin, self.b.sub(n, self.c((1 << 31) - WRAP)))
-        return n
+        return self.v.shuffle(first, second, lanes)
 
     def single(self, n: Any) -> Any:
         """Integers as f32, toward zero; odd in the last place where inexact and another rounding follows."""
         v, b = self.v, self.b
         x = v.to_float_rz(n)
+        if len(self.s.labels) // self.s.blocks > 8:  # sixteen products of almost 4 and c take more than 32 bits
+            args = ir.Constant(I32, LARGER), x, ir.Constant(I16, -1), ir.Constant(I32, NEAREST)
+            self.largest = kept(v, v.call("llvm.x86.avx512.mask.range.ps.512", V16, self.largest, x, *args))
         if self.s.half:
             inexact = b.zext(b.icmp_signed("!=", b.fptosi(x, W16), n), W16)
             x = v.bits(b.or_(v.bits(x, W16), inexact), V16)
@@ -126,10 +126,10 @@ class Sums:
 
     def doubtful(self) -> Any:
         """Whether a sum met Inf or NaN, or may have left its range."""
-        b, least = self.b, ir.Constant(I16, 0)
-        far = b.icmp_signed(">", b.load(self.highest), self.limit)
-        wrapped = b.icmp_unsigned("<", b.load(self.edge), self.c(2 * WRAP))
-        return b.icmp_unsigned("!=", b.bitcast(b.or_(far, wrapped), I16), least)
+        b = self.b
+        far = b.icmp_signed(">", self.highest, self.limit)
+        wrapped = b.fcmp_ordered(">=", self.largest, self.v.const(V16, 2.0**31 - 2.0**27))
+        return b.icmp_unsigned("!=", b.bitcast(b.or_(far, wrapped), I16), ir.Constant(I16, 0))
 
 
 class Narrow(Sums):
@@ -137,12 +137,10 @@ class Narrow(Sums):
 
     limit = ir.Constant(W16, [TOP << 23] * 16)
 
-    def start(self, step: int, pair: int, block: int, peak: Any, acc: Any) -> tuple[list[Any], Any]:
+    def start(self, j: int, block: int, peak: Any, acc: Any) -> tuple[list[Any], list[Any]]:
         """(two rows' starts, what `finish` needs) for accumulators acc."""
         v, b, s = self.v, self.b, self.s
-        down = len(s.groups[0]) == 4
-        e = b.lshr(peak, self.c(1)) if down else b.shl(peak, self.c(7))
-        e = b.and_(e, self.c(INFINITE))
+        e = b.and_(b.lshr(peak, self.c(1)), self.c(INFINITE))
         least = BIAS + 2 - 2 * s.fmt.bias
         empty = b.icmp_unsigned("<", e, self.c(least << 23))  # no product but zeros: the sum is the accumulator
         own = self.own(acc)
@@ -150,17 +148,20 @@ class Narrow(Sums):
             nonzero = b.icmp_unsigned("!=", b.shl(v.bits(acc, W16), self.c(1)), self.c(0))
             own = b.select(nonzero, v.umax(own, self.c(HALF_LEAST << 23)), b.shl(self.floor, self.c(23)))
         e = v.umax(e, own)
-        self.note(self.highest, v.umax, e)
+        self.note(e)
         up = b.sub(b.shl(b.add(self.fraction, self.c(2 * BIAS)), self.c(23)), e)
         cut = b.fptosi(b.fmul(acc, v.bits(up, V16)), W16)
-        low = b.add(cut, self.operands.negatives(step, pair, block))
-        return self.joined(low, b.add(b.lshr(e, self.c(3)), self.place)), (e, empty, acc)
+        low = b.add(cut, self.operands.negatives(j, block))
+        return self.joined(low, b.add(b.lshr(e, self.c(3)), self.place)), [e, empty, acc]
 
-    def finish(self, sums: list[Any], kept: Any) -> Any:
+    def finish(self, sums: list[Any], start: list[Any]) -> Any:
         """Accumulators after the sums."""
-        b, (e, empty, acc) = self.b, kept
+        b, (e, empty, acc) = self.b, start
         down = self.v.bits(b.sub(e, b.shl(self.fraction, self.c(23))), V16)
-        return self.rounded(b.select(empty, acc, b.fmul(self.single(self.integers(sums)), down)))
+        x = b.fmul(self.single(self.integers(sums)), down)
+        if self.s.half:
+            return self.rounded(b.select(empty, acc, x))
+        return b.select(empty, self.rounded(acc), x)
 
 
 class Wide(Sums):
@@ -168,7 +169,7 @@ class Wide(Sums):
 
     limit = ir.Constant(W16, [TOP] * 16)
 
-    def start(self, step: int, pair: int, block: int, peak: Any, acc: Any) -> tuple[list[Any], Any]:
+    def start(self, j: int, block: int, peak: Any, acc: Any) -> tuple[list[Any], list[Any]]:
         """(two rows' starts, what `finish` needs) for accumulators acc."""
         v, b, s = self.v, self.b, self.s
         if len(s.groups[0]) > 1:
@@ -176,11 +177,11 @@ class Wide(Sums):
         field = v.umax(b.lshr(self.own(acc), self.c(23)), self.c(1))
         zero = b.icmp_unsigned("==", b.shl(v.bits(acc, W16), self.c(1)), self.c(0))
         e = v.smax(v.smax(b.add(peak, self.c(BIAS - 2 * s.fmt.bias)), self.floor), b.select(zero, self.floor, field))
-        self.note(self.highest, v.smax, e)
+        self.note(e)
         up = b.sitofp(b.sub(b.add(self.fraction, self.c(BIAS)), e), V16)
-        low = b.add(b.fptosi(v.scale_rz(acc, up), W16), self.operands.negatives(step, pair, block))
-        return self.joined(low, b.add(b.shl(e, self.c(20)), self.place)), up
+        low = b.add(b.fptosi(v.scale_rz(acc, up), W16), self.operands.negatives(j, block))
+        return self.joined(low, b.add(b.shl(e, self.c(20)), self.place)), [up]
 
-    def finish(self, sums: list[Any], kept: Any) -> Any:
+    def finish(self, sums: list[Any], start: list[Any]) -> Any:
         """Accumulators after the sums."""
-        return self.rounded(self.v.scale_rz(self.single(self.integers(sums)), self.b.fneg(kept)))
+        return self.rounded(self.v.scale_rz(self.single(self.integers(sums)), self.b.fneg(start[0])))

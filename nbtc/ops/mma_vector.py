@@ -25,86 +25,87 @@ from nbtc.ops.mma_sums import V16, Narrow, Wide
 AHEAD = 4  # warps between a prefetch and its use
 CONTROL = 0x3F80  # of the processor: round down, no exceptions, no flushing to zero
 PAIRS = 2  # row pairs summed together: four chains of multiply-adds hide their latency
-Stage = tuple[int, int]  # a step (of row pairs), and a block of products
+RATE = 16  # pieces of other work that a stage has room for
+Stage = tuple[range, int]  # row pairs, and a block of products
 
 
 class Codegen:
-    """Emits the code of one Shape."""
+    """Emits the code of one Shape: a stream of multiply-adds, and between them the work that surrounds them.
+
+    A stage is one block of products of some row pairs.  While it is summed, the stage before is rounded, and the next
+    one decoded and started.
+    """
 
     def __init__(self, shape: Shape, v: Vir, fraction: Any, floor: Any) -> None:
         self.s, self.v, self.b = shape, v, v.b
         self.operands = Operands(shape, v)
-        self.peaks: dict[Any, Any] = {}
-        self.accs: dict[Any, Any] = {}
-        self.begun: dict[Stage, Any] = {}
-        self.totals: dict[Stage, Any] = {}
         self.sums = (Narrow if shape.narrow else Wide)(shape, v, self.operands, fraction, floor)
+        self.peaks: dict[int, Any] = {}
+        self.accs: dict[int, Any] = {}
+        self.begun: dict[Stage, list[tuple[list[Any], list[Any]]]] = {}
+        self.totals: dict[Stage, list[list[Any]]] = {}
 
     def emit(self, a: Any, p: Any, c: Any, d: Any) -> Any:
         """The whole instruction; returns i1: doubtful."""
-        b, stages = self.b, self._stages()
+        stages = self._stages()
         self.operands.decode_b(p)
-        undecoded = list(dict.fromkeys(step for step, _ in stages))
-        for _ in range(2):
-            _finish(self.operands.decode_a(a, undecoded.pop(0)))
-        _finish(self._start(stages[0], c))
+        _finish(self._start(stages[0], a, c))
         for n, stage in enumerate(stages):
-            others = [self._end(stages[n - 1], d)] if n else []
-            if n + 1 < len(stages):
-                others.append(self._start(stages[n + 1], c))
-            if undecoded:
-                others.append(self.operands.decode_a(a, undecoded.pop(0)))
-            self._sum(stage, chain(*others))
+            before = self._end(stages[n - 1], d) if n else iter(())
+            after = self._start(stages[n + 1], a, c) if n + 1 < len(stages) else iter(())
+            self._sum(stage, chain(before, after))
         _finish(self._end(stages[-1], d))
-        return b.or_(self.operands.doubtful(), self.sums.doubtful())
+        return self.b.or_(self.operands.doubtful(), self.sums.doubtful())
 
     def _stages(self) -> list[Stage]:
-        """(step, block) in the order of their sums: two steps in turn, as a block waits for the one before."""
-        blocks = range(self.s.blocks)
-        return [(step + n, block) for step in range(0, 8 // PAIRS, 2) for block in blocks for n in (0, 1)]
+        """In the order of their sums: two steps in turn, as a block waits for the one before."""
+        steps, blocks = [range(j, j + PAIRS) for j in range(0, 8, PAIRS)], range(self.s.blocks)
+        return [(steps[n + i], block) for n in range(0, len(steps), 2) for block in blocks for i in (0, 1)]
 
     def _sum(self, stage: Stage, others: Iterator[None]) -> None:
-        """Sums of a stage, and between its multiply-adds the work on its neighbours, which they leave room for."""
+        """Sums of a stage, and between its multiply-adds pieces of other work, which they leave room for."""
+        products, done = len(self.s.labels) // self.s.blocks, 0
         sums = self.sums.multiply(*stage, [starts for starts, _ in self.begun[stage]])
-        for self.totals[stage] in sums:
-            for _ in range(-(-16 // len(self.s.labels) * self.s.blocks)):
+        for n, self.totals[stage] in enumerate(sums):
+            while done < RATE * (n + 1) // products:
                 next(others, None)
+                done += 1
         _finish(others)
 
-    def _start(self, stage: Stage, c: Any) -> Iterator[None]:
+    def _start(self, stage: Stage, a: Any, c: Any) -> Iterator[None]:
         """Starts of a stage's sums."""
-        step, block = stage
+        pairs, block = stage
         self.begun[stage] = []
-        for pair in range(PAIRS):
+        if block == 0:
+            yield from self.operands.decode_a(a, pairs)
+        for j in pairs:
             if block == 0:
-                self.peaks[step, pair] = self.sums.peaks(step, pair)
+                self.peaks[j] = self.sums.peaks(j)
                 yield
-                self.accs[step, pair] = self.load_c(step, pair, c)
-            acc, peak = self.accs[step, pair], self.peaks[step, pair][block]
-            self.begun[stage].append(self.sums.start(step, pair, block, peak, acc))
+                self.accs[j] = self.load_c(j, c)
+            self.begun[stage].append(self.sums.start(j, block, self.peaks[j][block], self.accs[j]))
             yield
 
     def _end(self, stage: Stage, d: Any) -> Iterator[None]:
         """Accumulators from a stage's sums; stores the last ones."""
-        step, block = stage
-        for pair in range(PAIRS):
-            x = self.sums.finish(self.totals[stage][pair], self.begun[stage][pair][1])
-            self.accs[step, pair] = x
+        pairs, block = stage
+        for j, total, (_, begun) in zip(pairs, self.totals[stage], self.begun[stage], strict=True):
+            self.accs[j] = self.sums.finish(total, begun)
             if block == self.s.blocks - 1:
-                self.store_d(step, pair, d, x)
+                self.store_d(j, d, self.accs[j])
             yield
 
-    def load_c(self, step: int, pair: int, c: Any) -> Any:
-        """Accumulators of a row pair as f32, in the image's order."""
+    def load_c(self, j: int, c: Any) -> Any:
+        """Accumulators of rows j and j + 8 as f32, in the image's order."""
         v, half = self.v, self.s.half
-        words = take(v, self.s.by_register, c, 2 if half else 4, 4 * (PAIRS * step + pair), 4)
+        words = take(v, self.s.by_register, c, 2 if half else 4, 4 * j, 4)
         return self.b.fpext(v.bits(words, vector(F16, 16)), V16) if half else v.bits(words, V16)
 
-    def store_d(self, step: int, pair: int, d: Any, x: Any) -> None:
+    def store_d(self, j: int, d: Any, x: Any) -> None:
         """The inverse of `load_c`."""
         v, half = self.v, self.s.half
         words = v.bits(self.b.fptrunc(x, vector(F16, 16)), vector(I32, 8)) if half else v.bits(x, W16)
-        put(v, self.s.by_register, d, 2 if half else 4, 4 * (PAIRS * step + pair), words)
+        put(v, self.s.by_register, d, 2 if half else 4, 4 * j, words)
 
 
 def _finish(work: Iterator[Any]) -> None:
@@ -148,6 +149,7 @@ def _function(context: Any, module: Any, shape: Shape) -> Any:
     doubt, strides, count, numbers = f.args[4], f.args[5:9], f.args[9], f.args[10:]
     found = cgutils.alloca_once_value(b, v.int(0))
     old = _control(v)
+
     with cgutils.for_range(b, count) as loop:
         pointers = [v.at(q, b.mul(loop.index, n)) for q, n in zip(f.args, strides, strict=False)]
         for n, (q, registers) in enumerate(zip(pointers, shape.images, strict=True)):
@@ -185,7 +187,7 @@ def some_warps(
 ):
     """Warps first..last of uint32 arrays, w at word w * sa of a, and so on; the first five arguments are literals.
 
-    doubt[w] tells which results are not to be used; returns how many.
+    doubt[w] tells which results are not to be used (None where warp 0 is the only one); returns how many.
     """
     fixed = (fmt, registers, half, blocks, by_register)
     if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
@@ -195,7 +197,12 @@ def some_warps(
 
     def codegen(context, builder, signature, args):
         v, base = Vir(context, builder), len(fixed)
-        arrays = [v.pointer(signature.args[n], args[n]) for n in range(base, base + 5)]
+        arrays = [v.pointer(signature.args[n], args[n]) for n in range(base, base + 4)]
+        place = base + 4
+        arrays.append(
+            cgutils.alloca_once(builder, I8) if isinstance(doubt, types.NoneType)
+            else v.pointer(signature.args[place], args[place])
+        )  # fmt: skip
         strides = [builder.shl(n, v.int(2)) for n in args[base + 5 : base + 9]]
         first, last, *numbers = args[base + 9 :]
         starts = [v.at(p, builder.mul(first, n)) for p, n in zip(arrays, [*strides, v.int(1)], strict=True)]
