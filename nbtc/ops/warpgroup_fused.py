@@ -25,7 +25,7 @@ from nbtc.ops.distinct import distinct
 from nbtc.ops.warpgroup import B_MN, FLIP_A, FLIP_B, SMEM_BYTES, THREADS, N
 from nbtc.ops.warpgroup_decode import lift, magnitudes, pack
 from nbtc.ops.warpgroup_gather import DEPTH_BYTES, K_MAJOR, MN_MAJOR, PANEL, gathers, room, source_of
-from nbtc.ops.warpgroup_sums import lines_of, sum_fetching
+from nbtc.ops.warpgroup_sums import sum_fetching
 
 SPREAD = 37  # binades an operand may span for exponents to fit a byte with room to tell zeros
 HEAVY = 31  # significands that must sum to this on both sides for 16 products and c to leave 32 bits
@@ -44,7 +44,6 @@ def _sums(wide: int, block: int, fraction: int, out: int) -> Any:
 
     False when a result is not to be used.  Apart from `kernel`, so that formats share its machine code.
     """
-    lines = lines_of(out == _RNE11)
 
     @jit
     @distinct(wide, block, fraction, out)
@@ -52,7 +51,7 @@ def _sums(wide: int, block: int, fraction: int, out: int) -> Any:
         flags = scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32]
         flags[:16], flags[16:] = np.uint32(0xFFFFFFFF), np.uint32(0)
         sum_fetching(
-            wide, block, fraction, out, lines,
+            wide, block, fraction, out,
             a, ea, sa, b, eb, sb, tile, rows, floor, least, scale, reference, scratch, words, ahead,
         )  # fmt: skip
         if out == _RNE11:

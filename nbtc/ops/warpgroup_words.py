@@ -21,7 +21,7 @@ from nbtc.ops import warpgroup_tile as tile_of
 from nbtc.ops.distinct import distinct
 from nbtc.ops.warpgroup import SMEM_BYTES, THREADS, N
 from nbtc.ops.warpgroup_gather import DEPTH_BYTES, K_MAJOR, PANEL, ROWS, gathers, room, source_of
-from nbtc.ops.warpgroup_tile import WHOLE
+from nbtc.ops.warpgroup_tile import WHOLE, fetch
 
 WORDS, CHUNKS = DEPTH_BYTES // 4, PANEL // 16
 W, OCTETS = vector(I32, 16), vector(I8, 64)
@@ -88,6 +88,7 @@ class _Words:
         v, b = self.v, self.b
         across = self.across()
         with cgutils.for_range(b, self.args["tiles"]) as loop:
+            fetch(v, self.args["ahead"], loop.index, False)
             p = v.at(self.args["b"], b.mul(loop.index, v.int(4 * ROWS * WORDS)))
             to = v.at(self.args["tile"], b.mul(loop.index, v.int(4 * ROWS * PANEL)))
             down = self.down(p)
@@ -109,8 +110,11 @@ class _Words:
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _sum_words(typing, a_signed, b_signed, saturate, a, b, tiles, tile):
-    """tile += the products of [k][64] words of A and [tile][k][4] words of B; the first three are literals."""
+def _sum_words(typing, a_signed, b_signed, saturate, a, b, tiles, tile, words, ahead):
+    """tile += the products of [k][64] words of A and [tile][k][4] words of B; the first three are literals.
+
+    words[ahead] is where the accumulators to fetch begin.
+    """
     fixed = (a_signed, b_signed, saturate)
     if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
         return None
@@ -120,10 +124,11 @@ def _sum_words(typing, a_signed, b_signed, saturate, a, b, tiles, tile):
         v = Vir(context, builder)
         named = {"a": v.pointer(a, args[3]), "b": v.pointer(b, args[4]), "tiles": args[5]}
         named["tile"] = v.pointer(tile, args[6])
+        named["ahead"] = v.at(v.pointer(words, args[7]), builder.mul(args[8], v.int(4)))
         _Words(v, left, right, bool(clamped), named).emit()
         return context.get_dummy_value()
 
-    return types.void(*fixed, a, b, types.int64, tile), codegen
+    return types.void(*fixed, a, b, types.int64, tile, words, types.int64), codegen
 
 
 @cache
@@ -148,7 +153,8 @@ def kernel(a_signed: int, b_signed: int, saturate: int) -> Any:
                 tile_of.load(WHOLE, d, d_from[g] * size, tile, n, np.float32(1.0), False)
             else:
                 tile[:] = np.uint32(0)
-            _sum_words(a_signed, b_signed, saturate, raw_a, raw_b, n >> 2, tile)
+            ahead = d_from[min(g + 1, last - 1)] * size
+            _sum_words(a_signed, b_signed, saturate, raw_a, raw_b, n >> 2, tile, d, ahead)
             tile_of.store(WHOLE, out_words, g * size, tile, n, np.float32(1.0), lines)
             left[g] = np.uint8(0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from nbtc.errors import (
     ShapeError,
     UnsupportedInstructionError,
 )
+from nbtc.formats.table import Format
 from nbtc.fragments.smem import UNIT, Descriptor
 from nbtc.fragments.sparse import check_selector
 from nbtc.isa.spec import Operand, Row
@@ -184,6 +186,14 @@ def batch_of(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
         ) from None
 
 
+@lru_cache(maxsize=256)
+def _units(word: int, rows: int, cols: int, fmt: Format, major: str) -> tuple[Descriptor, NDArray[np.int32], int]:
+    """A descriptor, addresses of its tile's 16-byte units, and the last byte: most calls repeat earlier descriptors."""
+    desc = Descriptor.decode(word)
+    at = desc.unit_addresses(rows, cols, fmt, major)
+    return desc, at.reshape(-1).astype(np.int32), int(at.max()) + UNIT - 1
+
+
 def tables(row: Row, operand: str, words: NDArray[np.uint64], trans: int, size: int) -> Tables:
     """Tables of unit addresses of the distinct descriptors, and which one each warpgroup uses."""
     distinct, which = np.unique(words, return_inverse=True)
@@ -192,19 +202,18 @@ def tables(row: Row, operand: str, words: NDArray[np.uint64], trans: int, size: 
     rows, cols = (f.shape[0], f.stored) if operand == "A" else (f.shape[1], f.shape[2])
     found = []
     for word in distinct.tolist():
-        desc = Descriptor.decode(word)
+        desc, units, last = _units(word, rows, cols, fmt, major)
         if major == "k" and desc.mode.units > 1 and cols * fmt.bits // 8 > desc.mode.row_bytes:
             raise DescriptorError(
                 f"{operand} of {row.mnemonic} needs {cols * fmt.bits // 8} bytes a row, but its {desc.swizzle} "
                 "swizzle row is narrower "
                 '(no recording says what the hardware reads there): use swizzle="64B", "128B" or "none"'
             )
-        at = desc.unit_addresses(rows, cols, fmt, major)
-        if int(at.max()) + UNIT > size:
+        if last >= size:
             raise BoundsError(
                 f"{operand} ({rows} x {cols} {fmt.name}, {major.upper()}-major) at {desc} reaches byte "
-                f"{int(at.max()) + UNIT - 1} of a shared memory of {size} bytes: pass a larger smem or a "
-                "descriptor inside it; .explain() draws it"
+                f"{last} of a shared memory of {size} bytes: pass a larger smem or a descriptor inside it; "
+                ".explain() draws it"
             )
-        found.append(at.reshape(-1))
-    return Tables(np.concatenate(found).astype(np.int32), which.reshape(words.shape).astype(np.int64))
+        found.append(units)
+    return Tables(np.concatenate(found), which.reshape(words.shape).astype(np.int64))
