@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
-from threading import Event
 from typing import Any
 
 from nbtc.errors import OptionError
@@ -46,9 +45,19 @@ if hasattr(os, "register_at_fork"):  # a forked child inherits the pools, but no
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def _unless(stop: Event, task: Task) -> None:
-    if not stop.is_set():
-        task()
+def _work(left: list[Task], finished: list[None], most: int = sys.maxsize) -> None:
+    """Take tasks from the end of `left` until there are none, noting each that is finished; a failure empties it."""
+    for _ in range(most):
+        try:
+            task = left.pop()
+        except IndexError:  # another thread was quicker
+            return
+        try:
+            task()
+        except BaseException:
+            left.clear()
+            raise
+        finished.append(None)
 
 
 class Crew:
@@ -59,25 +68,40 @@ class Crew:
         self._report, self._close = _reporter(progress, total)
 
     def run(self, tasks: Sequence[Task], units: int = 0) -> None:
-        """Run tasks to the end, `units` of progress each.  An interrupt stops within the running tasks' time."""
+        """Run tasks to the end, `units` of progress each.  An interrupt stops within the running tasks' time.
+
+        The calling thread works too, and reports what all have done: a pool that it only waits for would wake it for
+        every task.
+        """
         if self.threads == 1 or len(tasks) < 2:
             for task in tasks:
                 task()
                 self._step(units)
             return
-        stop = Event()
-        pool = _pool(self.threads)
-        left = {pool.submit(_unless, stop, t) for t in tasks}
+        left, finished, told = list(reversed(tasks)), list[None](), 0
+        pool, others = _pool(self.threads - 1), min(self.threads, len(tasks)) - 1
+        helpers = [pool.submit(_work, left, finished) for _ in range(others)]
         try:
             while left:
-                finished, left = wait(left, timeout=0.25, return_when=FIRST_COMPLETED)
-                for f in finished:
+                _work(left, finished, 1)
+                told = self._tell(len(finished), told, units)
+            helpers = [f for f in helpers if not f.cancel()]  # the pool may be busy with another product
+            while helpers:
+                done, waiting = wait(helpers, timeout=0.25)
+                for f in done:
                     f.result()
-                    self._step(units)
+                helpers = list(waiting)
+                told = self._tell(len(finished), told, units)
         except BaseException:
-            stop.set()
-            wait(left)
+            left.clear()
+            wait([f for f in helpers if not f.cancel()])
             raise
+
+    def _tell(self, finished: int, told: int, units: int) -> int:
+        """Report tasks finished since the last time."""
+        if finished > told:
+            self._step(units * (finished - told))
+        return finished
 
     def _step(self, units: int) -> None:
         if units:
