@@ -114,6 +114,76 @@ def test_largest_sums() -> None:
         assert (mma.perform(plan, *words).ravel() == want).all()
 
 
+def test_every_code_of_f16() -> None:
+    """All 65,536 codes as elements of A, times one, and of B: subnormals, zeros, Inf and NaN in each place."""
+    plan = mma.prepare(row(f"mma.sync.aligned.{FORMS[2]}"), "sm_90")
+    codes = np.random.default_rng(6).permutation(np.arange(1 << 16, dtype=np.uint16))
+    ones = np.full((256, 32, 8), 0x3C00, np.uint16)
+    for a, b in [(codes.reshape(256, 32, 8), ones[..., :4]), (ones, np.tile(codes, 2).reshape(-1, 32, 4)[:256])]:
+        words = [np.ascontiguousarray(x).view(np.uint32) for x in (a, b, np.zeros((256, 32, 8), np.uint16))]
+        want = np.empty(256 * 128, np.uint32)
+        mma._general(plan, [flat(w, 2, (256,)) for w in words], want, 0, 256)
+        assert (mma.perform(plan, *words).ravel() == want).all()
+
+
+def test_rounding_mode_is_restored() -> None:
+    """The vector code rounds down; its caller does not notice."""
+    from numba import njit
+
+    from nbtc import ptx
+
+    @njit
+    def around(a, b, c, x):
+        d = ptx.mma_sync("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", a, b, c)
+        return d[0, 0], x - np.float64(2.0**-60)
+
+    a, b, c = (np.zeros((32, n), np.uint32) for n in (4, 2, 4))
+    one = np.float64(1.0)
+    assert around(a, b, c, one) == (0, 1.0)
+    assert one - np.float64(2.0**-60) == 1.0
+
+
+@pytest.mark.parametrize("name", FORMS[:4])
+def test_without_byte_permutations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts with AVX-512 but not VBMI compute narrow exponents step by step."""
+    if not _host.has_avx512():
+        return
+    from numba import njit
+
+    from nbtc.ops import mma_operands
+    from nbtc.ops.mma_vector import some_warps
+
+    monkeypatch.setattr(mma_operands, "has_avx512", lambda *more: False)
+    plan = mma.prepare(row(f"mma.sync.aligned.{name}"), "sm_90")
+    fmt, registers, half, blocks, turned = plan.shape.key
+
+    @njit
+    def many(a, b, c, d, doubt, sa, sb, sc, sd, first, last, fraction, floor):
+        return some_warps(
+            fmt, registers, half, blocks, turned,
+            a, b, c, d, doubt, sa, sb, sc, sd, first, last, fraction, floor,
+        )  # fmt: skip
+
+    rng = np.random.default_rng(11)
+    r = row(f"mma.sync.aligned.{name}")
+    assert r.a is not None and r.b is not None and r.c is not None
+    for kinds in (
+        ("near", "near", "near"),
+        ("wide", "tiny", "zeros"),
+        ("zeros", "wide", "near"),
+        ("bits", "near", "near"),
+    ):
+        words = [image(rng, o.format, 8, o.registers, k) for o, k in zip((r.a, r.b, r.c), kinds, strict=True)]
+        flats = [flat(x, 2, (8,)) for x in words]
+        want = np.empty(8 * 32 * plan.registers[3], np.uint32)
+        mma._general(plan, flats, want, 0, 8)
+        got, doubt = np.empty_like(want), np.empty(8, np.uint8)
+        many(*(x for x, _ in flats), got, doubt, *(s for _, s in flats), 32 * plan.registers[3], 0, 8, *plan.numbers)
+        good = doubt == 0
+        assert good.all() != ("bits" in kinds)  # Inf and NaN are noticed, and nothing else is handed over
+        assert (got.reshape(8, -1)[good] == want.reshape(8, -1)[good]).all(), kinds
+
+
 def test_formats_have_vector_code() -> None:
     """Which forms are fast is a property of the row, not of its spelling."""
     slow = mma.prepare(row("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"), "sm_90")
