@@ -47,20 +47,32 @@ class _Impl(caching.CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes: ClassVar[list[Any]] = [_stamped(c) for c in caching.CacheImpl._locator_classes]
 
 
-def _constants(function: Any) -> tuple[Any, ...]:
-    """What a function closes over, the same in every process: numbers as text, kernels by name and constants."""
-    found: list[Any] = []
+def _constants(function: Any) -> str:
+    """What a function closes over, the same in every process: numbers as text, kernels by their (own) names."""
+    found = []
     for cell in function.__closure__ or ():
         x = cell.cell_contents
         if hasattr(x, "py_func"):
-            found.append((x.py_func.__qualname__, *_constants(x.py_func)))
+            found.append(str(x.py_func.__qualname__))
         else:
             found.append(repr(x) if isinstance(x, int | float | str) else hashlib.sha256(dumps(x)).hexdigest())
-    return tuple(found)
+    return " ".join(found)
+
+
+def _name_apart(function: Any) -> None:
+    """Put what a closure closes over into its name.
+
+    Numba links by symbol, and makes the symbols of closures differ only by a counter of the process.  Kernels that come
+    from the cache were compiled by several processes: two of one name would be taken for the same function, and the
+    results be those of another format (measured).
+    """
+    if function.__closure__:
+        digest = hashlib.sha256(_constants(function).encode()).hexdigest()[:16]
+        function.__qualname__ = f"{function.__qualname__}_{digest}"
 
 
 class _Cache(caching.FunctionCache):  # type: ignore[misc]
-    """Machine code on disk, found by signature, processor, and the constants a kernel was made for.
+    """Machine code on disk, found by name (which tells the constants of a closure), signature and processor.
 
     Numba's own key pickles closed-over kernels, whose pickles differ from process to process: never found again.
     """
@@ -68,8 +80,7 @@ class _Cache(caching.FunctionCache):  # type: ignore[misc]
     _impl_class = _Impl
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        code = hashlib.sha256(self._py_func.__code__.co_code).hexdigest()
-        return sig, codegen.magic_tuple(), (code, _constants(self._py_func))
+        return sig, codegen.magic_tuple(), self._py_func.__qualname__
 
 
 def jit(function: F | None = None, *, parallel: bool = False, inline: bool = False, cached: bool = True) -> Any:
@@ -80,6 +91,7 @@ def jit(function: F | None = None, *, parallel: bool = False, inline: bool = Fal
     """
     if function is None:
         return lambda f: jit(f, parallel=parallel, inline=inline, cached=cached)
+    _name_apart(function)
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "parallel": parallel}
     if inline:
         options["forceinline"] = True

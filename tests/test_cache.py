@@ -25,6 +25,20 @@ from nbtc._jit import jit
 def scale(x):
     return x * {factor}
 """
+FACTORY = """
+from nbtc._jit import jit
+
+def times(factor):
+    @jit
+    def inner(x):
+        return x * factor
+
+    @jit
+    def outer(x):
+        return inner(x) + inner(x + 1.0)
+
+    return outer
+"""
 RUN = "from nbtc.caller import twice; print(twice(1.0), sum(twice.stats.cache_hits.values()))"
 
 
@@ -38,10 +52,10 @@ def copy(tmp_path):
     return package
 
 
-def start(package: Path) -> subprocess.Popen[str]:
+def start(package: Path, code: str = RUN) -> subprocess.Popen[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
     environment |= {"PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(package.parent.parent / "cache")}
-    command = [sys.executable, "-W", "error", "-P", "-c", RUN]
+    command = [sys.executable, "-W", "error", "-P", "-c", code]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -54,6 +68,17 @@ def finish(process: subprocess.Popen[str]) -> str:
 def test_machine_code_is_reused(copy):
     assert finish(start(copy)) == "6.0 0"
     assert finish(start(copy)) == "6.0 1"
+
+
+def test_kernels_of_one_factory_stay_apart(copy):
+    """Numba's symbols of closures count from zero in every process: two cached ones must not be taken for each other."""
+    (copy / "factory.py").write_text(FACTORY)
+    run = "from nbtc.factory import times; f = [times(n) for n in {}]; print(*[g(1.0) for g in f], {})"
+    hits = "sum(sum(g.stats.cache_hits.values()) for g in f)"
+    assert finish(start(copy, run.format("(2.0,)", hits))) == "6.0 0"
+    assert finish(start(copy, run.format("(3.0,)", hits))) == "9.0 0"
+    assert finish(start(copy, run.format("(5.0, 3.0)", hits))) == "15.0 9.0 1"
+    assert finish(start(copy, run.format("(2.0, 3.0, 5.0)", hits))) == "6.0 9.0 15.0 3"
 
 
 def test_a_changed_callee_is_never_run_stale(copy):

@@ -97,7 +97,7 @@ def _named(row: Row, arch: Arch, a: str, b: str, acc: str, op: str | None, satur
 @cache
 def engine_for(kind: str, block: int, fraction: int) -> str:
     """The engine for a kind of arithmetic on this host."""
-    if kind in ("FUSED", "EMULATED_FP8") and has_avx512() and (block <= 16 or fraction <= 13):
+    if kind in ("FUSED", "EMULATED_FP8") and has_avx512():
         return "avx512"
     if kind == "FUSED" and block <= 1 << (MOST - fraction):
         return "portable"

@@ -157,7 +157,8 @@ class FusedProduct:
         heavy = np.zeros(panels, np.int64)
         self.crew.run([partial(self._pack, packed, places, j, k, depth, *w, heavy) for w in work])
         # 16 products and c can only leave 32 bits when significands sum to 31 on both sides: 15 without leading bits
-        checked = self.block >= 16 and self.wide and int(heavy.max()) >= 15 << self.formats[1].mantissa
+        heavy_sums = self.block == 16 and int(heavy.max()) >= 15 << self.formats[1].mantissa
+        checked = self.wide and (heavy_sums or self.block > 16)
         tasks = [partial(self._rows, state, packed, places, j, k, depth, checked, *w) for w in self._shares(panels)]
         self.crew.run(tasks, self.a.shape[0] * columns * depth // len(tasks))
         SHELF.give(key, packed)

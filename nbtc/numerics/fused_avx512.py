@@ -7,7 +7,7 @@ on it; counting the negative products (a popcount of sign bits) corrects the sum
 obey the same rule.
 
 elements F64: p = 52, every F and exponent of f16, bf16 and tf32; only the low 32 bits of the sum are kept, and a sum
-that could have left them flags its tile.  elements F32: p = 23, enough for F = 13 (the fp8 units).
+that left them flags its tile.  elements F32: p = 23, enough for F = 13 (the fp8 units).
 
 Rejected: an exact product in f32, scaled by an integer add and truncated by a conversion (four operations a product
 instead of two; 0.38x of a float32 product instead of 0.45x).
@@ -145,6 +145,16 @@ class _Emitter:
         lanes = [x for q in range(4) for x in (4 * q, 4 * q + 2, 16 + 4 * q, 18 + 4 * q)]
         return self.v.shuffle(self.v.bits(sums[0], IV), self.v.bits(sums[1], IV), lanes)
 
+    def notice(self, sums: list[Any], low: Any, saved: Any, t: int) -> None:
+        """Flag sums of more products than 16 that left 32 bits: their high words are not M's, carried or borrowed."""
+        v, b = self.v, self.b
+        lanes = [x for q in range(4) for x in (4 * q + 1, 4 * q + 3, 17 + 4 * q, 19 + 4 * q)]
+        high = v.shuffle(v.bits(sums[0], IV), v.bits(sums[1], IV), lanes)
+        above = b.sub(high, self.books.magic(v.load(saved, IV, 64, 64 * t)))
+        inside = b.sext(b.icmp_signed("==", above, b.ashr(low, v.const(IV, 31))), IV)
+        flag = v.at(self.scratch, self.o_flag)
+        v.store(v.umin(v.load(flag, IV, 64), inside), flag, 64)
+
     def finish(self, row: dict[str, Any], saved: Any, part: int, r: int, c: int) -> None:
         """Round a chunk's sum that was put aside."""
         n = self.v.load(self.scratch, IV, 64, self.o_raw + 64 * (r * self.s.chunks + c))
@@ -158,7 +168,7 @@ class _Emitter:
         if not self.s.wide:
             n = b.sub(n, books.magic(e))
         flag = v.at(self.scratch, self.o_flag)
-        if self.s.checked:
+        if self.s.checked and not self.s.many:
             edge = b.sub(n, v.const(IV, (1 << 31) - WRAP_MARGIN))
             v.store(v.umin(v.load(flag, IV, 64), edge), flag, 64)
         x = books.round(n, e)
@@ -213,9 +223,12 @@ class _Emitter:
                 if steps < s.block * done // (s.passes * s.block):
                     best, steps = self.exponent_step(best, ahead, steps), steps + 1
             for r, c in self.tiles:
-                raw = self.total([sums[r, c, h] for h in range(self.parts)])
+                t, parts = r * s.chunks + c, [sums[r, c, h] for h in range(self.parts)]
+                raw = self.total(parts)
+                if s.many:
+                    self.notice(parts, raw, saved, t)
                 if s.deferred:
-                    v.store(raw, self.scratch, 64, self.o_raw + 64 * (r * s.chunks + c))
+                    v.store(raw, self.scratch, 64, self.o_raw + 64 * t)
                 else:
                     self.round(row, saved, part, r, c, raw)
         self.keep_maxima(best, self.maxima(block))
@@ -246,6 +259,8 @@ class _Emitter:
             if not self.s.wide:
                 out[r, c, 0] = v.bits(b.add(high, low), self.vector)
                 continue
+            if self.s.many:  # a negative start borrows from M: `notice` looks at the high words
+                high = b.add(high, b.ashr(low, v.const(IV, 31)))
             for h in range(2):
                 even = [4 * q + 2 * h for q in range(4)]
                 lanes = [x for at in even for x in (at, 16 + at, at + 1, 17 + at)]

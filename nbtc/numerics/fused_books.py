@@ -50,9 +50,14 @@ class Shape:
         return 4 // self.chunks
 
     @property
+    def many(self) -> bool:
+        """True where sums of ordinary significands can leave 32 bits, so that each is looked at."""
+        return self.wide and self.block > 16
+
+    @property
     def deferred(self) -> bool:
-        """True where a sum waits in memory to be rounded; f32 tiles are rounded at once, which saves a store."""
-        return self.wide
+        """True where a sum waits in memory: f32 tiles rounded to f32 at once save a store, others run out of registers."""
+        return self.wide or self.out == "rne11"
 
     @property
     def exponent_bytes(self) -> int:

@@ -21,7 +21,6 @@ from nbtc.numerics.fused_avx512 import FLAG_WORD, SCRATCH
 from nbtc.numerics.fused_books import FLOOR_FIELD
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
 from nbtc.ops import warpgroup_tile as tile_of
-from nbtc.ops.distinct import distinct
 from nbtc.ops.warpgroup import B_MN, FLIP_A, FLIP_B, SMEM_BYTES, THREADS, N
 from nbtc.ops.warpgroup_decode import lift, magnitudes, pack
 from nbtc.ops.warpgroup_gather import DEPTH_BYTES, K_MAJOR, MN_MAJOR, PANEL, gathers, room, source_of
@@ -46,7 +45,6 @@ def _sums(wide: int, block: int, fraction: int, out: int) -> Any:
     """
 
     @jit
-    @distinct(wide, block, fraction, out)
     def sums(a, ea, sa, b, eb, sb, tile, rows, floor, least, scale, reference, scratch, words, ahead):
         flags = scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32]
         flags[:16], flags[16:] = np.uint32(0xFFFFFFFF), np.uint32(0)
@@ -73,7 +71,6 @@ def _range(fmt: Format) -> Any:
     every = (1 << fmt.bits) - 1  # `magnitudes` of nothing but zeros
 
     @jit
-    @distinct(fmt)
     def span(raw):
         seen = magnitudes(code, raw, raw.size)
         least, most = seen & np.int64(0xFFFFFFFF), seen >> np.int64(32)
@@ -104,7 +101,6 @@ def kernel(a_fmt: Format, b_fmt: Format, half: int, block: int, fraction: int, o
     size = 8 if wide else 4
 
     @jit
-    @distinct(a_fmt, b_fmt, half, block, fraction, out)
     def run(first, last, geometry, floor, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, d, d_from,
             keep, out_words, left):  # fmt: skip
         n = geometry[N]

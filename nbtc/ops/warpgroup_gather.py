@@ -20,7 +20,6 @@ from numba.extending import intrinsic
 
 from nbtc._jit import jit
 from nbtc._vir import I32, I64, Vir, vector
-from nbtc.ops.distinct import distinct
 from nbtc.ops.warpgroup import A_MN, A_REGISTERS
 
 UNIT, UNITS = 16, 8  # bytes of a unit, units a step
@@ -165,7 +164,6 @@ def gathers(bits: int) -> tuple[Any, Any]:
     """
 
     @jit
-    @distinct(bits)
     def rows(source, smem, base, units, first, n, raw):
         if bits == 16 and source == MN_MAJOR:
             _gather(0, bits, MN_MAJOR, smem, base, units, first, n >> 3, raw)
@@ -173,7 +171,6 @@ def gathers(bits: int) -> tuple[Any, Any]:
             _gather(0, bits, K_MAJOR, smem, base, units, first, n >> 2, raw)
 
     @jit
-    @distinct(bits)
     def columns(source, smem, base, units, first, words, word, raw):
         if source == REGISTERS:
             _gather(1, bits, REGISTERS, words, 4 * word, units, 0, 4, raw)

@@ -18,7 +18,6 @@ from nbtc._jit import jit
 from nbtc._vir import I8, I32, Vir, vector
 from nbtc.numerics.models import BIT_OP, BIT_OPS, KIND, Kind
 from nbtc.ops import warpgroup_tile as tile_of
-from nbtc.ops.distinct import distinct
 from nbtc.ops.warpgroup import SMEM_BYTES, THREADS, N
 from nbtc.ops.warpgroup_gather import DEPTH_BYTES, K_MAJOR, PANEL, ROWS, gathers, room, source_of
 from nbtc.ops.warpgroup_tile import WHOLE, fetch
@@ -137,7 +136,6 @@ def kernel(a_signed: int, b_signed: int, saturate: int) -> Any:
     rows, columns = gathers(32)
 
     @jit
-    @distinct(a_signed, b_signed, saturate)
     def run(first, last, geometry, floor, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, d, d_from,
             keep, out_words, left):  # fmt: skip
         n = geometry[N]

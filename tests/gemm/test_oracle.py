@@ -113,3 +113,24 @@ def test_k_split_adds_parts_in_order(kind: str, acc: str, chunk: int) -> None:
 
 def _add(x: int, y: int, acc: str) -> int:
     return (x + y) & 0xFFFFFFFF if acc == "s32" else add(x, y, FORMATS[acc])
+
+
+@pytest.mark.parametrize(
+    ("arch", "kind", "step"), [("sm_90", "f16", 16), ("sm_90", "bf16", 16), ("sm_120", "e4m3", 32)]
+)
+@pytest.mark.parametrize("sign", [0, 1])
+@pytest.mark.parametrize("less", [0, 1, 2])
+def test_sums_at_the_edge_of_32_bits(arch: str, kind: str, step: int, sign: int, less: int) -> None:
+    """All products of the largest significands and one sign: partial sums leave 32 bits, or just do not."""
+    case = Case(arch, "mma", kind, kind, "f32", step)
+    fmt = case.formats[0]
+    one = fmt.bias << fmt.mantissa
+    largest = (one | ((1 << fmt.mantissa) - 1)) - less
+    a, b = np.full((40, 72), largest | sign << (fmt.bits - 1)), np.full((72, 68), largest)
+    a[5, 3], b[7, 9] = one, one
+    bits = [x.astype(fmt.bits_dtype) for x in (a, b)]
+    c = np.zeros((40, 68), np.uint32)
+    d = nbtc.matmul(*(from_bits(x, fmt) for x in bits), arch=arch, instruction="mma")
+    rows, columns = np.array([0, 5, 39]), np.array([0, 9, 67])
+    want = case.oracle().matrix(bits[0][rows], bits[1][:, columns], c[np.ix_(rows, columns)])
+    assert_bits_equal(to_bits(d)[np.ix_(rows, columns)], want, "f32", f"{case} {sign} {less}")
