@@ -69,7 +69,7 @@ def _body(plan: Plan) -> Callable[..., Any]:
         rest(a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1))
         return d
 
-    if plan.shape is None:
+    if plan.shape is None or plan.emulated is not None:
         return plain
     from nbtc.ops.mma_vector import some_warps
 

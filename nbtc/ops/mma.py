@@ -37,7 +37,8 @@ class Plan:
     """An instruction on an architecture, ready to run.
 
     places, geometry: the tables of `mma_kernel.run`.  params: of the numerics model.  word: dtype of the multiplicands'
-    scratch.  cost: nanoseconds of a warp, roughly.  shape: of its vector code, or None.
+    scratch.  cost: nanoseconds of a warp, roughly.  shape: of its vector code, or None.  emulated: fp8 formats of A and
+    B where that code is of f16.
     """
 
     row: Row
@@ -49,6 +50,7 @@ class Plan:
     scratch: tuple[int, int, int]
     cost: int
     shape: Any
+    emulated: tuple[Format, Format] | None = None
 
     @cached_property
     def operands(self) -> tuple[Operand, Operand, Operand]:
@@ -74,7 +76,7 @@ class Plan:
     @cached_property
     def vector(self) -> Callable[..., Any] | None:
         """The compiled loop over warps, or None."""
-        if self.shape is None:
+        if self.shape is None or self.emulated is not None:
             return None
         from nbtc.ops.mma_vector import kernel
 
@@ -187,7 +189,8 @@ def _build(row: Row, target: Arch, selector: int) -> Plan:
     cost = a.products * m * n * stored * 8
     registers = (a.registers, b.registers, c.registers, d.registers)
     shape = vector_shape(row, numerics, vector)
-    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, shape)
+    emulated = (a.format, b.format) if numerics.kind == Kind.EMULATED_FP8 else None
+    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, shape, emulated)
 
 
 def _sparsity(bits: int) -> int:
@@ -202,22 +205,26 @@ def vector_shape(row: Row, numerics: Model, vector: NDArray[np.int64]) -> Any:
     a, b, c, d = (_present(o) for o in (row.a, row.b, row.c, row.d))
     if (
         row.family not in ("mma", "wmma.mma")
-        or numerics.kind != Kind.FUSED
+        or numerics.kind not in (Kind.FUSED, Kind.EMULATED_FP8)
         or c.format != d.format
         or row.unit == "quad"
     ):
         return None
-    blocks, rest = divmod(int(vector[STEP]), int(vector[BLOCK]))
+    emulated = numerics.kind == Kind.EMULATED_FP8
+    blocks, rest = (1, 0) if emulated else divmod(int(vector[STEP]), int(vector[BLOCK]))
+    multiplicand = f16 if emulated else a.format
     registers = b.rows // (2 * a.format.per_word)  # of 16 rows of A
     known = (
-        a.format.name in ("f16", "bf16", "tf32") and vector[OUT] != OUTS["rz14"] and not any(_volta(o) for o in (a, c))
+        multiplicand.name in ("f16", "bf16", "tf32")
+        and vector[OUT] != OUTS["rz14"]
+        and not any(_volta(o) for o in (a, c))
     )
     known &= int(vector[FRACTION]) <= 25  # sums are 32-bit integers
     if not known or rest or blocks > registers // 2 or registers not in (2, 4) or not has_avx512():
         return None
     from nbtc.ops.mma_operands import Shape
 
-    return Shape(a.format, registers, d.format == f16, blocks)
+    return Shape(multiplicand, registers, d.format == f16, blocks)
 
 
 def _volta(operand: Operand) -> bool:
@@ -334,7 +341,7 @@ def _run(
     doubt = np.empty(count, np.uint8)
 
     def work(first: int, last: int) -> None:
-        step = CHUNK if plan.tiles else count  # copies of slices of registers stay in the cache
+        step = CHUNK if plan.tiles or plan.emulated else count  # copies stay in the cache
         if sum(_vectors(plan, flats, result, n, min(n + step, last), doubt) for n in range(first, last, step)):
             edges = np.flatnonzero(np.diff(doubt[first:last], prepend=0, append=0)) + first
             for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
@@ -347,6 +354,12 @@ def _vectors(
     plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int, doubt: NDArray[np.uint8]
 ) -> bool:
     """Warps first..last by vector code; whether any result is in doubt."""
+    if plan.emulated is not None:
+        from nbtc.ops.mma_emulated import run
+
+        own = [(w[s * first : s * last] if s else w, s) for w, s in flats]
+        d = result.reshape(-1, 32 * plan.registers[3])[first:last].reshape(-1)
+        return run(plan.shape, plan.numbers, plan.emulated, own, d, doubt[first:last])
     loop = plan.vector
     if loop is None:
         return True

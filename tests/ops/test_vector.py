@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -182,6 +183,34 @@ def test_without_byte_permutations(name: str, monkeypatch: pytest.MonkeyPatch) -
         good = doubt == 0
         assert good.all() != ("bits" in kinds)  # Inf and NaN are noticed, and nothing else is handed over
         assert (got.reshape(8, -1)[good] == want.reshape(8, -1)[good]).all(), kinds
+
+
+FP8 = [
+    "m16n8k32.row.col.f32.e4m3.e4m3.f32", "m16n8k32.row.col.f32.e5m2.e4m3.f32", "m16n8k32.row.col.f16.e4m3.e5m2.f16",
+    "m16n8k16.row.col.f32.e4m3.e5m2.f32", "m16n8k16.row.col.f16.e4m3.e4m3.f16",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FP8)
+def test_fp8_made_of_f16(name: str) -> None:
+    """Where fp8 is emulated: any exponents, subnormals and zeros, NaN in some warps, operands that all warps share."""
+    r = row(f"mma.sync.aligned.{name}")
+    assert r.a is not None and r.b is not None and r.c is not None
+    rng = np.random.default_rng(12)
+    for arch, keep, window in product(
+        ("sm_90", "sm_100"), (0x8F8F8F8F, 0xBFBFBFBF, 0xF7F7F7F7), ("near", "tiny", "bits")
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            plan = mma.prepare(r, arch)
+        a, b = (rng.integers(0, 1 << 32, (9, 32, o.registers), np.uint32) & np.uint32(keep) for o in (r.a, r.b))
+        a[3, 5, 0] = 0x7F
+        c = image(rng, r.c.format, 9, r.c.registers, window)
+        for words in ([a, b, c], [a[:1], b, c], [a, b[3], c], [a, b, c[0, None]]):
+            want = np.empty(9 * 32 * plan.registers[3], np.uint32)
+            mma._general(plan, [flat(x, 2, (9,)) for x in words], want, 0, 9)
+            assert (mma.perform(plan, *words).ravel() == want).all(), (arch, keep, window)
+    assert (plan.emulated is not None) and (plan.shape is not None) == _host.has_avx512()
 
 
 def test_formats_have_vector_code() -> None:
