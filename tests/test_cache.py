@@ -71,7 +71,7 @@ def test_machine_code_is_reused(copy):
 
 
 def test_kernels_of_one_factory_stay_apart(copy):
-    """Numba's symbols of closures count from zero in every process: two cached ones must not be taken for each other."""
+    """Numba's symbols of closures count from zero in every process: cached ones must not be mixed up."""
     (copy / "factory.py").write_text(FACTORY)
     run = "from nbtc.factory import times; f = [times(n) for n in {}]; print(*[g(1.0) for g in f], {})"
     hits = "sum(sum(g.stats.cache_hits.values()) for g in f)"

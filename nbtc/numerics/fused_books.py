@@ -56,7 +56,7 @@ class Shape:
 
     @property
     def deferred(self) -> bool:
-        """True where a sum waits in memory: f32 tiles rounded to f32 at once save a store, others run out of registers."""
+        """True where a sum waits in memory: f32 tiles rounded to f32 at once save a store, others lack registers."""
         return self.wide or self.out == "rne11"
 
     @property
