@@ -347,7 +347,7 @@ def _run(
             for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
                 _general(plan, flats, result, start, stop)
 
-    spread(count, VECTOR_COST * max(1, len(plan.tiles)), threads, work)
+    spread(count, VECTOR_COST * max(1, len(plan.tiles), 4 * bool(plan.emulated)), threads, work)
 
 
 def _vectors(
