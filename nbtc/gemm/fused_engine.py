@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.formats.table import Format, f32
+from nbtc.formats.table import Format, f16, f32
 from nbtc.gemm.shelf import SHELF, Key
 from nbtc.gemm.threads import Crew
 from nbtc.numerics import fused_avx512 as micro
@@ -61,10 +61,13 @@ class Range:
         return max(0, self.greatest - self.least)
 
 
-def exponents_of(x: NDArray[Any], fmt: Format) -> Range:
-    """The range of a matrix's exponents: of the format if that is small, else measured."""
+def exponents_of(x: NDArray[Any], fmt: Format, widened: bool = False) -> Range:
+    """The range of a matrix's exponents: of the format if that is small, else measured.
+
+    widened: to f16, in which the subnormals of e4m3 are normal, those of e5m2 not.
+    """
     if fmt.exponent <= 5:
-        return Range(fmt.emin, fmt.bias + int(fmt.finite_only))
+        return Range(max(f16.emin, fmt.emin - fmt.mantissa) if widened else fmt.emin, fmt.bias + int(fmt.finite_only))
     p = float_params(fmt)
     mantissa, bias, sign, field, special = (int(p[i]) for i in (MANTISSA, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL))
     seen = np.array([np.iinfo(x.dtype).max, 0], x.dtype)
@@ -112,7 +115,10 @@ def layout(
         scale, bases = 0, (FAR_BASE, FAR_BASE)
         constants = [floor + 127, 113 if half else 1, 0, ra.least + rb.least - 2 * FAR_BASE + 127]
         limits = [0.0, float(np.finfo(np.float32).max)]
-    pack_a, pack_b = (float_params(f, r.least, x) for f, r, x in zip((a, b), (ra, rb), bases, strict=True))
+    pack_a, pack_b = (
+        float_params(f, r.least, x, r.least if f.exponent <= 5 else None)
+        for f, r, x in zip((a, b), (ra, rb), bases, strict=True)
+    )
     return Layout(not near, scale, pack_a, pack_b, np.array(constants), np.array(limits, np.float32))
 
 
@@ -135,7 +141,7 @@ class FusedProduct:
 
     def run(self, state: NDArray[np.float32], has_c: bool) -> None:
         """state (M, N) float32: c in, the chain's result out (f16 accumulators as f32 values)."""
-        ra, rb = (exponents_of(x, f) for x, f in zip((self.a, self.b), self.formats, strict=True))
+        ra, rb = (exponents_of(x, f, self.emulated) for x, f in zip((self.a, self.b), self.formats, strict=True))
         half = bool(self.params[OUT] == OUTS["rne11"])
         rc = exponents_of(state.view(np.uint32), f32) if has_c and not half else None
         p = self.params

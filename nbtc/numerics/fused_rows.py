@@ -83,7 +83,7 @@ def padded(x, x0, ld, lines, width, full_lines, full_width):
 
 
 @cache
-def panels_kernel(wide: int, block: int, far: int, by_turns: int) -> Any:
+def panels_kernel(wide: int, block: int, far: int, emulated: int) -> Any:
     """kernel(x, x0, ld, depth, columns, places, b, eb, sb, special, p, factor, tiny): panels of B, packed.
 
     x: flat bits, the block's first element at x0, rows ld apart.  Returns the largest sum of fractions of a block of
@@ -97,14 +97,14 @@ def panels_kernel(wide: int, block: int, far: int, by_turns: int) -> Any:
         heavy = np.int64(0)
         if full:
             heavy = columns_packed(
-                wide, block, far, by_turns, x, x0, ld, full, places, b, eb, sb, special, p, factor, tiny
+                wide, block, far, emulated, x, x0, ld, full, places, b, eb, sb, special, p, factor, tiny
             )  # fmt: skip
         for panel in range(full, panels):
             first = panel * PANEL
             copy = padded(x, x0 + first, ld, depth, min(PANEL, columns - first), places, PANEL)
             at = first * places
             edge = columns_packed(
-                wide, block, far, by_turns, copy, 0, PANEL, 1, places, b[at:], eb[at:], sb[at // block :],
+                wide, block, far, emulated, copy, 0, PANEL, 1, places, b[at:], eb[at:], sb[at // block :],
                 special[first:], p, factor, tiny,
             )  # fmt: skip
             heavy = max(heavy, edge)

@@ -9,17 +9,22 @@ from nbtc._jit import jit
 from nbtc.formats.table import Format
 
 # entries of the parameter vector of a packer
-MANTISSA, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL, REFERENCE, BASE = range(7)
+MANTISSA, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL, REFERENCE, BASE, LEAST = range(8)
 
 
-def float_params(fmt: Format, reference: int = 0, base: int = 0) -> NDArray[np.int64]:
-    """How to read a float format's bits.  reference: exponent that is stored as `base`."""
+def float_params(fmt: Format, reference: int = 0, base: int = 0, least: int | None = None) -> NDArray[np.int64]:
+    """How to read a float format's bits.
+
+    reference: exponent that is stored as `base`.  least: smaller ones count as this one (default: the format's, which
+    its subnormals have).
+    """
     sign = fmt.bits - 1
     field = sign - fmt.exponent
     special = ((1 << fmt.exponent) - 1) << field
     if fmt.finite_only:
         special |= (1 << fmt.mantissa) - 1
-    return np.array([fmt.mantissa, fmt.bias, sign, field, special, reference, base], np.int64)
+    lowest = fmt.emin if least is None else least
+    return np.array([fmt.mantissa, fmt.bias, sign, field, special, reference, base, lowest + fmt.bias], np.int64)
 
 
 @jit

@@ -13,9 +13,9 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from nbtc._vir import F32, F64, I8, I16, I32, I64, Vir, vector
+from nbtc._vir import F32, F64, I1, I8, I16, I32, I64, Vir, vector
 from nbtc.numerics.fused_avx512 import PANEL, ROWS
-from nbtc.numerics.pack import BASE, BIAS, FIELD_SHIFT, MANTISSA, REFERENCE, SIGN_SHIFT, SPECIAL
+from nbtc.numerics.pack import BASE, BIAS, FIELD_SHIFT, LEAST, MANTISSA, REFERENCE, SIGN_SHIFT, SPECIAL
 
 CHUNK = 16  # elements of a vector
 IV, FV = vector(I32, CHUNK), vector(F32, CHUNK)
@@ -28,10 +28,13 @@ def turns(block: int) -> list[int]:
 
 
 class _Packer:
-    """Decodes vectors of elements of one width; the format is in run-time parameters, so formats share the code."""
+    """Decodes vectors of elements of one width; the format is in run-time parameters, so formats share the code.
 
-    def __init__(self, v: Vir, size: int, wide: bool, p: Any, factor: Any, tiny: Any) -> None:
-        self.v, self.b, self.wide = v, v.b, wide
+    widened: the elements are converted to a wider format first, in which their subnormals are normal.
+    """
+
+    def __init__(self, v: Vir, size: int, wide: bool, widened: bool, p: Any, factor: Any, tiny: Any) -> None:
+        self.v, self.b, self.wide, self.widened = v, v.b, wide, widened
         self.raw = vector(_INTS[size], CHUNK)
         b, bits = v.b, 8 * size
 
@@ -44,6 +47,7 @@ class _Packer:
         mantissa, sign, field = entry(MANTISSA), entry(SIGN_SHIFT), entry(FIELD_SHIFT)
         kept = b.sub(b.shl(v.int(1), sign), b.shl(v.int(1), b.sub(field, mantissa)))  # tf32 drops its low bits
         self.kept, self.special = lanes(kept), lanes(entry(SPECIAL))
+        self.least, self.width = lanes(entry(LEAST)), lanes(v.int(0) if not widened else b.sub(v.int(32), mantissa))
         self.fraction = lanes(b.and_(kept, b.sub(b.shl(v.int(1), field), v.int(1))))
         self.to_top, self.field = lanes(b.sub(v.int(bits), b.add(sign, v.int(1)))), lanes(field)
         self.up, self.left = lanes(b.sub(v.int(23), field)), lanes(b.sub(v.int(31), sign))
@@ -100,7 +104,12 @@ class _Packer:
     def exponents(self, magnitude: Any) -> Any:
         """Stored exponents, 32 bits each; zeros have 0."""
         v, b = self.v, self.b
-        field = v.umax(b.lshr(magnitude, self.field), v.const(IV, 1))
+        field = b.lshr(magnitude, self.field)
+        if self.widened:  # the leading bit of a subnormal tells; the field of a normal is above it
+            leading = b.sub(self.width, v.call("llvm.ctlz.v16i32", IV, magnitude, v.const(I1, 0)))
+            subnormal = b.icmp_unsigned("==", field, v.const(IV, 0))
+            field = b.select(subnormal, leading, field)
+        field = v.smax(field, self.least)
         zero = b.icmp_unsigned("==", magnitude, v.const(IV, 0))
         return b.select(zero, v.const(IV, 0), b.add(field, self.rebase))
 
@@ -278,7 +287,7 @@ def _packer(fixed: tuple[Any, ...], rest: tuple[Any, ...], columns: bool) -> Any
     """Signature and code generator of one of the intrinsics below."""
     if not all(isinstance(t, types.IntegerLiteral) for t in fixed):
         return None
-    wide, block, far, by_turns = (t.literal_value for t in fixed)
+    wide, block, far, emulated = (t.literal_value for t in fixed)
     rest = tuple(types.int64 if isinstance(t, types.Integer) else t for t in rest)
     size = rest[0].dtype.bitwidth // 8
 
@@ -289,11 +298,11 @@ def _packer(fixed: tuple[Any, ...], rest: tuple[Any, ...], columns: bool) -> Any
             if isinstance(t, types.Array):
                 args[name] = v.pointer(t, args[name])
         args["x"] = v.at(args["x"], builder.mul(args["x0"], v.int(size)))
-        pk = _Packer(v, size, bool(wide), args["p"], args["factor"], args["tiny"])
+        pk = _Packer(v, size, bool(wide), bool(emulated), args["p"], args["factor"], args["tiny"])
         args["tiles"] = args["count"]
         writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, block, bool(far), args)
         with cgutils.for_range(builder, args["count"]) as loop:
-            writer.write(loop.index, turns(block) if by_turns else [])
+            writer.write(loop.index, turns(block) if emulated else [])
         return writer.result()
 
     return (types.int64 if columns else types.void)(*fixed, *rest), codegen
@@ -301,24 +310,24 @@ def _packer(fixed: tuple[Any, ...], rest: tuple[Any, ...], columns: bool) -> Any
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
 def rows_packed(
-    typing, wide, block, far, by_turns, x, x0, ld, tiles, places, out, exponents, signs, special, p, factor, tiny
+    typing, wide, block, far, emulated, x, x0, ld, tiles, places, out, exponents, signs, special, p, factor, tiny
 ):  # fmt: skip
     """Tiles of four rows of A, from element x0 of x on, rows ld elements apart, `places` products a row.
 
     `places` is a multiple of 16 and of the block; all elements exist.  Values are stored times `factor`, zeros as
-    +-tiny; special[row] is set where a row holds Inf or NaN.  The first four arguments are literals; by_turns: blocks
-    of products interleaved two by two.
+    +-tiny; special[row] is set where a row holds Inf or NaN.  The first four arguments are literals; emulated: blocks
+    of products are interleaved two by two, and elements widened.
     """
     return _packer(
-        (wide, block, far, by_turns), (x, x0, ld, tiles, places, out, exponents, signs, special, p, factor, tiny), False
+        (wide, block, far, emulated), (x, x0, ld, tiles, places, out, exponents, signs, special, p, factor, tiny), False
     )  # fmt: skip
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
 def columns_packed(
-    typing, wide, block, far, by_turns, x, x0, ld, panels, places, out, exponents, signs, special, p, factor, tiny
+    typing, wide, block, far, emulated, x, x0, ld, panels, places, out, exponents, signs, special, p, factor, tiny
 ):  # fmt: skip
     """Panels of 64 columns of B, as `rows_packed`; returns the largest sum of fractions of a block of products."""
     return _packer(
-        (wide, block, far, by_turns), (x, x0, ld, panels, places, out, exponents, signs, special, p, factor, tiny), True
+        (wide, block, far, emulated), (x, x0, ld, panels, places, out, exponents, signs, special, p, factor, tiny), True
     )  # fmt: skip

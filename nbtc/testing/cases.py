@@ -13,11 +13,17 @@ from numpy.typing import NDArray
 
 from nbtc.errors import UnvalidatedModelWarning
 from nbtc.formats.table import FORMATS, Format
+from nbtc.instructions import instructions
 from nbtc.numerics import models
 from nbtc.numerics.exact import Oracle
 from nbtc.testing.strategies import operands
 
 FP8, INT8, INT4 = ("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4")
+# K of the largest form of a family, by multiplicand format
+LARGEST = {
+    "wmma": {"f16": 16, "bf16": 16, "tf32": 8, "f64": 4, "s8": 16, "u8": 16, "s4": 32, "u4": 32, "b1": 128},
+    "wgmma": {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32},
+}
 STEPS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "fp8": (16, 32)}
 
 
@@ -61,6 +67,12 @@ class Case:
         how: dict[str, Any] = {"saturate": self.saturate, "rounding": self.rounding, "op": self.op}
         return models.params(self.row, *self.formats, self.step, **how)
 
+    def instruction(self) -> str | None:
+        """What to ask `nbtc.matmul` for, so that it computes the case; None when no single instruction does."""
+        if self.unit in LARGEST:
+            return self.unit if LARGEST[self.unit].get(self.a) == self.step else None
+        return _mnemonic(self)
+
     def operands(self, rng: np.random.Generator, strategy: str, m: int, n: int) -> tuple[NDArray[np.uint64], ...]:
         """Bits of A, B and C of one strategy; K is drawn: one step, less, or up to 40 and more."""
         longest = 3 * self.step // 2 if self.step > 32 else 40
@@ -68,6 +80,20 @@ class Case:
         if strategy in ("floor", "tie"):  # a few products that belong together
             k = max(k, self.step)
         return operands(rng, strategy, (m, n, k), *self.formats)
+
+
+@cache
+def _mnemonic(case: Case) -> str | None:
+    """The mma.sync form of a case, when its architecture has one."""
+    for i in instructions(family="mma", arch=case.arch):
+        matrices = [o for o in (i.a, i.b, i.c, i.d) if o is not None]
+        if not i.executable or i.shape is None or len(matrices) < 4:
+            continue
+        same = [o.format.name for o in matrices] == [case.a, case.b, case.acc, case.acc] and i.shape[2] == case.step
+        how = (i.row.rounding or "rn", i.row.op or "xor", i.row.saturate) == (case.rounding, case.op, case.saturate)
+        if same and how and (matrices[0].products == 4) == (case.unit == "quad"):
+            return str(i.mnemonic)
+    return None
 
 
 def _floats() -> list[Case]:

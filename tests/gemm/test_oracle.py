@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from functools import cache
+from collections.abc import Iterator
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -13,36 +14,21 @@ from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS
 from nbtc.numerics.exact_float import add
 from nbtc.testing import assert_bits_equal
-from nbtc.testing.cases import Case, cases
+from nbtc.testing.cases import LARGEST, Case, cases
 from nbtc.testing.strategies import operands, strategies
 
 pytestmark = pytest.mark.filterwarnings("ignore::nbtc.errors.UnvalidatedModelWarning")
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
-# K of each family's largest form, by multiplicand format: (first architecture, K), the last that fits counts
-LARGEST = {
-    "wmma": {"f16": 16, "bf16": 16, "tf32": 8, "f64": 4, "s8": 16, "u8": 16, "s4": 32, "u4": 32, "b1": 128},
-    "wgmma": {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32},
-}
 
 
-@cache
-def mnemonic(case: Case) -> str | None:
-    """The mma.sync form of a case, when its architecture has one."""
-    for i in nbtc.instructions(family="mma", arch=case.arch):
-        types = (i.a.format.name, i.b.format.name, i.c.format.name, i.d.format.name)
-        quad = i.a.products == 4
-        same = types == (case.a, case.b, case.acc, case.acc) and i.shape[2] == case.step
-        how = (i.row.rounding or "rn", i.row.op or "xor", i.row.saturate) == (case.rounding, case.op, case.saturate)
-        if i.executable and same and how and quad == (case.unit == "quad"):
-            return str(i.mnemonic)
-    return None
-
-
-def instruction(case: Case) -> str | None:
-    """What to ask matmul for, so that it computes the case; None when no single instruction does."""
-    if case.unit in LARGEST:
-        return case.unit if LARGEST[case.unit].get(case.a) == case.step else None
-    return mnemonic(case)
+@pytest.fixture(autouse=True)
+def _no_product_is_small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The engines for large products compute these small ones too; by chain they would not be tested at all."""
+    decisions = import_module("nbtc.gemm.plan")  # `nbtc.gemm.plan` is a function
+    monkeypatch.setattr(decisions, "SMALL", 0)
+    decisions._decided.cache_clear()
+    yield
+    decisions._decided.cache_clear()
 
 
 def compare(case: Case, strategy: str, shape: tuple[int, int], **how: object) -> int:
@@ -54,10 +40,10 @@ def compare(case: Case, strategy: str, shape: tuple[int, int], **how: object) ->
         how["saturate"] = True
     if case.a == "b1":
         how["op"] = case.op
-    d = nbtc.matmul(a, b, c, arch=case.arch, acc=case.acc, instruction=instruction(case), **how)
+    d = nbtc.matmul(a, b, c, arch=case.arch, acc=case.acc, instruction=case.instruction(), **how)
     want = case.oracle().matrix(*bits)
     fmt = case.acc if case.acc != "s32" else None
-    assert_bits_equal(to_bits(d), want, fmt, f"{case} {strategy} {a.shape}x{b.shape} {instruction(case)}")
+    assert_bits_equal(to_bits(d), want, fmt, f"{case} {strategy} {a.shape}x{b.shape} {case.instruction()}")
     return want.size
 
 
@@ -65,7 +51,7 @@ def compare(case: Case, strategy: str, shape: tuple[int, int], **how: object) ->
 def test_matmul(kind: str) -> None:
     """Three strategies a case."""
     count = 0
-    for case in (c for c in cases() if c.a == kind and instruction(c) is not None):
+    for case in (c for c in cases() if c.a == kind and c.instruction() is not None):
         names = strategies(case.formats[0])
         turn = zlib.crc32(str(case).encode())
         for name in {names[(turn + 4 * j) % len(names)] for j in range(3)}:
