@@ -15,7 +15,7 @@ MACS_PER_TASK = 1 << 21  # about 20 ms: an interrupt waits no longer
 
 
 @jit
-def chain_outputs(a, b, c, d, chosen, first, last, whole, sizes, ia, ib, ic, params):
+def chain_outputs(a, b, c, d, chosen, whole, sizes, ia, ib, ic, params, first, last):
     """d[t] = chain of output t for t in first..last (whole), or for those positions of `chosen`.
 
     a (batch, M, K), b (batch, K, N), c (batch, M, N) and d flat; sizes = M, N, K; ia, ib, ic: which matrix of a, b, c
@@ -45,8 +45,5 @@ def run(
     positions = np.zeros(0, np.int64) if chosen is None else chosen
     sizes = np.array([m, n, k])
     per = max(1, min(MACS_PER_TASK // max(1, k), -(-count // crew.threads)))
-    tasks = [
-        lambda t=t: chain_outputs(*flat, out, positions, t, min(count, t + per), chosen is None, sizes, *maps, params)
-        for t in range(0, count, per)
-    ]
-    crew.run(tasks, per * k)
+    shares = [(t, min(count, t + per)) for t in range(0, count, per)]
+    crew.run(chain_outputs, (*flat, out, positions, chosen is None, sizes, *maps, params), shares, per * k)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -159,17 +159,18 @@ class FusedProduct:
         key = self._storage(panels * PANEL, places, "<u2" if self.layout.far else "|u1")
         packed = SHELF.take(key)
         share = -(-panels // (1 if threads == 1 else min(panels, 4 * threads)))
-        work = [(p, min(share * PANEL, columns - p * PANEL)) for p in range(0, panels, share)]
+        work: list[tuple[int, ...]] = [(p, min(share * PANEL, columns - p * PANEL)) for p in range(0, panels, share)]
         heavy = np.zeros(panels, np.int64)
-        self.crew.run([partial(self._pack, packed, places, j, k, depth, *w, heavy) for w in work])
+        self.crew.run(self._pack, (packed, places, j, k, depth, heavy), work)
         # 16 products and c can only leave 32 bits when significands sum to 31 on both sides: 15 without leading bits
         heavy_sums = self.block == 16 and int(heavy.max()) >= 15 << self.formats[1].mantissa
         checked = self.wide and (heavy_sums or self.block > 16)
-        tasks = [partial(self._rows, state, packed, places, j, k, depth, checked, *w) for w in self._shares(panels)]
-        self.crew.run(tasks, self.a.shape[0] * columns * depth // len(tasks))
+        work = self._shares(panels)
+        macs = self.a.shape[0] * columns * depth // len(work)
+        self.crew.run(self._rows, (state, packed, places, j, k, depth, checked), work, macs)
         SHELF.give(key, packed)
 
-    def _shares(self, panels: int) -> list[tuple[int, int, int, int]]:
+    def _shares(self, panels: int) -> list[tuple[int, ...]]:
         """(first row, rows, first panel, panels) of each task: many enough for balance, short enough for Ctrl-C."""
         m, threads = self.a.shape[0], self.crew.threads
         blocks = -(-m // ROW_BLOCK)
@@ -191,7 +192,7 @@ class FusedProduct:
         return values[element:], exponents[element:], signs[element // self.block :]
 
     def _pack(
-        self, packed: Storage, places: int, j: int, k: int, depth: int, panel: int, columns: int, heavy: NDArray[Any]
+        self, packed: Storage, places: int, j: int, k: int, depth: int, heavy: NDArray[Any], panel: int, columns: int
     ) -> None:
         """Some panels of B."""
         first = j + panel * PANEL

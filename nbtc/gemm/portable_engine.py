@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ class PortableProduct:
         """state (M, N): accumulator bits."""
         work = [(i, j) for i in range(0, self.a.shape[0], ROWS) for j in range(0, self.b.shape[1], COLUMNS)]
         macs = self.a.size * self.b.shape[1] // max(1, len(work))
-        self.crew.run([partial(self._tile, state, *w) for w in work], macs)
+        self.crew.run(self._tile, (state,), work, macs)
 
     def _tile(self, state: NDArray[Any], i: int, j: int) -> None:
         m, n = min(ROWS, self.a.shape[0] - i), min(COLUMNS, self.b.shape[1] - j)

@@ -1,4 +1,4 @@
-"""Tasks on threads: each owns its outputs, so results cannot depend on how many there are.
+"""Work on threads: each share owns its outputs, so results cannot depend on how many there are.
 
 Python threads around compiled code that releases the GIL, instead of Numba's parallel loops: any threading layer would
 do arithmetic as fast, but the workqueue layer aborts the process on concurrent calls, a parallel loop can't be
@@ -16,7 +16,9 @@ from typing import Any
 
 from nbtc.errors import OptionError
 
-Task = Callable[[], Any]
+Task = Callable[..., Any]
+Share = tuple[Any, ...]
+Call = tuple[Task, Share]  # what to call, and its first arguments
 
 
 def thread_count(threads: int | None) -> int:
@@ -45,15 +47,16 @@ if hasattr(os, "register_at_fork"):  # a forked child inherits the pools, but no
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def _work(left: list[Task], finished: list[None], most: int = sys.maxsize) -> None:
-    """Take tasks from the end of `left` until there are none, noting each that is finished; a failure empties it."""
+def _work(call: Call, left: list[Share], finished: list[None], most: int = sys.maxsize) -> None:
+    """Take shares from the end of `left` until there are none, noting each that is done; a failure empties it."""
+    task, fixed = call
     for _ in range(most):
         try:
-            task = left.pop()
+            share = left.pop()
         except IndexError:  # another thread was quicker
             return
         try:
-            task()
+            task(*fixed, *share)
         except BaseException:
             left.clear()
             raise
@@ -61,29 +64,29 @@ def _work(left: list[Task], finished: list[None], most: int = sys.maxsize) -> No
 
 
 class Crew:
-    """Runs lists of tasks, one list after the other, and reports progress in units the caller chose."""
+    """Shares work out, one list of shares after the other, and reports progress in units the caller chose."""
 
     def __init__(self, threads: int, progress: object, total: int) -> None:
         self.threads, self.total, self.done = threads, total, 0
         self._report, self._close = _reporter(progress, total)
 
-    def run(self, tasks: Sequence[Task], units: int = 0) -> None:
-        """Run tasks to the end, `units` of progress each.  An interrupt stops within the running tasks' time.
+    def run(self, task: Task, fixed: Share, work: Sequence[Share], units: int = 0) -> None:
+        """task(*fixed, *share) for every share of the work, `units` of progress each.
 
-        The calling thread works too, and reports what all have done: a pool that it only waits for would wake it for
-        every task.
+        An interrupt stops within the running shares' time.  The calling thread works too, and reports what all have
+        done: a pool that it only waits for would wake it for every share.
         """
-        if self.threads == 1 or len(tasks) < 2:
-            for task in tasks:
-                task()
+        if self.threads == 1 or len(work) < 2:
+            for share in work:
+                task(*fixed, *share)
                 self._step(units)
             return
-        left, finished, told = list(reversed(tasks)), list[None](), 0
-        pool, others = _pool(self.threads - 1), min(self.threads, len(tasks)) - 1
-        helpers = [pool.submit(_work, left, finished) for _ in range(others)]
+        left, finished, told, call = list(reversed(work)), list[None](), 0, (task, fixed)
+        pool, others = _pool(self.threads - 1), min(self.threads, len(work)) - 1
+        helpers = [pool.submit(_work, call, left, finished) for _ in range(others)]
         try:
             while left:
-                _work(left, finished, 1)
+                _work(call, left, finished, 1)
                 told = self._tell(len(finished), told, units)
             helpers = [f for f in helpers if not f.cancel()]  # the pool may be busy with another product
             while helpers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,14 @@ def scheme(op: int, a: Format, b: Format, rounding: int = 0) -> Scheme:
     return Scheme(source, words, units, elements, width, word, total, (a.signed, b.signed), x, y, flips, *kernels)
 
 
+@lru_cache(maxsize=256)
+def panels(columns: int, threads: int, width: int) -> list[tuple[int, int]]:
+    """(first column, columns) of each packing task."""
+    count = -(-columns // width)
+    share = -(-count // (1 if threads == 1 else min(count, 4 * threads))) * width
+    return [(q, min(share, columns - q)) for q in range(0, columns, share)]
+
+
 class WordsProduct:
     """d += A * B of bytes, of words of eight 4-bit elements, of words of 32 bits (b1) or of f64."""
 
@@ -92,19 +100,11 @@ class WordsProduct:
         room = -(-columns // width) * width
         key = ((room * depth, how.word), (room, "<i4"))
         packed, across = SHELF.take(key)
-        crew.run([partial(self._pack, b, packed, across, j, k, depth, units, *w) for w in self._panels(columns)])
+        crew.run(self._pack, (b, packed, across, j, k, depth, units), panels(columns, crew.threads, width))
         work = shares(a.shape[0], columns, crew.threads, width)
-        tasks = [partial(self._rows, a, packed, across, d, j, k, depth, units, *w) for w in work]
-        crew.run(tasks, a.shape[0] * columns * units * how.elements // len(tasks))
+        macs = a.shape[0] * columns * units * how.elements // len(work)
+        crew.run(self._rows, (a, packed, across, d, j, k, depth, units), work, macs)
         SHELF.give(key, (packed, across))
-
-    def _panels(self, columns: int) -> list[tuple[int, int]]:
-        """(first column, columns) of each packing task."""
-        if self.crew.threads == 1:
-            return [(0, columns)]
-        panels = -(-columns // self.how.width)
-        share = -(-panels // min(panels, 4 * self.crew.threads)) * self.how.width
-        return [(q, min(share, columns - q)) for q in range(0, columns, share)]
 
     def _pack(
         self, b: Any, packed: Any, across: Any, j: int, k: int, depth: int, units: int, q: int, columns: int
