@@ -23,6 +23,7 @@ from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT, OUTS, STEP, Kind, Model, model, params
+from nbtc.ops import lent
 from nbtc.ops.images import Words, batch, flat
 from nbtc.ops.parallel import spread, thread_count
 
@@ -308,7 +309,7 @@ def perform(
     if threads is not None:
         thread_count(threads)
     lead = batch(operands, name)
-    out = np.empty((*lead, 32, rd), np.uint32)
+    out = lent.empty((*lead, 32, rd), np.uint32)
     if out.size:
         _run(plan, operands, lead, out, threads)
     return out
