@@ -95,10 +95,18 @@ def _named(row: Row, arch: Arch, a: str, b: str, acc: str, op: str | None, satur
 
 
 @cache
-def engine_for(kind: str, block: int, fraction: int) -> str:
-    """The engine for a kind of arithmetic on this host."""
+def engines_for(kind: str, block: int, fraction: int) -> tuple[str, ...]:
+    """The engines that can compute a kind of arithmetic on this host, the fastest first."""
+    found = []
     if kind in ("FUSED", "EMULATED_FP8") and has_avx512():
-        return "avx512"
+        found.append("avx512")
     if kind == "FUSED" and block <= 1 << (MOST - fraction):
-        return "portable"
-    return "words" if kind in ("INTEGER", "BITS", "FMA64") else "chain"
+        found.append("portable")
+    if kind in ("INTEGER", "BITS", "FMA64"):
+        found.append("words")
+    return (*found, "chain")
+
+
+def engine_for(kind: str, block: int, fraction: int) -> str:
+    """The fastest of them."""
+    return engines_for(kind, block, fraction)[0]

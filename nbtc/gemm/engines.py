@@ -19,6 +19,8 @@ from nbtc.gemm.threads import Crew
 from nbtc.gemm.words_engine import WordsProduct, scheme
 from nbtc.numerics.models import BIT_OP, BIT_OPS, ROUNDING, ROUNDINGS, SATURATE, STEP, Kind
 
+ITEM = 1 << 25  # multiply-adds of an item that is worth several threads, some milliseconds
+
 
 def _elements(problem: Problem, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Element bits of both operands between two k."""
@@ -54,18 +56,27 @@ def by_chain(
 def by_item(problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, crew: Crew) -> None:
     """Each item of the batch by a vector engine, then whatever that does not vouch for by chain."""
     product = _fused if problem.plan.model.kind in (Kind.FUSED, Kind.EMULATED_FP8) else _words
-    has_c = c is not None
-    if not problem.batch:
-        marked = product(problem, problem.a, problem.b, d, start, stop, has_c, crew)
+    has_c, a, b = c is not None, problem.a, problem.b
+    if problem.merged:  # one B for all items: their rows are rows of one product
+        a, b = a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:])
+        marked = product(problem, a, b, d.reshape(-1, d.shape[-1]), start, stop, has_c, crew)
         if marked.size:
             by_chain(problem, c, d, start, stop, crew, marked)
         return
-    maps = _maps(problem, c)
-    for item, one in enumerate(d.reshape(-1, *d.shape[-2:])):
-        a, b = _item(problem.a, maps[0][item]), _item(problem.b, maps[1][item])
-        marked = product(problem, a, b, one, start, stop, has_c, crew)
+    maps, items = _maps(problem, c), d.reshape(-1, *d.shape[-2:])
+
+    def one(workers: Crew, item: int) -> None:
+        x, y = _item(a, maps[0][item]), _item(b, maps[1][item])
+        marked = product(problem, x, y, items[item], start, stop, has_c, workers)
         if marked.size:
-            by_chain(problem, c, d, start, stop, crew, marked + item * one.size)
+            by_chain(problem, c, d, start, stop, workers, marked + item * items[item].size)
+
+    macs = items[0].size * (stop - start)
+    if macs < ITEM:  # items are shared out whole: threads within one would wait for each other
+        crew.run(one, (Crew(1, False, 0),), [(item,) for item in range(len(items))], macs)
+        return
+    for item in range(len(items)):
+        one(crew, item)
 
 
 def _item(x: NDArray[Any], index: int) -> NDArray[Any]:

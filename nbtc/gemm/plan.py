@@ -92,6 +92,15 @@ class Problem:
     packed: tuple[bool, bool]
     plan: Plan
 
+    @property
+    def merged(self) -> bool:
+        """True where all items of the batch (or the only one) have the same B, and A need not be copied for that."""
+        return _merged(self.a.shape, self.b.shape, self.batch) and (not self.batch or self.a.flags.c_contiguous)
+
+
+def _merged(a: Shape, b: Shape, batch: Shape) -> bool:
+    return a[:-2] == batch and prod(b[:-2]) == 1
+
 
 def _operand(dtype: np.dtype[Any], shape: tuple[int, ...], fmt: object, name: str) -> tuple[Format, bool]:
     """The format of an operand, and whether it holds packed words."""
@@ -202,7 +211,8 @@ def _decided(
         _accumulators(np.empty(0, c_dtype), accf)
     m, n = a[-2], b[-1]
     batch = _batch(a, b, c, m, n)
-    plan = _plan(target, row, (fa, fb, accf), (*batch, m, n, k), saturate or row.saturate, k_split, threads)
+    merged, saturate = _merged(a, b, batch), saturate or row.saturate
+    plan = _plan(target, row, (fa, fb, accf), (*batch, m, n, k), merged, saturate, k_split, threads)
     return (fa, fb, accf), (pa, pb), batch, plan
 
 
@@ -280,7 +290,7 @@ def check_out(out: Any, shape: tuple[int, ...], acc: Format) -> None:
 
 
 def _plan(
-    target: Arch, row: Row, formats: tuple[Format, Format, Format], shape: tuple[int, ...], saturate: bool,
+    target: Arch, row: Row, formats: tuple[Format, Format, Format], shape: Shape, merged: bool, saturate: bool,
     k_split: int | None, threads: int,
 ) -> Plan:  # fmt: skip
     fa, fb, acc = formats
@@ -290,11 +300,10 @@ def _plan(
     *batch, m, n, k = shape
     part = min(k, int(k_split)) if k_split else k
     steps = -(-part // step) * (k // part) + -(-(k % part) // step) if part else 0
-    macs = m * n * k * prod(batch)
     engine = engine_for(Kind(int(vector[KIND])).name, int(vector[BLOCK]), int(vector[FRACTION]))
-    if m * n * part <= SMALL or (row.rounding != "rn" and not _directed()):
+    if m * n * part * (prod(batch) if merged else 1) <= SMALL or (row.rounding != "rn" and not _directed()):
         engine = "chain"
-    peak = _peak(engine, (fa, fb, acc), shape, threads, macs)
+    peak = _peak(engine, (fa, fb, acc), shape, threads, merged)
     sums = prod([*batch, m, n]) * acc.dtype.itemsize
     if part < k:  # the sum so far, the next part, and what adding them takes
         peak += sums * (5 if saturate else 2)
@@ -312,7 +321,9 @@ def _directed() -> bool:
     return has_avx512()
 
 
-def _peak(engine: str, formats: tuple[Format, Format, Format], shape: tuple[int, ...], threads: int, macs: int) -> int:
+def _peak(
+    engine: str, formats: tuple[Format, Format, Format], shape: tuple[int, ...], threads: int, merged: bool
+) -> int:
     """Upper bound of the memory a product takes beyond its operands."""
     fa, fb, acc = formats
     *batch, m, n, k = shape
@@ -322,13 +333,15 @@ def _peak(engine: str, formats: tuple[Format, Format, Format], shape: tuple[int,
         copies = items * (m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize)
         return result * 2 + copies + OVERHEAD
     columns, depth = min(1024, -(-n // 64) * 64), min(2048, -(-k // 32) * 32)
-    packed = columns * depth * 11 + threads * (64 * 512 * 14 + (1 << 16))
+    at_once = 1 if merged else min(items, threads)  # items that threads work on
+    packed = at_once * columns * depth * 11 + threads * (64 * 1024 * 14 + (1 << 16))
     whole = 0
-    if engine == "words":  # bytes or bits of both operands as words
-        whole = (m + n) * (k if fa.kind != "float" else 8)
-    state = m * n * 4 if acc.name == "f16" or engine == "portable" else 0
-    positions = 8 * m * n if fa.kind == "float" else 0  # of outputs that Inf or NaN may reach
-    return result + packed + whole + state + 3 * m * n + positions + OVERHEAD
+    if fa.packed:  # words of a part of K
+        whole = at_once * (m + n) * k
+    outputs = m * n * (items if merged else at_once)
+    state = outputs * 4 if acc.name == "f16" or engine == "portable" else 0
+    positions = 8 * outputs if fa.kind == "float" else 0  # of outputs that Inf or NaN may reach
+    return result + packed + whole + state + 3 * outputs + positions + OVERHEAD
 
 
 def matrix(x: NDArray[Any], fmt: Format, packed: bool, axis: int, k: int) -> NDArray[Any]:

@@ -14,7 +14,9 @@ import nbtc
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS
 from nbtc.gemm import gemm, run
+from nbtc.gemm.choose import engines_for
 from nbtc.gemm.plan import prepare
+from nbtc.numerics.models import BLOCK, FRACTION, KIND, Kind
 from nbtc.testing import assert_bits_equal
 from nbtc.testing.strategies import operands, strategies
 
@@ -67,16 +69,10 @@ def forced(engine: str, a: Any, b: Any, c: Any, threads: int = 2, **options: Any
     return run._execute(p, None, False)
 
 
-def engines(a: Any, b: Any, c: Any, options: dict[str, Any]) -> list[str]:
+def engines(a: Any, b: Any, c: Any, options: dict[str, Any]) -> tuple[str, ...]:
     """Engines that can compute this product, whatever its size, the slow one last."""
-    from nbtc.gemm.choose import engine_for
-    from nbtc.numerics.models import BLOCK, FRACTION, KIND, Kind
-
     p = prepare(a, b, c, **options).plan.params
-    kind = Kind(int(p[KIND]))
-    best = engine_for(kind.name, int(p[BLOCK]), int(p[FRACTION]))
-    found = {best, "chain"} | ({"portable"} if kind == Kind.FUSED and best != "chain" else set())
-    return sorted(found, key=["avx512", "words", "portable", "chain"].index)
+    return engines_for(Kind(int(p[KIND])).name, int(p[BLOCK]), int(p[FRACTION]))
 
 
 def same(got: np.ndarray, want: np.ndarray, what: str) -> None:
