@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc._jit import jit
 from nbtc.errors import UnvalidatedModelWarning
+from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS, Format
+from nbtc.gemm import matmul
 from nbtc.instructions import instructions
 from nbtc.numerics import models
 from nbtc.numerics.exact import Oracle
-from nbtc.testing.strategies import operands
+from nbtc.numerics.fused import chain
+from nbtc.testing.strategies import operands, words
 
 FP8, INT8, INT4 = ("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4")
 # K of the largest form of a family, by multiplicand format
@@ -25,6 +32,32 @@ LARGEST = {
     "wgmma": {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32},
 }
 STEPS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "fp8": (16, 32)}
+
+
+@jit
+def chains(a, b, c, params):
+    """d[i, j] of uint64 words c, by the compiled core; one specialisation serves all formats of a word size."""
+    m, n, k = a.shape[0], b.shape[1], a.shape[1]
+    d = np.empty((m, n), np.uint64)
+    fa, fb = a.reshape(-1), b.reshape(-1)
+    for i in range(m):
+        for j in range(n):
+            d[i, j] = chain(fa, i * k, 1, fb, j, n, k, c[i, j], params)
+    return d
+
+
+@contextmanager
+def large_engines() -> Iterator[None]:
+    """Inside, `matmul` takes no product for small: its engines compute what one chain an output would, untested."""
+    plan = import_module("nbtc.gemm.plan")
+    small = plan.SMALL
+    plan.SMALL = 0  # type: ignore[attr-defined]
+    plan._decided.cache_clear()
+    try:
+        yield
+    finally:
+        plan.SMALL = small  # type: ignore[attr-defined]
+        plan._decided.cache_clear()
 
 
 @dataclass(frozen=True)
@@ -73,13 +106,31 @@ class Case:
             return self.unit if LARGEST[self.unit].get(self.a) == self.step else None
         return _mnemonic(self)
 
-    def operands(self, rng: np.random.Generator, strategy: str, m: int, n: int) -> tuple[NDArray[np.uint64], ...]:
-        """Bits of A, B and C of one strategy; K is drawn: one step, less, or up to 40 and more."""
+    def operands(self, rng: np.random.Generator, strategy: str, m: int, n: int) -> tuple[NDArray[Any], ...]:
+        """Bits of A, B and C of one strategy, in words of their own sizes; K is drawn: one step, less, or up to 40 and
+        more."""
         longest = 3 * self.step // 2 if self.step > 32 else 40
         k = self.step if rng.random() < 0.4 else int(rng.integers(1, longest + 1))
         if strategy in ("floor", "tie"):  # a few products that belong together
             k = max(k, self.step)
-        return operands(rng, strategy, (m, n, k), *self.formats)
+        drawn = operands(rng, strategy, (m, n, k), *self.formats)
+        return tuple(np.ascontiguousarray(words(f, x)) for f, x in zip(self.formats, drawn, strict=True))
+
+    def core(self, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> NDArray[Any]:
+        """Bits of the case by the compiled core; words of the formats' sizes, as `operands` gives them."""
+        return chains(a, b, c.astype(np.uint64), self.params()).astype(c.dtype)  # type: ignore[no-any-return]
+
+    def options(self) -> dict[str, Any]:
+        """What `matmul` has to be told besides the operands."""
+        how: dict[str, Any] = {"arch": self.arch, "acc": self.acc, "instruction": self.instruction()}
+        return how | ({"saturate": True} if self.saturate else {}) | ({"op": self.op} if self.a == "b1" else {})
+
+    def matmul(self, *bits: NDArray[Any], **more: Any) -> NDArray[Any]:
+        """Bits of the case by `nbtc.matmul`, where `instruction` names one; without warnings of missing evidence."""
+        a, b, c = (from_bits(x, f) for x, f in zip(bits, self.formats, strict=True))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnvalidatedModelWarning)
+            return to_bits(matmul(a, b, c, **self.options(), **more))
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS
 from nbtc.numerics.exact_float import add
 from nbtc.testing import assert_bits_equal
-from nbtc.testing.cases import LARGEST, Case, cases
+from nbtc.testing.cases import LARGEST, Case, cases, large_engines
 from nbtc.testing.strategies import operands, strategies
 
 pytestmark = pytest.mark.filterwarnings("ignore::nbtc.errors.UnvalidatedModelWarning")
@@ -22,28 +21,19 @@ ARCHS = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
 @pytest.fixture(autouse=True)
-def _no_product_is_small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_product_is_small() -> Iterator[None]:
     """The engines for large products compute these small ones too; by chain they would not be tested at all."""
-    decisions = import_module("nbtc.gemm.plan")  # `nbtc.gemm.plan` is a function
-    monkeypatch.setattr(decisions, "SMALL", 0)
-    decisions._decided.cache_clear()
-    yield
-    decisions._decided.cache_clear()
+    with large_engines():
+        yield
 
 
 def compare(case: Case, strategy: str, shape: tuple[int, int], **how: object) -> int:
     """One product against the oracle; returns how many dot products."""
     rng = np.random.default_rng(zlib.crc32(f"matmul {case} {strategy}".encode()))
-    bits = [x.astype(f.bits_dtype) for x, f in zip(case.operands(rng, strategy, *shape), case.formats, strict=True)]
-    a, b, c = (from_bits(x, f) for x, f in zip(bits, case.formats, strict=True))
-    if case.saturate:
-        how["saturate"] = True
-    if case.a == "b1":
-        how["op"] = case.op
-    d = nbtc.matmul(a, b, c, arch=case.arch, acc=case.acc, instruction=case.instruction(), **how)
-    want = case.oracle().matrix(*bits)
+    bits = case.operands(rng, strategy, *shape)
+    d, want = case.matmul(*bits, **how), case.oracle().matrix(*bits)
     fmt = case.acc if case.acc != "s32" else None
-    assert_bits_equal(to_bits(d), want, fmt, f"{case} {strategy} {a.shape}x{b.shape} {case.instruction()}")
+    assert_bits_equal(d, want, fmt, f"{case} {strategy} {shape} K={bits[0].shape[1]} {case.instruction()}")
     return want.size
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nbtc._jit import jit
-from nbtc.numerics.fused import chain
 from nbtc.testing import assert_bits_equal
 from nbtc.testing.cases import Case, cases
 from nbtc.testing.strategies import strategies
@@ -18,34 +16,13 @@ from nbtc.testing.strategies import strategies
 PRODUCTS = Path(__file__).parents[1] / "golden" / "products.npz"
 
 
-@jit(cached=False)
-def chains(a, b, c, params):
-    """d[i, j] of uint64 words; one specialisation serves all formats of a word size."""
-    m, n, k = a.shape[0], b.shape[1], a.shape[1]
-    d = np.empty((m, n), np.uint64)
-    fa, fb = a.reshape(-1), b.reshape(-1)
-    for i in range(m):
-        for j in range(n):
-            d[i, j] = chain(fa, i * k, 1, fb, j, n, k, c[i, j], params)
-    return d
-
-
-def core(case: Case, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """The compiled chain on words of the formats' own sizes, as it asks for."""
-    a, b = (np.ascontiguousarray(x.astype(f.bits_dtype)) for x, f in zip((a, b), case.formats[:2], strict=True))
-    return chains(a, b, np.ascontiguousarray(c), case.params())
-
-
 def check(case: Case, strategy: str, m: int, n: int) -> int:
     """Compare one matrix of dot products; returns how many."""
     rng = np.random.default_rng(zlib.crc32(f"{case} {strategy}".encode()))
     a, b, c = case.operands(rng, strategy, m, n)
-    got = core(case, a, b, c)
-    word = case.formats[2].bits_dtype
+    got = case.core(a, b, c)
     fmt = case.acc if case.acc != "s32" else None
-    assert_bits_equal(
-        got.astype(word), case.oracle().matrix(a, b, c).astype(word), fmt, f"{case} {strategy} K={a.shape[1]}"
-    )
+    assert_bits_equal(got, case.oracle().matrix(a, b, c), fmt, f"{case} {strategy} K={a.shape[1]}")
     return got.size
 
 
@@ -80,16 +57,16 @@ def test_recordings_of_an_h200(unit: str) -> None:
     for key, case, (a, b, c, d) in rows:
         oracle = case.oracle()
         for t in range(len(a)):
-            found = core(case, a[t], b[t], c[t].astype(np.uint64))
-            assert_bits_equal(found.astype(d.dtype), d[t], what=f"core {key} {t}")
+            x, y = (np.ascontiguousarray(v[t].astype(f.bits_dtype)) for v, f in zip((a, b), case.formats, strict=False))
+            assert_bits_equal(case.core(x, y, c[t]).astype(d.dtype), d[t], what=f"core {key} {t}")
             assert_bits_equal(oracle.matrix(a[t], b[t], c[t]), d[t], what=f"oracle {key} {t}")
 
 
 def test_no_products_copies_c() -> None:
     """K = 0 runs no instruction: c comes back bit for bit, -0 and NaN payloads too."""
     for case in cases()[::7]:
-        bits = case.formats[2].bits
-        c = np.array([[1 << (bits - 1), (1 << (bits - 1)) - 5, 3]], np.uint64)
-        a, b = np.zeros((1, 0), np.uint64), np.zeros((0, 3), np.uint64)
-        assert_bits_equal(core(case, a, b, c), c)
+        fa, fb, acc = case.formats
+        c = np.array([[1 << (acc.bits - 1), (1 << (acc.bits - 1)) - 5, 3]], acc.bits_dtype)
+        a, b = np.zeros((1, 0), fa.bits_dtype), np.zeros((0, 3), fb.bits_dtype)
+        assert_bits_equal(case.core(a, b, c), c)
         assert_bits_equal(case.oracle().matrix(a, b, c), c)

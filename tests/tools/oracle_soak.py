@@ -1,9 +1,10 @@
-"""Millions of dot products of the compiled core against the exact oracle, over all cases and strategies.
+"""Millions of dot products, by the compiled core and by `matmul`, against the exact oracle: all cases, all strategies.
 
     python tests/tools/oracle_soak.py [--count 10000000] [--processes 2] [--seed 0] [--seconds 1800]
 
-Prints the figures by arithmetic and exits with 1 when a bit differs.  A work item is one case with all its strategies
-and a seed of its own, so that a mismatch can be repeated.
+`matmul` computes the same products on its fast engines, where an instruction does the case by itself.  Prints the
+figures by arithmetic and exits with 1 when a bit differs, or the core's count is not reached.  A work item is one case
+with all its strategies and a seed of its own, so that a mismatch can be repeated.
 """
 
 from __future__ import annotations
@@ -17,42 +18,33 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
-from nbtc._jit import jit
-from nbtc.numerics.fused import chain
-from nbtc.testing.cases import cases
+from nbtc.testing.cases import cases, large_engines
 from nbtc.testing.strategies import strategies
 
-M, N = 16, 15
+SHAPES = ((16, 15), (15, 16), (5, 66), (67, 4))  # also a little beyond the tiles and panels of the engines
+Counts = Counter[tuple[str, str]]  # dot products by (what was compared, arithmetic)
 
 
-@jit
-def chains(a, b, c, params):
-    """d[i, j] of uint64 words; one specialisation serves all formats."""
-    m, n, k = a.shape[0], b.shape[1], a.shape[1]
-    d = np.empty((m, n), np.uint64)
-    fa, fb = a.reshape(-1), b.reshape(-1)
-    for i in range(m):
-        for j in range(n):
-            d[i, j] = chain(fa, i * k, 1, fb, j, n, k, c[i, j], params)
-    return d
-
-
-def work(item: tuple[int, int]) -> tuple[str, int, list[str]]:
-    """One case: (its arithmetic, products compared, what differs)."""
+def work(item: tuple[int, int]) -> tuple[Counts, list[str]]:
+    """One case: products compared, what differs."""
     index, seed = item
     case = cases()[index]
-    oracle, params, count, bad = case.oracle(), case.params(), 0, []
+    ways = {"core": case.core} | ({"matmul": case.matmul} if case.instruction() else {})
+    oracle, counts, bad = case.oracle(), Counts(), []
     for strategy in strategies(case.formats[0]):
         rng = np.random.default_rng([seed, index, *strategy.encode()])
-        a, b, c = (np.ascontiguousarray(x) for x in case.operands(rng, strategy, M, N))
-        words = [x.astype(f.bits_dtype) for x, f in zip((a, b), case.formats[:2], strict=True)]
-        got, want = chains(*words, c, params), oracle.matrix(a, b, c)
-        count += got.size
-        for i, j in np.argwhere(got != want)[:1]:
-            bad.append(
-                f"{case} {strategy} seed {seed} ({i}, {j}): core 0x{int(got[i, j]):x}, oracle 0x{int(want[i, j]):x}"
-            )
-    return case.row.id, count, bad
+        bits = case.operands(rng, strategy, *SHAPES[int(rng.integers(len(SHAPES)))])
+        want = oracle.matrix(*bits)
+        for way, compute in ways.items():
+            with large_engines():
+                got = compute(*bits)
+            counts[way, case.row.id] += got.size
+            for i, j in np.argwhere(got != want)[:1]:
+                bad.append(
+                    f"{case} {strategy} seed {seed} K={bits[0].shape[1]} ({i}, {j}): "
+                    f"{way} 0x{int(got[i, j]):x}, oracle 0x{int(want[i, j]):x}"
+                )
+    return counts, bad
 
 
 def items(seed: int) -> Iterator[tuple[int, int]]:
@@ -70,21 +62,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1800)
     options = parser.parse_args()
-    start, done, bad = time.monotonic(), Counter[str](), list[str]()
+    start, done, bad = time.monotonic(), Counts(), list[str]()
     source = items(options.seed)
     with ProcessPoolExecutor(options.processes) as pool:
-        while done.total() < options.count and time.monotonic() - start < options.seconds and len(bad) < 20:
-            batch = [next(source) for _ in range(4 * len(cases()))]
-            for name, count, differ in pool.map(work, batch, chunksize=8):
-                done[name] += count
+        while _total(done, "core") < options.count and time.monotonic() - start < options.seconds and len(bad) < 20:
+            batch = [next(source) for _ in range(options.processes * len(cases()))]
+            for counts, differ in pool.map(work, batch, chunksize=8):
+                done += counts
                 bad += differ
-    for name, count in sorted(done.items()):
-        print(f"{count:>12,}  {name}")
+    for (way, name), count in sorted(done.items()):
+        print(f"{count:>12,}  {way:<6}  {name}")
     print("\n".join(bad))
-    seconds = time.monotonic() - start
-    rate = done.total() / seconds
-    print(f"{done.total():,} dot products in {seconds:.0f} s ({rate:,.0f} a second), {len(bad)} mismatches")
-    return 1 if bad or done.total() < options.count else 0
+    seconds, core = time.monotonic() - start, _total(done, "core")
+    print(
+        f"{core:,} dot products of the core and {_total(done, 'matmul'):,} of matmul in {seconds:.0f} s "
+        f"({done.total() / seconds:,.0f} a second), {len(bad)} mismatches"
+    )
+    return 1 if bad or core < options.count else 0
+
+
+def _total(counts: Counts, way: str) -> int:
+    return sum(count for (which, _), count in counts.items() if which == way)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,118 @@
+"""Mutation check of the vector code of large products: emitted instructions, lanes, places, how work is cut.
+
+    python tests/tools/mutate_gemm.py [FILE ...] [--sample N] [--processes 2]
+
+As `mutate.py`, but every function of a file is mutated, and `matmul` on its fast engines is judged: all strategies
+against the exact oracle, shapes beyond every block of the engines against one compiled chain an output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import warnings
+import zlib
+from typing import Any
+
+import numpy as np
+from mutants import Battery, check
+
+FUSED = (
+    "numerics/pack_fused.py",
+    "numerics/fused_books.py",
+    "numerics/fused_avx512.py",
+    "gemm/fused_engine.py",
+)
+WORDS = ("numerics/pack_words.py", "gemm/words_engine.py", "gemm/words_kernel.py")
+# arch, unit, a, b, accumulator, K of the instruction, more of a `Case`: one of each kernel
+FUSED_CASES: tuple[tuple[Any, ...], ...] = (
+    ("sm_90", "mma", "f16", "f16", "f32", 16),
+    ("sm_90", "wgmma", "e4m3", "e5m2", "f32", 32),
+    ("sm_80", "mma", "f16", "f16", "f16", 8),
+    ("sm_90", "mma", "bf16", "bf16", "f32", 16),
+    ("sm_90", "mma", "e5m2", "e4m3", "f16", 32),
+    ("sm_90", "mma", "tf32", "tf32", "f32", 4),
+    ("sm_89", "mma", "e4m3", "e4m3", "f16", 32),
+    ("sm_100", "mma", "e4m3", "e4m3", "f32", 16),
+    ("sm_120", "mma", "e5m2", "e5m2", "f32", 32),
+)
+WORDS_CASES: tuple[tuple[Any, ...], ...] = (
+    ("sm_90", "mma", "s8", "s8", "s32", 32),
+    ("sm_90", "mma", "u8", "s8", "s32", 16),
+    ("sm_90", "mma", "s8", "u8", "s32", 32, True),
+    ("sm_90", "mma", "s4", "s4", "s32", 64),
+    ("sm_90", "mma", "u4", "s4", "s32", 64),
+    ("sm_90", "mma", "s4", "u4", "s32", 32),
+    ("sm_90", "mma", "b1", "b1", "s32", 256),
+    ("sm_90", "mma", "b1", "b1", "s32", 128, False, "rn", "and"),
+    ("sm_90", "mma", "f64", "f64", "f64", 8),
+    *(("sm_90", "mma", "f64", "f64", "f64", 16, False, r) for r in ("rz", "rm", "rp")),
+)
+# one more than tiles, panels and row blocks; more columns than are packed at once; K of several packed blocks
+SHAPES = ((68, 67, 50), (3, 130, 33), (131, 2, 20), (2, 1030, 7), (4, 3, 1100))
+DEEP = {"s8": 4 * 512 + 9, "u8": 4 * 512 + 9, "s4": 4 * 1024 + 9, "u4": 4 * 1024 + 9, "b1": 40 * 1024}
+# survivors that change nothing, and why
+EQUIVALENT: dict[str, str] = {}
+
+
+def battery(rows: tuple[tuple[Any, ...], ...]) -> Battery:
+    """Whether `matmul` still gives what the oracle, or the chain, gives."""
+    from nbtc.formats.arrays import from_bits
+    from nbtc.testing.cases import Case
+    from nbtc.testing.strategies import operands, strategies, words
+
+    warnings.simplefilter("ignore")
+    data = []
+
+    def note(case: Any, bits: Any, want: Any, more: dict[str, Any]) -> None:
+        arrays = [from_bits(x, f) for x, f in zip(bits, case.formats, strict=True)]
+        data.append((arrays, case.options() | more, want))
+        turned = [np.asfortranarray(x) for x in arrays[:2]]
+        if more:
+            data.append(([*turned, arrays[2]], case.options() | {"threads": 3}, want))
+
+    for row in rows:
+        case = Case(*row)
+        for strategy in strategies(case.formats[0]):
+            rng = np.random.default_rng(zlib.crc32(f"{case} {strategy}".encode()))
+            bits = case.operands(rng, strategy, 12, 11)
+            note(case, bits, case.oracle().matrix(*bits), {})
+        for m, n, k in SHAPES:
+            k = DEEP.get(case.a, k) if m == 4 else k
+            rng = np.random.default_rng([m, n, k])
+            strategy = strategies(case.formats[0])[0 if n > 100 else 1]
+            drawn = operands(rng, strategy, (m, n, k), *case.formats)
+            bits = [words(f, x) for f, x in zip(case.formats, drawn, strict=True)]
+            note(case, bits, case.core(*bits), {"threads": 1})
+    return lambda: _right(data)
+
+
+def _right(data: list[Any]) -> bool:
+    run = importlib.import_module("nbtc.gemm.run")
+    cases = importlib.import_module("nbtc.testing.cases")
+    arrays_ = importlib.import_module("nbtc.formats.arrays")
+    run._WORTH.update(dict.fromkeys(run._WORTH, 0))  # threads at any size
+    with cases.large_engines():
+        return all((arrays_.to_bits(run.matmul(*x, **how)) == want).all() for x, how, want in data)
+
+
+def main() -> int:
+    """Run the files asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="*", default=[*FUSED, *WORDS])
+    parser.add_argument("--sample", type=int, default=0, help="mutants a file (default: all)")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    survivors = []
+    for batch, rows in ((FUSED, FUSED_CASES), (WORDS, WORDS_CASES)):
+        files = [f for f in options.files if f in batch]
+        if files:
+            judge = battery(rows)
+            for file in files:
+                survivors += check(file, judge, options.sample, options.processes, EQUIVALENT, whole=True, seconds=300)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
