@@ -17,6 +17,7 @@ from nbtc.numerics.fused_books import FLOOR_FIELD
 from nbtc.numerics.fused_rows import panels_kernel, rows_kernel
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 from nbtc.numerics.pack import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
+from nbtc.numerics.specials import decide, special_places
 
 ROW_BLOCK, PANEL = micro.ROWS * micro.BLOCKS, micro.PANEL
 # What is packed of B at once: 5 MiB, so that it stays in the last-level cache while all rows of A pass.
@@ -24,6 +25,7 @@ COLUMNS, DEPTH_F64, DEPTH_F32 = 1024, 512, 1024
 NEAR_SPREAD = 37  # binades an operand may span for exponents to fit a byte with room to tell zeros
 PLACES = 16  # products are packed sixteen at a time; zeros at the end of K change no sum that has been rounded once
 SPACE = (micro.SCRATCH, "|u1"), (2 * ROW_BLOCK * PANEL, "<f4")  # scratch and tiles of the micro-kernel
+DECIDED = 512  # rows looked at together for what an Inf or NaN decides
 TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
 TINY64, TINY32 = 2.0**-500, 2.0**-126  # stand for zeros: below every last kept bit, but rounded as their sign rounds
 NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18  # makes negative products land one unit below their truncation
@@ -150,6 +152,25 @@ class FusedProduct:
         for j in range(0, self.b.shape[1], COLUMNS):
             for k in range(0, self.a.shape[1], deep):
                 self._block(state, j, k, min(deep, self.a.shape[1] - k))
+        # byte exponents mean that no finite sum comes near overflow; elsewhere the order of the products matters
+        if not half and not self.layout.far and (self.special_rows.any() or self.special_columns.any()):
+            work = [
+                (i, min(DECIDED, self.a.shape[0] - i), j, min(COLUMNS, self.b.shape[1] - j))
+                for i in range(0, self.a.shape[0], DECIDED)
+                for j in range(0, self.b.shape[1], COLUMNS)
+            ]
+            self.crew.run(self._decide, (state.view(np.uint32).reshape(-1),), work)
+            self.special_rows[:], self.special_columns[:] = 0, 0
+
+    def _decide(self, out: NDArray[np.uint32], i: int, rows: int, j: int, columns: int) -> None:
+        """Write the outputs of a block that an Inf or NaN decides."""
+        pa, pb, depth = self.layout.pack_a, self.layout.pack_b, self.a.shape[1]
+        infinite = np.array([p[SPECIAL] - f.finite_only for p, f in zip((pa, pb), self.formats, strict=True)])
+        a, b = flat(self.a, i, rows, 0, depth), flat(self.b, 0, depth, j, columns)
+        some = self.special_columns[j : j + columns].any()
+        of_b = special_places(*b, depth, columns, pb) if some else NOTHING
+        n = self.b.shape[1]
+        decide(*a, *b, rows, depth, columns, of_b, pa, pb, infinite, self.special_rows[i:], out, i * n + j, n)
 
     def _block(self, state: NDArray[np.float32], j: int, k: int, depth: int) -> None:
         """All rows times one packed block of B."""
