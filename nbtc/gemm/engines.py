@@ -157,13 +157,14 @@ def _packed(x: NDArray[Any], problem: Problem, side: int, start: int, stop: int)
 def _doubles(
     plan: Plan, formats: tuple[Format, Format], a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], crew: Crew
 ) -> NDArray[np.int64]:
+    """d = chain; a NaN keeps its payload by rules of its own, Infs and what they make are as the host has them."""
     x, y, acc = a.view(np.float64), b.view(np.float64), d.view(np.float64)
-    rows, columns = (np.logical_not(np.isfinite(v).all(axis=axis, keepdims=True)) for v, axis in ((x, 1), (y, 0)))
-    mask = rows | columns | ~np.isfinite(acc)
+    odd = np.isnan(x).any(axis=1, keepdims=True), np.isnan(y).any(axis=0, keepdims=True), np.isnan(acc)
+    again = np.flatnonzero(odd[0] | odd[1] | odd[2]) if any(m.any() for m in odd) else NOTHING
     name = {code: text for text, code in ROUNDINGS.items()}[int(plan.params[ROUNDING])]
     pad = -a.shape[1] % int(plan.params[STEP])
     product = WordsProduct(scheme(micro.FMA, *formats, micro.ROUND[name]), crew)
     product.run(x, y, acc)
     if pad:  # steps are padded with zeros, which turns a final -0 into +0 (and keeps it in .rm)
         product.run(np.zeros((a.shape[0], 1)), np.zeros((1, b.shape[1])), acc)
-    return np.flatnonzero(mask)
+    return again
