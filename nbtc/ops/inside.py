@@ -69,18 +69,16 @@ def _body(plan: Plan) -> Callable[..., Any]:
         rest(a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1))
         return d
 
-    if plan.shape is None or plan.emulated is not None:
+    loop = plan.vector
+    if loop is None:
         return plain
-    from nbtc.ops.mma_vector import some_warps
-
-    fmt, regs, half, blocks, turned = plan.shape.key
 
     def vector(mnemonic, a, b, c, arch="sm_90", threads=None):
         if a.shape != (32, ra) or b.shape != (32, rb) or c.shape != (32, rc):
             raise ValueError(_SHAPES)
         d = np.empty((32, rd), np.uint32)
         fa, fb, fc, fd = a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1)
-        if some_warps(fmt, regs, half, blocks, turned, fa, fb, fc, fd, None, 0, 0, 0, 0, 0, 1, fraction, floor):
+        if loop(fa, fb, fc, fd, 0, 0, 0, 0, 0, 1, fraction, floor, None):
             rest(fa, fb, fc, fd)
         return d
 

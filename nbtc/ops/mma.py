@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc._host import has_avx512
 from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError
-from nbtc.formats.table import Format, f16, f32
+from nbtc.formats.table import Format
 from nbtc.fragments import sparse
 from nbtc.fragments.pack import image
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
-from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT, OUTS, STEP, Kind, Model, model, params
+from nbtc.numerics.models import FLOOR, FRACTION, Kind, model, params
 from nbtc.ops import lent
 from nbtc.ops.images import Words, batch, flat
+from nbtc.ops.mma_forms import accumulator, present, tiles, vector_code
 from nbtc.ops.parallel import spread, thread_count
 
 FAMILIES = ("mma", "mma.sp", "wmma.mma")
@@ -38,8 +38,8 @@ class Plan:
     """An instruction on an architecture, ready to run.
 
     places, geometry: the tables of `mma_kernel.run`.  params: of the numerics model.  word: dtype of the multiplicands'
-    scratch.  cost: nanoseconds of a warp, roughly.  shape: of its vector code, or None.  emulated: fp8 formats of A and
-    B where that code is of f16.
+    scratch.  cost: nanoseconds of a warp, roughly.  shape: its vector code, or None.  emulated: fp8 formats of A and B
+    where that code is of f16.  skipped: words of metadata before those of the selector.
     """
 
     row: Row
@@ -52,12 +52,13 @@ class Plan:
     cost: int
     shape: Any
     emulated: tuple[Format, Format] | None = None
+    skipped: int = 0
 
     @cached_property
     def operands(self) -> tuple[Operand, Operand, Operand]:
         """A, B and C."""
         row = self.row
-        return _present(row.a), _present(row.b), _present(row.c)
+        return present(row.a), present(row.b), present(row.c)
 
     @cached_property
     def sizes(self) -> tuple[tuple[int, int], ...]:
@@ -79,9 +80,8 @@ class Plan:
         """The compiled loop over warps, or None."""
         if self.shape is None or self.emulated is not None:
             return None
-        from nbtc.ops.mma_vector import kernel
-
-        return kernel(*self.shape.key)
+        loop: Callable[..., Any] = self.shape.loop()
+        return loop
 
 
 _PLANS: dict[tuple[Row, object, int, bool], Plan] = {}
@@ -108,20 +108,6 @@ def operand_places(operand: Operand, by_column: bool = False) -> NDArray[np.int3
     out = np.zeros(operand.products * operand.rows * operand.cols, np.int32)
     out[position.T.ravel()[::-1]] = place.T.ravel()[::-1]
     return out
-
-
-def accumulator(row: Row) -> Format:
-    """The format that a form accumulates in: f32 as soon as C or D is f32, else C's own."""
-    c, d = _present(row.c).format, _present(row.d).format
-    return f32 if f16 in (c, d) and c != d else d
-
-
-def _present(operand: Operand | None) -> Operand:
-    if operand is None:
-        raise UnsupportedInstructionError(
-            "the form has no such operand: it is no matrix product; see nbtc.instructions()"
-        )
-    return operand
 
 
 def executable(row: Row, arch: object, common: bool = False) -> tuple[Row, Arch]:
@@ -165,7 +151,7 @@ def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> 
 def _build(row: Row, target: Arch, selector: int) -> Plan:
     from nbtc.ops import mma_kernel as kernel
 
-    a, b, c, d = (_present(o) for o in (row.a, row.b, row.c, row.d))
+    a, b, c, d = (present(o) for o in (row.a, row.b, row.c, row.d))
     (m, n), k, stored = (d.rows, d.cols), b.rows, a.cols
     validated = target.validated and (not row.sparse or target.numerics == "sm_90")
     numerics = model(target.numerics, row.unit, a.format, label=target.name, validated=validated)
@@ -189,9 +175,10 @@ def _build(row: Row, target: Arch, selector: int) -> Plan:
     sizes = (a.products * m * stored, a.products * n * k, n * stored if row.sparse else 1)
     cost = a.products * m * n * stored * 8
     registers = (a.registers, b.registers, c.registers, d.registers)
-    shape = vector_shape(row, numerics, vector)
+    shape = vector_code(row, numerics, vector)
     emulated = (a.format, b.format) if numerics.kind == Kind.EMULATED_FP8 else None
-    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, shape, emulated)
+    skipped = selector * (present(row.meta).cols // 4) if row.sparse else 0
+    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, shape, emulated, skipped)
 
 
 def _sparsity(bits: int) -> int:
@@ -199,60 +186,6 @@ def _sparsity(bits: int) -> int:
     from nbtc.ops import mma_kernel as kernel
 
     return {32: kernel.HALVES, 4: kernel.PAIRS}.get(bits, kernel.UNITS)
-
-
-def vector_shape(row: Row, numerics: Model, vector: NDArray[np.int64]) -> Any:
-    """What `mma_vector` compiles for a form, or None where the form or the host has no vector code."""
-    a, b, c, d = (_present(o) for o in (row.a, row.b, row.c, row.d))
-    if (
-        row.family not in ("mma", "wmma.mma")
-        or numerics.kind not in (Kind.FUSED, Kind.EMULATED_FP8)
-        or c.format != d.format
-        or row.unit == "quad"
-    ):
-        return None
-    emulated = numerics.kind == Kind.EMULATED_FP8
-    blocks, rest = (1, 0) if emulated else divmod(int(vector[STEP]), int(vector[BLOCK]))
-    multiplicand = f16 if emulated else a.format
-    registers = b.rows // (2 * a.format.per_word)  # of 16 rows of A
-    known = (
-        multiplicand.name in ("f16", "bf16", "tf32")
-        and vector[OUT] != OUTS["rz14"]
-        and not any(_volta(o) for o in (a, c))
-    )
-    known &= int(vector[FRACTION]) <= 25  # sums are 32-bit integers
-    if not known or rest or blocks > registers // 2 or registers not in (2, 4) or not has_avx512():
-        return None
-    from nbtc.ops.mma_operands import Shape
-
-    return Shape(multiplicand, registers, d.format == f16, blocks)
-
-
-def _volta(operand: Operand) -> bool:
-    """Whether an operand is laid out as on sm_70, where a lane holds several columns of four rows apart."""
-    return operand.layout is not None and operand.layout.lane[2] != (1, 0) and operand.layout.lane[2] != (0, 1)
-
-
-def tiles(row: Row, registers: int) -> tuple[tuple[slice, slice, slice], ...]:
-    """The m16n8 products that a wmma product consists of: registers of A, B and C (D); none for mma itself.
-
-    A tile of 8 x 32 is one of 32 x 8 with A and B exchanged: its fragments are laid out so.
-    """
-    a, b, c = (_present(o) for o in (row.a, row.b, row.c))
-    if row.family != "wmma.mma":
-        return ()
-    rows, cols = max(a.rows, b.cols) // 16, min(a.rows, b.cols) // 8
-    each = c.registers // (rows * cols)
-    left, right = registers, registers // 2
-    return tuple(
-        (
-            slice(left * r, left * (r + 1)),
-            slice(right * n, right * (n + 1)),
-            slice(each * (r * cols + n), each * (r * cols + n + 1)),
-        )
-        for r in range(rows)
-        for n in range(cols)
-    )
 
 
 def execute(
@@ -365,8 +298,10 @@ def _vectors(
     if loop is None:
         return True
     if not plan.tiles:
-        (a, sa), (b, sb), (c, sc) = flats
-        return bool(loop(a, b, c, result, sa, sb, sc, 32 * plan.registers[3], first, last, *plan.numbers, doubt))
+        words, strides = [w for w, _ in flats], [s for _, s in flats]
+        words[3:] = [w[plan.skipped :] for w in words[3:]]
+        size = 32 * plan.registers[3]
+        return bool(loop(*words, result, *strides, size, first, last, *plan.numbers, doubt))
     counts = plan.registers
     images = [
         w.reshape(-1, 32, n)[first:last] if s else w.reshape(1, 32, n) for (w, s), n in zip(flats, counts, strict=False)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nbtc._jit import jit
 from nbtc.formats.table import Format
 from nbtc.ops.images import Words
-from nbtc.ops.mma_operands import Shape
+from nbtc.ops.mma_shape import Shape
 from nbtc.ops.mma_vector import kernel
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc._vir import F16, F32, I16, I32, Vir, vector
-from nbtc.ops.mma_operands import D8, NEAR, W16, Operands, Shape, kept
+from nbtc.ops.mma_operands import D8, NEAR, Operands, kept
+from nbtc.ops.mma_shape import W16, Shape
 
 BIAS = 127
 TOP = 121 + BIAS  # alignment exponents above may overflow f32

@@ -19,10 +19,11 @@ from numba.extending import intrinsic
 from nbtc._jit import jit
 from nbtc._vir import F16, I8, I32, I64, Vir, vector
 from nbtc.formats.table import FORMATS
-from nbtc.ops.mma_operands import W16, Operands, Shape, put, take
+from nbtc.ops.mma_loop import each_warp, warps
+from nbtc.ops.mma_operands import Operands, put, take
+from nbtc.ops.mma_shape import W16, Shape
 from nbtc.ops.mma_sums import V16, Narrow, Wide
 
-AHEAD = 4  # warps between a prefetch and its use
 CONTROL = 0x3F80  # of the processor: round down, no exceptions, no flushing to zero
 PAIRS = 2  # row pairs summed together: four chains of multiply-adds hide their latency
 RATE = 16  # pieces of other work that a stage has room for
@@ -114,13 +115,6 @@ def _finish(work: Iterator[Any]) -> None:
         pass
 
 
-def _prefetch(v: Vir, p: Any, write: bool) -> None:
-    """Ask for a cache line; memory is the bound of large batches."""
-    flags = [ir.Constant(I32, n) for n in (int(write), 3, 1)]
-    kind = ir.FunctionType(ir.VoidType(), [p.type, I32, I32, I32])
-    v.b.call(cgutils.get_or_insert_function(v.b.module, kind, "llvm.prefetch.p0"), [p, *flags])
-
-
 def _control(v: Vir) -> Any:
     """Round down, nothing flushed to zero, no exceptions; returns where the caller's control word is."""
     places = [cgutils.alloca_once(v.b, I32) for _ in range(2)]
@@ -146,20 +140,11 @@ def _function(context: Any, module: Any, shape: Shape) -> Any:
     f.attributes.add("noinline")
     b = ir.IRBuilder(f.append_basic_block("entry"))
     v = Vir(context, b)
-    doubt, strides, count, numbers = f.args[4], f.args[5:9], f.args[9], f.args[10:]
-    found = cgutils.alloca_once_value(b, v.int(0))
+    arrays, doubt, strides, count, numbers = f.args[:4], f.args[4], f.args[5:9], f.args[9], f.args[10:]
     old = _control(v)
-
-    with cgutils.for_range(b, count) as loop:
-        pointers = [v.at(q, b.mul(loop.index, n)) for q, n in zip(f.args, strides, strict=False)]
-        for n, (q, registers) in enumerate(zip(pointers, shape.images, strict=True)):
-            for line in range(0, 128 * registers, 64):
-                _prefetch(v, v.at(q, AHEAD * 128 * registers + line), n == 3)
-        bad = Codegen(shape, v, *numbers).emit(*pointers)
-        v.store(b.zext(bad, I8), v.at(doubt, loop.index))
-        b.store(b.add(b.load(found), b.zext(bad, I64)), found)
+    found = each_warp(v, count, arrays, strides, shape.images, lambda p: Codegen(shape, v, *numbers).emit(*p), doubt)
     v.call("llvm.x86.sse.ldmxcsr", ir.VoidType(), old)
-    b.ret(b.load(found))
+    b.ret(found)
     return f
 
 
@@ -197,18 +182,9 @@ def some_warps(
 
     def codegen(context, builder, signature, args):
         v, base = Vir(context, builder), len(fixed)
-        arrays = [v.pointer(signature.args[n], args[n]) for n in range(base, base + 4)]
-        place = base + 4
-        arrays.append(
-            cgutils.alloca_once(builder, I8) if isinstance(doubt, types.NoneType)
-            else v.pointer(signature.args[place], args[place])
-        )  # fmt: skip
-        strides = [builder.shl(n, v.int(2)) for n in args[base + 5 : base + 9]]
-        first, last, *numbers = args[base + 9 :]
-        starts = [v.at(p, builder.mul(first, n)) for p, n in zip(arrays, [*strides, v.int(1)], strict=True)]
+        arrays, strides, doubt, count, numbers = warps(v, signature.args[base:], args[base:])
         numbers = [builder.trunc(x, I32) for x in numbers]
-        function = _function(context, builder.module, shape)
-        return builder.call(function, [*starts, *strides, builder.sub(last, first), *numbers])
+        return builder.call(_function(context, builder.module, shape), [*arrays, doubt, *strides, count, *numbers])
 
     return types.int64(*fixed, a, b, c, d, doubt, *[types.int64] * 8), codegen
 

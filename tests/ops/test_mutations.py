@@ -93,7 +93,7 @@ MUTATIONS: dict[str, tuple[str, Callable[[Plan], Plan]]] = {
     "L of tf32": (TF32, general(parameter(BLOCK, lambda n: n // 2))),
     "exponent of zero": ("f32_tf32_tf32_f32", parameter(FLOOR, lambda e: e + 30)),
     "rounding": (HALF, general(parameter(OUT, lambda _: OUTS["rz14"]))),
-    "saturation": ("s32_s8_s8_s32_sat", parameter(SATURATE, lambda s: 1 - s)),
+    "saturation": ("s32_s8_s8_s32_sat", general(parameter(SATURATE, lambda s: 1 - s))),
 }
 
 

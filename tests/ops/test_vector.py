@@ -215,7 +215,7 @@ def test_fp8_made_of_f16(name: str) -> None:
 
 def test_formats_have_vector_code() -> None:
     """Which forms are fast is a property of the row, not of its spelling."""
-    slow = mma.prepare(row("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"), "sm_90")
+    slow = mma.prepare(row("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"), "sm_90")
     assert slow.shape is None and slow.vector is None
     if _host.has_avx512():
         assert mma.prepare(row(f"mma.sync.aligned.{FORMS[0]}"), "sm_90").shape.fmt is FORMATS["f16"]

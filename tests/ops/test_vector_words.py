@@ -1,0 +1,120 @@
+"""The vector code of integers, bits and f64, dense and sparse, against the general path."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import njit
+from numpy.typing import NDArray
+
+from nbtc import _host, ptx
+from nbtc.instructions import Instruction, instructions
+from nbtc.isa.parse import row
+from nbtc.ops import mma
+from nbtc.ops.images import flat
+
+Words = NDArray[np.uint32]
+WARPS = 5
+EDGES = np.array(
+    [0, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x80808080, 0x7F7F7F7F, 0x88888888, 0x77777777, 0xFF7F80FF], np.uint32
+)
+
+
+def forms(family: str, *kinds: str) -> list[Instruction]:
+    return [i for i in instructions(family=family) if i.executable and i.a.format.name in kinds]
+
+
+def want_of(plan: mma.Plan, operands: list[Words], warps: int) -> Words:
+    """D by the general path; metadata comes last."""
+    flats = [flat(x, 2 if n < 3 else 1, (warps,)) for n, x in enumerate(operands)]
+    want = np.empty(warps * 32 * plan.registers[3], np.uint32)
+    mma._general(plan, flats, want, 0, warps)
+    return want.reshape(warps, 32, -1)
+
+
+def compare(i: Instruction, arch: str = "sm_90") -> None:
+    """Any bits, the ends of all ranges, and C where sums saturate; any metadata, for every selector."""
+    for selector in i.row.selectors or (0,):
+        plan = mma.prepare(i.row, arch, selector)
+        rng = np.random.default_rng(selector)
+        assert (plan.vector is not None) == _host.has_avx512("avx512vnni", "avx512vpopcntdq")
+        for kind in range(3):
+            x = [rng.integers(0, 1 << 32, (WARPS, 32, n), np.uint32) for n in plan.registers[:3]]
+            if kind == 1:
+                x = [rng.choice(EDGES, y.shape) for y in x]
+            if kind == 2:
+                x[2] = rng.choice(np.array([0x7FFFFF80, 0x80000080], np.uint32), x[2].shape)
+            meta = rng.integers(0, 1 << 32, (WARPS, 32), np.uint32) if i.row.sparse else None
+            want = want_of(plan, x if meta is None else [*x, meta], WARPS)
+            assert (mma.perform(plan, *x, meta, selector) == want).all(), (i.mnemonic, selector, kind)
+
+
+@pytest.mark.parametrize("kind", ["s8", "u8", "s4", "u4", "b1"])
+@pytest.mark.parametrize("family", ["mma", "wmma.mma", "mma.sp"])
+def test_integers(family: str, kind: str) -> None:
+    found = forms(family, kind)
+    assert bool(found) != (family == "mma.sp" and kind == "b1")
+    for i in found:
+        compare(i)
+
+
+def test_layout_of_another_architecture() -> None:
+    """On sm_75 the 8 x 32 accumulators of integers lie otherwise: no vector code, the right result."""
+    name = "wmma.mma.sync.aligned.row.col.m8n32k16.s32.s8.s8.s32"
+    plan = mma.prepare(row(name), "sm_75")
+    assert plan.vector is None
+    x = [np.random.default_rng(n).integers(0, 1 << 32, (WARPS, 32, n), np.uint32) for n in plan.registers[:3]]
+    assert (mma.perform(plan, *x) == want_of(plan, x, WARPS)).all()
+
+
+def test_doubles() -> None:
+    """Every rounding; neighbours that cancel, subnormals, Inf, and NaN with payloads."""
+    found = [*forms("mma", "f64"), *forms("wmma.mma", "f64")]
+    assert len(found) > 16
+    rng = np.random.default_rng(3)
+    for i in found:
+        plan = mma.prepare(i.row, "sm_90")
+        assert (plan.vector is not None) == _host.has_avx512()
+        for low, high in ((1015, 1030), (0, 60), (490, 530), (0, 2047)):
+            x = []
+            for n in plan.registers[:3]:
+                bits = rng.integers(0, 1 << 64, (WARPS, 32, n // 2), np.uint64) & np.uint64(0x800FFFFFFFFFFFFF)
+                field = rng.integers(low, high, bits.shape).astype(np.uint64)
+                y = np.where(rng.random(bits.shape) < 0.1, bits & np.uint64(1 << 63), bits | field << np.uint64(52))
+                if high == 2047:  # a few of each in one warp
+                    y[0, :2, 0] = 0x7FF0000000000000, 0xFFF0000000000123
+                x.append(y.view(np.uint32))
+            assert (mma.perform(plan, *x) == want_of(plan, x, WARPS)).all(), (i.mnemonic, low, high)
+
+
+def test_inside_compiled_code() -> None:
+    """Bytes and doubles, with NaN that take the general path."""
+
+    @njit
+    def octets(a, b, c):
+        return ptx.mma_sync("mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32", a, b, c)
+
+    @njit
+    def doubles(a, b, c):
+        return ptx.mma_sync("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", a, b, c)
+
+    rng = np.random.default_rng(4)
+    a, b, c = (rng.integers(0, 1 << 32, (32, n), np.uint32) for n in (4, 2, 4))
+    name = "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32"
+    assert (octets(a, b, c) == ptx.mma_sync(name, a, b, c)).all()
+    a, b, c = a[:, :2].copy(), b, c
+    c[0, :2] = 5, 0x7FF80000
+    name = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
+    want = want_of(mma.prepare(row(name), "sm_90"), [a[None], b[None], c[None]], 1)[0]
+    assert (doubles(a, b, c) == want).all() and want[0, 0] == 5
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_operands_that_all_warps_share(batch: int) -> None:
+    i = forms("mma.sp", "s8")[0]
+    plan, rng = mma.prepare(i.row, "sm_90"), np.random.default_rng(5)
+    x = [rng.integers(0, 1 << 32, (WARPS, 32, n), np.uint32) for n in plan.registers[:3]]
+    x.append(rng.integers(0, 1 << 32, (WARPS, 32), np.uint32))
+    given = [y[:1] if n == batch else y for n, y in enumerate(x)]
+    x[batch] = np.repeat(x[batch][:1], WARPS, 0)
+    assert (mma.perform(plan, *given) == want_of(plan, x, WARPS)).all()
