@@ -86,7 +86,10 @@ def exponents_of(x: NDArray[Any], fmt: Format, widened: bool = False) -> Range:
 
 @dataclass(frozen=True)
 class Layout:
-    """How operands are stored for one product: packing parameters of A and B and the constants of the kernel."""
+    """How operands are stored for one product: packing parameters of A and B and the constants of the kernel.
+
+    lasting: an Inf in the tile stays one: the exponent field 255 + scale - F of its rounding is that of a number.
+    """
 
     far: bool
     scale: int
@@ -94,6 +97,7 @@ class Layout:
     pack_b: NDArray[np.int64]
     constants: NDArray[np.int64]
     limits: NDArray[np.float32]
+    lasting: bool
 
 
 @lru_cache(maxsize=64)
@@ -117,11 +121,12 @@ def layout(
         scale, bases = 0, (FAR_BASE, FAR_BASE)
         constants = [floor + 127, 113 if half else 1, 0, ra.least + rb.least - 2 * FAR_BASE + 127]
         limits = [0.0, float(np.finfo(np.float32).max)]
+    lasting = near and scale < fraction
     pack_a, pack_b = (
         float_params(f, r.least, x, r.least if f.exponent <= 5 else None)
         for f, r, x in zip((a, b), (ra, rb), bases, strict=True)
     )
-    return Layout(not near, scale, pack_a, pack_b, np.array(constants), np.array(limits, np.float32))
+    return Layout(not near, scale, pack_a, pack_b, np.array(constants), np.array(limits, np.float32), lasting)
 
 
 class FusedProduct:
@@ -236,8 +241,9 @@ class FusedProduct:
         x, x0, ld = flat(self.a, i, rows, k, depth)
         factor = 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
         kernel = rows_kernel(
-            int(self.wide), self.block, int(p[FRACTION]), int(p[OUT]), int(far), int(checked), int(self.emulated)
-        )
+            int(self.wide), self.block, int(p[FRACTION]), int(p[OUT]), int(far), int(checked), int(self.emulated),
+            int(p[OUT] == OUTS["rne11"] and not self.layout.lasting),
+        )  # fmt: skip
         kernel(
             x, x0, ld, rows, depth, self.layout.pack_a, factor, self.tiny, *self._from(packed, panel * places * PANEL),
             places, state, i, j + panel * PANEL, panels, self.redo, self.special_rows, *own,

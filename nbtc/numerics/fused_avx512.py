@@ -298,11 +298,11 @@ _NAMES = tuple("a ea sa a0 b eb sb b0 g groups tile sum blocks floor least scale
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
 def sum_block(
-    typing, wide, block, fraction, out, far, checked, zero, add,
+    typing, wide, block, fraction, out, far, checked, zero, add, each,
     a, ea, sa, a0, b, eb, sb, b0, g, groups, tile, total, blocks, floor, least, scale, reference, scratch,
 ):  # fmt: skip
-    """Sum blocks g .. g + groups - 1 for up to 64 rows and 64 columns; the first eight arguments are literals."""
-    fixed = (wide, block, fraction, out, far, checked, zero, add)
+    """Sum blocks g .. g + groups - 1 for up to 64 rows and 64 columns; the first nine arguments are literals."""
+    fixed = (wide, block, fraction, out, far, checked, zero, add, each)
     if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
         return None
     values = [x.literal_value for x in fixed]
@@ -313,7 +313,7 @@ def sum_block(
 
     def codegen(context, builder, sig, args):
         v = Vir(context, builder)
-        named = dict(zip(_NAMES, args[8:], strict=True))
+        named = dict(zip(_NAMES, args[9:], strict=True))
         for key, t in zip(_NAMES, rest, strict=True):
             if isinstance(t, types.Array):
                 named[key] = v.pointer(t, named[key])

@@ -27,7 +27,8 @@ class Shape:
 
     wide: f64 elements (else f32).  block: products a sum.  fraction: F.  out: rounding.  far: any exponent (`Wide`).
     checked: a sum that could leave 32 bits flags its tile.  from_zero: the accumulator starts at zero, not in the tile.
-    add: the result is added to a second tile by one IEEE addition.
+    add: the result is added to a second tile by one IEEE addition.  each: results that overflow are noted one by one;
+    else the caller looks at the last ones, since an Inf in the tile stays one (`Narrow`: 2**128 times anything).
     """
 
     wide: bool
@@ -38,6 +39,7 @@ class Shape:
     checked: bool
     from_zero: bool = False
     add: bool = False
+    each: bool = True
 
     @property
     def chunks(self) -> int:
@@ -67,7 +69,7 @@ class Shape:
     @property
     def watched(self) -> bool:
         """True where a result can overflow within the kernel."""
-        return self.far or self.out == "rne11"
+        return self.far or (self.each and self.out == "rne11")
 
     @property
     def magic_shift(self) -> int:
@@ -160,22 +162,25 @@ class Narrow(Books):
 
     def round(self, n: Any, e: Any) -> Any:
         v, b = self.v, self.b
-        down = v.bits(b.sub(e, self.c(self.s.fraction << 23)), FV)
-        x = self.fourteen(b.fmul(self.odd(n), down))
-        if self.s.out != "rne11":
-            return x
-        return self.rescaled_half(x)
+        if self.s.out == "rne11":  # at the true scale
+            down = b.add(e, b.shl(b.sub(self.scale, self.c(self.s.fraction)), self.c(23)))
+            return self.half_to_tile(b.fmul(self.odd(n), v.bits(down, FV)))
+        down = b.sub(e, self.c(self.s.fraction << 23))
+        return self.fourteen(b.fmul(self.odd(n), v.bits(down, FV)))
 
-    def rescaled_half(self, x: Any) -> Any:
-        """Round to f16 at the true scale; the sum with zero makes an underflowed -0 a +0."""
+    def half_to_tile(self, x: Any) -> Any:
+        """Round to f16, back to the tile's scale; the sum with zero makes an underflowed -0 a +0."""
         v, b = self.v, self.b
-        up = v.bits(b.shl(b.add(self.scale, self.c(BIAS)), self.c(23)), FV)
         back = v.bits(b.shl(b.sub(self.c(BIAS), self.scale), self.c(23)), FV)
-        return b.fadd(b.fmul(self.to_half(b.fmul(x, up)), back), v.const(FV, 0.0))
+        return v.fma(self.to_half(x), back, v.const(FV, 0.0))
 
     def sum(self, d: Any, x: Any) -> Any:
-        y = self.b.fadd(d, x)
-        return self.rescaled_half(y) if self.s.out == "rne11" else y
+        v, b = self.v, self.b
+        y = b.fadd(d, x)
+        if self.s.out != "rne11":
+            return y
+        up = v.bits(b.shl(b.add(self.scale, self.c(BIAS)), self.c(23)), FV)
+        return self.half_to_tile(b.fmul(y, up))
 
 
 class Wide(Books):

@@ -15,10 +15,7 @@ from nbtc._jit import jit
 from nbtc._vir import I32, Vir
 from nbtc.numerics.fused_avx512 import BLOCKS, FLAG_WORD, LEAST_BLOCKS, PANEL, ROWS, sum_block
 from nbtc.numerics.fused_books import WRAP_MARGIN
-from nbtc.numerics.models import OUTS
 from nbtc.numerics.pack_fused import columns_packed, rows_packed
-
-RNE11 = OUTS["rne11"]
 
 
 @intrinsic
@@ -65,11 +62,15 @@ def load_tile(state, tile, i, j, rows, columns, scale, low, high):
 
 @jit
 def store_tile(state, tile, i, j, rows, columns, scale):
-    """The tile back to its place."""
+    """The tile back to its place; True where a result has overflowed."""
+    most = np.uint32(0)
     for r in range(rows):
         line, at = state[i + r, j : j + columns], tile[r * PANEL : r * PANEL + columns]
+        bits = at.view(np.uint32)
         for q in range(columns):
+            most = max(most, np.uint32(bits[q] & np.uint32(0x7FFFFFFF)))
             line[q] = at[q] * scale
+    return most >= np.uint32(0x7F800000)
 
 
 @jit
@@ -114,7 +115,9 @@ def panels_kernel(wide: int, block: int, far: int, emulated: int) -> Any:
 
 
 @cache
-def rows_kernel(wide: int, block: int, fraction: int, out: int, far: int, checked: int, emulated: int) -> Any:
+def rows_kernel(
+    wide: int, block: int, fraction: int, out: int, far: int, checked: int, emulated: int, each: int
+) -> Any:  # fmt: skip
     """kernel(x, x0, ld, rows, depth, p, factor, tiny, b, eb, sb, places, state, row, column, panels, redo, special,
     a, ea, sa, scratch, tiles, k, r): rows of A times panels of B, 64 rows at a time.
 
@@ -123,6 +126,7 @@ def rows_kernel(wide: int, block: int, fraction: int, out: int, far: int, checke
     the sums may be wrong, special[row] where A has Inf or NaN.  a, ea, sa, scratch, tiles: this thread's workspace.
     k: int64 floor, least, scale (x), reference; r: the range of accumulators.  emulated: blocks come in pairs, the
     second continuing from the first, which starts at zero; each pair is added to the accumulator.
+    each: sums that overflow f16 are noted one by one; else an Inf stays one to the end, where it is seen.
     """
 
     @jit
@@ -152,30 +156,30 @@ def rows_kernel(wide: int, block: int, fraction: int, out: int, far: int, checke
             if emulated:
                 for g in range(0, depth // block, 2):
                     sum_block(
-                        wide, block, fraction, out, far, checked, 1, 0,
+                        wide, block, fraction, out, far, checked, 1, 0, each,
                         a, ea, sa, 0, b, eb, sb, b0, g, 1, first, first, blocks, floor, least, scale, reference,
                         scratch,
                     )  # fmt: skip
                     sum_block(
-                        wide, block, fraction, out, far, checked, 0, 1,
+                        wide, block, fraction, out, far, checked, 0, 1, each,
                         a, ea, sa, 0, b, eb, sb, b0, g + 1, 1, first, second, blocks, floor, least, scale, reference,
                         scratch,
                     )  # fmt: skip
             else:
                 sum_block(
-                    wide, block, fraction, out, far, checked, 0, 0,
+                    wide, block, fraction, out, far, checked, 0, 0, each,
                     a, ea, sa, 0, b, eb, sb, b0, 0, depth // block, first, first, blocks, floor, least, scale,
                     reference, scratch,
                 )  # fmt: skip
             if checked:
                 for q in range(16):
                     odd |= flags[q] < np.uint32(2 * WRAP_MARGIN)
-            if far or out == RNE11:
+            if far or each:
                 for q in range(16, 32):
                     odd |= flags[q] >= np.uint32(0x7F7FFFFF)
+            odd |= store_tile(state, total, row, j, rows, columns, up)
             if odd:
                 redo[panel] = np.uint8(1)
-            store_tile(state, total, row, j, rows, columns, up)
 
     @jit
     def run(
