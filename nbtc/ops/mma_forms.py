@@ -83,20 +83,20 @@ def _integers(row: Row, params: NDArray[np.int64]) -> Code | None:
 
 def _floats(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | None:
     """Of f16, bf16, tf32, and of fp8 where it is made of f16."""
-    a, b, d = (present(o) for o in (row.a, row.b, row.d))
-    if numerics.kind not in (Kind.FUSED, Kind.EMULATED_FP8) or row.sparse:
-        return None
+    a, d = present(row.a), present(row.d)
     emulated = numerics.kind == Kind.EMULATED_FP8
+    if row.sparse if emulated else numerics.kind != Kind.FUSED:
+        return None
     blocks, rest = (1, 0) if emulated else divmod(int(params[STEP]), int(params[BLOCK]))
     multiplicand = f16 if emulated else a.format
-    registers = b.rows // (2 * a.format.per_word)  # of 16 rows of A
+    registers = a.cols // (2 * a.format.per_word)  # of 16 rows of A
     known = multiplicand.name in ("f16", "bf16", "tf32") and params[OUT] != OUTS["rz14"]
     known &= int(params[FRACTION]) <= 25  # sums are 32-bit integers
     if not known or rest or blocks > registers // 2 or registers not in (2, 4):
         return None
     from nbtc.ops.mma_shape import Shape
 
-    return Shape(multiplicand, registers, d.format == f16, blocks)
+    return Shape(multiplicand, registers, d.format == f16, blocks, sparse=row.sparse)
 
 
 def tiles(row: Row, registers: int) -> tuple[tuple[slice, slice, slice], ...]:

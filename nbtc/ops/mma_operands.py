@@ -148,6 +148,14 @@ class Operands:
         lanes = [lane * u + half * part + n + side for u in range(4) for n in range(half) for side in (0, count)]
         return self.v.shuffle(x, y, lanes)
 
+    def scaled(self, x: Any) -> Any:
+        """x brought back among normal numbers, and a little larger than it is: what one side of all products needs."""
+        return self.b.fmul(x, self.v.const(D8, NUDGE * 2.0**NEAR))
+
+    def for_a(self, x: Any) -> Any:
+        """A decoded vector of A as products need it."""
+        return x
+
     # --- A ------------------------------------------------------------------------------------------------------------
     def decode_a(self, p: Any, pairs: range) -> Iterator[None]:
         """Values, exponents and bit masks of some row pairs of A to the stack, piece by piece."""
@@ -164,7 +172,7 @@ class Operands:
                 v.store(v.shuffle(fields, fields, sources), self.fields.inner, 64, at)
             yield
             for i, x in enumerate(self.doubles(words)):
-                v.store(x, self.values.inner, 64, self.vectors * n + 64 * i)
+                v.store(self.for_a(x), self.values.inner, 64, self.vectors * n + 64 * i)
             yield
 
     def _element_a(self, pair: int, row: int, label: Label) -> int:
@@ -221,14 +229,21 @@ class Operands:
         self.b_signs, self.b_nonzero = (self._columns([m[i] for m in masks]) for i in (0, 1))
         self.b_values: dict[Label, Any] = {}
         self.b_fields: dict[int, Any] = {}
-        scale = v.const(D8, NUDGE * 2.0**NEAR)
         for slots, words in zip(self._slots(), self._transposed(raw), strict=True):
             fields = v.bits(self.biased(words, self.masks(words)[1], self.more[1]), B64)
             for g, group in enumerate(s.groups):
                 if group[0] in slots:
                     self.b_fields[g] = v.bits(v.shuffle(fields, fields, self._word_b(slots, group)), s.exponents)
             for label, x in zip(slots, self.doubles(words), strict=True):
-                self.b_values[label] = self.b.fmul(x, scale)
+                self.b_values[label] = self.scaled(x)
+
+    def field_b(self, j: int, g: int) -> Any:
+        """Exponents of group g, for rows j and j + 8 and the columns of C's image."""
+        return self.b_fields[g]
+
+    def value_b(self, j: int, row: int, label: Label) -> Any:
+        """An element of each column, for row j + 8 * row."""
+        return self.b_values[label]
 
     def _word_b(self, slots: list[Label], group: list[Label]) -> list[int]:
         """Bytes of a group's exponents of B: those of columns 2u and 2u + 1 twice, as each meets two rows."""

@@ -19,7 +19,8 @@ Label = tuple[int, int, int]  # of an element of a row of A or a column of B: re
 class Shape:
     """What is compiled in: the multiplicands' format, A's registers (4 or 2), half accumulators, blocks a K step.
 
-    by_register: images are [register][lane], one vector a register, instead of [lane][register].
+    by_register: images are [register][lane], one vector a register, instead of [lane][register]; dense products only.
+    sparse: A stores half of K, and metadata chooses the elements of B.
     """
 
     fmt: Format
@@ -27,11 +28,12 @@ class Shape:
     half: bool
     blocks: int
     by_register: bool = False
+    sparse: bool = False
 
     @property
-    def key(self) -> tuple[int, int, int, int, int]:
+    def key(self) -> tuple[int, int, int, int, int, int]:
         """The shape as numbers: what compiled code is specialised for."""
-        return self.fmt.code, self.registers, int(self.half), self.blocks, int(self.by_register)
+        return self.fmt.code, self.registers, int(self.half), self.blocks, int(self.by_register), int(self.sparse)
 
     def loop(self) -> Callable[..., Any]:
         """The compiled loop over warps."""
@@ -40,10 +42,11 @@ class Shape:
         return kernel(*self.key)
 
     @property
-    def images(self) -> tuple[int, int, int, int]:
-        """Registers of A, B, C and D."""
+    def images(self) -> tuple[int, ...]:
+        """Registers of A, B, C, metadata if any, and D."""
         accumulators = 2 if self.half else 4
-        return self.registers, self.registers // 2, accumulators, accumulators
+        right = self.registers if self.sparse else self.registers // 2
+        return self.registers, right, accumulators, *[1] * self.sparse, accumulators
 
     @property
     def each(self) -> int:

@@ -61,7 +61,7 @@ class Sums:
             top = None
             for g, group in enumerate(s.groups):
                 if shared or s.block(group[0]) == block:
-                    x = self._product(o.field_a(j, g), o.b_fields[g])
+                    x = self._product(o.field_a(j, g), o.field_b(j, g))
                     top = x if top is None else (v.umax if s.narrow else v.smax)(top, x)
             tops.append(top)
         count = len(s.groups[0])
@@ -88,7 +88,7 @@ class Sums:
             if self.s.block(label) == block:
                 for j, both in zip(pairs, sums, strict=True):
                     for row in (0, 1):
-                        both[row] = v.fma(o.value_a(j, row, label), o.b_values[label], both[row])
+                        both[row] = v.fma(o.value_a(j, row, label), o.value_b(j, row, label), both[row])
                 yield sums
 
     def joined(self, low: Any, high: Any) -> list[Any]:

@@ -22,6 +22,7 @@ from nbtc.formats.table import FORMATS
 from nbtc.ops.mma_loop import each_warp, warps
 from nbtc.ops.mma_operands import Operands, put, take
 from nbtc.ops.mma_shape import W16, Shape
+from nbtc.ops.mma_sparse import SparseOperands
 from nbtc.ops.mma_sums import V16, Narrow, Wide
 
 CONTROL = 0x3F80  # of the processor: round down, no exceptions, no flushing to zero
@@ -39,17 +40,20 @@ class Codegen:
 
     def __init__(self, shape: Shape, v: Vir, fraction: Any, floor: Any) -> None:
         self.s, self.v, self.b = shape, v, v.b
-        self.operands = Operands(shape, v)
+        self.operands = (SparseOperands if shape.sparse else Operands)(shape, v)
         self.sums = (Narrow if shape.narrow else Wide)(shape, v, self.operands, fraction, floor)
         self.peaks: dict[int, Any] = {}
         self.accs: dict[int, Any] = {}
         self.begun: dict[Stage, list[tuple[list[Any], list[Any]]]] = {}
         self.totals: dict[Stage, list[list[Any]]] = {}
 
-    def emit(self, a: Any, p: Any, c: Any, d: Any) -> Any:
-        """The whole instruction; returns i1: doubtful."""
-        stages = self._stages()
-        self.operands.decode_b(p)
+    def emit(self, a: Any, p: Any, c: Any, *others: Any) -> Any:
+        """The whole instruction, for addresses of the images, metadata and D last; returns i1: doubtful."""
+        stages, d = self._stages(), others[-1]
+        if isinstance(self.operands, SparseOperands):
+            self.operands.read_b(p, a, others[0])
+        else:
+            self.operands.decode_b(p)
         _finish(self._start(stages[0], a, c))
         for n, stage in enumerate(stages):
             before = self._end(stages[n - 1], d) if n else iter(())
@@ -135,12 +139,13 @@ def _function(context: Any, module: Any, shape: Shape) -> Any:
     if name in module.globals:
         return module.globals[name]
     p = I8.as_pointer()
-    f = ir.Function(module, ir.FunctionType(I64, [p] * 5 + [I64] * 5 + [I32] * 2), name)
+    n = len(shape.images)
+    f = ir.Function(module, ir.FunctionType(I64, [p] * (n + 1) + [I64] * (n + 1) + [I32] * 2), name)
     f.linkage = "internal"
     f.attributes.add("noinline")
     b = ir.IRBuilder(f.append_basic_block("entry"))
     v = Vir(context, b)
-    arrays, doubt, strides, count, numbers = f.args[:4], f.args[4], f.args[5:9], f.args[9], f.args[10:]
+    arrays, doubt, strides, count, numbers = f.args[:n], f.args[n], f.args[n + 1 : -3], f.args[-3], f.args[-2:]
     old = _control(v)
     found = each_warp(v, count, arrays, strides, shape.images, lambda p: Codegen(shape, v, *numbers).emit(*p), doubt)
     v.call("llvm.x86.sse.ldmxcsr", ir.VoidType(), old)
@@ -150,53 +155,46 @@ def _function(context: Any, module: Any, shape: Shape) -> Any:
 
 @intrinsic(prefer_literal=True)
 def some_warps(
-    typingctx,
-    fmt,
-    registers,
-    half,
-    blocks,
-    by_register,
-    a,
-    b,
-    c,
-    d,
-    doubt,
-    sa,
-    sb,
-    sc,
-    sd,
-    first,
-    last,
-    fraction,
-    floor,
-):
-    """Warps first..last of uint32 arrays, w at word w * sa of a, and so on; the first five arguments are literals.
+    typingctx, fmt, registers, half, blocks, by_register, sparse,
+    a, b, c, meta, d, doubt, sa, sb, sc, sm, sd, first, last, fraction, floor,
+):  # fmt: skip
+    """Warps first..last of uint32 arrays, w at word w * sa of a, and so on; the first six arguments are literals.
 
-    doubt[w] tells which results are not to be used (None where warp 0 is the only one); returns how many.
+    doubt[w] tells which results are not to be used (None where warp 0 is the only one); returns how many.  Dense
+    products read no metadata.
     """
-    fixed = (fmt, registers, half, blocks, by_register)
+    fixed = (fmt, registers, half, blocks, by_register, sparse)
     if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
         return None
-    code, count, narrow, parts, turned = (x.literal_value for x in fixed)
-    shape = Shape(next(f for f in FORMATS.values() if f.code == code), count, bool(narrow), parts, bool(turned))
+    code, count, narrow, parts, turned, chosen = (x.literal_value for x in fixed)
+    row = next(f for f in FORMATS.values() if f.code == code)
+    shape = Shape(row, count, bool(narrow), parts, bool(turned), bool(chosen))
 
     def codegen(context, builder, signature, args):
         v, base = Vir(context, builder), len(fixed)
         arrays, strides, doubt, count, numbers = warps(v, signature.args[base:], args[base:])
+        if not shape.sparse:
+            del arrays[3], strides[3]
         numbers = [builder.trunc(x, I32) for x in numbers]
         return builder.call(_function(context, builder.module, shape), [*arrays, doubt, *strides, count, *numbers])
 
-    return types.int64(*fixed, a, b, c, d, doubt, *[types.int64] * 8), codegen
+    return types.int64(*fixed, a, b, c, meta, d, doubt, *[types.int64] * 9), codegen
 
 
 @cache
-def kernel(fmt: int, registers: int, half: int, blocks: int, by_register: int) -> Callable[..., Any]:
+def kernel(fmt: int, registers: int, half: int, blocks: int, by_register: int, sparse: int) -> Callable[..., Any]:
     """`some_warps` of a Shape (its format by code), compiled."""
 
-    def many(a, b, c, d, sa, sb, sc, sd, first, last, fraction, floor, doubt):
+    def many(a, b, c, meta, d, sa, sb, sc, sm, sd, first, last, fraction, floor, doubt):
         return some_warps(
-            fmt, registers, half, blocks, by_register,
-            a, b, c, d, doubt, sa, sb, sc, sd, first, last, fraction, floor,
+            fmt, registers, half, blocks, by_register, sparse,
+            a, b, c, meta, d, doubt, sa, sb, sc, sm, sd, first, last, fraction, floor,
         )  # fmt: skip
 
-    return jit(many)  # type: ignore[no-any-return]
+    def dense(a, b, c, d, sa, sb, sc, sd, first, last, fraction, floor, doubt):
+        return some_warps(
+            fmt, registers, half, blocks, by_register, 0,
+            a, b, c, a, d, doubt, sa, sb, sc, 0, sd, first, last, fraction, floor,
+        )  # fmt: skip
+
+    return jit(many if sparse else dense)  # type: ignore[no-any-return]

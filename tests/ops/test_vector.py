@@ -156,13 +156,13 @@ def test_without_byte_permutations(name: str, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(mma_operands, "has_avx512", lambda *more: False)
     plan = mma.prepare(row(f"mma.sync.aligned.{name}"), "sm_90")
-    fmt, registers, half, blocks, turned = plan.shape.key
+    fmt, registers, half, blocks, turned, sparse = plan.shape.key
 
     @njit
     def many(a, b, c, d, doubt, sa, sb, sc, sd, first, last, fraction, floor):
         return some_warps(
-            fmt, registers, half, blocks, turned,
-            a, b, c, d, doubt, sa, sb, sc, sd, first, last, fraction, floor,
+            fmt, registers, half, blocks, turned, sparse,
+            a, b, c, a, d, doubt, sa, sb, sc, 0, sd, first, last, fraction, floor,
         )  # fmt: skip
 
     rng = np.random.default_rng(11)
