@@ -35,7 +35,7 @@ SCRATCH = 16384  # bytes of scratch, 64-byte aligned, of every shape
 FLAG_WORD = 3072  # where in it the flags are: the smallest distance from a wrapped sum, the largest magnitude
 
 
-class _Emitter:
+class Emitter:
     """Writes the body of one micro-kernel: a stream of multiply-adds with the bookkeeping of its neighbours mixed in.
 
     A step is one row block and one block of products; row blocks run fastest, so that B stays in the first-level
@@ -318,7 +318,7 @@ def sum_block(
             if isinstance(t, types.Array):
                 named[key] = v.pointer(t, named[key])
         _locate(v, shape, named)
-        _Emitter(v, shape, named).emit()
+        Emitter(v, shape, named).emit()
         return context.get_dummy_value()
 
     return types.void(*fixed, *rest), codegen

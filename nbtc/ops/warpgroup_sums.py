@@ -12,13 +12,13 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from nbtc._vir import Vir
-from nbtc.numerics.fused_avx512 import _Emitter
+from nbtc.numerics.fused_avx512 import Emitter
 from nbtc.numerics.fused_books import Shape
 from nbtc.numerics.models import OUTS
 from nbtc.ops.warpgroup_tile import fetch
 
 
-class _Fetching(_Emitter):
+class _Fetching(Emitter):
     """Each row block of four columns of D asks for the memory that four columns of the next D take."""
 
     def body(self, block: Any) -> None:
