@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -86,6 +87,16 @@ def test_progress_reaches_its_end(name: str, threads: int) -> None:
     again: list[int] = []
     gemm(2, a, b, 0, None, threads=threads, progress=lambda d, t: again.append(d), **options)
     assert again[-1] == done[-1]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, ml_dtypes.int4, np.bool_])
+def test_progress_counts_as_it_goes(dtype: Any) -> None:
+    """Two tasks of equal size on one thread are two steps of half the multiply-adds, whatever a word holds."""
+    seen: list[tuple[int, int]] = []
+    rows = 1024 if dtype is np.float16 else 1536
+    nbtc.matmul(np.ones((rows, 64), dtype), np.ones((64, 32), dtype), threads=1, progress=lambda *x: seen.append(x))
+    total = rows * 64 * 32
+    assert seen == [(total // 2, total), (total, total)]
 
 
 def test_progress_may_show_a_bar(capsys: pytest.CaptureFixture[str]) -> None:

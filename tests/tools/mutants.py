@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import multiprocessing
 import os
@@ -53,7 +54,9 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
         yield "min/max", lambda: setattr(node.func, "id", "max" if node.func.id == "min" else "min")
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
-        yield "instruction", lambda: setattr(node.func, "attr", METHODS[node.func.attr])
+        signless = any(isinstance(x, ast.Constant) and x.value in ("==", "!=") for x in node.args)
+        if not signless:
+            yield "instruction", lambda: setattr(node.func, "attr", METHODS[node.func.attr])
     if isinstance(node, ast.Constant) and node.value in SIGNS:
         yield "comparison", lambda: setattr(node, "value", SIGNS[node.value])
 
@@ -142,8 +145,18 @@ def _child(mutated: _Mutated, battery: Battery, seconds: int) -> None:
         os._exit(0 if alive else 1)  # no exit handlers: a child of a thread fails in them
 
 
+def arguments(doc: str | None, files: list[str]) -> argparse.Namespace:
+    """What both tools are told."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("files", nargs="*", default=files)
+    parser.add_argument("--sample", type=int, default=0, help="mutants a file (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="another one takes another sample")
+    parser.add_argument("--processes", type=int, default=2)
+    return parser.parse_args()
+
+
 def check(
-    file: str, battery: Battery, sample: int, processes: int, equivalent: Mapping[str, str], *, whole: bool = False,
+    file: str, battery: Battery, options: argparse.Namespace, equivalent: Mapping[str, str], *, whole: bool = False,
     seconds: int = 120,
 ) -> list[str]:  # fmt: skip
     """Survivors of one file, printed as they are found; those in `equivalent` (with the reason why) are left out.
@@ -154,8 +167,9 @@ def check(
     path = PACKAGE / file
     name = "nbtc." + file.removesuffix(".py").replace("/", ".")
     found = list(mutants(path.read_text(), whole))
+    sample, processes = options.sample, options.processes
     if sample and sample < len(found):
-        found = sorted(random.Random(file).sample(found, sample), key=lambda m: m[0])
+        found = sorted(random.Random(f"{file} {options.seed}").sample(found, sample), key=lambda m: m[0])
     context = multiprocessing.get_context("fork")
 
     def survives(mutant: Mutant) -> bool:

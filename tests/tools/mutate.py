@@ -1,6 +1,6 @@
 """Mutation check: change one comparison, operator or constant of the arithmetic at a time; something must notice.
 
-    python tests/tools/mutate.py [FILE ...] [--sample N] [--processes 2]
+    python tests/tools/mutate.py [FILE ...] [--sample N] [--seed 0] [--processes 2]
 
 Each mutant is compiled in a process of its own and run on the inputs that the tests use (all cases and strategies of
 `nbtc.testing`, every conversion), whose right results are known.  A crash or a hang counts as noticed.  Survivors are
@@ -9,14 +9,13 @@ listed, but for those known to change nothing; exit status 1 when there are any.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 import warnings
 import zlib
 
 import numpy as np
-from mutants import Battery, check
+from mutants import Battery, arguments, check
 
 CORE = ("numerics/fused.py", "numerics/ieee.py", "numerics/integer.py")
 CODEC = ("formats/codec.py",)
@@ -92,18 +91,14 @@ def codec_battery() -> Battery:
 
 def main() -> int:
     """Run the files asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="*", default=[*CODEC, *CORE])
-    parser.add_argument("--sample", type=int, default=0, help="mutants a file (default: all)")
-    parser.add_argument("--processes", type=int, default=2)
-    options = parser.parse_args()
+    options = arguments(__doc__, [*CODEC, *CORE])
     survivors = []
     for batch, make in ((CODEC, codec_battery), (CORE, core_battery)):
         files = [f for f in options.files if f in batch]
         if files:
             battery = make()
             for file in files:
-                survivors += check(file, battery, options.sample, options.processes, EQUIVALENT)
+                survivors += check(file, battery, options, EQUIVALENT)
     return 1 if survivors else 0
 
 
