@@ -85,7 +85,7 @@ def _floats(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | None
     """Of f16, bf16, tf32, and of fp8 where it is made of f16."""
     a, d = present(row.a), present(row.d)
     emulated = numerics.kind == Kind.EMULATED_FP8
-    if row.sparse if emulated else numerics.kind != Kind.FUSED:
+    if not emulated and numerics.kind != Kind.FUSED:
         return None
     blocks, rest = (1, 0) if emulated else divmod(int(params[STEP]), int(params[BLOCK]))
     multiplicand = f16 if emulated else a.format

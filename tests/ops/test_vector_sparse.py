@@ -101,3 +101,23 @@ def test_special_values_that_no_row_meets() -> None:
     if plan.vector is not None:
         flats = [*(flat(x, 2, ()) for x in (a, b, c)), flat(meta, 1, ())]
         assert not mma._vectors(plan, flats, np.empty(128, np.uint32), 0, 1, np.empty(1, np.uint8))
+
+
+@pytest.mark.parametrize("shared", range(5))
+def test_fp8_made_of_f16(shared: int) -> None:
+    """Where fp8 is emulated: subnormals, zeros, any exponents, some NaN, any metadata, operands that warps share."""
+    for i in instructions(family="mma.sp"):
+        if not i.executable or i.a.format.name not in ("e4m3", "e5m2"):
+            continue
+        plan, rng = mma.prepare(i.row, "sm_90"), np.random.default_rng(shared)
+        assert plan.emulated is not None and (plan.shape is not None) == _host.has_avx512()
+        for keep in (0x8F8F8F8F, 0xBFBFBFBF, 0xF7F7F7F7):
+            x = [rng.integers(0, 1 << 32, (WARPS, 32, n), np.uint32) & np.uint32(keep) for n in plan.registers[:2]]
+            x[0][3, 5, 0] = 0x7F
+            x.append(image(rng, i.c.format, WARPS, 4, "near" if keep & 64 else "tiny"))
+            x.append(rng.integers(0, 1 << 32, (WARPS, 32), np.uint32))
+            given = [y[:1] if n == shared else y for n, y in enumerate(x)]
+            flats = [flat(y, 2 if n < 3 else 1, (WARPS,)) for n, y in enumerate(given)]
+            want = np.empty(WARPS * 128, np.uint32)
+            mma._general(plan, flats, want, 0, WARPS)
+            assert (mma.perform(plan, *given).ravel() == want).all(), (i.mnemonic, keep)
