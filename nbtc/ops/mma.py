@@ -6,6 +6,7 @@ and its numerics model into a `Plan`, once; `execute` only checks the operands a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -242,8 +243,9 @@ def perform(
     if threads is not None:
         thread_count(threads)
     lead = batch(operands, name)
-    out = lent.empty((*lead, 32, rd), np.uint32)
-    if out.size:
+    size = 32 * rd * math.prod(lead)
+    out = (np.empty if 4 * size < lent.LEAST else lent.empty)((*lead, 32, rd), np.uint32)
+    if size:
         _run(plan, operands, lead, out, threads)
     return out
 
