@@ -128,6 +128,27 @@ def test_fma64_near_cancellation(a: float, b: float, ulps: int, apart: int, mode
         assert int(fma64_software(np.uint64(x), np.uint64(y), np.uint64(z), models.ROUNDINGS[mode])) == want
 
 
+@pytest.mark.parametrize("mode", list(models.ROUNDINGS))
+def test_fma64_where_it_turns(mode: str) -> None:
+    """Ties and their neighbours, carries into the next binade, cancellation to a few bits; large, small, subnormal."""
+    ulp = 2.0**-52
+    rests = [x * (1 + e) for x in (0.25, 0.5, 0.75, 1.0) for e in (-ulp / 2, 0.0, ulp)]  # what c lacks, in its ulps
+    found = [(ulp, r, 1 + n * ulp) for r in rests for n in (0, 1, 2, 3, 2**52 - 2, 2**52 - 1)]
+    rng = np.random.default_rng(3)
+    for a, b, q in 1 + rng.random((40, 3)):
+        found += [(a, b, -a * b), (a, b, -a * b * (1 + ulp)), (a, b, -a * b * 2.0 ** -int(100 * q - 99))]
+    scales = [(0, 0), (0, 1022), (-40, -1022), (0, -1022), (-540, -530)]
+    with np.errstate(all="ignore"):
+        cases = [
+            np.array([np.ldexp(f * a, p), np.ldexp(b, q), np.ldexp(g * c, p + q)]).view(np.uint64).tolist()
+            for a, b, c in found for p, q in scales for f in (1, -1) for g in (1, -1)
+        ]  # fmt: skip
+    for a, b, c in cases:
+        got = int(fma64_software(np.uint64(a), np.uint64(b), np.uint64(c), models.ROUNDINGS[mode]))
+        want = exact_fma64(a, b, c, mode)
+        assert got == want, f"{mode} {a:#x} * {b:#x} + {c:#x}: {got:#x}, not {want:#x}"
+
+
 def test_half_rounding() -> None:
     """f32 to f16 and f16 + f16 against NumPy, which rounds both to nearest even."""
     rng = np.random.default_rng(2)
