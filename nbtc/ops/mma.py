@@ -30,7 +30,7 @@ from nbtc.ops.parallel import spread, thread_count
 
 FAMILIES = ("mma", "mma.sp", "wmma.mma")
 VECTOR_COST = 200  # nanoseconds of a warp in vector code
-CHUNK = 128  # warps that a wmma product copies at a time
+CHUNK = 512  # warps whose fragments are copied at a time: more leave the cache, fewer are mostly calls
 _NO_WORDS = np.zeros(1, np.uint32)
 
 
@@ -304,6 +304,8 @@ def _vectors(
         words[3:] = [w[plan.skipped :] for w in words[3:]]
         size = 32 * plan.registers[3]
         return bool(loop(*words, result, *strides, size, first, last, *plan.numbers, doubt))
+    from nbtc.ops.mma_tiles import run as run_tiles
+
     counts = plan.registers
     images = [
         w.reshape(-1, 32, n)[first:last] if s else w.reshape(1, 32, n) for (w, s), n in zip(flats, counts, strict=False)
@@ -311,16 +313,7 @@ def _vectors(
     out = result.reshape(-1, 32, counts[3])[first:last]
     if plan.operands[1].cols == 32:
         images[:2] = images[1::-1]
-    found = np.zeros(last - first, np.uint8)
-    for ways in plan.tiles:
-        parts = [np.ascontiguousarray(x[..., way]) for x, way in zip(images, ways, strict=True)]
-        steps = [p[0].size if len(p) == len(out) else 0 for p in parts]
-        (a, b, c), d = (p.reshape(-1) for p in parts), np.empty((len(out), 32, parts[2].shape[-1]), np.uint32)
-        loop(a, b, c, d.reshape(-1), *steps, d[0].size, 0, len(out), *plan.numbers, doubt[first:last])
-        found |= doubt[first:last]
-        out[..., ways[2]] = d
-    doubt[first:last] = found
-    return bool(found.any())
+    return run_tiles(loop, plan.numbers, plan.tiles, images, out, doubt[first:last])
 
 
 def _general(plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int) -> None:
