@@ -118,3 +118,29 @@ def test_operands_that_all_warps_share(batch: int) -> None:
     given = [y[:1] if n == batch else y for n, y in enumerate(x)]
     x[batch] = np.repeat(x[batch][:1], WARPS, 0)
     assert (mma.perform(plan, *given) == want_of(plan, x, WARPS)).all()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8.s8.s32",
+        "wmma.mma.sync.aligned.row.col.m8n32k16.s32.u8.u8.s32",
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.f32.e4m3.e5m2.f32",
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.s32.s4.u4.s32",
+        "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64",
+    ],
+)
+def test_large_batches_are_many_small_ones(name: str) -> None:
+    """More warps than are copied at a time, on two threads, with a warp here and there for the general path."""
+    plan, rng = mma.prepare(row(name), "sm_90"), np.random.default_rng(7)
+    count = 2 * mma.CHUNK + 3
+    x = [rng.integers(0, 1 << 32, (count, 32, n), np.uint32) & np.uint32(0xBFBFBFBF) for n in plan.registers[:3]]
+    x[0][::97] |= np.uint32(0x7F7F7F7F)
+    sparse = plan.row.sparse
+    meta = rng.integers(0, 1 << 32, (count, 32), np.uint32) if sparse else None
+    got = mma.perform(plan, *x, meta, threads=2)
+    for n in (*range(0, count, 97), count - 1):
+        one = [y[n] for y in x]
+        assert (got[n] == mma.perform(plan, *one, None if meta is None else meta[n])).all(), n
+    few = [y[300:305] for y in x] + ([] if meta is None else [meta[300:305]])
+    assert (got[300:305] == want_of(plan, few, 5)).all()
