@@ -167,6 +167,9 @@ def check(
     path = PACKAGE / file
     name = "nbtc." + file.removesuffix(".py").replace("/", ".")
     found = list(mutants(path.read_text(), whole))
+    changes = {f"{file}: {_difference(before, after)}" for _, before, after, _ in found}
+    for stale in [x for x in equivalent if x.startswith(f"{file}: ") and x not in changes]:
+        print(f"listed as changing nothing, but no mutant any more: {stale}", flush=True)
     sample, processes = options.sample, options.processes
     if sample and sample < len(found):
         found = sorted(random.Random(f"{file} {options.seed}").sample(found, sample), key=lambda m: m[0])
