@@ -57,9 +57,10 @@ def by_item(problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: in
     """Each item of the batch by a vector engine, then whatever that does not vouch for by chain."""
     product = _fused if problem.plan.model.kind in (Kind.FUSED, Kind.EMULATED_FP8) else _words
     has_c, a, b = c is not None, problem.a, problem.b
-    if problem.merged:  # one B for all items: their rows are rows of one product
-        a, b = a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:])
-        marked = product(problem, a, b, d.reshape(-1, d.shape[-1]), start, stop, has_c, crew)
+    if not problem.batch or problem.merged:
+        if problem.batch:  # one B for all items: their rows are rows of one product
+            a, b, d = a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), d.reshape(-1, d.shape[-1])
+        marked = product(problem, a, b, d, start, stop, has_c, crew)
         if marked.size:
             by_chain(problem, c, d, start, stop, crew, marked)
         return

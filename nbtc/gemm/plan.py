@@ -94,8 +94,8 @@ class Problem:
 
     @property
     def merged(self) -> bool:
-        """True where all items of the batch (or the only one) have the same B, and A need not be copied for that."""
-        return _merged(self.a.shape, self.b.shape, self.batch) and (not self.batch or self.a.flags.c_contiguous)
+        """True where all items of the batch have the same B, and A need not be copied to be one matrix."""
+        return _merged(self.a.shape, self.b.shape, self.batch) and self.a.flags.c_contiguous
 
 
 def _merged(a: Shape, b: Shape, batch: Shape) -> bool:
