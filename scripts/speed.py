@@ -73,7 +73,7 @@ def against_numpy(row: Product, size: int, threads: int, rounds: int) -> dict[st
     a, b = operands(row, size)
     k = row.k or size
     x, y = np.ones((size, k), np.float32), np.ones((k, size), np.float32)
-    inner = max(1, (256 // size) ** 3)
+    inner = max(1, (1024 // size) ** 3)
     call = dict(a_format=row.format, b_format=row.format, threads=threads, **row.keywords)
     with threadpool_limits(threads, "blas"):
         ours, numpy = alternate(rounds, lambda: nbtc.matmul(a, b, **call), lambda: x @ y, inner=inner)
@@ -126,8 +126,9 @@ def instructions(warps: int, groups: int, rounds: int) -> dict[str, Any]:
 
     i = nbtc.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     for count in (1, warps):
-        halves = [rng.standard_normal((count, 32, 2 * r)).astype(np.float16).view(np.uint32) for r in (4, 2)]
-        c = rng.standard_normal((count, 32, 4)).astype(np.float32).view(np.uint32)
+        lead = (count,) if count > 1 else ()
+        halves = [rng.standard_normal((*lead, 32, 2 * r)).astype(np.float16).view(np.uint32) for r in (4, 2)]
+        c = rng.standard_normal((*lead, 32, 4)).astype(np.float32).view(np.uint32)
         seconds = alternate(rounds, partial(i, *halves, c, threads=1), inner=max(1, 200 // count))[0]
         note(f"m16n8k16 f16, {count:,} warp{'s' * (count > 1)}", seconds, 16 * 8 * 16 * count, count)
     a, b = (rng.standard_normal((n, 16)).astype(np.float16) for n in (64, 256))
