@@ -30,7 +30,6 @@ LEAST_BLOCKS = 2  # a tile's start values are made before the tile before is rou
 PANEL = 64  # columns of a panel
 
 
-RNE11 = OUTS["rne11"]
 SCRATCH = 16384  # bytes of scratch, 64-byte aligned, of every shape
 FLAG_WORD = 3072  # where in it the flags are: the smallest distance from a wrapped sum, the largest magnitude
 
