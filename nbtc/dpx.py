@@ -35,9 +35,9 @@ from typing import Any, Protocol
 
 from numpy.typing import ArrayLike
 
+from nbtc.numba_door.registry import refresh_numba_registry as _refresh_numba_registry
 from nbtc.numerics.dpx import ADD, ROWS, DpxRow
 from nbtc.ops import dpx as _ops
-from nbtc.ops.announce import announce as _announce
 
 
 class TwoOperands(Protocol):
@@ -153,6 +153,6 @@ vibmin_u32 = _two("vibmin_u32", "9, 6", "[6, 0]")
 vibmin_s16x2 = _two("vibmin_s16x2", "0xFFFF0004, 0x00010003", "['0xffff0003', '0x1', '0x0']")
 vibmin_u16x2 = _two("vibmin_u16x2", "0xFFFF0004, 0x00010004", "['0x10004', '0x0', '0x1']")
 
-_announce()
+_refresh_numba_registry()
 
 __all__ = sorted(ROWS)

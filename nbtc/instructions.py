@@ -194,7 +194,7 @@ class Instruction:
             raise UnsupportedInstructionError(
                 f"{row.mnemonic} does not work on three register images, so it cannot be called: use {other} instead"
             )
-        from nbtc.ops.mma import execute
+        from nbtc.ops.mma.product import execute
 
         result: NDArray[np.uint32] = execute(
             row, a, b, c, meta=meta, selector=selector, arch=arch, strict=strict, threads=threads

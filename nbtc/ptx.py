@@ -11,15 +11,17 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from nbtc.compiler.parallel import thread_count
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.isa.parse import row
 from nbtc.isa.spec import Row
-from nbtc.ops import inside, mma, wmma
-from nbtc.ops.cvt import cvt
+from nbtc.numba_door import mma as inside
+from nbtc.ops.convert import cvt
 from nbtc.ops.images import Words
-from nbtc.ops.move import ldmatrix, movmatrix, stmatrix
-from nbtc.ops.parallel import thread_count
-from nbtc.ops.wgmma import wgmma
+from nbtc.ops.memory import wmma
+from nbtc.ops.memory.matrix_move import ldmatrix, movmatrix, stmatrix
+from nbtc.ops.mma import product as mma
+from nbtc.ops.wgmma.product import wgmma
 
 __all__ = [
     "cvt", "ldmatrix", "mma_sp", "mma_sync", "movmatrix", "stmatrix", "wgmma", "wmma_load", "wmma_mma", "wmma_store",

@@ -35,7 +35,7 @@ def information() -> dict[str, Any]:
     import ml_dtypes
     import numba
 
-    from nbtc._host import features, has_avx512
+    from nbtc.compiler.host import features, has_avx512
 
     kernels = "AVX-512" if has_avx512() else "AVX2" if "avx2" in features() else "generic"
     return {

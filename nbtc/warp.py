@@ -26,9 +26,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.ops import warp_door as _door
-from nbtc.ops import warp_jit as _jit
-from nbtc.ops.announce import announce as _announce
+from nbtc.numba_door import warp as _jit
+from nbtc.numba_door.registry import refresh_numba_registry as _refresh_numba_registry
+from nbtc.ops.warp import arrays as _door
 
 Array = NDArray[Any]
 
@@ -202,4 +202,4 @@ def nanosleep(ns: int) -> None:
 _jit.register_shuffles(shfl_sync, shfl_up_sync, shfl_down_sync, shfl_xor_sync)
 _jit.register_matches(match_any_sync, match_all_sync)
 _jit.register_rest(activemask, syncwarp, nanosleep)
-_announce()
+_refresh_numba_registry()

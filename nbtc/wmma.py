@@ -21,9 +21,9 @@ from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.parse import rows
 from nbtc.isa.spec import Operand, Row
 from nbtc.isa.wmma import fragment as fragment_operand
-from nbtc.ops import mma as _mma
-from nbtc.ops import wmma as _wmma
-from nbtc.ops.wmma_names import AccumulateOp, BitOp, MatrixLayout, MemoryLayout, Use
+from nbtc.isa.wmma_names import AccumulateOp, BitOp, MatrixLayout, MemoryLayout, Use
+from nbtc.ops.memory import wmma as _wmma
+from nbtc.ops.mma import product as _mma
 
 __all__ = [
     "accumulator", "bmmaAccumulateOpPOPC", "bmmaBitOpAND", "bmmaBitOpXOR", "bmma_sync", "col_major", "element_type",

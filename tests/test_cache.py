@@ -11,7 +11,7 @@ import pytest
 import nbtc
 
 CALLER = """
-from nbtc._jit import jit
+from nbtc.compiler.jit import jit
 from nbtc.callee import scale
 
 @jit
@@ -19,14 +19,14 @@ def twice(x):
     return scale(x) + scale(x)
 """
 CALLEE = """
-from nbtc._jit import jit
+from nbtc.compiler.jit import jit
 
 @jit
 def scale(x):
     return x * {factor}
 """
 FACTORY = """
-from nbtc._jit import jit
+from nbtc.compiler.jit import jit
 
 def times(factor):
     @jit

@@ -18,7 +18,7 @@ from nbtc.errors import BoundsError, FormatError, OptionError, ShapeError
 from nbtc.fragments.smem import UNIT, Descriptor
 from nbtc.isa.parse import row as parse
 from nbtc.isa.spec import Row
-from nbtc.ops.wgmma_operands import descriptor_words, form
+from nbtc.ops.wgmma.operands import descriptor_words, form
 
 THREADS = 128
 
@@ -152,7 +152,7 @@ class Sequence:
         from what the tensor core sees now and becomes visible in `d` after the wait_group that covers it.
         """
 
-        from nbtc.ops.wgmma import execute
+        from nbtc.ops.wgmma.product import execute
 
         row, watch = parse(mnemonic), self._watch
         watch.begin(row.mnemonic)

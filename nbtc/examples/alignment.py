@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbtc import dpx
-from nbtc._jit import jit
+from nbtc.compiler.jit import jit
 from nbtc.errors import FormatError, RangeError, ShapeError
 
 Array = NDArray[Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nbtc._jit import jit
+from nbtc.compiler.jit import jit
 
 # index of each entry of the parameter vector
 S_EXP, S_MAN, S_FINITE, D_EXP, D_MAN, D_SHIFT, D_FINITE, NAN, ROUNDING, RELU, SATURATE = range(11)

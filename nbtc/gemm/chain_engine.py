@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc._jit import jit
-from nbtc.gemm.threads import Crew
+from nbtc.compiler.jit import jit
+from nbtc.compiler.threads import ThreadTeam
 from nbtc.numerics.fused import chain
 
 MACS_PER_TASK = 1 << 21  # about 20 ms: an interrupt waits no longer
@@ -34,7 +34,7 @@ def chain_outputs(a, b, c, d, chosen, whole, sizes, ia, ib, ic, params, first, l
 
 def run(
     a: NDArray[Any], b: NDArray[Any], c: NDArray[Any] | None, d: NDArray[Any], maps: tuple[Any, Any, Any],
-    params: NDArray[np.int64], crew: Crew, chosen: NDArray[np.int64] | None = None,
+    params: NDArray[np.int64], team: ThreadTeam, chosen: NDArray[np.int64] | None = None,
 ) -> None:  # fmt: skip
     """Bits of a (X, M, K), b (Y, K, N), c (Z, M, N) or None, into d (batch, M, N), C order; maps: item -> X, Y, Z."""
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
@@ -44,6 +44,6 @@ def run(
     out = d.reshape(-1)
     positions = np.zeros(0, np.int64) if chosen is None else chosen
     sizes = np.array([m, n, k])
-    per = max(1, min(MACS_PER_TASK // max(1, k), -(-count // crew.threads)))
+    per = max(1, min(MACS_PER_TASK // max(1, k), -(-count // team.threads)))
     shares = [(t, min(count, t + per)) for t in range(0, count, per)]
-    crew.run(chain_outputs, (*flat, out, positions, chosen is None, sizes, *maps, params), shares, per * k)
+    team.run(chain_outputs, (*flat, out, positions, chosen is None, sizes, *maps, params), shares, per * k)

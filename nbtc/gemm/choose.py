@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from nbtc._host import has_avx512
+from nbtc.compiler.host import has_avx512
 from nbtc.errors import OptionError, UnsupportedInstructionError
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa import parse

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.arrays import from_bits, pack
 from nbtc.formats.table import Format
 from nbtc.gemm import chain_engine
-from nbtc.gemm import words_kernel as micro
 from nbtc.gemm.fused_engine import NOTHING, FusedProduct
 from nbtc.gemm.plan import Plan, Problem, matrix
 from nbtc.gemm.portable_engine import PortableProduct
-from nbtc.gemm.threads import Crew
 from nbtc.gemm.words_engine import WordsProduct, scheme
+from nbtc.kernels import words as micro
 from nbtc.numerics.models import BIT_OP, BIT_OPS, ROUNDING, ROUNDINGS, SATURATE, STEP, Kind
 
 ITEM = 1 << 25  # multiply-adds of an item that is worth several threads, some milliseconds
@@ -45,28 +45,28 @@ def _maps(problem: Problem, c: NDArray[Any] | None) -> tuple[NDArray[np.int64], 
 
 
 def by_chain(
-    problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, crew: Crew,
+    problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, team: ThreadTeam,
     chosen: NDArray[np.int64] | None = None,
 ) -> None:  # fmt: skip
     a, b = _elements(problem, start, stop)
     maps = _maps(problem, c)
-    chain_engine.run(a, b, c, d, (maps[0], maps[1], maps[2]), problem.plan.params, crew, chosen)
+    chain_engine.run(a, b, c, d, (maps[0], maps[1], maps[2]), problem.plan.params, team, chosen)
 
 
-def by_item(problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, crew: Crew) -> None:
+def by_item(problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, team: ThreadTeam) -> None:
     """Each item of the batch by a vector engine, then whatever that does not vouch for by chain."""
     product = _fused if problem.plan.model.kind in (Kind.FUSED, Kind.EMULATED_FP8) else _words
     has_c, a, b = c is not None, problem.a, problem.b
     if not problem.batch or problem.merged:
         if problem.batch:  # one B for all items: their rows are rows of one product
             a, b, d = a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), d.reshape(-1, d.shape[-1])
-        marked = product(problem, a, b, d, start, stop, has_c, crew)
+        marked = product(problem, a, b, d, start, stop, has_c, team)
         if marked.size:
-            by_chain(problem, c, d, start, stop, crew, marked)
+            by_chain(problem, c, d, start, stop, team, marked)
         return
     maps, items = _maps(problem, c), d.reshape(-1, *d.shape[-2:])
 
-    def one(workers: Crew, item: int) -> None:
+    def one(workers: ThreadTeam, item: int) -> None:
         x, y = _item(a, maps[0][item]), _item(b, maps[1][item])
         marked = product(problem, x, y, items[item], start, stop, has_c, workers)
         if marked.size:
@@ -74,10 +74,10 @@ def by_item(problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: in
 
     macs = items[0].size * (stop - start)
     if macs < ITEM:  # items are shared out whole: threads within one would wait for each other
-        crew.run(one, (Crew(1, False, 0),), [(item,) for item in range(len(items))], macs)
+        team.run(one, (ThreadTeam(1, False, 0),), [(item,) for item in range(len(items))], macs)
         return
     for item in range(len(items)):
-        one(crew, item)
+        one(team, item)
 
 
 def _item(x: NDArray[Any], index: int) -> NDArray[Any]:
@@ -91,16 +91,23 @@ def _cut(a: NDArray[Any], b: NDArray[Any], start: int, stop: int) -> tuple[NDArr
 
 
 def _fused(
-    problem: Problem, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], start: int, stop: int, has_c: bool, crew: Crew
+    problem: Problem,
+    a: NDArray[Any],
+    b: NDArray[Any],
+    d: NDArray[Any],
+    start: int,
+    stop: int,
+    has_c: bool,
+    team: ThreadTeam,
 ) -> NDArray[np.int64]:
     """d = chain on the fused engine; positions of outputs to be done again."""
     plan, formats = problem.plan, (problem.a_format, problem.b_format)
     a, b = _cut(a, b, start, stop)
     if plan.engine == "portable":
-        portable = PortableProduct(a, b, formats, plan.params, crew)
+        portable = PortableProduct(a, b, formats, plan.params, team)
         portable.run(d)
         return np.flatnonzero(portable.redo)
-    product = FusedProduct(a, b, formats, plan.params, crew)
+    product = FusedProduct(a, b, formats, plan.params, team)
     if problem.acc.bits == 32:
         product.run(d.view(np.float32), has_c)
         return product.marked(d.shape)
@@ -113,7 +120,14 @@ def _fused(
 
 
 def _words(
-    problem: Problem, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], start: int, stop: int, has_c: bool, crew: Crew
+    problem: Problem,
+    a: NDArray[Any],
+    b: NDArray[Any],
+    d: NDArray[Any],
+    start: int,
+    stop: int,
+    has_c: bool,
+    team: ThreadTeam,
 ) -> NDArray[np.int64]:
     """d += A * B on words; positions of outputs to be done again (f64 with Inf or NaN)."""
     plan, formats = problem.plan, (problem.a_format, problem.b_format)
@@ -122,13 +136,13 @@ def _words(
     else:
         a, b = _cut(a, b, start, stop)
     if plan.model.kind == Kind.FMA64:
-        return _doubles(plan, formats, a, b, d, crew)
+        return _doubles(plan, formats, a, b, d, team)
     acc, p = d.view(np.int32), plan.params
     if plan.model.kind == Kind.BITS:
         op = micro.AND if p[BIT_OP] == BIT_OPS["and"] else micro.XOR
-        WordsProduct(scheme(op, *formats), crew).run(a, b, acc)
+        WordsProduct(scheme(op, *formats), team).run(a, b, acc)
     elif not p[SATURATE] or _never_clamps(acc, stop - start, formats):
-        WordsProduct(scheme(micro.DOT, *formats), crew).run(a, b, acc)
+        WordsProduct(scheme(micro.DOT, *formats), team).run(a, b, acc)
     else:
         return np.arange(d.size)  # sums that may clamp midway: step by step
     return NOTHING
@@ -156,7 +170,7 @@ def _packed(x: NDArray[Any], problem: Problem, side: int, start: int, stop: int)
 
 
 def _doubles(
-    plan: Plan, formats: tuple[Format, Format], a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], crew: Crew
+    plan: Plan, formats: tuple[Format, Format], a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], team: ThreadTeam
 ) -> NDArray[np.int64]:
     """d = chain; a NaN keeps its payload by rules of its own, Infs and what they make are as the host has them."""
     x, y, acc = a.view(np.float64), b.view(np.float64), d.view(np.float64)
@@ -164,7 +178,7 @@ def _doubles(
     again = np.flatnonzero(odd[0] | odd[1] | odd[2]) if any(m.any() for m in odd) else NOTHING
     name = {code: text for text, code in ROUNDINGS.items()}[int(plan.params[ROUNDING])]
     pad = -a.shape[1] % int(plan.params[STEP])
-    product = WordsProduct(scheme(micro.FMA, *formats, micro.ROUND[name]), crew)
+    product = WordsProduct(scheme(micro.FMA, *formats, micro.ROUND[name]), team)
     product.run(x, y, acc)
     if pad:  # steps are padded with zeros, which turns a final -0 into +0 (and keeps it in .rm)
         product.run(np.zeros((a.shape[0], 1)), np.zeros((1, b.shape[1])), acc)

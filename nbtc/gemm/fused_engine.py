@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.threads import ThreadTeam
+from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
 from nbtc.formats.table import Format, f16, f32
-from nbtc.gemm.shelf import SHELF, Key
-from nbtc.gemm.threads import Crew
-from nbtc.numerics import fused_avx512 as micro
-from nbtc.numerics.fused_books import FLOOR_FIELD
-from nbtc.numerics.fused_rows import panels_kernel, rows_kernel
+from nbtc.kernels import panel as micro
+from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD
+from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
+from nbtc.kernels.panel_drivers import panels_kernel, rows_kernel
+from nbtc.kernels.specials import decide, special_places
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
-from nbtc.numerics.pack import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
-from nbtc.numerics.specials import decide, special_places
 
 ROW_BLOCK, PANEL = micro.ROWS * micro.BLOCKS, micro.PANEL
 # What is packed of B at once: 5 MiB, so that it stays in the last-level cache while all rows of A pass.
@@ -58,7 +58,7 @@ class Range:
     greatest: int
 
     @property
-    def spread(self) -> int:
+    def parallel_for(self) -> int:
         """Binades spanned, less one."""
         return max(0, self.greatest - self.least)
 
@@ -107,9 +107,9 @@ def layout(
     """Byte exponents and scaled accumulators where operands (and c) span few binades, else 16 bits and true scale."""
     top = fraction + 127  # exponent field of the largest product: alignment never needs a negative field
     scale = ra.greatest + rb.greatest + 127 - top
-    low = top - ra.spread - rb.spread
+    low = top - ra.parallel_for - rb.parallel_for
     floor_exponent = FLOOR_FIELD - 127 + scale
-    fits = ra.spread <= NEAR_SPREAD and rb.spread <= NEAR_SPREAD
+    fits = ra.parallel_for <= NEAR_SPREAD and rb.parallel_for <= NEAR_SPREAD
     normal = ra.least + rb.least >= -100 and ra.greatest + rb.greatest <= 60
     plain = rc is None or not rc.greatest >= rc.least or (rc.least >= floor_exponent and rc.greatest < 60)
     near = fits and normal and (plain or (a.exponent <= 5 and a.bits == 8))
@@ -133,9 +133,14 @@ class FusedProduct:
     """One product of 2-D operands: `run` computes it, `marks` says which outputs must be done element by element."""
 
     def __init__(
-        self, a: NDArray[Any], b: NDArray[Any], formats: tuple[Format, Format], params: NDArray[np.int64], crew: Crew
+        self,
+        a: NDArray[Any],
+        b: NDArray[Any],
+        formats: tuple[Format, Format],
+        params: NDArray[np.int64],
+        team: ThreadTeam,
     ) -> None:
-        self.a, self.b, self.formats, self.params, self.crew = a, b, formats, params, crew
+        self.a, self.b, self.formats, self.params, self.team = a, b, formats, params, team
         self.block, fraction = int(params[BLOCK]), int(params[FRACTION])
         self.wide, self.emulated = fraction > 13, params[KIND] == Kind.EMULATED_FP8
         self.tiny, self.nudge = (TINY64, NUDGE64) if self.wide else (TINY32, NUDGE32)
@@ -164,7 +169,7 @@ class FusedProduct:
                 for i in range(0, self.a.shape[0], DECIDED)
                 for j in range(0, self.b.shape[1], COLUMNS)
             ]
-            self.crew.run(self._decide, (state.view(np.uint32).reshape(-1),), work)
+            self.team.run(self._decide, (state.view(np.uint32).reshape(-1),), work)
             self.special_rows[:], self.special_columns[:] = 0, 0
 
     def _decide(self, out: NDArray[np.uint32], i: int, rows: int, j: int, columns: int) -> None:
@@ -181,24 +186,24 @@ class FusedProduct:
         """All rows times one packed block of B."""
         places = -(-depth // self.granule) * self.granule
         columns = min(COLUMNS, self.b.shape[1] - j)
-        panels, threads = -(-columns // PANEL), self.crew.threads
+        panels, threads = -(-columns // PANEL), self.team.threads
         key = self._storage(panels * PANEL, places, "<u2" if self.layout.far else "|u1")
-        packed = SHELF.take(key)
+        packed = WORKSPACE_POOL.take(key)
         share = -(-panels // (1 if threads == 1 else min(panels, 4 * threads)))
         work: list[tuple[int, ...]] = [(p, min(share * PANEL, columns - p * PANEL)) for p in range(0, panels, share)]
         heavy = np.zeros(panels, np.int64)
-        self.crew.run(self._pack, (packed, places, j, k, depth, heavy), work)
+        self.team.run(self._pack, (packed, places, j, k, depth, heavy), work)
         # 16 products and c can only leave 32 bits when significands sum to 31 on both sides: 15 without leading bits
         heavy_sums = self.block == 16 and int(heavy.max()) >= 15 << self.formats[1].mantissa
         checked = self.wide and (heavy_sums or self.block > 16)
         work = self._shares(panels)
         macs = self.a.shape[0] * columns * depth // len(work)
-        self.crew.run(self._rows, (state, packed, places, j, k, depth, checked), work, macs)
-        SHELF.give(key, packed)
+        self.team.run(self._rows, (state, packed, places, j, k, depth, checked), work, macs)
+        WORKSPACE_POOL.give(key, packed)
 
     def _shares(self, panels: int) -> list[tuple[int, ...]]:
         """(first row, rows, first panel, panels) of each task: many enough for balance, short enough for Ctrl-C."""
-        m, threads = self.a.shape[0], self.crew.threads
+        m, threads = self.a.shape[0], self.team.threads
         blocks = -(-m // ROW_BLOCK)
         if threads == 1 or blocks >= 2 * threads:
             size = ROW_BLOCK * (TASK_BLOCKS if threads == 1 else min(TASK_BLOCKS, max(1, blocks // (8 * threads))))
@@ -237,7 +242,7 @@ class FusedProduct:
         """Some rows times some panels."""
         p, far = self.params, self.layout.far
         key = (*self._storage(ROW_BLOCK, places, "<u4"), *SPACE)
-        own = SHELF.take(key)
+        own = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.a, i, rows, k, depth)
         factor = 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
         kernel = rows_kernel(
@@ -249,7 +254,7 @@ class FusedProduct:
             places, state, i, j + panel * PANEL, panels, self.redo, self.special_rows, *own,
             self.layout.constants, self.layout.limits,
         )  # fmt: skip
-        SHELF.give(key, own)
+        WORKSPACE_POOL.give(key, own)
 
     def marked(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """Positions of the outputs, (M, N), for which the fast path does not vouch."""

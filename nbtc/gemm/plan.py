@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.threads import thread_count
 from nbtc.errors import FormatError, OptionError, ShapeError
 from nbtc.formats.arrays import as_array, as_format, to_bits, unpack
 from nbtc.formats.table import FORMATS, Format
 from nbtc.gemm.choose import accumulator, engine_for, row_for
-from nbtc.gemm.threads import thread_count
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Row
@@ -316,7 +316,7 @@ def _plan(
 
 
 def _directed() -> bool:
-    from nbtc._host import has_avx512
+    from nbtc.compiler.host import has_avx512
 
     return has_avx512()
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.table import Format
 from nbtc.gemm.fused_engine import contiguous
-from nbtc.gemm.threads import Crew
+from nbtc.kernels.rows import decode, fused_tile, mark_specials, panels
 from nbtc.numerics.models import BLOCK
-from nbtc.numerics.tile import decode, fused_tile, mark_specials, panels
 
 ROWS, COLUMNS, DEPTH = 64, 256, 512
 
@@ -20,16 +20,21 @@ class PortableProduct:
     """One product of 2-D operands: accumulator bits in, chain results out, and which elements must be redone."""
 
     def __init__(
-        self, a: NDArray[Any], b: NDArray[Any], formats: tuple[Format, Format], params: NDArray[np.int64], crew: Crew
+        self,
+        a: NDArray[Any],
+        b: NDArray[Any],
+        formats: tuple[Format, Format],
+        params: NDArray[np.int64],
+        team: ThreadTeam,
     ) -> None:
-        self.a, self.b, self.formats, self.params, self.crew = a, b, formats, params, crew
+        self.a, self.b, self.formats, self.params, self.team = a, b, formats, params, team
         self.redo = np.zeros((a.shape[0], b.shape[1]), np.uint8)
 
     def run(self, state: NDArray[Any]) -> None:
         """state (M, N): accumulator bits."""
         work = [(i, j) for i in range(0, self.a.shape[0], ROWS) for j in range(0, self.b.shape[1], COLUMNS)]
         macs = self.a.size * self.b.shape[1] // max(1, len(work))
-        self.crew.run(self._tile, (state,), work, macs)
+        self.team.run(self._tile, (state,), work, macs)
 
     def _tile(self, state: NDArray[Any], i: int, j: int) -> None:
         m, n = min(ROWS, self.a.shape[0] - i), min(COLUMNS, self.b.shape[1] - j)

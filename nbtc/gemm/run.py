@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler.threads import ThreadTeam
 from nbtc.errors import FormatError, OptionError
 from nbtc.formats.arrays import as_array, from_bits
 from nbtc.formats.table import Format
 from nbtc.gemm.engines import by_chain, by_item
 from nbtc.gemm.plan import Plan, Problem, check_out, prepare
-from nbtc.gemm.threads import Crew
 from nbtc.numerics.models import SATURATE
 
 
@@ -204,28 +204,28 @@ def _execute(problem: Problem, out: NDArray[Any] | None, progress: Any) -> NDArr
     plan = problem.plan
     *batch, m, n, k = plan.shape
     macs = prod(batch) * m * n * k
-    crew = Crew(plan.threads if macs > _WORTH[plan.engine] else 1, progress, macs)
+    team = ThreadTeam(plan.threads if macs > _WORTH[plan.engine] else 1, progress, macs)
     try:
         if not plan.k_split or k == 0:
-            result = _chain(problem, problem.c, 0, k, crew)
+            result = _chain(problem, problem.c, 0, k, team)
         else:
-            result = _chain(problem, None, 0, min(k, plan.k_split), crew)
+            result = _chain(problem, None, 0, min(k, plan.k_split), team)
             saturate = bool(plan.params[SATURATE])
             for start in range(plan.k_split, k, plan.k_split):
-                part = _chain(problem, None, start, min(k, start + plan.k_split), crew)
+                part = _chain(problem, None, start, min(k, start + plan.k_split), team)
                 result = add(result, part, saturate)
             if problem.c is not None:
                 result = add(result, np.broadcast_to(from_bits(problem.c, problem.acc), result.shape), saturate)
-        crew.finish()
+        team.finish()
     finally:
-        crew.close()
+        team.close()
     if out is None:
         return result
     out[...] = result
     return out
 
 
-def _chain(problem: Problem, c: NDArray[Any] | None, start: int, stop: int, crew: Crew) -> NDArray[Any]:
+def _chain(problem: Problem, c: NDArray[Any] | None, start: int, stop: int, team: ThreadTeam) -> NDArray[Any]:
     """One chain an output over K elements start..stop, from c or zero."""
     plan, acc = problem.plan, problem.acc
     *batch, m, n, _ = plan.shape
@@ -234,7 +234,7 @@ def _chain(problem: Problem, c: NDArray[Any] | None, start: int, stop: int, crew
         d[...] = c
     if d.size and stop > start:
         if plan.engine == "chain":
-            by_chain(problem, c, d, start, stop, crew)
+            by_chain(problem, c, d, start, stop, team)
         else:
-            by_item(problem, c, d, start, stop, crew)
+            by_item(problem, c, d, start, stop, team)
     return d.view(acc.dtype)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.threads import ThreadTeam
+from nbtc.compiler.workspace_pool import WORKSPACE_POOL
 from nbtc.formats.table import Format
-from nbtc.gemm import words_kernel as micro
 from nbtc.gemm.fused_engine import flat
-from nbtc.gemm.shelf import SHELF
-from nbtc.gemm.threads import Crew
-from nbtc.numerics.pack_words import BYTES, NIBBLES, WORDS, column_words, per_unit
+from nbtc.kernels import words as micro
+from nbtc.kernels.words_pack import BYTES, NIBBLES, WORDS, column_words, per_unit
 
 COLUMNS, DEPTH = 1024, 512  # columns of B packed at once; words of depth in a packed block
 TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
@@ -82,8 +82,8 @@ def panels(columns: int, threads: int, width: int) -> list[tuple[int, int]]:
 class WordsProduct:
     """d += A * B of bytes, of words of eight 4-bit elements, of words of 32 bits (b1) or of f64."""
 
-    def __init__(self, how: Scheme, crew: Crew) -> None:
-        self.how, self.crew = how, crew
+    def __init__(self, how: Scheme, team: ThreadTeam) -> None:
+        self.how, self.team = how, team
 
     def run(self, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any]) -> None:
         """a (M, K), b (K, N) in any layout, K in units of storage; d (M, N) C order, holding the start values."""
@@ -95,16 +95,16 @@ class WordsProduct:
 
     def _block(self, a: Any, b: Any, d: Any, j: int, k: int, columns: int, units: int) -> None:
         """All rows times one packed block of B."""
-        how, crew = self.how, self.crew
+        how, team = self.how, self.team
         depth, width = -(-units // how.units) * how.words, how.width
         room = -(-columns // width) * width
         key = ((room * depth, how.word), (room, "<i4"))
-        packed, across = SHELF.take(key)
-        crew.run(self._pack, (b, packed, across, j, k, depth, units), panels(columns, crew.threads, width))
-        work = shares(a.shape[0], columns, crew.threads, width)
+        packed, across = WORKSPACE_POOL.take(key)
+        team.run(self._pack, (b, packed, across, j, k, depth, units), panels(columns, team.threads, width))
+        work = shares(a.shape[0], columns, team.threads, width)
         macs = a.shape[0] * columns * units * how.elements // len(work)
-        crew.run(self._rows, (a, packed, across, d, j, k, depth, units), work, macs)
-        SHELF.give(key, (packed, across))
+        team.run(self._rows, (a, packed, across, d, j, k, depth, units), work, macs)
+        WORKSPACE_POOL.give(key, (packed, across))
 
     def _pack(
         self, b: Any, packed: Any, across: Any, j: int, k: int, depth: int, units: int, q: int, columns: int
@@ -124,9 +124,9 @@ class WordsProduct:
         x, x0, ld = flat(a, i, rows, k, units)
         ldd, how = d.shape[1], self.how
         key = ((micro.BLOCK * depth, how.word), (micro.ROWS * how.width, how.sum), (micro.BLOCK, "<i4"))
-        own = SHELF.take(key)
+        own = WORKSPACE_POOL.take(key)
         how.rows(
             x, x0, ld, rows, units, how.signed[0], how.flips[0], how.y, packed[q * depth :], across[q:], d.reshape(-1),
             i * ldd + j + q, ldd, columns, *own,
         )  # fmt: skip
-        SHELF.give(key, own)
+        WORKSPACE_POOL.give(key, own)

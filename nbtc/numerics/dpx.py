@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nbtc._jit import jit
+from nbtc.compiler.jit import jit
 
 _INT, _WORD = np.dtype(np.int32), np.dtype(np.uint32)
 TWO, THREE, ADD = 2, 3, 4  # max(a, b); max(a, b, c); max(a + b, c)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import overload
 
-from nbtc._jit import jit
+from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS, tf32
 from nbtc.numerics.ieee import (
     INF16,

@@ -13,8 +13,8 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from nbtc._bits import as_f32, as_f64, as_i32, as_i64
-from nbtc._jit import jit
+from nbtc.compiler.bits import as_f32, as_f64, as_i32, as_i64
+from nbtc.compiler.jit import jit
 
 NAN32, NAN16 = 0x7FFFFFFF, 0x7FFF  # what tensor cores answer
 INF32, INF16 = 0x7F800000, 0x7C00

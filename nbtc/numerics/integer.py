@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nbtc._jit import jit
+from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS
 from nbtc.numerics.models import A_FORMAT, B_FORMAT, BIT_OP, SATURATE, STEP
 

@@ -16,7 +16,7 @@ from numba.core.errors import TypingError
 from numba.extending import overload
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc._jit import jit
+from nbtc.compiler.jit import jit
 from nbtc.errors import FormatError, RangeError, ShapeError
 from nbtc.numerics.dpx import DpxRow, wins, word
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc._jit import jit
+from nbtc.compiler.jit import jit
 from nbtc.errors import UnvalidatedModelWarning
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS, Format

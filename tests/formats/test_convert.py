@@ -194,7 +194,7 @@ def test_other_dtypes_raise() -> None:
 
 
 def test_recordings_of_an_h200() -> None:
-    """Whole instructions are in tests/ops/test_cvt.py; here single elements through arrays."""
+    """Whole instructions are in tests/ops/test_convert.py; here single elements through arrays."""
     folder = Path(os.environ.get("NBTC_GOLDEN", Path(__file__).parents[1] / "golden"))
     count = 0
     with np.load(folder / "cvt.npz") as z:

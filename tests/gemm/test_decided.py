@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import nbtc
+from nbtc.compiler.workspace_pool import MOST, PLACES, Shelf
 from nbtc.errors import ArchError, FormatError, NbtcError, OptionError
-from nbtc.gemm.shelf import MOST, PLACES, Shelf
 from nbtc.isa.archs import arch
 from nbtc.numerics import models
 from nbtc.testing import assert_bits_equal

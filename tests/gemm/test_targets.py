@@ -24,7 +24,7 @@ RUN = """
 import hashlib
 import numpy as np
 import nbtc
-from nbtc._host import features
+from nbtc.compiler.host import features
 from nbtc.testing.strategies import operands
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS

@@ -5,12 +5,12 @@ import zlib
 import numpy as np
 import pytest
 
-from nbtc._jit import jit
+from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS
+from nbtc.kernels.int_dot import bit_tile, integer_tile
+from nbtc.kernels.rows import decode, fused_tile, mark_specials, panels, redo_tile
 from nbtc.numerics import models
 from nbtc.numerics.fused import chain
-from nbtc.numerics.tile import decode, fused_tile, mark_specials, panels, redo_tile
-from nbtc.numerics.tile_integer import bit_tile, integer_tile
 
 M, N = 24, 64
 

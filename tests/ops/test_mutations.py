@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from nbtc.isa.parse import row
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT, OUTS, SATURATE
-from nbtc.ops import mma, mma_kernel
-from nbtc.ops.mma import Plan
+from nbtc.ops.mma import general as mma_kernel
+from nbtc.ops.mma import product as mma
+from nbtc.ops.mma.product import Plan
 
 HERE = runpy.run_path(str(Path(__file__).with_name("test_registers.py")))
 spelled: Callable[[str], str] = HERE["spelled"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nbtc import ptx
 from nbtc.errors import FormatError, MetadataError, OptionError, ParseError, ShapeError, UnsupportedInstructionError
 from nbtc.isa.parse import row
-from nbtc.ops import mma
+from nbtc.ops.mma import product as mma
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "registers.npz"
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nbtc import _host
+from nbtc.compiler import host as _host
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.parse import row
-from nbtc.ops import mma
 from nbtc.ops.images import flat
+from nbtc.ops.mma import product as mma
 
 FORMS = [
     "m16n8k8.row.col.f32.f16.f16.f32", "m16n8k8.row.col.f16.f16.f16.f16", "m16n8k16.row.col.f32.f16.f16.f32",
@@ -151,8 +151,8 @@ def test_without_byte_permutations(name: str, monkeypatch: pytest.MonkeyPatch) -
         return
     from numba import njit
 
-    from nbtc.ops import mma_operands
-    from nbtc.ops.mma_vector import some_warps
+    from nbtc.kernels import warp_operands as mma_operands
+    from nbtc.kernels.warp import some_warps
 
     monkeypatch.setattr(mma_operands, "has_avx512", lambda *more: False)
     plan = mma.prepare(row(f"mma.sync.aligned.{name}"), "sm_90")
@@ -247,7 +247,7 @@ def test_images_by_register(name: str) -> None:
     """[register][lane] words, as programs hold them, give the same bits as [lane][register] images."""
     if not _host.has_avx512():
         return
-    from nbtc.ops.mma_vector import kernel
+    from nbtc.kernels.warp import kernel
 
     r = row(f"mma.sync.aligned.{name}")
     plan = mma.prepare(r, "sm_90")

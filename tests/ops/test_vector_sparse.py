@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nbtc import _host
+from nbtc.compiler import host as _host
 from nbtc.fragments import sparse
 from nbtc.instructions import instructions
 from nbtc.isa.parse import row
 from nbtc.isa.spec import Row
-from nbtc.ops import mma
 from nbtc.ops.images import flat
+from nbtc.ops.mma import product as mma
 
 VECTOR = runpy.run_path(str(Path(__file__).with_name("test_vector.py")))  # its inputs
 KINDS, image = VECTOR["KINDS"], VECTOR["image"]

@@ -7,11 +7,12 @@ import pytest
 from numba import njit
 from numpy.typing import NDArray
 
-from nbtc import _host, ptx
+from nbtc import ptx
+from nbtc.compiler import host as _host
 from nbtc.instructions import Instruction, instructions
 from nbtc.isa.parse import row
-from nbtc.ops import mma
 from nbtc.ops.images import flat
+from nbtc.ops.mma import product as mma
 
 Words = NDArray[np.uint32]
 WARPS = 5

@@ -22,7 +22,7 @@ os.environ.setdefault("NUMBA_OPT", "0")  # read when Numba is first imported; bi
 PACKAGE = Path(__file__).parents[2] / "nbtc"
 Battery = Callable[[], bool]  # whether results are still right
 # compiled afresh in each child: whatever may hold code of a mutated module, and the tests' way to it
-FRESH = ("nbtc.numerics.", "nbtc.gemm", "nbtc.formats.codec", "nbtc.testing.cases")
+FRESH = ("nbtc.numerics.", "nbtc.kernels.", "nbtc.gemm", "nbtc.formats.codec", "nbtc.testing.cases")
 KEPT = ("nbtc.numerics.models", "nbtc.numerics.exact", "nbtc.numerics.exact_float")
 SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -127,7 +127,7 @@ class _Mutated(Loader):
 
 def _child(mutated: _Mutated, battery: Battery, seconds: int) -> None:
     """Exit status 0: the mutant survived."""
-    from nbtc import _jit
+    from nbtc.compiler import jit as _jit
 
     signal.alarm(seconds)
     sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - the process ends with it

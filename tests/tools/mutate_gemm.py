@@ -18,12 +18,12 @@ import numpy as np
 from mutants import Battery, arguments, check
 
 FUSED = (
-    "numerics/pack_fused.py",
-    "numerics/fused_books.py",
-    "numerics/fused_avx512.py",
+    "kernels/panel_pack.py",
+    "kernels/alignment_and_rounding.py",
+    "kernels/panel.py",
     "gemm/fused_engine.py",
 )
-WORDS = ("numerics/pack_words.py", "gemm/words_engine.py", "gemm/words_kernel.py")
+WORDS = ("kernels/words_pack.py", "gemm/words_engine.py", "kernels/words.py")
 # arch, unit, a, b, accumulator, K of the instruction, more of a `Case`: one of each kernel
 FUSED_CASES: tuple[tuple[Any, ...], ...] = (
     ("sm_90", "mma", "f16", "f16", "f32", 16),
@@ -55,9 +55,9 @@ _CUT = "how work is shared out, not what is done"
 _WAY = "near or far: both are right, and accumulators out of the near range flag their tile"
 # survivors that change nothing, and why
 EQUIVALENT: dict[str, str] = {
-    "numerics/fused_books.py: return self.wide or self.out == 'rne11' -> "
+    "kernels/alignment_and_rounding.py: return self.wide or self.out == 'rne11' -> "
     "return self.wide and self.out == 'rne11'": "when a sum is rounded, not how",
-    "numerics/fused_avx512.py: self.o_dump = self.o_raw + 64 * n -> "
+    "kernels/panel.py: self.o_dump = self.o_raw + 64 * n -> "
     "self.o_dump = self.o_raw - 64 * n": "over what waits for the tile before the first, whose sums are zeros anyway",
     "gemm/fused_engine.py: plain = rc is None or not rc.greatest >= rc.least or "
     "(rc.least >= floor_exponent and rc.greatest < 60) -> plain = rc is None or not rc.greatest >= rc.least or "
@@ -125,7 +125,7 @@ def _same(item: tuple[list[Any], dict[str, Any], Any]) -> bool:
 
 def _right_elsewhere(data: list[Any]) -> bool:
     """Whether sums of bytes are right without VPDPBUSD too; other fallbacks are for `tests/gemm/test_targets.py`."""
-    kernel = importlib.import_module("nbtc.gemm.words_kernel")
+    kernel = importlib.import_module("nbtc.kernels.words")
     kernel.has_avx512 = lambda *more: not more
     kernel.rows_kernel.cache_clear()
     importlib.import_module("nbtc.gemm.words_engine").scheme.cache_clear()

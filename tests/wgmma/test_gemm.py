@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc._jit import jit
+from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS
 from nbtc.numerics import models
 from nbtc.numerics.fused import chain

@@ -5,14 +5,15 @@ import gc
 import numpy as np
 import pytest
 
-from nbtc._host import has_avx512
-from nbtc._jit import jit
+from nbtc.compiler import output_pool as lent
+from nbtc.compiler.host import has_avx512
+from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS
 from nbtc.isa.archs import arch
 from nbtc.isa.parse import row as parse
 from nbtc.numerics.fused import chain
-from nbtc.ops import lent, warpgroup
-from nbtc.ops import wgmma as door
+from nbtc.ops.wgmma import general as warpgroup
+from nbtc.ops.wgmma import product as door
 from nbtc.wgmma import Descriptor, tile_to_smem
 
 FLOATS = {

@@ -1,0 +1,122 @@
+"""A tile of fused dot products: the same sums as `fused.chain`, row by row in loops a compiler can vectorise.
+
+For each row of A and all columns of B at once: alignment exponents by integer maxima, a power of two that aligns every
+product, truncation by conversion to int32, and one rounding.  f16 and fp8 products are exact in f32, bf16 and tf32 ones
+in f64, so the element type of the decoded operands says which is meant.  Whatever this cannot do exactly (Inf and NaN,
+sums near the end of int32, results near the ends of f32) is marked, for `chain` to do element by element.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nbtc.compiler.bits import as_f32
+from nbtc.compiler.jit import jit
+from nbtc.formats.table import FORMATS, Format
+from nbtc.kernels.rows_emitter import NARROW_ZERO, WIDE_ZERO, sum_row
+from nbtc.numerics.fused import chain
+from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT
+
+# what `decode` needs to know of a format: mantissa bits, ignored low bits, magnitude mask, first special, bias
+_ROWS = np.zeros((1 + max(f.code for f in FORMATS.values()), 5), np.int32)
+for _f in FORMATS.values():
+    if _f.kind == "float" and _f.bits <= 32:
+        _special = ((1 << _f.exponent) - 1) << _f.mantissa | ((1 << _f.mantissa) - 1 if _f.finite_only else 0)
+        _ROWS[_f.code] = (
+            _f.mantissa, _f.bits - 1 - _f.exponent - _f.mantissa, (1 << (_f.exponent + _f.mantissa)) - 1, _special,
+            _f.bias,
+        )  # fmt: skip
+
+
+class Panels(NamedTuple):
+    """How decoded operands are stored: element type, exponent type, and the exponent that marks a zero."""
+
+    value: type[np.floating[Any]]
+    exponent: type[np.signedinteger[Any]]
+    zero: int
+
+
+def panels(a: Format, b: Format) -> Panels:
+    """The storage in which products of two formats, and their alignment, are exact."""
+    wide = max(a.exponent, b.exponent) > 5
+    return Panels(np.float64, np.int16, WIDE_ZERO) if wide else Panels(np.float32, np.int8, NARROW_ZERO)
+
+
+@jit
+def decode(bits, code, zero, values, exponents):
+    """Element bits to values and exponents (`zero` for zeros); True when some are Inf or NaN (they become zeros)."""
+    mantissa, drop, mask, limit, bias = _ROWS[code]
+    up = as_f32((np.int32(254) - bias) << np.int32(23))
+    found = np.int32(0)
+    for i in range(values.size):
+        x = np.int32(bits[i]) >> drop
+        magnitude = x & mask
+        odd = np.int32(magnitude >= limit)
+        found |= odd
+        kept = np.int32(0) if odd else magnitude
+        value = as_f32(kept << (np.int32(23) - mantissa)) * up
+        values[i] = value if x == magnitude else -value
+        field = max(kept >> mantissa, np.int32(1)) - bias
+        exponents[i] = zero if kept == np.int32(0) else field
+    return found != np.int32(0)
+
+
+@jit
+def mark_specials(bits, code, rows, cols, by_row, special):
+    """special[i] (by_row) or special[j] = 1 where element (i, j) is Inf or NaN."""
+    drop, mask, limit = _ROWS[code, 1], _ROWS[code, 2], _ROWS[code, 3]
+    for i in range(rows):
+        for j in range(cols):
+            if ((np.int32(bits[i * cols + j]) >> drop) & mask) >= limit:
+                special[i if by_row else j] = np.uint8(1)
+
+
+@jit
+def fused_tile(av, ae, bv, be, a_special, b_special, c, redo, m, n, k, pick, pick_step, params):
+    """c = A * B + c for an m x n tile of accumulator bits; True when `redo` marks elements that `chain` must do.
+
+    av, ae: decoded A, m x k; bv, be: decoded B, rows of n columns (`decode`); n is a multiple of 64 and k of the block.
+    a_special, b_special: 1 for rows and columns with Inf or NaN.  redo: m x n bytes, written whole.  The row of B that
+    meets element t of row i is pick[i * pick_step + t] (pick_step 0: one list for all rows).
+    """
+    fraction, floor, block, out = params[FRACTION], params[FLOOR], params[BLOCK], params[OUT]
+    later = np.empty(n, np.uint8)
+    some = False
+    for j in range(n):
+        some |= b_special[j] != 0
+    columns = some
+    for i in range(m):
+        at, p, to = i * k, i * pick_step, i * n
+        marks = redo[to : to + n]
+        for k0 in range(0, k, block):
+            if k0 > 0:
+                later[:] = marks
+            some |= sum_row(av, ae, at, bv, be, pick, p, k0, k0 + block, n, c, redo, to, fraction, floor, out) != 0
+            if k0 > 0:
+                for j in range(n):
+                    marks[j] |= later[j]
+        if columns or a_special[i] != 0:
+            some = True
+            for j in range(n):
+                marks[j] |= b_special[j] | a_special[i]
+    return some
+
+
+@jit
+def redo_tile(a_bits, b_bits, before, c, redo, m, n, used, k, pick, pick_step, params):
+    """Compute the marked elements of c from the accumulators `before`, by `chain`; arguments as `fused_tile`.
+
+    used: columns that matter, the first of n.
+
+    Apart from it, so that what needs no repair need not compile it.
+    """
+    column = np.empty(k, np.uint32)
+    for i in range(m):
+        for j in range(used):
+            if redo[i * n + j] != 0:
+                for t in range(k):
+                    column[t] = b_bits[pick[i * pick_step + t] * n + j]
+                start = np.uint64(before[i * n + j])
+                c[i * n + j] = np.uint32(chain(a_bits, i * k, 1, column, 0, 1, k, start, params))

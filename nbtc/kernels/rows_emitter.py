@@ -1,0 +1,249 @@
+"""One row of a tile of fused dot products, as generic vector IR: 64 columns a step, exact where it says it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core import cgutils, types
+from numba.extending import intrinsic, overload
+
+from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.jit import jit
+from nbtc.numerics.models import OUTS
+
+LOW, HIGH = -101, 122  # alignment exponents whose results are normal f32 numbers whatever the sum
+MARGIN = (1 << 31) - (1 << 26)  # a wrapped int32 sum can only lie beyond this
+COLUMNS, CHUNK = 64, 16  # columns a step, and those that share one 32-bit vector
+IV, FV = vector(I32, CHUNK), vector(F32, CHUNK)
+# Exponents that mark a zero (f32 and f64 elements): with any other exponent they stay below every sum of two real ones,
+# and two of them do not overflow the int8 or int16 they are stored in.
+NARROW_ZERO, WIDE_ZERO = -60, -4000
+_RZ14, _RNE11 = OUTS["rz14"], OUTS["rne11"]
+
+
+class RowEmitter:
+    """Writes the sum of one block of products for one row and all columns, 64 columns at a time, as vector IR.
+
+    It is generic IR, legal on every target; on 512-bit hosts a chunk of 16 columns is one register.  Loops over k are
+    real loops, so one kernel serves every block size.
+    """
+
+    def __init__(self, v: VectorBuilder, wide: bool, out: str, args: dict[str, Any]) -> None:
+        self.v, self.b, self.wide, self.out, self.args = v, v.b, wide, out, args
+        self.half = out == "rne11"
+        self.value, self.size = (F64, 8) if wide else (F32, 4)
+        self.exponents = vector(I16 if wide else I8, COLUMNS)
+        self.mark = (
+            WIDE_ZERO if wide else NARROW_ZERO
+        ) >> 1  # between the sums of real exponents and those with a zero's
+        self.fraction, self.floor = (v.splat(self.b.trunc(args[x], I32), CHUNK) for x in ("fraction", "floor"))
+
+    def c(self, value: int) -> Any:
+        return self.v.const(IV, value)
+
+    def slot(self, value: Any) -> Any:
+        """A variable of a loop (LLVM turns it into a register)."""
+        p = cgutils.alloca_once(self.b, value.type)
+        self.b.store(value, p)
+        return p
+
+    def emit(self) -> Any:
+        """All columns; the result is not zero when some column must be recomputed."""
+        b, v = self.b, self.v
+        worst = self.slot(self.c(0))
+        with cgutils.for_range(b, b.udiv(self.args["columns"], v.int(COLUMNS))) as loop:
+            column = b.mul(loop.index, v.int(COLUMNS))
+            top = self.largest(column)
+            starts = [self.start(top, q, column) for q in range(COLUMNS // CHUNK)]
+            sums = self.products(column, [s[2] for s in starts], [s[1] for s in starts])
+            for q, (aligned, _, _, bad) in enumerate(starts):
+                flags = self.finish(sums[q], aligned, bad, q, column)
+                b.store(b.or_(b.load(worst), flags), worst)
+        return v.call("llvm.vector.reduce.or.v16i32", I32, b.load(worst))
+
+    def place(self, array: str, size: int, row: Any, column: Any) -> Any:
+        """Address of an element of a matrix with rows of `columns`."""
+        b = self.b
+        at = b.add(b.mul(row, self.args["columns"]), column)
+        return self.v.at(self.args[array], b.mul(at, self.v.int(size)))
+
+    def picked(self, k: Any) -> Any:
+        return self.v.load(self.v.at(self.args["pick"], self.b.mul(k, self.v.int(8))), I64, 8)
+
+    def largest(self, column: Any) -> Any:
+        """Largest exponent of the products of 64 columns; a zero product counts as the floor."""
+        v, b, t = self.v, self.b, self.exponents
+        bits = t.element.width
+        best, least = self.slot(v.const(t, -(1 << (bits - 1)))), self.slot(v.const(t, 0))
+        with cgutils.for_range_slice(b, self.args["start"], self.args["stop"], v.int(1), I64) as (k, _):
+            ea = v.load(v.at(self.args["ea"], b.mul(k, v.int(bits // 8))), t.element, bits // 8)
+            eb = v.load(self.place("eb", bits // 8, self.picked(k), column), t, bits // 8)
+            e = b.add(v.splat(ea, COLUMNS), eb)
+            b.store(v.smax(b.load(best), e), best)
+            if self.wide or self.half:
+                b.store(v.over("smin", b.load(least), e), least)
+        top = b.load(best)
+        if self.wide or self.half:  # elsewhere the floor lies below every real exponent and is seen only without one
+            floor = v.splat(b.trunc(self.args["floor"], t.element), COLUMNS)
+            some = b.icmp_signed("<", b.load(least), v.const(t, self.mark))
+            top = b.select(some, v.smax(top, floor), top)
+        return top
+
+    def accumulator(self, q: int, column: Any) -> Any:
+        """A chunk of the accumulator as f32."""
+        v, b = self.v, self.b
+        x = v.load(self.place("c", 4, v.int(0), column), IV, 4, 4 * CHUNK * q)
+        if not self.half:
+            return x
+        scaled = b.fmul(v.bits(b.shl(b.and_(x, self.c(0x7FFF)), self.c(13)), FV), v.const(FV, 2.0**112))
+        return b.or_(v.bits(scaled, IV), b.shl(b.and_(x, self.c(0x8000)), self.c(16)))
+
+    def start(self, top: Any, q: int, column: Any) -> tuple[Any, Any, Any, Any]:
+        """Let the accumulator take part: (alignment exponent, its power of two, truncated start value, bad lanes)."""
+        v, b = self.v, self.b
+        x = self.accumulator(q, column)
+        product = b.sext(v.shuffle(top, top, list(range(CHUNK * q, CHUNK * (q + 1)))), IV)
+        product = b.select(b.icmp_signed("<", product, self.c(self.mark)), self.floor, product)
+        field = b.and_(b.lshr(x, self.c(23)), self.c(255))
+        own = v.smax(b.sub(field, self.c(127)), self.c(-14 if self.half else -126))
+        own = b.select(b.icmp_signed("==", b.shl(x, self.c(1)), self.c(0)), self.floor, own)
+        e = v.smax(product, own)
+        kept = v.over("smin", v.smax(e, self.c(LOW)), self.c(HIGH))
+        special = b.icmp_signed(">", field, self.c(142 if self.half else 254))
+        bad = b.or_(special, b.icmp_signed("!=", e, kept))
+        up = v.bits(b.shl(b.sub(b.add(self.fraction, self.c(127)), kept), self.c(23)), FV)
+        return kept, up, b.fptosi(b.fmul(v.bits(x, FV), up), IV), bad
+
+    def products(self, column: Any, starts: list[Any], ups: list[Any]) -> list[Any]:
+        """The start values plus every product, truncated to the common unit."""
+        v, b, t = self.v, self.b, vector(self.value, CHUNK)
+        sums = [self.slot(s) for s in starts]
+        scales = [b.fpext(u, t) for u in ups] if self.wide else ups
+        with cgutils.for_range_slice(b, self.args["start"], self.args["stop"], v.int(1), I64) as (k, _):
+            a = v.splat(v.load(v.at(self.args["a"], b.mul(k, v.int(self.size))), self.value, self.size), CHUNK)
+            row = self.place("b", self.size, self.picked(k), column)
+            for q, total in enumerate(sums):
+                p = b.fmul(b.fmul(a, v.load(row, t, self.size, self.size * CHUNK * q)), scales[q])
+                b.store(b.add(b.load(total), b.fptosi(p, IV)), total)
+        return [b.load(p) for p in sums]
+
+    def finish(self, x: Any, aligned: Any, bad: Any, q: int, column: Any) -> Any:
+        """Round a chunk's sums once and store them; the lanes to recompute, as -1."""
+        v, b = self.v, self.b
+        sign = b.ashr(x, self.c(31))
+        magnitude = b.sub(b.xor(x, sign), sign)
+        y = self.rounded(magnitude, aligned)
+        signed = b.or_(y, b.and_(sign, self.c(0x8000 if self.half else -(1 << 31))))
+        y = b.select(b.icmp_signed("==", y, self.c(0)), y, signed)  # every zero is +0
+        at = self.place("c", 4, v.int(0), column)
+        v.store(y, at, 4, 4 * CHUNK * q)
+        wrapped = b.icmp_unsigned(">=", magnitude, self.c(MARGIN))
+        flags = b.sext(b.or_(bad, wrapped), IV)
+        v.store(b.trunc(flags, vector(I8, CHUNK)), v.at(self.args["bad"], column), 1, CHUNK * q)
+        return flags
+
+    def rounded(self, magnitude: Any, aligned: Any) -> Any:
+        """magnitude * 2**(E - F) rounded as the unit rounds, without sign."""
+        v, b = self.v, self.b
+        near = b.sitofp(magnitude, FV)
+        over = b.icmp_signed(">", b.fptosi(near, IV), magnitude)
+        bits = b.add(v.bits(near, IV), b.sext(over, IV))  # toward zero
+        down = v.bits(b.shl(b.sub(b.add(aligned, self.c(127)), self.fraction), self.c(23)), FV)
+        if not self.half:
+            y = v.bits(b.fmul(v.bits(bits, FV), down), IV)
+            return b.and_(y, self.c(-1024)) if self.out == "rz14" else y
+        inexact = b.zext(b.icmp_signed("!=", b.fptosi(v.bits(bits, FV), IV), magnitude), IV)
+        value = b.fmul(v.bits(b.or_(bits, inexact), FV), down)  # odd in the last place: the next rounding sees the tail
+        y = v.bits(value, IV)
+        even = b.add(b.add(y, self.c(0xFFF)), b.and_(b.lshr(y, self.c(13)), self.c(1)))
+        normal = v.over("smin", b.sub(b.lshr(even, self.c(13)), self.c(112 << 10)), self.c(0x7C00))
+        small = b.sub(v.bits(b.fadd(value, v.const(FV, 0.5)), IV), self.c(0x3F000000))
+        return b.select(b.icmp_signed("<", y, self.c(113 << 23)), small, normal)
+
+
+def _row_kernel(wide: bool, out: str) -> Any:
+    """The intrinsic that sums products start..stop of one row; not zero when it leaves elements undone.
+
+    Element t of the row is a[at + t], its row of B pick[pick_at + t], its accumulators and marks begin at c_at.
+    """
+
+    @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+    def kernel(typing, a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor):
+        sig = types.int32(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
+        names = [
+            "a",
+            "ea",
+            "at",
+            "b",
+            "eb",
+            "pick",
+            "pick_at",
+            "start",
+            "stop",
+            "columns",
+            "c",
+            "bad",
+            "c_at",
+            "fraction",
+            "floor",
+        ]
+
+        def codegen(context, builder, sig, values):
+            v = VectorBuilder(context, builder)
+            args = dict(zip(names, values, strict=True))
+            for name, t in zip(names, sig.args, strict=True):
+                if isinstance(t, types.Array):
+                    args[name] = v.pointer(t, args[name])
+            _locate(v, args, 8 if wide else 4, 2 if wide else 1)
+            return RowEmitter(v, wide, out, args).emit()
+
+        return sig, codegen
+
+    return kernel
+
+
+def _locate(v: VectorBuilder, args: dict[str, Any], size: int, exponent_size: int) -> None:
+    """Move the pointers of a row to its beginning."""
+    steps = {
+        "a": ("at", size),
+        "ea": ("at", exponent_size),
+        "pick": ("pick_at", 8),
+        "c": ("c_at", 4),
+        "bad": ("c_at", 1),
+    }
+    for name, (index, width) in steps.items():
+        args[name] = v.at(args[name], v.b.mul(args[index], v.int(width)))
+
+
+_F32_RZ24, _F32_RZ14, _F32_RNE11 = (_row_kernel(False, out) for out in OUTS)
+_F64_RZ24, _F64_RNE11 = _row_kernel(True, "rz24"), _row_kernel(True, "rne11")
+
+
+@jit(inline=True)
+def _narrow(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
+    if out == _RNE11:
+        return _F32_RNE11(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
+    if out == _RZ14:
+        return _F32_RZ14(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
+    return _F32_RZ24(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
+
+
+@jit(inline=True)
+def _wide(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
+    if out == _RNE11:
+        return _F64_RNE11(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
+    return _F64_RZ24(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
+
+
+def sum_row(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
+    """One block of one row; the element type says which kernel."""
+
+
+@overload(sum_row)
+def _sum_row(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
+    kernel = _wide if a.dtype == types.float64 else _narrow
+
+    def implementation(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
+        return kernel(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out)
+
+    return implementation

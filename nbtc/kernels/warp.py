@@ -1,0 +1,200 @@
+"""One m16n8 floating-point mma as straight vector code on a warp's register image (AVX-512).
+
+The image is read in place, [lane][register].  `warp_operands` decodes A and B, `warp_sums` adds their products up.
+Everything finite is exact, subnormals included.  Inf, NaN and sums near the top of f32 or of 32 bits are reported as
+doubtful: the caller gives them to the general path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import chain
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from nbtc.compiler.builder import F16, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.jit import jit
+from nbtc.formats.table import FORMATS
+from nbtc.kernels.warp_loop import each_warp, warps
+from nbtc.kernels.warp_operands import Operands, put, take
+from nbtc.kernels.warp_shape import W16, Shape
+from nbtc.kernels.warp_sparse import SparseOperands
+from nbtc.kernels.warp_sums import V16, Narrow, Wide
+
+CONTROL = 0x3F80  # of the processor: round down, no exceptions, no flushing to zero
+PAIRS = 2  # row pairs summed together: four chains of multiply-adds hide their latency
+RATE = 16  # pieces of other work that a stage has room for
+Stage = tuple[range, int]  # row pairs, and a block of products
+
+
+class Codegen:
+    """Emits the code of one Shape: a stream of multiply-adds, and between them the work that surrounds them.
+
+    A stage is one block of products of some row pairs.  While it is summed, the stage before is rounded, and the next
+    one decoded and started.
+    """
+
+    def __init__(self, shape: Shape, v: VectorBuilder, fraction: Any, floor: Any) -> None:
+        self.s, self.v, self.b = shape, v, v.b
+        self.operands = (SparseOperands if shape.sparse else Operands)(shape, v)
+        self.sums = (Narrow if shape.narrow else Wide)(shape, v, self.operands, fraction, floor)
+        self.peaks: dict[int, Any] = {}
+        self.accs: dict[int, Any] = {}
+        self.begun: dict[Stage, list[tuple[list[Any], list[Any]]]] = {}
+        self.totals: dict[Stage, list[list[Any]]] = {}
+
+    def emit(self, a: Any, p: Any, c: Any, *others: Any) -> Any:
+        """The whole instruction, for addresses of the images, metadata and D last; returns i1: doubtful."""
+        stages, d = self._stages(), others[-1]
+        if isinstance(self.operands, SparseOperands):
+            self.operands.read_b(p, a, others[0])
+        else:
+            self.operands.decode_b(p)
+        _finish(self._start(stages[0], a, c))
+        for n, stage in enumerate(stages):
+            before = self._end(stages[n - 1], d) if n else iter(())
+            after = self._start(stages[n + 1], a, c) if n + 1 < len(stages) else iter(())
+            self._sum(stage, chain(before, after))
+        _finish(self._end(stages[-1], d))
+        return self.b.or_(self.operands.doubtful(), self.sums.doubtful())
+
+    def _stages(self) -> list[Stage]:
+        """In the order of their sums: two steps in turn, as a block waits for the one before."""
+        steps, blocks = [range(j, j + PAIRS) for j in range(0, 8, PAIRS)], range(self.s.blocks)
+        return [(steps[n + i], block) for n in range(0, len(steps), 2) for block in blocks for i in (0, 1)]
+
+    def _sum(self, stage: Stage, others: Iterator[None]) -> None:
+        """Sums of a stage, and between its multiply-adds pieces of other work, which they leave room for."""
+        products, done = len(self.s.labels) // self.s.blocks, 0
+        sums = self.sums.multiply(*stage, [starts for starts, _ in self.begun[stage]])
+        for n, self.totals[stage] in enumerate(sums):
+            while done < RATE * (n + 1) // products:
+                next(others, None)
+                done += 1
+        _finish(others)
+
+    def _start(self, stage: Stage, a: Any, c: Any) -> Iterator[None]:
+        """Starts of a stage's sums."""
+        pairs, block = stage
+        self.begun[stage] = []
+        if block == 0:
+            yield from self.operands.decode_a(a, pairs)
+        for j in pairs:
+            if block == 0:
+                self.peaks[j] = self.sums.peaks(j)
+                yield
+                self.accs[j] = self.load_c(j, c)
+            self.begun[stage].append(self.sums.start(j, block, self.peaks[j][block], self.accs[j]))
+            yield
+
+    def _end(self, stage: Stage, d: Any) -> Iterator[None]:
+        """Accumulators from a stage's sums; stores the last ones."""
+        pairs, block = stage
+        for j, total, (_, begun) in zip(pairs, self.totals[stage], self.begun[stage], strict=True):
+            self.accs[j] = self.sums.finish(total, begun)
+            if block == self.s.blocks - 1:
+                self.store_d(j, d, self.accs[j])
+            yield
+
+    def load_c(self, j: int, c: Any) -> Any:
+        """Accumulators of rows j and j + 8 as f32, in the image's order."""
+        v, half = self.v, self.s.half
+        words = take(v, self.s.by_register, c, 2 if half else 4, 4 * j, 4)
+        return self.b.fpext(v.bits(words, vector(F16, 16)), V16) if half else v.bits(words, V16)
+
+    def store_d(self, j: int, d: Any, x: Any) -> None:
+        """The inverse of `load_c`."""
+        v, half = self.v, self.s.half
+        words = v.bits(self.b.fptrunc(x, vector(F16, 16)), vector(I32, 8)) if half else v.bits(x, W16)
+        put(v, self.s.by_register, d, 2 if half else 4, 4 * j, words)
+
+
+def _finish(work: Iterator[Any]) -> None:
+    """Emit what is left of a piece of work."""
+    for _ in work:
+        pass
+
+
+def _control(v: VectorBuilder) -> Any:
+    """Round down, nothing flushed to zero, no exceptions; returns where the caller's control word is."""
+    places = [cgutils.alloca_once(v.b, I32) for _ in range(2)]
+    old, new = (v.b.bitcast(p, I8.as_pointer()) for p in places)
+    v.call("llvm.x86.sse.stmxcsr", ir.VoidType(), old)
+    v.b.store(v.const(I32, CONTROL), places[1])
+    v.call("llvm.x86.sse.ldmxcsr", ir.VoidType(), new)
+    return old
+
+
+def _function(context: Any, module: Any, shape: Shape) -> Any:
+    """The compiled loop over warps of a shape: a function of its own in `module`.
+
+    The rounding mode is set for all of it, since a multiply-add that names its rounding takes no operand from memory,
+    and 256 broadcasts a warp cost half as much as its sums.  Never inlined: no other code may see that mode.
+    """
+    name = "nbtc_mma_" + "_".join(map(str, shape.key))
+    if name in module.globals:
+        return module.globals[name]
+    p = I8.as_pointer()
+    n = len(shape.images)
+    f = ir.Function(module, ir.FunctionType(I64, [p] * (n + 1) + [I64] * (n + 1) + [I32] * 2), name)
+    f.linkage = "internal"
+    f.attributes.add("noinline")
+    b = ir.IRBuilder(f.append_basic_block("entry"))
+    v = VectorBuilder(context, b)
+    arrays, doubt, strides, count, numbers = f.args[:n], f.args[n], f.args[n + 1 : -3], f.args[-3], f.args[-2:]
+    old = _control(v)
+    found = each_warp(v, count, arrays, strides, shape.images, lambda p: Codegen(shape, v, *numbers).emit(*p), doubt)
+    v.call("llvm.x86.sse.ldmxcsr", ir.VoidType(), old)
+    b.ret(found)
+    return f
+
+
+@intrinsic(prefer_literal=True)
+def some_warps(
+    typingctx, fmt, registers, half, blocks, by_register, sparse,
+    a, b, c, meta, d, doubt, sa, sb, sc, sm, sd, first, last, fraction, floor,
+):  # fmt: skip
+    """Warps first..last of uint32 arrays, w at word w * sa of a, and so on; the first six arguments are literals.
+
+    doubt[w] tells which results are not to be used (None where warp 0 is the only one); returns how many.  Dense
+    products read no metadata.
+    """
+    fixed = (fmt, registers, half, blocks, by_register, sparse)
+    if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
+        return None
+    code, count, narrow, parts, turned, chosen = (x.literal_value for x in fixed)
+    row = next(f for f in FORMATS.values() if f.code == code)
+    shape = Shape(row, count, bool(narrow), parts, bool(turned), bool(chosen))
+
+    def codegen(context, builder, signature, args):
+        v, base = VectorBuilder(context, builder), len(fixed)
+        arrays, strides, doubt, count, numbers = warps(v, signature.args[base:], args[base:])
+        if not shape.sparse:
+            del arrays[3], strides[3]
+        numbers = [builder.trunc(x, I32) for x in numbers]
+        return builder.call(_function(context, builder.module, shape), [*arrays, doubt, *strides, count, *numbers])
+
+    return types.int64(*fixed, a, b, c, meta, d, doubt, *[types.int64] * 9), codegen
+
+
+@cache
+def kernel(fmt: int, registers: int, half: int, blocks: int, by_register: int, sparse: int) -> Callable[..., Any]:
+    """`some_warps` of a Shape (its format by code), compiled."""
+
+    def many(a, b, c, meta, d, sa, sb, sc, sm, sd, first, last, fraction, floor, doubt):
+        return some_warps(
+            fmt, registers, half, blocks, by_register, sparse,
+            a, b, c, meta, d, doubt, sa, sb, sc, sm, sd, first, last, fraction, floor,
+        )  # fmt: skip
+
+    def dense(a, b, c, d, sa, sb, sc, sd, first, last, fraction, floor, doubt):
+        return some_warps(
+            fmt, registers, half, blocks, by_register, 0,
+            a, b, c, a, d, doubt, sa, sb, sc, 0, sd, first, last, fraction, floor,
+        )  # fmt: skip
+
+    return jit(many if sparse else dense)  # type: ignore[no-any-return]

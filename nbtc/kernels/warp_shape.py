@@ -1,0 +1,99 @@
+"""What the vector code of an m16n8 floating product is compiled for, and how it groups products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I16, I32, vector
+from nbtc.formats.table import Format
+
+W16 = vector(I32, 16)
+Label = tuple[int, int, int]  # of an element of a row of A or a column of B: register of B, lane modulo 4, part of word
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is compiled in: the multiplicands' format, A's registers (4 or 2), half accumulators, blocks a K step.
+
+    by_register: images are [register][lane], one vector a register, instead of [lane][register]; dense products only.
+    sparse: A stores half of K, and metadata chooses the elements of B.
+    """
+
+    fmt: Format
+    registers: int
+    half: bool
+    blocks: int
+    by_register: bool = False
+    sparse: bool = False
+
+    @property
+    def key(self) -> tuple[int, int, int, int, int, int]:
+        """The shape as numbers: what compiled code is specialised for."""
+        return self.fmt.code, self.registers, int(self.half), self.blocks, int(self.by_register), int(self.sparse)
+
+    def loop(self) -> Callable[..., Any]:
+        """The compiled loop over warps."""
+        from nbtc.kernels.warp import kernel
+
+        return kernel(*self.key)
+
+    @property
+    def images(self) -> tuple[int, ...]:
+        """Registers of A, B, C, metadata if any, and D."""
+        accumulators = 2 if self.half else 4
+        right = self.registers if self.sparse else self.registers // 2
+        return self.registers, right, accumulators, *[1] * self.sparse, accumulators
+
+    @property
+    def each(self) -> int:
+        """Elements of a word."""
+        return self.fmt.per_word
+
+    @property
+    def element(self) -> Any:
+        """A vector of all elements in sixteen words."""
+        return W16 if self.each == 1 else vector(I16, 32)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the exponent of any product fits a byte."""
+        return self.fmt.exponent < 8
+
+    @property
+    def far(self) -> int:
+        """A number decoded is 2**-far times itself."""
+        return 1023 - self.fmt.bias
+
+    @property
+    def labels(self) -> list[Label]:
+        """The products of a sum."""
+        return [(r, t, h) for r in range(self.registers // 2) for t in range(4) for h in range(self.each)]
+
+    def block(self, label: Label) -> int:
+        """The block that a product belongs to."""
+        return label[0] if self.blocks == 2 else 0
+
+    @property
+    def groups(self) -> list[list[Label]]:
+        """Products whose exponents share a word: four bytes, two halves or one, whose order is that of the list."""
+        registers = range(self.registers // 2)
+        if self.registers == 4 and (self.narrow or self.each == 1):
+            return [[(r, t, h) for h in range(self.each) for r in registers] for t in range(4)]
+        if self.narrow:
+            return [[(0, t + n, h) for n in (0, 1) for h in range(self.each)] for t in (0, 2)]
+        return [[(r, t, h) for h in range(self.each)] for r in registers for t in range(4)]
+
+    @property
+    def shared(self) -> bool:
+        """Whether a word of exponents has room for those of both blocks."""
+        return len(self.groups) < 8
+
+    @property
+    def exponents(self) -> Any:
+        """A vector of exponents."""
+        count = len(self.groups[0])
+        return vector(ir.IntType(32 // count), 16 * count)

@@ -1,0 +1,188 @@
+"""Sixteen sums at a time of an m16n8 product: rows j and j + 8 in the order of C's image, which is one vector.
+
+Each product is one f64 multiply-add.  A sum that starts at 1.5 * 2**(52 + E - F) has 2**(E - F) as its last place, so
+rounding down cuts a product there; a positive product is cut to its truncation, a negative one ends one too low, and
+the count of negative products, added at the start, corrects that.  What counts of the sum is its low word: an int32 in
+units of 2**(E - F).  The accumulator joins it as such an integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import F16, F32, I16, I32, VectorBuilder, vector
+from nbtc.kernels.warp_operands import D8, NEAR, Operands, kept
+from nbtc.kernels.warp_shape import W16, Shape
+
+BIAS = 127
+TOP = 121 + BIAS  # alignment exponents above may overflow f32
+INFINITE = 0x7F800000  # the exponent field of f32
+LARGER = 11  # of the range instruction: the larger magnitude
+HALF_LEAST = BIAS - 14  # exponent of a subnormal f16
+NEAREST = 8  # rounding embedded in an instruction; code here runs in the mode that rounds down
+V16 = vector(F32, 16)
+
+
+class Sums:
+    """Start values and results of sums.  Alignment exponents are biased ones of f32.
+
+    limit: the largest alignment exponent that is safe.
+    """
+
+    limit: Any
+
+    def __init__(self, shape: Shape, v: VectorBuilder, operands: Operands, fraction: Any, floor: Any) -> None:
+        self.s, self.v, self.b, self.operands = shape, v, v.b, operands
+        # the high word of the start, but for E in its exponent field: products are scaled as decoded
+        bias = 1023 + 52 - BIAS + NEAR - 2 * shape.far
+        place = self.b.shl(self.b.sub(v.const(I32, bias), fraction), v.const(I32, 20))
+        self.place = v.splat(self.b.or_(place, v.const(I32, 0x80000)), 16)
+        self.fraction = v.splat(fraction, 16)
+        self.floor = v.splat(self.b.add(floor, v.const(I32, BIAS)), 16)
+        self.largest, self.highest = v.const(V16, 0.0), self.c(0)
+
+    def c(self, value: int) -> Any:
+        """An integer in every lane."""
+        return self.v.const(W16, value)
+
+    def note(self, e: Any) -> None:
+        """Remember the largest alignment exponent."""
+        self.highest = kept(self.v, self.v.smax(self.highest, e))
+
+    def peaks(self, j: int) -> list[Any]:
+        """By block: the largest product exponents of a row pair, in the upper part of each word."""
+        v, b, s, o = self.v, self.b, self.s, self.operands
+        shared = s.shared
+        tops: list[Any] = []
+        for block in range(1 if shared else s.blocks):
+            top = None
+            for g, group in enumerate(s.groups):
+                if shared or s.block(group[0]) == block:
+                    x = self._product(o.field_a(j, g), o.field_b(j, g))
+                    top = x if top is None else (v.umax if s.narrow else v.smax)(top, x)
+            tops.append(top)
+        count = len(s.groups[0])
+        if count == 4 or (count == 2 and not (shared and s.blocks == 2)):
+            tops = [self._fold(x, 16) for x in tops]
+        if shared and s.blocks == 2:
+            size = 8 if count == 4 else 16
+            return [b.shl(v.bits(tops[0], W16), self.c(size)), v.bits(tops[0], W16)]
+        return [v.bits(self._fold(x, 8) if count == 4 else x, W16) for x in tops]
+
+    def _product(self, x: Any, y: Any) -> Any:
+        """Exponents of products."""
+        return self.v.over("uadd.sat", x, y) if self.s.narrow else self.b.add(x, y)
+
+    def _fold(self, x: Any, shift: int) -> Any:
+        """The maximum with what lies `shift` bits below."""
+        moved = self.v.bits(self.b.shl(self.v.bits(x, W16), self.c(shift)), x.type)
+        return (self.v.umax if self.s.narrow else self.v.smax)(x, moved)
+
+    def multiply(self, pairs: range, block: int, starts: list[list[Any]]) -> Iterator[list[list[Any]]]:
+        """The sums of several row pairs so far, after each product."""
+        v, o, sums = self.v, self.operands, [list(x) for x in starts]
+        for label in self.s.labels:
+            if self.s.block(label) == block:
+                for j, both in zip(pairs, sums, strict=True):
+                    for row in (0, 1):
+                        both[row] = v.fma(o.value_a(j, row, label), o.value_b(j, row, label), both[row])
+                yield sums
+
+    def joined(self, low: Any, high: Any) -> list[Any]:
+        """Starts of two rows from their low and high words."""
+        return [self.v.bits(self.operands.woven(low, high, row), D8) for row in (0, 1)]
+
+    def integers(self, sums: list[Any]) -> Any:
+        """The low words of two rows' sums."""
+        lanes = [4 * u + n for u in range(4) for n in (0, 2, 16, 18)]
+        first, second = (self.v.bits(x, W16) for x in sums)
+        return self.v.shuffle(first, second, lanes)
+
+    def single(self, n: Any) -> Any:
+        """Integers as f32, toward zero; odd in the last place where inexact and another rounding follows."""
+        v, b = self.v, self.b
+        x = v.to_float_rz(n)
+        if len(self.s.labels) // self.s.blocks > 8:  # sixteen products of almost 4 and c take more than 32 bits
+            args = ir.Constant(I32, LARGER), x, ir.Constant(I16, -1), ir.Constant(I32, NEAREST)
+            self.largest = kept(v, v.call("llvm.x86.avx512.mask.range.ps.512", V16, self.largest, x, *args))
+        if self.s.half:
+            inexact = b.zext(b.icmp_signed("!=", b.fptosi(x, W16), n), W16)
+            x = v.bits(b.or_(v.bits(x, W16), inexact), V16)
+        return x
+
+    def rounded(self, x: Any) -> Any:
+        """x in the accumulator's format; every zero is +0."""
+        if self.s.half:
+            t, mask, mode = vector(I16, 16), ir.Constant(I16, -1), ir.Constant(I32, NEAREST)
+            halves = self.v.call("llvm.x86.avx512.mask.vcvtps2ph.512", t, x, mode, self.v.const(t, 0), mask)
+            x = self.b.fpext(self.v.bits(halves, vector(F16, 16)), V16)
+        return self.v.call("llvm.x86.avx512.add.ps.512", V16, x, self.v.const(V16, 0.0), ir.Constant(I32, NEAREST))
+
+    def own(self, acc: Any) -> Any:
+        """Exponent fields of accumulators, where f32 has them."""
+        return self.b.and_(self.v.bits(acc, W16), self.c(INFINITE))
+
+    def doubtful(self) -> Any:
+        """Whether a sum met Inf or NaN, or may have left its range."""
+        b = self.b
+        far = b.icmp_signed(">", self.highest, self.limit)
+        wrapped = b.fcmp_ordered(">=", self.largest, self.v.const(V16, 2.0**31 - 2.0**27))
+        return b.icmp_unsigned("!=", b.bitcast(b.or_(far, wrapped), I16), ir.Constant(I16, 0))
+
+
+class Narrow(Sums):
+    """Multiplicands of few binades: every scale is a normal f32, and exponents stay where f32 has them."""
+
+    limit = ir.Constant(W16, [TOP << 23] * 16)
+
+    def start(self, j: int, block: int, peak: Any, acc: Any) -> tuple[list[Any], list[Any]]:
+        """(two rows' starts, what `finish` needs) for accumulators acc."""
+        v, b, s = self.v, self.b, self.s
+        e = b.and_(b.lshr(peak, self.c(1)), self.c(INFINITE))
+        least = BIAS + 2 - 2 * s.fmt.bias
+        empty = b.icmp_unsigned("<", e, self.c(least << 23))  # no product but zeros: the sum is the accumulator
+        own = self.own(acc)
+        if s.half:
+            nonzero = b.icmp_unsigned("!=", b.shl(v.bits(acc, W16), self.c(1)), self.c(0))
+            own = b.select(nonzero, v.umax(own, self.c(HALF_LEAST << 23)), b.shl(self.floor, self.c(23)))
+        e = v.umax(e, own)
+        self.note(e)
+        up = b.sub(b.shl(b.add(self.fraction, self.c(2 * BIAS)), self.c(23)), e)
+        cut = b.fptosi(b.fmul(acc, v.bits(up, V16)), W16)
+        low = b.add(cut, self.operands.negatives(j, block))
+        return self.joined(low, b.add(b.lshr(e, self.c(3)), self.place)), [e, empty, acc]
+
+    def finish(self, sums: list[Any], start: list[Any]) -> Any:
+        """Accumulators after the sums."""
+        b, (e, empty, acc) = self.b, start
+        down = self.v.bits(b.sub(e, b.shl(self.fraction, self.c(23))), V16)
+        x = b.fmul(self.single(self.integers(sums)), down)
+        if self.s.half:
+            return self.rounded(b.select(empty, acc, x))
+        return b.select(empty, self.rounded(acc), x)
+
+
+class Wide(Sums):
+    """Multiplicands with the exponents of f32: alignment exponents are signed and scaling is an instruction."""
+
+    limit = ir.Constant(W16, [TOP] * 16)
+
+    def start(self, j: int, block: int, peak: Any, acc: Any) -> tuple[list[Any], list[Any]]:
+        """(two rows' starts, what `finish` needs) for accumulators acc."""
+        v, b, s = self.v, self.b, self.s
+        if len(s.groups[0]) > 1:
+            peak = b.ashr(peak, self.c(16))
+        field = v.umax(b.lshr(self.own(acc), self.c(23)), self.c(1))
+        zero = b.icmp_unsigned("==", b.shl(v.bits(acc, W16), self.c(1)), self.c(0))
+        e = v.smax(v.smax(b.add(peak, self.c(BIAS - 2 * s.fmt.bias)), self.floor), b.select(zero, self.floor, field))
+        self.note(e)
+        up = b.sitofp(b.sub(b.add(self.fraction, self.c(BIAS)), e), V16)
+        low = b.add(b.fptosi(v.scale_rz(acc, up), W16), self.operands.negatives(j, block))
+        return self.joined(low, b.add(b.shl(e, self.c(20)), self.place)), [up]
+
+    def finish(self, sums: list[Any], start: list[Any]) -> Any:
+        """Accumulators after the sums."""
+        return self.rounded(self.v.scale_rz(self.single(self.integers(sums)), self.b.fneg(start[0])))

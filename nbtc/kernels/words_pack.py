@@ -1,0 +1,184 @@
+"""Integers, bits and f64 into panels of words: int8 four to a word, 4-bit elements widened to bytes, the rest as is.
+
+VPDPBUSD multiplies unsigned bytes of B by signed bytes of A.  With A' = A - x and B' = B + y (x, y = 128 where a sign
+had to change): A B = A'B' - y sum(A') + x sum(B') - x y K; the sums are taken while packing.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from nbtc.compiler.bits import word_at
+from nbtc.compiler.jit import jit
+
+WORDS, BYTES, NIBBLES = range(3)  # what operands hold: words, or elements to be made into words of four bytes
+
+
+def per_unit(source: int) -> tuple[int, int]:
+    """(words, units): so many words are made of so many units of an operand's storage along K."""
+    return {WORDS: (1, 1), BYTES: (1, 4), NIBBLES: (2, 1)}[source]
+
+
+@jit(inline=True)
+def four_bytes(nibbles, signed, offset):
+    """The low four 4-bit elements as bytes; signed: two's complement.  offset: add 8, which makes them unsigned."""
+    w = nibbles & np.uint32(0xFFFF)
+    w = (w | (w << np.uint32(8))) & np.uint32(0x00FF00FF)
+    w = (w | (w << np.uint32(4))) & np.uint32(0x0F0F0F0F)
+    if signed:
+        w ^= np.uint32(0x08080808)
+        if not offset:
+            w = ((w | np.uint32(0x80808080)) - np.uint32(0x08080808)) ^ np.uint32(0x80808080)
+    return w
+
+
+@jit(inline=True)
+def byte_sum(x, at, count, flip):
+    """The sum of signed bytes."""
+    total, row = np.int32(0), x[at : at + count]
+    for k in range(count):
+        total += np.int32(np.int8(row[k] ^ flip))
+    return total
+
+
+@jit(inline=True)
+def nibble_sum(x, at, words, signed):
+    """The sum of the 4-bit elements of words."""
+    flip = np.uint32(0x88888888) if signed else np.uint32(0)
+    total, row = np.uint32(0), x[at : at + words]
+    for k in range(words):
+        w = row[k] ^ flip
+        w = (w & np.uint32(0x0F0F0F0F)) + ((w >> np.uint32(4)) & np.uint32(0x0F0F0F0F))
+        total += ((w * np.uint32(0x01010101)) >> np.uint32(24)) & np.uint32(0xFF)  # Numba multiplies in 64 bits
+    return np.int32(total) - np.int32(64 * words if signed else 0)
+
+
+@cache
+def row_words(source: int, lines: int) -> Any:
+    """kernel(x, x0, ld, rows, units, out, sums, signed, flip, y): rows of A into [tile][k][lines], zeros beyond them.
+
+    x: flat units, the first at x0, rows ld apart.  sums[row] = -y times the sum of its elements, unless y is 0.
+    """
+
+    @jit(inline=True)
+    def place(to, k):
+        """Where word k goes; unsigned, or each store tests whether its index counts from the end."""
+        return np.uint64(to) + np.uint64(k) * np.uint64(lines)
+
+    @jit(inline=True)
+    def one(x, at, out, to, units, signed, flip, spare):
+        """A row of A into every lines-th word."""
+        row = x[at : at + units]
+        if source == BYTES:
+            word = np.uint32(flip) * np.uint32(0x01010101)
+            for k in range(units >> 2):
+                out[place(to, k)] = word_at(row, 4 * k) ^ word
+            rest = np.uint32(0)
+            for q in range(units & 3):
+                rest |= np.uint32(row[(units & -4) + q] ^ flip) << np.uint32(8 * q)
+            if units & 3:
+                out[place(to, units >> 2)] = rest
+        elif source == NIBBLES:  # spread first, whole vectors at a time
+            low, high = spare[:units], spare[units : 2 * units]
+            for k in range(units):
+                low[k] = four_bytes(row[k], signed, False)
+                high[k] = four_bytes(row[k] >> np.uint32(16), signed, False)
+            for k in range(units):
+                out[place(to, 2 * k)] = low[k]
+                out[place(to, 2 * k + 1)] = high[k]
+        else:
+            for k in range(units):
+                out[place(to, k)] = row[k]
+
+    @jit
+    def run(x, x0, ld, rows, units, out, sums, signed, flip, y):
+        words = 2 * units if source == NIBBLES else (units + 3) >> 2 if source == BYTES else units
+        spare = np.empty(words if source == NIBBLES else 0, np.uint32)
+        for i in range((rows + lines - 1) // lines * lines):
+            to = i // lines * lines * words + i % lines
+            if i < rows:
+                one(x, x0 + i * ld, out, to, units, signed, flip, spare)
+            else:
+                for k in range(words):
+                    out[to + k * lines] = 0
+            if source != WORDS:
+                sums[i] = np.int32(0)
+                if i < rows and y != 0:
+                    at = x0 + i * ld
+                    total = byte_sum(x, at, units, flip) if source == BYTES else nibble_sum(x, at, units, signed)
+                    sums[i] = -y * total
+
+    return run
+
+
+@cache
+def column_words(source: int, width: int) -> Any:
+    """kernel(x, x0, ld, units, columns, out, sums, signed, flip, xshift, yshift): columns of B into [panel][k][width].
+
+    sums[column] = xshift times the sum of its (raised) elements, less xshift * yshift * K.
+    """
+
+    @jit
+    def bytes_of(x, at, ld, units, have, out, to, flip):
+        """Words of up to four rows of bytes."""
+        for j in range(have):
+            out[to + j] = np.uint32(x[at + j] ^ flip)
+        for q in range(1, units):
+            row, shift = at + q * ld, np.uint32(8 * q)
+            for j in range(have):
+                out[to + j] |= np.uint32(x[row + j] ^ flip) << shift
+
+    @jit
+    def four_rows(x, at, ld, out, to, flip):
+        one, two = x[at : at + width], x[at + ld : at + ld + width]
+        three, four = x[at + 2 * ld : at + 2 * ld + width], x[at + 3 * ld : at + 3 * ld + width]
+        goal, flips = out[to : to + width], np.uint32(flip) * np.uint32(0x01010101)
+        for j in range(width):
+            low = np.uint32(one[j]) | (np.uint32(two[j]) << np.uint32(8))
+            high = np.uint32(three[j]) | (np.uint32(four[j]) << np.uint32(8))
+            goal[j] = (low | (high << np.uint32(16))) ^ flips
+
+    @jit
+    def line(x, at, ld, units, have, out, to, signed, flip):
+        """One row of words (two of 4-bit elements) of a panel."""
+        if source == BYTES:
+            if units >= 4 and have == width:
+                four_rows(x, at, ld, out, to, flip)
+            else:
+                bytes_of(x, at, ld, min(4, units), have, out, to, flip)
+        elif source == NIBBLES:
+            row, low, high = x[at : at + have], out[to : to + have], out[to + width : to + width + have]
+            for j in range(have):
+                low[j] = four_bytes(row[j], signed, True)
+                high[j] = four_bytes(row[j] >> np.uint32(16), signed, True)
+        else:
+            row, goal = x[at : at + have], out[to : to + have]
+            for j in range(have):
+                goal[j] = row[j]
+
+    @jit
+    def run(x, x0, ld, units, columns, out, sums, signed, flip, xshift, yshift):
+        step, made = (4, 1) if source == BYTES else (1, 2) if source == NIBBLES else (1, 1)
+        lines = (units + step - 1) // step
+        for panel in range((columns + width - 1) // width):
+            first = panel * width
+            have = min(width, columns - first)
+            for i in range(lines):
+                to = (panel * lines + i) * made * width
+                if have < width:
+                    for j in range(made * width):
+                        out[to + j] = 0
+                line(x, x0 + i * step * ld + first, ld, units - i * step, have, out, to, signed, flip)
+        sums[:columns] = -np.int32(yshift * units)
+        if source == BYTES and xshift != 0:
+            for k in range(units):
+                row = x[x0 + k * ld : x0 + k * ld + columns]
+                for j in range(columns):
+                    sums[j] += np.int32(row[j] ^ flip)
+        for j in range(columns):
+            sums[j] *= np.int32(xshift)
+
+    return run

@@ -1,0 +1,1 @@
+"""What `@njit` functions see: nbtc's instructions as overloads."""

@@ -1,0 +1,1 @@
+"""Matrices between memory and the lanes of a warp."""

@@ -1,0 +1,1 @@
+"""Warp-level products: mma.sync, mma.sp, wmma.mma."""

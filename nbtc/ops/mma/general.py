@@ -1,0 +1,105 @@
+"""The general compiled path of every warp-level matrix multiply: registers -> elements -> `chain` -> registers.
+
+All forms share it.  What distinguishes them comes in as tables: where each matrix element sits in the register image,
+and a vector of numbers.  Only the word size of the multiplicands is compiled in.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nbtc.compiler.jit import jit
+from nbtc.numerics.fused import chain
+from nbtc.numerics.ieee import half_to_single, single_to_half
+
+# entries of the geometry vector
+GROUPS, M, N, K, STORED, WIDEN_C, NARROW_D, SPARSE = range(8)
+A_BITS, B_BITS, C_BITS, D_BITS, D_WORDS, AT_B, AT_C, AT_D, AT_E = range(8, 17)
+GEOMETRY = 17
+DENSE, UNITS, PAIRS, HALVES = range(4)  # kinds of sparsity: one element a unit, two, or tf32's halves
+
+
+@jit(inline=True)
+def element(words, start, place, bits):
+    """The element at a place = 32 * word + shift of the image at `start`."""
+    word = start + (place >> 5)
+    value = np.uint64(words[word])
+    if bits == 64:
+        return value | np.uint64(words[word + 1]) << np.uint64(32)
+    value >>= np.uint64(place & 31)
+    return value & ((np.uint64(1) << np.uint64(bits)) - np.uint64(1))
+
+
+@jit(inline=True)
+def _deposit(words, start, place, bits, value):
+    """Put an element into an image of zeros."""
+    word = start + (place >> 5)
+    if bits == 64:
+        words[word] = np.uint32(value & np.uint64(0xFFFFFFFF))
+        words[word + 1] = np.uint32(value >> np.uint64(32))
+    else:
+        words[word] |= np.uint32(value << np.uint64(place & 31))
+
+
+@jit
+def _select(meta, start, places, at, i, kind, stored, k, n, b, out):
+    """The elements of B that stored row i of A meets: out[j * stored + s] for column j.
+
+    A nibble of metadata holds two indices.  Kind UNITS: each stored element has one, in chunks of four columns; PAIRS:
+    each two adjacent elements, in chunks of eight; HALVES: one tf32 element, whose two 16-bit halves are indexed.
+    """
+    unit = 2 if kind == PAIRS else 1
+    each = 1 if kind == HALVES else 2 * unit  # stored elements of a chunk
+    for s in range(stored):
+        chunk = s // each
+        place = places[at + i * (stored // each) + chunk]
+        nibble = np.int64(meta[start + (place >> 5)] >> np.uint32(place & 31)) & 15
+        first, second = nibble & 3, nibble >> 2
+        if kind == HALVES:
+            for j in range(n):
+                row = j * k + 2 * chunk
+                low = np.uint64(b[row + (first >> 1)]) >> np.uint64(16 * (first & 1)) & np.uint64(0xFFFF)
+                high = np.uint64(b[row + (second >> 1)]) >> np.uint64(16 * (second & 1)) & np.uint64(0xFFFF)
+                out[j * stored + s] = low | high << np.uint64(16)
+        else:
+            within = s - chunk * each
+            index = second if within >= unit else first
+            column = chunk * 2 * each + unit * index + within % unit
+            for j in range(n):
+                out[j * stored + s] = b[j * k + column]
+
+
+@jit
+def run(a, b, c, meta, d, strides, first, last, places, geometry, params, xa, xb, xs):
+    """Warps first..last of one instruction.
+
+    a, b, c, meta: flat register words, warp w at w * strides[0..3]; d: words of the results.  places: 32 * word + shift
+    of each element of A (groups, M, stored), B (groups, N, K), C and D (groups, M, N) and of each nibble of metadata.
+    xa, xb, xs: scratch for the elements of A, B and a selection of B; their word size is the specialisation.
+    """
+    groups, m, n, k, stored = geometry[GROUPS], geometry[M], geometry[N], geometry[K], geometry[STORED]
+    widen, narrow, kind = geometry[WIDEN_C], geometry[NARROW_D], geometry[SPARSE]
+    bits_a, bits_b, bits_c, bits_d = geometry[A_BITS], geometry[B_BITS], geometry[C_BITS], geometry[D_BITS]
+    at_b, at_c, at_d, at_e = geometry[AT_B], geometry[AT_C], geometry[AT_D], geometry[AT_E]
+    for w in range(first, last):
+        wa, wb, wc, wd = w * strides[0], w * strides[1], w * strides[2], w * geometry[D_WORDS]
+        for p in range(geometry[D_WORDS]):
+            d[wd + p] = np.uint32(0)
+        for p in range(groups * m * stored):
+            xa[p] = element(a, wa, places[p], bits_a)
+        for p in range(groups * n * k):
+            xb[p] = element(b, wb, places[at_b + p], bits_b)
+        for row in range(groups * m):
+            columns, x = (row // m) * n * k, xb
+            if kind != DENSE:
+                _select(meta, w * strides[3], places, at_e, row, kind, stored, k, n, xb, xs)
+                columns, x = np.int64(0), xs
+            for j in range(n):
+                p = row * n + j
+                acc = element(c, wc, places[at_c + p], bits_c)
+                if widen:
+                    acc = np.uint64(half_to_single(np.int64(acc)))
+                acc = chain(xa, row * stored, 1, x, columns + j * stored, 1, stored, acc, params)
+                if narrow:
+                    acc = np.uint64(single_to_half(np.int64(acc)))
+                _deposit(d, wd, places[at_d + p], bits_d, acc)

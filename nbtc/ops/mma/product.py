@@ -1,0 +1,329 @@
+"""mma.sync, mma.sp and wmma.mma on register images: checks first, then one compiled kernel over all warps.
+
+(PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions".)  `prepare` joins an instruction row, an architecture
+and its numerics model into a `Plan`, once; `execute` only checks the operands and runs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.compiler import output_pool as lent
+from nbtc.compiler.parallel import parallel_for, thread_count
+from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError
+from nbtc.formats.table import Format
+from nbtc.fragments import sparse
+from nbtc.fragments.pack import image
+from nbtc.isa.archs import Arch
+from nbtc.isa.archs import arch as arch_row
+from nbtc.isa.spec import Operand, Row
+from nbtc.numerics.models import FLOOR, FRACTION, Kind, model, params
+from nbtc.ops.images import Words, batch, flat
+from nbtc.ops.mma.vector_code import accumulator, present, tiles, vector_code
+
+FAMILIES = ("mma", "mma.sp", "wmma.mma")
+VECTOR_COST = 200  # nanoseconds of a warp in vector code
+CHUNK = 512  # warps whose fragments are copied at a time: more leave the cache, fewer are mostly calls
+_NO_WORDS = np.zeros(1, np.uint32)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """An instruction on an architecture, ready to run.
+
+    places, geometry: the tables of `general.run`.  params: of the numerics model.  word: dtype of the multiplicands'
+    scratch.  cost: nanoseconds of a warp, roughly.  shape: its vector code, or None.  emulated: fp8 formats of A and B
+    where that code is of f16.  skipped: words of metadata before those of the selector.
+    """
+
+    row: Row
+    registers: tuple[int, int, int, int]
+    places: NDArray[np.int32]
+    geometry: NDArray[np.int64]
+    params: NDArray[np.int64]
+    word: np.dtype[Any]
+    scratch: tuple[int, int, int]
+    cost: int
+    shape: Any
+    emulated: tuple[Format, Format] | None = None
+    skipped: int = 0
+
+    @cached_property
+    def operands(self) -> tuple[Operand, Operand, Operand]:
+        """A, B and C."""
+        row = self.row
+        return present(row.a), present(row.b), present(row.c)
+
+    @cached_property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """Shapes of one warp's images of A, B, C and D where `_one` may run it: dense mma forms."""
+        return tuple((32 if self.row.family == "mma" else 0, n) for n in self.registers)
+
+    @cached_property
+    def tiles(self) -> tuple[tuple[slice, slice, slice], ...]:
+        """The m16n8 products of a wmma form with vector code: registers of A, B and C."""
+        return tiles(self.row, self.shape.registers) if self.shape is not None else ()
+
+    @cached_property
+    def numbers(self) -> tuple[int, int]:
+        """F and the floor of the vector code's alignment."""
+        return int(self.params[FRACTION]), int(self.params[FLOOR])
+
+    @cached_property
+    def vector(self) -> Callable[..., Any] | None:
+        """The compiled loop over warps, or None."""
+        if self.shape is None or self.emulated is not None:
+            return None
+        loop: Callable[..., Any] = self.shape.loop()
+        return loop
+
+
+_PLANS: dict[tuple[Row, object, int, bool], Plan] = {}
+
+
+def operand_places(operand: Operand, by_column: bool = False) -> NDArray[np.int32]:
+    """32 * word + shift of every matrix element in a warp's image, row by row (or column by column), products apart.
+
+    Where a fragment holds copies of an element, the first one counts, as in the hardware's own loads.
+    """
+    if operand.layout is None:
+        raise UnsupportedInstructionError(
+            f"a {operand.rows}x{operand.cols} operand of {operand.format.name} without a place in registers cannot be "
+            "read; "
+            "see nbtc.wgmma for operands in shared memory"
+        )
+    coords = operand.coords()
+    register, shift = operand.slots()
+    row, col = coords[..., 0], coords[..., 1]
+    position = col * operand.rows + row if by_column else row * operand.cols + col
+    position = position + (operand.layout.products() * operand.rows * operand.cols)[:, None]
+    word = np.arange(operand.lanes)[:, None] * operand.registers + register[None, :]
+    place = 32 * word + shift[None, :]
+    out = np.zeros(operand.products * operand.rows * operand.cols, np.int32)
+    out[position.T.ravel()[::-1]] = place.T.ravel()[::-1]
+    return out
+
+
+def executable(row: Row, arch: object, common: bool = False) -> tuple[Row, Arch]:
+    """The row as an architecture has it, or an error that says why it can't be run."""
+    target = arch_row(arch)
+    if row.family not in FAMILIES:
+        raise UnsupportedInstructionError(
+            f"{row.mnemonic} is no register-to-register matrix product; call a form of {', '.join(FAMILIES)} "
+            "such as mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+        )
+    if not row.executable:
+        raise UnsupportedInstructionError(
+            f"{row.mnemonic}: no recorded arithmetic; the form parses and lists, but nobody has published what it "
+            "computes. "
+            "Nearest: mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
+        )
+    row.require(target)
+    return row if common else row.on(target), target
+
+
+def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> Plan:
+    """The plan of a row on an architecture (cached).
+
+    common: operands are laid out as on sm_80 and later, whatever the architecture (fragments of the C++ functions).
+    """
+    try:
+        return _PLANS[row, arch, selector, common]
+    except (KeyError, TypeError):
+        pass
+    here, target = executable(row, arch, common)
+    if row.sparse:
+        sparse.check_selector(row, selector)
+    elif selector != 0:
+        raise OptionError(
+            f"selector={selector!r} given, but {row.mnemonic} is dense; only mma.sp forms take one: leave it out"
+        )
+    plan = _PLANS[row, arch, selector, common] = _build(here, target, selector)
+    return plan
+
+
+def _build(row: Row, target: Arch, selector: int) -> Plan:
+    from nbtc.ops.mma import general as kernel
+
+    a, b, c, d = (present(o) for o in (row.a, row.b, row.c, row.d))
+    (m, n), k, stored = (d.rows, d.cols), b.rows, a.cols
+    validated = target.validated and (not row.sparse or target.numerics == "sm_90")
+    numerics = model(target.numerics, row.unit, a.format, label=target.name, validated=validated)
+    acc = accumulator(row)
+    how: dict[str, Any] = {"saturate": row.saturate, "rounding": row.rounding, "op": row.op or "xor"}
+    vector = params(numerics, a.format, b.format, acc, stored, **how)
+    parts = [operand_places(a), operand_places(b, by_column=True), operand_places(c), operand_places(d)]
+    if row.sparse:
+        lane, shift = sparse.places(row, selector)
+        parts.append((32 * lane + shift).astype(np.int32).ravel())
+    starts = np.cumsum([0] + [len(p) for p in parts])
+    geometry = np.zeros(kernel.GEOMETRY, np.int64)
+    geometry[[kernel.GROUPS, kernel.M, kernel.N, kernel.K, kernel.STORED]] = a.products, m, n, k, stored
+    geometry[[kernel.WIDEN_C, kernel.NARROW_D]] = acc != c.format, acc != d.format
+    geometry[kernel.SPARSE] = _sparsity(a.format.bits) if row.sparse else kernel.DENSE
+    geometry[[kernel.A_BITS, kernel.B_BITS, kernel.C_BITS, kernel.D_BITS]] = [o.format.bits for o in (a, b, c, d)]
+    geometry[kernel.D_WORDS] = d.registers * d.lanes
+    geometry[[kernel.AT_B, kernel.AT_C, kernel.AT_D]] = starts[1:4]
+    geometry[kernel.AT_E] = starts[4]
+    word = np.dtype(f"u{max(a.format.bits, 8) // 8}")
+    sizes = (a.products * m * stored, a.products * n * k, n * stored if row.sparse else 1)
+    cost = a.products * m * n * stored * 8
+    registers = (a.registers, b.registers, c.registers, d.registers)
+    shape = vector_code(row, numerics, vector)
+    emulated = (a.format, b.format) if numerics.kind == Kind.EMULATED_FP8 else None
+    skipped = selector * (present(row.meta).cols // 4) if row.sparse else 0
+    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, shape, emulated, skipped)
+
+
+def _sparsity(bits: int) -> int:
+    """How the kernel reads the indices of a form: of halves of tf32, of pairs of 4-bit elements, or of elements."""
+    from nbtc.ops.mma import general as kernel
+
+    return {32: kernel.HALVES, 4: kernel.PAIRS}.get(bits, kernel.UNITS)
+
+
+def execute(
+    row: Row,
+    a: Any,
+    b: Any,
+    c: Any,
+    *,
+    meta: Any = None,
+    selector: int = 0,
+    arch: object = "sm_90",
+    strict: bool = False,
+    threads: int | None = None,
+) -> Words:
+    """D of one instruction for a batch of warps: uint32 images (..., 32, registers) in and out.
+
+    Leading axes broadcast.  meta: uint32 (..., 32) metadata of an mma.sp form, `selector` its immediate; strict=True
+    refuses metadata that the ISA leaves undefined.  threads: at most this many (None: Numba's number).  The result does
+    not depend on it.  Raises ShapeError, FormatError, MetadataError, OptionError or UnsupportedInstructionError.
+    """
+    return perform(prepare(row, arch, selector), a, b, c, meta, selector, strict, threads)
+
+
+def perform(
+    plan: Plan, a: Any, b: Any, c: Any, meta: Any = None, selector: int = 0, strict: bool = False,
+    threads: int | None = None,
+) -> Words:  # fmt: skip
+    """`execute` for a plan."""
+    row = plan.row
+    if (
+        (threads is None or (type(threads) is int and threads > 0))  # one warp uses one
+        and meta is None
+        and _plain(a, plan.sizes[0])
+        and _plain(b, plan.sizes[1])
+        and _plain(c, plan.sizes[2])
+    ):
+        return _one(plan, a, b, c)
+    name, rd = row.mnemonic, plan.registers[3]
+    a, b, c = (image(o, x, n) for o, x, n in zip(plan.operands, (a, b, c), "abc", strict=True))
+    operands = [("a", a, 2), ("b", b, 2), ("c", c, 2)]
+    if row.sparse:
+        if meta is None:
+            raise MetadataError(
+                f"{name} needs metadata: pass meta=, uint32 (..., 32), as nbtc.sparse.compress returns it"
+            )
+        meta = sparse.metadata_words(row, meta)
+        if strict:
+            sparse.check_legal(row, meta, selector)
+        operands.append(("meta", meta, 1))
+    elif meta is not None:
+        raise MetadataError(
+            f"{name} is dense and takes no metadata; the sparse form is spelled mma.sp.sync...: leave meta out"
+        )
+    if threads is not None:
+        thread_count(threads)
+    lead = batch(operands, name)
+    size = 32 * rd * math.prod(lead)
+    out = (np.empty if 4 * size < lent.LEAST else lent.empty)((*lead, 32, rd), np.uint32)
+    if size:
+        _run(plan, operands, lead, out, threads)
+    return out
+
+
+def _plain(x: Any, shape: tuple[int, int]) -> bool:
+    """Whether `x` is one warp's image that needs no conversion."""
+    return type(x) is np.ndarray and x.shape == shape and x.dtype == np.uint32 and x.flags.c_contiguous
+
+
+def _one(plan: Plan, a: Words, b: Words, c: Words) -> Words:
+    """A single warp, without the machinery of batches."""
+    loop, (_, _, _, size) = plan.vector, plan.sizes
+    out = np.empty(size, np.uint32)
+    fa, fb, fc, fd = a.reshape(-1), b.reshape(-1), c.reshape(-1), out.reshape(-1)
+    if loop is None or loop(fa, fb, fc, fd, 0, 0, 0, 0, 0, 1, *plan.numbers, np.empty(1, np.uint8)):
+        _general(plan, [(fa, 0), (fb, 0), (fc, 0)], fd, 0, 1)
+    return out
+
+
+def _run(
+    plan: Plan, operands: list[tuple[str, Words, int]], lead: tuple[int, ...], out: Words, threads: int | None
+) -> None:
+    flats = [flat(x, own, lead) for _, x, own in operands]
+    result = out.reshape(-1)
+    count = out.size // (32 * out.shape[-1])
+    if plan.shape is None:
+        parallel_for(count, plan.cost, threads, lambda first, last: _general(plan, flats, result, first, last))
+        return
+    doubt = np.empty(count, np.uint8)
+
+    def work(first: int, last: int) -> None:
+        step = CHUNK if plan.tiles or plan.emulated else count  # copies stay in the cache
+        if sum(_vectors(plan, flats, result, n, min(n + step, last), doubt) for n in range(first, last, step)):
+            edges = np.flatnonzero(np.diff(doubt[first:last], prepend=0, append=0)) + first
+            for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+                _general(plan, flats, result, start, stop)
+
+    parallel_for(count, VECTOR_COST * max(1, len(plan.tiles), 4 * bool(plan.emulated)), threads, work)
+
+
+def _vectors(
+    plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int, doubt: NDArray[np.uint8]
+) -> bool:
+    """Warps first..last by vector code; whether any result is in doubt."""
+    if plan.emulated is not None:
+        from nbtc.ops.mma.fp8_via_f16 import run
+
+        own = [(w[s * first : s * last] if s else w, s) for w, s in flats]
+        d = result.reshape(-1, 32 * plan.registers[3])[first:last].reshape(-1)
+        return run(plan.shape, plan.numbers, plan.emulated, own, d, doubt[first:last])
+    loop = plan.vector
+    if loop is None:
+        return True
+    if not plan.tiles:
+        words, strides = [w for w, _ in flats], [s for _, s in flats]
+        words[3:] = [w[plan.skipped :] for w in words[3:]]
+        size = 32 * plan.registers[3]
+        return bool(loop(*words, result, *strides, size, first, last, *plan.numbers, doubt))
+    from nbtc.ops.mma.tiles import run as run_tiles
+
+    counts = plan.registers
+    images = [
+        w.reshape(-1, 32, n)[first:last] if s else w.reshape(1, 32, n) for (w, s), n in zip(flats, counts, strict=False)
+    ]
+    out = result.reshape(-1, 32, counts[3])[first:last]
+    if plan.operands[1].cols == 32:
+        images[:2] = images[1::-1]
+    return run_tiles(loop, plan.numbers, plan.tiles, images, out, doubt[first:last])
+
+
+def _general(plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int) -> None:
+    """Warps first..last by the general kernel."""
+    from nbtc.ops.mma import general as kernel
+
+    words = [w for w, _ in flats] + [_NO_WORDS] * (4 - len(flats))
+    strides = np.array([s for _, s in flats] + [0] * (4 - len(flats)), np.int64)
+    xa, xb, xs = (np.empty(n, plan.word) for n in plan.scratch)
+    kernel.run(
+        words[0], words[1], words[2], words[3], result, strides, first, last,
+        plan.places, plan.geometry, plan.params, xa, xb, xs,
+    )  # fmt: skip

@@ -1,0 +1,121 @@
+"""Which vector code, if any, does a warp-level product on this host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.compiler.host import has_avx512
+from nbtc.errors import UnsupportedInstructionError
+from nbtc.formats.table import Format, f16, f32
+from nbtc.isa.spec import Operand, Row
+from nbtc.numerics.models import BIT_OP, BLOCK, FRACTION, OUT, OUTS, ROUNDING, SATURATE, STEP, Kind, Model
+
+
+class Code(Protocol):
+    """Vector code: what it is compiled for, and the compiled loop over warps."""
+
+    @property
+    def registers(self) -> int:
+        """Of A; of sixteen rows of it in wmma."""
+
+    def loop(self) -> Callable[..., Any]:
+        """Called with the words of A, B, C, metadata if any, and D, their strides, first, last, F, the floor and doubt.
+
+        Sets doubt[w] where warp w is for the general path, and returns how many are.
+        """
+
+
+def present(operand: Operand | None) -> Operand:
+    """An operand that products have."""
+    if operand is None:
+        raise UnsupportedInstructionError(
+            "the form has no such operand: it is no matrix product; see nbtc.instructions()"
+        )
+    return operand
+
+
+def accumulator(row: Row) -> Format:
+    """The format that a form accumulates in: f32 as soon as C or D is f32, else C's own."""
+    c, d = present(row.c).format, present(row.d).format
+    return f32 if f16 in (c, d) and c != d else d
+
+
+def vector_code(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | None:
+    """The `Code` of a form, or None where the form or the host has none."""
+    a, c, d = (present(o) for o in (row.a, row.c, row.d))
+    if row.unit == "quad" or c.format != d.format or not has_avx512() or not _regular(row):
+        return None
+    if numerics.kind == Kind.FMA64:
+        from nbtc.kernels.warp_f64 import Doubles
+
+        return Doubles(a.registers, int(params[ROUNDING]))
+    if numerics.kind in (Kind.INTEGER, Kind.BITS):
+        return _integers(row, params)
+    return _floats(row, numerics, params)
+
+
+def _regular(row: Row) -> bool:
+    """Whether fragments follow the one formula: not those of sm_70, nor 8 x 32 accumulators of sm_75."""
+    a, b, c = (present(o) for o in (row.a, row.b, row.c))
+    turned = b.cols == 32  # such a tile is one of 32 x 8 with A and B exchanged
+    return all(
+        o.layout is None or o.layout.lane[2] == step for o, step in ((a, (1, 0)), (c, (0, 1) if turned else (1, 0)))
+    )
+
+
+def _integers(row: Row, params: NDArray[np.int64]) -> Code | None:
+    """Of integers and bits."""
+    from nbtc.kernels.warp_words import FEATURE, Integers
+
+    a, b = present(row.a), present(row.b)
+    bits = a.format.bits
+    if not has_avx512(FEATURE[bits]):
+        return None
+    left, right = (int(o.format.name.startswith("s")) for o in (a, b))
+    mode = params[BIT_OP] if bits == 1 else params[SATURATE]
+    registers = 2 if tiles(row, 2) else a.registers  # wmma tiles have 16 bytes of K
+    return Integers(bits, left, right, int(mode), registers, int(row.sparse))
+
+
+def _floats(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | None:
+    """Of f16, bf16, tf32, and of fp8 where it is made of f16."""
+    a, d = present(row.a), present(row.d)
+    emulated = numerics.kind == Kind.EMULATED_FP8
+    if not emulated and numerics.kind != Kind.FUSED:
+        return None
+    blocks, rest = (1, 0) if emulated else divmod(int(params[STEP]), int(params[BLOCK]))
+    multiplicand = f16 if emulated else a.format
+    registers = a.cols // (2 * a.format.per_word)  # of 16 rows of A
+    known = multiplicand.name in ("f16", "bf16", "tf32") and params[OUT] != OUTS["rz14"]
+    known &= int(params[FRACTION]) <= 25  # sums are 32-bit integers
+    if not known or rest or blocks > registers // 2 or registers not in (2, 4):
+        return None
+    from nbtc.kernels.warp_shape import Shape
+
+    return Shape(multiplicand, registers, d.format == f16, blocks, sparse=row.sparse)
+
+
+def tiles(row: Row, registers: int) -> tuple[tuple[slice, slice, slice], ...]:
+    """The m16n8 products that a wmma product consists of: registers of A, B and C (D); none where it is a single one.
+
+    A tile of 8 x 32 is one of 32 x 8 with A and B exchanged: its fragments are laid out so.
+    """
+    a, b, c = (present(o) for o in (row.a, row.b, row.c))
+    rows, cols = max(a.rows, b.cols) // 16, min(a.rows, b.cols) // 8
+    if row.family != "wmma.mma" or rows == 0:
+        return ()
+    each = c.registers // (rows * cols)
+    left, right = registers, registers // 2
+    return tuple(
+        (
+            slice(left * r, left * (r + 1)),
+            slice(right * n, right * (n + 1)),
+            slice(each * (r * cols + n), each * (r * cols + n + 1)),
+        )
+        for r in range(rows)
+        for n in range(cols)
+    )

@@ -1,0 +1,1 @@
+"""Exchange, reduction, vote and match between lanes."""

@@ -1,0 +1,228 @@
+"""Gathered element bits of a warpgroup's operands to what a fused micro-kernel reads: values, exponents, signs.
+
+Order and meaning are those of `numerics.pack`, for one block of products; B is [tile][k][4 columns], A is [k][64 rows].
+Values are scaled into the middle of f32, so that they are exact there whatever their format.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from nbtc.compiler.builder import F16, F32, F64, I8, I16, I32, I64, Number, VectorBuilder, suffix, vector
+from nbtc.formats.table import FORMATS, Format
+from nbtc.ops.wgmma.gather import PANEL, ROWS
+
+TINY_BITS = 1 << 23  # 2**-126 stands for zeros: below every last kept bit, but rounded as its sign rounds
+NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18  # makes negative products land one unit below their truncation
+STEP = 64  # bytes of a vector
+_BY_CODE = {f.code: f for f in FORMATS.values()}
+
+
+def lift(fmt: Format) -> int:
+    """Binades by which `Elements.values` falls short of the true values."""
+    return 15 - fmt.bias if fmt.exponent <= 5 else 0
+
+
+class Elements:
+    """Vector code that takes the bits of one format apart; x is always a vector of its elements."""
+
+    def __init__(self, v: VectorBuilder, fmt: Format) -> None:
+        self.v, self.b, self.f = v, v.b, fmt
+        self.drop = fmt.bits - 1 - fmt.exponent - fmt.mantissa  # ignored low bits (tf32)
+        self.shift = fmt.mantissa + self.drop
+
+    def load(self, p: Any, count: Number, flip: Any) -> Any:
+        """`count` elements, their signs turned where flip says so."""
+        x = self.v.load(p, vector(ir.IntType(self.f.bits), count), STEP)
+        return self.b.xor(x, self.v.splat(self.b.trunc(flip, x.type.element) if self.f.bits < 32 else flip, count))
+
+    def c(self, x: Any, value: int) -> Any:
+        """A constant of x's type."""
+        return self.v.const(x.type, value)
+
+    def magnitude(self, x: Any) -> Any:
+        return self.b.and_(x, self.c(x, (1 << (self.f.bits - 1)) - (1 << self.drop)))
+
+    def zero(self, x: Any) -> Any:
+        return self.b.icmp_unsigned("==", self.magnitude(x), self.c(x, 0))
+
+    def negative(self, x: Any) -> Any:
+        return self.b.icmp_signed("<", x, self.c(x, 0))
+
+    def field(self, x: Any) -> Any:
+        """Exponent field; that of a subnormal is 1."""
+        return self.v.umax(self.b.lshr(self.magnitude(x), self.c(x, self.shift)), self.c(x, 1))
+
+    def significand(self, x: Any) -> Any:
+        """Significand as an integer, hidden bit included."""
+        b, one = self.b, self.c(x, 1 << self.shift)
+        return b.sub(b.add(self.magnitude(x), one), b.shl(self.field(x), self.c(x, self.shift)))
+
+    def exponents(self, x: Any, offset: Any) -> Any:
+        """Exponent fields plus an offset as bytes; zeros show 0."""
+        b, t = self.b, vector(I8, x.type.count)
+        shown = self.field(x)
+        shown = shown if self.f.bits == 8 else b.trunc(shown, t)
+        return b.select(self.zero(x), self.v.const(t, 0), b.add(shown, self.v.splat(b.trunc(offset, I8), t.count)))
+
+    def values(self, x: Any, scale: Any) -> Any:
+        """Values times a power of two as f32; a zero is tiny and keeps its sign."""
+        b, v, n = self.b, self.v, x.type.count
+        words = vector(I32, n)
+        if self.f.exponent > 5:
+            kept = x if self.f.bits == 32 else b.shl(b.zext(x, words), v.const(words, 32 - self.f.bits))
+            plain = v.bits(b.and_(kept, v.const(words, -(1 << (23 - self.f.mantissa)))), vector(F32, n))
+        else:
+            plain = b.fpext(v.bits(self._half(x), vector(F16, n)), vector(F32, n))
+        scaled = b.fmul(plain, v.splat(scale, n))
+        marks = b.select(self.zero(x), v.const(words, TINY_BITS), v.const(words, 0))
+        return v.bits(b.or_(v.bits(scaled, words), marks), vector(F32, n))
+
+    def _half(self, x: Any) -> Any:
+        """The element as f16 bits, `lift` binades too small."""
+        if self.f.bits == 16:
+            return x
+        b, t = self.b, vector(I16, x.type.count)
+        magnitude = b.shl(b.zext(self.magnitude(x), t), self.v.const(t, 10 - self.f.mantissa))
+        return b.or_(magnitude, b.and_(b.sext(x, t), self.v.const(t, -(1 << 15))))
+
+
+def _reduced(v: VectorBuilder, name: str, x: Any) -> Any:
+    """Minimum or maximum over the lanes as an i64."""
+    t = x.type.element
+    return v.b.zext(v.call(f"llvm.vector.reduce.{name}.{suffix(x.type)}", t, x), I64)
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
+def magnitudes(typing, code, raw, size):
+    """Least non-zero magnitude less one, and greatest magnitude shifted up by 32, of `size` bytes of elements."""
+    if not isinstance(code, types.IntegerLiteral):
+        return None
+    fmt = _BY_CODE[code.literal_value]
+
+    def codegen(context, builder, sig, args):
+        v, b = VectorBuilder(context, builder), builder
+        x, count = Elements(v, fmt), 8 * STEP // fmt.bits
+        t = vector(ir.IntType(fmt.bits), count)
+        least, most = (_slot(v, v.const(t, n)) for n in (-1, 0))
+        p = v.pointer(raw, args[1])
+        with cgutils.for_range(b, b.udiv(args[2], v.int(STEP))) as loop:
+            m = x.magnitude(v.load(v.at(p, b.mul(loop.index, v.int(STEP))), t, STEP))
+            b.store(v.umin(b.load(least), b.sub(m, v.const(t, 1))), least)  # a zero wraps to the end
+            b.store(v.umax(b.load(most), m), most)
+        low, high = _reduced(v, "umin", b.load(least)), _reduced(v, "umax", b.load(most))
+        return b.or_(low, b.shl(high, v.int(32)))
+
+    return types.int64(code, raw, types.int64), codegen
+
+
+def _slot(v: VectorBuilder, value: Any) -> Any:
+    """A variable of a loop (LLVM turns it into a register)."""
+    p = cgutils.alloca_once(v.b, value.type)
+    v.b.store(value, p)
+    return p
+
+
+class _Packer:
+    """Writes one operand; `weighed` formats also report the largest sum of significands of a dot product."""
+
+    def __init__(self, v: VectorBuilder, fmt: Format, wide: bool, args: dict[str, Any]) -> None:
+        self.v, self.b, self.x, self.wide, self.args = v, v.b, Elements(v, fmt), wide, args
+        self.size, self.depth = 8 if wide else 4, 256 // fmt.bits
+        self.weighed = wide and fmt.bits == 16  # shorter blocks cannot leave 32 bits
+
+    def put(self, values: Any, at: Any) -> None:
+        v = self.v
+        v.store(self.b.fpext(values, vector(F64, values.type.count)) if self.wide else values, at, STEP)
+
+    def rows(self) -> Any:
+        """Tiles of four columns of B, 128 bytes each."""
+        v, b, a, x = self.v, self.b, self.args, self.x
+        count = ROWS * self.depth
+        heaviest = _slot(v, v.const(vector(I16, ROWS), 0))
+        with cgutils.for_range(b, a["tiles"]) as loop:
+            i = loop.index
+            bits = x.load(v.at(a["raw"], b.mul(i, v.int(2 * STEP))), count, a["flip"])
+            self.put(x.values(bits, a["scale"]), v.at(a["values"], b.mul(i, v.int(self.size * count))))
+            shown = b.zext(x.exponents(bits, a["offset"]), vector(I32, count))
+            four = b.mul(shown, v.const(shown.type, 0x01010101))
+            v.store(four, v.at(a["exponents"], b.mul(i, v.int(4 * count))), STEP)
+            self._row_signs(b.bitcast(x.negative(bits), ir.IntType(count)), v.at(a["signs"], b.mul(i, v.int(16))))
+            if self.weighed:
+                w = x.significand(bits)
+                while w.type.count > ROWS:
+                    n = w.type.count // 2
+                    w = b.add(v.shuffle(w, w, list(range(n))), v.shuffle(w, w, list(range(n, 2 * n))))
+                b.store(v.umax(b.load(heaviest), w), heaviest)
+        return _reduced(v, "umax", b.load(heaviest))
+
+    def _row_signs(self, mask: Any, to: Any) -> None:
+        """Every fourth bit of [k][4] to one word a column."""
+        v, b = self.v, self.b
+        for r in range(ROWS):
+            word: Any = v.int(0)
+            for n in range(0, mask.type.width, 64):
+                part = b.trunc(b.lshr(mask, v.const(mask.type, n)), I64) if mask.type.width > 64 else mask
+                part = b.zext(part, I64) if part.type.width < 64 else part
+                bits = v.call("llvm.x86.bmi.pext.64", I64, part, v.int(0x1111111111111111 << r))
+                word = b.or_(word, b.shl(bits, v.int(n // ROWS)))
+            v.store(b.trunc(word, I32), to, 4, 4 * r)
+
+    def columns(self) -> Any:
+        """64 rows of A."""
+        v, b, a, x = self.v, self.b, self.args, self.x
+        words, halves = vector(I32, PANEL), vector(I16, PANEL)
+        signs, weights = _slot(v, v.const(words, 0)), _slot(v, v.const(halves, 0))
+        line = PANEL * x.f.bits // 8
+        with cgutils.for_range(b, v.int(self.depth)) as loop:
+            k = loop.index
+            bits = x.load(v.at(a["raw"], b.mul(k, v.int(line))), PANEL, a["flip"])
+            self._panel(x.values(bits, a["scale"]), v.at(a["values"], b.mul(k, v.int(self.size * PANEL))))
+            v.store(x.exponents(bits, a["offset"]), v.at(a["exponents"], b.mul(k, v.int(PANEL))), STEP)
+            bit = v.splat(b.shl(v.const(I32, 1), b.trunc(k, I32)), PANEL)
+            b.store(b.or_(b.load(signs), b.select(x.negative(bits), bit, v.const(words, 0))), signs)
+            if self.weighed:
+                b.store(b.add(b.load(weights), x.significand(bits)), weights)
+        v.store(b.load(signs), a["signs"], STEP)
+        return _reduced(v, "umax", b.load(weights))
+
+    def _panel(self, values: Any, to: Any) -> None:
+        """64 values, nudged; f64 in pairs of columns, as two f64 vectors of the micro-kernel hold sixteen."""
+        v, b = self.v, self.b
+        if not self.wide:
+            v.store(b.fmul(values, v.const(values.type, NUDGE32)), to, STEP)
+            return
+        for j in range(0, PANEL, 16):
+            for h in (0, 1):
+                lanes = [j + 4 * q + 2 * h + i for q in range(4) for i in (0, 1)]
+                x = b.fpext(v.shuffle(values, values, lanes), vector(F64, 8))
+                v.store(b.fmul(x, v.const(x.type, NUDGE64)), to, STEP, 8 * j + 64 * h)
+
+
+_NAMES = ("raw", "flip", "offset", "scale", "values", "exponents", "signs", "tiles")
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
+def pack(typing, code, wide, panel, raw, flip, offset, scale, values, exponents, signs, tiles):
+    """Write the panel (of A) or `tiles` tiles (of B); largest sum of significands of a dot product, 0 if harmless.
+
+    flip: xor of every element.  offset: what makes an exponent field the byte that stands for it.
+    """
+    if not all(isinstance(x, types.IntegerLiteral) for x in (code, wide, panel)):
+        return None
+    fmt, side = _BY_CODE[code.literal_value], "columns" if panel.literal_value else "rows"
+
+    def codegen(context, builder, sig, args):
+        v = VectorBuilder(context, builder)
+        named = dict(zip(_NAMES, args[3:], strict=True))
+        for key, t in zip(_NAMES, sig.args[3:], strict=True):
+            if isinstance(t, types.Array):
+                named[key] = v.pointer(t, named[key])
+        return getattr(_Packer(v, fmt, bool(wide.literal_value), named), side)()
+
+    i = types.int64
+    return types.int64(code, wide, panel, raw, types.uint32, i, types.float32, values, exponents, signs, i), codegen

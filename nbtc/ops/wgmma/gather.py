@@ -1,0 +1,182 @@
+"""Operands of a warpgroup out of shared memory or registers, into the order in which a fused micro-kernel reads them.
+
+The roles are turned: the columns of B are the rows of the micro-kernel (four to a tile, so no legal N needs padding),
+and the 64 rows of A are its panel.  Within sixteen rows the panel has its own order, `LANE`, in which accumulators can
+be moved four at a time (`tile`).
+
+Every layout moves 128 bytes a step: eight 16-byte units in, one permutation, and pieces out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from nbtc.compiler.builder import I32, I64, VectorBuilder, vector
+from nbtc.compiler.jit import jit
+from nbtc.ops.wgmma.general import A_MN, A_REGISTERS
+
+UNIT, UNITS = 16, 8  # bytes of a unit, units a step
+ROWS, PANEL = 4, 64  # rows of a tile, columns of a panel of the micro-kernel
+DEPTH_BYTES = 32  # bytes of K in every wgmma form
+K_MAJOR, MN_MAJOR, REGISTERS = 0, 1, 2  # where an operand comes from
+LANE = [4 * (m % 4) + 2 * (m // 4 % 2) + m // 8 for m in range(16)]  # place of a row of A among its sixteen
+ROW = [LANE.index(n) for n in range(16)]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One permutation of 128 bytes: which units come in, which element goes to each place, where the pieces go.
+
+    units: indices relative to the loop's first.  places: (unit of the eight, element) of each element out.  pieces:
+    byte offsets of equal parts of the result.
+    """
+
+    units: list[int]
+    places: list[tuple[int, int]]
+    pieces: list[int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A loop over steps: how far its units and its results move each time."""
+
+    unit_step: int
+    byte_step: int
+    steps: list[Step]
+
+
+def rows_plan(bits: int, source: int) -> Plan:
+    """Columns of B to [tile][k][4]."""
+    each = 128 // bits
+    if source == K_MAJOR:  # four columns, two units each
+        places = [(2 * r + k // each, k % each) for k in range(2 * each) for r in range(ROWS)]
+        return Plan(UNITS, 128, [Step(list(range(UNITS)), places, [0])])
+    steps = []
+    for half in (0, 1):  # eight columns are two tiles; eight values of k at once
+        places = [(k, ROWS * tile + r) for tile in (0, 1) for k in range(8) for r in range(ROWS)]
+        steps.append(Step([8 * half + u for u in range(UNITS)], places, [64 * half, 128 + 64 * half]))
+    return Plan(2 * UNITS, 256, steps)
+
+
+def columns_plan(bits: int, source: int) -> Plan:
+    """Rows of A to [k][64], sixteen a turn of the loop: a warp's."""
+    each, line = 128 // bits, PANEL * bits // 8
+    steps = []
+    if source == K_MAJOR:  # eight rows, one unit each
+        for part in (0, 8):
+            for j in (0, 1):
+                units = [2 * ROW[part + n] + j for n in range(8)]
+                places = [(n, e) for e in range(each) for n in range(8)]
+                steps.append(Step(units, places, [(j * each + e) * line + part * bits // 8 for e in range(each)]))
+    elif source == MN_MAJOR:  # two groups of eight rows at four values of k
+        for k in range(0, 2 * each, 4):
+            units = [2 * each * h + k + n for n in range(4) for h in (0, 1)]
+            places = [(2 * n + ROW[x] // 8, ROW[x] % 8) for n in range(4) for x in range(16)]
+            steps.append(Step(units, places, [(k + n) * line for n in range(4)]))
+    else:  # a unit is a thread's four registers, the units of a step those of the eight threads of one column group
+        each = 32 // bits
+        for t in range(4):
+            places = [
+                (ROW[x] % 8, each * (2 * high + ROW[x] // 8) + p)
+                for high in (0, 1)
+                for p in range(each)
+                for x in range(16)
+            ]
+            pieces = [(each * t + p + 4 * each * high) * line for high in (0, 1) for p in range(each)]
+            steps.append(Step([4 * g + t for g in range(8)], places, pieces))
+    return Plan(4 * UNITS, 2 * bits, steps)
+
+
+def _emit(v: VectorBuilder, plan: Plan, bits: int, count: Any, unit: Any, goal: Any) -> None:
+    """The loop of a plan; unit(i) is the address of unit i (an i64), goal the first byte of the result."""
+    b, each, width = v.b, 128 // bits, 512 // bits
+    with cgutils.for_range(b, count) as loop:
+        first, to = b.mul(loop.index, v.int(plan.unit_step)), v.at(goal, b.mul(loop.index, v.int(plan.byte_step)))
+        for step in plan.steps:
+            parts = [v.load(unit(b.add(first, v.int(u))), vector(I64, 2)) for u in step.units]
+            while len(parts) > 2:
+                size = 2 * parts[0].type.count
+                parts = [v.shuffle(x, y, list(range(size))) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+            low, high = (v.bits(x, vector(ir.IntType(bits), width)) for x in parts)
+            lanes = [u * each + e for u, e in step.places]
+            halves = [v.shuffle(low, high, lanes[h : h + width]) for h in (0, width)]
+            size = 2 * width // len(step.pieces)
+            for n, offset in enumerate(step.pieces):
+                for q in range(0, size, width):
+                    x, at = halves[(n * size + q) // width], n * size % width
+                    part = x if size >= width else v.shuffle(x, x, list(range(at, at + size)))
+                    v.store(part, to, 1, offset + q * bits // 8)
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _gather(typing, columns, bits, source, memory, base, units, first, count, raw):
+    """One plan: `count` turns of its loop, units from memory at base (+ the addresses units[first ...])."""
+    fixed = (columns, bits, source)
+    if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
+        return None
+    side, width, kind = (x.literal_value for x in fixed)
+    plan = columns_plan(width, kind) if side else rows_plan(width, kind)
+
+    def codegen(context, builder, sig, args):
+        v = VectorBuilder(context, builder)
+        start, table = v.at(v.pointer(memory, args[3]), args[4]), v.pointer(units, args[5])
+
+        def unit(i: Any) -> Any:
+            if kind == REGISTERS:
+                return v.at(start, builder.mul(i, v.int(UNIT)))
+            at = v.at(table, builder.mul(builder.add(args[6], i), v.int(4)))
+            return v.at(start, builder.sext(v.load(at, I32, 4), I64))
+
+        _emit(v, plan, width, args[7], unit, v.pointer(raw, args[8]))
+        return context.get_dummy_value()
+
+    i = types.int64
+    return types.void(*fixed, memory, i, units, i, i, raw), codegen
+
+
+@jit
+def room(size):
+    """Uninitialised memory on a 64-byte boundary."""
+    raw = np.empty(size + 64, np.uint8)
+    first = -np.int64(raw.ctypes.data) & np.int64(63)
+    return raw[first : first + size]
+
+
+@jit(inline=True)
+def source_of(geometry):
+    """Where A comes from."""
+    return REGISTERS if geometry[A_REGISTERS] else (MN_MAJOR if geometry[A_MN] else K_MAJOR)
+
+
+@cache
+def gathers(bits: int) -> tuple[Any, Any]:
+    """Compiled gathers of elements of 8, 16 or 32 bits.
+
+    rows(source, smem, base, units, first, n, raw): n columns of B to [tile][k][4].  columns(source, smem, base, units,
+    first, words, word, raw): 64 rows of A, from registers at words[word], to [k][64].
+    """
+
+    @jit
+    def rows(source, smem, base, units, first, n, raw):
+        if bits == 16 and source == MN_MAJOR:
+            _gather(0, bits, MN_MAJOR, smem, base, units, first, n >> 3, raw)
+        else:
+            _gather(0, bits, K_MAJOR, smem, base, units, first, n >> 2, raw)
+
+    @jit
+    def columns(source, smem, base, units, first, words, word, raw):
+        if source == REGISTERS:
+            _gather(1, bits, REGISTERS, words, 4 * word, units, 0, 4, raw)
+        elif bits == 16 and source == MN_MAJOR:
+            _gather(1, bits, MN_MAJOR, smem, base, units, first, 4, raw)
+        else:
+            _gather(1, bits, K_MAJOR, smem, base, units, first, 4, raw)
+
+    return rows, columns

@@ -1,0 +1,209 @@
+"""wgmma.mma_async as a function of its operands: checks everything, then runs all warpgroups of a batch.
+
+(PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Operation using wgmma.mma_async".)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbtc.compiler.output_pool import empty
+from nbtc.compiler.parallel import parallel_for
+from nbtc.fragments.sparse import places
+from nbtc.isa.archs import Arch
+from nbtc.isa.archs import arch as arch_row
+from nbtc.isa.parse import row as parse
+from nbtc.isa.spec import Row
+from nbtc.kernels.rows import panels
+from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, SATURATE, Kind, model, params
+from nbtc.ops.wgmma import fused as warpgroup_fused
+from nbtc.ops.wgmma import general as warpgroup
+from nbtc.ops.wgmma import operands as op
+from nbtc.ops.wgmma import words as warpgroup_words
+
+_COST = 0.2  # nanoseconds a multiply-add
+_NO_WORDS = op.Images(np.zeros(1, np.uint32))
+_NO_INDEX = np.zeros(1, np.int64)
+
+
+def wgmma(
+    mnemonic: str,
+    d: ArrayLike,
+    a: Any,
+    b_desc: Any,
+    smem: ArrayLike,
+    *,
+    scale_d: Any = 1,
+    scale_a: int = 1,
+    scale_b: int = 1,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    meta: ArrayLike | None = None,
+    selector: int = 0,
+    arch: object = "sm_90",
+    threads: int | None = None,
+) -> NDArray[np.uint32]:
+    """D = A * B + D of a warpgroup, or of a batch of independent ones, as `wgmma.mma_async` computes it.
+
+    d: uint32 (..., 128, registers).  a: a uint64 descriptor (scalar or (...,), or a `Descriptor`), or uint32 registers
+    (..., 128, 4).  b_desc: a descriptor.  smem: uint8 (..., bytes).  Leading axes broadcast.  scale_d: 0 drops D (it is
+    not read), also one value a warpgroup.  scale_a, scale_b: 1 or -1, floating types.  trans_a, trans_b: 1 for
+    MN-major, 16-bit types in shared memory.  meta: uint32 (..., 128) and selector: sparse forms.  threads: how many to
+    use at most.
+    Returns a new uint32 array; raises subclasses of ValueError and TypeError naming the rule.
+
+    >>> import numpy as np
+    >>> from nbtc.wgmma import tile_to_smem
+    >>> a, da = tile_to_smem(np.eye(64, 16, dtype=np.float16), "f16")
+    >>> b, db = tile_to_smem(np.ones((8, 16), np.float16), "f16")
+    >>> smem = np.concatenate([a, b])
+    >>> zero = np.zeros((128, 4), np.uint32)
+    >>> d = wgmma("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", zero, da, db.encode() + (a.size >> 4), smem)
+    >>> d.view(np.float32)[0].tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    return execute(
+        parse(mnemonic), d, a, b_desc, smem, scale_d=scale_d, scale_a=scale_a, scale_b=scale_b, trans_a=trans_a,
+        trans_b=trans_b, meta=meta, selector=selector, arch=arch, threads=threads,
+    )  # fmt: skip
+
+
+def execute(
+    row: Row,
+    d: ArrayLike,
+    a: Any,
+    b_desc: Any,
+    smem: ArrayLike,
+    *,
+    scale_d: Any = 1,
+    scale_a: int = 1,
+    scale_b: int = 1,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    meta: ArrayLike | None = None,
+    selector: int = 0,
+    arch: object = "sm_90",
+    threads: int | None = None,
+) -> NDArray[np.uint32]:
+    """`wgmma` for a row of the instruction table."""
+    target, form = arch_row(arch), op.form(row)
+    row.require(target)
+    registers = op.is_registers(a)
+    op.check_immediates(row, {"a": scale_a, "b": scale_b}, {"a": trans_a, "b": trans_b}, registers)
+    keep, notes = op.predicate(scale_d), op.metadata(row, meta, selector)
+    memory = op.images("smem", smem, np.uint8, (-1,))
+    image = op.images("d", d, np.uint32, (op.THREADS, form.d.registers))
+    words = op.images("a", a, np.uint32, (op.THREADS, 4)) if registers else _NO_WORDS
+    size = memory.values.shape[-1]
+    a_table = op.NO_TABLES if registers else op.tables(row, "A", op.descriptor_words("a", a), trans_a, size)
+    b_table = op.tables(row, "B", op.descriptor_words("b_desc", b_desc), trans_b, size)
+    batch = op.batch_of(
+        {"d": image.lead, "a": words.lead or a_table.which.shape, "b_desc": b_table.which.shape, "smem": memory.lead,
+         "scale_d": keep.shape, "meta": notes.lead}
+    )  # fmt: skip
+    out = empty((*batch, op.THREADS, form.d.registers), np.uint32)
+    if not out.size:
+        return out
+    places_of = _places(row, selector) if row.sparse else (_NO_INDEX, _NO_INDEX)
+    task = _Task(
+        form, _geometry(row, (scale_a, scale_b), (trans_a, trans_b), registers, size), _params(row, target),
+        (memory.flat, memory.over(batch), a_table.units, op.spread_index(a_table.which, batch), words.flat,
+         words.over(batch), b_table.units, op.spread_index(b_table.which, batch)),
+        (notes.flat, notes.over(batch), *places_of),
+        (image.flat, image.over(batch), op.spread_index(keep, batch).astype(np.uint8), out.reshape(-1)),
+    )  # fmt: skip
+    _run(task, out.size // (op.THREADS * form.d.registers), threads)
+    return out
+
+
+class _Task(NamedTuple):
+    """What compiled code needs of one call: arrays in the order of its arguments."""
+
+    form: op.Form
+    geometry: NDArray[np.int64]
+    params: NDArray[np.int64]
+    operands: tuple[NDArray[Any], ...]
+    metadata: tuple[NDArray[Any], ...]
+    accumulators: tuple[NDArray[Any], ...]
+
+    @property
+    def everything(self) -> tuple[NDArray[Any], ...]:
+        """Arguments of `warpgroup.run` and `warpgroup.repair` that both take."""
+        return (self.geometry, self.params, *self.operands, *self.metadata, *self.accumulators)
+
+
+def _run(task: _Task, count: int, threads: int | None) -> None:
+    """All warpgroups: the fused kernel where it serves, then what it left, then what Inf and NaN left of that."""
+    form, params = task.form, task.params
+    columns = form.b.cols
+    cost = int(_COST * form.a.rows * form.stored * columns)
+    left = np.ones(count, np.uint8)
+    kernel = _kernel(task)
+    if kernel is not None:
+        inputs = (task.geometry, int(params[FLOOR]), *task.operands, *task.accumulators, left)
+        parallel_for(count, cost // 3, threads, lambda first, last: kernel(first, last, *inputs))
+    groups = np.flatnonzero(left)
+    if not groups.size:
+        return
+    again = np.zeros(count, np.uint8)
+    marks = np.empty(count * warpgroup.M * warpgroup.padded(columns), np.uint8)  # touched only where needed
+    rest = (*task.everything, *_panel(form), marks, again)
+    parallel_for(groups.size, cost, threads, lambda first, last: warpgroup.run(groups[first:last], *rest))
+    groups = np.flatnonzero(again)
+    if groups.size:
+        rest = (*task.everything, marks, again)
+        parallel_for(groups.size, 10 * cost, threads, lambda first, last: warpgroup.repair(groups[first:last], *rest))
+
+
+def _kernel(task: _Task) -> Any:
+    """The vector kernel that does this form on this machine, if there is one."""
+    form, p = task.form, task.params
+    a, b, half = form.a.format, form.b.format, int(form.d.format.bits == 16)
+    if task.geometry[warpgroup.SPARSE] != warpgroup.DENSE:
+        return None
+    if warpgroup_fused.serves(p, form.stored):
+        return warpgroup_fused.kernel(a, b, half, *(int(p[i]) for i in (BLOCK, FRACTION, OUT)))
+    if warpgroup_words.serves(p):
+        signs = (warpgroup_words.BITS,) * 2 if p[KIND] == Kind.BITS else (int(a.signed), int(b.signed))
+        return warpgroup_words.kernel(*signs, int(p[SATURATE]))
+    return None
+
+
+def _params(row: Row, target: Arch) -> NDArray[np.int64]:
+    form = op.form(row)
+    a, b = form.a.format, form.b.format
+    numbers = model(target.numerics, "wgmma", a, label=target.name, validated=target.validated)
+    return params(numbers, a, b, form.d.format, form.stored, saturate=row.saturate, op=row.op or "and")
+
+
+def _panel(form: op.Form) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Empty arrays of the types in which operands are decoded."""
+    storage = panels(form.a.format, form.b.format)
+    return np.empty(0, storage.value), np.empty(0, storage.exponent)
+
+
+def _geometry(
+    row: Row, scales: tuple[int, int], trans: tuple[int, int], registers: bool, size: int
+) -> NDArray[np.int64]:
+    g = np.zeros(warpgroup.GEOMETRY, np.int64)
+    form = op.form(row)
+    _, n, k = form.shape
+    fmt = form.a.format
+    bits, k = (32, k // 32) if fmt.kind == "bit" else (fmt.bits, k)  # bits go 32 at a time
+    g[warpgroup.N], g[warpgroup.K], g[warpgroup.STORED] = n, k, k // 2 if row.sparse else k
+    g[warpgroup.BITS], g[warpgroup.A_MN], g[warpgroup.B_MN] = bits, *trans
+    g[warpgroup.HALF] = form.d.format.bits == 16
+    g[warpgroup.FLIP_A], g[warpgroup.FLIP_B] = (1 << (bits - 1) if s == -1 else 0 for s in scales)
+    g[warpgroup.SPARSE] = (warpgroup.HALVES if bits == 32 else warpgroup.PAIRS) if row.sparse else warpgroup.DENSE
+    g[warpgroup.A_REGISTERS], g[warpgroup.SMEM_BYTES] = registers, size
+    g[warpgroup.ZERO] = panels(fmt, form.b.format).zero
+    return g
+
+
+def _places(row: Row, selector: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Thread and lowest bit of the metadata nibble of (row, chunk), both flat."""
+    lane, shift = places(row, selector)
+    return np.array(lane).reshape(-1), np.array(shift).reshape(-1)

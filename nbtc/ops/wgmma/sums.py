@@ -1,0 +1,59 @@
+"""The fused micro-kernel with a second task: the next warpgroup's accumulators come into the cache meanwhile.
+
+They are most of a warpgroup's memory, and the sums leave it idle: fetched one after the other, they take a third as
+long as the sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core import types
+from numba.extending import intrinsic
+
+from nbtc.compiler.builder import VectorBuilder
+from nbtc.kernels.alignment_and_rounding import Shape
+from nbtc.kernels.panel import Emitter
+from nbtc.numerics.models import OUTS
+from nbtc.ops.wgmma.tile import fetch
+
+
+class _Fetching(Emitter):
+    """Each row block of four columns of D asks for the memory that four columns of the next D take."""
+
+    def body(self, block: Any) -> None:
+        fetch(self.v, self.args["ahead"], block, self.s.out == "rne11")
+        super().body(block)
+
+
+_NAMES = ("a", "ea", "sa", "b", "eb", "sb", "tile", "blocks", "floor", "least", "scale", "reference", "scratch")
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
+def sum_fetching(
+    typing, wide, block, fraction, out, a, ea, sa, b, eb, sb, tile, blocks, floor, least, scale, reference,
+    scratch, words, ahead,
+):  # fmt: skip
+    """One block of products of 4 * blocks rows and 64 columns into the tile, as `panel.sum_block` does it.
+
+    The first four arguments are literals.  words[ahead] is where the memory to fetch begins.
+    """
+    fixed = (wide, block, fraction, out)
+    if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
+        return None
+    values = [x.literal_value for x in fixed]
+    name = {code: text for text, code in OUTS.items()}[values[3]]
+    shape = Shape(bool(values[0]), values[1], values[2], name, far=False, checked=False)
+    rest = (a, ea, sa, b, eb, sb, tile, blocks, floor, least, scale, reference, scratch, words, ahead)
+    rest = tuple(types.int64 if isinstance(t, types.Integer) else t for t in rest)
+
+    def codegen(context, builder, sig, args):
+        v, own = VectorBuilder(context, builder), args[len(fixed) :]
+        pointers = [v.pointer(t, x) if isinstance(t, types.Array) else x for t, x in zip(rest, own, strict=True)]
+        named = dict(zip(_NAMES, pointers, strict=False))
+        named |= {"sum": named["tile"], "groups": v.int(1)}
+        named["ahead"] = v.at(pointers[-2], builder.mul(pointers[-1], v.int(4)))
+        _Fetching(v, shape, named).emit()
+        return context.get_dummy_value()
+
+    return types.void(*fixed, *rest), codegen

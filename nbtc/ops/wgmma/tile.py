@@ -1,0 +1,230 @@
+"""Accumulators between a warpgroup's registers and the turned tile of a fused micro-kernel.
+
+The tile is D transposed: one row for each of the N columns, 64 places for the rows of D, sixteen a warp in the order
+`gather.LANE`.  In that order one shuffle of two vectors turns four threads' registers into two tile rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from nbtc.compiler.builder import F16, F32, I16, I32, I64, VectorBuilder, vector
+from nbtc.ops.wgmma.gather import LANE, PANEL, ROW
+
+SINGLE, HALF, WHOLE = 0, 1, 2  # accumulators: f32, f16, s32 (which are moved as they are)
+LINE = 4 * PANEL  # bytes of a tile row
+UNIT = 16  # bytes of a thread's registers that move together
+IV, FV, HALVES = vector(I32, 16), vector(F32, 16), vector(I16, 32)
+# Two f32 columns (p) of eight columns: a unit is [h][p], the places of sixteen rows are [q][a][h] of thread 4 a + q.
+SPLIT = [[16 * (n // 2 % 2) + 4 * (n // 4) + 2 * (n % 2) + p for n in range(16)] for p in (0, 1)]
+JOIN = [[16 * (n % 2) + 4 * (n // 4) + 2 * a + n // 2 % 2 for n in range(16)] for a in (0, 1)]
+# f16: a unit is [s][h][p] of sixteen columns, s their halves; both columns of a half move as one vector.
+HALF_SPLIT = [[8 * (ROW[n] % 8) + 4 * s + 2 * (ROW[n] // 8) + p for p in (0, 1) for n in range(16)] for s in (0, 1)]
+HALF_JOIN = [
+    [32 * s + 16 * p + LANE[8 * h + 4 * a + q] for q in range(4) for s in (0, 1) for h in (0, 1) for p in (0, 1)]
+    for a in (0, 1)
+]
+
+
+def fetch(v: VectorBuilder, p: Any, block: Any, half: bool) -> None:
+    """Ask for the memory that a block of four columns takes of the accumulators at p, to be read soon."""
+    lines = 8 if half else 16
+    first = v.at(p, v.b.mul(block, v.int(64 * lines)))
+    kind = ir.FunctionType(ir.VoidType(), [p.type, I32, I32, I32])
+    ask = cgutils.get_or_insert_function(v.b.module, kind, "llvm.prefetch.p0")
+    for n in range(lines):
+        v.b.call(ask, [v.at(first, 64 * n), *(v.const(I32, x) for x in (0, 3, 1))])  # to be read, near, data
+
+
+class _Mover:
+    """Walks over the eight threads (`g`) that hold two neighbouring columns of every eight, of one warp."""
+
+    def __init__(self, v: VectorBuilder, kind: int, words: Any, tile: Any, n: Any, scale: Any) -> None:
+        self.v, self.b, self.half, self.plain, self.tile = v, v.b, kind == HALF, kind == WHOLE, tile
+        self.words, self.n, self.scale = words, n, v.splat(scale, 16)
+        self.row = v.b.mul(n, v.int(1 if self.half else 2))  # bytes of a thread's registers
+        self.columns = 16 if self.half else 8  # of the tile, those that a unit takes part in
+
+    def thread(self, w: Any, t: Any, g: int, unit: Any) -> Any:
+        """A unit of one thread of a warp."""
+        b, v = self.b, self.v
+        index = b.add(b.add(b.mul(w, v.int(32)), t), v.int(4 * g))
+        return v.at(self.words, b.mul(index, self.row), b.mul(unit, v.int(UNIT)))
+
+    def place(self, w: Any, t: Any, unit: Any) -> Any:
+        """Sixteen places of the first tile row of a unit."""
+        b, v = self.b, self.v
+        row = b.add(b.mul(unit, v.int(self.columns)), b.mul(t, v.int(2)))
+        return v.at(self.tile, b.mul(row, v.int(LINE)), b.mul(w, v.int(64)))
+
+    def each(self, count: Any, body: Any) -> None:
+        """body(w, t, i) for all warps, thread columns, and i below `count`."""
+        v, b = self.v, self.b
+        with cgutils.for_range(b, v.int(16)) as outer, cgutils.for_range(b, count) as inner:
+            body(b.lshr(outer.index, v.int(2)), b.and_(outer.index, v.int(3)), inner.index)
+
+    def units(self) -> Any:
+        """Whole units of a thread."""
+        return self.b.udiv(self.n, self.v.int(self.columns))
+
+    def last(self, body: Any) -> None:
+        """body(w, t, unit) for the half a unit that an odd number of eight f16 columns leaves."""
+        v, b = self.v, self.b
+        if self.half:
+            odd = b.icmp_unsigned("!=", b.and_(self.n, v.int(8)), v.int(0))
+            with b.if_then(odd), cgutils.for_range(b, v.int(16)) as outer:
+                body(b.lshr(outer.index, v.int(2)), b.and_(outer.index, v.int(3)), self.units())
+
+
+class _Loader(_Mover):
+    def emit(self) -> Any:
+        """Smallest magnitude but zero (less one), and the largest, of f32 bits without their sign, in 64 bits."""
+        v, b = self.v, self.b
+        self.least, self.most = (cgutils.alloca_once(b, IV) for _ in range(2))
+        b.store(v.const(IV, -1), self.least)
+        b.store(v.const(IV, 0), self.most)
+        self.each(self.units(), self.whole)
+        self.last(self.part)
+        low = v.call("llvm.vector.reduce.umin.v16i32", I32, b.load(self.least))
+        high = v.call("llvm.vector.reduce.umax.v16i32", I32, b.load(self.most))
+        return b.or_(b.zext(low, I64), b.shl(b.zext(high, I64), v.int(32)))
+
+    def put(self, to: Any, x: Any) -> None:
+        """Sixteen f32 (or integers) into the tile."""
+        v, b = self.v, self.b
+        if self.plain:
+            v.store(x, to, 64)
+            return
+        size = b.shl(v.bits(x, IV), v.const(IV, 1))
+        b.store(v.umin(b.load(self.least), b.sub(size, v.const(IV, 1))), self.least)
+        b.store(v.umax(b.load(self.most), size), self.most)
+        v.store(b.fmul(x, self.scale), to, 64)
+
+    def joined(self, w: Any, t: Any, unit: Any, threads: range, piece: ir.Type) -> Any:
+        """The units of some threads, one after the other."""
+        v = self.v
+        parts = [v.load(self.thread(w, t, g, unit), piece) for g in threads]
+        while len(parts) > 1:
+            size = 2 * parts[0].type.count
+            parts = [v.shuffle(x, y, list(range(size))) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
+    def whole(self, w: Any, t: Any, unit: Any) -> None:
+        v, to = self.v, self.place(w, t, unit)
+        piece = vector(I16, 8) if self.half else vector(F32, 4)
+        low, high = (self.joined(w, t, unit, r, piece) for r in (range(4), range(4, 8)))
+        if self.half:
+            for s in (0, 1):
+                self.widened(v.at(to, 8 * s * LINE), v.shuffle(low, high, HALF_SPLIT[s]))
+        else:
+            for p in (0, 1):
+                self.put(v.at(to, p * LINE), v.shuffle(low, high, SPLIT[p]))
+
+    def widened(self, to: Any, both: Any) -> None:
+        """Two columns of f16."""
+        v = self.v
+        x = self.b.fpext(v.bits(both, vector(F16, 32)), vector(F32, 32))
+        for p in (0, 1):
+            self.put(v.at(to, p * LINE), v.shuffle(x, x, list(range(16 * p, 16 * p + 16))))
+
+    def part(self, w: Any, t: Any, unit: Any) -> None:
+        x = self.joined(w, t, unit, range(8), vector(I16, 4))
+        lanes = [n // 8 * 4 + n % 4 for n in HALF_SPLIT[0]]
+        self.widened(self.place(w, t, unit), self.v.shuffle(x, x, lanes))
+
+
+class _Storer(_Mover):
+    def emit(self, lines: Any) -> None:
+        """lines: registers lie on 64-byte boundaries, so that whole cache lines can be written past the caches."""
+        v, b = self.v, self.b
+        with b.if_else(lines) as (then, otherwise):
+            with then:
+                self.each(b.udiv(self.n, v.int(4 * self.columns)), self.lines)
+            with otherwise:
+                self.each(self.units(), self.whole)
+                self.last(self.part)
+
+    def take(self, p: Any) -> Any:
+        """Sixteen f32 (or integers) of the tile."""
+        x = self.v.load(p, FV, 64)
+        return x if self.plain else self.b.fmul(x, self.scale)
+
+    def narrowed(self, p: Any) -> Any:
+        """Two columns as f16."""
+        v = self.v
+        x = v.shuffle(self.take(p), self.take(v.at(p, LINE)), list(range(32)))
+        return v.bits(self.b.fptrunc(x, vector(F16, 32)), HALVES)
+
+    def joined(self, w: Any, t: Any, unit: Any) -> list[Any]:
+        """A unit of threads 0..3 and one of threads 4..7, as words."""
+        v, at = self.v, self.place(w, t, unit)
+        if self.half:
+            low, high = self.narrowed(at), self.narrowed(v.at(at, 8 * LINE))
+            return [v.bits(v.shuffle(low, high, lanes), IV) for lanes in HALF_JOIN]
+        low, high = self.take(at), self.take(v.at(at, LINE))
+        return [v.bits(v.shuffle(low, high, lanes), IV) for lanes in JOIN]
+
+    def whole(self, w: Any, t: Any, unit: Any) -> None:
+        for a, x in enumerate(self.joined(w, t, unit)):
+            for q in range(4):
+                part = self.v.shuffle(x, x, list(range(4 * q, 4 * q + 4)))
+                self.v.store(part, self.thread(w, t, 4 * a + q, unit))
+
+    def part(self, w: Any, t: Any, unit: Any) -> None:
+        v, b = self.v, self.b
+        low = self.narrowed(self.place(w, t, unit))
+        for a, lanes in enumerate(HALF_JOIN):
+            x = v.bits(v.shuffle(low, low, lanes), vector(I64, 8))
+            for q in range(4):
+                v.store(b.extract_element(x, v.const(I32, 2 * q)), self.thread(w, t, 4 * a + q, unit))
+
+    def lines(self, w: Any, t: Any, four: Any) -> None:
+        """Four units of eight threads: four by four pieces, turned."""
+        v, b = self.v, self.b
+        first = b.mul(four, v.int(4))
+        steps = [self.joined(w, t, b.add(first, v.int(n))) for n in range(4)]
+        for a in (0, 1):
+            x = [s[a] for s in steps]
+            turned = [self.pieces(x[low], x[low + 1], (q, q + 2)) for low in (0, 2) for q in (0, 1)]
+            for q in range(4):
+                y = self.pieces(turned[q % 2], turned[2 + q % 2], (q // 2, q // 2 + 2))
+                self.past_caches(y, self.thread(w, t, 4 * a + q, first))
+
+    def pieces(self, x: Any, y: Any, which: tuple[int, int]) -> Any:
+        """Two quarters of x, then the same two of y."""
+        return self.v.shuffle(x, y, [16 * side + 4 * q + i for side in (0, 1) for q in which for i in range(4)])
+
+    def past_caches(self, x: Any, p: Any) -> None:
+        """A cache line that nobody reads soon."""
+        to = self.b.store(x, self.b.bitcast(p, x.type.as_pointer()))
+        to.align = 64
+        to.set_metadata("nontemporal", self.b.module.add_metadata([ir.Constant(I32, 1)]))
+
+
+def _mover(kind: type[_Mover], result: Any) -> Any:
+    @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
+    def move(typing, accumulator, words, first, tile, n, scale, lines):
+        """Register image from words[first] on, and a tile with n rows; `scale` multiplies what is moved."""
+        if not isinstance(accumulator, types.IntegerLiteral):
+            return None
+
+        def codegen(context, builder, sig, args):
+            v = VectorBuilder(context, builder)
+            image = v.at(v.pointer(words, args[1]), builder.mul(args[2], v.int(4)))
+            mover = kind(v, accumulator.literal_value, image, v.pointer(tile, args[3]), args[4], args[5])
+            if kind is _Loader:
+                return mover.emit()
+            mover.emit(args[6])
+            return context.get_dummy_value()
+
+        i = types.int64
+        return result(accumulator, words, i, tile, i, types.float32, types.boolean), codegen
+
+    return move
+
+
+load, store = _mover(_Loader, types.int64), _mover(_Storer, types.void)
