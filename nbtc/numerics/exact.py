@@ -43,8 +43,9 @@ class _Kind(Protocol):
 class Fused:
     """T(L, F, EF, OUT): blocks aligned to their largest exponent, truncated, summed, rounded once."""
 
-    def __init__(self, row: Model, a: Format, b: Format, acc: Format, block: int) -> None:
+    def __init__(self, row: Model, a: Format, b: Format, acc: Format, block: int, c: Format | None = None) -> None:
         self.formats, self.acc, self.block, self.fraction = (a, b), acc, block, row.fraction
+        self.first = c or acc
         half = acc.name == "f16"
         self.floor = row.floor16 if half else row.floor32
         self.mode, self.digits = ("rn", 11) if half else ("rz", 14 if row.out == "rz14" else 24)
@@ -61,19 +62,19 @@ class Fused:
     def step(self, a: list[Term], b: list[Term], c: int) -> int:
         """The blocks of one instruction in ascending k."""
         for at in range(0, len(a), self.block):
-            c = self.sum(a[at : at + self.block], b[at : at + self.block], c)
+            c = self.sum(a[at : at + self.block], b[at : at + self.block], c, self.acc if at else self.first)
         return c
 
-    def sum(self, a: list[Term], b: list[Term], c: int) -> int:
+    def sum(self, a: list[Term], b: list[Term], c: int, c_format: Format) -> int:
         """One block."""
-        sc, ec = decode(c, self.acc)
+        sc, ec = decode(c, c_format)
         terms = [(sa * sb, ea + eb) for (sa, ea), (sb, eb) in zip(a, b, strict=True)]
         # a zero term counts as the floor; 0 * Inf and 0 * NaN keep their marks
         top = max([e if s or e > 1 << 16 else self.floor for s, e in terms])
         top = max(top, ec if sc else self.floor)
         if top > 1 << 16:
             return self._special(a, b, sc, ec)
-        total = _cut(sc, ec - top + self.fraction - self.acc.mantissa)
+        total = _cut(sc, ec - top + self.fraction - c_format.mantissa)
         shift = self.widen - top
         for s, e in terms:
             n = e + shift
@@ -123,7 +124,7 @@ class EmulatedFp8:
         x = 0
         for first in (0, 2):
             picked = [t for t in range(len(a)) if t & 2 == first]
-            x = self.fused.sum([a[t] for t in picked], [b[t] for t in picked], x)
+            x = self.fused.sum([a[t] for t in picked], [b[t] for t in picked], x, self.acc)
         return add(c, x, self.acc)
 
 
@@ -203,9 +204,11 @@ def _integer(bits: int, fmt: Format) -> int:
     return value - (1 << fmt.bits) if fmt.low < 0 and value > fmt.high else value
 
 
-def _kind(row: Model, a: Format, b: Format, acc: Format, step: int, saturate: bool, rounding: str, op: str) -> _Kind:
+def _kind(
+    row: Model, a: Format, b: Format, acc: Format, step: int, c: Format | None, saturate: bool, rounding: str, op: str
+) -> _Kind:
     if row.kind == Kind.FUSED:
-        return Fused(row, a, b, acc, min(row.block, step))
+        return Fused(row, a, b, acc, min(row.block, step), c)
     if row.kind == Kind.EMULATED_FP8:
         return EmulatedFp8(row, a, b, acc, step)
     if row.kind == Kind.SCALAR_FMA:
@@ -222,7 +225,8 @@ def _kind(row: Model, a: Format, b: Format, acc: Format, step: int, saturate: bo
 class Oracle:
     """A model applied to one instruction: `step` products at a time, the last step padded with zeros.
 
-    row, a, b, acc, step, saturate, rounding, op: as of `nbtc.numerics.models.params`.
+    row, a, b, acc, step, c, saturate, rounding, op: as of `nbtc.numerics.models.params`; but C is given in its own
+    format.
 
     >>> from nbtc.numerics.models import model
     >>> f16, f32 = FORMATS["f16"], FORMATS["f32"]
@@ -233,24 +237,28 @@ class Oracle:
 
     def __init__(
         self, row: Model, a: Format, b: Format, acc: Format, step: int,
-        *, saturate: bool = False, rounding: str = "rn", op: str = "xor",
+        *, c: Format | None = None, saturate: bool = False, rounding: str = "rn", op: str = "xor",
     ) -> None:  # fmt: skip
         self.acc, self.width = acc, step
-        self.kind = _kind(row, a, b, acc, step, saturate, rounding, op)
+        own = c is not None and c != acc and row.c_as_given
+        self.convert = c is not None and c != acc and not own
+        self.kind = _kind(row, a, b, acc, step, c if own else None, saturate, rounding, op)
 
     def dot(self, a: Sequence[int], b: Sequence[int], c: int) -> int:
         """Accumulator bits after the chain over all of K, from the bits of a, b (one element each) and c."""
         return self._run(self.kind.left(self._padded(a)), self.kind.right(self._padded(b)), c)
 
     def matrix(self, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> NDArray[Any]:
-        """d[i, j] for bits a (M, K), b (K, N), c (M, N); unsigned arrays, the result like c."""
+        """d[i, j] for bits a (M, K), b (K, N), c (M, N); unsigned arrays, the result of the
+        accumulator's size."""
         rows = [self.kind.left(self._padded(x)) for x in a.tolist()]
         columns = [self.kind.right(self._padded(x)) for x in b.T.tolist()]
         lines = zip(rows, c.tolist(), strict=True)
         out = [[self._run(x, y, z) for y, z in zip(columns, line, strict=True)] for x, line in lines]
-        return np.array(out, c.dtype).reshape(c.shape)
+        return np.array(out, self.acc.bits_dtype).reshape(c.shape)
 
     def _run(self, a: Any, b: Any, c: int) -> int:
+        c = widen(c) if self.convert else c
         for at in range(0, len(a), self.width):
             c = self.kind.step(a[at : at + self.width], b[at : at + self.width], c)
         return c

@@ -34,6 +34,7 @@ from nbtc.numerics.models import (
     ACC_FORMAT,
     B_FORMAT,
     BLOCK,
+    C_FORMAT,
     FLOOR,
     FRACTION,
     KIND,
@@ -181,6 +182,7 @@ def _float_chain(a, a0, sa, b, b0, sb, k, c, params):
         least = _LAYOUT[_F16, 3]
         fa = fa[0], fa[1], fa[2], least, fa[4], fa[5], fa[6]
         fb = fb[0], fb[1], fb[2], least, fb[4], fb[5], fb[6]
+    first_least = _LAYOUT[params[C_FORMAT], 3]  # a C that was converted may be aligned as what it was before
     half = params[ACC_FORMAT] == _F16
     size, step = params[BLOCK], params[STEP]
     span = step if emulated else size
@@ -197,7 +199,9 @@ def _float_chain(a, a0, sa, b, b0, sb, k, c, params):
             # of the elements that exist, those of this half: k mod 4 in {0, 1}, then {2, 3}
             here = 2 * (left >> 2) + min(max((left & 3) - 2 * part, 0), 2) if emulated else left
             pa, pb = a0 + first * sa, b0 + first * sb
-            value = _block(a, pa, sa, b, pb, sb, here, size, stretch, fa, fb, value, fc, fraction, floor, out)
+            least = first_least if start == 0 else fc[3]
+            own = fc[0], fc[1], fc[2], least, fc[4], fc[5], fc[6]
+            value = _block(a, pa, sa, b, pb, sb, here, size, stretch, fa, fb, value, own, fraction, floor, out)
         if emulated:
             value = add16(acc, value) if half else add32(acc, value)
         acc = value

@@ -31,8 +31,10 @@ class Kind(IntEnum):
 
 
 # index of each entry of a kernel's parameter vector
-KIND, A_FORMAT, B_FORMAT, ACC_FORMAT, BLOCK, FRACTION, FLOOR, OUT, STEP, SATURATE, ROUNDING, BIT_OP = range(12)
-PARAMS = 12
+KIND, A_FORMAT, B_FORMAT, ACC_FORMAT, BLOCK, FRACTION, FLOOR, OUT, STEP, SATURATE, ROUNDING, BIT_OP, C_FORMAT = range(
+    13
+)
+PARAMS = 13
 OUTS = {"rz24": 0, "rz14": 1, "rne11": 2}
 ROUNDINGS = {"rn": 0, "rz": 1, "rm": 2, "rp": 3}
 BIT_OPS = {"xor": 0, "and": 1}
@@ -44,6 +46,8 @@ class Model:
 
     evidence: "recorded" (bit-compared with recordings of that GPU, any input class), "public vectors" (bit-compared
     with published results of that GPU on ordinary inputs), or "literature" (published models agree; no vectors here).
+    c_as_given: an f16 C of a form with f32 results is aligned as the f16 it is, whose subnormals have the exponent -14;
+    elsewhere it is converted first, and they are normal numbers.
     """
 
     id: str
@@ -54,6 +58,7 @@ class Model:
     floor32: int = 0
     floor16: int = 0
     out: str = "rz24"
+    c_as_given: bool = False
 
     @property
     def validated(self) -> bool:
@@ -67,15 +72,16 @@ def _fused(id: str, evidence: str, block: int, fraction: int, out: str = "rz24")
 
 
 _H, _P, _L = "recorded", "public vectors", "literature"
+_VOLTA = replace(_fused("sm_70 f16", _P, 4, 23), c_as_given=True)
 _SM89_FP8 = Model("sm_89 fp8", Kind.FUSED, _P, 16, 13, -132, -20, "rz14")
 _SM90_FP8 = Model("sm_90 wgmma fp8", Kind.FUSED, _H, 32, 13, -133, -21, "rz14")
 
 # (architecture, unit, format family) -> row.  Unit "quad" is f16 m8n8k4, four products a warp.
 _ROWS: dict[tuple[str, str, str], Model] = {
-    ("sm_70", "mma", "f16"): _fused("sm_70 f16", _P, 4, 23),
-    ("sm_70", "quad", "f16"): _fused("sm_70 f16", _P, 4, 23),
+    ("sm_70", "mma", "f16"): _VOLTA,
+    ("sm_70", "quad", "f16"): _VOLTA,
     ("sm_75", "mma", "f16"): _fused("sm_75 f16", _L, 8, 24),
-    ("sm_75", "quad", "f16"): _fused("sm_75 f16 m8n8k4", _L, 4, 23),
+    ("sm_75", "quad", "f16"): replace(_VOLTA, id="sm_75 f16 m8n8k4", evidence=_L),
     ("sm_80", "mma", "f16"): _fused("sm_80 f16", _P, 8, 24),
     ("sm_80", "mma", "bf16"): _fused("sm_80 bf16", _P, 8, 24),
     ("sm_80", "mma", "tf32"): _fused("sm_80 tf32", _P, 4, 24),
@@ -173,11 +179,15 @@ def params(
     acc: Format,
     step: int,
     *,
+    c: Format | None = None,
     saturate: bool = False,
     rounding: str = "rn",
     op: str = "xor",
 ) -> NDArray[np.int64]:
-    """The parameter vector that kernels read: `row` for formats a, b and accumulator acc, `step` products a step."""
+    """The parameter vector that kernels read: `row` for formats a, b and accumulator acc, `step` products a step.
+
+    c: the format that C has, if not the accumulator's; kernels take it converted, and align it as the row says.
+    """
     half = acc.name == "f16"
     p = np.zeros(PARAMS, np.int64)
     p[KIND] = row.kind
@@ -188,4 +198,5 @@ def params(
     p[FRACTION], p[FLOOR] = row.fraction, row.floor16 if half else row.floor32
     p[OUT] = OUTS["rne11" if half else row.out]
     p[STEP], p[SATURATE], p[ROUNDING], p[BIT_OP] = step, saturate, ROUNDINGS[rounding], BIT_OPS[op]
+    p[C_FORMAT] = c.code if c is not None and row.c_as_given else acc.code
     return p

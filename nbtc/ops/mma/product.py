@@ -157,7 +157,7 @@ def _build(row: Row, target: Arch, selector: int) -> Plan:
     validated = target.validated and (not row.sparse or target.numerics == "sm_90")
     numerics = model(target.numerics, row.unit, a.format, label=target.name, validated=validated)
     acc = accumulator(row)
-    how: dict[str, Any] = {"saturate": row.saturate, "rounding": row.rounding, "op": row.op or "xor"}
+    how: dict[str, Any] = {"saturate": row.saturate, "rounding": row.rounding, "op": row.op or "xor", "c": c.format}
     vector = params(numerics, a.format, b.format, acc, stored, **how)
     parts = [operand_places(a), operand_places(b, by_column=True), operand_places(c), operand_places(d)]
     if row.sparse:
