@@ -24,6 +24,7 @@ LAYERS = (
     ("numba_door",),
     ("check",),
     ("gemm",),
+    ("executor",),
     ("show", "show_smem"),
     ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "testing"),
     ("accuracy", "verify", "report", "examples"),

@@ -1,0 +1,54 @@
+"""All scalar forms: one table a family, looked up by an instruction's text."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import MappingProxyType
+
+from nbtc.executor import integers
+from nbtc.executor.form import Form, Op
+
+TABLES: tuple[tuple[Form, ...], ...] = (integers.FORMS,)
+
+
+@cache
+def by_opcode() -> MappingProxyType[str, tuple[Form, ...]]:
+    """The rows of every opcode."""
+    rows: dict[str, tuple[Form, ...]] = {}
+    for form in (form for table in TABLES for form in table):
+        rows[form.opcode] = (*rows.get(form.opcode, ()), form)
+    return MappingProxyType(rows)
+
+
+@cache
+def find(text: str) -> tuple[Form, Op] | None:
+    """The row of an instruction's name and its parts, or None when there is none.
+
+    >>> form, op = find("mul.wide.s16")
+    >>> form.sources, form.results, op.has("wide")
+    (('s16', 's16'), ('s32',), True)
+    >>> find("mul.wide.ftz.s16") is None
+    True
+    """
+    opcode, *modifiers = text.split(".")
+    op = Op(opcode, tuple(modifiers))
+    form = next((form for form in by_opcode().get(opcode, ()) if form.matches(op.modifiers)), None)
+    return None if form is None else (form, op)
+
+
+def refusal(text: str) -> str:
+    """Why `find` knows no such form: the opcode is unknown, or the modifiers it can't take together.
+
+    >>> refusal("dp4a.ftz.s32.s32")
+    'dp4a.ftz.s32.s32: dp4a has no form with .ftz; it takes .u32 .s32'
+    """
+    opcode, *modifiers = text.split(".")
+    rows = by_opcode().get(opcode)
+    if rows is None:
+        return f"{text}: no scalar instruction of this name is implemented"
+    known = dict.fromkeys(m for form in rows for slot in form.slots for m in slot if m)
+    unknown = [m for m in modifiers if m not in known]
+    takes = " ".join(f".{m}" for m in known)
+    if unknown:
+        return f"{text}: {opcode} has no form with {' '.join(f'.{m}' for m in unknown)}; it takes {takes}"
+    return f"{text}: {opcode} has no form with these modifiers in this order; it takes {takes}"

@@ -1,0 +1,37 @@
+"""Rows and their names."""
+
+import itertools
+
+import pytest
+
+from nbtc.executor import forms
+from nbtc.executor.form import WIDTHS, Form, slots
+
+ROWS = [form for table in forms.TABLES for form in table]
+
+
+def texts(form: Form) -> list[str]:
+    """Every name a row answers to."""
+    return [".".join((form.opcode, *filter(None, choice))) for choice in itertools.product(*form.slots)]
+
+
+def test_each_row_is_found_by_each_of_its_names():
+    for form in ROWS:
+        for text in texts(form):
+            found, op = forms.find(text)
+            assert found == form, text
+            assert op.text == text
+
+
+def test_operands_have_types():
+    assert all(t in WIDTHS for form in ROWS for t in (*form.sources, *form.results))
+
+
+@pytest.mark.parametrize("text", ["add.rn.s32", "mul.s32", "add.s32.sat", "add", "mad.wide.s64", "add.sat.sat.s32"])
+def test_what_no_row_names_is_refused_by_name(text):
+    assert forms.find(text) is None
+    assert forms.refusal(text).startswith(text)
+
+
+def test_slots():
+    assert slots("lo|hi", "sat?", "rn|rz?", "s32") == (("lo", "hi"), ("sat", ""), ("rn", "rz", ""), ("s32",))
