@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nbtc import dpx, errors, examples, ptx, sparse, testing, warp, wgmma, wmma
     from nbtc.formats.arrays import as_format, pack, unpack
     from nbtc.formats.conversions import convert
-    from nbtc.gemm import Plan, gemm, matmul, plan
+    from nbtc.gemm import Plan, gemm, library, matmul, order, plan
     from nbtc.instructions import Instruction, instruction, instructions
 
 __version__ = "0.1.0"
@@ -29,7 +29,9 @@ _NAMES = {
     "as_format": "nbtc.formats.arrays",
     "convert": "nbtc.formats.conversions",
     "gemm": "nbtc.gemm",
+    "library": "nbtc.gemm",
     "matmul": "nbtc.gemm",
+    "order": "nbtc.gemm",
     "plan": "nbtc.gemm",
     "Plan": "nbtc.gemm",
     "Instruction": "nbtc.instructions",
@@ -57,7 +59,9 @@ __all__ = [
     "gemm",
     "instruction",
     "instructions",
+    "library",
     "matmul",
+    "order",
     "pack",
     "plan",
     "ptx",

@@ -70,3 +70,7 @@ class NbtcWarning(UserWarning):
 
 class UnvalidatedModelWarning(NbtcWarning):
     """A numerics model that no hardware recording backs was used (raised once a model and architecture)."""
+
+
+class GuessedOrderWarning(NbtcWarning):
+    """A library's order of summation for a shape that nobody recorded was guessed."""

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.gemm.library import Library, library
+from nbtc.gemm.orders import Order, order
 from nbtc.gemm.plan import Plan
 from nbtc.gemm.run import gemm, matmul, plan
 
-__all__ = ["Plan", "gemm", "matmul", "plan"]
+__all__ = ["Library", "Order", "Plan", "gemm", "library", "matmul", "order", "plan"]
 
 
 class _Callable(ModuleType):

@@ -23,16 +23,31 @@ def accumulator(fmt: Format) -> Format:
 
 
 @cache
-def row_for(arch: str, instruction: str | None, a: str, b: str, acc: str, op: str | None, saturate: bool) -> Row:
-    """The instruction row of a product: the one named, or the form of a family with the largest K.
+def row_for(
+    arch: str,
+    instruction: str | None,
+    a: str,
+    b: str,
+    acc: str,
+    op: str | None,
+    saturate: bool,
+    step: int | None = None,
+) -> Row:
+    """The instruction row of a product: the one named, or the form of a family with the largest K (or K = step).
 
     Raises UnsupportedInstructionError where the architecture has none, OptionError where a named one does not fit.
     """
     if instruction is not None and instruction not in FAMILIES:
-        return _named(parse.row(instruction), arch_row(arch), a, b, acc, op, saturate)
+        row = _named(parse.row(instruction), arch_row(arch), a, b, acc, op, saturate)
+        if step not in (None, _size(row)[0]):
+            raise OptionError(
+                f"instruction={row.mnemonic!r} has K = {_size(row)[0]}, but the order is one of steps of {step}: drop "
+                'one of the two, or pass instruction="mma"'
+            )
+        return row
     names = [instruction] if instruction else ["wgmma", "mma"]
     for name in names:
-        found = _best(arch, FAMILIES[name], a, b, acc, op, saturate)
+        found = _best(arch, FAMILIES[name], a, b, acc, op, saturate, step)
         if found is not None:
             return found
     families = [FAMILIES[name] for name in names]
@@ -41,23 +56,27 @@ def row_for(arch: str, instruction: str | None, a: str, b: str, acc: str, op: st
             r.min_arch
             for f in families
             for r in parse.rows(None, f, a=a, b=b, c=acc, d=acc, executable=True, sparse=False, rounding="rn")
-            if r.saturate == saturate and (r.op is None or r.op == op)
+            if r.saturate == saturate and (r.op is None or r.op == op) and step in (None, _size(r)[0])
         },
         key=lambda s: int(s[3:].rstrip("af")),
     )
     hint = f"it exists from {have[0]} on" if have else f"no architecture multiplies {a} by {b} into {acc} that way"
     raise UnsupportedInstructionError(
         f"{arch} has no {instruction or 'wgmma or mma'} instruction for {a} x {b} with {acc} accumulators"
-        f"{' and .satfinite' if saturate else ''}; {hint}: choose other formats, acc=, instruction= or arch="
+        f"{' and .satfinite' if saturate else ''}{f' and K = {step}' if step else ''}; {hint}: "
+        "choose other formats, acc=, instruction= or arch="
     )
 
 
-def _best(arch: str, family: str, a: str, b: str, acc: str, op: str | None, saturate: bool) -> Row | None:
-    """The form with the largest K, then the largest tile."""
+def _best(
+    arch: str, family: str, a: str, b: str, acc: str, op: str | None, saturate: bool, step: int | None
+) -> Row | None:
+    """The form with the largest K (or K = step), then the largest tile."""
     found = [
         r
         for r in parse.rows(arch, family, a=a, b=b, d=acc, c=acc, executable=True, sparse=False)
         if r.rounding == "rn" and r.saturate == saturate and (r.op is None or r.op == op)
+        if step in (None, _size(r)[0])
     ]
     return max(found, key=_size) if found else None
 

@@ -15,6 +15,11 @@ from nbtc.errors import FormatError, OptionError, ShapeError
 from nbtc.formats.arrays import as_array, as_format, to_bits, unpack
 from nbtc.formats.table import FORMATS, Format
 from nbtc.gemm.choose import accumulator, engine_for, row_for
+from nbtc.gemm.library import Library
+from nbtc.gemm.orders import Order, every
+from nbtc.gemm.orders import order as order_row
+from nbtc.gemm.out import block_shape, check_out, rows_at_once
+from nbtc.gemm.scales import Scales, float_scales
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Row
@@ -31,7 +36,8 @@ class Plan:
 
     instruction: PTX mnemonic of a step.  model: the numerics row.  steps: instruction steps of one output's chain(s).
     shape: (batch..., M, N, K).  engine: which kernels compute it on this host.  peak_bytes: memory beyond the operands
-    and what importing nbtc takes, the result included.
+    and what importing nbtc takes, the result included (one block of it where it goes to `out` in blocks).  order: how
+    K is summed.  block: the shape of a block of the result.
     """
 
     instruction: str
@@ -44,6 +50,8 @@ class Plan:
     threads: int
     peak_bytes: int
     k_split: int | None = None
+    order: Order = field(default_factory=lambda: order_row("seq"))
+    block: Shape = ()
     row: Row = field(repr=False, kw_only=True)
     params: NDArray[np.int64] = field(repr=False, compare=False, kw_only=True)
 
@@ -75,6 +83,10 @@ class Plan:
             lines.append(
                 f"a new chain starts every {self.k_split} elements of K; the parts are added in ascending order"
             )
+        elif self.order.evidence or not self.order.sequential:
+            step = (self.row.shape or (0, 0, 1))[2]
+            lines.append(f"order of summation ({self.order.evidence or 'as asked'}):")
+            lines.append(self.order.tree(self.shape[-1], step))
         return "\n".join(lines)
 
 
@@ -91,6 +103,7 @@ class Problem:
     batch: tuple[int, ...]
     packed: tuple[bool, bool]
     plan: Plan
+    scales: Scales = (None, None)
 
     @property
     def merged(self) -> bool:
@@ -168,14 +181,16 @@ def _depths(a: Shape, b: Shape, fa: Format, fb: Format, packed: tuple[bool, bool
 def prepare(
     a: Any, b: Any, c: Any = None, *, arch: object = "sm_90", acc: object = None, instruction: object = None,
     a_format: object = None, b_format: object = None, saturate: bool = False, op: str | None = None,
-    k_split: int | None = None, out: Any = None, threads: int | None = None, progress: object = False,
+    k_split: int | None = None, order: object = None, scale_a: object = None, scale_b: object = None, out: Any = None,
+    threads: int | None = None, progress: object = False,
 ) -> Problem:  # fmt: skip
     """Check everything and decide everything; computes nothing, copies no operand."""
     if not (callable(progress) or isinstance(progress, bool)):
         raise OptionError(f"progress={progress!r} is neither True, False nor a callable that takes (done, total)")
     av, bv, cv = as_array(a), as_array(b), None if c is None else as_array(c)
     question = (
-        changes(), arch, acc, instruction, a_format, b_format, saturate, op, k_split, thread_count(threads),
+        changes(), arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, _layout(order, bv),
+        rows_at_once(out, (av, bv), cv), thread_count(threads),
         av.dtype, av.shape, bv.dtype, bv.shape, *((None, None) if cv is None else (cv.dtype, cv.shape)),
     )  # fmt: skip
     try:
@@ -186,17 +201,24 @@ def prepare(
     if cv is not None:
         cv = _accumulators(cv, accf)
     if out is not None:
-        check_out(out, (*batch, *plan.shape[-3:-1]), accf)
+        check_out(out, plan.shape[:-1], accf)
+    scales = float_scales(scale_a, scale_b, plan.shape[:-1], accf)
     return Problem(
-        _bits(av, fa, packed[0]), _bits(bv, fb, packed[1]), cv, fa, fb, accf, batch, packed, plan
+        _bits(av, fa, packed[0]), _bits(bv, fb, packed[1]), cv, fa, fb, accf, batch, packed, plan, scales
     )  # fmt: skip
+
+
+def _layout(order: object, b: NDArray[Any]) -> str:
+    """How B lies in memory, where a library's order depends on it."""
+    columns = isinstance(order, Library) and b.ndim > 1 and b.strides[-2] < b.strides[-1]
+    return "nt" if columns else "nn"
 
 
 @lru_cache(maxsize=512, typed=True)  # a small product takes less time than deciding how to compute it
 def _decided(
     changed: int, arch: object, acc: object, instruction: object, a_format: object, b_format: object, saturate: bool,
-    op: str | None, k_split: int | None, threads: int, a_dtype: np.dtype[Any], a: Shape, b_dtype: np.dtype[Any],
-    b: Shape, c_dtype: np.dtype[Any] | None, c: Shape | None,
+    op: str | None, k_split: int | None, order: object, layout: str, rows: int | None, threads: int,
+    a_dtype: np.dtype[Any], a: Shape, b_dtype: np.dtype[Any], b: Shape, c_dtype: np.dtype[Any] | None, c: Shape | None,
 ) -> tuple[tuple[Format, Format, Format], tuple[bool, bool], Shape, Plan]:  # fmt: skip
     """(formats, which operands are packed, batch axes, plan) of operands of these dtypes and shapes."""
     target = arch_row(arch)
@@ -206,14 +228,29 @@ def _decided(
     accf = accumulator(fa) if acc is None else as_format(acc)
     _check_options(fa, accf, saturate, op, k_split)
     bit_op = op or _default_op(fa, instruction)
-    row = row_for(target.name, _instruction(instruction), fa.name, fb.name, accf.name, bit_op, saturate)
+    m, n = a[-2], b[-1]
+    if isinstance(order, Library):
+        order = order.order(m, n, k, a=fa, b=fb, out=accf, layout=layout)
+    way = _order(order, k_split, k)
+    row = row_for(target.name, _instruction(instruction), fa.name, fb.name, accf.name, bit_op, saturate, way.step)
     if c_dtype is not None:
         _accumulators(np.empty(0, c_dtype), accf)
-    m, n = a[-2], b[-1]
     batch = _batch(a, b, c, m, n)
     merged, saturate = _merged(a, b, batch), saturate or row.saturate
-    plan = _plan(target, row, (fa, fb, accf), (*batch, m, n, k), merged, saturate, k_split, threads)
+    block = block_shape((*batch, m, n), accf.dtype.itemsize, rows)
+    plan = _plan(target, row, (fa, fb, accf), (*batch, m, n, k), merged, saturate, way, block, threads)
     return (fa, fb, accf), (pa, pb), batch, plan
+
+
+def _order(order: object, k_split: int | None, k: int) -> Order:
+    """The order of summation that `order` or `k_split` asks for."""
+    if order is None:
+        return order_row("seq") if k_split is None else every(int(k_split))
+    if k_split is not None:
+        raise OptionError(f"order={order!r} and k_split={k_split!r} both say how K is cut: pass one of the two")
+    found = order_row(order)
+    found.check(k)
+    return found
 
 
 def _default_op(fa: Format, instruction: object) -> str | None:
@@ -271,47 +308,29 @@ def _batch(a: Shape, b: Shape, c: Shape | None, m: int, n: int) -> Shape:
         ) from None
 
 
-def check_out(out: Any, shape: tuple[int, ...], acc: Format) -> None:
-    """out must be a writeable array that holds the result."""
-    if not isinstance(out, np.ndarray):
-        raise FormatError(
-            f"out is a {type(out).__name__}, not a NumPy array: pass np.empty({shape}, {str(acc.dtype)!r})"
-        )
-    if out.shape != shape:
-        raise ShapeError(
-            f"out has shape {out.shape}, the result has {shape}: pass np.empty({shape}, {str(acc.dtype)!r})"
-        )
-    if out.dtype != acc.dtype:
-        raise FormatError(
-            f"out is {out.dtype}, the accumulator is {acc.name}: pass np.empty({shape}, {str(acc.dtype)!r})"
-        )
-    if not out.flags.writeable:
-        raise OptionError(f"out of shape {out.shape} is read-only: pass a writeable array such as np.empty_like(out)")
-
-
 def _plan(
     target: Arch, row: Row, formats: tuple[Format, Format, Format], shape: Shape, merged: bool, saturate: bool,
-    k_split: int | None, threads: int,
+    order: Order, block: Shape, threads: int,
 ) -> Plan:  # fmt: skip
     fa, fb, acc = formats
     step = (row.shape or (0, 0, 1))[2]
     numerics = model(target.numerics, row.unit, fa, label=target.name, validated=target.validated)
     vector = params(numerics, fa, fb, acc, step, saturate=saturate, rounding=row.rounding, op=row.op or "xor")
     *batch, m, n, k = shape
-    part = min(k, int(k_split)) if k_split else k
-    steps = -(-part // step) * (k // part) + -(-(k % part) // step) if part else 0
+    part = min(k, order.part) if order.part else k
     engine = engine_for(Kind(int(vector[KIND])).name, int(vector[BLOCK]), int(vector[FRACTION]))
     if m * n * part * (prod(batch) if merged else 1) <= SMALL or (row.rounding != "rn" and not _directed()):
         engine = "chain"
-    peak = _peak(engine, (fa, fb, acc), shape, threads, merged)
-    sums = prod([*batch, m, n]) * acc.dtype.itemsize
-    if part < k:  # the sum so far, the next part, and what adding them takes
+    peak = _peak(engine, formats, (*block, k), threads, merged)
+    sums = prod(block) * acc.dtype.itemsize
+    if len(order.chains(k)) > 1:  # the sum so far, the next part, and what adding them takes
         peak += sums * (5 if saturate else 2)
-    if saturate and engine != "chain":  # positions of all outputs, which may clamp midway
-        peak += sums * 4 + m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize
+    rearranged = any(len(chain) > 1 for chain in order.chains(k))
+    if (saturate and engine != "chain") or rearranged:  # positions of all outputs, which may clamp midway, or copies
+        peak += sums * 4 + prod(batch) * (m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize)
     return Plan(
-        row.mnemonic, numerics, steps, shape, (fa.name, fb.name, acc.name), target.name, engine, threads, peak,
-        int(k_split) if k_split else None, row=row, params=vector,
+        row.mnemonic, numerics, order.steps(k, step), shape, (fa.name, fb.name, acc.name), target.name, engine,
+        threads, peak, order.part if order.name.startswith("every") else None, order, block, row=row, params=vector,
     )  # fmt: skip
 
 

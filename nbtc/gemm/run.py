@@ -14,7 +14,11 @@ from nbtc.errors import FormatError, OptionError
 from nbtc.formats.arrays import as_array, from_bits
 from nbtc.formats.table import Format
 from nbtc.gemm.engines import by_chain, by_item
-from nbtc.gemm.plan import Plan, Problem, check_out, prepare
+from nbtc.gemm.orders import Chain
+from nbtc.gemm.out import blocks, check_out
+from nbtc.gemm.parts import block_of, rearranged
+from nbtc.gemm.plan import Plan, Problem, prepare
+from nbtc.gemm.scales import apply_scales
 from nbtc.numerics.models import SATURATE
 
 
@@ -31,7 +35,10 @@ def matmul(
     saturate: bool = False,
     op: str | None = None,
     k_split: int | None = None,
-    out: NDArray[Any] | None = None,
+    order: object = None,
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
+    out: Any = None,
     threads: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
 ) -> NDArray[Any]:
@@ -44,8 +51,11 @@ def matmul(
     arch: "sm_70" ... "sm_120" (default "sm_90").  acc: accumulator format, default the widest.  instruction: a PTX
     mnemonic or "mma", "wgmma", "wmma".  a_format, b_format: what an array's dtype does not say.  saturate: .satfinite
     (integers).  op: "xor" or "and" (b1).  k_split: a new chain every so many elements of K; parts are added in
-    ascending order, then c.  out: where to write.  threads: how many; the bits do not depend on it.  progress: True for
-    a bar, or a callable of (done, total) multiply-adds.
+    ascending order, then c.  order: the order of a library's kernel instead, see `nbtc.order` and `nbtc.library`.
+    scale_a (a float32 number or (M, 1) rows), scale_b (a number or (1, N) columns): the finished float32 result is
+    multiplied by scale_a, then by scale_b, each rounded to nearest even.  out: where to write, block by block if it is
+    large: an array, a memory map, or anything of the same shape and dtype whose items can be set.  threads: how many;
+    the bits do not depend on it.  progress: True for a bar, or a callable of (done, total) multiply-adds.
 
     Returns an array of the accumulator's dtype.  Raises subclasses of TypeError and ValueError from `nbtc.errors`
     before any work.  PTX ISA: "Warp Level Matrix Multiply-Accumulate Instructions", "Asynchronous Warpgroup Level
@@ -58,9 +68,11 @@ def matmul(
     """
     problem = prepare(
         a, b, c, arch=arch, acc=acc, instruction=instruction, a_format=a_format, b_format=b_format, saturate=saturate,
-        op=op, k_split=k_split, out=out, threads=threads, progress=progress,
+        op=op, k_split=k_split, order=order, scale_a=scale_a, scale_b=scale_b, out=out, threads=threads,
+        progress=progress,
     )  # fmt: skip
-    return _execute(problem, out, progress)
+    result: NDArray[Any] = _execute(problem, out, progress)
+    return result
 
 
 def plan(
@@ -76,7 +88,10 @@ def plan(
     saturate: bool = False,
     op: str | None = None,
     k_split: int | None = None,
-    out: NDArray[Any] | None = None,
+    order: object = None,
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
+    out: Any = None,
     threads: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
 ) -> Plan:
@@ -89,7 +104,8 @@ def plan(
     """
     return prepare(
         a, b, c, arch=arch, acc=acc, instruction=instruction, a_format=a_format, b_format=b_format, saturate=saturate,
-        op=op, k_split=k_split, out=out, threads=threads, progress=progress,
+        op=op, k_split=k_split, order=order, scale_a=scale_a, scale_b=scale_b, out=out, threads=threads,
+        progress=progress,
     ).plan  # fmt: skip
 
 
@@ -108,7 +124,8 @@ def gemm(
     saturate: bool = False,
     op: str | None = None,
     k_split: int | None = None,
-    out: NDArray[Any] | None = None,
+    order: object = None,
+    out: Any = None,
     threads: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
 ) -> NDArray[Any]:
@@ -125,7 +142,7 @@ def gemm(
     """
     options: dict[str, Any] = {
         "arch": arch, "acc": acc, "instruction": instruction, "a_format": a_format, "b_format": b_format,
-        "saturate": saturate, "op": op, "k_split": k_split, "threads": threads, "progress": progress,
+        "saturate": saturate, "op": op, "k_split": k_split, "order": order, "threads": threads, "progress": progress,
     }  # fmt: skip
     probe = prepare(a, b, None, **options)
     shape, acc = (*probe.plan.shape[:-1],), probe.acc
@@ -142,10 +159,10 @@ def gemm(
     scale = [_scalar(x, dtype, name) for x, name in ((alpha, "alpha"), (beta, "beta"))]
     product = _execute(probe, None, progress)
     result = _epilogue(product, full, scale[0], scale[1], dtype)
-    if out is None:
-        return result
-    out[...] = result
-    return out
+    if out is not None:
+        out[...] = result
+        result = out
+    return result
 
 
 def _format_of(dtype: np.dtype[Any], acc: Format) -> Format:
@@ -200,36 +217,57 @@ def add(x: NDArray[Any], y: NDArray[Any], saturate: bool) -> NDArray[Any]:
 _WORTH = {"avx512": 6_000_000, "portable": 1_000_000, "words": 10_000_000, "chain": 30_000}
 
 
-def _execute(problem: Problem, out: NDArray[Any] | None, progress: Any) -> NDArray[Any]:
+def _execute(problem: Problem, out: Any, progress: Any) -> Any:
     plan = problem.plan
-    *batch, m, n, k = plan.shape
-    macs = prod(batch) * m * n * k
+    macs = prod(plan.shape)
     team = ThreadTeam(plan.threads if macs > _WORTH[plan.engine] else 1, progress, macs)
     try:
-        if not plan.k_split or k == 0:
-            result = _chain(problem, problem.c, 0, k, team)
+        if plan.block == plan.shape[:-1]:
+            result = _scaled(problem, team)
+            if out is not None:
+                out[...] = result
         else:
-            result = _chain(problem, None, 0, min(k, plan.k_split), team)
-            saturate = bool(plan.params[SATURATE])
-            for start in range(plan.k_split, k, plan.k_split):
-                part = _chain(problem, None, start, min(k, start + plan.k_split), team)
-                result = add(result, part, saturate)
-            if problem.c is not None:
-                result = add(result, np.broadcast_to(from_bits(problem.c, problem.acc), result.shape), saturate)
+            result = out
+            for at in blocks(plan.shape[:-1], plan.block):
+                index = at[1:] if len(plan.shape) == 3 else (at[0], ..., at[1], slice(None))
+                out[index] = _scaled(block_of(problem, at), team)
         team.finish()
     finally:
         team.close()
-    if out is None:
-        return result
-    out[...] = result
-    return out
+    return result if out is None else out
 
 
-def _chain(problem: Problem, c: NDArray[Any] | None, start: int, stop: int, team: ThreadTeam) -> NDArray[Any]:
-    """One chain an output over K elements start..stop, from c or zero."""
-    plan, acc = problem.plan, problem.acc
-    *batch, m, n, _ = plan.shape
-    d = np.zeros((*batch, m, n), acc.bits_dtype)
+def _scaled(problem: Problem, team: ThreadTeam) -> NDArray[Any]:
+    """The whole product with its scales."""
+    result = _summed(problem, team)
+    if any(scale is not None for scale in problem.scales):
+        apply_scales(result, problem.scales)
+        _canonical(result)
+    return result
+
+
+def _summed(problem: Problem, team: ThreadTeam) -> NDArray[Any]:
+    """Chains in the plan's order, and the sum of their results."""
+    plan, c = problem.plan, problem.c
+    k = plan.shape[-1]
+    if plan.order.one_chain or k == 0:
+        return _chain(problem, c, plan.order.chains(k)[0], team)
+    saturate, (first, *rest) = bool(plan.params[SATURATE]), plan.order.chains(k)
+    result = _chain(problem, None, first, team)
+    for chain in rest:
+        result = add(result, _chain(problem, None, chain, team), saturate)
+    if c is not None:
+        result = add(result, np.broadcast_to(from_bits(c, problem.acc), result.shape), saturate)
+    return result
+
+
+def _chain(problem: Problem, c: NDArray[Any] | None, chain: Chain, team: ThreadTeam) -> NDArray[Any]:
+    """One chain an output over the segments of K, from c or zero."""
+    if len(chain) > 1:  # the same chain over operands whose K is the segments, each of whole steps
+        problem = rearranged(problem, chain)
+        chain = ((0, problem.plan.shape[-1]),)
+    plan, acc, (start, stop) = problem.plan, problem.acc, chain[0]
+    d = np.zeros(plan.shape[:-1], acc.bits_dtype)
     if c is not None and (stop == start or plan.engine != "chain"):
         d[...] = c
     if d.size and stop > start:

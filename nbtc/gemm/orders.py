@@ -1,0 +1,212 @@
+"""The orders in which library kernels sum over K: chains of instruction steps, and how their results are added.
+
+An order is data: where K is cut into parts, how a part is dealt to chains, which elements a chain takes first.  `RULES`
+names every kind of order that a recording shows, one row each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from nbtc.errors import OptionError
+
+Segment = tuple[int, int]  # elements start..stop of K, padded with zeros to whole steps
+Chain = tuple[Segment, ...]
+SHOWN = 6  # parts or steps that a picture shows before it says "..."
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order of summation over K.
+
+    part: elements of a part of K (None: all of K).  parts: how many parts there must be.  group, ways: in every `group`
+    elements the first group / ways go to one chain, the next to a second and so on.  residue: a chain takes its leading
+    length mod `residue` elements first, as steps of their own.  step: K of the instruction, where it is not the default
+    one.  Each chain starts from zero; their results are added in ascending order in the accumulator type (floats to
+    nearest even), c last.  An order of one chain starts from c.  evidence: where a library's order comes from.
+
+    >>> order("split3x8").chains(20)
+    (((0, 8),), ((8, 16),), ((16, 20),))
+    """
+
+    name: str
+    part: int | None = None
+    parts: int | None = None
+    group: int | None = None
+    ways: int = 1
+    residue: int | None = None
+    step: int | None = None
+    evidence: str = ""
+
+    @property
+    def one_chain(self) -> bool:
+        """True where all of K is one chain, which then starts from c."""
+        return self.part is None and self.group is None
+
+    @property
+    def sequential(self) -> bool:
+        """True where that chain also takes K in ascending order without a residue of its own."""
+        return self.one_chain and self.residue is None
+
+    @property
+    def recorded(self) -> bool:
+        """True where a recording of the library's own result shows this order for this shape."""
+        return self.evidence.startswith("recorded")
+
+    def check(self, k: int) -> None:
+        """Raise OptionError where the order does not fit K."""
+        have = -(-k // self.part) if self.part else 1
+        if self.parts is not None and have != self.parts:
+            raise OptionError(
+                f"order={self.name!r} has {self.parts} parts of {self.part} elements, but K = {k} makes {have} of "
+                f'them: pass order=("split", {have}, {self.part}), or k_split={self.part} for any K'
+            )
+
+    def chains(self, k: int) -> tuple[Chain, ...]:
+        """The segments of K that each chain takes, in the order it takes them.  Raises OptionError as `check`."""
+        self.check(k)
+        part = self.part or max(k, 1)
+        cuts = [(start, min(k, start + part)) for start in range(0, k, part)] or [(0, 0)]
+        return tuple(chain for cut in cuts for chain in self._within(*cut))
+
+    def _within(self, start: int, stop: int) -> list[Chain]:
+        """The chains of one part."""
+        if self.group:
+            width = self.group // self.ways
+            firsts = range(start, min(stop, start + self.group), width)
+            return [tuple((g, min(stop, g + width)) for g in range(f, stop, self.group)) for f in firsts]
+        leading = (stop - start) % self.residue if self.residue else 0
+        if leading and leading < stop - start:
+            return [((start, start + leading), (start + leading, stop))]
+        return [((start, stop),)]
+
+    def steps(self, k: int, step: int) -> int:
+        """Instruction steps of one output."""
+        return sum(-(-(stop - start) // step) for chain in self.chains(k) for start, stop in chain)
+
+    def tree(self, k: int, step: int = 16) -> str:
+        """The summation tree of one output over K elements, in steps of the instruction's K, as text.
+
+        >>> print(order("slice64/2").tree(128, step=32))
+        slice64/2, K = 128, steps of 32
+        d = s0 + s1
+        s0 = [0..31] -> [64..95]
+        s1 = [32..63] -> [96..127]
+        """
+        chains = self.chains(k)
+        total = "s0"
+        for i in range(1, min(len(chains), SHOWN)):
+            total = f"{f'({total})' if i > 1 else total} + s{i}"
+        more = f" + ... + s{len(chains) - 1}" if len(chains) > SHOWN else ""
+        lines = [f"{self.name}, K = {k}, steps of {step}", f"d = {total}{more}"]
+        for i, chain in enumerate(chains[:SHOWN]):
+            every = [(s, min(s + step, stop) - 1) for start, stop in chain for s in range(start, stop, step)]
+            shown = [f"[{s}..{e}]" for s, e in every[:SHOWN]] + (["..."] if len(every) > SHOWN else [])
+            lines.append(f"s{i} = {' -> '.join(shown) or '0'}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A kind of order: how it is written (numbers in groups of the pattern), its fields, what it means."""
+
+    pattern: str
+    example: str
+    fields: Callable[..., dict[str, Any]]
+    meaning: str
+
+
+RULES = (
+    Rule("seq", "seq", dict, "one chain in ascending k"),
+    Rule(
+        r"split(\d+)x(\d+)",
+        "split12x4",
+        lambda parts, part: {"parts": parts, "part": part},
+        "a new chain every so many elements of K, the parts added in ascending order (split-K)",
+    ),
+    Rule(
+        r"promote(\d+)",
+        "promote128",
+        lambda part: {"part": part},
+        "a new chain every 128 elements of K, the parts added in float32: fp8 without fast accumulation",
+    ),
+    Rule("promo4", "promo4", lambda: {"part": 128}, "promote128, counted in steps of 32"),
+    Rule(
+        r"slice(\d+)/(\d+)",
+        "slice64/2",
+        lambda group, ways: {"group": group, "ways": ways},
+        "in every 64 of K the first 32 go to one chain and the others to a second, which are then added (sliced K)",
+    ),
+    Rule(
+        r"resfirst(\d+)",
+        "resfirst16",
+        lambda multiple: {"residue": multiple},
+        "one chain that takes the K mod 16 leading elements first, as one padded step",
+    ),
+)
+_WRITTEN = ", ".join(repr(rule.example) for rule in RULES)
+
+
+def order(spec: object) -> Order:
+    """The order that a name or tuple says.
+
+    spec: an `Order`; a name of `nbtc.gemm.orders.RULES`: "seq", "promote128", "split12x4", "slice64/2", "resfirst16",
+    two of them joined by a colon ("split2x72:resfirst16": the residue first inside each part), "k8:" in front for an
+    instruction with that K; or a tuple ("split", parts, elements), ("slice", elements, ways), ("resfirst", multiple).
+    Raises OptionError for anything else.
+
+    >>> order(("split", 4, 128)).name, order("k8:split9x16").step
+    ('split4x128', 8)
+    """
+    if isinstance(spec, Order):
+        return spec
+    text = _tuple_name(spec) if isinstance(spec, tuple) else spec
+    if not isinstance(text, str):
+        raise _unknown(spec)
+    made = Order(text)
+    for word in text.split(":"):
+        made = replace(made, **_fields(word, spec))
+    if made.group and (made.residue or made.group % made.ways):
+        raise OptionError(
+            f"order={spec!r}: a slice deals whole elements to its chains and takes no residue first; "
+            'order="slice64/2" works'
+        )
+    return made
+
+
+def _tuple_name(spec: tuple[Any, ...]) -> str:
+    kind, *numbers = spec or ("",)
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in numbers):
+        raise _unknown(spec)
+    between = {"split": "x", "slice": "/"}.get(kind, "")
+    return f"{kind}{between.join(str(n) for n in numbers)}"
+
+
+def _fields(word: str, spec: object) -> dict[str, Any]:
+    """What one word of a name says."""
+    if found := re.fullmatch(r"k([1-9]\d*)", word):
+        return {"step": int(found[1])}
+    for rule in RULES:
+        if found := re.fullmatch(rule.pattern, word):
+            numbers = [int(g) for g in found.groups()]
+            if 0 in numbers:
+                break
+            return rule.fields(*numbers)
+    raise _unknown(spec)
+
+
+def _unknown(spec: object) -> OptionError:
+    return OptionError(
+        f'order={spec!r} names no order of summation: pass one such as {_WRITTEN}, ("split", parts, elements), two '
+        'joined by ":" as in "split2x72:resfirst16", or what nbtc.library(...).order(...) returns'
+    )
+
+
+def every(part: int) -> Order:
+    """The order of k_split: a new chain every so many elements, for any K."""
+    return Order(f"every{part}", part=part)

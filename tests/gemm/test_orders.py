@@ -1,0 +1,177 @@
+"""Orders of summation: recorded library products, the same sums by hand, and what an order may not be."""
+
+import os
+import warnings
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nbtc
+from nbtc.errors import GuessedOrderWarning, OptionError, UnsupportedInstructionError
+from nbtc.formats.table import FORMATS
+from nbtc.gemm.library import LIBRARIES
+from nbtc.gemm.orders import RULES
+from nbtc.gemm.run import add
+from nbtc.testing import assert_bits_equal
+
+GOLDEN = os.environ.get("NBTC_GOLDEN")
+FILE = Path(GOLDEN) / "gemm.npz" if GOLDEN else Path(__file__).parents[1] / "golden" / "library_orders.npz"
+CUBLAS = {"name": "cublas 13.0", "gpu": "H200"}
+
+
+def recorded():
+    """(tag, shape, order) of every recorded product."""
+    with np.load(FILE) as z:
+        return [(*key.split("__")[:2], str(z[key])) for key in z.files if key.endswith("__order")]
+
+
+def parts(tag: str) -> tuple[str, str, str]:
+    """Formats of A, of B and of the result."""
+    kind, *words = tag.split("_")
+    a, b = (kind[:4], kind[4:]) if len(kind) == 8 else (kind, kind)
+    wide = {"f64": "f64", "s8": "s32"}.get(a, "f32")
+    out = {"f16": "f16", "bf16": "bf16"}.get(a, wide) if words[0] in ("nn", "nt") else words[0].removesuffix("out")
+    return a, b, out
+
+
+@pytest.mark.parametrize(("tag", "shape", "order"), recorded())
+def test_recorded_products_of_a_library(tag, shape, order):
+    a, b, out = parts(tag)
+    with np.load(FILE) as z:
+        x, y, result = z[f"{tag.split('_')[0]}__{shape}__A"], z[f"{tag.split('_')[0]}__{shape}__B"], None
+        result = z[f"{tag}__{shape}__R"]
+    x, y = x.view(FORMATS[a].dtype), np.ascontiguousarray(y).view(FORMATS[b].dtype)
+    if a == "tf32":  # the library rounds operands to nearest even
+        x, y = nbtc.convert(x, "tf32"), nbtc.convert(y, "tf32")
+    d = nbtc.matmul(x, y, order=order)
+    assert_bits_equal(d.astype(FORMATS[out].dtype).view(result.dtype), result)
+    m, n, k = map(int, shape.split("x"))
+    library = nbtc.library(**CUBLAS, fast_accum=tag.endswith("fast"))
+    found = library.order(m, n, k, a=a, b=b, out=out, layout="nt" if "nt" in tag or "e4m3" in tag else "nn")
+    assert found.recorded
+    assert (found.chains(k), found.step) == (nbtc.order(order).chains(k), nbtc.order(order).step)
+
+
+def test_every_rule_is_in_a_recording_or_explained():
+    assert {r.example for r in RULES} <= {"seq", "split12x4", "promote128", "promo4", "slice64/2", "resfirst16"}
+    rows = [row.order for rows in LIBRARIES.values() for row in rows]
+    assert {nbtc.order(name).name for name in rows} == set(rows)
+
+
+SPECS = st.one_of(
+    st.just("seq"),
+    st.integers(1, 9).map(lambda n: f"promote{n}"),
+    st.tuples(st.integers(1, 8), st.integers(1, 4)).map(lambda t: ("slice", t[0] * t[1], t[1])),
+    st.integers(1, 9).map(lambda n: ("resfirst", n)),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)).map(lambda t: f"promote{t[0]}:resfirst{t[1]}"),
+)
+
+
+@given(SPECS, st.integers(0, 40))
+def test_chains_take_every_element_once(spec, k):
+    chains = nbtc.order(spec).chains(k)
+    taken = [i for chain in chains for start, stop in chain for i in range(start, stop)]
+    assert sorted(taken) == list(range(k))
+    assert nbtc.order(spec).steps(k, 4) >= -(-k // 4)
+
+
+def operands(m=20, k=136, n=24, dtype=np.float16):
+    rng = np.random.default_rng(5)
+    if np.dtype(dtype).kind == "i":
+        return rng.integers(-128, 128, (m, k)).astype(dtype), rng.integers(-128, 128, (k, n)).astype(dtype)
+    return rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+
+
+@pytest.mark.parametrize("size", [(3, 136, 5), (70, 136, 70)], ids=["chain", "panels"])  # by either engine
+def test_sums_by_hand(size):
+    m, k, n = size
+    a, b = operands(m, k, n)
+    c = np.random.default_rng(6).standard_normal((m, n)).astype(np.float32)
+    mm = nbtc.matmul
+    first = mm(a[:, :8], b[:8], c)
+    assert_bits_equal(mm(a, b, c, order="resfirst16"), mm(a[:, 8:], b[8:], first))
+    cuts = [slice(i, i + 48) for i in range(0, k, 48)]
+    split = [mm(a[:, s], b[s]) for s in cuts]
+    assert_bits_equal(mm(a, b, c, order=("split", 3, 48)), reduce(lambda x, y: add(x, y, False), [*split, c]))
+    even, odd = ([i for i in range(k) if i // 32 % 2 == side] for side in (0, 1))
+    sliced = add(mm(a[:, even], b[even]), mm(a[:, odd], b[odd]), False)
+    assert_bits_equal(mm(a, b, order="slice64/2"), sliced)
+    both = [mm(a[:, s][:, 8:], b[s][8:], mm(a[:, s][:, :8], b[s][:8])) for s in (slice(0, 72), slice(72, 136))]
+    both[1] = mm(a[:, 72:], b[72:])  # 64 elements: no residue
+    assert_bits_equal(mm(a, b, order="split2x72:resfirst16"), add(*both, False))
+
+
+def test_integer_orders_saturate_where_they_add():
+    a, b = np.full((2, 128), -128, np.int8), np.full((128, 2), 127, np.int8)
+    c = np.full((2, 2), -(2**31) + 5, np.int32)
+    assert (nbtc.matmul(a, b, c, order="split2x64", saturate=True, instruction="mma") == -(2**31)).all()
+    wrapped = (np.int64(128 * -128 * 127) - 2**31 + 5 + 2**32) % 2**32
+    assert (nbtc.matmul(a, b, c, order="split2x64").astype(np.int64) % 2**32 == wrapped).all()
+
+
+def test_packed_words_and_batches():
+    a, b = operands(6, 128, 10, np.int8)
+    a, b = (x >> 4 for x in (a, b))
+    words = nbtc.pack(a, "s4"), nbtc.pack(b, "s4", axis=-2)
+    packed = nbtc.matmul(*words, a_format="s4", b_format="s4", order="slice64/2")
+    assert_bits_equal(packed, a.astype(np.int32) @ b.astype(np.int32))
+    x, y = operands(5, 40, 6)
+    batch = np.stack([x, 2 * x])
+    every = nbtc.matmul(batch, y, order="slice16/2")
+    assert_bits_equal(every[1], nbtc.matmul(2 * x, y, order="slice16/2"))
+
+
+def test_the_named_step_chooses_the_instruction():
+    a, b = operands()
+    p = nbtc.plan(a, b, order="k8:split17x8")
+    assert ".m16n8k8." in p.instruction and p.steps == 17
+    assert nbtc.plan(a, b, order="k16:seq").instruction == nbtc.plan(a, b).instruction
+    with pytest.raises(UnsupportedInstructionError, match="K = 7"):
+        nbtc.plan(a, b, order="k7:seq")
+    with pytest.raises(OptionError, match="steps of 8"):
+        nbtc.plan(a, b, order="k8:seq", instruction="mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["sequ", "split4x0", "split4", "", ("split", 4), ("split", 4, "8"), (), 7, "slice30/4", "slice64/2:resfirst16"],
+)
+def test_what_is_no_order_says_what_is(spec):
+    with pytest.raises(OptionError, match="order="):
+        nbtc.matmul(*operands(), order=spec)
+
+
+def test_an_order_fits_its_k():
+    with pytest.raises(OptionError, match=r'order=\("split", 9, 16\)'):
+        nbtc.matmul(*operands(), order=("split", 4, 16))
+    with pytest.raises(OptionError, match="one of the two"):
+        nbtc.matmul(*operands(), order="seq", k_split=16)
+
+
+def test_library_choices():
+    x = np.ones((64, 64), np.float32)
+    cublas = nbtc.library(**CUBLAS)
+    p = nbtc.plan(x, x, order=cublas)
+    assert p.order.name == "slice64/2" and "recorded" in p.explain() and "s0 = [0..7]" in p.explain()
+    wide = np.ones((64, 16), np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert nbtc.plan(wide, wide.T.copy(), order=cublas).order.name == "split4x4"
+    with pytest.warns(GuessedOrderWarning, match="64 x 64 x 16 tf32 x tf32 nt"):  # B in column-major order
+        assert "guess" in nbtc.plan(wide, wide.T, order=cublas).explain()
+    with pytest.warns(GuessedOrderWarning):
+        assert cublas.order(8, 8, 1024, a="e4m3").name == "promote128"
+    with pytest.raises(OptionError, match=r"cublas 13\.0"):
+        nbtc.library("cublas 12.0", gpu="H200")
+    with pytest.raises(OptionError, match="layout"):
+        cublas.order(64, 64, 64, a="f16", layout="tn")
+
+
+def test_pictures():
+    tree = nbtc.order("promote128").tree(1280, step=32)
+    assert "d = ((((s0 + s1) + s2) + s3) + s4) + s5 + ... + s9" in tree and "s5 = [640..671]" in tree
+    assert nbtc.order("resfirst16").tree(24).splitlines()[-1] == "s0 = [0..7] -> [8..23]"
