@@ -13,7 +13,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nbtc.formats.table import b1, bf16, e4m3, e5m2, f16, f32, f64, s4, s8, s32, tf32, u4, u8
+from nbtc.formats.table import (
+    b1, bf16, e2m1, e2m3, e3m2, e4m3, e5m2, f16, f32, f64, s4, s8, s32, tf32, u4, u8, ue4m3, ue8m0,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from nbtc import dpx, errors, examples, ptx, sparse, testing, warp, wgmma, wmma
@@ -49,6 +51,9 @@ __all__ = [
     "bf16",
     "convert",
     "dpx",
+    "e2m1",
+    "e2m3",
+    "e3m2",
     "e4m3",
     "e5m2",
     "errors",
@@ -73,6 +78,8 @@ __all__ = [
     "tf32",
     "u4",
     "u8",
+    "ue4m3",
+    "ue8m0",
     "unpack",
     "warp",
     "wgmma",

@@ -15,7 +15,7 @@ from nbtc.formats import table
 from nbtc.formats.table import FORMATS, Format
 
 # a format: 1 + 3 + 4 bits, carried by ml_dtypes.float8_e3m4
-e3m4 = FORMATS["e3m4"] = Format("e3m4", 13, "float", 8, 3, 4, dtype_name="float8_e3m4")
+e3m4 = FORMATS["e3m4"] = Format("e3m4", 40, "float", 8, 3, 4, dtype_name="float8_e3m4")
 
 # an architecture with arithmetic of its own
 from nbtc.isa.archs import ARCHS, Arch

@@ -87,8 +87,8 @@ def _from_torch(x: Any) -> NDArray[Any]:
 def to_bits(array: ArrayLike, fmt: object = None) -> NDArray[Any]:
     """The elements of `array` as unsigned words of the same shape, a view where possible.
 
-    fmt: the format the elements are in (default: that of the dtype).  bool gives uint8 0/1, int4 and uint4 give uint8
-    with the low nibble.  Raises FormatError when the dtype does not carry the format.
+    fmt: the format the elements are in (default: that of the dtype).  bool gives uint8 0/1, formats of 4, 6 and 7 bits
+    give uint8 without the bits above.  Raises FormatError when the dtype does not carry the format.
 
     >>> import numpy as np
     >>> [hex(v) for v in to_bits(np.array([1.0, -2.0], np.float16))]
@@ -101,8 +101,14 @@ def to_bits(array: ArrayLike, fmt: object = None) -> NDArray[Any]:
             f"format {f.name} is carried by {f.dtype} arrays, not by {x.dtype}: pass x.astype({f.dtype}) to convert "
             f"the values, or x.view({f.dtype}) if these are already its bits"
         )
-    words: NDArray[Any] = x.view(f.bits_dtype)
-    return np.bitwise_and(words, np.uint8(15)) if f.bits == 4 else words
+    return significant(x.view(f.bits_dtype), f)
+
+
+def significant(words: NDArray[Any], f: Format) -> NDArray[Any]:
+    """Words without the bits that a format of fewer than 8 leaves unused; `words` itself where there are none."""
+    if f.kind == "bit" or f.bits >= 8:
+        return words
+    return np.asarray(np.bitwise_and(words, np.uint8((1 << f.bits) - 1)))
 
 
 def from_bits(bits: ArrayLike, fmt: object) -> NDArray[Any]:
@@ -127,10 +133,11 @@ def from_bits(bits: ArrayLike, fmt: object) -> NDArray[Any]:
 def pack(x: ArrayLike, fmt: object, axis: SupportsIndex = -1) -> NDArray[np.uint32]:
     """Elements of a format below a byte as packed uint32 words, as registers hold them.
 
-    x: any shape (s4, u4: ml_dtypes.int4 / uint4 or integers in range; b1: bool or integers 0 and 1).  Element 0 of
-    `axis` lands in the low bits of word 0: 8 elements a word for s4 and u4, 32 for b1, the last word padded with zeros.
-    The result has ceil(n / per_word) along `axis`.  Raises RangeError for a value the format lacks, FormatError for
-    float arrays and for formats that fill bytes.  (PTX ISA, "Sub-byte types" of the matrix fragments.)
+    x: any shape (s4, u4: ml_dtypes.int4 / uint4 or integers in range; b1: bool or integers 0 and 1; e2m1:
+    ml_dtypes.float4_e2m1fn).  Element 0 of `axis` lands in the low bits of word 0: 8 elements a word for the 4-bit
+    formats, 32 for b1, the last word padded with zeros.  The result has ceil(n / per_word) along `axis`.  Raises
+    RangeError for a value the format lacks, FormatError for other float arrays, for formats that fill bytes and for
+    those of 6 bits, which fill no byte evenly.  (PTX ISA, "Sub-byte types" of the matrix fragments.)
 
     >>> import numpy as np
     >>> [hex(w) for w in pack(np.array([1, 2, -1, 0, 0, 0, 0, 0, 7]), "s4")]
@@ -181,7 +188,7 @@ def _packed_format(fmt: object, caller: str) -> Format:
     f = as_format(fmt)
     if not f.packed:
         raise FormatError(
-            f"{caller} takes the formats below a byte (s4 u4 b1), not {f.name}, whose elements fill whole bytes: "
+            f"{caller} takes the formats that share bytes evenly (s4 u4 e2m1 b1), not {f.name}, one element a byte: "
             f"x.view(np.uint32) gives the words of a contiguous array, nbtc.{caller}(x, nbtc.s4) packs nibbles"
         )
     return f
@@ -209,6 +216,11 @@ def _codes(x: NDArray[Any], f: Format) -> NDArray[np.uint8]:
     """Element codes (one uint8 each) of integers whose values all fit `f`."""
     if x.dtype == f.dtype:
         return to_bits(x, f)
+    if f.kind == "float":
+        raise FormatError(
+            f"pack takes {f.dtype} arrays for {f.name}, not {x.dtype}: round first, nbtc.pack(nbtc.convert(x, "
+            f"{f.name!r}), {f.name!r}), or x.view({f.dtype}) if these are codes already"
+        )
     values = x
     if x.dtype.name in ("int4", "uint4"):
         values = x.astype(np.int8)

@@ -11,7 +11,8 @@ import numpy as np
 from nbtc.compiler.jit import jit
 
 # index of each entry of the parameter vector
-S_EXP, S_MAN, S_FINITE, D_EXP, D_MAN, D_SHIFT, D_FINITE, NAN, ROUNDING, RELU, SATURATE = range(11)
+S_EXP, S_MAN, S_SPECIAL, S_INFINITE, S_ZERO, D_EXP, D_MAN, D_SHIFT, D_SPECIAL, D_INFINITE, D_SIGNED, D_ZERO = range(12)
+NAN, ROUNDING, RELU, SATURATE = range(12, 16)
 U0, U1 = np.uint64(0), np.uint64(1)
 
 
@@ -56,52 +57,50 @@ def encode(significand, exponent, negative, p):
     """Code without its sign (in units of the last place) of significand * 2**exponent, significand > 0."""
     mantissa = p[D_MAN]
     least = np.int64(2) - (np.int64(1) << (p[D_EXP] - 1)) - mantissa  # exponent of the least subnormal
-    unit = max(exponent + bit_length(significand) - 1 - mantissa, least)
+    top = exponent + bit_length(significand) - 1
+    if p[D_ZERO] == 0 and (top < least - 1 or (top == least - 1 and significand & (significand - U1) == U0)):
+        return U0  # code 0 is the power of two below the least normal: nothing is smaller
+    unit = max(top - mantissa, least)
     kept = round_shift(significand, unit - exponent, negative, p[ROUNDING])
     # a kept hidden bit adds one to the exponent field, and a carry out of the rounding one more
     code = kept + (np.uint64(unit - least) << np.uint64(mantissa))
-    infinity = ((U1 << np.uint64(p[D_EXP])) - U1) << np.uint64(mantissa)
-    top = infinity + (U1 << np.uint64(mantissa)) - np.uint64(2) if p[D_FINITE] != 0 else infinity - U1
-    if code <= top:
+    past = np.uint64(p[D_SPECIAL])
+    if code < past:
         return code
     r = p[ROUNDING]
     if p[SATURATE] != 0 or r == 1 or (r == 2 and not negative) or (r == 3 and negative):
-        return top
-    return infinity
+        return past - U1
+    return past
 
 
 @jit(inline=True)
 def special(mantissa, negative, p):
     """Code without its sign of an infinity (mantissa 0) or NaN whose payload is kept, cut to the target's width."""
-    infinity = ((U1 << np.uint64(p[D_EXP])) - U1) << np.uint64(p[D_MAN])
+    past = np.uint64(p[D_SPECIAL])
+    if p[D_INFINITE] == 0:
+        return past - U1 if p[SATURATE] != 0 else past
     drop = p[S_MAN] - p[D_MAN]
     payload = mantissa >> np.uint64(drop) if drop >= 0 else mantissa << np.uint64(-drop)
-    code = infinity + payload
-    if p[SATURATE] != 0:
-        if p[D_FINITE] != 0:
-            return infinity + (U1 << np.uint64(p[D_MAN])) - np.uint64(2)
-        return code - U1
-    return code
+    return past + payload - U1 if p[SATURATE] != 0 else past + payload
 
 
 @jit(inline=True)
 def convert_one(x, p):
     """One element: bits of the source format in a uint64 to bits of the target format in a uint64."""
-    ones = (U1 << np.uint64(p[S_EXP])) - U1
+    magnitude = x & ((U1 << np.uint64(p[S_EXP] + p[S_MAN])) - U1)
     mantissa = x & ((U1 << np.uint64(p[S_MAN])) - U1)
-    field = x >> np.uint64(p[S_MAN]) & ones
-    negative = x >> np.uint64(p[S_EXP] + p[S_MAN]) != U0
-    all_ones = mantissa == (U1 << np.uint64(p[S_MAN])) - U1
-    nan = field == ones and (all_ones if p[S_FINITE] != 0 else mantissa != U0)
-    if nan and p[NAN] >= 0:
+    field = magnitude >> np.uint64(p[S_MAN])
+    negative = x != magnitude and p[D_SIGNED] != 0  # a format without a sign takes absolute values
+    infinite = p[S_INFINITE] != 0 and magnitude == np.uint64(p[S_SPECIAL])
+    if magnitude >= np.uint64(p[S_SPECIAL]) and not infinite and p[NAN] >= 0:
         return np.uint64(p[NAN]) << np.uint64(p[D_SHIFT])
-    if field == ones and (p[S_FINITE] == 0 or nan):
+    if magnitude >= np.uint64(p[S_SPECIAL]):
         code = special(mantissa, negative, p)
-    elif field == U0 and mantissa == U0:
+    elif magnitude == U0 and p[S_ZERO] != 0:
         code = U0
     else:
-        exponent = max(np.int64(field), 1) - (np.int64(1) << (p[S_EXP] - 1)) + 1 - p[S_MAN]
-        if field != U0:
+        exponent = max(np.int64(field), p[S_ZERO]) - (np.int64(1) << (p[S_EXP] - 1)) + 1 - p[S_MAN]
+        if field != U0 or p[S_ZERO] == 0:
             mantissa |= U1 << np.uint64(p[S_MAN])
         code = encode(mantissa, exponent, negative, p)
     if negative:

@@ -47,12 +47,12 @@ class Conversion:
     @property
     def widening(self) -> bool:
         """Every value of the source is one of the target: nothing is rounded."""
-        return self.target.mantissa >= self.source.mantissa
+        return self.target.mantissa >= self.source.mantissa and self.target.exponent >= self.source.exponent
 
 
 def _rows() -> tuple[Conversion, ...]:
     f32, f16, bf16, tf32 = table.f32, table.f16, table.bf16, table.tf32
-    any_, no, must = (False, True), (False,), (True,)
+    any_, no, must, documented = (False, True), (False,), (True,), ("documented", "documented")
     rows = [Conversion(f32, t, r, True, any_, 0x7FFF) for t in (f16, bf16) for r in ("rn", "rz")]
     rows += [Conversion(f32, f16, r, False, no, 0x7FFF) for r in ("rm", "rp")]
     # tf32 counts in units of bit 13: 0x3FFFF is 0x7FFFE000
@@ -60,8 +60,14 @@ def _rows() -> tuple[Conversion, ...]:
     rows.append(Conversion(f32, tf32, RNA, False, any_, KEEP))
     for fp8 in (table.e4m3, table.e5m2):
         rows += [Conversion(s, fp8, "rn", True, must, 0x7F) for s in (f32, f16)]
-        rows.append(Conversion(bf16, fp8, "rn", True, must, 0x7F, "documented", "documented"))
+        rows.append(Conversion(bf16, fp8, "rn", True, must, 0x7F, *documented))
         rows.append(Conversion(fp8, f16, "rn", True, no, 0x7FFF))
+    for fp6_fp4 in (table.e2m1, table.e2m3, table.e3m2):  # a NaN becomes the largest number, whatever its sign
+        nan = fp6_fp4.special - 1
+        rows += [Conversion(s, fp6_fp4, "rn", True, must, nan, *documented) for s in (f32, f16, bf16)]
+        rows += [Conversion(fp6_fp4, t, "rn", True, no, KEEP, *documented) for t in (f16, bf16)]
+    rows += [Conversion(s, table.ue8m0, r, False, any_, 0xFF, *documented) for s in (f32, bf16) for r in ("rz", "rp")]
+    rows.append(Conversion(table.ue8m0, bf16, "rn", False, no, 0x7FFF, *documented))
     rows.append(Conversion(f16, f32, "rn", False, no, 0x7FFFFFFF))
     rows.append(Conversion(bf16, f32, "rn", False, no, KEEP))
     return tuple(rows)
@@ -112,8 +118,9 @@ def parameters(row: Conversion, relu: bool, saturate: bool) -> NDArray[np.int64]
     """The parameter vector of `convert_one` for a row and its modifiers."""
     s, d = row.source, row.target
     shift = 32 - 1 - d.exponent - d.mantissa if d.name == "tf32" else 0
-    fields = (s.exponent, s.mantissa, s.finite_only, d.exponent, d.mantissa, shift, d.finite_only)
-    return np.array((*fields, row.nan, ROUNDINGS[row.rounding], relu, saturate), np.int64)
+    source = (s.exponent, s.mantissa, s.special, s.infinite, s.zero)
+    target = (d.exponent, d.mantissa, shift, d.special, d.infinite, d.signed, d.zero)
+    return np.array((*source, *target, row.nan, ROUNDINGS[row.rounding], relu, saturate), np.int64)
 
 
 @cache
@@ -139,11 +146,12 @@ def convert(
 ) -> NDArray[Any]:
     """`x` in another format, bit for bit as the `cvt` instruction converts (PTX ISA, "cvt").
 
-    x: float32, float16, bfloat16 or float8 array of any shape; the result has the same shape and the dtype that carries
-    `fmt`.  rounding: "rn" nearest even, "rz" toward zero, "rm" down, "rp" up, "rna" nearest, ties away (tf32 only).
-    saturate: overflow and infinities give the largest finite value; None means True for e4m3 and e5m2, else False.
-    relu: negative results become +0.  A NaN becomes the canonical NaN of the target (cvt.rna.tf32 and bf16 -> f32 keep
-    its payload).  Raises FormatError for a pair the hardware lacks, OptionError for a rounding or modifier it lacks.
+    x: float32, float16, bfloat16, float8, float6 or float4 array of any shape; the result has the same shape and the
+    dtype that carries `fmt`.  rounding: "rn" nearest even, "rz" toward zero, "rm" down, "rp" up, "rna" nearest, ties
+    away (tf32 only).  saturate: overflow and infinities give the largest finite value; None means True for targets of 8
+    bits and fewer that are numbers, else False.  relu: negative results become +0.  A NaN becomes the canonical NaN of
+    the target (cvt.rna.tf32 and bf16 -> f32 keep its payload), of fp6 and fp4, which have none, the largest number.
+    ue8m0 scales take the absolute value, rounded to a power of two.  Raises FormatError for a pair the hardware lacks, OptionError for a rounding or modifier it lacks.
 
     >>> import numpy as np
     >>> convert(np.array([1.06, 1e6, -3.0], np.float32), "e4m3", relu=True).tolist()
@@ -157,7 +165,7 @@ def convert(
     for name, value in (("relu", relu), ("saturate", saturate)):
         if not isinstance(value, bool | np.bool_) and not (name == "saturate" and value is None):
             raise OptionError(f"{name}={value!r} is no truth value: pass {name}=True or {name}=False to nbtc.convert")
-    narrow = target.bits == 8 and target.kind == "float"
+    narrow = target.bits <= 8 and target.kind == "float" and target.signed
     saturate = narrow if saturate is None else bool(saturate)
     row = conversion(source, target, rounding, bool(relu), saturate)
     return from_bits(convert_bits(to_bits(array, source), row, bool(relu), saturate), target)

@@ -69,7 +69,7 @@ def exponents_of(x: NDArray[Any], fmt: Format, widened: bool = False) -> Range:
     widened: to f16, in which the subnormals of e4m3 are normal, those of e5m2 not.
     """
     if fmt.exponent <= 5:
-        return Range(max(f16.emin, fmt.emin - fmt.mantissa) if widened else fmt.emin, fmt.bias + int(fmt.finite_only))
+        return Range(max(f16.emin, fmt.emin - fmt.mantissa) if widened else fmt.emin, fmt.emax)
     p = float_params(fmt)
     mantissa, bias, sign, field, special = (int(p[i]) for i in (MANTISSA, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL))
     seen = np.array([np.iinfo(x.dtype).max, 0], x.dtype)
@@ -175,7 +175,7 @@ class FusedProduct:
     def _decide(self, out: NDArray[np.uint32], i: int, rows: int, j: int, columns: int) -> None:
         """Write the outputs of a block that an Inf or NaN decides."""
         pa, pb, depth = self.layout.pack_a, self.layout.pack_b, self.a.shape[1]
-        infinite = np.array([p[SPECIAL] - f.finite_only for p, f in zip((pa, pb), self.formats, strict=True)])
+        infinite = np.array([p[SPECIAL] - (not f.infinite) for p, f in zip((pa, pb), self.formats, strict=True)])
         a, b = flat(self.a, i, rows, 0, depth), flat(self.b, 0, depth, j, columns)
         some = self.special_columns[j : j + columns].any()
         of_b = special_places(*b, depth, columns, pb) if some else NOTHING

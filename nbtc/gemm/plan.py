@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.threads import thread_count
 from nbtc.errors import FormatError, OptionError, ShapeError
-from nbtc.formats.arrays import as_array, as_format, to_bits, unpack
+from nbtc.formats.arrays import as_array, as_format, significant, to_bits, unpack
 from nbtc.formats.table import FORMATS, Format
 from nbtc.gemm.choose import accumulator, engine_for, row_for
 from nbtc.gemm.library import Library
@@ -147,8 +147,7 @@ def _bits(x: NDArray[Any], fmt: Format, packed: bool) -> NDArray[Any]:
     """An operand's bits, a view where they fill their words."""
     if packed:
         return x
-    words: NDArray[Any] = x.view(fmt.bits_dtype)
-    return np.bitwise_and(words, np.uint8(15)) if fmt.bits == 4 else words
+    return significant(x.view(fmt.bits_dtype), fmt)
 
 
 def _multiplicand(dtype: np.dtype[Any], name: str) -> Format:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from nbtc.isa.build import later
 from nbtc.isa.spec import Row
 
-NEW = "sm_100a"  # fp6, fp4, ue8m0 and bf16 to fp8: parse and list, arithmetic not recorded
+NEW = "sm_100a"  # fp6, fp4, ue8m0, and bf16 to formats of 8 bits and fewer
+STOCHASTIC_LAST = 103  # roundings with random bits are not in the sm_110 and sm_120 families
 
 # target and source, how many source operands, roundings, first target; each with .relu and .satfinite as it takes them
 ONE, TWO = "d a", "d a b"
@@ -17,12 +18,12 @@ HALVES = (
     ("bf16.f32", ONE, "sm_80"),
     ("bf16x2.f32", TWO, "sm_80"),
 )
-SMALL = (  # to and from formats of 8 bits and fewer: target, target from f32 (two), from a pair (one), back to a pair
+SMALL = (  # to and from formats of 8 bits and fewer: target, target from f32 (two), from a pair (one), back to pairs
     ("e4m3x2", "f32 f16x2 bf16x2", "f16x2", "sm_89"),
     ("e5m2x2", "f32 f16x2 bf16x2", "f16x2", "sm_89"),
-    ("e2m1x2", "f32", "", NEW),
-    ("e2m3x2", "f32", "f16x2", NEW),
-    ("e3m2x2", "f32", "f16x2", NEW),
+    ("e2m1x2", "f32 f16x2 bf16x2", "f16x2 bf16x2", NEW),
+    ("e2m3x2", "f32 f16x2 bf16x2", "f16x2 bf16x2", NEW),
+    ("e3m2x2", "f32 f16x2 bf16x2", "f16x2 bf16x2", NEW),
 )
 PACKS = (
     ("s16 u16", "s32", TWO, "sm_72"),
@@ -37,6 +38,7 @@ def rows() -> Iterator[Row]:
     yield from _tf32()
     yield from _small()
     yield from _scales()
+    yield from _stochastic()
     yield _row("cvt.f32.bf16", ONE, "sm_80")
     yield _row("cvt.f32.f16", ONE, "sm_70")
     for targets, source, syntax, target in PACKS:
@@ -44,8 +46,8 @@ def rows() -> Iterator[Row]:
             yield _row(f"cvt.pack.sat.{t}.{source}", syntax, target)
 
 
-def _row(name: str, syntax: str, target: str, executable: bool = True) -> Row:
-    return Row(name, "cvt", target, executable=executable, syntax=(syntax,))
+def _row(name: str, syntax: str, target: str) -> Row:
+    return Row(name, "cvt", target, syntax=(syntax,))
 
 
 def _halves() -> Iterator[Row]:
@@ -73,14 +75,28 @@ def _small() -> Iterator[Row]:
         for relu in ("", ".relu"):
             for source in sources.split():
                 syntax, since = TWO if source == "f32" else ONE, NEW if source == "bf16x2" else target
-                yield _row(f"cvt.rn.satfinite{relu}.{small}.{source}", syntax, since, target != NEW)
-            if wide:
-                yield _row(f"cvt.rn{relu}.{wide}.{small}", ONE, target, target != NEW)
+                yield _row(f"cvt.rn.satfinite{relu}.{small}.{source}", syntax, since)
+            for pair in wide.split():
+                yield _row(f"cvt.rn{relu}.{pair}.{small}", ONE, target)
 
 
 def _scales() -> Iterator[Row]:
     for rounding in ("rz", "rp"):
         for saturate in ("", ".satfinite"):
-            yield _row(f"cvt.{rounding}{saturate}.ue8m0x2.f32", TWO, NEW, False)
-            yield _row(f"cvt.{rounding}{saturate}.ue8m0x2.bf16x2", ONE, NEW, False)
-    yield _row("cvt.rn.bf16x2.ue8m0x2", ONE, NEW, False)
+            yield _row(f"cvt.{rounding}{saturate}.ue8m0x2.f32", TWO, NEW)
+            yield _row(f"cvt.{rounding}{saturate}.ue8m0x2.bf16x2", ONE, NEW)
+    yield _row("cvt.rn.bf16x2.ue8m0x2", ONE, NEW)
+
+
+def _stochastic() -> Iterator[Row]:
+    """Rounding by random bits: where they meet the bits cut off is not known, so these parse, list and refuse to run."""
+    for relu in ("", ".relu"):
+        for saturate in ("", ".satfinite"):
+            for pair in ("f16x2", "bf16x2"):
+                yield _random(f"cvt.rs{relu}{saturate}.{pair}.f32", "d a b rbits")
+        for four in ("e2m1x4", "e2m3x4", "e3m2x4", "e4m3x4", "e5m2x4"):
+            yield _random(f"cvt.rs{relu}.satfinite.{four}.f32", "d a{4} rbits")
+
+
+def _random(name: str, syntax: str) -> Row:
+    return Row(name, "cvt", NEW, executable=False, last=STOCHASTIC_LAST, syntax=(syntax,))

@@ -11,22 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.errors import ShapeError, UnsupportedInstructionError
-from nbtc.formats.table import FORMATS, Format
+from nbtc.formats.table import FORMATS, NO_KERNEL, Format
 from nbtc.isa.archs import ARCHS, Arch
 from nbtc.isa.layouts import Layout
 
 NEVER = 10**6  # a number above every architecture's: the form has not been removed
 
-# formats that appear in instruction forms but in no arithmetic of nbtc: code -1 keeps them out of kernels
+# registers whose elements have no arithmetic of their own
 NEWER: Mapping[str, Format] = {
     f.name: f
     for f in (
-        Format("e3m2", -1, "float", 6, 3, 2, finite_only=True, dtype_name="float6_e3m2fn"),
-        Format("e2m3", -1, "float", 6, 2, 3, finite_only=True, dtype_name="float6_e2m3fn"),
-        Format("e2m1", -1, "float", 4, 2, 1, finite_only=True, dtype_name="float4_e2m1fn"),
-        Format("b8", -1, "bit", 8, signed=False, dtype_name="uint8"),
-        Format("b16", -1, "bit", 16, signed=False, dtype_name="uint16"),
-        Format("b32", -1, "bit", 32, signed=False, dtype_name="uint32"),
+        Format("b8", NO_KERNEL, "bit", 8, signed=False, dtype_name="uint8"),
+        Format("b16", NO_KERNEL, "bit", 16, signed=False, dtype_name="uint16"),
+        Format("b32", NO_KERNEL, "bit", 32, signed=False, dtype_name="uint32"),
     )
 }
 
@@ -34,8 +31,8 @@ NEWER: Mapping[str, Format] = {
 def named(name: str) -> Format:
     """The format row a PTX type name stands for in a mnemonic.
 
-    >>> named("bf16").bits, named("e2m1").dtype_name
-    (16, 'float4_e2m1fn')
+    >>> named("bf16").bits, named("b16").kind
+    (16, 'bit')
     """
     return FORMATS[name] if name in FORMATS else NEWER[name]
 

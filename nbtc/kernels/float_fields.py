@@ -20,9 +20,7 @@ def float_params(fmt: Format, reference: int = 0, base: int = 0, least: int | No
     """
     sign = fmt.bits - 1
     field = sign - fmt.exponent
-    special = ((1 << fmt.exponent) - 1) << field
-    if fmt.finite_only:
-        special |= (1 << fmt.mantissa) - 1
+    special = fmt.special << (field - fmt.mantissa)
     lowest = fmt.emin if least is None else least
     return np.array([fmt.mantissa, fmt.bias, sign, field, special, reference, base, lowest + fmt.bias], np.int64)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from nbtc.compiler.bits import as_f32
 from nbtc.compiler.jit import jit
-from nbtc.formats.table import FORMATS, Format
+from nbtc.formats.table import FORMATS, NO_KERNEL, Format
 from nbtc.kernels.rows_emitter import NARROW_ZERO, WIDE_ZERO, sum_row
 from nbtc.numerics.fused import chain
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT
@@ -22,10 +22,9 @@ from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT
 # what `decode` needs to know of a format: mantissa bits, ignored low bits, magnitude mask, first special, bias
 _ROWS = np.zeros((1 + max(f.code for f in FORMATS.values()), 5), np.int32)
 for _f in FORMATS.values():
-    if _f.kind == "float" and _f.bits <= 32:
-        _special = ((1 << _f.exponent) - 1) << _f.mantissa | ((1 << _f.mantissa) - 1 if _f.finite_only else 0)
+    if _f.kind == "float" and _f.bits <= 32 and _f.code != NO_KERNEL:
         _ROWS[_f.code] = (
-            _f.mantissa, _f.bits - 1 - _f.exponent - _f.mantissa, (1 << (_f.exponent + _f.mantissa)) - 1, _special,
+            _f.mantissa, _f.bits - 1 - _f.exponent - _f.mantissa, (1 << (_f.exponent + _f.mantissa)) - 1, _f.special,
             _f.bias,
         )  # fmt: skip
 

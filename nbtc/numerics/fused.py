@@ -10,7 +10,7 @@ import numpy as np
 from numba.extending import overload
 
 from nbtc.compiler.jit import jit
-from nbtc.formats.table import FORMATS, tf32
+from nbtc.formats.table import FORMATS, NO_KERNEL, tf32
 from nbtc.numerics.ieee import (
     INF16,
     INF32,
@@ -57,14 +57,13 @@ _LAYOUT = np.zeros((_SIZE, 4), np.int64)  # bits to keep, shift left of magnitud
 _SCALE = np.zeros(_SIZE, np.float32)
 _LIMIT = np.zeros((_SIZE, 2), np.int64)  # f32 bits of the first special value; 1 if that one is an infinity
 for _f in FORMATS.values():
-    if _f.kind != "float" or _f.bits > 32:
+    if _f.kind != "float" or _f.bits > 32 or _f.code == NO_KERNEL:
         continue
     _ignored = 13 if _f is tf32 else 0
-    _special = ((1 << _f.exponent) - 1) << _f.mantissa | ((1 << _f.mantissa) - 1 if _f.finite_only else 0)
     _LAYOUT[_f.code] = (1 << (_f.bits - 1)) - (1 << _ignored), 23 - _f.mantissa - _ignored, 32 - _f.bits, _f.emin + 127
     _SCALE[_f.code] = 2.0 ** (127 - _f.bias)
-    _first = np.uint32(_special << (23 - _f.mantissa)).view(np.float32) * _SCALE[_f.code]
-    _LIMIT[_f.code] = int(_first.view(np.uint32)), not _f.finite_only
+    _first = np.uint32(_f.special << (23 - _f.mantissa)).view(np.float32) * _SCALE[_f.code]
+    _LIMIT[_f.code] = int(_first.view(np.uint32)), _f.infinite
 
 
 @jit(inline=True)

@@ -21,9 +21,9 @@ from nbtc.errors import (
     ShapeError,
     UnsupportedInstructionError,
 )
-from nbtc.formats.arrays import as_array
+from nbtc.formats.arrays import as_array, significant
 from nbtc.formats.conversions import ROUNDINGS, Conversion, conversion, convert_bits
-from nbtc.formats.table import FORMATS
+from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.parse import row
 
 WORKS = 'for example nbtc.ptx.cvt("cvt.rn.f16x2.f32", a, b) with uint32 words'
@@ -49,10 +49,10 @@ def cvt(mnemonic: str, *words: ArrayLike, threads: int | None = None) -> NDArray
     """The instruction `mnemonic` on register words (PTX ISA, "cvt" and "cvt.pack").
 
     words: one array for each source operand, uint32 for 32-bit registers (f32, tf32, f16x2, s32) and uint16 for 16-bit
-    ones (f16, bf16, e4m3x2, e5m2x2), of any shapes that broadcast; signed words and Python integers are taken as bits.
-    Returns uint32 or uint16 words of the broadcast shape.  With two operands the first goes to the high half.  threads:
+    ones (f16, bf16, pairs of fp8, fp6 and ue8m0, each in a byte), uint8 for e2m1x2 (two in a byte), of any shapes that broadcast; signed words and Python integers are taken as bits.
+    Returns uint32, uint16 or uint8 words of the broadcast shape.  With two operands the first goes to the high half.  threads:
     accepted as everywhere in nbtc.ptx; the result does not depend on it.  Raises ParseError for a form the ISA lacks,
-    UnsupportedInstructionError for the fp6, fp4 and ue8m0 forms, ShapeError and FormatError for operands that
+    UnsupportedInstructionError for stochastic rounding (.rs), ShapeError and FormatError for operands that
     don't fit.
 
     >>> import numpy as np
@@ -101,9 +101,9 @@ def _convert(form: Form, words: list[NDArray[Any]]) -> NDArray[Any]:
     if how is None:
         raise ParseError("a cvt form without a conversion row cannot be executed; parse it with nbtc.ops.convert.parse")
     if form.source_pairs:
-        half = form.source_bits // 2
-        part = np.dtype(f"u{half // 8}")
-        words = [(words[0] >> words[0].dtype.type(half)).astype(part), words[0].astype(part)]
+        part = how.source.bits_dtype
+        upper = words[0] >> words[0].dtype.type(form.source_bits // 2)
+        words = [significant(w.astype(part), how.source) for w in (upper, words[0])]
     parts = [convert_bits(w, how, form.relu, form.saturate) for w in words]
     if not form.pairs:
         return parts[0]
@@ -133,7 +133,8 @@ def parse(mnemonic: str) -> Form:
         raise ParseError(f"{mnemonic!r} is no form of cvt (cvt.ROUNDING.TARGET.SOURCE or cvt.pack.sat...); {WORKS}")
     if not found.executable:
         raise UnsupportedInstructionError(
-            f"{found.mnemonic}: no recorded arithmetic ({found.min_arch}); f16, bf16, tf32, fp8 execute, {WORKS}"
+            f"{found.mnemonic}: no recorded arithmetic ({found.min_arch}): how the random bits are aligned to those they "
+            f"round away is not known; use a form with .rn, {WORKS}"
         )
     _, *modifiers, target, source = found.mnemonic.removesuffix(".b32").split(".")
     if modifiers[:1] == ["pack"]:
@@ -145,4 +146,10 @@ def parse(mnemonic: str) -> Form:
     rounding = next((m for m in modifiers if m in ROUNDINGS), "rn")  # widening to f32 names none
     how = conversion(s, to, rounding, relu, saturate)
     operands = 2 if pairs and not source_pairs else 1
-    return Form(operands, s.bits * (1 + source_pairs), to.bits * (1 + pairs), pairs, source_pairs, how, relu, saturate)
+    widths = _slot(s) * (1 + source_pairs), _slot(to) * (1 + pairs)
+    return Form(operands, *widths, pairs, source_pairs, how, relu, saturate)
+
+
+def _slot(fmt: Format) -> int:
+    """Bits that an element takes in a register of cvt: those of 6 and 7 bits take a byte."""
+    return fmt.bits if fmt.packed else -(-fmt.bits // 8) * 8

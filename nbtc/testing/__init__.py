@@ -74,17 +74,15 @@ def _format_of(dtype: np.dtype[Any], fmt: object) -> Format | None:
 
 
 def _magnitude(words: NDArray[Any], fmt: Format) -> tuple[NDArray[np.uint64], NDArray[np.bool_], int]:
-    """Codes without their sign, the signs, and the code of an infinity (one above the largest finite)."""
+    """Codes without their sign, the signs, and the first code past the largest number."""
     shift = np.uint64(13 if fmt.name == "tf32" else 0)
     wide = words.astype(np.uint64) >> shift
     sign = np.uint64(1) << np.uint64(fmt.exponent + fmt.mantissa)
-    field = ((1 << fmt.exponent) - 1) << fmt.mantissa
-    infinity = field | ((1 << fmt.mantissa) - 1) if fmt.finite_only else field
-    return wide & (sign - np.uint64(1)), (wide & sign) != 0, infinity
+    return wide & (sign - np.uint64(1)), (wide & sign) != 0, fmt.special
 
 
 def _nan(magnitude: NDArray[np.uint64], infinity: int, fmt: Format) -> NDArray[np.bool_]:
-    return np.asarray(magnitude >= np.uint64(infinity) if fmt.finite_only else magnitude > np.uint64(infinity))
+    return np.asarray(magnitude >= np.uint64(infinity) if not fmt.infinite else magnitude > np.uint64(infinity))
 
 
 def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: object = None) -> NDArray[np.uint64]:
@@ -141,7 +139,7 @@ def classify(x: ArrayLike, y: ArrayLike, fmt: object = None) -> dict[str, NDArra
     (ma, _, infinity), (mb, _, _) = _magnitude(a, found), _magnitude(b, found)
     na, nb = _nan(ma, infinity, found), _nan(mb, infinity, found)
     infinite = (
-        np.zeros(a.shape, np.bool_) if found.finite_only else (ma == np.uint64(infinity)) | (mb == np.uint64(infinity))
+        np.zeros(a.shape, np.bool_) if not found.infinite else (ma == np.uint64(infinity)) | (mb == np.uint64(infinity))
     )
     masks["NaN payload"] = differ & na & nb
     masks["NaN against number"] = na ^ nb

@@ -43,15 +43,14 @@ def floats(rng: np.random.Generator, fmt: Format, exponent: NDArray[Any], patter
     pattern of the significand: "random", "ones", "zero" (a power of two), or "edge" (one of the three an element).
     """
     shape, man = exponent.shape, fmt.mantissa
-    field = np.clip(exponent + fmt.bias, 0, (1 << fmt.exponent) - (1 if fmt.finite_only else 2)).astype(np.uint64)
+    field = np.clip(exponent + fmt.bias, 0, fmt.emax + fmt.bias).astype(np.uint64)
     ones = np.uint64((1 << man) - 1)
     drawn = _word64(rng, shape) & ones
     if pattern != "random":
         choice = rng.integers(0, 3, shape) if pattern == "edge" else np.full(shape, {"ones": 1, "zero": 2}[pattern])
         drawn = np.where(choice == 0, drawn, np.where(choice == 1, ones, np.uint64(0)))
-    if fmt.finite_only:  # the last code of the last exponent is NaN
-        drawn = np.where((field == (1 << fmt.exponent) - 1) & (drawn == ones), drawn - np.uint64(1), drawn)
-    bits: Words = field << np.uint64(man) | drawn
+    # the last code of the last exponent may be NaN
+    bits: Words = np.minimum(field << np.uint64(man) | drawn, np.uint64(fmt.special - 1))
     bits = bits | rng.integers(0, 2, shape, dtype=np.uint64) << np.uint64(fmt.exponent + man)
     if fmt.name == "tf32":  # low bits that must not matter
         bits = bits << np.uint64(13) | rng.integers(0, 1 << 13, shape, dtype=np.uint64)
@@ -247,7 +246,7 @@ def _exact(significand: int, unit: int, fmt: Format) -> int:
     top = significand.bit_length() - 1 + unit
     last = max(top, fmt.emin) - fmt.mantissa
     kept = significand << (unit - last) if unit >= last else significand >> (last - unit)
-    if top > fmt.bias + fmt.finite_only or kept == 0:
+    if top > fmt.emax or kept == 0:
         return 0
     code = (max(top, fmt.emin) - fmt.emin << fmt.mantissa) + kept
     code |= negative << (fmt.exponent + fmt.mantissa)
@@ -260,19 +259,12 @@ def special(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: F
 
     def draw(size: tuple[int, int], fmt: Format, wild: NDArray[np.bool_]) -> Words:
         shift = 13 if fmt.name == "tf32" else 0
-        field = ((1 << fmt.exponent) - 1) << fmt.mantissa
-        nan = field | (1 << fmt.mantissa) - 1
-        finite = [
-            0,
-            fmt.bias << fmt.mantissa,
-            1,
-            (1 << fmt.mantissa) - 1,
-            1 << fmt.mantissa,
-            (nan if fmt.finite_only else field) - 1,
-        ]
-        values = np.array([*finite, *finite, field, nan if fmt.finite_only else field | 1], np.uint64)
+        top = fmt.special - 1
+        finite = [0, fmt.bias << fmt.mantissa, 1, (1 << fmt.mantissa) - 1, 1 << fmt.mantissa, top]
+        beyond = {"ieee": [top + 1, top + 2], "nan": [top + 1], "none": []}[fmt.specials]
+        values = np.array([*finite, *finite, *beyond], np.uint64)
         pick = values[rng.integers(0, len(values), size)]
-        pick = np.where((pick >= np.uint64(field)) & ~wild, np.uint64(0), pick) << np.uint64(shift)
+        pick = np.where((pick > np.uint64(top)) & ~wild, np.uint64(0), pick) << np.uint64(shift)
         return pick | rng.integers(0, 2, size, dtype=np.uint64) << np.uint64(fmt.bits - 1)
 
     x = draw((m, k), a, rng.random((m, 1)) < 0.3)

@@ -41,7 +41,7 @@ def hard_f32(target: Format) -> np.ndarray:
     near = [words + np.uint32(d % 2**32) for d in (0, 1, -1, step, step + 1, step - 1, -step)]
     edges = np.array([0, 1, 0x7FFFFF, 0x800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF], np.uint32)
     half = (exact.astype(np.float64) * 0.5 + np.roll(exact, 1).astype(np.float64) * 0.5).astype(np.float32)
-    noise = np.random.default_rng(target.code).integers(0, 2**32, 100_000, dtype=np.uint32)
+    noise = np.random.default_rng(target.code + 1).integers(0, 2**32, 100_000, dtype=np.uint32)
     return np.concatenate([*near, edges, edges | np.uint32(1 << 31), half.view(np.uint32), noise]).view(np.float32)
 
 
@@ -54,8 +54,7 @@ def reference(x: np.ndarray, target: Format, mode: str, saturate: bool, relu: bo
     value = nearest.astype(np.float64)
     bits = nearest.view(target.bits_dtype).astype(np.int64) >> (13 if dtype is None else 0)
     magnitude, sign = bits & ~(1 << (target.exponent + target.mantissa)), np.signbit(x)
-    infinity = ((1 << target.exponent) - 1) << target.mantissa
-    top = infinity + (1 << target.mantissa) - 2 if target.finite_only else infinity - 1
+    top = target.special - 1
     finite = np.isfinite(wide)
     if mode != "rn":
         past = (np.abs(value) > np.abs(wide)) & finite
@@ -84,7 +83,7 @@ def _tf32(x: np.ndarray) -> np.ndarray:
     return np.where(finite, rounded, w).view(np.float32)
 
 
-NARROWING = [c for c in CONVERSIONS if not c.widening and c.rounding != "rna"]
+NARROWING = [c for c in CONVERSIONS if not c.widening and c.rounding != "rna" and c.target.signed]
 FORMS = [(c, s, r) for c in NARROWING for s in c.saturate for r in ((False, True) if c.relu else (False,))]
 
 

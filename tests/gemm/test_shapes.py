@@ -105,7 +105,7 @@ def test_inf_and_nan_in_single_elements(kind: str) -> None:
         if fmt.kind == "float":
             field = ((1 << fmt.exponent) - 1) << (fmt.bits - 1 - fmt.exponent)
             code = field | (
-                (1 << fmt.mantissa) - 1 if fmt.finite_only else (side == 1) << (fmt.bits - 2 - fmt.exponent)
+                (1 << fmt.mantissa) - 1 if not fmt.infinite else (side == 1) << (fmt.bits - 2 - fmt.exponent)
             )
         else:
             code = {1: 1, 4: 8, 8: 128, 32: 1 << 31}[fmt.bits]
@@ -143,7 +143,7 @@ def test_largest_sums(kind: str) -> None:
     drop = 13 if a_name == "tf32" else 0
 
     def full(fmt: Any, exponent: int, size: tuple[int, int]) -> np.ndarray:
-        low = (1 << fmt.mantissa) - 1 - fmt.finite_only
+        low = (1 << fmt.mantissa) - 1 - (not fmt.infinite)
         bits = (((exponent + fmt.bias) << fmt.mantissa) | low) << drop
         return from_bits(np.full(size, bits, fmt.bits_dtype), fmt)
 

@@ -32,7 +32,7 @@ def draw(rng: np.random.Generator, fmt: Format, shape: tuple[int, int], density:
     bits = to_bits(x.astype(np.float32).astype(fmt.dtype), fmt).copy()
     low = fmt.bits - 1 - fmt.exponent  # bits below the exponent field
     infinite, chance = ((1 << fmt.exponent) - 1) << low, rng.random(shape)
-    if not fmt.finite_only:
+    if fmt.infinite:
         bits[chance < density] = infinite
         bits[chance < density / 2] = infinite | 1 << (fmt.bits - 1)
     bits[chance > 1 - density / 3] = infinite | ((1 << low) - 1)

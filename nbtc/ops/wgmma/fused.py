@@ -65,9 +65,8 @@ def _sums(wide: int, block: int, fraction: int, out: int) -> Any:
 def _range(fmt: Format) -> Any:
     """span(raw): (least, greatest) exponent of a gathered operand: of the format if that is small; sound or not."""
     code, bias, shift = fmt.code, fmt.bias, fmt.bits - 1 - fmt.exponent
-    special = ((1 << fmt.exponent) - 1) << shift
-    special |= ((1 << fmt.mantissa) - 1) * fmt.finite_only
-    fixed, low, high = fmt.exponent <= 5, fmt.emin, fmt.bias + int(fmt.finite_only)
+    special = fmt.special << (shift - fmt.mantissa)
+    fixed, low, high = fmt.exponent <= 5, fmt.emin, fmt.emax
     every = (1 << fmt.bits) - 1  # `magnitudes` of nothing but zeros
 
     @jit
