@@ -14,7 +14,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nbtc.formats.table import (
-    b1, bf16, e2m1, e2m3, e3m2, e4m3, e5m2, f16, f32, f64, s4, s8, s32, tf32, u4, u8, ue4m3, ue8m0,
+    b1,
+    bf16,
+    e2m1,
+    e2m3,
+    e3m2,
+    e4m3,
+    e5m2,
+    f16,
+    f32,
+    f64,
+    s4,
+    s8,
+    s32,
+    tf32,
+    u4,
+    u8,
+    ue4m3,
+    ue8m0,
 )  # fmt: skip
 
 if TYPE_CHECKING:

@@ -151,7 +151,8 @@ def convert(
     away (tf32 only).  saturate: overflow and infinities give the largest finite value; None means True for targets of 8
     bits and fewer that are numbers, else False.  relu: negative results become +0.  A NaN becomes the canonical NaN of
     the target (cvt.rna.tf32 and bf16 -> f32 keep its payload), of fp6 and fp4, which have none, the largest number.
-    ue8m0 scales take the absolute value, rounded to a power of two.  Raises FormatError for a pair the hardware lacks, OptionError for a rounding or modifier it lacks.
+    ue8m0 scales take the absolute value, rounded to a power of two.  Raises FormatError for a pair the hardware lacks,
+    OptionError for a rounding or modifier it lacks.
 
     >>> import numpy as np
     >>> convert(np.array([1.06, 1e6, -3.0], np.float32), "e4m3", relu=True).tolist()

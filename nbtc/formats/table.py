@@ -49,7 +49,7 @@ class Format:
         fields = int(self.signed) + self.exponent + self.mantissa
         if self.kind == "float" and self.name != "tf32" and fields != self.bits:
             raise FormatError(
-                f"format {self.name}: sign, exponent and mantissa take {fields} bits, not {self.bits}: one of them is wrong"
+                f"format {self.name}: sign, exponent and mantissa take {fields} bits, not {self.bits}: one is wrong"
             )
 
     def __hash__(self) -> int:  # formats are keys of decisions that small products wait for

@@ -89,7 +89,7 @@ def _scales() -> Iterator[Row]:
 
 
 def _stochastic() -> Iterator[Row]:
-    """Rounding by random bits: where they meet the bits cut off is not known, so these parse, list and refuse to run."""
+    """Rounding by random bits: how they meet the bits cut off is not known, so these parse and refuse to run."""
     for relu in ("", ".relu"):
         for saturate in ("", ".satfinite"):
             for pair in ("f16x2", "bf16x2"):

@@ -26,8 +26,8 @@ def decode(bits: int, fmt: Format) -> Term:
     man, exp = fmt.mantissa, fmt.exponent
     fraction, field = bits & ((1 << man) - 1), bits >> man & ((1 << exp) - 1)
     negative = bits >> (man + exp) & 1
-    ends = {"ieee": field == (1 << exp) - 1, "nan": fraction == (1 << man) - 1 and field == (1 << exp) - 1, "none": False}
-    if ends[fmt.specials]:
+    last = field == (1 << exp) - 1
+    if {"ieee": last, "nan": last and fraction == (1 << man) - 1, "none": False}[fmt.specials]:
         return (1, NAN) if fraction else (-1 if negative else 1, INF)
     significand = fraction | (1 << man if field else 0)
     if not significand:

@@ -48,12 +48,12 @@ class Form:
 def cvt(mnemonic: str, *words: ArrayLike, threads: int | None = None) -> NDArray[Any]:
     """The instruction `mnemonic` on register words (PTX ISA, "cvt" and "cvt.pack").
 
-    words: one array for each source operand, uint32 for 32-bit registers (f32, tf32, f16x2, s32) and uint16 for 16-bit
-    ones (f16, bf16, pairs of fp8, fp6 and ue8m0, each in a byte), uint8 for e2m1x2 (two in a byte), of any shapes that broadcast; signed words and Python integers are taken as bits.
-    Returns uint32, uint16 or uint8 words of the broadcast shape.  With two operands the first goes to the high half.  threads:
-    accepted as everywhere in nbtc.ptx; the result does not depend on it.  Raises ParseError for a form the ISA lacks,
-    UnsupportedInstructionError for stochastic rounding (.rs), ShapeError and FormatError for operands that
-    don't fit.
+    words: one array for each source operand, uint32 for 32-bit registers (f32, tf32, f16x2, s32), uint16 for 16-bit
+    ones (f16, bf16, pairs of fp8, fp6 and ue8m0, each in a byte) and uint8 for e2m1x2 (two in a byte), of any shapes
+    that broadcast; signed words and Python integers are taken as bits.  Returns uint32, uint16 or uint8 words of the
+    broadcast shape.  With two operands the first goes to the high half.  threads: accepted as everywhere in nbtc.ptx;
+    the result does not depend on it.  Raises ParseError for a form the ISA lacks, UnsupportedInstructionError for
+    stochastic rounding (.rs), ShapeError and FormatError for operands that don't fit.
 
     >>> import numpy as np
     >>> one, two = np.array([1.0, 2.0], np.float32).view(np.uint32)
@@ -133,8 +133,8 @@ def parse(mnemonic: str) -> Form:
         raise ParseError(f"{mnemonic!r} is no form of cvt (cvt.ROUNDING.TARGET.SOURCE or cvt.pack.sat...); {WORKS}")
     if not found.executable:
         raise UnsupportedInstructionError(
-            f"{found.mnemonic}: no recorded arithmetic ({found.min_arch}): how the random bits are aligned to those they "
-            f"round away is not known; use a form with .rn, {WORKS}"
+            f"{found.mnemonic}: no recorded arithmetic ({found.min_arch}): how the random bits meet those that "
+            f"they round away is not known; use a form with .rn, {WORKS}"
         )
     _, *modifiers, target, source = found.mnemonic.removesuffix(".b32").split(".")
     if modifiers[:1] == ["pack"]:

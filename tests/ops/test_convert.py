@@ -145,7 +145,7 @@ def test_forms_that_do_not_exist_raise_and_name_one_that_does(mnemonic: str) -> 
 
 @pytest.mark.parametrize("mnemonic", ["cvt.rs.satfinite.e2m1x4.f32", "cvt.rs.relu.f16x2.f32", "cvt.rs.bf16x2.f32"])
 def test_forms_without_recorded_arithmetic_refuse(mnemonic: str) -> None:
-    with pytest.raises(UnsupportedInstructionError, match="no recorded arithmetic.*random bits"):
+    with pytest.raises(UnsupportedInstructionError, match=r"no recorded arithmetic.*random bits"):
         cvt(mnemonic, np.uint32(1))
 
 
