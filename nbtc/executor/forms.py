@@ -5,10 +5,16 @@ from __future__ import annotations
 from functools import cache
 from types import MappingProxyType
 
-from nbtc.executor import integers
+from nbtc.executor import bits, carry, compare, integers, permute
 from nbtc.executor.form import Form, Op
 
-TABLES: tuple[tuple[Form, ...], ...] = (integers.FORMS,)
+TABLES: tuple[tuple[Form, ...], ...] = (
+    integers.FORMS,
+    carry.FORMS,
+    bits.FORMS,
+    permute.FORMS,
+    compare.FORMS,
+)
 
 
 @cache
