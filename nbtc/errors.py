@@ -56,6 +56,10 @@ class MetadataError(NbtcError, ValueError):
     """Sparsity metadata or a selector outside the legal set."""
 
 
+class LayoutError(NbtcError, ValueError):
+    """A register image that is laid out for another architecture than the one that reads it."""
+
+
 class HazardError(NbtcError, RuntimeError):
     """A program that breaks the ordering rules of an asynchronous instruction."""
 
@@ -74,3 +78,15 @@ class UnvalidatedModelWarning(NbtcWarning):
 
 class GuessedOrderWarning(NbtcWarning):
     """A library's order of summation for a shape that nobody recorded was guessed."""
+
+
+def shown(x: object, most: int = 90) -> str:
+    """`repr(x)` as a message quotes it: in one line, and cut where it is long.
+
+    >>> shown("abc" * 500, 20), shown(10**5000)
+    ("'abcabcabcabcabca...", 'an integer of 16610 bits')
+    """
+    if isinstance(x, int) and x.bit_length() > 300:  # Python refuses to write very long ones
+        return f"an integer of {x.bit_length()} bits"
+    text = " ".join((repr(x[: 2 * most]) if isinstance(x, str) else repr(x)).split())
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -15,7 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.errors import OptionError, UnsupportedInstructionError
 from nbtc.fragments import pack as _pack
+from nbtc.fragments.placed import archs_of, check_layout, placed
 from nbtc.isa import lines, parse
+from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 
@@ -37,7 +39,8 @@ class Instruction:
     """One form of an instruction, as `nbtc.instruction` finds it.
 
     mnemonic: canonical spelling.  family, shape (m, n, k), min_arch ("sm_80").  a, b, c, d, meta: `Operand` or None.
-    row: everything else that is declared about it.  ptx: a legal line.
+    row: everything else that is declared about it.  immediates: (operand, number) of the PTX line it was looked up by;
+    a call uses them.  ptx: a legal line.
 
     >>> import nbtc, numpy as np
     >>> i = nbtc.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
@@ -48,11 +51,13 @@ class Instruction:
     ((32, 4), 'uint32')
     """
 
-    __slots__ = ("row",)
+    __slots__ = ("immediates", "row")
     row: Row
+    immediates: tuple[tuple[str, int], ...]
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: Row, immediates: tuple[tuple[str, int], ...] = ()) -> None:
         self.row = row
+        self.immediates = immediates
 
     @property
     def mnemonic(self) -> str:
@@ -114,8 +119,21 @@ class Instruction:
         """A legal PTX line of the form."""
         return lines.example(self.row)
 
-    def _operand(self, name: str, arch: object) -> Operand:
-        row = self.row if arch is None else self.row.on(arch_row(arch))
+    def _packed(self, name: str, matrix: ArrayLike, arch: object) -> NDArray[np.uint32]:
+        declared, target = self._operand(name), arch_row("sm_90" if arch is None else arch)
+        words = _pack.pack(declared if arch is None else self._operand(name, target), matrix, name.upper())
+        return placed(words, declared, target)
+
+    def _unpacked(self, name: str, registers: ArrayLike, arch: object) -> NDArray[Any]:
+        declared, said = self._operand(name), archs_of(registers)
+        target = arch_row(arch if arch is not None else said[0] if said else "sm_90")
+        if arch is not None or said:
+            check_layout(registers, declared, target, f"the image of {name.upper()}")
+            declared = self._operand(name, target)
+        return _pack.unpack(declared, registers, f"registers of {name.upper()}")
+
+    def _operand(self, name: str, target: Arch | None = None) -> Operand:
+        row = self.row if target is None else self.row.on(target)
         operand: Operand | None = getattr(row, name)
         if operand is None:
             have = " and ".join(n for n in "abcd" if getattr(row, n) is not None) or "none"
@@ -129,37 +147,42 @@ class Instruction:
 
         The matrix has the dtype of the operand's format (float32 for tf32, ml_dtypes.int4 for s4, bool for b1); sparse
         forms take the stored (..., m, k / 2), f16 m8n8k4 takes (..., 4, m, k).  arch: lay it out as that architecture
-        does (matters for wmma before sm_80).  Raises ShapeError or FormatError for a matrix that does not fit.
+        does (default sm_90; it matters for wmma before sm_80, where the image remembers it and a product, store or
+        unpacking for another layout raises LayoutError).  Raises ShapeError or FormatError for a matrix that does not
+        fit, UnsupportedInstructionError where `arch` lacks the form or its layout there is not known.
         """
-        return _pack.pack(self._operand("a", arch), matrix, "A")
+        return self._packed("a", matrix, arch)
 
     def pack_b(self, matrix: ArrayLike, arch: object = None) -> NDArray[np.uint32]:
         """Register image of a matrix B (..., k, n); see `pack_a`."""
-        return _pack.pack(self._operand("b", arch), matrix, "B")
+        return self._packed("b", matrix, arch)
 
     def pack_c(self, matrix: ArrayLike, arch: object = None) -> NDArray[np.uint32]:
         """Register image of an accumulator C (..., m, n); see `pack_a`."""
-        return _pack.pack(self._operand("c", arch), matrix, "C")
+        return self._packed("c", matrix, arch)
 
     def pack_d(self, matrix: ArrayLike, arch: object = None) -> NDArray[np.uint32]:
         """Register image of a result D (..., m, n); see `pack_a`."""
-        return _pack.pack(self._operand("d", arch), matrix, "D")
+        return self._packed("d", matrix, arch)
 
     def unpack_a(self, registers: ArrayLike, arch: object = None) -> NDArray[Any]:
-        """Matrix A of a register image, the inverse of `pack_a`; of several copies the first is read."""
-        return _pack.unpack(self._operand("a", arch), registers, "registers of A")
+        """Matrix A of a register image, the inverse of `pack_a`; of several copies the first is read.
+
+        arch: whose layout (default: the one the image remembers, or sm_90's).
+        """
+        return self._unpacked("a", registers, arch)
 
     def unpack_b(self, registers: ArrayLike, arch: object = None) -> NDArray[Any]:
         """Matrix B of a register image; see `unpack_a`."""
-        return _pack.unpack(self._operand("b", arch), registers, "registers of B")
+        return self._unpacked("b", registers, arch)
 
     def unpack_c(self, registers: ArrayLike, arch: object = None) -> NDArray[Any]:
         """Accumulator C of a register image; see `unpack_a`."""
-        return _pack.unpack(self._operand("c", arch), registers, "registers of C")
+        return self._unpacked("c", registers, arch)
 
     def unpack_d(self, registers: ArrayLike, arch: object = None) -> NDArray[Any]:
         """Result D of a register image; see `unpack_a`."""
-        return _pack.unpack(self._operand("d", arch), registers, "registers of D")
+        return self._unpacked("d", registers, arch)
 
     def __call__(
         self,
@@ -167,7 +190,7 @@ class Instruction:
         b: ArrayLike,
         c: ArrayLike,
         meta: ArrayLike | None = None,
-        selector: int = 0,
+        selector: int | None = None,
         arch: object = "sm_90",
         *,
         strict: bool = False,
@@ -176,7 +199,8 @@ class Instruction:
         """Run the instruction on register images and return that of D.
 
         a, b, c: uint32 (..., 32, registers), as `pack_a` and the others make them; leading axes broadcast.  meta:
-        uint32 (..., 32) for mma.sp, with its selector; strict=True refuses metadata the ISA leaves undefined.  Raises
+        uint32 (..., 32) for mma.sp, with its selector (default: that of the line looked up, else 0; one that
+        contradicts the line raises OptionError); strict=True refuses metadata the ISA leaves undefined.  Raises
         UnsupportedInstructionError when `arch` lacks the form or nobody has recorded its arithmetic.
 
         >>> import nbtc, numpy as np
@@ -196,6 +220,7 @@ class Instruction:
             )
         from nbtc.ops.mma.product import execute
 
+        selector = parse.immediate(self, "selector", selector, 0)
         result: NDArray[np.uint32] = execute(
             row, a, b, c, meta=meta, selector=selector, arch=arch, strict=strict, threads=threads
         )
@@ -208,27 +233,27 @@ class Instruction:
         return self.mnemonic
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Instruction) and self.row is other.row
+        return isinstance(other, Instruction) and (self.row, self.immediates) == (other.row, other.immediates)
 
     def __hash__(self) -> int:
         return hash(self.mnemonic)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return instruction, (self.mnemonic,)
+        return _made, (self.mnemonic, self.immediates)
 
     def _repr_svg_(self) -> str:
         """The picture a notebook shows: A left, B on top, C and D in the corner; see `nbtc.show.svg`."""
         from nbtc.show import svg
 
-        return svg(self.row)
+        return svg(self)
 
 
 def instruction(text: str | Instruction) -> Instruction:
     """The instruction that a mnemonic or a whole PTX line names.
 
     Other spellings of a form are the same instruction: shape before the layouts, no .aligned, a state space.  In a
-    whole line operand counts, register counts and immediates are checked too.  Raises ParseError, naming the nearest
-    legal form, for text the assembler rejects.
+    whole line operand counts, register counts and immediates are checked too, and a call uses the immediates.  Raises
+    ParseError, naming the nearest legal form if one is near, for text the assembler rejects.
 
     >>> import nbtc
     >>> nbtc.instruction("mma.sync.row.col.m8n8k16.s32.s8.s8.s32").mnemonic
@@ -236,12 +261,19 @@ def instruction(text: str | Instruction) -> Instruction:
     >>> nbtc.instruction("movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;").family
     'movmatrix'
     """
-    return text if isinstance(text, Instruction) else _of(parse.row(text))
+    if isinstance(text, Instruction):
+        return text
+    found = parse.row(text)
+    return _of(found, tuple(parse.immediates(text).items()))
 
 
 @lru_cache(maxsize=4096)
-def _of(row: Row) -> Instruction:
-    return Instruction(row)
+def _of(row: Row, immediates: tuple[tuple[str, int], ...] = ()) -> Instruction:
+    return Instruction(row, immediates)
+
+
+def _made(mnemonic: str, immediates: tuple[tuple[str, int], ...]) -> Instruction:
+    return _of(parse.row(mnemonic), immediates)
 
 
 def instructions(

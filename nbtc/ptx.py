@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.parallel import thread_count
 from nbtc.errors import UnsupportedInstructionError
-from nbtc.isa.parse import row
+from nbtc.isa.parse import immediate, row
 from nbtc.isa.spec import Row
 from nbtc.numba_door import mma as inside
 from nbtc.ops.convert import cvt
@@ -21,7 +22,8 @@ from nbtc.ops.images import Words
 from nbtc.ops.memory import wmma
 from nbtc.ops.memory.matrix_move import ldmatrix, movmatrix, stmatrix
 from nbtc.ops.mma import product as mma
-from nbtc.ops.wgmma.product import wgmma
+from nbtc.ops.wgmma.product import execute as execute_wgmma
+from nbtc.ops.wgmma.product import line_operands
 
 __all__ = [
     "cvt", "ldmatrix", "mma_sp", "mma_sync", "movmatrix", "stmatrix", "wgmma", "wmma_load", "wmma_mma", "wmma_store",
@@ -58,14 +60,15 @@ def mma_sync(
 
 
 def mma_sp(
-    mnemonic: str, a: ArrayLike, b: ArrayLike, c: ArrayLike, meta: ArrayLike, selector: int = 0,
+    mnemonic: str, a: ArrayLike, b: ArrayLike, c: ArrayLike, meta: ArrayLike, selector: int | None = None,
     arch: object = "sm_90", strict: bool = False, threads: int | None = None,
 ) -> Words:  # fmt: skip
     """D = A * B + C of an `mma.sp` form, A 50 % structured sparse (PTX ISA, "mma.sp").
 
     a: the stored M x K/2 elements; b, c: dense; all uint32 (..., 32, registers).  meta: uint32 (..., 32), of which the
-    lanes that `selector` names count.  Metadata outside the ISA's rules computes as the hardware does; strict=True
-    raises MetadataError instead.  A selector outside the legal set always raises.  Otherwise as `mma_sync`.
+    lanes that `selector` names count (default: that of a whole PTX line, else 0).  Metadata outside the ISA's rules
+    computes as the hardware does; strict=True raises MetadataError instead.  A selector outside the legal set always
+    raises.  Otherwise as `mma_sync`.
 
     >>> import numpy as np
     >>> name = "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -75,6 +78,7 @@ def mma_sp(
     [8.0, 8.0, 8.0, 8.0]
     """
     form = _form(mnemonic, "mma.sp", "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    selector = immediate(mnemonic, "selector", selector, 0)
     return mma.execute(form, a, b, c, meta=meta, selector=selector, arch=arch, strict=strict, threads=threads)
 
 
@@ -96,13 +100,18 @@ def wmma_mma(
 
 
 def wmma_load(
-    mnemonic: str, mem: ArrayLike, offset: int = 0, stride: int | None = None, threads: int | None = None
-) -> Words:
+    mnemonic: str, mem: ArrayLike, offset: int | None = None, stride: int | None = None, arch: object = "sm_90",
+    threads: int | None = None,
+) -> Words:  # fmt: skip
     """The fragment that a `wmma.load` form reads from memory (PTX ISA, "wmma.load").
 
-    mem: uint8 (..., bytes).  offset: bytes from its start to the tile, aligned to the fragment's bytes a lane (at most
-    32).  stride: elements from one row (.row) or column (.col) to the next; default: dense.  Returns uint32
-    (..., 32, registers).  Raises AlignmentError, BoundsError, RangeError, FormatError, ShapeError, ParseError.
+    mem: uint8 (..., bytes).  offset: bytes from its start to the tile (0), aligned to the fragment's bytes a lane (at
+    most 32).  stride: elements from one row (.row) or column (.col) to the next; default: dense.  A whole PTX line
+    gives its own displacement and stride; an argument that contradicts them raises OptionError.  arch: whose fragment
+    layout.  Returns uint32 (..., 32, registers); where layouts differ between architectures the image remembers its
+    own, and a product, store or unpacking for another raises LayoutError.  Raises AlignmentError, BoundsError,
+    RangeError, FormatError, ShapeError, ParseError, and UnsupportedInstructionError where `arch` lacks the form or
+    nobody knows its layout there.
 
     >>> import numpy as np
     >>> mem = np.arange(256, dtype=np.float16).view(np.uint8)
@@ -111,16 +120,18 @@ def wmma_load(
     """
     if threads is not None:
         thread_count(threads)
-    return wmma.load(row(mnemonic), mem, offset, stride)
+    where = immediate(mnemonic, "offset", offset, 0), immediate(mnemonic, "stride", stride, None)
+    return wmma.load(row(mnemonic), mem, *where, arch)
 
 
 def wmma_store(
-    mnemonic: str, mem: Any, regs: ArrayLike, offset: int = 0, stride: int | None = None, threads: int | None = None
-) -> None:
+    mnemonic: str, mem: Any, regs: ArrayLike, offset: int | None = None, stride: int | None = None,
+    arch: object = "sm_90", threads: int | None = None,
+) -> None:  # fmt: skip
     """Write the fragment of a `wmma.store` form to memory, in place (PTX ISA, "wmma.store").
 
-    mem: writable uint8 (..., bytes) whose leading axes are those of regs, uint32 (..., 32, registers).  offset, stride
-    and errors as of `wmma_load`; memory is untouched when it raises.
+    mem: writable uint8 (..., bytes) whose leading axes are those of regs, uint32 (..., 32, registers).  offset, stride,
+    arch and errors as of `wmma_load`; memory is untouched when it raises.
 
     >>> import numpy as np
     >>> mem = np.zeros(1024, np.uint8)
@@ -130,7 +141,50 @@ def wmma_store(
     """
     if threads is not None:
         thread_count(threads)
-    wmma.store(row(mnemonic), mem, regs, offset, stride)
+    where = immediate(mnemonic, "offset", offset, 0), immediate(mnemonic, "stride", stride, None)
+    wmma.store(row(mnemonic), mem, regs, *where, arch)
+
+
+def wgmma(
+    mnemonic: str,
+    d: ArrayLike,
+    a: Any,
+    b_desc: Any,
+    smem: ArrayLike,
+    *,
+    scale_d: Any = None,
+    scale_a: int | None = None,
+    scale_b: int | None = None,
+    trans_a: int | None = None,
+    trans_b: int | None = None,
+    meta: ArrayLike | None = None,
+    selector: int | None = None,
+    arch: object = "sm_90",
+    threads: int | None = None,
+) -> NDArray[np.uint32]:
+    """D = A * B + D of a warpgroup, or of a batch of independent ones, as `wgmma.mma_async` computes it.
+
+    d: uint32 (..., 128, registers).  a: a uint64 descriptor (scalar or (...,), or a `Descriptor`), or uint32 registers
+    (..., 128, 4).  b_desc: a descriptor.  smem: uint8 (..., bytes).  Leading axes broadcast.  scale_d: 0 drops D (it is
+    not read), also one value a warpgroup.  scale_a, scale_b: 1 or -1, floating types.  trans_a, trans_b: 1 for
+    MN-major, 16-bit types in shared memory.  meta: uint32 (..., 128) and selector: sparse forms.  threads: how many to
+    use at most.  By default scale_d, scale_a and scale_b are 1, trans_a, trans_b and selector 0, or what a whole PTX
+    line says; an argument that contradicts the line raises OptionError.
+    Returns a new uint32 array; raises subclasses of ValueError and TypeError naming the rule.
+
+    >>> import numpy as np
+    >>> from nbtc.wgmma import tile_to_smem
+    >>> a, da = tile_to_smem(np.eye(64, 16, dtype=np.float16), "f16")
+    >>> b, db = tile_to_smem(np.ones((8, 16), np.float16), "f16")
+    >>> smem = np.concatenate([a, b])
+    >>> zero = np.zeros((128, 4), np.uint32)
+    >>> d = wgmma("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", zero, da, db.encode() + (a.size >> 4), smem)
+    >>> d.view(np.float32)[0].tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    given = {"scale_d": scale_d, "scale_a": scale_a, "scale_b": scale_b, "trans_a": trans_a, "trans_b": trans_b}
+    taken = line_operands(mnemonic, {**given, "selector": selector})
+    return execute_wgmma(row(mnemonic), d, a, b_desc, smem, meta=meta, arch=arch, threads=threads, **taken)
 
 
 inside.register(mma_sync)

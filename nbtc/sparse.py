@@ -11,18 +11,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbtc.fragments import sparse as _sparse
-from nbtc.isa.parse import as_row
+from nbtc.isa.parse import as_row, immediate
 
 
-def compress(dense: ArrayLike, instruction: object, selector: int = 0) -> tuple[NDArray[Any], NDArray[np.uint32]]:
+def compress(
+    dense: ArrayLike, instruction: object, selector: int | None = None
+) -> tuple[NDArray[Any], NDArray[np.uint32]]:
     """The stored columns of a dense A, and the metadata registers that say which they are.
 
     dense: (..., M, K) in the dtype of the instruction's A (float32 for tf32), with at most 2 non-zero elements in every
     4 columns (4-bit types: 2 non-zero pairs in every 8; tf32: 1 in every 2).  instruction: a mnemonic of mma.sp or
-    wgmma.mma_async.sp, or its `Instruction`.  selector: which lanes supply metadata.  Returns stored (..., M, K / 2)
-    and meta uint32 (..., 32), or (..., 128) for a warpgroup; the metadata is legal for every spelling of the form.
-    Where fewer elements are not zero, zeros are stored.  Raises MetadataError when `dense` does not fit the pattern or
-    the selector is not legal, ShapeError and FormatError for other arrays.
+    wgmma.mma_async.sp, or its `Instruction`.  selector: which lanes supply metadata
+    (default: that of a whole PTX line, else 0).  Returns stored (..., M, K / 2) and meta uint32 (..., 32), or (...,
+    128) for a warpgroup; the metadata is legal for every spelling of the form. Where fewer elements are not zero, zeros
+    are stored.  Raises MetadataError when `dense` does not fit the pattern or the selector is not legal, ShapeError and
+    FormatError for other arrays.
 
     >>> import numpy as np
     >>> from nbtc import sparse
@@ -33,10 +36,10 @@ def compress(dense: ArrayLike, instruction: object, selector: int = 0) -> tuple[
     >>> stored[0, :4].tolist(), hex(meta[0] & 0xFF)          # chunk 0 keeps columns 1 and 3, chunk 1 columns 0 and 1
     ([1.0, 2.0, 3.0, 0.0], '0x4d')
     """
-    return _sparse.compress(as_row(instruction), dense, selector)
+    return _sparse.compress(as_row(instruction), dense, immediate(instruction, "selector", selector, 0))
 
 
-def expand(stored: ArrayLike, meta: ArrayLike, instruction: object, selector: int = 0) -> NDArray[Any]:
+def expand(stored: ArrayLike, meta: ArrayLike, instruction: object, selector: int | None = None) -> NDArray[Any]:
     """The dense A (..., M, K) that stored columns (..., M, K / 2) and metadata registers stand for.
 
     The inverse of `compress`; arguments and errors are the same.  Raises MetadataError for metadata that puts two
@@ -49,4 +52,4 @@ def expand(stored: ArrayLike, meta: ArrayLike, instruction: object, selector: in
     >>> bool((sparse.expand(*sparse.compress(dense, form), form) == dense).all())
     True
     """
-    return _sparse.expand(as_row(instruction), stored, meta, selector)
+    return _sparse.expand(as_row(instruction), stored, meta, immediate(instruction, "selector", selector, 0))

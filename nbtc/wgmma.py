@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc import show_smem
 from nbtc.check.hazards import Hazard, Registers
 from nbtc.check.sequence import Sequence
 from nbtc.errors import OptionError
 from nbtc.fragments import smem as _smem
 from nbtc.fragments import tiles as _tiles
 from nbtc.fragments.tiles import smem_to_tile
-from nbtc.show_smem import SmemDrawing
+from nbtc.show import smem as _drawing
+from nbtc.show.smem import SmemDrawing
 
 __all__ = [
     "Descriptor",
@@ -49,7 +49,7 @@ class Descriptor(_smem.Descriptor):
         >>> picture.fields
         (('start', 0, 0), ('LBO', 1024, 64), ('SBO', 128, 8))
         """
-        return show_smem.explain(self, shape, format, major)
+        return _drawing.explain(self, shape, format, major)
 
 
 def tile_to_smem(

@@ -25,7 +25,7 @@ LAYERS = (
     ("check",),
     ("gemm",),
     ("executor",),
-    ("show", "show_smem"),
+    ("show",),
     ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "testing"),
     ("accuracy", "verify", "report", "examples"),
     ("cli", "__main__"),

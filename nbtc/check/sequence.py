@@ -152,9 +152,10 @@ class Sequence:
         from what the tensor core sees now and becomes visible in `d` after the wait_group that covers it.
         """
 
-        from nbtc.ops.wgmma.product import execute
+        from nbtc.ops.wgmma.product import LINE_NAMES, execute, line_operands
 
         row, watch = parse(mnemonic), self._watch
+        operands |= line_operands(mnemonic, {name: operands.get(name) for name in LINE_NAMES})
         watch.begin(row.mnemonic)
         fragment = a if isinstance(a, Registers) else None
         a_word = None if fragment is not None else self._uniform("A", a)

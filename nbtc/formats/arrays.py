@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import FormatError, OptionError, RangeError, ShapeError
+from nbtc.errors import FormatError, OptionError, RangeError, ShapeError, shown
 from nbtc.formats.table import FORMATS, Format
 
 _BY_DTYPE = {f.dtype_name: f for f in reversed(tuple(FORMATS.values()))}  # reversed: float32 is f32, not tf32
@@ -37,7 +37,7 @@ def as_format(x: object) -> Format:
     found = FORMATS.get(x) if isinstance(x, str) else None
     found = found or _BY_DTYPE.get(_dtype_name(x))
     if found is None:
-        raise FormatError(f"{x!r} names no number format; formats are {_known()}: {_EXAMPLE}")
+        raise FormatError(f"{shown(x)} names no number format; formats are {_known()}: {_EXAMPLE}")
     return found
 
 
@@ -47,7 +47,7 @@ def _dtype_name(x: object) -> str:
         return x.removeprefix("torch.")
     if type(x).__module__.partition(".")[0] == "torch":
         return str(x).removeprefix("torch.")
-    if x is None:  # np.dtype(None) would be float64
+    if x is None or isinstance(x, int):  # np.dtype(None) would be float64
         return ""
     try:
         return np.dtype(x).name  # type: ignore[call-overload, no-any-return]
@@ -203,11 +203,11 @@ def _axis(axis: SupportsIndex, ndim: int) -> int:
 
 def _count(count: int, total: int, f: Format) -> int:
     if isinstance(count, bool) or not hasattr(count, "__index__"):
-        raise OptionError(f"count={count!r} is no number of elements: pass 0 to {total}, or None for all of them")
+        raise OptionError(f"count={shown(count)} is no number of elements: pass 0 to {total}, or None for all of them")
     keep = count.__index__()
     if not 0 <= keep <= total:
         raise RangeError(
-            f"count={keep} elements of {f.name} cannot come from words that hold {total}: pass at most that"
+            f"count={shown(keep)} elements of {f.name} cannot come from words that hold {total}: pass at most that"
         )
     return keep
 

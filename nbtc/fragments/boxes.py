@@ -42,6 +42,14 @@ class Panel:
     cols: int
     boxes: tuple[Box, ...]
     note: str = ""
+    addressed: bool = False  # memory rows: lane r gives the address of row r
+
+    def row_name(self, row: int) -> str:
+        """How a row of the picture is labelled."""
+        if not self.addressed:
+            return str(row)
+        every = range(row, row + self.box_rows)
+        return f"{'+'.join(map(str, every))} @{'+'.join(f'T{r}' for r in every)}"
 
     @property
     def box_cols(self) -> int:
@@ -59,7 +67,7 @@ class Panel:
         return max((len(b.label) for b in self.boxes), default=1)
 
 
-def panel(name: str, letter: str, operand: Operand, product: int = 0) -> Panel:
+def panel(name: str, letter: str, operand: Operand, product: int = 0, addressed: bool = False) -> Panel:
     """The panel of an operand (of one of its products); wgmma operands are cut to one warp and 16 columns."""
     if operand.layout is None:
         text = f"K x N = {operand.rows} x {operand.cols} {operand.format.name} in shared memory, through a descriptor"
@@ -72,14 +80,13 @@ def panel(name: str, letter: str, operand: Operand, product: int = 0) -> Panel:
             step = operand.registers * 8 // operand.cols
             notes.append(f"columns {WIDEST} to {cols - 1} go on alike: every 8 columns the register grows by {step}")
             cols = WIDEST
-    return Panel(
-        name, operand, letter, rows, cols, tuple(_boxes(operand, letter, rows, cols, product)), "; ".join(notes)
-    )
+    boxes = tuple(_boxes(operand, letter, rows, cols, product))
+    return Panel(name, operand, letter, rows, cols, boxes, "; ".join(notes), addressed)
 
 
-def metadata_panel(row: Row, operand: Operand) -> Panel:
+def metadata_panel(row: Row, operand: Operand, selector: int) -> Panel:
     """The panel of a sparse form's metadata: which lane's bits describe which chunks of which row."""
-    lanes, shifts = sparse.places(row, row.selectors[0])
+    lanes, shifts = sparse.places(row, selector)
     rows, boxes = min(operand.rows, WARP_ROWS), []
     for r in range(rows):
         col = 0
@@ -89,7 +96,7 @@ def metadata_panel(row: Row, operand: Operand) -> Panel:
             boxes.append(Box(r, col, 1, width, lane, f"T{lane}", f"bits {first}..{first + 4 * width - 1}"))
             col += width
     note = "rows 16w to 16w+15 are those of warp w: lane T becomes T + 32w" if operand.rows > rows else ""
-    return Panel("metadata", operand, "e", rows, operand.cols, tuple(boxes), note)
+    return Panel(f"metadata, selector {selector}", operand, "e", rows, operand.cols, tuple(boxes), note)
 
 
 def _boxes(operand: Operand, letter: str, rows: int, cols: int, product: int) -> list[Box]:

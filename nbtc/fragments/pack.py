@@ -92,7 +92,7 @@ def _word_order(operand: Operand) -> _Order | None:
 
 def image(operand: Operand, registers: ArrayLike, name: str = "registers") -> NDArray[np.uint32]:
     """`registers` as a uint32 array, checked to be a register image (..., lanes, registers) of the operand."""
-    found = as_array(registers)
+    found = np.asarray(as_array(registers))  # plain words: what they remember is checked before
     if found.dtype != np.uint32:
         raise FormatError(
             f"{name} is {found.dtype}, but register images are uint32 words: use .view(np.uint32) on packed data, or "

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import DescriptorError, FormatError, OptionError, RangeError, ShapeError
+from nbtc.errors import DescriptorError, FormatError, OptionError, RangeError, ShapeError, shown
 from nbtc.formats.arrays import as_format
 from nbtc.formats.table import Format
 
@@ -57,7 +57,7 @@ def swizzle_row(name: object) -> Swizzle:
     found = SWIZZLES.get(name) if isinstance(name, str) else None
     if found is None:
         raise OptionError(
-            f'swizzle={name!r} is no swizzle mode; the modes are {", ".join(SWIZZLES)}: try swizzle="128B"'
+            f'swizzle={shown(name)} is no swizzle mode; the modes are {", ".join(SWIZZLES)}: try swizzle="128B"'
         )
     return found
 
@@ -68,7 +68,9 @@ def operand_format(format: object, major: object = "k") -> Format:
     Raises FormatError for formats wgmma does not read and OptionError for MN-major order of any but 16-bit formats.
     """
     if major not in MAJORS:
-        raise OptionError(f'major={major!r} is no major order: pass "k" (K contiguous) or "mn" (M or N contiguous)')
+        raise OptionError(
+            f'major={shown(major)} is no major order: pass "k" (K contiguous) or "mn" (M or N contiguous)'
+        )
     fmt = as_format(format)
     if fmt.name == "f32":  # a float32 multiplicand means tf32
         fmt = as_format("tf32")
@@ -244,17 +246,17 @@ class Descriptor:
 
 def _field(name: str, value: Any, most: int, step: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise DescriptorError(f"{name}={value!r} is no integer: pass bytes, for example Descriptor(0, 1024, 128)")
+        raise DescriptorError(f"{name}={shown(value)} is no integer: pass bytes, for example Descriptor(0, 1024, 128)")
     v = int(value.__index__())
     if not 0 <= v <= most:
         raise DescriptorError(
-            f"{name}={v} does not fit its field: legal are 0 to {most} in steps of {step}, nearest is "
+            f"{name}={shown(v)} does not fit its field: legal are 0 to {most} in steps of {step}, nearest is "
             f"{min(max(v, 0), most)}; "
             "for example Descriptor(0, 1024, 128)"
         )
     if v % step:
         raise DescriptorError(
-            f"{name}={v} is no multiple of {step} bytes, and the descriptor stores {step}-byte units; "
+            f"{name}={shown(v)} is no multiple of {step} bytes, and the descriptor stores {step}-byte units; "
             f"nearest is {v // step * step}: for example Descriptor(0, 1024, 128)"
         )
     return v
@@ -263,7 +265,7 @@ def _field(name: str, value: Any, most: int, step: int) -> int:
 def _word(word: Any) -> int:
     if isinstance(word, bool) or not hasattr(word, "__index__") or not 0 <= word.__index__() < 1 << 64:
         raise DescriptorError(
-            f"{word!r} is no 64-bit descriptor word: pass an integer from 0 to 2**64 - 1, such as 0x800400000"
+            f"{shown(word)} is no 64-bit descriptor word: pass an integer from 0 to 2**64 - 1, such as 0x800400000"
         )
     return int(word.__index__())
 
@@ -282,7 +284,9 @@ def tile_shape(shape: Any) -> tuple[int, int]:
     try:
         rows, cols = (int(v.__index__()) for v in shape)
     except (TypeError, ValueError, AttributeError):
-        raise ShapeError(f"shape={shape!r} is no tile shape: pass (MN, K), for example (64, 16)") from None
+        raise ShapeError(f"shape={shown(shape)} is no tile shape: pass (MN, K), for example (64, 16)") from None
     if rows <= 0 or cols <= 0:
-        raise ShapeError(f"shape={shape!r} is an empty tile: pass (MN, K) with both positive, for example (64, 16)")
+        raise ShapeError(
+            f"shape={shown(shape)} is an empty tile: pass (MN, K) with both positive, for example (64, 16)"
+        )
     return rows, cols

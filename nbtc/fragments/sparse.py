@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import FormatError, MetadataError, ShapeError
+from nbtc.errors import FormatError, MetadataError, ShapeError, shown
 from nbtc.formats.arrays import as_array, from_bits, to_bits
 from nbtc.isa.spec import Operand, Row
 
@@ -53,7 +53,7 @@ def check_selector(row: Row, selector: int) -> None:
     if isinstance(selector, bool) or not hasattr(selector, "__index__") or selector.__index__() not in row.selectors:
         legal = ", ".join(str(s) for s in row.selectors)
         raise MetadataError(
-            f"selector={selector!r} is not legal for {row.mnemonic}: it names the lanes that supply metadata, "
+            f"selector={shown(selector)} is not legal for {row.mnemonic}: it names the lanes that supply metadata, "
             f"an integer out of {legal}; try selector={row.selectors[0] if row.selectors else 0}"
         )
 

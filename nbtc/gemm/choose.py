@@ -38,6 +38,7 @@ def row_for(
     Raises UnsupportedInstructionError where the architecture has none, OptionError where a named one does not fit.
     """
     if instruction is not None and instruction not in FAMILIES:
+        _plain_line(instruction)
         row = _named(parse.row(instruction), arch_row(arch), a, b, acc, op, saturate)
         if step not in (None, _size(row)[0]):
             raise OptionError(
@@ -84,6 +85,16 @@ def _best(
 def _size(r: Row) -> tuple[int, int]:
     m, n, k = r.shape or (0, 0, 0)
     return k, m * n
+
+
+def _plain_line(instruction: str) -> None:
+    """Raise OptionError for a whole PTX line whose immediates a matrix product would have to leave out."""
+    for name, value in parse.immediates(instruction).items():
+        if name.startswith("scale") and value != 1:
+            raise OptionError(
+                f"the line given as instruction= has {name} = {value}, but a matrix product adds what it multiplies: "
+                "negate a or b themselves, and pass the mnemonic without operands"
+            )
 
 
 def _named(row: Row, arch: Arch, a: str, b: str, acc: str, op: str | None, saturate: bool) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from nbtc.errors import ArchError
+from nbtc.errors import ArchError, shown
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,22 @@ _ROWS = (
 ARCHS: dict[str, Arch] = {a.name: a for a in _ROWS}
 
 
+class ArchNames(tuple[str, ...]):
+    """Names of architectures; `in` takes every spelling of one.
+
+    >>> "sm_90a" in ArchNames(["sm_90"]), 90 in ArchNames(["sm_90"]), "sm_91" in ArchNames(["sm_90"])
+    (True, True, False)
+    """
+
+    __slots__ = ()
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return super().__contains__(arch(name).name)
+        except ArchError:
+            return False
+
+
 def arch(name: object) -> Arch:
     """The row of an architecture named "sm_90", "sm_90a", "90" or 90.
 
@@ -51,10 +67,11 @@ def arch(name: object) -> Arch:
     known = ", ".join(ARCHS)
     if isinstance(name, bool) or not isinstance(name, int | str):
         raise ArchError(
-            f'arch={name!r} is no architecture: a string such as "sm_90" or a number such as 90; known: {known}'
+            f'arch={shown(name)} is no architecture: a string such as "sm_90" or a number such as 90; known: {known}'
         )
-    match = re.fullmatch(r"(?:sm_)?(\d+)[af]?", str(name))
+    text = name if isinstance(name, str) else f"{name:d}" if 0 <= name < 10**6 else ""
+    match = re.fullmatch(r"(?:sm_)?(\d+)[af]?", text)
     found = ARCHS.get(f"sm_{match.group(1)}") if match else None
     if found is None:
-        raise ArchError(f'arch={name!r} is not an architecture nbtc knows; known: {known}. Try arch="sm_90".')
+        raise ArchError(f'arch={shown(name)} is not an architecture nbtc knows; known: {known}. Try arch="sm_90".')
     return found

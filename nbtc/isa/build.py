@@ -6,7 +6,7 @@ import re
 from functools import cache
 from itertools import product
 
-from nbtc.errors import ParseError
+from nbtc.errors import ParseError, shown
 from nbtc.formats.table import Format
 from nbtc.isa.layouts import a_layout, b_layout, c_layout
 from nbtc.isa.spec import NEWER, Operand, named
@@ -18,10 +18,10 @@ LAYOUT_PAIRS = tuple(product(("row", "col"), ("row", "col")))
 
 def shape(text: str) -> tuple[int, int, int]:
     """(m, n, k) of "m16n8k16"."""
-    found = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", text)
+    found = re.fullmatch(r"m(\d{1,4})n(\d{1,4})k(\d{1,4})", text)
     if found is None:
         raise ParseError(
-            f'{text!r} is not a matrix shape; one looks like "m16n8k16" (m rows, n columns, k summed over)'
+            f'{shown(text)} is not a matrix shape; one looks like "m16n8k16" (m rows, n columns, k summed over)'
         )
     m, n, k = (int(v) for v in found.groups())
     return m, n, k

@@ -11,11 +11,17 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from nbtc.errors import ParseError
+from nbtc.errors import ParseError, shown
 from nbtc.isa.spec import Row
 
 REGISTER = re.compile(r"[%$]?[A-Za-z_$][\w$.]*|[%$]\d+")
-INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?")
+_NUMBER = r"(0[xX][0-9a-fA-F]{1,16}|0[bB][01]{1,64}|\d{1,22})U?"  # of 64 bits at most, as PTX has them
+INTEGER = re.compile(rf"[+-]?{_NUMBER}")
+NAME = re.compile(r"[A-Za-z][\w.:]*")
+GUARD = re.compile(r"|@!?[%\w$]+")
+COMMENT, COMMENTS = re.compile(r"//|/\*"), {"//": "\n", "/*": "*/"}
+MARKS, OPENERS = re.compile(r"[{}\[\],]"), {"{": "}", "[": "]"}
+DISPLACED = re.compile(r"\[\s*[^\s+\]-][^+\]-]*(?P<sign>[+-])\s*(?P<by>" + _NUMBER + r")\s*\]")
 WORD = re.compile(
     r"(?P<name>\w*)"
     r"(\{(?P<count>\d+)\}|(?P<address>\[\])|=(?P<values>[-\d,]*)|(?P<mark>[~!])|\|(?P<pred>\w+)|(?P<pair>\{\w+,\w+\}))?"
@@ -30,6 +36,19 @@ class Line:
     row: Row
     guard: str = ""
     operands: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def immediates(self) -> dict[str, int]:
+        """Operands that are numbers, by name; the displacement of an address counts as "offset"."""
+        found = {}
+        for name, text in self.operands:
+            if INTEGER.fullmatch(text):
+                found[name] = integer(text)
+            elif displaced := DISPLACED.fullmatch(text):
+                found["offset"] = integer(displaced["sign"] + displaced["by"])
+            elif text[:1] == "{" and "," in name:
+                found |= {n: integer(t.strip()) for n, t in zip(name.split(","), text[1:-1].split(","), strict=True)}
+        return found
 
 
 @dataclass(frozen=True)
@@ -87,8 +106,16 @@ class Slot:
         legal = " or ".join(str(v) for v in self.values or ())
         if not INTEGER.fullmatch(text):
             return f"is an immediate ({legal or 'an integer'}), not a register"
-        value = int(text.rstrip("U"), 0) if not re.fullmatch(r"[+-]?\d+U?", text) else int(text.rstrip("U"))
+        value = integer(text)
         return "" if not self.values or value in self.values else f"is {legal}, not {value}"
+
+
+def integer(text: str) -> int:
+    """The value of an integer literal that `INTEGER` matches: decimal, 0x, 0b or octal with a leading 0, perhaps U."""
+    digits = text.rstrip("U").lstrip("+-").lower()
+    base = 16 if digits.startswith("0x") else 2 if digits.startswith("0b") else 8 if digits[:1] == "0" else 10
+    value = int(digits, base) if base != 8 or digits.strip("01234567") == "" else int(digits)
+    return -value if text.startswith("-") else value
 
 
 @cache
@@ -113,31 +140,66 @@ def slots(syntax: str) -> tuple[Slot, ...]:
 
 
 def split(text: str) -> tuple[str, str, str | None]:
-    """Guard, mnemonic and operand text of a line; the operand text of a bare mnemonic is None."""
-    plain = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S).strip()
-    found = re.fullmatch(r"(?:@(!?[%\w$]+)\s+)?([A-Za-z]\w*[\w.:]*)\s*([^;]*?)\s*(;?)", plain, flags=re.S)
-    if found is None:
-        raise ParseError(
-            f"{_clip(text)!r} is not an instruction: expected a mnemonic such as "
-            '"movmatrix.sync.aligned.m8n8.trans.b16", or a line such as "movmatrix.sync.aligned.m8n8.trans.b16 d, a;"'
-        )
-    guard, name, rest, end = found.groups()
-    return guard or "", name, rest if rest or end else None
+    """Guard, mnemonic and operand text of a line; the operand text of a bare mnemonic is None.
+
+    Comments go, and the quotes of an inline assembly string.  Time is linear in the length of the text.
+    """
+    plain, guard = _without_comments(_unquoted(text.strip())).strip(), ""
+    if plain.startswith("@"):
+        guard, _, plain = plain.replace("\n", " ").replace("\t", " ").partition(" ")
+        plain = plain.strip()
+    found = NAME.match(plain)
+    if found is None or not GUARD.fullmatch(guard):
+        raise ParseError(_no_line(text))
+    body = plain[found.end() :].strip()
+    ended = body.endswith(";")
+    body = body[:-1].rstrip() if ended else body
+    if ";" in body:
+        raise ParseError(_no_line(text) + "; pass one instruction at a time")
+    return guard[1:], found.group(), body if body or ended else None
+
+
+def _no_line(text: str) -> str:
+    return (
+        f"{shown(text)} is not an instruction: expected a mnemonic such as "
+        '"movmatrix.sync.aligned.m8n8.trans.b16", or a line such as "movmatrix.sync.aligned.m8n8.trans.b16 d, a;"'
+    )
+
+
+def _unquoted(text: str) -> str:
+    """The text of the string literals of an inline assembly statement, joined; other text as it is."""
+    if not text.startswith('"'):
+        return text
+    inside = text.split('"')[1::2]  # no PTX line holds an escaped quote
+    return "".join(inside).replace("\\n", " ").replace("\\t", " ").replace("%%", "%")
+
+
+def _without_comments(text: str) -> str:
+    parts, at = [], 0
+    while found := COMMENT.search(text, at):
+        end = text.find(COMMENTS[found.group()], found.end())
+        parts.append(text[at : found.start()])
+        at = len(text) if end < 0 else end + len(COMMENTS[found.group()])
+    return " ".join([*parts, text[at:]])
 
 
 def operands(text: str) -> list[str]:
-    """Comma-separated operands; commas inside braces and brackets do not separate."""
-    parts = re.findall(r"(?:[^,{}\[\]]|\{[^{}]*\}|\[[^\[\]]*\])+|(?<=,)(?=,)|,", text)
-    found, expect = [], True
-    for part in parts:
-        if part == ",":
-            if expect:
-                found.append("")
-            expect = True
-        elif part.strip():
-            found.append(part.strip())
-            expect = False
-    return [*found, ""] if parts and expect else found
+    """Comma-separated operands; commas inside braces and brackets do not separate.  ParseError if these don't match."""
+    if not text:
+        return []
+    found, closers, start = [], list[str](), 0
+    for mark in MARKS.finditer(text):
+        if mark.group() in OPENERS:
+            closers.append(OPENERS[mark.group()])
+        elif mark.group() == ",":
+            if not closers:
+                found.append(text[start : mark.start()].strip())
+                start = mark.end()
+        elif not closers or closers.pop() != mark.group():
+            raise ParseError(f"{shown(text)} has a {mark.group()!r} that nothing opened: write operands as {{d0, d1}}")
+    if closers:
+        raise ParseError(f"{shown(text)} lacks a {closers[-1]!r}: write operands as {{d0, d1}}, addresses as [p]")
+    return [*found, text[start:].strip()]
 
 
 def match(row: Row, text: str) -> tuple[tuple[str, str], ...]:
@@ -148,10 +210,10 @@ def match(row: Row, text: str) -> tuple[tuple[str, str], ...]:
         wanted = slots(syntax)
         fault = _fault(wanted, given)
         if not fault:
-            return tuple((s.name or s.pred, g) for s, g in zip(wanted, given, strict=False))
+            return tuple((s.name if not s.pair else s.pair[1:-1], g) for s, g in zip(wanted, given, strict=False))
         faults.append((len(wanted) != len(given), fault, wanted))
     _, fault, wanted = min(faults, key=lambda f: (f[0], f[1].startswith("it takes")))
-    raise ParseError(f"{_clip(text)!r} does not fit {row.mnemonic}: {fault}. A legal line: {example(row, wanted)!r}")
+    raise ParseError(f"{shown(text)} does not fit {row.mnemonic}: {fault}. A legal line: {example(row, wanted)!r}")
 
 
 def _fault(wanted: tuple[Slot, ...], given: list[str]) -> str:
@@ -175,8 +237,3 @@ def example(row: Row, wanted: tuple[Slot, ...] | None = None) -> str:
     wanted = slots(row.syntax[-1]) if wanted is None else wanted
     body = ", ".join(s.text + (f"|{s.pred}" if s.pred else "") for s in wanted if not s.optional)
     return f"{row.mnemonic} {body};" if body else f"{row.mnemonic};"
-
-
-def _clip(text: str) -> str:
-    short = " ".join(str(text).split())
-    return short if len(short) <= 90 else short[:87] + "..."

@@ -12,8 +12,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache, partial
+from typing import Any
 
-from nbtc.errors import OptionError, ParseError, UnsupportedInstructionError
+import numpy as np
+
+from nbtc.errors import OptionError, ParseError, UnsupportedInstructionError, shown
 from nbtc.isa import cvt, dpx, lines, mma, mma_sp, move, tcgen05, warp, wgmma, wmma
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
@@ -53,9 +56,13 @@ WITH_SPACE = ("wmma.load", "wmma.store", "ldmatrix", "stmatrix")
 SPACES = {"wmma.load": ("global", "shared", "shared::cta"), "ldmatrix": ("shared", "shared::cta")}
 SPACES["wmma.store"], SPACES["stmatrix"] = SPACES["wmma.load"], SPACES["ldmatrix"]
 
-_SHAPE = re.compile(r"m\d+n\d+(k\d+)?")
+_SHAPE = re.compile(r"m\d{1,4}n\d{1,4}(k\d{1,4})?")
 _TYPE = re.compile(r"(b|s|u|f|bf|tf)\d+(x\d+)?|u?e\dm\d(x2)?")
 _AFTER = ("satfinite", "rn", "rz", "rm", "rp")
+EXAMPLE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+LISTED = 6  # differing words that a message lists
+LONGEST = 200  # letters of a name that are compared with others: no mnemonic is longer
+NEAR = 0.6  # names that have less in common are not worth suggesting
 _added: list[Row] = []
 _building = threading.RLock()
 
@@ -72,7 +79,7 @@ def row(text: str) -> Row:
     """
     if not isinstance(text, str):
         raise ParseError(
-            f"{text!r} is not text: pass a PTX line, or a mnemonic such as "
+            f"{shown(text)} is not text: pass a PTX line, or a mnemonic such as "
             '"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"'
         )
     return _row(text)
@@ -83,6 +90,7 @@ def _row(text: str) -> Row:
     return line(text).row
 
 
+@lru_cache(maxsize=8192)
 def line(text: str) -> Line:
     """A mnemonic or whole PTX line with its operands, guard and row; errors as `row`."""
     guard, name, rest = lines.split(text)
@@ -106,11 +114,22 @@ def _family(name: str) -> str:
     fitting = [h for h in _HEADS if name == h or name.startswith((h + ".", h + "::"))]
     if fitting:
         return _HEADS[max(fitting, key=len)]
-    near = difflib.get_close_matches(name.split(".")[0], list(_HEADS), 1, 0.0)
-    example = next(iter(_family_rows(_HEADS[near[0]])))
-    raise ParseError(
-        f"{name!r} is no instruction nbtc has; it knows {', '.join(sorted(_BUILDERS))}. Nearest: {example.mnemonic!r}"
-    )
+    first = name[:LONGEST].split(".")[0]
+    kin = sorted(h for h in _HEADS if h.split(".")[0] == first)
+    if kin:
+        form = next(iter(_family_rows(_HEADS[kin[0]]))).mnemonic
+        raise ParseError(
+            f"{shown(name)} is no instruction nbtc has: of {first} it has {', '.join(kin)} alone, such as {form!r}"
+        )
+    head = difflib.get_close_matches(first, list(_HEADS), 1)
+    near = nearest(name, _HEADS[head[0]]).mnemonic if head else ""
+    hint = f"Nearest: {near!r}" if _alike(name, near) > NEAR else f"None is near it; one form is {EXAMPLE!r}"
+    raise ParseError(f"{shown(name)} is no instruction nbtc has; it knows {', '.join(sorted(_BUILDERS))}. {hint}")
+
+
+def _alike(name: str, near: str) -> float:
+    """How much of two names is the same, from 0 to 1."""
+    return difflib.SequenceMatcher(None, name[:LONGEST], near).ratio()
 
 
 def _key(words: Key, family: str) -> Key:
@@ -170,7 +189,7 @@ def nearest(name: str, family: str) -> Row:
         return 2 * sum((words & Counter(have)).values()) - len(have) + _closeness(size and size.group(), r)
 
     best = sorted(_family_rows(family), key=score, reverse=True)[:6]
-    return max(best, key=lambda r: (score(r), difflib.SequenceMatcher(None, name, r.mnemonic).ratio()))
+    return max(best, key=lambda r: (score(r), _alike(name, r.mnemonic)))
 
 
 def _closeness(given: str | None, r: Row) -> float:
@@ -190,14 +209,17 @@ def _words(name: str) -> list[str]:
 
 def _explain(name: str, words: Key, family: str) -> str:
     near = nearest(name, family)
+    if len(set(words) & set(near.mnemonic.split("."))) < 2 and _alike(name, near.mnemonic) < NEAR:
+        return f"{shown(name)} is not a legal form of {family}, nor near one; a form of it is {near.mnemonic!r}"
     have, want = Counter(words), Counter(near.mnemonic.split("."))
     extra, lacks = list((have - want).elements()), [w for w in (want - have).elements() if w != "aligned"]
-    change = f"instead of {'.'.join(extra)!r} it has {'.'.join(lacks)!r}" if lacks and extra else ""
+    extra = extra[:LISTED]
+    change = f"instead of {shown('.'.join(extra))} it has {'.'.join(lacks)!r}" if lacks and extra else ""
     change = change or (
-        f"it has no {'.'.join(extra)!r}" if extra else f"it also has {'.'.join(lacks)!r}" if lacks else "order"
+        f"it has no {shown('.'.join(extra))}" if extra else f"it also has {'.'.join(lacks)!r}" if lacks else "order"
     )
     change = "its words come in this order" if change == "order" else change
-    return f"{name!r} is not a legal form of {family}. Nearest legal form: {near.mnemonic!r} ({change})"
+    return f"{shown(name)} is not a legal form of {family}. Nearest legal form: {near.mnemonic!r} ({change})"
 
 
 def rows(
@@ -206,15 +228,11 @@ def rows(
 ) -> tuple[Row, ...]:  # fmt: skip
     """The rows that match every criterion given.
 
-    arch: an architecture that has the form.  family: its exact name.  a, b, c, d: formats of operands.  shape:
-    (m, n, k) or "m16n8k16".  Other fields of `Row` work too: sparse=True, executable=True, a_layout="row".
+    arch: an architecture that has the form.  family: its name, or the first words of several ("wgmma", "wmma").
+    a, b, c, d: formats of operands.  shape: (m, n, k) or "m16n8k16".  Other fields of `Row` work too: sparse=True,
+    executable=True, a_layout="row".
     """
-    target = None if arch is None else arch_row(arch)
-    if family is not None and family not in _BUILDERS:
-        near = difflib.get_close_matches(str(family), list(_BUILDERS), 1, 0.0)[0]
-        raise OptionError(
-            f"family={family!r} does not exist: families are {', '.join(_BUILDERS)}. Did you mean family={near!r}?"
-        )
+    target, chosen = None if arch is None else arch_row(arch), _families(family)
     formats = {n: _format_name(x, n in "ab") for n, x in zip("abcd", (a, b, c, d), strict=True) if x is not None}
     size = _size(shape)
     unknown = [n for n in more if n not in Row.__dataclass_fields__]
@@ -223,8 +241,22 @@ def rows(
             f"{unknown[0]!r} is nothing a row has; filter by arch, family, a, b, c, d, shape, sparse, ordered, "
             "saturate, rounding, op, executable, a_layout, b_layout, min_arch, unit"
         )
-    chosen = [family] if family is not None else list(_BUILDERS)
     return tuple(r for f in chosen for r in _family_rows(f) if _matches(r, target, formats, size, more))
+
+
+def _families(name: object) -> list[str]:
+    """The family of that name; else those whose names start with its words."""
+    if name is None:
+        return list(_BUILDERS)
+    text = name if isinstance(name, str) else ""
+    found = [f for f in _BUILDERS if f == text] or [f for f in _BUILDERS if f.startswith(f"{text}.")]
+    if not found:
+        near = difflib.get_close_matches(text[:LONGEST], list(_BUILDERS), 1)
+        raise OptionError(
+            f"family={shown(name)} does not exist: families are {', '.join(_BUILDERS)}, or the first words of them"
+            + (f". Did you mean family={near[0]!r}?" if near else "")
+        )
+    return found
 
 
 def _matches(r: Row, arch: Arch | None, formats: dict[str, str], size: object, more: dict[str, object]) -> bool:
@@ -251,12 +283,12 @@ def _format_name(x: object, multiplicand: bool) -> str:
 def _size(shape: object) -> object:
     if shape is None:
         return None
-    found = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", shape) if isinstance(shape, str) else None
+    found = re.fullmatch(r"m(\d{1,4})n(\d{1,4})k(\d{1,4})", shape) if isinstance(shape, str) else None
     if found:
         return tuple(int(v) for v in found.groups())
     if isinstance(shape, tuple | list) and len(shape) == 3:
         return tuple(shape)
-    raise OptionError(f'shape={shape!r} is not a matrix shape: pass (16, 8, 16) or "m16n8k16" for m, n and k')
+    raise OptionError(f'shape={shown(shape)} is not a matrix shape: pass (16, 8, 16) or "m16n8k16" for m, n and k')
 
 
 def families() -> tuple[str, ...]:
@@ -289,7 +321,7 @@ def unregister(added: Row) -> None:
 
 
 def _forget() -> None:
-    for cached in (_built, _index, mnemonic, _row):
+    for cached in (_built, _index, mnemonic, _row, line):
         cached.cache_clear()
 
 
@@ -316,3 +348,26 @@ def as_row(x: object) -> Row:
         return x
     carried = getattr(x, "row", None)
     return carried if isinstance(carried, Row) else row(x)  # type: ignore[arg-type]  # row() refuses what is no text
+
+
+def immediates(source: object) -> dict[str, int]:
+    """The immediates that a whole PTX line, or an `Instruction` made of one, gives its operands, by operand name."""
+    if isinstance(source, str):
+        return line(source).immediates
+    return dict(getattr(source, "immediates", ()))
+
+
+def immediate(source: object, name: str, given: Any, default: Any, argument: str = "") -> Any:
+    """An operand that a line may hold: what the line says, else the argument given, else the default.
+
+    Raises OptionError where an argument that is not None contradicts the line.
+    """
+    said = immediates(source).get(name)
+    if said is None:
+        return default if given is None else given
+    if given is not None and not np.all(np.asarray(given) == said):
+        raise OptionError(
+            f"{argument or name}={shown(given)} contradicts the line, whose operand {name} is {said}: leave the "
+            "argument out, or pass the mnemonic without operands"
+        )
+    return said

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nbtc.errors import ShapeError, UnsupportedInstructionError
 from nbtc.formats.table import FORMATS, NO_KERNEL, Format
-from nbtc.isa.archs import ARCHS, Arch
+from nbtc.isa.archs import ARCHS, Arch, ArchNames
 from nbtc.isa.layouts import Layout
 
 NEVER = 10**6  # a number above every architecture's: the form has not been removed
@@ -239,9 +239,36 @@ class Row:
         return self.since <= arch.number <= self.last
 
     @property
-    def archs(self) -> tuple[str, ...]:
-        """Names of the architectures that have the form."""
-        return tuple(a.name for a in ARCHS.values() if self.has(a))
+    def archs(self) -> ArchNames:
+        """Names of the architectures that have the form; `in` takes any spelling ("sm_90a", 90)."""
+        return ArchNames(a.name for a in ARCHS.values() if self.has(a))
+
+    @cached_property
+    def varies(self) -> bool:
+        """Whether some architectures lay an operand out otherwise than the others."""
+        return any(operand is not None and operand.variants for operand in (self.a, self.b, self.c, self.d))
+
+    @property
+    def ranges(self) -> tuple[tuple[tuple[str, ...], Row | None], ...]:
+        """Architectures in runs that lay the operands out alike, the newest run first, with the row as they have it.
+
+        The row is None where nobody knows the layout.
+
+        >>> from nbtc.isa.parse import row
+        >>> [names for names, _ in row("wmma.load.c.sync.aligned.row.m8n32k16.s32").ranges][1:]
+        [('sm_75',), ('sm_72',)]
+        """
+        found: list[tuple[list[str], Row | None]] = []
+        for name in reversed(self.archs):
+            try:
+                here: Row | None = self.on(ARCHS[name])
+            except UnsupportedInstructionError:
+                here = None
+            if found and _layouts(found[-1][1]) == _layouts(here):
+                found[-1][0].insert(0, name)
+            else:
+                found.append(([name], here))
+        return tuple((tuple(names), here) for names, here in found)
 
     def require(self, arch: Arch) -> None:
         """Raise UnsupportedInstructionError when `arch` lacks the form, naming those that have it."""
@@ -254,6 +281,10 @@ class Row:
     def on(self, arch: Arch) -> Row:
         """The row as `arch` has it, operands laid out its way; UnsupportedInstructionError where it lacks it."""
         return _row_on(self, arch)
+
+
+def _layouts(row: Row | None) -> list[Layout | None] | None:
+    return None if row is None else [None if o is None else o.layout for o in (row.a, row.b, row.c, row.d)]
 
 
 @cache

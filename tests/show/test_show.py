@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from nbtc import show
-from nbtc.errors import UnsupportedInstructionError
+from nbtc.errors import MetadataError, UnsupportedInstructionError
 from nbtc.fragments.boxes import panel
 from nbtc.instructions import instruction
 from nbtc.isa import parse
@@ -87,7 +87,7 @@ def test_text():
 
 def test_older_layouts():
     name = "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32"
-    assert "T0+T8 a0" in show.text(name, arch="sm_70") and "T0+T8" not in show.text(name)
+    assert "T0+T8 a0" in show.text(name, arch="sm_70") and "T0+T8" not in show.text(name, arch="sm_75")
     with pytest.raises(UnsupportedInstructionError):
         show.svg("wmma.mma.sync.aligned.row.col.m32n8k16.f32.f32", arch="sm_70")
 
@@ -96,3 +96,45 @@ def test_every_form_has_a_picture():
     for row in parse.rows():
         if row.shape is None or row.shape[1] in (8, 16, 32):
             assert show.text(row).startswith(row.mnemonic)
+
+
+def test_each_range_of_architectures_has_its_picture():
+    """wmma fragments: Volta's, Turing's and the later ones, or a line that says nobody knows."""
+    pictures = show.text("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32")
+    new, old = pictures.split("on sm_70 to sm_72")
+    assert "on sm_75 to sm_121" in new and "T0+T8" not in new and "T0+T8 a0" in old
+    turing = show.text("wmma.mma.sync.aligned.row.col.m8n32k16.s32.s8.s8.s32")
+    assert "on sm_80 to sm_121" in turing and "on sm_75 only" in turing
+    assert "on sm_72 only: exists, but nobody has published" in turing
+    assert "sm_70 to sm_121" not in pictures + turing
+    assert show.text(FORMS[0]).count("on sm_") == 1 and "on sm_80 to sm_121" in show.text(FORMS[0])
+    picture = show.svg("wmma.load.c.sync.aligned.row.m16n16k16.f32")
+    assert "on sm_75 to sm_121" in picture and "on sm_70 to sm_72" in picture
+
+
+def test_what_is_repeated_has_a_legend():
+    assert "a0·2·4·6: each of these registers of T0 holds a copy" in show.text(FORMS[9])
+    assert "T0+T8: each of these lanes holds a copy" in show.text(FORMS[10], arch="sm_70")
+    assert "holds a copy" in show.svg(FORMS[9]) and "copy" not in show.text(FORMS[0])
+
+
+def test_the_selector_is_the_one_drawn():
+    name = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    assert "metadata, selector 1" in show.text(name, selector=1) and "T2 bits" in show.text(name, selector=1)
+    assert "T2 bits" not in show.text(name) and "metadata, selector 0" in show.svg(name)
+    line = f"{name} {{d0,d1,d2,d3}}, {{a0,a1,a2,a3}}, {{b0,b1,b2,b3}}, {{c0,c1,c2,c3}}, e, 1;"
+    assert show.text(line) == show.text(name, selector=1) and "selector 1" in instruction(line)._repr_svg_()
+    with pytest.raises(MetadataError):
+        show.text(name, selector=2)
+
+
+def test_rows_of_matrix_moves_name_the_lane_of_their_address():
+    for name in FORMS[11:13]:
+        assert "row 3 @T3: lane 3 gives" in show.text(name) and ">6+7 @T6+T7<" in show.svg(name)
+    assert re.search(r"^ *30\+31 @T30\+T31 ", show.text(FORMS[11]), re.MULTILINE)
+    assert re.search(r"^ *31 @T31 ", show.text("ldmatrix.sync.aligned.m8n8.x4.b16"), re.MULTILINE)
+    assert "@T" not in show.text("movmatrix.sync.aligned.m8n8.trans.b16")
+
+
+def test_names_alone_say_so():
+    assert "only a name" in show.text("tcgen05.mma.cta_group::1.kind::f16 [d], [a], descB, idesc, p;")

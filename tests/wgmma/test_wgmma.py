@@ -13,7 +13,7 @@ from nbtc.errors import (
     ShapeError,
     UnsupportedInstructionError,
 )
-from nbtc.ops.wgmma.product import wgmma
+from nbtc.ptx import wgmma
 from nbtc.wgmma import Descriptor, tile_to_smem
 
 F16 = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from nbtc.errors import AlignmentError, BoundsError, FormatError, RangeError, ShapeError, UnsupportedInstructionError
 from nbtc.fragments.pack import image
+from nbtc.fragments.placed import check_layout, placed
+from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 from nbtc.ops.images import Words
 
@@ -138,17 +140,22 @@ def _place(row: Row, operand: Operand, layout: str, memory: Bytes, offset: Any, 
     return check_place(offset, aligned, operand, layout, ldm, memory.shape[-1], row.mnemonic), ldm
 
 
-def load(row: Row, mem: Any, offset: Any = 0, stride: Any = None) -> Words:
+def load(row: Row, mem: Any, offset: Any = 0, stride: Any = None, arch: object = "sm_90") -> Words:
     """wmma.load: uint32 images (..., 32, registers) of the tile at byte `offset` of uint8 memory (..., bytes)."""
-    operand, layout = _form(row, "wmma.load")
+    declared, _ = _form(row, "wmma.load")
+    target = arch_row(arch)
+    operand, layout = _form(row.on(target), "wmma.load")
     memory = _memory(mem, row.mnemonic)
     start, ldm = _place(row, operand, layout, memory, offset, stride)
-    return gather(memory, start, operand, layout, ldm)
+    return placed(gather(memory, start, operand, layout, ldm), declared, target)
 
 
-def store(row: Row, mem: Any, regs: Any, offset: Any = 0, stride: Any = None) -> None:
+def store(row: Row, mem: Any, regs: Any, offset: Any = 0, stride: Any = None, arch: object = "sm_90") -> None:
     """wmma.store: write the tile of register images to uint8 memory (..., bytes), in place."""
-    operand, layout = _form(row, "wmma.store")
+    declared, _ = _form(row, "wmma.store")
+    target = arch_row(arch)
+    operand, layout = _form(row.on(target), "wmma.store")
+    check_layout(regs, declared, target, "regs")
     memory = _memory(mem, row.mnemonic)
     if memory is not mem or not memory.flags.writeable:
         raise FormatError(

@@ -21,6 +21,7 @@ from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError
 from nbtc.formats.table import Format
 from nbtc.fragments import sparse
 from nbtc.fragments.pack import image
+from nbtc.fragments.placed import check_layout, placed
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
@@ -207,7 +208,12 @@ def execute(
     refuses metadata that the ISA leaves undefined.  threads: at most this many (None: Numba's number).  The result does
     not depend on it.  Raises ShapeError, FormatError, MetadataError, OptionError or UnsupportedInstructionError.
     """
-    return perform(prepare(row, arch, selector), a, b, c, meta, selector, strict, threads)
+    plan = prepare(row, arch, selector)
+    if row.varies:
+        for operand, words, name in ((row.a, a, "a"), (row.b, b, "b"), (row.c, c, "c")):
+            check_layout(words, present(operand), arch_row(arch), name)
+        return placed(perform(plan, a, b, c, meta, selector, strict, threads), present(row.d), arch)
+    return perform(plan, a, b, c, meta, selector, strict, threads)
 
 
 def perform(

@@ -15,7 +15,7 @@ from nbtc.compiler.parallel import parallel_for
 from nbtc.fragments.sparse import places
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
-from nbtc.isa.parse import row as parse
+from nbtc.isa.parse import immediate
 from nbtc.isa.spec import Row
 from nbtc.kernels.rows import panels
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, SATURATE, Kind, model, params
@@ -24,51 +24,18 @@ from nbtc.ops.wgmma import general as warpgroup
 from nbtc.ops.wgmma import operands as op
 from nbtc.ops.wgmma import words as warpgroup_words
 
+# argument -> its operand in a PTX line, and its default
+LINE_NAMES = {
+    "scale_d": ("scaleD", 1),
+    "scale_a": ("scaleA", 1),
+    "scale_b": ("scaleB", 1),
+    "trans_a": ("transA", 0),
+    "trans_b": ("transB", 0),
+    "selector": ("selector", 0),
+}
 _COST = 0.2  # nanoseconds a multiply-add
 _NO_WORDS = op.Images(np.zeros(1, np.uint32))
 _NO_INDEX = np.zeros(1, np.int64)
-
-
-def wgmma(
-    mnemonic: str,
-    d: ArrayLike,
-    a: Any,
-    b_desc: Any,
-    smem: ArrayLike,
-    *,
-    scale_d: Any = 1,
-    scale_a: int = 1,
-    scale_b: int = 1,
-    trans_a: int = 0,
-    trans_b: int = 0,
-    meta: ArrayLike | None = None,
-    selector: int = 0,
-    arch: object = "sm_90",
-    threads: int | None = None,
-) -> NDArray[np.uint32]:
-    """D = A * B + D of a warpgroup, or of a batch of independent ones, as `wgmma.mma_async` computes it.
-
-    d: uint32 (..., 128, registers).  a: a uint64 descriptor (scalar or (...,), or a `Descriptor`), or uint32 registers
-    (..., 128, 4).  b_desc: a descriptor.  smem: uint8 (..., bytes).  Leading axes broadcast.  scale_d: 0 drops D (it is
-    not read), also one value a warpgroup.  scale_a, scale_b: 1 or -1, floating types.  trans_a, trans_b: 1 for
-    MN-major, 16-bit types in shared memory.  meta: uint32 (..., 128) and selector: sparse forms.  threads: how many to
-    use at most.
-    Returns a new uint32 array; raises subclasses of ValueError and TypeError naming the rule.
-
-    >>> import numpy as np
-    >>> from nbtc.wgmma import tile_to_smem
-    >>> a, da = tile_to_smem(np.eye(64, 16, dtype=np.float16), "f16")
-    >>> b, db = tile_to_smem(np.ones((8, 16), np.float16), "f16")
-    >>> smem = np.concatenate([a, b])
-    >>> zero = np.zeros((128, 4), np.uint32)
-    >>> d = wgmma("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", zero, da, db.encode() + (a.size >> 4), smem)
-    >>> d.view(np.float32)[0].tolist()
-    [1.0, 1.0, 1.0, 1.0]
-    """
-    return execute(
-        parse(mnemonic), d, a, b_desc, smem, scale_d=scale_d, scale_a=scale_a, scale_b=scale_b, trans_a=trans_a,
-        trans_b=trans_b, meta=meta, selector=selector, arch=arch, threads=threads,
-    )  # fmt: skip
 
 
 def execute(
@@ -88,7 +55,7 @@ def execute(
     arch: object = "sm_90",
     threads: int | None = None,
 ) -> NDArray[np.uint32]:
-    """`wgmma` for a row of the instruction table."""
+    """`nbtc.ptx.wgmma` for a row of the instruction table: everything is checked before anything runs."""
     target, form = arch_row(arch), op.form(row)
     row.require(target)
     registers = op.is_registers(a)
@@ -117,6 +84,11 @@ def execute(
     )  # fmt: skip
     _run(task, out.size // (op.THREADS * form.d.registers), threads)
     return out
+
+
+def line_operands(mnemonic: object, given: dict[str, Any]) -> dict[str, Any]:
+    """The immediate operands of a call: those of a whole PTX line, else the arguments, else their defaults."""
+    return {name: immediate(mnemonic, LINE_NAMES[name][0], x, LINE_NAMES[name][1], name) for name, x in given.items()}
 
 
 class _Task(NamedTuple):
