@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import BoundsError, FormatError, OptionError, RangeError, ShapeError
-from nbtc.formats.arrays import as_format, pack
+from nbtc.errors import FormatError, OptionError, RangeError, ShapeError, shown
+from nbtc.formats.arrays import as_array, as_format
 from nbtc.formats.conversions import convert
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.parse import rows
@@ -23,6 +23,7 @@ from nbtc.isa.spec import Operand, Row
 from nbtc.isa.wmma import fragment as fragment_operand
 from nbtc.isa.wmma_names import AccumulateOp, BitOp, MatrixLayout, MemoryLayout, Use
 from nbtc.ops.memory import wmma as _wmma
+from nbtc.ops.memory.typed import place
 from nbtc.ops.mma import product as _mma
 
 __all__ = [
@@ -74,18 +75,20 @@ class fragment:
     def __init__(
         self, use: Use, m: int, n: int, k: int, T: object, layout: MatrixLayout | None = None, batch: Any = ()
     ) -> None:
-        self.use, self.shape, self.layout = _member(use, Use, "use"), (m, n, k), layout
+        self.use, self.layout = _member(use, Use, "use"), layout
+        self.shape = (_count(m, "m"), _count(n, "n"), _count(k, "k"))
         fmt = as_format(T)
         if self.use is not Use.accumulator:
             _member(layout, MatrixLayout, "layout")
             fmt = FORMATS["tf32"] if fmt.name == "f32" else fmt  # a float32 multiplicand is read as tf32
         elif layout is not None:
             raise OptionError(
-                f"layout={layout!r}: an accumulator has none, its layout is an argument of load_matrix_sync and "
+                f"layout={shown(layout)}: an accumulator has none, its layout is an argument of load_matrix_sync and "
                 "store_matrix_sync: fragment(accumulator, 16, 16, 16, nbtc.f32)"
             )
         self.element_type = fmt
-        self.batch = (int(batch),) if isinstance(batch, int | np.integer) else tuple(int(v) for v in batch)
+        lead = batch if isinstance(batch, tuple | list) else (batch,)
+        self.batch = tuple(_count(v, "batch") for v in lead)
         self.operand: Operand = fragment_operand(self.use.value, self.shape, fmt, layout.value if layout else "row")
         self._x = np.zeros((self.num_storage_elements, *self.batch, 32), self.storage_element_type)
 
@@ -125,11 +128,20 @@ class fragment:
         self._x[...] = np.moveaxis(words.view(self._x.dtype), -1, 0)
 
 
+def _count(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 <= value.__index__() < 1 << 40:
+        raise OptionError(
+            f"{name}={shown(value)} is no size: pass whole numbers, as in fragment(matrix_a, 16, 16, 16, nbtc.f16, "
+            "row_major, batch=4)"
+        )
+    return int(value.__index__())
+
+
 def _member(value: Any, kind: type[Enum], name: str) -> Any:
     if not isinstance(value, kind):
         legal = " or ".join(f"wmma.{m.name}" for m in kind)
         raise OptionError(
-            f"{name}={value!r} is not legal here; pass {name}={legal} (an object of nbtc.wmma, not a string)"
+            f"{name}={shown(value)} is not legal here; pass {name}={legal} (an object of nbtc.wmma, not a string)"
         )
     return value
 
@@ -166,85 +178,77 @@ def float_to_tf32(x: ArrayLike) -> NDArray[np.float32]:
 def fill_fragment(frag: fragment, v: Any) -> None:
     """Set every element of a fragment (of s4, u4 and b1: replicate the low bits of v).
 
-    v: a number, or an array that broadcasts to (*batch, 32).  Raises RangeError when an integer type lacks the value,
-    FormatError for a non-integer in an integer fragment.
+    v: a number, or an array that broadcasts to (*batch, 32); one too large for a float format becomes Inf, as in CUDA.
+    Raises RangeError when an integer type lacks the value, FormatError for what is no number and for a non-integer in
+    an integer fragment, ShapeError for an array that does not broadcast.
     """
-    fmt, values = element_type(frag), np.asarray(v)
+    fmt, label = _fragment(frag, "fill_fragment").element_type, f"fill_fragment({frag})"
+    values = _numbers(v, fmt, label)
+    if values.shape and not _broadcasts(values.shape, frag.x.shape[1:]):
+        raise ShapeError(f"{label}: values of shape {values.shape} do not broadcast to {frag.x.shape[1:]}, one a lane")
     if fmt.kind == "float":
+        with np.errstate(over="ignore"):
+            frag.x[...] = values
+    elif fmt.packed:
+        words = values.astype(np.uint32) * np.uint32(sum(1 << i for i in range(0, 32, fmt.bits)))
+        frag.x[...] = words.view(frag.x.dtype)
+    else:
         frag.x[...] = values
-        return
-    if values.dtype.kind not in "iub":
+
+
+def _numbers(v: Any, fmt: Format, label: str) -> NDArray[Any]:
+    """The value or values of `fill_fragment`, checked against the format."""
+    if isinstance(v, int) and not isinstance(v, bool) and fmt.packed:
+        v &= (1 << fmt.bits) - 1
+    elif isinstance(v, int) and fmt.kind == "float" and abs(v) >= 1 << 1024:
+        v = np.inf if v > 0 else -np.inf
+    elif isinstance(v, int) and abs(v) >= 1 << 63:
+        raise RangeError(f"{label}: {shown(v)} is too large: {fmt.name} holds {fmt.low} to {fmt.high}")
+    try:
+        values = np.asarray(as_array(v))
+    except (ValueError, TypeError):
+        values = np.asarray(None)
+    integers = fmt.kind != "float"
+    if values.dtype.kind not in ("iub" if integers else "iubfV") or values.dtype.names:
         raise FormatError(
-            f"fill_fragment({frag}, {v!r}): {fmt.name} fragments take integers, not {values.dtype}: pass "
-            "an int such as 0"
+            f"{label}: {shown(v)} ({values.dtype}) is no number of {fmt.name}: pass {'an int' if integers else 'one'}, "
+            "such as 0"
         )
     if fmt.packed:
-        bits = values.astype(np.int64) & ((1 << fmt.bits) - 1)
-        words = bits * sum(1 << i for i in range(0, 32, fmt.bits))
-        frag.x[...] = words.astype(np.uint32).view(frag.x.dtype) if words.ndim else np.uint32(words).view(frag.x.dtype)
-        return
-    if values.size and (int(values.min()) < fmt.low or int(values.max()) > fmt.high):
-        raise RangeError(
-            f"fill_fragment({frag}, {v!r}): {fmt.name} holds {fmt.low} to {fmt.high}; pass a value in that range"
-        )
-    frag.x[...] = values
+        return values & values.dtype.type((1 << fmt.bits) - 1) if values.dtype.kind != "b" else values
+    if integers and values.size and (int(values.min()) < fmt.low or int(values.max()) > fmt.high):
+        raise RangeError(f"{label}: {shown(v)} is outside of {fmt.name}, {fmt.low} to {fmt.high}: clip it first")
+    return values
 
 
-def _bytes(mem: Any, frag: fragment, name: str, write: bool) -> NDArray[np.uint8]:
-    """Memory as bytes (*batch, bytes): a view when it is to be written."""
-    fmt, typed = frag.element_type, mem if isinstance(mem, np.ndarray) else np.asarray(mem)
-    if write and (typed is not mem or not typed.flags.writeable):
+def _fragment(x: Any, name: str) -> fragment:
+    if not isinstance(x, fragment):
         raise FormatError(
-            f"{name} writes mem in place: pass a writable NumPy array of {fmt.dtype}, for example mem.copy()"
+            f"{name} works on a fragment, not on {shown(x)}: make one with "
+            "wmma.fragment(wmma.accumulator, 16, 16, 16, nbtc.f32)"
         )
-    if fmt.packed and typed.dtype == fmt.dtype and not write and typed.ndim:
-        typed = pack(typed, fmt)
-    legal = [np.dtype(np.uint32), np.dtype(np.int32)] if fmt.packed else [fmt.dtype]
-    if typed.dtype not in legal:
-        raise FormatError(
-            f"{name}({frag}): memory has dtype {typed.dtype}, the fragment holds {fmt.name}: pass "
-            + ("packed words, nbtc.pack(x, fmt)" if fmt.packed else f"mem.astype({fmt.dtype}) or mem.view({fmt.dtype})")
-        )
-    lead = typed.shape[:-1]
-    if typed.ndim < 1 or (lead != frag.batch if write else lead not in (frag.batch, ())):
-        want = ", ".join([*map(str, frag.batch), "elements"])
-        raise ShapeError(
-            f"{name}({frag}): memory has shape {typed.shape}; it must be ({want}), each warp's memory flat: for one "
-            "warp "
-            "pass mem.reshape(-1)"
-        )
-    if write and typed.strides[-1] != typed.itemsize:
-        raise ShapeError(
-            f"{name}: memory is strided along its last axis ({typed.strides}); CUDA's is contiguous: pass "
-            "np.ascontiguousarray"
-        )
-    return (typed if write else np.ascontiguousarray(typed)).view(np.uint8)
+    return x
 
 
-def _place(frag: fragment, layout: str, memory: NDArray[np.uint8], ldm: Any, offset: Any, name: str) -> tuple[int, int]:
-    label, bits = f"{name}({frag})", frag.element_type.bits
-    lead = _wmma.check_leading(frag.operand, layout, ldm, label)
-    if isinstance(offset, bool) or not isinstance(offset, int | np.integer):
-        raise FormatError(
-            f"{label}: offset={offset!r} is no integer; it counts elements, one for all warps: for example offset=0"
-        )
-    if offset * bits % 8:
-        raise BoundsError(
-            f"{label}: offset={offset} elements of {bits} bits is inside a byte; nearest: "
-            f"{offset - offset % (256 // bits)}"
-        )
-    start = _wmma.check_place(offset * bits // 8, _wmma.POINTER, frag.operand, layout, lead, memory.shape[-1], label)
-    return start, lead
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, to) == to
+    except ValueError:
+        return False
 
 
 def _memory_layout(frag: fragment, layout: Any, name: str) -> str:
     if frag.use is Use.accumulator:
-        return str(_member(layout, MemoryLayout, f"{name}({frag}, ...): layout").value)
+        if not isinstance(layout, MemoryLayout):
+            raise OptionError(
+                f"{name}({frag}): layout={shown(layout)}: how an accumulator lies in memory is an argument: pass "
+                "layout=wmma.mem_row_major or layout=wmma.mem_col_major"
+            )
+        return str(layout.value)
     if layout is not None or frag.layout is None:
         raise OptionError(
-            f"{name}({frag}, ..., layout={layout!r}): a matrix_a or matrix_b fragment carries its layout, "
-            f"{frag.layout}; leave "
-            "the argument out: load_matrix_sync(frag, mem, ldm)"
+            f"{name}({frag}): layout={shown(layout)}: a matrix_a or matrix_b fragment carries its layout; leave the "
+            "argument out: load_matrix_sync(frag, mem, ldm)"
         )
     return frag.layout.value
 
@@ -255,9 +259,10 @@ def load_matrix_sync(
     """Load a tile into a fragment.
 
     mem: (*batch, elements) of the fragment's dtype, or (elements,) for all warps; of s4, u4 and b1 packed uint32 words.
-    ldm: elements from one row (column) of the tile to the next; its bytes are a multiple of 16, or of the tile's line
-    where that is less.  layout: mem_row_major or mem_col_major, accumulators only.  offset: elements to the tile, a
-    multiple of 32 bytes.  Raises AlignmentError, BoundsError, RangeError, FormatError, ShapeError, OptionError.
+    A matrix, or a block of one such as D[16:32, 16:32], is taken as it lies in memory: (*batch, lines, elements).  ldm:
+    elements from one row (column) of the tile to the next; its bytes are a multiple of 16, or of the tile's line where
+    that is less.  layout: mem_row_major or mem_col_major, accumulators only.  offset: elements to the tile, a multiple
+    of 32 bytes.  Raises AlignmentError, BoundsError, RangeError, FormatError, ShapeError, OptionError.
 
     >>> import numpy as np, nbtc
     >>> a = fragment(matrix_a, 16, 16, 16, nbtc.f16, row_major)
@@ -265,15 +270,16 @@ def load_matrix_sync(
     >>> a.x[:4, 0].tolist()
     [0.0, 1.0, 128.0, 129.0]
     """
-    order = _memory_layout(frag, layout, "load_matrix_sync")
-    memory = _bytes(mem, frag, "load_matrix_sync", False)
-    start, lead = _place(frag, order, memory, ldm, offset, "load_matrix_sync")
-    words = _wmma.gather(memory, start, frag.operand, order, lead)
+    order, operand = _memory_layout(_fragment(frag, "load_matrix_sync"), layout, "load_matrix_sync"), frag.operand
+    tile = place(mem, operand, frag.batch, order, ldm, offset, f"load_matrix_sync({frag})", write=False)
+    words = _wmma.gather(tile.memory, tile.start, operand, order, tile.ldm)
     frag._take(np.broadcast_to(words, (*frag.batch, *words.shape[-2:])) if words.shape[:-2] != frag.batch else words)
 
 
 def store_matrix_sync(mem: NDArray[Any], frag: fragment, ldm: int, layout: MemoryLayout, offset: int = 0) -> None:
-    """Store an accumulator, in place: mem is (*batch, elements), writable; the rest as of `load_matrix_sync`.
+    """Store an accumulator, in place: mem is (*batch, elements) or (*batch, lines, elements), writable.
+
+    The rest is as of `load_matrix_sync`.
 
     >>> import numpy as np, nbtc
     >>> c, out = fragment(accumulator, 16, 16, 16, nbtc.f32), np.zeros(256, np.float32)
@@ -282,14 +288,13 @@ def store_matrix_sync(mem: NDArray[Any], frag: fragment, ldm: int, layout: Memor
     >>> float(out.sum())
     512.0
     """
-    if frag.use is not Use.accumulator:
+    if _fragment(frag, "store_matrix_sync").use is not Use.accumulator:
         raise OptionError(
             f"store_matrix_sync takes an accumulator, not {frag}: CUDA stores no others; use frag.x to read them"
         )
-    order = _memory_layout(frag, layout, "store_matrix_sync")
-    memory = _bytes(mem, frag, "store_matrix_sync", True)
-    start, lead = _place(frag, order, memory, ldm, offset, "store_matrix_sync")
-    _wmma.scatter(memory, start, frag.operand, order, lead, frag._image())
+    order, operand = _memory_layout(frag, layout, "store_matrix_sync"), frag.operand
+    tile = place(mem, operand, frag.batch, order, ldm, offset, f"store_matrix_sync({frag})", write=True)
+    _wmma.scatter(tile.memory, tile.start, operand, order, tile.ldm, frag._image())
 
 
 @cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from nbtc.errors import OptionError
+from nbtc.errors import OptionError, shown
 from nbtc.formats.table import Format
 from nbtc.isa import build
 from nbtc.isa.build import LAYOUT_PAIRS, later, vector
@@ -31,6 +31,7 @@ FORMS = (
     ("m8n8k32", "s4 u4", "s32", ROW_COL, "sm_75"),
     ("m8n8k128", "b1", "s32", ROW_COL, "sm_75"),
 )
+NAMES = {"a": "matrix_a", "b": "matrix_b", "c": "accumulator"}
 VOLTA_NUMBERS, TURING_NUMBERS = (70, 74), (75, 79)
 
 
@@ -41,11 +42,8 @@ def fragment(use: str, shape: tuple[int, int, int], fmt: Format, layout: str = "
     layout: memory layout it is loaded from; it changes the fragment on sm_70 alone.  f16 multiplicands always have 16
     elements, the last ones copies where the tile needs fewer.  Raises OptionError for a combination there is not.
     """
-    if use not in ("a", "b", "c") or layout not in ("row", "col") or (use, shape, fmt.name) not in _uses():
-        raise OptionError(
-            f"there is no wmma fragment {use!r} of shape {shape} with {fmt.name} elements and {layout!r} layout; "
-            'legal are the rows of nbtc.instructions(family="wmma.load"), for example ("a", (16, 16, 16), f16, "row")'
-        )
+    if (use, shape, fmt.name, layout) not in _uses():
+        raise OptionError(_no_fragment(use, shape, fmt, layout))
     m, n, k = shape
     rows, cols = {"a": (m, k), "b": (k, n), "c": (m, n)}[use]
     unique = rows * cols // 32
@@ -79,13 +77,29 @@ def _variants(use: str, shape: tuple[int, int, int], fmt: Format, layout: str) -
 
 
 @cache
-def _uses() -> frozenset[tuple[str, tuple[int, int, int], str]]:
-    found = set()
-    for texts, names, accumulators, _, _ in FORMS:
-        for text in texts.split():
-            found |= {(use, build.shape(text), f) for use in "ab" for f in names.split()}
-            found |= {("c", build.shape(text), f) for f in accumulators.split()}
-    return frozenset(found)
+def _uses() -> frozenset[tuple[str, tuple[int, int, int], str, str]]:
+    """(use, shape, format, layout) of every fragment there is."""
+    return frozenset((use, build.shape(text), fmt.name, layout) for use, layout, text, fmt, _ in _memory_forms())
+
+
+def _no_fragment(use: str, shape: tuple[int, int, int], fmt: Format, layout: str) -> str:
+    """Why a fragment does not exist: its layout, its format or its shape."""
+    name, of = NAMES.get(use, f"fragment {use!r}"), "m{}n{}k{}".format(*map(shown, shape))
+    layouts = sorted(la for u, s, f, la in _uses() if (u, s, f) == (use, shape, fmt.name))
+    formats = sorted({f for u, s, f, _ in _uses() if (u, s) == (use, shape)})
+    shapes = sorted({s for u, s, f, _ in _uses() if (u, f) == (use, fmt.name)})
+    if layouts:
+        return (
+            f"{name} of {of} with {fmt.name} elements is {layouts[0]}_major only, as all elements below a byte are "
+            f"(A by rows, B by columns), not {layout}_major: pass wmma.{layouts[0]}_major"
+        )
+    near = f"there it is of {', '.join(formats)}" if formats else "of another shape"
+    near += "; " + (
+        "{} is in {}".format(fmt.name, ", ".join("m{}n{}k{}".format(*s) for s in shapes))
+        if shapes
+        else f"{name} is never {fmt.name}"
+    )
+    return f"there is no {name} fragment of shape {of} with {fmt.name} elements: {near}"
 
 
 def loads() -> Iterator[Row]:

@@ -6,13 +6,22 @@ and the leading dimension; loading is one gather of bytes and storing one scatte
 
 from __future__ import annotations
 
+import operator
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.errors import AlignmentError, BoundsError, FormatError, RangeError, ShapeError, UnsupportedInstructionError
+from nbtc.errors import (
+    AlignmentError,
+    BoundsError,
+    FormatError,
+    RangeError,
+    ShapeError,
+    UnsupportedInstructionError,
+    shown,
+)
 from nbtc.fragments.pack import image
 from nbtc.fragments.placed import check_layout, placed
 from nbtc.isa.archs import arch as arch_row
@@ -21,6 +30,7 @@ from nbtc.ops.images import Words
 
 Bytes = NDArray[np.uint8]
 POINTER = 32  # bytes that the C++ functions want a tile's address to be a multiple of
+BYTES, ELEMENTS = "byte", "element"  # what a caller counts offsets in
 LEADING = 16  # bytes that a leading dimension is a multiple of, where the tile is that wide
 
 
@@ -48,51 +58,57 @@ def span(operand: Operand, layout: str, ldm: int) -> int:
     return ((lines - 1) * ldm + extent(operand, layout)) * operand.format.bits // 8
 
 
-def check_leading(operand: Operand, layout: str, ldm: Any, name: str) -> int:
-    """`ldm` as an int, or an error: it must reach over the tile, and keep its lines aligned."""
-    if isinstance(ldm, bool) or not isinstance(ldm, int | np.integer):
-        raise FormatError(
-            f"{name}: leading dimension {ldm!r} is no integer; it counts elements, for example "
-            f"{extent(operand, layout)}"
-        )
+def integer(value: Any, name: str) -> int:
+    """`value` as a Python integer: small NumPy ones would wrap around in the arithmetic to come."""
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise FormatError(f"{name} {shown(value)} is no integer: pass a whole number, for example 0")
+    return int(operator.index(value))
+
+
+def check_leading(operand: Operand, layout: str, given: Any, name: str) -> int:
+    """The leading dimension as an int, or an error: it must reach over the tile, and keep its lines aligned."""
+    ldm = integer(given, f"{name}: leading dimension")
     wide, bits = extent(operand, layout), operand.format.bits
     if ldm < wide:
         raise RangeError(
-            f"{name}: leading dimension {ldm} is less than the {wide} elements of a line of the "
-            f"{operand.rows}x{operand.cols} "
-            f"tile ({layout}-major); nearest: {wide}"
+            f"{name}: leading dimension {shown(ldm)} is less than the {wide} elements of a line of the "
+            f"{operand.rows}x{operand.cols} tile ({layout}-major); nearest: {wide}"
         )
     rule = min(8 * LEADING, wide * bits)
     if ldm * bits % rule:
         step = rule // bits
         raise AlignmentError(
-            f"{name}: leading dimension {ldm} of {operand.format.name} elements is {ldm * bits / 8:g} bytes, not a "
-            "multiple of "
-            f"{rule // 8}; it must be a multiple of {step} elements, nearest: {-(-ldm // step) * step}"
+            f"{name}: leading dimension {shown(ldm)} is no multiple of {step} elements ({rule // 8} bytes of "
+            f"{operand.format.name}); nearest: {shown(-(-ldm // step) * step)}"
         )
-    return int(ldm)
+    return ldm
 
 
-def check_place(start: Any, aligned: int, operand: Operand, layout: str, ldm: int, size: int, name: str) -> int:
-    """`start` (bytes) as an int, or an error: it must be aligned, and the tile inside of `size` bytes."""
-    if isinstance(start, bool) or not isinstance(start, int | np.integer):
-        raise FormatError(
-            f"{name}: offset {start!r} is no integer; one tile is read for each warp: for example offset=0"
-        )
+def check_place(
+    given: Any, aligned: int, operand: Operand, layout: str, ldm: int, size: int, name: str, unit: str = BYTES
+) -> int:
+    """The start (in bytes) as an int, or an error: it must be aligned, and the tile inside of `size` bytes.
+
+    unit: what messages count in, BYTES or ELEMENTS.
+    """
+    start = integer(given, f"{name}: offset")
+    end, bits = start + span(operand, layout, ldm), operand.format.bits
+
+    def counted(count: int) -> str:
+        return shown(count if unit == BYTES else count * 8 // bits)
+
     if start % aligned:
         raise AlignmentError(
-            f"{name}: the tile starts at byte {start}, which is not a multiple of {aligned} bytes; nearest: byte "
-            f"{start // aligned * aligned} (element {start // aligned * aligned * 8 // operand.format.bits})"
+            f"{name}: the tile starts at {unit} {counted(start)}, which is no multiple of {counted(aligned)} {unit}s; "
+            f"nearest: offset={counted(start // aligned * aligned)}"
         )
-    end = int(start) + span(operand, layout, ldm)
     if start < 0 or end > size:
         raise BoundsError(
-            f"{name}: the {operand.rows}x{operand.cols} tile of {operand.format.name} at byte {start} with leading "
-            f"dimension {ldm} "
-            f"covers bytes {start} to {end}, outside of the memory's {size}: pass at least {max(end, 0)} bytes or a "
-            "smaller offset"
+            f"{name}: the {operand.rows}x{operand.cols} tile of {operand.format.name} at offset {counted(start)} with "
+            f"leading dimension {shown(ldm)} covers {unit}s {counted(start)} to {counted(end)}, outside of the "
+            f"memory's {counted(size)}: pass at least {counted(max(end, 0))} {unit}s or a smaller offset"
         )
-    return int(start)
+    return start
 
 
 def gather(memory: Bytes, start: int, operand: Operand, layout: str, ldm: int) -> Words:
