@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler.jit import in_default_float_mode
 from nbtc.errors import FormatError, ShapeError
 from nbtc.formats.arrays import as_array
 from nbtc.testing import ulp_distance
@@ -36,6 +37,7 @@ class Accuracy:
     sampled: bool = False
 
 
+@in_default_float_mode
 def accuracy(d: ArrayLike, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, *, op: str = "xor") -> Accuracy:
     """Compare `d` with `a @ b + c` computed exactly and rounded once to d's dtype.
 

@@ -64,6 +64,10 @@ class HazardError(NbtcError, RuntimeError):
     """A program that breaks the ordering rules of an asynchronous instruction."""
 
 
+class CompilerError(NbtcError, RuntimeError):
+    """Compiled code is needed, and compilation is switched off."""
+
+
 class GoldenMismatch(NbtcError, AssertionError):
     """Two arrays whose bits differ (raised by `nbtc.testing`)."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.compiler.parallel import thread_count
+from nbtc.compiler.threads import thread_count
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.isa.parse import immediate, row
 from nbtc.isa.spec import Row

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 import nbtc
 from nbtc.accuracy import accuracy
+from nbtc.compiler.threads import thread_count
 from nbtc.errors import FormatError, OptionError
 from nbtc.formats.arrays import as_format, unpack
 from nbtc.formats.table import Format
@@ -103,7 +104,7 @@ def product(
         "seconds": seconds,
         "first_call_seconds": first,
         "gmas_per_s": work / seconds / 1e9,
-        "threads": threads or nbtc_threads(),
+        "threads": thread_count(threads),
         "numpy_float32": {"seconds": numpy_seconds, "threads": blas_threads, "ratio": numpy_seconds / seconds},
         "sha256": hashlib.sha256(d.astype(d.dtype.newbyteorder("<"), copy=False).tobytes()).hexdigest(),
         "correctly_rounded": distance,
@@ -129,9 +130,7 @@ def planned(shape: tuple[int, int, int], formats: tuple[str, str], **keywords: A
 
 def nbtc_threads() -> int:
     """Threads that a product uses when none are asked for."""
-    import numba
-
-    return int(numba.get_num_threads())
+    return thread_count(None)
 
 
 @contextmanager

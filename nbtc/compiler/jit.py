@@ -1,144 +1,166 @@
 """The jit decorator: the only file that names Numba flags.
 
 `jit` compiles a naked kernel: no Python objects, no fast-math, no contraction, the GIL released, NumPy division rules,
-and an on-disk cache whose stamp covers all sources of nbtc that a function's file imports, directly or not.  Numba's
-own stamp covers the one file a function is written in, so after an upgrade of nbtc a cached caller would keep the old
-machine code of its callees (measured).
+machine code kept on disk (`code_cache`).  Called from Python, a kernel runs in the default floating-point mode, and the
+caller's comes back (`float_mode`).
 """
 
 from __future__ import annotations
 
-import ast
-import hashlib
+import os
+import threading
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache
-from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from functools import wraps
+from typing import Any, TypeVar, cast
 
+from llvmlite import ir
 from numba import njit
-from numba.core import caching
-from numba.core.serialize import dumps
+from numba.core import compiler, config, lowering
+from numba.core.callwrapper import PyCallWrapper
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import register_pass
+from numba.core.typed_passes import BaseNativeLowering, NativeLowering
+
+from nbtc.compiler.code_cache import cache_of, name_apart
+from nbtc.compiler.float_mode import DEFAULT, KEEP, framed, switch_mode
+from nbtc.errors import CompilerError
 
 F = TypeVar("F", bound=Callable[..., Any])
+POLL = 0.1  # seconds between looks at the clock of a wait that some systems can't interrupt otherwise
+
+if hasattr(os, "register_at_fork"):  # a child would wait for ever for the lock of a thread that it doesn't have
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=global_compiler_lock.release,
+    )
 
 
-ROOT = Path(__file__).resolve().parents[1]
+class _Lower(lowering.Lower):  # type: ignore[misc]
+    """Numba's lowering, but what Python calls is the native function in its floating-point mode."""
+
+    def create_cpython_wrapper(self, release_gil: bool = False) -> None:
+        context, fndesc = self.context, self.fndesc
+        module = context.create_module("wrapper")
+        kind = context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes)
+        callee = framed(context, ir.Function(module, kind, fndesc.llvm_func_name))
+        PyCallWrapper(
+            context, module, callee, fndesc, self.env, call_helper=self.call_helper, release_gil=release_gil
+        ).build()
+        self.library.add_ir_module(module)
 
 
-@cache
-def _imports(path: Path) -> frozenset[Path]:
-    """Files of nbtc that a file of nbtc names in its import statements, those inside of functions too."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "nbtc":
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name.startswith("nbtc.")}
-    places = (ROOT.joinpath(*name.split(".")[1:]) for name in found)
-    files = (place / "__init__.py" if place.is_dir() else place.with_suffix(".py") for place in places)
-    return frozenset(file for file in files if file.is_file())
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Lowering(BaseNativeLowering):  # type: ignore[misc]
+    _name = "nbtc_native_lowering"
+
+    @property
+    def lowering_class(self) -> type:
+        return _Lower
 
 
-@cache
-def source_digest(path: Path) -> str:
-    """Digest over the text of a file of nbtc and of all that it imports, directly or not.
+class _Compiler(compiler.CompilerBase):  # type: ignore[misc]
+    """Numba's pipeline with that lowering."""
 
-    The front door, `nbtc/__init__.py`, holds no compiled code and names every room: it is left out.
-    """
-    seen: set[Path] = set()
-    todo = {path}
-    while todo:
-        seen |= todo
-        todo = set().union(*(_imports(p) for p in todo)) - seen - {ROOT / "__init__.py"}
-    digest = hashlib.sha256()
-    for file in sorted(seen):
-        digest.update(str(file.relative_to(ROOT)).encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
+    def define_pipelines(self) -> list[Any]:
+        passes = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.passes[:] = [(_Lowering if p is NativeLowering else p, text) for p, text in passes.passes]
+        passes.finalize()
+        return [passes]
 
 
-def _sources(function: Any) -> list[Path]:
-    """The file a function is written in, and those of the kernels it closes over."""
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    kernels = [x.py_func for x in cells if hasattr(x, "py_func")]
-    mine = Path(function.__code__.co_filename).resolve()
-    inner = [path for kernel in kernels for path in _sources(kernel)]
-    return sorted({*([mine] if mine.is_relative_to(ROOT) else []), *inner})
-
-
-def _stamped(locator: type) -> type:
-    """A cache locator whose source stamp also covers what the function's file imports of nbtc."""
-
-    class Stamped(locator):  # type: ignore[misc]
-        def get_source_stamp(self) -> tuple[Any, ...]:
-            return (super().get_source_stamp(), *map(source_digest, self._nbtc_sources))
-
-        @classmethod
-        def from_function(cls, py_func: Any, py_file: str) -> Any:
-            self = super().from_function(py_func, py_file)
-            if self is not None:
-                self._nbtc_sources = _sources(py_func)
-            return self
-
-    Stamped.__name__ = f"Stamped{locator.__name__}"
-    return Stamped
-
-
-class _Impl(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes: ClassVar[list[Any]] = [_stamped(c) for c in caching.CacheImpl._locator_classes]
-
-
-def _constants(function: Any) -> str:
-    """What a function closes over, the same in every process: numbers as text, kernels by their (own) names."""
-    found = []
-    for cell in function.__closure__ or ():
-        x = cell.cell_contents
-        if hasattr(x, "py_func"):
-            found.append(str(x.py_func.__qualname__))
-        else:
-            found.append(repr(x) if isinstance(x, int | float | str) else hashlib.sha256(dumps(x)).hexdigest())
-    return " ".join(found)
-
-
-def _name_apart(function: Any) -> None:
-    """Put what a closure closes over into its name.
-
-    Numba links by symbol, and makes the symbols of closures differ only by a counter of the process.  Kernels that come
-    from the cache were compiled by several processes: two of one name would be taken for the same function, and the
-    results be those of another format (measured).
-    """
-    if function.__closure__:
-        digest = hashlib.sha256(_constants(function).encode()).hexdigest()[:16]
-        function.__qualname__ = f"{function.__qualname__}_{digest}"
-
-
-class _Cache(caching.FunctionCache):  # type: ignore[misc]
-    """Machine code on disk, found by name (which tells the constants of a closure), signature and processor.
-
-    Numba's own key pickles closed-over kernels, whose pickles differ from process to process: never found again.
-    """
-
-    _impl_class = _Impl
-
-    def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        return sig, codegen.magic_tuple(), self._py_func.__qualname__
-
-
-def jit(function: F | None = None, *, parallel: bool = False, inline: bool = False, cached: bool = True) -> Any:
+def jit(function: F | None = None, *, inline: bool = False, cached: bool = True, framed: bool = True) -> Any:
     """Compile `function` with nbtc's flags.
 
-    parallel: allow `numba.prange`.  inline: merge into the caller's LLVM (small helpers; they are never cached by
-    themselves).  cached: keep machine code on disk; switch off for functions built at run time.
+    inline: merge into the caller's LLVM (small helpers; they are never cached by themselves).  cached: keep machine
+    code on disk; switch off for functions built at run time.  framed: calls from Python set the floating-point mode.
     """
     if function is None:
-        return lambda f: jit(f, parallel=parallel, inline=inline, cached=cached)
-    _name_apart(function)
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "parallel": parallel}
+        return lambda f: jit(f, inline=inline, cached=cached, framed=framed)
+    name_apart(function)
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     if inline:
         options["forceinline"] = True
+    if framed:
+        options["pipeline_class"] = _Compiler
+    if config.DISABLE_JIT:
+        return _uncompiled(function)
     dispatcher = njit(**options)(function)
-    if cached and not inline and hasattr(dispatcher, "_cache"):
-        with suppress(RuntimeError):  # no writable cache directory: compile anew in each process
-            dispatcher._cache = _Cache(function)
+    if framed:
+        dispatcher.compile = in_default_float_mode(dispatcher.compile)
+        dispatcher._compile_for_args = _uninterrupted(dispatcher._compile_for_args)
+    if cached and not inline:
+        dispatcher._cache = cache_of(function) or dispatcher._cache
     return cast(F, dispatcher)
+
+
+def _uncompiled(function: F) -> F:
+    """What a kernel is under NUMBA_DISABLE_JIT: a function that says why it can't be called."""
+
+    @wraps(function)
+    def kernel(*_: Any) -> Any:
+        raise CompilerError(
+            "NUMBA_DISABLE_JIT is set, but nbtc computes in compiled code only: unset it for nbtc, for example "
+            "NUMBA_DISABLE_JIT=0 (kernels of your own can stay Python functions without their decorator)"
+        )
+
+    kernel.py_func = function  # type: ignore[attr-defined]
+    return cast(F, kernel)
+
+
+def _uninterrupted(compile_for_args: F) -> F:
+    """A first call's compilation on a thread of its own: Ctrl-C ends the call, not a compilation that is half done.
+
+    Only the main thread is interrupted.  In the middle of another compilation, which holds the lock, there is no
+    choice: that one is interrupted too.
+    """
+
+    def compiled(*args: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread() or global_compiler_lock.is_locked():
+            return compile_for_args(*args)
+        results: list[Any] = []
+        errors: list[BaseException] = []
+        finished = threading.Event()
+
+        def work() -> None:
+            try:
+                results.append(compile_for_args(*args))
+            except BaseException as error:  # raised again in the caller's thread
+                errors.append(error)
+            finished.set()
+
+        try:
+            threading.Thread(target=work, name="nbtc-compile").start()
+        except RuntimeError:  # no thread to be had
+            return compile_for_args(*args)
+        while not finished.wait(POLL):
+            pass
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    return cast(F, compiled)
+
+
+@jit(framed=False)
+def control_word(word):
+    """The thread's floating-point control word before it became `word`."""
+    return switch_mode(word)
+
+
+def in_default_float_mode(function: F) -> F:
+    """A function whose arithmetic, Python's and NumPy's, runs in the default floating-point mode of its thread.
+
+    The word is read and written by one call each, and nothing can be interrupted between a call's return and the next.
+    """
+
+    @wraps(function)
+    def inside(*args: Any, **options: Any) -> Any:
+        before = control_word(KEEP)
+        try:
+            control_word(DEFAULT)
+            return function(*args, **options)
+        finally:
+            control_word(before)
+
+    return cast(F, inside)

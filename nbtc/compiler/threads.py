@@ -2,49 +2,83 @@
 
 Python threads around compiled code that releases the GIL, instead of Numba's parallel loops: any threading layer would
 do arithmetic as fast, but the workqueue layer aborts the process on concurrent calls, a parallel loop can't be
-interrupted, and it doubles compile time.
+interrupted, and it doubles compile time.  There is one pool, whatever counts are asked for, and one rule of how many.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
 
+from nbtc.compiler.jit import in_default_float_mode
 from nbtc.errors import OptionError
 
 Task = Callable[..., Any]
 Share = tuple[Any, ...]
 Call = tuple[Task, Share]  # what to call, and its first arguments
+FEWEST_ALLOWED = 16  # any machine takes this many, so that counts can be compared on small ones
+WORTH = 300_000  # nanoseconds of work below which a second thread costs more than it saves
+PATIENCE = 50_000_000  # nanoseconds of a share at most: Ctrl-C takes effect between two
 
 
 def thread_count(threads: int | None) -> int:
-    """`threads`, or as many as NUMBA_NUM_THREADS says, or one a processor this process may use."""
+    """How many threads `threads` means: None what Numba would use, and never more than `most_threads`.
+
+    Numba's number is that of `numba.set_num_threads`, or NUMBA_NUM_THREADS, or one a processor this process may use.
+    """
     if threads is None:
-        set_by_user = os.environ.get("NUMBA_NUM_THREADS", "")
-        return int(set_by_user) if set_by_user.isdigit() and int(set_by_user) > 0 else available()
+        from numba import config, get_num_threads
+
+        parallel = sys.modules.get("numba.np.ufunc.parallel")
+        # before the first parallel loop (or set_num_threads) asking would start Numba's own threads
+        return int(get_num_threads() if getattr(parallel, "_is_initialized", False) else config.NUMBA_NUM_THREADS)
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise OptionError(
             f"threads={threads!r} is no number of threads: pass a whole number from 1 up, or None for all"
         )
-    return threads
-
-
-def available() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(threads, most_threads())
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, "nbtc")
+def most_threads() -> int:
+    """Threads that work at once at most: as many as there are processors, or Numba was given, but some in any case."""
+    from numba import config
+
+    return int(max(config.NUMBA_NUM_THREADS, os.cpu_count() or 1, FEWEST_ALLOWED))
 
 
-if hasattr(os, "register_at_fork"):  # a forked child inherits the pools, but not their threads
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """All threads but the callers'; each is started when work finds the others busy."""
+    return ThreadPoolExecutor(most_threads() - 1, "nbtc")
+
+
+if hasattr(os, "register_at_fork"):  # a forked child inherits the pool, but not its threads
     os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def shares(first: int, last: int, nanoseconds: int, threads: int = 1) -> Iterator[tuple[int, int]]:
+    """first..last in pieces, one a thread or more, none of which takes long; nanoseconds: of one unit.
+
+    >>> list(shares(0, 10, 10, threads=2))
+    [(0, 5), (5, 10)]
+    """
+    step = max(1, min(-(-(last - first) // threads), PATIENCE // max(1, nanoseconds)))
+    return ((n, min(n + step, last)) for n in range(first, last, step))
+
+
+def parallel_for(count: int, nanoseconds: int, threads: int | None, work: Callable[[int, int], object]) -> None:
+    """work(first, last) over 0..count, on several threads when `count` units of `nanoseconds` each are worth it."""
+    wanted = 1 if threads is None and count * nanoseconds < WORTH else min(thread_count(threads), max(1, count))
+    pieces = list(shares(0, count, nanoseconds, wanted))
+    if len(pieces) == 1:
+        work(*pieces[0])
+        return
+    ThreadTeam(wanted, False, 0).run(work, (), pieces)
 
 
 def _work(call: Call, left: list[Share], finished: list[None], most: int = sys.maxsize) -> None:
@@ -61,6 +95,20 @@ def _work(call: Call, left: list[Share], finished: list[None], most: int = sys.m
             left.clear()
             raise
         finished.append(None)
+
+
+_work_in_pool = in_default_float_mode(_work)  # a thread has the mode of the one that started it, long ago
+
+
+def _helpers(count: int, arguments: tuple[Any, ...]) -> list[Future[None]]:
+    """Threads of the pool that work too; fewer, or none, where the system has no more to give."""
+    helpers: list[Future[None]] = []
+    for _ in range(count):
+        try:
+            helpers.append(_pool().submit(_work_in_pool, *arguments))
+        except RuntimeError:
+            break
+    return helpers
 
 
 class ThreadTeam:
@@ -82,8 +130,7 @@ class ThreadTeam:
                 self._step(units)
             return
         left, finished, told, call = list(reversed(work)), list[None](), 0, (task, fixed)
-        pool, others = _pool(self.threads - 1), min(self.threads, len(work)) - 1
-        helpers = [pool.submit(_work, call, left, finished) for _ in range(others)]
+        helpers = _helpers(min(self.threads, len(work)) - 1, (call, left, finished))
         try:
             while left:
                 _work(call, left, finished, 1)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler.jit import in_default_float_mode
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.errors import FormatError, OptionError
 from nbtc.formats.arrays import as_array, from_bits
@@ -171,6 +172,7 @@ def _format_of(dtype: np.dtype[Any], acc: Format) -> Format:
     return acc if dtype == acc.dtype else as_format(dtype)
 
 
+@in_default_float_mode
 def _scalar(x: Any, dtype: np.dtype[Any], name: str) -> Any:
     value = np.asarray(x)
     if value.ndim or value.dtype.kind not in "iuf":
@@ -185,6 +187,7 @@ def _scalar(x: Any, dtype: np.dtype[Any], name: str) -> Any:
         return value.astype(dtype)[()]
 
 
+@in_default_float_mode
 def _epilogue(product: NDArray[Any], c: NDArray[Any], alpha: Any, beta: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     with np.errstate(all="ignore"):
         if dtype == np.float16:
@@ -217,6 +220,7 @@ def add(x: NDArray[Any], y: NDArray[Any], saturate: bool) -> NDArray[Any]:
 _WORTH = {"avx512": 6_000_000, "portable": 1_000_000, "words": 10_000_000, "chain": 30_000}
 
 
+@in_default_float_mode
 def _execute(problem: Problem, out: Any, progress: Any) -> Any:
     plan = problem.plan
     macs = prod(plan.shape)

@@ -13,10 +13,11 @@ from itertools import chain
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
 from nbtc.compiler.builder import F16, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.float_mode import DOWN, enter, leave
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS
 from nbtc.kernels.warp_loop import each_warp, warps
@@ -25,7 +26,6 @@ from nbtc.kernels.warp_shape import W16, Shape
 from nbtc.kernels.warp_sparse import SparseOperands
 from nbtc.kernels.warp_sums import V16, Narrow, Wide
 
-CONTROL = 0x3F80  # of the processor: round down, no exceptions, no flushing to zero
 PAIRS = 2  # row pairs summed together: four chains of multiply-adds hide their latency
 RATE = 16  # pieces of other work that a stage has room for
 Stage = tuple[range, int]  # row pairs, and a block of products
@@ -119,16 +119,6 @@ def _finish(work: Iterator[Any]) -> None:
         pass
 
 
-def _control(v: VectorBuilder) -> Any:
-    """Round down, nothing flushed to zero, no exceptions; returns where the caller's control word is."""
-    places = [cgutils.alloca_once(v.b, I32) for _ in range(2)]
-    old, new = (v.b.bitcast(p, I8.as_pointer()) for p in places)
-    v.call("llvm.x86.sse.stmxcsr", ir.VoidType(), old)
-    v.b.store(v.const(I32, CONTROL), places[1])
-    v.call("llvm.x86.sse.ldmxcsr", ir.VoidType(), new)
-    return old
-
-
 def _function(context: Any, module: Any, shape: Shape) -> Any:
     """The compiled loop over warps of a shape: a function of its own in `module`.
 
@@ -146,9 +136,9 @@ def _function(context: Any, module: Any, shape: Shape) -> Any:
     b = ir.IRBuilder(f.append_basic_block("entry"))
     v = VectorBuilder(context, b)
     arrays, doubt, strides, count, numbers = f.args[:n], f.args[n], f.args[n + 1 : -3], f.args[-3], f.args[-2:]
-    old = _control(v)
+    old = enter(v, DOWN)
     found = each_warp(v, count, arrays, strides, shape.images, lambda p: Codegen(shape, v, *numbers).emit(*p), doubt)
-    v.call("llvm.x86.sse.ldmxcsr", ir.VoidType(), old)
+    leave(v, old)
     b.ret(found)
     return f
 

@@ -10,6 +10,7 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import overload
 
+from nbtc.compiler.float_mode import call_in_default_mode
 from nbtc.compiler.jit import jit
 from nbtc.errors import NbtcError
 from nbtc.isa.parse import row as parse
@@ -66,7 +67,7 @@ def _body(plan: Plan) -> Callable[..., Any]:
         if a.shape != (32, ra) or b.shape != (32, rb) or c.shape != (32, rc):
             raise ValueError(_SHAPES)
         d = np.empty((32, rd), np.uint32)
-        rest(a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1))
+        call_in_default_mode(rest, (a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1)))
         return d
 
     loop = plan.vector
@@ -78,8 +79,8 @@ def _body(plan: Plan) -> Callable[..., Any]:
             raise ValueError(_SHAPES)
         d = np.empty((32, rd), np.uint32)
         fa, fb, fc, fd = a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1)
-        if loop(fa, fb, fc, fd, 0, 0, 0, 0, 0, 1, fraction, floor, None):
-            rest(fa, fb, fc, fd)
+        if call_in_default_mode(loop, (fa, fb, fc, fd, 0, 0, 0, 0, 0, 1, fraction, floor, None)):
+            call_in_default_mode(rest, (fa, fb, fc, fd))
         return d
 
     return vector

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.compiler.parallel import thread_count
+from nbtc.compiler.threads import thread_count
 from nbtc.errors import AlignmentError, BoundsError, FormatError, OptionError, ShapeError
 from nbtc.isa import move
 from nbtc.isa.spec import Operand, Row

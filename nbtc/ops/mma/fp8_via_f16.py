@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.jit import jit
+from nbtc.compiler.jit import in_default_float_mode, jit
 from nbtc.formats.table import Format
 from nbtc.kernels.warp_shape import Shape
 from nbtc.ops.images import Words
@@ -65,6 +65,7 @@ def _chunks_apart(meta, first, second):
                     second[start + x] |= (word >> np.uint32(8 * n + 4) & np.uint32(15)) << to
 
 
+@in_default_float_mode
 def run(
     shape: Shape,
     numbers: tuple[int, int],

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler import output_pool as lent
-from nbtc.compiler.parallel import parallel_for, thread_count
+from nbtc.compiler.threads import parallel_for, shares, thread_count
 from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError
 from nbtc.formats.table import Format
 from nbtc.fragments import sparse
@@ -286,8 +286,9 @@ def _run(
         step = CHUNK if plan.tiles or plan.emulated else count  # copies stay in the cache
         if sum(_vectors(plan, flats, result, n, min(n + step, last), doubt) for n in range(first, last, step)):
             edges = np.flatnonzero(np.diff(doubt[first:last], prepend=0, append=0)) + first
-            for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-                _general(plan, flats, result, start, stop)
+            for stretch in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+                for start, stop in shares(*stretch, plan.cost):
+                    _general(plan, flats, result, start, stop)
 
     parallel_for(count, VECTOR_COST * max(1, len(plan.tiles), 4 * bool(plan.emulated)), threads, work)
 

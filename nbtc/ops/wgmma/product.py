@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.output_pool import empty
-from nbtc.compiler.parallel import parallel_for
+from nbtc.compiler.threads import parallel_for
 from nbtc.fragments.sparse import places
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row

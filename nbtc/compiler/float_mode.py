@@ -1,0 +1,144 @@
+"""The processor's floating-point mode: what compiled code needs, and that the caller gets its own back.
+
+A thread's control word says how sums round, and whether subnormal operands and results count as zero.  Libraries built
+for speed leave it changed, and a thread starts with the word of the one that started it.  nbtc's arithmetic is only
+right in the default mode, so each way into compiled code sets that and restores the caller's word afterwards, whether
+it returns or raises: calls from Python by a frame around the native function (`jit` puts it there), calls from other
+compiled code by `call_in_default_mode`, arithmetic done by NumPy by `in_default_float_mode`.
+
+x86 has MXCSR and AArch64 FPCR.  Elsewhere nothing is set: callers must then be in the default mode themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
+
+NEAREST, DOWN = "nearest", "down"
+
+
+class Register(NamedTuple):
+    """A processor's control word: its intrinsics, type, and the words of the modes that nbtc uses."""
+
+    get: str
+    set: str
+    type: ir.Type
+    by_address: bool  # the intrinsics take a place in memory, not the word
+    modes: dict[str, int]
+
+
+# MXCSR: all exceptions masked (bits 7 to 12), rounding in bits 13 and 14, no FTZ (15), no DAZ (6)
+_MXCSR = Register("llvm.x86.sse.stmxcsr", "llvm.x86.sse.ldmxcsr", I32, True, {NEAREST: 0x1F80, DOWN: 0x1F80 | 1 << 13})
+# FPCR: no traps, rounding in bits 22 and 23, no FZ (24), no default NaN (25)
+_FPCR = Register("llvm.aarch64.get.fpcr", "llvm.aarch64.set.fpcr", I64, False, {NEAREST: 0, DOWN: 2 << 22})
+REGISTERS = {"x86_64": _MXCSR, "i686": _MXCSR, "i386": _MXCSR, "aarch64": _FPCR, "arm64": _FPCR}
+
+
+def register_of(builder: Any) -> Register | None:
+    """The control word of the processor that a module is compiled for, None where nbtc knows none."""
+    return REGISTERS.get(str(builder.module.triple).partition("-")[0])
+
+
+def _read(v: VectorBuilder, register: Register) -> Any:
+    if not register.by_address:
+        return v.call(register.get, register.type)
+    place = cgutils.alloca_once(v.b, register.type)
+    v.call(register.get, ir.VoidType(), v.b.bitcast(place, I8.as_pointer()))
+    return v.b.load(place)
+
+
+def _write(v: VectorBuilder, register: Register, word: Any) -> None:
+    if not register.by_address:
+        v.call(register.set, ir.VoidType(), word)
+        return
+    place = cgutils.alloca_once(v.b, register.type)
+    v.b.store(word, place)
+    v.call(register.set, ir.VoidType(), v.b.bitcast(place, I8.as_pointer()))
+
+
+def enter(v: VectorBuilder, mode: str = NEAREST) -> Any:
+    """Emit: switch to a mode, all numbers kept as they are, no exceptions; returns the word to `leave` with.
+
+    LLVM takes arithmetic to be free of modes.  What needs this one belongs into a function that is not inlined and
+    that is called between `enter` and `leave`, or reads and writes memory between them.
+    """
+    register = register_of(v.b)
+    if register is None:
+        return None
+    old = _read(v, register)
+    _write(v, register, ir.Constant(register.type, register.modes[mode]))
+    return old
+
+
+def leave(v: VectorBuilder, old: Any) -> None:
+    """Emit: the mode before `enter`."""
+    register = register_of(v.b)
+    if register is not None:
+        _write(v, register, old)
+
+
+def framed(context: Any, callee: Any) -> Any:
+    """A function in the callee's module that calls it in the default mode and returns its status as it is."""
+    frame = ir.Function(callee.module, callee.function_type, f"{callee.name}.framed")
+    frame.linkage = "internal"
+    frame.attributes.add("noinline")
+    v = VectorBuilder(context, ir.IRBuilder(frame.append_basic_block("entry")))
+    old = enter(v)
+    status = v.b.call(callee, frame.args, attrs=("noinline",))
+    leave(v, old)
+    v.b.ret(status)
+    return frame
+
+
+@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+def call_in_default_mode(typing, function, arguments):
+    """function(*arguments) of a kernel, in the default mode; for other people's compiled functions."""
+    signature = typing.resolve_function_type(function, tuple(arguments), {})
+    compiled = function.dispatcher.overloads[signature.args]
+
+    def codegen(context, builder, sig, args):
+        context.add_linking_libs([compiled.library])
+        callee = context.declare_function(builder.module, compiled.fndesc)
+        values = [
+            context.cast(builder, value, given, wanted)
+            for value, given, wanted in zip(
+                cgutils.unpack_tuple(builder, args[1]), arguments, signature.args, strict=True
+            )
+        ]
+        v = VectorBuilder(context, builder)
+        old = enter(v)
+        status, value = context.call_conv.call_function(
+            builder, callee, signature.return_type, signature.args, values, attrs=("noinline",)
+        )
+        leave(v, old)
+        with cgutils.if_unlikely(builder, status.is_error):
+            context.call_conv.return_status_propagate(builder, status)
+        return value
+
+    return signature.return_type(function, arguments), codegen
+
+
+KEEP, DEFAULT = -1, -2  # for `switch_mode`, in place of a word
+
+
+@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+def switch_mode(typing, word):
+    """The thread's control word before it became `word`; a number that stands for one may be given too."""
+
+    def codegen(context, builder, sig, args):
+        v, register = VectorBuilder(context, builder), register_of(builder)
+        if register is None:
+            return v.int(0)
+        old = _read(v, register)
+        with builder.if_then(builder.icmp_signed("!=", args[0], v.int(KEEP))):
+            default = builder.icmp_signed("==", args[0], v.int(DEFAULT))
+            new = builder.select(default, v.int(register.modes[NEAREST]), args[0])
+            _write(v, register, builder.trunc(new, I32) if register.type == I32 else new)
+        return builder.zext(old, I64) if register.type == I32 else old
+
+    return types.int64(types.int64), codegen
