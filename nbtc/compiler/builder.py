@@ -31,10 +31,14 @@ def suffix(t: ir.Type) -> str:
 
 
 class VectorBuilder:
-    """A Numba code generator's builder with vector words."""
+    """A Numba code generator's builder with vector words.
 
-    def __init__(self, context: Any, builder: Any) -> None:
-        self.context, self.b = context, builder
+    context: Numba's, or None where no array arguments are taken apart.  target: the class of `compiler.lowering` that
+    code is for, or None for the processor which Numba compiles for.
+    """
+
+    def __init__(self, context: Any, builder: Any, target: Any = None) -> None:
+        self.context, self.b, self.target = context, builder, target
 
     def pointer(self, array_type: Any, array: Any) -> Any:
         """The data pointer of an array argument."""
@@ -98,6 +102,16 @@ class VectorBuilder:
     def umin(self, a: Any, b: Any) -> Any:
         """Unsigned minimum."""
         return self.over("umin", a, b)
+
+    def smin(self, a: Any, b: Any) -> Any:
+        """Signed minimum."""
+        return self.over("smin", a, b)
+
+    def freeze(self, x: Any) -> Any:
+        """x, or some fixed value where LLVM says that x has none (poison), as the integer of an Inf."""
+        frozen = self.b.fneg(x)  # llvmlite has no freeze, which is spelled like any instruction of one operand
+        frozen.opname = "freeze"
+        return frozen
 
     def popcount(self, a: Any) -> Any:
         """Bits set in each lane."""

@@ -8,6 +8,14 @@ AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
 
 
 @cache
+def architecture() -> str:
+    """The kind of processor, as LLVM's target triples begin with it: "x86_64", "aarch64"."""
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_process_triple()).partition("-")[0]
+
+
+@cache
 def features() -> frozenset[str]:
     """Names of the instruction-set extensions compiled code may use.
 

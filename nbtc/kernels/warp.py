@@ -16,9 +16,10 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from nbtc.compiler.builder import F16, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import I8, I16, I32, I64, VectorBuilder, vector
 from nbtc.compiler.float_mode import DOWN, enter, leave
 from nbtc.compiler.jit import jit
+from nbtc.compiler.lowering import lowering
 from nbtc.formats.table import FORMATS
 from nbtc.kernels.warp_loop import each_warp, warps
 from nbtc.kernels.warp_operands import Operands, put, take
@@ -39,7 +40,7 @@ class Codegen:
     """
 
     def __init__(self, shape: Shape, v: VectorBuilder, fraction: Any, floor: Any) -> None:
-        self.s, self.v, self.b = shape, v, v.b
+        self.s, self.v, self.b, self.m = shape, v, v.b, lowering(v)
         self.operands = (SparseOperands if shape.sparse else Operands)(shape, v)
         self.sums = (Narrow if shape.narrow else Wide)(shape, v, self.operands, fraction, floor)
         self.peaks: dict[int, Any] = {}
@@ -104,12 +105,12 @@ class Codegen:
         """Accumulators of rows j and j + 8 as f32, in the image's order."""
         v, half = self.v, self.s.half
         words = take(v, self.s.by_register, c, 2 if half else 4, 4 * j, 4)
-        return self.b.fpext(v.bits(words, vector(F16, 16)), V16) if half else v.bits(words, V16)
+        return self.m.from_half(v.bits(words, vector(I16, 16))) if half else v.bits(words, V16)
 
     def store_d(self, j: int, d: Any, x: Any) -> None:
         """The inverse of `load_c`."""
         v, half = self.v, self.s.half
-        words = v.bits(self.b.fptrunc(x, vector(F16, 16)), vector(I32, 8)) if half else v.bits(x, W16)
+        words = v.bits(self.m.to_half(x), vector(I32, 8)) if half else v.bits(x, W16)
         put(v, self.s.by_register, d, 2 if half else 4, 4 * j, words)
 
 

@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from nbtc.compiler.builder import F64, I8, I32, VectorBuilder, vector
-from nbtc.compiler.host import has_avx512
+from nbtc.compiler.lowering import lowering
 from nbtc.kernels.warp_shape import W16, Label, Shape
 
 NUDGE = 1 + 2.0**-30  # makes every negative product end one unit below its truncation, and no positive one
@@ -36,11 +36,6 @@ class Room:
 
     inner: Any
     outer: Any
-
-
-def kept(v: VectorBuilder, x: Any) -> Any:
-    """x, which the compiler must have ready here: it would collect a maximum's terms and keep them all until then."""
-    return v.b.call(ir.InlineAsm(ir.FunctionType(x.type, [x.type]), "", "=v,0"), [x])
 
 
 def take(v: VectorBuilder, by_register: bool, p: Any, registers: int, lane: int, lanes: int) -> Any:
@@ -68,7 +63,7 @@ class Operands:
     """Decoded A (on the stack) and B (in vectors) of one warp."""
 
     def __init__(self, shape: Shape, v: VectorBuilder) -> None:
-        self.s, self.v, self.b = shape, v, v.b
+        self.s, self.v, self.b, self.m = shape, v, v.b, lowering(v)
         self.variants = len(shape.groups) // shape.registers
         self.vectors = 64 * 2 * shape.each  # bytes of decoded values of an image of sixteen words
         images = 2 * shape.registers
@@ -115,17 +110,18 @@ class Operands:
         v, b, f, t = self.v, self.b, self.s.fmt, self.s.element
         x = b.lshr(v.bits(words, t), v.const(t, f.mantissa + self._ignored))
         top = (1 << f.exponent) - 1
-        if self.s.narrow and has_avx512("avx512vbmi"):
+        if self.s.narrow:
             table = [255 if n == top else max(n, 1) + more for n in range(top + 1)] * (64 // (top + 1))
-            x = v.bits(v.call("llvm.x86.avx512.permvar.qi.512", B64, ir.Constant(B64, table), v.bits(x, B64)), t)
-            return b.select(nonzero, x, v.const(t, 0))
+            found = self.m.byte_table(table, v.bits(x, B64))
+            if found is not None:
+                return b.select(nonzero, v.bits(found, t), v.const(t, 0))
         field = b.and_(x, v.const(t, top))
         exponent = v.umax(field, v.const(t, 1))
         if self.s.narrow:
             special = b.icmp_unsigned("==", field, v.const(t, top))
             exponent = b.select(special, v.const(t, 255), b.add(exponent, v.const(t, more)))
         else:
-            self.special = kept(v, v.umax(self.special, field))
+            self.special = self.m.opt_barrier(v.umax(self.special, field))
         return b.select(nonzero, exponent, v.const(t, 0 if self.s.narrow else NO_EXPONENT))
 
     def doubles(self, words: Any) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, VectorBuilder, vector
+from nbtc.compiler.lowering import lowering
 from nbtc.kernels.warp_loop import columns
 
 W16, OCTETS = vector(I32, 16), vector(I8, 64)
@@ -58,4 +59,4 @@ class Selection:
         x = v.shuffle(controls, controls, [q, q, n + q, n + q] * 4)
         x = v.b.add(x, ir.Constant(W16, [0, 0x08080808] * 8))
         octets = v.bits(self.both[q], OCTETS)
-        return v.bits(v.call("llvm.x86.avx512.pshuf.b.512", OCTETS, octets, v.bits(x, OCTETS)), W16)
+        return v.bits(lowering(v).byte_shuffle(octets, v.bits(x, OCTETS)), W16)

@@ -13,16 +13,15 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import F16, F32, I16, I32, VectorBuilder, vector
-from nbtc.kernels.warp_operands import D8, NEAR, Operands, kept
+from nbtc.compiler.builder import F32, I16, I32, VectorBuilder, vector
+from nbtc.compiler.lowering import lowering
+from nbtc.kernels.warp_operands import D8, NEAR, Operands
 from nbtc.kernels.warp_shape import W16, Shape
 
 BIAS = 127
 TOP = 121 + BIAS  # alignment exponents above may overflow f32
 INFINITE = 0x7F800000  # the exponent field of f32
-LARGER = 11  # of the range instruction: the larger magnitude
 HALF_LEAST = BIAS - 14  # exponent of a subnormal f16
-NEAREST = 8  # rounding embedded in an instruction; code here runs in the mode that rounds down
 V16 = vector(F32, 16)
 
 
@@ -35,7 +34,7 @@ class Sums:
     limit: Any
 
     def __init__(self, shape: Shape, v: VectorBuilder, operands: Operands, fraction: Any, floor: Any) -> None:
-        self.s, self.v, self.b, self.operands = shape, v, v.b, operands
+        self.s, self.v, self.b, self.operands, self.m = shape, v, v.b, operands, lowering(v)
         # the high word of the start, but for E in its exponent field: products are scaled as decoded
         bias = 1023 + 52 - BIAS + NEAR - 2 * shape.far
         place = self.b.shl(self.b.sub(v.const(I32, bias), fraction), v.const(I32, 20))
@@ -50,7 +49,7 @@ class Sums:
 
     def note(self, e: Any) -> None:
         """Remember the largest alignment exponent."""
-        self.highest = kept(self.v, self.v.smax(self.highest, e))
+        self.highest = self.m.opt_barrier(self.v.smax(self.highest, e))
 
     def peaks(self, j: int) -> list[Any]:
         """By block: the largest product exponents of a row pair, in the upper part of each word."""
@@ -83,12 +82,12 @@ class Sums:
 
     def multiply(self, pairs: range, block: int, starts: list[list[Any]]) -> Iterator[list[list[Any]]]:
         """The sums of several row pairs so far, after each product."""
-        v, o, sums = self.v, self.operands, [list(x) for x in starts]
+        o, sums = self.operands, [list(x) for x in starts]
         for label in self.s.labels:
             if self.s.block(label) == block:
                 for j, both in zip(pairs, sums, strict=True):
                     for row in (0, 1):
-                        both[row] = v.fma(o.value_a(j, row, label), o.value_b(j, row, label), both[row])
+                        both[row] = self.m.multiply_add(o.value_a(j, row, label), o.value_b(j, row, label), both[row])
                 yield sums
 
     def joined(self, low: Any, high: Any) -> list[Any]:
@@ -104,22 +103,19 @@ class Sums:
     def single(self, n: Any) -> Any:
         """Integers as f32, toward zero; odd in the last place where inexact and another rounding follows."""
         v, b = self.v, self.b
-        x = v.to_float_rz(n)
+        x = self.m.to_float(n)
         if len(self.s.labels) // self.s.blocks > 8:  # sixteen products of almost 4 and c take more than 32 bits
-            args = ir.Constant(I32, LARGER), x, ir.Constant(I16, -1), ir.Constant(I32, NEAREST)
-            self.largest = kept(v, v.call("llvm.x86.avx512.mask.range.ps.512", V16, self.largest, x, *args))
+            self.largest = self.m.opt_barrier(self.m.larger(self.largest, x))
         if self.s.half:
-            inexact = b.zext(b.icmp_signed("!=", b.fptosi(x, W16), n), W16)
+            inexact = b.zext(b.icmp_signed("!=", self.m.to_integer(x), n), W16)
             x = v.bits(b.or_(v.bits(x, W16), inexact), V16)
         return x
 
     def rounded(self, x: Any) -> Any:
         """x in the accumulator's format; every zero is +0."""
         if self.s.half:
-            t, mask, mode = vector(I16, 16), ir.Constant(I16, -1), ir.Constant(I32, NEAREST)
-            halves = self.v.call("llvm.x86.avx512.mask.vcvtps2ph.512", t, x, mode, self.v.const(t, 0), mask)
-            x = self.b.fpext(self.v.bits(halves, vector(F16, 16)), V16)
-        return self.v.call("llvm.x86.avx512.add.ps.512", V16, x, self.v.const(V16, 0.0), ir.Constant(I32, NEAREST))
+            x = self.m.from_half(self.m.to_half(x))
+        return self.m.positive_zero(x)
 
     def own(self, acc: Any) -> Any:
         """Exponent fields of accumulators, where f32 has them."""
@@ -151,7 +147,7 @@ class Narrow(Sums):
         e = v.umax(e, own)
         self.note(e)
         up = b.sub(b.shl(b.add(self.fraction, self.c(2 * BIAS)), self.c(23)), e)
-        cut = b.fptosi(b.fmul(acc, v.bits(up, V16)), W16)
+        cut = self.m.to_integer(b.fmul(acc, v.bits(up, V16)))
         low = b.add(cut, self.operands.negatives(j, block))
         return self.joined(low, b.add(b.lshr(e, self.c(3)), self.place)), [e, empty, acc]
 
@@ -179,10 +175,10 @@ class Wide(Sums):
         zero = b.icmp_unsigned("==", b.shl(v.bits(acc, W16), self.c(1)), self.c(0))
         e = v.smax(v.smax(b.add(peak, self.c(BIAS - 2 * s.fmt.bias)), self.floor), b.select(zero, self.floor, field))
         self.note(e)
-        up = b.sitofp(b.sub(b.add(self.fraction, self.c(BIAS)), e), V16)
-        low = b.add(b.fptosi(v.scale_rz(acc, up), W16), self.operands.negatives(j, block))
-        return self.joined(low, b.add(b.shl(e, self.c(20)), self.place)), [up]
+        up, down = self.m.powers(b.sub(b.add(self.fraction, self.c(BIAS)), e))
+        low = b.add(self.m.to_integer(self.m.scaled(acc, up)), self.operands.negatives(j, block))
+        return self.joined(low, b.add(b.shl(e, self.c(20)), self.place)), [down]
 
     def finish(self, sums: list[Any], start: list[Any]) -> Any:
         """Accumulators after the sums."""
-        return self.rounded(self.v.scale_rz(self.single(self.integers(sums)), self.b.fneg(start[0])))
+        return self.rounded(self.m.scaled(self.single(self.integers(sums)), start[0]))

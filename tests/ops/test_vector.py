@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -12,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nbtc.compiler import host as _host
+from nbtc.compiler import lowering as processors
+from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.parse import row
 from nbtc.ops.images import flat
@@ -59,7 +61,7 @@ def both(name: str, arch: str, seed: int, kinds: tuple[str, str, str], warps: in
     want = np.empty(warps * 32 * plan.registers[3], np.uint32)
     mma._general(plan, flats, want, 0, warps)
     assert (mma.perform(plan, *operands).ravel() == want).all(), (name, arch, kinds)
-    assert (plan.vector is not None) == _host.has_avx512()
+    assert (plan.vector is not None) == (processors.host() is not None)
     if plan.vector is None:
         return warps
     got, doubt = np.empty_like(want), np.empty(warps, np.uint8)
@@ -144,45 +146,44 @@ def test_rounding_mode_is_restored() -> None:
     assert one - np.float64(2.0**-60) == 1.0
 
 
-@pytest.mark.parametrize("name", FORMS[:4])
-def test_without_byte_permutations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hosts with AVX-512 but not VBMI compute narrow exponents step by step."""
-    if not _host.has_avx512():
-        return
-    from numba import njit
+PLAIN = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
+PROCESSORS = {
+    "AVX-512 alone": processors.Target(processors.Avx512, PLAIN | processors.Avx2.needs | {"ssse3"}),
+    "AVX2": processors.Target(processors.Avx2, processors.Avx2.needs | {"ssse3"}),
+    "SSE2": processors.Target(processors.X86, frozenset()),
+}
 
-    from nbtc.kernels import warp_operands as mma_operands
-    from nbtc.kernels.warp import some_warps
 
-    monkeypatch.setattr(mma_operands, "has_avx512", lambda *more: False)
+def forced(monkeypatch: pytest.MonkeyPatch, processor: str, plan: mma.Plan) -> Callable[..., int]:
+    """The loop of a plan as another processor has it, if this machine can run that."""
+    from nbtc.compiler.host import architecture, features
+
+    target = PROCESSORS[processor]
+    if architecture() not in target.lowering.architectures or not target.lowering.needs <= features():
+        pytest.skip(f"no {processor} here")
+    monkeypatch.setattr(processors, "host", lambda: target)
+    assert plan.shape is not None
+    return jit(plan.shape.loop().py_func, cached=False)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("name", [*FORMS[1:3], FORMS[5], FORMS[7]])
+def test_other_processors(name: str, processor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The instructions of plainer ones, on every mix of inputs; only Inf, NaN and ends of ranges are handed over."""
     plan = mma.prepare(row(f"mma.sync.aligned.{name}"), "sm_90")
-    fmt, registers, half, blocks, turned, sparse = plan.shape.key
-
-    @njit
-    def many(a, b, c, d, doubt, sa, sb, sc, sd, first, last, fraction, floor):
-        return some_warps(
-            fmt, registers, half, blocks, turned, sparse,
-            a, b, c, a, d, doubt, sa, sb, sc, 0, sd, first, last, fraction, floor,
-        )  # fmt: skip
-
-    rng = np.random.default_rng(11)
-    r = row(f"mma.sync.aligned.{name}")
-    assert r.a is not None and r.b is not None and r.c is not None
-    for kinds in (
-        ("near", "near", "near"),
-        ("wide", "tiny", "zeros"),
-        ("zeros", "wide", "near"),
-        ("bits", "near", "near"),
-    ):
-        words = [image(rng, o.format, 8, o.registers, k) for o, k in zip((r.a, r.b, r.c), kinds, strict=True)]
-        flats = [flat(x, 2, (8,)) for x in words]
-        want = np.empty(8 * 32 * plan.registers[3], np.uint32)
-        mma._general(plan, flats, want, 0, 8)
-        got, doubt = np.empty_like(want), np.empty(8, np.uint8)
-        many(*(x for x, _ in flats), got, doubt, *(s for _, s in flats), 32 * plan.registers[3], 0, 8, *plan.numbers)
+    loop, count = forced(monkeypatch, processor, plan), 4
+    for n, kinds in enumerate(product(KINDS, KINDS, KINDS)):
+        rng = np.random.default_rng(n)
+        words = [image(rng, o.format, count, o.registers, k) for o, k in zip(plan.operands, kinds, strict=True)]
+        flats = [flat(x, 2, (count,)) for x in words]
+        want = np.empty(count * 32 * plan.registers[3], np.uint32)
+        mma._general(plan, flats, want, 0, count)
+        got, doubt = np.empty_like(want), np.empty(count, np.uint8)
+        strides = [s for _, s in flats]
+        loop(*(x for x, _ in flats), got, *strides, 32 * plan.registers[3], 0, count, *plan.numbers, doubt)
         good = doubt == 0
-        assert good.all() != ("bits" in kinds)  # Inf and NaN are noticed, and nothing else is handed over
-        assert (got.reshape(8, -1)[good] == want.reshape(8, -1)[good]).all(), kinds
+        assert good.all() or "near" not in kinds or set(kinds) & {"bits", "huge", "wide"}, kinds
+        assert (got.reshape(count, -1)[good] == want.reshape(count, -1)[good]).all(), kinds
 
 
 FP8 = [
@@ -210,15 +211,16 @@ def test_fp8_made_of_f16(name: str) -> None:
             want = np.empty(9 * 32 * plan.registers[3], np.uint32)
             mma._general(plan, [flat(x, 2, (9,)) for x in words], want, 0, 9)
             assert (mma.perform(plan, *words).ravel() == want).all(), (arch, keep, window)
-    assert (plan.emulated is not None) and (plan.shape is not None) == _host.has_avx512()
+    assert (plan.emulated is not None) and (plan.shape is not None) == (processors.host() is not None)
 
 
 def test_formats_have_vector_code() -> None:
     """Which forms are fast is a property of the row, not of its spelling."""
     slow = mma.prepare(row("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"), "sm_90")
     assert slow.shape is None and slow.vector is None
-    if _host.has_avx512():
-        assert mma.prepare(row(f"mma.sync.aligned.{FORMS[0]}"), "sm_90").shape.fmt is FORMATS["f16"]
+    if processors.host() is None:
+        pytest.skip("no vector code for this processor")
+    assert mma.prepare(row(f"mma.sync.aligned.{FORMS[0]}"), "sm_90").shape.fmt is FORMATS["f16"]
 
 
 WMMA = [
@@ -245,8 +247,8 @@ def test_wmma_is_made_of_mma(name: str) -> None:
 @pytest.mark.parametrize("name", FORMS)
 def test_images_by_register(name: str) -> None:
     """[register][lane] words, as programs hold them, give the same bits as [lane][register] images."""
-    if not _host.has_avx512():
-        return
+    if processors.host() is None:
+        pytest.skip("no vector code for this processor")
     from nbtc.kernels.warp import kernel
 
     r = row(f"mma.sync.aligned.{name}")

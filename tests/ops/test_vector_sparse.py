@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nbtc.compiler import host as _host
+from nbtc.compiler import lowering as processors
 from nbtc.fragments import sparse
 from nbtc.instructions import instructions
 from nbtc.isa.parse import row
@@ -24,6 +24,14 @@ VECTOR = runpy.run_path(str(Path(__file__).with_name("test_vector.py")))  # its 
 KINDS, image = VECTOR["KINDS"], VECTOR["image"]
 Words = NDArray[np.uint32]
 WARPS = 6
+
+
+def served() -> bool:
+    """Whether this processor has vector code for sparse products."""
+    host = processors.host()
+    return host is not None and host.shuffles_bytes
+
+
 FORMS = [i.row for i in instructions(family="mma.sp") if i.executable and i.a.format.name in ("f16", "bf16", "tf32")]
 LONGEST = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
@@ -53,7 +61,7 @@ def both(r: Row, arch: str, selector: int, seed: int, kinds: tuple[str, str, str
     want = np.empty(WARPS * 32 * plan.registers[3], np.uint32)
     mma._general(plan, flats, want, 0, WARPS)
     assert (mma.perform(plan, *x, meta, selector).ravel() == want).all(), (r.mnemonic, arch, selector, kinds)
-    assert (plan.vector is not None) == _host.has_avx512()
+    assert (plan.vector is not None) == served()
     if plan.vector is None:
         return WARPS
     got, doubt = np.empty_like(want), np.empty(WARPS, np.uint8)
@@ -110,7 +118,7 @@ def test_fp8_made_of_f16(shared: int) -> None:
         if not i.executable or i.a.format.name not in ("e4m3", "e5m2"):
             continue
         plan, rng = mma.prepare(i.row, "sm_90"), np.random.default_rng(shared)
-        assert plan.emulated is not None and (plan.shape is not None) == _host.has_avx512()
+        assert plan.emulated is not None and (plan.shape is not None) == served()
         for keep in (0x8F8F8F8F, 0xBFBFBFBF, 0xF7F7F7F7):
             x = [rng.integers(0, 1 << 32, (WARPS, 32, n), np.uint32) & np.uint32(keep) for n in plan.registers[:2]]
             x[0][3, 5, 0] = 0x7F

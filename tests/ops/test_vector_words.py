@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numba import njit
 from numpy.typing import NDArray
 
 from nbtc import ptx
-from nbtc.compiler import host as _host
+from nbtc.compiler import lowering as processors
+from nbtc.compiler.host import has_avx512
 from nbtc.instructions import Instruction, instructions
 from nbtc.isa.parse import row
 from nbtc.ops.images import flat
 from nbtc.ops.mma import product as mma
 
 Words = NDArray[np.uint32]
+VECTOR = runpy.run_path(str(Path(__file__).with_name("test_vector.py")))  # its processors
 WARPS = 5
 EDGES = np.array(
     [0, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x80808080, 0x7F7F7F7F, 0x88888888, 0x77777777, 0xFF7F80FF], np.uint32
@@ -38,7 +43,8 @@ def compare(i: Instruction, arch: str = "sm_90") -> None:
     for selector in i.row.selectors or (0,):
         plan = mma.prepare(i.row, arch, selector)
         rng = np.random.default_rng(selector)
-        assert (plan.vector is not None) == _host.has_avx512("avx512vnni", "avx512vpopcntdq")
+        host = processors.host()
+        assert (plan.vector is not None) == (host is not None and (host.shuffles_bytes or not i.row.sparse))
         for kind in range(3):
             x = [rng.integers(0, 1 << 32, (WARPS, 32, n), np.uint32) for n in plan.registers[:3]]
             if kind == 1:
@@ -59,6 +65,44 @@ def test_integers(family: str, kind: str) -> None:
         compare(i)
 
 
+OTHERS = [
+    "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32",
+    "mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32",
+    "mma.sync.aligned.m16n8k16.row.col.s32.s8.u8.s32",
+    "mma.sync.aligned.m16n8k64.row.col.s32.s4.u4.s32",
+    "mma.sync.aligned.m16n8k32.row.col.s32.u4.s4.s32",
+    "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.s32.u8.s8.s32",
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.s32.s4.s4.s32",
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
+]
+
+
+@pytest.mark.parametrize("processor", VECTOR["PROCESSORS"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_processors(name: str, processor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way to multiply small integers, and to choose bytes, on the ends of all ranges and on any bits."""
+    plan = mma.prepare(row(name), "sm_90")
+    loop = VECTOR["forced"](monkeypatch, processor, plan)
+    target = VECTOR["PROCESSORS"][processor]
+    if plan.row.sparse and not target.shuffles_bytes:
+        pytest.skip(f"{processor} has no instruction that chooses bytes")
+    rng = np.random.default_rng(len(name))
+    x = [rng.integers(0, 1 << 32, (WARPS, 32, n), np.uint32) for n in plan.registers[:3]]
+    if plan.row.a.format.kind == "float":
+        x = [y & np.uint32(0xBFFFBFFF) for y in x]
+    for n, y in enumerate(x[:2]):
+        y[n::2] = rng.choice(EDGES, y[n::2].shape) if plan.row.a.format.kind != "float" else y[n::2]
+    x += [rng.integers(0, 1 << 32, (WARPS, 32), np.uint32)] * plan.row.sparse
+    flats = [flat(y, 2 if n < 3 else 1, (WARPS,)) for n, y in enumerate(x)]
+    got, doubt = np.empty(WARPS * 32 * plan.registers[3], np.uint32), np.ones(WARPS, np.uint8)
+    sizes = [*(s for _, s in flats), 32 * plan.registers[3]]
+    loop(*(y for y, _ in flats), got, *sizes, 0, WARPS, *plan.numbers, doubt)
+    assert not doubt.any()
+    assert (got.reshape(WARPS, 32, -1) == want_of(plan, x, WARPS)).all()
+
+
 def test_layout_of_another_architecture() -> None:
     """On sm_75 the 8 x 32 accumulators of integers lie otherwise: no vector code, the right result."""
     name = "wmma.mma.sync.aligned.row.col.m8n32k16.s32.s8.s8.s32"
@@ -75,7 +119,7 @@ def test_doubles() -> None:
     rng = np.random.default_rng(3)
     for i in found:
         plan = mma.prepare(i.row, "sm_90")
-        assert (plan.vector is not None) == _host.has_avx512()
+        assert (plan.vector is not None) == has_avx512()
         for low, high in ((1015, 1030), (0, 60), (490, 530), (0, 2047)):
             x = []
             for n in plan.registers[:3]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.host import has_avx512
+from nbtc.compiler.lowering import host
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.formats.table import Format, f16, f32
 from nbtc.isa.spec import Operand, Row
@@ -47,9 +48,12 @@ def accumulator(row: Row) -> Format:
 def vector_code(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | None:
     """The `Code` of a form, or None where the form or the host has none."""
     a, c, d = (present(o) for o in (row.a, row.c, row.d))
-    if row.unit == "quad" or c.format != d.format or not has_avx512() or not _regular(row):
+    processor = host()
+    if row.unit == "quad" or c.format != d.format or not _regular(row) or processor is None:
         return None
-    if numerics.kind == Kind.FMA64:
+    if row.sparse and not processor.shuffles_bytes:
+        return None
+    if numerics.kind == Kind.FMA64 and has_avx512():
         from nbtc.kernels.warp_f64 import Doubles
 
         return Doubles(a.registers, int(params[ROUNDING]))
@@ -69,12 +73,10 @@ def _regular(row: Row) -> bool:
 
 def _integers(row: Row, params: NDArray[np.int64]) -> Code | None:
     """Of integers and bits."""
-    from nbtc.kernels.warp_words import FEATURE, Integers
+    from nbtc.kernels.warp_words import Integers
 
     a, b = present(row.a), present(row.b)
     bits = a.format.bits
-    if not has_avx512(FEATURE[bits]):
-        return None
     left, right = (int(o.format.name.startswith("s")) for o in (a, b))
     mode = params[BIT_OP] if bits == 1 else params[SATURATE]
     registers = 2 if tiles(row, 2) else a.registers  # wmma tiles have 16 bytes of K

@@ -1,0 +1,348 @@
+"""What processors do in different ways, for hand-written vector code: one class a kind of processor, one row each.
+
+Emitters write vectors of 512 bits, which LLVM cuts to a processor's registers.  The few operations that LLVM would not
+find, or that depend on the rounding mode, are methods here: `Lowering` says them in plain IR that is right everywhere,
+its subclasses in a processor's own instructions.
+
+Code that uses them runs in the mode that rounds down, where -x rounds away from zero: so what has to be cut is worked
+on as a magnitude.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import F16, F32, I8, I16, I32, VectorBuilder, vector
+from nbtc.compiler.host import architecture, features
+
+SIGN, MAGNITUDE = -(1 << 31), (1 << 31) - 1
+BIAS, INFINITE = 127, 255  # of f32: the exponent of one, and the field of Inf and NaN
+NEAREST = 8  # embedded rounding: to nearest, exceptions suppressed
+
+
+class Lowering:
+    """Plain vector IR, and what its subclasses say instead.
+
+    architectures, needs: of processors that a class serves, names and features.  register: bits of a vector register.
+    constraint: such a register in inline assembly.  fused: multiply and add in one instruction.
+    """
+
+    architectures: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset()
+    register = 128
+    constraint = ""
+    fused = False
+
+    def __init__(self, v: VectorBuilder, has: frozenset[str]) -> None:
+        self.v, self.b, self.has = v, v.b, has
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+    def by_parts(self, count: int, emit: Callable[..., Any], *args: Any) -> Any:
+        """emit(*parts) for all parts of `count` elements of the arguments, one after the other."""
+        size = args[0].type.count
+        if size == count:
+            return emit(*args)
+        places = [list(range(n, n + count)) for n in range(0, size, count)]
+        done = [emit(*(self.v.shuffle(x, x, lanes) for x in args)) for lanes in places]
+        while len(done) > 1:
+            lanes = list(range(2 * done[0].type.count))
+            done = [self.v.shuffle(x, y, lanes) for x, y in zip(done[::2], done[1::2], strict=True)]
+        return done[0]
+
+    def _like(self, x: Any) -> ir.Type:
+        """32-bit integers, as many as x has elements."""
+        return vector(I32, x.type.count)
+
+    def _signs(self, x: Any) -> Any:
+        return self.b.and_(self.v.bits(x, self._like(x)), self.v.const(self._like(x), SIGN))
+
+    def _signed(self, magnitude: Any, signs: Any) -> Any:
+        bits = self.b.or_(self.v.bits(magnitude, self._like(magnitude)), signs)
+        return self.v.bits(bits, vector(F32, bits.type.count))
+
+    # --- arithmetic ---------------------------------------------------------------------------------------------------
+    def opt_barrier(self, x: Any) -> Any:
+        """x, which the compiler must have ready here: else it collects a maximum's terms and keeps them until then."""
+
+        def keep(part: Any) -> Any:
+            kind = ir.FunctionType(part.type, [part.type])
+            return self.b.call(ir.InlineAsm(kind, "", f"={self.constraint},0"), [part])
+
+        return self.by_parts(min(x.type.count, self.register // _width(x.type.element)), keep, x)
+
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+        """a * b + c rounded down once.
+
+        Rounding down twice is the same where c and the result are multiples of one power of two that the product's last
+        place divides: floors of floors.
+        """
+        return self.v.fma(a, b, c) if self.fused else self.b.fadd(self.b.fmul(a, b), c)
+
+    def to_float(self, n: Any) -> Any:
+        """Integers as f32, toward zero."""
+        magnitude = self.v.over("abs", n, ir.Constant(ir.IntType(1), 0))
+        return self._signed(self.b.sitofp(magnitude, vector(F32, n.type.count)), self._signs(n))
+
+    def to_integer(self, x: Any) -> Any:
+        """f32 as 32-bit integers, toward zero; any integer for what has none."""
+        return self.v.freeze(self.b.fptosi(x, self._like(x)))
+
+    def powers(self, e: Any) -> tuple[Any, Any]:
+        """2**e and 2**-e for 32-bit integers e, as `scaled` takes them."""
+        return e, self.b.neg(e)
+
+    def scaled(self, x: Any, e: Any) -> Any:
+        """x * 2**e toward zero, subnormals kept: for any x where |x * 2**e| >= 1 or the result only counts as integer,
+        else for |x| >= 1.
+
+        Of the two factors the first leaves all bits or what is far below one.
+        """
+        b, v, t = self.b, self.v, self._like(x)
+        first = v.smax(v.smin(e, v.const(t, BIAS)), v.const(t, 1 - BIAS))
+        factors = [v.bits(b.shl(b.add(n, v.const(t, BIAS)), v.const(t, 23)), x.type) for n in (first, b.sub(e, first))]
+        magnitude = v.bits(b.and_(v.bits(x, t), v.const(t, MAGNITUDE)), x.type)
+        return self._signed(b.fmul(b.fmul(magnitude, factors[0]), factors[1]), self._signs(x))
+
+    def positive_zero(self, x: Any) -> Any:
+        """x, and +0 for -0."""
+        t = self._like(x)
+        zero = self.b.fcmp_ordered("==", x, self.v.const(x.type, 0.0))
+        return self.v.bits(self.b.select(zero, self.v.const(t, 0), self.v.bits(x, t)), x.type)
+
+    def larger(self, x: Any, y: Any) -> Any:
+        """The larger magnitude; x is one already."""
+        b, v, t = self.b, self.v, self._like(x)
+        return v.bits(v.umax(v.bits(x, t), b.and_(v.bits(y, t), v.const(t, MAGNITUDE))), x.type)
+
+    def from_half(self, bits: Any) -> Any:
+        """f16 bits as f32."""
+        b, v, t = self.b, self.v, self._like(bits)
+        x = b.zext(bits, t)
+        moved = b.shl(b.and_(x, v.const(t, 0x7FFF)), v.const(t, 13))
+        value = b.fmul(v.bits(moved, vector(F32, t.count)), v.const(vector(F32, t.count), 2.0**112))
+        special = b.icmp_unsigned(">=", moved, v.const(t, 31 << 23))
+        bits = b.select(special, b.or_(moved, v.const(t, INFINITE << 23)), v.bits(value, t))
+        return self._signed(bits, b.shl(b.and_(x, v.const(t, 0x8000)), v.const(t, 16)))
+
+    def to_half(self, x: Any) -> Any:
+        """f32 as f16 bits, to nearest, ties to even; no NaN."""
+        b, v, t = self.b, self.v, self._like(x)
+        signs = b.lshr(self._signs(x), v.const(t, 16))
+        y = b.and_(v.bits(x, t), v.const(t, MAGNITUDE))
+        normal = b.sub(self._nearest(y, v.const(t, 13)), v.const(t, 112 << 10))
+        normal = v.umin(normal, v.const(t, 31 << 10))
+        # below 2**-14 the last place is 2**-24, the exponent field decides how far off that is
+        field = b.lshr(y, v.const(t, 23))
+        shift = v.umin(b.sub(v.const(t, BIAS - 1), field), v.const(t, 31))
+        fraction = b.or_(b.and_(y, v.const(t, (1 << 23) - 1)), v.const(t, 1 << 23))
+        small = self._nearest(fraction, shift)
+        found = b.select(b.icmp_unsigned("<", y, v.const(t, 113 << 23)), small, normal)
+        return b.trunc(b.or_(found, signs), vector(I16, t.count))
+
+    def _nearest(self, x: Any, shift: Any) -> Any:
+        """x / 2**shift to nearest, ties to even; shift from 1 to 31, x below 2**31."""
+        b, one = self.b, self.v.const(x.type, 1)
+        half = b.shl(one, b.sub(shift, one))
+        odd = b.and_(b.lshr(x, shift), one)
+        return b.lshr(b.add(b.add(x, b.sub(half, one)), odd), shift)
+
+    # --- bytes and words ----------------------------------------------------------------------------------------------
+    multiplies_octets = multiplies_octet_pairs = counts_words = False  # `octets`, `octet_pairs`; popcounts of words
+
+    def octets(self, total: Any, unsigned: Any, signed: Any) -> Any:
+        """32-bit sums and the products of four unsigned and four signed bytes each."""
+        raise NotImplementedError
+
+    def octet_pairs(self, unsigned: Any, signed: Any) -> Any:
+        """16-bit sums of the products of two unsigned and two signed bytes; no sum may leave 16 bits."""
+        raise NotImplementedError
+
+    def pairs(self, x: Any, y: Any) -> Any:
+        """32-bit sums of the products of two signed 16-bit integers."""
+        count = x.type.count
+        wide = [self.b.sext(z, vector(I32, count)) for z in (x, y)]
+        products = self.b.mul(*wide)
+        even, odd = (self.v.shuffle(products, products, list(range(n, count, 2))) for n in (0, 1))
+        return self.b.add(even, odd)
+
+    @classmethod
+    def shuffles_bytes(cls, has: frozenset[str]) -> bool:
+        """Whether `byte_shuffle` exists."""
+        return False
+
+    def byte_shuffle(self, x: Any, places: Any) -> Any:
+        """Bytes of x by their places, 0 to 15, within lanes of 16 bytes."""
+        raise NotImplementedError
+
+    def byte_table(self, table: list[int], x: Any) -> Any | None:
+        """Entries of a table of 64 bytes by the low six bits of x's bytes, or None where no instruction does it."""
+        return None
+
+
+class X86(Lowering):
+    """SSE2."""
+
+    architectures = frozenset({"x86_64", "i686", "i386"})
+    constraint = "x"
+
+    def by_registers(self, names: dict[int, str], result: ir.Type, *args: Any) -> Any:
+        """An instruction by the bits of its registers, on all of the arguments; result: type of an element."""
+        bits = max(n for n in names if n <= self.register)
+
+        def one(*parts: Any) -> Any:
+            return self.v.call(names[bits], vector(result, bits // _width(result)), *parts)
+
+        return self.by_parts(bits // _width(args[0].type.element), one, *args)
+
+    @property
+    def multiplies_octet_pairs(self) -> bool:  # type: ignore[override]
+        return "ssse3" in self.has
+
+    def octet_pairs(self, unsigned: Any, signed: Any) -> Any:
+        t = vector(I8, 4 * unsigned.type.count)
+        return self.by_registers(_PMADDUBSW, I16, self.v.bits(unsigned, t), self.v.bits(signed, t))
+
+    def pairs(self, x: Any, y: Any) -> Any:
+        return self.by_registers(_PMADDWD, I32, x, y)
+
+    @classmethod
+    def shuffles_bytes(cls, has: frozenset[str]) -> bool:
+        return "ssse3" in has
+
+    def byte_shuffle(self, x: Any, places: Any) -> Any:
+        return self.by_registers(_PSHUFB, I8, x, places)
+
+
+_PMADDWD = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
+_PMADDUBSW = {
+    128: "llvm.x86.ssse3.pmadd.ub.sw.128", 256: "llvm.x86.avx2.pmadd.ub.sw", 512: "llvm.x86.avx512.pmaddubs.w.512",
+}  # fmt: skip
+_PSHUFB = {
+    128: "llvm.x86.ssse3.pshuf.b.128", 256: "llvm.x86.avx2.pshuf.b", 512: "llvm.x86.avx512.pshuf.b.512",
+}  # fmt: skip
+
+
+class Avx2(X86):
+    """AVX2 with FMA and F16C."""
+
+    needs = frozenset({"avx2", "fma", "f16c"})
+    register = 256
+    fused = True
+
+    def from_half(self, bits: Any) -> Any:
+        return self.b.fpext(self.v.bits(bits, vector(F16, bits.type.count)), vector(F32, bits.type.count))
+
+    def to_half(self, x: Any) -> Any:
+        name = "llvm.x86.vcvtps2ph.256"
+        return self.by_parts(8, lambda y: self.v.call(name, vector(I16, 8), y, ir.Constant(I32, 0)), x)
+
+
+class Avx512(Avx2):
+    """AVX-512, whose instructions name their rounding."""
+
+    needs = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
+    register = 512
+    constraint = "v"
+
+    def to_float(self, n: Any) -> Any:
+        return self.v.to_float_rz(n)
+
+    def powers(self, e: Any) -> tuple[Any, Any]:
+        up = self.b.sitofp(e, vector(F32, e.type.count))
+        return up, self.b.fneg(up)
+
+    def scaled(self, x: Any, e: Any) -> Any:
+        return self.v.scale_rz(x, e)
+
+    def positive_zero(self, x: Any) -> Any:
+        zero, mode = self.v.const(x.type, 0.0), ir.Constant(I32, NEAREST)
+        return self.v.call("llvm.x86.avx512.add.ps.512", x.type, x, zero, mode)
+
+    def larger(self, x: Any, y: Any) -> Any:
+        magnitude = ir.Constant(I32, 11)
+        args = magnitude, x, ir.Constant(I16, -1), ir.Constant(I32, NEAREST)
+        return self.v.call("llvm.x86.avx512.mask.range.ps.512", x.type, x, y, *args)
+
+    def to_half(self, x: Any) -> Any:
+        t, mask, mode = vector(I16, 16), ir.Constant(I16, -1), ir.Constant(I32, NEAREST)
+        return self.v.call("llvm.x86.avx512.mask.vcvtps2ph.512", t, x, mode, self.v.const(t, 0), mask)
+
+    @property
+    def multiplies_octets(self) -> bool:  # type: ignore[override]
+        return "avx512vnni" in self.has
+
+    @property
+    def counts_words(self) -> bool:  # type: ignore[override]
+        return "avx512vpopcntdq" in self.has
+
+    def octets(self, total: Any, unsigned: Any, signed: Any) -> Any:
+        # words, as the instruction's first name had them: every LLVM knows that one
+        return self.by_registers({512: "llvm.x86.avx512.vpdpbusd.512"}, I32, total, unsigned, signed)
+
+    def byte_table(self, table: list[int], x: Any) -> Any | None:
+        if "avx512vbmi" not in self.has:
+            return None
+        t = vector(I8, 64)
+        return self.v.call("llvm.x86.avx512.permvar.qi.512", t, ir.Constant(t, table), x)
+
+
+class Neon(Lowering):
+    """AArch64."""
+
+    architectures = frozenset({"aarch64", "arm64"})
+    constraint = "w"
+    fused = True
+
+    def from_half(self, bits: Any) -> Any:
+        return self.b.fpext(self.v.bits(bits, vector(F16, bits.type.count)), vector(F32, bits.type.count))
+
+    @classmethod
+    def shuffles_bytes(cls, has: frozenset[str]) -> bool:
+        return True
+
+    def byte_shuffle(self, x: Any, places: Any) -> Any:
+        name = "llvm.aarch64.neon.tbl1.v16i8"
+        return self.by_parts(16, lambda y, n: self.v.call(name, y.type, y, n), x, places)
+
+
+LOWERINGS: tuple[type[Lowering], ...] = (Avx512, Avx2, X86)  # the first one that serves a processor is taken
+
+
+def _width(t: ir.Type) -> int:
+    return t.width if isinstance(t, ir.IntType) else {F16: 16, F32: 32}.get(t, 64)
+
+
+class Target(NamedTuple):
+    """A processor that code is written for: its lowering and its features."""
+
+    lowering: type[Lowering]
+    has: frozenset[str]
+
+    @property
+    def shuffles_bytes(self) -> bool:
+        """Whether bytes can be moved by computed places."""
+        return self.lowering.shuffles_bytes(self.has)
+
+
+def target(architecture: str, has: frozenset[str]) -> Target | None:
+    """The target of an architecture's name (as LLVM's triples begin) and features, or None where nbtc has none."""
+    for kind in LOWERINGS:
+        if architecture in kind.architectures and kind.needs <= has:
+            return Target(kind, has)
+    return None
+
+
+@cache
+def host() -> Target | None:
+    """The processor which Numba compiles for."""
+    return target(architecture(), features())
+
+
+def lowering(v: VectorBuilder) -> Lowering:
+    """That of the processor which a builder's code is for."""
+    found = v.target or host() or Target(Lowering, frozenset())
+    return found.lowering(v, found.has)
