@@ -6,14 +6,16 @@ from typing import Any, NamedTuple
 
 from nbtc.compiler.builder import F16, F32, F64, I32, I64, VectorBuilder
 from nbtc.executor.values import const, like, resize, width
+from nbtc.formats.table import FORMATS
 
 
 class Kind(NamedTuple):
-    """A float format: its bits, fraction bits, and the NaN that arithmetic gives."""
+    """A float format: its bits, fraction bits, the NaN that arithmetic gives, and whether it lacks infinities."""
 
     bits: int
     fraction: int
     nan: int
+    finite_only: bool = False
 
     @property
     def sign(self) -> int:
@@ -26,6 +28,16 @@ class Kind(NamedTuple):
         return self.sign - (1 << self.fraction)
 
     @property
+    def greatest(self) -> int:
+        """Bits of the greatest finite number; without infinities only the very last code is a NaN."""
+        return self.sign - 2 if self.finite_only else self.infinity - 1
+
+    @property
+    def quiet(self) -> int:
+        """The bit that tells a quiet NaN."""
+        return 1 << self.fraction - 1
+
+    @property
     def one(self) -> int:
         """Bits of 1.0."""
         return (1 << self.bits - 2) - (1 << self.fraction)
@@ -36,12 +48,14 @@ class Kind(NamedTuple):
         return 1 << self.fraction
 
 
-KINDS = {
-    "f16": Kind(16, 10, 0x7FFF),
-    "bf16": Kind(16, 7, 0x7FFF),
-    "f32": Kind(32, 23, 0x7FFFFFFF),
-    "f64": Kind(64, 52, 0xFFF8000000000000),
-}
+def _kind(name: str) -> Kind:
+    fmt = FORMATS[name]
+    bits = 1 + fmt.exponent + fmt.mantissa  # tf32 without the bits of its register that it ignores
+    nan = 0xFFF8 << 48 if name == "f64" else (1 << bits - 1) - 1
+    return Kind(bits, fmt.mantissa, nan, not fmt.infinite)
+
+
+KINDS = {name: _kind(name) for name in ("f16", "bf16", "f32", "f64", "tf32", "e4m3", "e5m2")}
 PACKED = {"f16x2": "f16", "bf16x2": "bf16"}
 
 
@@ -52,7 +66,8 @@ def magnitude_bits(v: VectorBuilder, kind: Kind, x: Any) -> Any:
 
 def is_nan(v: VectorBuilder, kind: Kind, x: Any) -> Any:
     """Whether bits are a NaN."""
-    return v.b.icmp_unsigned(">", magnitude_bits(v, kind, x), const(v, x, kind.infinity))
+    last = kind.greatest if kind.finite_only else kind.infinity
+    return v.b.icmp_unsigned(">", magnitude_bits(v, kind, x), const(v, x, last))
 
 
 def flush(v: VectorBuilder, kind: Kind, x: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from types import MappingProxyType
 
-from nbtc.executor import bits, carry, compare, integers, permute
+from nbtc.executor import bits, carry, compare, convert, float_select, floats, half, integers, permute
 from nbtc.executor.form import Form, Op
 
 TABLES: tuple[tuple[Form, ...], ...] = (
@@ -14,6 +14,10 @@ TABLES: tuple[tuple[Form, ...], ...] = (
     bits.FORMS,
     permute.FORMS,
     compare.FORMS,
+    floats.FORMS,
+    float_select.FORMS,
+    half.FORMS,
+    convert.FORMS,
 )
 
 

@@ -8,10 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nbtc.testing.reference import bits, compare, integers
+from nbtc.executor.form import Op
+from nbtc.testing.reference import bits, compare, convert, floats, integers
 
+FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+
+
+def _by_type(opcode: str) -> Callable[..., Any]:
+    """The reference of an opcode that floats and integers share."""
+
+    def reference(op: Op, *operands: int) -> Any:
+        rows = floats.REFERENCE if op.types[-1] in FLOATS else integers.REFERENCE
+        return rows[opcode](op, *operands)
+
+    return reference
+
+
+SHARED = floats.REFERENCE.keys() & integers.REFERENCE.keys()
 REFERENCE: dict[str, Callable[..., Any]] = {
     **integers.REFERENCE,
     **bits.REFERENCE,
     **compare.REFERENCE,
+    **floats.REFERENCE,
+    **convert.REFERENCE,
+    **{opcode: _by_type(opcode) for opcode in SHARED},
 }

@@ -1,0 +1,200 @@
+"""Conversions (PTX ISA, "Data Movement and Conversion Instructions: cvt, cvt.pack")."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from nbtc.compiler.builder import VectorBuilder
+from nbtc.executor.float_values import KINDS, PACKED, flush, is_nan
+from nbtc.executor.floats import canonical, saturate
+from nbtc.executor.form import WIDTHS, Form, Op, slots
+from nbtc.executor.narrow import (
+    ROUND_TO_INTEGER,
+    from_integer,
+    lanes_joined,
+    narrowed,
+    relu,
+    round_to_integer,
+    to_integer,
+    widened,
+)
+from nbtc.executor.rounding import DIRECTIONS, clamp
+from nbtc.executor.values import const, order, resize, width
+
+INTEGERS = tuple(f"{kind}{bits}" for bits in (8, 16, 32, 64) for kind in "us")
+FLOATS = ("f16", "bf16", "f32", "f64")
+PACKED_FP8 = {"e4m3x2": "e4m3", "e5m2x2": "e5m2"}
+PACK_BITS = {f"{kind}{bits}": bits for bits in (2, 4, 8, 16) for kind in "us"}
+
+
+def bounds(kind: str, bits: int) -> tuple[int, int]:
+    """The least and greatest value of an integer type."""
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if kind.startswith("s") else (0, (1 << bits) - 1)
+
+
+def integer_to_integer(v: VectorBuilder, op: Op, a: Any) -> Any:
+    """cut or extended; .sat holds the value between the bounds of the result."""
+    target, source = op.types
+    signed = source.startswith("s")
+    if op.has("sat"):
+        least, most = bounds(target, WIDTHS[target])
+        lower, upper = bounds(source, WIDTHS[source])
+        a = order(v, "max", a, const(v, a, max(least, lower)), signed)
+        a = order(v, "min", a, const(v, a, min(most, upper)), signed)
+    return resize(v, a, WIDTHS[target], signed)
+
+
+def _widens(source: str, target: str) -> bool:
+    """Whether a format holds all values of another, and more."""
+    return KINDS[target].bits > KINDS[source].bits
+
+
+def _flushed(v: VectorBuilder, op: Op, name: str, x: Any) -> Any:
+    return flush(v, KINDS[name], x) if op.has("ftz") and name == "f32" else x
+
+
+def float_to_integer(v: VectorBuilder, op: Op, a: Any) -> Any:
+    """The nearest integer in a direction, held between the bounds of the type; 0 for a NaN."""
+    target, source = op.types
+    x = _flushed(v, op, source, a)
+    return to_integer(v, target, source, op.among(tuple(ROUND_TO_INTEGER)), x)
+
+
+def integer_to_float(v: VectorBuilder, op: Op, a: Any) -> Any:
+    """Rounded in a direction."""
+    target, source = op.types
+    found = from_integer(v, source.startswith("s"), target, op.among(DIRECTIONS), a)
+    return saturate(v, target, found) if op.has("sat") else found
+
+
+def float_to_float(v: VectorBuilder, op: Op, a: Any) -> Any:
+    """Between float formats, or to an integral value of one.
+
+    An H200 keeps the payload of a NaN to and from f64 and from bf16 to f32 (but .ftz makes an f32's canonical first).
+    """
+    target, source = op.types
+    x = _flushed(v, op, source, a)
+    x = canonical(v, source, x) if op.has("ftz") and source == "f32" else x
+    whole = op.among(tuple(ROUND_TO_INTEGER))
+    if whole:
+        x = round_to_integer(v, source, whole, x)
+    elif _widens(source, target):
+        x = widened(v, source, target, x)
+    elif target != source:
+        x = narrowed(v, source, target, op.among(DIRECTIONS), x, op.has("satfinite"))
+    x = _flushed(v, op, target, x)
+    if op.has("relu"):
+        x = relu(v, KINDS[target], x)
+    if op.has("sat"):
+        return saturate(v, target, x)
+    return x if "f64" in (target, source) or (source, target) == ("bf16", "f32") else canonical(v, target, x)
+
+
+def to_tf32(v: VectorBuilder, op: Op, a: Any) -> Any:
+    """The upper 19 bits of an f32, rounded; .rna keeps those of a NaN, even if they are an infinity's."""
+    found = narrowed(v, "f32", "tf32", op.among((*DIRECTIONS, "rna")), a, op.has("satfinite"))
+    if op.has("rna"):
+        kept = resize(v, v.b.lshr(a, const(v, a, 13)), 19)
+        found = v.b.select(is_nan(v, KINDS["f32"], a), kept, found)
+    found = relu(v, KINDS["tf32"], found) if op.has("relu") else found
+    wide = resize(v, found, 32)
+    return v.b.shl(wide, const(v, wide, 13))
+
+
+def _narrow(v: VectorBuilder, op: Op, source: str, target: str, x: Any) -> Any:
+    found = narrowed(v, source, target, op.among(DIRECTIONS), x, op.has("satfinite"))
+    return relu(v, KINDS[target], found) if op.has("relu") else found
+
+
+def two_to_packed(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
+    """Two f32 in one register, a in the upper half."""
+    target = {**PACKED, **PACKED_FP8}[op.types[0]]
+    return lanes_joined(v, *(_narrow(v, op, "f32", target, x) for x in (a, b)))
+
+
+def _halves(v: VectorBuilder, x: Any) -> tuple[Any, Any]:
+    """The upper and the lower half of a word."""
+    bits = width(x) // 2
+    return resize(v, v.b.lshr(x, const(v, x, bits)), bits), resize(v, x, bits)
+
+
+def packed_to_fp8(v: VectorBuilder, op: Op, a: Any) -> Any:
+    """Two packed f16 or bf16 as two fp8."""
+    target, source = op.types
+    return lanes_joined(v, *(_narrow(v, op, PACKED[source], PACKED_FP8[target], x) for x in _halves(v, a)))
+
+
+def fp8_to_packed(v: VectorBuilder, op: Op, a: Any) -> Any:
+    """Two fp8 as two packed f16."""
+    source = PACKED_FP8[op.types[1]]
+    return lanes_joined(v, *(_from_fp8(v, op, source, x) for x in _halves(v, a)))
+
+
+def _from_fp8(v: VectorBuilder, op: Op, source: str, x: Any) -> Any:
+    kind = KINDS[source]
+    m = v.b.and_(x, const(v, x, kind.sign - 1))
+    found = widened(v, source, "f16", x)
+    found = v.b.select(
+        v.b.icmp_unsigned(">", m, const(v, m, kind.greatest if kind.finite_only else kind.infinity)),
+        const(v, found, KINDS["f16"].nan),
+        found,
+    )
+    return relu(v, KINDS["f16"], found) if op.has("relu") else found
+
+
+def saturating_pack(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any = None) -> Any:
+    """cvt.pack.sat: a and b held to a small type and packed, b lowest; c moves up above them."""
+    kind = op.modifiers[2]
+    bits = PACK_BITS[kind]
+    least, most = bounds(kind, bits)
+    mask = (1 << bits) - 1
+    fields = [v.b.and_(clamp(v, x, least, most), const(v, x, mask)) for x in (a, b)]
+    found = v.b.or_(v.b.shl(fields[0], const(v, a, bits)), fields[1])
+    return found if c is None else v.b.or_(v.b.shl(c, const(v, c, 2 * bits)), found)
+
+
+def _integer_rows() -> list[Form]:
+    whole, any_direction = "|".join(ROUND_TO_INTEGER), "|".join(DIRECTIONS)
+    rows = [Form("cvt", slots("sat?", d, s), (s,), (d,), integer_to_integer) for d, s in product(INTEGERS, INTEGERS)]
+    for i, f in product(INTEGERS, FLOATS):
+        ftz = ("ftz?",) if f == "f32" else ()
+        rows.append(Form("cvt", slots(whole, *ftz, "sat?", i, f), (f,), (i,), float_to_integer))
+        rows.append(Form("cvt", slots(any_direction, *ftz, "sat?", f, i), (i,), (f,), integer_to_float))
+    return rows
+
+
+def _float_rows() -> list[Form]:
+    whole, any_direction = "|".join(ROUND_TO_INTEGER), "|".join(DIRECTIONS)
+    rows = []
+    for d, s in product(FLOATS, FLOATS):
+        ftz = ("ftz?",) if "f32" in (d, s) else ()
+        if d == s:
+            rounding: tuple[str, ...] = (f"{whole}?",)
+        else:
+            rounding = () if _widens(s, d) else (any_direction,)
+        rows.append(Form("cvt", slots(*rounding, *ftz, "sat?", d, s), (s,), (d,), float_to_float))
+    for d in ("f16", "bf16"):
+        rows.append(Form("cvt", slots("rn|rz", "relu", "satfinite?", d, "f32"), ("f32",), (d,), float_to_float))
+        rows.append(Form("cvt", slots("rn|rz", "satfinite", d, "f32"), ("f32",), (d,), float_to_float))
+    rows.append(Form("cvt", slots("rna", "satfinite?", "tf32", "f32"), ("f32",), ("tf32",), to_tf32))
+    rows.append(Form("cvt", slots("rn|rz", "satfinite?", "relu?", "tf32", "f32"), ("f32",), ("tf32",), to_tf32))
+    return rows
+
+
+def _packed_rows() -> list[Form]:
+    two = ("f32", "f32")
+    rows = [Form("cvt", slots("rn|rz", "relu?", "satfinite?", d, "f32"), two, (d,), two_to_packed) for d in PACKED]
+    for fp8 in PACKED_FP8:
+        rows.append(Form("cvt", slots("rn", "satfinite", "relu?", fp8, "f32"), two, (fp8,), two_to_packed))
+        rows.append(Form("cvt", slots("rn", "relu?", "f16x2", fp8), (fp8,), ("f16x2",), fp8_to_packed))
+        for s in PACKED:
+            rows.append(Form("cvt", slots("rn", "satfinite", "relu?", fp8, s), (s,), (fp8,), packed_to_fp8))
+    pair = ("s32", "s32")
+    rows.append(Form("cvt", slots("pack", "sat", "u16|s16", "s32"), pair, ("b32",), saturating_pack))
+    small = "|".join(t for t, bits in PACK_BITS.items() if bits < 16)
+    rows.append(Form("cvt", slots("pack", "sat", small, "s32", "b32"), (*pair, "b32"), ("b32",), saturating_pack))
+    return rows
+
+
+FORMS = (*_integer_rows(), *_float_rows(), *_packed_rows())
