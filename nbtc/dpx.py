@@ -5,7 +5,8 @@ leading underscores; semantics follow "Dynamic Programming eXtension (DPX)" of t
 wrap and never saturate.  Every function works
 
 * from Python on anything that broadcasts to arrays, like a NumPy ufunc, with `out=`; scalars in give scalars out;
-* inside a function compiled by Numba, on integer scalars, as a few inlined instructions.
+* inside a function compiled by Numba, on integer scalars, as a few inlined instructions.  Integers of up to 32 bits
+  are taken as bits there; 64-bit ones, such as Numba makes of a sum, must lie in the function's range (RangeError).
 
 Operand and result type is int32 for `s32`, and uint32 words for all others.  In `s16x2` and `u16x2` words two
 independent 16-bit lanes share a word: bits 0..15 and bits 16..31.  Other integer arrays are taken if their values fit.

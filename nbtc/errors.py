@@ -65,7 +65,7 @@ class HazardError(NbtcError, RuntimeError):
 
 
 class CompilerError(NbtcError, RuntimeError):
-    """Compiled code is needed, and compilation is switched off."""
+    """Compilation is needed and switched off, or a compiled function calls what works from Python alone."""
 
 
 class GoldenMismatch(NbtcError, AssertionError):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler.python_only import PythonOnly
 from nbtc.errors import OptionError, UnsupportedInstructionError
 from nbtc.fragments import pack as _pack
 from nbtc.fragments.placed import archs_of, check_layout, placed
@@ -35,7 +36,7 @@ ELSEWHERE = {
 }
 
 
-class Instruction:
+class Instruction(PythonOnly):
     """One form of an instruction, as `nbtc.instruction` finds it.
 
     mnemonic: canonical spelling.  family, shape (m, n, k), min_arch ("sm_80").  a, b, c, d, meta: `Operand` or None.
@@ -52,6 +53,7 @@ class Instruction:
     """
 
     __slots__ = ("immediates", "row")
+    _in_compiled_code = "call nbtc.ptx.mma_sync(mnemonic, a, b, c) there, with the mnemonic as a literal"
     row: Row
     immediates: tuple[tuple[str, int], ...]
 

@@ -17,6 +17,7 @@ from nbtc.errors import UnsupportedInstructionError
 from nbtc.isa.parse import immediate, row
 from nbtc.isa.spec import Row
 from nbtc.numba_door import mma as inside
+from nbtc.numba_door.registry import refresh_numba_registry, refuse_in_compiled_code
 from nbtc.ops.convert import cvt
 from nbtc.ops.images import Words
 from nbtc.ops.memory import wmma
@@ -188,3 +189,7 @@ def wgmma(
 
 
 inside.register(mma_sync)
+refuse_in_compiled_code(
+    (globals()[name] for name in __all__ if name != "mma_sync"), "nbtc.ptx.mma_sync, nbtc.warp and nbtc.dpx do"
+)
+refresh_numba_registry()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler.python_only import PythonOnly
 from nbtc.errors import FormatError, OptionError, RangeError, ShapeError, shown
 from nbtc.formats.arrays import as_array, as_format
 from nbtc.formats.conversions import convert
@@ -22,6 +23,7 @@ from nbtc.isa.parse import rows
 from nbtc.isa.spec import Operand, Row
 from nbtc.isa.wmma import fragment as fragment_operand
 from nbtc.isa.wmma_names import AccumulateOp, BitOp, MatrixLayout, MemoryLayout, Use
+from nbtc.numba_door.registry import refresh_numba_registry, refuse_in_compiled_code
 from nbtc.ops.memory import wmma as _wmma
 from nbtc.ops.memory.typed import place
 from nbtc.ops.mma import product as _mma
@@ -53,7 +55,7 @@ class experimental:
         u4, s4, b1 = FORMATS["u4"], FORMATS["s4"], FORMATS["b1"]
 
 
-class fragment:
+class fragment(PythonOnly):
     """A tile of a matrix, spread over the lanes of a warp (or of each warp of a batch).
 
     use: matrix_a (m x k), matrix_b (k x n) or accumulator (m x n).  T: element type.  layout: row_major or col_major
@@ -71,6 +73,8 @@ class fragment:
     >>> c.num_elements, c.x.shape, float(c.x[0, 0])
     (8, (8, 32), 3.0)
     """
+
+    _in_compiled_code = "call nbtc.ptx.mma_sync there, on register images that Python made"
 
     def __init__(
         self, use: Use, m: int, n: int, k: int, T: object, layout: MatrixLayout | None = None, batch: Any = ()
@@ -385,3 +389,7 @@ def bmma_sync(
     _member(op, BitOp, "op")
     _member(acc, AccumulateOp, "acc")
     _multiply(d, a, b, c, False, "xor" if op is bmmaBitOpXOR else "and", arch)
+
+
+refuse_in_compiled_code((globals()[name] for name in __all__), fragment._in_compiled_code)
+refresh_numba_registry()

@@ -66,12 +66,27 @@ def check_warp(values):
         )
 
 
+def check_parameter(x: Any) -> None:
+    """Stop where a parameter is an array, but not of 32 lanes; exists in compiled functions only."""
+    raise NotImplementedError
+
+
+@overload(check_parameter)
+def _check_parameter(x):
+    if isinstance(x, types.Array):
+        return lambda x: check_warp(x)
+    return lambda x: None
+
+
 # ---------------------------------------------------------------------------------------------------------------- warps
 
 
 @jit(inline=True)
 def shuffle(mode, mask, values, b, width):
     check_warp(values)
+    check_parameter(mask)
+    check_parameter(b)
+    check_parameter(width)
     out = np.empty(32, values.dtype)
     for lane in range(32):
         i = np.int32(lane)
@@ -83,6 +98,7 @@ def shuffle(mode, mask, values, b, width):
 @jit(inline=True)
 def reduction(op, bias, mask, values):
     check_warp(values)
+    check_parameter(mask)
     out = values.copy()
     lanes, total = np.uint32(0), np.uint32(0)
     for lane in range(32):
@@ -99,6 +115,7 @@ def reduction(op, bias, mask, values):
 @jit(inline=True)
 def vote(kind, mask, predicates, out):
     check_warp(predicates)
+    check_parameter(mask)
     lanes, result = np.uint32(0), np.uint32(0)
     for lane in range(32):
         wanted = lanes_of(take(mask, lane))
@@ -114,6 +131,7 @@ def vote(kind, mask, predicates, out):
 @jit(inline=True)
 def match(kind, mask, words):
     check_warp(words)
+    check_parameter(mask)
     out = np.zeros(32, np.uint32)
     for lane in range(32):
         lanes = lanes_of(take(mask, lane))

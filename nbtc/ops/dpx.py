@@ -202,7 +202,7 @@ def register(function: Callable[..., Any], row: DpxRow) -> None:
     """Make `function` callable on scalars inside `@njit` functions, where it becomes a few inlined instructions."""
     scheme, least, bits, signed, relu = row.codes
     value = np.int32 if row.format == "s32" else np.uint32
-    u32, half = np.uint32, np.uint32(16)
+    half, u32 = np.uint32(16), _int_bits if row.format == "s32" else _word_bits
 
     def plain2(a, b):
         return value(word(u32(a), u32(b), u32(b), scheme, least, bits, signed, relu))
@@ -216,7 +216,7 @@ def register(function: Callable[..., Any], row: DpxRow) -> None:
 
     def predicate2(a, b):
         best = value(word(u32(a), u32(b), u32(b), scheme, least, bits, signed, relu))
-        high = wins(u32(u32(a) >> half), u32(u32(b) >> half), least, bits, signed)
+        high = wins(np.uint32(u32(a) >> half), np.uint32(u32(b) >> half), least, bits, signed)
         return best, high, wins(u32(a), u32(b), least, bits, signed)
 
     chosen = (plain3 if row.arity == 3 else plain2, predicate1, predicate2)[row.predicates]
@@ -233,6 +233,38 @@ def register(function: Callable[..., Any], row: DpxRow) -> None:
         def two(a, b):
             _check_types(row, (a, b))
             return chosen
+
+
+@jit(inline=True)
+def _int_bits(x):
+    return _bits(x, np.int64(-(1 << 31)), np.int64((1 << 31) - 1))
+
+
+@jit(inline=True)
+def _word_bits(x):
+    return _bits(x, np.int64(0), np.int64((1 << 32) - 1))
+
+
+def _bits(x: Any, least: Any, most: Any) -> Any:
+    """An operand as a word: of 32 bits or less its bits, of 64 bits its value, which has to lie in the type's range."""
+    raise NotImplementedError
+
+
+@overload(_bits)
+def _typed_bits(x, least, most):
+    if x.bitwidth <= 32:
+        return lambda x, least, most: np.uint32(x)
+    unsigned = not x.signed
+
+    def checked(x, least, most):
+        if (unsigned and x > np.uint64(most)) or (not unsigned and (x < least or x > most)):
+            raise RangeError(
+                "a DPX function inside a compiled function was given a 64-bit integer outside of its type's range: "
+                "32-bit integers are taken as bits, so pass np.int32(x) or np.uint32(x)"
+            )
+        return np.uint32(x)
+
+    return checked
 
 
 def _check_types(row: DpxRow, given: tuple[Any, ...]) -> None:

@@ -269,3 +269,21 @@ def test_first_use_may_be_inside_a_function_being_compiled():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.stdout.split() == ["9", "3"], run.stderr
+
+
+@pytest.mark.parametrize("name", ["viaddmax_s32", "viaddmax_u32", "vimax3_s16x2"])
+def test_compiled_functions_refuse_what_python_refuses(name):
+    """64-bit integers outside of the type's range; at its ends both give the same."""
+    function, limits = getattr(dpx, name), np.iinfo(DTYPES[name])
+    kernel = njit(lambda a, b, c: function(a, b, c))
+    for value in (limits.min, limits.max):
+        assert int(kernel(value, 0, 0)) == int(function(value, 0, 0))
+        assert int(kernel(0, 0, value)) == int(function(0, 0, value))
+    for value in (limits.min - 1, limits.max + 1, 1 << 40, np.uint64((1 << 64) - 1)):
+        for position in range(3):
+            arguments = [0, 0, 0]
+            arguments[position] = value
+            with pytest.raises(errors.RangeError):
+                function(*arguments)
+            with pytest.raises(errors.RangeError):
+                kernel(*arguments)

@@ -315,3 +315,37 @@ def test_compiled_functions_check_too():
     for arguments in ((1.5, V, 0, 32), (ALL, V.astype(np.int8), 0, 32), (ALL, V, 0.5, 32), (ALL, V, 0, 8.0)):
         with pytest.raises(TypingError, match="shfl_sync"):
             broadcast(*arguments)
+
+
+@njit
+def every_shuffle(mask, lane, width, v):
+    lanes = (warp.shfl_sync(mask, v, lane, width), warp.shfl_up_sync(mask, v, lane, width))
+    more = (warp.shfl_down_sync(mask, v, lane, width), warp.shfl_xor_sync(mask, v, lane, width))
+    return lanes, more
+
+
+VALUES_AND_MASKS = {
+    "reduce": njit(lambda mask, v: warp.reduce_add_sync(mask, v)),
+    "ballot": njit(lambda mask, v: warp.ballot_sync(mask, v)),
+    "any": njit(lambda mask, v: warp.any_sync(mask, v)),
+    "match any": njit(lambda mask, v: warp.match_any_sync(mask, v)),
+    "match all": njit(lambda mask, v: warp.match_all_sync(mask, v)),
+}
+
+
+@pytest.mark.parametrize("size", [0, 1, 31, 33])
+@pytest.mark.parametrize("short", range(3))
+def test_compiled_shuffles_read_no_parameter_past_its_end(short, size):
+    arguments = [np.full(32, ALL, np.int64), np.zeros(32, np.int64), np.full(32, 32), V]
+    every_shuffle(*arguments)
+    arguments[short] = np.resize(arguments[short], size)
+    with pytest.raises(errors.ShapeError, match="32 elements"):
+        every_shuffle(*arguments)
+
+
+@pytest.mark.parametrize("size", [0, 1, 31, 33])
+@pytest.mark.parametrize("name", VALUES_AND_MASKS)
+def test_compiled_functions_read_no_mask_past_its_end(name, size):
+    VALUES_AND_MASKS[name](np.full(32, ALL, np.uint32), V)
+    with pytest.raises(errors.ShapeError, match="32 elements"):
+        VALUES_AND_MASKS[name](np.full(size, ALL, np.uint32), V)

@@ -1,0 +1,50 @@
+"""What functions compiled by Numba hear of nbtc: instructions at their first use, and refusals in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+
+import nbtc
+from nbtc.errors import CompilerError
+
+FORM = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
+INSTRUCTION = nbtc.instruction(FORM)
+
+
+def test_the_first_use_of_ptx_may_be_in_a_compiled_function() -> None:
+    code = f"""
+import numba, numpy as np, nbtc
+a, b, c = (np.zeros((32, n), np.uint32) for n in (2, 1, 4))
+print(numba.njit(lambda a, b, c: nbtc.ptx.mma_sync({FORM!r}, a, b, c))(a, b, c).shape)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout == "(32, 4)\n", run.stderr
+
+
+@pytest.mark.parametrize(
+    ("kernel", "word"),
+    [
+        (lambda x: nbtc.wmma.fragment(x), "wmma.fragment"),
+        (lambda x: nbtc.wmma.load_matrix_sync(x, x, 16), "load_matrix_sync"),
+        (lambda x: nbtc.ptx.mma_sp(FORM, x, x, x, x), "mma_sp"),
+        (lambda x: nbtc.ptx.wmma_load(FORM, x, stride=3), "wmma_load"),
+        (lambda x: nbtc.matmul(x, x, threads=1), "matmul"),
+        (lambda x: INSTRUCTION(x, x, x), "Instruction"),
+    ],
+)
+def test_what_works_from_python_alone_says_so(kernel: object, word: str) -> None:
+    with pytest.raises(CompilerError, match="works from Python") as caught:
+        numba.njit(kernel)(np.zeros((32, 4), np.uint32))
+    assert word in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_objects_that_compiled_functions_cannot_take_say_so() -> None:
+    identity = numba.njit(lambda x: x)
+    for thing in (INSTRUCTION, nbtc.wmma.fragment(nbtc.wmma.accumulator, 16, 16, 16, nbtc.f32)):
+        with pytest.raises(CompilerError, match="works from Python"):
+            identity(thing)
