@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("dpx", "errors", "examples", "ptx", "sparse", "testing", "warp", "wgmma", "wmma")
+_MODULES = ("dpx", "errors", "examples", "ptx", "sparse", "testing", "torch", "warp", "wgmma", "wmma")
 _NAMES = {
     "as_format": "nbtc.formats.arrays",
     "convert": "nbtc.formats.conversions",

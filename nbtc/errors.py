@@ -94,3 +94,7 @@ def shown(x: object, most: int = 90) -> str:
         return f"an integer of {x.bit_length()} bits"
     text = " ".join((repr(x[: 2 * most]) if isinstance(x, str) else repr(x)).split())
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+class MissingExtraError(NbtcError, ImportError):
+    """A package that an optional part of nbtc needs is not installed."""

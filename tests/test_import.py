@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import sys, time
 import numpy  # NumPy's own import is not nbtc's to answer for
@@ -40,12 +42,30 @@ def test_names_survive_the_import_of_their_rooms():
     code = """
 import importlib, pkgutil, nbtc
 for m in pkgutil.walk_packages(nbtc.__path__, "nbtc."):
-    if not m.name.endswith("__main__"):
-        importlib.import_module(m.name)
+    try:
+        if not m.name.endswith("__main__"):
+            importlib.import_module(m.name)
+    except ImportError as missing:
+        if missing.name not in ("torch", "dask"):
+            raise
 print([n for n in ("matmul", "gemm", "plan", "instruction", "instructions", "pack", "unpack", "convert")
        if not callable(getattr(nbtc, n))])
 """
     assert run(code)[0] == "[]"
+
+
+@pytest.mark.parametrize("name", ["torch"])
+def test_a_door_says_which_extra_it_needs(name):
+    code = f"""
+import sys, nbtc
+sys.modules["{name}"] = None
+try:
+    nbtc.{name}
+except ImportError as missing:
+    print(type(missing).__name__, missing.name, missing)
+"""
+    said = run(code)[0]
+    assert said.startswith(f"MissingExtraError {name} ") and f"nbtc[{name}]" in said
 
 
 def test_an_unknown_name_is_an_attribute_error():

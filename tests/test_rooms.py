@@ -27,7 +27,8 @@ LAYERS = (
     ("executor",),
     ("show",),
     ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "testing"),
-    ("accuracy", "verify", "report", "examples"),
+    ("accuracy", "verify", "report", "examples", "interop"),
+    ("torch",),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,1 @@
+"""PyTorch's matrix products with the bits of a chosen GPU."""

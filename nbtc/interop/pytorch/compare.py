@@ -1,0 +1,204 @@
+"""Where two architectures part in a model: every module's outputs, bit by bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils._pytree import tree_leaves
+
+from nbtc.errors import OptionError
+from nbtc.interop.pytorch.depth_picture import depth_picture
+from nbtc.interop.pytorch.mode import emulate
+from nbtc.interop.pytorch.report import Report, table
+from nbtc.interop.pytorch.tensors import array
+from nbtc.testing import raw_bits, ulp_distance
+
+
+class LayerDifference(NamedTuple):
+    """One call of one module on an architecture against the first one.
+
+    module: its path in the model ("" is the model itself).  call: 0 for its first call.  elements: outputs it has.
+    differ: how many differ in bits.  ulps: the largest distance in representable values (None where a NaN stands
+    against a number, or nothing can be compared).  error: |difference| / |outputs|, Euclidean.  inputs_differ: whether
+    what it was given already differed.
+    """
+
+    module: str
+    kind: str
+    call: int
+    arch: str
+    elements: int
+    differ: int
+    ulps: int | None
+    error: float
+    inputs_differ: bool
+
+
+class Comparison(NamedTuple):
+    """What `compare` found; prints as a table, `.json()` as text, `.svg()` as error along the model's depth.
+
+    layers: every module's calls in the order in which they end.  reports: the products of each run.
+    """
+
+    archs: tuple[str, ...]
+    layers: tuple[LayerDifference, ...]
+    reports: tuple[Report, ...]
+
+    @property
+    def first(self) -> LayerDifference | None:
+        """The first layer whose outputs differ though its inputs do not: where the architectures part."""
+        return next((row for row in self.layers if row.differ and not row.inputs_differ), None)
+
+    def json(self) -> str:
+        """The rows and the first one as JSON text."""
+        rows = [row._asdict() for row in self.layers]
+        first = None if self.first is None else self.first._asdict()
+        return json.dumps({"archs": self.archs, "first": first, "layers": rows}, indent=1)
+
+    def svg(self) -> str:
+        """A picture of each layer's error along the depth of the model, as SVG text."""
+        lines: dict[str, list[tuple[str, float]]] = {name: [] for name in self.archs[1:]}
+        for row in self.layers:
+            lines[row.arch].append((_name(row), row.error))
+        return depth_picture(f"difference from {self.archs[0]}", lines)
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def __str__(self) -> str:
+        head = ("layer", "kind", "arch", "differ", "of", "ulps", "error", "inputs")
+        rows = [
+            (
+                *(_name(row), row.kind, row.arch, str(row.differ), str(row.elements)),
+                *("-" if row.ulps is None else str(row.ulps), f"{row.error:.1e}"),
+                "differ" if row.inputs_differ else "same",
+            )
+            for row in self.layers
+        ]
+        found = "no layer" if self.first is None else f"{_name(self.first)} on {self.first.arch}"
+        return f"against {self.archs[0]}; the first to part: {found}\n{table([head, *rows])}"
+
+
+def _name(row: LayerDifference) -> str:
+    return f"{row.module or '(model)'}{f' call {row.call}' if row.call else ''}"
+
+
+class _Call(NamedTuple):
+    """What one call of a module gave: its outputs, and a digest of its inputs."""
+
+    kind: str
+    outputs: list[NDArray[Any]]
+    inputs: bytes
+
+
+def compare(
+    model: torch.nn.Module, inputs: Any, archs: Sequence[str | emulate] = ("sm_80", "sm_90"), *,
+    threads: int | None = None,
+) -> Comparison:  # fmt: skip
+    """Run a model on several architectures and say, layer by layer, how its outputs differ from the first one's.
+
+    inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.  archs: names, or `emulate(...)` objects for
+    other choices of one architecture (an order of summation, say).  Nothing is trained: no gradients are made, random
+    numbers are the same in every run, and buffers that a run changes are put back.  Memory: the outputs of every module
+    once.  Raises OptionError for fewer than two architectures, and what the model raises.
+
+    >>> import torch, nbtc
+    >>> model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(256, 8)).bfloat16()
+    >>> found = nbtc.torch.compare(model, torch.randn(64, 256).bfloat16(), ("sm_80", "sm_90"))
+    >>> [row.module for row in found.layers], found.layers[0].differ
+    (['0', '1', ''], 0)
+    """
+    modes = [a if isinstance(a, emulate) else emulate(a, threads=threads) for a in archs]
+    if len(modes) < 2:
+        raise OptionError(f'archs={archs!r}: a comparison needs two or more, such as ("sm_80", "sm_90")')
+    names = _names(modes)
+    layers: list[LayerDifference] = []
+    base: dict[tuple[str, int], _Call] = {}
+    for mode, name in zip(modes, names, strict=True):
+        made = _run(model, inputs, mode)
+        if mode is modes[0]:
+            base = made
+            continue
+        layers += [_difference(base.get(key), call, key, name) for key, call in made.items()]
+    return Comparison(names, tuple(layers), tuple(mode.report() for mode in modes))
+
+
+def _names(modes: list[emulate]) -> tuple[str, ...]:
+    """A name for each run, told apart where an architecture comes twice."""
+    plain = [mode.arch for mode in modes]
+    return tuple(n if plain.count(n) == 1 else f"{n} #{plain[:i].count(n)}" for i, n in enumerate(plain))
+
+
+def _run(model: torch.nn.Module, inputs: Any, mode: emulate) -> dict[tuple[str, int], _Call]:
+    """Every call of every module, in the order in which they end."""
+    calls: dict[tuple[str, int], _Call] = {}
+    handles = []
+    for path, module in model.named_modules():
+
+        def note(module: torch.nn.Module, args: Any, kwargs: Any, output: Any, path: str = path) -> None:
+            given = blake2b(digest_size=16)
+            for x in _tensors((args, kwargs)):
+                given.update(np.ascontiguousarray(raw_bits(x)).tobytes())
+            number = sum(1 for name, _ in calls if name == path)
+            outputs = [x.copy() for x in _tensors(output)]
+            calls[path, number] = _Call(type(module).__name__, outputs, given.digest())
+
+        handles.append(module.register_forward_hook(note, with_kwargs=True))
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), _unchanged(model), mode:
+            if isinstance(inputs, dict):
+                model(**inputs)
+            else:
+                model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return calls
+
+
+@contextmanager
+def _unchanged(model: torch.nn.Module) -> Iterator[None]:
+    """Buffers as they were, afterwards."""
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in before:
+                buffer.copy_(value)
+
+
+def _tensors(tree: Any) -> list[NDArray[Any]]:
+    """The floating-point and integer tensors of nested arguments as arrays."""
+    leaves = [x for x in tree_leaves(tree) if isinstance(x, torch.Tensor)]
+    return [x.numpy() if x.dtype == torch.int64 else array(x) for x in leaves]
+
+
+def _difference(base: _Call | None, call: _Call, key: tuple[str, int], arch: str) -> LayerDifference:
+    elements = sum(x.size for x in call.outputs)
+    shapes = [x.shape for x in call.outputs]
+    if base is None or [x.shape for x in base.outputs] != shapes:  # the runs took different ways through the model
+        return LayerDifference(key[0], call.kind, key[1], arch, elements, elements, None, float("nan"), True)
+    differ, most, lost, size, comparable = 0, 0, 0.0, 0.0, True
+    for x, y in zip(base.outputs, call.outputs, strict=True):
+        other = raw_bits(x) != raw_bits(y)
+        differ += int(other.sum())
+        if x.dtype.kind in "iub" or not x.size:
+            continue
+        far = int(ulp_distance(x, y).max())
+        comparable = comparable and far < 2**64 - 1
+        most = max(most, far)
+        with np.errstate(all="ignore"):
+            wide = x.astype(np.float64)
+            lost += float(np.square(np.where(other, y.astype(np.float64) - wide, 0)).sum())
+            size += float(np.square(wide).sum())
+    error = (lost / size) ** 0.5 if lost else 0.0
+    ulps = most if comparable else None
+    return LayerDifference(key[0], call.kind, key[1], arch, elements, differ, ulps, error, base.inputs != call.inputs)

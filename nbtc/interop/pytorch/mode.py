@@ -1,0 +1,142 @@
+"""`emulate`: a dispatch mode in which matrix products on CPU tensors have a GPU's bits."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.module_tracker import ModuleTracker
+
+from nbtc.errors import OptionError
+from nbtc.gemm.library import Library
+from nbtc.gemm.orders import order as order_row
+from nbtc.interop.pytorch.convolution import WINDOWS
+from nbtc.interop.pytorch.ops import LEFT, ROWS
+from nbtc.interop.pytorch.products import NoEmulation, Settings
+from nbtc.interop.pytorch.report import Ledger, Report
+from nbtc.isa.archs import arch as arch_row
+
+TF32_ROUNDINGS = ("rn", "rna", "rz", "none")
+COMPOSITE = "CompositeImplicitAutograd"
+
+
+class emulate(TorchDispatchMode):  # noqa: N801  a context manager's name
+    """Inside `with emulate(arch):` every matrix product of CPU tensors has the bits of that architecture.
+
+    arch: "sm_70" ... "sm_120".  order: how K is summed, as `nbtc.matmul` takes it, or an `nbtc.library`; None is one
+    chain in ascending k, and for fp8 without `use_fast_accum` on sums of 13 bits a promotion every 128 elements.
+    instruction: a family or mnemonic, as `nbtc.matmul` takes it.  tf32_rounding: how float32 operands become tf32,
+    "rn" (as cuBLAS rounds them), "rna", "rz", or "none" (the hardware ignores the low 13 bits).  convolution:
+    "unfold" or "channels_last", the order of the elements of a window.  threads: as `nbtc.matmul` takes it.
+
+    Emulated: mm, addmm, bmm, baddbmm, addbmm, matmul, linear, einsum, `_int_mm`, `_scaled_mm` (numbers, or rows and
+    columns of scales), scaled_dot_product_attention (decomposed into its products), convolutions and transposed ones,
+    and the products of their gradients, as long as `backward()` runs inside.  float16 and bfloat16 results are rounded
+    once from the accumulator (alpha, beta and bias before that; a convolution's bias after it).  float32 products are
+    tf32 where PyTorch's own settings allow it on a GPU (`torch.backends.cuda.matmul`, `torch.backends.cudnn`), else
+    they stay PyTorch's.  Whatever has no emulation is computed by PyTorch and listed in `report()`; everything that is
+    no matrix product always is.  Compiled functions run uncompiled inside.
+
+    Raises OptionError and ArchError for bad arguments.
+
+    >>> import torch, nbtc
+    >>> x = torch.full((2, 32), 0.1, dtype=torch.bfloat16)
+    >>> with nbtc.torch.emulate("sm_90") as mode:
+    ...     y = x @ x.T
+    >>> y[0, 0].item(), mode.report().products[0].shape
+    (0.3203125, (2, 2, 32))
+    """
+
+    def __init__(
+        self, arch: object = "sm_90", *, order: object = None, instruction: object = None, tf32_rounding: str = "rn",
+        convolution: str = "unfold", threads: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        for name, value, legal in (
+            ("tf32_rounding", tf32_rounding, TF32_ROUNDINGS),
+            ("convolution", convolution, WINDOWS),
+        ):
+            if value not in legal:
+                raise OptionError(f"{name}={value!r} is none of {', '.join(map(repr, legal))}")
+        self.arch = arch_row(arch).name
+        way = order if order is None or isinstance(order, Library) else order_row(order)
+        self._ledger = Ledger()
+        self._settings = Settings(self.arch, way, instruction, tf32_rounding, convolution, threads, self._ledger)
+        self._depth = 0
+        self._stack = ExitStack()
+        self._tracker: Any = None
+
+    def report(self) -> Report:
+        """What was computed so far: products by module, op, shape and instruction, and what was left to PyTorch."""
+        return self._ledger.report(self.arch)
+
+    def __enter__(self) -> emulate:
+        if not self._depth:
+            with ExitStack() as stack:
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+                self._set(stack, torch.backends.cuda, "fp16_bf16_reduction_math_sdp", True)
+                stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+                torch.backends.mha.set_fastpath_enabled(False)
+                self._tracker = stack.enter_context(ModuleTracker())
+                self._stack = stack.pop_all()
+        self._depth += 1
+        super().__enter__()
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        super().__exit__(*failure)
+        self._depth -= 1
+        if not self._depth:
+            self._stack.close()
+
+    @staticmethod
+    def _set(stack: ExitStack, where: Any, name: str, value: bool) -> None:
+        """Switch one of PyTorch's settings until the stack is closed."""
+        stack.callback(getattr(where, f"allow_{name}"), getattr(where, f"{name}_allowed")())
+        getattr(where, f"allow_{name}")(value)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name
+        target = name[:-1] if name.endswith("_") and not name.endswith("__") else name
+        if target in ROWS:
+            return self._product(func, ROWS[target], target != name, args, kwargs)
+        if name in LEFT:
+            self._locate(name)
+            self._ledger.leave(LEFT[name])
+            return func(*args, **kwargs)
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE):
+            with self:  # in inference mode, composite operations arrive whole
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        return func(*args, **kwargs)
+
+    def _locate(self, name: str) -> None:
+        """Tell the ledger where the model is."""
+        inside = [path for path in self._tracker.parents if path != "Global"]
+        self._ledger.module = max(inside, key=lambda path: path.count("."), default="")
+        self._ledger.op = name.removeprefix("aten::")
+        self._ledger.backward = torch._C._current_graph_task_id() != -1
+
+    def _product(self, func: Any, handler: Any, in_place: bool, args: Any, kwargs: Any) -> Any:
+        """One operation of ROWS; in-place and out= forms are the plain form and a copy."""
+        self._locate(func._schema.name)
+        plain = {k: v for k, v in kwargs.items() if k != "out"}
+        try:
+            if func._overloadname not in ("default", "out"):
+                raise NoEmulation(f"the form {func}")
+            result = handler(self._settings, *args, **plain)
+        except NoEmulation as why:
+            self._ledger.leave(str(why))
+            return func(*args, **kwargs)
+        if in_place:
+            return args[0].copy_(result)
+        if "out" in kwargs:
+            out = kwargs["out"]
+            return out.resize_(result.shape).copy_(result)
+        return result

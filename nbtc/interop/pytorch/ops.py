@@ -1,0 +1,126 @@
+"""One row per matrix operation of PyTorch: what product it is.  What is not here is PyTorch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from nbtc.interop.pytorch import convolution
+from nbtc.interop.pytorch.products import NoEmulation, Settings, epilogue, operand, product
+from nbtc.interop.pytorch.tensors import array, rounded
+
+Handler = Callable[..., Any]
+
+
+def mm(s: Settings, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """mm and bmm."""
+    return addmm(s, None, a, b)
+
+
+def addmm(
+    s: Settings, c: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """addmm and baddbmm: the sum with c in the accumulator's type, one rounding at the end."""
+    if a.dtype == torch.int8 or a.dtype != b.dtype:
+        raise NoEmulation(f"{a.dtype} times {b.dtype} wraps to its own type: _int_mm and _scaled_mm are emulated")
+    d = product(operand(a, s), operand(b, s), s, a.dtype)
+    return rounded(epilogue(d, None if c is None else array(c), float(alpha), float(beta)), a.dtype)
+
+
+def addbmm(
+    s: Settings, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """The sum over the batch is one product with a K of all its items."""
+    left, right = a.transpose(0, 1).reshape(a.shape[1], -1), b.reshape(-1, b.shape[2])
+    return addmm(s, c, left, right, beta=beta, alpha=alpha)
+
+
+def addmm_activation(
+    s: Settings, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1,
+    use_gelu: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """addmm and an activation."""
+    y = addmm(s, c, a, b, beta=beta, alpha=alpha)
+    return torch.nn.functional.gelu(y, approximate="tanh") if use_gelu else torch.relu(y)
+
+
+def int_mm(s: Settings, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """int8 to int32."""
+    return torch.from_numpy(product(operand(a, s), operand(b, s), s, torch.int32))
+
+
+def scaled_mm(
+    s: Settings, a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor,
+    bias: torch.Tensor | None = None, scale_result: torch.Tensor | None = None, out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """fp8 products.  Two numbers are multiplied with each other first, as recorded; rows and columns one by one."""
+    out = out_dtype or a.dtype
+    if out not in (torch.float32, torch.float16, torch.bfloat16) or scale_result is not None:
+        raise NoEmulation(f"a result of {out}{' with a scale' if scale_result is not None else ''}")
+    if scale_a.dtype != torch.float32 or scale_b.dtype != torch.float32:
+        raise NoEmulation(f"scales of {scale_a.dtype}: no block scales on the architectures of this mode")
+    m, n = a.shape[0], b.shape[1]
+    left, right = array(scale_a), array(scale_b)
+    if left.size == right.size == 1:
+        left, right = np.multiply(left.reshape(1, 1), right.reshape(1, 1)), np.ones((1, 1), np.float32)
+    elif left.shape != (m, 1) or right.shape != (1, n):
+        raise NoEmulation(f"scales of shapes {left.shape} and {right.shape}")
+    d = product(operand(a, s), operand(b, s), s, out, fast_accum=use_fast_accum, scale_a=left, scale_b=right)
+    return rounded(epilogue(d, None if bias is None else array(bias)), out)
+
+
+def convolve(s: Settings, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *more: Any) -> torch.Tensor:
+    """aten.convolution: the product rounded, then the bias added, as two kernels of a GPU do."""
+    y = convolution.forward(s, x, weight, convolution.Geometry.of(weight.ndim - 2, *more))
+    return y if bias is None else y.add_(bias.reshape(-1, *[1] * (y.ndim - 2)))
+
+
+def convolve_backward(
+    s: Settings, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_sizes: list[int] | None, *more: Any
+) -> tuple[torch.Tensor | None, ...]:
+    """aten.convolution_backward: gradients of input, weight and bias that the mask asks for."""
+    *shape, mask = more
+    g = convolution.Geometry.of(weight.ndim - 2, *shape)
+    return (
+        convolution.input_gradient(s, grad, x, weight, g) if mask[0] else None,
+        convolution.weight_gradient(s, grad, x, weight, g) if mask[1] else None,
+        grad.sum([0, *range(2, grad.ndim)]) if mask[2] else None,
+    )
+
+
+ROWS: dict[str, Handler] = {
+    "aten::mm": mm,
+    "aten::bmm": mm,
+    "aten::addmm": addmm,
+    "aten::baddbmm": addmm,
+    "aten::addbmm": addbmm,
+    "aten::_addmm_activation": addmm_activation,
+    "aten::_int_mm": int_mm,
+    "aten::_scaled_mm": scaled_mm,
+    "aten::convolution": convolve,
+    "aten::convolution_backward": convolve_backward,
+}
+
+VECTOR = "matrix times vector: libraries use no tensor cores for it"
+FUSED = "a fused kernel whose order of summation is not known"
+LEFT: dict[str, str] = {
+    "aten::mv": VECTOR,
+    "aten::addmv": VECTOR,
+    "aten::dot": VECTOR,
+    "aten::vdot": VECTOR,
+    "aten::addr": "an outer product has no sum",
+    "aten::_scaled_dot_product_flash_attention_for_cpu": FUSED,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": FUSED,
+    "aten::mkldnn_rnn_layer": FUSED,
+    "aten::_native_multi_head_attention": FUSED,
+    "aten::_transformer_encoder_layer_fwd": FUSED,
+    "aten::_cdist_forward": FUSED,
+    "aten::_trilinear": FUSED,
+    "aten::_grouped_mm": FUSED,
+    "aten::_scaled_grouped_mm": FUSED,
+    "aten::_scaled_mm_v2": "scales of this kind",
+}

@@ -1,0 +1,124 @@
+"""One matrix product of tensors: which arithmetic stands for it, and what a library does with its result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nbtc.errors import UnsupportedInstructionError
+from nbtc.formats.arrays import as_format
+from nbtc.formats.conversions import convert
+from nbtc.gemm.library import Library
+from nbtc.gemm.orders import Order
+from nbtc.gemm.run import matmul, plan
+from nbtc.interop.pytorch.report import Ledger
+from nbtc.interop.pytorch.tensors import array
+
+PROMOTED = 13  # fraction bits of the sums that libraries promote to float32 every 128 elements of K
+DTYPES = {torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.float8_e4m3fn, torch.float8_e5m2}
+
+
+class Settings(NamedTuple):
+    """How a mode computes; see `emulate`."""
+
+    arch: str
+    order: Order | Library | None
+    instruction: object
+    tf32_rounding: str
+    convolution: str
+    threads: int | None
+    ledger: Ledger
+
+
+class NoEmulation(Exception):
+    """This operation is left to PyTorch, for the reason the exception carries."""
+
+
+def tf32_allowed(convolution: bool = False) -> bool:
+    """Whether PyTorch's own settings let a GPU read float32 operands as tf32."""
+    backend = torch.backends.cudnn.conv if convolution else torch.backends.cuda.matmul
+    if hasattr(backend, "fp32_precision"):
+        return bool(backend.fp32_precision == "tf32")
+    return bool(torch.backends.cudnn.allow_tf32 if convolution else torch.backends.cuda.matmul.allow_tf32)
+
+
+def operand(t: torch.Tensor, s: Settings, convolution: bool = False) -> NDArray[Any]:
+    """A tensor as multiplicands; raises NoEmulation for what tensor cores do not multiply."""
+    if t.device.type != "cpu":
+        raise NoEmulation(f"a tensor on {t.device.type}: only CPU tensors are emulated")
+    if t.dtype == torch.float32:
+        if not tf32_allowed(convolution):
+            raise NoEmulation("float32 without tf32 (allow_tf32, float32_matmul_precision): no tensor-core product")
+        x = array(t)
+        return x if s.tf32_rounding == "none" else convert(x, "tf32", s.tf32_rounding)
+    if t.dtype not in DTYPES:
+        raise NoEmulation(f"no tensor-core product of {t.dtype}")
+    return array(t)
+
+
+def product(
+    a: NDArray[Any], b: NDArray[Any], s: Settings, out: torch.dtype, *, fast_accum: bool = True,
+    scale_a: NDArray[Any] | None = None, scale_b: NDArray[Any] | None = None,
+) -> NDArray[Any]:  # fmt: skip
+    """a (..., M, K) @ b (..., K, N) from zero with a mode's bits, in the accumulator's type.
+
+    out: the dtype a library would round to.  fast_accum: False promotes fp8 sums every 128 elements of K.
+    """
+    more: dict[str, Any] = {"arch": s.arch, "instruction": s.instruction, "threads": s.threads}
+    start = perf_counter()
+    try:
+        order = _order(a, b, s, out, fast_accum, more)
+        planned = plan(a, b, order=order, **more)
+        d = matmul(a, b, order=order, scale_a=scale_a, scale_b=scale_b, **more)
+    except UnsupportedInstructionError as error:
+        raise NoEmulation(str(error)) from None
+    s.ledger.product(planned.shape, planned.instruction, planned.order.name, perf_counter() - start)
+    return d
+
+
+def _order(
+    a: NDArray[Any], b: NDArray[Any], s: Settings, out: torch.dtype, fast_accum: bool, more: dict[str, Any]
+) -> Order | str:
+    """The order of summation of this product."""
+    if isinstance(s.order, Library):
+        layout = "nt" if b.strides[-2] < b.strides[-1] else "nn"
+        (m, k), n = a.shape[-2:], b.shape[-1]
+        library = replace(s.order, fast_accum=fast_accum)
+        return library.order(m, n, k, a=a.dtype, b=b.dtype, out=as_format(out), layout=layout)
+    if s.order is not None:
+        return s.order
+    promoted = not fast_accum and plan(a, b, **more).model.fraction == PROMOTED
+    return "promote128" if promoted else "seq"
+
+
+def epilogue(d: NDArray[Any], c: NDArray[Any] | None, alpha: float = 1, beta: float = 1) -> NDArray[Any]:
+    """fma(alpha, d, beta * c) in d's type, as recorded cuBLAS results show; beta = 0 does not read c."""
+    number = d.dtype.type
+    with np.errstate(all="ignore"):
+        if c is None or beta == 0:
+            return d if alpha == 1 else np.multiply(d, number(alpha))
+        addend: NDArray[Any] = c.astype(d.dtype, copy=False)
+        addend = addend if beta == 1 else number(beta) * addend
+        if alpha == 1 or d.dtype != np.float32:
+            total: NDArray[Any] = np.add(d if alpha == 1 else number(alpha) * d, addend)
+            return total
+        return _fma32(number(alpha), d, addend)
+
+
+def _fma32(x: np.float32, y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
+    """x * y + z rounded once: the exact product in float64, the sum rounded to odd there, then to float32."""
+    p, z64 = np.multiply(np.float64(x), y), z.astype(np.float64)
+    total = p + z64
+    part = total - p
+    lost = (p - (total - part)) + (z64 - part)  # Knuth's two-sum: what total lacks
+    inexact = np.isfinite(total) & (lost != 0)
+    bits = total.view(np.int64)
+    even = inexact & (bits & 1 == 0)
+    toward = np.where((lost > 0) == (total > 0), 1, -1)  # the odd neighbour on the side of what was lost
+    bits[even] += toward[even]
+    return total.astype(np.float32)
