@@ -13,13 +13,26 @@ class Arch:
     """A compute architecture.
 
     name: "sm_90".  number: 90, the order in which features appear.  numerics: the architecture whose numerics rows it
-    uses.  validated: recordings of this very architecture (or published vectors of it) back those rows.
+    uses.  validated: recordings of this very architecture (or published vectors of it) back those rows.  suffixes: of
+    the PTX targets beside the plain one: "a" has the forms of this architecture alone, "f" those of its family.
     """
 
     name: str
     number: int
     numerics: str
     validated: bool = True
+    suffixes: str = ""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A PTX target, as `.target` names one: an architecture and the suffix, "a", "f" or ""."""
+
+    arch: Arch
+    suffix: str = ""
+
+    def __str__(self) -> str:
+        return self.arch.name + self.suffix
 
 
 _ROWS = (
@@ -30,12 +43,12 @@ _ROWS = (
     Arch("sm_86", 86, "sm_80"),
     Arch("sm_87", 87, "sm_80", validated=False),
     Arch("sm_89", 89, "sm_89"),
-    Arch("sm_90", 90, "sm_90"),
-    Arch("sm_100", 100, "sm_100"),
-    Arch("sm_103", 103, "sm_100", validated=False),
-    Arch("sm_110", 110, "sm_100", validated=False),
-    Arch("sm_120", 120, "sm_120", validated=False),
-    Arch("sm_121", 121, "sm_120", validated=False),
+    Arch("sm_90", 90, "sm_90", suffixes="a"),
+    Arch("sm_100", 100, "sm_100", suffixes="af"),
+    Arch("sm_103", 103, "sm_100", validated=False, suffixes="af"),
+    Arch("sm_110", 110, "sm_100", validated=False, suffixes="af"),
+    Arch("sm_120", 120, "sm_120", validated=False, suffixes="af"),
+    Arch("sm_121", 121, "sm_120", validated=False, suffixes="af"),
 )
 ARCHS: dict[str, Arch] = {a.name: a for a in _ROWS}
 
@@ -57,21 +70,32 @@ class ArchNames(tuple[str, ...]):
 
 
 def arch(name: object) -> Arch:
-    """The row of an architecture named "sm_90", "sm_90a", "90" or 90.
+    """The row of an architecture named "sm_90", "sm_90a", "90" or 90; all its targets have the same arithmetic.
 
     >>> arch("sm_90a").name, arch(90).name
     ('sm_90', 'sm_90')
     """
-    if isinstance(name, Arch):
-        return name
+    return name if isinstance(name, Arch) else target(name).arch
+
+
+def target(name: object) -> Target:
+    """The PTX target of that name: which forms it may contain depends on the suffix (`Row.legal_on`).
+
+    >>> str(target("sm_120f")), target("sm_120a").arch.number
+    ('sm_120f', 120)
+    """
     known = ", ".join(ARCHS)
     if isinstance(name, bool) or not isinstance(name, int | str):
         raise ArchError(
             f'arch={shown(name)} is no architecture: a string such as "sm_90" or a number such as 90; known: {known}'
         )
     text = name if isinstance(name, str) else f"{name:d}" if 0 <= name < 10**6 else ""
-    match = re.fullmatch(r"(?:sm_)?(\d+)[af]?", text)
+    match = re.fullmatch(r"(?:sm_)?(\d+)([af]?)", text)
     found = ARCHS.get(f"sm_{match.group(1)}") if match else None
-    if found is None:
+    if match is None or found is None:
         raise ArchError(f'arch={shown(name)} is not an architecture nbtc knows; known: {known}. Try arch="sm_90".')
-    return found
+    suffix = match.group(2)
+    if suffix not in found.suffixes:
+        have = ", ".join(found.name + s for s in ("", *found.suffixes))
+        raise ArchError(f"arch={text!r} is no target: {found.name} has no suffix {suffix!r}; its targets are {have}")
+    return Target(found, suffix)

@@ -35,17 +35,20 @@ DENSE = (
     ("m16n8k32", FP8, "f16 f32", "sm_89"),
 )
 
-# shape, kind and block scaling, formats, accumulators, format of the scales ("": none).  mxf4nvf4 with 4X and ue8m0
-# scales is of a later PTX version (9.1) than the assembler this table was checked with, which rejects it.
+# shape, kind, block scaling, formats, accumulators, format of the scales and how many a row or column has.  mxf4nvf4
+# with 4X and ue8m0 scales is of a later PTX version (9.1) than the assembler this table was checked with.
 SCALED = (
-    ("m16n8k32", "kind::f8f6f4", FLOATS_8_TO_4, "f16 f32", ""),
-    ("m16n8k32", "kind::mxf8f6f4.block_scale", FLOATS_8_TO_4, "f32", "ue8m0"),
-    ("m16n8k32", "kind::mxf8f6f4.block_scale.scale_vec::1X", FLOATS_8_TO_4, "f32", "ue8m0"),
-    ("m16n8k64", "kind::mxf4.block_scale", "e2m1", "f32", "ue8m0"),
-    ("m16n8k64", "kind::mxf4.block_scale.scale_vec::2X", "e2m1", "f32", "ue8m0"),
-    ("m16n8k64", "kind::mxf4nvf4.block_scale.scale_vec::2X", "e2m1", "f32", "ue8m0"),
-    ("m16n8k64", "kind::mxf4nvf4.block_scale.scale_vec::4X", "e2m1", "f32", "ue4m3"),
+    ("m16n8k32", "f8f6f4", "", FLOATS_8_TO_4, "f16 f32", "", 0),
+    ("m16n8k32", "mxf8f6f4", ".block_scale", FLOATS_8_TO_4, "f32", "ue8m0", 1),
+    ("m16n8k32", "mxf8f6f4", ".block_scale.scale_vec::1X", FLOATS_8_TO_4, "f32", "ue8m0", 1),
+    ("m16n8k64", "mxf4", ".block_scale", "e2m1", "f32", "ue8m0", 2),
+    ("m16n8k64", "mxf4", ".block_scale.scale_vec::2X", "e2m1", "f32", "ue8m0", 2),
+    ("m16n8k64", "mxf4nvf4", ".block_scale.scale_vec::2X", "e2m1", "f32", "ue8m0", 2),
+    ("m16n8k64", "mxf4nvf4", ".block_scale.scale_vec::4X", "e2m1", "f32", "ue4m3", 4),
 )
+NEWER = ("m16n8k64", "mxf4nvf4", ".block_scale.scale_vec::4X", "e2m1", "f32", "ue8m0", 4)
+# whose arithmetic a kind has: the plain fused sum, the one with a scale a row and column, the one of scaled groups
+UNITS = {"f8f6f4": "mma", "mxf8f6f4": "scaled", "mxf4": "grouped", "mxf4nvf4": "grouped"}
 
 # D and C of f16 m8n8k4: f16 from f32 does not exist
 QUAD_ACC = (("f16", "f16"), ("f32", "f16"), ("f32", "f32"))
@@ -63,10 +66,11 @@ def rows() -> Iterator[Row]:
         for a, b in build.pairs(names):
             for acc in accumulators.split():
                 yield from dense(text, a, b, named(acc), target)
-    for text, kind, names, accumulators, scale in SCALED:
+    for text, kind, size, names, accumulators, scale, chunks in (*SCALED, NEWER):
         for a, b in build.pairs(names):
             for acc in accumulators.split():
-                yield _scaled(text, kind, a, b, named(acc), scale)
+                version = "9.1" if (kind, size, scale) == (NEWER[1], NEWER[2], NEWER[5]) else ""
+                yield _scaled(text, (kind, size), a, b, named(acc), scale, chunks, version)
 
 
 def dense(text: str, a: Format, b: Format, acc: Format, target: str) -> Iterator[Row]:
@@ -111,13 +115,16 @@ def _quad(a_layout: str, b_layout: str, d: str, c: str) -> Row:
     )  # fmt: skip
 
 
-def _scaled(text: str, kind: str, a: Format, b: Format, acc: Format, scale: str) -> Row:
+def _scaled(
+    text: str, way: tuple[str, str], a: Format, b: Format, acc: Format, scale: str, chunks: int, version: str
+) -> Row:
+    kind, size = way
     m, n, k = build.shape(text)
     oa, ob, oc = fragment_a(a, m, k, kind), fragment_b(b, k, n, kind), fragment_c(acc, m, n)
     plain_fp8 = not scale and a.bits == b.bits == 8
     return Row(
-        f"mma.sync.aligned.{text}.row.col.{kind}.{acc}.{a}.{b}.{acc}" + (f".{scale}" if scale else ""),
+        f"mma.sync.aligned.{text}.row.col.kind::{kind}{size}.{acc}.{a}.{b}.{acc}" + (f".{scale}" if scale else ""),
         "mma", "sm_100a" if plain_fp8 else "sm_120a", (m, n, k), oa, ob, oc, oc,
-        unit="mma", a_layout="row", b_layout="col", executable=False,
+        unit=UNITS[kind], a_layout="row", b_layout="col", kind=kind, scale=scale, chunks=chunks, version=version,
         syntax=(operands(oa, ob, oc) + (SCALES if scale else ""),),
     )  # fmt: skip

@@ -79,6 +79,7 @@ def _row(
         f"{head}.sync.aligned.{text}.row.col{modifier}.{acc}.{a}.{b}.{acc}" + (f".{scale}" if scale else ""),
         "mma.sp", target, (m, n, k), oa, ob, oc, oc, metadata(m, k // chunk_columns(a, modifier)),
         unit="mma", a_layout="row", b_layout="col", saturate=modifier == ".satfinite", sparse=True,
-        ordered=head == ORDERED, selectors=selectors, executable=executable,
+        ordered=head == ORDERED, selectors=selectors, executable=executable, scale=scale,
+        family_target="kind::mxf4.block" not in modifier and "mxf4nvf4" not in modifier,
         syntax=(lists + (SCALES if scale else ""),),
     )  # fmt: skip

@@ -91,11 +91,23 @@ def _row(text: str) -> Row:
 
 
 @lru_cache(maxsize=8192)
-def line(text: str) -> Line:
-    """A mnemonic or whole PTX line with its operands, guard and row; errors as `row`."""
+def line(text: str, version: str = "9.0") -> Line:
+    """A mnemonic or whole PTX line with its operands, guard and row; errors as `row`.
+
+    version: of the PTX ISA that a whole line is read by.
+    """
     guard, name, rest = lines.split(text)
     found = mnemonic(name)
+    if rest is not None and _number(found.version) > _number(version):
+        raise ParseError(
+            f"{name!r} is a form of PTX ISA {found.version}, but whole lines are read as version {version} has them: "
+            "name it by its mnemonic alone, without operands"
+        )
     return Line(found, guard, () if rest is None else lines.match(found, rest))
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(v) for v in version.split(".") if v)
 
 
 @lru_cache(maxsize=8192)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nbtc.errors import ShapeError, UnsupportedInstructionError
 from nbtc.formats.table import FORMATS, NO_KERNEL, Format
-from nbtc.isa.archs import ARCHS, Arch, ArchNames
+from nbtc.isa.archs import ARCHS, Arch, ArchNames, Target
 from nbtc.isa.layouts import Layout
 
 NEVER = 10**6  # a number above every architecture's: the form has not been removed
@@ -179,8 +179,11 @@ class Row:
     None.  unit: whose arithmetic it uses ("mma", "quad", "wmma", "wgmma").  a_layout, b_layout: "row" or "col".
     saturate: .satfinite.  rounding: rn rz rm rp of f64 forms.  op: "xor" or "and" for b1.  sparse, ordered, selectors:
     of the sparse forms (legal selectors).  executable: False where no recording or published model gives the
-    arithmetic.  scales, trans: operands that take an imm-scale or imm-trans (wgmma).  syntax: the operand lists a PTX
-    line may have, as `nbtc.isa.lines` reads them.
+    arithmetic.  scales, trans: operands that take an imm-scale or imm-trans (wgmma).  kind: of the narrow floats
+    ("f8f6f4", "mxf4"...).  scale: format of block scales, and chunks how many of them a row or column has in one
+    instruction.  family_target: whether a target such as sm_120f has a form of sm_120a.  version: of the PTX ISA, where
+    the form is newer than the operand lists here.  syntax: the operand lists a PTX line may have, as `nbtc.isa.lines`
+    reads them.
     """
 
     mnemonic: str
@@ -204,6 +207,11 @@ class Row:
     executable: bool = True
     scales: tuple[str, ...] = ()
     trans: tuple[str, ...] = ()
+    kind: str = ""
+    scale: str = ""
+    chunks: int = 0
+    family_target: bool = True
+    version: str = ""
     last: int = NEVER
     syntax: tuple[str, ...] = ("",)
 
@@ -237,6 +245,19 @@ class Row:
     def has(self, arch: Arch) -> bool:
         """Whether `arch` has the form."""
         return self.since <= arch.number <= self.last
+
+    def legal_on(self, target: Target) -> bool:
+        """Whether PTX text of that target may contain the form: those of sm_120a are not in sm_120.
+
+        >>> from nbtc.isa.archs import target
+        >>> from nbtc.isa.parse import row
+        >>> form = row("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32")
+        >>> [form.legal_on(target(t)) for t in ("sm_120", "sm_120a", "sm_120f", "sm_100a")]
+        [False, True, True, False]
+        """
+        specific = self.min_arch[-1] in "af"
+        suffix = target.suffix == "a" or (target.suffix == "f" and self.family_target)
+        return self.has(target.arch) and (suffix or not specific)
 
     @property
     def archs(self) -> ArchNames:

@@ -67,14 +67,14 @@ for _f in FORMATS.values():
 
 
 @jit(inline=True)
-def _reading(code):
+def reading(code):
     """A format: (magnitude mask, magnitude shift, sign shift, least exponent field, scale, limit, has Inf)."""
     row, limit = _LAYOUT[code], _LIMIT[code]
     return row[0], row[1], row[2], row[3], _SCALE[code], limit[0], limit[1]
 
 
 @jit(inline=True)
-def _value(bits, f):
+def value_of(bits, f):
     """Element bits as f32: exact, or at or above the limit for Inf and NaN."""
     moved = (bits & f[0]) << f[1] | (bits << f[2]) & np.int64(0x80000000)
     return f32_of(np.uint32(moved)) * f[4]
@@ -101,13 +101,13 @@ def _nature(magnitude, f):
 @jit
 def _specials(a, pa, sa, b, pb, sb, here, stretch, fa, fb, c, fc):
     """(NaN or invalid, +Inf, -Inf) among a block's products and its accumulator."""
-    vc = _value(c, fc)
+    vc = value_of(c, fc)
     nature = _nature(_magnitude(vc), fc)
     nan = nature == 2
     plus, minus = nature == 1 and vc > 0, nature == 1 and vc < 0
     for t in range(here):
         at = _position(t, stretch)
-        x, y = _value(np.int64(a[pa + at * sa]), fa), _value(np.int64(b[pb + at * sb]), fb)
+        x, y = value_of(np.int64(a[pa + at * sa]), fa), value_of(np.int64(b[pb + at * sb]), fb)
         mx, my = _magnitude(x), _magnitude(y)
         worst = max(_nature(mx, fa), _nature(my, fb))
         if worst == 2 or (worst == 1 and (mx == 0 or my == 0)):
@@ -121,7 +121,7 @@ def _specials(a, pa, sa, b, pb, sb, here, stretch, fa, fb, c, fc):
 
 
 @jit(inline=True)
-def _round(total, exponent, out):
+def round_sum(total, exponent, out):
     """total * 2**exponent as accumulator bits; every zero is +0."""
     negative = total < 0
     magnitude = -total if negative else total
@@ -138,9 +138,12 @@ def _round(total, exponent, out):
 
 
 @jit(inline=True)
-def _block(a, pa, sa, b, pb, sb, here, size, stretch, fa, fb, c, fc, fraction, floor, out):
-    """T of `size` products, of which the first `here` exist and the rest are zero, and accumulator bits c."""
-    vc = _value(c, fc)
+def block_sum(a, pa, sa, b, pb, sb, here, size, stretch, fa, fb, c, fc, fraction, floor, out, lift):
+    """T of `size` products, of which the first `here` exist and the rest are zero, and accumulator bits c.
+
+    lift: exponent of a power of two that multiplies every product, as block scales do.
+    """
+    vc = value_of(c, fc)
     mc = _magnitude(vc)
     top = floor if mc == 0 else max(mc >> 23, fc[3]) - 127
     if here < size:
@@ -148,10 +151,10 @@ def _block(a, pa, sa, b, pb, sb, here, size, stretch, fa, fb, c, fc, fraction, f
     special = mc >= fc[5]
     for t in range(here):
         at = _position(t, stretch)
-        mx = _magnitude(_value(np.int64(a[pa + at * sa]), fa))
-        my = _magnitude(_value(np.int64(b[pb + at * sb]), fb))
+        mx = _magnitude(value_of(np.int64(a[pa + at * sa]), fa))
+        my = _magnitude(value_of(np.int64(b[pb + at * sb]), fb))
         special |= (mx >= fa[5]) | (my >= fb[5])
-        e = max(mx >> 23, fa[3]) + max(my >> 23, fb[3]) - 254
+        e = max(mx >> 23, fa[3]) + max(my >> 23, fb[3]) - 254 + lift
         top = max(top, floor if (mx == 0) | (my == 0) else e)
     if special:
         nan, plus, minus = _specials(a, pa, sa, b, pb, sb, here, stretch, fa, fb, c, fc)
@@ -163,12 +166,13 @@ def _block(a, pa, sa, b, pb, sb, here, size, stretch, fa, fb, c, fc, fraction, f
     unit = top - fraction
     scale = f64_of(np.uint64(1023 - unit) << np.uint64(52))  # every f64 step below is exact but the cut to an integer
     total = np.int64(np.float64(vc) * scale)
+    scale = f64_of(np.uint64(1023 - unit + lift) << np.uint64(52))
     for t in range(here):
         at = _position(t, stretch)
-        x = np.float64(_value(np.int64(a[pa + at * sa]), fa))
-        y = np.float64(_value(np.int64(b[pb + at * sb]), fb))
+        x = np.float64(value_of(np.int64(a[pa + at * sa]), fa))
+        y = np.float64(value_of(np.int64(b[pb + at * sb]), fb))
         total += np.int64(x * y * scale)
-    return _round(total, unit, out)
+    return round_sum(total, unit, out)
 
 
 @jit
@@ -176,7 +180,7 @@ def _float_chain(a, a0, sa, b, b0, sb, k, c, params):
     """Chains of T: blocks in ascending k, or for emulated fp8 two interleaved halves a step and then c."""
     emulated = params[KIND] == _EMULATED
     stretch = np.int64(emulated)
-    fa, fb, fc = _reading(params[A_FORMAT]), _reading(params[B_FORMAT]), _reading(params[ACC_FORMAT])
+    fa, fb, fc = reading(params[A_FORMAT]), reading(params[B_FORMAT]), reading(params[ACC_FORMAT])
     if emulated:  # operands become f16: subnormal e4m3 are normal there, which an alignment exponent sees
         least = _LAYOUT[_F16, 3]
         fa = fa[0], fa[1], fa[2], least, fa[4], fa[5], fa[6]
@@ -200,7 +204,7 @@ def _float_chain(a, a0, sa, b, b0, sb, k, c, params):
             pa, pb = a0 + first * sa, b0 + first * sb
             least = first_least if start == 0 else fc[3]
             own = fc[0], fc[1], fc[2], least, fc[4], fc[5], fc[6]
-            value = _block(a, pa, sa, b, pb, sb, here, size, stretch, fa, fb, value, own, fraction, floor, out)
+            value = block_sum(a, pa, sa, b, pb, sb, here, size, stretch, fa, fb, value, own, fraction, floor, out, 0)
         if emulated:
             value = add16(acc, value) if half else add32(acc, value)
         acc = value

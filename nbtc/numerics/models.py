@@ -28,6 +28,8 @@ class Kind(IntEnum):
     FMA64 = 3  # IEEE double fma chain
     INTEGER = 4  # exact sum, then wrap or clamp to s32
     BITS = 5  # popcount of xor or and
+    SCALED = 6  # the fused sum with a power of two for the row and one for the column
+    GROUPED = 7  # exact sums of 16 products, each scaled, then aligned by the exponents of the scales alone
 
 
 # index of each entry of a kernel's parameter vector
@@ -109,8 +111,21 @@ _ROWS: dict[tuple[str, str, str], Model] = {
     ("sm_120", "mma", "tf32"): _fused("sm_120 tf32", _L, 8, 25),
     ("sm_120", "wmma", "tf32"): _fused("sm_120 wmma tf32", _L, 4, 25),
     ("sm_120", "mma", "fp8"): _fused("sm_120 fp8", _L, 32, 25),
+    ("sm_120", "mma", "fp6"): _fused("sm_120 fp6", _L, 32, 25),
+    ("sm_120", "mma", "fp4"): _fused("sm_120 fp4", _L, 32, 25),
     ("sm_120", "quad", "f16"): Model("f16 m8n8k4 without tensor core", Kind.SCALAR_FMA, _L),
 }
+# the units of sm_100's tcgen05 and of sm_120's block scales: one arithmetic, in the same published model
+_T05 = {"f16": 16, "bf16": 16, "tf32": 8, "fp8": 32, "fp6": 32, "fp4": 32}
+_ROWS |= {("sm_100", "tcgen05", f): _fused(f"sm_100 tcgen05 {f}", _L, block, 25) for f, block in _T05.items()}
+_ROWS |= {("sm_100", "tcgen05", f): Model("sm_100 tcgen05 integer", Kind.INTEGER, _L) for f in ("s8", "u8")}
+for _arch in ("sm_100", "sm_120"):
+    _mx = replace(_fused(f"{_arch} mxf8f6f4", _L, 32, 25), kind=Kind.SCALED)
+    _ROWS |= {(_arch, "scaled", f): _mx for f in ("fp8", "fp6", "fp4")}
+    # F = 35: nothing here is below 2**-139, so this floor does not follow the rule of the others
+    _ROWS[_arch, "grouped", "fp4"] = Model(f"{_arch} mxf4", Kind.GROUPED, _L, 16, 35, -139)
+_BORROWS = ("mma", "wmma", "wgmma")  # units without a row of their own have that of "mma"
+_NARROW = {8: "fp8", 6: "fp6", 4: "fp4"}
 _EXACT = {"int": Model("integer", Kind.INTEGER, _H), "bit": Model("popcount", Kind.BITS, _H)}
 _F64_EVIDENCE = {"sm_90": _H}  # elsewhere IEEE itself is the evidence: literature
 _WARNED: set[str] = set()
@@ -129,24 +144,25 @@ def changes() -> int:
 
 
 def family(fmt: Format) -> str:
-    """The key of a multiplicand format in the table: both fp8 formats share rows."""
-    return "fp8" if fmt.bits == 8 and fmt.kind == "float" else fmt.name
+    """The key of a multiplicand format in the table: float formats of 8, of 6 and of 4 bits share rows."""
+    return _NARROW.get(fmt.bits, fmt.name) if fmt.kind == "float" else fmt.name
 
 
 def model(arch: str, unit: str, fmt: Format, *, label: str | None = None, validated: bool = True) -> Model:
-    """The row for an architecture's numerics name, a unit ("mma", "wgmma", "wmma", "quad") and a multiplicand format.
+    """The row for an architecture's numerics name, a unit ("mma", "wgmma", "wmma", "quad", "tcgen05", and of block scales
+    "scaled" and "grouped") and a multiplicand format.
 
     label and validated: the architecture the user named and whether its own recordings back the row (sm_87 uses the
     numbers of sm_80; sparse forms outside sm_90 use the dense row); False warns like a row from the literature.
     Raises UnsupportedInstructionError where no row exists.
     """
-    if fmt.kind in _EXACT:
+    if fmt.kind in _EXACT and (arch, unit, fmt.name) not in _ROWS:
         return _EXACT[fmt.kind]
     if fmt.name == "f64":
         row = Model("f64 fma chain", Kind.FMA64, _F64_EVIDENCE.get(arch, _L))
     else:
         key = family(fmt)
-        found = _ROWS.get((arch, unit, key)) or (_ROWS.get((arch, "mma", key)) if unit != "quad" else None)
+        found = _ROWS.get((arch, unit, key)) or (_ROWS.get((arch, "mma", key)) if unit in _BORROWS else None)
         if found is None:
             have = sorted({a for a, _, f in _ROWS if f == key}, key=lambda s: int(s[3:]))
             raise UnsupportedInstructionError(
@@ -192,7 +208,7 @@ def params(
     p = np.zeros(PARAMS, np.int64)
     p[KIND] = row.kind
     p[A_FORMAT], p[B_FORMAT], p[ACC_FORMAT] = a.code, b.code, acc.code
-    p[BLOCK] = min(row.block, step) if row.kind == Kind.FUSED else row.block
+    p[BLOCK] = min(row.block, step) if row.kind in (Kind.FUSED, Kind.SCALED) else row.block
     if row.kind == Kind.EMULATED_FP8:
         p[BLOCK] = step // 2
     p[FRACTION], p[FLOOR] = row.fraction, row.floor16 if half else row.floor32
