@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbtc.compiler.python_only import PythonOnly
 from nbtc.errors import OptionError, UnsupportedInstructionError
 from nbtc.fragments import pack as _pack
+from nbtc.fragments import scales as _scales
 from nbtc.fragments.placed import archs_of, check_layout, placed
 from nbtc.isa import lines, parse
 from nbtc.isa.archs import Arch
@@ -186,6 +187,27 @@ class Instruction(PythonOnly):
         """Result D of a register image; see `unpack_a`."""
         return self._unpacked("d", registers, arch)
 
+    def pack_scale_a(self, scales: ArrayLike, byte: int = 0, thread: int = 0) -> NDArray[np.uint32]:
+        """Scale registers uint32 (..., 32) of block scales of A, for a call with byte_a=byte, thread_a=thread.
+
+        scales: (..., M, V) in the dtype of the form's scales (ml_dtypes.float8_e8m0fnu, or float8_e4m3fn for ue4m3), V
+        = 1, 2 or 4 blocks of one instruction.  Raises OptionError for a selector outside of the legal set, ShapeError
+        and FormatError for scales that don't fit.  (PTX ISA, "Block Scaling for mma.sync".)
+
+        >>> import nbtc, numpy as np, ml_dtypes
+        >>> i = nbtc.instruction("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0")
+        >>> one = np.ones((16, 1), ml_dtypes.float8_e8m0fnu)
+        >>> [hex(v) for v in i.pack_scale_a(one, byte=1)[:4]]
+        ['0x7f00', '0x7f00', '0x0', '0x0']
+        """
+        found: NDArray[np.uint32] = _scales.pack_scale(self.row, "a", scales, byte, thread)
+        return found
+
+    def pack_scale_b(self, scales: ArrayLike, byte: int = 0, thread: int = 0) -> NDArray[np.uint32]:
+        """Scale registers of block scales of B, (..., V, N); see `pack_scale_a`."""
+        found: NDArray[np.uint32] = _scales.pack_scale(self.row, "b", scales, byte, thread)
+        return found
+
     def __call__(
         self,
         a: ArrayLike,
@@ -195,6 +217,12 @@ class Instruction(PythonOnly):
         selector: int | None = None,
         arch: object = "sm_90",
         *,
+        scale_a: ArrayLike | None = None,
+        scale_b: ArrayLike | None = None,
+        byte_a: int | None = None,
+        thread_a: int | None = None,
+        byte_b: int | None = None,
+        thread_b: int | None = None,
         strict: bool = False,
         threads: int | None = None,
     ) -> NDArray[np.uint32]:
@@ -202,8 +230,10 @@ class Instruction(PythonOnly):
 
         a, b, c: uint32 (..., 32, registers), as `pack_a` and the others make them; leading axes broadcast.  meta:
         uint32 (..., 32) for mma.sp, with its selector (default: that of the line looked up, else 0; one that
-        contradicts the line raises OptionError); strict=True refuses metadata the ISA leaves undefined.  Raises
-        UnsupportedInstructionError when `arch` lacks the form or nobody has recorded its arithmetic.
+        contradicts the line raises OptionError); strict=True refuses metadata the ISA leaves undefined.  scale_a,
+        scale_b: uint32 (..., 32) scale registers of block-scaled forms, as `pack_scale_a` makes them, with their byte
+        and thread selectors (default: those of the line, else 0).  Raises UnsupportedInstructionError when `arch` lacks
+        the form or nobody has recorded its arithmetic.
 
         >>> import nbtc, numpy as np
         >>> i = nbtc.instruction("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32")
@@ -220,6 +250,12 @@ class Instruction(PythonOnly):
             raise UnsupportedInstructionError(
                 f"{row.mnemonic} does not work on three register images, so it cannot be called: use {other} instead"
             )
+        if row.scale:
+            left, right = _scales.selected(self, (scale_a, byte_a, thread_a), (scale_b, byte_b, thread_b))
+            from nbtc.ops.mma.scaled import execute as execute_scaled
+
+            return execute_scaled(row, a, b, c, left, right, arch, threads)
+        _scales.no_scales(row, scale_a, scale_b, byte_a, thread_a, byte_b, thread_b)
         from nbtc.ops.mma.product import execute
 
         selector = parse.immediate(self, "selector", selector, 0)

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.threads import thread_count
 from nbtc.errors import UnsupportedInstructionError
+from nbtc.fragments import scales
 from nbtc.isa.parse import immediate, row
 from nbtc.isa.spec import Row
 from nbtc.numba_door import mma as inside
@@ -23,6 +24,7 @@ from nbtc.ops.images import Words
 from nbtc.ops.memory import wmma
 from nbtc.ops.memory.matrix_move import ldmatrix, movmatrix, stmatrix
 from nbtc.ops.mma import product as mma
+from nbtc.ops.mma import scaled
 from nbtc.ops.wgmma.product import execute as execute_wgmma
 from nbtc.ops.wgmma.product import line_operands
 
@@ -41,13 +43,16 @@ def _form(mnemonic: str, family: str, example: str) -> Row:
 
 
 def mma_sync(
-    mnemonic: str, a: ArrayLike, b: ArrayLike, c: ArrayLike, arch: object = "sm_90", threads: int | None = None
-) -> Words:
+    mnemonic: str, a: ArrayLike, b: ArrayLike, c: ArrayLike, arch: object = "sm_90", threads: int | None = None,
+    scale_a: ArrayLike | None = None, scale_b: ArrayLike | None = None, byte_a: int | None = None,
+    thread_a: int | None = None, byte_b: int | None = None, thread_b: int | None = None,
+) -> Words:  # fmt: skip
     """D = A * B + C of an `mma.sync` form (PTX ISA, "mma").
 
     a, b, c: uint32 images (..., 32, registers), f64 low word first; leading axes broadcast.  arch: whose arithmetic.
-    Returns a new uint32 image (..., 32, registers of D).  Raises ParseError for text that is no form,
-    UnsupportedInstructionError where `arch` lacks it, ShapeError and FormatError for operands that don't fit.
+    scale_a, scale_b: scale registers uint32 (..., 32) of block-scaled forms, with their selectors (default: those of a
+    whole PTX line, else 0).  Returns a new uint32 image (..., 32, registers of D).  Raises ParseError for text that is
+    no form, UnsupportedInstructionError where `arch` lacks it, ShapeError and FormatError for operands that don't fit.
 
     >>> import numpy as np
     >>> name = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
@@ -57,6 +62,10 @@ def mma_sync(
     [8.0, 8.0, 8.0, 8.0]
     """
     form = _form(mnemonic, "mma", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    if form.scale:
+        left, right = scales.selected(mnemonic, (scale_a, byte_a, thread_a), (scale_b, byte_b, thread_b))
+        return scaled.execute(form, a, b, c, left, right, arch, threads)
+    scales.no_scales(form, scale_a, scale_b, byte_a, thread_a, byte_b, thread_b)
     return mma.execute(form, a, b, c, arch=arch, threads=threads)
 
 

@@ -63,7 +63,10 @@ class ScaledOracle:
         self, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], xs: NDArray[Any], ys: NDArray[Any]
     ) -> NDArray[Any]:
         """d[i, j] for codes a (M, K), b (K, N), c (M, N), xs (M, S), ys (S, N)."""
-        left, right = list(zip(a.tolist(), xs.tolist(), strict=True)), list(zip(b.T.tolist(), ys.T.tolist(), strict=True))
+        left, right = (
+            list(zip(a.tolist(), xs.tolist(), strict=True)),
+            list(zip(b.T.tolist(), ys.T.tolist(), strict=True)),
+        )
         lines = zip(left, c.tolist(), strict=True)
         out = [[self.dot(x, y, z, s, t) for (y, t), z in zip(right, line, strict=True)] for (x, s), line in lines]
         return np.array(out, c.dtype).reshape(c.shape)

@@ -149,8 +149,9 @@ def family(fmt: Format) -> str:
 
 
 def model(arch: str, unit: str, fmt: Format, *, label: str | None = None, validated: bool = True) -> Model:
-    """The row for an architecture's numerics name, a unit ("mma", "wgmma", "wmma", "quad", "tcgen05", and of block scales
-    "scaled" and "grouped") and a multiplicand format.
+    """The row for an architecture's numerics name, a unit and a multiplicand format.
+
+    unit: "mma", "wgmma", "wmma", "quad", "tcgen05", or with block scales "scaled" and "grouped".
 
     label and validated: the architecture the user named and whether its own recordings back the row (sm_87 uses the
     numbers of sm_80; sparse forms outside sm_90 use the dense row); False warns like a row from the literature.

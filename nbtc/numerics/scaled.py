@@ -1,7 +1,7 @@
 """Block-scaled dot products, bit for bit: scalar, every input class.  The general path of mxf8f6f4, mxf4 and mxf4nvf4.
 
 mxf8f6f4 is the fused sum of `fused.py` whose products have the exponents of their row's and column's scale added.  The
-other two sum groups of 16 fp4 products exactly, scale each sum, and align the sums by the exponents of the scales alone.
+other two sum groups of 16 fp4 products exactly, scale each sum, and align the sums by the exponents of the scales.
 """
 
 from __future__ import annotations

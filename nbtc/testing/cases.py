@@ -31,7 +31,9 @@ LARGEST = {
     "wmma": {"f16": 16, "bf16": 16, "tf32": 8, "f64": 4, "s8": 16, "u8": 16, "s4": 32, "u4": 32, "b1": 128},
     "wgmma": {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32},
 }
-STEPS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "fp8": (16, 32)}
+STEPS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "fp8": (16, 32), "fp6": (32,), "fp4": (32,)}
+NARROW = {"fp8": FP8, "fp6": ("e2m3", "e3m2"), "fp4": ("e2m1",)}
+UNITS = ("mma", "quad", "wgmma", "wmma")  # block scales have cases of their own, tcgen05 the rows of others
 
 
 @jit
@@ -138,7 +140,7 @@ def _mnemonic(case: Case) -> str | None:
     """The mma.sync form of a case, when its architecture has one."""
     for i in instructions(family="mma", arch=case.arch):
         matrices = [o for o in (i.a, i.b, i.c, i.d) if o is not None]
-        if not i.executable or i.shape is None or len(matrices) < 4:
+        if not i.executable or i.row.scale or i.shape is None or len(matrices) < 4:
             continue
         same = [o.format.name for o in matrices] == [case.a, case.b, case.acc, case.acc] and i.shape[2] == case.step
         how = (i.row.rounding or "rn", i.row.op or "xor", i.row.saturate) == (case.rounding, case.op, case.saturate)
@@ -149,10 +151,10 @@ def _mnemonic(case: Case) -> str | None:
 
 def _floats() -> list[Case]:
     found = []
-    for arch, unit, family in sorted(models._ROWS):
-        kinds = FP8 if family == "fp8" else (family,)
+    for arch, unit, family in sorted(key for key in models._ROWS if key[1] in UNITS):
+        kinds = NARROW.get(family, (family,))
         steps = (4,) if unit == "quad" else (32,) if (unit, family) == ("wgmma", "fp8") else STEPS[family]
-        accumulators = ("f32", "f16") if family in ("f16", "fp8") else ("f32",)
+        accumulators = ("f32", "f16") if family in ("f16", *NARROW) else ("f32",)
         choices = product(kinds, kinds, accumulators, steps)
         found += [Case(arch, unit, a, b, acc, step) for a, b, acc, step in choices]
     return found

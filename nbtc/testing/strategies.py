@@ -86,7 +86,7 @@ def wide(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Form
     m, n, k = shape
 
     def draw(size: tuple[int, int], fmt: Format) -> Words:
-        span = int(rng.integers(2, min(300, 2 * fmt.bias)))
+        span = int(rng.integers(2, max(3, min(300, 2 * fmt.bias))))  # formats of few exponents span all of them
         low = int(rng.integers(fmt.emin - fmt.mantissa, fmt.bias - span + 1)) if span < 2 * fmt.bias else fmt.emin
         return floats(rng, fmt, _spread(rng, size, low, low + span), "edge")
 

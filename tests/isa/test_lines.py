@@ -30,7 +30,7 @@ def test_numbers_are_named() -> None:
     }  # fmt: skip
     load = "wmma.load.a.sync.aligned.row.m16n16k16.f16 {a,b,c,d,e,f,g,h}, [%rd1+64], 0b100000;"
     assert parse.line(load).immediates == {"offset": 64, "stride": 32}
-    scaled = next(r for r in parse.rows(family="mma", executable=False) if r.mnemonic.endswith("ue8m0"))
+    scaled = next(r for r in parse.rows(family="mma") if r.scale)
     text = lines.example(scaled).replace("{0, 0}", "{2, 1}", 1)
     assert parse.line(text).immediates == {"byteA": 2, "threadA": 1, "byteB": 0, "threadB": 0}
 

@@ -17,8 +17,9 @@ from nbtc.numerics import models
 from nbtc.numerics.exact import Oracle
 from nbtc.numerics.fused import chain
 from nbtc.numerics.ieee import add16, fma64, fma64_software, single_to_half
+from nbtc.testing.cases import UNITS
 
-WORDS = {64: np.uint64, 32: np.uint32, 16: np.uint16, 8: np.uint8, 4: np.uint8, 1: np.uint8}
+WORDS = {64: np.uint64, 32: np.uint32, 16: np.uint16, 8: np.uint8, 4: np.uint8, 6: np.uint8, 1: np.uint8}
 
 
 def bits(rng: np.random.Generator, fmt: Format, n: int, kind: str) -> NDArray[np.uint64]:
@@ -41,9 +42,10 @@ def bits(rng: np.random.Generator, fmt: Format, n: int, kind: str) -> NDArray[np
 
 def configurations() -> Iterator[tuple[str, str, str, str, str, int, str]]:
     """(architecture, unit, a, b, accumulator, step, option)"""
-    for (arch, unit, family), row in sorted(models._ROWS.items()):
-        pairs = [("e4m3", "e5m2"), ("e4m3", "e4m3")] if family == "fp8" else [(family, family)]
-        steps = {"tf32": [4, 8], "fp8": [16, 32]}.get(family, [8, 16])
+    narrow = {"fp8": [("e4m3", "e5m2"), ("e4m3", "e4m3")], "fp6": [("e2m3", "e3m2")], "fp4": [("e2m1", "e5m2")]}
+    for (arch, unit, family), row in ((k, models._ROWS[k]) for k in sorted(models._ROWS) if k[1] in UNITS):
+        pairs = narrow.get(family, [(family, family)])
+        steps = {"tf32": [4, 8], "fp8": [16, 32], "fp6": [32], "fp4": [32]}.get(family, [8, 16])
         for a, b in pairs:
             for acc in ["f32", "f16"] if a in ("f16", "e4m3") else ["f32"]:
                 for step in [4] if unit == "quad" else steps:

@@ -18,7 +18,7 @@ from nbtc.testing.cases import Case
 from nbtc.testing.strategies import operands, strategies
 
 NUMERICS = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
-FORMS = [i for i in instructions(family="mma") if i.executable and i.c.format == i.d.format]
+FORMS = [i for i in instructions(family="mma") if i.executable and not i.row.scale and i.c.format == i.d.format]
 
 
 def case_of(i: Instruction, arch: str) -> Case:

@@ -27,6 +27,7 @@ from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 from nbtc.numerics.models import FLOOR, FRACTION, Kind, model, params
 from nbtc.ops.images import Words, batch, flat
+from nbtc.ops.mma.scaled import refuse_unscaled
 from nbtc.ops.mma.vector_code import accumulator, present, tiles, vector_code
 
 FAMILIES = ("mma", "mma.sp", "wmma.mma")
@@ -126,6 +127,8 @@ def executable(row: Row, arch: object, common: bool = False) -> tuple[Row, Arch]
             "computes. "
             "Nearest: mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
         )
+    if row.scale:
+        raise refuse_unscaled(row)
     row.require(target)
     return row if common else row.on(target), target
 
