@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.parallel import parallel_for
+from nbtc.compiler.threads import parallel_for
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.formats.arrays import to_bits
 from nbtc.formats.table import FORMATS, Format, ue4m3
