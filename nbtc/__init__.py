@@ -10,8 +10,9 @@ Names are resolved on first use: importing this package compiles nothing, import
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from nbtc.formats.table import (
     b1,
@@ -34,7 +35,7 @@ from nbtc.formats.table import (
     ue8m0,
 )  # fmt: skip
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from nbtc import dpx, errors, examples, ptx, sparse, testing, warp, wgmma, wmma
     from nbtc.formats.arrays import as_format, pack, unpack
     from nbtc.formats.conversions import convert
@@ -104,15 +105,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name in _MODULES:
-        return import_module(f"nbtc.{name}")
+        return _import_module(f"nbtc.{name}")
     if name not in _NAMES:
         raise AttributeError(f"module 'nbtc' has no attribute {name!r}")
-    found = getattr(import_module(_NAMES[name]), name)
+    found = getattr(_import_module(_NAMES[name]), name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -6,7 +6,7 @@ again in exact integers.  So the count is of the result's own roundings, never o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -28,13 +28,14 @@ class Accuracy:
 
     outputs: how many were checked.  different: how many are not the correctly rounded value.  max_ulp: the largest
     distance, in steps of the result's format (2**64 - 1: a NaN against a number).  sampled: True when the outputs are
-    a random sample.
+    a random sample.  relative: root mean square distance over the root mean square output, of those that are finite.
     """
 
     outputs: int
     different: int
     max_ulp: int
     sampled: bool = False
+    relative: float = field(default=0.0, compare=False)
 
 
 @in_default_float_mode
@@ -48,8 +49,8 @@ def accuracy(d: ArrayLike, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = Non
 
     >>> import numpy as np
     >>> a = np.array([[1, 2.0**-12]], np.float16)
-    >>> accuracy(np.array([[1]], np.float32), a, np.ones((2, 1), np.float16))
-    Accuracy(outputs=1, different=1, max_ulp=2048, sampled=False)
+    >>> accuracy(np.array([[1]], np.float32), a, np.ones((2, 1), np.float16))  # doctest: +ELLIPSIS
+    Accuracy(outputs=1, different=1, max_ulp=2048, sampled=False, relative=0.000244081...)
     """
     got = as_array(d)
     x, y, z = _operand(a), _operand(b), None if c is None else _operand(c)
@@ -84,7 +85,8 @@ def _integers(got: NDArray[Any], x: Any, y: Any, z: Any, op: str | None) -> Accu
     if z is not None:
         exact = exact + z
     distance = np.abs(exact - got)
-    return Accuracy(got.size, int(np.count_nonzero(distance)), int(distance.max(initial=0)))
+    different = int(np.count_nonzero(distance))
+    return Accuracy(got.size, different, int(distance.max(initial=0)), relative=_relative(got, exact))
 
 
 def _floats(got: NDArray[Any], x: Any, y: Any, z: Any) -> Accuracy:
@@ -145,4 +147,13 @@ def _round(value: Fraction, dtype: np.dtype[Any]) -> float:
 
 def _count(got: NDArray[Any], want: NDArray[Any], sampled: bool = False) -> Accuracy:
     distance = ulp_distance(got, want)
-    return Accuracy(got.size, int(np.count_nonzero(distance)), int(distance.max(initial=0)), sampled)
+    different, largest = int(np.count_nonzero(distance)), int(distance.max(initial=0))
+    return Accuracy(got.size, different, largest, sampled, _relative(got, want))
+
+
+def _relative(got: NDArray[Any], want: NDArray[Any]) -> float:
+    """Root mean square of the distances over that of the outputs; 0 where nothing is finite."""
+    x, y = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(x) & np.isfinite(y)
+    scale = float(np.linalg.norm(y[finite]))
+    return float(np.linalg.norm((x - y)[finite])) / scale if scale else 0.0

@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from nbtc.errors import NbtcError
+from nbtc import __version__
+from nbtc.errors import NbtcError, OptionError, shown
 
 FINE, MISMATCH, WRONG_USE = 0, 1, 2
 
@@ -61,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="nbtc", description="NVIDIA tensor core instructions and matrix products on the CPU, bit for bit."
     )
+    parser.add_argument("--version", action="version", version=f"nbtc {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     both = argparse.ArgumentParser(add_help=False)
     both.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -73,13 +76,18 @@ def _parser() -> argparse.ArgumentParser:
     command("info", _info, "versions, processor, threads, and which architectures are backed by recordings")
     sub = command("list", _list, "the instructions nbtc knows")
     sub.add_argument("--arch", help='only those an architecture has, such as "sm_90"')
-    sub.add_argument("--family", help='only one family, such as "mma", "mma.sp", "wgmma"')
+    sub.add_argument("--family", help='only one family, or those that start so: "mma", "mma.sp", "wgmma"')
     sub = command("show", _show, "which lane and register holds which matrix element")
-    sub.add_argument("mnemonic", help="a PTX mnemonic, or a whole PTX line")
+    sub.add_argument("mnemonic", help="a PTX mnemonic, or a whole PTX line; with --tile the format of its elements")
     sub.add_argument("--svg", metavar="FILE", help="write the drawing to a file")
+    sub.add_argument("--arch", help="only the layout of this architecture (default: of each range of them)")
+    sub.add_argument("--selector", type=_size, help="of mma.sp: whose metadata lanes to draw")
+    sub.add_argument("--tile", metavar="MNxK", help="draw a wgmma tile in shared memory, for example 64x64")
+    sub.add_argument("--swizzle", default="none", help='of the tile: "none" (default), "32B", "64B", "128B"')
+    sub.add_argument("--major", default="k", help='of the tile: "k" (default) or "mn"')
     sub = command("gemm", _gemm, "one matrix product: its time, its bits, and how far they are from the exact product")
     _product_options(sub)
-    sub.add_argument("--seed", type=int, default=0, help="of the random operands (default 0)")
+    sub.add_argument("--seed", type=_seed, default=0, help="of the random operands (default 0)")
     for name in ("a", "b", "c"):
         sub.add_argument(f"--{name}", metavar="FILE.npy", help=f"operand {name} from a file")
     sub.add_argument("--out", metavar="FILE.npy", help="write the result")
@@ -98,10 +106,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _size(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.strip().isdecimal() and len(text) <= 12 else -1
     if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative: sizes and counts are 0 or more")
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is no size: sizes and counts are whole numbers of 0 to 999999999999"
+        )
     return value
+
+
+def _seed(text: str) -> int:
+    if not text.strip().isdecimal() or len(text) > 40:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no seed: seeds are whole numbers of 0 or more")
+    return int(text)
 
 
 def _product_options(sub: argparse.ArgumentParser, sizes: bool = True) -> None:
@@ -136,28 +152,78 @@ def _list(args: argparse.Namespace) -> Result:
     import nbtc
 
     found = nbtc.instructions(arch=args.arch, family=args.family)
-    data = [{"mnemonic": i.mnemonic, "family": i.family, "shape": i.shape, "min_arch": i.min_arch} for i in found]
+    data = [_facts(i) for i in found]
     return Result(data, "\n".join(f"{row['min_arch']:<8}{row['mnemonic']}" for row in data))
 
 
+def _facts(i: Any) -> dict[str, Any]:
+    names = ("mnemonic", "family", "shape", "min_arch", "archs", "executable")
+    return {name: getattr(i, name) for name in names}
+
+
 def _show(args: argparse.Namespace) -> Result:
+    if args.tile is not None or args.swizzle != "none":
+        return _show_tile(args)
     import nbtc
     from nbtc import show
+    from nbtc.isa.archs import arch
 
     i = nbtc.instruction(args.mnemonic)
-    text = show.text(i)
+    text = show.text(i, args.arch, args.selector)
     if args.svg:
-        with open(args.svg, "w", encoding="utf-8") as file:
-            file.write(i._repr_svg_())
-        text = f"{i.mnemonic}: drawn in {args.svg}"
-    operands = {name: _operand(x) for name in "abcd" if (x := getattr(i, name)) is not None}
-    return Result({"mnemonic": i.mnemonic, "shape": i.shape, "min_arch": i.min_arch, "operands": operands}, text)
+        text = _written(args.svg, show.svg(i, args.arch, args.selector), i.mnemonic)
+    row = i.row if args.arch is None else i.row.on(arch(args.arch))
+    operands = {name: _operand(x) for name in "abcd" if (x := getattr(row, name)) is not None}
+    more = {"operands": operands, "metadata": _metadata(row, args.selector), "ranges": _ranges(i.row)}
+    return Result({**_facts(i), **more}, text)
+
+
+def _show_tile(args: argparse.Namespace) -> Result:
+    """A tile in shared memory: the descriptor that `tile_to_smem` would give it."""
+    from nbtc.fragments.tiles import canonical
+    from nbtc.show.smem import explain
+
+    found = re.fullmatch(r"(\d{1,6})x(\d{1,6})", args.tile or "")
+    if found is None:
+        raise OptionError(
+            f"--tile {shown(args.tile)} is no tile: write rows (of A, or columns of B) x K, for example "
+            "nbtc show --tile 64x64 --swizzle 128B f16"
+        )
+    shape = (int(found[1]), int(found[2]))
+    descriptor, size = canonical(shape, args.mnemonic, args.major, args.swizzle)
+    drawing = explain(descriptor, shape, args.mnemonic, args.major)
+    text = _written(args.svg, drawing.svg(), "the tile") if args.svg else str(drawing)
+    fields = {name: value for name, value, _ in drawing.fields}
+    data = {"shape": shape, "format": str(drawing.format), "major": args.major, "swizzle": args.swizzle, "bytes": size}
+    return Result({**data, "descriptor": hex(descriptor.encode()), "fields": fields, "layout": drawing.layout}, text)
+
+
+def _written(path: str, svg: str, what: str) -> str:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(svg)
+    return f"{what}: drawn in {path}"
 
 
 def _operand(x: Any) -> dict[str, Any]:
     fields = {name: getattr(x, name) for name in ("rows", "cols", "registers")}
     coords = None if x.layout is None else x.coords().tolist()  # wgmma reads B from shared memory
     return {"format": str(x.format), **fields, "coords": coords}
+
+
+def _metadata(row: Any, selector: int | None) -> dict[str, Any] | None:
+    """Lane and lowest bit of the nibble of each chunk of each row of A, for each legal selector (or the one given)."""
+    if row.meta is None:
+        return None
+    from nbtc.fragments.sparse import places
+
+    chosen = row.selectors if selector is None else (selector,)
+    found = {str(s): dict(zip(("lane", "bit"), (x.tolist() for x in places(row, s)), strict=True)) for s in chosen}
+    return {"rows": row.meta.rows, "chunks": row.meta.cols, "selectors": found}
+
+
+def _ranges(row: Any) -> list[dict[str, Any]]:
+    """Architectures that lay fragments out alike, and whether that layout is known."""
+    return [{"archs": names, "known": here is not None} for names, here in row.ranges]
 
 
 def _gemm(args: argparse.Namespace) -> Result:
@@ -183,9 +249,10 @@ def _gemm_lines(data: dict[str, Any]) -> list[str]:
         ("sha256", data["sha256"]),
     ]
     if exact is not None:
+        relative = f"relative error {exact['relative']:.2g} (root mean square)"
         checked = f"{exact['different']:,} of {exact['outputs']:,}{' sampled' * exact['sampled']} outputs differ"
         by = f"{exact['max_ulp']:,} ulps at most" if exact["max_ulp"] < 2**63 else "a NaN against a number"
-        rows.append(("exact product", f"{checked} from it correctly rounded, by {by}"))
+        rows.append(("exact product", f"{relative}; {checked} from it correctly rounded, by {by}"))
     if data["out"]:
         rows.append(("written", data["out"]))
     return [f"{name:<15}{text}" for name, text in rows]

@@ -56,6 +56,10 @@ class MetadataError(NbtcError, ValueError):
     """Sparsity metadata or a selector outside the legal set."""
 
 
+class RecordingError(NbtcError, ValueError):
+    """A file of recordings that cannot be read, or whose arrays do not fit the instruction they are of."""
+
+
 class LayoutError(NbtcError, ValueError):
     """A register image that is laid out for another architecture than the one that reads it."""
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.python_only import PythonOnly
-from nbtc.errors import OptionError, UnsupportedInstructionError
+from nbtc.errors import FormatError, OptionError, UnsupportedInstructionError
 from nbtc.fragments import pack as _pack
 from nbtc.fragments import scales as _scales
 from nbtc.fragments.placed import archs_of, check_layout, placed
@@ -24,6 +24,7 @@ from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 
 RUNS = ("mma", "mma.sp", "wmma.mma")  # families that a call runs
+# what works on other operands than three register images: the function to call instead
 ELSEWHERE = {
     "wgmma.mma_async": "nbtc.ptx.wgmma",
     "wgmma.mma_async.sp": "nbtc.ptx.wgmma",
@@ -33,7 +34,15 @@ ELSEWHERE = {
     "stmatrix": "nbtc.ptx.stmatrix",
     "movmatrix": "nbtc.ptx.movmatrix",
     "cvt": "nbtc.ptx.cvt",
-    "dpx": "nbtc.dpx",
+    "dpx": "nbtc.dpx.viaddmax_s32 and its kin",
+    "shfl.sync": "nbtc.warp.shfl_sync, shfl_up_sync, shfl_down_sync or shfl_xor_sync",
+    "redux.sync": "nbtc.warp.reduce_add_sync and its kin",
+    "vote.sync": "nbtc.warp.all_sync, any_sync or ballot_sync",
+    "match.sync": "nbtc.warp.match_any_sync or match_all_sync",
+    "activemask": "nbtc.warp.activemask",
+    "nanosleep": "nbtc.warp.nanosleep",
+    "wgmma.sync": "nbtc.wgmma.fence, commit_group or wait_group",
+    "fence": "nbtc.wgmma.fence_proxy_async",
 }
 
 
@@ -210,9 +219,9 @@ class Instruction(PythonOnly):
 
     def __call__(
         self,
-        a: ArrayLike,
-        b: ArrayLike,
-        c: ArrayLike,
+        a: ArrayLike | None = None,
+        b: ArrayLike | None = None,
+        c: ArrayLike | None = None,
         meta: ArrayLike | None = None,
         selector: int | None = None,
         arch: object = "sm_90",
@@ -246,9 +255,16 @@ class Instruction(PythonOnly):
         if not row.executable:
             raise parse.refuse(row)
         if row.family not in RUNS:
-            other = ELSEWHERE.get(row.family, "nbtc.warp")
+            other = ELSEWHERE.get(row.family)
             raise UnsupportedInstructionError(
-                f"{row.mnemonic} does not work on three register images, so it cannot be called: use {other} instead"
+                f"{row.mnemonic} does not work on three register images, so it cannot be called: "
+                + (f"use {other} instead" if other else "from Python, where lanes run in step, it has nothing to do")
+            )
+        if a is None or b is None or c is None:
+            missing = [name for name, x in (("a", a), ("b", b), ("c", c)) if x is None]
+            raise FormatError(
+                f"{row.mnemonic} computes d = a * b + c; {' and '.join(missing)} not given: pass three register "
+                "images, as pack_a, pack_b and pack_c make them"
             )
         if row.scale:
             left, right = _scales.selected(self, (scale_a, byte_a, thread_a), (scale_b, byte_b, thread_b))

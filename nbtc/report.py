@@ -9,6 +9,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,13 +21,14 @@ from numpy.typing import NDArray
 import nbtc
 from nbtc.accuracy import accuracy
 from nbtc.compiler.threads import thread_count
-from nbtc.errors import FormatError, OptionError
+from nbtc.errors import FormatError, OptionError, shown
 from nbtc.formats.arrays import as_format, unpack
 from nbtc.formats.table import Format
 from nbtc.isa.archs import ARCHS
 
 Array = NDArray[Any]
 T = TypeVar("T")
+LARGEST = 1 << 62  # products of sizes that address arithmetic still holds
 _PATIENCE = 4.0  # seconds of timed runs, at least one
 
 
@@ -74,6 +76,8 @@ def product(
     """
     if ("a" in files) != ("b" in files):
         raise OptionError("one of a and b came from a file, the other did not: give both, as in --a A.npy --b B.npy")
+    if seed < 0:
+        raise OptionError(f"--seed {shown(seed)} is negative: seeds are 0 or more, for example --seed 0")
     out = files.get("out")
     if out is not None and not Path(out).resolve().parent.is_dir():
         raise OptionError(f"--out {out}: there is no such folder; make it first, or write to --out ./{Path(out).name}")
@@ -115,17 +119,27 @@ def product(
 def planned(shape: tuple[int, int, int], formats: tuple[str, str], **keywords: Any) -> tuple[dict[str, Any], str]:
     """The plan of a product of that shape as data and as text; no memory is touched."""
     m, n, k = shape
+    if max(m, 1) * max(n, 1) * max(k, 1) >= LARGEST:
+        raise OptionError(f"a product of {m} x {n} x {k} is larger than any machine: sizes multiply to less than 2**62")
     fa, fb = (as_format(f) for f in formats)
     a, b = np.broadcast_to(np.zeros((), fa.dtype), (m, k)), np.broadcast_to(np.zeros((), fb.dtype), (k, n))
     plan = nbtc.plan(a, b, a_format=fa.name, b_format=fb.name, **keywords)
     data = {
         "shape": [m, n, k],
+        "formats": [str(f) for f in plan.formats],
+        "arch": str(plan.arch),
         "instruction": str(plan.instruction),
-        "model": str(plan.model),
+        "engine": str(plan.engine),
+        "model": _model(plan.model),
         "steps": plan.steps,
         "peak_bytes": plan.peak_bytes,
     }
     return data, str(plan.explain() or plan)
+
+
+def _model(model: Any) -> dict[str, Any]:
+    """A numerics row as plain data."""
+    return {name: getattr(x, "name", x) for name, x in asdict(model).items()}
 
 
 def nbtc_threads() -> int:
@@ -160,9 +174,26 @@ def _operands(
     if "a" in files:
         return _load(files["a"], formats["a"]), _load(files["b"], formats["b"])
     m, n, k = shape
-    rng = np.random.default_rng(seed)
     fa, fb = (as_format(formats[name] or "f16") for name in ("a", "b"))
+    for f in (fa, fb):
+        if f.bits > 8 and f.kind != "float":
+            raise OptionError(
+                f"--format {f}: no instruction multiplies {f}; multiplicands are f16 bf16 tf32 e4m3 s8 ..."
+            )
+    _check_memory(8 * (m * k + k * n + m * n), shape)
+    rng = np.random.default_rng(seed)
     return (random_operand(rng, (m, k), fa), fa), (random_operand(rng, (k, n), fb), fb)
+
+
+def _check_memory(size: int, shape: tuple[int, int, int]) -> None:
+    """Raise before numbers are drawn that this machine cannot hold: it would kill the process instead."""
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 46
+    if size > have:
+        sizes = " x ".join(map(shown, shape))
+        raise OptionError(
+            f"random operands of {sizes} need about {shown(size >> 30)} GiB, this machine has {have >> 30}: "
+            "pass smaller --m, --n and --k; nbtc explain M N K says what a product would take"
+        )
 
 
 def _load(path: str, name: str | None) -> tuple[Array, Format]:

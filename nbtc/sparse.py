@@ -24,8 +24,8 @@ def compress(
     wgmma.mma_async.sp, or its `Instruction`.  selector: which lanes supply metadata
     (default: that of a whole PTX line, else 0).  Returns stored (..., M, K / 2) and meta uint32 (..., 32), or (...,
     128) for a warpgroup; the metadata is legal for every spelling of the form. Where fewer elements are not zero, zeros
-    are stored.  Raises MetadataError when `dense` does not fit the pattern or the selector is not legal, ShapeError and
-    FormatError for other arrays.
+    are stored, those with a sign first.  Raises MetadataError when `dense` does not fit the pattern, has a -0 that
+    finds no room, or the selector is not legal, ShapeError and FormatError for other arrays.
 
     >>> import numpy as np
     >>> from nbtc import sparse

@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbtc.check.hazards import Check, Hazard, Op, Registers, Watch
-from nbtc.errors import BoundsError, FormatError, OptionError, ShapeError
+from nbtc.errors import BoundsError, FormatError, OptionError, ShapeError, shown
+from nbtc.formats.arrays import as_array
 from nbtc.fragments.smem import UNIT, Descriptor
 from nbtc.isa.parse import row as parse
 from nbtc.isa.spec import Row
 from nbtc.ops.wgmma.operands import descriptor_words, form
 
 THREADS = 128
+MOST = 1 << 20  # more bytes than any shared memory has
 
 
 class Sequence:
@@ -55,7 +57,7 @@ class Sequence:
             raise OptionError(
                 f'check={check!r} is no checking mode: True raises, "record" collects, False skips; try Sequence(4096)'
             )
-        image = np.zeros(smem, np.uint8) if isinstance(smem, int) else np.array(smem)
+        image = np.zeros(_bytes(smem), np.uint8) if isinstance(smem, int | np.integer) else np.array(as_array(smem))
         if image.dtype != np.uint8 or image.ndim < 1:
             raise FormatError(
                 f"smem is a uint8 array (..., bytes) or a number of bytes, not {image.dtype}: try Sequence(4096)"
@@ -72,7 +74,10 @@ class Sequence:
     def registers(self, values: int | ArrayLike, name: str = "r") -> Registers:
         """A register array: uint32 (..., 128, count), or a count of zeros.  Setting it up counts as touching it."""
         batch = self._generic.shape[:-1]
-        v = np.zeros((*batch, THREADS, values), np.uint32) if isinstance(values, int) else np.array(values)
+        if isinstance(values, int | np.integer):
+            v: NDArray[Any] = np.zeros((*batch, THREADS, _bytes(values)), np.uint32)
+        else:
+            v = np.array(as_array(values))
         if v.dtype != np.uint32:
             raise FormatError(f"registers are uint32 words, not {v.dtype}: pass the bits, values.view(np.uint32)")
         if v.ndim < 2 or v.shape[-2] != THREADS:
@@ -87,8 +92,15 @@ class Sequence:
             raise OptionError(
                 f'proxy={proxy!r}: stores go through "generic" (st.shared) or "async" (TMA); try "generic"'
             )
-        v = np.ascontiguousarray(data).view(np.uint8)
-        span = self._span(offset, v.shape[-1])
+        v = np.ascontiguousarray(as_array(data))
+        if v.dtype.kind not in "biufV":
+            raise FormatError(f"stored data is {v.dtype}, no bytes: pass an array of numbers, data.view(np.uint8)")
+        v = v.view(np.uint8)
+        span, lead = self._span(offset, v.shape[-1]), self._generic.shape[:-1]
+        if v.shape[:-1] not in (lead, ()):
+            raise ShapeError(
+                f"stored data has leading axes {v.shape[:-1]}, the memory {lead}: give it the same or none"
+            )
         self._watch.begin(f"{proxy} store to shared bytes {span.start}-{span.stop - 1}")
         self._watch.store(span.start, span.stop, proxy)
         self._generic[..., span] = v
@@ -102,11 +114,11 @@ class Sequence:
         return np.array(self._generic[..., span])
 
     def _span(self, offset: int, count: int) -> slice:
-        size = self._generic.shape[-1]
-        if offset < 0 or offset + count > size:
+        size, offset, count = self._generic.shape[-1], whole(offset, "offset"), whole(count, "count")
+        if offset < 0 or count < 0 or offset + count > size:
             raise BoundsError(
-                f"{count} bytes from {offset} leave the shared memory of {size} bytes: "
-                f"Sequence({max(offset, 0) + count}) would hold them"
+                f"{shown(count)} bytes from {shown(offset)} leave the shared memory of {size} bytes: "
+                f"offsets and counts are 0 or more, Sequence({shown(max(offset, 0) + max(count, 0))}) would hold them"
             )
         return slice(offset, offset + count)
 
@@ -198,6 +210,22 @@ class Sequence:
     ) -> None:
         if kind is None:
             self.exit()
+
+
+def whole(x: Any, name: str) -> int:
+    """An offset or count as a Python integer: small NumPy ones would wrap around."""
+    if isinstance(x, bool | np.bool_) or not hasattr(x, "__index__"):
+        raise FormatError(f"{name}={shown(x)} is no integer: offsets and counts are whole numbers of bytes, such as 64")
+    return int(x.__index__())
+
+
+def _bytes(x: Any) -> int:
+    """A size: of shared memory (227 KiB on sm_90), or a count of registers."""
+    if not 0 <= x <= MOST:
+        raise BoundsError(
+            f"{shown(x)} is no size of shared memory or of registers: pass 0 to {MOST}, as in Sequence(4096)"
+        )
+    return int(x)
 
 
 def _units(row: Row, a_word: int | None, b_word: int, operands: dict[str, Any]) -> NDArray[np.int64]:

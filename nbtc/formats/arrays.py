@@ -51,7 +51,7 @@ def _dtype_name(x: object) -> str:
         return ""
     try:
         return np.dtype(x).name  # type: ignore[call-overload, no-any-return]
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: a dict that describes no fields
         return ""
 
 
@@ -67,8 +67,15 @@ def as_array(x: ArrayLike) -> NDArray[Any]:
     elif hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
         array = np.from_dlpack(cast(Any, x))
     else:
-        array = np.asarray(x)
+        array = _listed(x)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _listed(x: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(x)
+    except ValueError:  # lists of different lengths
+        raise FormatError(f"{shown(x)} is no array: its rows have different lengths; pass a rectangular one") from None
 
 
 def _from_torch(x: Any) -> NDArray[Any]:
@@ -195,9 +202,13 @@ def _packed_format(fmt: object, caller: str) -> Format:
 
 
 def _axis(axis: SupportsIndex, ndim: int) -> int:
+    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+        raise OptionError(f"axis={shown(axis)} is no axis: pass a whole number, for example axis=-1")
     at = axis.__index__()
     if not -ndim <= at < ndim:
-        raise ShapeError(f"axis={at} is outside of an array with {ndim} dimensions: pass at least 1-D data and axis=-1")
+        raise ShapeError(
+            f"axis={shown(at)} is outside of an array with {ndim} dimensions: pass at least 1-D data and axis=-1"
+        )
     return at % ndim
 
 

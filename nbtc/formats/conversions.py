@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import FormatError, OptionError, UnvalidatedModelWarning
+from nbtc.errors import FormatError, OptionError, UnvalidatedModelWarning, shown
 from nbtc.formats import table
 from nbtc.formats.arrays import as_array, as_format, from_bits, to_bits
 from nbtc.formats.codec import convert_words
@@ -89,12 +89,12 @@ def conversion(
     pair = [c for c in CONVERSIONS if c.source == source and c.target == target]
     if not pair:
         raise FormatError(_no_pair(source, target))
-    found = _BY_KEY.get((source, target, rounding))
+    found = _BY_KEY.get((source, target, rounding)) if isinstance(rounding, str) else None
     name = f"{source.name} -> {target.name}"
     if found is None:
         have = " ".join(c.rounding for c in pair)
         raise OptionError(
-            f'rounding={rounding!r}: no such rounding for {name}, only {have}; pass rounding="{pair[0].rounding}"'
+            f'rounding={shown(rounding)}: no such rounding for {name}, only {have}; pass rounding="{pair[0].rounding}"'
         )
     if relu and not found.relu:
         raise OptionError(f"relu=True: cvt.{rounding} {name} takes no .relu; convert first, then clamp with np.maximum")

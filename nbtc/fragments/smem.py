@@ -67,7 +67,7 @@ def operand_format(format: object, major: object = "k") -> Format:
 
     Raises FormatError for formats wgmma does not read and OptionError for MN-major order of any but 16-bit formats.
     """
-    if major not in MAJORS:
+    if not isinstance(major, str) or major not in MAJORS:
         raise OptionError(
             f'major={shown(major)} is no major order: pass "k" (K contiguous) or "mn" (M or N contiguous)'
         )

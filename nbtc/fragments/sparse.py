@@ -126,6 +126,13 @@ def compress(row: Row, dense: ArrayLike, selector: int = 0) -> tuple[NDArray[Any
             f"{at[-1] * width} to {at[-1] * width + width - 1}, so it is not {keep}:{bits.shape[-2]} sparse: "
             "set the smallest to zero first"
         )
+    signed = (rank > 0).sum(-1) > keep
+    if signed.any():
+        at = tuple(int(v) for v in np.argwhere(signed)[0])
+        raise MetadataError(
+            f"dense row {at[-2]}, chunk {at[-1]} has a -0 that there is no room to store, and a place that is not "
+            "stored reads as +0: make them +0 first, for example dense + dense.dtype.type(0)"
+        )
     index = np.sort(np.argsort(-rank, axis=-1, kind="stable")[..., :keep], -1)
     stored = np.take_along_axis(bits, index[..., None], -2)
     shape = (*stored.shape[:-3], stored.shape[-3] * keep * size)

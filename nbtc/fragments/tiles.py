@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import BoundsError, FormatError, ShapeError
-from nbtc.formats.arrays import from_bits, to_bits
+from nbtc.errors import BoundsError, DescriptorError, FormatError, ShapeError, shown
+from nbtc.formats.arrays import as_array, from_bits, to_bits
 from nbtc.formats.table import Format
 from nbtc.fragments.smem import CORE, UNIT, WINDOW, Descriptor, operand_format, swizzle_row, tile_shape
 
@@ -96,7 +96,12 @@ def smem_to_tile(
     True
     """
     fmt, (rows, cols) = operand_format(format, major), tile_shape(shape)
-    memory = np.asarray(smem)
+    if not isinstance(descriptor, Descriptor):
+        raise DescriptorError(
+            f"{shown(descriptor)} is no descriptor: pass nbtc.wgmma.Descriptor(start, leading, stride), or "
+            "Descriptor.decode(word) of a 64-bit word"
+        )
+    memory = np.asarray(as_array(smem))
     if memory.dtype != np.uint8 or memory.ndim < 1:
         raise FormatError(f"shared memory is a uint8 array (..., bytes), not {memory.dtype}: pass smem.view(np.uint8)")
     at = _bytes_of(descriptor, rows, cols, fmt, major)

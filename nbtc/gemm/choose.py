@@ -51,22 +51,28 @@ def row_for(
         found = _best(arch, FAMILIES[name], a, b, acc, op, saturate, step)
         if found is not None:
             return found
-    families = [FAMILIES[name] for name in names]
-    have = sorted(
-        {
-            r.min_arch
-            for f in families
-            for r in parse.rows(None, f, a=a, b=b, c=acc, d=acc, executable=True, sparse=False, rounding="rn")
-            if r.saturate == saturate and (r.op is None or r.op == op) and step in (None, _size(r)[0])
-        },
-        key=lambda s: int(s[3:].rstrip("af")),
+    alike = [
+        r
+        for name in names
+        for r in parse.rows(None, FAMILIES[name], a=a, b=b, c=acc, d=acc, executable=True, sparse=False, rounding="rn")
+        if r.saturate == saturate and step in (None, _size(r)[0])
+    ]
+    hint = (
+        _where([r for r in alike if r.op in (None, op)]) or f"no architecture multiplies {a} by {b} into {acc} that way"
     )
-    hint = f"it exists from {have[0]} on" if have else f"no architecture multiplies {a} by {b} into {acc} that way"
+    others = [r for r in alike if r.op not in (None, op)]
+    if others and hint.startswith("no"):
+        hint = f"its forms are .{others[0].op}, not .{op}, and {_where(others)}: pass op={others[0].op!r}"
     raise UnsupportedInstructionError(
         f"{arch} has no {instruction or 'wgmma or mma'} instruction for {a} x {b} with {acc} accumulators"
         f"{' and .satfinite' if saturate else ''}{f' and K = {step}' if step else ''}; {hint}: "
         "choose other formats, acc=, instruction= or arch="
     )
+
+
+def _where(rows: list[Row]) -> str:
+    first = min(rows, key=lambda r: r.since, default=None)
+    return f"it exists from {first.min_arch} on" if first is not None else ""
 
 
 def _best(

@@ -133,8 +133,9 @@ def _family(name: str) -> str:
         raise ParseError(
             f"{shown(name)} is no instruction nbtc has: of {first} it has {', '.join(kin)} alone, such as {form!r}"
         )
-    head = difflib.get_close_matches(first, list(_HEADS), 1)
-    near = nearest(name, _HEADS[head[0]]).mnemonic if head else ""
+    firsts = difflib.get_close_matches(first, sorted({h.split(".")[0] for h in _HEADS}), 3)
+    families = {f for h, f in _HEADS.items() if h.split(".")[0] in firsts}
+    near = max((nearest(name, f).mnemonic for f in sorted(families)), key=lambda x: _alike(name, x), default="")
     hint = f"Nearest: {near!r}" if _alike(name, near) > NEAR else f"None is near it; one form is {EXAMPLE!r}"
     raise ParseError(f"{shown(name)} is no instruction nbtc has; it knows {', '.join(sorted(_BUILDERS))}. {hint}")
 

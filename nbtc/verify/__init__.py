@@ -9,7 +9,10 @@ from __future__ import annotations
 import io
 import json
 import lzma
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -17,13 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from nbtc.errors import OptionError
+from nbtc.errors import NbtcError, OptionError, RecordingError, UnsupportedInstructionError
 from nbtc.testing import raw_bits
 from nbtc.verify.gpu import Gpu
 from nbtc.verify.hardware import cases
 from nbtc.verify.replay import GENERATORS, Array, Case, Groups, Index, kind_of
 
 SMALL = "golden_small.npz.xz"
+# what reading damaged files raises: of NumPy, zipfile, zlib, json, and of arrays and entries that are not there
+DAMAGE = (
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, EOFError, MemoryError, RecursionError,
+    NotImplementedError, zlib.error, lzma.LZMAError, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 @dataclass
@@ -51,7 +59,7 @@ def verify(golden: str | Path | None = None, only: str | None = None, hardware: 
 
     golden: a folder of recordings, or None for the set that ships with nbtc.  only: a pattern that a file's name must
     contain.  hardware: run the inputs of mma, mma.sp and wgmma on this machine's GPU, and compare with that instead of
-    with the recorded results.  Raises OptionError when there is nothing to compare.
+    with the recorded results.  Raises OptionError when there is nothing to compare, RecordingError for damaged files.
     """
     gpu = Gpu() if hardware else None
     found = False
@@ -70,7 +78,10 @@ def verify(golden: str | Path | None = None, only: str | None = None, hardware: 
 
 
 def sets(golden: str | Path | None) -> Iterator[tuple[str, Groups, Index]]:
-    """Name, arrays and index of each file of a folder, or of each kind in the set that ships with nbtc."""
+    """Name, arrays and index of each file of a folder, or of each kind in the set that ships with nbtc.
+
+    Raises RecordingError, with file, key and reason, for a file that is no set of arrays.
+    """
     if golden is None:
         packed = (resources.files("nbtc") / "data" / SMALL).read_bytes()
         with np.load(io.BytesIO(lzma.decompress(packed))) as z:
@@ -80,47 +91,99 @@ def sets(golden: str | Path | None) -> Iterator[tuple[str, Groups, Index]]:
                 if key != "index":
                     kinds.setdefault(kind_of(key, index), []).append(key)
             for kind, keys in kinds.items():
-                yield kind, _group(z, keys), index
+                yield kind, _group(kind, z, keys), index
         return
     folder = Path(golden)
-    listing = folder / "index.json"
-    index = json.loads(listing.read_text()) if listing.is_file() else {}
+    index = _index(folder / "index.json")
     for path in sorted(folder.glob("*.npz")):
-        with path.open("rb") as file, np.load(file) as z:  # np.load would leave a broken file open
-            yield path.name, _group(z, z.files), index
+        with reading(path.name):
+            if not path.is_file():  # a pipe would be waited for
+                raise RecordingError("it is no regular file")
+            with path.open("rb") as file, np.load(file) as z:  # np.load would leave a broken file open
+                groups = _group(path.name, z, z.files)
+        yield path.name, groups, index
 
 
-def _group(z: Mapping[str, Array], keys: Iterable[str]) -> Groups:
+def _index(path: Path) -> Index:
+    """What `index.json` says of each form; nothing where there is no such file."""
+    if not path.exists():
+        return {}
+    with reading(path.name):
+        if not path.is_file():
+            raise RecordingError("it is no regular file")
+        found = json.loads(path.read_bytes())
+        if not isinstance(found, dict) or not all(isinstance(entry, dict) for entry in found.values()):
+            raise RecordingError("it must be an object of objects: form -> {kind, op, ...}")
+    return found
+
+
+def _group(file: str, z: Mapping[str, Array], keys: Iterable[str]) -> Groups:
     """Arrays by what comes before the last `__` of their key."""
-    groups: Groups = {}
+    groups = Watched()
     for key in keys:
         head, _, part = key.rpartition("__")
-        groups.setdefault(head, {})[part] = z[key]
+        with reading(file, key):
+            groups.setdefault(head, {})[part] = z[key]
     return groups
+
+
+class Watched(dict[str, dict[str, Array]]):
+    """Groups that know which of them is being looked at."""
+
+    current = ""
+
+    def items(self) -> Any:
+        """As of any dict, one after the other."""
+        for key, value in super().items():
+            self.current = key
+            yield key, value
+
+
+@contextmanager
+def reading(file: str, key: str = "", groups: Watched | None = None) -> Iterator[None]:
+    """Turn whatever damaged recordings raise into a RecordingError with file, key and reason."""
+    try:
+        yield
+    except DAMAGE as error:
+        where = ": ".join(part for part in (file, key or (groups.current if groups is not None else "")) if part)
+        reason = str(error) if isinstance(error, NbtcError) else f"{type(error).__name__}: {error}"
+        raise RecordingError(
+            f"{where}: {reason[:300]}. The recording is damaged, or not of the kind that docs/recordings.md describes"
+        ) from error
 
 
 def _replay(name: str, groups: Groups, index: Index, gpu: Gpu | None) -> Report:
     report = Report(name)
-    kinds: dict[str, Groups] = {}
+    kinds: dict[str, Watched] = {}
     for head, parts in groups.items():
-        kinds.setdefault(kind_of(head + "__", index), {})[head] = parts
+        with reading(name, head):
+            kinds.setdefault(kind_of(head + "__", index), Watched())[head] = parts
     forms = set()
     for kind, members in kinds.items():
         if kind not in GENERATORS:
             report.failures += [f"{head}: no kind of recording that nbtc knows" for head in members]
             continue
-        replayed = GENERATORS[kind](members, index) if gpu is None else cases(kind, members, index, gpu)
-        for case in replayed:
-            forms.add(case.form)
-            _compare(report, case)
+        with reading(name, groups=members):
+            replayed = GENERATORS[kind](members, index) if gpu is None else cases(kind, members, index, gpu)
+            for case in replayed:
+                forms.add(case.form)
+                _compare(report, case)
     report.forms = len(forms)
     return report
 
 
 def _compare(report: Report, case: Case) -> None:
+    if case.want.dtype.kind not in "biufV":
+        raise RecordingError(f"{case.form}: recorded results are {case.want.dtype}, not numbers or words")
     report.outputs += case.want.size
     try:
         got = np.asarray(case.call())
+    except NbtcError as error:
+        if not isinstance(error, UnsupportedInstructionError):
+            raise  # operands that no instruction takes
+        report.mismatches += case.want.size
+        report.failures.append(f"{case.form}: {error}")
+        return
     except Exception as error:  # whatever goes wrong in a replay is a result that was not reproduced
         report.mismatches += case.want.size
         report.failures.append(f"{case.form}: {type(error).__name__}: {error}")

@@ -11,8 +11,10 @@ import pytest
 
 import nbtc
 from nbtc.cli import main
+from nbtc.isa.archs import ARCHS
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+VOLTA = ARCHS["sm_70"]
 SMALL = ("--m", "24", "--n", "16", "--k", "40")
 
 
@@ -187,3 +189,128 @@ def test_as_a_process(tmp_path):
         f"{sys.executable} -m nbtc list | head -n 1", shell=True, capture_output=True, text=True, cwd=tmp_path
     )
     assert head.stderr == "" and head.stdout.startswith("sm_")
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0 and capsys.readouterr().out == f"nbtc {nbtc.__version__}\n"
+
+
+@pytest.mark.parametrize("family", ["wgmma", "wmma", "mma", "mma.sp", "shfl", "wgmma.mma_async", "tcgen05"])
+def test_families_and_their_first_words(capsys, family):
+    code, data = run(capsys, "list", "--family", family)
+    names = {row["family"] for row in data}
+    assert code == 0 and names and all(n == family or n.startswith(f"{family}.") for n in names)
+    assert len(names) == {"wgmma": 3, "wmma": 3}.get(family, len(names))
+    if family in ("mma", "wgmma.mma_async"):
+        assert names == {family}  # a whole name is that family alone
+
+
+def test_an_unknown_family_is_wrong_use(capsys):
+    assert "wgmma" in refused(capsys, "list", "--family", "wgmmma")
+    refused(capsys, "list", "--family", "")
+
+
+def test_list_and_show_say_where_a_form_runs(capsys):
+    rows = {r["mnemonic"]: r for r in run(capsys, "list", "--family", "mma")[1]}
+    assert rows[MMA]["executable"] and rows[MMA]["archs"][0] == "sm_80"
+    assert any(not r["executable"] for r in rows.values())
+    sparse = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    data = run(capsys, "show", sparse)[1]
+    assert data["executable"] and data["archs"][-1] == "sm_121" and data["min_arch"] == "sm_80"
+    places = data["metadata"]["selectors"]
+    assert data["metadata"]["rows"] == 16 and set(places) == {"0", "1"}
+    assert np.array_equal(places["1"]["lane"], np.array(places["0"]["lane"]) + 2)
+    assert run(capsys, "show", MMA)[1]["metadata"] is None
+
+
+def test_show_draws_each_range_and_the_one_asked_for(capsys, tmp_path):
+    name = "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32"
+    assert main(["show", name]) == 0
+    out = capsys.readouterr().out
+    assert "on sm_75 to sm_121" in out and "on sm_70 to sm_72" in out and "T0+T8" in out
+    assert main(["show", name, "--arch", "sm_80"]) == 0
+    assert "T0+T8" not in capsys.readouterr().out
+    old = run(capsys, "show", name, "--arch", "sm_70")[1]
+    assert np.array_equal(old["operands"]["a"]["coords"], nbtc.instruction(name).row.on(VOLTA).a.coords())
+    assert [r["archs"] for r in old["ranges"]][-1] == ["sm_70", "sm_72"]
+    refused(capsys, "show", MMA, "--arch", "sm_70")
+
+
+def test_show_the_selector_asked_for(capsys):
+    sparse = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    assert main(["show", sparse, "--selector", "1"]) == 0
+    assert "selector 1" in capsys.readouterr().out
+    refused(capsys, "show", sparse, "--selector", "3")
+
+
+def test_show_a_tile(capsys, tmp_path):
+    argv = ["show", "--swizzle", "128B", "--tile", "64x64", "f16"]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert "64 x 64 f16, K-major, swizzle 128B" in out and "Swizzle<3,4,3>" in out
+    code, data = run(capsys, *argv)
+    assert code == 0 and data["bytes"] == 8192
+    _, descriptor = nbtc.wgmma.tile_to_smem(np.zeros((64, 64), np.float16), "f16", "k", "128B")
+    assert data["descriptor"] == hex(descriptor.encode())
+    assert main([*argv, "--svg", str(tmp_path / "t.svg")]) == 0
+    assert (tmp_path / "t.svg").read_text().startswith("<svg")
+    capsys.readouterr()
+    for wrong in (["--tile", "64"], ["--tile", "9x9"], ["--swizzle", "12B", "--tile", "64x64"], ["--swizzle", "128B"]):
+        refused(capsys, "show", *wrong, "f16")
+    refused(capsys, "show", "--tile", "64x64", "f17")
+
+
+def test_explain_is_plain_data(capsys):
+    data = run(capsys, "explain", "512", "256", "4096")[1]
+    assert data["model"]["evidence"] == "recorded" and data["model"]["kind"] == "FUSED"
+    assert "Model(" not in json.dumps(data) and "Kind" not in json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["gemm", "--m", "1e30"],
+        ["gemm", "--m", "9" * 5000],
+        ["gemm", "--m", str(10**30)],
+        ["gemm", "--seed", "-1"],
+        ["gemm", "--seed", "x"],
+        ["explain", "9" * 30, "1", "1"],
+    ],
+    ids=lambda argv: argv[1] + argv[2][:4],
+)
+def test_numbers_that_are_none(capsys, argv):
+    with pytest.raises(SystemExit) as left:
+        main(argv)
+    said = capsys.readouterr().err
+    assert left.value.code == 2 and "_size" not in said and "_seed" not in said and len(said) < 3000
+    assert "whole numbers" in said.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["gemm", *SMALL, "--format", "s32"],
+        ["gemm", *SMALL, "--format", "z" * 5000],
+        ["gemm", "--m", "999999999999"],
+        ["explain", "999999999999", "999999999999", "1"],
+        ["explain", "999999999999", "1", "999999999999"],
+    ],
+    ids=lambda argv: " ".join(argv)[:30],
+)
+def test_products_that_cannot_be(capsys, argv):
+    assert len(refused(capsys, *argv)) < 1000
+
+
+def test_gemm_says_the_relative_error_first(capsys):
+    assert main(["gemm", *SMALL, "--format", "f16", "--acc", "f16"]) == 0
+    line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("exact product"))
+    assert line.index("relative error") < line.index("ulps")
+    data = run(capsys, "gemm", *SMALL, "--acc", "f16")[1]["correctly_rounded"]
+    assert 0 < data["relative"] < 1e-2
+
+
+def test_the_package_lists_its_own_names_alone():
+    names = [n for n in dir(nbtc) if not n.startswith("__")]
+    assert sorted(names) == sorted(nbtc.__all__)

@@ -134,3 +134,77 @@ def test_no_driver_is_wrong_use(monkeypatch, capsys):
     monkeypatch.setattr("nbtc.verify.gpu.ctypes.CDLL", absent)
     assert main(["verify", "--hw"]) == 2
     assert "no driver" in capsys.readouterr().err
+
+
+def flipped(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def entry(**more):
+    return json.dumps({FORM: {"kind": "mma", "op": OP, "sel": 0, **more}})
+
+
+def save(folder, arrays, **changed):
+    np.savez(folder / "mma_f16.npz", **{**arrays, **{f"{FORM}__ones__{k}": v for k, v in changed.items()}})
+
+
+DAMAGES = {
+    "no json": lambda folder, arrays: (folder / "index.json").write_text("{"),
+    "no text": lambda folder, arrays: (folder / "index.json").write_bytes(b"\xff\xfe\x00"),
+    "nested json": lambda folder, arrays: (folder / "index.json").write_text("[" * 100_000),
+    "a list": lambda folder, arrays: (folder / "index.json").write_text("[1]"),
+    "numbers": lambda folder, arrays: (folder / "index.json").write_text(json.dumps({FORM: 1})),
+    "no kind": lambda folder, arrays: (folder / "index.json").write_text(json.dumps({FORM: {"op": OP}})),
+    "no op": lambda folder, arrays: (folder / "index.json").write_text(json.dumps({FORM: {"kind": "mma"}})),
+    "op of numbers": lambda folder, arrays: (folder / "index.json").write_text(entry(op=[1])),
+    "unknown op": lambda folder, arrays: (folder / "index.json").write_text(entry(op="mma.sync.nothing")),
+    "other kind": lambda folder, arrays: (folder / "index.json").write_text(entry(kind="wgmma")),
+    "bad bytes": lambda folder, arrays: flipped(folder / "mma_f16.npz", 200),
+    "bad header": lambda folder, arrays: flipped(folder / "mma_f16.npz", 70),
+    "bad compression": lambda folder, arrays: np.savez_compressed(folder / "mma_f16.npz", **arrays)
+    or flipped(folder / "mma_f16.npz", 140),
+    "method": lambda folder, arrays: method(folder / "mma_f16.npz"),
+    "empty": lambda folder, arrays: (folder / "mma_f16.npz").write_bytes(b""),
+    "truncated": lambda folder, arrays: os.truncate(folder / "mma_f16.npz", 900),
+    "one array": lambda folder, arrays: (folder / "mma_f16.npz").write_bytes(npy(np.ones(3))),
+    "objects": lambda folder, arrays: save(folder, arrays, A=np.array([{}], object)),
+    "text": lambda folder, arrays: save(folder, arrays, D=np.array(["x"])),
+    "floats": lambda folder, arrays: save(folder, arrays, A=np.ones((1, 32, 4))),
+    "short": lambda folder, arrays: save(folder, arrays, B=np.ones((1, 31, 2), np.uint32)),
+    "no operand": lambda folder, arrays: np.savez(
+        folder / "mma_f16.npz", **{k: v for k, v in arrays.items() if not k.endswith("__B")}
+    ),
+    "a pipe": lambda folder, arrays: os.mkfifo(folder / "zzz.npz"),
+    "a piped index": lambda folder, arrays: (folder / "index.json").unlink() or os.mkfifo(folder / "index.json"),
+    "a folder": lambda folder, arrays: (folder / "zzz.npz").mkdir(),
+    "no source": lambda folder, arrays: np.savez(folder / "gemm.npz", f16__8x8x8__order=np.array("seq")),
+}  # fmt: skip
+
+
+def npy(x):
+    import io
+
+    buffer = io.BytesIO()
+    np.save(buffer, x)
+    return buffer.getvalue()
+
+
+def method(path):
+    """Claim a compression that zipfile lacks, in both headers of the first member."""
+    data = bytearray(path.read_bytes())
+    data[8:10] = b"\x63\x00"
+    central = data.index(b"PK\x01\x02")
+    data[central + 10 : central + 12] = b"\x63\x00"
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_recordings_are_wrong_use(golden, capsys, damage):
+    folder, arrays = golden
+    DAMAGES[damage](folder, arrays)
+    assert main(["verify", "--golden", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("nbtc: ") and said.count("\n") == 1 and len(said) < 800
+    assert ".npz" in said or "index.json" in said

@@ -118,10 +118,20 @@ def test_batches_and_warpgroups():
 def test_negative_zeros_are_kept_where_there_is_room():
     dense = np.zeros((16, 16), np.float16)
     dense[0, :4] = [0, 1, 0, -0.0]
-    dense[1, :4] = [-0.0, 1, 2, 0]
+    dense[1, :4] = [-0.0, 0, -0.0, 0]
     stored, meta = sparse.compress(dense, F16)
     back = sparse.expand(stored, meta, F16)
-    assert np.signbit(back[0, 3]) and (back == dense).all()
+    assert (back.view(np.uint16) == dense.view(np.uint16)).all()
+
+
+@pytest.mark.parametrize("chunk", [[-0.0, 1, 2, 0], [-0.0, -0.0, -0.0, 0], [1, -0.0, 0, -0.0]])
+def test_negative_zeros_are_not_lost_silently(chunk):
+    dense = np.zeros((16, 16), np.float16)
+    dense[3, 4:8] = chunk
+    with pytest.raises(MetadataError, match="row 3, chunk 1 has a -0"):
+        sparse.compress(dense, F16)
+    stored, meta = sparse.compress(dense + np.float16(0), F16)
+    assert (sparse.expand(stored, meta, F16) == dense).all()
 
 
 def test_legal_nibbles():

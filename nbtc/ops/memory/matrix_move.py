@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.threads import thread_count
-from nbtc.errors import AlignmentError, BoundsError, FormatError, OptionError, ShapeError
+from nbtc.errors import AlignmentError, BoundsError, FormatError, OptionError, ShapeError, shown
 from nbtc.isa import move
 from nbtc.isa.spec import Operand, Row
 
@@ -37,12 +37,15 @@ def _rows(family: str) -> dict[tuple[str, bool, str, int], Row]:
 def form(family: str, num: Any, trans: Any, shape: Any, type: Any) -> Row:
     """The instruction row of these options; OptionError names the legal ones."""
     table = _rows(family)
-    found = table.get((shape, bool(trans), type, num)) if not isinstance(num, bool) else None
+    plain = isinstance(shape, str) and isinstance(type, str) and isinstance(trans, int | np.bool_)
+    plain = plain and isinstance(num, int | np.integer) and not isinstance(num, bool)
+    found = table.get((shape, bool(trans), type, num)) if plain else None
     if found is None:
         ends = sorted({f'shape="{s}", type="{t}", trans={b}, num={n}' for s, b, t, n in table})
         near = [e for e in ends if f'"{shape}"' in e] or ends
         raise OptionError(
-            f"{family} has no form with shape={shape!r}, type={type!r}, trans={trans!r}, num={num!r}; nearest: "
+            f"{family} has no form with shape={shown(shape)}, type={shown(type)}, trans={shown(trans)}, "
+            f"num={shown(num)}; nearest: "
             f"{'; '.join(near[:3])}"
         )
     return found

@@ -18,6 +18,7 @@ from nbtc.errors import (
     ShapeError,
     UnsupportedInstructionError,
 )
+from nbtc.formats.arrays import as_array
 from nbtc.formats.table import Format
 from nbtc.fragments.smem import UNIT, Descriptor
 from nbtc.fragments.sparse import check_selector
@@ -114,7 +115,7 @@ def check_immediates(row: Row, scales: dict[str, Any], trans: dict[str, Any], re
 
 def images(name: str, x: Any, dtype: Any, tail: tuple[int, ...]) -> Images:
     """x as images of a dtype whose last axes are `tail` (-1: any)."""
-    v = np.asarray(x)
+    v = np.asarray(as_array(x))
     want = f"{np.dtype(dtype).name} (..., {', '.join('bytes' if t < 0 else str(t) for t in tail)})"
     if v.dtype != dtype:
         raise FormatError(
@@ -216,4 +217,4 @@ def tables(row: Row, operand: str, words: NDArray[np.uint64], trans: int, size: 
                 ".explain() draws it"
             )
         found.append(units)
-    return Tables(np.concatenate(found), which.reshape(words.shape).astype(np.int64))
+    return Tables(np.concatenate(found or [NO_TABLES.units]), which.reshape(words.shape).astype(np.int64))
