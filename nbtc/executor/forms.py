@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from types import MappingProxyType
 
-from nbtc.executor import bits, carry, compare, convert, float_select, floats, half, integers, permute
+from nbtc.executor import approx, bits, carry, compare, convert, float_select, floats, half, integers, permute
 from nbtc.executor.form import Form, Op
 
 TABLES: tuple[tuple[Form, ...], ...] = (
@@ -18,6 +18,7 @@ TABLES: tuple[tuple[Form, ...], ...] = (
     float_select.FORMS,
     half.FORMS,
     convert.FORMS,
+    approx.FORMS,
 )
 
 
