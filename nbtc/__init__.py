@@ -37,6 +37,7 @@ from nbtc.formats.table import (
 
 if _TYPE_CHECKING:
     from nbtc import dpx, errors, examples, ptx, sparse, testing, warp, wgmma, wmma
+    from nbtc.executor.program import load
     from nbtc.formats.arrays import as_format, pack, unpack
     from nbtc.formats.conversions import convert
     from nbtc.gemm import Plan, gemm, library, matmul, order, plan
@@ -50,6 +51,7 @@ _NAMES = {
     "convert": "nbtc.formats.conversions",
     "gemm": "nbtc.gemm",
     "library": "nbtc.gemm",
+    "load": "nbtc.executor.program",
     "matmul": "nbtc.gemm",
     "order": "nbtc.gemm",
     "plan": "nbtc.gemm",
@@ -83,6 +85,7 @@ __all__ = [
     "instruction",
     "instructions",
     "library",
+    "load",
     "matmul",
     "order",
     "pack",

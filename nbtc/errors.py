@@ -72,6 +72,10 @@ class CompilerError(NbtcError, RuntimeError):
     """Compilation is needed and switched off, or a compiled function calls what works from Python alone."""
 
 
+class ProgramError(NbtcError, RuntimeError):
+    """A PTX program that can't run, or that did what no program may; the message names the place."""
+
+
 class GoldenMismatch(NbtcError, AssertionError):
     """Two arrays whose bits differ (raised by `nbtc.testing`)."""
 

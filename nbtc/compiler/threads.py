@@ -57,6 +57,11 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(most_threads() - 1, "nbtc")
 
 
+def in_background(work: Callable[..., Any], *args: Any) -> Future[Any]:
+    """work(*args) on a thread of the pool."""
+    return _pool().submit(work, *args)
+
+
 if hasattr(os, "register_at_fork"):  # a forked child inherits the pool, but not its threads
     os.register_at_fork(after_in_child=_pool.cache_clear)
 

@@ -1,0 +1,158 @@
+"""LLVM text to machine code outside of Numba: compiled once, kept on disk, loaded by any process.
+
+What is kept is found by everything the code depends on: the text or a key that stands for it, the processor with its
+extensions, LLVM's version and the options; the caller adds a stamp of its own sources.  A file is written under a name
+of its own and moved into place, so readers never see half of one; what can't be read is compiled anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+FORMAT = 1  # of the files: a JSON line, then the object file
+_LOCK = Lock()  # LLVM's global state (targets, contexts) is not to be set up by two threads
+
+
+class Native(NamedTuple):
+    """Machine code and what its maker wants to know about it when it comes from disk."""
+
+    object: bytes
+    about: dict[str, Any]
+
+
+class Loaded(NamedTuple):
+    """Machine code in memory; `engine` keeps it alive."""
+
+    engine: Any
+    about: dict[str, Any]
+
+    def address(self, name: str) -> int:
+        """Where a function begins."""
+        return int(self.engine.get_function_address(name))
+
+
+@cache
+def _binding() -> Any:
+    import llvmlite.binding as llvm
+
+    with suppress(RuntimeError):  # newer llvmlite initialises itself and says so
+        llvm.initialize()
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@cache
+def target() -> tuple[str, str, str]:
+    """Triple, processor and extensions that code is made for; Numba's variables that force a plainer one count."""
+    from numba.core import config
+
+    from nbtc.compiler.host import features
+
+    llvm = _binding()
+    cpu = config.CPU_NAME or llvm.get_host_cpu_name()
+    wanted = features()
+    host = llvm.get_host_cpu_features()
+    text = ",".join(f"{'+' if name in wanted else '-'}{name}" for name in sorted(host))
+    return llvm.get_default_triple(), cpu, text
+
+
+def _machine(level: int) -> Any:
+    llvm = _binding()
+    triple, cpu, features = target()
+    return llvm.Target.from_triple(triple).create_target_machine(opt=level, cpu=cpu, features=features, jit=True)
+
+
+def compile_text(text: str, level: int = 2) -> bytes:
+    """An object file of a module's text."""
+    llvm = _binding()
+    with _LOCK:
+        machine = _machine(level)
+        module = llvm.parse_assembly(text)
+        module.triple = target()[0]
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        tuning = llvm.create_pipeline_tuning_options(speed_level=level)
+        tuning.loop_vectorization = tuning.slp_vectorization = False  # warps are vectors already
+        tuning.loop_unrolling = False
+        builder = llvm.create_pass_builder(machine, tuning)
+        builder.getModulePassManager().run(module, builder)
+        return bytes(machine.emit_object(module))
+
+
+def load(native: Native) -> Loaded:
+    """Machine code in memory, ready to be called."""
+    llvm = _binding()
+    with _LOCK:
+        empty = llvm.parse_assembly("")
+        empty.triple = target()[0]
+        engine = llvm.create_mcjit_compiler(empty, _machine(2))  # a machine of its own: engines that share one crash
+        engine.add_object_file(llvm.ObjectFileRef.from_data(native.object))
+        engine.finalize_object()
+    return Loaded(engine, native.about)
+
+
+# --- on disk ---
+def cache_folder() -> Path | None:
+    """Where machine code is kept: NBTC_CACHE_DIR, or a folder of this user; None when that is set to nothing."""
+    chosen = os.environ.get("NBTC_CACHE_DIR")
+    if chosen is not None:
+        return Path(chosen) if chosen else None
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "nbtc"
+
+
+def digest(*parts: str) -> str:
+    """A name for what depends on these texts, this processor and this LLVM."""
+    llvm = _binding()
+    said = (str(FORMAT), str(llvm.llvm_version_info), *target(), *parts)
+    found = hashlib.sha256()
+    for part in said:
+        found.update(part.encode())
+        found.update(b"\0")
+    return found.hexdigest()
+
+
+def _file(name: str) -> Path | None:
+    folder = cache_folder()
+    return None if folder is None else folder / name[:2] / f"{name}.o"
+
+
+def fetch(name: str) -> Native | None:
+    """What `keep` stored under a digest, or None."""
+    path = _file(name)
+    if path is None:
+        return None
+    try:
+        raw = path.read_bytes()
+        head, _, rest = raw.partition(b"\n")
+        about = json.loads(head)
+        if about.pop("sha256") != hashlib.sha256(rest).hexdigest():
+            return None
+    except (OSError, ValueError, KeyError, AttributeError):
+        return None
+    return Native(rest, about)
+
+
+def keep(name: str, native: Native) -> None:
+    """Store machine code under a digest; a disk that can't be written to is no error."""
+    path = _file(name)
+    if path is None:
+        return
+    head = json.dumps({**native.about, "sha256": hashlib.sha256(native.object).hexdigest()})
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(head.encode() + b"\n" + native.object)
+        try:
+            os.replace(file.name, path)
+        except OSError:
+            os.unlink(file.name)

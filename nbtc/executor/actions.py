@@ -1,0 +1,36 @@
+"""All forms that act on warps, memory and control flow: one table a family, looked up by an instruction's name."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import MappingProxyType
+
+from nbtc.executor import barriers, control, memory, moves
+from nbtc.executor.action import Action
+
+TABLES: tuple[tuple[Action, ...], ...] = (control.ACTIONS, moves.ACTIONS, memory.ACTIONS, barriers.ACTIONS)
+
+
+@cache
+def by_opcode() -> MappingProxyType[str, tuple[Action, ...]]:
+    """The rows of every opcode."""
+    rows: dict[str, tuple[Action, ...]] = {}
+    for action in (action for table in TABLES for action in table):
+        rows[action.opcode] = (*rows.get(action.opcode, ()), action)
+    return MappingProxyType(rows)
+
+
+def find(opcode: str, modifiers: tuple[str, ...]) -> Action | None:
+    """The row of an instruction, or None when there is none."""
+    return next((action for action in by_opcode().get(opcode, ()) if action.matches(modifiers)), None)
+
+
+def refusal(text: str) -> str:
+    """Why `find` knows no such form: the modifiers it can't take, or can't take together."""
+    opcode, *modifiers = text.split(".")
+    known = dict.fromkeys(m for action in by_opcode().get(opcode, ()) for slot in action.slots for m in slot if m)
+    takes = " ".join(f".{m}" for m in known)
+    unknown = " ".join(f".{m}" for m in modifiers if m not in known)
+    if unknown:
+        return f"{text}: {opcode} has no form with {unknown}; it takes {takes}"
+    return f"{text}: {opcode} has no form with these modifiers in this order; it takes {takes}"

@@ -1,0 +1,68 @@
+"""A kernel to machine code: from the cache on disk if it is there, else linked, emitted and compiled."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nbtc.compiler import native
+from nbtc.compiler.code_cache import source_digest
+from nbtc.errors import ProgramError
+from nbtc.executor.data import Module
+from nbtc.executor.launch import Code
+from nbtc.executor.link import Linked, link
+from nbtc.executor.machine import Machine, Options, Shape, Site
+from nbtc.executor.uses import refusal, row_of
+
+
+class Built(NamedTuple):
+    """Machine code and the places in the program that its errors name."""
+
+    code: Code
+    sites: tuple[Site, ...]
+
+
+@cache
+def stamp() -> str:
+    """A digest of the sources that decide what a program becomes."""
+    return source_digest(Path(__file__).resolve())
+
+
+def build(module: Module, text: str, kernel: str, shape: Shape, options: Options) -> Built:
+    """Code of one kernel for blocks of a shape."""
+    name = native.digest(stamp(), text, kernel, repr(shape), repr(options))
+    found = native.fetch(name)
+    if found is None:
+        found = _compile(module, kernel, shape, options)
+        native.keep(name, found)
+    loaded = native.load(found)
+    about = loaded.about
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.address("run"))
+    numbers = {key: about[key] for key in ("suspends", "loops", "shared_bytes", "shared_align", "local_bytes")}
+    return Built(Code(loaded, run, sites=len(about["sites"]), **numbers), tuple(Site(*s) for s in about["sites"]))
+
+
+def _compile(module: Module, kernel: str, shape: Shape, options: Options) -> native.Native:
+    linked = link(module, kernel)
+    check_forms(linked)
+    machine = Machine(linked, shape, options)
+    about: dict[str, Any] = {
+        "sites": [list(s) for s in machine.sites],
+        "suspends": machine.suspends,
+        "loops": machine.loops,
+        "shared_bytes": linked.shared_bytes,
+        "shared_align": linked.shared_align,
+        "local_bytes": linked.local_bytes,
+    }
+    return native.Native(native.compile_text(str(machine.module)), about)
+
+
+def check_forms(linked: Linked) -> None:
+    """Refuse a kernel with forms that nothing implements, by name and line."""
+    for function in linked.functions:
+        for i in function.body or ():
+            if row_of(i.mnemonic) is None:
+                where = f" ({i.source.file}:{i.source.line})" if i.source else ""
+                raise ProgramError(f"{linked.kernel.name}: line {i.line}{where}: {refusal(i.mnemonic)}")

@@ -1,0 +1,24 @@
+"""Kinds of errors that a running program records, and the words for them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Kind(IntEnum):
+    """What went wrong; the numbers are what compiled code stores in the launch's `error_kind`."""
+
+    NONE = 0
+    TRAP = 1
+    LOAD_BOUNDS = 2
+    STORE_BOUNDS = 3
+    MISALIGNED = 4
+    READ_ONLY = 5
+    SHARED_BOUNDS = 6
+    LOCAL_BOUNDS = 7
+    BRANCH_INDEX = 8
+    DEADLOCK = 9
+    STACK_OVERFLOW = 10
+    BAD_CALL = 11
+    ASSERT = 12
+    HOST = 13

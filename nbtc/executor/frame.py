@@ -1,0 +1,280 @@
+"""The code of one PTX function inside of a warp's code: its registers, its blocks, its instructions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I1, I32, I64, vector
+from nbtc.executor.data import Function, Guard, Instruction, Not, Operand, Pair, Register, Selected, Special, Symbol
+from nbtc.executor.flow import END, ENDS, Block, Graph
+from nbtc.executor.form import Form, Op
+from nbtc.executor.lanes import Lanes, is_vector
+from nbtc.executor.specials import VARYING_SPECIALS
+from nbtc.executor.state import LOCAL_WINDOW, SHARED_WINDOW
+from nbtc.executor.uniform import Facts
+from nbtc.executor.uses import CARRY, Row, row_of
+from nbtc.executor.warp_code import LANES, WarpCode
+
+ZERO = ir.Constant(I32, 0)
+ALL = ir.Constant(I32, -1)
+Slots = dict[str, Any]
+
+
+class Frame:
+    """Emits one function; `base` is the number of its first block in the warp's code."""
+
+    def __init__(self, code: WarpCode, function: Function, graph: Graph, facts: Facts, base: int) -> None:
+        self.code, self.function, self.graph, self.facts, self.base = code, function, graph, facts, base
+        self.machine, self.v, self.b = code.machine, code.v, code.b
+        self.launch, self.worker, self.block, self.warp = code.launch, code.worker, code.block, code.warp
+        self.slots: Slots = {}
+        self.number = 0  # of the block that is being emitted, in the graph
+        self.current: Block = Block((), (), None)
+
+    # --- what operands are ------------------------------------------------------------------------------------------
+    def slot(self, register: Register) -> Any:
+        """Where a register lives."""
+        found = self.slots.get(register.name)
+        if found is None:
+            kind: ir.Type = ir.IntType(register.bits)
+            if register.name in self.facts.varies:
+                kind = vector(kind, LANES)
+            with self.code.early():
+                found = self.b.alloca(kind)
+                self.b.store(ir.Constant(kind, None), found)
+            self.slots[register.name] = found
+        return found
+
+    def uniform(self, operand: Operand) -> bool:
+        """Whether all lanes have the same value of an operand."""
+        if isinstance(operand, Register):
+            return operand.name not in self.facts.varies
+        if isinstance(operand, Not | Selected):
+            return operand.register.name not in self.facts.varies
+        if isinstance(operand, Special):
+            return operand.name not in VARYING_SPECIALS or operand.name in self.machine.shape.shared_specials
+        return True
+
+    def is_private(self, register: Register) -> bool:
+        """Whether a write need not keep the other lanes' values."""
+        return self.number not in self.facts.apart or register.name in self.facts.private
+
+    def thread_index(self, axis: str) -> Any:
+        """%tid of an axis: i32, or one for each lane."""
+        return self.machine.thread_index(self.code, axis)
+
+    def address_of(self, lanes: Lanes, symbol: Symbol) -> Any:
+        """The address of a variable or function, as i64, in the variable's own space."""
+        place = self.machine.linked.place(self.function.name, symbol.name)
+        if place is None:
+            address = self.machine.linked.function_address(symbol.name)
+            if address is None:
+                lanes.refuse(f"{symbol.name} is not declared")
+            return ir.Constant(I64, address)
+        if place.space in ("shared", "local"):
+            return ir.Constant(I64, place.offset + symbol.offset)
+        base = lanes.get("launch", "parameters" if place.space == "param" else "variables")
+        return self.b.add(base, ir.Constant(I64, place.offset + symbol.offset))
+
+    def generic_window(self, symbol: Symbol) -> int:
+        """What makes a variable's address generic."""
+        place = self.machine.linked.place(self.function.name, symbol.name)
+        windows = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
+        return windows.get(place.space, 0) if place else 0
+
+    # --- masks ------------------------------------------------------------------------------------------------------
+    @property
+    def alone(self) -> bool:
+        """Whether no lanes are pending anywhere while this block runs."""
+        return self.number not in self.facts.apart
+
+    @property
+    def full(self) -> bool:
+        """Whether all 32 lanes are surely in this block."""
+        return self.alone and self.machine.shape.full and not self.machine.lanes_end_early
+
+    def group(self) -> Any:
+        """Mask of the lanes in this block."""
+        return ALL if self.full else self.b.load(self.code.mask)
+
+    def guard(self, guard: Guard) -> Any:
+        """A guard's value: i1, or an i32 mask where it varies."""
+        value = self.b.load(self.slot(guard.register))
+        if guard.negated:
+            value = self.b.not_(value)
+        return self.b.bitcast(value, I32) if is_vector(value) else value
+
+    # --- blocks -----------------------------------------------------------------------------------------------------
+    def emit(self) -> None:
+        """All blocks."""
+        for number, block in enumerate(self.graph.blocks):
+            self.number, self.current = number, block
+            self.b.position_at_end(self.code.label(self.base + number))
+            for instruction in block.instructions:
+                self._instruction(instruction)
+            if not self.b.block.is_terminated:
+                self.go_on(self.group())
+
+    def target(self, way: int) -> int:
+        """A way's number in the warp's code."""
+        return END if way == END else self.base + way
+
+    def go_on(self, mask: Any) -> None:
+        """End this block: its lanes fall into the block behind it."""
+        falls = END if self.current.falls is None and not self.current.jumps else self.current.falls
+        self.go(self.current.jumps[0] if falls is None else falls, mask)
+
+    def go(self, way: int, mask: Any) -> None:
+        """End this code: the lanes go to a block of this function, or end it."""
+        if way == END:
+            self.end(mask, True)
+            return
+        self._back_edge(way, mask)
+        if not self.b.block.is_terminated:
+            self.code.go(self.target(way), mask, self.alone)
+
+    def _back_edge(self, way: int, mask: Any) -> None:
+        """Before lanes begin a loop anew: look whether the launch goes on; where a loop waits, give others a turn."""
+        if way > self.number:
+            return
+        self.code.poll()
+        if way not in self.facts.spins:
+            return
+        b, code = self.b, self.code
+        count = b.add(b.load(code.spins), ir.Constant(I32, 1))
+        b.store(count, code.spins)
+        tired = b.icmp_unsigned("==", b.and_(count, ir.Constant(I32, code.machine.turn - 1)), ZERO)
+        yields, goes = (code.function.append_basic_block(n) for n in ("yields", "goes"))
+        b.cbranch(tired, yields, goes)
+        b.position_at_end(yields)
+        code.turn(self.target(way), mask, self.alone)
+        b.position_at_end(goes)
+
+    def end(self, mask: Any, last: bool) -> None:
+        """Lanes end the function; `last`: nothing follows in this block."""
+        self.machine.end_lanes(self, mask, last)
+
+    def split(self, ways: tuple[tuple[int, Any], tuple[int, Any]]) -> None:
+        """End this block: its lanes go two ways (a block of this function or END, mask)."""
+        code = self.code
+        backward = [w for w, _ in ways if 0 <= w <= self.number]
+        if backward:
+            code.poll()
+        if any(w in self.facts.spins for w in backward):  # a way of its own, so that the turn is taken there
+            self._split_spinning(ways)
+            return
+        code.part(tuple((self.target(w), m) for w, m in ways), self.alone, self.end)  # type: ignore[arg-type]
+
+    def _split_spinning(self, ways: tuple[tuple[int, Any], tuple[int, Any]]) -> None:
+        b, code = self.b, self.code
+        (back, again), (on, rest) = sorted(ways, key=lambda way: way[0] > self.number or way[0] == END)
+        stays, leaves = (code.function.append_basic_block(n) for n in ("stays", "leaves"))
+        some = b.icmp_unsigned("!=", again, ZERO)
+        if on != END:
+            none = b.icmp_unsigned("==", rest, ZERO)
+            pends = code.function.append_basic_block("pends")
+            joined = code.function.append_basic_block("joined")
+            b.cbranch(b.or_(none, b.not_(some)), joined, pends)
+            b.position_at_end(pends)
+            code.pend(self.target(on), rest)
+            b.branch(joined)
+            b.position_at_end(joined)
+            b.cbranch(some, stays, leaves)
+            b.position_at_end(leaves)
+            code.go(self.target(on), rest, self.alone)
+        else:
+            ends = code.function.append_basic_block("ends")
+            b.cbranch(some, stays, leaves)
+            b.position_at_end(leaves)
+            self.end(rest, True)
+            b.position_at_end(stays)
+            stays = code.function.append_basic_block("stays")
+            b.cbranch(b.icmp_unsigned("!=", rest, ZERO), ends, stays)
+            b.position_at_end(ends)
+            self.end(rest, False)
+            b.branch(stays)
+        b.position_at_end(stays)
+        self._back_edge(back, again)
+        code.go(self.target(back), again, False)
+
+    def retry_unless(self, ready: Any) -> None:
+        """Go on if ready; else the lanes wait before this block."""
+        b, code = self.b, self.code
+        goes, waits = (code.function.append_basic_block(n) for n in ("goes", "waits"))
+        b.cbranch(ready, goes, waits)
+        b.position_at_end(waits)
+        code.poll()
+        code.turn(self.target(self.number), self.group(), self.alone)
+        b.position_at_end(goes)
+
+    def go_on_with(self, ready: Any) -> None:
+        """Go on with lanes that are ready; the others wait before this block."""
+        b, code = self.b, self.code
+        group = self.group()
+        rest = b.and_(group, b.not_(ready))
+        self.retry_unless(b.icmp_unsigned("!=", b.and_(ready, group), ZERO))
+        if not self.alone:
+            with b.if_then(b.icmp_unsigned("!=", rest, ZERO)):
+                code.pend(self.target(self.number), rest)
+                b.store(b.and_(group, ready), code.mask)
+
+    # --- instructions -------------------------------------------------------------------------------------------------
+    def _instruction(self, instruction: Instruction) -> None:
+        row = row_of(instruction.mnemonic)
+        if row is None:
+            raise KeyError(instruction.mnemonic)  # refused before anything is emitted
+        guard = instruction.guard
+        if guard is None or instruction.opcode in ENDS:
+            self._row(instruction, row, self.group(), self.full)
+            return
+        value = self.guard(guard)
+        if value.type == I1:
+            with self.b.if_then(value):
+                self._row(instruction, row, self.group(), self.full)
+        elif row.form is not None:
+            self._row(instruction, row, self.b.and_(value, self.group()), False, True)
+        else:
+            active = self.b.and_(value, self.group())
+            with self.b.if_then(self.b.icmp_unsigned("!=", active, ZERO)):
+                self._row(instruction, row, active, False, True)
+
+    def _row(self, instruction: Instruction, row: Row, active: Any, full: bool, guarded: bool = False) -> None:
+        lanes = Lanes(self, instruction, row.op, active, full, guarded)
+        if row.action is not None:
+            row.action.emit(lanes)
+        elif row.form is not None:
+            self._scalar(lanes, row.form, row.op)
+
+    def _scalar(self, lanes: Lanes, form: Form, op: Op) -> None:
+        """A scalar form: read, compute on scalars or on all lanes, write."""
+        results = [r for r in form.results if r != "cc"]
+        operands = lanes.operands[1:] if results else lanes.operands
+        named = [s for s in form.sources if s != "cc"]
+        if not len(named) - form.optional <= len(operands) <= len(named):
+            lanes.refuse(f"takes {len(named)} source operands, not {len(operands)}")
+        rest = iter(operands)
+        values = []
+        for kind in form.sources:
+            operand = CARRY if kind == "cc" else next(rest, None)
+            if operand is not None:
+                values.append(lanes.read(operand, "pred" if kind == "cc" else kind))
+        if any(is_vector(x) for x in values):
+            values = [lanes.spread(x) for x in values]
+        found = form.emit(self.v, _selecting(op, lanes.operands) if form.selectors else op, *values)
+        self._results(lanes, form, found if isinstance(found, tuple) else (found,))
+
+    def _results(self, lanes: Lanes, form: Form, found: tuple[Any, ...]) -> None:
+        first = lanes.operands[0]
+        targets = iter((first.first, first.second) if isinstance(first, Pair) else (first,))
+        for kind, value in zip(form.results, found, strict=True):
+            if kind == "cc":
+                lanes.write(CARRY, value)
+            elif (target := next(targets, None)) is not None:
+                lanes.write(target, value, kind.startswith("s"))
+
+
+def _selecting(op: Op, operands: tuple[Operand, ...]) -> Op:
+    """The operation with what its operands' names are followed or preceded by."""
+    return op._replace(selectors=tuple(o.selector if isinstance(o, Selected) else "" for o in operands))

@@ -1,0 +1,244 @@
+"""A kernel's LLVM module: the code of a warp, the helpers it calls, and the scheduler that runs blocks of warps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.native import target
+from nbtc.errors import ProgramError
+from nbtc.executor import barriers, scheduler
+from nbtc.executor.data import Function, Instruction
+from nbtc.executor.flow import Graph, graph
+from nbtc.executor.frame import Frame
+from nbtc.executor.lanes import Lanes, Types
+from nbtc.executor.link import Linked
+from nbtc.executor.resolve import place_of
+from nbtc.executor.state import LAYOUTS
+from nbtc.executor.uniform import Facts, facts
+from nbtc.executor.uses import row_of
+from nbtc.executor.warp_code import LANES, TURN, WarpCode
+
+POINTER = I8.as_pointer()
+VOID = ir.VoidType()
+
+
+class Shape(NamedTuple):
+    """What the code takes for granted about thread blocks.
+
+    full: every warp has 32 threads.  flat: blocks extend along x alone.  rows: a warp lies in one row of x.
+    """
+
+    full: bool
+    flat: bool
+    rows: bool
+
+    @classmethod
+    def of(cls, block: tuple[int, int, int]) -> Shape:
+        """The shape of a block's extents."""
+        x, y, z = block
+        return cls(x * y * z % LANES == 0, y == z == 1, y == z == 1 or x % LANES == 0)
+
+    @property
+    def shared_specials(self) -> frozenset[str]:
+        """Special registers of a thread's place that all lanes of a warp share."""
+        return frozenset({"%tid.y", "%tid.z"}) if self.rows else frozenset()
+
+
+class Options(NamedTuple):
+    """How a program is compiled: the architecture whose arithmetic it has, whether accesses are checked, and whether
+    plain products and sums are fused as ptxas does."""
+
+    arch: str
+    checked: bool = True
+    contract: bool = True
+
+
+class Site(NamedTuple):
+    """A place of the program that an error can name."""
+
+    function: str
+    line: int
+    mnemonic: str
+    file: str
+    source_line: int
+
+
+class Machine:
+    """Builds the module of one kernel."""
+
+    turn = TURN
+
+    def __init__(self, linked: Linked, shape: Shape, options: Options) -> None:
+        self.linked, self.shape, self.options = linked, shape, options
+        self.module = ir.Module(name="program")
+        self.module.triple = target()[0]
+        self.sites: list[Site] = []
+        self.graphs = {f.name: graph(f, waits) for f in linked.functions}
+        self.facts = {f.name: self._facts(f) for f in linked.functions}
+        kernel = linked.kernel.name
+        self.lanes_end_early = any(self._may_leave_some(self.graphs[name], self.facts[name]) for name in self.graphs)
+        self.suspends = any(
+            f.spins or any(waits(i) for b in self.graphs[name].blocks for i in b.instructions)
+            for name, f in self.facts.items()
+        )
+        self.loops = self.suspends or any(g.outer for g in self.graphs.values())
+        self._build(kernel)
+
+    def _facts(self, function: Function) -> Facts:
+        apart = function.name != self.linked.kernel.name
+        return facts(function, self.graphs[function.name], apart, self.shape.shared_specials)
+
+    def _may_leave_some(self, g: Graph, f: Facts) -> bool:
+        """Whether some lanes may end while others of their group go on."""
+        return any(
+            (
+                block.leaves
+                and block.instructions
+                and block.instructions[-1].guard is not None
+                and (b in f.apart or block.instructions[-1].guard.register.name in f.varies)
+            )
+            or (block.leaves and b in f.apart)
+            for b, block in enumerate(g.blocks)
+        )
+
+    def _build(self, kernel: str) -> None:
+        base, bases, dense = 0, {}, set()
+        for function in self.linked.functions:
+            g, f = self.graphs[function.name], self.facts[function.name]
+            bases[function.name] = base
+            dense |= {base + b for b in f.apart}
+            dense |= {base + t for b, block in enumerate(g.blocks) if self._parts(block, f, b) for t in block.targets}
+            base += g.end
+        code = WarpCode(self, self.suspends, sorted(dense))
+        for function in self.linked.functions:
+            Frame(code, function, self.graphs[function.name], self.facts[function.name], bases[function.name]).emit()
+        code.close(bases[kernel])
+        scheduler.emit(self, code.function)
+
+    def _parts(self, block: Any, f: Facts, b: int) -> bool:
+        return b in f.apart or (
+            bool(block.instructions)
+            and (block.instructions[-1].guard is not None or block.instructions[-1].opcode == "brx")
+        )
+
+    # --- for the emitters -------------------------------------------------------------------------------------------
+    def helper(self, name: str, result: ir.Type, arguments: Types, build: Callable[[Any, Any], None]) -> Any:
+        """An internal function of the module, made on first use."""
+        found = self.module.globals.get(name)
+        if found is not None:
+            return found
+        function = ir.Function(self.module, ir.FunctionType(result, arguments), name)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        function.attributes.add("nounwind")
+        build(VectorBuilder(None, ir.IRBuilder(function.append_basic_block("entry"))), function.args)
+        return function
+
+    def site(self, lanes: Lanes) -> int:
+        """The number of an instruction's place."""
+        i = lanes.instruction
+        source = i.source or ("", 0)
+        self.sites.append(Site(lanes.frame.function.name, i.line, i.mnemonic, source[0], source[1]))
+        return len(self.sites) - 1
+
+    def record(self, v: VectorBuilder, launch: Any, where: tuple[Any, Any], what: tuple[Any, Any, Any, Any]) -> None:
+        """Call what notes the first error of a launch: (block, warp), (site, kind, lane, address)."""
+        helper = self.helper("record", VOID, (POINTER, POINTER, POINTER, I32, I32, I32, I64), _record)
+        v.b.call(helper, [launch, *where, *what])
+
+    def emit_failure(self, lanes: Lanes, kind: int, mask: Any, addresses: Any) -> None:
+        """Record an error of the first lane of a mask."""
+        v, b = lanes.v, lanes.b
+        lane = v.call("llvm.cttz.i32", I32, mask, ir.Constant(I1, 1))
+        address = v.int(0) if addresses is None else b.extract_element(lanes.spread(addresses), lane)
+        site = ir.Constant(I32, self.site(lanes))
+        self.record(v, lanes.launch, (lanes.block, lanes.warp), (site, ir.Constant(I32, kind), lane, address))
+
+    def refuse(self, instruction: Instruction, why: str) -> NoReturn:
+        """Raise for what can't be compiled."""
+        raise ProgramError(f"line {instruction.line}: {instruction.mnemonic}: {why}")
+
+    def thread_index(self, code: WarpCode, axis: str) -> Any:
+        """%tid of an axis."""
+        v, b = code.v, code.b
+        first = code.first
+        if self.shape.flat:
+            if axis != "x":
+                return ir.Constant(I32, 0)
+            return b.add(v.splat(first, LANES), ir.Constant(vector(I32, LANES), list(range(LANES))))
+        x, y = (place_of(v, "launch", code.launch, f"block_{a}") for a in "xy")
+        if self.shape.rows:
+            if axis == "x":
+                return b.add(v.splat(b.urem(first, x), LANES), ir.Constant(vector(I32, LANES), list(range(LANES))))
+            row = b.udiv(first, x)
+            return b.urem(row, y) if axis == "y" else b.udiv(row, y)
+        linear = b.add(v.splat(first, LANES), ir.Constant(vector(I32, LANES), list(range(LANES))))
+        xs, ys = v.splat(x, LANES), v.splat(y, LANES)
+        if axis == "x":
+            return b.urem(linear, xs)
+        row = b.udiv(linear, xs)
+        return b.urem(row, ys) if axis == "y" else b.udiv(row, ys)
+
+    def in_room(self, lanes: Lanes, address: Any, space: str) -> Any:
+        """Whether a host address belongs to a space (the others have windows of their own)."""
+        lanes.refuse(f"isspacep.{space} is not implemented")
+
+    def frame_memory(self) -> Any:
+        """The function that gives a coroutine its memory."""
+        return self.helper("frame_memory", POINTER, (POINTER, I64), scheduler.frame_memory)
+
+    def end_lanes(self, frame: Frame, mask: Any, last: bool) -> None:
+        """Lanes of a group end the kernel; if nothing follows, the warp goes on with other groups or ends."""
+        b, v, code = frame.b, frame.v, frame.code
+        if self.suspends:
+            scheduler.lanes_end(v, code, mask)
+            b.call(self.helper("threads_ended", VOID, (POINTER,), barriers.threads_ended), [code.block])
+        if last:
+            code.finish(frame.alone)
+        else:
+            b.store(b.and_(b.load(code.mask), b.not_(mask)), code.mask)
+
+    def call_host(self, lanes: Lanes, what: int, words: tuple[Any, ...]) -> Any:
+        """Call the launch's callback with words of each lane."""
+        v, b = lanes.v, lanes.b
+        room = lanes.field("warp", "scratch")
+        for i, word in enumerate(words):
+            v.store(lanes.spread(word), room, 8, i * 8 * LANES)
+        kind = ir.FunctionType(I32, [POINTER, POINTER, POINTER, I32, I32, POINTER])
+        function = b.inttoptr(lanes.get("launch", "callback"), kind.as_pointer())
+        return b.call(function, [lanes.launch, lanes.block, lanes.warp, ir.Constant(I32, what), lanes.active, room])
+
+
+def waits(instruction: Instruction) -> bool:
+    """Whether lanes may have to wait at an instruction."""
+    row = row_of(instruction.mnemonic)
+    return row is not None and row.action is not None and row.action.waits(instruction)
+
+
+def _record(v: VectorBuilder, args: Any) -> None:
+    """Note an error if it is the launch's first, and stop the launch."""
+    b = v.b
+    launch, block, warp, site, kind, lane, address = args
+
+    def field(name: str) -> Any:
+        return v.at(launch, LAYOUTS["launch"].offset(name))
+
+    claim = b.bitcast(field("failed"), I32.as_pointer())
+    pair = b.cmpxchg(claim, ir.Constant(I32, 0), ir.Constant(I32, 1), "seq_cst", "seq_cst")
+    with b.if_then(b.extract_value(pair, 1)):
+        thread = b.add(b.mul(place_of(v, "warp", warp, "index"), ir.Constant(I32, LANES)), lane)
+        block_index = b.trunc(place_of(v, "block", block, "index"), I32)
+        for name, value in (
+            ("error_site", site),
+            ("error_kind", kind),
+            ("error_block", block_index),
+            ("error_thread", thread),
+            ("error_address", address),
+        ):
+            v.store(value, field(name), 4)
+        b.store_atomic(ir.Constant(I32, 1), b.bitcast(field("stop"), I32.as_pointer()), "release", 4)
+    b.ret_void()

@@ -1,0 +1,368 @@
+"""Loads and stores (PTX ISA 9.7.9): ld, ldu, st of every space, width and vector.
+
+Three ways.  All lanes at one address: a scalar access.  Lanes side by side: whole vectors, one check for all.
+Everything else: lane by lane in a function of its own, which also finds and reports what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, suffix, vector
+from nbtc.executor.action import Action
+from nbtc.executor.data import WIDTHS, Instruction, Operand, Sink, Symbol
+from nbtc.executor.form import slots
+from nbtc.executor.lanes import Lanes, is_vector
+from nbtc.executor.resolve import ADDRESSES, Access, for_lanes, resolve, site_range
+from nbtc.executor.values import const
+
+LANES = 32
+POINTER = I8.as_pointer()
+VOID = ir.VoidType()
+LANE_BY_LANE = (I32, ADDRESSES.as_pointer(), POINTER)  # mask, host addresses, the elements
+TYPES = "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64"
+SPACE = "global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func"
+STRONG = ("volatile", "relaxed", "acquire", "release", "mmio")
+EVICT = "evict_normal|evict_unchanged|evict_first|evict_last|no_allocate"
+HINTS = (
+    "|".join(f"L1::{e}" for e in EVICT.split("|")) + "?",
+    "|".join(f"L2::{e}" for e in EVICT.split("|")) + "?",
+    "L2::cache_hint?",
+    "L2::64B|L2::128B|L2::256B?",
+)
+LD = slots(
+    "weak|volatile|relaxed|acquire|mmio?", "relaxed?", "cta|cluster|gpu|sys?", f"{SPACE}?", "ca|cg|cs|lu|cv?", "nc?",
+    *HINTS, "unified?", "v2|v4|v8?", TYPES,
+)  # fmt: skip
+ST = slots(
+    "weak|volatile|relaxed|release|mmio?", "relaxed?", "cta|cluster|gpu|sys?", f"{SPACE}?", "wb|cg|cs|wt?",
+    *HINTS[:3], "v2|v4|v8?", TYPES,
+)  # fmt: skip
+
+
+class Shape(NamedTuple):
+    """What an access moves for each lane: `elements` of `bits`."""
+
+    space: str
+    bits: int
+    elements: int
+    strong: bool
+
+    @property
+    def bytes(self) -> int:
+        """Of all elements of a lane."""
+        return self.bits // 8 * self.elements
+
+    @property
+    def name(self) -> str:
+        """For the helpers' names."""
+        return f"{self.bits}x{self.elements}{'s' if self.strong else ''}"
+
+
+def _shape(lanes: Lanes, address: Operand) -> Shape:
+    op = lanes.op
+    space = next((m.split("::")[0] for m in op.modifiers if m in SPACE.split("|")), "generic")
+    if space == "param":  # a kernel's are the host's; a function's lie in the thread's local memory
+        base = getattr(address, "base", None)
+        place = lanes.machine.linked.place(lanes.frame.function.name, base.name) if isinstance(base, Symbol) else None
+        own = place.space if place else ("param" if lanes.frame.function.entry else "local")
+        space = "local" if own == "local" else "global"
+    count = int(next((m[1:] for m in op.modifiers if m in ("v2", "v4", "v8")), "1"))
+    strong = any(m in STRONG for m in op.modifiers)
+    return Shape("global" if space == "const" else space, WIDTHS[op.modifiers[-1]], count, strong)
+
+
+def _address(lanes: Lanes, operand: Operand) -> Any:
+    base, offset = lanes.address(operand)
+    return lanes.b.add(base, const(lanes.v, base, offset)) if offset else base
+
+
+def ld(lanes: Lanes) -> None:
+    """ld, ldu"""
+    target, source = lanes.operands[:2]
+    shape = _shape(lanes, source)
+    address = _address(lanes, source)
+    site = lanes.machine.site(lanes)
+    if shape.space == "local" or is_vector(address) or lanes.guarded:
+        values = _load_lanes(lanes, shape, lanes.spread(address), site)
+    else:
+        values = _load_one(lanes, shape, address, site)
+    signed = lanes.op.modifiers[-1].startswith("s")
+    targets = lanes.elements(target)
+    if len(targets) != shape.elements:
+        lanes.refuse(f"loads {shape.elements} elements into {len(targets)} registers")
+    for register, value in zip(targets, values, strict=True):
+        if not isinstance(register, Sink):
+            lanes.write(register, value, signed)
+
+
+def st(lanes: Lanes) -> None:
+    """st"""
+    target, source = lanes.operands[:2]
+    shape = _shape(lanes, target)
+    address = _address(lanes, target)
+    site = lanes.machine.site(lanes)
+    sources = lanes.elements(source)
+    if len(sources) != shape.elements:
+        lanes.refuse(f"stores {shape.elements} elements from {len(sources)} registers")
+    kind = lanes.op.modifiers[-1]
+    values = [lanes.read(s, "b" + kind[1:] if kind[0] in "us" else kind) for s in sources]
+    one_place = not is_vector(address) and shape.space != "local" and not lanes.guarded
+    if one_place and not any(is_vector(x) for x in values):
+        _store_one(lanes, shape, address, values, site)
+    else:
+        _store_lanes(lanes, shape, lanes.spread(address), [lanes.spread(x) for x in values], site)
+
+
+# --- all lanes at one address ---
+def _load_one(lanes: Lanes, shape: Shape, address: Any, site: int) -> list[Any]:
+    b, v = lanes.b, lanes.v
+    element = ir.IntType(shape.bits)
+    results = [lanes.frame.code.scratch(element) for _ in range(shape.elements)]
+
+    def fast(pointer: Any) -> None:
+        for i, slot in enumerate(results):
+            b.store(_scalar_load(v, pointer, element, i, shape), slot)
+
+    _at_one(lanes, Access(shape.space, shape.bytes, False), address, site, fast)
+    return [b.load(slot) for slot in results]
+
+
+def _scalar_load(v: VectorBuilder, pointer: Any, element: ir.Type, i: int, shape: Shape) -> Any:
+    size = shape.bits // 8
+    if shape.strong:
+        place = v.b.bitcast(v.at(pointer, i * size), element.as_pointer())
+        return v.b.load_atomic(place, "acquire", size)
+    return v.load(pointer, element, 1, i * size)
+
+
+def _store_one(lanes: Lanes, shape: Shape, address: Any, values: list[Any], site: int) -> None:
+    v = lanes.v
+
+    def fast(pointer: Any) -> None:
+        for i, value in enumerate(values):
+            _scalar_store(v, pointer, value, i, shape)
+
+    _at_one(lanes, Access(shape.space, shape.bytes, True), address, site, fast)
+
+
+def _scalar_store(v: VectorBuilder, pointer: Any, value: Any, i: int, shape: Shape) -> None:
+    size = shape.bits // 8
+    if shape.strong:
+        place = v.b.bitcast(v.at(pointer, i * size), value.type.as_pointer())
+        v.b.store_atomic(value, place, "release", size)
+    else:
+        v.store(value, pointer, 1, i * size)
+
+
+def _at_one(lanes: Lanes, access: Access, address: Any, site: int, do: Any) -> None:
+    """`do(pointer)` at one address if it may be touched; the check is inline while the site stays in its range."""
+    b, v = lanes.b, lanes.v
+    if access.space == "shared":
+        offset = b.and_(address, v.int(0xFFFFFFFF))
+        fits = _fits_shared(lanes, offset, v.int(access.bytes), access.bytes)
+        pointer = b.add(lanes.get("block", "shared"), offset)
+    else:
+        fits = _fits_global(lanes, address, v.int(access.bytes), access.bytes, site)
+        pointer = address
+    with b.if_else(fits, likely=True) as (then, otherwise):
+        with then:
+            do(b.inttoptr(pointer, POINTER))
+        with otherwise:
+            out, good = resolve(lanes, access, address, site)
+            with b.if_then(b.icmp_unsigned("!=", good, ir.Constant(I32, 0))):
+                first = v.call("llvm.cttz.i32", I32, good, ir.Constant(I1, 1))
+                do(b.inttoptr(b.load(b.gep(b.bitcast(out, I64.as_pointer()), [first])), POINTER))
+
+
+def _aligned(lanes: Lanes, address: Any, size: int) -> Any:
+    low = lanes.b.and_(address, const(lanes.v, address, size - 1))
+    return lanes.b.icmp_unsigned("==", low, const(lanes.v, low, 0))
+
+
+def _fits_shared(lanes: Lanes, offset: Any, total: Any, size: int) -> Any:
+    if not lanes.machine.options.checked:
+        return ir.Constant(I1, 1)
+    b = lanes.b
+    limit = b.zext(lanes.get("launch", "shared_bytes"), I64)
+    return b.and_(b.icmp_unsigned("<=", b.add(offset, total), limit), _aligned(lanes, offset, size))
+
+
+def _fits_global(lanes: Lanes, address: Any, total: Any, size: int, site: int) -> Any:
+    """Whether [address, address + total) lies in the range where this site was last (generic tags never do)."""
+    if not lanes.machine.options.checked:
+        return lanes.b.icmp_unsigned("<", address, lanes.v.int(1 << 56))
+    b = lanes.b
+    first, length = site_range(lanes, site)
+    offset = b.sub(address, first)
+    inside = b.and_(b.icmp_unsigned("<", offset, length), b.icmp_unsigned("<=", b.add(offset, total), length))
+    return b.and_(inside, _aligned(lanes, address, size))
+
+
+# --- lanes at addresses of their own ---
+def _side_by_side(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> tuple[Any, Any]:
+    """Whether the lanes' elements lie side by side where they may be touched (i1), and the pointer to lane 0's."""
+    b, v = lanes.b, lanes.v
+    narrow = vector(I32, LANES) if shape.space == "shared" else ADDRESSES
+    places = b.trunc(addresses, narrow) if shape.space == "shared" else addresses
+    first = b.extract_element(places, ir.Constant(I32, 0))
+    steps = ir.Constant(narrow, [shape.bytes * lane for lane in range(LANES)])
+    row = b.add(v.splat(first, LANES), steps)
+    same = b.icmp_unsigned("==", places, row)
+    total: Any = v.int(shape.bytes * LANES)
+    if not lanes.full:
+        same = b.or_(same, b.not_(lanes.active_lanes))
+        above = v.call("llvm.ctlz.i32", I32, lanes.active, ir.Constant(I1, 0))
+        total = b.sub(total, b.zext(b.mul(above, ir.Constant(I32, shape.bytes)), I64))
+    together = b.icmp_unsigned("==", lanes.mask(same), ir.Constant(I32, -1))
+    if shape.elements > 1 and not lanes.full:
+        together = b.and_(together, b.icmp_unsigned("==", lanes.active, ir.Constant(I32, -1)))
+    if shape.space == "shared":
+        offset = b.zext(first, I64)
+        pointer = b.add(lanes.get("block", "shared"), offset)
+        fits = _fits_shared(lanes, offset, total, shape.bytes)
+    else:
+        pointer = first
+        fits = _fits_global(lanes, first, total, shape.bytes, site)
+    return b.and_(together, fits), b.inttoptr(pointer, POINTER)
+
+
+def _load_lanes(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> list[Any]:
+    b = lanes.b
+    element = vector(ir.IntType(shape.bits), LANES)
+    results = [lanes.frame.code.scratch(element) for _ in range(shape.elements)]
+
+    def slowly() -> None:
+        out, good = resolve(lanes, Access(shape.space, shape.bytes, False), addresses, site)
+        room = lanes.frame.code.scratch(ir.ArrayType(element, shape.elements))
+        helper = lanes.helper(f"gather_{shape.name}", VOID, LANE_BY_LANE, lambda v, args: _gather(v, shape, args))
+        b.call(helper, [good, out, b.bitcast(room, POINTER)])
+        for i, slot in enumerate(results):
+            b.store(b.load(b.gep(room, [ir.Constant(I32, 0), ir.Constant(I32, i)])), slot)
+
+    if shape.space == "local" or shape.strong:
+        slowly()
+        return [b.load(slot) for slot in results]
+    together, pointer = _side_by_side(lanes, shape, addresses, site)
+    with b.if_else(together) as (then, otherwise):
+        with then:
+            for value, slot in zip(_load_row(lanes, shape, pointer), results, strict=True):
+                b.store(value, slot)
+        with otherwise:
+            slowly()
+    return [b.load(slot) for slot in results]
+
+
+def _load_row(lanes: Lanes, shape: Shape, pointer: Any) -> list[Any]:
+    """The elements of lanes that lie side by side: whole vectors, taken apart if a lane has several."""
+    b, v = lanes.b, lanes.v
+    element = ir.IntType(shape.bits)
+    if shape.elements == 1:
+        row = vector(element, LANES)
+        if lanes.full:
+            return [v.load(pointer, row, 1)]
+        name = f"llvm.masked.load.{suffix(row)}.p0"
+        where = b.bitcast(pointer, row.as_pointer())
+        return [v.call(name, row, where, ir.Constant(I32, 1), lanes.active_lanes, ir.Constant(row, None))]
+    count = shape.elements
+    whole = v.load(pointer, vector(element, LANES * count), 1)
+    return [v.shuffle(whole, whole, [lane * count + i for lane in range(LANES)]) for i in range(count)]
+
+
+def _gather(v: VectorBuilder, shape: Shape, args: Any) -> None:
+    """Lane by lane into `room`, count vectors; 0 where there is no lane."""
+    b = v.b
+    mask, places, room = args
+    element = ir.IntType(shape.bits)
+    step = shape.bits // 8 * LANES
+    for i in range(shape.elements):
+        v.store(ir.Constant(vector(element, LANES), None), room, 8, i * step)
+    words = b.bitcast(places, I64.as_pointer())
+
+    def lane(number: Any) -> None:
+        pointer = b.inttoptr(b.load(b.gep(words, [number])), POINTER)
+        at = b.mul(b.zext(number, I64), v.int(shape.bits // 8))
+        for i in range(shape.elements):
+            v.store(_scalar_load(v, pointer, element, i, shape), v.at(room, at), 1, i * step)
+
+    for_lanes(v, mask, lane)
+    b.ret_void()
+
+
+def _store_lanes(lanes: Lanes, shape: Shape, addresses: Any, values: list[Any], site: int) -> None:
+    b = lanes.b
+    element = vector(ir.IntType(shape.bits), LANES)
+
+    def slowly() -> None:
+        out, good = resolve(lanes, Access(shape.space, shape.bytes, True), addresses, site)
+        room = lanes.frame.code.scratch(ir.ArrayType(element, shape.elements))
+        for i, value in enumerate(values):
+            b.store(value, b.gep(room, [ir.Constant(I32, 0), ir.Constant(I32, i)]))
+        helper = lanes.helper(f"scatter_{shape.name}", VOID, LANE_BY_LANE, lambda v, args: _scatter(v, shape, args))
+        b.call(helper, [good, out, b.bitcast(room, POINTER)])
+
+    if shape.space == "local" or shape.strong:
+        slowly()
+        return
+    together, pointer = _side_by_side(lanes, shape, addresses, site)
+    with b.if_else(together) as (then, otherwise):
+        with then:
+            _store_row(lanes, shape, pointer, values)
+        with otherwise:
+            slowly()
+
+
+def _store_row(lanes: Lanes, shape: Shape, pointer: Any, values: list[Any]) -> None:
+    b, v = lanes.b, lanes.v
+    if shape.elements == 1:
+        row = values[0].type
+        if lanes.full:
+            v.store(values[0], pointer, 1)
+            return
+        where = b.bitcast(pointer, row.as_pointer())
+        name = f"llvm.masked.store.{suffix(row)}.p0"
+        v.call(name, VOID, values[0], where, ir.Constant(I32, 1), lanes.active_lanes)
+        return
+    while len(values) > 1:  # pairs of vectors joined end to end, then one shuffle brings each lane's elements together
+        wide = 2 * values[0].type.count
+        values = [v.shuffle(x, y, list(range(wide))) for x, y in zip(values[::2], values[1::2], strict=True)]
+    whole = values[0]
+    order = [i * LANES + lane for lane in range(LANES) for i in range(shape.elements)]
+    v.store(v.shuffle(whole, whole, order), pointer, 1)
+
+
+def _scatter(v: VectorBuilder, shape: Shape, args: Any) -> None:
+    """Lane by lane from `room`, count vectors: of lanes at one address the highest wins."""
+    b = v.b
+    mask, places, room = args
+    element = ir.IntType(shape.bits)
+    step = shape.bits // 8 * LANES
+    words = b.bitcast(places, I64.as_pointer())
+
+    def lane(number: Any) -> None:
+        pointer = b.inttoptr(b.load(b.gep(words, [number])), POINTER)
+        at = b.mul(b.zext(number, I64), v.int(shape.bits // 8))
+        for i in range(shape.elements):
+            value = v.load(v.at(room, at), element, 1, i * step)
+            _scalar_store(v, pointer, value, i, shape)
+
+    for_lanes(v, mask, lane)
+    b.ret_void()
+
+
+def _own_memory(instruction: Instruction) -> bool:
+    """Whether each lane reads memory of its own: local, and parameters of functions (those of kernels it reads too)."""
+    return "local" in instruction.modifiers
+
+
+def _remote(instruction: Instruction) -> bool:
+    return any(m in STRONG for m in instruction.modifiers)
+
+
+ACTIONS = (
+    Action("ld", LD, ld, results=1, varying=_own_memory, remote=_remote),
+    Action("ldu", slots("global?", "v2|v4?", TYPES), ld, results=1),
+    Action("st", ST, st),
+)

@@ -1,0 +1,218 @@
+"""PTX programs as Python objects: `load` a module, index it by a kernel's name, launch it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.errors import OptionError, ProgramError
+from nbtc.executor import report
+from nbtc.executor.arguments import Memory, Parameter, marshal, memory_list, parameters_of
+from nbtc.executor.build import Built, build
+from nbtc.executor.launch import Request, aligned, geometry, run
+from nbtc.executor.link import initial_bytes, link, variables_layout
+from nbtc.executor.machine import Options, Shape
+from nbtc.executor.names import plain_name
+from nbtc.executor.parse import parse
+from nbtc.isa.archs import arch as find_arch
+
+MOST_SHARED = 227 << 10  # bytes of a block on sm_90 (CUDA C++ Programming Guide, "Compute Capabilities")
+
+
+def load(source: str | os.PathLike[str], arch: str | int | None = None) -> Module:
+    """A PTX module, from its text or the path of a file.
+
+    arch: whose arithmetic it has ("sm_80"; default: what `.target` says).  Kernels are compiled when they are first
+    launched.  PTX ISA 6.0 to 9.x.
+
+    >>> m = load(".version 8.0 .target sm_80 .address_size 64 .visible .entry k() { ret; }")
+    >>> m.kernels, m.target
+    (('k',), 'sm_80')
+    >>> m["k"][1, 32]()
+    """
+    text = source if isinstance(source, str) and ("\n" in source or ".version" in source) else _read(source)
+    return Module(text, arch)
+
+
+def _arch_name(name: str | int) -> str:
+    return find_arch(name).name
+
+
+def _read(path: str | os.PathLike[str]) -> str:
+    return Path(path).read_text(encoding="utf-8", errors="replace")
+
+
+class Module:
+    """A loaded PTX module; its `.global` variables last from launch to launch."""
+
+    def __init__(self, text: str, arch: str | int | None = None) -> None:
+        self.text, self.ptx = text, parse(text)
+        self.arch = _arch_name(arch if arch is not None else self.ptx.target)
+        self._layout, size = variables_layout(self.ptx)
+        self.variables: NDArray[np.uint8] = aligned(max(size, 1), 256)
+        self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)
+        self.built: dict[tuple[str, Shape, Options], Built] = {}
+        self.lock = Lock()
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the kernels."""
+        return tuple(f.name for f in self.ptx.functions.values() if f.entry and f.body is not None)
+
+    @property
+    def target(self) -> str:
+        """What `.target` says."""
+        return self.ptx.target
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The PTX ISA version of the text."""
+        return self.ptx.version
+
+    @property
+    def globals(self) -> Globals:
+        """The module's variables as writable uint8 arrays, by name."""
+        return Globals(self)
+
+    def __getitem__(self, name: str) -> Program:
+        """The kernel of this name, mangled, or plain where it is unambiguous."""
+        matches = [k for k in self.kernels if k == name] or [k for k in self.kernels if plain_name(k) == name]
+        if len(matches) != 1:
+            known = ", ".join(self.kernels) or "none"
+            several = f"is ambiguous ({', '.join(matches)})" if matches else "is no kernel of this module"
+            raise ProgramError(f"{name!r} {several}; kernels: {known}")
+        return Program(self, matches[0], self.arch)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kernels)
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+    def __repr__(self) -> str:
+        return f"<PTX {self.version[0]}.{self.version[1]} module for {self.target}: {', '.join(self.kernels)}>"
+
+    def compiled(self, kernel: str, shape: Shape, options: Options) -> Built:
+        """Machine code of a kernel, made once."""
+        key = (kernel, shape, options)
+        found = self.built.get(key)
+        if found is None:
+            with self.lock:
+                found = self.built.get(key)
+                if found is None:
+                    found = self.built[key] = build(self.ptx, self.text, kernel, shape, options)
+        return found
+
+
+class Globals(Mapping[str, NDArray[np.uint8]]):
+    """A module's variables by name."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+
+    def __getitem__(self, name: str) -> NDArray[np.uint8]:
+        place = self._module._layout[name]
+        return self._module.variables[place.offset : place.offset + place.bytes]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._module._layout)
+
+    def __len__(self) -> int:
+        return len(self._module._layout)
+
+
+class Program:
+    """One kernel of a module for one architecture: `k[grid, block, stream, shared_bytes](*args)`, or `k.launch`."""
+
+    def __init__(self, module: Module, name: str, arch: str) -> None:
+        self.module, self.name, self.arch = module, name, arch
+
+    @property
+    def params(self) -> tuple[Parameter, ...]:
+        """(name, PTX type, bytes, alignment) of each parameter."""
+        return parameters_of(self.module.ptx.functions[self.name])
+
+    def on(self, arch: str | int) -> Program:
+        """The same kernel with another architecture's arithmetic."""
+        return Program(self.module, self.name, _arch_name(arch))
+
+    def __getitem__(self, configuration: Any) -> Configured:
+        """Bind a launch configuration, in Numba's order."""
+        parts = configuration if isinstance(configuration, tuple) else (configuration,)
+        if not 2 <= len(parts) <= 4:
+            raise OptionError(f"{configuration!r}: pass [grid, block], with stream and shared_bytes behind if need be")
+        return Configured(self, parts[0], parts[1], int(parts[3]) if len(parts) == 4 else 0)
+
+    def launch(
+        self,
+        grid: Any,
+        block: Any,
+        args: Sequence[Any],
+        *,
+        shared: int = 0,
+        cluster: Any = None,
+        cooperative: bool = False,
+        memory: Sequence[Any] = (),
+        arch: str | int | None = None,
+        threads: int | None = None,
+        checked: bool | str = False,
+        progress: object = False,
+        contract: str = "ptxas",
+    ) -> None:
+        """Run a grid of blocks on the CPU and return when all have ended.
+
+        grid, block, cluster: int or up to 3 ints.  args: a number for a scalar, an array (written in place), None or
+        an address for a pointer, bytes for a struct.  shared: dynamic shared memory in bytes.  memory: arrays that
+        pointers inside of structs and other arrays reach.  checked="off" leaves out the check that every access is
+        aligned and inside of an argument, `memory`, a module variable, shared or local memory.
+        contract="off" keeps plain mul and add apart, which ptxas fuses.
+        """
+        if checked not in (False, "off"):
+            raise OptionError(f"checked={checked!r}: pass False (accesses are checked) or 'off'")
+        if contract not in ("ptxas", "off"):
+            raise OptionError(f"contract={contract!r}: pass 'ptxas' or 'off'")
+        g = geometry(grid, block, cluster)
+        options = Options(_arch_name(arch) if arch is not None else self.arch, checked != "off", contract == "ptxas")
+        kernel = self.module.ptx.functions[self.name]
+        arguments = marshal(kernel, args)
+        built = self.module.compiled(self.name, Shape.of(g.block), options)
+        if not 0 <= shared <= MOST_SHARED - built.code.shared_bytes:
+            most = MOST_SHARED - built.code.shared_bytes
+            raise OptionError(f"shared={shared}: {self.name} may have 0 to {most} bytes of dynamic shared memory")
+        variables = self.module.variables
+        own = Memory("module variables", variables.ctypes.data, len(variables), True, variables)
+        request = Request(
+            geometry=g,
+            parameters=arguments.bytes,
+            variables=variables,
+            memory=(*arguments.memory, *memory_list(memory), own),
+            dynamic_bytes=shared,
+            cooperative=cooperative,
+            threads=threads,
+            callback=None,
+        )
+        failure = run(built.code, request)
+        if failure is not None:
+            raise ProgramError(report.failure(self.name, built.sites, request, failure))
+
+    def __repr__(self) -> str:
+        linked = link(self.module.ptx, self.name)
+        shared = f"{linked.shared_bytes} bytes of shared memory"
+        return f"<kernel {plain_name(self.name)} on {self.arch}: {len(self.params)} parameters, {shared}>"
+
+
+class Configured:
+    """A kernel with its launch configuration, to be called with the arguments."""
+
+    def __init__(self, program: Program, grid: Any, block: Any, shared: int) -> None:
+        self.program, self.grid, self.block, self.shared = program, grid, block, shared
+
+    def __call__(self, *args: Any) -> None:
+        """Launch."""
+        self.program.launch(self.grid, self.block, args, shared=self.shared)

@@ -1,0 +1,59 @@
+"""What went wrong in a launch, in words: the place in the program, the thread, the address and what lies near it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nbtc.executor.errors import Kind
+from nbtc.executor.launch import Dim, Failure, Request
+from nbtc.executor.machine import Site
+
+WORDS = {
+    Kind.TRAP: "trap",
+    Kind.LOAD_BOUNDS: "reads outside of all memory it was given",
+    Kind.STORE_BOUNDS: "writes outside of all memory it was given",
+    Kind.MISALIGNED: "uses an address that is no multiple of the access",
+    Kind.READ_ONLY: "writes to memory that is read-only",
+    Kind.SHARED_BOUNDS: "leaves the block's shared memory",
+    Kind.LOCAL_BOUNDS: "leaves the thread's local memory",
+    Kind.BRANCH_INDEX: "branches by an index beyond its table",
+    Kind.DEADLOCK: "waits forever: every warp waits for another",
+    Kind.STACK_OVERFLOW: "calls too deep: the stack is full",
+    Kind.BAD_CALL: "calls an address that is no function",
+    Kind.ASSERT: "an assertion failed",
+}
+ACCESS = (Kind.LOAD_BOUNDS, Kind.STORE_BOUNDS, Kind.MISALIGNED, Kind.READ_ONLY, Kind.SHARED_BOUNDS, Kind.LOCAL_BOUNDS)
+
+
+def _place(index: int, extent: Dim) -> str:
+    x, y, _ = extent
+    return f"({index % x}, {index // x % y}, {index // (x * y)})"
+
+
+def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure) -> str:
+    """The message of a `ProgramError`."""
+    kind = Kind(f.kind)
+    site = sites[f.site] if f.site < len(sites) else Site(kernel, 0, "", "", 0)
+    inside = "" if site.function == kernel else f" in {site.function}"
+    source = f" ({site.file}:{site.source_line})" if site.file else ""
+    g = request.geometry
+    who = f"block {_place(f.block, g.grid)} thread {_place(f.thread, g.block)}"
+    text = f"{kernel}{inside}: line {site.line}{source}: {site.mnemonic}: {WORDS.get(kind, kind.name)}; {who}"
+    if kind in ACCESS:
+        text += f", address {f.address:#x}{_nearest(request, f.address) if kind is not Kind.SHARED_BOUNDS else ''}"
+    return text
+
+
+def _nearest(request: Request, address: int) -> str:
+    """Which array an address is near, and by how much it misses it."""
+    best = ""
+    least = 1 << 64
+    for m in request.memory:
+        before, behind = m.first - address, address - (m.first + m.bytes)
+        distance = max(before, behind + 1, 0)
+        if distance < least:
+            least = distance
+            where = f"{before} bytes before" if before > 0 else f"{behind} bytes behind the end of"
+            where = where if distance else f"{address - m.first} bytes into"
+            best = f", {where} {m.name} ({m.bytes} bytes)"
+    return best

@@ -1,0 +1,128 @@
+"""The machine's state in memory: structures that compiled programs and the launcher share.
+
+A `Layout` gives each field its offset.  `Launch` is one for a launch, `Worker` one for a thread of the host, `Block`
+one for a resident thread block, `Warp` one for each warp of it.  Pointers are 64-bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+# Windows of the generic address space: the top byte tells the space, which no address of the host sets.
+SHARED_WINDOW, LOCAL_WINDOW, FUNCTION_WINDOW = (n << 56 for n in (1, 2, 3))
+FUNCTION_STEP = 16  # between the "addresses" of functions
+
+ALIGN = 64  # bytes: a cache line, so that two workers never write to one
+
+BARRIERS = 16  # of a block (PTX ISA, "bar")
+SCRATCH_BYTES = 128 * 32  # of a warp: room for instructions that hand words from lane to lane
+
+
+class Field(NamedTuple):
+    """Where a field lies, and its bits."""
+
+    offset: int
+    bits: int
+
+
+class Layout(NamedTuple):
+    """A structure: its fields and its size in bytes."""
+
+    fields: Mapping[str, Field]
+    size: int
+
+    def offset(self, name: str) -> int:
+        """Byte offset of a field."""
+        return self.fields[name].offset
+
+
+def _layout(**bits: int) -> Layout:
+    """Fields in the order given, each aligned to its size (64 bytes at most)."""
+    fields, at = {}, 0
+    for name, width in bits.items():
+        size = width // 8
+        step = min(size, ALIGN)
+        at = -(-at // step) * step
+        fields[name] = Field(at, width)
+        at += size
+    return Layout(MappingProxyType(fields), -(-at // ALIGN) * ALIGN)
+
+
+POINTER = 64
+
+LAUNCH = _layout(
+    stop=32,  # not 0: every warp ends as soon as it looks
+    failed=32,  # 1 once an error is recorded
+    error_site=32,  # which place of the program, an index into the program's table of places
+    error_kind=32,
+    error_block=32,  # linear index
+    error_thread=32,  # linear index in the block
+    error_address=64,
+    parameters=POINTER,
+    variables=POINTER,  # the module's .global and .const variables
+    ranges=POINTER,  # memory the program may touch: triples (first byte, bytes, writable)
+    range_count=64,
+    grid_x=32,
+    grid_y=32,
+    grid_z=32,
+    block_x=32,
+    block_y=32,
+    block_z=32,
+    cluster_x=32,
+    cluster_y=32,
+    cluster_z=32,
+    threads=32,  # of a block
+    warps=32,  # of a block
+    shared_bytes=32,  # static and dynamic
+    dynamic_bytes=32,
+    local_bytes=32,  # of one thread
+    cooperative=32,  # 1: every block must be resident before any may wait for another
+    blocks=64,  # of the grid
+    next_block=64,  # the first that no worker has taken
+    callback=POINTER,  # what the program asks of the host: i32 (*)(launch, what, warp, lanes mask, words)
+    user=64,  # for the launcher
+)
+WORKER = _layout(
+    launch=POINTER,
+    sites=POINTER,  # of each place that accesses memory: the range it last was in, (first byte, bytes)
+    blocks=POINTER,  # resident block structures, each followed by its warps
+    block_stride=64,
+    slots=64,  # how many blocks may be resident
+    free_frames=POINTER,  # coroutine frames to be used again
+    all_frames=POINTER,
+    index=64,
+)
+BLOCK = _layout(
+    launch=POINTER,
+    worker=POINTER,
+    shared=POINTER,
+    local=POINTER,
+    index=64,  # linear, in the grid
+    x=32,
+    y=32,
+    z=32,
+    live_threads=32,  # that have not ended
+    live_warps=32,
+    resident=32,
+    cluster_rank=32,
+    peers=POINTER,  # the block structures of its cluster
+    barriers=BARRIERS * 128,  # four words each; what they mean is told where barriers are emitted
+    user=2048,
+)
+WARP = _layout(
+    block=POINTER,
+    frame=POINTER,  # the suspended coroutine, 0 when the warp has ended
+    wait_address=POINTER,  # 0: ready; else the warp waits while the word there is `wait_value`
+    wait_value=32,
+    index=32,  # in the block
+    live=32,  # mask of lanes that have not ended
+    waiting=32,  # mask of lanes that have arrived somewhere and wait
+    wait_site=32,
+    parity=32,  # mask: the parity of the phase that each waiting lane waits for
+    ended=32,
+    user=1024,
+    scratch=SCRATCH_BYTES * 8,
+)
+LAYOUTS = MappingProxyType({"launch": LAUNCH, "worker": WORKER, "block": BLOCK, "warp": WARP})
