@@ -49,7 +49,7 @@ def test_the_planted_layer_is_found(tf32):
     net = nn.Sequential(Exact(200), nn.ReLU(), Chaotic(), nn.ReLU(), Chaotic())
     found = nbtc.torch.compare(net, 3 * torch.randn(16, 200))
     assert found.first is not None and found.first.module == "2.layer" and found.first.kind == "Linear"
-    assert not found.first.inputs_differ and found.first.differ > 100 and found.first.ulps >= 1
+    assert not found.first.inputs_differ and found.first.differ > 0 and found.first.ulps >= 1
     rows = {row.module: row for row in found.layers}
     assert list(rows) == ["0", "1", "2.layer", "2", "3", "4.layer", "4", ""]
     assert rows["0"].differ == rows["1"].differ == 0 and rows["3"].inputs_differ and rows["4"].inputs_differ
