@@ -58,11 +58,12 @@ def _dtype_name(x: object) -> str:
 def as_array(x: ArrayLike) -> NDArray[Any]:
     """`x` as a NumPy array of native byte order, without a copy where its library allows it.
 
-    Takes arrays, nested lists, torch tensors (bfloat16 and float8 too) and anything that speaks DLPack.
+    Takes arrays, nested lists, torch tensors (bfloat16 and float8 too) and anything that speaks DLPack.  Raises
+    FormatError for a tensor that requires a gradient while PyTorch records gradients.
     """
     if isinstance(x, np.ndarray):
         array: NDArray[Any] = x
-    elif type(x).__module__.partition(".")[0] == "torch":
+    elif is_tensor(x):
         array = _from_torch(x)
     elif hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
         array = np.from_dlpack(cast(Any, x))
@@ -78,17 +79,46 @@ def _listed(x: Any) -> NDArray[Any]:
         raise FormatError(f"{shown(x)} is no array: its rows have different lengths; pass a rectangular one") from None
 
 
+def is_tensor(x: object) -> bool:
+    """Whether x is torch's."""
+    return type(x).__module__.partition(".")[0] == "torch"
+
+
 def _from_torch(x: Any) -> NDArray[Any]:
     """A torch tensor as an array; formats NumPy lacks travel as integers of their width."""
+    torch = sys.modules["torch"]
+    if x.requires_grad and torch.is_grad_enabled():
+        raise FormatError(
+            f"a tensor of shape {tuple(x.shape)} requires a gradient, which a product outside of PyTorch would lose: "
+            "pass x.detach(), or compute with PyTorch's own operations inside `with nbtc.torch.emulate(...):`"
+        )
     x = x.detach().cpu()
-    name = _dtype_name(x.dtype)
-    fmt = _BY_DTYPE.get(name)
-    if fmt is None or fmt.dtype.kind != "V":
+    if x.is_neg():
+        x = x.resolve_neg()
+    fmt = _BY_DTYPE.get(_dtype_name(x.dtype))
+    if fmt is None or hasattr(np, fmt.dtype_name):
         array: NDArray[Any] = x.numpy()
         return array
+    words: NDArray[Any] = x.view(torch.int16 if fmt.bits == 16 else torch.uint8).numpy()
+    return words.view(fmt.dtype)
+
+
+def as_given(result: NDArray[Any], *given: object) -> Any:
+    """`result` as a torch tensor that shares its memory if any of `given` is one and torch has its dtype; else itself.
+
+    >>> import numpy as np
+    >>> as_given(np.zeros(2, np.float32), [1, 2], None)
+    array([0., 0.], dtype=float32)
+    """
+    if not any(is_tensor(x) for x in given):
+        return result
     torch = sys.modules["torch"]
-    words = x.view(torch.int16 if fmt.bits == 16 else torch.uint8)
-    return np.asarray(words.numpy()).view(fmt.dtype)
+    if hasattr(np, result.dtype.name):
+        return torch.from_numpy(result)
+    fmt, dtype = _BY_DTYPE.get(result.dtype.name), getattr(torch, result.dtype.name, None)
+    if fmt is None or fmt.bits < 8 or dtype is None:  # torch's names of smaller formats hold no elements of them
+        return result
+    return torch.from_numpy(result.view(np.int16 if result.dtype.itemsize == 2 else np.uint8)).view(dtype)
 
 
 def to_bits(array: ArrayLike, fmt: object = None) -> NDArray[Any]:
@@ -151,7 +181,7 @@ def pack(x: ArrayLike, fmt: object, axis: SupportsIndex = -1) -> NDArray[np.uint
     ['0xf21', '0x7']
     """
     f = _packed_format(fmt, "pack")
-    x = as_array(x)
+    given, x = x, as_array(x)
     at = _axis(axis, x.ndim)
     codes = np.moveaxis(_codes(x, f), at, -1)
     pad = -codes.shape[-1] % f.per_word
@@ -162,7 +192,8 @@ def pack(x: ArrayLike, fmt: object, axis: SupportsIndex = -1) -> NDArray[np.uint
     else:
         octets = codes[..., 0::2] | codes[..., 1::2] << np.uint8(4)
     words = np.ascontiguousarray(octets).view("<u4").astype(np.uint32, copy=False)
-    return np.ascontiguousarray(np.moveaxis(words, -1, at))
+    packed: NDArray[np.uint32] = as_given(np.ascontiguousarray(np.moveaxis(words, -1, at)), given)
+    return packed
 
 
 def unpack(words: ArrayLike, fmt: object, axis: SupportsIndex = -1, count: int | None = None) -> NDArray[Any]:
@@ -188,7 +219,8 @@ def unpack(words: ArrayLike, fmt: object, axis: SupportsIndex = -1, count: int |
         codes = np.unpackbits(octets, axis=-1, bitorder="little")
     else:
         codes = np.stack([octets & np.uint8(15), octets >> np.uint8(4)], -1).reshape(*octets.shape[:-1], total)
-    return from_bits(np.ascontiguousarray(np.moveaxis(codes[..., :keep], -1, at)), f)
+    elements: NDArray[Any] = as_given(from_bits(np.ascontiguousarray(np.moveaxis(codes[..., :keep], -1, at)), f), words)
+    return elements
 
 
 def _packed_format(fmt: object, caller: str) -> Format:

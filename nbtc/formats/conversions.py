@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.errors import FormatError, OptionError, UnvalidatedModelWarning, shown
 from nbtc.formats import table
-from nbtc.formats.arrays import as_array, as_format, from_bits, to_bits
+from nbtc.formats.arrays import as_array, as_format, as_given, from_bits, to_bits
 from nbtc.formats.codec import convert_words
 from nbtc.formats.table import Format
 
@@ -169,4 +169,7 @@ def convert(
     narrow = target.bits <= 8 and target.kind == "float" and target.signed
     saturate = narrow if saturate is None else bool(saturate)
     row = conversion(source, target, rounding, bool(relu), saturate)
-    return from_bits(convert_bits(to_bits(array, source), row, bool(relu), saturate), target)
+    result: NDArray[Any] = as_given(
+        from_bits(convert_bits(to_bits(array, source), row, bool(relu), saturate), target), x
+    )
+    return result

@@ -13,12 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.errors import FormatError, OptionError, ShapeError
+from nbtc.formats.arrays import as_array, is_tensor
 from nbtc.formats.table import Format
 
 BLOCK_BYTES = 64 << 20  # of a block of the result
 BLOCK_ROWS = 512  # at least: packing B again for each block then costs less than a hundredth of the arithmetic
 Shape = tuple[int, ...]
 Block = tuple[slice, slice]  # of the first batch axis, of rows
+
+
+def destination(out: Any) -> Any:
+    """A torch tensor as the array that shares its memory, anything else as it is."""
+    return as_array(out) if is_tensor(out) else out
 
 
 def check_out(out: Any, shape: Shape, acc: Format) -> None:

@@ -18,7 +18,7 @@ from nbtc.gemm.choose import accumulator, engine_for, row_for
 from nbtc.gemm.library import Library
 from nbtc.gemm.orders import Order, every
 from nbtc.gemm.orders import order as order_row
-from nbtc.gemm.out import block_shape, check_out, rows_at_once
+from nbtc.gemm.out import block_shape, check_out, destination, rows_at_once
 from nbtc.gemm.scales import Scales, float_scales
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
@@ -186,6 +186,7 @@ def prepare(
     """Check everything and decide everything; computes nothing, copies no operand."""
     if not (callable(progress) or isinstance(progress, bool)):
         raise OptionError(f"progress={progress!r} is neither True, False nor a callable that takes (done, total)")
+    out = destination(out)
     av, bv, cv = as_array(a), as_array(b), None if c is None else as_array(c)
     question = (
         changes(), arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, _layout(order, bv),

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from nbtc.compiler.jit import in_default_float_mode
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.errors import FormatError, OptionError
-from nbtc.formats.arrays import as_array, from_bits
+from nbtc.formats.arrays import as_array, as_given, from_bits
 from nbtc.formats.table import Format
 from nbtc.gemm.engines import by_chain, by_item
 from nbtc.gemm.orders import Chain
-from nbtc.gemm.out import blocks, check_out
+from nbtc.gemm.out import blocks, check_out, destination
 from nbtc.gemm.parts import block_of, rearranged
 from nbtc.gemm.plan import Plan, Problem, prepare
 from nbtc.gemm.scales import apply_scales
@@ -58,9 +58,10 @@ def matmul(
     large: an array, a memory map, or anything of the same shape and dtype whose items can be set.  threads: how many;
     the bits do not depend on it.  progress: True for a bar, or a callable of (done, total) multiply-adds.
 
-    Returns an array of the accumulator's dtype.  Raises subclasses of TypeError and ValueError from `nbtc.errors`
-    before any work.  PTX ISA: "Warp Level Matrix Multiply-Accumulate Instructions", "Asynchronous Warpgroup Level
-    Matrix Multiply-Accumulate Instructions".
+    Returns an array of the accumulator's dtype, a torch tensor if an operand is one (tensors that require a gradient
+    are refused while PyTorch records them: see `nbtc.torch.emulate`).  Raises subclasses of TypeError and ValueError
+    from `nbtc.errors` before any work.  PTX ISA: "Warp Level Matrix Multiply-Accumulate Instructions", "Asynchronous
+    Warpgroup Level Matrix Multiply-Accumulate Instructions".
 
     >>> import numpy as np, nbtc
     >>> a = np.full((2, 32), 0.1, np.float16)
@@ -72,8 +73,9 @@ def matmul(
         op=op, k_split=k_split, order=order, scale_a=scale_a, scale_b=scale_b, out=out, threads=threads,
         progress=progress,
     )  # fmt: skip
-    result: NDArray[Any] = _execute(problem, out, progress)
-    return result
+    result = _execute(problem, destination(out), progress)
+    given: NDArray[Any] = as_given(result, a, b, c) if out is None else out
+    return given
 
 
 def plan(
@@ -156,14 +158,14 @@ def gemm(
     full = np.zeros(shape, dtype) if c is None else as_array(c)
     prepare(a, b, full, **options)  # c's shape, before any work
     if out is not None:
-        check_out(out, np.broadcast_shapes(shape, full.shape), _format_of(dtype, acc))
+        check_out(destination(out), np.broadcast_shapes(shape, full.shape), _format_of(dtype, acc))
     scale = [_scalar(x, dtype, name) for x, name in ((alpha, "alpha"), (beta, "beta"))]
     product = _execute(probe, None, progress)
     result = _epilogue(product, full, scale[0], scale[1], dtype)
     if out is not None:
-        out[...] = result
-        result = out
-    return result
+        destination(out)[...] = result
+    given: NDArray[Any] = as_given(result, a, b, c) if out is None else out
+    return given
 
 
 def _format_of(dtype: np.dtype[Any], acc: Format) -> Format:

@@ -8,24 +8,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nbtc.formats.arrays import as_format
+from nbtc.formats.arrays import as_array
 
-# dtypes that NumPy has too; the others travel as integers of their width
-NATIVE = {torch.float64, torch.float32, torch.float16, torch.int32, torch.int8, torch.uint8, torch.bool}
-CARRIER = {1: torch.uint8, 2: torch.int16}
 CANONICAL_NAN = 0x7FFF  # of float16 and bfloat16, as cvt writes it
 
 
 def array(t: torch.Tensor) -> NDArray[Any]:
     """A tensor on the CPU as an array that shares its memory, whatever its strides."""
-    t = t.detach()
-    if t.is_neg():
-        t = t.resolve_neg()
-    if t.dtype in NATIVE:
-        x: NDArray[Any] = t.numpy()
-        return x
-    words: NDArray[Any] = t.view(CARRIER[t.dtype.itemsize]).numpy()
-    return words.view(as_format(t.dtype).dtype)
+    x: NDArray[Any] = as_array(t.detach())
+    return x
 
 
 def rounded(x: NDArray[Any], dtype: torch.dtype) -> torch.Tensor:
