@@ -5,7 +5,20 @@ from __future__ import annotations
 from functools import cache
 from types import MappingProxyType
 
-from nbtc.executor import approx, bits, carry, compare, convert, float_select, floats, half, integers, permute
+from nbtc.executor import (
+    approx,
+    bits,
+    carry,
+    compare,
+    convert,
+    float_select,
+    floats,
+    half,
+    integers,
+    permute,
+    video,
+    video_packed,
+)
 from nbtc.executor.form import Form, Op
 
 TABLES: tuple[tuple[Form, ...], ...] = (
@@ -19,6 +32,8 @@ TABLES: tuple[tuple[Form, ...], ...] = (
     half.FORMS,
     convert.FORMS,
     approx.FORMS,
+    video.FORMS,
+    video_packed.FORMS,
 )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtc.executor.form import Op
-from nbtc.testing.reference import bits, compare, convert, floats, integers
+from nbtc.testing.reference import bits, compare, convert, floats, integers, video
 
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
 
@@ -31,5 +31,6 @@ REFERENCE: dict[str, Callable[..., Any]] = {
     **compare.REFERENCE,
     **floats.REFERENCE,
     **convert.REFERENCE,
+    **video.REFERENCE,
     **{opcode: _by_type(opcode) for opcode in SHARED},
 }

@@ -1,0 +1,132 @@
+"""Scalar video instructions (PTX ISA, "Video Instructions"): operands picked out of words, a saturated result, and a
+second operation with, or a merge into, a third operand.
+
+Everything between is formed in 64 bits (128 for vmad and shifts), where nothing of 33-bit operands is lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbtc.compiler.builder import VectorBuilder
+from nbtc.executor.compare import ORDERS, compare_integers
+from nbtc.executor.form import Emit, Form, Op, slots
+from nbtc.executor.integers import field
+from nbtc.executor.rounding import clamp
+from nbtc.executor.values import const, magnitude, order, resize, width
+
+SELECTIONS = {**{f"b{i}": (8 * i, 8) for i in range(4)}, **{f"h{i}": (16 * i, 16) for i in range(2)}}
+SCALES = {"shr7": 7, "shr15": 15}
+SECOND = ("add", "min", "max")
+WORDS = ("b32",) * 3
+
+
+def selection(op: Op, operand: int) -> tuple[int, int]:
+    """First bit and number of bits of an operand's selector; the whole word without one."""
+    text = op.selectors[operand].lstrip("-.") if operand < len(op.selectors) else ""
+    return SELECTIONS[text] if text else (0, 32)
+
+
+def negated(op: Op, operand: int) -> bool:
+    """Whether an operand is written with a minus sign."""
+    return operand < len(op.selectors) and op.selectors[operand].startswith("-")
+
+
+def picked(v: VectorBuilder, op: Op, operand: int, x: Any, kind: str, bits: int = 64) -> Any:
+    """The selected part of a word, extended as its type says."""
+    signed = kind.startswith("s")
+    return resize(v, field(v, x, *selection(op, operand), signed), bits, signed)
+
+
+def bounded(v: VectorBuilder, x: Any, bits: int, signed: bool) -> Any:
+    """x between the bounds of an integer of `bits`."""
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    return clamp(v, x, least, most)
+
+
+def finish(v: VectorBuilder, op: Op, found: Any, signed: bool, c: Any) -> Any:
+    """Saturation, then the merge into c or the second operation with it."""
+    low, bits = selection(op, 0)
+    if op.has("sat"):
+        found = bounded(v, found, bits, signed)
+    word = resize(v, found, 32)
+    if bits < 32:
+        mask = const(v, word, ((1 << bits) - 1) << low)
+        moved = v.b.and_(v.b.shl(word, const(v, word, low)), mask)
+        return v.b.or_(moved, v.b.and_(c, v.b.not_(mask)))
+    second = op.modifiers[-1] if c is not None and op.modifiers[-1] in SECOND else ""
+    if second == "add":
+        return v.b.add(word, c)
+    return order(v, second, word, c, signed) if second else word
+
+
+def _plain(v: VectorBuilder, opcode: str, a: Any, b: Any) -> Any:
+    if opcode in ("vmin", "vmax"):
+        return order(v, opcode.removeprefix("v"), a, b, True)
+    if opcode == "vadd":
+        return v.b.add(a, b)
+    difference = v.b.sub(a, b)
+    return magnitude(v, difference) if opcode == "vabsdiff" else difference
+
+
+def arithmetic(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any = None) -> Any:
+    """vadd, vsub, vabsdiff, vmin, vmax."""
+    target, left, right = op.types
+    found = _plain(v, op.opcode, picked(v, op, 1, a, left), picked(v, op, 2, b, right))
+    return finish(v, op, found, target.startswith("s"), c)
+
+
+def shift(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any = None) -> Any:
+    """vshl, vshr: by at most 32 (.clamp), or modulo 32 (.wrap)."""
+    target, left, right = op.types
+    x, places = picked(v, op, 1, a, left, 128), picked(v, op, 2, b, right, 128)
+    places = v.b.and_(places, const(v, x, 31)) if op.has("wrap") else v.umin(places, const(v, x, 32))
+    return finish(v, op, (v.b.shl if op.opcode == "vshl" else v.b.ashr)(x, places), target.startswith("s"), c)
+
+
+def vmad(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any) -> Any:
+    """vmad: a * b + c, one more with .po, scaled down; saturated as the signs of the operands ask."""
+    left, right = op.types[1:3]
+    opposite = negated(op, 1) != negated(op, 2)
+    with_sign = left.startswith("s") or right.startswith("s") or opposite
+    product = v.b.mul(picked(v, op, 1, a, left, 128), picked(v, op, 2, b, right, 128))
+    addend = resize(v, c, 128, with_sign)
+    total = v.b.add(v.b.neg(product) if opposite else product, v.b.neg(addend) if negated(op, 3) else addend)
+    if op.has("po"):
+        total = v.b.add(total, const(v, total, 1))
+    scale = SCALES.get(op.among(tuple(SCALES)), 0)
+    total = v.b.ashr(total, const(v, total, scale))
+    if op.has("sat"):
+        total = bounded(v, total, 32, with_sign or negated(op, 3))
+    return resize(v, total, 32)
+
+
+def vset(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any = None) -> Any:
+    """vset: 1 where the comparison holds."""
+    left, right = op.types
+    x, y = picked(v, op, 1, a, left), picked(v, op, 2, b, right)
+    found = compare_integers(v, op.among(tuple(ORDERS)), True, x, y)
+    return finish(v, op, resize(v, found, width(x)), False, c)
+
+
+def _pair(opcode: str, head: tuple[str, ...], emit: Emit) -> tuple[Form, Form]:
+    """The row without a second operation, whose third operand is what a part is merged into, and the row with one."""
+    return (
+        Form(opcode, slots(*head), WORDS, ("b32",), emit, optional=1, selectors=True),
+        Form(opcode, slots(*head, "|".join(SECOND)), WORDS, ("b32",), emit, selectors=True),
+    )
+
+
+def _rows() -> list[Form]:
+    rows: list[Form] = []
+    kind = "u32|s32"
+    for opcode in ("vadd", "vsub", "vabsdiff", "vmin", "vmax"):
+        rows += _pair(opcode, (kind, kind, kind, "sat?"), arithmetic)
+    for opcode in ("vshl", "vshr"):
+        rows += _pair(opcode, (kind, kind, "u32", "sat?", "clamp|wrap"), shift)
+    rows += _pair("vset", (kind, kind, "|".join(ORDERS)), vset)
+    head = slots(kind, kind, kind, "po?", "sat?", "shr7|shr15?")
+    return [*rows, Form("vmad", head, WORDS, ("b32",), vmad, selectors=True)]
+
+
+FORMS = tuple(_rows())
