@@ -1,4 +1,4 @@
-"""DPX functions on arrays, alignments and shortest paths built on them, warp functions: rates, ratios to NumPy."""
+"""DPX on arrays, alignments and shortest paths built on it, warp functions: seconds, also relative to NumPy."""
 
 from time import perf_counter
 
@@ -11,12 +11,8 @@ FUNCTIONS = ("vimax3_s32", "viaddmax_s32_relu", "viaddmin_u32", "viaddmax_s16x2"
 ALIGNMENTS = ("smith_waterman", "needleman_wunsch")
 
 
-def rate(call, work, repeat=5):
-    return work / timing.best_time(call, repeat)
-
-
 class Functions:
-    """Results a second with out=, one core."""
+    """Seconds of a call with out=, one core."""
 
     params = (list(FUNCTIONS), [1 << 12, 1 << 16, 1 << 20])
     param_names = ("function", "elements")
@@ -26,11 +22,11 @@ class Functions:
         words = np.random.default_rng(0).integers(0, 2**32, (3, elements), dtype=np.uint32)
         self.operands, self.out = words.view(dtype), np.empty(elements, dtype)
 
-    def track_rate(self, name, elements):
+    def track_seconds(self, name, elements):
         function = getattr(dpx, name)
-        return rate(lambda: function(*self.operands, out=self.out), elements, 50)
+        return timing.best_time(lambda: function(*self.operands, out=self.out), 50)
 
-    track_rate.unit = "results/s"
+    track_seconds.unit = "seconds"
 
 
 class Alignment:
@@ -44,18 +40,18 @@ class Alignment:
         self.a, self.b = timing.residues(64)
         self.fast, self.plain = getattr(alignment, name), getattr(alignment, f"plain_{name}")
 
-    def track_cell_updates(self, name):
-        return rate(lambda: self.fast(self.a, self.b, threads=1), self.a.size * self.b.shape[1])
+    def track_seconds(self, name):
+        return timing.best_time(lambda: self.fast(self.a, self.b, threads=1))
 
-    track_cell_updates.unit = "cell updates/s"
+    track_seconds.unit = "seconds"
 
-    def track_ratio_to_numpy(self, name):
+    def track_seconds_relative_to_numpy(self, name):
         seconds = timing.best_time(lambda: self.fast(self.a, self.b, threads=1))
         start = perf_counter()
         self.plain(self.a, self.b)
-        return (perf_counter() - start) / seconds
+        return seconds / (perf_counter() - start)
 
-    track_ratio_to_numpy.unit = "times"
+    track_seconds_relative_to_numpy.unit = "of NumPy's"
 
 
 class ShortestPaths:
@@ -66,22 +62,22 @@ class ShortestPaths:
     def setup(self, nodes):
         self.weights = timing.weights(nodes)
 
-    def track_relaxations(self, nodes):
-        return rate(lambda: shortest_paths.floyd_warshall(self.weights), nodes**3, 3)
+    def track_seconds(self, nodes):
+        return timing.best_time(lambda: shortest_paths.floyd_warshall(self.weights), 3)
 
-    track_relaxations.unit = "relaxations/s"
+    track_seconds.unit = "seconds"
 
-    def track_ratio_to_numpy(self, nodes):
+    def track_seconds_relative_to_numpy(self, nodes):
         seconds = timing.best_time(lambda: shortest_paths.floyd_warshall(self.weights))
         start = perf_counter()
         shortest_paths.plain_floyd_warshall(self.weights)
-        return (perf_counter() - start) / seconds
+        return seconds / (perf_counter() - start)
 
-    track_ratio_to_numpy.unit = "times"
+    track_seconds_relative_to_numpy.unit = "of NumPy's"
 
 
 class Warps:
-    """Warps a second in a batch, and one call on one warp."""
+    """Seconds of a batch of 10,000 warps, and of one call on one warp."""
 
     params = (["shfl_xor_sync", "reduce_add_sync", "ballot_sync", "match_any_sync"],)
     param_names = ("function",)
@@ -91,10 +87,10 @@ class Warps:
         self.function, self.more = getattr(warp, name), (1,) if name.startswith("shfl") else ()
         self.function(0xFFFFFFFF, self.values, *self.more)
 
-    def track_rate(self, name):
-        return rate(lambda: self.function(0xFFFFFFFF, self.values, *self.more), len(self.values))
+    def track_seconds(self, name):
+        return timing.best_time(lambda: self.function(0xFFFFFFFF, self.values, *self.more), 5)
 
-    track_rate.unit = "warps/s"
+    track_seconds.unit = "seconds"
 
     def time_one_warp(self, name):
         self.function(0xFFFFFFFF, self.values[0], *self.more)

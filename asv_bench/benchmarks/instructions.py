@@ -30,15 +30,14 @@ class MmaSync:
         ]
         self.i(*self.images, threads=1)
 
-    def track_rate(self, name, warps):
-        m, n, k = self.i.shape
+    def track_seconds_a_warp(self, name, warps):
         call = partial(self.i, *self.images, threads=1)
-        return m * n * k * warps / alternate(5, call, inner=max(1, 500 // warps))[0] / 1e9
+        return alternate(5, call, inner=max(1, 500 // warps))[0] / warps
 
     def time_call(self, name, warps):
         self.i(*self.images, threads=1)
 
-    track_rate.unit = "G multiply-adds/s"
+    track_seconds_a_warp.unit = "seconds"
 
 
 class Wgmma:
@@ -60,7 +59,7 @@ class Wgmma:
     def run(self):
         nbtc.ptx.wgmma(self.name, self.d, self.da.encode(), self.db.encode(), self.smem, threads=1)
 
-    def track_rate(self, n):
-        return 64 * n * 16 * self.groups / alternate(5, self.run)[0] / 1e9
+    def track_seconds_a_warpgroup(self, n):
+        return alternate(5, self.run)[0] / self.groups
 
-    track_rate.unit = "G multiply-adds/s"
+    track_seconds_a_warpgroup.unit = "seconds"

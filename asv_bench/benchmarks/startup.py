@@ -36,7 +36,7 @@ class Import:
     def time_command_line_help(self):
         subprocess.run([sys.executable, "-m", "nbtc", "--help"], env=ENVIRONMENT, capture_output=True, check=True)
 
-    track_import.unit = "s"
+    track_import.unit = "seconds"
 
 
 class FirstProduct:
@@ -64,4 +64,4 @@ class FirstProduct:
         seconds(code, self.folder.name)
         return time.perf_counter() - start
 
-    track_fresh_install.unit = track_warm_cache.unit = track_whole_process_warm.unit = "s"
+    track_fresh_install.unit = track_warm_cache.unit = track_whole_process_warm.unit = "seconds"
