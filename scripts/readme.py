@@ -131,7 +131,8 @@ def speed() -> str:
         )
     if "startup" in data:
         s = data["startup"]
-        waits = f"`import nbtc` takes {1000 * s['import']:.0f} ms, the first product of a fresh install {s['first_fresh']:.1f} s"
+        first = f"the first product of a fresh install {s['first_fresh']:.1f} s"
+        waits = f"`import nbtc` takes {1000 * s['import']:.0f} ms, {first}"
         cached = f"of a process that finds its code in the cache {s['first_cached']:.2f} s"
         peak = f"An f16 product of {s['peak_size']}³ peaks at {s['peak']:.1f} times its operands and result"
         parts.append(f"{waits}, {cached}. {peak}.")
