@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
 
-NEAREST, DOWN = "nearest", "down"
+NEAREST, DOWN, UP, TOWARD_ZERO = "nearest", "down", "up", "toward zero"
 
 
 class Register(NamedTuple):
@@ -32,10 +32,19 @@ class Register(NamedTuple):
     modes: dict[str, int]
 
 
+def _modes(base: int, shift: int, *order: str) -> dict[str, int]:
+    """Control words of the rounding modes, which are numbered in some order from a bit on."""
+    return {mode: base | n << shift for n, mode in enumerate(order)}
+
+
 # MXCSR: all exceptions masked (bits 7 to 12), rounding in bits 13 and 14, no FTZ (15), no DAZ (6)
-_MXCSR = Register("llvm.x86.sse.stmxcsr", "llvm.x86.sse.ldmxcsr", I32, True, {NEAREST: 0x1F80, DOWN: 0x1F80 | 1 << 13})
+_MXCSR = Register(
+    "llvm.x86.sse.stmxcsr", "llvm.x86.sse.ldmxcsr", I32, True, _modes(0x1F80, 13, NEAREST, DOWN, UP, TOWARD_ZERO)
+)
 # FPCR: no traps, rounding in bits 22 and 23, no FZ (24), no default NaN (25)
-_FPCR = Register("llvm.aarch64.get.fpcr", "llvm.aarch64.set.fpcr", I64, False, {NEAREST: 0, DOWN: 2 << 22})
+_FPCR = Register(
+    "llvm.aarch64.get.fpcr", "llvm.aarch64.set.fpcr", I64, False, _modes(0, 22, NEAREST, UP, DOWN, TOWARD_ZERO)
+)
 REGISTERS = {"x86_64": _MXCSR, "i686": _MXCSR, "i386": _MXCSR, "aarch64": _FPCR, "arm64": _FPCR}
 
 

@@ -309,7 +309,7 @@ class Neon(Lowering):
         return self.by_parts(16, lambda y, n: self.v.call(name, y.type, y, n), x, places)
 
 
-LOWERINGS: tuple[type[Lowering], ...] = (Avx512, Avx2, X86)  # the first one that serves a processor is taken
+LOWERINGS: tuple[type[Lowering], ...] = (Avx512, Avx2, X86, Neon)  # the first one that serves a processor is taken
 
 
 def _width(t: ir.Type) -> int:

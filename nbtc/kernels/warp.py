@@ -1,191 +1,173 @@
-"""One m16n8 floating-point mma as straight vector code on a warp's register image (AVX-512).
+"""Warp-level products as vector code: all kinds of them behind one door, for one warp and for batches.
 
-The image is read in place, [lane][register].  `warp_operands` decodes A and B, `warp_sums` adds their products up.
-Everything finite is exact, subnormals included.  Inf, NaN and sums near the top of f32 or of 32 bits are reported as
-doubtful: the caller gives them to the general path.
+A code (`Shape`, `Integers`, `Doubles`) says what is compiled in.  Its emitter writes one warp; a loop over warps is a
+function of its own in the module, so that the rounding mode is set once for all of them and no other code sees it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from nbtc.compiler.builder import I8, I16, I32, I64, VectorBuilder, vector
-from nbtc.compiler.float_mode import DOWN, enter, leave
+from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
+from nbtc.compiler.float_mode import enter, leave
 from nbtc.compiler.jit import jit
-from nbtc.compiler.lowering import lowering
-from nbtc.formats.table import FORMATS
-from nbtc.kernels.warp_loop import each_warp, warps
-from nbtc.kernels.warp_operands import Operands, put, take
-from nbtc.kernels.warp_shape import W16, Shape
-from nbtc.kernels.warp_sparse import SparseOperands
-from nbtc.kernels.warp_sums import V16, Narrow, Wide
+from nbtc.kernels import warp_f64
+from nbtc.kernels.warp_f64 import Doubles
+from nbtc.kernels.warp_floats import Codegen
+from nbtc.kernels.warp_shape import Shape
+from nbtc.kernels.warp_words import Integers, IntegerWarp
 
-PAIRS = 2  # row pairs summed together: four chains of multiply-adds hide their latency
-RATE = 16  # pieces of other work that a stage has room for
-Stage = tuple[range, int]  # row pairs, and a block of products
+AHEAD = 4  # warps between a prefetch and its use
+BYTES = 128  # of a register of a warp
 
 
-class Codegen:
-    """Emits the code of one Shape: a stream of multiply-adds, and between them the work that surrounds them.
+class Code(Protocol):
+    """What vector code is compiled for.
 
-    A stage is one block of products of some row pairs.  While it is summed, the stage before is rounded, and the next
-    one decoded and started.
+    kind, key: a name and numbers that tell it from all others.  images: registers of A, B, C, metadata if any, and D.
+    registers: of sixteen rows of A.  mode: the rounding that it needs to be set, or None.
     """
 
-    def __init__(self, shape: Shape, v: VectorBuilder, fraction: Any, floor: Any) -> None:
-        self.s, self.v, self.b, self.m = shape, v, v.b, lowering(v)
-        self.operands = (SparseOperands if shape.sparse else Operands)(shape, v)
-        self.sums = (Narrow if shape.narrow else Wide)(shape, v, self.operands, fraction, floor)
-        self.peaks: dict[int, Any] = {}
-        self.accs: dict[int, Any] = {}
-        self.begun: dict[Stage, list[tuple[list[Any], list[Any]]]] = {}
-        self.totals: dict[Stage, list[list[Any]]] = {}
-
-    def emit(self, a: Any, p: Any, c: Any, *others: Any) -> Any:
-        """The whole instruction, for addresses of the images, metadata and D last; returns i1: doubtful."""
-        stages, d = self._stages(), others[-1]
-        if isinstance(self.operands, SparseOperands):
-            self.operands.read_b(p, a, others[0])
-        else:
-            self.operands.decode_b(p)
-        _finish(self._start(stages[0], a, c))
-        for n, stage in enumerate(stages):
-            before = self._end(stages[n - 1], d) if n else iter(())
-            after = self._start(stages[n + 1], a, c) if n + 1 < len(stages) else iter(())
-            self._sum(stage, chain(before, after))
-        _finish(self._end(stages[-1], d))
-        return self.b.or_(self.operands.doubtful(), self.sums.doubtful())
-
-    def _stages(self) -> list[Stage]:
-        """In the order of their sums: two steps in turn, as a block waits for the one before."""
-        steps, blocks = [range(j, j + PAIRS) for j in range(0, 8, PAIRS)], range(self.s.blocks)
-        return [(steps[n + i], block) for n in range(0, len(steps), 2) for block in blocks for i in (0, 1)]
-
-    def _sum(self, stage: Stage, others: Iterator[None]) -> None:
-        """Sums of a stage, and between its multiply-adds pieces of other work, which they leave room for."""
-        products, done = len(self.s.labels) // self.s.blocks, 0
-        sums = self.sums.multiply(*stage, [starts for starts, _ in self.begun[stage]])
-        for n, self.totals[stage] in enumerate(sums):
-            while done < RATE * (n + 1) // products:
-                next(others, None)
-                done += 1
-        _finish(others)
-
-    def _start(self, stage: Stage, a: Any, c: Any) -> Iterator[None]:
-        """Starts of a stage's sums."""
-        pairs, block = stage
-        self.begun[stage] = []
-        if block == 0:
-            yield from self.operands.decode_a(a, pairs)
-        for j in pairs:
-            if block == 0:
-                self.peaks[j] = self.sums.peaks(j)
-                yield
-                self.accs[j] = self.load_c(j, c)
-            self.begun[stage].append(self.sums.start(j, block, self.peaks[j][block], self.accs[j]))
-            yield
-
-    def _end(self, stage: Stage, d: Any) -> Iterator[None]:
-        """Accumulators from a stage's sums; stores the last ones."""
-        pairs, block = stage
-        for j, total, (_, begun) in zip(pairs, self.totals[stage], self.begun[stage], strict=True):
-            self.accs[j] = self.sums.finish(total, begun)
-            if block == self.s.blocks - 1:
-                self.store_d(j, d, self.accs[j])
-            yield
-
-    def load_c(self, j: int, c: Any) -> Any:
-        """Accumulators of rows j and j + 8 as f32, in the image's order."""
-        v, half = self.v, self.s.half
-        words = take(v, self.s.by_register, c, 2 if half else 4, 4 * j, 4)
-        return self.m.from_half(v.bits(words, vector(I16, 16))) if half else v.bits(words, V16)
-
-    def store_d(self, j: int, d: Any, x: Any) -> None:
-        """The inverse of `load_c`."""
-        v, half = self.v, self.s.half
-        words = v.bits(self.m.to_half(x), vector(I32, 8)) if half else v.bits(x, W16)
-        put(v, self.s.by_register, d, 2 if half else 4, 4 * j, words)
+    @property
+    def kind(self) -> str: ...
+    @property
+    def key(self) -> tuple[int, ...]: ...
+    @property
+    def images(self) -> tuple[int, ...]: ...
+    @property
+    def registers(self) -> int: ...
+    @property
+    def mode(self) -> str | None: ...
 
 
-def _finish(work: Iterator[Any]) -> None:
-    """Emit what is left of a piece of work."""
-    for _ in work:
-        pass
+class Kind(NamedTuple):
+    """of(*key): a code.  emit(code, builder, addresses of a warp's images, (F, floor)): i1, needs the fallback."""
+
+    of: Callable[..., Code]
+    emit: Callable[[Any, VectorBuilder, list[Any], Sequence[Any]], Any]
 
 
-def _function(context: Any, module: Any, shape: Shape) -> Any:
-    """The compiled loop over warps of a shape: a function of its own in `module`.
+KINDS = {
+    Shape.kind: Kind(Shape.of, lambda code, v, images, numbers: Codegen(code, v, *numbers).emit(*images)),
+    Integers.kind: Kind(Integers.of, lambda code, v, images, _: IntegerWarp(code, v, images).emit()),
+    Doubles.kind: Kind(Doubles.of, lambda code, v, images, _: warp_f64.emit(code, v, images)),
+}
+
+
+def emit_warp(v: VectorBuilder, code: Code, images: list[Any], numbers: Sequence[Any]) -> Any:
+    """One warp, in its rounding mode: to be called in a function that is never inlined.
+
+    images: addresses of A, B, C, metadata if any, and D.  numbers: F and the floor as i32 values.  Returns an i1: D is
+    not to be used, the general path has to do the warp.
+    """
+    mode = code.mode
+    old = enter(v, mode) if mode is not None else None
+    needs_fallback = KINDS[code.kind].emit(code, v, images, numbers)
+    if mode is not None:
+        leave(v, old)
+    return needs_fallback
+
+
+def _prefetch(v: VectorBuilder, p: Any, write: bool) -> None:
+    """Ask for a cache line; memory is the bound of large batches."""
+    flags = [ir.Constant(I32, n) for n in (int(write), 3, 1)]
+    kind = ir.FunctionType(ir.VoidType(), [p.type, I32, I32, I32])
+    v.b.call(cgutils.get_or_insert_function(v.b.module, kind, "llvm.prefetch.p0"), [p, *flags])
+
+
+def _loop_body(v: VectorBuilder, code: Code, arguments: Sequence[Any]) -> Any:
+    """All warps; returns how many need the fallback."""
+    b, n = v.b, len(code.images)
+    arrays, strides, (marks, count, *numbers) = arguments[:n], arguments[n : 2 * n], arguments[2 * n :]
+    found = cgutils.alloca_once_value(b, v.int(0))
+    with cgutils.for_range(b, count) as loop:
+        images = [v.at(p, b.mul(loop.index, step)) for p, step in zip(arrays, strides, strict=True)]
+        for p, size in zip(images, code.images, strict=True):
+            for line in range(0, BYTES * size, 64):
+                _prefetch(v, v.at(p, AHEAD * BYTES * size + line), p is images[-1])
+        needs_fallback = KINDS[code.kind].emit(code, v, images, numbers)
+        v.store(b.zext(needs_fallback, I8), v.at(marks, loop.index))
+        b.store(b.add(b.load(found), b.zext(needs_fallback, I64)), found)
+    return b.load(found)
+
+
+def _function(context: Any, module: Any, code: Code) -> Any:
+    """The compiled loop over warps of a code: addresses of images, strides in bytes, marks, count, F, the floor.
 
     The rounding mode is set for all of it, since a multiply-add that names its rounding takes no operand from memory,
     and 256 broadcasts a warp cost half as much as its sums.  Never inlined: no other code may see that mode.
     """
-    name = "nbtc_mma_" + "_".join(map(str, shape.key))
+    name = f"nbtc_{code.kind}_" + "_".join(map(str, code.key))
     if name in module.globals:
         return module.globals[name]
-    p = I8.as_pointer()
-    n = len(shape.images)
-    f = ir.Function(module, ir.FunctionType(I64, [p] * (n + 1) + [I64] * (n + 1) + [I32] * 2), name)
+    p, n = I8.as_pointer(), len(code.images)
+    f = ir.Function(module, ir.FunctionType(I64, [p] * n + [I64] * n + [p, I64, I32, I32]), name)
     f.linkage = "internal"
     f.attributes.add("noinline")
-    b = ir.IRBuilder(f.append_basic_block("entry"))
-    v = VectorBuilder(context, b)
-    arrays, doubt, strides, count, numbers = f.args[:n], f.args[n], f.args[n + 1 : -3], f.args[-3], f.args[-2:]
-    old = enter(v, DOWN)
-    found = each_warp(v, count, arrays, strides, shape.images, lambda p: Codegen(shape, v, *numbers).emit(*p), doubt)
-    leave(v, old)
-    b.ret(found)
+    v = VectorBuilder(context, ir.IRBuilder(f.append_basic_block("entry")))
+    mode = code.mode
+    old = enter(v, mode) if mode is not None else None
+    found = _loop_body(v, code, f.args)
+    if mode is not None:
+        leave(v, old)
+    v.b.ret(found)
     return f
 
 
-@intrinsic(prefer_literal=True)
-def some_warps(
-    typingctx, fmt, registers, half, blocks, by_register, sparse,
-    a, b, c, meta, d, doubt, sa, sb, sc, sm, sd, first, last, fraction, floor,
-):  # fmt: skip
-    """Warps first..last of uint32 arrays, w at word w * sa of a, and so on; the first six arguments are literals.
+def _text(code: Code) -> str:
+    return " ".join([code.kind, *map(str, code.key)])
 
-    doubt[w] tells which results are not to be used (None where warp 0 is the only one); returns how many.  Dense
-    products read no metadata.
+
+def _code(text: str) -> Code:
+    kind, *key = text.split()
+    return KINDS[kind].of(*map(int, key))
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _some_warps(typing, text, images, strides, first, last, numbers, marks):
+    """Warps first..last of uint32 arrays, w at word w * stride of each; the code's text is a literal.
+
+    marks[w] tells which results are not to be used (None where warp 0 is the only one); returns how many.
     """
-    fixed = (fmt, registers, half, blocks, by_register, sparse)
-    if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
+    if not isinstance(text, types.StringLiteral):
         return None
-    code, count, narrow, parts, turned, chosen = (x.literal_value for x in fixed)
-    row = next(f for f in FORMATS.values() if f.code == code)
-    shape = Shape(row, count, bool(narrow), parts, bool(turned), bool(chosen))
+    code, integers = _code(text.literal_value), (strides, numbers)
+    wanted = [types.UniTuple(types.int64, len(t)) for t in integers]
+    one = isinstance(marks, types.NoneType)
 
-    def codegen(context, builder, signature, args):
-        v, base = VectorBuilder(context, builder), len(fixed)
-        arrays, strides, doubt, count, numbers = warps(v, signature.args[base:], args[base:])
-        if not shape.sparse:
-            del arrays[3], strides[3]
-        numbers = [builder.trunc(x, I32) for x in numbers]
-        return builder.call(_function(context, builder.module, shape), [*arrays, doubt, *strides, count, *numbers])
+    def codegen(context, builder, sig, args):
+        v = VectorBuilder(context, builder)
+        arrays = [v.pointer(t, x) for t, x in zip(images, cgutils.unpack_tuple(builder, args[1]), strict=True)]
+        start, stop = args[3], args[4]
+        steps = [builder.shl(x, v.int(2)) for x in cgutils.unpack_tuple(builder, args[2])]
+        arrays = [v.at(p, builder.mul(start, n)) for p, n in zip(arrays, steps, strict=True)]
+        place = cgutils.alloca_once(builder, I8) if one else v.at(v.pointer(marks, args[6]), start)
+        rest = [builder.trunc(x, I32) for x in cgutils.unpack_tuple(builder, args[5])]
+        f = _function(context, builder.module, code)
+        return builder.call(f, [*arrays, *steps, place, builder.sub(stop, start), *rest])
 
-    return types.int64(*fixed, a, b, c, meta, d, doubt, *[types.int64] * 9), codegen
+    return types.int64(text, images, wanted[0], types.int64, types.int64, wanted[1], marks), codegen
 
 
 @cache
-def kernel(fmt: int, registers: int, half: int, blocks: int, by_register: int, sparse: int) -> Callable[..., Any]:
-    """`some_warps` of a Shape (its format by code), compiled."""
+def _kernel(text: str) -> Callable[..., int]:
+    def some_warps(images, strides, first, last, numbers, marks):
+        return _some_warps(text, images, strides, first, last, numbers, marks)
 
-    def many(a, b, c, meta, d, sa, sb, sc, sm, sd, first, last, fraction, floor, doubt):
-        return some_warps(
-            fmt, registers, half, blocks, by_register, sparse,
-            a, b, c, meta, d, doubt, sa, sb, sc, sm, sd, first, last, fraction, floor,
-        )  # fmt: skip
+    return jit(some_warps)  # type: ignore[no-any-return]
 
-    def dense(a, b, c, d, sa, sb, sc, sd, first, last, fraction, floor, doubt):
-        return some_warps(
-            fmt, registers, half, blocks, by_register, 0,
-            a, b, c, a, d, doubt, sa, sb, sc, 0, sd, first, last, fraction, floor,
-        )  # fmt: skip
 
-    return jit(many if sparse else dense)  # type: ignore[no-any-return]
+def loop(code: Code) -> Callable[..., int]:
+    """loop(images, strides, first, last, numbers, marks), compiled: warps first..last of a batch.
+
+    images: flat uint32 words of A, B, C, metadata if any, and D; strides: words from one warp to the next.  numbers: F
+    and the floor.  marks[w] (or None for a single warp) is set where warp w is for the general path, else cleared;
+    returns how many are.
+    """
+    return _kernel(_text(code))

@@ -324,7 +324,7 @@ class Operands:
         differ = b.and_(b.xor(parallel_for(self.signs), self.b_signs), parallel_for(self.nonzero))
         return v.popcount(b.and_(differ, b.and_(self.b_nonzero, mask)))
 
-    def doubtful(self) -> Any:
+    def needs_fallback(self) -> Any:
         """Whether the largest field noted is that of Inf and NaN, as i1."""
         v, b, t = self.v, self.b, self.s.element
         flags = b.icmp_unsigned("==", self.special, v.const(t, (1 << self.s.fmt.exponent) - 1))

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, VectorBuilder, vector
 from nbtc.compiler.lowering import lowering
-from nbtc.kernels.warp_loop import columns
+from nbtc.kernels.warp_columns import columns
 
 W16, OCTETS = vector(I32, 16), vector(I8, 64)
 

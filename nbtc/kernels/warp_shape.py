@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 
 from nbtc.compiler.builder import I16, I32, vector
-from nbtc.formats.table import Format
+from nbtc.compiler.float_mode import DOWN
+from nbtc.formats.table import FORMATS, Format
 
 W16 = vector(I32, 16)
 Label = tuple[int, int, int]  # of an element of a row of A or a column of B: register of B, lane modulo 4, part of word
@@ -30,16 +30,19 @@ class Shape:
     by_register: bool = False
     sparse: bool = False
 
+    kind = "floats"
+    mode = DOWN
+
     @property
-    def key(self) -> tuple[int, int, int, int, int, int]:
+    def key(self) -> tuple[int, ...]:
         """The shape as numbers: what compiled code is specialised for."""
         return self.fmt.code, self.registers, int(self.half), self.blocks, int(self.by_register), int(self.sparse)
 
-    def loop(self) -> Callable[..., Any]:
-        """The compiled loop over warps."""
-        from nbtc.kernels.warp import kernel
-
-        return kernel(*self.key)
+    @classmethod
+    def of(cls, code: int, registers: int, half: int, blocks: int, by_register: int, sparse: int) -> Shape:
+        """The shape of a key."""
+        fmt = next(f for f in FORMATS.values() if f.code == code)
+        return cls(fmt, registers, bool(half), blocks, bool(by_register), bool(sparse))
 
     @property
     def images(self) -> tuple[int, ...]:

@@ -121,7 +121,7 @@ class Sums:
         """Exponent fields of accumulators, where f32 has them."""
         return self.b.and_(self.v.bits(acc, W16), self.c(INFINITE))
 
-    def doubtful(self) -> Any:
+    def needs_fallback(self) -> Any:
         """Whether a sum met Inf or NaN, or may have left its range."""
         b = self.b
         far = b.icmp_signed(">", self.highest, self.limit)

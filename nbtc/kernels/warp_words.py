@@ -6,18 +6,12 @@ addition to C.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from functools import cache
 from typing import Any
 
-from numba.core import types
-from numba.extending import intrinsic
-
 from nbtc.compiler.builder import I1, I32, VectorBuilder, vector
-from nbtc.compiler.jit import jit
 from nbtc.kernels.dot import Elements, dot
-from nbtc.kernels.warp_loop import columns, each_warp, warps
+from nbtc.kernels.warp_columns import columns
 from nbtc.kernels.warp_select import W16, Selection
 from nbtc.numerics.models import BIT_OPS
 
@@ -26,16 +20,29 @@ from nbtc.numerics.models import BIT_OPS
 class Integers:
     """What is compiled in.
 
-    bits: of an element.  a_signed, b_signed: 0 or 1.  mode: of bits the number of the operation, else whether to
+    bits: of an element.  a_signed, b_signed: 0 or 1.  option: of bits the number of the operation, else whether to
     saturate.  registers: of A; 1 in products of eight rows.  sparse: 0 or 1.
     """
 
     bits: int
     a_signed: int
     b_signed: int
-    mode: int
+    option: int
     registers: int
     sparse: int = 0
+
+    kind = "integers"
+    mode = None
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """All of it as numbers."""
+        return astuple(self)
+
+    @classmethod
+    def of(cls, *key: int) -> Integers:
+        """The code of a key."""
+        return cls(*key)
 
     @property
     def images(self) -> tuple[int, ...]:
@@ -47,19 +54,15 @@ class Integers:
     @property
     def elements(self) -> Elements:
         """What is multiplied."""
-        return Elements(self.bits, bool(self.a_signed), bool(self.b_signed), self.mode == BIT_OPS["and"])
+        return Elements(self.bits, bool(self.a_signed), bool(self.b_signed), self.option == BIT_OPS["and"])
 
     @property
     def words(self) -> int:
         """Words of a row of A."""
         return max(4, 2 * self.registers)
 
-    def loop(self) -> Callable[..., Any]:
-        """The compiled loop over warps."""
-        return _kernel(*astuple(self))
 
-
-class _Warp:
+class IntegerWarp:
     """Writes the code of one warp."""
 
     def __init__(self, shape: Integers, v: VectorBuilder, pointers: list[Any]) -> None:
@@ -78,7 +81,7 @@ class _Warp:
             self.shared = self.planes_b(columns(v, b, table))
 
     def emit(self) -> Any:
-        """Everything; returns an i1: nothing is doubtful."""
+        """Everything; returns an i1: nothing needs the fallback."""
         v, b, s = self.v, self.b, self.s
         own = 16 if s.registers == 4 else 8  # words of A for sixteen accumulators
         for j in range(8 if s.registers > 1 else 4):
@@ -92,7 +95,7 @@ class _Warp:
             total = self.dot.total(total)
             if surplus is not None:
                 total = b.sub(total, surplus)
-            clamped = s.bits > 1 and s.mode
+            clamped = s.bits > 1 and s.option
             v.store(v.over("sadd.sat", c, total) if clamped else b.add(c, total), self.d, 4, 64 * j)
         return v.const(I1, 0)
 
@@ -112,42 +115,3 @@ class _Warp:
         """Where word q of the first or second row is, among the words of A loaded."""
         n = self.s.registers
         return (q % 4) * n + row + 2 * (q // 4) if n > 1 else 4 * row + q
-
-
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _some_warps(typing, bits, a_signed, b_signed, mode, registers, sparse,
-                a, b, c, meta, d, doubt, sa, sb, sc, sm, sd, first, last):  # fmt: skip
-    """Warps first..last of uint32 arrays, w at word w * sa of a, and so on; the first six arguments are literals.
-
-    Dense products read no metadata.
-    """
-    fixed = (bits, a_signed, b_signed, mode, registers, sparse)
-    if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
-        return None
-    shape = Integers(*(x.literal_value for x in fixed))
-
-    def codegen(context, builder, sig, args):
-        v, base = VectorBuilder(context, builder), len(fixed)
-        arrays, strides, doubt, count, _ = warps(v, sig.args[base:], args[base:])
-        if not shape.sparse:
-            del arrays[3], strides[3]
-        return each_warp(v, count, arrays, strides, shape.images, lambda p: _Warp(shape, v, p).emit(), doubt)
-
-    return types.int64(*fixed, a, b, c, meta, d, doubt, *[types.int64] * 7), codegen
-
-
-@cache
-def _kernel(bits: int, a_signed: int, b_signed: int, mode: int, registers: int, sparse: int) -> Callable[..., Any]:
-    def many(a, b, c, meta, d, sa, sb, sc, sm, sd, first, last, fraction, floor, doubt):
-        return _some_warps(
-            bits, a_signed, b_signed, mode, registers, sparse,
-            a, b, c, meta, d, doubt, sa, sb, sc, sm, sd, first, last,
-        )  # fmt: skip
-
-    def dense(a, b, c, d, sa, sb, sc, sd, first, last, fraction, floor, doubt):
-        return _some_warps(
-            bits, a_signed, b_signed, mode, registers, 0,
-            a, b, c, a, d, doubt, sa, sb, sc, 0, sd, first, last,
-        )  # fmt: skip
-
-    return jit(many if sparse else dense)  # type: ignore[no-any-return]

@@ -14,7 +14,6 @@ from nbtc.compiler.float_mode import call_in_default_mode
 from nbtc.compiler.jit import jit
 from nbtc.errors import NbtcError
 from nbtc.isa.parse import row as parse
-from nbtc.numerics.models import FLOOR, FRACTION
 from nbtc.ops.mma import general as mma_kernel
 from nbtc.ops.mma.product import Plan, prepare
 
@@ -53,7 +52,7 @@ def _body(plan: Plan) -> Callable[..., Any]:
     places, geometry, params = plan.places, plan.geometry, plan.params
     na, nb, ns = plan.scratch
     word = plan.word.type
-    fraction, floor = int(params[FRACTION]), int(params[FLOOR])
+    numbers = plan.numbers
     run = mma_kernel.run
 
     def general(a, b, c, d):
@@ -79,7 +78,7 @@ def _body(plan: Plan) -> Callable[..., Any]:
             raise ValueError(_SHAPES)
         d = np.empty((32, rd), np.uint32)
         fa, fb, fc, fd = a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1)
-        if call_in_default_mode(loop, (fa, fb, fc, fd, 0, 0, 0, 0, 0, 1, fraction, floor, None)):
+        if call_in_default_mode(loop, ((fa, fb, fc, fd), (0, 0, 0, 0), 0, 1, numbers, None)):
             call_in_default_mode(rest, (fa, fb, fc, fd))
         return d
 

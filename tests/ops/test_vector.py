@@ -17,6 +17,7 @@ from nbtc.compiler import lowering as processors
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.parse import row
+from nbtc.kernels import warp
 from nbtc.ops.images import flat
 from nbtc.ops.mma import product as mma
 
@@ -67,8 +68,7 @@ def both(name: str, arch: str, seed: int, kinds: tuple[str, str, str], warps: in
     got, doubt = np.empty_like(want), np.empty(warps, np.uint8)
     (a, sa), (b, sb), (c, sc) = flats
     sd = 32 * plan.registers[3]
-    floor, fraction = int(plan.params[mma.FLOOR]), int(plan.params[mma.FRACTION])
-    count = plan.vector(a, b, c, got, sa, sb, sc, sd, 0, warps, fraction, floor, doubt)
+    count = plan.vector((a, b, c, got), (sa, sb, sc, sd), 0, warps, plan.numbers, doubt)
     good = doubt == 0
     assert count == warps - good.sum()
     assert (got.reshape(warps, -1)[good] == want.reshape(warps, -1)[good]).all(), (name, arch, kinds)
@@ -163,7 +163,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, processor: str, plan: mma.Plan) -> C
         pytest.skip(f"no {processor} here")
     monkeypatch.setattr(processors, "host", lambda: target)
     assert plan.shape is not None
-    return jit(plan.shape.loop().py_func, cached=False)  # type: ignore[no-any-return]
+    return jit(warp.loop(plan.shape).py_func, cached=False)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
@@ -180,7 +180,7 @@ def test_other_processors(name: str, processor: str, monkeypatch: pytest.MonkeyP
         mma._general(plan, flats, want, 0, count)
         got, doubt = np.empty_like(want), np.empty(count, np.uint8)
         strides = [s for _, s in flats]
-        loop(*(x for x, _ in flats), got, *strides, 32 * plan.registers[3], 0, count, *plan.numbers, doubt)
+        loop((*(x for x, _ in flats), got), (*strides, 32 * plan.registers[3]), 0, count, plan.numbers, doubt)
         good = doubt == 0
         assert good.all() or "near" not in kinds or set(kinds) & {"bits", "huge", "wide"}, kinds
         assert (got.reshape(count, -1)[good] == want.reshape(count, -1)[good]).all(), kinds
@@ -249,8 +249,6 @@ def test_images_by_register(name: str) -> None:
     """[register][lane] words, as programs hold them, give the same bits as [lane][register] images."""
     if processors.host() is None:
         pytest.skip("no vector code for this processor")
-    from nbtc.kernels.warp import kernel
-
     r = row(f"mma.sync.aligned.{name}")
     plan = mma.prepare(r, "sm_90")
     assert r.a is not None and r.b is not None and r.c is not None
@@ -259,6 +257,6 @@ def test_images_by_register(name: str) -> None:
     turned = [np.ascontiguousarray(x.transpose(0, 2, 1)) for x in operands]
     d, doubt = np.empty((4, plan.registers[3], 32), np.uint32), np.empty(4, np.uint8)
     sizes = [x[0].size for x in (*turned, d)]
-    loop = kernel(*replace(plan.shape, by_register=True).key)
-    assert loop(*(x.reshape(-1) for x in (*turned, d)), *sizes, 0, 4, *plan.numbers, doubt) == 0
+    loop = warp.loop(replace(plan.shape, by_register=True))
+    assert loop(tuple(x.reshape(-1) for x in (*turned, d)), tuple(sizes), 0, 4, plan.numbers, doubt) == 0
     assert (d.transpose(0, 2, 1) == mma.perform(plan, *operands)).all()

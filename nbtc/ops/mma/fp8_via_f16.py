@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.jit import in_default_float_mode, jit
 from nbtc.formats.table import Format
+from nbtc.kernels.warp import loop
 from nbtc.kernels.warp_shape import Shape
 from nbtc.ops.images import Words
 
@@ -86,11 +87,11 @@ def run(
     for (words, _), both in zip(operands[3:], halves[2:], strict=True):
         _chunks_apart(words, *both)
     (sa, sb, sc, *sm), size = (stride for _, stride in operands), result.size // count
-    loop, doubts = shape.loop(), np.empty((2, count), np.uint8)
+    vector, doubts = loop(shape), np.empty((2, count), np.uint8)
     x, stride = np.zeros(size, np.uint32), 0
     for a, b, *meta, own in zip(*halves, doubts, strict=True):
         y = np.empty_like(result)
-        loop(a, b, x, *meta, y, sa, sb, stride, *sm, size, 0, count, *numbers, own)
+        vector((a, b, x, *meta, y), (sa, sb, stride, *sm, size), 0, count, numbers, own)
         x, stride = y, size
     kind: Any = np.float16 if shape.half else np.float32
     d = result.view(kind).reshape(count, -1)

@@ -25,6 +25,7 @@ from nbtc.fragments.placed import check_layout, placed
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
+from nbtc.kernels.warp import loop
 from nbtc.numerics.models import FLOOR, FRACTION, Kind, model, params
 from nbtc.ops.images import Words, batch, flat
 from nbtc.ops.mma.scaled import refuse_unscaled
@@ -83,8 +84,7 @@ class Plan:
         """The compiled loop over warps, or None."""
         if self.shape is None or self.emulated is not None:
             return None
-        loop: Callable[..., Any] = self.shape.loop()
-        return loop
+        return loop(self.shape)
 
 
 _PLANS: dict[tuple[Row, object, int, bool], Plan] = {}
@@ -266,10 +266,10 @@ def _plain(x: Any, shape: tuple[int, int]) -> bool:
 
 def _one(plan: Plan, a: Words, b: Words, c: Words) -> Words:
     """A single warp, without the machinery of batches."""
-    loop, (_, _, _, size) = plan.vector, plan.sizes
+    run, (_, _, _, size) = plan.vector, plan.sizes
     out = np.empty(size, np.uint32)
     fa, fb, fc, fd = a.reshape(-1), b.reshape(-1), c.reshape(-1), out.reshape(-1)
-    if loop is None or loop(fa, fb, fc, fd, 0, 0, 0, 0, 0, 1, *plan.numbers, np.empty(1, np.uint8)):
+    if run is None or run((fa, fb, fc, fd), (0, 0, 0, 0), 0, 1, plan.numbers, np.empty(1, np.uint8)):
         _general(plan, [(fa, 0), (fb, 0), (fc, 0)], fd, 0, 1)
     return out
 
@@ -306,14 +306,14 @@ def _vectors(
         own = [(w[s * first : s * last] if s else w, s) for w, s in flats]
         d = result.reshape(-1, 32 * plan.registers[3])[first:last].reshape(-1)
         return run(plan.shape, plan.numbers, plan.emulated, own, d, doubt[first:last])
-    loop = plan.vector
-    if loop is None:
+    vector = plan.vector
+    if vector is None:
         return True
     if not plan.tiles:
         words, strides = [w for w, _ in flats], [s for _, s in flats]
         words[3:] = [w[plan.skipped :] for w in words[3:]]
         size = 32 * plan.registers[3]
-        return bool(loop(*words, result, *strides, size, first, last, *plan.numbers, doubt))
+        return bool(vector((*words, result), (*strides, size), first, last, plan.numbers, doubt))
     from nbtc.ops.mma.tiles import run as run_tiles
 
     counts = plan.registers
@@ -323,7 +323,7 @@ def _vectors(
     out = result.reshape(-1, 32, counts[3])[first:last]
     if plan.operands[1].cols == 32:
         images[:2] = images[1::-1]
-    return run_tiles(loop, plan.numbers, plan.tiles, images, out, doubt[first:last])
+    return run_tiles(vector, plan.numbers, plan.tiles, images, out, doubt[first:last])
 
 
 def _general(plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int) -> None:

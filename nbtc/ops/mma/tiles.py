@@ -63,7 +63,7 @@ def run(
         way, count = tile[2], tile[2].stop - tile[2].start
         if d.size != 32 * warps * count:
             d = np.empty(32 * warps * count, np.uint32)
-        loop(*parts, d, *steps, 32 * count, 0, warps, *numbers, own)
+        loop((*parts, d), (*steps, 32 * count), 0, warps, numbers, own)
         _mover(count)(d, count, 0, out.reshape(-1), size, way.start, 32 * warps)
         found |= own
     doubt[:] = found

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
-
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.host import has_avx512
 from nbtc.compiler.lowering import host
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.formats.table import Format, f16, f32
 from nbtc.isa.spec import Operand, Row
+from nbtc.kernels.warp import Code
+from nbtc.kernels.warp_f64 import Doubles
+from nbtc.kernels.warp_shape import Shape
+from nbtc.kernels.warp_words import Integers
 from nbtc.numerics.models import BIT_OP, BLOCK, FRACTION, OUT, OUTS, ROUNDING, SATURATE, STEP, Kind, Model
-
-
-class Code(Protocol):
-    """Vector code: what it is compiled for, and the compiled loop over warps."""
-
-    @property
-    def registers(self) -> int:
-        """Of A; of sixteen rows of it in wmma."""
-
-    def loop(self) -> Callable[..., Any]:
-        """Called with the words of A, B, C, metadata if any, and D, their strides, first, last, F, the floor and doubt.
-
-        Sets doubt[w] where warp w is for the general path, and returns how many are.
-        """
 
 
 def present(operand: Operand | None) -> Operand:
@@ -53,10 +39,8 @@ def vector_code(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | 
         return None
     if row.sparse and not processor.shuffles_bytes:
         return None
-    if numerics.kind == Kind.FMA64 and has_avx512():
-        from nbtc.kernels.warp_f64 import Doubles
-
-        return Doubles(a.registers, int(params[ROUNDING]))
+    if numerics.kind == Kind.FMA64:
+        return Doubles(a.registers, int(params[ROUNDING])) if processor.lowering.fused else None
     if numerics.kind in (Kind.INTEGER, Kind.BITS):
         return _integers(row, params)
     return _floats(row, numerics, params)
@@ -73,8 +57,6 @@ def _regular(row: Row) -> bool:
 
 def _integers(row: Row, params: NDArray[np.int64]) -> Code | None:
     """Of integers and bits."""
-    from nbtc.kernels.warp_words import Integers
-
     a, b = present(row.a), present(row.b)
     bits = a.format.bits
     left, right = (int(o.format.name.startswith("s")) for o in (a, b))
@@ -96,8 +78,6 @@ def _floats(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | None
     known &= int(params[FRACTION]) <= 25  # sums are 32-bit integers
     if not known or rest or blocks > registers // 2 or registers not in (2, 4):
         return None
-    from nbtc.kernels.warp_shape import Shape
-
     return Shape(multiplicand, registers, d.format == f16, blocks, sparse=row.sparse)
 
 
