@@ -21,4 +21,4 @@ class Kind(IntEnum):
     STACK_OVERFLOW = 10
     BAD_CALL = 11
     ASSERT = 12
-    HOST = 13
+    FREE = 13

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
@@ -12,10 +12,12 @@ from nbtc.executor.flow import END, ENDS, Block, Graph
 from nbtc.executor.form import Form, Op
 from nbtc.executor.lanes import Lanes, is_vector
 from nbtc.executor.specials import VARYING_SPECIALS
-from nbtc.executor.state import LOCAL_WINDOW, SHARED_WINDOW
 from nbtc.executor.uniform import Facts
-from nbtc.executor.uses import CARRY, Row, row_of
+from nbtc.executor.uses import CARRY, Row, row_of, use_of
 from nbtc.executor.warp_code import LANES, WarpCode
+
+if TYPE_CHECKING:
+    from nbtc.executor.machine import Machine
 
 ZERO = ir.Constant(I32, 0)
 ALL = ir.Constant(I32, -1)
@@ -27,11 +29,42 @@ class Frame:
 
     def __init__(self, code: WarpCode, function: Function, graph: Graph, facts: Facts, base: int) -> None:
         self.code, self.function, self.graph, self.facts, self.base = code, function, graph, facts, base
-        self.machine, self.v, self.b = code.machine, code.v, code.b
+        self.machine: Machine = code.machine
+        self.v, self.b = code.v, code.b
         self.launch, self.worker, self.block, self.warp = code.launch, code.worker, code.block, code.warp
         self.slots: Slots = {}
+        self.sites: list[Any] = []  # of calls that lead here
+        self.recursive = function.name in code.machine.linked.recursive
+        self.base_slot = self.return_to = None
+        if not function.entry:
+            self._prepare_calls()
         self.number = 0  # of the block that is being emitted, in the graph
         self.current: Block = Block((), (), None)
+
+    def _prepare_calls(self) -> None:
+        """Variables of a function that is called: where each lane returns to, and where its variables are."""
+        code, words = self.code, vector(I32, LANES)
+        self.returning, self.way_out = code.variable(I32), code.function.append_basic_block("way_out")
+        self.return_to = code.variable(words)
+        if self.recursive:
+            self.base_slot = code.variable(words)
+
+    def registers_kept(self) -> list[Register]:
+        """Registers whose values a call must not lose: all but those used within one block alone."""
+        found: dict[str, Register] = {}
+        for block in self.graph.blocks:
+            for instruction in block.instructions:
+                use = use_of(instruction)
+                for register in (*use.reads, *use.writes):
+                    if register.name in self.facts.varies and register.name not in self.facts.private:
+                        found[register.name] = register
+        return list(found.values())
+
+    def local_offsets(self, name: str) -> Any:
+        """Where a local variable or parameter of each lane lies in its local memory."""
+        place = self.machine.linked.place(self.function.name, name)
+        offset = ir.Constant(vector(I32, LANES), [place.offset if place else 0] * LANES)
+        return offset if self.base_slot is None else self.b.add(self.b.load(self.base_slot), offset)
 
     # --- what operands are ------------------------------------------------------------------------------------------
     def slot(self, register: Register) -> Any:
@@ -55,6 +88,9 @@ class Frame:
             return operand.register.name not in self.facts.varies
         if isinstance(operand, Special):
             return operand.name not in VARYING_SPECIALS or operand.name in self.machine.shape.shared_specials
+        if isinstance(operand, Symbol):
+            place = self.machine.linked.place(self.function.name, operand.name)
+            return self.base_slot is None or place is None or place.space != "local"
         return True
 
     def is_private(self, register: Register) -> bool:
@@ -73,16 +109,13 @@ class Frame:
             if address is None:
                 lanes.refuse(f"{symbol.name} is not declared")
             return ir.Constant(I64, address)
+        if place.space == "local" and self.base_slot is not None:
+            base = self.b.zext(self.b.load(self.base_slot), vector(I64, LANES))
+            return self.b.add(base, ir.Constant(vector(I64, LANES), [place.offset + symbol.offset] * LANES))
         if place.space in ("shared", "local"):
             return ir.Constant(I64, place.offset + symbol.offset)
         base = lanes.get("launch", "parameters" if place.space == "param" else "variables")
         return self.b.add(base, ir.Constant(I64, place.offset + symbol.offset))
-
-    def generic_window(self, symbol: Symbol) -> int:
-        """What makes a variable's address generic."""
-        place = self.machine.linked.place(self.function.name, symbol.name)
-        windows = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
-        return windows.get(place.space, 0) if place else 0
 
     # --- masks ------------------------------------------------------------------------------------------------------
     @property
@@ -120,6 +153,14 @@ class Frame:
     def target(self, way: int) -> int:
         """A way's number in the warp's code."""
         return END if way == END else self.base + way
+
+    @property
+    def behind(self) -> int:
+        """The number in the warp's code of the block behind this one."""
+        falls = self.current.falls
+        if falls is None or falls == END:
+            self.machine.refuse(self.current.instructions[-1], "nothing stands behind it")
+        return self.base + falls
 
     def go_on(self, mask: Any) -> None:
         """End this block: its lanes fall into the block behind it."""

@@ -10,7 +10,7 @@ from nbtc.executor.literals import bits_of
 from nbtc.executor.operands import others
 from nbtc.executor.state import FUNCTION_STEP, FUNCTION_WINDOW
 
-HOST_FUNCTIONS = ("vprintf", "__assertfail", "malloc", "free")
+STACK_BYTES = 16 << 10  # of a thread; CUDA gives 1 KiB unless asked for more
 
 
 class Place(NamedTuple):
@@ -25,7 +25,8 @@ class Linked(NamedTuple):
     """A kernel ready for the machine.
 
     functions: callees before callers, the kernel last.  places: (function or "", variable) -> place.
-    recursive: functions that may be entered again before they have returned.  taken: functions whose address is used.
+    static_bytes: local memory of all functions but the recursive ones, whose variables lie on the stack, frame_bytes
+    each.  recursive: functions that may be entered again before they have returned.  taken: whose address is used.
     """
 
     module: Module
@@ -34,9 +35,15 @@ class Linked(NamedTuple):
     places: Mapping[tuple[str, str], Place]
     shared_bytes: int
     shared_align: int
-    local_bytes: int
+    static_bytes: int
+    frame_bytes: Mapping[str, int]
     recursive: frozenset[str]
     taken: tuple[str, ...]
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of a thread, with its stack."""
+        return self.static_bytes + (STACK_BYTES if self.recursive else 0)
 
     def place(self, function: str, name: str) -> Place | None:
         """Where a name that a function uses lies."""
@@ -93,10 +100,14 @@ def link(module: Module, name: str) -> Linked:
     static, _ = variables_layout(module)
     places = {("", key): place for key, place in static.items()}
     shared, align = _shared(module, functions, places)
-    at = 0
+    at, frames = 0, {}
     for function in functions:
-        at = _local(function, at, places)
-    return Linked(module, kernel, functions, places, shared, align, _up(at, 16), recursive, _taken(module, functions))
+        if function.name in recursive:
+            frames[function.name] = _local(function, 0, places)
+        else:
+            at = _local(function, at, places)
+    taken = _taken(module, functions)
+    return Linked(module, kernel, functions, places, shared, align, _up(at, 16), frames, recursive, taken)
 
 
 def _call_order(module: Module, kernel: str) -> tuple[list[str], frozenset[str]]:

@@ -10,15 +10,15 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.native import target
 from nbtc.errors import ProgramError
-from nbtc.executor import barriers, scheduler
-from nbtc.executor.data import Function, Instruction
-from nbtc.executor.flow import Graph, graph
+from nbtc.executor import barriers, calls, scheduler
+from nbtc.executor.data import Instruction
+from nbtc.executor.flow import Block, Graph, graph
 from nbtc.executor.frame import Frame
 from nbtc.executor.lanes import Lanes, Types
 from nbtc.executor.link import Linked
 from nbtc.executor.resolve import place_of
 from nbtc.executor.state import LAYOUTS
-from nbtc.executor.uniform import Facts, facts
+from nbtc.executor.uniform import Facts, Setting, facts
 from nbtc.executor.uses import row_of
 from nbtc.executor.warp_code import LANES, TURN, WarpCode
 
@@ -78,19 +78,23 @@ class Machine:
         self.module.triple = target()[0]
         self.sites: list[Site] = []
         self.graphs = {f.name: graph(f, waits) for f in linked.functions}
-        self.facts = {f.name: self._facts(f) for f in linked.functions}
+        self.facts: dict[str, Facts] = {}
+        self.frames: dict[str, Frame] = {}
+        restless = False
+        for f in linked.functions:  # callees first
+            special = shape.shared_specials
+            self.facts[f.name] = facts(f, self.graphs[f.name], Setting(special, f.name in linked.recursive, restless))
+            restless = restless or self._takes_turns(f.name)
         kernel = linked.kernel.name
         self.lanes_end_early = any(self._may_leave_some(self.graphs[name], self.facts[name]) for name in self.graphs)
-        self.suspends = any(
-            f.spins or any(waits(i) for b in self.graphs[name].blocks for i in b.instructions)
-            for name, f in self.facts.items()
-        )
+        self.suspends = any(self._takes_turns(name) for name in self.facts)
         self.loops = self.suspends or any(g.outer for g in self.graphs.values())
         self._build(kernel)
 
-    def _facts(self, function: Function) -> Facts:
-        apart = function.name != self.linked.kernel.name
-        return facts(function, self.graphs[function.name], apart, self.shape.shared_specials)
+    def _takes_turns(self, name: str) -> bool:
+        """Whether lanes in a function may wait for others."""
+        blocks = self.graphs[name].blocks
+        return bool(self.facts[name].spins) or any(waits(i) for b in blocks for i in b.instructions)
 
     def _may_leave_some(self, g: Graph, f: Facts) -> bool:
         """Whether some lanes may end while others of their group go on."""
@@ -115,15 +119,20 @@ class Machine:
             base += g.end
         code = WarpCode(self, self.suspends, sorted(dense))
         for function in self.linked.functions:
-            Frame(code, function, self.graphs[function.name], self.facts[function.name], bases[function.name]).emit()
+            name = function.name
+            self.frames[name] = Frame(code, function, self.graphs[name], self.facts[name], bases[name])
+        for frame in self.frames.values():
+            frame.emit()
+        for frame in self.frames.values():
+            if not frame.function.entry:
+                calls.emit_ways_out(frame)
         code.close(bases[kernel])
         scheduler.emit(self, code.function)
 
-    def _parts(self, block: Any, f: Facts, b: int) -> bool:
-        return b in f.apart or (
-            bool(block.instructions)
-            and (block.instructions[-1].guard is not None or block.instructions[-1].opcode == "brx")
-        )
+    def _parts(self, block: Block, f: Facts, b: int) -> bool:
+        """Whether lanes that leave a block may have to wait where it leads."""
+        last = block.instructions[-1] if block.instructions else None
+        return b in f.apart or (last is not None and (last.guard is not None or last.opcode in ("brx", "call")))
 
     # --- for the emitters -------------------------------------------------------------------------------------------
     def helper(self, name: str, result: ir.Type, arguments: Types, build: Callable[[Any, Any], None]) -> Any:

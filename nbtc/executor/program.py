@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nbtc.errors import OptionError, ProgramError
 from nbtc.executor import report
+from nbtc.executor.answers import Answers, Heap
 from nbtc.executor.arguments import Memory, Parameter, marshal, memory_list, parameters_of
 from nbtc.executor.build import Built, build
 from nbtc.executor.launch import Request, aligned, geometry, run
@@ -59,6 +60,7 @@ class Module:
         self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)
         self.built: dict[tuple[str, Shape, Options], Built] = {}
         self.lock = Lock()
+        self.heap = Heap() if "malloc" in self.ptx.functions else None
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -187,19 +189,29 @@ class Program:
             raise OptionError(f"shared={shared}: {self.name} may have 0 to {most} bytes of dynamic shared memory")
         variables = self.module.variables
         own = Memory("module variables", variables.ctypes.data, len(variables), True, variables)
+        answers = Answers(self.module.heap)
+        memory_ranges = [*arguments.memory, *memory_list(memory), own]
+        if self.module.heap is not None:
+            heap = self.module.heap.memory
+            memory_ranges.append(Memory("malloc'ed memory", heap.ctypes.data, len(heap), True, heap))
         request = Request(
             geometry=g,
             parameters=arguments.bytes,
             variables=variables,
-            memory=(*arguments.memory, *memory_list(memory), own),
+            memory=memory_ranges,
             dynamic_bytes=shared,
             cooperative=cooperative,
             threads=threads,
-            callback=None,
+            callback=answers.callback,
         )
-        failure = run(built.code, request)
+        try:
+            failure = run(built.code, request)
+        finally:
+            answers.flush()
+        if answers.error is not None:
+            raise answers.error
         if failure is not None:
-            raise ProgramError(report.failure(self.name, built.sites, request, failure))
+            raise ProgramError(report.failure(self.name, built.sites, request, failure, answers.assertion))
 
     def __repr__(self) -> str:
         linked = link(self.module.ptx, self.name)

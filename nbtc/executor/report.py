@@ -21,6 +21,7 @@ WORDS = {
     Kind.STACK_OVERFLOW: "calls too deep: the stack is full",
     Kind.BAD_CALL: "calls an address that is no function",
     Kind.ASSERT: "an assertion failed",
+    Kind.FREE: "frees memory that malloc did not give",
 }
 ACCESS = (Kind.LOAD_BOUNDS, Kind.STORE_BOUNDS, Kind.MISALIGNED, Kind.READ_ONLY, Kind.SHARED_BOUNDS, Kind.LOCAL_BOUNDS)
 
@@ -30,7 +31,7 @@ def _place(index: int, extent: Dim) -> str:
     return f"({index % x}, {index // x % y}, {index // (x * y)})"
 
 
-def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure) -> str:
+def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure, assertion: str = "") -> str:
     """The message of a `ProgramError`."""
     kind = Kind(f.kind)
     site = sites[f.site] if f.site < len(sites) else Site(kernel, 0, "", "", 0)
@@ -38,7 +39,8 @@ def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure) ->
     source = f" ({site.file}:{site.source_line})" if site.file else ""
     g = request.geometry
     who = f"block {_place(f.block, g.grid)} thread {_place(f.thread, g.block)}"
-    text = f"{kernel}{inside}: line {site.line}{source}: {site.mnemonic}: {WORDS.get(kind, kind.name)}; {who}"
+    words = assertion or WORDS.get(kind, kind.name)
+    text = f"{kernel}{inside}: line {site.line}{source}: {site.mnemonic}: {words}; {who}"
     if kind in ACCESS:
         text += f", address {f.address:#x}{_nearest(request, f.address) if kind is not Kind.SHARED_BOUNDS else ''}"
     return text

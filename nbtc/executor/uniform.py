@@ -38,22 +38,32 @@ class _Places(NamedTuple):
     reads: Mapping[str, list[tuple[int, int]]]
 
 
-def facts(function: Function, graph: Graph, called_apart: bool, shared: frozenset[str]) -> Facts:
-    """The facts of a function; `called_apart`: lanes may come into it at different times.
+class Setting(NamedTuple):
+    """What a function's facts depend on besides itself.
 
-    `shared`: special registers that all lanes share although they name a thread's place (`%tid.y` in wide blocks).
+    shared: special registers that all lanes share although they name a thread's place (`%tid.y` in wide blocks).
+    recursive: it may be entered again before it has returned.  restless: its calls may let lanes take turns.
     """
-    return _Analysis(function, graph, called_apart, shared).solve()
+
+    shared: frozenset[str] = frozenset()
+    recursive: bool = False
+    restless: bool = False
+
+
+def facts(function: Function, graph: Graph, setting: Setting) -> Facts:
+    """The facts of a function.  Lanes may come at different times into any but a kernel."""
+    return _Analysis(function, graph, setting).solve()
 
 
 class _Analysis:
-    def __init__(self, function: Function, graph: Graph, called_apart: bool, shared: frozenset[str]) -> None:
-        self.function, self.graph, self.called_apart, self.shared = function, graph, called_apart, shared
+    def __init__(self, function: Function, graph: Graph, setting: Setting) -> None:
+        self.function, self.graph, self.setting = function, graph, setting
         self.uses = [[use_of(i) for i in block.instructions] for block in graph.blocks]
         self.places = self._find_places()
         self.parameters = {v.name for v in function.variables if v.space == "param"}  # of calls: each lane has its own
         if not function.entry:
             self.parameters |= {v.name for v in (*function.prototype.results, *function.prototype.arguments)}
+        self.own = {v.name for v in function.variables if v.space == "local"}
         self.regions = {b: graph.region(b) for b, block in enumerate(graph.blocks) if len(block.targets) > 1}
         self.spins = self._spinning()
 
@@ -69,10 +79,11 @@ class _Analysis:
         return _Places(defs, reads)
 
     def solve(self) -> Facts:
-        varies, apart = self._fixpoint(strict=True)
+        settled = not (self.setting.recursive or self.setting.restless)
+        varies, apart = self._fixpoint(settled)
         waiting = {b for b in apart if self._waits(b)}
         turns = {h for h in self.spins if not apart.isdisjoint(self._members(h))} | self._left_apart(varies)
-        if not waiting and not turns:
+        if settled and not waiting and not turns:
             return Facts(frozenset(varies), frozenset(apart), frozenset(self.spins), self._private(varies, True))
         varies, apart = self._fixpoint(strict=False)
         return Facts(frozenset(varies), frozenset(apart), frozenset(self.spins), self._private(varies, False))
@@ -80,7 +91,7 @@ class _Analysis:
     # --- lanes apart ------------------------------------------------------------------------------------------------
     def _fixpoint(self, strict: bool) -> tuple[set[str], set[int]]:
         varies = {v.name for v in (*self.function.prototype.results, *self.function.prototype.arguments)}
-        apart = set(range(self.graph.end)) if self.called_apart else set()
+        apart = set() if self.function.entry else set(range(self.graph.end))
         once = self._once(strict)
         while True:
             before = len(varies), len(apart)
@@ -112,8 +123,8 @@ class _Analysis:
 
     def _name_varies(self, name: Special | Symbol) -> bool:
         if isinstance(name, Special):
-            return name.name in VARYING_SPECIALS and name.name not in self.shared
-        return name.name in self.parameters
+            return name.name in VARYING_SPECIALS and name.name not in self.setting.shared
+        return name.name in self.parameters or (self.setting.recursive and name.name in self.own)
 
     def _branch(self, b: int, varies: set[str], apart: set[int], strict: bool) -> None:
         """What a block's end takes apart."""
@@ -124,6 +135,8 @@ class _Analysis:
                 region |= self.graph.region(meet)
                 meet = self.graph.meets[meet]
             apart |= region
+        if self.setting.restless and any(i.opcode == "call" for i in self.graph.blocks[b].instructions):
+            apart |= self._behind(b)
         if not strict and b in apart and self._waits(b):
             apart |= self._behind(b)
         if not strict:

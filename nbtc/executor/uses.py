@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nbtc.executor import actions, forms
 from nbtc.executor.action import Action
-from nbtc.executor.data import Instruction, Register, Special, Symbol
+from nbtc.executor.data import Group, Instruction, Register, Special, Symbol
 from nbtc.executor.form import Form, Op
 from nbtc.executor.operands import others, registers
 
@@ -64,6 +64,8 @@ def use_of(instruction: Instruction) -> Use:
     """Registers read and written by an instruction, guard and carry included; an unknown one writes nothing."""
     row = row_of(instruction.mnemonic)
     results = row.results if row else 0
+    if instruction.opcode == "call" and isinstance(instruction.operands[0], Group):
+        results = 1
     targets, sources = instruction.operands[:results], instruction.operands[results:]
     writes = [r for operand in targets for r in registers(operand)]
     reads = [r for operand in sources for r in registers(operand)]

@@ -53,6 +53,7 @@ class WarpCode:
         self.take = self.function.append_basic_block("take")
         self.done = self.function.append_basic_block("done")
         self._words: Any = None
+        self._top: Any = None
         self.picks: list[tuple[Any, Any]] = []
         self._prologue()
 
@@ -96,6 +97,20 @@ class WarpCode:
         """Memory of the function for one value."""
         with self.early():
             return self.b.alloca(kind)
+
+    def variable(self, kind: ir.Type) -> Any:
+        """A variable of the whole function, zero at first."""
+        with self.early():
+            return self._variable(kind, "")
+
+    def stack_top(self) -> Any:
+        """Where each lane's stack ends: an offset in its local memory."""
+        if self._top is None:
+            start = self.machine.linked.static_bytes
+            with self.early():
+                self._top = self.b.alloca(vector(I32, LANES))
+                self.b.store(ir.Constant(vector(I32, LANES), [start] * LANES), self._top)
+        return self._top
 
     def lane_words(self) -> Any:
         """Memory for a word of 64 bits of each lane, overwritten by the next instruction that wants it."""

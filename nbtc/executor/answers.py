@@ -1,0 +1,225 @@
+"""The host's side of what programs ask for: formatted output, assertions, memory from `malloc`."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nbtc.executor.errors import Kind
+from nbtc.executor.host import Ask
+from nbtc.executor.launch import CALLBACK, LANES
+from nbtc.executor.state import BLOCK, LAUNCH, LOCAL_WINDOW, SHARED_WINDOW, WARP, Layout
+
+HEAP_BYTES = 8 << 20  # CUDA's default heap (cudaLimitMallocHeapSize)
+HEAP_ALIGN = 16
+ROWS = 5  # words a question may have in each lane
+MOST_TEXT = 1 << 16  # characters of a %s, should its end be missing
+TAG = 56
+_SPECIFIER = re.compile(
+    r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?:\.(?P<precision>\*|\d*))?"
+    r"(?P<size>hh|h|ll|l|L|q|j|z|t)?(?P<kind>[diuoxXfFeEgGaAcsp%])"
+)
+_SIGNED_BITS = {"hh": 8, "h": 16, "l": 64, "ll": 64, "q": 64, "j": 64, "z": 64, "t": 64}
+
+
+class Values:
+    """The values behind a format, each at a multiple of its size."""
+
+    def __init__(self, address: int) -> None:
+        self.address, self.at = address, 0
+
+    def take(self, size: int) -> int:
+        """The next value's bits."""
+        self.at = -(-self.at // size) * size
+        raw = ctypes.string_at(self.address + self.at, size)
+        self.at += size
+        return int.from_bytes(raw, "little")
+
+
+def formatted(text: str, values: Values, string: Callable[[int], str]) -> str:
+    """C's printf, as device code calls it: values lie one behind the other, floats as doubles."""
+
+    def one(match: re.Match[str]) -> str:
+        kind, size = match["kind"], match["size"] or ""
+        if kind == "%":
+            return "%"
+        width = str(_signed(values.take(4), 32)) if match["width"] == "*" else match["width"]
+        precision = match["precision"]
+        if precision == "*":
+            precision = str(values.take(4))
+        head = f"%{match['flags']}{width}" + ("" if precision is None else f".{precision}")
+        if kind in "di" or kind in "uoxX":
+            bits = _SIGNED_BITS.get(size, 32)
+            raw = values.take(8 if bits == 64 else 4) & ((1 << bits) - 1)
+            return _integer(head, kind, _signed(raw, bits) if kind in "di" else raw)
+        if kind in "fFeEgG":
+            return (head + kind) % _double(values.take(8))
+        if kind in "aA":
+            found = _double(values.take(8)).hex()
+            return found.upper() if kind == "A" else found
+        if kind == "c":
+            return (head + "c") % chr(values.take(4) & 0xFF)
+        if kind == "s":
+            return (head + "s") % string(values.take(8))
+        address = values.take(8)
+        return (head + "s") % (f"{address:#x}" if address else "(nil)")
+
+    return _SPECIFIER.sub(one, text)
+
+
+def _signed(raw: int, bits: int) -> int:
+    return raw - (1 << bits) if raw >> (bits - 1) else raw
+
+
+def _double(raw: int) -> float:
+    return float(np.uint64(raw).view(np.float64))
+
+
+def _integer(head: str, kind: str, value: int) -> str:
+    """Python writes octal with 0o where C writes 0."""
+    found = (head + ("d" if kind in "di" or kind == "u" else kind)) % value
+    return found.replace("0o", "0", 1) if kind == "o" and "#" in head else found
+
+
+class Heap:
+    """Memory for `malloc`, which lasts as long as the module."""
+
+    def __init__(self) -> None:
+        self.memory = np.empty(HEAP_BYTES, np.uint8)
+        self.start = self.memory.ctypes.data
+        self.used = -self.start % HEAP_ALIGN
+        self.sizes: dict[int, int] = {}
+        self.free: dict[int, list[int]] = {}
+        self.lock = Lock()
+
+    def take(self, size: int) -> int:
+        """An address, or 0 when there is no room."""
+        room = -(-max(size, 1) // HEAP_ALIGN) * HEAP_ALIGN
+        with self.lock:
+            if self.free.get(room):
+                address = self.free[room].pop()
+            elif self.used + room <= HEAP_BYTES:
+                address, self.used = self.start + self.used, self.used + room
+            else:
+                return 0
+            self.sizes[address] = room
+            return address
+
+    def give(self, address: int) -> bool:
+        """Take memory back; False if it was not given out."""
+        with self.lock:
+            room = self.sizes.pop(address, 0)
+            if room:
+                self.free.setdefault(room, []).append(address)
+            return bool(room)
+
+
+class _Thread(NamedTuple):
+    """The thread that asks: addresses of its launch, block and warp, and its lane."""
+
+    launch: int
+    block: int
+    warp: int
+    lane: int
+
+    def stop(self) -> None:
+        """End the launch."""
+        _set(LAUNCH, self.launch, "stop", 1)
+
+    def fail(self, kind: Kind, site: int) -> None:
+        """Record an error unless there is one, and end the launch."""
+        if not _get(LAUNCH, self.launch, "failed"):
+            _set(LAUNCH, self.launch, "failed", 1)
+            _set(LAUNCH, self.launch, "error_kind", kind)
+            _set(LAUNCH, self.launch, "error_site", site)
+            _set(LAUNCH, self.launch, "error_block", _get(BLOCK, self.block, "index") & 0xFFFFFFFF)
+            _set(LAUNCH, self.launch, "error_thread", LANES * _get(WARP, self.warp, "index") + self.lane)
+        self.stop()
+
+    def string(self, address: int) -> str:
+        """A text that ends with a zero byte, at a generic address."""
+        tag, offset = address >> TAG << TAG, address & ((1 << TAG) - 1)
+        limit = MOST_TEXT
+        if tag == SHARED_WINDOW:
+            address = _get(BLOCK, self.block, "shared") + offset
+            limit = _get(LAUNCH, self.launch, "shared_bytes") - offset
+        elif tag == LOCAL_WINDOW:
+            size = _get(LAUNCH, self.launch, "local_bytes")
+            thread = LANES * _get(WARP, self.warp, "index") + self.lane
+            address, limit = _get(BLOCK, self.block, "local") + thread * size + offset, size - offset
+        elif (limit := self._room(address)) == 0:
+            return "(bad address)"
+        raw = ctypes.string_at(address, max(0, min(limit, MOST_TEXT)))
+        return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+
+    def _room(self, address: int) -> int:
+        """Bytes from an address to the end of the memory it lies in."""
+        count = _get(LAUNCH, self.launch, "range_count")
+        table = ctypes.cast(_get(LAUNCH, self.launch, "ranges"), ctypes.POINTER(ctypes.c_uint64))
+        rows = ((table[3 * i], table[3 * i + 1]) for i in range(count))
+        return max((first + size - address for first, size in rows if first <= address < first + size), default=0)
+
+
+def _get(layout: Layout, base: int, name: str) -> int:
+    field = layout.fields[name]
+    return int.from_bytes(ctypes.string_at(base + field.offset, field.bits // 8), "little")
+
+
+def _set(layout: Layout, base: int, name: str, value: int) -> None:
+    field = layout.fields[name]
+    ctypes.memmove(base + field.offset, int(value).to_bytes(field.bits // 8, "little"), field.bits // 8)
+
+
+class Answers:
+    """Answers the questions of one launch."""
+
+    def __init__(self, heap: Heap | None) -> None:
+        self.heap = heap
+        self.text: list[str] = []
+        self.assertion = ""
+        self.error: BaseException | None = None
+        self.callback = CALLBACK(self._answer)
+        self._ways = {Ask.PRINT: self._print, Ask.ASSERT: self._assert, Ask.MALLOC: self._malloc, Ask.FREE: self._free}
+
+    def _answer(self, launch: int, block: int, warp: int, what: int, mask: int, words: int) -> int:
+        rows = np.ctypeslib.as_array(ctypes.cast(words, ctypes.POINTER(ctypes.c_uint64)), (ROWS, LANES))
+        try:
+            for lane in range(LANES):
+                if mask >> lane & 1:
+                    self._ways[Ask(what)](rows[:, lane], _Thread(launch, block, warp, lane))
+        except BaseException as error:  # it must not pass through compiled code: the launcher raises it
+            self.error = self.error or error
+            _Thread(launch, block, warp, 0).stop()
+            return -1
+        return 0
+
+    def _print(self, row: Any, thread: _Thread) -> None:
+        self.text.append(formatted(_plain(row[0]), Values(int(row[1])), thread.string))
+
+    def _assert(self, row: Any, thread: _Thread) -> None:
+        message, file, function = (_plain(p) for p in row[:3])
+        self.assertion = f"{file}:{int(row[3]) & 0xFFFFFFFF}: {function}: assertion `{message}` failed"
+        thread.fail(Kind.ASSERT, int(row[4]))
+
+    def _malloc(self, row: Any, thread: _Thread) -> None:
+        row[0] = self.heap.take(int(row[0])) if self.heap else 0
+
+    def _free(self, row: Any, thread: _Thread) -> None:
+        if int(row[0]) and not (self.heap and self.heap.give(int(row[0]))):
+            thread.fail(Kind.FREE, int(row[1]))
+
+    def flush(self) -> None:
+        """Print what the program printed."""
+        text, self.text = "".join(self.text), []
+        if text:
+            sys.stdout.write(text)
+
+
+def _plain(address: Any) -> str:
+    return ctypes.string_at(int(address)).decode("utf-8", "replace")
