@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from nbtc.compiler.builder import F64, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import F64, I32, I64, VectorBuilder, vector
 from nbtc.compiler.host import has_avx512
 from nbtc.compiler.jit import jit
 from nbtc.kernels.words_pack import BYTES, NIBBLES, row_words
@@ -28,9 +28,8 @@ ROUND = {"rn": 0, "rz": 11, "rm": 9, "rp": 10}  # embedded rounding; 0: the ordi
 def dot_words(v: VectorBuilder, total: Any, a: Any, b: Any) -> Any:
     """total + the dot product of four signed bytes of a and four unsigned bytes of b, a lane."""
     if has_avx512("avx512vnni"):
-        octets = vector(I8, 64)
         name = "llvm.x86.avx512.vpdpbusd.512"
-        return v.call(name, total.type, total, v.bits(b, octets), v.bits(a, octets))
+        return v.call(name, total.type, total, b, a)  # of words, as its first LLVM had it: every later one knows it
     t = total.type
     for i in range(4):
         x = v.b.ashr(v.b.shl(a, v.const(t, 24 - 8 * i)), v.const(t, 24))

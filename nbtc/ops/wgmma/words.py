@@ -13,7 +13,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from nbtc.compiler.builder import I8, I32, VectorBuilder, vector
+from nbtc.compiler.builder import I32, VectorBuilder, vector
 from nbtc.compiler.host import has_avx512
 from nbtc.compiler.jit import jit
 from nbtc.numerics.models import BIT_OP, BIT_OPS, KIND, Kind
@@ -23,7 +23,7 @@ from nbtc.ops.wgmma.general import SMEM_BYTES, THREADS, N
 from nbtc.ops.wgmma.tile import WHOLE, fetch
 
 WORDS, CHUNKS = DEPTH_BYTES // 4, PANEL // 16
-W, OCTETS = vector(I32, 16), vector(I8, 64)
+W = vector(I32, 16)
 TOP = 0x80808080  # the sign bits of four bytes: what makes signed bytes unsigned ones that are 128 larger, and back
 BITS = 2  # instead of a signedness: bits, not bytes
 _HOST = ("avx512vnni",)
@@ -44,9 +44,8 @@ class _Words:
         self.both = None if self.bits or a_signed != b_signed else ("signed" if a_signed else "unsigned")
 
     def dot(self, total: Any, unsigned: Any, signed: Any) -> Any:
-        v = self.v
-        name = "llvm.x86.avx512.vpdpbusd.512"
-        return v.call(name, W, total, v.bits(unsigned, OCTETS), v.bits(signed, OCTETS))
+        # of words, as its first LLVM had it: every later one knows it
+        return self.v.call("llvm.x86.avx512.vpdpbusd.512", W, total, unsigned, signed)
 
     def step(self, total: Any, a: Any, b: Any) -> Any:
         """total and the products of a word of A and one of B."""
