@@ -58,11 +58,14 @@ def _dtype_name(x: object) -> str:
 def as_array(x: ArrayLike) -> NDArray[Any]:
     """`x` as a NumPy array of native byte order, without a copy where its library allows it.
 
-    Takes arrays, nested lists, torch tensors (bfloat16 and float8 too) and anything that speaks DLPack.  Raises
-    FormatError for a tensor that requires a gradient while PyTorch records gradients.
+    Takes arrays, nested lists, torch tensors (bfloat16 and float8 too) and anything that speaks DLPack.  Subclasses,
+    such as np.matrix and np.memmap, count as the plain arrays they hold.  Raises FormatError for a masked array, and
+    for a tensor that requires a gradient while PyTorch records gradients.
     """
-    if isinstance(x, np.ndarray):
+    if type(x) is np.ndarray:
         array: NDArray[Any] = x
+    elif isinstance(x, np.ndarray):
+        array = _plain(x)
     elif is_tensor(x):
         array = _from_torch(x)
     elif hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
@@ -77,6 +80,16 @@ def _listed(x: Any) -> NDArray[Any]:
         return np.asarray(x)
     except ValueError:  # lists of different lengths
         raise FormatError(f"{shown(x)} is no array: its rows have different lengths; pass a rectangular one") from None
+
+
+def _plain(x: NDArray[Any]) -> NDArray[Any]:
+    """The array that a subclass holds, without a copy; products and conversions have no rule for masked elements."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise FormatError(
+            f"a masked array of shape {x.shape} was given, and nbtc has no rule for elements that are masked: pass "
+            "x.filled(0) for zeros in their place, or x.data to use all elements"
+        )
+    return x.view(np.ndarray)
 
 
 def is_tensor(x: object) -> bool:
@@ -143,7 +156,9 @@ def to_bits(array: ArrayLike, fmt: object = None) -> NDArray[Any]:
 
 def significant(words: NDArray[Any], f: Format) -> NDArray[Any]:
     """Words without the bits that a format of fewer than 8 leaves unused; `words` itself where there are none."""
-    if f.kind == "bit" or f.bits >= 8:
+    if f.kind == "bit":  # NumPy counts any byte but 0 as true
+        return np.not_equal(words, 0).view(np.uint8) if words.size and words.max() > 1 else words
+    if f.bits >= 8:
         return words
     return np.asarray(np.bitwise_and(words, np.uint8((1 << f.bits) - 1)))
 

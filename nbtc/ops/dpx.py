@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.jit import jit
 from nbtc.errors import FormatError, RangeError, ShapeError
+from nbtc.formats.arrays import as_array
 from nbtc.numerics.dpx import DpxRow, wins, word
 
 Array = NDArray[Any]
@@ -163,7 +164,7 @@ def _shape(row: DpxRow, inputs: list[Array]) -> tuple[int, ...]:
 
 def _operand(row: DpxRow, x: ArrayLike, label: str) -> Array:
     """An operand as an array of the row's type; values that do not fit raise."""
-    if isinstance(x, np.ndarray) and x.dtype == row.dtype:
+    if type(x) is np.ndarray and x.dtype == row.dtype:
         return x
     dtype, limits = row.dtype, np.iinfo(row.dtype)
     if isinstance(x, (int, np.integer)) and not isinstance(x, bool):  # scalars, without the cost of min and max
@@ -171,7 +172,7 @@ def _operand(row: DpxRow, x: ArrayLike, label: str) -> Array:
             raise RangeError(_out_of_range(row, label, str(x)))
         return np.array(x, dtype)
     try:
-        array = np.asarray(x)
+        array = as_array(x)
     except (ValueError, OverflowError) as error:
         raise FormatError(
             f"{row.name}: {label} is no array of integers ({error}); pass np.array(x, np.{dtype})"

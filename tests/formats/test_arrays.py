@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nbtc import dpx, matmul, ptx, warp
 from nbtc.errors import FormatError, OptionError, RangeError, ShapeError
 from nbtc.formats.arrays import as_array, as_format, from_bits, pack, to_bits, unpack
 from nbtc.formats.table import FORMATS, Format
@@ -166,3 +167,42 @@ def test_wrong_input_says_what_would_work(call: object, error: type[Exception]) 
     with pytest.raises(error) as caught:
         call()  # type: ignore[operator]
     assert len(str(caught.value)) >= 40
+
+
+DOORS = {
+    "matmul": lambda wrap: matmul(wrap(np.eye(16, dtype=np.float16)), np.eye(16, dtype=np.float16)),
+    "matmul c": lambda wrap: matmul(*[np.eye(16, dtype=np.float16)] * 2, wrap(np.eye(16, dtype=np.float32))),
+    "pack": lambda wrap: pack(wrap(np.eye(16, dtype=np.int8)), "s4"),
+    "dpx": lambda wrap: dpx.vimax3_s32(wrap(np.eye(16, dtype=np.int32)), 1, 2),
+    "reduce": lambda wrap: warp.reduce_add_sync(0xFFFFFFFF, wrap(np.ones((2, 32), np.int32))),
+    "mask": lambda wrap: warp.reduce_add_sync(wrap(np.full((2, 1), 15, np.uint32)), np.ones((2, 32), np.int32)),
+    "ldmatrix": lambda wrap: ptx.ldmatrix(wrap(np.zeros((1, 512), np.uint8)), 16 * np.arange(32)),
+    "cvt": lambda wrap: ptx.cvt("cvt.rn.f16.f32", wrap(np.zeros((2, 2), np.uint32))),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_masked_arrays_are_refused_at_every_door(door: str) -> None:
+    for mask in (True, np.ma.nomask):
+        with pytest.raises(FormatError, match=r"masked.*filled"):
+            DOORS[door](lambda x, mask=mask: np.ma.array(x, mask=mask))
+
+
+class Named(np.ndarray):
+    """A subclass with state, as libraries of units or labels have them."""
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_subclasses_count_as_the_arrays_they_hold(door: str) -> None:
+    want = DOORS[door](lambda x: x)
+    for kind in (np.matrix, Named, np.memmap):
+        found = DOORS[door](lambda x, kind=kind: x.view(kind))
+        assert type(found) is np.ndarray and found.shape == want.shape and found.tobytes() == want.tobytes()
+
+
+def test_any_byte_of_a_bool_but_zero_is_true() -> None:
+    odd = np.array([0, 1, 2, 128, 255] * 20, np.uint8).view(np.bool_)
+    assert (to_bits(odd) == to_bits(odd.view(np.uint8) != 0)).all()
+    a = np.resize(odd, (8, 100))
+    assert (matmul(a, a.T) == matmul(a.view(np.uint8) != 0, (a.view(np.uint8) != 0).T)).all()
+    assert (pack(odd, "b1") == pack(odd.view(np.uint8) != 0, "b1")).all()

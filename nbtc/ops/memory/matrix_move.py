@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.threads import thread_count
 from nbtc.errors import AlignmentError, BoundsError, FormatError, OptionError, ShapeError, shown
+from nbtc.formats.arrays import as_array
 from nbtc.isa import move
 from nbtc.isa.spec import Operand, Row
 
@@ -65,7 +66,7 @@ def _sources(row: Row) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _memory(smem: Any, writable: bool) -> Bytes:
-    memory = smem if isinstance(smem, np.ndarray) else np.asarray(smem)
+    memory = as_array(smem)
     if memory.dtype != np.uint8:
         raise FormatError(
             f"shared memory has dtype {memory.dtype}; it is bytes, uint8 (..., bytes): pass smem.view(np.uint8)"
@@ -81,7 +82,7 @@ def _memory(smem: Any, writable: bool) -> Bytes:
 
 def _addresses(addr: Any, used: int, size: int, name: str) -> NDArray[np.int64]:
     """Byte offsets (..., 32), of which the first `used` lanes' are checked and returned."""
-    array = np.asarray(addr)
+    array = as_array(addr)
     if array.dtype.kind not in "iu":
         raise FormatError(
             f"addresses of {name} have dtype {array.dtype}; they are integer byte offsets: pass addr.astype(np.int64)"
@@ -179,7 +180,7 @@ def stmatrix(
         thread_count(threads)
     operand = _registers(row.a)
     memory = _memory(smem, True)
-    words = np.asarray(regs)
+    words = as_array(regs)
     if words.dtype != np.uint32:
         raise FormatError(
             f"registers of stmatrix have dtype {words.dtype}; they are uint32 words: pass regs.view(np.uint32)"
@@ -233,7 +234,7 @@ def movmatrix(regs: ArrayLike, threads: int | None = None) -> Words:
     """
     if threads is not None:
         thread_count(threads)
-    words = np.asarray(regs)
+    words = as_array(regs)
     if words.dtype != np.uint32:
         raise FormatError(f"the register of movmatrix has dtype {words.dtype}; it is uint32: pass regs.view(np.uint32)")
     if words.ndim < 1 or words.shape[-1] != 32:

@@ -22,6 +22,7 @@ from nbtc.errors import (
     UnsupportedInstructionError,
     shown,
 )
+from nbtc.formats.arrays import as_array
 from nbtc.fragments.pack import image
 from nbtc.fragments.placed import check_layout, placed
 from nbtc.isa.archs import arch as arch_row
@@ -138,7 +139,7 @@ def _form(row: Row, family: str) -> tuple[Operand, str]:
 
 
 def _memory(mem: Any, name: str) -> Bytes:
-    memory = mem if isinstance(mem, np.ndarray) else np.asarray(mem)
+    memory = as_array(mem)
     if memory.dtype != np.uint8:
         raise FormatError(
             f"{name}: memory has dtype {memory.dtype}; it is bytes, uint8 (..., bytes): pass mem.view(np.uint8)"

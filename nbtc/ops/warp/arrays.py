@@ -98,7 +98,7 @@ def _integers(name: str, label: str, x: ArrayLike, low: int, high: int, example:
     if type(x) is int and low <= x <= high:  # the common case, without the cost of array reductions
         return np.array(x, np.int64)
     try:
-        array = np.asarray(x)
+        array = as_array(x)
     except (ValueError, OverflowError) as error:
         raise FormatError(f"{name}: {label} is no array of integers ({error}); pass {label}={example}") from None
     big = array.dtype.kind == "O" and array.size and all(isinstance(v, int) for v in array.flat)  # beyond 64 bits
