@@ -37,6 +37,7 @@ from nbtc.formats.table import (
 
 if _TYPE_CHECKING:
     from nbtc import dpx, errors, examples, ptx, sparse, testing, warp, wgmma, wmma
+    from nbtc.executor.coverage import coverage
     from nbtc.executor.program import load
     from nbtc.formats.arrays import as_format, pack, unpack
     from nbtc.formats.conversions import convert
@@ -48,6 +49,7 @@ __version__ = "0.1.0"
 _MODULES = ("dpx", "errors", "examples", "ptx", "sparse", "testing", "torch", "warp", "wgmma", "wmma")
 _NAMES = {
     "as_format": "nbtc.formats.arrays",
+    "coverage": "nbtc.executor.coverage",
     "convert": "nbtc.formats.conversions",
     "gemm": "nbtc.gemm",
     "library": "nbtc.gemm",
@@ -70,6 +72,7 @@ __all__ = [
     "b1",
     "bf16",
     "convert",
+    "coverage",
     "dpx",
     "e2m1",
     "e2m3",

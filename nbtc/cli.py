@@ -19,6 +19,7 @@ from nbtc import __version__
 from nbtc.errors import NbtcError, OptionError, shown
 
 FINE, MISMATCH, WRONG_USE = 0, 1, 2
+PTX_ARGUMENT = "of the kernel: a number, FILE.npy, zeros:DTYPE:COUNT or random:DTYPE:COUNT; once a parameter, in order"
 
 
 class Result(NamedTuple):
@@ -102,6 +103,14 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--golden", metavar="DIR", help="a folder of recordings (default: the set that ships with nbtc)")
     sub.add_argument("--only", metavar="TEXT", help="only files whose name contains this")
     sub.add_argument("--hw", action="store_true", help="compare with this machine's GPU (mma, mma.sp and wgmma)")
+    sub = command("ptx", _ptx, "the kernels of a PTX file: which instructions can't run; or a launch of one")
+    sub.add_argument("file", help="PTX text")
+    sub.add_argument("--run", metavar="NAME", dest="kernel", help="launch this kernel")
+    sub.add_argument("--arg", action="append", default=[], help=PTX_ARGUMENT)
+    for name, text in (("grid", "blocks"), ("block", "threads of a block")):
+        sub.add_argument(f"--{name}", type=_size, nargs="+", default=[1], metavar="N", help=f"{text} along x, y, z (1)")
+    sub.add_argument("--shared", type=_size, default=0, help="bytes of dynamic shared memory (0)")
+    sub.add_argument("--arch", help="whose arithmetic (default: the text's .target)")
     return parser
 
 
@@ -290,3 +299,15 @@ def _verify(args: argparse.Namespace) -> Result:
 def _verify_line(name: str, report: Any) -> str:
     counts = f"{report.forms:>6,} forms {report.outputs:>12,} outputs {report.mismatches:>10,} mismatches"
     return f"{name:<28}{counts}{'' if report.ok else '   <--'}"
+
+
+def _ptx(args: argparse.Namespace) -> Result:
+    from nbtc.executor.command import Launch, run, text_of_run
+    from nbtc.executor.coverage import coverage
+
+    if args.kernel:
+        launch = Launch(args.file, args.kernel, tuple(args.grid), tuple(args.block), args.shared, args.arch)
+        data = run(launch, args.arg)
+        return Result(data, text_of_run(data))
+    found = coverage(args.file)
+    return Result(found.as_dict(), str(found), FINE if found.runs else MISMATCH)

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 from nbtc.compiler import native
 from nbtc.compiler.code_cache import source_digest
-from nbtc.errors import ProgramError
+from nbtc.executor.coverage import check
 from nbtc.executor.data import Module
 from nbtc.executor.launch import Code
-from nbtc.executor.link import Linked, link
+from nbtc.executor.link import link
 from nbtc.executor.machine import Machine, Options, Shape, Site
-from nbtc.executor.uses import refusal, row_of
 
 
 class Built(NamedTuple):
@@ -46,7 +45,7 @@ def build(module: Module, text: str, kernel: str, shape: Shape, options: Options
 
 def _compile(module: Module, kernel: str, shape: Shape, options: Options) -> native.Native:
     linked = link(module, kernel)
-    check_forms(linked)
+    check(linked)
     machine = Machine(linked, shape, options)
     about: dict[str, Any] = {
         "sites": [list(s) for s in machine.sites],
@@ -57,12 +56,3 @@ def _compile(module: Module, kernel: str, shape: Shape, options: Options) -> nat
         "local_bytes": linked.local_bytes,
     }
     return native.Native(native.compile_text(str(machine.module)), about)
-
-
-def check_forms(linked: Linked) -> None:
-    """Refuse a kernel with forms that nothing implements, by name and line."""
-    for function in linked.functions:
-        for i in function.body or ():
-            if row_of(i.mnemonic) is None:
-                where = f" ({i.source.file}:{i.source.line})" if i.source else ""
-                raise ProgramError(f"{linked.kernel.name}: line {i.line}{where}: {refusal(i.mnemonic)}")

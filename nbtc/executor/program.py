@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -16,11 +15,13 @@ from nbtc.executor import report
 from nbtc.executor.answers import Answers, Heap
 from nbtc.executor.arguments import Memory, Parameter, marshal, memory_list, parameters_of
 from nbtc.executor.build import Built, build
+from nbtc.executor.coverage import FormUse, forms_of
 from nbtc.executor.launch import Request, aligned, geometry, run
 from nbtc.executor.link import initial_bytes, link, variables_layout
 from nbtc.executor.machine import Options, Shape
 from nbtc.executor.names import plain_name
 from nbtc.executor.parse import parse
+from nbtc.executor.source import text_of
 from nbtc.isa.archs import arch as find_arch
 
 MOST_SHARED = 227 << 10  # bytes of a block on sm_90 (CUDA C++ Programming Guide, "Compute Capabilities")
@@ -37,16 +38,11 @@ def load(source: str | os.PathLike[str], arch: str | int | None = None) -> Modul
     (('k',), 'sm_80')
     >>> m["k"][1, 32]()
     """
-    text = source if isinstance(source, str) and ("\n" in source or ".version" in source) else _read(source)
-    return Module(text, arch)
+    return Module(text_of(source), arch)
 
 
 def _arch_name(name: str | int) -> str:
     return find_arch(name).name
-
-
-def _read(path: str | os.PathLike[str]) -> str:
-    return Path(path).read_text(encoding="utf-8", errors="replace")
 
 
 class Module:
@@ -139,6 +135,11 @@ class Program:
     def params(self) -> tuple[Parameter, ...]:
         """(name, PTX type, bytes, alignment) of each parameter."""
         return parameters_of(self.module.ptx.functions[self.name])
+
+    @property
+    def forms(self) -> tuple[FormUse, ...]:
+        """The instruction forms it uses, with their lines; approximate ones with their error bounds."""
+        return forms_of(link(self.module.ptx, self.name))
 
     def on(self, arch: str | int) -> Program:
         """The same kernel with another architecture's arithmetic."""

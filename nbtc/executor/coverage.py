@@ -1,0 +1,143 @@
+"""Which instruction forms the kernels of a module use, and which of them can't run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from nbtc.errors import ProgramError
+from nbtc.executor.calls import parts
+from nbtc.executor.data import Function, Instruction, Module, Register, Special, Symbol
+from nbtc.executor.host import FUNCTIONS
+from nbtc.executor.link import Linked, link
+from nbtc.executor.operands import others
+from nbtc.executor.parse import parse
+from nbtc.executor.source import text_of
+from nbtc.executor.specials import READERS
+from nbtc.executor.uses import refusal, row_of
+
+LINES = 8  # of a form that are printed
+
+
+class FormUse(NamedTuple):
+    """A form and where a kernel uses it; error: the bound of an approximate one; refused: why it can't run."""
+
+    form: str
+    lines: tuple[int, ...]
+    error: str = ""
+    refused: str = ""
+
+
+class KernelCoverage(NamedTuple):
+    """The forms of one kernel and of the functions that it calls."""
+
+    kernel: str
+    forms: tuple[FormUse, ...]
+
+    @property
+    def missing(self) -> tuple[FormUse, ...]:
+        """Those that can't run."""
+        return tuple(f for f in self.forms if f.refused)
+
+    @property
+    def runs(self) -> bool:
+        """Whether all can."""
+        return not self.missing
+
+    def __str__(self) -> str:
+        approximate = [f for f in self.forms if f.error]
+        head = f"{self.kernel}: {len(self.forms)} forms, {len(self.missing)} of them can't run"
+        lines = [f"  {f.refused}  (line {_numbers(f.lines)})" for f in self.missing]
+        lines += [f"  approximate: {f.form}: {f.error}" for f in approximate]
+        return "\n".join([head, *lines])
+
+
+def _numbers(lines: tuple[int, ...]) -> str:
+    return ", ".join(map(str, lines[:LINES])) + (", ..." if len(lines) > LINES else "")
+
+
+class Coverage(Mapping[str, KernelCoverage]):
+    """What `coverage` found, by kernel; printing it gives a report."""
+
+    def __init__(self, kernels: tuple[KernelCoverage, ...]) -> None:
+        self._kernels = {k.kernel: k for k in kernels}
+
+    def __getitem__(self, kernel: str) -> KernelCoverage:
+        return self._kernels[kernel]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kernels)
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    @property
+    def runs(self) -> bool:
+        """Whether every kernel can run."""
+        return all(k.runs for k in self._kernels.values())
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self._kernels.values())) or "no kernels"
+
+    __repr__ = __str__
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {k.kernel: [f._asdict() for f in k.forms] for k in self._kernels.values()}
+
+
+def coverage(source: str | os.PathLike[str]) -> Coverage:
+    """The forms that the kernels of a PTX text or file use, and those that can't run, with their lines.
+
+    >>> head = ".version 8.0 .target sm_80 .address_size 64 "
+    >>> print(coverage(head + ".visible .entry k() { .reg .b32 a; frob.b32 a; ret; }"))
+    k: 2 forms, 1 of them can't run
+      frob.b32: no scalar instruction of this name is implemented  (line 1)
+    """
+    module = parse(text_of(source))
+    kernels = (f.name for f in module.functions.values() if f.entry and f.body is not None)
+    return Coverage(tuple(KernelCoverage(name, forms_of(link(module, name))) for name in kernels))
+
+
+def forms_of(linked: Linked) -> tuple[FormUse, ...]:
+    """The forms of a kernel with its functions, in alphabetical order."""
+    lines: dict[str, list[int]] = {}
+    reasons: dict[str, str] = {}
+    for function in linked.functions:
+        for i in function.body or ():
+            lines.setdefault(i.mnemonic, []).append(i.line)
+            why = refused(i, function, linked.module)
+            if why:
+                reasons.setdefault(i.mnemonic, why)
+    rows = {name: row_of(name) for name in lines}
+    return tuple(
+        FormUse(name, tuple(found), row.approx if (row := rows[name]) else "", reasons.get(name, ""))
+        for name, found in sorted(lines.items())
+    )
+
+
+def refused(i: Instruction, function: Function, module: Module) -> str:
+    """Why an instruction can't run, or nothing: its form, a special register, or a function that isn't there."""
+    if row_of(i.mnemonic) is None:
+        return refusal(i.mnemonic)
+    for operand in i.operands:
+        for found in others(operand):
+            if isinstance(found, Special) and found.name not in READERS:
+                return f"{i.mnemonic}: the special register {found.name} is not implemented"
+    if i.opcode == "call" and not isinstance(callee := parts(i.operands).callee, Register):
+        name = callee.name if isinstance(callee, Symbol) else ""
+        known = module.functions.get(module.aliases.get(name, name))
+        if (known is None or known.body is None) and name not in FUNCTIONS:
+            return f"call: {name} has no body, and the host provides only {', '.join(FUNCTIONS)}"
+    return ""
+
+
+def check(linked: Linked) -> None:
+    """Refuse a kernel with an instruction that can't run, by name and line."""
+    for function in linked.functions:
+        for i in function.body or ():
+            why = refused(i, function, linked.module)
+            if why:
+                where = f" ({i.source.file}:{i.source.line})" if i.source else ""
+                raise ProgramError(f"{linked.kernel.name}: line {i.line}{where}: {why}")

@@ -1,0 +1,57 @@
+"""What kernels use, what can't run, and the command line."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nbtc
+from nbtc.cli import main
+
+TEXT = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry good(.param .u64 out)
+{ .reg .b64 d; .reg .f32 f; .reg .b32 r; ld.param.u64 d, [out]; mov.f32 f, 0f40000000; rcp.approx.f32 f, f;
+  st.global.f32 [d], f; ret; }
+.visible .entry _Z3badv()
+{ .reg .b32 a; .reg .b64 t;
+  tex.2d.v4.f32.f32 {a, a, a, a}, [t, {a, a}];
+  mov.u32 a, %nosuch;
+  call.uni nowhere;
+  ret; }
+.extern .func nowhere();
+"""
+
+
+def test_forms_and_what_is_missing():
+    found = nbtc.coverage(TEXT)
+    assert found["good"].runs and not found["_Z3badv"].runs and not found.runs
+    text = str(found["_Z3badv"])
+    assert "tex" in text and "line 9" in text and "%nosuch" in text and "nowhere has no body" in text
+    assert "rcp.approx.f32" in str(found["good"])
+
+
+def test_forms_of_a_program_tell_the_errors_of_approximations():
+    k = nbtc.load(TEXT)["good"]
+    errors = {f.form: f.error for f in k.forms}
+    assert errors["rcp.approx.f32"] and not errors["ret"]
+
+
+def test_a_plain_name_finds_a_mangled_kernel():
+    assert nbtc.load(TEXT)["bad"].name == "_Z3badv"
+    with pytest.raises(nbtc.errors.ProgramError, match="no kernel of this module; kernels: good, _Z3badv"):
+        nbtc.load(TEXT)["worse"]
+
+
+def test_the_command_line(tmp_path, capsys):
+    path = tmp_path / "k.ptx"
+    path.write_text(TEXT)
+    assert main(["ptx", str(path)]) == 1
+    assert "can't run" in capsys.readouterr().out
+    np.save(tmp_path / "a.npy", np.zeros(2, np.float32))
+    words = ["--run", "good", "--block", "1", "--arg", str(tmp_path / "a.npy"), "--json"]
+    assert main(["ptx", str(path), *words]) == 0
+    assert json.loads(capsys.readouterr().out)["arrays"][0]["first"] == [0.5, 0]
+    assert main(["ptx", str(path), "--run", "good", "--arg", "zeros:what:3"]) == 2
+    assert main(["ptx", str(tmp_path / "none.ptx")]) == 2
