@@ -52,8 +52,8 @@ def copy(tmp_path):
     return package
 
 
-def start(package: Path, code: str = RUN) -> subprocess.Popen[str]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
+def start(package: Path, code: str = RUN, **more: str) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")} | more
     environment |= {"PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(package.parent.parent / "cache")}
     command = [sys.executable, "-W", "error", "-P", "-c", code]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -95,3 +95,71 @@ def test_processes_that_compile_at_once_agree(copy):
     results = [finish(p) for p in [start(copy) for _ in range(4)]]
     assert {r.split()[0] for r in results} == {"6.0"}
     assert finish(start(copy)) == "6.0 1"
+
+
+def damaged(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    path.unlink()
+    if how == "folder":  # can be opened as little as a file without permission, by an administrator too
+        path.mkdir()
+    else:
+        flipped = content[:-40] + bytes([content[-40] ^ 1]) + content[-39:]
+        path.write_bytes({"short": content[:-7], "empty": b"", "other": b"not a pickle" * 9, "flipped": flipped}[how])
+
+
+def test_a_damaged_entry_is_compiled_anew(copy):
+    finish(start(copy))
+    cache = copy.parent.parent / "cache"
+    for how in ("short", "empty", "other", "flipped", "folder"):
+        for path in cache.rglob("*caller.twice*.nbc"):
+            damaged(path, how)
+        assert finish(start(copy)) == "6.0 0", how
+    assert not list(cache.rglob("tmp*")), "nothing half written is left"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of file sizes are POSIX's")
+def test_a_cache_that_cannot_be_written_is_none(copy):
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (99, 99)); "  # as on a disk that is full
+    assert finish(start(copy, full + RUN)) == "6.0 0"
+    (copy.parent.parent / "cache").rename(copy.parent.parent / "before")
+    (copy.parent.parent / "cache").write_text("no folder")
+    assert finish(start(copy)).startswith("6.0")
+
+
+INTERRUPTED = """
+import os, signal, threading
+from nbtc.factory import times
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever was inherited
+stopped = 0
+for n in range(1, 9):
+    kernel = times(float(n))
+    timer = threading.Timer(0.03 * n, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        kernel(1.0)
+        timer.join()
+    except KeyboardInterrupt:
+        stopped += 1
+    if kernel(1.0) != 3.0 * n:
+        raise SystemExit(f"kernel {n} is wrong")
+print(stopped > 0)
+"""
+
+
+def test_an_interrupt_leaves_no_kernel_half_compiled(copy):
+    (copy / "factory.py").write_text(FACTORY)
+    assert finish(start(copy, INTERRUPTED)) == "True"
+
+
+def test_without_a_compiler_nbtc_says_so(copy):
+    code = """
+import numpy as np, nbtc, nbtc.warp, nbtc.wmma
+nbtc.instruction("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32").a.coords()
+x = np.ones((4, 4), np.float16)
+for call in (lambda: nbtc.matmul(x, x), lambda: nbtc.warp.reduce_add_sync(1, np.zeros(32, np.int32))):
+    try:
+        call()
+    except nbtc.errors.CompilerError as error:
+        print("NUMBA_DISABLE_JIT" in str(error))
+"""
+    assert finish(start(copy, code, NUMBA_DISABLE_JIT="1")).split() == ["True", "True"]

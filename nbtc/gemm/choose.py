@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 from nbtc.compiler.host import has_avx512
 from nbtc.errors import OptionError, UnsupportedInstructionError
@@ -22,7 +22,7 @@ def accumulator(fmt: Format) -> Format:
     return FORMATS["f64" if fmt.name == "f64" else WIDEST[fmt.kind]]
 
 
-@cache
+@lru_cache(maxsize=2048)
 def row_for(
     arch: str,
     instruction: str | None,

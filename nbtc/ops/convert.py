@@ -7,7 +7,7 @@ A form is read into a `Form` (what each register holds, how it is rounded); elem
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -122,7 +122,7 @@ def _pack(form: Form, words: list[NDArray[Any]]) -> NDArray[np.uint32]:
     return np.asarray(above | a << np.uint32(width) | b)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def parse(mnemonic: str) -> Form:
     """What the form that a mnemonic (or whole line) names does with its operands.
 

@@ -122,8 +122,9 @@ def test_an_error_in_progress_stops_the_product(threads: int) -> None:
 
 
 INTERRUPTED = """
-import sys, time
+import signal, sys, time
 import numpy as np, nbtc
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it as ignored
 kind, threads = {kind!r}, {threads}
 one = np.ones((64, 64), kind)
 nbtc.matmul(np.ones((200, 64), kind), one, threads=threads)
