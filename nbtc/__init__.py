@@ -46,7 +46,7 @@ if _TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("dpx", "errors", "examples", "ptx", "sparse", "testing", "torch", "warp", "wgmma", "wmma")
+_MODULES = ("dask", "dpx", "errors", "examples", "ptx", "sparse", "testing", "torch", "warp", "wgmma", "wmma")
 _NAMES = {
     "as_format": "nbtc.formats.arrays",
     "coverage": "nbtc.executor.coverage",

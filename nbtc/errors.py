@@ -106,3 +106,7 @@ def shown(x: object, most: int = 90) -> str:
 
 class MissingExtraError(NbtcError, ImportError):
     """A package that an optional part of nbtc needs is not installed."""
+
+
+class RechunkWarning(NbtcWarning):
+    """Chunks of a dask array do not meet at whole instruction steps and are copied into others."""

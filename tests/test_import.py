@@ -54,7 +54,7 @@ print([n for n in ("matmul", "gemm", "plan", "instruction", "instructions", "pac
     assert run(code)[0] == "[]"
 
 
-@pytest.mark.parametrize("name", ["torch"])
+@pytest.mark.parametrize("name", ["torch", "dask"])
 def test_a_door_says_which_extra_it_needs(name):
     code = f"""
 import sys, nbtc
