@@ -45,8 +45,12 @@ def parameters_of(function: Function) -> tuple[Parameter, ...]:
 def memory_of(x: Any, name: str) -> Memory | None:
     """The memory of an array: NumPy's or torch's, anything with `__array_interface__` or DLPack; None for others."""
     if isinstance(x, np.ndarray):
-        low, high = np.lib.array_utils.byte_bounds(x) if x.size else (x.ctypes.data, x.ctypes.data)
-        return Memory(name, low, high - low, bool(x.flags.writeable), x)
+        about = x.__array_interface__
+        start, read_only = about["data"]
+        if x.flags.forc and x.size:
+            return Memory(name, start, x.nbytes, not read_only, x)
+        low, high = np.lib.array_utils.byte_bounds(x) if x.size else (start, start)
+        return Memory(name, low, high - low, not read_only, x)
     if hasattr(x, "data_ptr") and hasattr(x, "element_size"):  # torch; its narrow types have no NumPy dtype
         if getattr(x, "device", None) is not None and x.device.type != "cpu":
             raise FormatError(f"{name} is on {x.device}: programs run on the CPU, pass {name}.cpu()")
@@ -63,7 +67,7 @@ def memory_of(x: Any, name: str) -> Memory | None:
 
 def start_of(x: Any, memory: Memory) -> int:
     """The address of an array's first element."""
-    return int(x.ctypes.data) if isinstance(x, np.ndarray) else memory.first
+    return int(x.__array_interface__["data"][0]) if isinstance(x, np.ndarray) else memory.first
 
 
 class Arguments(NamedTuple):

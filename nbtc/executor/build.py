@@ -39,8 +39,10 @@ def build(module: Module, text: str, kernel: str, shape: Shape, options: Options
     loaded = native.load(found)
     about = loaded.about
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.address("run"))
-    numbers = {key: about[key] for key in ("suspends", "loops", "shared_bytes", "shared_align", "local_bytes")}
-    return Built(Code(loaded, run, sites=len(about["sites"]), **numbers), tuple(Site(*s) for s in about["sites"]))
+    numbers = {key: about[key] for key in ("suspends", "loops", "shared_bytes", "local_bytes", "asks")}
+    return Built(
+        Code(loaded, run, sites=len(about["sites"]), sessions={}, **numbers), tuple(Site(*s) for s in about["sites"])
+    )
 
 
 def _compile(module: Module, kernel: str, shape: Shape, options: Options) -> native.Native:
@@ -52,7 +54,7 @@ def _compile(module: Module, kernel: str, shape: Shape, options: Options) -> nat
         "suspends": machine.suspends,
         "loops": machine.loops,
         "shared_bytes": linked.shared_bytes,
-        "shared_align": linked.shared_align,
+        "asks": machine.asks,
         "local_bytes": linked.local_bytes,
     }
     return native.Native(native.compile_text(str(machine.module)), about)

@@ -15,7 +15,7 @@ from nbtc.compiler.threads import in_background, thread_count
 from nbtc.errors import OptionError
 from nbtc.executor.arguments import Memory
 from nbtc.executor.resolve import SITE_BYTES
-from nbtc.executor.state import BLOCK, LAUNCH, WARP, WORKER, Layout
+from nbtc.executor.state import BLOCK, LAUNCH, WARP, WORKER
 
 LANES = 32
 MOST_THREADS = 1024  # of a block (CUDA C++ Programming Guide, "Compute Capabilities")
@@ -23,6 +23,7 @@ EXTENTS = ((1 << 31) - 1, 65535, 65535)  # of a grid
 RESIDENT = 64  # blocks a worker holds at most while some wait for others
 RESIDENT_BYTES = 1 << 28  # and what their memory may take
 SHARED_ALIGN = 1024  # of shared memory: what swizzled tiles want
+IDLE, GEOMETRIES, MOST_KEPT = 2, 8, 1 << 24  # idle sessions kept of one geometry, geometries, bytes of a session
 POLL_SECONDS = 0.05  # how often a waiting caller looks for Ctrl-C
 Dim = tuple[int, int, int]
 Bytes = NDArray[np.uint8]
@@ -32,7 +33,7 @@ CALLBACK = ctypes.CFUNCTYPE(
 
 
 class Code(NamedTuple):
-    """Compiled code with what a launch has to know about it."""
+    """Compiled code with what a launch has to know about it; `sessions` that no launch uses, by geometry."""
 
     loaded: Loaded
     run: Callable[[int], None]
@@ -40,8 +41,9 @@ class Code(NamedTuple):
     loops: bool
     sites: int
     shared_bytes: int
-    shared_align: int
     local_bytes: int
+    asks: bool  # the host: it prints, asserts, allocates
+    sessions: dict[Any, list[Any]]
 
 
 class Geometry(NamedTuple):
@@ -88,30 +90,6 @@ def geometry(grid: Any, block: Any, cluster: Any) -> Geometry:
     return g
 
 
-class Structure:
-    """A structure of the machine in memory."""
-
-    def __init__(self, layout: Layout, **values: int) -> None:
-        raw = np.zeros(layout.size + 64, np.uint8)
-        start = -raw.ctypes.data % 64
-        self.bytes: Bytes = raw[start : start + layout.size]
-        self.address = self.bytes.ctypes.data
-        self.layout = layout
-        for name, value in values.items():
-            self.set(name, value)
-
-    def set(self, name: str, value: int) -> None:
-        """Give a field its value."""
-        field = self.layout.fields[name]
-        size = field.bits // 8
-        self.bytes[field.offset : field.offset + size] = np.frombuffer(value.to_bytes(size, "little"), np.uint8)
-
-    def get(self, name: str) -> int:
-        """A field's value."""
-        field = self.layout.fields[name]
-        return int.from_bytes(self.bytes[field.offset : field.offset + field.bits // 8].tobytes(), "little")
-
-
 class Failure(NamedTuple):
     """What the program recorded when it failed."""
 
@@ -127,7 +105,7 @@ class Request(NamedTuple):
 
     geometry: Geometry
     parameters: bytearray
-    variables: Bytes
+    variables: int  # the address of the module's
     memory: Sequence[Memory]
     dynamic_bytes: int
     cooperative: bool
@@ -138,52 +116,135 @@ class Request(NamedTuple):
 def aligned(size: int, align: int) -> Bytes:
     """Memory on a boundary."""
     raw = np.empty(size + align, np.uint8)
-    start = -raw.ctypes.data % align
+    start = -address_of(raw) % align
     return raw[start : start + size]
+
+
+def address_of(x: NDArray[Any]) -> int:
+    """The address of an array's first element."""
+    return int(x.__array_interface__["data"][0])
+
+
+class Session:
+    """The machine's structures for launches of one geometry: made once, used by one launch at a time."""
+
+    def __init__(self, code: Code, request: Request, count: int) -> None:
+        g = request.geometry
+        self.suspends = code.suspends
+        self.launch = aligned(LAUNCH.size, 64)
+        self.parameters = aligned(max(1, len(request.parameters)), 64)
+        shared = -(-(code.shared_bytes + request.dynamic_bytes) // SHARED_ALIGN) * SHARED_ALIGN
+        local = g.warps * LANES * code.local_bytes
+        stride = BLOCK.size + g.warps * WARP.size
+        slots = _slots(code, request, count, stride + shared + local)
+        self.sites = np.zeros((count, code.sites * SITE_BYTES), np.uint8)
+        self.blocks = aligned(count * slots * stride, 64).reshape(count, slots * stride)
+        self.room = aligned(count * slots * (shared + local), SHARED_ALIGN)
+        self.bytes = self.blocks.nbytes + self.room.nbytes
+        starts = address_of(self.room) + (shared + local) * np.arange(count * slots)
+        self.workers = [aligned(WORKER.size, 64) for _ in range(count)]
+        self.addresses = [address_of(w) for w in self.workers]
+        self._heads = np.ndarray((count, slots, BLOCK.size), np.uint8, self.blocks, 0, (slots * stride, stride, 1))
+        self._head = np.zeros((count, slots, BLOCK.size), np.uint8)
+        for name, values in (
+            ("launch", np.full((count, slots), address_of(self.launch))),
+            ("worker", np.repeat(np.array(self.addresses)[:, None], slots, 1)),
+            ("shared", starts.reshape(count, slots)),
+            ("local", (starts + shared).reshape(count, slots)),
+        ):
+            offset = BLOCK.offset(name)
+            self._head[:, :, offset : offset + 8] = values.astype(np.uint64)[..., None].view(np.uint8)
+        numbers = np.ndarray(
+            (count, slots, g.warps),
+            np.uint32,
+            self.blocks,
+            BLOCK.size + WARP.offset("index"),
+            (slots * stride, stride, WARP.size),
+        )
+        numbers[:] = np.arange(g.warps)
+        self._first = [
+            WORKER.packed(
+                launch=address_of(self.launch),
+                sites=address_of(self.sites[i]) if code.sites else 0,
+                blocks=address_of(self.blocks[i]),
+                block_stride=stride,
+                slots=slots,
+                index=i,
+            )
+            for i in range(count)
+        ]
+        self._fixed = dict(
+            parameters=address_of(self.parameters),
+            **{f"grid_{a}": n for a, n in zip("xyz", g.grid, strict=True)},
+            **{f"block_{a}": n for a, n in zip("xyz", g.block, strict=True)},
+            **{f"cluster_{a}": n for a, n in zip("xyz", g.cluster, strict=True)},
+            threads=g.threads,
+            warps=g.warps,
+            shared_bytes=code.shared_bytes + request.dynamic_bytes,
+            dynamic_bytes=request.dynamic_bytes,
+            local_bytes=code.local_bytes,
+            cooperative=int(request.cooperative),
+            blocks=g.blocks,
+        )
+
+    def prepare(self, request: Request) -> None:
+        """Set everything as a launch finds it."""
+        size = len(request.parameters)
+        self.parameters[:size] = np.frombuffer(request.parameters, np.uint8)
+        rows = [(m.first, m.bytes, int(m.writable)) for m in request.memory if m.bytes]
+        rows.append((self._fixed["parameters"], size, 0))
+        self.ranges = np.array(rows, np.uint64)
+        callback = ctypes.cast(request.callback, ctypes.c_void_p).value if request.callback else None
+        self.launch[:] = LAUNCH.packed(
+            variables=request.variables,
+            ranges=address_of(self.ranges),
+            range_count=len(rows),
+            callback=callback or 0,
+            **self._fixed,
+        )
+        for worker, first in zip(self.workers, self._first, strict=True):
+            worker[:] = first
+        self.sites[:] = 0  # a range remembered from another launch may be gone
+        self._heads[:] = self._head
+
+    def failure(self) -> Failure | None:
+        """What the launch recorded."""
+        if not self.get("failed"):
+            return None
+        names = ("error_kind", "error_site", "error_block", "error_thread", "error_address")
+        return Failure(*(self.get(name) for name in names))
+
+    def get(self, name: str) -> int:
+        """A field of the launch."""
+        field = LAUNCH.fields[name]
+        return int.from_bytes(self.launch[field.offset : field.offset + field.bits // 8].tobytes(), "little")
+
+    def stop(self) -> None:
+        """Let every warp end as soon as it looks."""
+        self.launch[LAUNCH.offset("stop")] = 1
 
 
 def run(code: Code, request: Request) -> Failure | None:
     """Run all blocks; None, or what went wrong first."""
     g = request.geometry
-    count = min(thread_count(request.threads), g.blocks)
-    keep: list[Any] = []
-    launch = _launch(code, request, keep)
-    workers = [_worker(code, request, launch, count, i, keep) for i in range(count)]
+    count = 1 if g.blocks == 1 else min(thread_count(request.threads), g.blocks)
+    key = (g, count, request.dynamic_bytes, request.cooperative)
+    idle = code.sessions.setdefault(key, [])
+    try:
+        session = idle.pop()
+    except IndexError:
+        session = Session(code, request, count)
+    session.prepare(request)
     if count == 1 and not code.loops:
-        code.run(workers[0].address)
+        code.run(session.addresses[0])
     else:
-        _in_threads(code, workers, launch)
-    if not launch.get("failed"):
-        return None
-    names = ("error_kind", "error_site", "error_block", "error_thread", "error_address")
-    return Failure(*(launch.get(name) for name in names))
-
-
-def _launch(code: Code, request: Request, keep: list[Any]) -> Structure:
-    g = request.geometry
-    parameters = np.frombuffer(request.parameters, np.uint8) if request.parameters else np.zeros(1, np.uint8)
-    rows = [(m.first, m.bytes, int(m.writable)) for m in request.memory if m.bytes]
-    rows.append((parameters.ctypes.data, len(parameters), 0))
-    ranges = np.array(rows, np.uint64)
-    keep += [parameters, ranges, request]
-    return Structure(
-        LAUNCH,
-        parameters=parameters.ctypes.data,
-        variables=request.variables.ctypes.data,
-        ranges=ranges.ctypes.data,
-        range_count=len(rows),
-        **{f"grid_{a}": n for a, n in zip("xyz", g.grid, strict=True)},
-        **{f"block_{a}": n for a, n in zip("xyz", g.block, strict=True)},
-        **{f"cluster_{a}": n for a, n in zip("xyz", g.cluster, strict=True)},
-        threads=g.threads,
-        warps=g.warps,
-        shared_bytes=code.shared_bytes + request.dynamic_bytes,
-        dynamic_bytes=request.dynamic_bytes,
-        local_bytes=code.local_bytes,
-        cooperative=int(request.cooperative),
-        blocks=g.blocks,
-        callback=ctypes.cast(request.callback, ctypes.c_void_p).value or 0 if request.callback else 0,
-    )
+        _in_threads(code, session)
+    failure = session.failure()
+    if session.bytes <= MOST_KEPT and len(idle) < IDLE:
+        if len(code.sessions) > GEOMETRIES:
+            code.sessions.clear()
+        idle.append(session)
+    return failure
 
 
 def _slots(code: Code, request: Request, count: int, block_bytes: int) -> int:
@@ -196,48 +257,13 @@ def _slots(code: Code, request: Request, count: int, block_bytes: int) -> int:
     return max(1, min(share, RESIDENT, RESIDENT_BYTES // max(1, block_bytes)))
 
 
-def _worker(code: Code, request: Request, launch: Structure, count: int, index: int, keep: list[Any]) -> Structure:
-    g = request.geometry
-    stride = BLOCK.size + g.warps * WARP.size
-    shared = -(-(code.shared_bytes + request.dynamic_bytes) // SHARED_ALIGN) * SHARED_ALIGN
-    local = g.warps * LANES * code.local_bytes
-    slots = _slots(code, request, count, stride + shared + local)
-    blocks = aligned(slots * stride, 64)
-    room = aligned(slots * (shared + local), SHARED_ALIGN)
-    sites = np.zeros(code.sites * SITE_BYTES, np.uint8)
-    worker = Structure(
-        WORKER,
-        launch=launch.address,
-        sites=sites.ctypes.data,
-        blocks=blocks.ctypes.data,
-        block_stride=stride,
-        slots=slots,
-        index=index,
-    )
-    heads = np.ndarray((slots, BLOCK.size), np.uint8, blocks, strides=(stride, 1))
-    heads[:] = 0
-    starts = room.ctypes.data + np.arange(slots, dtype=np.uint64) * np.uint64(shared + local)
-    for name, values in (
-        ("launch", np.full(slots, launch.address, np.uint64)),
-        ("worker", np.full(slots, worker.address, np.uint64)),
-        ("shared", starts),
-        ("local", starts + np.uint64(shared)),
-    ):
-        offset = BLOCK.offset(name)
-        heads[:, offset : offset + 8] = values.view(np.uint8).reshape(slots, 8)
-    numbers = np.ndarray((slots, g.warps), np.uint32, blocks, BLOCK.size + WARP.offset("index"), (stride, WARP.size))
-    numbers[:] = np.arange(g.warps)
-    keep += [blocks, room, sites, worker]
-    return worker
-
-
-def _in_threads(code: Code, workers: list[Structure], launch: Structure) -> None:
+def _in_threads(code: Code, session: Session) -> None:
     """Workers on threads of the pool; the caller waits where Ctrl-C finds it."""
-    waiting = {in_background(code.run, worker.address) for worker in workers}
+    waiting = {in_background(code.run, address) for address in session.addresses}
     try:
         while waiting:
             _, waiting = wait(waiting, timeout=POLL_SECONDS)
     except BaseException:
-        launch.set("stop", 1)
+        session.stop()
         wait(waiting)
         raise

@@ -77,6 +77,7 @@ class Machine:
         self.module = ir.Module(name="program")
         self.module.triple = target()[0]
         self.sites: list[Site] = []
+        self.asks = False  # the host for anything
         self.graphs = {f.name: graph(f, waits) for f in linked.functions}
         self.facts: dict[str, Facts] = {}
         self.frames: dict[str, Frame] = {}
@@ -213,6 +214,7 @@ class Machine:
 
     def call_host(self, lanes: Lanes, what: int, words: tuple[Any, ...]) -> Any:
         """Call the launch's callback with words of each lane."""
+        self.asks = True
         v, b = lanes.v, lanes.b
         room = lanes.field("warp", "scratch")
         for i, word in enumerate(words):

@@ -16,7 +16,7 @@ from nbtc.executor.answers import Answers, Heap
 from nbtc.executor.arguments import Memory, Parameter, marshal, memory_list, parameters_of
 from nbtc.executor.build import Built, build
 from nbtc.executor.coverage import FormUse, forms_of
-from nbtc.executor.launch import Request, aligned, geometry, run
+from nbtc.executor.launch import Request, address_of, aligned, geometry, run
 from nbtc.executor.link import initial_bytes, link, variables_layout
 from nbtc.executor.machine import Options, Shape
 from nbtc.executor.names import plain_name
@@ -54,6 +54,7 @@ class Module:
         self._layout, size = variables_layout(self.ptx)
         self.variables: NDArray[np.uint8] = aligned(max(size, 1), 256)
         self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)
+        self.own_memory = Memory("module variables", address_of(self.variables), max(size, 1), True, self.variables)
         self.built: dict[tuple[str, Shape, Options], Built] = {}
         self.lock = Lock()
         self.heap = Heap() if "malloc" in self.ptx.functions else None
@@ -188,9 +189,8 @@ class Program:
         if not 0 <= shared <= MOST_SHARED - built.code.shared_bytes:
             most = MOST_SHARED - built.code.shared_bytes
             raise OptionError(f"shared={shared}: {self.name} may have 0 to {most} bytes of dynamic shared memory")
-        variables = self.module.variables
-        own = Memory("module variables", variables.ctypes.data, len(variables), True, variables)
-        answers = Answers(self.module.heap)
+        own = self.module.own_memory
+        answers = Answers(self.module.heap) if built.code.asks else None
         memory_ranges = [*arguments.memory, *memory_list(memory), own]
         if self.module.heap is not None:
             heap = self.module.heap.memory
@@ -198,21 +198,23 @@ class Program:
         request = Request(
             geometry=g,
             parameters=arguments.bytes,
-            variables=variables,
+            variables=own.first,
             memory=memory_ranges,
             dynamic_bytes=shared,
             cooperative=cooperative,
             threads=threads,
-            callback=answers.callback,
+            callback=answers.callback if answers else None,
         )
         try:
             failure = run(built.code, request)
         finally:
-            answers.flush()
-        if answers.error is not None:
+            if answers:
+                answers.flush()
+        if answers and answers.error is not None:
             raise answers.error
         if failure is not None:
-            raise ProgramError(report.failure(self.name, built.sites, request, failure, answers.assertion))
+            said = answers.assertion if answers else ""
+            raise ProgramError(report.failure(self.name, built.sites, request, failure, said))
 
     def __repr__(self) -> str:
         linked = link(self.module.ptx, self.name)

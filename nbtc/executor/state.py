@@ -6,14 +6,19 @@ one for a resident thread block, `Warp` one for each warp of it.  Pointers are 6
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 # Windows of the generic address space: the top byte tells the space, which no address of the host sets.
 SHARED_WINDOW, LOCAL_WINDOW, FUNCTION_WINDOW = (n << 56 for n in (1, 2, 3))
 FUNCTION_STEP = 16  # between the "addresses" of functions
 
+_WORD, _HALF = struct.Struct("<Q"), struct.Struct("<I")
 ALIGN = 64  # bytes: a cache line, so that two workers never write to one
 
 BARRIERS = 16  # of a block (PTX ISA, "bar")
@@ -32,6 +37,14 @@ class Layout(NamedTuple):
 
     fields: Mapping[str, Field]
     size: int
+
+    def packed(self, **values: int) -> NDArray[np.uint8]:
+        """The structure's bytes with these fields, the others 0."""
+        data = bytearray(self.size)
+        for name, value in values.items():
+            field = self.fields[name]
+            (_WORD if field.bits == 64 else _HALF).pack_into(data, field.offset, value)
+        return np.frombuffer(data, np.uint8)
 
     def offset(self, name: str) -> int:
         """Byte offset of a field."""
