@@ -239,7 +239,7 @@ def run(code: Code, request: Request) -> Failure | None:
         code.run(session.addresses[0])
     else:
         _in_threads(code, session)
-    failure = session.failure()
+    failure: Failure | None = session.failure()
     if session.bytes <= MOST_KEPT and len(idle) < IDLE:
         if len(code.sessions) > GEOMETRIES:
             code.sessions.clear()
