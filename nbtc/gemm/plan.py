@@ -115,7 +115,7 @@ def _merged(a: Shape, b: Shape, batch: Shape) -> bool:
     return a[:-2] == batch and prod(b[:-2]) == 1
 
 
-def _operand(dtype: np.dtype[Any], shape: tuple[int, ...], fmt: object, name: str) -> tuple[Format, bool]:
+def operand_format(dtype: np.dtype[Any], shape: tuple[int, ...], fmt: object, name: str) -> tuple[Format, bool]:
     """The format of an operand, and whether it holds packed words."""
     if len(shape) < 2:
         raise ShapeError(
@@ -162,7 +162,7 @@ def _multiplicand(dtype: np.dtype[Any], name: str) -> Format:
         ) from None
 
 
-def _depths(a: Shape, b: Shape, fa: Format, fb: Format, packed: tuple[bool, bool]) -> int:
+def depth(a: Shape, b: Shape, fa: Format, fb: Format, packed: tuple[bool, bool]) -> int:
     ka = a[-1] * (fa.per_word if packed[0] else 1)
     kb = b[-2] * (fb.per_word if packed[1] else 1)
     if packed[0] != packed[1]:  # the unpacked one says how long K is
@@ -181,7 +181,7 @@ def prepare(
     a: Any, b: Any, c: Any = None, *, arch: object = "sm_90", acc: object = None, instruction: object = None,
     a_format: object = None, b_format: object = None, saturate: bool = False, op: str | None = None,
     k_split: int | None = None, order: object = None, scale_a: object = None, scale_b: object = None, out: Any = None,
-    threads: int | None = None, progress: object = False,
+    threads: int | None = None, progress: object = False, kind: str | None = None,
 ) -> Problem:  # fmt: skip
     """Check everything and decide everything; computes nothing, copies no operand."""
     if not (callable(progress) or isinstance(progress, bool)):
@@ -189,7 +189,7 @@ def prepare(
     out = destination(out)
     av, bv, cv = as_array(a), as_array(b), None if c is None else as_array(c)
     question = (
-        changes(), arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, _layout(order, bv),
+        changes(), arch, acc, instruction, kind, a_format, b_format, saturate, op, k_split, order, _layout(order, bv),
         rows_at_once(out, (av, bv), cv), thread_count(threads),
         av.dtype, av.shape, bv.dtype, bv.shape, *((None, None) if cv is None else (cv.dtype, cv.shape)),
     )  # fmt: skip
@@ -199,7 +199,7 @@ def prepare(
         decided = _decided.__wrapped__(*question)
     (fa, fb, accf), packed, batch, plan = decided
     if cv is not None:
-        cv = _accumulators(cv, accf)
+        cv = accumulator_bits(cv, accf)
     if out is not None:
         check_out(out, plan.shape[:-1], accf)
     scales = float_scales(scale_a, scale_b, plan.shape[:-1], accf)
@@ -216,15 +216,15 @@ def _layout(order: object, b: NDArray[Any]) -> str:
 
 @lru_cache(maxsize=512, typed=True)  # a small product takes less time than deciding how to compute it
 def _decided(
-    changed: int, arch: object, acc: object, instruction: object, a_format: object, b_format: object, saturate: bool,
-    op: str | None, k_split: int | None, order: object, layout: str, rows: int | None, threads: int,
+    changed: int, arch: object, acc: object, instruction: object, kind: str | None, a_format: object, b_format: object,
+    saturate: bool, op: str | None, k_split: int | None, order: object, layout: str, rows: int | None, threads: int,
     a_dtype: np.dtype[Any], a: Shape, b_dtype: np.dtype[Any], b: Shape, c_dtype: np.dtype[Any] | None, c: Shape | None,
 ) -> tuple[tuple[Format, Format, Format], tuple[bool, bool], Shape, Plan]:  # fmt: skip
     """(formats, which operands are packed, batch axes, plan) of operands of these dtypes and shapes."""
     target = arch_row(arch)
-    fa, pa = _operand(a_dtype, a, a_format, "a")
-    fb, pb = _operand(b_dtype, b, b_format, "b")
-    k = _depths(a, b, fa, fb, (pa, pb))
+    fa, pa = operand_format(a_dtype, a, a_format, "a")
+    fb, pb = operand_format(b_dtype, b, b_format, "b")
+    k = depth(a, b, fa, fb, (pa, pb))
     accf = accumulator(fa) if acc is None else as_format(acc)
     _check_options(fa, accf, saturate, op, k_split)
     bit_op = op or _default_op(fa, instruction)
@@ -232,10 +232,10 @@ def _decided(
     if isinstance(order, Library):
         order = order.order(m, n, k, a=fa, b=fb, out=accf, layout=layout)
     way = _order(order, k_split, k)
-    row = row_for(target.name, _instruction(instruction), fa.name, fb.name, accf.name, bit_op, saturate, way.step)
+    row = row_for(target.name, _instruction(instruction), fa.name, fb.name, accf.name, bit_op, saturate, way.step, kind)
     if c_dtype is not None:
-        _accumulators(np.empty(0, c_dtype), accf)
-    batch = _batch(a, b, c, m, n)
+        accumulator_bits(np.empty(0, c_dtype), accf)
+    batch = batch_axes(a, b, c, m, n)
     merged, saturate = _merged(a, b, batch), saturate or row.saturate
     block = block_shape((*batch, m, n), accf.dtype.itemsize, rows)
     plan = _plan(target, row, (fa, fb, accf), (*batch, m, n, k), merged, saturate, way, block, threads)
@@ -284,7 +284,7 @@ def _check_options(fa: Format, acc: Format, saturate: object, op: object, k_spli
         raise OptionError(f"k_split={k_split!r} is no length of K: pass a whole number from 1 up, such as k_split=128")
 
 
-def _accumulators(array: NDArray[Any], acc: Format) -> NDArray[Any]:
+def accumulator_bits(array: NDArray[Any], acc: Format) -> NDArray[Any]:
     """c's bits in the accumulator format; an f16 c widens to f32."""
     if array.dtype == np.float16 and acc.name == "f32":
         array = array.astype(np.float32)
@@ -296,7 +296,7 @@ def _accumulators(array: NDArray[Any], acc: Format) -> NDArray[Any]:
     return to_bits(array, acc)
 
 
-def _batch(a: Shape, b: Shape, c: Shape | None, m: int, n: int) -> Shape:
+def batch_axes(a: Shape, b: Shape, c: Shape | None, m: int, n: int) -> Shape:
     if c is not None and c[-2:] != (m, n):
         raise ShapeError(f"c has shape {c}; with a {a} and b {b} it must be (..., {m}, {n})")
     shapes = [x[:-2] for x in (a, b, c) if x is not None]

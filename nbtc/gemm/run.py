@@ -14,6 +14,7 @@ from nbtc.compiler.threads import ThreadTeam
 from nbtc.errors import FormatError, OptionError
 from nbtc.formats.arrays import as_array, as_given, from_bits
 from nbtc.formats.table import Format
+from nbtc.gemm import block_scaled
 from nbtc.gemm.engines import by_chain, by_item
 from nbtc.gemm.orders import Chain
 from nbtc.gemm.out import blocks, check_out, destination
@@ -39,6 +40,7 @@ def matmul(
     order: object = None,
     scale_a: ArrayLike | None = None,
     scale_b: ArrayLike | None = None,
+    kind: str | None = None,
     out: Any = None,
     threads: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
@@ -50,12 +52,15 @@ def matmul(
     run along K.
 
     arch: "sm_70" ... "sm_120" (default "sm_90").  acc: accumulator format, default the widest.  instruction: a PTX
-    mnemonic or "mma", "wgmma", "wmma".  a_format, b_format: what an array's dtype does not say.  saturate: .satfinite
-    (integers).  op: "xor" or "and" (b1).  k_split: a new chain every so many elements of K; parts are added in
-    ascending order, then c.  order: the order of a library's kernel instead, see `nbtc.order` and `nbtc.library`.
+    mnemonic or "mma", "wgmma", "wmma", "tcgen05".  a_format, b_format: what an array's dtype does not say.  saturate:
+    .satfinite (integers).  op: "xor" or "and" (b1).  k_split: a new chain every so many elements of K; parts are added
+    in ascending order, then c.  order: the order of a library's kernel instead, see `nbtc.order` and `nbtc.library`.
     scale_a (a float32 number or (M, 1) rows), scale_b (a number or (1, N) columns): the finished float32 result is
-    multiplied by scale_a, then by scale_b, each rounded to nearest even.  out: where to write, block by block if it is
-    large: an array, a memory map, or anything of the same shape and dtype whose items can be set.  threads: how many;
+    multiplied by scale_a, then by scale_b, each rounded to nearest even.  Block scales are of formats of 8 bits:
+    scale_a (..., M, K / block) and scale_b (..., K / block, N), both float8_e8m0fnu in blocks of 32 or 16, or both
+    float8_e4m3fn (read as ue4m3) in blocks of 16.  kind: of the instruction, such as "f8f6f4" or "mxf4nvf4" (default:
+    what formats and scales call for).  out: where to write, block by block if it is large: an array, a memory map, or
+    anything of the same shape and dtype whose items can be set.  threads: how many;
     the bits do not depend on it.  progress: True for a bar, or a callable of (done, total) multiply-adds.
 
     Returns an array of the accumulator's dtype, a torch tensor if an operand is one (tensors that require a gradient
@@ -68,10 +73,19 @@ def matmul(
     >>> nbtc.matmul(a, a.T)[0, 0], nbtc.matmul(a, a.T, acc="f16")[0, 0]
     (np.float32(0.31984377), np.float16(0.3198))
     """
+    if block_scaled.given(scale_a, scale_b):
+        block_scaled.refuse(saturate=saturate, op=op, order=order)
+        scaled = block_scaled.prepare(
+            a, b, c, arch=arch, acc=acc, instruction=instruction, kind=kind, a_format=a_format, b_format=b_format,
+            scale_a=scale_a, scale_b=scale_b, k_split=k_split, out=out, threads=threads,
+        )  # fmt: skip
+        result = block_scaled.run(scaled, destination(out), progress)
+        whole: NDArray[Any] = as_given(result, a, b, c) if out is None else out
+        return whole
     problem = prepare(
         a, b, c, arch=arch, acc=acc, instruction=instruction, a_format=a_format, b_format=b_format, saturate=saturate,
         op=op, k_split=k_split, order=order, scale_a=scale_a, scale_b=scale_b, out=out, threads=threads,
-        progress=progress,
+        progress=progress, kind=kind,
     )  # fmt: skip
     result = _execute(problem, destination(out), progress)
     given: NDArray[Any] = as_given(result, a, b, c) if out is None else out
@@ -94,6 +108,7 @@ def plan(
     order: object = None,
     scale_a: ArrayLike | None = None,
     scale_b: ArrayLike | None = None,
+    kind: str | None = None,
     out: Any = None,
     threads: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
@@ -105,10 +120,16 @@ def plan(
     >>> p.instruction, p.steps
     ('mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32', 4)
     """
+    if block_scaled.given(scale_a, scale_b):
+        block_scaled.refuse(saturate=saturate, op=op, order=order)
+        return block_scaled.prepare(
+            a, b, c, arch=arch, acc=acc, instruction=instruction, kind=kind, a_format=a_format, b_format=b_format,
+            scale_a=scale_a, scale_b=scale_b, k_split=k_split, out=out, threads=threads,
+        ).plan  # fmt: skip
     return prepare(
         a, b, c, arch=arch, acc=acc, instruction=instruction, a_format=a_format, b_format=b_format, saturate=saturate,
         op=op, k_split=k_split, order=order, scale_a=scale_a, scale_b=scale_b, out=out, threads=threads,
-        progress=progress,
+        progress=progress, kind=kind,
     ).plan  # fmt: skip
 
 

@@ -76,8 +76,8 @@ def draw(
     kind = str(rng.choice(ELEMENTS))
     a, b = elements(rng, (m, k), fa, kind), elements(rng, (k, n), fb, kind)
     if kind in ("cancel", "hollow"):  # neighbours cancel: all of them, or all but some
-        a[:, 1::2] = a[:, ::2]
-        b[1::2] = b[::2] ^ np.uint64(1 << (fb.bits - 1))
+        a[:, 1::2] = a[:, : k - 1 : 2]
+        b[1::2] = b[: k - 1 : 2] ^ np.uint64(1 << (fb.bits - 1))
         if kind == "cancel":
             b[rng.integers(0, k, max(1, k // 8))] = 0
     left, right = str(rng.choice(SCALES)), str(rng.choice(SCALES))

@@ -1,0 +1,110 @@
+"""Large block-scaled products of e2m1 on AVX-512: what is packed, how it is cut, and what is done one at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.compiler.host import has_avx512
+from nbtc.compiler.threads import ThreadTeam
+from nbtc.compiler.workspace_pool import aligned
+from nbtc.formats.table import Format
+from nbtc.gemm.fused_engine import contiguous
+from nbtc.kernels.group_dot import HEAD, LANES, ROWS, STEP, WORDS, PackedColumns, PackedRows, block_kernel
+from nbtc.kernels.group_pack import packers
+from nbtc.numerics.models import Kind
+from nbtc.numerics.scaled import Operands, Scales
+
+NAME = "blocks"
+STEPS = 8  # steps of a block: 8 KiB of a panel of B stay in the first-level cache
+BLOCK = 64 * ROWS  # rows of a block, whose bytes stay in the second-level cache
+NAN = np.uint32(0x7FFFFFFF)
+
+
+def serves(kind: Kind, a: Format, b: Format) -> bool:
+    """Whether this host has the engine, and it has the arithmetic."""
+    return kind == Kind.GROUPED and a.name == b.name == "e2m1" and has_avx512("avx512vnni")
+
+
+def peak_bytes(m: int, n: int, k: int) -> int:
+    """Upper bound of the memory of packed operands and the padded result."""
+    places = -(-k // STEP) * STEP
+    return (m + ROWS + n + LANES) * places * 2 + (m + ROWS) * (n + LANES) * 4
+
+
+class Product:
+    """One product of element codes a (M, K), b (K, N) with scale codes xs (M, S), ys (S, N)."""
+
+    def __init__(
+        self, a: NDArray[Any], b: NDArray[Any], xs: NDArray[Any], ys: NDArray[Any], *, scale: str, scales: Scales,
+        params: NDArray[np.int64], team: ThreadTeam,
+    ) -> None:  # fmt: skip
+        self.shape = m, n, k = a.shape[0], b.shape[1], a.shape[1]
+        self.scales, self.params, self.team, self.chunks = scales, params, team, scales.chunks
+        self.steps = steps = -(-k // STEP)
+        flat = [contiguous(x).reshape(-1) for x in (a, b, xs, ys)]
+        none = np.zeros(0, np.uint32)
+        self.codes = Operands(flat[0], flat[1], none, flat[2], flat[3], np.zeros((5, 1), np.int64))
+        self.rows, self.panels = -(-m // ROWS) * ROWS, -(-n // LANES)
+        line, panel = self.rows * steps, self.panels * steps
+        c = self.chunks
+        self.left = PackedRows(
+            aligned(line * STEP, np.int8), aligned(line * c, np.float64), aligned(line * (HEAD + c), np.int32)
+        )
+        self.right = PackedColumns(
+            aligned(panel * WORDS * LANES, np.uint32), aligned(panel * c * LANES, np.float64),
+            aligned(panel * 2 * LANES, np.int32),
+        )  # fmt: skip
+        self.special = np.zeros(m, np.bool_), np.zeros(n, np.bool_)
+        self.pack = packers(scale, c)
+
+    def run(self, d: NDArray[np.uint32]) -> None:
+        """d (M, N): f32 bits of c in, of the result out."""
+        m, n, k = self.shape
+        pack_rows, pack_columns = self.pack
+        codes, steps, team = self.codes, self.steps, self.team
+        each = max(ROWS, -(-self.rows // (4 * team.threads)))
+        shares = [(i, min(self.rows, i + each)) for i in range(0, self.rows, each)]
+        team.run(_range(pack_rows, codes.a, codes.xs, k, m, steps), (self.left, self.special[0]), shares)
+        each = max(1, -(-self.panels // (4 * team.threads)))
+        shares = [(p, min(self.panels, p + each)) for p in range(0, self.panels, each)]
+        team.run(_range(pack_columns, codes.b, codes.ys, k, n, steps), (self.right, self.special[1]), shares)
+        width = self.panels * LANES
+        padded = np.zeros((self.rows, width), np.uint32)
+        padded[:m, :n] = d
+        self._multiply(padded.reshape(-1), width)
+        d[...] = padded[:m, :n]
+        d[self.special[0]] = NAN
+        d[:, self.special[1]] = NAN
+
+    def _multiply(self, d: NDArray[np.uint32], width: int) -> None:
+        m, n, k = self.shape
+        kernel = block_kernel(self.chunks)
+        sizes = np.array([k, width, n, self.steps, self.steps * self.chunks, m])
+        fixed = (kernel, self, d, sizes)
+        across = 1 if self.rows >= BLOCK * self.team.threads else self.team.threads
+        each = -(-self.panels // across)
+        work = [
+            (i, min(self.rows, i + BLOCK), p, min(self.panels, p + each))
+            for i in range(0, self.rows, BLOCK)
+            for p in range(0, self.panels, each)
+        ]
+        self.team.run(_block, fixed, work, m * n * k // max(1, len(work)))
+
+
+def _range(kernel: Any, *fixed: Any) -> Any:
+    """kernel(*fixed, first, last, packed, special) as a task of (packed, special, first, last)."""
+
+    def task(packed: Any, special: Any, first: int, last: int) -> None:
+        kernel(*fixed, first, last, packed, special)
+
+    return task
+
+
+def _block(kernel: Any, p: Product, d: Any, sizes: Any, i: int, rows: int, panel: int, panels: int) -> None:
+    """All steps of some rows and panels."""
+    for first in range(0, p.steps, STEPS):
+        last = min(p.steps, first + STEPS)
+        kernel(p.left, p.right, d, p.codes, p.scales, p.params, sizes, first, last, (i, rows), (panel, panels))
