@@ -27,13 +27,14 @@ NEAREST = 8  # embedded rounding: to nearest, exceptions suppressed
 class Lowering:
     """Plain vector IR, and what its subclasses say instead.
 
-    architectures, needs: of processors that a class serves, names and features.  register: bits of a vector register.
+    architectures, needs: of processors that a class serves, names and features.  registers: how many vector registers
+    there are, register: the bits of one.
     constraint: such a register in inline assembly.  fused: multiply and add in one instruction.
     """
 
     architectures: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[frozenset[str]] = frozenset()
-    register = 128
+    registers, register = 16, 128
     constraint = ""
     fused = False
 
@@ -150,6 +151,14 @@ class Lowering:
         odd = b.and_(b.lshr(x, shift), one)
         return b.lshr(b.add(b.add(x, b.sub(half, one)), odd), shift)
 
+    def every_fourth_bit(self, x: Any) -> Any:
+        """Bits 0, 4, 8 ... of a 64-bit integer side by side."""
+        b, v = self.b, self.v
+        x = b.and_(x, v.int(0x1111111111111111))
+        for shift, mask in ((3, 0x0303030303030303), (6, 0x000F000F000F000F), (12, 0xFF000000FF), (24, 0xFFFF)):
+            x = b.and_(b.or_(x, b.lshr(x, v.int(shift))), v.int(mask))
+        return x
+
     # --- bytes and words ----------------------------------------------------------------------------------------------
     multiplies_octets = multiplies_octet_pairs = counts_words = False  # `octets`, `octet_pairs`; popcounts of words
 
@@ -198,6 +207,11 @@ class X86(Lowering):
 
         return self.by_parts(bits // _width(args[0].type.element), one, *args)
 
+    def every_fourth_bit(self, x: Any) -> Any:
+        if "bmi2" not in self.has:
+            return super().every_fourth_bit(x)
+        return self.v.call("llvm.x86.bmi.pext.64", x.type, x, self.v.int(0x1111111111111111))
+
     @property
     def multiplies_octet_pairs(self) -> bool:  # type: ignore[override]
         return "ssse3" in self.has
@@ -245,7 +259,7 @@ class Avx512(Avx2):
     """AVX-512, whose instructions name their rounding."""
 
     needs = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
-    register = 512
+    registers, register = 32, 512
     constraint = "v"
 
     def to_float(self, n: Any) -> Any:
@@ -269,7 +283,8 @@ class Avx512(Avx2):
 
     def to_half(self, x: Any) -> Any:
         t, mask, mode = vector(I16, 16), ir.Constant(I16, -1), ir.Constant(I32, NEAREST)
-        return self.v.call("llvm.x86.avx512.mask.vcvtps2ph.512", t, x, mode, self.v.const(t, 0), mask)
+        name, none = "llvm.x86.avx512.mask.vcvtps2ph.512", self.v.const(t, 0)
+        return self.by_parts(16, lambda y: self.v.call(name, t, y, mode, none, mask), x)
 
     @property
     def multiplies_octets(self) -> bool:  # type: ignore[override]
@@ -294,6 +309,7 @@ class Neon(Lowering):
     """AArch64."""
 
     architectures = frozenset({"aarch64", "arm64"})
+    registers = 32
     constraint = "w"
     fused = True
 

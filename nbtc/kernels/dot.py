@@ -43,6 +43,11 @@ class Dot:
         """Words of A or of B as `step` takes them."""
         return [x]
 
+    @property
+    def planes_of_word(self) -> int:
+        """How many words `planes` makes of one."""
+        return 2 if self.e.bits == 4 else 1
+
     def zero(self, t: Any) -> Any:
         """No products yet; t: the type of words."""
         return self.v.const(t, 0)
@@ -155,6 +160,10 @@ class Pairs(Dot):
         if self.e.bits == 4:
             octets = self.signed_nibbles(x) if signed else self.nibbles(x)
         return [half for y in octets for half in self._halves(y, signed)]
+
+    @property
+    def planes_of_word(self) -> int:
+        return 16 // self.e.bits
 
     def _halves(self, x: Any, signed: bool) -> list[Any]:
         """Even and odd bytes in 16 bits each."""

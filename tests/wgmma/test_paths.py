@@ -81,14 +81,14 @@ def case(types, n, seed, fields=narrow, groups=2):
         options = {"scale_a": int(rng.choice([1, -1])), "scale_b": int(rng.choice([1, -1]))}
     if a.bits == 16:
         options |= {"trans_a": int(rng.integers(2)) if seed % 2 == 0 else 0, "trans_b": int(rng.integers(2))}
-    return (name(types, n), registers(rng, types, n, groups), *descriptors, smem), options
+    return (parse(name(types, n)), registers(rng, types, n, groups), *descriptors, smem), options
 
 
 def general(monkeypatch, positional, options):
     """The result of the general path."""
     with monkeypatch.context() as m:
         m.setattr(door, "_kernel", lambda task: None)
-        return door.wgmma(*positional, **options)
+        return door.execute(*positional, **options)
 
 
 @pytest.mark.parametrize("n", [8, 24, 64, 256])
@@ -97,7 +97,7 @@ def test_both_paths_agree(monkeypatch, types, n):
     for seed in range(4):
         positional, options = case(types, n, seed)
         want = general(monkeypatch, positional, options)
-        np.testing.assert_array_equal(door.wgmma(*positional, **options), want)
+        np.testing.assert_array_equal(door.execute(*positional, **options), want)
 
 
 @pytest.mark.parametrize("types", ALL)
@@ -108,7 +108,7 @@ def test_ordinary_operands_need_no_other_path(monkeypatch, types):
     positional, options = case(types, 40 if types in FLOATS else 48, 2, ordinary)
     if has_avx512("bmi2", "avx512vnni"):
         monkeypatch.setattr(warpgroup, "run", fail)
-    assert door.wgmma(*positional, **options).any()
+    assert door.execute(*positional, **options).any()
 
 
 @pytest.mark.parametrize("fields", [(0, 1), (1, 60), (50, 90), (150, 190), (180, 254), (0, 255)])
@@ -117,7 +117,7 @@ def test_accumulators_of_every_magnitude(monkeypatch, types, fields):
     positional, options = case(types, 32, 3)
     d = registers(np.random.default_rng(8), types, 32, 2, fields)
     positional = (positional[0], d, *positional[2:])
-    np.testing.assert_array_equal(door.wgmma(*positional, **options), general(monkeypatch, positional, options))
+    np.testing.assert_array_equal(door.execute(*positional, **options), general(monkeypatch, positional, options))
 
 
 @pytest.mark.parametrize("types", FLOATS)
@@ -126,23 +126,23 @@ def test_operands_out_of_range(monkeypatch, types):
     ends = [lambda f: (0, (1 << f.exponent) - 1), lambda f: (0, (1 << f.exponent) - 2), lambda f: (0, 0)]
     for fields in ends:
         positional, options = case(types, 16, 4, fields)
-        np.testing.assert_array_equal(door.wgmma(*positional, **options), general(monkeypatch, positional, options))
+        np.testing.assert_array_equal(door.execute(*positional, **options), general(monkeypatch, positional, options))
     positional, options = case(types, 16, 4, lambda f: (f.bias, f.bias))
     heavy = positional[-1] | np.uint8(0x7F if formats(types)[1].bits == 16 else 0)
     heavy[:, 1::2] = positional[-1][:, 1::2] & np.uint8(0x7F) | np.uint8(3 if types.endswith("f16") else 0)
     positional = (*positional[:-1], heavy)
-    np.testing.assert_array_equal(door.wgmma(*positional, **options), general(monkeypatch, positional, options))
+    np.testing.assert_array_equal(door.execute(*positional, **options), general(monkeypatch, positional, options))
 
 
 def test_only_what_is_out_of_range_is_done_again(monkeypatch):
     """One warpgroup of many holds a NaN: the others keep the results of the vector kernel."""
     positional, options = case("f32.f16.f16", 16, 2, groups=6)
-    plain = door.wgmma(*positional, **options)
+    plain = door.execute(*positional, **options)
     positional[-1][4, :] = 0x7F
     seen = []
     whole = warpgroup.run
     monkeypatch.setattr(warpgroup, "run", lambda groups, *rest: (seen.extend(groups), whole(groups, *rest)))
-    marked = door.wgmma(*positional, **options, threads=1)
+    marked = door.execute(*positional, **options, threads=1)
     assert 4 in seen and (len(seen) == 1 or not has_avx512("bmi2"))
     np.testing.assert_array_equal(np.delete(marked, 4, 0), np.delete(plain, 4, 0))
     np.testing.assert_array_equal(marked, general(monkeypatch, positional, options))
@@ -168,7 +168,7 @@ def test_tiles_against_the_chain(types):
     places = 16 * (thread // 32) + thread % 32 // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (thread % 4) + i % 2
     image = lambda t: np.ascontiguousarray(t[places].astype(f"u{out.bits // 8}")).view(np.uint32)  # noqa: E731
     row = parse(name(types, n))
-    got = door.wgmma(row.mnemonic, image(tile), da, Descriptor(a.size, db.leading, db.stride), np.concatenate([a, b]))
+    got = door.execute(row, image(tile), da, Descriptor(a.size, db.leading, db.stride), np.concatenate([a, b]))
     want = tile.reshape(-1).copy()
     words = [x.astype(np.uint32).reshape(-1) for x in bits]
     in_order(*words, want, 64, n, k, door._params(row, arch("sm_90a")))

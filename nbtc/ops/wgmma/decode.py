@@ -12,7 +12,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from nbtc.compiler.builder import F16, F32, F64, I8, I16, I32, I64, Number, VectorBuilder, suffix, vector
+from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, Number, VectorBuilder, suffix, vector
+from nbtc.compiler.lowering import lowering
 from nbtc.formats.table import FORMATS, Format
 from nbtc.ops.wgmma.gather import PANEL, ROWS
 
@@ -31,7 +32,7 @@ class Elements:
     """Vector code that takes the bits of one format apart; x is always a vector of its elements."""
 
     def __init__(self, v: VectorBuilder, fmt: Format) -> None:
-        self.v, self.b, self.f = v, v.b, fmt
+        self.v, self.b, self.f, self.m = v, v.b, fmt, lowering(v)
         self.drop = fmt.bits - 1 - fmt.exponent - fmt.mantissa  # ignored low bits (tf32)
         self.shift = fmt.mantissa + self.drop
 
@@ -77,7 +78,7 @@ class Elements:
             kept = x if self.f.bits == 32 else b.shl(b.zext(x, words), v.const(words, 32 - self.f.bits))
             plain = v.bits(b.and_(kept, v.const(words, -(1 << (23 - self.f.mantissa)))), vector(F32, n))
         else:
-            plain = b.fpext(v.bits(self._half(x), vector(F16, n)), vector(F32, n))
+            plain = self.m.from_half(self._half(x))
         scaled = b.fmul(plain, v.splat(scale, n))
         marks = b.select(self.zero(x), v.const(words, TINY_BITS), v.const(words, 0))
         return v.bits(b.or_(v.bits(scaled, words), marks), vector(F32, n))
@@ -168,7 +169,7 @@ class _Packer:
             for n in range(0, mask.type.width, 64):
                 part = b.trunc(b.lshr(mask, v.const(mask.type, n)), I64) if mask.type.width > 64 else mask
                 part = b.zext(part, I64) if part.type.width < 64 else part
-                bits = v.call("llvm.x86.bmi.pext.64", I64, part, v.int(0x1111111111111111 << r))
+                bits = self.x.m.every_fourth_bit(b.lshr(part, v.int(r)))
                 word = b.or_(word, b.shl(bits, v.int(n // ROWS)))
             v.store(b.trunc(word, I32), to, 4, 4 * r)
 

@@ -12,7 +12,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from nbtc.compiler.builder import F16, F32, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import F32, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.lowering import lowering
 from nbtc.ops.wgmma.gather import LANE, PANEL, ROW
 
 SINGLE, HALF, WHOLE = 0, 1, 2  # accumulators: f32, f16, s32 (which are moved as they are)
@@ -45,6 +46,7 @@ class _Mover:
 
     def __init__(self, v: VectorBuilder, kind: int, words: Any, tile: Any, n: Any, scale: Any) -> None:
         self.v, self.b, self.half, self.plain, self.tile = v, v.b, kind == HALF, kind == WHOLE, tile
+        self.m = lowering(v)
         self.words, self.n, self.scale = words, n, v.splat(scale, 16)
         self.row = v.b.mul(n, v.int(1 if self.half else 2))  # bytes of a thread's registers
         self.columns = 16 if self.half else 8  # of the tile, those that a unit takes part in
@@ -127,7 +129,7 @@ class _Loader(_Mover):
     def widened(self, to: Any, both: Any) -> None:
         """Two columns of f16."""
         v = self.v
-        x = self.b.fpext(v.bits(both, vector(F16, 32)), vector(F32, 32))
+        x = self.m.from_half(v.bits(both, HALVES))
         for p in (0, 1):
             self.put(v.at(to, p * LINE), v.shuffle(x, x, list(range(16 * p, 16 * p + 16))))
 
@@ -157,7 +159,7 @@ class _Storer(_Mover):
         """Two columns as f16."""
         v = self.v
         x = v.shuffle(self.take(p), self.take(v.at(p, LINE)), list(range(32)))
-        return v.bits(self.b.fptrunc(x, vector(F16, 32)), HALVES)
+        return self.m.to_half(x)
 
     def joined(self, w: Any, t: Any, unit: Any) -> list[Any]:
         """A unit of threads 0..3 and one of threads 4..7, as words."""
