@@ -1,9 +1,9 @@
-"""Write the generated tables of README.md: coverage and numerics models from the rows, evidence and speed from JSON.
+"""Write what README.md and docs/ say in numbers: coverage and models from the rows, evidence and speed from JSON.
 
     python scripts/readme.py [--check]
 
-A table stands between `<!-- NAME -->` and `<!-- end of NAME -->`.  With --check nothing is written, and the exit code
-is 1 when a table is not what the rows and the files of benchmarks/ say.
+A generated part stands between `<!-- NAME -->` and `<!-- end of NAME -->`: a line in the README, tables in docs/.  With
+--check nothing is written, and the exit code is 1 when a part is not what the rows and the files of benchmarks/ say.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nbtc.isa.archs import ARCHS
 from nbtc.numerics.models import model
 
 TREE = Path(__file__).resolve().parents[1]
-README = TREE / "README.md"
+README, DOCS = TREE / "README.md", TREE / "docs"
 MARKS = {"recorded": "●", "public vectors": "◐", "literature": "○"}
 
 
@@ -139,6 +139,43 @@ def speed() -> str:
     return "\n\n".join(parts)
 
 
+def coverage_line() -> str:
+    """What there is, in a line."""
+    found = nbtc.instructions()
+    runs = sum(i.executable for i in found)
+    names = len({i.family for i in found})
+    forms = f"**{len(found):,} forms of {names} instruction families** parse and list"
+    return f"{forms}, {runs:,} of them run: [what there is](docs/coverage.md)."
+
+
+def models_line() -> str:
+    """Which architectures, and what backs them, in a line."""
+    backed = [a.name for a in ARCHS.values() if a.validated]
+    others = [a.name for a in ARCHS.values() if not a.validated]
+    return (
+        f"Recordings or published vectors of the chip itself back {', '.join(backed)}; published models alone back "
+        f"{', '.join(others)}."
+    )
+
+
+def recordings_line() -> str:
+    """What was replayed, in a line."""
+    data = json.loads((TREE / "benchmarks" / "verify.json").read_text())
+    return (
+        f"**{data['outputs']:,} recorded outputs of {data['forms']:,} forms, {data['mismatches']} mismatches** in the "
+        "full set of recordings of an H200: [why believe it](docs/evidence.md), [how to record](docs/recordings.md)."
+    )
+
+
+def speed_line() -> str:
+    """How fast products are, in a line."""
+    data = json.loads((TREE / "benchmarks" / "speed.json").read_text())
+    shown = ("f16 → f32", "tf32 → f32", "e4m3 → f32, fp8 unit", "s8 → s32", "f64")
+    rates = ", ".join(f"{name} {data['products'][name]['ratio']:.2g}x" for name in shown)
+    kernels = data["machine"]["kernels"]
+    return f"**Relative to NumPy's float32 `@` on the same core** ({kernels}): {rates}; [speed](docs/speed.md)."
+
+
 def optional(row: dict[str, float], key: str) -> str:
     return f"{row[key]:.2f}x" if key in row else ""
 
@@ -151,22 +188,26 @@ def duration(ns: float) -> str:
     return f"{ns / 1000:.1f} µs" if ns >= 1000 else f"{ns:.0f} ns"
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "coverage": coverage,
-    "models": models,
-    "recordings": recordings,
-    "speed": speed,
+PARTS: dict[Path, dict[str, Callable[[], str]]] = {
+    README: {
+        "coverage": coverage_line,
+        "models": models_line,
+        "recordings": recordings_line,
+        "speed": speed_line,
+    },
+    DOCS / "coverage.md": {"coverage": coverage, "models": models},
+    DOCS / "evidence.md": {"recordings": recordings},
+    DOCS / "speed.md": {"speed": speed},
 }
+PICTURES = {DOCS / "m16n8k16.svg": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"}
 
 
-PICTURES = {TREE / "docs" / "m16n8k16.svg": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"}
-
-
-def fill(text: str) -> str:
-    for name, make in TABLES.items():
+def fill(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    for name, make in PARTS[path].items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         if not pattern.search(text):
-            sys.exit(f"README.md has no place for the table {name}: add <!-- {name} --> and <!-- end of {name} -->")
+            sys.exit(f"{path.name} has no place for {name}: add <!-- {name} --> and <!-- end of {name} -->")
         body = make() + "\n"
         text = pattern.sub(lambda m, body=body: m.group(1) + body + m.group(2), text)
     return text
@@ -176,7 +217,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when a table has drifted")
     check = parser.parse_args().check
-    pages = {README: fill(README.read_text(encoding="utf-8"))}
+    pages = {path: fill(path) for path in PARTS}
     pages |= {path: nbtc.instruction(name)._repr_svg_() for path, name in PICTURES.items()}
     for path, new in pages.items():
         if not check:
@@ -184,7 +225,7 @@ def main() -> None:
             path.write_text(new, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != new:
             sys.exit(f"{path.name} has drifted from the rows or from benchmarks/*.json: run python scripts/readme.py")
-    print(f"{len(TABLES)} tables, {len(PICTURES)} picture: {'as generated' if check else 'written'}")
+    print(f"{sum(map(len, PARTS.values()))} parts, {len(PICTURES)} picture: {'as generated' if check else 'written'}")
 
 
 if __name__ == "__main__":
