@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from llvmlite import ir
-from numba import njit
+from numba import cfunc, njit
 from numba.core import compiler, config, lowering
 from numba.core.callwrapper import PyCallWrapper
 from numba.core.compiler_lock import global_compiler_lock
@@ -164,3 +164,11 @@ def in_default_float_mode(function: F) -> F:
             control_word(before)
 
     return cast(F, inside)
+
+
+def c_function(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function that native code calls by its `.address`; it should only call kernels, which are cached.
+
+    It runs in the floating-point mode of its caller.
+    """
+    return cast(Callable[[Callable[..., Any]], Any], cfunc(signature, error_model="numpy"))

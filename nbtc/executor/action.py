@@ -33,6 +33,7 @@ class Action(NamedTuple):
     results: how many leading operands are written (a vector or pair counts as one operand).
     varying: whether the results may differ between lanes although the operands don't.
     waits: whether lanes may have to wait here for others (the instruction then begins a block of its own).
+    accepts: in place of slots, where the instruction set's own tables say which modifiers there are.
     remote: whether the results may be changed by other threads while this one loops (a loop that tests them spins).
     """
 
@@ -44,9 +45,12 @@ class Action(NamedTuple):
     waits: Callable[[Instruction], bool] = no
     remote: Callable[[Instruction], bool] = no
     approx: str = ""
+    accepts: Callable[[tuple[str, ...]], bool] | None = None
 
     def matches(self, modifiers: tuple[str, ...]) -> bool:
         """Whether the modifiers are one choice of each slot, in the order of the slots."""
+        if self.accepts is not None:
+            return self.accepts(modifiers)
         rest = list(modifiers)
         for slot in self.slots:
             if rest and rest[0] in slot:

@@ -5,10 +5,29 @@ from __future__ import annotations
 from functools import cache
 from types import MappingProxyType
 
-from nbtc.executor import barriers, control, memory, moves
+from nbtc.executor import (
+    atomics,
+    barriers,
+    bulk,
+    cluster,
+    control,
+    copies,
+    fences,
+    matrix,
+    matrix_moves,
+    mbarrier,
+    memory,
+    moves,
+    warp,
+    warpgroup,
+)
 from nbtc.executor.action import Action
 
-TABLES: tuple[tuple[Action, ...], ...] = (control.ACTIONS, moves.ACTIONS, memory.ACTIONS, barriers.ACTIONS)
+FAMILIES = (
+    control, moves, memory, barriers, warp, atomics, fences, copies, matrix, matrix_moves, warpgroup, mbarrier, bulk,
+    cluster,
+)  # fmt: skip
+TABLES: tuple[tuple[Action, ...], ...] = tuple(family.ACTIONS for family in FAMILIES)
 
 
 @cache

@@ -39,7 +39,7 @@ def build(module: Module, text: str, kernel: str, shape: Shape, options: Options
     loaded = native.load(found)
     about = loaded.about
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.address("run"))
-    numbers = {key: about[key] for key in ("suspends", "loops", "shared_bytes", "local_bytes", "asks")}
+    numbers = {key: about[key] for key in ("suspends", "loops", "shared_bytes", "local_bytes", "scratch_bytes", "asks")}
     return Built(
         Code(loaded, run, sites=len(about["sites"]), sessions={}, **numbers), tuple(Site(*s) for s in about["sites"])
     )
@@ -56,5 +56,6 @@ def _compile(module: Module, kernel: str, shape: Shape, options: Options) -> nat
         "shared_bytes": linked.shared_bytes,
         "asks": machine.asks,
         "local_bytes": linked.local_bytes,
+        "scratch_bytes": machine.scratch.bytes,
     }
     return native.Native(native.compile_text(str(machine.module)), about)

@@ -22,3 +22,4 @@ class Kind(IntEnum):
     BAD_CALL = 11
     ASSERT = 12
     FREE = 13
+    TENSOR_COPY = 14

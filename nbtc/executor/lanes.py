@@ -216,6 +216,11 @@ class Lanes:
         """Record an error of the first of these lanes (i32 mask, not 0) and stop the launch."""
         self.machine.emit_failure(self, kind, lanes, addresses)
 
+    @property
+    def services(self) -> Any:
+        """Pointer to the table of the host's functions."""
+        return self.b.inttoptr(self.get("launch", "services"), POINTER)
+
     def refuse(self, why: str) -> NoReturn:
         """Raise for an operand that the form doesn't take."""
         self.machine.refuse(self.instruction, why)

@@ -15,6 +15,7 @@ from nbtc.compiler.threads import in_background, thread_count
 from nbtc.errors import OptionError
 from nbtc.executor.arguments import Memory
 from nbtc.executor.resolve import SITE_BYTES
+from nbtc.executor.services import table
 from nbtc.executor.state import BLOCK, LAUNCH, WARP, WORKER
 
 LANES = 32
@@ -24,6 +25,7 @@ RESIDENT = 64  # blocks a worker holds at most while some wait for others
 RESIDENT_BYTES = 1 << 28  # and what their memory may take
 SHARED_ALIGN = 1024  # of shared memory: what swizzled tiles want
 IDLE, GEOMETRIES, MOST_KEPT = 2, 8, 1 << 24  # idle sessions kept of one geometry, geometries, bytes of a session
+WORKSPACE = 64  # bytes: where the threads of a cooperative grid count those that have arrived at its barrier
 POLL_SECONDS = 0.05  # how often a waiting caller looks for Ctrl-C
 Dim = tuple[int, int, int]
 Bytes = NDArray[np.uint8]
@@ -42,6 +44,7 @@ class Code(NamedTuple):
     sites: int
     shared_bytes: int
     local_bytes: int
+    scratch_bytes: int
     asks: bool  # the host: it prints, asserts, allocates
     sessions: dict[Any, list[Any]]
 
@@ -140,7 +143,9 @@ class Session:
         self.sites = np.zeros((count, code.sites * SITE_BYTES), np.uint8)
         self.blocks = aligned(count * slots * stride, 64).reshape(count, slots * stride)
         self.room = aligned(count * slots * (shared + local), SHARED_ALIGN)
-        self.bytes = self.blocks.nbytes + self.room.nbytes
+        self.scratch = aligned(count * code.scratch_bytes, 64).reshape(count, code.scratch_bytes)
+        self.workspace = aligned(WORKSPACE, 64)
+        self.bytes = self.blocks.nbytes + self.room.nbytes + self.scratch.nbytes
         starts = address_of(self.room) + (shared + local) * np.arange(count * slots)
         self.workers = [aligned(WORKER.size, 64) for _ in range(count)]
         self.addresses = [address_of(w) for w in self.workers]
@@ -170,6 +175,7 @@ class Session:
                 block_stride=stride,
                 slots=slots,
                 index=i,
+                scratch=address_of(self.scratch[i]) if code.scratch_bytes else 0,
             )
             for i in range(count)
         ]
@@ -185,6 +191,8 @@ class Session:
             local_bytes=code.local_bytes,
             cooperative=int(request.cooperative),
             blocks=g.blocks,
+            workspace=address_of(self.workspace) if request.cooperative else 0,
+            services=address_of(table().words),
         )
 
     def prepare(self, request: Request) -> None:
@@ -193,6 +201,8 @@ class Session:
         self.parameters[:size] = np.frombuffer(request.parameters, np.uint8)
         rows = [(m.first, m.bytes, int(m.writable)) for m in request.memory if m.bytes]
         rows.append((self._fixed["parameters"], size, 0))
+        rows.append((address_of(self.workspace), WORKSPACE, 1))
+        self.workspace[:] = 0
         self.ranges = np.array(rows, np.uint64)
         callback = ctypes.cast(request.callback, ctypes.c_void_p).value if request.callback else None
         self.launch[:] = LAUNCH.packed(

@@ -17,6 +17,7 @@ from nbtc.executor.frame import Frame
 from nbtc.executor.lanes import Lanes, Types
 from nbtc.executor.link import Linked
 from nbtc.executor.resolve import place_of
+from nbtc.executor.scratch import Scratch
 from nbtc.executor.state import LAYOUTS
 from nbtc.executor.uniform import Facts, Setting, facts
 from nbtc.executor.uses import row_of
@@ -77,6 +78,7 @@ class Machine:
         self.module = ir.Module(name="program")
         self.module.triple = target()[0]
         self.sites: list[Site] = []
+        self.scratch = Scratch()
         self.asks = False  # the host for anything
         self.graphs = {f.name: graph(f, waits) for f in linked.functions}
         self.facts: dict[str, Facts] = {}

@@ -86,7 +86,7 @@ def ld(lanes: Lanes) -> None:
     address = _address(lanes, source)
     site = lanes.machine.site(lanes)
     if shape.space == "local" or is_vector(address) or lanes.guarded:
-        values = _load_lanes(lanes, shape, lanes.spread(address), site)
+        values = load_lanes(lanes, shape, lanes.spread(address), site)
     else:
         values = _load_one(lanes, shape, address, site)
     signed = lanes.op.modifiers[-1].startswith("s")
@@ -113,7 +113,7 @@ def st(lanes: Lanes) -> None:
     if one_place and not any(is_vector(x) for x in values):
         _store_one(lanes, shape, address, values, site)
     else:
-        _store_lanes(lanes, shape, lanes.spread(address), [lanes.spread(x) for x in values], site)
+        store_lanes(lanes, shape, lanes.spread(address), [lanes.spread(x) for x in values], site)
 
 
 # --- all lanes at one address ---
@@ -229,7 +229,7 @@ def _side_by_side(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> tupl
     return b.and_(together, fits), b.inttoptr(pointer, POINTER)
 
 
-def _load_lanes(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> list[Any]:
+def load_lanes(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> list[Any]:
     b = lanes.b
     element = vector(ir.IntType(shape.bits), LANES)
     results = [lanes.frame.code.scratch(element) for _ in range(shape.elements)]
@@ -291,7 +291,7 @@ def _gather(v: VectorBuilder, shape: Shape, args: Any) -> None:
     b.ret_void()
 
 
-def _store_lanes(lanes: Lanes, shape: Shape, addresses: Any, values: list[Any], site: int) -> None:
+def store_lanes(lanes: Lanes, shape: Shape, addresses: Any, values: list[Any], site: int) -> None:
     b = lanes.b
     element = vector(ir.IntType(shape.bits), LANES)
 

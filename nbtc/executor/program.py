@@ -30,8 +30,8 @@ MOST_SHARED = 227 << 10  # bytes of a block on sm_90 (CUDA C++ Programming Guide
 def load(source: str | os.PathLike[str], arch: str | int | None = None) -> Module:
     """A PTX module, from its text or the path of a file.
 
-    arch: whose arithmetic it has ("sm_80"; default: what `.target` says).  Kernels are compiled when they are first
-    launched.  PTX ISA 6.0 to 9.x.
+    arch: whose arithmetic it has ("sm_80"; default: "sm_90", or what `.target` says where that is newer).  Kernels are
+    compiled when they are first launched.  PTX ISA 6.0 to 9.x.
 
     >>> m = load(".version 8.0 .target sm_80 .address_size 64 .visible .entry k() { ret; }")
     >>> m.kernels, m.target
@@ -45,12 +45,20 @@ def _arch_name(name: str | int) -> str:
     return find_arch(name).name
 
 
+def _device(target: str) -> str:
+    """The architecture that runs a text unless the caller names one: sm_90 as everywhere, or a newer one it is for.
+
+    PTX for an older target runs on newer devices, with their arithmetic.
+    """
+    return max((find_arch(target), find_arch("sm_90")), key=lambda a: a.number).name
+
+
 class Module:
     """A loaded PTX module; its `.global` variables last from launch to launch."""
 
     def __init__(self, text: str, arch: str | int | None = None) -> None:
         self.text, self.ptx = text, parse(text)
-        self.arch = _arch_name(arch if arch is not None else self.ptx.target)
+        self.arch = _arch_name(arch) if arch is not None else _device(self.ptx.target)
         self._layout, size = variables_layout(self.ptx)
         self.variables: NDArray[np.uint8] = aligned(max(size, 1), 256)
         self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)

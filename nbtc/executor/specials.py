@@ -65,6 +65,11 @@ def _explicit_cluster(lanes: Lanes) -> Any:
     return lanes.b.icmp_unsigned("!=", _cluster_blocks(lanes), ir.Constant(I32, 1))
 
 
+def _workspace(shift: int) -> Reader:
+    """Half of the address of a cooperative grid's workspace."""
+    return lambda lanes: lanes.b.trunc(lanes.b.lshr(lanes.get("launch", "workspace"), ir.Constant(I64, shift)), I32)
+
+
 READERS: Mapping[str, Reader] = MappingProxyType(
     {
         **{f"%tid.{a}": _thread(a) for a in "xyz"},
@@ -100,6 +105,8 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "%total_smem_size": _field("launch", "shared_bytes"),
         "%aggr_smem_size": _field("launch", "shared_bytes"),
         **{f"%envreg{n}": _constant(0) for n in range(32)},
+        "%envreg1": _workspace(32),  # where CUDA's cooperative groups look for the grid's workspace
+        "%envreg2": _workspace(0),
     }
 )
 

@@ -95,6 +95,8 @@ LAUNCH = _layout(
     blocks=64,  # of the grid
     next_block=64,  # the first that no worker has taken
     callback=POINTER,  # what the program asks of the host: i32 (*)(launch, what, warp, lanes mask, words)
+    workspace=POINTER,  # of a cooperative grid (the environment registers 1 and 2 hold its address), else 0
+    services=POINTER,  # functions of the host that programs call (`services`)
     user=64,  # for the launcher
 )
 WORKER = _layout(
@@ -106,6 +108,7 @@ WORKER = _layout(
     free_frames=POINTER,  # coroutine frames to be used again
     all_frames=POINTER,
     index=64,
+    scratch=POINTER,  # for what one instruction or one basic block needs (`scratch`)
 )
 BLOCK = _layout(
     launch=POINTER,
@@ -121,8 +124,10 @@ BLOCK = _layout(
     resident=32,
     cluster_rank=32,
     peers=POINTER,  # the block structures of its cluster
-    barriers=BARRIERS * 128,  # four words each; what they mean is told where barriers are emitted
+    barriers=BARRIERS * 256,  # eight words each; what they mean is told where barriers are emitted
     user=2048,
+    cluster_generation=32,  # of the cluster's barrier, in its first block
+    cluster_arrived=32,
 )
 WARP = _layout(
     block=POINTER,
@@ -136,6 +141,7 @@ WARP = _layout(
     parity=32,  # mask: the parity of the phase that each waiting lane waits for
     ended=32,
     user=1024,
+    cluster_noted=32,  # generation of the cluster's barrier in which the warp arrived
     scratch=SCRATCH_BYTES * 8,
 )
 LAYOUTS = MappingProxyType({"launch": LAUNCH, "worker": WORKER, "block": BLOCK, "warp": WARP})

@@ -1,0 +1,121 @@
+"""Rows of mma.sync, mma.sp and wmma.mma: registers to images, a product, and back.
+
+(PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions".)  Decoded operands are kept while the registers they
+come from live (`scratch`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from nbtc.errors import NbtcError
+from nbtc.executor.action import Action
+from nbtc.executor.data import Immediate, Instruction, Operand
+from nbtc.executor.lanes import Lanes
+from nbtc.executor.product_split import LANES, VECTOR, P
+from nbtc.executor.products import Images, Product, Records, product
+from nbtc.isa.parse import row as parse_row
+from nbtc.isa.spec import Row
+
+FAMILIES = {"mma": ("mma", "mma.sp"), "wmma": ("wmma.mma",)}
+
+
+@cache
+def isa_row(text: str) -> Row | None:
+    """The instruction row of a mnemonic as a program spells it, or None."""
+    try:
+        return parse_row(text)
+    except NbtcError:
+        return None
+
+
+def store_image(lanes: Lanes, operand: Operand, count: int, size: int) -> Any:
+    """Registers of a warp as a [register][lane] image on the stack; its address."""
+    registers = lanes.elements(operand)
+    if len(registers) != count:
+        lanes.refuse(f"an operand of {len(registers)} registers where the form has {count}")
+    image = lanes.machine.scratch.image(lanes, LANES * count * size)
+    for n, register in enumerate(registers):
+        lanes.v.store(lanes.read(register, f"b{8 * size}", lanes=True), image, VECTOR, LANES * size * n)
+    return image
+
+
+def load_image(lanes: Lanes, operand: Operand, image: Any, size: int) -> None:
+    """The inverse of `store_image`."""
+    kind = ir.VectorType(ir.IntType(8 * size), LANES)
+    for n, register in enumerate(lanes.elements(operand)):
+        lanes.write(register, lanes.v.load(image, kind, VECTOR, LANES * size * n))
+
+
+def record(lanes: Lanes, code: Any, side: int, operand: Operand, image: Any) -> Any:
+    """Address of an operand's record, decoded here unless it is still good."""
+    size = code.size_a if side == 0 else code.size_b
+    memory, good = lanes.machine.scratch.record(lanes, f"{side} {code.operand_keys[side]}", operand, size)
+    if not good:
+        code.decode(lanes.v, side, image, memory)
+    return memory
+
+
+def _product(lanes: Lanes, selector: int) -> Product:
+    try:
+        return product(lanes.instruction.mnemonic, lanes.machine.options.arch, selector)
+    except NbtcError as error:
+        return lanes.refuse(str(error))
+
+
+class Parts(NamedTuple):
+    """Operands of a product by role."""
+
+    d: Operand
+    a: Operand
+    b: Operand
+    c: Operand
+    meta: Operand | None
+    selector: int
+
+
+def _parts(lanes: Lanes, row: Row) -> Parts:
+    d, a, b, c, *more = lanes.operands
+    if not row.sparse:
+        return Parts(d, a, b, c, None, 0)
+    meta, selector = more
+    if not isinstance(selector, Immediate):
+        lanes.refuse("the sparsity selector is a constant")
+    return Parts(d, a, b, c, meta, int(selector.value))
+
+
+def multiply(lanes: Lanes) -> None:
+    """One product of the warp."""
+    row = isa_row(lanes.instruction.mnemonic)
+    if row is None:
+        lanes.refuse("no such matrix product")
+        return
+    parts = _parts(lanes, row)
+    form, v = _product(lanes, parts.selector), lanes.v
+    a, b, c = (store_image(lanes, o, n, form.size) for o, n in zip(parts[1:4], form.counts, strict=False))
+    meta = ir.Constant(P, None) if parts.meta is None else store_image(lanes, parts.meta, 1, 4)
+    d = lanes.machine.scratch.image(lanes, LANES * form.counts[3] * form.size)
+    records = None
+    code = form.records
+    if code is not None:
+        records = Records(record(lanes, code, 0, parts.a, a), record(lanes, code, 1, parts.b, b))
+    form.call(v, Images(a, b, c, meta, d), lanes.services, records)
+    load_image(lanes, parts.d, d, form.size)
+
+
+def _accepts(opcode: str) -> Any:
+    def accepts(modifiers: tuple[str, ...]) -> bool:
+        row = isa_row(".".join((opcode, *modifiers)))
+        return row is not None and row.family in FAMILIES[opcode] and row.executable
+
+    return accepts
+
+
+def _always(instruction: Instruction) -> bool:
+    return True
+
+
+ACTIONS = tuple(Action(opcode, (), multiply, 1, varying=_always, accepts=_accepts(opcode)) for opcode in FAMILIES)

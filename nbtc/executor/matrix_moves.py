@@ -1,0 +1,240 @@
+"""Rows of matrices on the move: ldmatrix, stmatrix, movmatrix, wmma.load, wmma.store.
+
+(PTX ISA, "ldmatrix", "stmatrix", "movmatrix", "wmma.load", "wmma.store".)  Where each register byte lies is what the
+instruction rows say (`isa.move`, `isa.wmma`); here that becomes 16-byte rows and one shuffle of bytes a register, or
+one access an element.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from nbtc.compiler.builder import I8, I16, I32, I64, vector
+from nbtc.executor import memory, reach
+from nbtc.executor.action import Action
+from nbtc.executor.data import Instruction
+from nbtc.executor.lanes import WARP, Lanes
+from nbtc.executor.matrix import isa_row
+from nbtc.isa.spec import Operand, Row
+from nbtc.ops.mma.vector_code import present
+
+ROW = 16  # bytes of a memory row of ldmatrix and stmatrix
+L32, L64 = vector(I32, WARP), vector(I64, WARP)
+EXPANDED = {"b8x16.b4x16_p64": 4, "b8x16.b6x16_p32": 6}  # bits of an element in memory; in a register it is a byte
+
+
+def without_space(text: str) -> tuple[str, str]:
+    """A mnemonic without its state space, and the space ("" is generic)."""
+    spaces = [m for m in text.split(".") if m.split("::")[0] in ("shared", "global")]
+    kept = [m for m in text.split(".") if m not in spaces]
+    return ".".join(kept), spaces[0] if spaces else ""
+
+
+def row_and_space(lanes: Lanes) -> tuple[Row, str]:
+    """The instruction row, and the state space that the text names."""
+    text, space = without_space(lanes.instruction.mnemonic)
+    row = isa_row(text)
+    if row is None:
+        lanes.refuse("no such form")
+    return row, space
+
+
+@cache
+def _sources(row: Row) -> tuple[np.ndarray, np.ndarray]:
+    """(memory row, byte in it) of each byte of each register: [register][lane][byte]."""
+    operand = row.d if row.d is not None else row.a
+    coords = operand.coords()  # type: ignore[union-attr]
+    size = operand.format.bits // 8  # type: ignore[union-attr]
+    shape = (WARP, operand.registers, 4)  # type: ignore[union-attr]
+    line = np.repeat(coords[..., 0], size, axis=1).reshape(shape)
+    byte = (coords[..., 1:] * size + np.arange(size)).reshape(shape)
+    return line.transpose(1, 0, 2), byte.transpose(1, 0, 2)
+
+
+def _rows_of(line: Any) -> list[int]:
+    """The memory rows that one register draws from: 8 or 16 neighbours."""
+    return list(range(int(line.min()), int(line.max()) + 1))
+
+
+def _row_places(
+    lanes: Lanes, row: Row, operand: Operand, space: str, address: Any, writes: bool
+) -> tuple[reach.Places, Any]:
+    """Places of the rows' addresses, and the mask of the lanes that give them; on sm_80 and later the others' are
+    ignored."""
+    among = ir.Constant(I32, (1 << operand.rows) - 1)
+    return reach.places(lanes, space, address, ROW, writes, among), among
+
+
+def _load_matrix(lanes: Lanes) -> None:
+    row, space = row_and_space(lanes)
+    target, address = lanes.operands
+    found, among = _row_places(lanes, row, present(row.d), space, address, False)
+    bits = EXPANDED.get(".".join(row.mnemonic.split(".")[-2:]))
+    lines, octets = _sources(row)
+    v, registers = lanes.v, lanes.elements(target)
+    out = lanes.machine.scratch.image(lanes, 4 * WARP * len(registers))
+    with reach.if_all(lanes, found, lanes.b.and_(among, lanes.active)):
+        for n, (line, byte) in enumerate(zip(lines, octets, strict=True)):
+            first, *_ = rows = _rows_of(line)
+            room = lanes.machine.scratch.image(lanes, ROW * len(rows))
+            for r in rows:
+                x = v.load(found.pointer(lanes, r), vector(I8, ROW), 1)
+                v.store(_expanded(lanes, x, bits), room, ROW, ROW * (r - first))
+            x = v.load(room, vector(I8, ROW * len(rows)), ROW)
+            order = (ROW * (line - first) + byte).ravel().tolist()
+            v.store(v.bits(v.shuffle(x, x, order), L32), out, 64, 4 * WARP * n)
+    for n, register in enumerate(registers):
+        lanes.write(register, v.load(out, L32, 64, 4 * WARP * n))
+
+
+def _expanded(lanes: Lanes, x: Any, bits: int | None) -> Any:
+    """Sixteen elements of 4 or 6 bits as bytes."""
+    if bits is None:
+        return x
+    v, b = lanes.v, lanes.b
+    pairs = b.zext(x, vector(I16, ROW))
+    low = [n * bits // 8 for n in range(ROW)]
+    words = b.or_(
+        v.shuffle(pairs, pairs, low),
+        b.shl(v.shuffle(pairs, pairs, [min(n + 1, ROW - 1) for n in low]), v.const(vector(I16, ROW), 8)),
+    )
+    moved = b.lshr(words, ir.Constant(vector(I16, ROW), [n * bits % 8 for n in range(ROW)]))
+    return b.trunc(b.and_(moved, v.const(vector(I16, ROW), (1 << bits) - 1)), vector(I8, ROW))
+
+
+def _store_matrix(lanes: Lanes) -> None:
+    row, space = row_and_space(lanes)
+    address, source = lanes.operands
+    found, among = _row_places(lanes, row, present(row.a), space, address, True)
+    lines, octets = _sources(row)
+    v = lanes.v
+    with reach.if_all(lanes, found, lanes.b.and_(among, lanes.active)):
+        for register, line, byte in zip(lanes.elements(source), lines, octets, strict=True):
+            first, *_ = rows = _rows_of(line)
+            order = np.zeros(ROW * len(rows), np.int64)
+            order[(ROW * (line - first) + byte).ravel()] = np.arange(4 * WARP)
+            x = v.bits(lanes.read(register, "b32", lanes=True), vector(I8, 4 * WARP))
+            for r in rows:
+                part = order[ROW * (r - first) : ROW * (r - first + 1)].tolist()
+                v.store(v.shuffle(x, x, part), found.pointer(lanes, r), 1)
+
+
+def _transpose(lanes: Lanes) -> None:
+    row, _ = row_and_space(lanes)
+    source, result = (o.coords().reshape(-1, 2) for o in (row.a, row.d))  # type: ignore[union-attr]
+    holder = np.zeros((8, 8), np.int64)
+    holder[source[:, 0], source[:, 1]] = np.arange(2 * WARP)
+    target, register = lanes.operands
+    x = lanes.v.bits(lanes.read(register, "b32", lanes=True), vector(I16, 2 * WARP))
+    order = holder[result[:, 0], result[:, 1]].tolist()
+    lanes.write(target, lanes.v.bits(lanes.v.shuffle(x, x, order), L32))
+
+
+# --- fragments of wmma ----------------------------------------------------------------------------------------------
+class Piece:
+    """Part of a register that is one access: first bit, bits, and each lane's row and column in the tile."""
+
+    def __init__(self, shift: int, bits: int, rows: list[int], cols: list[int]) -> None:
+        self.shift, self.bits, self.rows, self.cols = shift, bits, rows, cols
+
+
+@cache
+def _pieces(operand: Operand, layout: str) -> list[list[Piece]]:
+    """The accesses of each register of a fragment: elements that lie side by side in memory are one."""
+    size, coords = operand.format.bits, operand.coords()
+    register, shift = operand.slots()
+    out: list[list[Piece]] = [[] for _ in range(max(1, operand.registers * 32 // max(32, size)))]
+    along = 1 if layout == "row" else 0
+    n = 0
+    while n < operand.elements:
+        count = 1
+        while (
+            n + count < operand.elements
+            and register[n + count] == register[n]
+            and (coords[:, n + count, along] - coords[:, n, along] == count).all()
+            and (coords[:, n + count, 1 - along] == coords[:, n, 1 - along]).all()
+        ):
+            count += 1
+        place_of = int(register[n]) * 32 // max(32, size)
+        rows, cols = (coords[:, n, i].tolist() for i in (0, 1))
+        out[place_of].append(Piece(int(shift[n]), count * size, rows, cols))
+        n += count
+    return out
+
+
+def _tile(lanes: Lanes, row: Row, address: Any, rest: tuple[Any, ...]) -> tuple[Operand, str, Any, Any]:
+    """(fragment, layout, <32 x i64> address of the tile, bits from line to line as <32 x i64>)."""
+    fragment = next(o for o in (row.a, row.b, row.c, row.d) if o is not None)
+    layout = "col" if "col" in row.mnemonic.split(".") else "row"
+    b, wide = lanes.b, fragment.format.bits
+    natural = fragment.cols if layout == "row" else fragment.rows
+    stride = lanes.read(rest[0], "u32", lanes=True) if rest else lanes.v.const(L32, natural)
+    return fragment, layout, reach.address(lanes, address), b.mul(b.zext(stride, L64), lanes.v.const(L64, wide))
+
+
+def _place_of(lanes: Lanes, piece: Piece, layout: str, tile: Any, pitch: Any, wide: int) -> Any:
+    """<32 x i64>: the address of each lane's piece; wide: bits of an element."""
+    b = lanes.b
+    line, along = (piece.rows, piece.cols) if layout == "row" else (piece.cols, piece.rows)
+    bits = b.add(b.mul(pitch, ir.Constant(L64, line)), ir.Constant(L64, [n * wide for n in along]))
+    return b.add(tile, b.lshr(bits, lanes.v.const(L64, 3)))
+
+
+def _load_fragment(lanes: Lanes) -> None:
+    row, space = row_and_space(lanes)
+    target, address, *rest = lanes.operands
+    fragment, layout, tile, pitch = _tile(lanes, row, address, tuple(rest))
+    b, wide = lanes.b, fragment.format.bits
+    found, site = [], lanes.machine.site(lanes)
+    for pieces in _pieces(fragment, layout):
+        total = None
+        for piece in pieces:
+            at = _place_of(lanes, piece, layout, tile, pitch, wide)
+            x = memory.load_lanes(lanes, memory.Shape(reach.space_of(space), piece.bits, 1, False), at, site)[0]
+            kind = vector(ir.IntType(max(32, wide)), WARP)
+            x = x if x.type == kind else b.zext(x, kind)
+            x = b.shl(x, lanes.v.const(kind, piece.shift)) if piece.shift else x
+            total = x if total is None else b.or_(total, x)
+        found.append(total)
+    for register, x in zip(lanes.elements(target), found, strict=True):
+        lanes.write(register, x)
+
+
+def _store_fragment(lanes: Lanes) -> None:
+    row, space = row_and_space(lanes)
+    address, source, *rest = lanes.operands
+    fragment, layout, tile, pitch = _tile(lanes, row, address, tuple(rest))
+    b, wide, site = lanes.b, fragment.format.bits, lanes.machine.site(lanes)
+    for register, pieces in zip(lanes.elements(source), _pieces(fragment, layout), strict=True):
+        x = lanes.read(register, f"b{max(32, wide)}", lanes=True)
+        for piece in pieces:
+            at = _place_of(lanes, piece, layout, tile, pitch, wide)
+            part = b.lshr(x, lanes.v.const(x.type, piece.shift)) if piece.shift else x
+            kind = vector(ir.IntType(piece.bits), WARP)
+            part = part if part.type == kind else b.trunc(part, kind)
+            memory.store_lanes(lanes, memory.Shape(reach.space_of(space), piece.bits, 1, False), at, [part], site)
+
+
+def _accepts(opcode: str, family: str) -> Any:
+    def accepts(modifiers: tuple[str, ...]) -> bool:
+        row = isa_row(without_space(".".join((opcode, *modifiers)))[0])
+        return row is not None and row.family == family and row.executable
+
+    return accepts
+
+
+def _always(instruction: Instruction) -> bool:
+    return True
+
+
+ACTIONS = (
+    Action("ldmatrix", (), _load_matrix, 1, varying=_always, accepts=_accepts("ldmatrix", "ldmatrix")),
+    Action("stmatrix", (), _store_matrix, accepts=_accepts("stmatrix", "stmatrix")),
+    Action("movmatrix", (), _transpose, 1, varying=_always, accepts=_accepts("movmatrix", "movmatrix")),
+    Action("wmma", (), _load_fragment, 1, varying=_always, accepts=_accepts("wmma", "wmma.load")),
+    Action("wmma", (), _store_fragment, accepts=_accepts("wmma", "wmma.store")),
+)

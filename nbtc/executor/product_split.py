@@ -1,0 +1,218 @@
+"""Dense f16, bf16 and tf32 products of a program in two steps: operands decoded into records, and a core that sums.
+
+A record is memory of the program: as long as the registers of an operand are not written, its record stays good, and
+the next product that reads them starts with the core.  In a tile of 8 x 8 products that leaves 16 of 128 decodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I1, I8, I32, VectorBuilder
+from nbtc.compiler.float_mode import DOWN, enter, leave
+from nbtc.compiler.lowering import lowering
+from nbtc.kernels.warp_floats import Codegen
+from nbtc.kernels.warp_operands import D8, Operands, Room
+from nbtc.kernels.warp_shape import W16, Label, Shape
+from nbtc.kernels.warp_sums import V16, Narrow, Wide
+
+P = I8.as_pointer()
+VECTOR = 64  # bytes of a vector, and the alignment of records and images
+LANES = 32
+REGISTER = 4 * LANES  # bytes of one register of a warp
+
+
+class RecordOperands(Operands):
+    """Decoded operands that live in the caller's records instead of on the stack and in registers."""
+
+    def __init__(self, shape: Shape, v: VectorBuilder, a: Any, b: Any) -> None:
+        self.record_a, self.record_b, self.used = a, b, 0
+        super().__init__(shape, v)
+        self.special_at = self.used
+
+    def room(self, size: int) -> Room:
+        """The next part of A's record; a constant in place of a record that a function does not have."""
+        at = self.used
+        self.used += -(-size // VECTOR) * VECTOR
+        place = self.v.at(self.record_a, at)
+        return Room(place, place)
+
+    @property
+    def size_a(self) -> int:
+        """Bytes of a record of A; its last vector notes Inf and NaN."""
+        return self.special_at + VECTOR
+
+    def _parts_b(self) -> list[Label | int]:
+        """What a record of B holds, a vector each: values by product, exponents by group."""
+        return [label for slots in self._slots() for label in slots] + list(range(len(self.s.groups)))
+
+    @property
+    def size_b(self) -> int:
+        """Bytes of a record of B: values, exponents, signs, nonzero bits, and the note of Inf and NaN."""
+        return VECTOR * (len(self._parts_b()) + 3)
+
+    def store_b(self, p: Any) -> None:
+        """Decode B from its image into its record."""
+        self.decode_b(p)
+        found = [*self.b_values.values(), *(self.b_fields[g] for g in sorted(self.b_fields))]
+        for n, x in enumerate([*found, self.b_signs, self.b_nonzero, self.special]):
+            self.v.store(x, self.record_b, VECTOR, VECTOR * n)
+
+    def load_b(self) -> None:
+        """Find a decoded B in its record: values when they are asked for, the rest now."""
+        v, parts = self.v, self._parts_b()
+        self.places = {part: VECTOR * n for n, part in enumerate(parts)}
+        self.b_values = {}
+        self.b_fields = {
+            g: v.load(self.record_b, self.s.exponents, VECTOR, self.places[g]) for g in range(len(self.s.groups))
+        }
+        end = VECTOR * len(parts)
+        self.b_signs, self.b_nonzero = (v.load(self.record_b, W16, VECTOR, end + n) for n in (0, VECTOR))
+        a = v.load(self.record_a, self.special.type, VECTOR, self.special_at)
+        b = v.load(self.record_b, self.special.type, VECTOR, end + 2 * VECTOR)
+        self.special = v.umax(a, b)
+
+    def value_b(self, j: int, row: int, label: Label) -> Any:
+        """An element of each column, from the record."""
+        if label not in self.b_values:
+            self.b_values[label] = self.v.load(self.record_b, D8, VECTOR, self.places[label])
+        return self.b_values[label]
+
+
+def _turned(v: VectorBuilder, x: list[Any]) -> list[Any]:
+    """Sixteen lanes of four registers to four vectors of four lanes with their registers side by side."""
+    order = [4 * g + t + 16 * r for g in (0, 1) for t in range(4) for r in (0, 1)]
+    low, high = ([v.shuffle(x[n], x[n + 1], [8 * half + i for i in order]) for half in (0, 1)] for n in (0, 2))
+    out = []
+    for g in range(4):
+        lanes = [8 * (g % 2) + 16 * k + 2 * t + r for t in range(4) for k in (0, 1) for r in (0, 1)]
+        out.append(v.shuffle(low[g // 2], high[g // 2], lanes))
+    return out
+
+
+def _turned_back(v: VectorBuilder, x: list[Any]) -> list[Any]:
+    """The inverse of `_turned`."""
+    out = []
+    for side in (0, 2):
+        lanes = [16 * q + 4 * t + r + side for q in (0, 1) for t in range(4) for r in (0, 1)]
+        pairs = [v.shuffle(x[g], x[g + 1], lanes) for g in (0, 2)]
+        for r in (0, 1):
+            rows = [16 * h + 8 * q + 2 * t + r for h in (0, 1) for q in (0, 1) for t in range(4)]
+            out.append(v.shuffle(pairs[0], pairs[1], rows))
+    return out
+
+
+class Core(Codegen):
+    """The sums of decoded operands; C and D are moved by whole vectors of [register][lane] images."""
+
+    def __init__(self, shape: Shape, v: VectorBuilder, numbers: list[Any], operands: Operands) -> None:
+        self.s, self.v, self.b, self.operands, self.m = shape, v, v.b, operands, lowering(v)
+        self.sums = (Narrow if shape.narrow else Wide)(shape, v, operands, *numbers)
+        self.peaks, self.accs, self.begun, self.totals = {}, {}, {}, {}
+        self.loaded: dict[int, list[Any]] = {}
+        self.finished: dict[int, dict[int, Any]] = {}
+
+    def load_c(self, j: int, c: Any) -> Any:
+        if self.s.half:
+            return super().load_c(j, c)
+        half = j // 4
+        if half not in self.loaded:
+            images = [self.v.load(c, W16, VECTOR, REGISTER * r + VECTOR * half) for r in range(4)]
+            self.loaded[half] = _turned(self.v, images)
+        return self.v.bits(self.loaded[half][j % 4], V16)
+
+    def store_d(self, j: int, d: Any, x: Any) -> None:
+        if self.s.half:
+            super().store_d(j, d, x)
+            return
+        half = j // 4
+        rows = self.finished.setdefault(half, {})
+        rows[j % 4] = self.v.bits(x, W16)
+        if len(rows) == 4:
+            for r, y in enumerate(_turned_back(self.v, [rows[n] for n in range(4)])):
+                self.v.store(y, d, VECTOR, REGISTER * r + VECTOR * half)
+
+
+class Decoded(RecordOperands):
+    """Operands whose records are complete: nothing is decoded again."""
+
+    def decode_a(self, p: Any, pairs: range) -> Iterator[None]:
+        """A is there."""
+        return iter(())
+
+    def decode_b(self, p: Any) -> None:
+        """B is found in its record."""
+        self.load_b()
+
+
+def function(module: ir.Module, name: str, result: ir.Type, pointers: int) -> tuple[Any, VectorBuilder]:
+    """A function of the module with so many pointers, never inlined: no other code may see its rounding mode."""
+    f = ir.Function(module, ir.FunctionType(result, [P] * pointers), name)
+    f.linkage = "internal"
+    for attribute in ("noinline", "nounwind"):
+        f.attributes.add(attribute)
+    return f, VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry")))
+
+
+class Split:
+    """The functions of a dense floating product.
+
+    decode_a(image, record), decode_b(image, record), core(record of A, record of B, image of C, image of D), which
+    returns whether a fallback is needed.
+    """
+
+    def __init__(self, shape: Shape, numbers: tuple[int, int]) -> None:
+        self.shape, self.numbers = shape, numbers
+        f, v = function(ir.Module(), "measured", ir.VoidType(), 2)
+        measured = RecordOperands(shape, v, *f.args)
+        self.size_a, self.size_b = measured.size_a, measured.size_b
+
+    @property
+    def operand_key(self) -> str:
+        """What records depend on: forms that agree in it may share them."""
+        return "_".join(map(str, self.shape.key))
+
+    @property
+    def operand_keys(self) -> tuple[str, str]:
+        """What records of A and of B depend on."""
+        return self.operand_key, self.operand_key
+
+    def _named(self, module: ir.Module, part: str) -> Any:
+        key = self.operand_key if part != "core" else f"{self.operand_key}_{self.numbers[0]}_{self.numbers[1] % 2**32}"
+        return module.globals.get(f"nbtc_{part}_{key}") or getattr(self, f"_{part}")(module, f"nbtc_{part}_{key}")
+
+    def decode(self, v: VectorBuilder, side: int, image: Any, record: Any) -> None:
+        """The operand on a side (0: A, 1: B) into its record."""
+        v.b.call(self._named(v.b.module, ("decode_a", "decode_b")[side]), [image, record])
+
+    def core(self, v: VectorBuilder, records: Any, c: Any, d: Any) -> Any:
+        """The sums; i1: needs a fallback."""
+        return v.b.call(self._named(v.b.module, "core"), [*records, c, d])
+
+    def _decode_a(self, module: ir.Module, name: str) -> Any:
+        f, v = function(module, name, ir.VoidType(), 2)
+        operands = RecordOperands(self.shape, v, f.args[1], None)
+        for _ in operands.decode_a(f.args[0], range(8)):
+            pass
+        v.store(operands.special, f.args[1], VECTOR, operands.special_at)
+        v.b.ret_void()
+        return f
+
+    def _decode_b(self, module: ir.Module, name: str) -> Any:
+        f, v = function(module, name, ir.VoidType(), 2)
+        RecordOperands(self.shape, v, f.args[1], f.args[1]).store_b(f.args[0])
+        v.b.ret_void()
+        return f
+
+    def _core(self, module: ir.Module, name: str) -> Any:
+        f, v = function(module, name, I1, 4)
+        operands = Decoded(self.shape, v, f.args[0], f.args[1])
+        old = enter(v, DOWN)
+        numbers = [v.const(I32, n) for n in self.numbers]
+        bad = Core(self.shape, v, numbers, operands).emit(*f.args)
+        leave(v, old)
+        v.b.ret(bad)
+        return f

@@ -1,0 +1,252 @@
+"""mma, mma.sp and wmma.mma in a program: functions of its module that work on register-major images of a warp.
+
+An image is [register][lane]: 32 words a register, or 32 double words a register of f64.  A product has up to two ways
+with the same bits: vector code (`product_split` where decoded operands can be kept, else one function from images to
+images), and the general function of `product_general`, which takes what the vector code reports as needing a fallback
+(Inf, NaN, sums out of range) and all forms that have none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import F16, F32, I1, I8, I16, I32, I64, VectorBuilder, vector
+from nbtc.executor.product_general import FUNCTION, Tables
+from nbtc.executor.product_split import LANES, REGISTER, VECTOR, P, Split, function
+from nbtc.formats.table import Format
+from nbtc.isa.parse import row as parse_row
+from nbtc.isa.spec import Row
+from nbtc.kernels.warp import emit_warp
+from nbtc.kernels.warp_f64 import Doubles
+from nbtc.kernels.warp_shape import Shape
+from nbtc.ops.mma.product import Plan, executable, prepare
+from nbtc.ops.mma.vector_code import present
+
+
+class Images(NamedTuple):
+    """Addresses of a warp's operands; meta is null where the form is dense."""
+
+    a: Any
+    b: Any
+    c: Any
+    meta: Any
+    d: Any
+
+
+def place(v: VectorBuilder, size: int) -> Any:
+    """Stack memory of the function that is being written."""
+    with v.b.goto_entry_block():
+        room = v.b.alloca(ir.ArrayType(I8, size))
+        room.align = VECTOR
+        return v.b.bitcast(room, P)
+
+
+def by_lane(v: VectorBuilder, p: Any, count: int, size: int) -> Any:
+    """A copy of `count` registers of `size` bytes as [lane][register], on the stack."""
+    if count == 1:
+        return p
+    out, lanes = place(v, LANES * count * size), VECTOR // size
+    kind = vector(ir.IntType(8 * size), lanes)
+    for first in range(0, LANES, lanes):
+        parts = [v.load(p, kind, size, size * (LANES * r + first)) for r in range(count)]
+        while len(parts) > 1:
+            parts = [
+                v.shuffle(x, y, list(range(2 * x.type.count))) for x, y in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        order = [r * lanes + n for n in range(lanes) for r in range(count)]
+        v.store(v.shuffle(parts[0], parts[0], order), out, VECTOR, size * count * first)
+    return out
+
+
+def by_register(v: VectorBuilder, p: Any, count: int, size: int, out: Any) -> None:
+    """The inverse of `by_lane`, to `out`."""
+    lanes = VECTOR // size
+    for first in range(0, LANES, lanes):
+        x = v.load(p, vector(ir.IntType(8 * size), lanes * count), size, size * count * first)
+        for r in range(count):
+            v.store(v.shuffle(x, x, list(range(r, lanes * count, count))), out, size, size * (LANES * r + first))
+
+
+class Whole:
+    """Vector code that goes from images to images."""
+
+    def __init__(self, code: Any, numbers: tuple[int, int], skipped: int) -> None:
+        self.code, self.numbers, self.skipped = code, numbers, skipped
+
+    def call(self, v: VectorBuilder, images: Images) -> Any:
+        """i1: needs a fallback."""
+        key = hashlib.sha256(repr((self.code, self.numbers, self.skipped)).encode()).hexdigest()[:16]
+        module = v.b.module
+        f = module.globals.get(f"nbtc_whole_{key}") or self._function(module, f"nbtc_whole_{key}")
+        return v.b.call(f, list(images))
+
+    def _function(self, module: ir.Module, name: str) -> Any:
+        f, v = function(module, name, I1, len(Images._fields))
+        size = 8 if isinstance(self.code, Doubles) else 4
+        counts = [n * 4 // size for n in self.code.images]
+        a, b, c, meta, d = f.args
+        pointers = [by_lane(v, p, n, size) for p, n in zip((a, b, c), counts, strict=False)]
+        if len(counts) == 5:
+            pointers.append(v.at(meta, 4 * self.skipped))
+        result = place(v, LANES * counts[-1] * size)
+        bad = emit_warp(v, self.code, [*pointers, result], [v.const(I32, n) for n in self.numbers])
+        by_register(v, result, counts[-1], size, d)
+        v.b.ret(bad)
+        return f
+
+
+class Records(NamedTuple):
+    """Decoded operands: addresses."""
+
+    a: Any
+    b: Any
+
+
+class Emulated:
+    """Dense fp8 as f16 products: of the lower, then of the upper two elements of each word; C is added in the end."""
+
+    def __init__(self, split: Split, formats: tuple[Format, Format]) -> None:
+        self.split, self.formats = split, formats
+        self.size_a, self.size_b = 2 * split.size_a, 2 * split.size_b
+        self.operand_keys = tuple(f"{f.name}_{split.operand_key}" for f in formats)
+
+    def decode(self, v: VectorBuilder, side: int, image: Any, record: Any) -> None:
+        """The operand on a side (0: A, 1: B) into its record."""
+        count, size = (4, self.split.size_a) if side == 0 else (2, self.split.size_b)
+        for half in (0, 1):
+            words = place(v, REGISTER * count)
+            for r in range(count):
+                x = v.load(image, vector(I32, LANES), VECTOR, REGISTER * r)
+                v.store(_as_halves(v, x, self.formats[side], half), words, VECTOR, REGISTER * r)
+            self.split.decode(v, side, words, v.at(record, half * size))
+
+    def core(self, v: VectorBuilder, records: Records, c: Any, d: Any) -> Any:
+        """Both products and the sum with C; i1: needs a fallback."""
+        s, half = self.split, self.split.shape.half
+        registers = 2 if half else 4
+        first, second = place(v, REGISTER * registers), place(v, REGISTER * registers)
+        zero = v.const(vector(I32, LANES), 0)
+        for r in range(registers):
+            v.store(zero, second, VECTOR, REGISTER * r)
+        bad = s.core(v, records, second, first)
+        upper = Records(v.at(records.a, s.size_a), v.at(records.b, s.size_b))
+        bad = v.b.or_(bad, s.core(v, upper, first, second))
+        kind = vector(F16, 2 * LANES) if half else vector(F32, LANES)
+        limit = v.const(vector(I16, 2 * LANES), 0x7C00) if half else v.const(vector(I32, LANES), 0x7F800000)
+        for r in range(registers):
+            x, y = (v.load(p, kind, VECTOR, REGISTER * r) for p in (c, second))
+            total = _added(v, x, y)
+            v.store(total, d, VECTOR, REGISTER * r)
+            odd = v.b.icmp_unsigned("==", v.b.and_(v.bits(total, limit.type), limit), limit)
+            bits = ir.IntType(limit.type.count)
+            bad = v.b.or_(bad, v.b.icmp_unsigned("!=", v.b.bitcast(odd, bits), ir.Constant(bits, 0)))
+        return bad
+
+
+def _added(v: VectorBuilder, x: Any, y: Any) -> Any:
+    """x + y rounded once; halves by way of f32, whose sum has bits enough for that."""
+    if x.type.element != F16:
+        return v.b.fadd(x, y)
+    wide = vector(F32, x.type.count)
+    return v.b.fptrunc(v.b.fadd(v.b.fpext(x, wide), v.b.fpext(y, wide)), x.type)
+
+
+def _as_halves(v: VectorBuilder, words: Any, fmt: Format, half: int) -> Any:
+    """The lower or upper two fp8 elements of each word as f16: exact; NaN to NaN."""
+    b, t = v.b, vector(I16, 2 * LANES)
+    octets = v.bits(words, vector(I8, 4 * LANES))
+    x = b.zext(v.shuffle(octets, octets, [4 * n + 2 * half + i for n in range(LANES) for i in (0, 1)]), t)
+    if fmt.exponent == 5:  # e5m2 is the upper half of an f16
+        return v.bits(b.shl(x, v.const(t, 8)), words.type)
+    magnitude = b.and_(x, v.const(t, 0x7F))
+    sign = b.shl(b.and_(x, v.const(t, 0x80)), v.const(t, 8))
+    # the exponent of e4m3 is biased by 7, that of f16 by 15: as f16 bits it is 2**-8 of its value
+    small = b.fpext(v.bits(b.shl(magnitude, v.const(t, 7)), vector(F16, 2 * LANES)), vector(F32, 2 * LANES))
+    value = b.fptrunc(b.fmul(small, v.const(small.type, 256.0)), vector(F16, 2 * LANES))
+    nan = b.icmp_unsigned("==", magnitude, v.const(t, 0x7F))
+    bits = b.or_(sign, b.select(nan, v.const(t, 0x7FFF), v.bits(value, t)))
+    return v.bits(bits, words.type)
+
+
+class Product:
+    """A form on an architecture, as a program executes it.
+
+    counts: registers of A, B, C and D.  tiles: where a wmma form is several m16n8 products, their registers.
+    """
+
+    def __init__(self, row: Row, plan: Plan, selector: int, key: str) -> None:
+        self.row = row
+        self.tables = Tables(row, plan, selector)
+        operands = [present(o) for o in (row.a, row.b, row.c, row.d)]
+        wide = operands[0].format.bits == 64
+        self.size = 8 if wide else 4
+        self.counts = tuple(o.registers * 4 // self.size for o in operands)
+        self.tiles = plan.tiles if plan.shape is not None else ()
+        self.turned = bool(self.tiles) and operands[1].cols == 32  # 8 x 32: a 32 x 8 tile with A and B exchanged
+        self.code = _vector_code(plan)
+        self.key = hashlib.sha256(key.encode()).hexdigest()[:16]
+
+    @property
+    def records(self) -> Split | Emulated | None:
+        """The code whose decoded operands can be kept, if it has such."""
+        return self.code if isinstance(self.code, Split | Emulated) and not self.tiles else None
+
+    def call(self, v: VectorBuilder, images: Images, cells: Any, records: Records | None = None) -> None:
+        """Write the image of D.  records: decoded before, if it keeps them.  cells: address of the launch's table."""
+        if self.code is None:
+            self._general(v, images, cells)
+            return
+        bad = self._tiled(v, images) if self.tiles else self._one(v, self.code, images, records)
+        with v.b.if_then(bad, likely=False):
+            self._general(v, images, cells)
+
+    def _one(self, v: VectorBuilder, code: Any, images: Images, records: Records | None) -> Any:
+        if isinstance(code, Whole):
+            return code.call(v, images)
+        if records is None:
+            records = Records(place(v, code.size_a), place(v, code.size_b))
+            code.decode(v, 0, images.a, records.a)
+            code.decode(v, 1, images.b, records.b)
+        return code.core(v, records, images.c, images.d)
+
+    def _tiled(self, v: VectorBuilder, images: Images) -> Any:
+        a, b = (images.b, images.a) if self.turned else (images.a, images.b)
+        bad = v.const(I1, 0)
+        for left, right, both in self.tiles:
+            places = zip((a, b, images.c, images.d), (left, right, both, both), strict=True)
+            moved = [v.at(p, REGISTER * way.start) for p, way in places]
+            part = Images(moved[0], moved[1], moved[2], images.meta, moved[3])
+            bad = v.b.or_(bad, self._one(v, self.code, part, None))
+        return bad
+
+    def _general(self, v: VectorBuilder, images: Images, cells: Any) -> None:
+        table = self.tables.constant(v.b.module, f"nbtc_tables_{self.key}")
+        address = v.load(cells, I64, 8, 8 * self.tables.slot)
+        f = v.b.inttoptr(address, FUNCTION.as_pointer())
+        v.b.call(f, [*images, table])
+
+
+def _vector_code(plan: Plan) -> Split | Whole | Emulated | None:
+    """The vector code of a plan, if any."""
+    code = plan.shape
+    if code is None:
+        return None
+    dense = isinstance(code, Shape) and not code.sparse
+    if plan.emulated is not None and not dense:
+        return None
+    if not dense:
+        return Whole(code, plan.numbers, plan.skipped)
+    split = Split(Shape(code.fmt, code.registers, code.half, code.blocks, by_register=True), plan.numbers)
+    return split if plan.emulated is None else Emulated(split, plan.emulated)
+
+
+@cache
+def product(mnemonic: str, arch: str, selector: int = 0) -> Product:
+    """The product of a mnemonic; raises UnsupportedInstructionError where the architecture has none."""
+    row = parse_row(mnemonic)
+    plan = prepare(row, arch, selector)
+    return Product(executable(row, arch)[0], plan, selector, f"{row.mnemonic} {arch} {selector}")

@@ -1,0 +1,78 @@
+"""Places in memory for instructions that are no plain loads and stores: where each lane's operand lies, checked."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I8, I32
+from nbtc.executor.data import Operand
+from nbtc.executor.lanes import Lanes
+from nbtc.executor.resolve import Access, resolve
+from nbtc.executor.values import const
+
+LANES = 32
+POINTER = I8.as_pointer()
+
+
+def space_of(text: str) -> str:
+    """A state space by the name that resolvers know: "" is generic."""
+    return text.split("::")[0] or "generic"
+
+
+def address(lanes: Lanes, operand: Operand) -> Any:
+    """<32 x i64>: the address that `[base + offset]` names in each lane, in its own space."""
+    base, offset = lanes.address(operand)
+    moved = lanes.b.add(base, const(lanes.v, base, offset)) if offset else base
+    return lanes.spread(moved)
+
+
+class Places(NamedTuple):
+    """<32 x i64> host addresses, and the i32 mask of the lanes whose address may be used."""
+
+    words: Any
+    good: Any
+
+    def pointer(self, lanes: Lanes, lane: int) -> Any:
+        """One lane's, as a pointer to bytes."""
+        return lanes.b.inttoptr(lanes.b.extract_element(self.words, ir.Constant(I32, lane)), POINTER)
+
+
+def places(
+    lanes: Lanes, space: str, operand: Operand, size: int, writes: bool = False, among: Any = None, aligned: bool = True
+) -> Places:
+    """Where each active lane's operand of `size` bytes lies; among: i32 of the lanes that count, or all active ones."""
+    return places_at(lanes, space, address(lanes, operand), size, writes, among, aligned)
+
+
+def places_at(
+    lanes: Lanes, space: str, addresses: Any, size: int, writes: bool = False, among: Any = None, aligned: bool = True
+) -> Places:
+    """As `places`, of <32 x i64> addresses."""
+    mine = lanes
+    if among is not None:
+        mine = copy.copy(lanes)
+        mine.active, mine.full = lanes.b.and_(among, lanes.active), False
+    site = lanes.machine.site(lanes)
+    out, good = resolve(mine, Access(space_of(space), size, writes), addresses, site)
+    return Places(lanes.b.load(out), good)
+
+
+@contextmanager
+def if_all(lanes: Lanes, found: Places, wanted: Any = None) -> Iterator[None]:
+    """Code that runs only where every wanted lane (default: every active one) has a place."""
+    whole = lanes.b.icmp_unsigned("==", found.good, lanes.active if wanted is None else wanted)
+    with lanes.b.if_then(whole, likely=True):
+        yield
+
+
+def first_lane(lanes: Lanes, x: Any) -> Any:
+    """A value that an instruction wants to be the same in all active lanes."""
+    if not isinstance(x.type, ir.VectorType):
+        return x
+    leader = lanes.v.call("llvm.cttz.i32", I32, lanes.active, ir.Constant(ir.IntType(1), 0))
+    return lanes.b.extract_element(x, leader)

@@ -1,0 +1,182 @@
+"""Tensor maps: what a bulk tensor copy (TMA) knows of the array it copies from or to.
+
+(CUDA driver API, "Tensor Map Object Management"; PTX ISA, "Tensors", "tensormap.replace".)  NVIDIA keeps the 128 bytes
+secret, so nbtc has a layout of its own, `LAYOUT`, which the executor's copies and `tensormap.replace` read and write.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nbtc.errors import AlignmentError, FormatError, OptionError, RangeError, ShapeError
+from nbtc.formats.arrays import as_array
+
+BYTES = 128  # of a tensor map
+MOST_DIMS = 5
+LAYOUT = np.dtype(
+    [
+        ("global_address", "<u8"), ("rank", "<u4"), ("elemtype", "u1"), ("interleave_layout", "u1"),
+        ("swizzle_mode", "u1"), ("fill_mode", "u1"), ("box_dim", "<u4", MOST_DIMS), ("global_dim", "<u4", MOST_DIMS),
+        ("global_stride", "<u8", MOST_DIMS - 1), ("element_stride", "<u4", MOST_DIMS), ("lower", "<i2", 3),
+        ("upper", "<i2", 3), ("channels", "<u2"), ("pixels", "<u2"), ("im2col", "<u2"), ("unused", "<u2"),
+    ]
+)  # fmt: skip
+
+
+class Element(NamedTuple):
+    """An element type: its number in `tensormap.replace.elemtype`, bytes, and the letter of its NumPy kind."""
+
+    number: int
+    size: int
+    kind: str
+
+
+ELEMENTS = {  # PTX ISA, the table of `.elemtype`
+    "u8": Element(0, 1, "u"), "u16": Element(1, 2, "u"), "u32": Element(2, 4, "u"), "s32": Element(3, 4, "i"),
+    "u64": Element(4, 8, "u"), "s64": Element(5, 8, "i"), "f16": Element(6, 2, "f"), "f32": Element(7, 4, "f"),
+    "f32_ftz": Element(8, 4, "f"), "f64": Element(9, 8, "f"), "bf16": Element(10, 2, "f"),
+    "tf32": Element(11, 4, "f"), "tf32_ftz": Element(12, 4, "f"),
+}  # fmt: skip
+SIZES = np.array([e.size for e in ELEMENTS.values()], np.int64)  # by number
+_BY_DTYPE = {
+    "uint8": "u8", "int8": "u8", "bool": "u8", "uint16": "u16", "int16": "u16", "uint32": "u32", "int32": "s32",
+    "uint64": "u64", "int64": "s64", "float16": "f16", "float32": "f32", "float64": "f64", "bfloat16": "bf16",
+    "float8_e4m3fn": "u8", "float8_e5m2": "u8",
+}  # fmt: skip
+SWIZZLES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
+INTERLEAVES = {"none": 0}
+FILLS = {"zero": 0, "nan": 1}
+UNIT = 16  # bytes: addresses, strides and the innermost row of a box are multiples
+MOST_BOX = 256  # elements of a box along a dimension
+
+
+class TensorMap:
+    """The tensor map of an array: what a `.tensormap` parameter of a program takes.
+
+    array: what is copied from or to, 1 to 5 dimensions, any strides that are multiples of 16 bytes; its last dimension
+    is contiguous.  box: elements of a tile, innermost dimension first, as `cuTensorMapEncodeTiled` takes them.
+    element_strides: steps between copied elements, innermost first (the first is ignored, as on the hardware).
+    swizzle: "none", "32B", "64B", "128B".  interleave: "none".  oob: what reads outside of the array give, "zero" or
+    "nan" (floats only).  dtype: the element type where the array's own does not tell ("tf32", "f32_ftz", ...).
+
+    `bytes(map)` are the 128 bytes, valid wherever a program keeps them, as long as the array lives.
+
+    >>> import numpy as np
+    >>> a = np.zeros((64, 128), np.float16)
+    >>> tile = TensorMap(a, (64, 8), swizzle="128B")
+    >>> tile.dims, tile.strides, len(bytes(tile))
+    ((128, 64), (256,), 128)
+    """
+
+    def __init__(
+        self,
+        array: ArrayLike,
+        box: tuple[int, ...],
+        *,
+        element_strides: tuple[int, ...] | None = None,
+        swizzle: str = "none",
+        interleave: str = "none",
+        oob: str = "zero",
+        dtype: str | None = None,
+    ) -> None:
+        self.array = as_array(array)
+        rank = self.array.ndim
+        if not 1 <= rank <= MOST_DIMS:
+            raise ShapeError(
+                f"a tensor map has 1 to {MOST_DIMS} dimensions, the array given has {rank}: reshape it or take a slice"
+            )
+        self.dtype, self.element = _element(self.array, dtype)
+        self.dims = tuple(self.array.shape[::-1])
+        self.box = _counts("box", box, rank, MOST_BOX)
+        steps = (1,) * rank if element_strides is None else element_strides
+        self.element_strides = _counts("element_strides", steps, rank, 8)
+        self.strides = tuple(self.array.strides[-2::-1]) if rank > 1 else ()
+        self.swizzle, self.oob = swizzle, oob
+        modes = [_mode("swizzle", swizzle, SWIZZLES), _mode("interleave", interleave, INTERLEAVES)]
+        self._check(_mode("oob", oob, FILLS), modes[0])
+        self._record = np.zeros(1, LAYOUT)
+        r = self._record[0]
+        r["global_address"], r["rank"], r["elemtype"] = self.array.ctypes.data, rank - 1, self.element.number
+        r["swizzle_mode"], r["interleave_layout"], r["fill_mode"] = *modes, FILLS[oob]
+        for name, values in (
+            ("box_dim", self.box),
+            ("global_dim", self.dims),
+            ("element_stride", self.element_strides),
+        ):
+            r[name][:rank] = values
+        r["global_stride"][: rank - 1] = self.strides
+
+    def _check(self, fill: int, swizzle: int) -> None:
+        size, inner = self.element.size, self.box[0] * self.element.size
+        if self.array.ndim and self.dims[0] > 1 and self.array.strides[-1] != size:
+            raise AlignmentError(
+                f"the innermost dimension has a stride of {self.array.strides[-1]} bytes; a tensor map wants its "
+                f"elements side by side ({size} bytes): pass np.ascontiguousarray(array)"
+            )
+        for what, value in (("address", self.array.ctypes.data), *(("stride", s) for s in self.strides)):
+            if value % UNIT or value < 0:
+                raise AlignmentError(
+                    f"{what} {value} of the array is no multiple of {UNIT} bytes, which a tensor map wants: allocate "
+                    "rows of such a length"
+                )
+        if inner % UNIT:
+            raise AlignmentError(
+                f"a row of the box is {self.box[0]} elements = {inner} bytes, no multiple of {UNIT}; nearest: "
+                f"{-(-inner // UNIT) * UNIT // size} elements"
+            )
+        span = UNIT << swizzle
+        if swizzle and inner > span:
+            raise RangeError(
+                f"a row of the box is {inner} bytes, but swizzle={self.swizzle!r} spans {span}: at most "
+                f"{span // size} elements"
+            )
+        if fill and self.element.kind != "f":
+            raise OptionError(f"oob='nan' fills floats only, the array holds {self.dtype}: use oob='zero'")
+
+    def __bytes__(self) -> bytes:
+        return self._record.tobytes()
+
+    def __repr__(self) -> str:
+        return f"TensorMap({self.dtype}, dims={self.dims}, box={self.box}, swizzle={self.swizzle!r}, oob={self.oob!r})"
+
+
+def _element(array: Any, dtype: str | None) -> tuple[str, Element]:
+    """The element type by name, or the array's own."""
+    name = dtype if dtype is not None else _BY_DTYPE.get(array.dtype.name)
+    name = {"b8": "u8", "e4m3": "u8", "e5m2": "u8", "s8": "u8", "s16": "u16"}.get(str(name), name)
+    if name not in ELEMENTS:
+        raise FormatError(
+            f"{dtype if dtype is not None else array.dtype} is no element type of a tensor map; they are "
+            f"{' '.join(ELEMENTS)}: pass dtype= one of them"
+        )
+    if ELEMENTS[name].size != array.dtype.itemsize:
+        raise FormatError(
+            f"dtype={name!r} has {ELEMENTS[name].size} bytes an element, the array's {array.dtype} has "
+            f"{array.dtype.itemsize}: pass a view of the right width"
+        )
+    return name, ELEMENTS[name]
+
+
+def _counts(what: str, given: Any, rank: int, most: int) -> tuple[int, ...]:
+    """One whole number a dimension, from 1 to `most`."""
+    try:
+        values = tuple(int(x.__index__()) for x in given)
+    except (TypeError, AttributeError):
+        raise FormatError(
+            f"{what}={given!r} is no sequence of whole numbers; one a dimension, innermost first"
+        ) from None
+    if len(values) != rank:
+        raise ShapeError(f"{what}={values} has {len(values)} numbers, the array {rank} dimensions: give one for each")
+    for value in values:
+        if not 1 <= value <= most:
+            raise RangeError(f"{what}={values}: {value} is not from 1 to {most}")
+    return values
+
+
+def _mode(what: str, given: Any, modes: dict[str, int]) -> int:
+    if given not in modes:
+        raise OptionError(f"{what}={given!r} is not one of {', '.join(map(repr, modes))}")
+    return modes[given]

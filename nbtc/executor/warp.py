@@ -1,0 +1,147 @@
+"""Rows of what the lanes of a warp tell each other.
+
+(PTX ISA, "Parallel Synchronization and Communication Instructions": shfl.sync, vote.sync, match.sync, redux.sync,
+activemask, elect.sync, bar.warp.sync.)  A lane that names others in its mask waits until all of them that have not
+ended are at the same instruction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I32, vector
+from nbtc.executor import exchange
+from nbtc.executor.action import Action
+from nbtc.executor.data import Immediate, Instruction, Operand, Pair, Sink
+from nbtc.executor.form import slots
+from nbtc.executor.lanes import WARP, Lanes, is_vector
+
+L32 = vector(I32, WARP)
+
+
+def gather_lanes(lanes: Lanes, mask: Operand) -> Any:
+    """Wait until the lanes of everybody's mask are here; the i32 of those that take part with each lane (a vector if
+    masks vary).  Lanes whose partners are here go on, the others stay."""
+    b, live = lanes.b, lanes.get("warp", "live") if lanes.machine.suspends else ir.Constant(I32, -1)
+    varying = not lanes.uniform(mask)
+    wanted = b.and_(lanes.read(mask, "b32"), lanes.spread(live) if varying else live)
+    missing = b.and_(wanted, b.not_(lanes.spread(lanes.active) if varying else lanes.active))
+    complete = b.icmp_unsigned("==", missing, ir.Constant(missing.type, None if varying else 0))
+    if lanes.full and not varying:
+        return wanted
+    ready = b.and_(lanes.active, lanes.mask(complete)) if varying else None
+    if lanes.guarded:
+        whole = complete if ready is None else b.icmp_unsigned("==", ready, lanes.active)
+        lanes.retry_unless(whole)
+    elif ready is None:
+        lanes.retry_unless(complete)
+    else:
+        lanes.go_on_with(ready)
+        lanes.active = ready
+    return wanted
+
+
+def members(lanes: Lanes, mask: Operand) -> Any:
+    """As `gather_lanes`, but one i32: where masks vary, lanes of several groups are here, and all count as present."""
+    wanted = gather_lanes(lanes, mask)
+    return lanes.active if is_vector(wanted) else lanes.b.and_(wanted, lanes.active)
+
+
+def write_both(lanes: Lanes, target: Operand, first: Any, second: Any) -> None:
+    """`d|p`, of which p may be missing."""
+    pair = target if isinstance(target, Pair) else Pair(target, Sink())
+    lanes.write(pair.first, first)
+    lanes.write(pair.second, second)
+
+
+def _shuffle(lanes: Lanes) -> None:
+    target, value, b, c, mask = lanes.operands
+    present = members(lanes, mask)
+    mode = lanes.op.among(("up", "down", "bfly", "idx"))
+    x, source, clamp = (lanes.read(o, "b32", lanes=True) for o in (value, b, c))
+    found = exchange.shuffled(lanes.v, mode, (x, source, clamp), present)
+    write_both(lanes, target, *found)
+
+
+def _vote(lanes: Lanes) -> None:
+    target, predicate, mask = lanes.operands
+    wanted = gather_lanes(lanes, mask)
+    found = lanes.mask(lanes.read(predicate, "pred", lanes=True))
+    mode = lanes.op.among(("all", "any", "uni", "ballot"))
+    lanes.write(target, _votes(lanes, mode, found, wanted))
+
+
+def _votes(lanes: Lanes, mode: str, found: Any, wanted: Any) -> Any:
+    """The vote of `found` among the lanes wanted: for one group, or for each lane's."""
+    b = lanes.b
+    found = b.and_(lanes.spread(found) if is_vector(wanted) else found, wanted)
+    if mode == "ballot":
+        return found
+    some = b.icmp_unsigned("!=", found, ir.Constant(found.type, None if is_vector(found) else 0))
+    whole = b.icmp_unsigned("==", found, wanted)
+    return {"any": some, "all": whole, "uni": b.or_(whole, b.not_(some))}[mode]
+
+
+def _match(lanes: Lanes) -> None:
+    target, value, mask = lanes.operands
+    present = members(lanes, mask)
+    x = lanes.read(value, lanes.op.types[-1], lanes=True)
+    same, alike = exchange.matched(lanes.v, lanes.op.among(("any", "all")), x, present)
+    write_both(lanes, target, same, alike)
+
+
+def _reduce(lanes: Lanes) -> None:
+    target, value, mask = lanes.operands
+    wanted = gather_lanes(lanes, mask)
+    operation, kind = lanes.op.among(("add", "min", "max", "and", "or", "xor")), lanes.op.types[-1]
+    name = (("s" if kind == "s32" else "u") + operation) if operation in ("min", "max") else operation
+    x = lanes.read(value, "b32", lanes=True)
+    if not is_vector(wanted):
+        lanes.write(target, exchange.reduced(lanes.v, name, x, wanted))
+        return
+    out = ir.Constant(L32, None)
+    for lane in range(WARP):  # masks vary: a reduction for each lane's group
+        own = lanes.b.extract_element(wanted, ir.Constant(I32, lane))
+        out = lanes.b.insert_element(out, exchange.reduced(lanes.v, name, x, own), ir.Constant(I32, lane))
+    lanes.write(target, out)
+
+
+def _active(lanes: Lanes) -> None:
+    lanes.write(lanes.operands[0], lanes.active)
+
+
+def _elect(lanes: Lanes) -> None:
+    target, mask = lanes.operands
+    present, b = members(lanes, mask), lanes.b
+    leader = lanes.v.call("llvm.cttz.i32", I32, present, ir.Constant(ir.IntType(1), 0))
+    chosen = b.icmp_unsigned("==", lanes.lane_ids(), lanes.v.splat(leader, WARP))
+    write_both(lanes, target, leader, chosen)
+
+
+def _meet(lanes: Lanes) -> None:
+    gather_lanes(lanes, lanes.operands[0])
+
+
+def _always(instruction: Instruction) -> bool:
+    return True
+
+
+def _own(instruction: Instruction) -> bool:
+    """Whether masks may vary from lane to lane: each lane then has the result of its own group."""
+    return not isinstance(instruction.operands[-1], Immediate)
+
+
+ACTIONS = (
+    Action("shfl", slots("sync", "up|down|bfly|idx", "b32"), _shuffle, 1, varying=_always, waits=_always),
+    Action("vote", slots("sync", "all|any|uni", "pred"), _vote, 1, varying=_own, waits=_always),
+    Action("vote", slots("sync", "ballot", "b32"), _vote, 1, varying=_own, waits=_always),
+    Action("match", slots("sync", "any|all", "b32|b64"), _match, 1, varying=_always, waits=_always),
+    Action("match", slots("any|all", "sync", "b32|b64"), _match, 1, varying=_always, waits=_always),
+    Action("redux", slots("sync", "add|min|max", "u32|s32"), _reduce, 1, varying=_own, waits=_always),
+    Action("redux", slots("sync", "and|or|xor", "b32"), _reduce, 1, varying=_own, waits=_always),
+    Action("activemask", slots("b32"), _active, 1, varying=_always),
+    Action("elect", slots("sync"), _elect, 1, varying=_always, waits=_always),
+    Action("bar", slots("warp", "sync"), _meet, waits=_always),
+)
