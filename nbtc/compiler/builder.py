@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
+from llvmlite.ir.instructions import Instruction
 from numba.core import cgutils
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
-ROUND_DOWN, ROUND_TOWARD_ZERO = 9, 11  # embedded rounding, exceptions suppressed
+ROUND_DOWN, ROUND_TOWARD_ZERO, AS_THE_MODE = 9, 11, 4  # rounding embedded in an instruction, exceptions suppressed
 
 Number = int  # inside `VectorBuilder`, `int` is its method
 
@@ -121,6 +122,61 @@ class VectorBuilder:
         """a * b + c with one rounding to nearest."""
         return self.over("fma", a, b, c)
 
+    def truncated(self, x: Any) -> Any:
+        """x to 32-bit integers, toward zero in every mode; any integer where it is Inf, NaN or too large."""
+        b, t = self.b, vector(I32, x.type.count)
+        some = Instruction(
+            b.block, t, "freeze", [b.fptosi(x, t)]
+        )  # without it, LLVM may take it for anything each time
+        b._insert(some)
+        return some
+
+    def byte_counts(self, x: Any) -> Any:
+        """Bits set in each byte of eight 32-bit lanes (AVX2)."""
+        b, octets, pairs = self.b, vector(I8, 32), vector(I16, 16)
+        table = ir.Constant(octets, [n.bit_count() for n in range(16)] * 2)
+        high = b.lshr(self.bits(x, pairs), self.const(pairs, 4))
+        nibbles = (b.and_(self.bits(y, octets), self.const(octets, 15)) for y in (x, high))
+        return b.add(*(self.call("llvm.x86.avx2.pshuf.b", octets, table, y) for y in nibbles))
+
+    def byte_sums(self, x: Any, low: Number = 32) -> Any:
+        """The sum of the four unsigned bytes of each of eight lanes (AVX2); low: higher bits are known to be zero."""
+        octets, pairs = vector(I8, 32), vector(I16, 16)
+        sums = self.call("llvm.x86.avx2.pmadd.ub.sw", pairs, self.bits(x, octets), self.const(octets, 1))
+        if low > 16:
+            return self.call("llvm.x86.avx2.pmadd.wd", vector(I32, 8), sums, self.const(pairs, 1))
+        return self.bits(sums, vector(I32, 8))
+
+    def round_to_half(self, x: Any, *, native: bool) -> Any:
+        """Non-negative f32 rounded to nearest even to f16, as f32, in every mode; native: x86 with F16C or AVX-512."""
+        b, n = self.b, x.type.count
+        if not native:
+            return self._round_to_half(x)
+        nearest = ir.Constant(I32, 0)
+        if n == 16:
+            blank, mask = self.const(vector(I16, n), 0), ir.Constant(I16, -1)
+            bits = self.call("llvm.x86.avx512.mask.vcvtps2ph.512", blank.type, x, nearest, blank, mask)
+        else:
+            bits = self.call("llvm.x86.vcvtps2ph.256", vector(I16, n), x, nearest)
+        return b.fpext(self.bits(bits, vector(F16, n)), x.type)
+
+    def _round_to_half(self, x: Any) -> Any:
+        """The same with integer operations."""
+        b, t = self.b, vector(I32, x.type.count)
+        y = self.bits(x, t)
+        tie = b.and_(b.lshr(y, self.const(t, 13)), self.const(t, 1))
+        normal = b.and_(b.add(b.add(y, self.const(t, 0xFFF)), tie), self.const(t, -1 << 13))
+        infinite = b.icmp_signed(">=", normal, self.const(t, 143 << 23))
+        normal = b.select(infinite, self.const(t, 255 << 23), normal)
+        fixed = b.fmul(x, self.const(x.type, 2.0**32))  # units of 2**-32, rounded to units of 2**-24
+        n = self.truncated(fixed)
+        n = b.or_(n, b.zext(b.fcmp_unordered("!=", b.sitofp(n, x.type), fixed), t))
+        tie = b.and_(b.lshr(n, self.const(t, 8)), self.const(t, 1))
+        n = b.lshr(b.add(b.add(n, self.const(t, 0x7F)), tie), self.const(t, 8))
+        small = b.fmul(b.sitofp(n, x.type), self.const(x.type, 2.0**-24))
+        subnormal = b.icmp_signed("<", y, self.const(t, 113 << 23))
+        return b.select(subnormal, small, self.bits(normal, x.type))
+
     # --- AVX-512 only -------------------------------------------------------------------------------------------------
     def fma512(self, a: Any, b: Any, c: Any, rounding: Number) -> Any:
         """a * b + c in 512-bit registers with the rounding embedded in the instruction."""
@@ -131,6 +187,11 @@ class VectorBuilder:
         """<16 x i32> to <16 x float>, toward zero."""
         name = "llvm.x86.avx512.sitofp.round.v16f32.v16i32"
         return self.call(name, vector(F32, 16), x, ir.Constant(I32, ROUND_TOWARD_ZERO))
+
+    def scalef512(self, x: Any, e: Any) -> Any:
+        """x * 2**floor(e) for <16 x float>, rounded as the mode says, subnormal results and operands kept."""
+        args = x, e, x, ir.Constant(I16, -1), ir.Constant(I32, AS_THE_MODE)
+        return self.call("llvm.x86.avx512.mask.scalef.ps.512", x.type, *args)
 
     def scale_rz(self, x: Any, e: Any) -> Any:
         """x * 2**floor(e) for <16 x float>, toward zero, subnormal results and operands kept."""

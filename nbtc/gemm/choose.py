@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 
-from nbtc.compiler.host import has_avx512
 from nbtc.errors import OptionError, UnsupportedInstructionError
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa import parse
@@ -12,6 +11,7 @@ from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Row
 from nbtc.isa.tcgen05 import KINDS, product
+from nbtc.kernels.targets import host_target
 
 FAMILIES = {"mma": "mma", "wgmma": "wgmma.mma_async", "wmma": "wmma.mma", "tcgen05": "tcgen05.mma"}
 LISTED = ("mma", "wgmma", "wmma")  # families whose rows name the formats of their operands
@@ -161,8 +161,8 @@ def _tensor_memory(row: Row, arch: Arch, a: str, b: str, acc: str) -> Row:
 def engines_for(kind: str, block: int, fraction: int) -> tuple[str, ...]:
     """The engines that can compute a kind of arithmetic on this host, the fastest first."""
     found = []
-    if kind in ("FUSED", "EMULATED_FP8") and has_avx512():
-        found.append("avx512")
+    if kind in ("FUSED", "EMULATED_FP8") and host_target() is not None:
+        found.append("panel")
     if kind == "FUSED" and block <= 1 << (MOST - fraction):
         found.append("portable")
     if kind in ("INTEGER", "BITS", "FMA64"):

@@ -142,7 +142,7 @@ def _words(
         op = micro.AND if p[BIT_OP] == BIT_OPS["and"] else micro.XOR
         WordsProduct(scheme(op, *formats), team).run(a, b, acc)
     elif not p[SATURATE] or _never_clamps(acc, stop - start, formats):
-        WordsProduct(scheme(micro.DOT, *formats), team).run(a, b, acc)
+        WordsProduct(scheme(micro.dot_of_bytes(), *formats), team).run(a, b, acc)
     else:
         return np.arange(d.size)  # sums that may clamp midway: step by step
     return NOTHING

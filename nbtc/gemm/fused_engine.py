@@ -15,11 +15,12 @@ from nbtc.formats.table import Format, f16, f32
 from nbtc.kernels import panel as micro
 from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
+from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel_drivers import panels_kernel, rows_kernel
 from nbtc.kernels.specials import decide, special_places
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 
-ROW_BLOCK, PANEL = micro.ROWS * micro.BLOCKS, micro.PANEL
+ROW_BLOCK = ROWS * micro.BLOCKS
 # What is packed of B at once: 5 MiB, so that it stays in the last-level cache while all rows of A pass.
 COLUMNS, DEPTH_F64, DEPTH_F32 = 1024, 512, 1024
 NEAR_SPREAD = 37  # binades an operand may span for exponents to fit a byte with room to tell zeros

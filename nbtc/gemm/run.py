@@ -240,7 +240,7 @@ def add(x: NDArray[Any], y: NDArray[Any], saturate: bool) -> NDArray[Any]:
 
 
 # multiply-adds that take some 0.3 ms on one thread: below, waking another costs more than it saves
-_WORTH = {"avx512": 6_000_000, "portable": 1_000_000, "words": 10_000_000, "chain": 30_000}
+_WORTH = {"panel": 6_000_000, "portable": 1_000_000, "words": 10_000_000, "chain": 30_000}
 
 
 @in_default_float_mode

@@ -14,20 +14,20 @@ from nbtc.compiler.workspace_pool import WORKSPACE_POOL
 from nbtc.formats.table import Format
 from nbtc.gemm.fused_engine import flat
 from nbtc.kernels import words as micro
-from nbtc.kernels.words_pack import BYTES, NIBBLES, WORDS, column_words, per_unit
+from nbtc.kernels.words_pack import BYTE_PAIRS, BYTES, NIBBLE_PAIRS, NIBBLES, WORDS, column_words, per_unit
 
 COLUMNS, DEPTH = 1024, 512  # columns of B packed at once; words of depth in a packed block
 TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
 
 
 @lru_cache(maxsize=256)
-def shares(m: int, columns: int, threads: int, width: int) -> list[tuple[int, int, int, int]]:
+def shares(m: int, columns: int, threads: int, lines: int, width: int) -> list[tuple[int, int, int, int]]:
     """(first row, rows, first column, columns) of each task: enough for balance, short enough for Ctrl-C."""
     blocks = -(-m // micro.BLOCK)
     if threads == 1 or blocks >= 2 * threads:
         size = micro.BLOCK * (TASK_BLOCKS if threads == 1 else min(TASK_BLOCKS, max(1, blocks // (8 * threads))))
         return [(i, min(size, m - i), 0, columns) for i in range(0, m, size)]
-    size = max(micro.ROWS, -(-m // (threads * micro.ROWS)) * micro.ROWS)
+    size = max(lines, -(-m // (threads * lines)) * lines)
     rows = [(i, min(size, m - i)) for i in range(0, m, size)]
     share = columns if len(rows) >= threads else -(-columns // (threads * width)) * width
     return [(*r, q, min(share, columns - q)) for r in rows for q in range(0, columns, share)]
@@ -37,14 +37,14 @@ def shares(m: int, columns: int, threads: int, width: int) -> list[tuple[int, in
 class Scheme:
     """How a kind of product is stored and which kernels compute it.
 
-    source, words, units: what operands hold; so many words are made of so many units.  elements: of a unit.  width: of
-    a panel.  word, sum: dtypes.  x, y: what makes A signed and B unsigned.
+    words, units: so many words are made of so many units.  elements: of a unit.  lines, width: of a register tile.
+    word, sum: dtypes.  x, y: what makes A signed and B unsigned.
     """
 
-    source: int
     words: int
     units: int
     elements: int
+    lines: int
     width: int
     word: str
     sum: str
@@ -59,16 +59,19 @@ class Scheme:
 @lru_cache(maxsize=64)
 def scheme(op: int, a: Format, b: Format, rounding: int = 0) -> Scheme:
     """The scheme for an operation on two formats; rounding: f64's."""
-    source = {8: BYTES, 4: NIBBLES}.get(a.bits, WORDS)
+    pairs = op == micro.PAIRS
+    source = {8: BYTE_PAIRS if pairs else BYTES, 4: NIBBLE_PAIRS if pairs else NIBBLES}.get(a.bits, WORDS)
     words, units = per_unit(source)
-    elements = {BYTES: 1, NIBBLES: 8}.get(source, 32 if op != micro.FMA else 1)
-    width, word, total = (32, "<f8", "<f8") if op == micro.FMA else (64, "<u4", "<i4")
+    elements = {4: 8, 1: 32}.get(a.bits, 1)
+    tile, word, total = micro.tile_of(op), *(("<f8", "<f8") if op == micro.FMA else ("<u4", "<i4"))
+    # VPDPBUSD takes signed A and unsigned B: 4-bit A fits a signed byte as it is, signed 4-bit B is raised by 8
     x = 128 if source == BYTES and not a.signed else 0
-    # 4-bit A fits a signed byte as it is, signed 4-bit B is raised by 8
-    y = 1 << (b.bits - 1) if source != WORDS and b.signed else 0
+    y = 1 << (b.bits - 1) if op == micro.DOT and b.signed else 0
     flips = (np.uint8(x), np.uint8(y if source == BYTES else 0))
-    kernels = column_words(source, width), micro.rows_kernel(op, rounding, source)
-    return Scheme(source, words, units, elements, width, word, total, (a.signed, b.signed), x, y, flips, *kernels)
+    kernels = column_words(source, tile.width), micro.rows_kernel(op, rounding, source)
+    return Scheme(
+        words, units, elements, tile.rows, tile.width, word, total, (a.signed, b.signed), x, y, flips, *kernels
+    )
 
 
 @lru_cache(maxsize=256)
@@ -101,7 +104,7 @@ class WordsProduct:
         key = ((room * depth, how.word), (room, "<i4"))
         packed, across = WORKSPACE_POOL.take(key)
         team.run(self._pack, (b, packed, across, j, k, depth, units), panels(columns, team.threads, width))
-        work = shares(a.shape[0], columns, team.threads, width)
+        work = shares(a.shape[0], columns, team.threads, how.lines, width)
         macs = a.shape[0] * columns * units * how.elements // len(work)
         team.run(self._rows, (a, packed, across, d, j, k, depth, units), work, macs)
         WORKSPACE_POOL.give(key, (packed, across))
@@ -123,7 +126,7 @@ class WordsProduct:
         """Some rows times some panels."""
         x, x0, ld = flat(a, i, rows, k, units)
         ldd, how = d.shape[1], self.how
-        key = ((micro.BLOCK * depth, how.word), (micro.ROWS * how.width, how.sum), (micro.BLOCK, "<i4"))
+        key = ((micro.BLOCK * depth, how.word), (how.lines * how.width, how.sum), (micro.BLOCK, "<i4"))
         own = WORKSPACE_POOL.take(key)
         how.rows(
             x, x0, ld, rows, units, how.signed[0], how.flips[0], how.y, packed[q * depth :], across[q:], d.reshape(-1),

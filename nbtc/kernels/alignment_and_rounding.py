@@ -1,9 +1,12 @@
-"""Bookkeeping of a fused sum: alignment exponents and start values before the multiply-adds, rounding after them.
+"""A fused sum, but for its multiply-adds: alignment exponents and start values before them, rounding after them.
 
-Two ways, the same bits.  `Narrow` is for operands whose exponents span few binades (every f16 and fp8, and most bf16
-and tf32 data): accumulators live in the tile scaled by 2**-x, so that every exponent field stays in range and alignment
-is an integer addition to the field.  `Wide` takes every exponent, at twice the operations: 16-bit exponents, VSCALEF
-with its subnormal and overflow handling.
+Two ways, the same bits.  `NarrowRange` is for operands whose exponents span few binades (every f16 and fp8, and most
+bf16 and tf32 data): accumulators live in the tile scaled by 2**-x, so that every exponent field stays in range and
+alignment is an integer addition to the field.  `FullRange` takes every exponent, at twice the operations: 16-bit
+exponents, and scalings with subnormal and overflow handling.
+
+All of it runs where sums round down (`rounding`).  What has to be rounded toward zero is a magnitude, so that rounding
+down is the same; scalings are exact; conversions to integers truncate in every mode.
 """
 
 from __future__ import annotations
@@ -11,65 +14,71 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nbtc.compiler.builder import F16, F32, I8, I16, I32, VectorBuilder, vector
+from nbtc.compiler.builder import F32, I1, I8, I16, I32, VectorBuilder, vector
+from nbtc.kernels.targets import Target
 
-CHUNK = 16  # columns that share one 32-bit vector
-IV, FV = vector(I32, CHUNK), vector(F32, CHUNK)
 BIAS = 127
-# how far a wrapped 32-bit sum can lie from the end of its range (F = 25, 16 products and c)
+SIGN = -(1 << 31)
+# how far a wrapped 32-bit sum can lie from the end of its range: 16 products below 4 * 2**25 and c below 2 * 2**25 sum
+# to less than 2**31 + 2**26
 WRAP_MARGIN = 1 << 26
-FLOOR_FIELD = 50  # narrow: exponent field of a sum of zeros; far below every real one, far above what 2**-126 can reach
+# narrow: exponent field of a sum of zeros.  Operands span 37 binades each, and the field of the largest product is
+# F + 127: the least real one is 127 + 13 - 74 = 66.  A sum of zeros and c = 0 must still be scaled up by a normal
+# 2**(F - E) and down again: any field from F + 1 on does.
+FLOOR_FIELD = 50
 
 
 @dataclass(frozen=True)
 class Shape:
     """Compile-time parameters of a micro-kernel.
 
-    wide: f64 elements (else f32).  block: products a sum.  fraction: F.  out: rounding.  far: any exponent (`Wide`).
-    checked: a sum that could leave 32 bits flags its tile.  from_zero: the accumulator starts at zero, not in the tile.
-    add: the result is added to a second tile by one IEEE addition.  each: results that overflow are noted one by one;
-    else the caller looks at the last ones, since an Inf in the tile stays one (`Narrow`: 2**128 times anything).
+    wide: f64 elements (else f32).  block: products a sum.  fraction: F.  out: rounding.  full_range: any exponent
+    (`FullRange`).  checked: a sum that could leave 32 bits flags its tile.  from_zero: the accumulator starts at zero,
+    not in the tile.  each_watched: results that overflow are noted one by one; else the caller looks at the last ones,
+    since an Inf in the tile stays one (`NarrowRange`: 2**128 times anything).
     """
 
+    target: Target
     wide: bool
     block: int
     fraction: int
     out: str
-    far: bool
+    full_range: bool
     checked: bool
     from_zero: bool = False
-    add: bool = False
-    each: bool = True
+    each_watched: bool = True
 
     @property
-    def chunks(self) -> int:
-        """Chunks of a register tile: its accumulators fill 16 of the 32 vector registers."""
-        return 2 if self.wide else 4
+    def key(self) -> str:
+        """Tells functions of different shapes apart."""
+        parts = (self.target.name, self.wide, self.block, self.fraction, self.out, self.full_range, self.checked,
+                 self.from_zero, self.each_watched)  # fmt: skip
+        return "_".join(str(int(x) if isinstance(x, bool) else x) for x in parts)
 
     @property
-    def passes(self) -> int:
-        """Register tiles that cover a panel of 64 columns."""
-        return 4 // self.chunks
+    def parts(self) -> int:
+        """Vectors of elements that hold as many columns as a vector of 32-bit words (a chunk)."""
+        return 2 if self.wide else 1
 
     @property
-    def many(self) -> bool:
+    def long_block(self) -> bool:
         """True where sums of ordinary significands can leave 32 bits, so that each is looked at."""
         return self.wide and self.block > 16
 
     @property
-    def deferred(self) -> bool:
-        """True where a sum waits in memory: f32 tiles rounded to f32 at once save a store, others lack registers."""
-        return self.wide or self.out == "rne11"
+    def half(self) -> bool:
+        """True where results are f16."""
+        return self.out == "rne11"
 
     @property
     def exponent_bytes(self) -> int:
         """Size of a stored exponent."""
-        return 2 if self.far else 1
+        return 2 if self.full_range else 1
 
     @property
     def watched(self) -> bool:
         """True where a result can overflow within the kernel."""
-        return self.far or (self.each and self.out == "rne11")
+        return self.full_range or (self.each_watched and self.half)
 
     @property
     def magic_shift(self) -> int:
@@ -77,39 +86,64 @@ class Shape:
         return 1023 - BIAS + 52 - self.fraction if self.wide else 23 - self.fraction
 
 
-class Books:
-    """What both ways share.  Alignment exponents are f32 exponent fields, kept shifted into place (`far`: not)."""
+class AlignmentAndRounding:
+    """What both ways share.  Alignment exponents are f32 exponent fields, kept shifted into place (full range: not)."""
 
     def __init__(self, v: VectorBuilder, shape: Shape, splats: dict[str, Any]) -> None:
         self.v, self.b, self.s = v, v.b, shape
+        self.integers, self.floats = vector(I32, shape.target.lanes), vector(F32, shape.target.lanes)
         self.floor, self.least, self.scale, self.reference = (
             splats[k] for k in ("floor", "least", "scale", "reference")
         )
 
     def c(self, value: int) -> Any:
         """An integer constant in every lane."""
-        return self.v.const(IV, value)
+        return self.v.const(self.integers, value)
+
+    def power(self, n: Any) -> Any:
+        """2**n as a normal f32."""
+        b = self.b
+        return self.v.bits(b.shl(b.add(n, self.c(BIAS)), self.c(23)), self.floats)
+
+    def magnitude(self, n: Any) -> Any:
+        """The sum's magnitude as f32: toward zero, or (before a rounding to f16) odd in the last place when inexact."""
+        v, b = self.v, self.b
+        size = v.over("abs", n, v.const(I1, 0))
+        f = b.sitofp(size, self.floats)
+        if not self.s.half:
+            return f
+        inexact = b.zext(b.icmp_signed("!=", v.truncated(f), size), self.integers)
+        return v.bits(b.or_(v.bits(f, self.integers), inexact), self.floats)
+
+    def signed(self, x: Any, n: Any) -> Any:
+        """A result's magnitude with the sign of the sum n: +0 where n is 0, or where an f16 underflows."""
+        v, b = self.v, self.b
+        sign = b.and_(n, self.c(SIGN))
+        bits = v.bits(x, self.integers)
+        if self.s.half or self.s.full_range:
+            sign = b.select(b.icmp_signed("!=", bits, self.c(0)), sign, self.c(0))
+        return v.bits(b.or_(bits, sign), self.floats)
 
     def to_half(self, x: Any) -> Any:
-        """x rounded to f16 when the accumulator is f16."""
-        if self.s.out != "rne11":
-            return x
-        return self.b.fpext(self.b.fptrunc(x, vector(F16, CHUNK)), FV)
-
-    def odd(self, n: Any) -> Any:
-        """The sum as f32: toward zero, or (before a rounding to f16) odd in the last place when inexact."""
-        v, b = self.v, self.b
-        f = v.to_float_rz(n)
-        if self.s.out != "rne11":
-            return f
-        inexact = b.zext(b.icmp_signed("!=", b.fptosi(f, IV), n), IV)
-        return v.bits(b.or_(v.bits(f, IV), inexact), FV)
+        """A magnitude rounded to f16, as f32."""
+        return self.v.round_to_half(x, native=self.s.target.half)
 
     def fourteen(self, x: Any) -> Any:
         """The upper 14 significand bits when the unit keeps no more."""
         if self.s.out != "rz14":
             return x
-        return self.v.bits(self.b.and_(self.v.bits(x, IV), self.c(0xFFFFFC00)), FV)
+        return self.v.bits(self.b.and_(self.v.bits(x, self.integers), self.c(0xFFFFFC00)), self.floats)
+
+    def added(self, c: Any, x: Any) -> Any:
+        """c + x of the tile by one IEEE addition, in the mode that rounds to nearest."""
+        b = self.b
+        y = b.fadd(c, x)
+        if not self.s.half:
+            return y
+        bits = self.v.bits(y, self.integers)
+        size = self.v.bits(b.and_(bits, self.c(0x7FFFFFFF)), self.floats)
+        size = self.to_half(b.fmul(size, self.power(self.scale)))
+        return self.signed(b.fmul(size, self.power(b.neg(self.scale))), bits)
 
     def watch(self, flag: Any, x: Any) -> None:
         """Keep the largest magnitude where a result can overflow: at the top of the range its tile must be redone.
@@ -119,32 +153,29 @@ class Books:
         if not self.s.watched:
             return
         v, b = self.v, self.b
-        magnitude = b.and_(v.bits(x, IV), self.c(0x7FFFFFFF))
-        v.store(v.umax(v.load(flag, IV, 64), magnitude), flag, 64)
+        magnitude = b.and_(v.bits(x, self.integers), self.c(0x7FFFFFFF))
+        v.store(v.umax(v.load(flag, self.integers, 4), magnitude), flag, 4)
 
 
-class Narrow(Books):
+class NarrowRange(AlignmentAndRounding):
     """Exponents in bytes; a byte is the field of a product's exponent."""
 
-    def settle(self, best: list[Any]) -> list[Any]:
-        """Byte maxima of a row: columns without a product that counts get the floor."""
+    def settle(self, best: Any) -> Any:
+        """Byte maxima: columns without a product that counts get the floor."""
         v, b = self.v, self.b
-        t = best[0].type
-        real = b.icmp_unsigned(
-            ">=", best[0], v.splat(b.trunc(b.extract_element(self.reference, self.v.const(I32, 0)), I8), 64)
-        )
-        return [b.select(real, best[0], v.const(t, FLOOR_FIELD))]
+        least = b.trunc(b.extract_element(self.reference, v.const(I32, 0)), I8)
+        real = b.icmp_unsigned(">=", best, v.splat(least, best.type.count))
+        return b.select(real, best, v.const(best.type, FLOOR_FIELD))
 
     def alignment(self, maxima: Any, acc: Any) -> Any:
-        v, b = self.v, self.b
-        e = b.shl(b.zext(v.load(maxima, vector(I8, CHUNK), 16), IV), self.c(23))
-        half = self.s.out == "rne11"
-        if half:
+        v, b, lanes = self.v, self.b, self.s.target.lanes
+        e = b.shl(b.zext(v.load(maxima, vector(I8, lanes), lanes), self.integers), self.c(23))
+        if self.s.half:
             e = v.umax(e, b.shl(self.floor, self.c(23)))
         if self.s.from_zero:
             return e
         own = b.and_(acc, self.c(0x7F800000))
-        if half:
+        if self.s.half:
             own = v.umax(own, b.shl(self.least, self.c(23)))
             own = b.select(b.icmp_unsigned("!=", b.shl(acc, self.c(1)), self.c(0)), own, self.c(0))  # -0 too
         return v.umax(e, own)
@@ -152,7 +183,7 @@ class Narrow(Books):
     def truncated(self, acc: Any, e: Any) -> Any:
         v, b = self.v, self.b
         up = b.sub(self.c((self.s.fraction + BIAS) << 23), e)
-        return b.fptosi(v.bits(b.add(acc, up), FV), IV)
+        return v.truncated(v.bits(b.add(acc, up), self.floats))
 
     def magic(self, e: Any) -> Any:
         b, s = self.b, self.s
@@ -162,36 +193,31 @@ class Narrow(Books):
 
     def round(self, n: Any, e: Any) -> Any:
         v, b = self.v, self.b
-        if self.s.out == "rne11":  # at the true scale
+        if self.s.half:  # at the true scale, then back to the tile's
             down = b.add(e, b.shl(b.sub(self.scale, self.c(self.s.fraction)), self.c(23)))
-            return self.half_to_tile(b.fmul(self.odd(n), v.bits(down, FV)))
+            x = self.to_half(b.fmul(self.magnitude(n), v.bits(down, self.floats)))
+            return self.signed(b.fmul(x, self.power(b.neg(self.scale))), n)
         down = b.sub(e, self.c(self.s.fraction << 23))
-        return self.fourteen(b.fmul(self.odd(n), v.bits(down, FV)))
-
-    def half_to_tile(self, x: Any) -> Any:
-        """Round to f16, back to the tile's scale; the sum with zero makes an underflowed -0 a +0."""
-        v, b = self.v, self.b
-        back = v.bits(b.shl(b.sub(self.c(BIAS), self.scale), self.c(23)), FV)
-        return v.fma(self.to_half(x), back, v.const(FV, 0.0))
-
-    def sum(self, d: Any, x: Any) -> Any:
-        v, b = self.v, self.b
-        y = b.fadd(d, x)
-        if self.s.out != "rne11":
-            return y
-        up = v.bits(b.shl(b.add(self.scale, self.c(BIAS)), self.c(23)), FV)
-        return self.half_to_tile(b.fmul(y, up))
+        return self.signed(self.fourteen(b.fmul(self.magnitude(n), v.bits(down, self.floats))), n)
 
 
-class Wide(Books):
+class FullRange(AlignmentAndRounding):
     """Exponents in 16 bits, biased so that a sum with a zero operand stays below 0x4000; true scale in the tile."""
 
-    def settle(self, best: list[Any]) -> list[Any]:
+    def settle(self, best: Any) -> Any:
         return best
 
-    def alignment(self, maxima: Any, acc: Any) -> Any:
+    def scaled(self, x: Any, n: Any) -> Any:
+        """x * 2**n rounded down, also where that is subnormal or too large."""
         v, b = self.v, self.b
-        raw = b.zext(v.load(maxima, vector(I16, CHUNK), 16), IV)
+        if self.s.target.scale:
+            return v.scalef512(x, b.sitofp(n, self.floats))
+        part = b.ashr(n, self.c(1))  # |n| <= 254: two normal factors, of which one at most rounds
+        return b.fmul(b.fmul(x, self.power(part)), self.power(b.sub(n, part)))
+
+    def alignment(self, maxima: Any, acc: Any) -> Any:
+        v, b, lanes = self.v, self.b, self.s.target.lanes
+        raw = b.zext(v.load(maxima, vector(I16, lanes), lanes), self.integers)
         real = b.icmp_unsigned(">=", raw, self.c(0x4000))
         e = v.smax(b.select(real, b.add(raw, self.reference), self.floor), self.floor)
         if self.s.from_zero:
@@ -201,19 +227,14 @@ class Wide(Books):
         return v.smax(e, b.select(zero, self.floor, field))
 
     def truncated(self, acc: Any, e: Any) -> Any:
-        v, b = self.v, self.b
-        up = b.sitofp(b.sub(self.c(self.s.fraction + BIAS), e), FV)
-        return b.fptosi(v.scale_rz(v.bits(acc, FV), up), IV)
+        up = self.b.sub(self.c(self.s.fraction + BIAS), e)
+        return self.v.truncated(self.scaled(self.v.bits(acc, self.floats), up))
 
     def magic(self, e: Any) -> Any:
         b, field = self.b, 20 if self.s.wide else 23
         return b.add(b.shl(e, self.c(field)), self.c((self.s.magic_shift << field) + (1 << (field - 1))))
 
     def round(self, n: Any, e: Any) -> Any:
-        v, b = self.v, self.b
-        down = b.sitofp(b.sub(e, self.c(self.s.fraction + BIAS)), FV)
-        x = self.fourteen(v.scale_rz(self.odd(n), down))
-        return b.fadd(self.to_half(x), v.const(FV, 0.0))  # -0 becomes +0
-
-    def sum(self, d: Any, x: Any) -> Any:
-        return self.to_half(self.b.fadd(d, x))
+        down = self.b.sub(e, self.c(self.s.fraction + BIAS))
+        x = self.fourteen(self.scaled(self.magnitude(n), down))
+        return self.signed(self.to_half(x) if self.s.half else x, n)

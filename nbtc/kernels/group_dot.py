@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, ROUND_TOWARD_ZERO, VectorBuilder, vector
 from nbtc.compiler.jit import jit
-from nbtc.kernels.words import dot_words
+from nbtc.compiler.lowering import lowering
 from nbtc.numerics.scaled import Strided, scaled_chain
 
 ROWS, LANES = 4, 16  # rows of A that share a vector of B; columns of a panel
@@ -122,7 +122,7 @@ def _steps(typing, chunks, a, a0, sa, sa0, ra, ra0, stride, b, b0, sb, sb0, rb, 
             y = v.load(words, t, 4, 64 * w)
             for r in range(ROWS):
                 g = w * count // WORDS
-                sums[r][g] = dot_words(v, sums[r][g], v.splat(v.load(rows[r], I32, 4, 4 * w), LANES), y)
+                sums[r][g] = lowering(v).octets(sums[r][g], y, v.splat(v.load(rows[r], I32, 4, 4 * w), LANES))
         new, bad = [], []
         for r in range(ROWS):
             own = [v.splat(v.load(factors[r], F64, 8, 8 * g), 8) for g in range(count)]

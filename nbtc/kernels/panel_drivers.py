@@ -14,8 +14,10 @@ from nbtc.compiler.bits import as_f32
 from nbtc.compiler.builder import I32, VectorBuilder
 from nbtc.compiler.jit import jit
 from nbtc.kernels.alignment_and_rounding import WRAP_MARGIN
-from nbtc.kernels.panel import BLOCKS, FLAG_WORD, LEAST_BLOCKS, PANEL, ROWS, sum_block
+from nbtc.kernels.fused_sum import PANEL, ROWS
+from nbtc.kernels.panel import BLOCKS, LEAST_BLOCKS, add_tile, sum_block
 from nbtc.kernels.panel_pack import columns_packed, rows_packed
+from nbtc.kernels.panel_schedules import FLAG_WORD
 
 
 @intrinsic
@@ -156,20 +158,19 @@ def rows_kernel(
             if emulated:
                 for g in range(0, depth // block, 2):
                     sum_block(
-                        wide, block, fraction, out, far, checked, 1, 0, each,
-                        a, ea, sa, 0, b, eb, sb, b0, g, 1, first, first, blocks, floor, least, scale, reference,
-                        scratch,
+                        wide, block, fraction, out, far, checked, 1, each,
+                        a, ea, sa, 0, b, eb, sb, b0, g, 1, first, blocks, floor, least, scale, reference, scratch,
                     )  # fmt: skip
                     sum_block(
-                        wide, block, fraction, out, far, checked, 0, 1, each,
-                        a, ea, sa, 0, b, eb, sb, b0, g + 1, 1, first, second, blocks, floor, least, scale, reference,
-                        scratch,
+                        wide, block, fraction, out, far, checked, 0, each,
+                        a, ea, sa, 0, b, eb, sb, b0, g + 1, 1, first, blocks, floor, least, scale, reference, scratch,
                     )  # fmt: skip
+                    add_tile(out, far, each, first, second, blocks, scale, scratch)
             else:
                 sum_block(
-                    wide, block, fraction, out, far, checked, 0, 0, each,
-                    a, ea, sa, 0, b, eb, sb, b0, 0, depth // block, first, first, blocks, floor, least, scale,
-                    reference, scratch,
+                    wide, block, fraction, out, far, checked, 0, each,
+                    a, ea, sa, 0, b, eb, sb, b0, 0, depth // block, first, blocks, floor, least, scale, reference,
+                    scratch,
                 )  # fmt: skip
             if checked:
                 for q in range(16):

@@ -15,7 +15,8 @@ from numba.extending import intrinsic
 
 from nbtc.compiler.builder import F32, F64, I1, I8, I16, I32, I64, VectorBuilder, vector
 from nbtc.kernels.float_fields import BASE, BIAS, FIELD_SHIFT, LEAST, MANTISSA, REFERENCE, SIGN_SHIFT, SPECIAL
-from nbtc.kernels.panel import PANEL, ROWS
+from nbtc.kernels.fused_sum import PANEL, ROWS
+from nbtc.kernels.targets import host_target
 
 CHUNK = 16  # elements of a vector
 IV, FV = vector(I32, CHUNK), vector(F32, CHUNK)
@@ -211,8 +212,16 @@ class _Rows:
 
 
 # --- columns of B -----------------------------------------------------------------------------------------------------
-# f64 vectors hold pairs of columns by turns, so that 32-bit words of start values and sums interleave in place
-PAIRED = [[4 * q + 2 * h + i for q in range(4) for i in (0, 1)] for h in (0, 1)]
+def paired(lanes: int) -> list[list[int]]:
+    """The order of sixteen columns of f64, for registers of so many 32-bit lanes.
+
+    Two registers hold pairs of a chunk's columns by turns, so that 32-bit words of start values and sums interleave in
+    place.
+    """
+    order = [
+        c + 4 * q + 2 * h + i for c in range(0, CHUNK, lanes) for h in (0, 1) for q in range(lanes // 4) for i in (0, 1)
+    ]
+    return [order[:8], order[8:]]
 
 
 class _Columns:
@@ -222,6 +231,8 @@ class _Columns:
         self.v, self.b, self.pk, self.block, self.far, self.args = v, v.b, pk, block, far, args
         self.noted, self.word, self.weight, self.heavy = (_room(v, n) for n in (PANEL // CHUNK, 1, 1, 1))
         _blank(v, self.heavy)
+        target = host_target()
+        self.order = paired(target.lanes if target else CHUNK)
 
     def write(self, panel: Any, order: list[int]) -> None:
         """A panel of columns; order: not empty where blocks of products are interleaved two by two."""
@@ -253,7 +264,7 @@ class _Columns:
             pk.note(noted, magnitude)
             magnitude = pk.finite(magnitude)
             place = b.add(b.mul(b.add(b.mul(panel, a["places"]), k), v.int(PANEL)), column)
-            orders = PAIRED if pk.wide else [list(range(CHUNK))]
+            orders = self.order if pk.wide else [list(range(CHUNK))]
             for i, y in enumerate(pk.values(magnitude, sign, orders)):
                 v.store(y, v.at(a["out"], b.mul(place, v.int(8 if pk.wide else 4))), 64, 64 * i)
             e = b.trunc(pk.exponents(magnitude), vector(I16 if self.far else I8, CHUNK))

@@ -1,159 +1,248 @@
-"""Register-tiled products of words: int8 (four a word), bits (32 a word) and f64; rows of A are packed on the way.
+"""Register-tiled products of words: int8 (four or two a word), bits (32 a word), f64; rows of A are packed on the way.
 
-Six rows by four vectors of accumulators stay in registers while k runs; a word of A is broadcast against four vectors
-of B.  The IR is generic except for VPDPBUSD and the directed roundings, so the same kernel serves every host.
+Some rows by some vectors of accumulators stay in registers while k runs; a word of A is broadcast against the vectors
+of B.  A `Target` says how many fit, and an operation is the few instructions that add one product.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from nbtc.compiler.builder import F64, I32, I64, VectorBuilder, vector
-from nbtc.compiler.host import has_avx512
+from nbtc.compiler.builder import F64, I8, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.host import features
 from nbtc.compiler.jit import jit
-from nbtc.kernels.words_pack import BYTES, NIBBLES, row_words
+from nbtc.kernels.targets import GENERIC, Target, host_target
+from nbtc.kernels.words_pack import per_unit, row_words
 
-ROWS, VECTORS = 6, 4  # 24 accumulators, 4 vectors of B and a broadcast fill 29 of 32 registers
-BLOCK = 16 * ROWS  # rows packed at a time
-# operations, as numbered in the literal argument of the intrinsic
-DOT, XOR, AND, FMA = range(4)
-ROUND = {"rn": 0, "rz": 11, "rm": 9, "rp": 10}  # embedded rounding; 0: the ordinary fma
+BLOCK = 96  # rows packed at a time: a multiple of the rows of every tile
+# operations, as numbered in the literal argument of the intrinsic: bytes four to a word, in pairs of 16 bits, bits, f64
+DOT, PAIRS, XOR, AND, FMA = range(5)
+ROUND = {"rn": 0, "rz": 11, "rm": 9, "rp": 10}  # embedded rounding (AVX-512); 0: the ordinary fma
+COUNTED = 31  # words whose bits a byte can count: 31 * 8 < 256
 
 
-def dot_words(v: VectorBuilder, total: Any, a: Any, b: Any) -> Any:
-    """total + the dot product of four signed bytes of a and four unsigned bytes of b, a lane."""
-    if has_avx512("avx512vnni"):
-        name = "llvm.x86.avx512.vpdpbusd.512"
-        return v.call(name, total.type, total, b, a)  # of words, as its first LLVM had it: every later one knows it
-    t = total.type
-    for i in range(4):
-        x = v.b.ashr(v.b.shl(a, v.const(t, 24 - 8 * i)), v.const(t, 24))
-        y = v.b.and_(v.b.lshr(b, v.const(t, 8 * i)), v.const(t, 255))
-        total = v.b.add(total, v.b.mul(x, y))
-    return total
+def target() -> Target:
+    """The row of this machine; generic vectors where none serves."""
+    return host_target() or GENERIC
+
+
+def dot_of_bytes() -> int:
+    """How this machine multiplies bytes: by VPDPBUSD, else as pairs of 16-bit integers, which never saturate."""
+    return DOT if target().mixed and "avx512vnni" in features() else PAIRS
+
+
+class Tile(NamedTuple):
+    """A register tile: rows, vectors a row, and what the vectors hold."""
+
+    rows: int
+    vectors: int
+    element: ir.Type
+    lanes: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return 8 if self.element == F64 else 4
+
+    @property
+    def width(self) -> int:
+        """Columns of a tile, which is what a panel has."""
+        return self.vectors * self.lanes
+
+    @property
+    def type(self) -> ir.VectorType:
+        """A vector."""
+        return vector(self.element, self.lanes)
+
+
+def tile_of(op: int) -> Tile:
+    """The tile of an operation here: accumulators, vectors of B and a broadcast fill the registers.
+
+    Counting bits by a table takes two more.
+    """
+    t = target()
+    rows, vectors = 4 if op in (XOR, AND) and t.lookup else 6, 4 if t.sums > 8 else 2
+    return Tile(rows, vectors, F64, t.lanes // 2) if op == FMA else Tile(rows, vectors, I32, t.lanes)
+
+
+def _pairs(v: VectorBuilder, a: Any, b: Any) -> Any:
+    """The dot products of two signed 16-bit integers, a lane."""
+    name = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}[a.type.count]
+    if target().x86:
+        halves = vector(I16, 2 * a.type.count)
+        return v.call(f"llvm.x86.{name}", a.type, v.bits(a, halves), v.bits(b, halves))
+    left, right = ([v.b.ashr(v.b.shl(x, v.const(x.type, n)), v.const(x.type, 16)) for n in (16, 0)] for x in (a, b))
+    return v.b.add(*(v.b.mul(x, y) for x, y in zip(left, right, strict=True)))
 
 
 def _step(v: VectorBuilder, op: int, rounding: int, total: Any, a: Any, b: Any) -> Any:
+    """total + the product of a and b."""
     if op == DOT:
-        return dot_words(v, total, a, b)
+        # of words, as its first LLVM had it: every later one knows it
+        return v.call("llvm.x86.avx512.vpdpbusd.512", total.type, total, b, a)
+    if op == PAIRS:
+        return v.b.add(total, _pairs(v, a, b))
     if op == FMA:
         return v.fma512(a, b, total, rounding) if rounding else v.fma(a, b, total)
     both = v.b.and_(a, b) if op == AND else v.b.xor(a, b)
+    if target().lookup:  # counts by byte
+        octets = v.bits(total, vector(I8, 4 * total.type.count))
+        return v.bits(v.b.add(octets, v.byte_counts(both)), total.type)
     return v.b.add(total, v.popcount(both))
 
 
-def _correct(v: VectorBuilder, sums: dict[tuple[int, int], Any], down: Any, across: Any) -> None:
-    """Add a row's and a column's corrections to the start values."""
-    t = vector(I32, 16)
-    for j in range(VECTORS):
-        column = v.load(across, t, 4, 64 * j)
-        for r in range(ROWS):
-            row = v.splat(v.load(down, I32, 4, 4 * r), 16)
-            sums[r, j] = v.b.add(sums[r, j], v.b.add(row, column))
+class Flat(NamedTuple):
+    """A place in flat memory: an array and an element of it."""
+
+    x: Any
+    at: Any
+
+
+class _Emitter:
+    """Writes the loop over words of one tile."""
+
+    def __init__(self, v: VectorBuilder, op: int, rounding: int, places: list[Any], ld: Any) -> None:
+        self.v, self.b, self.op, self.rounding = v, v.b, op, rounding
+        self.a, self.columns, self.d, self.down, self.across = places
+        self.ld, self.tile = ld, tile_of(op)
+        self.keys = [(r, j) for r in range(self.tile.rows) for j in range(self.tile.vectors)]
+        self.bytes = target().bytes
+
+    def place(self, key: tuple[int, int]) -> Any:
+        """Where a vector of D is."""
+        r, j = key
+        return self.v.at(self.d, self.b.mul(self.ld, self.v.int(self.tile.size * r)), self.bytes * j)
+
+    def correction(self, key: tuple[int, int]) -> Any:
+        """A row's and a column's corrections."""
+        v, (r, j), t = self.v, key, self.tile.type
+        row = v.splat(v.load(self.down, I32, 4, 4 * r), self.tile.lanes)
+        return self.b.add(row, v.load(self.across, t, 4, self.bytes * j))
+
+    def words(self, first: Any, last: Any, start: dict[tuple[int, int], Any]) -> dict[tuple[int, int], Any]:
+        """Sums from `start` over words first..last, at least one."""
+        v, b, t, tile = self.v, self.b, self.tile.type, self.tile
+        entry, body, end = b.block, b.append_basic_block("words"), b.append_basic_block("done")
+        b.branch(body)
+        b.position_at_end(body)
+        k = b.phi(I64)
+        sums = {x: b.phi(t) for x in self.keys}
+        k.add_incoming(first, entry)
+        for x in self.keys:
+            sums[x].add_incoming(start[x], entry)
+        row = v.at(self.a, b.mul(k, v.int(tile.size * tile.rows)))
+        column = v.at(self.columns, b.mul(k, v.int(self.bytes * tile.vectors)))
+        bs = [v.load(column, t, tile.size, self.bytes * j) for j in range(tile.vectors)]
+        new = {}
+        for r in range(tile.rows):
+            x = v.splat(v.load(row, tile.element, tile.size, tile.size * r), tile.lanes)
+            for j, y in enumerate(bs):
+                new[r, j] = _step(v, self.op, self.rounding, sums[r, j], x, y)
+        following = b.add(k, v.int(1))
+        k.add_incoming(following, b.block)
+        for x in self.keys:
+            sums[x].add_incoming(new[x], b.block)
+        b.cbranch(b.icmp_signed("<", following, last), body, end)
+        b.position_at_end(end)
+        return new
+
+    def emit(self, depth: Any) -> None:
+        """D += A * B."""
+        v, tile = self.v, self.tile
+        start = {x: v.load(self.place(x), tile.type, tile.size) for x in self.keys}
+        if self.op == DOT:
+            start = {x: self.b.add(y, self.correction(x)) for x, y in start.items()}
+        for x, y in self.words(v.int(0), depth, start).items():
+            v.store(y, self.place(x), tile.size)
+
+    def emit_counted(self, depth: Any) -> None:
+        """The same where bytes count bits: their counts are added up before they can overflow."""
+        v, b, tile = self.v, self.b, self.tile
+        none = dict.fromkeys(self.keys, v.const(tile.type, 0))
+        first, step = v.int(0), v.int(COUNTED)
+        entry, body, end = b.block, b.append_basic_block("counted"), b.append_basic_block("all")
+        b.branch(body)
+        b.position_at_end(body)
+        k = b.phi(I64)
+        k.add_incoming(first, entry)
+        following = b.add(k, step)
+        more = b.icmp_signed("<", following, depth)
+        for x, y in self.words(k, b.select(more, following, depth), none).items():
+            total = b.add(v.load(self.place(x), tile.type, tile.size), v.byte_sums(y))
+            v.store(total, self.place(x), tile.size)
+        k.add_incoming(following, b.block)
+        b.cbranch(more, body, end)
+        b.position_at_end(end)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _tile(typing, op, rounding, a, a0, b, b0, d, d0, ld, depth, down, i, across, j):
-    """d[6 rows of stride ld][4 vectors] += A * B over `depth` words; a: [k][6], b: [k][4 vectors], element offsets.
+def _tile(typing, op, rounding, a, b, d, ld, depth, down, across):
+    """A tile of d, rows ld apart, += A * B over `depth` words; a: [k][rows], b: [k][vectors], places in flat arrays.
 
-    DOT: down[i + row] and across[j + column] are added too.
+    DOT: down[row] and across[column] are added too.
     """
     if not all(isinstance(x, types.IntegerLiteral) for x in (op, rounding)):
         return None
     kind, mode = op.literal_value, rounding.literal_value
-    wide = kind == FMA
-    element, lanes, size = (F64, 8, 8) if wide else (I32, 16, 4)
-    t = vector(element, lanes)
 
     def codegen(context, builder, sig, args):
-        v = VectorBuilder(context, builder)
-        pa, pb, pd = (v.pointer(sig.args[i], args[i]) for i in (2, 4, 6))
-        a0, b0, d0, ld, depth = (args[i] for i in (3, 5, 7, 8, 9))
-        b = builder
-        pa, pb, pd = (v.at(p, b.mul(o, v.int(size))) for p, o in ((pa, a0), (pb, b0), (pd, d0)))
-        place = lambda r, j: v.at(pd, b.mul(ld, v.int(size * r)), 64 * j)  # noqa: E731
-        keys = [(r, j) for r in range(ROWS) for j in range(VECTORS)]
-        start = {x: v.load(place(*x), t, size) for x in keys}
-        if kind == DOT:
-            _correct(v, start, *(v.at(v.pointer(sig.args[n], args[n]), b.mul(args[n + 1], v.int(4))) for n in (10, 12)))
-        entry = b.block
-        body, end = b.append_basic_block("words"), b.append_basic_block("done")
-        b.branch(body)
-        b.position_at_end(body)
-        k = b.phi(I64)
-        sums = {x: b.phi(t) for x in keys}
-        k.add_incoming(ir.Constant(I64, 0), entry)
-        for x in keys:
-            sums[x].add_incoming(start[x], entry)
-        row, column = v.at(pa, b.mul(k, v.int(size * ROWS))), v.at(pb, b.mul(k, v.int(64 * VECTORS)))
-        bs = [v.load(column, t, size, 64 * j) for j in range(VECTORS)]
-        new = {}
-        for r in range(ROWS):
-            x = v.splat(v.load(row, element, size, size * r), lanes)
-            for j in range(VECTORS):
-                new[r, j] = _step(v, kind, mode, sums[r, j], x, bs[j])
-        following = b.add(k, v.int(1))
-        k.add_incoming(following, b.block)
-        for x in keys:
-            sums[x].add_incoming(new[x], b.block)
-        b.cbranch(b.icmp_signed("<", following, depth), body, end)
-        b.position_at_end(end)
-        for x in keys:
-            v.store(new[x], place(*x), size)
+        v, size, places = VectorBuilder(context, builder), tile_of(kind).size, []
+        for i, width in ((2, size), (3, size), (4, size), (7, 4), (8, 4)):
+            x, at = (builder.extract_value(args[i], n) for n in (0, 1))
+            places.append(v.at(v.pointer(sig.args[i].types[0], x), builder.mul(at, v.int(width))))
+        emitter = _Emitter(v, kind, mode, places, args[5])
+        counted = kind in (XOR, AND) and target().lookup
+        (emitter.emit_counted if counted else emitter.emit)(args[6])
         return context.get_dummy_value()
 
-    rest = (
-        a, types.int64, b, types.int64, d, types.int64, types.int64, types.int64,
-        down, types.int64, across, types.int64,
-    )  # fmt: skip
-    return types.void(op, rounding, *rest), codegen
+    return types.void(op, rounding, a, b, d, types.int64, types.int64, down, across), codegen
 
 
 @cache
 def rows_kernel(op: int, rounding: int, source: int) -> Any:
     """kernel(x, x0, ld, rows, units, signed, flip, y, b, across, d, d0, ldd, columns, a, tile, down): d += A * B.
 
-    x: flat units of A, the first at x0, rows ld apart; b: packed [panel][k][4 vectors] with the columns' corrections;
-    d: flat accumulators with leading dimension ldd, the block's first at d0.  av, down: room for `BLOCK` packed rows
-    and their corrections; its first ROWS * width words beyond them serve as a tile.
+    x: flat units of A, the first at x0, rows ld apart; b: packed [panel][k][width] with the columns' corrections; d:
+    flat accumulators with leading dimension ldd, the block's first at d0.  a, down: room for `BLOCK` packed rows and
+    their corrections; tile: for one register tile.
     """
-    width = 32 if op == FMA else 64
-    pack = row_words(source, ROWS)
+    lines, width = tile_of(op).rows, tile_of(op).width
+    pack, (made, of) = row_words(source, lines), per_unit(source)
 
     @jit
-    def edge(a, at, b, to, d, d0, ldd, depth, rows, columns, tile, down, i, across, j):
+    def edge(a, b, d, ldd, depth, rows, columns, tile, down, across):
         """A tile that is not whole, in a whole one."""
         for r in range(rows):
             for c in range(columns):
-                tile[r * width + c] = d[d0 + r * ldd + c]
-        _tile(op, rounding, a, at, b, to, tile, 0, width, depth, down, i, across, j)
+                tile[r * width + c] = d.x[d.at + r * ldd + c]
+        _tile(op, rounding, a, b, Flat(tile, 0), width, depth, down, across)
         for r in range(rows):
             for c in range(columns):
-                d[d0 + r * ldd + c] = tile[r * width + c]
+                d.x[d.at + r * ldd + c] = tile[r * width + c]
 
     @jit
-    def multiply(a, b, d, d0, ldd, rows, columns, depth, tile, down, across):
+    def multiply(a, b, d, ldd, rows, columns, depth, tile, down, across):
         for panel in range((columns + width - 1) // width):
-            have, to, j = min(width, columns - panel * width), panel * width * depth, panel * width
-            for i in range(0, rows, ROWS):
-                at, goal = i * depth, d0 + i * ldd + j
-                if have == width and i + ROWS <= rows:
-                    _tile(op, rounding, a, at, b, to, d, goal, ldd, depth, down, i, across, j)
+            have, j = min(width, columns - panel * width), panel * width
+            right, over = Flat(b, j * depth), Flat(across, j)
+            for i in range(0, rows, lines):
+                left, goal, beside = Flat(a, i * depth), Flat(d.x, d.at + i * ldd + j), Flat(down, i)
+                if have == width and i + lines <= rows:
+                    _tile(op, rounding, left, right, goal, ldd, depth, beside, over)
                 else:
-                    count = min(ROWS, rows - i)
-                    edge(a, at, b, to, d, goal, ldd, depth, count, have, tile, down, i, across, j)
+                    edge(left, right, goal, ldd, depth, min(lines, rows - i), have, tile, beside, over)
 
     @jit
     def run(x, x0, ld, rows, units, signed, flip, y, b, across, d, d0, ldd, columns, a, tile, down):
-        depth = 2 * units if source == NIBBLES else (units + 3) >> 2 if source == BYTES else units
+        depth = (units + of - 1) // of * made
         for i in range(0, rows, BLOCK):
             count = min(BLOCK, rows - i)
             pack(x, x0 + i * ld, ld, count, units, a, down, signed, flip, y)
-            multiply(a, b, d, d0 + i * ldd, ldd, count, columns, depth, tile, down, across)
+            multiply(a, b, Flat(d, d0 + i * ldd), ldd, count, columns, depth, tile, down, across)
 
     return run

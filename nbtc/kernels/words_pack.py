@@ -14,12 +14,13 @@ import numpy as np
 from nbtc.compiler.bits import word_at
 from nbtc.compiler.jit import jit
 
-WORDS, BYTES, NIBBLES = range(3)  # what operands hold: words, or elements to be made into words of four bytes
+# what operands hold: words, or elements to be made into words of four bytes, or into words of two 16-bit integers
+WORDS, BYTES, NIBBLES, BYTE_PAIRS, NIBBLE_PAIRS = range(5)
 
 
 def per_unit(source: int) -> tuple[int, int]:
     """(words, units): so many words are made of so many units of an operand's storage along K."""
-    return {WORDS: (1, 1), BYTES: (1, 4), NIBBLES: (2, 1)}[source]
+    return {WORDS: (1, 1), BYTES: (1, 4), NIBBLES: (2, 1), BYTE_PAIRS: (1, 2), NIBBLE_PAIRS: (4, 1)}[source]
 
 
 @jit(inline=True)
@@ -32,6 +33,23 @@ def four_bytes(nibbles, signed, offset):
         w ^= np.uint32(0x08080808)
         if not offset:
             w = ((w | np.uint32(0x80808080)) - np.uint32(0x08080808)) ^ np.uint32(0x80808080)
+    return w
+
+
+@jit(inline=True)
+def byte_pair(low, high, signed):
+    """Two bytes as 16-bit integers of a word."""
+    if signed:
+        low, high = np.uint16(np.int16(np.int8(low))), np.uint16(np.int16(np.int8(high)))
+    return np.uint32(low) | (np.uint32(high) << np.uint32(16))
+
+
+@jit(inline=True)
+def nibble_pair(nibbles, signed):
+    """The low two 4-bit elements as 16-bit integers of a word."""
+    w = (nibbles & np.uint32(15)) | ((nibbles & np.uint32(0xF0)) << np.uint32(12))
+    if signed:  # bit 3 of each half into the bits above it
+        w |= np.uint32((w & np.uint32(0x00080008)) * np.uint32(0x1FFE))
     return w
 
 
@@ -63,6 +81,8 @@ def row_words(source: int, lines: int) -> Any:
     x: flat units, the first at x0, rows ld apart.  sums[row] = -y times the sum of its elements, unless y is 0.
     """
 
+    made, of = per_unit(source)
+
     @jit(inline=True)
     def place(to, k):
         """Where word k goes; unsigned, or each store tests whether its index counts from the end."""
@@ -89,13 +109,22 @@ def row_words(source: int, lines: int) -> Any:
             for k in range(units):
                 out[place(to, 2 * k)] = low[k]
                 out[place(to, 2 * k + 1)] = high[k]
+        elif source == BYTE_PAIRS:
+            for k in range(units >> 1):
+                out[place(to, k)] = byte_pair(row[2 * k], row[2 * k + 1], signed)
+            if units & 1:
+                out[place(to, units >> 1)] = byte_pair(row[units - 1], np.uint8(0), signed)
+        elif source == NIBBLE_PAIRS:
+            for k in range(units):
+                for q in range(4):
+                    out[place(to, 4 * k + q)] = nibble_pair(row[k] >> np.uint32(8 * q), signed)
         else:
             for k in range(units):
                 out[place(to, k)] = row[k]
 
     @jit
     def run(x, x0, ld, rows, units, out, sums, signed, flip, y):
-        words = 2 * units if source == NIBBLES else (units + 3) >> 2 if source == BYTES else units
+        words = (units + of - 1) // of * made
         spare = np.empty(words if source == NIBBLES else 0, np.uint32)
         for i in range((rows + lines - 1) // lines * lines):
             to = i // lines * lines * words + i % lines
@@ -104,12 +133,15 @@ def row_words(source: int, lines: int) -> Any:
             else:
                 for k in range(words):
                     out[to + k * lines] = 0
-            if source != WORDS:
-                sums[i] = np.int32(0)
+            at, total = x0 + i * ld, np.int32(0)
+            if source == BYTES:
                 if i < rows and y != 0:
-                    at = x0 + i * ld
-                    total = byte_sum(x, at, units, flip) if source == BYTES else nibble_sum(x, at, units, signed)
-                    sums[i] = -y * total
+                    total = byte_sum(x, at, units, flip)
+                sums[i] = -y * total
+            elif source == NIBBLES:
+                if i < rows and y != 0:
+                    total = nibble_sum(x, at, units, signed)
+                sums[i] = -y * total
 
     return run
 
@@ -120,6 +152,8 @@ def column_words(source: int, width: int) -> Any:
 
     sums[column] = xshift times the sum of its (raised) elements, less xshift * yshift * K.
     """
+
+    made, step = per_unit(source)
 
     @jit
     def bytes_of(x, at, ld, units, have, out, to, flip):
@@ -154,6 +188,21 @@ def column_words(source: int, width: int) -> Any:
             for j in range(have):
                 low[j] = four_bytes(row[j], signed, True)
                 high[j] = four_bytes(row[j] >> np.uint32(16), signed, True)
+        elif source == BYTE_PAIRS:
+            row, second = x[at : at + have], x[at + ld : at + ld + have] if units > 1 else x[:0]
+            goal = out[to : to + have]
+            if units > 1:
+                for j in range(have):
+                    goal[j] = byte_pair(row[j], second[j], signed)
+            else:
+                for j in range(have):
+                    goal[j] = byte_pair(row[j], np.uint8(0), signed)
+        elif source == NIBBLE_PAIRS:
+            row = x[at : at + have]
+            for q in range(4):
+                goal, shift = out[to + q * width : to + q * width + have], np.uint32(8 * q)
+                for j in range(have):
+                    goal[j] = nibble_pair(row[j] >> shift, signed)
         else:
             row, goal = x[at : at + have], out[to : to + have]
             for j in range(have):
@@ -161,7 +210,6 @@ def column_words(source: int, width: int) -> Any:
 
     @jit
     def run(x, x0, ld, units, columns, out, sums, signed, flip, xshift, yshift):
-        step, made = (4, 1) if source == BYTES else (1, 2) if source == NIBBLES else (1, 1)
         lines = (units + step - 1) // step
         for panel in range((columns + width - 1) // width):
             first = panel * width

@@ -7,19 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import nbtc
+from nbtc.testing.hosts import HOSTS
 
-AVX2 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2"
-TARGETS = {
-    "generic": {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
-    "avx2": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": AVX2},
-    "host": {},
-}
-WIDE = "avx512f"
 RUN = """
 import hashlib
 import numpy as np
@@ -29,30 +24,44 @@ from nbtc.testing.strategies import operands
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS
 
-def digest(a, b, acc, strategies):
+FLOATS, INTEGERS = ("normal", "random_bits", "subnormal", "special"), ("uniform", "near_limit")
+# multiplicands, accumulator, how, operands: every kernel and each of its ways to round
+PRODUCTS = (
+    ("f16", "f16", "f32", {}, FLOATS),
+    ("f16", "f16", "f16", {"arch": "sm_80"}, FLOATS),
+    ("bf16", "bf16", "f32", {}, FLOATS),
+    ("tf32", "tf32", "f32", {}, FLOATS),
+    ("e4m3", "e5m2", "f32", {"instruction": "wgmma"}, FLOATS),
+    ("e4m3", "e4m3", "f16", {"instruction": "mma"}, FLOATS),
+    ("s8", "s8", "s32", {}, INTEGERS),
+    ("u8", "s8", "s32", {}, INTEGERS),
+    ("s4", "u4", "s32", {}, INTEGERS),
+    ("b1", "b1", "s32", {}, ("uniform",)),
+    ("f64", "f64", "f64", {}, FLOATS),
+)
+
+def digest(a, b, acc, how, strategies):
     h = hashlib.sha256()
     formats = [FORMATS[f] for f in (a, b, acc)]
     for strategy in strategies:
         for shape in ((66, 70, 80), (33, 65, 40)):
             bits = operands(np.random.default_rng(5), strategy, shape, *formats)
             x, y, c = (from_bits(v.astype(f.bits_dtype), f) for v, f in zip(bits, formats))
-            h.update(to_bits(nbtc.matmul(x, y, c, threads=2)).tobytes())
+            h.update(to_bits(nbtc.matmul(x, y, c, a_format=a, b_format=b, acc=acc, threads=2, **how)).tobytes())
     return h.hexdigest()
 
 if __name__ == "__main__":
-    floats = ("normal", "random_bits", "subnormal", "special")
     print("avx512f" in features(), flush=True)
-    print(digest("f16", "f16", "f32", floats), flush=True)
-    print(digest("s8", "s8", "s32", ("uniform", "near_limit")), flush=True)
-    print(digest("f64", "f64", "f64", floats), flush=True)
+    for product in PRODUCTS:
+        print(digest(*product), flush=True)
 """
 
 
-def start(folder: Path, target: dict[str, str]) -> subprocess.Popen[str]:
-    """A process that computes the digests as that processor would, with a cache of its own."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
+def start(target: dict[str, str]) -> subprocess.Popen[str]:
+    """A process that computes the digests as that processor would; code in the cache is told apart by processor."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CPU")}
     root = str(Path(nbtc.__file__).parents[1])
-    environment |= {"PYTHONPATH": root, "NUMBA_CACHE_DIR": str(folder), "NUMBA_NUM_THREADS": "2", **target}
+    environment |= {"PYTHONPATH": root, **target}
     command = [sys.executable, "-W", "error", "-c", RUN]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -64,36 +73,30 @@ def expected() -> list[str]:
     from nbtc.gemm import run
     from nbtc.gemm.plan import prepare
 
-    def by_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray, threads: int) -> np.ndarray:
-        p = prepare(a, b, c, threads=threads)
+    def by_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray, **how: Any) -> np.ndarray:
+        p = prepare(a, b, c, **how)
         p.plan = dataclasses.replace(p.plan, engine="chain")
         return run._execute(p, None, False)
 
-    scope: dict[str, object] = {"__name__": "digests"}
+    scope: dict[str, Any] = {"__name__": "digests"}
     exec(RUN, scope)
     scope["nbtc"] = type("ByChain", (), {"matmul": staticmethod(by_chain)})
-    digest = scope["digest"]
-    floats = ("normal", "random_bits", "subnormal", "special")
-    integers = ("uniform", "near_limit")
-    return [
-        digest(f, f, acc, names)  # type: ignore[operator]
-        for f, acc, names in (("f16", "f32", floats), ("s8", "s32", integers), ("f64", "f64", floats))
-    ]
+    return [scope["digest"](*product) for product in scope["PRODUCTS"]]
 
 
 @pytest.fixture(scope="module")
 def want() -> list[str]:
     """Computed once for all targets."""
     found = expected()
-    assert len(set(found)) == 3 and all(len(x) == hashlib.sha256().digest_size * 2 for x in found)
+    assert len(set(found)) == len(found) == 11 and all(len(x) == hashlib.sha256().digest_size * 2 for x in found)
     return found
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_target(name: str, tmp_path: Path, want: list[str]) -> None:
-    """f16, s8 and f64 on hard inputs: no process dies, the bits are those of the chain."""
-    process = start(tmp_path, TARGETS[name])
-    out, error = process.communicate(timeout=300)
+@pytest.mark.parametrize("name", HOSTS)
+def test_target(name: str, want: list[str]) -> None:
+    """Every kind of product on hard inputs: no process dies, the bits are those of the chain."""
+    process = start(HOSTS[name])
+    out, error = process.communicate(timeout=600)
     assert process.returncode == 0, f"exit code {process.returncode}: {error[-2000:]}"
     wide, *digests = out.split()
     assert name == "host" or wide == "False"

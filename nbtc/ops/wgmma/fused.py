@@ -18,7 +18,8 @@ from nbtc.compiler.host import has_avx512
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import Format
 from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD
-from nbtc.kernels.panel import FLAG_WORD, SCRATCH
+from nbtc.kernels.panel import SCRATCH
+from nbtc.kernels.panel_schedules import FLAG_WORD
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
 from nbtc.ops.wgmma import tile as tile_of
 from nbtc.ops.wgmma.decode import lift, magnitudes, pack

@@ -13,17 +13,20 @@ from numba.extending import intrinsic
 
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.kernels.alignment_and_rounding import Shape
-from nbtc.kernels.panel import Emitter
+from nbtc.kernels.panel import emit_sums
+from nbtc.kernels.targets import host_target
 from nbtc.numerics.models import OUTS
 from nbtc.ops.wgmma.tile import fetch
 
 
-class _Fetching(Emitter):
+def _fetching(v: VectorBuilder, args: dict[str, Any], block: Any) -> None:
     """Each row block of four columns of D asks for the memory that four columns of the next D take."""
+    fetch(v, args["ahead"], block, False)
 
-    def body(self, block: Any) -> None:
-        fetch(self.v, self.args["ahead"], block, self.s.out == "rne11")
-        super().body(block)
+
+def _fetching_half(v: VectorBuilder, args: dict[str, Any], block: Any) -> None:
+    """The same for f16 accumulators."""
+    fetch(v, args["ahead"], block, True)
 
 
 _NAMES = ("a", "ea", "sa", "b", "eb", "sb", "tile", "blocks", "floor", "least", "scale", "reference", "scratch")
@@ -39,11 +42,12 @@ def sum_fetching(
     The first four arguments are literals.  words[ahead] is where the memory to fetch begins.
     """
     fixed = (wide, block, fraction, out)
-    if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
+    target = host_target()
+    if target is None or not all(isinstance(x, types.IntegerLiteral) for x in fixed):
         return None
     values = [x.literal_value for x in fixed]
     name = {code: text for text, code in OUTS.items()}[values[3]]
-    shape = Shape(bool(values[0]), values[1], values[2], name, far=False, checked=False)
+    shape = Shape(target, bool(values[0]), values[1], values[2], name, full_range=False, checked=False)
     rest = (a, ea, sa, b, eb, sb, tile, blocks, floor, least, scale, reference, scratch, words, ahead)
     rest = tuple(types.int64 if isinstance(t, types.Integer) else t for t in rest)
 
@@ -51,9 +55,9 @@ def sum_fetching(
         v, own = VectorBuilder(context, builder), args[len(fixed) :]
         pointers = [v.pointer(t, x) if isinstance(t, types.Array) else x for t, x in zip(rest, own, strict=True)]
         named = dict(zip(_NAMES, pointers, strict=False))
-        named |= {"sum": named["tile"], "groups": v.int(1)}
+        named["groups"] = v.int(1)
         named["ahead"] = v.at(pointers[-2], builder.mul(pointers[-1], v.int(4)))
-        _Fetching(v, shape, named).emit()
+        emit_sums(v, shape, named, _fetching_half if shape.half else _fetching)
         return context.get_dummy_value()
 
     return types.void(*fixed, *rest), codegen

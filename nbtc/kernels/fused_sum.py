@@ -1,0 +1,174 @@
+"""The fused dot product of a register tile, in pieces that schedules put in order: four rows times some columns.
+
+Truncating every product to a multiple of q = 2**(E-F) and summing exactly is what one fused multiply-add does when it
+rounds *down* into an accumulator whose unit in the last place is q.  The accumulator starts at M = 1.5 * 2**p * q, and
+b is stored as b * (1 + eps), so that a negative product always lands one unit below its truncation and a positive one
+on it; counting the negative products (a popcount of sign bits) corrects the sum.  Zeros are stored as +-tiny, so they
+obey the same rule.  docs/numerics.md has the proof.
+
+elements F64: p = 52, every F and exponent of f16, bf16 and tf32; only the low 32 bits of the sum are kept, and a sum
+that left them flags its tile.  elements F32: p = 23, enough for F = 13 (the fp8 units).
+
+The same code serves every processor: a `Target` says how wide its registers are and how many there are.
+
+Rejected: an exact product in f32, scaled by an integer add and truncated by a conversion (four operations a product
+instead of two; 0.38x of a float32 product instead of 0.45x).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from nbtc.compiler.builder import F32, F64, I8, I16, I32, VectorBuilder, vector
+from nbtc.kernels.alignment_and_rounding import WRAP_MARGIN, FullRange, NarrowRange, Shape
+
+ROWS = 4  # rows of a register tile
+PANEL = 64  # columns of a panel
+Chunk = tuple[int, int]  # a row of a register tile, and as many of its columns as a register has 32-bit lanes
+
+
+class Tile(NamedTuple):
+    """Where the operands of a register tile are: B, its sign words and accumulators from the first column on."""
+
+    a: Any
+    signs_a: Any
+    b: Any
+    signs_b: Any
+    acc: Any
+    maxima: Any
+
+
+class Exponents(NamedTuple):
+    """Exponent maxima taken together: of some rows, in some registers of the panel's exponents; where they are kept."""
+
+    rows: int
+    parts: int
+    a: Any
+    b: Any
+    to: Any
+
+
+class FusedSum:
+    """Emits the pieces of one shape's sums; `numbers`: floor, least, scale and reference; flags: two vectors of words.
+
+    The first flags are the smallest distance from a sum that wrapped, the second the largest magnitude of a result.
+    """
+
+    def __init__(self, v: VectorBuilder, shape: Shape, numbers: dict[str, Any], flags: Any) -> None:
+        self.v, self.b, self.s, self.flags = v, v.b, shape, flags
+        target = shape.target
+        self.element, self.size = (F64, 8) if shape.wide else (F32, 4)
+        self.width, self.lanes = target.bytes, target.lanes  # of a register; of a chunk
+        self.vector = vector(self.element, self.width // self.size)
+        self.chunks = target.sums // (ROWS * shape.parts)
+        self.tile = [(r, c) for r in range(ROWS) for c in range(self.chunks)]
+        splats = {name: v.splat(v.b.trunc(x, I32), self.lanes) for name, x in numbers.items()}
+        self.ends = (FullRange if shape.full_range else NarrowRange)(v, shape, splats)
+        self.integers = self.ends.integers
+        self.exponent_row = PANEL * shape.exponent_bytes
+        n = shape.exponent_bytes
+        self.exponents = vector(I8 if n == 1 else I16, self.width // n)
+
+    def load(self, p: Any, offset: int = 0) -> Any:
+        """A register of 32-bit words."""
+        return self.v.load(p, self.integers, self.width, offset)
+
+    def store(self, x: Any, p: Any, offset: int = 0) -> None:
+        """The same to memory."""
+        self.v.store(x, p, self.width, offset)
+
+    # --- exponent maxima ----------------------------------------------------------------------------------------------
+    def no_maxima(self, which: Exponents) -> list[list[Any]]:
+        """Of no product."""
+        return [[self.v.const(self.exponents, 0)] * which.parts for _ in range(which.rows)]
+
+    def fold_exponents(self, best: list[list[Any]], which: Exponents, k: int) -> list[list[Any]]:
+        """Maxima with the exponents of products k."""
+        v, b, row = self.v, self.b, self.exponent_row * k
+        eb = [v.load(which.b, self.integers, self.width, row + self.width * h) for h in range(which.parts)]
+        out = []
+        for r in range(which.rows):
+            ea = v.splat(v.load(which.a, I32, 4, 4 * (ROWS * k + r)), self.lanes)
+            # a 32-bit add serves bytes and halves: no carry crosses, since sums stay in range
+            sums = [v.bits(b.add(ea, x), self.exponents) for x in eb]
+            out.append([v.umax(x, y) for x, y in zip(best[r], sums, strict=True)])
+        return out
+
+    def keep_maxima(self, best: list[list[Any]], which: Exponents) -> None:
+        """Store them."""
+        for r, parts in enumerate(best):
+            for h, x in enumerate(parts):
+                self.store(self.ends.settle(x), which.to, self.exponent_row * r + self.width * h)
+
+    # --- before the multiply-adds -------------------------------------------------------------------------------------
+    def begin(self, at: Tile, chunk: Chunk) -> tuple[Any, Any]:
+        """(alignment exponents, what the sums start from less M): truncated accumulators plus negative products."""
+        v, b, (r, c) = self.v, self.b, chunk
+        acc = None if self.s.from_zero else self.load(at.acc, 4 * PANEL * r + self.width * c)
+        maxima = v.at(at.maxima, self.exponent_row * r + self.s.exponent_bytes * self.lanes * c)
+        e = self.ends.alignment(maxima, acc)
+        mine = v.splat(v.load(at.signs_a, I32, 4, 4 * r), self.lanes)
+        signs = b.xor(self.load(at.signs_b, self.width * c), mine)
+        low = v.byte_sums(v.byte_counts(signs), self.s.block) if self.s.target.lookup else v.popcount(signs)
+        return e, low if acc is None else b.add(low, self.ends.truncated(acc, e))
+
+    def starts(self, e: Any, low: Any) -> list[Any]:
+        """Accumulators of a chunk."""
+        v, b, n = self.v, self.b, self.lanes
+        high = self.ends.magic(e)
+        if not self.s.wide:
+            return [v.bits(b.add(high, low), self.vector)]
+        if self.s.long_block:  # a negative start borrows from M: `notice` looks at the high words
+            high = b.add(high, b.ashr(low, self.ends.c(31)))
+        out = []
+        for h in range(2):
+            lanes = [x for q in range(n // 4) for i in (4 * q + 2 * h, 4 * q + 2 * h + 1) for x in (i, n + i)]
+            out.append(v.bits(v.shuffle(low, high, lanes), self.vector))
+        return out
+
+    # --- the multiply-adds --------------------------------------------------------------------------------------------
+    def multiply(self, sums: dict[Chunk, list[Any]], at: Tile, k: int) -> None:
+        """Add products k to the sums of a tile."""
+        v, b, parts = self.v, self.b, self.s.parts
+        row = PANEL * self.size * k
+        bs = [v.load(at.b, self.vector, self.width, row + self.width * i) for i in range(self.chunks * parts)]
+        for r in range(ROWS):
+            a = v.splat(v.load(at.a, self.element, self.size, self.size * (ROWS * k + r)), self.vector.count)
+            for i, x in enumerate(bs):
+                total = sums[r, i // parts]
+                if self.s.target.fma:
+                    total[i % parts] = v.fma(a, x, total[i % parts])
+                else:  # the product has few enough bits to be exact
+                    total[i % parts] = b.fadd(total[i % parts], b.fmul(a, x))
+
+    # --- after them ---------------------------------------------------------------------------------------------------
+    def total(self, sums: list[Any]) -> Any:
+        """The sum modulo 2**32 from the accumulators of a chunk (f32: still with M)."""
+        return self._words(sums, 0) if self.s.wide else self.v.bits(sums[0], self.integers)
+
+    def _words(self, sums: list[Any], high: int) -> Any:
+        """The low or high words of a chunk's f64 sums, by column."""
+        lanes = [4 * q + i + high for q in range(self.lanes // 4) for i in (0, 2, self.lanes, self.lanes + 2)]
+        return self.v.shuffle(self.v.bits(sums[0], self.integers), self.v.bits(sums[1], self.integers), lanes)
+
+    def notice(self, sums: list[Any], low: Any, e: Any) -> None:
+        """Flag sums of more products than 16 that left 32 bits: their high words are not M's, carried or borrowed."""
+        b = self.b
+        above = b.sub(self._words(sums, 1), self.ends.magic(e))
+        inside = b.icmp_signed("==", above, b.ashr(low, self.ends.c(31)))
+        self._flag_least(b.sext(inside, self.integers))
+
+    def _flag_least(self, x: Any) -> None:
+        """Keep the least of what tells how near sums came to leaving 32 bits."""
+        self.store(self.v.umin(self.load(self.flags), x), self.flags)
+
+    def finish(self, at: Tile, chunk: Chunk, e: Any, n: Any) -> None:
+        """Round a chunk's sums once and store them."""
+        b, (r, c) = self.b, chunk
+        if not self.s.wide:
+            n = b.sub(n, self.ends.magic(e))
+        if self.s.checked and not self.s.long_block:
+            self._flag_least(b.sub(n, self.ends.c((1 << 31) - WRAP_MARGIN)))
+        x = self.ends.round(n, e)
+        self.ends.watch(self.v.at(self.flags, 64), x)
+        self.store(x, at.acc, 4 * PANEL * r + self.width * c)
