@@ -127,6 +127,7 @@ for _arch in ("sm_100", "sm_120"):
 _BORROWS = ("mma", "wmma", "wgmma")  # units without a row of their own have that of "mma"
 _NARROW = {8: "fp8", 6: "fp6", 4: "fp4"}
 _EXACT = {"int": Model("integer", Kind.INTEGER, _H), "bit": Model("popcount", Kind.BITS, _H)}
+_SPARSE_RECORDED = frozenset({"sm_90"})  # elsewhere sparse forms use the dense row, which nobody has compared
 _F64_EVIDENCE = {"sm_90": _H}  # elsewhere IEEE itself is the evidence: literature
 _WARNED: set[str] = set()
 _CHANGES: list[str] = []
@@ -148,13 +149,15 @@ def family(fmt: Format) -> str:
     return _NARROW.get(fmt.bits, fmt.name) if fmt.kind == "float" else fmt.name
 
 
-def model(arch: str, unit: str, fmt: Format, *, label: str | None = None, validated: bool = True) -> Model:
+def model(
+    arch: str, unit: str, fmt: Format, *, label: str | None = None, validated: bool = True, sparse: bool = False
+) -> Model:
     """The row for an architecture's numerics name, a unit and a multiplicand format.
 
     unit: "mma", "wgmma", "wmma", "quad", "tcgen05", or with block scales "scaled" and "grouped".
 
     label and validated: the architecture the user named and whether its own recordings back the row (sm_87 uses the
-    numbers of sm_80; sparse forms outside sm_90 use the dense row); False warns like a row from the literature.
+    numbers of sm_80); False warns like a row from the literature, and so do sparse forms without recordings.
     Raises UnsupportedInstructionError where no row exists.
     """
     if fmt.kind in _EXACT and (arch, unit, fmt.name) not in _ROWS:
@@ -171,7 +174,7 @@ def model(arch: str, unit: str, fmt: Format, *, label: str | None = None, valida
                 f'{fmt.name} is known on {", ".join(have) or "no architecture"}: pass arch="{(have or ["sm_90"])[-1]}"'
             )
         row = found
-    if not (row.validated and validated):
+    if not (row.validated and validated) or (sparse and arch not in _SPARSE_RECORDED):
         _warn(row, label or arch, unit)
     return row
 

@@ -65,11 +65,11 @@ def both(name: str, arch: str, seed: int, kinds: tuple[str, str, str], warps: in
     assert (plan.vector is not None) == (processors.host() is not None)
     if plan.vector is None:
         return warps
-    got, doubt = np.empty_like(want), np.empty(warps, np.uint8)
+    got, needs_fallback = np.empty_like(want), np.empty(warps, np.uint8)
     (a, sa), (b, sb), (c, sc) = flats
     sd = 32 * plan.registers[3]
-    count = plan.vector((a, b, c, got), (sa, sb, sc, sd), 0, warps, plan.numbers, doubt)
-    good = doubt == 0
+    count = plan.vector((a, b, c, got), (sa, sb, sc, sd), 0, warps, plan.numbers, needs_fallback)
+    good = needs_fallback == 0
     assert count == warps - good.sum()
     assert (got.reshape(warps, -1)[good] == want.reshape(warps, -1)[good]).all(), (name, arch, kinds)
     return int(good.sum())
@@ -178,10 +178,10 @@ def test_other_processors(name: str, processor: str, monkeypatch: pytest.MonkeyP
         flats = [flat(x, 2, (count,)) for x in words]
         want = np.empty(count * 32 * plan.registers[3], np.uint32)
         mma._general(plan, flats, want, 0, count)
-        got, doubt = np.empty_like(want), np.empty(count, np.uint8)
+        got, needs_fallback = np.empty_like(want), np.empty(count, np.uint8)
         strides = [s for _, s in flats]
-        loop((*(x for x, _ in flats), got), (*strides, 32 * plan.registers[3]), 0, count, plan.numbers, doubt)
-        good = doubt == 0
+        loop((*(x for x, _ in flats), got), (*strides, 32 * plan.registers[3]), 0, count, plan.numbers, needs_fallback)
+        good = needs_fallback == 0
         assert good.all() or "near" not in kinds or set(kinds) & {"bits", "huge", "wide"}, kinds
         assert (got.reshape(count, -1)[good] == want.reshape(count, -1)[good]).all(), kinds
 
@@ -255,8 +255,8 @@ def test_images_by_register(name: str) -> None:
     rng = np.random.default_rng(9)
     operands = [image(rng, o.format, 4, o.registers, "near") for o in (r.a, r.b, r.c)]
     turned = [np.ascontiguousarray(x.transpose(0, 2, 1)) for x in operands]
-    d, doubt = np.empty((4, plan.registers[3], 32), np.uint32), np.empty(4, np.uint8)
+    d, needs_fallback = np.empty((4, plan.registers[3], 32), np.uint32), np.empty(4, np.uint8)
     sizes = [x[0].size for x in (*turned, d)]
     loop = warp.loop(replace(plan.shape, by_register=True))
-    assert loop(tuple(x.reshape(-1) for x in (*turned, d)), tuple(sizes), 0, 4, plan.numbers, doubt) == 0
+    assert loop(tuple(x.reshape(-1) for x in (*turned, d)), tuple(sizes), 0, 4, plan.numbers, needs_fallback) == 0
     assert (d.transpose(0, 2, 1) == mma.perform(plan, *operands)).all()

@@ -64,9 +64,9 @@ def both(r: Row, arch: str, selector: int, seed: int, kinds: tuple[str, str, str
     assert (plan.vector is not None) == served()
     if plan.vector is None:
         return WARPS
-    got, doubt = np.empty_like(want), np.empty(WARPS, np.uint8)
-    mma._vectors(plan, flats, got, 0, WARPS, doubt)
-    good = doubt == 0
+    got, needs_fallback = np.empty_like(want), np.empty(WARPS, np.uint8)
+    mma._vectors(plan, flats, got, 0, WARPS, needs_fallback)
+    good = needs_fallback == 0
     assert (got.reshape(WARPS, -1)[good] == want.reshape(WARPS, -1)[good]).all()
     return int(good.sum())
 

@@ -95,10 +95,10 @@ def test_other_processors(name: str, processor: str, monkeypatch: pytest.MonkeyP
         y[n::2] = rng.choice(EDGES, y[n::2].shape) if plan.row.a.format.kind != "float" else y[n::2]
     x += [rng.integers(0, 1 << 32, (WARPS, 32), np.uint32)] * plan.row.sparse
     flats = [flat(y, 2 if n < 3 else 1, (WARPS,)) for n, y in enumerate(x)]
-    got, doubt = np.empty(WARPS * 32 * plan.registers[3], np.uint32), np.ones(WARPS, np.uint8)
+    got, needs_fallback = np.empty(WARPS * 32 * plan.registers[3], np.uint32), np.ones(WARPS, np.uint8)
     sizes = [*(s for _, s in flats), 32 * plan.registers[3]]
-    loop((*(y for y, _ in flats), got), tuple(sizes), 0, WARPS, plan.numbers, doubt)
-    assert not doubt.any()
+    loop((*(y for y, _ in flats), got), tuple(sizes), 0, WARPS, plan.numbers, needs_fallback)
+    assert not needs_fallback.any()
     assert (got.reshape(WARPS, 32, -1) == want_of(plan, x, WARPS)).all()
 
 

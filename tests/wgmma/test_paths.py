@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import pytest
 
-from nbtc.compiler import output_pool as lent
+from nbtc.compiler import output_pool
 from nbtc.compiler.host import has_avx512
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS
@@ -176,15 +176,15 @@ def test_tiles_against_the_chain(types):
 
 
 def test_results_keep_their_memory_while_a_view_lives():
-    first = lent.empty((1 << 18, 3), np.uint32)
+    first = output_pool.empty((1 << 18, 3), np.uint32)
     assert first.flags.writeable and first.ctypes.data % 64 == 0
     address, view = first.ctypes.data, first[5:, 1]
     view[:] = 7
     del first
     gc.collect()
-    other = lent.empty((1 << 18, 3), np.uint32)
+    other = output_pool.empty((1 << 18, 3), np.uint32)
     other[:] = 9
     assert other.ctypes.data != address and (view == 7).all()
     del view
     gc.collect()
-    assert lent.empty((1 << 18, 3), np.uint32).ctypes.data == address
+    assert output_pool.empty((1 << 18, 3), np.uint32).ctypes.data == address

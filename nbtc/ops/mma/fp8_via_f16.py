@@ -73,13 +73,16 @@ def run(
     formats: tuple[Format, Format],
     operands: list[tuple[Words, int]],
     result: Words,
-    doubt: NDArray[np.uint8],
+    needs_fallback: NDArray[np.uint8],
 ) -> bool:
-    """D of len(doubt) warps; operands: (words, words from one warp to the next) of A, B, C, and metadata if any.
+    """D of so many warps; operands: (words, words from one warp to the next) of A, B, C, and metadata if any.
 
-    numbers: F and the floor.  doubt: which warps are not to be used; returns whether there are any.
+    numbers: F and the floor.  needs_fallback: which warps are not to be used; returns whether there are any.
     """
-    halves, count = [(np.empty_like(w), np.empty_like(w)) for n, (w, _) in enumerate(operands) if n != 2], len(doubt)
+    halves, count = (
+        [(np.empty_like(w), np.empty_like(w)) for n, (w, _) in enumerate(operands) if n != 2],
+        len(needs_fallback),
+    )
     for (words, _), fmt, widen, both in zip(
         operands, formats, (_widened, _widened_chunks if shape.sparse else _widened), halves, strict=False
     ):
@@ -87,9 +90,9 @@ def run(
     for (words, _), both in zip(operands[3:], halves[2:], strict=True):
         _chunks_apart(words, *both)
     (sa, sb, sc, *sm), size = (stride for _, stride in operands), result.size // count
-    vector, doubts = loop(shape), np.empty((2, count), np.uint8)
+    vector, marks = loop(shape), np.empty((2, count), np.uint8)
     x, stride = np.zeros(size, np.uint32), 0
-    for a, b, *meta, own in zip(*halves, doubts, strict=True):
+    for a, b, *meta, own in zip(*halves, marks, strict=True):
         y = np.empty_like(result)
         vector((a, b, x, *meta, y), (sa, sb, stride, *sm, size), 0, count, numbers, own)
         x, stride = y, size
@@ -97,5 +100,5 @@ def run(
     d = result.view(kind).reshape(count, -1)
     with np.errstate(all="ignore"):
         np.add(operands[2][0].view(kind).reshape(count if sc else 1, -1), x.view(kind).reshape(count, -1), out=d)
-    doubt[:] = doubts[0] | doubts[1] | ~np.isfinite(d).all(axis=1)  # a NaN or an overflow may be of any origin
-    return bool(doubt.any())
+    needs_fallback[:] = marks[0] | marks[1] | ~np.isfinite(d).all(axis=1)  # a NaN or an overflow may be of any origin
+    return bool(needs_fallback.any())

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler import output_pool as lent
+from nbtc.compiler import output_pool
 from nbtc.compiler.threads import parallel_for, shares, thread_count
 from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError
 from nbtc.formats.table import Format
@@ -28,6 +28,7 @@ from nbtc.isa.spec import Operand, Row
 from nbtc.kernels.warp import loop
 from nbtc.numerics.models import FLOOR, FRACTION, Kind, model, params
 from nbtc.ops.images import Words, batch, flat
+from nbtc.ops.mma import general as kernel
 from nbtc.ops.mma.scaled import refuse_unscaled
 from nbtc.ops.mma.vector_code import accumulator, present, tiles, vector_code
 
@@ -154,12 +155,11 @@ def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> 
 
 
 def _build(row: Row, target: Arch, selector: int) -> Plan:
-    from nbtc.ops.mma import general as kernel
-
     a, b, c, d = (present(o) for o in (row.a, row.b, row.c, row.d))
     (m, n), k, stored = (d.rows, d.cols), b.rows, a.cols
-    validated = target.validated and (not row.sparse or target.numerics == "sm_90")
-    numerics = model(target.numerics, row.unit, a.format, label=target.name, validated=validated)
+    numerics = model(
+        target.numerics, row.unit, a.format, label=target.name, validated=target.validated, sparse=row.sparse
+    )
     acc = accumulator(row)
     how: dict[str, Any] = {"saturate": row.saturate, "rounding": row.rounding, "op": row.op or "xor", "c": c.format}
     vector = params(numerics, a.format, b.format, acc, stored, **how)
@@ -188,8 +188,6 @@ def _build(row: Row, target: Arch, selector: int) -> Plan:
 
 def _sparsity(bits: int) -> int:
     """How the kernel reads the indices of a form: of halves of tf32, of pairs of 4-bit elements, or of elements."""
-    from nbtc.ops.mma import general as kernel
-
     return {32: kernel.HALVES, 4: kernel.PAIRS}.get(bits, kernel.UNITS)
 
 
@@ -253,7 +251,7 @@ def perform(
         thread_count(threads)
     lead = batch(operands, name)
     size = 32 * rd * math.prod(lead)
-    out = (np.empty if 4 * size < lent.LEAST else lent.empty)((*lead, 32, rd), np.uint32)
+    out = (np.empty if 4 * size < output_pool.LEAST else output_pool.empty)((*lead, 32, rd), np.uint32)
     if size:
         _run(plan, operands, lead, out, threads)
     return out
@@ -283,12 +281,12 @@ def _run(
     if plan.shape is None:
         parallel_for(count, plan.cost, threads, lambda first, last: _general(plan, flats, result, first, last))
         return
-    doubt = np.empty(count, np.uint8)
+    needs_fallback = np.empty(count, np.uint8)
 
     def work(first: int, last: int) -> None:
         step = CHUNK if plan.tiles or plan.emulated else count  # copies stay in the cache
-        if sum(_vectors(plan, flats, result, n, min(n + step, last), doubt) for n in range(first, last, step)):
-            edges = np.flatnonzero(np.diff(doubt[first:last], prepend=0, append=0)) + first
+        if sum(_vectors(plan, flats, result, n, min(n + step, last), needs_fallback) for n in range(first, last, step)):
+            edges = np.flatnonzero(np.diff(needs_fallback[first:last], prepend=0, append=0)) + first
             for stretch in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
                 for start, stop in shares(*stretch, plan.cost):
                     _general(plan, flats, result, start, stop)
@@ -297,15 +295,15 @@ def _run(
 
 
 def _vectors(
-    plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int, doubt: NDArray[np.uint8]
+    plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int, needs_fallback: NDArray[np.uint8]
 ) -> bool:
-    """Warps first..last by vector code; whether any result is in doubt."""
+    """Warps first..last by vector code; whether any result is not to be used."""
     if plan.emulated is not None:
         from nbtc.ops.mma.fp8_via_f16 import run
 
         own = [(w[s * first : s * last] if s else w, s) for w, s in flats]
         d = result.reshape(-1, 32 * plan.registers[3])[first:last].reshape(-1)
-        return run(plan.shape, plan.numbers, plan.emulated, own, d, doubt[first:last])
+        return run(plan.shape, plan.numbers, plan.emulated, own, d, needs_fallback[first:last])
     vector = plan.vector
     if vector is None:
         return True
@@ -313,7 +311,7 @@ def _vectors(
         words, strides = [w for w, _ in flats], [s for _, s in flats]
         words[3:] = [w[plan.skipped :] for w in words[3:]]
         size = 32 * plan.registers[3]
-        return bool(vector((*words, result), (*strides, size), first, last, plan.numbers, doubt))
+        return bool(vector((*words, result), (*strides, size), first, last, plan.numbers, needs_fallback))
     from nbtc.ops.mma.tiles import run as run_tiles
 
     counts = plan.registers
@@ -323,13 +321,11 @@ def _vectors(
     out = result.reshape(-1, 32, counts[3])[first:last]
     if plan.operands[1].cols == 32:
         images[:2] = images[1::-1]
-    return run_tiles(vector, plan.numbers, plan.tiles, images, out, doubt[first:last])
+    return run_tiles(vector, plan.numbers, plan.tiles, images, out, needs_fallback[first:last])
 
 
 def _general(plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int) -> None:
     """Warps first..last by the general kernel."""
-    from nbtc.ops.mma import general as kernel
-
     words = [w for w, _ in flats] + [_NO_WORDS] * (4 - len(flats))
     strides = np.array([s for _, s in flats] + [0] * (4 - len(flats)), np.int64)
     xa, xb, xs = (np.empty(n, plan.word) for n in plan.scratch)

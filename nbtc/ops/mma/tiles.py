@@ -48,11 +48,11 @@ def run(
     tiles: tuple[Tile, ...],
     images: list[Words],
     out: Words,
-    doubt: NDArray[np.uint8],
+    needs_fallback: NDArray[np.uint8],
 ) -> bool:
     """D of len(out) warps; images: (warps, or 1 that all share, 32, registers) of A, B and C.
 
-    doubt: which warps are not to be used; returns whether there are any.
+    needs_fallback: which warps are not to be used; returns whether there are any.
     """
     warps, _, size = out.shape
     found, own = np.zeros(warps, np.uint8), np.empty(warps, np.uint8)
@@ -66,5 +66,5 @@ def run(
         loop((*parts, d), (*steps, 32 * count), 0, warps, numbers, own)
         _mover(count)(d, count, 0, out.reshape(-1), size, way.start, 32 * warps)
         found |= own
-    doubt[:] = found
+    needs_fallback[:] = found
     return bool(found.any())
