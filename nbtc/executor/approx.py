@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import factorial, log, pi
 from typing import Any
 
-from nbtc.compiler.builder import F64, I32, VectorBuilder, suffix
+from nbtc.compiler.builder import I32, VectorBuilder, suffix
 from nbtc.executor.float_values import (
     KINDS,
     as_float,
@@ -87,21 +87,19 @@ def lg2(v: VectorBuilder, x: Any) -> Any:
 
 
 def _circular(v: VectorBuilder, x: Any, turn: int) -> Any:
-    """sin(x + turn * pi / 2): doubles find the quarter and what is left of it."""
-    wide = v.b.fpext(x, like(x, F64))
-    quarter = v.over("roundeven", v.b.fmul(wide, v.const(wide.type, 2 / pi)))
-    rest = v.b.fptrunc(v.fma(quarter, v.const(wide.type, -pi / 2), wide), x.type)
-    fours = v.over("floor", v.b.fmul(quarter, v.const(wide.type, 0.25)))
-    place = v.fma(fours, v.const(wide.type, -4.0), quarter)
-    n = to_i32(v, place)
+    """sin(x + turn * pi / 2): the number of turns is rounded to an f32, as the hardware does, and then cut exactly."""
+    quarters = v.b.fmul(v.b.fmul(x, v.const(x.type, 1 / (2 * pi))), v.const(x.type, 4.0))
+    whole = v.over("roundeven", quarters)
+    rest = v.b.fmul(v.b.fsub(quarters, whole), v.const(x.type, pi / 2))
+    fours = v.over("floor", v.b.fmul(whole, v.const(x.type, 0.25)))
+    n = to_i32(v, v.b.fsub(whole, v.b.fmul(fours, v.const(x.type, 4.0))))
     n = v.b.add(n, const(v, n, turn))
     square = v.b.fmul(rest, rest)
     sine = v.b.fmul(rest, polynomial(v, square, SIN))
     picked = v.b.select(is_zero(v, v.b.and_(n, const(v, n, 1))), sine, polynomial(v, square, COS))
     found = v.b.select(is_zero(v, v.b.and_(n, const(v, n, 2))), picked, v.b.fneg(picked))
-    # sin(-0) is -0, and the sine of an infinity a NaN
-    small = v.b.fcmp_ordered("==", x, v.const(x.type, 0.0))
-    found = v.b.select(small, v.b.fadd(x, v.const(x.type, float(turn))), found) if turn else v.b.select(small, x, found)
+    if not turn:  # sin(-0) is -0
+        found = v.b.select(v.b.fcmp_ordered("==", x, v.const(x.type, 0.0)), x, found)
     return v.b.select(v.b.fcmp_ordered("==", v.over("fabs", x), v.const(x.type, float("inf"))), _nan(v, x), found)
 
 

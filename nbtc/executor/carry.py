@@ -1,6 +1,8 @@
 """Integer arithmetic with a carry flag (PTX ISA, "Extended-Precision Integer Arithmetic Instructions").
 
-The flag is a value like any other: a source or a result of type `cc`.  After a subtraction it is the borrow.
+The flag is a value like any other: a source or a result of type `cc`.  A subtraction adds the complement, as the
+hardware does: its flag is the carry of that sum, set when nothing is borrowed.  The compiler's own 128-bit division
+reads it that way with `addc` (program div128, recorded on an H200).
 """
 
 from __future__ import annotations
@@ -10,33 +12,32 @@ from typing import Any
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.executor.form import Emit, Form, Op, slots
 from nbtc.executor.integers import CARRYING, product
-from nbtc.executor.values import resize, width
+from nbtc.executor.values import const, resize, width
 
 
 def _result(op: Op, value: Any, flag: Any) -> Any:
     return (value, flag) if op.has("cc") else value
 
 
-def add(v: VectorBuilder, op: Op, a: Any, b: Any, carry: Any = None) -> Any:
-    """add.cc, addc, addc.cc: a + b + carry."""
+def _sum(v: VectorBuilder, a: Any, b: Any, carry: Any) -> tuple[Any, Any]:
+    """a + b + carry (None: no carry), and the carry out."""
     total = v.b.add(a, b)
     flag = v.b.icmp_unsigned("<", total, a)
-    if carry is not None:
-        before = total
-        total = v.b.add(before, resize(v, carry, width(a)))
-        flag = v.b.or_(flag, v.b.icmp_unsigned("<", total, before))
-    return _result(op, total, flag)
+    if carry is None:
+        return total, flag
+    more = v.b.add(total, carry)
+    return more, v.b.or_(flag, v.b.icmp_unsigned("<", more, total))
 
 
-def sub(v: VectorBuilder, op: Op, a: Any, b: Any, borrow: Any = None) -> Any:
-    """sub.cc, subc, subc.cc: a - (b + borrow)."""
-    difference = v.b.sub(a, b)
-    flag = v.b.icmp_unsigned("<", a, b)
-    if borrow is not None:
-        one = resize(v, borrow, width(a))
-        flag = v.b.or_(flag, v.b.icmp_unsigned("<", difference, one))
-        difference = v.b.sub(difference, one)
-    return _result(op, difference, flag)
+def add(v: VectorBuilder, op: Op, a: Any, b: Any, carry: Any = None) -> Any:
+    """add.cc, addc, addc.cc: a + b + carry."""
+    return _result(op, *_sum(v, a, b, carry if carry is None else resize(v, carry, width(a))))
+
+
+def sub(v: VectorBuilder, op: Op, a: Any, b: Any, carry: Any = None) -> Any:
+    """sub.cc, subc, subc.cc: a - b - (1 - carry)."""
+    one = const(v, a, 1) if carry is None else resize(v, carry, width(a))
+    return _result(op, *_sum(v, a, v.b.not_(b), one))
 
 
 def mad(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any, carry: Any = None) -> Any:

@@ -55,7 +55,7 @@ def _flushed(v: VectorBuilder, op: Op, name: str, x: Any) -> Any:
 
 
 def float_to_integer(v: VectorBuilder, op: Op, a: Any) -> Any:
-    """The nearest integer in a direction, held between the bounds of the type; 0 for a NaN."""
+    """The nearest integer in a direction, held between the bounds of the type."""
     target, source = op.types
     x = _flushed(v, op, source, a)
     return to_integer(v, target, source, op.among(tuple(ROUND_TO_INTEGER)), x)

@@ -120,11 +120,17 @@ def round_to_integer(v: VectorBuilder, name: str, direction: str, x: Any) -> Any
 
 
 def to_integer(v: VectorBuilder, target: str, source: str, direction: str, x: Any) -> Any:
-    """Bits of a float as the nearest integer of a type, in a direction, between its bounds; 0 for a NaN."""
+    """Bits of a float as the nearest integer of a type, in a direction, between its bounds.
+
+    A NaN gives 0, but from f16 to 64 bits the least integer (both as on an H200).
+    """
     found = v.over(ROUND_TO_INTEGER[direction], to_number(v, source, x))
     t = like(x, ir.IntType(WIDTHS[target]))
     kind = "fptosi" if target.startswith("s") else "fptoui"
-    return v.call(f"llvm.{kind}.sat.{suffix(t)}.{suffix(found.type)}", t, found)
+    held = v.call(f"llvm.{kind}.sat.{suffix(t)}.{suffix(found.type)}", t, found)
+    if source == "f16" and WIDTHS[target] == 64:
+        return v.b.select(is_nan(v, KINDS[source], x), const(v, held, 1 << 63), held)
+    return held
 
 
 def relu(v: VectorBuilder, kind: Kind, x: Any) -> Any:

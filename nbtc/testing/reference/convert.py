@@ -32,7 +32,9 @@ def _to_integer(op: Op, a: int, target: str, source: str) -> int:
         return _bounded(x, target, WIDTHS[target]) if op.has("sat") else wrapped(x, WIDTHS[target])
     fmt = FORMATS[source]
     exact = number(flushed(a, fmt) if op.has("ftz") and source == "f32" else a, fmt)
-    return 0 if exact is None else _bounded(int(_integral(op, exact)), target, WIDTHS[target])
+    if exact is None:
+        return 1 << 63 if source == "f16" and WIDTHS[target] == 64 else 0
+    return _bounded(int(_integral(op, exact)), target, WIDTHS[target])
 
 
 def _nan(op: Op, a: int, source: Format, target: Format) -> int:

@@ -74,13 +74,13 @@ def add(op: Op, a: int, b: int, carry: int = 0) -> Any:
     return _finish(op, value(a, kind) + value(b, kind) + carry, width)
 
 
-def sub(op: Op, a: int, b: int, borrow: int = 0) -> Any:
-    """sub, subc; with .cc also the borrow."""
+def sub(op: Op, a: int, b: int, carry: int = 1) -> Any:
+    """sub, subc; with .cc also the carry, which is set when nothing is borrowed."""
     kind = _kind(op)
     width = WIDTHS[kind]
     if op.has("cc"):
-        return wrapped(a - b - borrow, width), int(a < b + borrow)
-    return _finish(op, value(a, kind) - value(b, kind) - borrow, width)
+        return wrapped(a - b - 1 + carry, width), int(a - b - 1 + carry >= 0)
+    return _finish(op, value(a, kind) - value(b, kind) - 1 + carry, width)
 
 
 def mul(op: Op, a: int, b: int) -> int:
