@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from nbtc.compiler import native
 from nbtc.compiler.code_cache import source_digest
+from nbtc.executor.contract import contracted
 from nbtc.executor.coverage import check
 from nbtc.executor.data import Module
 from nbtc.executor.launch import Code
@@ -48,7 +49,7 @@ def build(module: Module, text: str, kernel: str, shape: Shape, options: Options
 def _compile(module: Module, kernel: str, shape: Shape, options: Options) -> native.Native:
     linked = link(module, kernel)
     check(linked)
-    machine = Machine(linked, shape, options)
+    machine = Machine(contracted(linked) if options.contract else linked, shape, options)
     about: dict[str, Any] = {
         "sites": [list(s) for s in machine.sites],
         "suspends": machine.suspends,
