@@ -21,6 +21,7 @@ from nbtc.gemm.out import blocks, check_out, destination
 from nbtc.gemm.parts import block_of, rearranged
 from nbtc.gemm.plan import Plan, Problem, prepare
 from nbtc.gemm.scales import apply_scales
+from nbtc.numerics.fused import check_readable
 from nbtc.numerics.models import SATURATE
 
 
@@ -246,6 +247,7 @@ _WORTH = {"panel": 6_000_000, "portable": 1_000_000, "words": 10_000_000, "chain
 @in_default_float_mode
 def _execute(problem: Problem, out: Any, progress: Any) -> Any:
     plan = problem.plan
+    check_readable(problem.a_format, problem.b_format)
     macs = prod(plan.shape)
     team = ThreadTeam(plan.threads if macs > _WORTH[plan.engine] else 1, progress, macs)
     try:

@@ -318,6 +318,11 @@ def register(added: Row) -> None:
         _BUILDERS[added.family] = tuple
         _HEADS[added.family] = added.family
     key = _key(tuple(added.mnemonic.split(".")), added.family)
+    if not key:
+        raise ParseError(
+            f"{added.mnemonic!r} would not parse: a mnemonic of {added.family} ends in types such as f32, bf16 or "
+            "e4m3, which stand together, after shape and layouts; name a new format like them"
+        )
     if key in _index(added.family):
         raise ParseError(
             f"{added.mnemonic!r} is already a row of {added.family} ({_index(added.family)[key].mnemonic!r}): give the "

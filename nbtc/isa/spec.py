@@ -10,7 +10,7 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.errors import ShapeError, UnsupportedInstructionError
+from nbtc.errors import FormatError, ShapeError, UnsupportedInstructionError
 from nbtc.formats.table import FORMATS, NO_KERNEL, Format
 from nbtc.isa.archs import ARCHS, Arch, ArchNames, Target
 from nbtc.isa.layouts import Layout
@@ -76,6 +76,11 @@ class Operand:
     def __post_init__(self) -> None:
         if not self.width:
             object.__setattr__(self, "width", self.format.bits)
+        if 32 % self.width and self.width != 64:
+            raise FormatError(
+                f"slots of {self.width} bits do not fill 32-bit words: give a {self.rows}x{self.cols} operand of "
+                f"{self.format.name} slots of another width, as kind::f8f6f4 puts 6-bit elements into bytes (width=8)"
+            )
         if self.elements * self.width != self.registers * 32:
             raise ShapeError(
                 f"{self.elements} elements of {self.width} bits do not fill {self.registers} registers of 32 bits "
@@ -230,6 +235,12 @@ class Row:
                 raise ShapeError(
                     f"{self.mnemonic}: operand {name} is {operand.rows}x{operand.cols}, but its shape says "
                     f"{size[0]}x{size[1]}"
+                )
+        for operand in (self.a, self.b):
+            if self.executable and operand is not None and operand.format.code == NO_KERNEL:
+                raise FormatError(
+                    f"{self.mnemonic}: no kernel multiplies {operand.format.name}: declare the row with "
+                    "executable=False, or give the format a code of its own in nbtc/formats/table.py"
                 )
         if self.sparse and (self.meta is None or not self.selectors):
             raise ShapeError(f"{self.mnemonic}: a sparse form needs a metadata operand and its legal selectors")

@@ -10,7 +10,8 @@ import numpy as np
 from numba.extending import overload
 
 from nbtc.compiler.jit import jit
-from nbtc.formats.table import FORMATS, NO_KERNEL, tf32
+from nbtc.errors import UnsupportedInstructionError
+from nbtc.formats.table import FORMATS, NO_KERNEL, Format, tf32
 from nbtc.numerics.ieee import (
     INF16,
     INF32,
@@ -64,6 +65,19 @@ for _f in FORMATS.values():
     _SCALE[_f.code] = 2.0 ** (127 - _f.bias)
     _first = np.uint32(_f.special << (23 - _f.mantissa)).view(np.float32) * _SCALE[_f.code]
     _LIMIT[_f.code] = int(_first.view(np.uint32)), _f.infinite
+
+
+READABLE = frozenset(f.name for f in FORMATS.values() if f.code != NO_KERNEL)
+
+
+def check_readable(*formats: Format) -> None:
+    """Raise UnsupportedInstructionError for a format that the tables above, and so no kernel, can read."""
+    for fmt in formats:
+        if fmt.name not in READABLE:
+            raise UnsupportedInstructionError(
+                f"no kernel multiplies {fmt.name}: its row was added to nbtc.formats.table.FORMATS after the kernels "
+                "were loaded, or has no code; add it before the first product, as in docs/adding.md"
+            )
 
 
 @jit(inline=True)

@@ -20,7 +20,8 @@ from nbtc.errors import (
     ShapeError,
     UnsupportedInstructionError,
 )  # fmt: skip
-from nbtc.isa import parse
+from nbtc.formats.table import FORMATS, Format
+from nbtc.isa import mma, parse
 from nbtc.wgmma import Descriptor, Sequence, smem_to_tile, tile_to_smem
 
 CALLED = ("mma", "mma.sp", "wmma.mma")
@@ -147,3 +148,33 @@ def test_errors_are_ours(n: int) -> None:
 def test_an_empty_batch_of_descriptors_is_an_empty_batch() -> None:
     none = np.zeros(0, np.uint64)
     assert ptx.wgmma(WG, np.zeros((0, 128, 4), np.uint32), none, none, SMEM).shape == (0, 128, 4)
+
+
+def test_rows_that_nothing_serves_are_refused_by_name() -> None:
+    """A scale is no multiplicand, six bits do not pack, and a format that came too late is in no kernel's tables."""
+    with pytest.raises(FormatError, match="no kernel multiplies ue8m0"):
+        list(mma.dense("m16n8k64", nbtc.ue8m0, nbtc.ue8m0, nbtc.f32, "sm_90"))
+    with pytest.raises(FormatError, match=r"slots of 6 bits .* e2m3"):
+        list(mma.dense("m16n8k64", nbtc.e2m3, nbtc.e2m3, nbtc.f32, "sm_90"))
+    late = Format("e3m4", 40, "float", 8, 3, 4, dtype_name="float8_e3m4")
+    (row,) = mma.dense("m16n8k96", late, late, nbtc.f32, "sm_90")
+    x = np.zeros((16, 96), late.dtype), np.zeros((96, 8), late.dtype), np.zeros((16, 8), np.float32)
+    nbtc.matmul(np.zeros((2, 2), np.float16), np.zeros((2, 2), np.float16))  # kernels are loaded
+    parse.register(row)
+    FORMATS["e3m4"] = late
+    try:
+        i = nbtc.instruction(row.mnemonic)
+        with pytest.raises(UnsupportedInstructionError, match="no kernel multiplies e3m4"):
+            i(i.pack_a(x[0]), i.pack_b(x[1]), i.pack_c(x[2]))
+        with pytest.raises(UnsupportedInstructionError, match="no kernel multiplies e3m4"):
+            nbtc.matmul(x[0], x[1], a_format=late, b_format=late, instruction=row.mnemonic)
+    finally:
+        parse.unregister(row)
+        del FORMATS["e3m4"]
+
+
+def test_a_row_that_would_not_parse_is_not_added() -> None:
+    odd = Format("nib", 41, "float", 8, 4, 3, dtype_name="float8_e4m3")
+    (row,) = mma.dense("m16n8k32", odd, odd, nbtc.f32, "sm_90")
+    with pytest.raises(ParseError, match="would not parse"):
+        parse.register(row)

@@ -26,6 +26,7 @@ from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 from nbtc.kernels.warp import loop
+from nbtc.numerics.fused import check_readable
 from nbtc.numerics.models import FLOOR, FRACTION, Kind, model, params
 from nbtc.ops.images import Words, batch, flat
 from nbtc.ops.mma import general as kernel
@@ -156,6 +157,7 @@ def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> 
 
 def _build(row: Row, target: Arch, selector: int) -> Plan:
     a, b, c, d = (present(o) for o in (row.a, row.b, row.c, row.d))
+    check_readable(a.format, b.format)
     (m, n), k, stored = (d.rows, d.cols), b.rows, a.cols
     numerics = model(
         target.numerics, row.unit, a.format, label=target.name, validated=target.validated, sparse=row.sparse
