@@ -74,9 +74,7 @@ class Frame:
             kind: ir.Type = ir.IntType(register.bits)
             if register.name in self.facts.varies:
                 kind = vector(kind, LANES)
-            with self.code.early():
-                found = self.b.alloca(kind)
-                self.b.store(ir.Constant(kind, None), found)
+            found = self.code.variable(kind)
             self.slots[register.name] = found
         return found
 

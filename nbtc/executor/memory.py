@@ -6,22 +6,22 @@ Everything else: lane by lane in a function of its own, which also finds and rep
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, suffix, vector
+from nbtc.compiler.builder import I1, I8, I32, I64, suffix, vector
 from nbtc.executor.action import Action
 from nbtc.executor.data import WIDTHS, Instruction, Operand, Sink, Symbol
 from nbtc.executor.form import slots
+from nbtc.executor.gather import Shape, gather, scalar_load, scalar_store, scatter
 from nbtc.executor.lanes import Lanes, is_vector
-from nbtc.executor.resolve import ADDRESSES, Access, for_lanes, resolve, site_range
+from nbtc.executor.resolve import ADDRESSES, Access, resolve, site_range
 from nbtc.executor.values import const
 
 LANES = 32
 POINTER = I8.as_pointer()
 VOID = ir.VoidType()
-LANE_BY_LANE = (I32, ADDRESSES.as_pointer(), POINTER)  # mask, host addresses, the elements
 TYPES = "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64"
 SPACE = "global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func"
 STRONG = ("volatile", "relaxed", "acquire", "release", "mmio")
@@ -40,25 +40,6 @@ ST = slots(
     "weak|volatile|relaxed|release|mmio?", "relaxed?", "cta|cluster|gpu|sys?", f"{SPACE}?", "wb|cg|cs|wt?",
     *HINTS[:3], "v2|v4|v8?", TYPES,
 )  # fmt: skip
-
-
-class Shape(NamedTuple):
-    """What an access moves for each lane: `elements` of `bits`."""
-
-    space: str
-    bits: int
-    elements: int
-    strong: bool
-
-    @property
-    def bytes(self) -> int:
-        """Of all elements of a lane."""
-        return self.bits // 8 * self.elements
-
-    @property
-    def name(self) -> str:
-        """For the helpers' names."""
-        return f"{self.bits}x{self.elements}{'s' if self.strong else ''}"
 
 
 def _shape(lanes: Lanes, address: Operand) -> Shape:
@@ -124,18 +105,10 @@ def _load_one(lanes: Lanes, shape: Shape, address: Any, site: int) -> list[Any]:
 
     def fast(pointer: Any) -> None:
         for i, slot in enumerate(results):
-            b.store(_scalar_load(v, pointer, element, i, shape), slot)
+            b.store(scalar_load(v, pointer, i, shape), slot)
 
     _at_one(lanes, Access(shape.space, shape.bytes, False), address, site, fast)
     return [b.load(slot) for slot in results]
-
-
-def _scalar_load(v: VectorBuilder, pointer: Any, element: ir.Type, i: int, shape: Shape) -> Any:
-    size = shape.bits // 8
-    if shape.strong:
-        place = v.b.bitcast(v.at(pointer, i * size), element.as_pointer())
-        return v.b.load_atomic(place, "acquire", size)
-    return v.load(pointer, element, 1, i * size)
 
 
 def _store_one(lanes: Lanes, shape: Shape, address: Any, values: list[Any], site: int) -> None:
@@ -143,18 +116,9 @@ def _store_one(lanes: Lanes, shape: Shape, address: Any, values: list[Any], site
 
     def fast(pointer: Any) -> None:
         for i, value in enumerate(values):
-            _scalar_store(v, pointer, value, i, shape)
+            scalar_store(v, pointer, value, i, shape)
 
     _at_one(lanes, Access(shape.space, shape.bytes, True), address, site, fast)
-
-
-def _scalar_store(v: VectorBuilder, pointer: Any, value: Any, i: int, shape: Shape) -> None:
-    size = shape.bits // 8
-    if shape.strong:
-        place = v.b.bitcast(v.at(pointer, i * size), value.type.as_pointer())
-        v.b.store_atomic(value, place, "release", size)
-    else:
-        v.store(value, pointer, 1, i * size)
 
 
 def _at_one(lanes: Lanes, access: Access, address: Any, site: int, do: Any) -> None:
@@ -230,28 +194,19 @@ def _side_by_side(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> tupl
 
 
 def load_lanes(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> list[Any]:
+    """The elements at each active lane's address, one vector each."""
     b = lanes.b
-    element = vector(ir.IntType(shape.bits), LANES)
-    results = [lanes.frame.code.scratch(element) for _ in range(shape.elements)]
-
-    def slowly() -> None:
-        out, good = resolve(lanes, Access(shape.space, shape.bytes, False), addresses, site)
-        room = lanes.frame.code.scratch(ir.ArrayType(element, shape.elements))
-        helper = lanes.helper(f"gather_{shape.name}", VOID, LANE_BY_LANE, lambda v, args: _gather(v, shape, args))
-        b.call(helper, [good, out, b.bitcast(room, POINTER)])
-        for i, slot in enumerate(results):
-            b.store(b.load(b.gep(room, [ir.Constant(I32, 0), ir.Constant(I32, i)])), slot)
-
     if shape.space == "local" or shape.strong:
-        slowly()
-        return [b.load(slot) for slot in results]
+        return gather(lanes, shape, addresses, site)
+    results = [lanes.frame.code.scratch(shape.row) for _ in range(shape.elements)]
     together, pointer = _side_by_side(lanes, shape, addresses, site)
     with b.if_else(together) as (then, otherwise):
         with then:
             for value, slot in zip(_load_row(lanes, shape, pointer), results, strict=True):
                 b.store(value, slot)
         with otherwise:
-            slowly()
+            for value, slot in zip(gather(lanes, shape, addresses, site), results, strict=True):
+                b.store(value, slot)
     return [b.load(slot) for slot in results]
 
 
@@ -271,47 +226,17 @@ def _load_row(lanes: Lanes, shape: Shape, pointer: Any) -> list[Any]:
     return [v.shuffle(whole, whole, [lane * count + i for lane in range(LANES)]) for i in range(count)]
 
 
-def _gather(v: VectorBuilder, shape: Shape, args: Any) -> None:
-    """Lane by lane into `room`, count vectors; 0 where there is no lane."""
-    b = v.b
-    mask, places, room = args
-    element = ir.IntType(shape.bits)
-    step = shape.bits // 8 * LANES
-    for i in range(shape.elements):
-        v.store(ir.Constant(vector(element, LANES), None), room, 8, i * step)
-    words = b.bitcast(places, I64.as_pointer())
-
-    def lane(number: Any) -> None:
-        pointer = b.inttoptr(b.load(b.gep(words, [number])), POINTER)
-        at = b.mul(b.zext(number, I64), v.int(shape.bits // 8))
-        for i in range(shape.elements):
-            v.store(_scalar_load(v, pointer, element, i, shape), v.at(room, at), 1, i * step)
-
-    for_lanes(v, mask, lane)
-    b.ret_void()
-
-
 def store_lanes(lanes: Lanes, shape: Shape, addresses: Any, values: list[Any], site: int) -> None:
-    b = lanes.b
-    element = vector(ir.IntType(shape.bits), LANES)
-
-    def slowly() -> None:
-        out, good = resolve(lanes, Access(shape.space, shape.bytes, True), addresses, site)
-        room = lanes.frame.code.scratch(ir.ArrayType(element, shape.elements))
-        for i, value in enumerate(values):
-            b.store(value, b.gep(room, [ir.Constant(I32, 0), ir.Constant(I32, i)]))
-        helper = lanes.helper(f"scatter_{shape.name}", VOID, LANE_BY_LANE, lambda v, args: _scatter(v, shape, args))
-        b.call(helper, [good, out, b.bitcast(room, POINTER)])
-
+    """Store each active lane's elements at its address."""
     if shape.space == "local" or shape.strong:
-        slowly()
+        scatter(lanes, shape, addresses, values, site)
         return
     together, pointer = _side_by_side(lanes, shape, addresses, site)
-    with b.if_else(together) as (then, otherwise):
+    with lanes.b.if_else(together) as (then, otherwise):
         with then:
             _store_row(lanes, shape, pointer, values)
         with otherwise:
-            slowly()
+            scatter(lanes, shape, addresses, values, site)
 
 
 def _store_row(lanes: Lanes, shape: Shape, pointer: Any, values: list[Any]) -> None:
@@ -331,25 +256,6 @@ def _store_row(lanes: Lanes, shape: Shape, pointer: Any, values: list[Any]) -> N
     whole = values[0]
     order = [i * LANES + lane for lane in range(LANES) for i in range(shape.elements)]
     v.store(v.shuffle(whole, whole, order), pointer, 1)
-
-
-def _scatter(v: VectorBuilder, shape: Shape, args: Any) -> None:
-    """Lane by lane from `room`, count vectors: of lanes at one address the highest wins."""
-    b = v.b
-    mask, places, room = args
-    element = ir.IntType(shape.bits)
-    step = shape.bits // 8 * LANES
-    words = b.bitcast(places, I64.as_pointer())
-
-    def lane(number: Any) -> None:
-        pointer = b.inttoptr(b.load(b.gep(words, [number])), POINTER)
-        at = b.mul(b.zext(number, I64), v.int(shape.bits // 8))
-        for i in range(shape.elements):
-            value = v.load(v.at(room, at), element, 1, i * step)
-            _scalar_store(v, pointer, value, i, shape)
-
-    for_lanes(v, mask, lane)
-    b.ret_void()
 
 
 def _own_memory(instruction: Instruction) -> bool:

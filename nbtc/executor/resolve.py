@@ -63,20 +63,23 @@ def resolve(lanes: Lanes, access: Access, addresses: Any, site: int) -> tuple[An
 
     The other active lanes' error has been recorded, and the launch is about to stop.
     """
-    checked = lanes.machine.options.checked
-    helper = lanes.helper(
-        f"resolve_{access.space}_{'w' if access.write else 'r'}",
-        I32,
-        (ADDRESSES, I32, I32, I32, POINTER, POINTER, ADDRESSES.as_pointer()),
-        lambda v, args: _resolver(v, access, lanes.machine, checked, args),
-    )
     out = lanes.frame.code.lane_words()
     size = ir.Constant(I32, access.bytes)
     mask = lanes.b.call(
-        helper,
+        resolver(lanes.machine, access),
         [lanes.spread(addresses), lanes.active, size, ir.Constant(I32, site), lanes.block, lanes.warp, out],
     )
     return out, mask
+
+
+def resolver(machine: Any, access: Access) -> Any:
+    """The function (addresses, mask, bytes, site, block, warp, out) -> mask that `resolve` calls."""
+    return machine.helper(
+        f"resolve_{access.space}_{'w' if access.write else 'r'}",
+        I32,
+        (ADDRESSES, I32, I32, I32, POINTER, POINTER, ADDRESSES.as_pointer()),
+        lambda v, args: _resolver(v, access, machine, machine.options.checked, args),
+    )
 
 
 def _resolver(v: VectorBuilder, access: Access, machine: Any, checked: bool, args: Any) -> None:

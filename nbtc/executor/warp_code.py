@@ -42,7 +42,7 @@ class WarpCode:
         self.function.linkage = "internal"
         self.function.attributes.add("nounwind")
         self.function.attributes.add("noinline")  # the floating-point mode is set around it
-        self.entry = self.function.append_basic_block("entry")
+        self.entry = self.function.append_basic_block("entry")  # where variables get their memory
         self.b = ir.IRBuilder(self.entry)
         self.v = VectorBuilder(None, self.b)
         self.labels: dict[int, Any] = {}
@@ -61,15 +61,21 @@ class WarpCode:
     def _prologue(self) -> None:
         v, b = self.v, self.b
         self.block, index = self.function.args
+        begin = self.function.append_basic_block("begin")
+        b.branch(begin)
+        b.position_at_end(begin)
+        if self.coroutine:  # it waits at once, so that all code is in the part that is resumed, and only there
+            worker = b.inttoptr(self._get("block", "worker"), POINTER)
+            self.coroutine.begin(lambda size: b.call(self.machine.frame_memory(), [worker, size]))
+            self.coroutine.suspend()
+        self.early_block = b.block
         self.warp = v.at(self.block, BLOCK.size, b.mul(b.zext(index, I64), v.int(WARP.size)))
         self.launch = b.inttoptr(self._get("block", "launch"), POINTER)
         self.worker = b.inttoptr(self._get("block", "worker"), POINTER)
-        if self.coroutine:
-            self.coroutine.begin(lambda size: b.call(self.machine.frame_memory(), [self.worker, size]))
-        self.mask = self._variable(I32, "mask")
-        self.spins = self._variable(I32, "spins")
-        self.pending = self._variable(self.pending_type, "pending")
-        self.masks = self._variable(ir.ArrayType(I32, max(1, len(self.bit))), "masks")
+        self.mask = self._variable(I32)
+        self.spins = self._variable(I32)
+        self.pending = self._variable(self.pending_type)
+        self.masks = self._variable(ir.ArrayType(I32, max(1, len(self.bit))))
         self.first = b.mul(index, ir.Constant(I32, LANES))  # the warp's first thread in the block
         alive: Any = ir.Constant(I32, -1)
         if not self.machine.shape.full:
@@ -80,36 +86,31 @@ class WarpCode:
             v.store(alive, self._at("warp", "live"), 4)
             v.store(ir.Constant(I32, 0), self._at("warp", "waiting"), 4)
         self.start = self.function.append_basic_block("start")
-        self.body_branch = b.branch(self.start)
+        b.branch(self.start)
         b.position_at_end(self.start)
 
-    def _variable(self, kind: ir.Type, name: str) -> Any:
-        """A variable of the whole function, zero at first."""
-        slot = self.b.alloca(kind, name=name)
+    def _variable(self, kind: ir.Type) -> Any:
+        slot = self.scratch(kind)
         self.b.store(ir.Constant(kind, None), slot)
         return slot
 
-    def early(self) -> Any:
-        """A context in which values are emitted in the function's entry."""
-        return self.b.goto_block(self.entry)
-
     def scratch(self, kind: ir.Type) -> Any:
         """Memory of the function for one value."""
-        with self.early():
+        with self.b.goto_block(self.entry):
             return self.b.alloca(kind)
 
-    def variable(self, kind: ir.Type) -> Any:
-        """A variable of the whole function, zero at first."""
-        with self.early():
-            return self._variable(kind, "")
+    def variable(self, kind: ir.Type, first: Any = None) -> Any:
+        """A variable of the whole function, zero (or `first`) at its beginning."""
+        slot = self.scratch(kind)
+        with self.b.goto_block(self.early_block):
+            self.b.store(ir.Constant(kind, first), slot)
+        return slot
 
     def stack_top(self) -> Any:
         """Where each lane's stack ends: an offset in its local memory."""
         if self._top is None:
             start = self.machine.linked.static_bytes
-            with self.early():
-                self._top = self.b.alloca(vector(I32, LANES))
-                self.b.store(ir.Constant(vector(I32, LANES), [start] * LANES), self._top)
+            self._top = self.variable(vector(I32, LANES), [start] * LANES)
         return self._top
 
     def lane_words(self) -> Any:
