@@ -17,6 +17,7 @@ from nbtc.compiler.builder import I8, I16, I32, I64, vector
 from nbtc.executor import memory, reach
 from nbtc.executor.action import Action
 from nbtc.executor.data import Instruction
+from nbtc.executor.gather import Shape
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.matrix import isa_row
 from nbtc.isa.spec import Operand, Row
@@ -194,7 +195,7 @@ def _load_fragment(lanes: Lanes) -> None:
         total = None
         for piece in pieces:
             at = _place_of(lanes, piece, layout, tile, pitch, wide)
-            x = memory.load_lanes(lanes, memory.Shape(reach.space_of(space), piece.bits, 1, False), at, site)[0]
+            x = memory.load_lanes(lanes, Shape(reach.space_of(space), piece.bits, 1, False), at, site)[0]
             kind = vector(ir.IntType(max(32, wide)), WARP)
             x = x if x.type == kind else b.zext(x, kind)
             x = b.shl(x, lanes.v.const(kind, piece.shift)) if piece.shift else x
@@ -216,7 +217,7 @@ def _store_fragment(lanes: Lanes) -> None:
             part = b.lshr(x, lanes.v.const(x.type, piece.shift)) if piece.shift else x
             kind = vector(ir.IntType(piece.bits), WARP)
             part = part if part.type == kind else b.trunc(part, kind)
-            memory.store_lanes(lanes, memory.Shape(reach.space_of(space), piece.bits, 1, False), at, [part], site)
+            memory.store_lanes(lanes, Shape(reach.space_of(space), piece.bits, 1, False), at, [part], site)
 
 
 def _accepts(opcode: str, family: str) -> Any:
