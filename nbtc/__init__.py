@@ -46,7 +46,7 @@ if _TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("dask", "dpx", "errors", "examples", "ptx", "sparse", "testing", "torch", "warp", "wgmma", "wmma")
+_MODULES = ("dask", "dpx", "errors", "examples", "mx", "ptx", "sparse", "testing", "torch", "warp", "wgmma", "wmma")
 _NAMES = {
     "as_format": "nbtc.formats.arrays",
     "coverage": "nbtc.executor.coverage",
@@ -90,6 +90,7 @@ __all__ = [
     "library",
     "load",
     "matmul",
+    "mx",
     "order",
     "pack",
     "plan",
