@@ -150,7 +150,7 @@ def to_blocked(scales: ArrayLike) -> NDArray[Any]:
     """Scales (rows, blocks) as libraries store them: tiles of 128 rows x 4 blocks, 512 bytes each, flat.
 
     Tiles come row after row; in a tile the scale of row r and block j is byte 16 * (r % 32) + 4 * (r / 32) + j.  Rows
-    are padded to 128 and blocks to 4 with zero bytes.  (cuBLAS, "1D Block Scaling Factors Layout"; torchao `to_blocked`;
+    are padded to 128 and blocks to 4 with zeros.  (cuBLAS, "1D Block Scaling Factors Layout"; torchao `to_blocked`;
     also what one `tcgen05.cp.32x128b.warpx4` moves to tensor memory.)
 
     >>> import numpy as np
