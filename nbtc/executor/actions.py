@@ -18,6 +18,7 @@ from nbtc.executor import (
     mbarrier,
     memory,
     moves,
+    remote,
     warp,
     warpgroup,
 )
@@ -25,7 +26,7 @@ from nbtc.executor.action import Action
 
 FAMILIES = (
     control, moves, memory, barriers, warp, atomics, fences, copies, matrix, matrix_moves, warpgroup, mbarrier, bulk,
-    cluster,
+    remote, cluster,
 )  # fmt: skip
 TABLES: tuple[tuple[Action, ...], ...] = tuple(family.ACTIONS for family in FAMILIES)
 

@@ -43,6 +43,7 @@ from nbtc.executor.tma_service import BYTES as BYTES_WORD
 L32, L64 = vector(I32, WARP), vector(I64, WARP)
 POINTER = I8.as_pointer()
 UNIT = 16  # bytes: bulk addresses and sizes are multiples
+MAP_ALIGN = 64  # bytes: what a tensor map's address is a multiple of; so much of it is looked up
 
 
 class Words:
@@ -169,7 +170,7 @@ def _tensor(lanes: Lanes, operand: Operand) -> tuple[Any, list[Any]]:
         lanes.refuse("a tensor copy names a map and coordinates: [map, {x, y}]")
     coordinates = operand.rest[0].elements
     where = operand._replace(rest=())
-    found = reach.places(lanes, "generic", where, BYTES, aligned=False)
+    found = reach.places(lanes, "generic", where, MAP_ALIGN)
     return found, [lanes.b.sext(lanes.read(c, "s32", lanes=True), L64) for c in coordinates]
 
 
@@ -261,7 +262,7 @@ def _replace(lanes: Lanes) -> None:
         offset += ordinal.value * kind.width // 8
     value = lanes.read(rest[0], "b64" if kind is I64 else "b32", lanes=True)
     space = "shared" if lanes.op.has("shared::cta") else "global" if lanes.op.has("global") else "generic"
-    found = reach.places(lanes, space, address, BYTES, writes=True, aligned=False)
+    found = reach.places(lanes, space, address, MAP_ALIGN, writes=True)
     b = lanes.b
 
     def lane(number: Any) -> None:
@@ -275,8 +276,8 @@ def _replace(lanes: Lanes) -> None:
 def _publish(lanes: Lanes) -> None:
     """tensormap.cp_fenceproxy: 128 bytes from shared to global memory, by one lane."""
     target, source, _ = lanes.operands
-    to = reach.places(lanes, "global", target, BYTES, writes=True, aligned=False)
-    origin = reach.places(lanes, "shared", source, BYTES, aligned=False)
+    to = reach.places(lanes, "global", target, MAP_ALIGN, writes=True)
+    origin = reach.places(lanes, "shared", source, MAP_ALIGN)
     first = lanes.v.call("llvm.cttz.i32", I32, lanes.active, ir.Constant(I1, 0))
     good = lanes.b.and_(lanes.b.and_(to.good, origin.good), lanes.b.shl(ir.Constant(I32, 1), first))
     size = lanes.v.int(BYTES)

@@ -16,13 +16,11 @@ from nbtc.executor.action import Action
 from nbtc.executor.data import Instruction
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import Lanes
-from nbtc.executor.resolve import for_lanes
+from nbtc.executor.resolve import RANK_SHIFT, for_lanes
 from nbtc.executor.state import LAYOUTS
 from nbtc.executor.values import const, resize
 
 POINTER = I8.as_pointer()
-RANK_SHIFT = 24  # shared memory of a block has less than 2**24 bytes
-OFFSET_MASK = (1 << RANK_SHIFT) - 1
 
 
 def peer(lanes: Lanes, rank: Any) -> Any:

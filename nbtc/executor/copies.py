@@ -16,6 +16,7 @@ from nbtc.executor.action import Action
 from nbtc.executor.data import Immediate, Register
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
+from nbtc.executor.mbarrier import update
 from nbtc.executor.resolve import for_lanes
 
 L32, L64 = vector(I32, WARP), vector(I64, WARP)
@@ -94,7 +95,19 @@ def _nothing(lanes: Lanes) -> None:
     """The copies are done."""
 
 
+def _arrive(lanes: Lanes) -> None:
+    """cp.async.mbarrier.arrive.noinc: the thread's copies, which are done, arrive at an mbarrier.
+
+    Without .noinc the arrival is first added to those that the phase waits for: nothing changes.
+    """
+    none, one = lanes.v.const(L64, 0), lanes.v.const(L64, 1)
+    found = reach.places(lanes, "shared", lanes.operands[0], 8, writes=True)
+    update(lanes, found, one, none, none)
+
+
 ACTIONS = (
+    Action("cp", slots("async", "mbarrier", "arrive", "noinc", "shared|shared::cta?", "b64"), _arrive),
+    Action("cp", slots("async", "mbarrier", "arrive", "shared|shared::cta?", "b64"), _nothing),
     Action("cp", slots("async", "ca|cg", "shared|shared::cta", "global", *HINTS), _copy),
     Action("cp", slots("async", "commit_group|wait_group|wait_all"), _nothing),
 )

@@ -261,10 +261,13 @@ def _slots(code: Code, request: Request, count: int, block_bytes: int) -> int:
     """How many blocks a worker may hold."""
     if not code.suspends:
         return 1
-    share = -(-request.geometry.blocks // count)
+    x, y, z = request.geometry.cluster
+    cluster = x * y * z  # whose blocks are resident together
+    share = -(-request.geometry.blocks // (count * cluster)) * cluster
     if request.cooperative:
         return share
-    return max(1, min(share, RESIDENT, RESIDENT_BYTES // max(1, block_bytes)))
+    most = min(share, RESIDENT, RESIDENT_BYTES // max(1, block_bytes))
+    return max(1, most // cluster) * cluster
 
 
 def _in_threads(code: Code, session: Session) -> None:

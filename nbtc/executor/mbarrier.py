@@ -172,14 +172,14 @@ def _test(lanes: Lanes) -> None:
     else:
         phase = b.lshr(lanes.read(asked, "b64", lanes=True), v.const(L64, PHASE))
     differ = b.and_(b.xor(now, phase), v.const(L64, 1))
-    lanes.write(target, b.icmp_unsigned("!=", differ, v.const(L64, 0)))
+    reach.write(lanes, target, b.icmp_unsigned("!=", differ, v.const(L64, 0)))
 
 
 def _pending(lanes: Lanes) -> None:
     target, state = lanes.operands
     x = lanes.read(state, "b64", lanes=True)
     b, v = lanes.b, lanes.v
-    lanes.write(target, b.trunc(b.and_(b.lshr(x, v.const(L64, PENDING)), v.const(L64, COUNT_MASK)), L32))
+    reach.write(lanes, target, b.trunc(b.and_(b.lshr(x, v.const(L64, PENDING)), v.const(L64, COUNT_MASK)), L32))
 
 
 def _always(instruction: Instruction) -> bool:

@@ -42,16 +42,12 @@ class Places(NamedTuple):
         return lanes.b.inttoptr(lanes.b.extract_element(self.words, ir.Constant(I32, lane)), POINTER)
 
 
-def places(
-    lanes: Lanes, space: str, operand: Operand, size: int, writes: bool = False, among: Any = None, aligned: bool = True
-) -> Places:
+def places(lanes: Lanes, space: str, operand: Operand, size: int, writes: bool = False, among: Any = None) -> Places:
     """Where each active lane's operand of `size` bytes lies; among: i32 of the lanes that count, or all active ones."""
-    return places_at(lanes, space, address(lanes, operand), size, writes, among, aligned)
+    return places_at(lanes, space, address(lanes, operand), size, writes, among)
 
 
-def places_at(
-    lanes: Lanes, space: str, addresses: Any, size: int, writes: bool = False, among: Any = None, aligned: bool = True
-) -> Places:
+def places_at(lanes: Lanes, space: str, addresses: Any, size: int, writes: bool = False, among: Any = None) -> Places:
     """As `places`, of <32 x i64> addresses."""
     mine = lanes
     if among is not None:
@@ -76,3 +72,8 @@ def first_lane(lanes: Lanes, x: Any) -> Any:
         return x
     leader = lanes.v.call("llvm.cttz.i32", I32, lanes.active, ir.Constant(ir.IntType(1), 0))
     return lanes.b.extract_element(x, leader)
+
+
+def write(lanes: Lanes, target: Operand, value: Any) -> None:
+    """Write a value of each lane, which is the same in all of them where the register is one for the warp."""
+    lanes.write(target, first_lane(lanes, value) if lanes.uniform(target) else value)

@@ -22,6 +22,7 @@ ADDRESSES = vector(I64, LANES)
 RANGE_BYTES = 24  # a range: first byte, bytes, writable
 SITE_BYTES = 16  # what a site remembers: first byte and bytes of the range it last was in
 TAG = 56
+RANK_SHIFT = 24  # of an address in another block's shared memory: its rank in the cluster, plus one (`cluster`)
 SPACES = ("global", "shared", "local", "generic")
 
 
@@ -117,7 +118,7 @@ class _Where:
         self, v: VectorBuilder, machine: Any, checked: bool, write: bool, size: Any, site: Any, block: Any, warp: Any
     ) -> None:
         self.v, self.b, self.machine, self.checked, self.write = v, v.b, machine, checked, write
-        self.size, self.site, self.warp = size, site, warp
+        self.size, self.site, self.warp, self.block = size, site, warp, block
         self.launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
         self.worker = v.b.inttoptr(place_of(v, "block", block, "worker"), POINTER)
         self.shared = place_of(v, "block", block, "shared")
@@ -131,7 +132,7 @@ class _Where:
             return found, error
         v, b = self.v, self.b
         with b.goto_entry_block():
-            result, error = b.alloca(I64), b.alloca(I32)
+            result, error = self._room(I64), self._room(I32)
         tag = b.lshr(address, v.int(TAG))
         inner = b.and_(address, v.int((1 << TAG) - 1))
         ways = (("global", address, None), ("shared", inner, SHARED_WINDOW), ("local", inner, LOCAL_WINDOW))
@@ -150,6 +151,11 @@ class _Where:
         b.position_at_end(end)
         return b.load(result), b.load(error)
 
+    def _room(self, kind: ir.Type) -> Any:
+        """Stack memory of the function, taken once and not for every lane."""
+        with self.b.goto_entry_block():
+            return self.b.alloca(kind)
+
     def _keep(self, found: tuple[Any, Any], result: Any, error: Any) -> None:
         self.b.store(found[0], result)
         self.b.store(found[1], error)
@@ -164,9 +170,25 @@ class _Where:
         return b.select(fits, self.fine, ir.Constant(I32, kind))
 
     def _shared(self, address: Any, lane: Any) -> tuple[Any, Any]:
-        offset = self.b.and_(address, self.v.int(0xFFFFFFFF))
-        limit = place_of(self.v, "launch", self.launch, "shared_bytes")
-        return self.b.add(self.shared, offset), self._inside(offset, limit, Kind.SHARED_BOUNDS)
+        b, v = self.b, self.v
+        offset = b.and_(address, v.int((1 << RANK_SHIFT) - 1))
+        limit = place_of(v, "launch", self.launch, "shared_bytes")
+        rank = b.and_(b.lshr(address, v.int(RANK_SHIFT)), v.int(0xFF))  # of another block, plus one; 0 is this one
+        result, kind = self._room(I64), self._room(I32)
+        b.store(self.shared, result)
+        b.store(self._inside(offset, limit, Kind.SHARED_BOUNDS), kind)
+        with b.if_then(b.icmp_unsigned("!=", rank, v.int(0)), likely=False):
+            size = ir.Constant(I32, 1)
+            for axis in "xyz":
+                size = b.mul(size, place_of(v, "launch", self.launch, f"cluster_{axis}"))
+            fits = b.icmp_unsigned("<=", rank, b.zext(size, I64))
+            number = b.select(fits, b.sub(rank, v.int(1)), v.int(0))
+            table = b.inttoptr(place_of(v, "block", self.block, "peers"), POINTER)
+            peer = b.inttoptr(v.load(v.at(table, b.shl(number, v.int(3))), I64, 8), POINTER)
+            b.store(place_of(v, "block", peer, "shared"), result)
+            with b.if_then(b.not_(fits)):
+                b.store(ir.Constant(I32, Kind.SHARED_BOUNDS), kind)
+        return b.add(b.load(result), offset), b.load(kind)
 
     def _local(self, address: Any, lane: Any) -> tuple[Any, Any]:
         b, v = self.b, self.v

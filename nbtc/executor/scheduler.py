@@ -19,6 +19,7 @@ from nbtc.executor.state import BLOCK, LAYOUTS, WARP
 
 POINTER = I8.as_pointer()
 ZERO = ir.Constant(I32, 0)
+RUNNING, ENDED = (ir.Constant(I32, n) for n in (1, 2))  # of a resident block; 0 is a free slot
 
 
 class _Worker:
@@ -50,21 +51,45 @@ class _Worker:
         stop = self.b.bitcast(self.at("launch", self.launch, "stop"), I32.as_pointer())
         return self.b.icmp_unsigned("!=", self.b.load_atomic(stop, "monotonic", 4), ZERO)
 
-    def take_block(self) -> Any:
-        """The linear index of the next block; beyond the grid when there are no more."""
+    def take_cluster(self) -> Any:
+        """The index of the first block of the next cluster; beyond the grid when there are no more."""
         counter = self.b.bitcast(self.at("launch", self.launch, "next_block"), I64.as_pointer())
-        return self.b.atomic_rmw("add", counter, self.v.int(1), "monotonic")
+        return self.b.atomic_rmw("add", counter, self.cluster_size(), "monotonic")
+
+    def cluster_size(self) -> Any:
+        """Blocks of a cluster, 1 where there are none (i64)."""
+        x, y, z = (self.get("launch", self.launch, f"cluster_{a}") for a in "xyz")
+        return self.b.zext(self.b.mul(self.b.mul(x, y), z), I64)
+
+    def _split(self, index: Any, extents: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+        """A linear index as three, the first of which runs fastest."""
+        b, (x, y) = self.b, extents
+        row = b.udiv(index, x)
+        return b.urem(index, x), b.urem(row, y), b.udiv(row, y)
 
     def place(self, block: Any, index: Any) -> None:
-        """Give a block structure its place in the grid."""
+        """Give a block structure its place in the grid: blocks are counted cluster by cluster."""
         b = self.b
-        self.put("block", block, "index", index)
-        linear = b.trunc(index, I32)
-        x, y = (self.get("launch", self.launch, f"grid_{a}") for a in "xy")
-        row = b.udiv(linear, x)
-        self.put("block", block, "x", b.urem(linear, x))
-        self.put("block", block, "y", b.urem(row, y))
-        self.put("block", block, "z", b.udiv(row, y))
+        size = self.cluster_size()
+        grid, cluster = (
+            tuple(self.get("launch", self.launch, f"{what}_{a}") for a in "xyz") for what in ("grid", "cluster")
+        )
+        rank = b.trunc(b.urem(index, size), I32)
+        whole = self._split(
+            b.trunc(b.udiv(index, size), I32), (b.udiv(grid[0], cluster[0]), b.udiv(grid[1], cluster[1]))
+        )
+        within = self._split(rank, (cluster[0], cluster[1]))
+        at = [b.add(b.mul(n, c), w) for n, c, w in zip(whole, cluster, within, strict=True)]
+        for axis, value in zip("xyz", at, strict=True):
+            self.put("block", block, axis, value)
+        self.put("block", block, "cluster_rank", rank)
+        rows = b.add(at[1], b.mul(at[2], grid[1]))
+        self.put("block", block, "index", b.zext(b.add(at[0], b.mul(rows, grid[0])), I64))
+
+    def peer(self, block: Any, rank: Any) -> Any:
+        """Place of the pointer to a block of the same cluster (rank: i64)."""
+        table = self.b.inttoptr(self.get("block", block, "peers"), POINTER)
+        return self.v.at(table, self.b.shl(rank, self.v.int(3)))
 
     def loop(self, count: Any, body: Any) -> None:
         """body(i) for i32 i below count."""
@@ -105,11 +130,15 @@ def _straight(v: VectorBuilder, w: _Worker, warp_function: Any) -> None:
     head, inside, behind = (b.append_basic_block(n) for n in ("next", "block", "end"))
     b.branch(head)
     b.position_at_end(head)
-    index = w.take_block()
-    b.cbranch(b.and_(b.icmp_unsigned("<", index, blocks), b.not_(w.stopped())), inside, behind)
+    first = w.take_cluster()
+    b.cbranch(b.and_(b.icmp_unsigned("<", first, blocks), b.not_(w.stopped())), inside, behind)
     b.position_at_end(inside)
-    w.place(block, index)
-    w.loop(warps, lambda i: b.call(warp_function, [block, i]))
+
+    def one(rank: Any) -> None:
+        w.place(block, b.add(first, rank))
+        w.loop(warps, lambda i: b.call(warp_function, [block, i]))
+
+    w.loop(w.cluster_size(), one)
     b.branch(head)
     b.position_at_end(behind)
 
@@ -130,10 +159,11 @@ def _rounds(v: VectorBuilder, w: _Worker, warp_function: Any) -> None:
     b.position_at_end(head)
     b.cbranch(w.stopped(), end, some)
     b.position_at_end(some)
-    wants = b.and_(b.icmp_unsigned("!=", b.load(hungry), v.int(0)), b.icmp_unsigned("<", b.load(live), slots))
+    room = b.icmp_unsigned("<=", b.add(b.load(live), w.cluster_size()), slots)
+    wants = b.and_(b.icmp_unsigned("!=", b.load(hungry), v.int(0)), room)
     b.cbranch(wants, take, round_)
     b.position_at_end(take)
-    index = w.take_block()
+    index = w.take_cluster()
     got, none = b.append_basic_block("got"), b.append_basic_block("none")
     b.cbranch(b.icmp_unsigned("<", index, blocks), got, none)
     b.position_at_end(none)
@@ -141,8 +171,8 @@ def _rounds(v: VectorBuilder, w: _Worker, warp_function: Any) -> None:
     b.store(v.int(1), taken)  # the grid is given out
     b.cbranch(b.icmp_unsigned("==", b.load(live), v.int(0)), end, round_)
     b.position_at_end(got)
-    _admit(v, w, index, slots, warp_function)
-    b.store(b.add(b.load(live), v.int(1)), live)
+    _admit_cluster(v, w, index, warp_function)
+    b.store(b.add(b.load(live), w.cluster_size()), live)
     cooperative = b.icmp_unsigned("!=", w.get("launch", w.launch, "cooperative"), ZERO)
     b.cbranch(cooperative, head, round_)
     b.position_at_end(round_)
@@ -157,7 +187,8 @@ def _rounds(v: VectorBuilder, w: _Worker, warp_function: Any) -> None:
     want = b.and_(b.or_(still, b.or_(empty, b.icmp_unsigned("!=", b.load(hungry), v.int(0)))), b.not_(given_out))
     b.store(b.zext(want, I64), hungry)
     finished = b.and_(empty, given_out)
-    fixed = b.and_(still, b.or_(given_out, b.icmp_unsigned(">=", b.load(live), slots)))
+    full = b.icmp_unsigned(">", b.add(b.load(live), w.cluster_size()), slots)
+    fixed = b.and_(still, b.or_(given_out, full))
     after = b.append_basic_block("after")
     b.cbranch(finished, end, after)
     b.position_at_end(after)
@@ -169,8 +200,35 @@ def _rounds(v: VectorBuilder, w: _Worker, warp_function: Any) -> None:
     _free_frames(v, w)
 
 
-def _admit(v: VectorBuilder, w: _Worker, index: Any, slots: Any, warp_function: Any) -> None:
-    """Put a block into a free slot and start its warps."""
+def _admit_cluster(v: VectorBuilder, w: _Worker, index: Any, warp_function: Any) -> None:
+    """Put the blocks of a cluster into free slots, tell each of the others, and start their warps."""
+    b = v.b
+    first = b.alloca(I64)
+
+    def settle(rank: Any) -> None:
+        block = _settle(v, w, b.add(index, rank))
+        leads = b.icmp_unsigned("==", rank, v.int(0))
+        b.store(b.select(leads, b.ptrtoint(block, I64), b.load(first)), first)
+        leader = b.inttoptr(b.load(first), POINTER)
+        w.put("block", block, "peers", b.ptrtoint(w.at("block", leader, "user"), I64))
+        v.store(b.ptrtoint(block, I64), w.peer(block, rank), 8)
+        with b.if_then(leads):
+            size = b.trunc(w.cluster_size(), I32)
+            w.put("block", block, "cluster_live", size)
+            w.put("block", block, "cluster_held", b.sub(size, ir.Constant(I32, 1)))
+            w.put("block", block, "cluster_generation", ZERO)
+            w.put("block", block, "cluster_arrived", ZERO)
+
+    w.loop(w.cluster_size(), settle)
+    leader = b.inttoptr(b.load(first), POINTER)
+    w.loop(
+        w.cluster_size(),
+        lambda rank: _start(v, w, b.inttoptr(v.load(w.peer(leader, rank), I64, 8), POINTER), warp_function),
+    )
+
+
+def _settle(v: VectorBuilder, w: _Worker, index: Any) -> Any:
+    """Put a block into a free slot; its structure."""
     b = v.b
     entry = b.block
     head, follow, found = (b.append_basic_block(n) for n in ("slot", "slot.next", "slot.found"))
@@ -192,6 +250,12 @@ def _admit(v: VectorBuilder, w: _Worker, index: Any, slots: Any, warp_function: 
     barriers = w.at("block", block, "barriers")
     size = LAYOUTS["block"].fields["barriers"].bits // 8
     v.call("llvm.memset.p0.i64", VOID, barriers, ir.Constant(I8, 0), v.int(size), ir.Constant(I1, 0))
+    return block
+
+
+def _start(v: VectorBuilder, w: _Worker, block: Any, warp_function: Any) -> None:
+    """Start the warps of a block."""
+    b = v.b
 
     def start(i: Any) -> None:
         warp = w.warp(block, i)
@@ -200,7 +264,7 @@ def _admit(v: VectorBuilder, w: _Worker, index: Any, slots: Any, warp_function: 
         w.put("warp", warp, "frame", b.ptrtoint(b.call(warp_function, [block, i]), I64))
         _note_end(v, w, block, warp)
 
-    w.loop(warps, start)
+    w.loop(w.get("launch", w.launch, "warps"), start)
 
 
 def _note_end(v: VectorBuilder, w: _Worker, block: Any, warp: Any) -> None:
@@ -219,12 +283,43 @@ def _block_round(v: VectorBuilder, w: _Worker, slot: Any, marks: tuple[Any, Any,
     b = v.b
     live, _, moved = marks
     block = w.block(slot)
-    with b.if_then(b.icmp_unsigned("!=", w.get("block", block, "resident"), ZERO)):
+    with b.if_then(b.icmp_unsigned("==", w.get("block", block, "resident"), RUNNING)):
         w.loop(w.get("launch", w.launch, "warps"), lambda i: _warp_round(v, w, block, w.warp(block, i), marks))
         with b.if_then(b.icmp_unsigned("==", w.get("block", block, "live_warps"), ZERO)):
-            w.put("block", block, "resident", ZERO)
-            b.store(b.sub(b.load(live), v.int(1)), live)
+            w.put("block", block, "resident", ENDED)
+            _one_less(v, w, block, "cluster_live")
             b.store(v.int(1), moved)
+    with b.if_then(b.icmp_unsigned("==", w.get("block", block, "resident"), ENDED)):
+        _leave(v, w, block, (live, moved))
+
+
+def _leader(v: VectorBuilder, w: _Worker, block: Any) -> Any:
+    """The first block of a block's cluster."""
+    return v.b.inttoptr(v.load(w.peer(block, v.int(0)), I64, 8), POINTER)
+
+
+def _one_less(v: VectorBuilder, w: _Worker, block: Any, name: str) -> None:
+    """Count down what the first block of a cluster counts."""
+    leader = _leader(v, w, block)
+    w.put("block", leader, name, v.b.sub(w.get("block", leader, name), ir.Constant(I32, 1)))
+
+
+def _leave(v: VectorBuilder, w: _Worker, block: Any, marks: tuple[Any, Any]) -> None:
+    """Give an ended block's slot back once its whole cluster has ended: others may still look at its memory.
+
+    The first block goes last, as it holds what the others look at.
+    """
+    b, (live, moved) = v.b, marks
+    leader = _leader(v, w, block)
+    leads = b.icmp_unsigned("==", b.ptrtoint(leader, I64), b.ptrtoint(block, I64))
+    over = b.icmp_unsigned("==", w.get("block", leader, "cluster_live"), ZERO)
+    last = b.icmp_unsigned("==", w.get("block", leader, "cluster_held"), ZERO)
+    with b.if_then(b.and_(over, b.or_(last, b.not_(leads)))):
+        with b.if_then(b.not_(leads)):
+            _one_less(v, w, block, "cluster_held")
+        w.put("block", block, "resident", ZERO)
+        b.store(b.sub(b.load(live), v.int(1)), live)
+        b.store(v.int(1), moved)
 
 
 def _warp_round(v: VectorBuilder, w: _Worker, block: Any, warp: Any, marks: tuple[Any, Any, Any]) -> None:

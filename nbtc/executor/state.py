@@ -128,6 +128,8 @@ BLOCK = _layout(
     user=2048,
     cluster_generation=32,  # of the cluster's barrier, in its first block
     cluster_arrived=32,
+    cluster_live=32,  # in its first block: how many of its blocks have not ended
+    cluster_held=32,  # and how many others still have their slots
 )
 WARP = _layout(
     block=POINTER,

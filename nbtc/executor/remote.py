@@ -1,0 +1,82 @@
+"""Rows of asynchronous stores and reductions to another block's shared memory.
+
+(PTX ISA, "st.async", "red.async".)  They are done when they are issued, and tell their mbarrier at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I64, VectorBuilder, vector
+from nbtc.executor import reach
+from nbtc.executor.action import Action
+from nbtc.executor.atomics import Name, step
+from nbtc.executor.data import WIDTHS, Operand
+from nbtc.executor.form import slots
+from nbtc.executor.lanes import WARP, Lanes
+from nbtc.executor.mbarrier import update
+from nbtc.executor.resolve import for_lanes
+
+L64 = vector(I64, WARP)
+SPACE = "shared::cluster"
+DONE = "mbarrier::complete_tx::bytes"
+
+
+def _tell(lanes: Lanes, barrier: Operand, size: int, done: Any) -> None:
+    """Tell the mbarrier of each lane that `size` bytes have come, in the lanes that brought them (i32)."""
+    found = reach.places(lanes, SPACE, barrier, 8, writes=True)
+    none = lanes.v.const(L64, 0)
+    update(lanes, found._replace(good=lanes.b.and_(found.good, done)), none, lanes.v.const(L64, -size), none)
+
+
+def _each(lanes: Lanes, found: reach.Places, values: list[Any], do: Any) -> None:
+    """do(pointer, values) for every lane that has a place."""
+    b = lanes.b
+
+    def lane(number: Any) -> None:
+        at = b.extract_element(found.words, number)
+        do(at, [b.extract_element(x, number) for x in values])
+
+    for_lanes(lanes.v, found.good, lane)
+
+
+def _store(lanes: Lanes) -> None:
+    address, value, barrier = lanes.operands
+    parts, kind = lanes.elements(value), lanes.op.modifiers[-1]
+    size = WIDTHS[kind] // 8
+    found = reach.places(lanes, SPACE, address, size * len(parts), writes=True)
+    values = [lanes.read(x, f"b{8 * size}", lanes=True) for x in parts]
+
+    def put(at: Any, words: list[Any]) -> None:
+        for n, word in enumerate(words):
+            p = lanes.b.inttoptr(lanes.b.add(at, ir.Constant(I64, n * size)), word.type.as_pointer())
+            lanes.b.store(word, p)
+
+    _each(lanes, found, values, put)
+    _tell(lanes, barrier, size * len(parts), found.good)
+
+
+def _reduce(lanes: Lanes) -> None:
+    address, value, barrier = lanes.operands
+    kind, operation = lanes.op.modifiers[-1], lanes.op.modifiers[-2]
+    size = WIDTHS[kind] // 8
+    found = reach.places(lanes, SPACE, address, size, writes=True)
+    name = Name(space=SPACE, operation=operation, type=kind)
+
+    def act(at: Any, words: list[Any]) -> None:
+        v: VectorBuilder = lanes.v
+        step(v, name, lanes.b.inttoptr(at, words[0].type.as_pointer()), words[0], words[0])
+
+    _each(lanes, found, [lanes.read(value, f"b{8 * size}", lanes=True)], act)
+    _tell(lanes, barrier, size, found.good)
+
+
+TYPES = "b32|b64|u32|u64|s32|s64|f32|f64"
+ACTIONS = (
+    Action("st", slots("async", "weak?", f"{SPACE}?", DONE, "v2|v4?", TYPES), _store),
+    Action("red", slots("async", "relaxed?", "cluster?", f"{SPACE}?", DONE, "inc|dec", "u32"), _reduce),
+    Action("red", slots("async", "relaxed?", "cluster?", f"{SPACE}?", DONE, "min|max|add", "u32|s32|u64"), _reduce),
+    Action("red", slots("async", "relaxed?", "cluster?", f"{SPACE}?", DONE, "and|or|xor", "b32"), _reduce),
+)
