@@ -10,7 +10,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.native import target
 from nbtc.errors import ProgramError
-from nbtc.executor import barriers, calls, scheduler
+from nbtc.executor import barriers, calls, scheduler, worker
 from nbtc.executor.data import Instruction
 from nbtc.executor.flow import Block, Graph, graph
 from nbtc.executor.frame import Frame
@@ -201,7 +201,7 @@ class Machine:
 
     def frame_memory(self) -> Any:
         """The function that gives a coroutine its memory."""
-        return self.helper("frame_memory", POINTER, (POINTER, I64), scheduler.frame_memory)
+        return self.helper("frame_memory", POINTER, (POINTER, I64), worker.frame_memory)
 
     def end_lanes(self, frame: Frame, mask: Any, last: bool) -> None:
         """Lanes of a group end the kernel; if nothing follows, the warp goes on with other groups or ends."""

@@ -12,100 +12,14 @@ from llvmlite import ir
 
 from nbtc.compiler import float_mode
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder
-from nbtc.executor.coroutine import ALIGN, HEADER, VOID, declare, resume
+from nbtc.executor.coroutine import HEADER, VOID, resume
 from nbtc.executor.errors import Kind
 from nbtc.executor.resolve import place_of
-from nbtc.executor.state import BLOCK, LAYOUTS, WARP
+from nbtc.executor.state import LAYOUTS
+from nbtc.executor.worker import ZERO, Worker, free_frames
 
 POINTER = I8.as_pointer()
-ZERO = ir.Constant(I32, 0)
 RUNNING, ENDED = (ir.Constant(I32, n) for n in (1, 2))  # of a resident block; 0 is a free slot
-
-
-class _Worker:
-    """Names for the fields of the structures while the loop is emitted."""
-
-    def __init__(self, v: VectorBuilder, worker: Any) -> None:
-        self.v, self.b, self.worker = v, v.b, worker
-        self.launch = v.b.inttoptr(self.get("worker", worker, "launch"), POINTER)
-
-    def at(self, structure: str, base: Any, name: str) -> Any:
-        return self.v.at(base, LAYOUTS[structure].offset(name))
-
-    def get(self, structure: str, base: Any, name: str) -> Any:
-        return place_of(self.v, structure, base, name)
-
-    def put(self, structure: str, base: Any, name: str, value: Any) -> None:
-        self.v.store(value, self.at(structure, base, name), LAYOUTS[structure].fields[name].bits // 8)
-
-    def block(self, slot: Any) -> Any:
-        """A resident block's structure."""
-        blocks = self.b.inttoptr(self.get("worker", self.worker, "blocks"), POINTER)
-        return self.v.at(blocks, self.b.mul(slot, self.get("worker", self.worker, "block_stride")))
-
-    def warp(self, block: Any, index: Any) -> Any:
-        return self.v.at(block, BLOCK.size, self.b.mul(self.b.zext(index, I64), self.v.int(WARP.size)))
-
-    def stopped(self) -> Any:
-        """i1: the launch is to stop."""
-        stop = self.b.bitcast(self.at("launch", self.launch, "stop"), I32.as_pointer())
-        return self.b.icmp_unsigned("!=", self.b.load_atomic(stop, "monotonic", 4), ZERO)
-
-    def take_cluster(self) -> Any:
-        """The index of the first block of the next cluster; beyond the grid when there are no more."""
-        counter = self.b.bitcast(self.at("launch", self.launch, "next_block"), I64.as_pointer())
-        return self.b.atomic_rmw("add", counter, self.cluster_size(), "monotonic")
-
-    def cluster_size(self) -> Any:
-        """Blocks of a cluster, 1 where there are none (i64)."""
-        x, y, z = (self.get("launch", self.launch, f"cluster_{a}") for a in "xyz")
-        return self.b.zext(self.b.mul(self.b.mul(x, y), z), I64)
-
-    def _split(self, index: Any, extents: tuple[Any, Any]) -> tuple[Any, Any, Any]:
-        """A linear index as three, the first of which runs fastest."""
-        b, (x, y) = self.b, extents
-        row = b.udiv(index, x)
-        return b.urem(index, x), b.urem(row, y), b.udiv(row, y)
-
-    def place(self, block: Any, index: Any) -> None:
-        """Give a block structure its place in the grid: blocks are counted cluster by cluster."""
-        b = self.b
-        size = self.cluster_size()
-        grid, cluster = (
-            tuple(self.get("launch", self.launch, f"{what}_{a}") for a in "xyz") for what in ("grid", "cluster")
-        )
-        rank = b.trunc(b.urem(index, size), I32)
-        whole = self._split(
-            b.trunc(b.udiv(index, size), I32), (b.udiv(grid[0], cluster[0]), b.udiv(grid[1], cluster[1]))
-        )
-        within = self._split(rank, (cluster[0], cluster[1]))
-        at = [b.add(b.mul(n, c), w) for n, c, w in zip(whole, cluster, within, strict=True)]
-        for axis, value in zip("xyz", at, strict=True):
-            self.put("block", block, axis, value)
-        self.put("block", block, "cluster_rank", rank)
-        rows = b.add(at[1], b.mul(at[2], grid[1]))
-        self.put("block", block, "index", b.zext(b.add(at[0], b.mul(rows, grid[0])), I64))
-
-    def peer(self, block: Any, rank: Any) -> Any:
-        """Place of the pointer to a block of the same cluster (rank: i64)."""
-        table = self.b.inttoptr(self.get("block", block, "peers"), POINTER)
-        return self.v.at(table, self.b.shl(rank, self.v.int(3)))
-
-    def loop(self, count: Any, body: Any) -> None:
-        """body(i) for i32 i below count."""
-        b = self.b
-        before = b.block
-        head, inside, behind = (b.append_basic_block(n) for n in ("loop", "loop.body", "loop.end"))
-        b.branch(head)
-        b.position_at_end(head)
-        i = b.phi(count.type)
-        i.add_incoming(ir.Constant(count.type, 0), before)
-        b.cbranch(b.icmp_unsigned("<", i, count), inside, behind)
-        b.position_at_end(inside)
-        body(i)
-        i.add_incoming(b.add(i, ir.Constant(count.type, 1)), b.block)
-        b.branch(head)
-        b.position_at_end(behind)
 
 
 def emit(machine: Any, warp_function: Any) -> None:
@@ -114,14 +28,14 @@ def emit(machine: Any, warp_function: Any) -> None:
     v = VectorBuilder(None, ir.IRBuilder(function.append_basic_block("entry")))
     old = float_mode.enter(v)
     if machine.suspends:
-        _rounds(v, _Worker(v, function.args[0]), warp_function)
+        _rounds(v, Worker(v, function.args[0]), warp_function)
     else:
-        _straight(v, _Worker(v, function.args[0]), warp_function)
+        _straight(v, Worker(v, function.args[0]), warp_function)
     float_mode.leave(v, old)
     v.b.ret_void()
 
 
-def _straight(v: VectorBuilder, w: _Worker, warp_function: Any) -> None:
+def _straight(v: VectorBuilder, w: Worker, warp_function: Any) -> None:
     """Blocks one after the other, and their warps."""
     b = v.b
     block = w.block(v.int(0))
@@ -143,7 +57,7 @@ def _straight(v: VectorBuilder, w: _Worker, warp_function: Any) -> None:
     b.position_at_end(behind)
 
 
-def _rounds(v: VectorBuilder, w: _Worker, warp_function: Any) -> None:
+def _rounds(v: VectorBuilder, w: Worker, warp_function: Any) -> None:
     """Round after round over the warps of all resident blocks."""
     b = v.b
     slots = w.get("worker", w.worker, "slots")
@@ -197,10 +111,10 @@ def _rounds(v: VectorBuilder, w: _Worker, warp_function: Any) -> None:
     _deadlock(v, w, slots)
     b.branch(end)
     b.position_at_end(end)
-    _free_frames(v, w)
+    free_frames(v, w)
 
 
-def _admit_cluster(v: VectorBuilder, w: _Worker, index: Any, warp_function: Any) -> None:
+def _admit_cluster(v: VectorBuilder, w: Worker, index: Any, warp_function: Any) -> None:
     """Put the blocks of a cluster into free slots, tell each of the others, and start their warps."""
     b = v.b
     first = b.alloca(I64)
@@ -227,7 +141,7 @@ def _admit_cluster(v: VectorBuilder, w: _Worker, index: Any, warp_function: Any)
     )
 
 
-def _settle(v: VectorBuilder, w: _Worker, index: Any) -> Any:
+def _settle(v: VectorBuilder, w: Worker, index: Any) -> Any:
     """Put a block into a free slot; its structure."""
     b = v.b
     entry = b.block
@@ -253,7 +167,7 @@ def _settle(v: VectorBuilder, w: _Worker, index: Any) -> Any:
     return block
 
 
-def _start(v: VectorBuilder, w: _Worker, block: Any, warp_function: Any) -> None:
+def _start(v: VectorBuilder, w: Worker, block: Any, warp_function: Any) -> None:
     """Start the warps of a block."""
     b = v.b
 
@@ -267,7 +181,7 @@ def _start(v: VectorBuilder, w: _Worker, block: Any, warp_function: Any) -> None
     w.loop(w.get("launch", w.launch, "warps"), start)
 
 
-def _note_end(v: VectorBuilder, w: _Worker, block: Any, warp: Any) -> None:
+def _note_end(v: VectorBuilder, w: Worker, block: Any, warp: Any) -> None:
     """After a warp has run: give its frame back if it has ended."""
     b = v.b
     with b.if_then(b.icmp_unsigned("!=", w.get("warp", warp, "ended"), ZERO)):
@@ -278,7 +192,7 @@ def _note_end(v: VectorBuilder, w: _Worker, block: Any, warp: Any) -> None:
         w.put("block", block, "live_warps", b.sub(w.get("block", block, "live_warps"), ir.Constant(I32, 1)))
 
 
-def _block_round(v: VectorBuilder, w: _Worker, slot: Any, marks: tuple[Any, Any, Any]) -> None:
+def _block_round(v: VectorBuilder, w: Worker, slot: Any, marks: tuple[Any, Any, Any]) -> None:
     """Resume every warp of a resident block that is ready."""
     b = v.b
     live, _, moved = marks
@@ -293,18 +207,18 @@ def _block_round(v: VectorBuilder, w: _Worker, slot: Any, marks: tuple[Any, Any,
         _leave(v, w, block, (live, moved))
 
 
-def _leader(v: VectorBuilder, w: _Worker, block: Any) -> Any:
+def _leader(v: VectorBuilder, w: Worker, block: Any) -> Any:
     """The first block of a block's cluster."""
     return v.b.inttoptr(v.load(w.peer(block, v.int(0)), I64, 8), POINTER)
 
 
-def _one_less(v: VectorBuilder, w: _Worker, block: Any, name: str) -> None:
+def _one_less(v: VectorBuilder, w: Worker, block: Any, name: str) -> None:
     """Count down what the first block of a cluster counts."""
     leader = _leader(v, w, block)
     w.put("block", leader, name, v.b.sub(w.get("block", leader, name), ir.Constant(I32, 1)))
 
 
-def _leave(v: VectorBuilder, w: _Worker, block: Any, marks: tuple[Any, Any]) -> None:
+def _leave(v: VectorBuilder, w: Worker, block: Any, marks: tuple[Any, Any]) -> None:
     """Give an ended block's slot back once its whole cluster has ended: others may still look at its memory.
 
     The first block goes last, as it holds what the others look at.
@@ -322,7 +236,7 @@ def _leave(v: VectorBuilder, w: _Worker, block: Any, marks: tuple[Any, Any]) -> 
         b.store(v.int(1), moved)
 
 
-def _warp_round(v: VectorBuilder, w: _Worker, block: Any, warp: Any, marks: tuple[Any, Any, Any]) -> None:
+def _warp_round(v: VectorBuilder, w: Worker, block: Any, warp: Any, marks: tuple[Any, Any, Any]) -> None:
     b = v.b
     _, hungry, moved = marks
     frame = w.get("warp", warp, "frame")
@@ -345,7 +259,7 @@ def _warp_round(v: VectorBuilder, w: _Worker, block: Any, warp: Any, marks: tupl
                 b.store(v.int(1), hungry)
 
 
-def _deadlock(v: VectorBuilder, w: _Worker, slots: Any) -> None:
+def _deadlock(v: VectorBuilder, w: Worker, slots: Any) -> None:
     """Every warp waits for another: the first of them is reported."""
     b = v.b
     machine_record = b.module.globals["record"]
@@ -364,41 +278,6 @@ def _deadlock(v: VectorBuilder, w: _Worker, slots: Any) -> None:
             w.loop(w.get("launch", w.launch, "warps"), warp_of)
 
     w.loop(slots, block_of)
-
-
-# --- frames ---
-def frame_memory(v: VectorBuilder, args: Any) -> None:
-    """Memory of a coroutine: one that a finished warp left, or new."""
-    b = v.b
-    worker, size = args
-    w = _Worker(v, worker)
-    free = w.get("worker", worker, "free_frames")
-    with b.if_then(b.icmp_unsigned("!=", free, v.int(0))):
-        frame = b.inttoptr(free, POINTER)
-        w.put("worker", worker, "free_frames", v.load(frame, I64, 8, -HEADER))
-        b.ret(frame)
-    whole = b.and_(b.add(size, v.int(HEADER + ALIGN - 1)), v.int(-ALIGN))
-    memory = b.call(declare(b.module, "aligned_alloc", POINTER, (I64, I64)), [v.int(ALIGN), whole])
-    v.store(w.get("worker", worker, "all_frames"), memory, 8, 8)
-    w.put("worker", worker, "all_frames", b.ptrtoint(memory, I64))
-    b.ret(v.at(memory, HEADER))
-
-
-def _free_frames(v: VectorBuilder, w: _Worker) -> None:
-    """Give all frames' memory back to the process."""
-    b = v.b
-    head, inside, behind = (b.append_basic_block(n) for n in ("free", "free.one", "free.end"))
-    b.branch(head)
-    b.position_at_end(head)
-    memory = w.get("worker", w.worker, "all_frames")
-    b.cbranch(b.icmp_unsigned("!=", memory, v.int(0)), inside, behind)
-    b.position_at_end(inside)
-    pointer = b.inttoptr(memory, POINTER)
-    w.put("worker", w.worker, "all_frames", v.load(pointer, I64, 8, 8))
-    b.call(declare(b.module, "free", VOID, (POINTER,)), [pointer])
-    b.branch(head)
-    b.position_at_end(behind)
-    w.put("worker", w.worker, "free_frames", v.int(0))
 
 
 def lanes_end(v: VectorBuilder, code: Any, mask: Any) -> None:
