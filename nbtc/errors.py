@@ -7,6 +7,8 @@ would work.
 
 from __future__ import annotations
 
+import operator
+
 
 class NbtcError(Exception):
     """Base of everything nbtc raises on purpose."""
@@ -90,6 +92,20 @@ class UnvalidatedModelWarning(NbtcWarning):
 
 class GuessedOrderWarning(NbtcWarning):
     """A library's order of summation for a shape that nobody recorded was guessed."""
+
+
+def whole_number(x: object) -> int | None:
+    """`x` as a Python integer, in whose arithmetic nothing wraps around; None for what is no integer.
+
+    >>> whole_number(5), whole_number(True), whole_number(5.0)
+    (5, None, None)
+    """
+    if isinstance(x, bool) or not hasattr(x, "__index__"):
+        return None
+    try:
+        return operator.index(x)  # arrays have an index if they hold one integer
+    except TypeError:
+        return None
 
 
 def shown(x: object, most: int = 90) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.check.hazards import Hazard, Registers
 from nbtc.check.sequence import Sequence
-from nbtc.errors import OptionError
+from nbtc.errors import OptionError, shown, whole_number
 from nbtc.fragments import smem as _smem
 from nbtc.fragments import tiles as _tiles
 from nbtc.fragments.tiles import smem_to_tile
@@ -94,7 +94,7 @@ def wait_group(n: int, sequence: Sequence | None = None) -> None:
     >>> from nbtc.wgmma import wait_group
     >>> wait_group(0)
     """
-    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-        raise OptionError(f"wait_group({n!r}): the operand is a number of groups, 0 or more; try wait_group(0)")
+    if (whole_number(n) or 0) < 0 or whole_number(n) is None:
+        raise OptionError(f"wait_group({shown(n)}): the operand is a number of groups, 0 or more; try wait_group(0)")
     if sequence is not None:
         sequence.wait_group(n)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.python_only import PythonOnly
-from nbtc.errors import FormatError, OptionError, RangeError, ShapeError, shown
+from nbtc.errors import FormatError, OptionError, RangeError, ShapeError, shown, whole_number
 from nbtc.formats.arrays import as_array, as_format
 from nbtc.formats.conversions import convert
 from nbtc.formats.table import FORMATS, Format
@@ -133,12 +133,13 @@ class fragment(PythonOnly):
 
 
 def _count(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 <= value.__index__() < 1 << 40:
+    found = whole_number(value)
+    if found is None or not 0 <= found < 1 << 40:
         raise OptionError(
             f"{name}={shown(value)} is no size: pass whole numbers, as in fragment(matrix_a, 16, 16, 16, nbtc.f16, "
             "row_major, batch=4)"
         )
-    return int(value.__index__())
+    return found
 
 
 def _member(value: Any, kind: type[Enum], name: str) -> Any:

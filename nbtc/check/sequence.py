@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbtc.check.hazards import Check, Hazard, Op, Registers, Watch
-from nbtc.errors import BoundsError, FormatError, OptionError, ShapeError, shown
+from nbtc.errors import BoundsError, FormatError, OptionError, ShapeError, shown, whole_number
 from nbtc.formats.arrays import as_array
 from nbtc.fragments.smem import UNIT, Descriptor
 from nbtc.isa.parse import row as parse
@@ -53,9 +53,10 @@ class Sequence:
     def __init__(
         self, smem: int | ArrayLike = 0, *, check: Check = True, first_warp: int = 0, arch: object = "sm_90"
     ) -> None:
-        if check not in (True, False, "raise", "record"):
+        if not isinstance(check, bool | str) or check not in (True, False, "raise", "record"):
             raise OptionError(
-                f'check={check!r} is no checking mode: True raises, "record" collects, False skips; try Sequence(4096)'
+                f'check={shown(check)} is no checking mode: True raises, "record" collects, False skips; '
+                "try Sequence(4096)"
             )
         image = np.zeros(_bytes(smem), np.uint8) if isinstance(smem, int | np.integer) else np.array(as_array(smem))
         if image.dtype != np.uint8 or image.ndim < 1:
@@ -88,9 +89,9 @@ class Sequence:
 
     def store(self, offset: int, data: ArrayLike, *, proxy: Literal["generic", "async"] = "generic") -> None:
         """Write bytes to shared memory: st.shared and the like, or through the async proxy (a finished TMA copy)."""
-        if proxy not in ("generic", "async"):
+        if not isinstance(proxy, str) or proxy not in ("generic", "async"):
             raise OptionError(
-                f'proxy={proxy!r}: stores go through "generic" (st.shared) or "async" (TMA); try "generic"'
+                f'proxy={shown(proxy)}: stores go through "generic" (st.shared) or "async" (TMA); try "generic"'
             )
         v = np.ascontiguousarray(as_array(data))
         if v.dtype.kind not in "biufV":
@@ -114,7 +115,7 @@ class Sequence:
         return np.array(self._generic[..., span])
 
     def _span(self, offset: int, count: int) -> slice:
-        size, offset, count = self._generic.shape[-1], whole(offset, "offset"), whole(count, "count")
+        size, offset, count = self._generic.shape[-1], _whole(offset, "offset"), _whole(count, "count")
         if offset < 0 or count < 0 or offset + count > size:
             raise BoundsError(
                 f"{shown(count)} bytes from {shown(offset)} leave the shared memory of {size} bytes: "
@@ -146,9 +147,11 @@ class Sequence:
 
     def wait_group(self, n: int) -> None:
         """wgmma.wait_group.sync.aligned n: at most the n newest groups stay pending; other results are visible."""
-        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-            raise OptionError(f"wait_group({n!r}): the operand is a number of groups, 0 or more; try wait_group(0)")
-        self._watch.begin(f"wgmma.wait_group {n}")
+        if (whole_number(n) or 0) < 0 or whole_number(n) is None:
+            raise OptionError(
+                f"wait_group({shown(n)}): the operand is a number of groups, 0 or more; try wait_group(0)"
+            )
+        self._watch.begin(f"wgmma.wait_group {shown(n)}")
         committed = self._watch.groups.committed
         while len(committed) > n:
             for op in committed.pop(0):
@@ -166,6 +169,8 @@ class Sequence:
 
         from nbtc.ops.wgmma.product import LINE_NAMES, execute, line_operands
 
+        if not isinstance(d, Registers):
+            raise FormatError(f"d={shown(d)} is no register array of this sequence: make one with registers(4, 'd')")
         row, watch = parse(mnemonic), self._watch
         operands |= line_operands(mnemonic, {name: operands.get(name) for name in LINE_NAMES})
         watch.begin(row.mnemonic)
@@ -212,11 +217,11 @@ class Sequence:
             self.exit()
 
 
-def whole(x: Any, name: str) -> int:
-    """An offset or count as a Python integer: small NumPy ones would wrap around."""
-    if isinstance(x, bool | np.bool_) or not hasattr(x, "__index__"):
+def _whole(x: Any, name: str) -> int:
+    value = whole_number(x)
+    if value is None:
         raise FormatError(f"{name}={shown(x)} is no integer: offsets and counts are whole numbers of bytes, such as 64")
-    return int(x.__index__())
+    return value
 
 
 def _bytes(x: Any) -> int:

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from nbtc.compiler.jit import in_default_float_mode
-from nbtc.errors import OptionError
+from nbtc.errors import OptionError, shown
 
 Task = Callable[..., Any]
 Share = tuple[Any, ...]
@@ -38,7 +38,7 @@ def thread_count(threads: int | None) -> int:
         return int(get_num_threads() if getattr(parallel, "_is_initialized", False) else config.NUMBA_NUM_THREADS)
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise OptionError(
-            f"threads={threads!r} is no number of threads: pass a whole number from 1 up, or None for all"
+            f"threads={shown(threads)} is no number of threads: pass a whole number from 1 up, or None for all"
         )
     return min(threads, most_threads())
 

@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import FormatError, OptionError, RangeError, ShapeError, shown
+from nbtc.errors import FormatError, OptionError, RangeError, ShapeError, shown, whole_number
 from nbtc.formats.table import FORMATS, Format
 
 _BY_DTYPE = {f.dtype_name: f for f in reversed(tuple(FORMATS.values()))}  # reversed: float32 is f32, not tf32
@@ -249,9 +249,9 @@ def _packed_format(fmt: object, caller: str) -> Format:
 
 
 def _axis(axis: SupportsIndex, ndim: int) -> int:
-    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+    at = whole_number(axis)
+    if at is None:
         raise OptionError(f"axis={shown(axis)} is no axis: pass a whole number, for example axis=-1")
-    at = axis.__index__()
     if not -ndim <= at < ndim:
         raise ShapeError(
             f"axis={shown(at)} is outside of an array with {ndim} dimensions: pass at least 1-D data and axis=-1"
@@ -260,9 +260,9 @@ def _axis(axis: SupportsIndex, ndim: int) -> int:
 
 
 def _count(count: int, total: int, f: Format) -> int:
-    if isinstance(count, bool) or not hasattr(count, "__index__"):
+    keep = whole_number(count)
+    if keep is None:
         raise OptionError(f"count={shown(count)} is no number of elements: pass 0 to {total}, or None for all of them")
-    keep = count.__index__()
     if not 0 <= keep <= total:
         raise RangeError(
             f"count={shown(keep)} elements of {f.name} cannot come from words that hold {total}: pass at most that"

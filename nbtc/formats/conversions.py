@@ -165,7 +165,9 @@ def convert(
     source = as_format(array.dtype)
     for name, value in (("relu", relu), ("saturate", saturate)):
         if not isinstance(value, bool | np.bool_) and not (name == "saturate" and value is None):
-            raise OptionError(f"{name}={value!r} is no truth value: pass {name}=True or {name}=False to nbtc.convert")
+            raise OptionError(
+                f"{name}={shown(value)} is no truth value: pass {name}=True or {name}=False to nbtc.convert"
+            )
     narrow = target.bits <= 8 and target.kind == "float" and target.signed
     saturate = narrow if saturate is None else bool(saturate)
     row = conversion(source, target, rounding, bool(relu), saturate)

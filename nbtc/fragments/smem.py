@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import DescriptorError, FormatError, OptionError, RangeError, ShapeError, shown
-from nbtc.formats.arrays import as_format
+from nbtc.errors import DescriptorError, FormatError, OptionError, RangeError, ShapeError, shown, whole_number
+from nbtc.formats.arrays import as_array, as_format
 from nbtc.formats.table import Format
 
 WINDOW = 1 << 18  # bytes that an 18-bit field can address
@@ -245,9 +245,9 @@ class Descriptor:
 
 
 def _field(name: str, value: Any, most: int, step: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    v = whole_number(value)
+    if v is None:
         raise DescriptorError(f"{name}={shown(value)} is no integer: pass bytes, for example Descriptor(0, 1024, 128)")
-    v = int(value.__index__())
     if not 0 <= v <= most:
         raise DescriptorError(
             f"{name}={shown(v)} does not fit its field: legal are 0 to {most} in steps of {step}, nearest is "
@@ -263,15 +263,16 @@ def _field(name: str, value: Any, most: int, step: int) -> int:
 
 
 def _word(word: Any) -> int:
-    if isinstance(word, bool) or not hasattr(word, "__index__") or not 0 <= word.__index__() < 1 << 64:
+    found = whole_number(word)
+    if found is None or not 0 <= found < 1 << 64:
         raise DescriptorError(
             f"{shown(word)} is no 64-bit descriptor word: pass an integer from 0 to 2**64 - 1, such as 0x800400000"
         )
-    return int(word.__index__())
+    return found
 
 
 def _indices(name: str, x: ArrayLike) -> NDArray[np.int64]:
-    v = np.asarray(x)
+    v = np.asarray(as_array(x))
     if v.dtype.kind not in "iu":
         raise FormatError(f"{name} indexes elements and must hold integers, not {v.dtype}: for example np.arange(64)")
     if v.size and int(v.min()) < 0:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import FormatError, MetadataError, ShapeError, shown
+from nbtc.errors import FormatError, MetadataError, ShapeError, shown, whole_number
 from nbtc.formats.arrays import as_array, from_bits, to_bits
 from nbtc.isa.spec import Operand, Row
 
@@ -50,7 +50,7 @@ def _places(rows: int, count: int, width: int, selector: int) -> tuple[NDArray[n
 def check_selector(row: Row, selector: int) -> None:
     """Raise MetadataError unless the form is sparse and the selector one of its legal ones."""
     _a(row)
-    if isinstance(selector, bool) or not hasattr(selector, "__index__") or selector.__index__() not in row.selectors:
+    if whole_number(selector) not in row.selectors:
         legal = ", ".join(str(s) for s in row.selectors)
         raise MetadataError(
             f"selector={shown(selector)} is not legal for {row.mnemonic}: it names the lanes that supply metadata, "

@@ -44,7 +44,7 @@ def row_for(
     if kind is not None and kind not in KINDS:
         raise OptionError(f"kind={kind!r} does not exist: kinds of products are {', '.join(KINDS)}; or leave it out")
     if instruction is not None and instruction not in FAMILIES:
-        _plain_line(instruction)
+        plain_line(instruction)
         row = _named(parse.row(instruction), arch_row(arch), a, b, acc, op, saturate)
         if step not in (None, _size(row)[0]):
             raise OptionError(
@@ -106,7 +106,7 @@ def _size(r: Row) -> tuple[int, int]:
     return k, m * n
 
 
-def _plain_line(instruction: str) -> None:
+def plain_line(instruction: object) -> None:
     """Raise OptionError for a whole PTX line whose immediates a matrix product would have to leave out."""
     for name, value in parse.immediates(instruction).items():
         if name.startswith("scale") and value != 1:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nbtc.errors import OptionError
+from nbtc.errors import shown as quoted
 
 Segment = tuple[int, int]  # elements start..stop of K, padded with zeros to whole steps
 Chain = tuple[Segment, ...]
@@ -202,7 +203,8 @@ def _fields(word: str, spec: object) -> dict[str, Any]:
 
 def _unknown(spec: object) -> OptionError:
     return OptionError(
-        f'order={spec!r} names no order of summation: pass one such as {_WRITTEN}, ("split", parts, elements), two '
+        f'order={quoted(spec)} names no order of summation: pass one such as {_WRITTEN}, ("split", '
+        "parts, elements), two "
         'joined by ":" as in "split2x72:resfirst16", or what nbtc.library(...).order(...) returns'
     )
 

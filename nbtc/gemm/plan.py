@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.threads import thread_count
-from nbtc.errors import FormatError, OptionError, ShapeError
+from nbtc.errors import FormatError, OptionError, ShapeError, shown
 from nbtc.formats.arrays import as_array, as_format, significant, to_bits, unpack
 from nbtc.formats.table import FORMATS, Format
-from nbtc.gemm.choose import accumulator, engine_for, row_for
+from nbtc.gemm.choose import accumulator, engine_for, plain_line, row_for
 from nbtc.gemm.library import Library
 from nbtc.gemm.orders import Order, every
 from nbtc.gemm.orders import order as order_row
@@ -264,24 +264,31 @@ def _instruction(instruction: object) -> str | None:
         return instruction
     mnemonic = getattr(instruction, "mnemonic", None)
     if isinstance(mnemonic, str):
+        plain_line(instruction)
         return mnemonic
-    raise OptionError(f'instruction={instruction!r} is neither a mnemonic nor a family: pass "mma", "wgmma" or "wmma"')
+    raise OptionError(
+        f'instruction={shown(instruction)} is neither a mnemonic nor a family: pass "mma", "wgmma" or "wmma"'
+    )
 
 
 def _check_options(fa: Format, acc: Format, saturate: object, op: object, k_split: object) -> None:
     if not isinstance(saturate, bool | np.bool_):
-        raise OptionError(f"saturate={saturate!r} is neither True nor False: pass saturate=True to clamp integer sums")
+        raise OptionError(
+            f"saturate={shown(saturate)} is neither True nor False: pass saturate=True to clamp integer sums"
+        )
     if saturate and fa.kind != "int":
         raise OptionError(
             f"saturate=True with {fa.name} multiplicands: .satfinite exists for integers alone (s8 u8 s4 u4); drop it"
         )
-    if op not in (None, "xor", "and"):
-        raise OptionError(f'op={op!r} is no bit operation: b1 products take op="xor" (the default) or op="and"')
+    if op is not None and (not isinstance(op, str) or op not in ("xor", "and")):
+        raise OptionError(f'op={shown(op)} is no bit operation: b1 products take op="xor" (the default) or op="and"')
     if op is not None and fa.kind != "bit":
         raise OptionError(f"op={op!r} with {fa.name} multiplicands: only b1 products choose a bit operation; drop it")
     whole = isinstance(k_split, int | np.integer) and not isinstance(k_split, bool)
-    if k_split is not None and not (whole and int(k_split) >= 1):  # type: ignore[call-overload]
-        raise OptionError(f"k_split={k_split!r} is no length of K: pass a whole number from 1 up, such as k_split=128")
+    if k_split is not None and not (whole and 1 <= int(k_split) < 1 << 62):  # type: ignore[call-overload]
+        raise OptionError(
+            f"k_split={shown(k_split)} is no length of K: pass a whole number from 1 up, such as k_split=128"
+        )
 
 
 def accumulator_bits(array: NDArray[Any], acc: Format) -> NDArray[Any]:

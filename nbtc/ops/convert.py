@@ -13,14 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import (
-    FormatError,
-    OptionError,
-    ParseError,
-    RangeError,
-    ShapeError,
-    UnsupportedInstructionError,
-)
+from nbtc.errors import FormatError, OptionError, ParseError, RangeError, ShapeError, UnsupportedInstructionError, shown
 from nbtc.formats.arrays import as_array, significant
 from nbtc.formats.conversions import ROUNDINGS, Conversion, conversion, convert_bits
 from nbtc.formats.table import FORMATS, Format
@@ -60,10 +53,10 @@ def cvt(mnemonic: str, *words: ArrayLike, threads: int | None = None) -> NDArray
     >>> hex(cvt("cvt.rn.f16x2.f32", one, two))
     '0x3c004000'
     """
-    form = parse(mnemonic)
+    form = parse(mnemonic if isinstance(mnemonic, str) else row(mnemonic).mnemonic)
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise OptionError(
-            f"threads={threads!r} is no count of threads: pass threads=1 or more, or None for the default"
+            f"threads={shown(threads)} is no count of threads: pass threads=1 or more, or None for the default"
         )
     if len(words) != form.operands:
         raise ShapeError(f"{mnemonic} takes {form.operands} source operands, {len(words)} were given; {WORKS}")
@@ -130,7 +123,9 @@ def parse(mnemonic: str) -> Form:
     """
     found = row(mnemonic)
     if found.family != "cvt":
-        raise ParseError(f"{mnemonic!r} is no form of cvt (cvt.ROUNDING.TARGET.SOURCE or cvt.pack.sat...); {WORKS}")
+        raise ParseError(
+            f"{shown(mnemonic)} is no form of cvt (cvt.ROUNDING.TARGET.SOURCE or cvt.pack.sat...); {WORKS}"
+        )
     if not found.executable:
         raise UnsupportedInstructionError(
             f"{found.mnemonic}: no recorded arithmetic ({found.min_arch}): how the random bits meet those that "

@@ -6,7 +6,6 @@ and the leading dimension; loading is one gather of bytes and storing one scatte
 
 from __future__ import annotations
 
-import operator
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +20,7 @@ from nbtc.errors import (
     ShapeError,
     UnsupportedInstructionError,
     shown,
+    whole_number,
 )
 from nbtc.formats.arrays import as_array
 from nbtc.fragments.pack import image
@@ -61,9 +61,10 @@ def span(operand: Operand, layout: str, ldm: int) -> int:
 
 def integer(value: Any, name: str) -> int:
     """`value` as a Python integer: small NumPy ones would wrap around in the arithmetic to come."""
-    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+    found = whole_number(value)
+    if found is None:
         raise FormatError(f"{name} {shown(value)} is no integer: pass a whole number, for example 0")
-    return int(operator.index(value))
+    return found
 
 
 def check_leading(operand: Operand, layout: str, given: Any, name: str) -> int:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler import output_pool
 from nbtc.compiler.threads import parallel_for, shares, thread_count
-from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError
+from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError, shown, whole_number
 from nbtc.formats.table import Format
 from nbtc.fragments import sparse
 from nbtc.fragments.pack import image
@@ -147,9 +147,9 @@ def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> 
     here, target = executable(row, arch, common)
     if row.sparse:
         sparse.check_selector(row, selector)
-    elif selector != 0:
+    elif whole_number(selector) != 0:
         raise OptionError(
-            f"selector={selector!r} given, but {row.mnemonic} is dense; only mma.sp forms take one: leave it out"
+            f"selector={shown(selector)} given, but {row.mnemonic} is dense; only mma.sp forms take one: leave it out"
         )
     plan = _PLANS[row, arch, selector, common] = _build(here, target, selector)
     return plan

@@ -17,6 +17,8 @@ from nbtc.errors import (
     OptionError,
     ShapeError,
     UnsupportedInstructionError,
+    shown,
+    whole_number,
 )
 from nbtc.formats.arrays import as_array
 from nbtc.formats.table import Format
@@ -92,14 +94,14 @@ def check_immediates(row: Row, scales: dict[str, Any], trans: dict[str, Any], re
     fmt = form(row).a.format.name
     for side, value in scales.items():
         name = f"scale_{side}"
-        if isinstance(value, bool) or value not in (1, -1):
-            raise OptionError(f"{name}={value!r}: imm-scale-{side} of wgmma is 1 or -1; nearest is {name}=1")
+        if whole_number(value) not in (1, -1):
+            raise OptionError(f"{name}={shown(value)}: imm-scale-{side} of wgmma is 1 or -1; nearest is {name}=1")
         if value == -1 and side not in row.scales:
             raise OptionError(f"{name}=-1: {fmt} forms have no imm-scale operands, floating types do: leave {name}=1")
     for side, value in trans.items():
         name = f"trans_{side}"
-        if value not in (0, 1):
-            raise OptionError(f"{name}={value!r}: imm-trans-{side} is 0 (K-major) or 1 (MN-major); try {name}=0")
+        if whole_number(value) not in (0, 1):
+            raise OptionError(f"{name}={shown(value)}: imm-trans-{side} is 0 (K-major) or 1 (MN-major); try {name}=0")
         if value and side not in row.trans:
             raise OptionError(
                 f"{name}=1: {fmt} operands are K-major only, imm-trans exists for f16 and bf16: leave {name}=0 and "
@@ -137,7 +139,7 @@ def descriptor_words(name: str, x: Any) -> NDArray[np.uint64]:
     """Descriptors as uint64 words, each checked by decoding it."""
     if isinstance(x, Descriptor):
         return np.array(x.encode(), np.uint64)
-    v = np.asarray(x)
+    v = x if isinstance(x, np.ndarray) else _listed(name, x)
     if not isinstance(x, np.ndarray) and v.dtype.kind in "fO":  # NumPy makes floats of words on both sides of 2**63
         v = np.array(x, object)
     if v.dtype == object and all(isinstance(e, Descriptor) or hasattr(e, "__index__") for e in v.flat):
@@ -151,12 +153,19 @@ def descriptor_words(name: str, x: Any) -> NDArray[np.uint64]:
     return v.astype(np.uint64)
 
 
+def _listed(name: str, x: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(x)
+    except ValueError:  # rows of different lengths
+        raise DescriptorError(f"{name}={shown(x)} is no array of descriptors: its rows differ in length") from None
+
+
 def predicate(scale_d: Any) -> NDArray[np.uint8]:
     """scale-d, one or one a warpgroup."""
-    v = np.asarray(scale_d)
+    v = np.asarray(as_array(scale_d))
     if v.dtype.kind not in "biu" or (v.size and (int(v.min()) < 0 or int(v.max()) > 1)):
         raise OptionError(
-            f"scale_d={scale_d!r}: scale-d is a predicate, 0 (D = A*B) or 1 (D = A*B + D), one or one a warpgroup"
+            f"scale_d={shown(scale_d)}: scale-d is a predicate, 0 (D = A*B) or 1 (D = A*B + D), one or one a warpgroup"
         )
     return v.astype(np.uint8)
 
