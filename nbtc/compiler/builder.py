@@ -6,6 +6,7 @@ rounding mode of each multiply-add have to be said.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from llvmlite import ir
@@ -17,6 +18,11 @@ F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 ROUND_DOWN, ROUND_TOWARD_ZERO, AS_THE_MODE = 9, 11, 4  # rounding embedded in an instruction, exceptions suppressed
 
 Number = int  # inside `VectorBuilder`, `int` is its method
+
+
+@lru_cache(maxsize=1 << 12)  # a program's code names few numbers often, and llvmlite takes long to make a vector of them
+def _splat(width: int, count: int, value: int) -> ir.Constant:
+    return ir.Constant(ir.VectorType(ir.IntType(width), count), [value] * count)
 
 
 def vector(element: ir.Type, count: int) -> ir.VectorType:
@@ -47,7 +53,11 @@ class VectorBuilder:
 
     def const(self, t: ir.Type, value: Any) -> Any:
         """A constant; the same in every lane of a vector type."""
-        return ir.Constant(t, [value] * t.count if isinstance(t, ir.VectorType) else value)
+        if not isinstance(t, ir.VectorType):
+            return ir.Constant(t, value)
+        if isinstance(t.element, ir.IntType) and isinstance(value, Number):
+            return _splat(t.element.width, t.count, value)
+        return ir.Constant(t, [value] * t.count)
 
     def int(self, value: int) -> Any:
         """An i64 constant."""

@@ -86,7 +86,7 @@ class Lanes:
         if is_vector(x):
             return x
         if isinstance(x, ir.Constant) and not isinstance(x.constant, str):
-            return ir.Constant(vector(x.type, WARP), [x.constant] * WARP)
+            return self.v.const(vector(x.type, WARP), x.constant)
         return self.v.splat(x, WARP)
 
     # --- operands ---------------------------------------------------------------------------------------------------
