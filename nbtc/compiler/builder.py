@@ -20,7 +20,7 @@ ROUND_DOWN, ROUND_TOWARD_ZERO, AS_THE_MODE = 9, 11, 4  # rounding embedded in an
 Number = int  # inside `VectorBuilder`, `int` is its method
 
 
-@lru_cache(maxsize=1 << 12)  # a program's code names few numbers often, and llvmlite takes long to make a vector of them
+@lru_cache(maxsize=1 << 12)  # a program's code names few numbers often, and llvmlite takes long to make vectors of them
 def _splat(width: int, count: int, value: int) -> ir.Constant:
     return ir.Constant(ir.VectorType(ir.IntType(width), count), [value] * count)
 
