@@ -126,31 +126,6 @@ def test_a_cache_that_cannot_be_written_is_none(copy):
     assert finish(start(copy)).startswith("6.0")
 
 
-INTERRUPTED = """
-import os, signal, threading
-from nbtc.factory import times
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever was inherited
-stopped = 0
-for n in range(1, 9):
-    kernel = times(float(n))
-    timer = threading.Timer(0.03 * n, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    try:
-        kernel(1.0)
-        timer.join()
-    except KeyboardInterrupt:
-        stopped += 1
-    if kernel(1.0) != 3.0 * n:
-        raise SystemExit(f"kernel {n} is wrong")
-print(stopped > 0)
-"""
-
-
-def test_an_interrupt_leaves_no_kernel_half_compiled(copy):
-    (copy / "factory.py").write_text(FACTORY)
-    assert finish(start(copy, INTERRUPTED)) == "True"
-
-
 def test_without_a_compiler_nbtc_says_so(copy):
     code = """
 import numpy as np, nbtc, nbtc.warp, nbtc.wmma

@@ -48,3 +48,34 @@ def test_objects_that_compiled_functions_cannot_take_say_so() -> None:
     for thing in (INSTRUCTION, nbtc.wmma.fragment(nbtc.wmma.accumulator, 16, 16, 16, nbtc.f32)):
         with pytest.raises(CompilerError, match="works from Python"):
             identity(thing)
+
+
+def test_an_interrupt_ends_the_call_and_not_the_compilation() -> None:
+    """A compilation that stops half way leaves code that other kernels take for whole."""
+    code = """
+import os, signal, threading, time
+from nbtc.compiler.jit import jit
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever was inherited
+
+@jit(cached=False)
+def kernel(x):
+    return x + x
+
+compile = kernel._compiler.compile
+def interrupted(*types):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.5)
+    return compile(*types)
+
+kernel._compiler.compile = interrupted
+try:
+    kernel(1.0)
+except KeyboardInterrupt:
+    print("interrupted")
+for thread in threading.enumerate():
+    if thread is not threading.main_thread():
+        thread.join(60)
+print(len(kernel.signatures), kernel(1.0))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.stdout.split() == ["interrupted", "1", "2.0"], run.stderr

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nbtc.compiler.jit import in_default_float_mode
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.formats.arrays import as_format
 from nbtc.formats.conversions import convert
@@ -96,6 +97,7 @@ def _order(
     return "promote128" if promoted else "seq"
 
 
+@in_default_float_mode
 def epilogue(d: NDArray[Any], c: NDArray[Any] | None, alpha: float = 1, beta: float = 1) -> NDArray[Any]:
     """fma(alpha, d, beta * c) in d's type, as recorded cuBLAS results show; beta = 0 does not read c."""
     number = d.dtype.type
