@@ -15,6 +15,8 @@ from numba.extending import intrinsic
 from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, Number, VectorBuilder, suffix, vector
 from nbtc.compiler.lowering import lowering
 from nbtc.formats.table import FORMATS, Format
+from nbtc.kernels.panel_pack import paired
+from nbtc.kernels.targets import host_target
 from nbtc.ops.wgmma.gather import PANEL, ROWS
 
 TINY_BITS = 1 << 23  # 2**-126 stands for zeros: below every last kept bit, but rounded as its sign rounds
@@ -134,6 +136,8 @@ class _Packer:
     def __init__(self, v: VectorBuilder, fmt: Format, wide: bool, args: dict[str, Any]) -> None:
         self.v, self.b, self.x, self.wide, self.args = v, v.b, Elements(v, fmt), wide, args
         self.size, self.depth = 8 if wide else 4, 256 // fmt.bits
+        target = host_target()
+        self.lanes = target.lanes if target is not None else 16  # of the micro-kernel's registers
         self.weighed = wide and fmt.bits == 16  # shorter blocks cannot leave 32 bits
 
     def put(self, values: Any, at: Any) -> None:
@@ -192,15 +196,14 @@ class _Packer:
         return _reduced(v, "umax", b.load(weights))
 
     def _panel(self, values: Any, to: Any) -> None:
-        """64 values, nudged; f64 in pairs of columns, as two f64 vectors of the micro-kernel hold sixteen."""
+        """64 values, nudged; f64 in the order in which the micro-kernel's vectors hold sixteen columns."""
         v, b = self.v, self.b
         if not self.wide:
             v.store(b.fmul(values, v.const(values.type, NUDGE32)), to, STEP)
             return
         for j in range(0, PANEL, 16):
-            for h in (0, 1):
-                lanes = [j + 4 * q + 2 * h + i for q in range(4) for i in (0, 1)]
-                x = b.fpext(v.shuffle(values, values, lanes), vector(F64, 8))
+            for h, order in enumerate(paired(self.lanes)):
+                x = b.fpext(v.shuffle(values, values, [j + n for n in order]), vector(F64, 8))
                 v.store(b.fmul(x, v.const(x.type, NUDGE64)), to, STEP, 8 * j + 64 * h)
 
 

@@ -1,4 +1,4 @@
-"""Whole dense floating-point warpgroup products through the fused micro-kernel (AVX-512).
+"""Whole dense floating-point warpgroup products through the fused micro-kernel.
 
 Each form is one block of products, so a warpgroup is one pass: gather and decode A and B, turn the accumulators, sum,
 turn them back.  Operands whose exponents span too much, Inf, NaN, and sums or accumulators near the ends of their range
@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.bits import as_f32, as_i32
-from nbtc.compiler.host import has_avx512
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import Format
 from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD
 from nbtc.kernels.panel import SCRATCH
 from nbtc.kernels.panel_schedules import FLAG_WORD
+from nbtc.kernels.targets import host_target
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
 from nbtc.ops.wgmma import tile as tile_of
 from nbtc.ops.wgmma.decode import lift, magnitudes, pack
@@ -30,12 +30,11 @@ from nbtc.ops.wgmma.sums import sum_fetching
 SPREAD = 37  # binades an operand may span for exponents to fit a byte with room to tell zeros
 HEAVY = 31  # significands that must sum to this on both sides for 16 products and c to leave 32 bits
 _RNE11 = OUTS["rne11"]
-_HOST = ("bmi2",)
 
 
 def serves(params: NDArray[np.int64], stored: int) -> bool:
     """True when `kernel` can do a dense form on this machine: floating, all products in one block."""
-    return params[KIND] == Kind.FUSED and params[BLOCK] == stored and has_avx512(*_HOST)
+    return params[KIND] == Kind.FUSED and params[BLOCK] == stored and host_target() is not None
 
 
 @cache
