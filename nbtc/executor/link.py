@@ -61,7 +61,7 @@ def _up(at: int, align: int) -> int:
 
 
 def variables_layout(module: Module) -> tuple[dict[str, Place], int]:
-    """Offsets of the module's .global and .const variables, functions' own included, and the bytes of all."""
+    """Offsets of the module's variables, functions' own included, and the bytes of all: .const ones, then .global."""
     places: dict[str, Place] = {}
     at = 0
     for variable in _static(module):
@@ -71,10 +71,17 @@ def variables_layout(module: Module) -> tuple[dict[str, Place], int]:
     return places, at
 
 
-def _static(module: Module) -> Iterator[Variable]:
-    yield from (v for v in module.variables.values() if v.space in ("global", "const"))
-    for function in module.functions.values():
-        yield from (v for v in function.variables if v.space in ("global", "const"))
+def _static(module: Module) -> list[Variable]:
+    own = [v for function in module.functions.values() for v in function.variables]
+    every = [*module.variables.values(), *own]
+    return [v for space in ("const", "global") for v in every if v.space == space]
+
+
+def const_bytes(module: Module) -> int:
+    """Where the .const variables end."""
+    places, _ = variables_layout(module)
+    ends = (places[v.name].offset + max(v.bytes, 1) for v in _static(module) if v.space == "const")
+    return max(ends, default=0)
 
 
 def callees(function: Function, module: Module) -> list[str]:

@@ -14,13 +14,14 @@ from nbtc.executor import barriers, calls, scheduler, worker
 from nbtc.executor.data import Instruction
 from nbtc.executor.flow import Block, Graph, graph
 from nbtc.executor.frame import Frame
-from nbtc.executor.lanes import Lanes, Types
-from nbtc.executor.link import Linked
+from nbtc.executor.lanes import Lanes, Types, is_vector
+from nbtc.executor.link import Linked, const_bytes
 from nbtc.executor.resolve import place_of
 from nbtc.executor.scratch import Scratch
 from nbtc.executor.state import LAYOUTS
 from nbtc.executor.uniform import Facts, Setting, facts
 from nbtc.executor.uses import row_of
+from nbtc.executor.values import const
 from nbtc.executor.warp_code import LANES, TURN, WarpCode
 
 POINTER = I8.as_pointer()
@@ -196,8 +197,20 @@ class Machine:
         return b.urem(row, ys) if axis == "y" else b.udiv(row, ys)
 
     def in_room(self, lanes: Lanes, address: Any, space: str) -> Any:
-        """Whether a host address belongs to a space (the others have windows of their own)."""
-        lanes.refuse(f"isspacep.{space} is not implemented")
+        """Whether a host address belongs to "const", "param" or, as neither, "global" memory."""
+        size = sum(v.bytes + v.align for v in self.linked.kernel.prototype.arguments)
+        rooms = {"const": ("variables", const_bytes(self.linked.module)), "param": ("parameters", size)}
+
+        def inside(name: str) -> Any:
+            field, length = rooms[name]
+            base = lanes.get("launch", field)
+            base = lanes.spread(base) if is_vector(address) else base
+            offset = lanes.b.sub(address, base)
+            return lanes.b.icmp_unsigned("<", offset, const(lanes.v, offset, length))
+
+        if space in rooms:
+            return inside(space)
+        return lanes.b.not_(lanes.b.or_(inside("const"), inside("param")))
 
     def frame_memory(self) -> Any:
         """The function that gives a coroutine its memory."""

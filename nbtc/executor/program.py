@@ -22,6 +22,7 @@ from nbtc.executor.machine import Options, Shape
 from nbtc.executor.names import plain_name
 from nbtc.executor.parse import parse
 from nbtc.executor.source import text_of
+from nbtc.executor.summary import summary
 from nbtc.isa.archs import arch as find_arch
 
 MOST_SHARED = 227 << 10  # bytes of a block on sm_90 (CUDA C++ Programming Guide, "Compute Capabilities")
@@ -224,10 +225,11 @@ class Program:
             said = answers.assertion if answers else ""
             raise ProgramError(report.failure(self.name, built.sites, request, failure, said))
 
+    def __str__(self) -> str:
+        return summary(link(self.module.ptx, self.name), self.arch)
+
     def __repr__(self) -> str:
-        linked = link(self.module.ptx, self.name)
-        shared = f"{linked.shared_bytes} bytes of shared memory"
-        return f"<kernel {plain_name(self.name)} on {self.arch}: {len(self.params)} parameters, {shared}>"
+        return f"<kernel {plain_name(self.name)} on {self.arch}, {len(self.params)} parameters>"
 
 
 class Configured:

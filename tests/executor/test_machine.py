@@ -157,6 +157,33 @@ def test_module_variables_last():
     assert m.globals["counter"].view(np.uint32)[0] == 13
 
 
+SPACES = ("global", "const", "shared", "local", "param")
+ADDRESSES = ("g; cvta.global", "c; cvta.const", "s; cvta.shared", "l; cvta.local", "n; cvta.param", "g; cvta.global")
+
+
+def test_spaces_of_generic_addresses():
+    asks = "".join(
+        f"isspacep.{space} p, a; selp.u32 r, {1 << i}, 0, p; or.b32 w, w, r;" for i, space in enumerate(SPACES)
+    )
+    text = "".join(
+        f"mov.u64 a, {where}.u64 a, a; mov.u32 w, 0; {asks} st.global.u32 [d+{4 * n}], w;"
+        for n, where in enumerate(ADDRESSES)
+    )
+    m = nbtc.load(
+        HEAD + ".global .u32 g; .const .u32 c; .visible .entry k(.param .u64 out, .param .u32 n) { .shared .b32 s;"
+        f".local .b32 l; .reg .pred p; .reg .b32 r, w; .reg .b64 d, a; ld.param.u64 d, [out]; {text} ret; }}"
+    )
+    out = np.zeros(6, np.uint32)
+    m["k"][1, 1](out, 3)
+    np.testing.assert_array_equal(out, [1, 2, 4, 8, 16, 1])
+
+
+def test_a_kernel_prints(loops):
+    text = str(loops)
+    assert "kernel k on sm_90" in text and "blocks, lanes may be apart in" in text
+    assert repr(loops) == "<kernel k on sm_90, 2 parameters>"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

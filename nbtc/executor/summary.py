@@ -1,0 +1,40 @@
+"""A kernel in a few lines: its registers, memory, forms, and where its lanes may be apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from nbtc.executor.coverage import forms_of
+from nbtc.executor.flow import graph
+from nbtc.executor.link import Linked
+from nbtc.executor.names import plain_name
+from nbtc.executor.uniform import Setting, facts
+from nbtc.executor.uses import use_of
+
+
+def summary(linked: Linked, arch: str) -> str:
+    """The text that printing a kernel gives."""
+    registers: dict[str, str] = {}
+    varying, blocks, apart = 0, 0, 0
+    for function in linked.functions:
+        g = graph(function, lambda _: False)
+        f = facts(function, g, Setting(recursive=function.name in linked.recursive))
+        blocks, apart = blocks + g.end, apart + len(f.apart)
+        used = [use_of(i) for i in function.body or ()]
+        mine = {r.name: r.type for u in used for r in (*u.reads, *u.writes)}
+        varying += len(f.varies & mine.keys())
+        registers |= {f"{function.name} {name}": kind for name, kind in mine.items()}
+    kinds = Counter(registers.values())
+    forms = forms_of(linked)
+    missing = sum(bool(f.refused) for f in forms)
+    functions = ", ".join(plain_name(f.name) for f in linked.functions[:-1])
+    rows = [
+        f"kernel {plain_name(linked.kernel.name)} on {arch}",
+        f"  parameters  {', '.join(f'.{v.type} {v.name}' for v in linked.kernel.prototype.arguments) or 'none'}",
+        f"  registers   {len(registers)} ({', '.join(f'{n} {kind}' for kind, n in kinds.most_common())}), "
+        f"{varying} of them differ between lanes",
+        f"  memory      {linked.shared_bytes} bytes shared, {linked.local_bytes} bytes local",
+        f"  forms       {len(forms)}" + (f", {missing} of them can't run: see nbtc.coverage" if missing else ""),
+        f"  flow        {blocks} blocks, lanes may be apart in {apart}",
+    ]
+    return "\n".join(rows + ([f"  calls       {functions}"] if functions else []))
