@@ -46,7 +46,21 @@ if _TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("dask", "dpx", "errors", "examples", "mx", "ptx", "sparse", "testing", "torch", "warp", "wgmma", "wmma")
+_MODULES = (
+    "dask",
+    "dpx",
+    "errors",
+    "examples",
+    "mx",
+    "ptx",
+    "sparse",
+    "tcgen05",
+    "testing",
+    "torch",
+    "warp",
+    "wgmma",
+    "wmma",
+)
 _NAMES = {
     "as_format": "nbtc.formats.arrays",
     "coverage": "nbtc.executor.coverage",
@@ -99,6 +113,7 @@ __all__ = [
     "s8",
     "s32",
     "sparse",
+    "tcgen05",
     "testing",
     "tf32",
     "u4",

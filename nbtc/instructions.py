@@ -26,6 +26,7 @@ from nbtc.isa.spec import Operand, Row
 RUNS = ("mma", "mma.sp", "wmma.mma")  # families that a call runs
 # what works on other operands than three register images: the function to call instead
 ELSEWHERE = {
+    "tcgen05.mma": "nbtc.tcgen05.mma",
     "wgmma.mma_async": "nbtc.ptx.wgmma",
     "wgmma.mma_async.sp": "nbtc.ptx.wgmma",
     "wmma.load": "nbtc.ptx.wmma_load",

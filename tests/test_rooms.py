@@ -26,7 +26,7 @@ LAYERS = (
     ("gemm",),
     ("executor",),
     ("show",),
-    ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "mx", "testing"),
+    ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "mx", "tcgen05", "testing"),
     ("accuracy", "verify", "report", "examples", "interop"),
     ("torch", "dask"),
     ("cli", "__main__"),

@@ -1,0 +1,82 @@
+"""Tensor memory and its products (sm_100): descriptors, allocation, moves, mma, and the order of asynchronous work.
+
+Nothing here was recorded from a GPU: the arithmetic is a published model's, layouts follow the PTX ISA and CuTe, and
+what neither settles raises by name.  (PTX ISA, "TensorCore 5th Generation Family Instructions".)
+
+>>> import numpy as np, nbtc, warnings
+>>> from nbtc import tcgen05
+>>> from nbtc.wgmma import tile_to_smem
+>>> smem, plain = tile_to_smem(np.ones((128, 16), np.float16), "f16")
+>>> desc = tcgen05.Descriptor(0, plain.leading, plain.stride)
+>>> idesc = tcgen05.InstructionDescriptor("f16", "f32", "f16", "f16", 128, 128)
+>>> tmem = tcgen05.TensorMemory()
+>>> d = tcgen05.alloc(tmem, 128)
+>>> with warnings.catch_warnings():
+...     warnings.simplefilter("ignore")
+...     tcgen05.mma("tcgen05.mma.cta_group::1.kind::f16", tmem, d, desc, desc, idesc, smem, enable_d=False)
+>>> tcgen05.commit(tmem); tcgen05.wait(tmem); tcgen05.fence(tmem)
+>>> tcgen05.ld(tmem, d, num=128).view(np.float32)[3, :2].tolist()
+[16.0, 16.0]
+"""
+
+from __future__ import annotations
+
+from nbtc.fragments import tensor_descriptors as _descriptors
+from nbtc.fragments.tensor_descriptors import InstructionDescriptor
+from nbtc.ops.tcgen05.memory import TensorMemory
+from nbtc.ops.tcgen05.moves import cp, ld, st
+from nbtc.ops.tcgen05.product import mma
+
+__all__ = [
+    "Descriptor", "InstructionDescriptor", "TensorMemory", "alloc", "commit", "cp", "dealloc", "fence", "ld", "mma",
+    "relinquish_alloc_permit", "st", "wait", "wait_st",
+]  # fmt: skip
+
+
+class Descriptor(_descriptors.Descriptor):
+    __doc__ = _descriptors.Descriptor.__doc__
+
+    def explain(self, shape: tuple[int, int], format: object, major: str = "k") -> object:
+        """A drawing of the tile (MN, K), as `nbtc.wgmma.Descriptor.explain`.
+
+        >>> Descriptor(0, 1024, 128).explain((64, 16), "f16").layout
+        '((8,8),(8,2)):((8,64),(1,512))'
+        """
+        from nbtc.show.smem import explain
+
+        return explain(self, shape, format, major)
+
+
+def alloc(tmem: TensorMemory, columns: int) -> int:
+    """tcgen05.alloc: the address of newly allocated columns, a power of two from 32 to 512."""
+    return tmem.alloc(columns)
+
+
+def dealloc(tmem: TensorMemory, address: int, columns: int) -> None:
+    """tcgen05.dealloc: free what `alloc` gave."""
+    tmem.dealloc(address, columns)
+
+
+def relinquish_alloc_permit(tmem: TensorMemory) -> None:
+    """tcgen05.relinquish_alloc_permit: this CTA allocates no more."""
+    tmem.relinquished = True
+
+
+def commit(tmem: TensorMemory) -> None:
+    """tcgen05.commit: a barrier will tell when the products and copies so far are complete."""
+    tmem.commit()
+
+
+def wait(tmem: TensorMemory) -> None:
+    """The wait on the barrier of a commit; `fence` must follow before registers are loaded."""
+    tmem.wait()
+
+
+def wait_st(tmem: TensorMemory) -> None:
+    """tcgen05.wait::st: stores from registers are complete."""
+    tmem.wait_st()
+
+
+def fence(tmem: TensorMemory) -> None:
+    """tcgen05.fence::after_thread_sync: what was complete before a synchronisation is seen after it."""
+    tmem.fence()
