@@ -23,54 +23,78 @@ MOST_TEXT = 1 << 16  # characters of a %s, should its end be missing
 TAG = 56
 _SPECIFIER = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?:\.(?P<precision>\*|\d*))?"
-    r"(?P<size>hh|h|ll|l|L|q|j|z|t)?(?P<kind>[diuoxXfFeEgGaAcsp%])"
-)
-_SIGNED_BITS = {"hh": 8, "h": 16, "l": 64, "ll": 64, "q": 64, "j": 64, "z": 64, "t": 64}
+    r"(?P<size>hh|h|ll|l)?(?P<kind>[diuoxXfFeEgGaAcsp%])"
+)  # other sizes and kinds (z, j, t, L, q, n) are printed as they stand
+_BITS = {"hh": 8, "h": 16, "l": 64, "ll": 64}
+_TAIL = 8  # bytes of the format that lie behind the values in the device's buffer
 
 
 class Values:
-    """The values behind a format, each at a multiple of its size."""
+    """The values behind a format, each at a multiple of its size.
 
-    def __init__(self, address: int) -> None:
-        self.address, self.at = address, 0
+    Device code copies the values that the format announces, but does not know the size hh: what is read beyond the
+    copy is the format's own text, which follows it (seen on an H200; the CUDA C++ Programming Guide leaves hh out).
+    """
+
+    def __init__(self, address: int, text: str) -> None:
+        self.at = 0
+        copied = 0
+        for match in _SPECIFIER.finditer(text):
+            for size in _sizes(match):
+                copied = -(-copied // size) * size + size
+        self.bytes = (ctypes.string_at(address, copied) if copied else b"") + text.encode()[:_TAIL]
 
     def take(self, size: int) -> int:
-        """The next value's bits."""
+        """The next value's bits; zeros where there is nothing left."""
         self.at = -(-self.at // size) * size
-        raw = ctypes.string_at(self.address + self.at, size)
+        raw = self.bytes[self.at : self.at + size]
         self.at += size
         return int.from_bytes(raw, "little")
+
+
+def _sizes(match: re.Match[str]) -> list[int]:
+    """Bytes of the values that device code copies for one specifier."""
+    stars = [4] * (match["width"] == "*") + [4] * (match["precision"] == "*")
+    if match["kind"] == "%" or match["size"] == "hh":
+        return stars if match["kind"] != "%" else []
+    return [*stars, _value_bytes(match)]
+
+
+def _value_bytes(match: re.Match[str]) -> int:
+    wide = match["kind"] in "fFeEgGaAsp" or (match["kind"] in "diuoxX" and _BITS.get(match["size"], 32) == 64)
+    return 8 if wide else 4
 
 
 def formatted(text: str, values: Values, string: Callable[[int], str]) -> str:
     """C's printf, as device code calls it: values lie one behind the other, floats as doubles."""
 
     def one(match: re.Match[str]) -> str:
-        kind, size = match["kind"], match["size"] or ""
+        kind = match["kind"]
         if kind == "%":
             return "%"
         width = str(_signed(values.take(4), 32)) if match["width"] == "*" else match["width"]
-        precision = match["precision"]
-        if precision == "*":
-            precision = str(values.take(4))
+        precision = str(values.take(4)) if match["precision"] == "*" else match["precision"]
         head = f"%{match['flags']}{width}" + ("" if precision is None else f".{precision}")
-        if kind in "di" or kind in "uoxX":
-            bits = _SIGNED_BITS.get(size, 32)
-            raw = values.take(8 if bits == 64 else 4) & ((1 << bits) - 1)
-            return _integer(head, kind, _signed(raw, bits) if kind in "di" else raw)
-        if kind in "fFeEgG":
-            return (head + kind) % _double(values.take(8))
-        if kind in "aA":
-            found = _double(values.take(8)).hex()
-            return found.upper() if kind == "A" else found
-        if kind == "c":
-            return (head + "c") % chr(values.take(4) & 0xFF)
-        if kind == "s":
-            return (head + "s") % string(values.take(8))
-        address = values.take(8)
-        return (head + "s") % (f"{address:#x}" if address else "(nil)")
+        return _one(head, kind, _BITS.get(match["size"], 32), values.take(_value_bytes(match)), string)
 
     return _SPECIFIER.sub(one, text)
+
+
+def _one(head: str, kind: str, bits: int, raw: int, string: Callable[[int], str]) -> str:
+    """One value in its format; `head` is what stands before the size."""
+    if kind in "diuoxX":
+        raw &= (1 << bits) - 1
+        return _integer(head, kind, _signed(raw, bits) if kind in "di" else raw)
+    if kind in "fFeEgG":
+        return (head + kind) % _double(raw)
+    if kind in "aA":
+        found = re.sub(r"\.?0*p", "p", _double(raw).hex())
+        return (head + "s") % (found.upper() if kind == "A" else found)
+    if kind == "c":
+        return (head + "c") % chr(raw & 0xFF)
+    if kind == "s":
+        return (head + "s") % string(raw)
+    return (head + "s") % (f"{raw:#x}" if raw else "(nil)")
 
 
 def _signed(raw: int, bits: int) -> int:
@@ -200,7 +224,8 @@ class Answers:
         return 0
 
     def _print(self, row: Any, thread: _Thread) -> None:
-        self.text.append(formatted(_plain(row[0]), Values(int(row[1])), thread.string))
+        text = _plain(row[0])
+        self.text.append(formatted(text, Values(int(row[1]), text), thread.string))
 
     def _assert(self, row: Any, thread: _Thread) -> None:
         message, file, function = (_plain(p) for p in row[:3])

@@ -111,14 +111,37 @@ def test_printf(capsys):
 )
 def test_formats_of_whole_numbers(text, raw, said):
     values = np.array(raw, np.int64).astype(np.uint32)
-    assert formatted(text, Values(values.ctypes.data), str) == said
+    assert formatted(text, Values(values.ctypes.data, text), str) == said
+
+
+def said_of(text, values):
+    return formatted(text, Values(values.ctypes.data, text), str)
 
 
 def test_formats_of_wide_values():
-    values = np.array([1.5, -2.0, 1e100]).view(np.uint64)
-    assert formatted("%f %g %.3e", Values(values.ctypes.data), str) == "1.500000 -2 1.000e+100"
+    assert said_of("%f %g %.3e", np.array([1.5, -2.0, 1e100])) == "1.500000 -2 1.000e+100"
     wide = np.array([(-5) % 2**64, 1 << 63], np.uint64)
-    assert formatted("%lld %llu", Values(wide.ctypes.data), str) == "-5 9223372036854775808"
+    assert said_of("%lld %llu", wide) == "-5 9223372036854775808"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "printed"),  # printed by an H200, driver 580.159.04
+    [
+        ("A %hd %hhd B", [30700, -20], "A 30700 65 B"),
+        ("A %d %hhd %d B", [1, 2, 3], "A 1 2 1680154689 B"),
+        ("A %hhd %d %d B", [1, 2, 3], "A 1 2 1747263553 B"),
+        ("A %hhd %hhu %hhx B", [5, 6, 7], "A 65 104 0 B"),
+        ("A %hd %hu %hx", [70000, 70001, 70002], "A 4464 4465 1172"),
+        ("A %5hhd|%zd|%jd|%td", [1, 2, 3, 4, 5, 6, 7, 8], "A    65|%zd|%jd|%td"),
+        ("%p|%10p|%p", [0, 0, 1, 0, 255, 1], "(nil)|       0x1|0x1000000ff"),
+        ("%a|%A", [0, 0x3FF80000, 0, 0x3FF80000], "0x1.8p+0|0X1.8P+0"),
+        ("%i|%F|%k|%n|%%", [7, 0, 0, 0x40000000], "7|2.000000|%k|%n|%"),
+        ("%ld|%lu|%lx|%Lf|%qd", [1, 0, 2, 0, 3, 0, 0, 0x40000000, 5, 0], "1|2|3|%Lf|%qd"),
+        ("%#o|%o|% d|%+5d|%-5d|", [8, 8, 3, 3, 3], "010|10| 3|   +3|3    |"),
+    ],
+)
+def test_formats_as_a_device_prints_them(text, words, printed):
+    assert said_of(text, np.array(words, np.int64).astype(np.uint32)) == printed
 
 
 def test_an_assertion_ends_the_launch():
