@@ -215,7 +215,7 @@ def test_an_unknown_family_is_wrong_use(capsys):
 def test_list_and_show_say_where_a_form_runs(capsys):
     rows = {r["mnemonic"]: r for r in run(capsys, "list", "--family", "mma")[1]}
     assert rows[MMA]["executable"] and rows[MMA]["archs"][0] == "sm_80"
-    assert any(not r["executable"] for r in rows.values())
+    assert not all(r["executable"] for r in run(capsys, "list")[1])
     sparse = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
     data = run(capsys, "show", sparse)[1]
     assert data["executable"] and data["archs"][-1] == "sm_121" and data["min_arch"] == "sm_80"
