@@ -74,8 +74,9 @@ def _choose(v: VectorBuilder, s: Any, one: Any, zero: Any) -> Any:
     return one if one is zero else v.b.xor(zero, v.b.and_(s, v.b.xor(one, zero)))
 
 
-def _byte(v: VectorBuilder, x: Any) -> Any:
-    return v.b.and_(x, const(v, x, 0xFF))
+def _count(v: VectorBuilder, a: Any, x: Any) -> Any:
+    """A field's start or length: its low byte for fields of 32 bits, all of it for 64 (as an H200 reads them)."""
+    return v.b.and_(x, const(v, x, 0xFF)) if width(a) == 32 else x
 
 
 def low_bits(v: VectorBuilder, x: Any, count: Any, signed: bool) -> Any:
@@ -86,14 +87,14 @@ def low_bits(v: VectorBuilder, x: Any, count: Any, signed: bool) -> Any:
 
 def bfe(v: VectorBuilder, op: Op, a: Any, start: Any, count: Any) -> Any:
     """bfe: a field of a, extended; bits past the end of a are zero, or its sign."""
-    moved = shift(v, a, _byte(v, start), "ashr" if is_signed(op) else "lshr")
-    return low_bits(v, moved, _byte(v, count), is_signed(op))
+    moved = shift(v, a, _count(v, a, start), "ashr" if is_signed(op) else "lshr")
+    return low_bits(v, moved, _count(v, a, count), is_signed(op))
 
 
 def bfi(v: VectorBuilder, op: Op, a: Any, b: Any, start: Any, count: Any) -> Any:
     """bfi: b with a field replaced by the low bits of a."""
-    mask = shift(v, low_bits(v, const(v, a, -1), _byte(v, count), False), _byte(v, start), "shl")
-    moved = shift(v, a, _byte(v, start), "shl")
+    mask = shift(v, low_bits(v, const(v, a, -1), _count(v, a, count), False), _count(v, a, start), "shl")
+    moved = shift(v, a, _count(v, a, start), "shl")
     return v.b.xor(b, v.b.and_(v.b.xor(b, moved), mask))
 
 

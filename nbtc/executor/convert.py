@@ -74,9 +74,11 @@ def float_to_float(v: VectorBuilder, op: Op, a: Any) -> Any:
     An H200 keeps the payload of a NaN to and from f64 and from bf16 to f32 (but .ftz makes an f32's canonical first).
     """
     target, source = op.types
-    x = _flushed(v, op, source, a)
+    x = _flushed(v, op, source, a) if target != "f16" else a  # a subnormal f32 still rounds up to an f16
     x = canonical(v, source, x) if op.has("ftz") and source == "f32" else x
     whole = op.among(tuple(ROUND_TO_INTEGER))
+    if target == source == "f32" and not whole and not op.has("ftz") and not op.has("sat"):
+        return x  # a move, NaNs and all
     if whole:
         x = round_to_integer(v, source, whole, x)
     elif _widens(source, target):
@@ -88,7 +90,8 @@ def float_to_float(v: VectorBuilder, op: Op, a: Any) -> Any:
         x = relu(v, KINDS[target], x)
     if op.has("sat"):
         return saturate(v, target, x)
-    return x if "f64" in (target, source) or (source, target) == ("bf16", "f32") else canonical(v, target, x)
+    payload = "f64" in (target, source) or ((source, target) == ("bf16", "f32") and not op.has("ftz"))
+    return x if payload else canonical(v, target, x)
 
 
 def to_tf32(v: VectorBuilder, op: Op, a: Any) -> Any:
@@ -96,6 +99,7 @@ def to_tf32(v: VectorBuilder, op: Op, a: Any) -> Any:
     found = narrowed(v, "f32", "tf32", op.among((*DIRECTIONS, "rna")), a, op.has("satfinite"))
     if op.has("rna"):
         kept = resize(v, v.b.lshr(a, const(v, a, 13)), 19)
+        kept = v.b.sub(kept, const(v, kept, int(op.has("satfinite"))))  # one less, as on an H200
         found = v.b.select(is_nan(v, KINDS["f32"], a), kept, found)
     found = relu(v, KINDS["tf32"], found) if op.has("relu") else found
     wide = resize(v, found, 32)

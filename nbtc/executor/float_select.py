@@ -35,7 +35,8 @@ def extreme(v: VectorBuilder, op: Op, name: str, *operands: Any) -> Any:
 def _of_two(v: VectorBuilder, op: Op, kind: Kind, a: Any, b: Any) -> Any:
     picked = _ordered(v, kind, order(v, op.opcode, _ordered(v, kind, a), _ordered(v, kind, b), True))
     a_nan, b_nan = is_nan(v, kind, a), is_nan(v, kind, b)
-    nan = const(v, a, kind.nan)
+    # of two NaNs f64 keeps the second's payload
+    nan = v.b.or_(b, const(v, b, kind.quiet)) if kind == KINDS["f64"] else const(v, a, kind.nan)
     if op.has("NaN"):
         return v.b.select(v.b.or_(a_nan, b_nan), nan, picked)
     return v.b.select(a_nan, v.b.select(b_nan, nan, b), v.b.select(b_nan, a, picked))

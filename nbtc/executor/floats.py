@@ -154,9 +154,12 @@ def canonical(v: VectorBuilder, name: str, x: Any) -> Any:
 
 
 def propagated(v: VectorBuilder, found: Any, operands: Sequence[Any]) -> Any:
-    """f64 results keep the payload of the first NaN among the operands, made quiet; a new NaN is the default one."""
+    """f64 results keep the payload of a NaN among the operands, made quiet; a new NaN is the default one.
+
+    operands: the one whose payload goes first comes last (an H200's order is a, c, b; only a division puts a first).
+    """
     nan = const(v, found, DOUBLE.nan)
-    for x in reversed(operands):
+    for x in operands:
         nan = v.b.select(is_nan(v, DOUBLE, x), v.b.or_(x, const(v, x, DOUBLE.quiet)), nan)
     return v.b.select(is_nan(v, DOUBLE, found), nan, found)
 
@@ -166,7 +169,7 @@ def arithmetic(v: VectorBuilder, op: Op, *x: Any) -> Any:
     name = op.types[-1]
     kind = KINDS[name]
     direction = op.among(DIRECTIONS, "rn")
-    given = [flush(v, kind, n) for n in x] if op.has("ftz") else x
+    given = [flush(v, kind, n) for n in x] if op.has("ftz") else list(x)
     if direction != "rn":
         found = _directed(v, op.opcode, name, direction, given, op.has("ftz"))
     elif op.has("ftz"):
@@ -175,7 +178,9 @@ def arithmetic(v: VectorBuilder, op: Op, *x: Any) -> Any:
         found = _bits(v, name, nearest(v, op.opcode, [as_float(v, n) for n in given]))
     if op.has("sat"):
         return saturate(v, name, found)
-    return canonical(v, name, found) if name == "f32" else propagated(v, found, given)
+    if name == "f32":
+        return canonical(v, name, found)
+    return propagated(v, found, given[::-1] if op.opcode == "div" else [given[0], *given[:0:-1]])
 
 
 def _rows(opcode: str, count: int, direction: str, saturates: bool) -> tuple[Form, ...]:

@@ -122,14 +122,14 @@ def round_to_integer(v: VectorBuilder, name: str, direction: str, x: Any) -> Any
 def to_integer(v: VectorBuilder, target: str, source: str, direction: str, x: Any) -> Any:
     """Bits of a float as the nearest integer of a type, in a direction, between its bounds.
 
-    A NaN gives 0, but from f16 to 64 bits the least integer (both as on an H200).
+    A NaN gives 0 up to 32 bits, but the least integer of as many bits from f64 or to 64 bits (both as on an H200).
     """
     found = v.over(ROUND_TO_INTEGER[direction], to_number(v, source, x))
     t = like(x, ir.IntType(WIDTHS[target]))
     kind = "fptosi" if target.startswith("s") else "fptoui"
     held = v.call(f"llvm.{kind}.sat.{suffix(t)}.{suffix(found.type)}", t, found)
-    if source == "f16" and WIDTHS[target] == 64:
-        return v.b.select(is_nan(v, KINDS[source], x), const(v, held, 1 << 63), held)
+    if source == "f64" or WIDTHS[target] == 64:
+        return v.b.select(is_nan(v, KINDS[source], x), const(v, held, 1 << WIDTHS[target] - 1), held)
     return held
 
 

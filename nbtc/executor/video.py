@@ -1,5 +1,9 @@
 """Scalar video instructions (PTX ISA, "Video Instructions"): operands picked out of words, a saturated result, and a
-second operation with, or a merge into, a third operand.
+sum with a third operand.
+
+These are the forms in which an H200 gives what the ISA's pseudo-code says.  It does not with a destination selector, a
+second .min or .max, .sat together with a second operation or on vabsdiff and vshl, or unsigned factors of vmad: those
+forms are refused.
 
 Everything between is formed in 64 bits (128 for vmad and shifts), where nothing of 33-bit operands is lost.
 """
@@ -9,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from nbtc.compiler.builder import VectorBuilder
+from nbtc.errors import UnsupportedInstructionError
 from nbtc.executor.compare import ORDERS, compare_integers
 from nbtc.executor.form import Emit, Form, Op, slots
 from nbtc.executor.integers import field
@@ -17,7 +22,6 @@ from nbtc.executor.values import const, magnitude, order, resize, width
 
 SELECTIONS = {**{f"b{i}": (8 * i, 8) for i in range(4)}, **{f"h{i}": (16 * i, 16) for i in range(2)}}
 SCALES = {"shr7": 7, "shr15": 15}
-SECOND = ("add", "min", "max")
 WORDS = ("b32",) * 3
 
 
@@ -45,19 +49,14 @@ def bounded(v: VectorBuilder, x: Any, bits: int, signed: bool) -> Any:
 
 
 def finish(v: VectorBuilder, op: Op, found: Any, signed: bool, c: Any) -> Any:
-    """Saturation, then the merge into c or the second operation with it."""
-    low, bits = selection(op, 0)
-    if op.has("sat"):
-        found = bounded(v, found, bits, signed)
-    word = resize(v, found, 32)
-    if bits < 32:
-        mask = const(v, word, ((1 << bits) - 1) << low)
-        moved = v.b.and_(v.b.shl(word, const(v, word, low)), mask)
-        return v.b.or_(moved, v.b.and_(c, v.b.not_(mask)))
-    second = op.modifiers[-1] if c is not None and op.modifiers[-1] in SECOND else ""
-    if second == "add":
-        return v.b.add(word, c)
-    return order(v, second, word, c, signed) if second else word
+    """Saturation, and the sum with c."""
+    if op.selectors and op.selectors[0]:
+        raise UnsupportedInstructionError(
+            f"{op.text} with .{op.selectors[0].lstrip('.')} on its destination: the hardware does not merge as the ISA "
+            "says, so this form is refused; write the whole register and use bfi"
+        )
+    word = resize(v, bounded(v, found, 32, signed) if op.has("sat") else found, 32)
+    return word if c is None else v.b.add(word, c)
 
 
 def _plain(v: VectorBuilder, opcode: str, a: Any, b: Any) -> Any:
@@ -109,23 +108,27 @@ def vset(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any = None) -> Any:
     return finish(v, op, resize(v, found, width(x)), False, c)
 
 
-def _pair(opcode: str, head: tuple[str, ...], emit: Emit) -> tuple[Form, Form]:
-    """The row without a second operation, whose third operand is what a part is merged into, and the row with one."""
+def _pair(opcode: str, head: tuple[str, ...], sat: tuple[str, ...], emit: Emit) -> tuple[Form, Form]:
+    """The row of an operation, and that with a sum behind it, which takes no .sat here."""
     return (
-        Form(opcode, slots(*head), WORDS, ("b32",), emit, optional=1, selectors=True),
-        Form(opcode, slots(*head, "|".join(SECOND)), WORDS, ("b32",), emit, selectors=True),
+        Form(opcode, slots(*head, *sat), WORDS[:2], ("b32",), emit, selectors=True),
+        Form(opcode, slots(*head, "add"), WORDS, ("b32",), emit, selectors=True),
     )
 
 
 def _rows() -> list[Form]:
     rows: list[Form] = []
     kind = "u32|s32"
-    for opcode in ("vadd", "vsub", "vabsdiff", "vmin", "vmax"):
-        rows += _pair(opcode, (kind, kind, kind, "sat?"), arithmetic)
-    for opcode in ("vshl", "vshr"):
-        rows += _pair(opcode, (kind, kind, "u32", "sat?", "clamp|wrap"), shift)
-    rows += _pair("vset", (kind, kind, "|".join(ORDERS)), vset)
-    head = slots(kind, kind, kind, "po?", "sat?", "shr7|shr15?")
+    for opcode in ("vadd", "vsub", "vmin", "vmax"):
+        rows += _pair(opcode, (kind, kind, kind), ("sat?",), arithmetic)
+    rows += _pair("vabsdiff", (kind, kind, kind), (), arithmetic)
+    for amount in ("clamp", "wrap"):
+        rows.append(Form("vshl", slots(kind, kind, "u32", amount), WORDS[:2], ("b32",), shift, selectors=True))
+        rows.append(Form("vshl", slots(kind, kind, "u32", amount, "add"), WORDS, ("b32",), shift, selectors=True))
+        rows.append(Form("vshr", slots(kind, kind, "u32", "sat?", amount), WORDS[:2], ("b32",), shift, selectors=True))
+        rows.append(Form("vshr", slots(kind, kind, "u32", amount, "add"), WORDS, ("b32",), shift, selectors=True))
+    rows += _pair("vset", (kind, kind, "|".join(ORDERS)), (), vset)
+    head = slots(kind, "s32", "s32", "po?", "sat?", "shr7|shr15?")
     return [*rows, Form("vmad", head, WORDS, ("b32",), vmad, selectors=True)]
 
 

@@ -75,10 +75,10 @@ def cases(form: Form, rng: np.random.Generator) -> Iterator[Case]:
         text = ".".join((form.opcode, *filter(None, choice)))
         constants = ((3, int(rng.integers(0, 256))),) if form.opcode == "lop3" else ()
         for given in range(len(form.sources) - form.optional, len(form.sources) + 1):
-            yield Case(text, selectors(form, choice, given, rng), constants, given)
+            yield Case(text, selectors(form, choice, rng), constants, given)
 
 
-def selectors(form: Form, choice: tuple[str, ...], given: int, rng: np.random.Generator) -> tuple[str, ...]:
+def selectors(form: Form, choice: tuple[str, ...], rng: np.random.Generator) -> tuple[str, ...]:
     """Random selectors for a video instruction: destination, a, b, c."""
     if not form.selectors:
         return ()
@@ -90,7 +90,9 @@ def selectors(form: Form, choice: tuple[str, ...], given: int, rng: np.random.Ge
         texts = [mask if len(mask) > 1 else "", *picks]
     else:
         some = ("", "b0", "b1", "b2", "b3", "h0", "h1")
-        texts = [str(rng.choice(some[1:])) if form.optional and given == 3 else "", *map(str, rng.choice(some, 2))]
+        texts = ["", *map(str, rng.choice(some, 2))]
     texts = [t if i == 0 or rng.random() < 0.8 else "" for i, t in enumerate(texts)]
-    minus = rng.random(3) < 0.3 if form.opcode == "vmad" else (False,) * 3
+    minus = [False] * 3
+    if form.opcode == "vmad" and "po" not in choice:  # at most one product and not the sum as well
+        minus[int(rng.integers(3))] = bool(rng.random() < 0.5)
     return (texts[0], *("-" * int(m) + t for m, t in zip(minus, (*texts[1:], ""), strict=True)))

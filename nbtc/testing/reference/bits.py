@@ -57,9 +57,15 @@ def lop3(op: Op, a: int, b: int, c: int, table: int, q: int | None = None) -> An
     return found if q is None else (found, BOOLEANS[op.modifiers[0]](int(found != 0), q))
 
 
+def _count(op: Op, x: int) -> int:
+    """A field's start or length: the low byte for 32 bits; for 64 all of it, held where nothing changes any more."""
+    return x & 0xFF if _width(op) == 32 else min(x, 200)
+
+
 def bfe(op: Op, a: int, start: int, count: int) -> int:
     """bfe."""
-    pos, length, top = start & 0xFF, count & 0xFF, _width(op) - 1
+    top = _width(op) - 1
+    pos, length = (_count(op, n) for n in (start, count))
     plain = op.types[-1].startswith("u") or length == 0
     fill = 0 if plain else _bit(a, min(pos + length - 1, top))
     return join([_bit(a, pos + i) if i < length and pos + i <= top else fill for i in range(top + 1)], 1)
@@ -67,7 +73,8 @@ def bfe(op: Op, a: int, start: int, count: int) -> int:
 
 def bfi(op: Op, a: int, b: int, start: int, count: int) -> int:
     """bfi."""
-    pos, length, bits = start & 0xFF, count & 0xFF, split(b, 1, _width(op))
+    bits = split(b, 1, _width(op))
+    pos, length = (_count(op, n) for n in (start, count))
     for i in range(length):
         if pos + i < len(bits):
             bits[pos + i] = _bit(a, i)

@@ -33,7 +33,7 @@ def _to_integer(op: Op, a: int, target: str, source: str) -> int:
     fmt = FORMATS[source]
     exact = number(flushed(a, fmt) if op.has("ftz") and source == "f32" else a, fmt)
     if exact is None:
-        return 1 << 63 if source == "f16" and WIDTHS[target] == 64 else 0
+        return 1 << WIDTHS[target] - 1 if source == "f64" or WIDTHS[target] == 64 else 0
     return _bounded(int(_integral(op, exact)), target, WIDTHS[target])
 
 
@@ -41,9 +41,11 @@ def _nan(op: Op, a: int, source: Format, target: Format) -> int:
     """A NaN in another format: its payload lives on to and from f64, from bf16 to f32, and in cvt.rna.tf32."""
     if op.has("sat"):
         return 0
-    if op.has("rna"):
-        return a >> 13
+    if source.name == target.name == "f32" and not op.has("ftz") and not op.among(tuple(WHOLE)):
+        return a  # a move
     flushed_first = op.has("ftz") and source.name == "f32"
+    if op.has("ftz") and source.name == "bf16":
+        return nan(target)
     if "f64" not in (source.name, target.name) and (source.name, target.name) != ("bf16", "f32"):
         return nan(target)
     bits = nan(source) if flushed_first else a
@@ -73,7 +75,7 @@ def _to_float(op: Op, x: Fraction, negative: bool, target: Format) -> int:
 
 
 def _float_to_float(op: Op, a: int, source: Format, target: Format) -> int:
-    bits = flushed(a, source) if op.has("ftz") and source.name == "f32" else a
+    bits = flushed(a, source) if op.has("ftz") and source.name == "f32" and target.name != "f16" else a
     x = number(bits, source)
     if x is None:
         return _nan(op, bits, source, target)
@@ -113,7 +115,8 @@ def _to_tf32(op: Op, a: int) -> int:
     fmt = FORMATS["tf32"]
     x = number(a, FORMATS["f32"])
     if x is None:
-        return (a >> 13 if op.has("rna") else (1 << fmt.exponent + fmt.mantissa) - 1) << 13
+        kept = (a >> 13) - op.has("satfinite")
+        return (kept if op.has("rna") else (1 << fmt.exponent + fmt.mantissa) - 1) << 13
     return _to_float(op, x, bool(a >> 31), fmt) << 13
 
 

@@ -37,7 +37,8 @@ def _nan(op: Op, fmt: Format, operands: list[int]) -> int:
     if op.has("sat"):
         return 0
     if fmt.name == "f64":
-        for x in operands:
+        first = operands if op.opcode == "div" else [*operands[1:], *operands[:1]]
+        for x in first:
             if number(x, fmt) is None:
                 return x | 1 << fmt.mantissa - 1
     return nan(fmt)
@@ -120,7 +121,7 @@ def minmax(op: Op, *operands: int) -> int:
         given = [x % top for x in given]
     numbers = [x for x in given if number(x, fmt) is not None]
     if not numbers or (op.has("NaN") and len(numbers) < len(given)):
-        return nan(fmt)
+        return _nan(op, fmt, given)
     return (min if op.opcode == "min" else max)(numbers, key=lambda x: _place(x, fmt)) | sign
 
 

@@ -9,7 +9,6 @@ from nbtc.executor.form import Op
 from nbtc.testing.reference.compare import ORDERS
 from nbtc.testing.reference.integers import join, signed, split, value, wrapped
 
-SECOND: dict[str, Callable[..., int]] = {"add": lambda x, y: x + y, "min": min, "max": max}
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "vadd": lambda x, y: x + y,
     "vsub": lambda x, y: x - y,
@@ -48,19 +47,7 @@ def scalar(op: Op, a: int, b: int, c: int = 0) -> int:
         found = x << places if op.opcode == "vshl" else x >> places
     else:
         found = OPERATIONS[op.opcode](x, y)
-    text = op.selectors[0]
-    width = {"b": 8, "h": 16, "": 32}[text[:1]]
-    if op.has("sat"):
-        found = _held(found, width, with_sign)
-    if text:
-        fields = split(c, width, 32 // width)
-        fields[int(text[1:])] = wrapped(found, width)
-        return join(fields, width)
-    last = op.modifiers[-1]
-    if last not in SECOND:
-        return wrapped(found, 32)
-    kind = "s32" if with_sign else "u32"
-    return wrapped(SECOND[last](value(wrapped(found, 32), kind), value(c, kind)), 32)
+    return wrapped((_held(found, 32, with_sign) if op.has("sat") else found) + c, 32)
 
 
 def vmad(op: Op, a: int, b: int, c: int) -> int:
