@@ -8,6 +8,11 @@ would work.
 from __future__ import annotations
 
 import operator
+import sys
+import warnings
+from pathlib import Path
+
+_INSIDE = str(Path(__file__).parent)
 
 
 class NbtcError(Exception):
@@ -126,3 +131,11 @@ class MissingExtraError(NbtcError, ImportError):
 
 class RechunkWarning(NbtcWarning):
     """Chunks of a dask array do not meet at whole instruction steps and are copied into others."""
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """A warning that points at the line which called nbtc, however deep inside it arises."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)

@@ -6,7 +6,6 @@ Instructions: cvt").  `nbtc.convert` and `nbtc.ptx.cvt` both look their work up 
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.errors import FormatError, OptionError, UnvalidatedModelWarning, shown
+from nbtc.errors import FormatError, OptionError, UnvalidatedModelWarning, shown, warn
 from nbtc.formats import table
 from nbtc.formats.arrays import as_array, as_format, as_given, from_bits, to_bits
 from nbtc.formats.codec import convert_words
@@ -125,10 +124,9 @@ def parameters(row: Conversion, relu: bool, saturate: bool) -> NDArray[np.int64]
 
 @cache
 def _warn(source: Format, target: Format) -> None:
-    warnings.warn(
+    warn(
         f"cvt {source.name} -> {target.name} in this form follows the text of the PTX ISA: no recording backs it here",
         UnvalidatedModelWarning,
-        stacklevel=4,
     )
 
 

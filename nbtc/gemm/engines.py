@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any
 
@@ -12,8 +13,8 @@ from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.arrays import from_bits, pack
 from nbtc.formats.table import Format
 from nbtc.gemm import chain_engine
-from nbtc.gemm.fused_engine import NOTHING, FusedProduct
-from nbtc.gemm.plan import Plan, Problem, matrix
+from nbtc.gemm.fused_engine import FusedProduct
+from nbtc.gemm.plan import POSITIONS, Plan, Problem, matrix
 from nbtc.gemm.portable_engine import PortableProduct
 from nbtc.gemm.words_engine import WordsProduct, scheme
 from nbtc.kernels import words as micro
@@ -60,16 +61,14 @@ def by_item(problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: in
     if not problem.batch or problem.merged:
         if problem.batch:  # one B for all items: their rows are rows of one product
             a, b, d = a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), d.reshape(-1, d.shape[-1])
-        marked = product(problem, a, b, d, start, stop, has_c, team)
-        if marked.size:
+        for marked in product(problem, a, b, d, start, stop, has_c, team):
             by_chain(problem, c, d, start, stop, team, marked)
         return
     maps, items = _maps(problem, c), d.reshape(-1, *d.shape[-2:])
 
     def one(workers: ThreadTeam, item: int) -> None:
         x, y = _item(a, maps[0][item]), _item(b, maps[1][item])
-        marked = product(problem, x, y, items[item], start, stop, has_c, workers)
-        if marked.size:
+        for marked in product(problem, x, y, items[item], start, stop, has_c, workers):
             by_chain(problem, c, d, start, stop, workers, marked + item * items[item].size)
 
     macs = items[0].size * (stop - start)
@@ -99,14 +98,14 @@ def _fused(
     stop: int,
     has_c: bool,
     team: ThreadTeam,
-) -> NDArray[np.int64]:
-    """d = chain on the fused engine; positions of outputs to be done again."""
+) -> Iterable[NDArray[np.int64]]:
+    """d = chain on the fused engine; positions of outputs to be done again, some at a time."""
     plan, formats = problem.plan, (problem.a_format, problem.b_format)
     a, b = _cut(a, b, start, stop)
     if plan.engine == "portable":
         portable = PortableProduct(a, b, formats, plan.params, team)
         portable.run(d)
-        return np.flatnonzero(portable.redo)
+        return _positions(portable.redo)
     product = FusedProduct(a, b, formats, plan.params, team)
     if problem.acc.bits == 32:
         product.run(d.view(np.float32), has_c)
@@ -128,8 +127,8 @@ def _words(
     stop: int,
     has_c: bool,
     team: ThreadTeam,
-) -> NDArray[np.int64]:
-    """d += A * B on words; positions of outputs to be done again (f64 with Inf or NaN)."""
+) -> Iterable[NDArray[np.int64]]:
+    """d += A * B on words; positions of outputs to be done again (f64 with NaN), some at a time."""
     plan, formats = problem.plan, (problem.a_format, problem.b_format)
     if formats[0].packed:
         a, b = (_packed(v, problem, side, start, stop) for side, v in enumerate((a, b)))
@@ -144,8 +143,21 @@ def _words(
     elif not p[SATURATE] or _never_clamps(acc, stop - start, formats):
         WordsProduct(scheme(micro.dot_of_bytes(), *formats), team).run(a, b, acc)
     else:
-        return np.arange(d.size)  # sums that may clamp midway: step by step
-    return NOTHING
+        return (np.arange(i, min(d.size, i + POSITIONS)) for i in range(0, d.size, POSITIONS))  # may clamp midway
+    return ()
+
+
+def _positions(*masks: Any) -> Iterator[NDArray[np.int64]]:
+    """Where one of some masks that broadcast to a matrix is set, some rows at a time."""
+    m, n = np.broadcast_shapes(*(mask.shape for mask in masks))
+    step = max(1, POSITIONS // max(1, n))
+    for i in range(0, m, step):
+        part = np.zeros((min(step, m - i), n), bool)
+        for mask in masks:
+            part |= (mask[i : i + step] if len(mask) > 1 else mask).astype(bool)
+        found = np.flatnonzero(part)
+        if found.size:
+            yield found + i * n
 
 
 def _never_clamps(acc: NDArray[np.int32], k: int, formats: tuple[Format, Format]) -> bool:
@@ -171,11 +183,11 @@ def _packed(x: NDArray[Any], problem: Problem, side: int, start: int, stop: int)
 
 def _doubles(
     plan: Plan, formats: tuple[Format, Format], a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], team: ThreadTeam
-) -> NDArray[np.int64]:
+) -> Iterable[NDArray[np.int64]]:
     """d = chain; a NaN keeps its payload by rules of its own, Infs and what they make are as the host has them."""
     x, y, acc = a.view(np.float64), b.view(np.float64), d.view(np.float64)
     odd = np.isnan(x).any(axis=1, keepdims=True), np.isnan(y).any(axis=0, keepdims=True), np.isnan(acc)
-    again = np.flatnonzero(odd[0] | odd[1] | odd[2]) if any(m.any() for m in odd) else NOTHING
+    again = _positions(*odd) if any(m.any() for m in odd) else ()
     name = {code: text for text, code in ROUNDINGS.items()}[int(plan.params[ROUNDING])]
     pad = -a.shape[1] % int(plan.params[STEP])
     product = WordsProduct(scheme(micro.FMA, *formats, micro.ROUND[name]), team)

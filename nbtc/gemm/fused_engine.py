@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
 from nbtc.formats.table import Format, f16, f32
+from nbtc.gemm.plan import POSITIONS
 from nbtc.kernels import panel as micro
 from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
@@ -257,12 +259,17 @@ class FusedProduct:
         )  # fmt: skip
         WORKSPACE_POOL.give(key, own)
 
-    def marked(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Positions of the outputs, (M, N), for which the fast path does not vouch."""
+    def marked(self, shape: tuple[int, ...]) -> Iterator[NDArray[np.int64]]:
+        """Positions of the outputs, (M, N), for which the fast path does not vouch, some rows at a time."""
         if not self.marks.any():
-            return NOTHING
+            return
         m, n = shape
-        mask = np.repeat(np.repeat(self.redo, ROW_BLOCK, 0)[:m], PANEL, 1)[:, :n].astype(bool)
-        mask |= self.special_rows[:m, None].astype(bool)
-        mask |= self.special_columns[None, :n].astype(bool)
-        return np.flatnonzero(mask)
+        step = max(1, POSITIONS // max(1, n * ROW_BLOCK)) * ROW_BLOCK
+        for i in range(0, m, step):
+            rows, blocks = slice(i, min(m, i + step)), slice(i // ROW_BLOCK, (i + step) // ROW_BLOCK)
+            mask = np.repeat(np.repeat(self.redo[blocks], ROW_BLOCK, 0)[: rows.stop - i], PANEL, 1)[:, :n].astype(bool)
+            mask |= self.special_rows[rows, None].astype(bool)
+            mask |= self.special_columns[None, :n].astype(bool)
+            found = np.flatnonzero(mask)
+            if found.size:
+                yield found + i * n

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 
-from nbtc.errors import GuessedOrderWarning, OptionError
+from nbtc.errors import GuessedOrderWarning, OptionError, warn
 from nbtc.formats.arrays import as_format
 from nbtc.gemm.orders import Order
 from nbtc.gemm.orders import order as order_row
@@ -110,7 +109,7 @@ class Library:
         fp8 = fa.kind == "float" and fa.bits == 8
         guess = order_row("promote128" if fp8 and not self.fast_accum and k > 128 else "seq")
         text = f"guess: no recording of {self.name} on {self.gpu} for {m} x {n} x {k} {ask[0]} x {ask[1]} {layout}"
-        warnings.warn(f"{text}; {guess.name!r} is used, its bits may differ", GuessedOrderWarning, stacklevel=2)
+        warn(f"{text}; {guess.name!r} is used, its bits may differ", GuessedOrderWarning)
         return replace(guess, evidence=text)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -27,7 +28,10 @@ from nbtc.numerics.models import BLOCK, FRACTION, KIND, Kind, Model, changes, mo
 
 SMALL = 30_000  # multiply-adds below which one chain an output beats packing
 Shape = tuple[int, ...]
-OVERHEAD = 48 << 20  # machine code, the compiler's leftovers and thread stacks
+OVERHEAD = 8 << 20  # what allocators keep and threads' stacks hold
+POSITIONS = 1 << 20  # outputs whose repair is looked for at once
+# G multiply-adds a second of a thread on a server of 2023, by engine: what an estimate of time rests on
+RATES = {"panel": 12.0, "portable": 2.0, "words": 60.0, "chain": 0.03}
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Plan:
     instruction: PTX mnemonic of a step.  model: the numerics row.  steps: instruction steps of one output's chain(s).
     shape: (batch..., M, N, K).  engine: which kernels compute it on this host.  peak_bytes: memory beyond the operands
     and what importing nbtc takes, the result included (one block of it where it goes to `out` in blocks).  order: how
-    K is summed.  block: the shape of a block of the result.
+    K is summed.  block: the shape of a block of the result.  operand_bytes: sizes of a and b.
     """
 
     instruction: str
@@ -52,20 +56,39 @@ class Plan:
     k_split: int | None = None
     order: Order = field(default_factory=lambda: order_row("seq"))
     block: Shape = ()
-    row: Row = field(repr=False, kw_only=True)
+    operand_bytes: tuple[int, ...] = ()
+    row: Row = field(repr=False, compare=False, kw_only=True)
     params: NDArray[np.int64] = field(repr=False, compare=False, kw_only=True)
 
     def __str__(self) -> str:
         a, b, acc = self.formats
         return (
-            f"{'x'.join(map(str, self.shape))} (batch, M, N, K) {a} x {b} -> {acc} on {self.arch}: {self.steps} steps "
+            f"{'x'.join(map(str, self.shape))} ({'batch, ' * (len(self.shape) > 3)}M, N, K) {a} x {b} -> {acc} on "
+            f"{self.arch}: {self.steps} steps "
             f"of {self.instruction}, {self.engine} engine, {self.threads} threads, "
             f"at most {self.peak_bytes / 2**20:.1f} MiB beyond the operands"
         )
 
+    @property
+    def seconds(self) -> float:
+        """A rough estimate of how long the product takes on this host."""
+        rate = RATES.get(self.engine, RATES["panel"]) * 1e9
+        return prod(self.shape) / rate / self.threads
+
+    def _cost(self) -> str:
+        """Sizes and time, in words."""
+        sizes = [f"{name} {n / 2**20:.1f} MiB" for name, n in zip("ab", self.operand_bytes, strict=False)]
+        result = prod(self.block or self.shape[:-1]) * FORMATS[self.formats[2]].dtype.itemsize
+        part = "" if self.block in ((), self.shape[:-1]) else " (a block of it)"
+        sizes += [
+            f"result{part} {result / 2**20:.1f} MiB",
+            f"work {(self.peak_bytes - result) / 2**20:.1f} MiB at most",
+        ]
+        return f"memory: {', '.join(sizes)}; time: about {self.seconds:.2g} s"
+
     def explain(self) -> str:
         """The arithmetic of one output, in words."""
-        m, lines = self.model, [str(self), f"numerics: {self.model.id} ({self.model.evidence})"]
+        m, lines = self.model, [str(self), self._cost(), f"numerics: {self.model.id} ({self.model.evidence})"]
         if m.kind in (Kind.FUSED, Kind.EMULATED_FP8):
             lines.append(
                 f"each step sums blocks of {self.params[BLOCK]} products and the accumulator: aligned to the largest "
@@ -107,8 +130,8 @@ class Problem:
 
     @property
     def merged(self) -> bool:
-        """True where all items of the batch have the same B, and A need not be copied to be one matrix."""
-        return _merged(self.a.shape, self.b.shape, self.batch) and self.a.flags.c_contiguous
+        """True where all items of the batch have the same B: their rows are rows of one product."""
+        return _merged(self.a.shape, self.b.shape, self.batch)
 
 
 def _merged(a: Shape, b: Shape, batch: Shape) -> bool:
@@ -191,7 +214,7 @@ def prepare(
     question = (
         changes(), arch, acc, instruction, kind, a_format, b_format, saturate, op, k_split, order, _layout(order, bv),
         rows_at_once(out, (av, bv), cv), thread_count(threads),
-        av.dtype, av.shape, bv.dtype, bv.shape, *((None, None) if cv is None else (cv.dtype, cv.shape)),
+        _copied(av), av.dtype, av.shape, bv.dtype, bv.shape, *((None, None) if cv is None else (cv.dtype, cv.shape)),
     )  # fmt: skip
     try:
         decided = _decided(*question)
@@ -208,6 +231,13 @@ def prepare(
     )  # fmt: skip
 
 
+def _copied(a: NDArray[Any]) -> int:
+    """Bytes of a copy that makes one matrix of the items of a batch; 0 where they are one as they lie."""
+    axes = [(n, stride) for n, stride in zip(a.shape[:-1], a.strides[:-1], strict=True) if n != 1]
+    even = all(outer == n * inner for (_, outer), (n, inner) in pairwise(axes))
+    return 0 if even or a.ndim == 2 else a.nbytes
+
+
 def _layout(order: object, b: NDArray[Any]) -> str:
     """How B lies in memory, where a library's order depends on it."""
     columns = isinstance(order, Library) and b.ndim > 1 and b.strides[-2] < b.strides[-1]
@@ -218,7 +248,8 @@ def _layout(order: object, b: NDArray[Any]) -> str:
 def _decided(
     changed: int, arch: object, acc: object, instruction: object, kind: str | None, a_format: object, b_format: object,
     saturate: bool, op: str | None, k_split: int | None, order: object, layout: str, rows: int | None, threads: int,
-    a_dtype: np.dtype[Any], a: Shape, b_dtype: np.dtype[Any], b: Shape, c_dtype: np.dtype[Any] | None, c: Shape | None,
+    copied: int, a_dtype: np.dtype[Any], a: Shape, b_dtype: np.dtype[Any], b: Shape, c_dtype: np.dtype[Any] | None,
+    c: Shape | None,
 ) -> tuple[tuple[Format, Format, Format], tuple[bool, bool], Shape, Plan]:  # fmt: skip
     """(formats, which operands are packed, batch axes, plan) of operands of these dtypes and shapes."""
     target = arch_row(arch)
@@ -238,7 +269,8 @@ def _decided(
     batch = batch_axes(a, b, c, m, n)
     merged, saturate = _merged(a, b, batch), saturate or row.saturate
     block = block_shape((*batch, m, n), accf.dtype.itemsize, rows)
-    plan = _plan(target, row, (fa, fb, accf), (*batch, m, n, k), merged, saturate, way, block, threads)
+    plan = _plan(target, row, (fa, fb, accf), (*batch, m, n, k), merged, saturate, way, block, threads, merged * copied)
+    plan = replace(plan, operand_bytes=(prod(a) * a_dtype.itemsize, prod(b) * b_dtype.itemsize))
     return (fa, fb, accf), (pa, pb), batch, plan
 
 
@@ -317,7 +349,7 @@ def batch_axes(a: Shape, b: Shape, c: Shape | None, m: int, n: int) -> Shape:
 
 def _plan(
     target: Arch, row: Row, formats: tuple[Format, Format, Format], shape: Shape, merged: bool, saturate: bool,
-    order: Order, block: Shape, threads: int,
+    order: Order, block: Shape, threads: int, copied: int,
 ) -> Plan:  # fmt: skip
     fa, fb, acc = formats
     step = (row.shape or (0, 0, 1))[2]
@@ -328,13 +360,17 @@ def _plan(
     engine = engine_for(Kind(int(vector[KIND])).name, int(vector[BLOCK]), int(vector[FRACTION]))
     if m * n * part * (prod(batch) if merged else 1) <= SMALL or (row.rounding != "rn" and not _directed()):
         engine = "chain"
-    peak = _peak(engine, formats, (*block, k), threads, merged)
+    peak = _peak(engine, formats, (*block, k), threads, merged) + copied
     sums = prod(block) * acc.dtype.itemsize
     if len(order.chains(k)) > 1:  # the sum so far, the next part, and what adding them takes
         peak += sums * (5 if saturate else 2)
     rearranged = any(len(chain) > 1 for chain in order.chains(k))
-    if (saturate and engine != "chain") or rearranged:  # positions of all outputs, which may clamp midway, or copies
-        peak += sums * 4 + prod(batch) * (m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize)
+    if (saturate and engine != "chain") or rearranged:  # copies for sums that may clamp midway, or of a rearranged K
+        peak += (
+            8 * min(prod(block), POSITIONS)
+            + sums * (2 if saturate else 0)
+            + prod(batch) * (m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize)
+        )
     return Plan(
         row.mnemonic, numerics, order.steps(k, step), shape, (fa.name, fb.name, acc.name), target.name, engine,
         threads, peak, order.part if order.name.startswith("every") else None, order, block, row=row, params=vector,
@@ -358,16 +394,18 @@ def _peak(
     if engine == "chain":
         copies = items * (m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize)
         return result * 2 + copies + OVERHEAD
-    columns, depth = min(1024, -(-n // 64) * 64), min(2048, -(-k // 32) * 32)
+    columns, depth = min(1024, -(-n // 64) * 64), -(-k // 32) * 32
+    wide, word = max(11 * min(512, depth), 7 * min(1024, depth)), fa.dtype.itemsize  # a packed column of either kind
     at_once = 1 if merged else min(items, threads)  # items that threads work on
-    packed = at_once * columns * depth * 11 + threads * (64 * 1024 * 14 + (1 << 16))
-    whole = 0
-    if fa.packed:  # words of a part of K
-        whole = at_once * (m + n) * k
+    packed = at_once * columns * (wide + word * min(1024, depth)) + threads * (
+        64 * wide + 512 * 1024 * word + (1 << 16)
+    )
+    whole = at_once * (m + n) * k if fa.packed else 0  # words of a part of K
     outputs = m * n * (items if merged else at_once)
-    state = outputs * 4 if acc.name == "f16" or engine == "portable" else 0
-    positions = 8 * outputs if fa.kind == "float" else 0  # of outputs that Inf or NaN may reach
-    return result + packed + whole + state + 3 * outputs + positions + OVERHEAD
+    state = outputs * 4 if acc.name == "f16" else outputs if engine == "portable" else 0
+    found = 11 * max(min(outputs, POSITIONS), 64 * n) if fa.kind == "float" else 0  # outputs that Inf or NaN may reach
+    nan = at_once * (m * k + k * n) + outputs if fa.name == "f64" else 0  # where operands are NaN
+    return result + packed + whole + state + found + nan + OVERHEAD
 
 
 def matrix(x: NDArray[Any], fmt: Format, packed: bool, axis: int, k: int) -> NDArray[Any]:

@@ -8,14 +8,13 @@ the exponent that a zero term counts as, with an f32 or f16 accumulator.  `out` 
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.errors import UnsupportedInstructionError, UnvalidatedModelWarning
+from nbtc.errors import UnsupportedInstructionError, UnvalidatedModelWarning, warn
 from nbtc.formats.table import Format
 
 
@@ -184,11 +183,10 @@ def _warn(row: Model, label: str, unit: str) -> None:
     if key not in _WARNED:
         _WARNED.add(key)
         basis = row.evidence if not row.validated else "another chip"
-        warnings.warn(
+        warn(
             f'numerics model "{row.id}" used for {label} ({unit}) rests on {basis}: '
             "no recording of this very hardware backs it here",
             UnvalidatedModelWarning,
-            stacklevel=4,
         )
 
 
