@@ -25,13 +25,19 @@ from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 ROW_BLOCK = ROWS * micro.BLOCKS
 # What is packed of B at once: 5 MiB, so that it stays in the last-level cache while all rows of A pass.
 COLUMNS, DEPTH_F64, DEPTH_F32 = 1024, 512, 1024
-NEAR_SPREAD = 37  # binades an operand may span for exponents to fit a byte with room to tell zeros
+# Binades an operand may span: sums of two stored exponents start at low = F + 127 - 2 * 37, and one alone, beside a
+# zero's 0, reaches low / 2 + 37, which is smaller for F >= 23.
+NEAR_SPREAD = 37
 PLACES = 16  # products are packed sixteen at a time; zeros at the end of K change no sum that has been rounded once
 SPACE = (micro.SCRATCH, "|u1"), (2 * ROW_BLOCK * PANEL, "<f4")  # scratch and tiles of the micro-kernel
 DECIDED = 512  # rows looked at together for what an Inf or NaN decides
 TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
-TINY64, TINY32 = 2.0**-500, 2.0**-126  # stand for zeros: below every last kept bit, but rounded as their sign rounds
-NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18  # makes negative products land one unit below their truncation
+# They stand for zeros: smaller than every last place (f64: 2**(-133 - 25), times elements below 2**128; f32: the field
+# FLOOR_FIELD is 2**-77, its last place 2**(-77 - 13), times elements below 2**17), but rounded as their sign rounds.
+TINY64, TINY32 = 2.0**-500, 2.0**-126
+# Negative products land one unit below their truncation: 1 + 2**-s with s from F + 2 (27; 15 for the fp8 units' F = 13)
+# and the bits of a product (22; 8), up to what leaves B exact (53 - 11; 24 - 4).  docs/numerics.md has the proof.
+NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18
 FAR_BASE = 0x2000  # stored exponents start here, so that a sum with a zero's (0) is below twice as much
 NOTHING = np.zeros(0, np.int64)  # no positions
 Storage = tuple[NDArray[Any], ...]

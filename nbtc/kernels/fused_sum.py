@@ -138,7 +138,7 @@ class FusedSum:
                 total = sums[r, i // parts]
                 if self.s.target.fma:
                     total[i % parts] = v.fma(a, x, total[i % parts])
-                else:  # the product has few enough bits to be exact
+                else:  # rounded down twice: the product's last place divides that of the sum
                     total[i % parts] = b.fadd(total[i % parts], b.fmul(a, x))
 
     # --- after them ---------------------------------------------------------------------------------------------------
