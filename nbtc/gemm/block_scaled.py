@@ -18,10 +18,11 @@ from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstruc
 from nbtc.formats.arrays import as_array, as_format, to_bits
 from nbtc.formats.table import FORMATS, Format, ue4m3
 from nbtc.gemm import block_engine
+from nbtc.gemm.cost import OVERHEAD
 from nbtc.gemm.orders import every
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.out import check_out
-from nbtc.gemm.plan import OVERHEAD, SMALL, Plan, accumulator_bits, batch_axes, depth, matrix, operand_format
+from nbtc.gemm.plan import SMALL, Plan, accumulator_bits, batch_axes, depth, matrix, operand_format
 from nbtc.isa import parse
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row

@@ -13,8 +13,9 @@ from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.arrays import from_bits, pack
 from nbtc.formats.table import Format
 from nbtc.gemm import chain_engine
+from nbtc.gemm.cost import POSITIONS
 from nbtc.gemm.fused_engine import FusedProduct
-from nbtc.gemm.plan import POSITIONS, Plan, Problem, matrix
+from nbtc.gemm.plan import Plan, Problem, matrix
 from nbtc.gemm.portable_engine import PortableProduct
 from nbtc.gemm.words_engine import WordsProduct, scheme
 from nbtc.kernels import words as micro

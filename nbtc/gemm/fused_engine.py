@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
 from nbtc.formats.table import Format, f16, f32
-from nbtc.gemm.plan import POSITIONS
+from nbtc.gemm.cost import POSITIONS
 from nbtc.kernels import panel as micro
 from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -16,6 +15,7 @@ from nbtc.errors import FormatError, OptionError, ShapeError, shown
 from nbtc.formats.arrays import as_array, as_format, significant, to_bits, unpack
 from nbtc.formats.table import FORMATS, Format
 from nbtc.gemm.choose import accumulator, engine_for, plain_line, row_for
+from nbtc.gemm.cost import POSITIONS, RATES, copied_bytes, peak_bytes
 from nbtc.gemm.library import Library
 from nbtc.gemm.orders import Order, every
 from nbtc.gemm.orders import order as order_row
@@ -28,10 +28,6 @@ from nbtc.numerics.models import BLOCK, FRACTION, KIND, Kind, Model, changes, mo
 
 SMALL = 30_000  # multiply-adds below which one chain an output beats packing
 Shape = tuple[int, ...]
-OVERHEAD = 8 << 20  # what allocators keep and threads' stacks hold
-POSITIONS = 1 << 20  # outputs whose repair is looked for at once
-# G multiply-adds a second of a thread on a server of 2023, by engine: what an estimate of time rests on
-RATES = {"panel": 12.0, "portable": 2.0, "words": 60.0, "chain": 0.03}
 
 
 @dataclass(frozen=True)
@@ -214,7 +210,8 @@ def prepare(
     question = (
         changes(), arch, acc, instruction, kind, a_format, b_format, saturate, op, k_split, order, _layout(order, bv),
         rows_at_once(out, (av, bv), cv), thread_count(threads),
-        _copied(av), av.dtype, av.shape, bv.dtype, bv.shape, *((None, None) if cv is None else (cv.dtype, cv.shape)),
+        copied_bytes(av), av.dtype, av.shape, bv.dtype, bv.shape,
+        *((None, None) if cv is None else (cv.dtype, cv.shape)),
     )  # fmt: skip
     try:
         decided = _decided(*question)
@@ -229,13 +226,6 @@ def prepare(
     return Problem(
         _bits(av, fa, packed[0]), _bits(bv, fb, packed[1]), cv, fa, fb, accf, batch, packed, plan, scales
     )  # fmt: skip
-
-
-def _copied(a: NDArray[Any]) -> int:
-    """Bytes of a copy that makes one matrix of the items of a batch; 0 where they are one as they lie."""
-    axes = [(n, stride) for n, stride in zip(a.shape[:-1], a.strides[:-1], strict=True) if n != 1]
-    even = all(outer == n * inner for (_, outer), (n, inner) in pairwise(axes))
-    return 0 if even or a.ndim == 2 else a.nbytes
 
 
 def _layout(order: object, b: NDArray[Any]) -> str:
@@ -360,7 +350,7 @@ def _plan(
     engine = engine_for(Kind(int(vector[KIND])).name, int(vector[BLOCK]), int(vector[FRACTION]))
     if m * n * part * (prod(batch) if merged else 1) <= SMALL or (row.rounding != "rn" and not _directed()):
         engine = "chain"
-    peak = _peak(engine, formats, (*block, k), threads, merged) + copied
+    peak = peak_bytes(engine, formats, (*block, k), threads, merged) + copied
     sums = prod(block) * acc.dtype.itemsize
     if len(order.chains(k)) > 1:  # the sum so far, the next part, and what adding them takes
         peak += sums * (5 if saturate else 2)
@@ -381,31 +371,6 @@ def _directed() -> bool:
     from nbtc.compiler.host import has_avx512
 
     return has_avx512()
-
-
-def _peak(
-    engine: str, formats: tuple[Format, Format, Format], shape: tuple[int, ...], threads: int, merged: bool
-) -> int:
-    """Upper bound of the memory a product takes beyond its operands."""
-    fa, fb, acc = formats
-    *batch, m, n, k = shape
-    items = prod(batch)
-    result = items * m * n * acc.dtype.itemsize
-    if engine == "chain":
-        copies = items * (m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize)
-        return result * 2 + copies + OVERHEAD
-    columns, depth = min(1024, -(-n // 64) * 64), -(-k // 32) * 32
-    wide, word = max(11 * min(512, depth), 7 * min(1024, depth)), fa.dtype.itemsize  # a packed column of either kind
-    at_once = 1 if merged else min(items, threads)  # items that threads work on
-    packed = at_once * columns * (wide + word * min(1024, depth)) + threads * (
-        64 * wide + 512 * 1024 * word + (1 << 16)
-    )
-    whole = at_once * (m + n) * k if fa.packed else 0  # words of a part of K
-    outputs = m * n * (items if merged else at_once)
-    state = outputs * 4 if acc.name == "f16" else outputs if engine == "portable" else 0
-    found = 11 * max(min(outputs, POSITIONS), 64 * n) if fa.kind == "float" else 0  # outputs that Inf or NaN may reach
-    nan = at_once * (m * k + k * n) + outputs if fa.name == "f64" else 0  # where operands are NaN
-    return result + packed + whole + state + found + nan + OVERHEAD
 
 
 def matrix(x: NDArray[Any], fmt: Format, packed: bool, axis: int, k: int) -> NDArray[Any]:
