@@ -1,7 +1,7 @@
 """A and B of an m16n8 product, decoded from a warp's register image by vector code.
 
 A multiplicand becomes an f64 by moving bits: sign, exponent and mantissa go to their places, and the value that stands
-there is the number times a fixed power of two (`Shape.far`); a subnormal becomes a subnormal f64 and needs no care.
+there is the number times a fixed power of two (`Shape.deficit`); a subnormal becomes a subnormal f64 and needs no care.
 B is multiplied by a power of two that brings it back among the normal numbers, A is left where it is.
 
 Vectors of B are made to need no permutation later: a 128-bit lane u of every vector belongs to columns 2u and 2u + 1,
@@ -21,9 +21,14 @@ from nbtc.compiler.builder import F64, I8, I32, VectorBuilder, vector
 from nbtc.compiler.lowering import lowering
 from nbtc.kernels.warp_shape import W16, Label, Shape
 
-NUDGE = 1 + 2.0**-30  # makes every negative product end one unit below its truncation, and no positive one
+# Makes every negative product end one unit below its truncation, and no positive one.  A product has 22 bits and at
+# most 2**27 units of the last place kept: 2**-30 of it is less than such a unit, and less than the product's own last
+# place, so no further multiple is crossed; and 11 + 30 bits of a multiplicand are exact.
+NUDGE = 1 + 2.0**-30
 NO_EXPONENT = -4096  # what a zero counts as before the floor
-NEAR = 1000  # B is multiplied by 2**NEAR
+# B is multiplied by 2**NEAR, which makes start values normal numbers: those of f16 have the least exponents, E = -28,
+# and with F = 25 the field 1023 + 52 - 25 - 28 + NEAR - 2 * 1008, that is 6.  The largest, of bf16, stay below 400.
+NEAR = 1000
 B64, D8 = vector(I8, 64), vector(F64, 8)
 
 
@@ -65,7 +70,7 @@ class Operands:
     def __init__(self, shape: Shape, v: VectorBuilder) -> None:
         self.s, self.v, self.b, self.m = shape, v, v.b, lowering(v)
         self.variants = len(shape.groups) // shape.registers
-        self.vectors = 64 * 2 * shape.each  # bytes of decoded values of an image of sixteen words
+        self.vectors = 64 * 2 * shape.per_word  # bytes of decoded values of an image of sixteen words
         images = 2 * shape.registers
         self.values, self.fields = self.room(images * self.vectors), self.room(images * 64 * self.variants)
         self.signs, self.nonzero = self.room(64), self.room(64)
@@ -95,11 +100,11 @@ class Operands:
 
     def _kept(self) -> int:
         """The bits of an element's magnitude that count: not the low ones of tf32."""
-        return (1 << (32 // self.s.each - 1)) - (1 << self._ignored)
+        return (1 << (32 // self.s.per_word - 1)) - (1 << self._ignored)
 
     @property
     def _ignored(self) -> int:
-        return 13 if self.s.each == 1 else 0
+        return 13 if self.s.per_word == 1 else 0
 
     def biased(self, words: Any, nonzero: Any, more: int) -> Any:
         """Exponents of sixteen words of elements in the form in which those of A and of B are added.
@@ -131,7 +136,7 @@ class Operands:
         x = v.bits(words, t)
         keep = 1 << (width - 1) | self._kept() >> shift & -(1 << max(0, self._ignored - shift))
         high = [b.and_(b.ashr(x, v.const(t, shift)), v.const(t, keep))]
-        if self.s.each == 2:
+        if self.s.per_word == 2:
             low = b.shl(x, v.const(t, 16 - shift))
             high = [v.bits(self.woven(low, high[0], part), W16) for part in (0, 1)]
         zero = v.const(W16, 0)
@@ -156,12 +161,12 @@ class Operands:
     def decode_a(self, p: Any, pairs: range) -> Iterator[None]:
         """Values, exponents and bit masks of some row pairs of A to the stack, piece by piece."""
         v, b, s = self.v, self.b, self.s
-        lanes, size = 16 // s.registers, 2 * s.each
+        lanes, size = 16 // s.registers, 2 * s.per_word
         for n in dict.fromkeys(self._image(j)[0] for j in pairs):
             words = take(v, s.by_register, p, s.registers, n * lanes, lanes)
             negative, nonzero = self.masks(words)
             for room, mask in ((self.signs, negative), (self.nonzero, nonzero)):
-                v.store(b.bitcast(mask, ir.IntType(16 * s.each)), room.inner, 1, n * size)
+                v.store(b.bitcast(mask, ir.IntType(16 * s.per_word)), room.inner, 1, n * size)
             fields = v.bits(self.biased(words, nonzero, self.more[0]), B64)
             for variant, sources in enumerate(self._arrangements()):
                 at = 64 * (self.variants * n + variant)
@@ -174,11 +179,11 @@ class Operands:
     def _element_a(self, pair: int, row: int, label: Label) -> int:
         """Index of an element in the image of its row pair (or of both row pairs of the image)."""
         r, t, h = label
-        return ((4 * pair + t) * self.s.registers + 2 * r + row) * self.s.each + h
+        return ((4 * pair + t) * self.s.registers + 2 * r + row) * self.s.per_word + h
 
     def _bytes(self, elements: list[int]) -> list[int]:
         """The bytes of a word of exponents, from a vector of fields."""
-        size = 4 // self.s.each
+        size = 4 // self.s.per_word
         return [size * e + n for e in elements for n in range(4 // len(elements))]
 
     def _arrangements(self) -> list[list[int]]:
@@ -211,7 +216,7 @@ class Operands:
     def value_a(self, j: int, row: int, label: Label) -> Any:
         """An element of row j + 8 * row, in every lane."""
         image, within = self._image(j)
-        u, at = divmod(self._element_a(within, row, label), 4 * self.s.each)
+        u, at = divmod(self._element_a(within, row, label), 4 * self.s.per_word)
         x = self.v.load(self.values.outer, F64, 8, image * self.vectors + 64 * (at // 2) + 8 * (2 * u + at % 2))
         return self.v.splat(x, 8)
 
@@ -247,14 +252,14 @@ class Operands:
             byte
             for u in range(4)
             for column in (0, 1, 0, 1)
-            for byte in self._bytes([4 * self.s.each * u + 2 * slots.index(label) + column for label in group])
+            for byte in self._bytes([4 * self.s.per_word * u + 2 * slots.index(label) + column for label in group])
         ]
 
     def _slots(self) -> list[list[Label]]:
         """Products of each vector of B: eight columns of each."""
         s = self.s
         lanes = [[t] for t in range(4)] if s.registers == 4 else [[0, 1], [2, 3]]
-        return [[(r, t, h) for r in range(s.registers // 2) for t in ts for h in range(s.each)] for ts in lanes]
+        return [[(r, t, h) for r in range(s.registers // 2) for t in ts for h in range(s.per_word)] for ts in lanes]
 
     def _transposed(self, raw: list[Any]) -> list[Any]:
         """Sixteen words of elements for each of `_slots`: slot by slot, columns 2u and 2u + 1 in 128-bit lane u."""
@@ -266,7 +271,7 @@ class Operands:
             (
                 v.bits(x, s.element),
                 [(columns * n + c, r, t, h) for c in range(columns) for t in range(4)
-                 for r in range(count) for h in range(s.each)],
+                 for r in range(count) for h in range(s.per_word)],
             )
             for n, x in enumerate(raw)
         ]  # fmt: skip
@@ -287,7 +292,7 @@ class Operands:
 
     def _columns(self, masks: list[Any]) -> Any:
         """Bit masks of the image of B as one word a column of C's image, bits in the order of A's masks, both rows."""
-        v, b, each = self.v, self.b, self.s.each
+        v, b, each = self.v, self.b, self.s.per_word
         per_mask, width = 16 * each, self.s.registers * 2 * each
         t = vector(I32, len(masks))
         x = ir.Constant(t, ir.Undefined)
@@ -298,7 +303,7 @@ class Operands:
         x = v.shuffle(x, x, [n * width // per_mask for n in columns])
         x = b.lshr(x, ir.Constant(W16, [n * width % per_mask for n in columns]))
         x = b.and_(x, v.const(W16, (1 << width) - 1))
-        for groups in (4, 2, 1):  # parallel_for groups of `each` bits to twice the distance
+        for groups in (4, 2, 1):  # spread groups of `each` bits to twice the distance
             if groups * each >= width:
                 continue
             keep = sum(((1 << groups * each) - 1) << at for at in range(0, 32, 2 * groups * each))
@@ -308,10 +313,10 @@ class Operands:
     def negatives(self, j: int, block: int) -> Any:
         """How many products of each of sixteen results of a block are negative."""
         v, b, s = self.v, self.b, self.s
-        bits = ir.IntType(4 * s.registers * s.each)
+        bits = ir.IntType(4 * s.registers * s.per_word)
         at = j * bits.width // 8
 
-        def parallel_for(room: Any) -> Any:
+        def across(room: Any) -> Any:
             m = v.load(room.outer, bits, 1, at)
             return v.splat(m if bits.width == 32 else b.zext(m, I32), 16)
 
@@ -321,7 +326,7 @@ class Operands:
                 if s.block(label) == block:
                     row_mask[row] |= 1 << self._element_a(0, row, label)
         mask = ir.Constant(W16, 4 * [row_mask[0], row_mask[0], row_mask[1], row_mask[1]])
-        differ = b.and_(b.xor(parallel_for(self.signs), self.b_signs), parallel_for(self.nonzero))
+        differ = b.and_(b.xor(across(self.signs), self.b_signs), across(self.nonzero))
         return v.popcount(b.and_(differ, b.and_(self.b_nonzero, mask)))
 
     def needs_fallback(self) -> Any:

@@ -52,14 +52,14 @@ class Shape:
         return self.registers, right, accumulators, *[1] * self.sparse, accumulators
 
     @property
-    def each(self) -> int:
+    def per_word(self) -> int:
         """Elements of a word."""
         return self.fmt.per_word
 
     @property
     def element(self) -> Any:
         """A vector of all elements in sixteen words."""
-        return W16 if self.each == 1 else vector(I16, 32)
+        return W16 if self.per_word == 1 else vector(I16, 32)
 
     @property
     def narrow(self) -> bool:
@@ -67,14 +67,14 @@ class Shape:
         return self.fmt.exponent < 8
 
     @property
-    def far(self) -> int:
-        """A number decoded is 2**-far times itself."""
+    def deficit(self) -> int:
+        """A number decoded is 2**-deficit times itself."""
         return 1023 - self.fmt.bias
 
     @property
     def labels(self) -> list[Label]:
         """The products of a sum."""
-        return [(r, t, h) for r in range(self.registers // 2) for t in range(4) for h in range(self.each)]
+        return [(r, t, h) for r in range(self.registers // 2) for t in range(4) for h in range(self.per_word)]
 
     def block(self, label: Label) -> int:
         """The block that a product belongs to."""
@@ -84,11 +84,11 @@ class Shape:
     def groups(self) -> list[list[Label]]:
         """Products whose exponents share a word: four bytes, two halves or one, whose order is that of the list."""
         registers = range(self.registers // 2)
-        if self.registers == 4 and (self.narrow or self.each == 1):
-            return [[(r, t, h) for h in range(self.each) for r in registers] for t in range(4)]
+        if self.registers == 4 and (self.narrow or self.per_word == 1):
+            return [[(r, t, h) for h in range(self.per_word) for r in registers] for t in range(4)]
         if self.narrow:
-            return [[(0, t + n, h) for n in (0, 1) for h in range(self.each)] for t in (0, 2)]
-        return [[(r, t, h) for h in range(self.each)] for r in registers for t in range(4)]
+            return [[(0, t + n, h) for n in (0, 1) for h in range(self.per_word)] for t in (0, 2)]
+        return [[(r, t, h) for h in range(self.per_word)] for r in registers for t in range(4)]
 
     @property
     def shared(self) -> bool:

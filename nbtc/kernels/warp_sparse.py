@@ -57,7 +57,7 @@ class SparseOperands(Operands):
         lanes = [
             byte
             for n in range(16)
-            for byte in self._bytes([16 * s.each * words.index(_word(x)) + s.each * n + x[2] for x in group])
+            for byte in self._bytes([16 * s.per_word * words.index(_word(x)) + s.per_word * n + x[2] for x in group])
         ]
         first, last = (self.fields_b[j, words[n]] for n in (0, -1))
         return v.bits(v.shuffle(first, last, lanes), s.exponents)
@@ -66,10 +66,10 @@ class SparseOperands(Operands):
         v, s, key = self.v, self.s, (j, _word(label))
         if key not in self.values_b:
             x = v.bits(self.words_b(*key), s.element)
-            if s.each == 2:  # of two columns the first elements, then the second ones
+            if s.per_word == 2:  # of two columns the first elements, then the second ones
                 x = v.shuffle(x, x, [n & -4 | (0, 2, 1, 3)[n & 3] for n in range(32)])
             self.values_b[key] = self.doubles(x)
-        return self.values_b[key][s.each * row + label[2]]
+        return self.values_b[key][s.per_word * row + label[2]]
 
     def negatives(self, j: int, block: int) -> Any:
         v, b, s, t = self.v, self.b, self.s, self.s.element

@@ -19,7 +19,8 @@ from nbtc.kernels.warp_operands import D8, NEAR, Operands
 from nbtc.kernels.warp_shape import W16, Shape
 
 BIAS = 127
-TOP = 121 + BIAS  # alignment exponents above may overflow f32
+# Alignment exponents above may overflow f32: 17 terms below 4 * 2**E each are below 2**(E + 6.1), and 2**128 is Inf.
+TOP = 121 + BIAS
 INFINITE = 0x7F800000  # the exponent field of f32
 HALF_LEAST = BIAS - 14  # exponent of a subnormal f16
 V16 = vector(F32, 16)
@@ -36,7 +37,7 @@ class Sums:
     def __init__(self, shape: Shape, v: VectorBuilder, operands: Operands, fraction: Any, floor: Any) -> None:
         self.s, self.v, self.b, self.operands, self.m = shape, v, v.b, operands, lowering(v)
         # the high word of the start, but for E in its exponent field: products are scaled as decoded
-        bias = 1023 + 52 - BIAS + NEAR - 2 * shape.far
+        bias = 1023 + 52 - BIAS + NEAR - 2 * shape.deficit
         place = self.b.shl(self.b.sub(v.const(I32, bias), fraction), v.const(I32, 20))
         self.place = v.splat(self.b.or_(place, v.const(I32, 0x80000)), 16)
         self.fraction = v.splat(fraction, 16)

@@ -20,7 +20,10 @@ from nbtc.kernels.targets import host_target
 from nbtc.ops.wgmma.gather import PANEL, ROWS
 
 TINY_BITS = 1 << 23  # 2**-126 stands for zeros: below every last kept bit, but rounded as its sign rounds
-NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18  # makes negative products land one unit below their truncation
+# Make negative products land one unit below their truncation.  Of at most 2**(F + 2) units of the last place kept the
+# nudge is less than one: 2**(27 - 30) with F = 25, 2**(15 - 18) with F = 13.  It is also less than a product's own last
+# place: 22 bits, and 8 bits of fp8.
+NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18
 STEP = 64  # bytes of a vector
 _BY_CODE = {f.code: f for f in FORMATS.values()}
 

@@ -27,8 +27,13 @@ from nbtc.ops.wgmma.gather import DEPTH_BYTES, K_MAJOR, MN_MAJOR, PANEL, gathers
 from nbtc.ops.wgmma.general import B_MN, FLIP_A, FLIP_B, SMEM_BYTES, THREADS, N
 from nbtc.ops.wgmma.sums import sum_fetching
 
-SPREAD = 37  # binades an operand may span for exponents to fit a byte with room to tell zeros
-HEAVY = 31  # significands that must sum to this on both sides for 16 products and c to leave 32 bits
+# Binades an operand may span for exponents to fit a byte with room to tell zeros, which show 0: of spans S, sums of two
+# real exponents begin at F + 127 - 2 S = 152 - 2 S, of which each side has half; a real one and a zero stay below if
+# 76 - S + S < 152 - 2 S, that is S < 38.
+SPREAD = 37
+# Significands that must sum to this on both sides for 16 products and c to leave 32 bits: each product is less than
+# twice either of its significands, so below that the sum is less than (2 * 31 + 2) * 2**25 = 2**31.
+HEAVY = 31
 _RNE11 = OUTS["rne11"]
 
 
