@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nbtc.gemm.scales import apply_scales
 from nbtc.interop.pytorch import convolution
 from nbtc.interop.pytorch.products import NoEmulation, Settings, epilogue, operand, product
 from nbtc.interop.pytorch.tensors import array, rounded
@@ -57,7 +58,7 @@ def scaled_mm(
     bias: torch.Tensor | None = None, scale_result: torch.Tensor | None = None, out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """fp8 products.  Two numbers are multiplied with each other first, as recorded; rows and columns one by one."""
+    """fp8 products, scaled as recorded: two numbers are multiplied with each other first; columns go before rows."""
     out = out_dtype or a.dtype
     if out not in (torch.float32, torch.float16, torch.bfloat16) or scale_result is not None:
         raise NoEmulation(f"a result of {out}{' with a scale' if scale_result is not None else ''}")
@@ -65,11 +66,11 @@ def scaled_mm(
         raise NoEmulation(f"scales of {scale_a.dtype}: no block scales on the architectures of this mode")
     m, n = a.shape[0], b.shape[1]
     left, right = array(scale_a), array(scale_b)
-    if left.size == right.size == 1:
-        left, right = np.multiply(left.reshape(1, 1), right.reshape(1, 1)), np.ones((1, 1), np.float32)
-    elif left.shape != (m, 1) or right.shape != (1, n):
+    numbers = left.size == right.size == 1
+    if not numbers and (left.shape != (m, 1) or right.shape != (1, n)):
         raise NoEmulation(f"scales of shapes {left.shape} and {right.shape}")
-    d = product(operand(a, s), operand(b, s), s, out, fast_accum=use_fast_accum, scale_a=left, scale_b=right)
+    d = product(operand(a, s), operand(b, s), s, out, fast_accum=use_fast_accum)
+    apply_scales(d, (np.multiply(left, right).reshape(1, 1), None) if numbers else (right, left))
     return rounded(epilogue(d, None if bias is None else array(bias)), out)
 
 

@@ -63,9 +63,8 @@ def operand(t: torch.Tensor, s: Settings, convolution: bool = False) -> NDArray[
 
 
 def product(
-    a: NDArray[Any], b: NDArray[Any], s: Settings, out: torch.dtype, *, fast_accum: bool = True,
-    scale_a: NDArray[Any] | None = None, scale_b: NDArray[Any] | None = None,
-) -> NDArray[Any]:  # fmt: skip
+    a: NDArray[Any], b: NDArray[Any], s: Settings, out: torch.dtype, *, fast_accum: bool = True
+) -> NDArray[Any]:
     """a (..., M, K) @ b (..., K, N) from zero with a mode's bits, in the accumulator's type.
 
     out: the dtype a library would round to.  fast_accum: False promotes fp8 sums every 128 elements of K.
@@ -75,7 +74,7 @@ def product(
     try:
         order = _order(a, b, s, out, fast_accum, more)
         planned = plan(a, b, order=order, **more)
-        d = matmul(a, b, order=order, scale_a=scale_a, scale_b=scale_b, **more)
+        d = matmul(a, b, order=order, **more)
     except UnsupportedInstructionError as error:
         raise NoEmulation(str(error)) from None
     s.ledger.product(planned.shape, planned.instruction, planned.order.name, perf_counter() - start)
@@ -106,10 +105,17 @@ def epilogue(d: NDArray[Any], c: NDArray[Any] | None, alpha: float = 1, beta: fl
             return d if alpha == 1 else np.multiply(d, number(alpha))
         addend: NDArray[Any] = c.astype(d.dtype, copy=False)
         addend = addend if beta == 1 else number(beta) * addend
-        if alpha == 1 or d.dtype != np.float32:
-            total: NDArray[Any] = np.add(d if alpha == 1 else number(alpha) * d, addend)
+        if alpha == 1:
+            total: NDArray[Any] = np.add(d, addend)
             return total
-        return _fma32(number(alpha), d, addend)
+        return _fma32(number(alpha), d, addend) if d.dtype == np.float32 else _fma64(number(alpha), d, addend)
+
+
+def _fma64(x: np.float64, y: NDArray[np.float64], z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """x * y + z rounded once: a product of one element of K is an IEEE fma."""
+    start = np.broadcast_to(z, y.shape).reshape(1, -1)
+    total: NDArray[np.float64] = matmul(np.full((1, 1), x), y.reshape(1, -1), start).reshape(y.shape)
+    return total
 
 
 def _fma32(x: np.float32, y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
