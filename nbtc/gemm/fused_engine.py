@@ -67,7 +67,7 @@ class Range:
     greatest: int
 
     @property
-    def parallel_for(self) -> int:
+    def spread(self) -> int:
         """Binades spanned, less one."""
         return max(0, self.greatest - self.least)
 
@@ -116,9 +116,9 @@ def layout(
     """Byte exponents and scaled accumulators where operands (and c) span few binades, else 16 bits and true scale."""
     top = fraction + 127  # exponent field of the largest product: alignment never needs a negative field
     scale = ra.greatest + rb.greatest + 127 - top
-    low = top - ra.parallel_for - rb.parallel_for
+    low = top - ra.spread - rb.spread
     floor_exponent = FLOOR_FIELD - 127 + scale
-    fits = ra.parallel_for <= NEAR_SPREAD and rb.parallel_for <= NEAR_SPREAD
+    fits = ra.spread <= NEAR_SPREAD and rb.spread <= NEAR_SPREAD
     normal = ra.least + rb.least >= -100 and ra.greatest + rb.greatest <= 60
     plain = rc is None or not rc.greatest >= rc.least or (rc.least >= floor_exponent and rc.greatest < 60)
     near = fits and normal and (plain or (a.exponent <= 5 and a.bits == 8))
