@@ -177,7 +177,8 @@ class _Writer:
             f".shared .align 4 .b8 room[{4 * self.block}];",
             "ld.param.u64 %words, [array];", "cvta.to.global.u64 %words, %words;",
             "mov.u32 %number, %tid.x;", "mov.u32 %base, room;",
-            "mad.lo.u32 %own, %number, 4, %base;",
+            # a thread that ends early leaves its word of the room to others
+            "mad.lo.u32 %own, %number, 4, %base;", "st.shared.u32 [%own], %number;", "bar.sync 0;",
             f"add.u32 %other, %number, {int(self.rng.integers(1, self.block))};",
             f"rem.u32 %other, %other, {self.block};", "mad.lo.u32 %other, %other, 4, %base;",
             "mov.u32 %base, %ctaid.x;", f"mad.lo.u32 %number, %base, {self.block}, %number;",
