@@ -45,7 +45,7 @@ class _Writer:
         self.block = int(self.rng.choice([32, 64, 96, 50]))
         self.grid = int(self.rng.integers(1, 4))
         # warp instructions and early exits don't mix: a mask may name only lanes that are there
-        self.exits = bool(self.rng.random() < 0.4) or self.block % 32 != 0
+        self.exits = bool(self.rng.random() < 0.25) or self.block % 32 != 0
         self.size = 0
 
     def pick(self, *choices: str) -> str:
@@ -92,7 +92,7 @@ class _Writer:
             if uniform:
                 kinds.append(self.exchange)
                 if not self.exits:
-                    kinds += [self.warp, lambda: self.subset(depth)]
+                    kinds += [self.warp, lambda: self.subset(depth)] * 2
             if in_loop and not uniform:
                 kinds.append(lambda: self.put(f"@{self.predicate()} bra {in_loop};"))
             if self.exits and self.rng.random() < 0.1:

@@ -44,8 +44,8 @@ ret;
 
 
 def test_programs_differ_and_repeat():
-    texts = [random_program(seed).text for seed in range(50)]
-    assert len(set(texts)) == 50
+    texts = [random_program(seed).text for seed in range(100)]
+    assert len(set(texts)) == 100
     assert texts[7] == random_program(7).text
     for construct in ("bar.sync", "redux.sync", "shfl.sync", "vote.sync", "red.global", "bra DONE", "%c1"):
         assert sum(construct in text for text in texts) >= 5, construct
