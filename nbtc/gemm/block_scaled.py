@@ -17,7 +17,7 @@ from nbtc.compiler.threads import ThreadTeam, thread_count
 from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError
 from nbtc.formats.arrays import as_array, as_format, to_bits
 from nbtc.formats.table import FORMATS, Format, ue4m3
-from nbtc.gemm import block_engine
+from nbtc.gemm import block_engine, scaled_engine
 from nbtc.gemm.cost import OVERHEAD
 from nbtc.gemm.orders import every
 from nbtc.gemm.orders import order as order_row
@@ -28,7 +28,7 @@ from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Row
 from nbtc.isa.tcgen05 import KINDS, product
-from nbtc.numerics.models import model, params
+from nbtc.numerics.models import Kind, model, params
 from nbtc.numerics.scaled import Operands, Scales, scaled_outputs
 from nbtc.ops.mma.scaled import flattened
 
@@ -199,15 +199,23 @@ def _plan(
     vector = params(numerics, fa, fb, FORMATS["f32"], step)
     *batch, m, n, k = shape
     part = min(k, k_split) if k_split else k
-    engine = block_engine.NAME if m * n * part > SMALL and block_engine.serves(numerics.kind, fa, fb) else "chain"
+    engine = "chain" if m * n * part <= SMALL else _engine(numerics.kind, fa, fb)
     steps = -(-part // step) * (k // part) + -(-(k % part) // step) if part else 0
     copies = prod(batch) * (m * k + k * n + (m + n) * k * chunks // step)
     peak = prod(batch) * m * n * 4 * (3 if k_split else 2) + copies + OVERHEAD
-    peak += block_engine.peak_bytes(m, n, k) if engine == block_engine.NAME else 0
+    sizes_of = {block_engine.NAME: block_engine.peak_bytes, scaled_engine.NAME: scaled_engine.peak_bytes}
+    peak += sizes_of[engine](m, n, k) if engine in sizes_of else 0
     return Plan(
         row.mnemonic, numerics, steps, shape, (fa.name, fb.name, "f32"), target.name, engine, threads, peak, k_split,
         every(k_split) if k_split else order_row("seq"), (*batch, m, n), row=row, params=vector,
     )  # fmt: skip
+
+
+def _engine(kind: Kind, a: Format, b: Format) -> str:
+    """The fastest engine that has the arithmetic, on this host."""
+    if block_engine.serves(kind, a, b):
+        return block_engine.NAME
+    return scaled_engine.NAME if kind == Kind.SCALED else "chain"
 
 
 @in_default_float_mode
@@ -259,10 +267,12 @@ def _chain(
         return d.view(np.float32)
     parts = [np.broadcast_to(v, (*problem.batch, *v.shape[-2:])) for v in (a, b, xs, ys)]
     for index in np.ndindex(*problem.batch):
-        work = block_engine.Product(
-            *(v[index] for v in parts), scale=s.format.name, scales=scales, params=plan.params, team=team
-        )
-        work.run(d[index])
+        how: dict[str, Any] = {"scales": scales, "params": plan.params, "team": team}
+        one = [v[index] for v in parts]
+        if plan.engine == block_engine.NAME:
+            block_engine.Product(*one, scale=s.format.name, **how).run(d[index])
+        else:
+            scaled_engine.Product(*one, formats=problem.formats, **how).run(d[index])
     return d.view(np.float32)
 
 

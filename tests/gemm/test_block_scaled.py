@@ -78,6 +78,18 @@ def test_large_products_use_the_engine() -> None:
     assert (nbtc.matmul(a, a, arch="sm_100", scale_a=s, scale_b=s.T) == 128).all()
 
 
+@pytest.mark.parametrize("pair", [("e4m3", "e4m3"), ("e5m2", "e2m1")])
+def test_rows_and_single_outputs(pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several panels of columns, K that ends inside of a block, Inf and NaN among elements and scales."""
+    rng = np.random.default_rng(4)
+    for m, n, k in ((5, 70, 90), (1, 200, 33), (9, 3, 320), (3, 64, 64)) * 3:
+        x = draw(rng, (m, n, k), (*(FORMATS[f] for f in pair), FORMATS["ue8m0"]), -(-k // 32))
+        monkeypatch.setattr(block_scaled, "SMALL", 1 << 60)
+        want = product(x, *pair, "ue8m0")
+        monkeypatch.setattr(block_scaled, "SMALL", 0)
+        assert_bits_equal(product(x, *pair, "ue8m0", threads=2), want)
+
+
 @pytest.mark.parametrize("pair", [("e4m3", "e5m2"), ("e5m2", "e2m1"), ("e2m3", "e3m2"), ("e4m3", "e4m3")])
 def test_scaled_and_oracle(pair: tuple[str, str], large: None) -> None:
     rng, judge = np.random.default_rng(9), oracle(*pair, "ue8m0", 32)

@@ -1,0 +1,88 @@
+"""Large products of kind mxf8f6f4 on any host: decoded operands, rows and panels shared out."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.compiler.threads import ThreadTeam
+from nbtc.formats.table import Format
+from nbtc.gemm.fused_engine import contiguous
+from nbtc.kernels.scaled_rows import COLUMNS, NOTHING, STEP, Panels, panel_rows
+from nbtc.numerics.exact_float import INF, decode
+from nbtc.numerics.scaled import Operands, Scales
+
+NAME = "rows"
+ROWS = 8  # rows of a task: tens of milliseconds
+NAN_SCALE = 0xFF
+
+
+@cache
+def _tables(fmt: Format) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.bool_]]:
+    """Value, exponent and whether it is no number, of every byte."""
+    values, exponents, special = np.zeros(256), np.full(256, NOTHING, np.int32), np.zeros(256, np.bool_)
+    for code in range(1 << fmt.bits):
+        significand, exponent = decode(code, fmt)
+        if exponent >= INF:
+            special[code] = True
+        elif significand:
+            values[code], exponents[code] = np.ldexp(float(significand), exponent - fmt.mantissa), exponent
+    return values, exponents, special
+
+
+def peak_bytes(m: int, n: int, k: int) -> int:
+    """Upper bound of the memory of decoded operands."""
+    return (m + n + COLUMNS) * (k + STEP) * 13
+
+
+class Product:
+    """One product of element codes a (M, K), b (K, N) with ue8m0 codes xs (M, S), ys (S, N)."""
+
+    def __init__(
+        self, a: NDArray[Any], b: NDArray[Any], xs: NDArray[Any], ys: NDArray[Any], *, formats: tuple[Format, Format],
+        scales: Scales, params: NDArray[np.int64], team: ThreadTeam,
+    ) -> None:  # fmt: skip
+        m, n, k = a.shape[0], b.shape[1], a.shape[1]
+        steps, panels = -(-k // STEP), -(-n // COLUMNS)
+        self.sizes, self.panels = np.array([m, n, k, steps]), panels
+        self.scales, self.params, self.team = scales, params, team
+        flat = [contiguous(x).reshape(-1) for x in (a, b, xs, ys)]
+        none = np.zeros(0, np.uint32)
+        self.codes = Operands(flat[0], flat[1], none, flat[2], flat[3], np.zeros((5, 1), np.int64))
+        (va, ea, sa), (vb, eb, sb) = (_tables(f) for f in formats)
+        self.special = (
+            sa[a].any(1) | (xs == NAN_SCALE).any(1),
+            _by_panel(sb[b].any(0) | (ys == NAN_SCALE).any(0), panels),
+        )
+        left = np.zeros((m, steps * STEP), np.uint8)  # code 0 is a zero
+        left[:, :k] = a
+        right = np.zeros((steps * STEP, panels * COLUMNS), np.uint8)
+        right[:k, :n] = b
+        right = np.ascontiguousarray(right.reshape(steps * STEP, panels, COLUMNS).swapaxes(0, 1))
+        above = np.full((steps, panels * COLUMNS), 127, np.uint8)
+        above[:, :n] = ys
+        above = np.ascontiguousarray(above.reshape(steps, panels, COLUMNS).swapaxes(0, 1))
+        lifts = [x.astype(np.int32).reshape(-1) - np.int32(127) for x in (xs, above)]
+        self.packed = Panels(
+            va[left].reshape(-1), ea[left].reshape(-1), lifts[0], vb[right].reshape(-1), eb[right].reshape(-1), lifts[1]
+        )
+
+    def run(self, d: NDArray[np.uint32]) -> None:
+        """d (M, N), C order: f32 bits of c in, of the result out."""
+        m, n, k = (int(v) for v in self.sizes[:3])
+        shares = [
+            (first, min(m, first + ROWS), (panel, panel + 1))
+            for panel in range(self.panels)
+            for first in range(0, m, ROWS)
+        ]
+        fixed = (self.packed, self.codes, d.reshape(-1), self.sizes, *self.special, self.scales, self.params)
+        self.team.run(panel_rows, fixed, shares, m * n * k // max(1, len(shares)))
+
+
+def _by_panel(columns: NDArray[np.bool_], panels: int) -> NDArray[np.bool_]:
+    padded = np.zeros(panels * COLUMNS, np.bool_)
+    padded[: columns.size] = columns
+    return np.asarray(padded.reshape(panels, COLUMNS).any(1))
