@@ -156,7 +156,7 @@ def to_bits(array: ArrayLike, fmt: object = None) -> NDArray[Any]:
 
 def significant(words: NDArray[Any], f: Format) -> NDArray[Any]:
     """Words without the bits that a format of fewer than 8 leaves unused; `words` itself where there are none."""
-    if f.kind == "bit":  # NumPy counts any byte but 0 as true
+    if f.bits == 1:  # NumPy counts any byte but 0 as true
         return np.not_equal(words, 0).view(np.uint8) if words.size and words.max() > 1 else words
     if f.bits >= 8:
         return words
