@@ -39,6 +39,7 @@ if _TYPE_CHECKING:
     from nbtc import dpx, errors, examples, ptx, sparse, testing, warp, wgmma, wmma
     from nbtc.executor.coverage import coverage
     from nbtc.executor.program import load
+    from nbtc.executor.tensor_map import TensorMap
     from nbtc.formats.arrays import as_format, pack, unpack
     from nbtc.formats.conversions import convert
     from nbtc.gemm import Plan, gemm, library, matmul, order, plan
@@ -47,6 +48,7 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = (
+<<<<<<< HEAD
     "dask",
     "dpx",
     "errors",
@@ -61,7 +63,12 @@ _MODULES = (
     "wgmma",
     "wmma",
 )
+=======
+    "cuda", "dask", "dpx", "errors", "examples", "mx", "ptx", "sparse", "testing", "torch", "warp", "wgmma", "wmma",
+)  # fmt: skip
+>>>>>>> 770f193 (CUDA C++ as programs through NVRTC; tests of matrix instructions through text and of tensor copies)
 _NAMES = {
+    "TensorMap": "nbtc.executor.tensor_map",
     "as_format": "nbtc.formats.arrays",
     "coverage": "nbtc.executor.coverage",
     "convert": "nbtc.formats.conversions",
@@ -82,6 +89,7 @@ _NAMES = {
 __all__ = [
     "Instruction",
     "Plan",
+    "TensorMap",
     "as_format",
     "b1",
     "bf16",

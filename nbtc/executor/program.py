@@ -66,6 +66,7 @@ class Module:
         self.own_memory = Memory("module variables", address_of(self.variables), max(size, 1), True, self.variables)
         self.built: dict[tuple[str, Shape, Options], Built] = {}
         self.lock = Lock()
+        self.names: dict[str, str] = {}  # further names of kernels, such as instances of templates
         self.heap = Heap() if "malloc" in self.ptx.functions else None
 
     @property
@@ -90,7 +91,9 @@ class Module:
 
     def __getitem__(self, name: str) -> Program:
         """The kernel of this name, mangled, or plain where it is unambiguous."""
-        matches = [k for k in self.kernels if k == name] or [k for k in self.kernels if plain_name(k) == name]
+        matches = [k for k in self.kernels if k in (name, self.names.get(name))] or [
+            k for k in self.kernels if plain_name(k) == name
+        ]
         if len(matches) != 1:
             known = ", ".join(self.kernels) or "none"
             several = f"is ambiguous ({', '.join(matches)})" if matches else "is no kernel of this module"

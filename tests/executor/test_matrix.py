@@ -1,0 +1,134 @@
+"""Matrix instructions in programs: the same registers through PTX text and through `nbtc.instruction`."""
+
+import numpy as np
+import pytest
+
+import nbtc
+from nbtc.testing import assert_bits_equal
+
+FORMS = [
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32",
+    "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32",
+    "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
+    "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
+    "wmma.mma.sync.aligned.row.col.m8n32k16.s32.s8.s8.s32",
+]
+HEAD = ".version 8.5\n.target sm_90a\n.address_size 64\n"
+
+
+def registers(operand):
+    """(count, PTX type) of an operand's registers."""
+    wide = operand.format.bits == 64
+    kind = "f64" if wide else "f32" if operand.format.name == "f32" else "b32"
+    return operand.registers // (2 if wide else 1), kind
+
+
+def program(form):
+    """A kernel that loads every lane's registers, executes the form once and stores its result."""
+    names = {"a": form.a, "b": form.b, "c": form.c, "d": form.d}
+    lines, lists = [], {}
+    for name, operand in names.items():
+        count, kind = registers(operand)
+        lines.append(f".reg .{kind} %{name}<{count}>;")
+        lists[name] = "{" + ", ".join(f"%{name}{i}" for i in range(count)) + "}"
+    meta = ", %e, 0x0" if form.meta else ""
+    body = [".reg .b64 %p<6>;", ".reg .b32 %t, %e;", "mov.u32 %t, %tid.x;", *lines]
+    for n, name in enumerate("abced" if form.meta else "abcd"):
+        count, kind = (1, "b32") if name == "e" else registers(names[name])
+        size = 8 if kind == "f64" else 4
+        body += [f"ld.param.u64 %p{n}, [P{n}];", f"mad.wide.u32 %p{n}, %t, {size * count}, %p{n};"]
+        if name == "d":
+            body.append(f"{form.mnemonic} {lists['d']}, {lists['a']}, {lists['b']}, {lists['c']}{meta};")
+        for i in range(count):
+            register = "%e" if name == "e" else f"%{name}{i}"
+            place = f"[%p{n}+{size * i}]"
+            body.append(
+                f"st.global.{kind} {place}, {register};" if name == "d" else f"ld.global.{kind} {register}, {place};"
+            )
+    count = 5 if form.meta else 4
+    parameters = ", ".join(f".param .u64 P{n}" for n in range(count))
+    return f"{HEAD}.visible .entry k({parameters})\n{{\n" + "\n".join(body) + "\nret;\n}\n"
+
+
+def image(rng, operand):
+    """One warp's registers: numbers of moderate size; of f16 raw bits in the last lanes, which the general way does."""
+    raw = rng.integers(0, 1 << 32, (32, operand.registers), np.uint64).astype(np.uint32)
+    moderate = {16: 0xBFFFBFFF, 8: 0xBFBFBFBF}.get(operand.format.bits, 0xBFFFFFFF)  # the exponent's top bit clear
+    if operand.format.kind == "float":
+        raw[: 28 if operand.format.name == "f16" else 32] &= np.uint32(moderate)
+    return raw
+
+
+@pytest.mark.parametrize("mnemonic", FORMS)
+def test_products_through_text(mnemonic):
+    form = nbtc.instruction(mnemonic)
+    rng = np.random.default_rng(len(mnemonic))
+    kernel = nbtc.load(program(form), arch="sm_90")["k"]
+    for _ in range(3):
+        a, b, c = (image(rng, o) for o in (form.a, form.b, form.c))
+        meta = rng.integers(0, 1 << 32, 32, np.uint64).astype(np.uint32)
+        want = form(a, b, c, *([meta] if form.meta else []), arch="sm_90")
+        d = np.zeros_like(want)
+        kernel[1, 32](a, b, c, *([meta] if form.meta else []), d)
+        assert_bits_equal(d, want)
+
+
+def test_decoded_operands_follow_their_registers():
+    """The second product reads an A that was written between the two: a kept decode would be wrong."""
+    form = nbtc.instruction(FORMS[0])
+    text = program(form)
+    line = next(x for x in text.splitlines() if x.startswith("mma"))
+    again = line.replace("{%c0, %c1, %c2, %c3}", "{%d0, %d1, %d2, %d3}")
+    kernel = nbtc.load(text.replace(line, f"{line}\nadd.u32 %a0, %a0, 1;\n{again}"), arch="sm_90")["k"]
+    rng = np.random.default_rng(1)
+    a, b, c = (image(rng, o) & np.uint32(0x3FFF3FFF) for o in (form.a, form.b, form.c))
+    moved = a.copy()
+    moved[:, 0] += 1
+    want = form(moved, b, form(a, b, c))
+    d = np.zeros_like(want)
+    kernel[1, 32](a, b, c, d)
+    assert_bits_equal(d, want)
+
+
+WGMMA = [
+    ("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16", "1, 1, 1, 0, 1", {"trans_b": 1}),
+    ("wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.u8", "1", {}),
+    ("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3", "1, -1, 1", {"scale_a": -1}),
+]
+
+
+@pytest.mark.parametrize(("mnemonic", "tail", "options"), WGMMA, ids=[w[0] for w in WGMMA])
+def test_wgmma_through_text(mnemonic, tail, options):
+    form = nbtc.instruction(mnemonic)
+    count = form.d.registers
+    d = ", ".join(f"%d{i}" for i in range(count))
+    body = [
+        f".reg .b32 %t, %s, %d<{count}>, %w;", ".reg .b64 %m, %q, %x, %y, %o;", ".reg .pred %p;",
+        ".shared .align 1024 .b8 tile[8192];", "mov.u32 %t, %tid.x;", "ld.param.u64 %m, [P0];",
+        "ld.param.u64 %q, [P1];", "ld.param.u64 %x, [P2];", "ld.param.u64 %y, [P3];", "mov.u32 %s, %t;",
+        "again:", "shl.b32 %w, %s, 2;", "cvt.u64.u32 %o, %w;", "add.u64 %o, %o, %m;", "ld.global.u32 %d0, [%o];",
+        "mov.u32 %d1, tile;", "add.u32 %d1, %d1, %w;", "st.shared.u32 [%d1], %d0;", "add.u32 %s, %s, 128;",
+        "setp.lt.u32 %p, %s, 2048;", "@%p bra again;", "bar.sync 0;", "fence.proxy.async;",
+        f"mad.wide.u32 %q, %t, {4 * count}, %q;",
+        *(f"ld.global.b32 %d{i}, [%q+{4 * i}];" for i in range(count)),
+        "wgmma.fence.sync.aligned;", f"{mnemonic} {{{d}}}, %x, %y, {tail};", "wgmma.commit_group.sync.aligned;",
+        "wgmma.wait_group.sync.aligned 0;", *(f"st.global.b32 [%q+{4 * i}], %d{i};" for i in range(count)), "ret;",
+    ]  # fmt: skip
+    parameters = ", ".join(f".param .u64 P{n}" for n in range(4))
+    kernel = nbtc.load(f"{HEAD}.visible .entry k({parameters})\n{{\n" + "\n".join(body) + "\n}\n")["k"]
+    rng = np.random.default_rng(5)
+    memory = rng.integers(0, 256, 8192, np.uint8) & np.uint8(0x3F if form.a.format.kind == "float" else 0xFF)
+    image_d = image_of(rng, form.d.format, count)
+    a = nbtc.wgmma.Descriptor(0, 1024, 256, swizzle="none").encode()
+    b = nbtc.wgmma.Descriptor(4096, 1024, 1024, swizzle="128B").encode()
+    want = nbtc.ptx.wgmma(mnemonic, image_d, np.uint64(a), np.uint64(b), memory, **options)
+    kernel[1, 128](memory, image_d, a, b)
+    assert_bits_equal(image_d, want)
+
+
+def image_of(rng, fmt, count):
+    """Accumulators of a warpgroup."""
+    if fmt.name == "f32":
+        return rng.standard_normal((128, count)).astype(np.float32).view(np.uint32)
+    return rng.integers(0, 1 << 32, (128, count), np.uint64).astype(np.uint32)
