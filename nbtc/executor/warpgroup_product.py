@@ -197,6 +197,8 @@ class Emitter:
         """The image of A: the registers', or the warp's rows of shared memory."""
         v, b, f = self.v, self.b, self.flags
         if f.registers:
+            if f.minus_a:
+                _negate(v, given, 4, self.bits)  # an image of this instruction: the registers stay as they are
             return given
         image, count = place(v, 4 * REGISTER), 4 * ROWS
         kind = vector(I32, count)
