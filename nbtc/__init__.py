@@ -48,7 +48,7 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = (
-<<<<<<< HEAD
+    "cuda",
     "dask",
     "dpx",
     "errors",
@@ -63,10 +63,6 @@ _MODULES = (
     "wgmma",
     "wmma",
 )
-=======
-    "cuda", "dask", "dpx", "errors", "examples", "mx", "ptx", "sparse", "testing", "torch", "warp", "wgmma", "wmma",
-)  # fmt: skip
->>>>>>> 770f193 (CUDA C++ as programs through NVRTC; tests of matrix instructions through text and of tensor copies)
 _NAMES = {
     "TensorMap": "nbtc.executor.tensor_map",
     "as_format": "nbtc.formats.arrays",
