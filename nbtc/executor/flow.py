@@ -86,6 +86,11 @@ class Graph(NamedTuple):
             header = self.outer[header]
         return found
 
+    def behind_loops(self) -> frozenset[int]:
+        """Blocks outside of all loops that a loop leads to."""
+        inside = [b for b in range(self.end) if self.loop[b] >= 0]
+        return frozenset(t for b in inside for t in self.blocks[b].targets if t >= 0 and self.loop[t] < 0)
+
     def region(self, block: int) -> set[int]:
         """Blocks that lanes may be in between leaving a block apart and meeting again."""
         seen: set[int] = set()

@@ -140,9 +140,12 @@ class Frame:
     # --- blocks -----------------------------------------------------------------------------------------------------
     def emit(self) -> None:
         """All blocks."""
+        behind_loops = self.graph.behind_loops()
         for number, block in enumerate(self.graph.blocks):
             self.number, self.current = number, block
             self.b.position_at_end(self.code.label(self.base + number))
+            if number in behind_loops and self.alone and self.function.entry:
+                self.code.step_aside()
             for instruction in block.instructions:
                 self._instruction(instruction)
             if not self.b.block.is_terminated:

@@ -222,6 +222,18 @@ class WarpCode:
         if self.coroutine:
             self.coroutine.suspend()
 
+    def step_aside(self) -> None:
+        """Let the other warps come as far, where nothing makes this one wait.
+
+        Warps run abreast on a GPU: programs that lack a barrier but never fail there would fail if one ran to its end.
+        Behind a loop is where a turn costs least.
+        """
+        if self.coroutine:
+            never = self.v.b.ptrtoint(self._at("warp", "ended"), I64)  # it holds 0 as long as the warp runs
+            self.v.store(never, self._at("warp", "wait_address"), 8)
+            self.v.store(ir.Constant(I32, 1), self._at("warp", "wait_value"), 4)
+            self.suspend()
+
     def _pick(self, among: Any) -> None:
         """End this code: the lowest of these pending blocks runs."""
         index = self.v.call(f"llvm.cttz.i{self.pending_type.width}", self.pending_type, among, ir.Constant(I1, 1))
