@@ -2,7 +2,7 @@
 
 from nbtc.executor.flow import graph
 from nbtc.executor.parse import parse
-from nbtc.executor.uniform import facts
+from nbtc.executor.uniform import Setting, facts
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 REGISTERS = ".reg .pred p, q; .reg .b32 a, b, c; .reg .b64 d;"
@@ -51,7 +51,7 @@ def test_an_endless_loop():
 
 def test_a_branch_to_a_bare_exit_leaves_the_others_together():
     function, g = of("mov.u32 a, %tid.x; setp.ge.u32 p, a, 7; @p bra X; add.u32 b, 1, 2; st.global.u32 [d], a; X: ret;")
-    f = facts(function, g, False, frozenset())
+    f = facts(function, g, Setting())
     assert g.blocks[0].leaves and not f.apart
     assert "a" in f.varies and "b" not in f.varies
 
@@ -60,12 +60,12 @@ def test_what_is_written_apart_varies():
     function, g = of(
         "mov.u32 a, %laneid; setp.eq.u32 p, a, 3; mov.u32 b, 0; @p bra J; mov.u32 b, 1; J: add.u32 c, b, 1; ret;"
     )
-    f = facts(function, g, False, frozenset())
+    f = facts(function, g, Setting())
     assert f.apart == {1} and {"b", "c"} <= f.varies
 
 
 def test_a_loop_around_an_atomic_spins_and_a_counting_one_does_not():
     function, g = of("L: ld.volatile.global.u32 a, [d]; setp.eq.u32 p, a, 0; @p bra L; ret;")
-    assert facts(function, g, False, frozenset()).spins == {0}
+    assert facts(function, g, Setting()).spins == {0}
     function, g = of("L: add.u32 a, a, 1; setp.lt.u32 p, a, 9; @p bra L; ret;")
-    assert not facts(function, g, False, frozenset()).spins
+    assert not facts(function, g, Setting()).spins

@@ -87,7 +87,7 @@ def test_the_plan_counts_a_block_only():
     d = Chunked((30_000, 30_000), np.int32, (1024, 1024))
     plan = nbtc.plan(a, b, out=d)
     assert plan.block == (1024, 30_000)
-    assert plan.peak_bytes < 300 << 20 < 3600 << 20 <= whole
+    assert plan.peak_bytes < 300 << 20 and whole >= 4 * 30_000**2  # the result alone is so large
 
 
 def test_what_is_no_out():

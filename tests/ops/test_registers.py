@@ -136,9 +136,9 @@ def test_errors(n: int) -> None:
 
 
 def test_forms_without_recorded_arithmetic() -> None:
-    name = "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32"
+    name = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32"
     with pytest.raises(UnsupportedInstructionError, match="no recorded arithmetic"):
-        ptx.mma_sync(name, *zeros(name), arch="sm_120")
+        ptx.mma_sp(name, *zeros(name), np.zeros(32, np.uint32), arch="sm_120")
 
 
 def test_illegal_metadata_computes_unless_strict() -> None:

@@ -137,4 +137,4 @@ def test_rows_of_matrix_moves_name_the_lane_of_their_address():
 
 
 def test_names_alone_say_so():
-    assert "only a name" in show.text("tcgen05.mma.cta_group::1.kind::f16 [d], [a], descB, idesc, p;")
+    assert "only a name" in show.text("tcgen05.mma.sp.cta_group::1.kind::f16")
