@@ -83,6 +83,10 @@ class ProgramError(NbtcError, RuntimeError):
     """A PTX program that can't run, or that did what no program may; the message names the place."""
 
 
+class DeviceError(NbtcError, RuntimeError):
+    """No GPU or no driver for one where one is needed, or the driver refuses what it was asked."""
+
+
 class GoldenMismatch(NbtcError, AssertionError):
     """Two arrays whose bits differ (raised by `nbtc.testing`)."""
 

@@ -25,6 +25,7 @@ LAYERS = (
     ("check",),
     ("gemm",),
     ("executor",),
+    ("driver",),
     ("show",),
     ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "mx", "tcgen05", "testing"),
     ("accuracy", "verify", "report", "examples", "interop"),

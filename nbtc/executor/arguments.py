@@ -92,23 +92,28 @@ def marshal(kernel: Function, args: Sequence[Any]) -> Arguments:
 
 def _bytes(variable: Variable, x: Any, memory: list[Memory]) -> bytes:
     size = variable.bytes
-    scalar = variable.length == 1
-    if scalar and WIDTHS[variable.type] == 64 and variable.type[0] in "ub":
+    if variable.length == 1 and WIDTHS[variable.type] == 64 and variable.type[0] in "ub":
         if x is None:
             return bytes(size)
         found = None if isinstance(x, int | np.generic) else memory_of(x, variable.name)
         if found is not None:
             memory.append(found)
             return start_of(x, found).to_bytes(8, "little")
+    return value_bytes(Parameter(variable.name, variable.type, size, variable.align), x)
+
+
+def value_bytes(parameter: Parameter, x: Any) -> bytes:
+    """The bytes of what is passed by value: a number for a scalar, or the bytes of a struct."""
+    scalar = 8 * parameter.bytes == WIDTHS[parameter.type]
     if not scalar or isinstance(x, bytes | bytearray | memoryview | np.void) or hasattr(x, "__bytes__"):
         raw = bytes(x) if not isinstance(x, np.void) else x.tobytes()
-        if len(raw) != size:
-            raise ProgramError(f"{variable.name} takes {size} bytes, not {len(raw)}")
+        if len(raw) != parameter.bytes:
+            raise ProgramError(f"{parameter.name} takes {parameter.bytes} bytes, not {len(raw)}")
         return raw
-    return _number(variable, x)
+    return _number(parameter, x)
 
 
-def _number(variable: Variable, x: Any) -> bytes:
+def _number(variable: Parameter, x: Any) -> bytes:
     kind = np.dtype(_KINDS.get(variable.type, f"<u{variable.bytes}"))
     if isinstance(x, np.generic | np.ndarray) and np.ndim(x) == 0:
         x = np.asarray(x)[()]

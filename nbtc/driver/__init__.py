@@ -1,0 +1,9 @@
+"""GPUs through NVIDIA's driver library alone: PTX text in, launches on device arrays out; no toolkit, no package.
+
+`launch` is all that a kernel needs; `is_device_array` says which arrays it takes.  (CUDA Driver API.)
+"""
+
+from nbtc.driver.arrays import is_device_array
+from nbtc.driver.launching import launch, synchronize
+
+__all__ = ["is_device_array", "launch", "synchronize"]
