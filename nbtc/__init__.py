@@ -5,43 +5,44 @@
 >>> nbtc.matmul(a, a, arch="sm_90").dtype
 dtype('float32')
 
-Names are resolved on first use: importing this package compiles nothing, imports no compiler and takes milliseconds.
+Names are resolved on first use: importing this package compiles nothing, imports neither a compiler nor
+NumPy and takes milliseconds.
 """
 
 from __future__ import annotations
 
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
 
-from nbtc.formats.table import (
-    b1,
-    bf16,
-    e2m1,
-    e2m3,
-    e3m2,
-    e4m3,
-    e5m2,
-    f16,
-    f32,
-    f64,
-    s4,
-    s8,
-    s32,
-    tf32,
-    u4,
-    u8,
-    ue4m3,
-    ue8m0,
-)  # fmt: skip
+TYPE_CHECKING = False  # checkers take it for true; `typing` itself would be the longest part of this import
+if TYPE_CHECKING:
+    from typing import Any as _Any
 
-if _TYPE_CHECKING:
     from nbtc import dpx, errors, examples, ptx, sparse, testing, warp, wgmma, wmma
     from nbtc.executor.coverage import coverage
     from nbtc.executor.program import load
     from nbtc.executor.tensor_map import TensorMap
     from nbtc.formats.arrays import as_format, pack, unpack
     from nbtc.formats.conversions import convert
+    from nbtc.formats.table import (
+        b1,
+        bf16,
+        e2m1,
+        e2m3,
+        e3m2,
+        e4m3,
+        e5m2,
+        f16,
+        f32,
+        f64,
+        s4,
+        s8,
+        s32,
+        tf32,
+        u4,
+        u8,
+        ue4m3,
+        ue8m0,
+    )
     from nbtc.gemm import Plan, gemm, library, matmul, order, plan
     from nbtc.instructions import Instruction, instruction, instructions
 
@@ -81,6 +82,26 @@ _NAMES = {
     "pack": "nbtc.formats.arrays",
     "unpack": "nbtc.formats.arrays",
 }
+_FORMATS = (
+    "b1",
+    "bf16",
+    "e2m1",
+    "e2m3",
+    "e3m2",
+    "e4m3",
+    "e5m2",
+    "f16",
+    "f32",
+    "f64",
+    "s32",
+    "s4",
+    "s8",
+    "tf32",
+    "u4",
+    "u8",
+    "ue4m3",
+    "ue8m0",
+)
 
 __all__ = [
     "Instruction",
@@ -134,9 +155,10 @@ __all__ = [
 def __getattr__(name: str) -> _Any:
     if name in _MODULES:
         return _import_module(f"nbtc.{name}")
-    if name not in _NAMES:
+    room = "nbtc.formats.table" if name in _FORMATS else _NAMES.get(name)
+    if room is None:
         raise AttributeError(f"module 'nbtc' has no attribute {name!r}")
-    found = getattr(_import_module(_NAMES[name]), name)
+    found = getattr(_import_module(room), name)
     globals()[name] = found
     return found
 
