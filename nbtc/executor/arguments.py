@@ -45,6 +45,8 @@ def parameters_of(function: Function) -> tuple[Parameter, ...]:
 def memory_of(x: Any, name: str) -> Memory | None:
     """The memory of an array: NumPy's or torch's, anything with `__array_interface__` or DLPack; None for others."""
     if isinstance(x, np.ndarray):
+        if x.dtype.hasobject:
+            raise FormatError(f"{name} is an array of {x.dtype}: pass one of numbers, whose memory a program can read")
         about = x.__array_interface__
         start, read_only = about["data"]
         if x.flags.forc and x.size:
@@ -132,6 +134,15 @@ def _number(variable: Parameter, x: Any) -> bytes:
     if not low <= int(x) < high:
         raise RangeError(f"{variable.name} is .{variable.type}: {int(x)} does not fit")
     return (int(x) % high).to_bytes(kind.itemsize, "little")
+
+
+def own_memory(variables: Any, constant: int) -> tuple[Memory, Memory]:
+    """The memory of a module's variables, of which the first `constant` bytes are only read."""
+    start: int = variables.ctypes.data
+    return (
+        Memory("constant variables", start, constant, False, variables),
+        Memory("module variables", start + constant, len(variables) - constant, True, variables),
+    )
 
 
 def memory_list(arrays: Iterable[Any]) -> list[Memory]:

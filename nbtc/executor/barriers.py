@@ -15,8 +15,9 @@ from llvmlite import ir
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
 from nbtc.executor.action import Action, no, yes
 from nbtc.executor.data import Immediate, Operand
+from nbtc.executor.errors import Kind
 from nbtc.executor.form import slots
-from nbtc.executor.lanes import Lanes
+from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.reach import first_lane
 from nbtc.executor.resolve import place_of
 from nbtc.executor.state import BARRIERS, LAYOUTS
@@ -32,6 +33,9 @@ def _barrier(lanes: Lanes, operand: Operand) -> Any:
     if isinstance(operand, Immediate) and not 0 <= operand.value < BARRIERS:
         lanes.refuse(f"barrier {operand.value}: there are barriers 0 to {BARRIERS - 1}")
     found = first_lane(lanes, lanes.read(operand, "u32"))  # PTX wants the same number in all threads of a warp
+    if not isinstance(operand, Immediate):
+        with lanes.b.if_then(lanes.b.icmp_unsigned(">=", found, ir.Constant(I32, BARRIERS)), likely=False):
+            lanes.fail(Kind.BARRIER_NUMBER, lanes.active)
     number = lanes.b.zext(lanes.b.and_(found, ir.Constant(I32, BARRIERS - 1)), I64)
     return lanes.field("block", "barriers", lanes.b.mul(number, lanes.v.int(BARRIER_BYTES)))
 
@@ -40,6 +44,8 @@ def _count(lanes: Lanes, operands: tuple[Operand, ...]) -> Any:
     """The number of threads behind a barrier's number, 0 where there is none."""
     if len(operands) < 2:
         return ZERO
+    if isinstance(operands[1], Immediate) and operands[1].value % WARP:
+        lanes.refuse(f"{operands[1].value} threads: a barrier counts whole warps, a multiple of {WARP} threads")
     return first_lane(lanes, lanes.read(operands[1], "u32"))
 
 
@@ -62,7 +68,6 @@ def _wait(lanes: Lanes, operands: tuple[Operand, ...], true: Any) -> Any:
     parity = b.sub(ZERO, b.and_(phase, ir.Constant(I32, 1)))
     released = b.and_(lanes.active, b.xor(lanes.get("warp", "parity"), parity))
     lanes.wait_on(v.at(barrier, PHASE), phase)
-    lanes.put("warp", "wait_site", ir.Constant(I32, lanes.machine.site(lanes)))
     lanes.go_on_with(released)
     lanes.put("warp", "wait_address", v.int(0))
     lanes.put("warp", "waiting", b.and_(lanes.get("warp", "waiting"), b.not_(released)))

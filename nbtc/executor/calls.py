@@ -75,7 +75,7 @@ def call(lanes: Lanes) -> None:
     if rest is not None:
         with b.if_then(b.icmp_unsigned("!=", rest, ZERO)):
             frame.code.pend(frame.behind, rest)
-    frame.code.poll()
+    frame.poll(group)
     b.branch(frame.code.dispatch)
 
 

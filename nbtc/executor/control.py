@@ -81,7 +81,7 @@ def brx(lanes: Lanes) -> None:
 def _choose(lanes: Lanes, value: Any, jumps: tuple[int, ...]) -> None:
     """Every lane goes the way its index says: one group after the other becomes pending, then the lowest runs."""
     frame, b = lanes.frame, lanes.b
-    rest = frame.group()
+    group = rest = frame.group()
     for way in dict.fromkeys(jumps):
         hits = None
         for i, other in enumerate(jumps):
@@ -97,7 +97,7 @@ def _choose(lanes: Lanes, value: Any, jumps: tuple[int, ...]) -> None:
                 frame.code.pend(frame.target(way), mask)
     with b.if_then(b.icmp_unsigned("!=", rest, ZERO)):
         lanes.fail(Kind.BRANCH_INDEX, rest)
-    frame.code.poll()
+    frame.poll(group)
     b.branch(frame.code.dispatch)
 
 

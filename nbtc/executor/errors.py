@@ -23,3 +23,14 @@ class Kind(IntEnum):
     ASSERT = 12
     FREE = 13
     TENSOR_COPY = 14
+    TIME_LIMIT = 15
+    WHOLE_WARP = 16
+    BARRIER_NUMBER = 17
+
+
+class Stop(IntEnum):
+    """Why every warp is to end as soon as it looks: the launch's `stop`."""
+
+    NO = 0
+    ENDED = 1  # by an error or an interrupt
+    TIME_LIMIT = 2  # whoever looks notes where it was

@@ -8,10 +8,12 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64, vector
 from nbtc.executor.data import Function, Guard, Instruction, Not, Operand, Pair, Register, Selected, Special, Symbol
+from nbtc.executor.errors import Kind
 from nbtc.executor.flow import END, ENDS, Block, Graph
 from nbtc.executor.form import Form, Op
 from nbtc.executor.lanes import Lanes, is_vector
 from nbtc.executor.specials import VARYING_SPECIALS
+from nbtc.executor.state import LAYOUTS
 from nbtc.executor.uniform import Facts
 from nbtc.executor.uses import CARRY, Row, row_of, use_of
 from nbtc.executor.warp_code import LANES, WarpCode
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 ZERO = ir.Constant(I32, 0)
 ALL = ir.Constant(I32, -1)
 Slots = dict[str, Any]
+WHOLE_WARP = ("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "wgmma")  # fragments are spread over all lanes
 
 
 class Frame:
@@ -181,7 +184,7 @@ class Frame:
         """Before lanes begin a loop anew: look whether the launch goes on; where a loop waits, give others a turn."""
         if way > self.number:
             return
-        self.code.poll()
+        self.poll(mask)
         if way not in self.facts.spins:
             return
         b, code = self.b, self.code
@@ -191,6 +194,7 @@ class Frame:
         yields, goes = (code.function.append_basic_block(n) for n in ("yields", "goes"))
         b.cbranch(tired, yields, goes)
         b.position_at_end(yields)
+        code.advance()  # what it waits for, other blocks or the host may do
         code.turn(self.target(way), mask, self.alone)
         b.position_at_end(goes)
 
@@ -203,7 +207,7 @@ class Frame:
         code = self.code
         backward = [w for w, _ in ways if 0 <= w <= self.number]
         if backward:
-            code.poll()
+            self.poll(self.group())
         if any(w in self.facts.spins for w in backward):  # a way of its own, so that the turn is taken there
             self._split_spinning(ways)
             return
@@ -241,15 +245,25 @@ class Frame:
         self._back_edge(back, again)
         code.go(self.target(back), again, False)
 
+    def poll(self, mask: Any, at: int = -1) -> int:
+        """Leave the warp if the launch is to stop; the number of the place where lanes of a mask are: at the end of
+        this block, or its first instruction (at=0)."""
+        here = self.current.instructions
+        site = self.machine.place(self.function, here[at] if here else None)
+        self.code.poll(site, mask)
+        return site
+
     def retry_unless(self, ready: Any) -> None:
         """Go on if ready; else the lanes wait before this block."""
         b, code = self.b, self.code
         goes, waits = (code.function.append_basic_block(n) for n in ("goes", "waits"))
         b.cbranch(ready, goes, waits)
         b.position_at_end(waits)
-        code.poll()
+        site = self.poll(self.group(), 0)
+        self.v.store(ir.Constant(I32, site), self.v.at(self.warp, LAYOUTS["warp"].offset("wait_site")), 4)
         code.turn(self.target(self.number), self.group(), self.alone)
         b.position_at_end(goes)
+        code.advance()
 
     def go_on_with(self, ready: Any) -> None:
         """Go on with lanes that are ready; the others wait before this block."""
@@ -285,6 +299,9 @@ class Frame:
     def _row(self, instruction: Instruction, row: Row, active: Any, full: bool, guarded: bool = False) -> None:
         lanes = Lanes(self, instruction, row.op, active, full, guarded)
         if row.action is not None:
+            if instruction.opcode in WHOLE_WARP and not full:
+                with self.b.if_then(self.b.icmp_unsigned("!=", active, ALL), likely=False):
+                    lanes.fail(Kind.WHOLE_WARP, active)
             row.action.emit(lanes)
         elif row.form is not None:
             self._scalar(lanes, row.form, row.op)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from typing import Any, NamedTuple
 
@@ -14,9 +16,10 @@ from nbtc.compiler.native import Loaded
 from nbtc.compiler.threads import in_background, thread_count
 from nbtc.errors import OptionError
 from nbtc.executor.arguments import Memory
+from nbtc.executor.errors import Kind, Stop
 from nbtc.executor.resolve import SITE_BYTES
 from nbtc.executor.services import table
-from nbtc.executor.state import BLOCK, LAUNCH, WARP, WORKER
+from nbtc.executor.state import BLOCK, LAUNCH, WARP, WORKER, Layout
 
 LANES = 32
 MOST_THREADS = 1024  # of a block (CUDA C++ Programming Guide, "Compute Capabilities")
@@ -93,6 +96,22 @@ def geometry(grid: Any, block: Any, cluster: Any) -> Geometry:
     return g
 
 
+def obeyed(directives: Mapping[str, tuple[int, ...]], grid: Any, block: Any, cluster: Any) -> Geometry:
+    """The extents of a launch of a kernel that says which it takes (PTX ISA, "Performance-Tuning Directives")."""
+    wanted = directives.get("reqnctapercluster")
+    g = geometry(grid, block, cluster or wanted)
+    if wanted and g.cluster != extents(wanted, "cluster"):
+        raise OptionError(f"cluster={cluster!r}: the kernel says .reqnctapercluster {wanted}")
+    exact, most = directives.get("reqntid"), directives.get("maxntid")
+    if exact and g.block != extents(exact, "block"):
+        raise OptionError(f"block={block!r}: the kernel says .reqntid {exact} and takes no other block")
+    if most and g.threads > math.prod(most):
+        raise OptionError(
+            f"block={block!r}: the kernel says .maxntid {most} and takes {math.prod(most)} threads at most"
+        )
+    return g
+
+
 class Failure(NamedTuple):
     """What the program recorded when it failed."""
 
@@ -101,6 +120,7 @@ class Failure(NamedTuple):
     block: int
     thread: int
     address: int
+    waiting: tuple[tuple[int, int, int], ...] = ()  # in a deadlock: (block, warp, site) of each warp that waits
 
 
 class Request(NamedTuple):
@@ -114,6 +134,7 @@ class Request(NamedTuple):
     cooperative: bool
     threads: int | None
     callback: Any  # a CALLBACK
+    timeout: float | None = None  # seconds
 
 
 def aligned(size: int, align: int) -> Bytes:
@@ -126,6 +147,12 @@ def aligned(size: int, align: int) -> Bytes:
 def address_of(x: NDArray[Any]) -> int:
     """The address of an array's first element."""
     return int(x.__array_interface__["data"][0])
+
+
+def _word(structure: Bytes, layout: Layout, name: str) -> int:
+    """A field's value."""
+    field = layout.fields[name]
+    return int.from_bytes(structure[field.offset : field.offset + field.bits // 8].tobytes(), "little")
 
 
 class Session:
@@ -159,14 +186,10 @@ class Session:
         ):
             offset = BLOCK.offset(name)
             self._head[:, :, offset : offset + 8] = values.astype(np.uint64)[..., None].view(np.uint8)
-        numbers = np.ndarray(
-            (count, slots, g.warps),
-            np.uint32,
-            self.blocks,
-            BLOCK.size + WARP.offset("index"),
-            (slots * stride, stride, WARP.size),
-        )
-        numbers[:] = np.arange(g.warps)
+        each = (slots * stride, stride, WARP.size, 1)
+        self._warps = np.ndarray((count, slots, g.warps, WARP.size), np.uint8, self.blocks, BLOCK.size, each)
+        index = WARP.offset("index")
+        self._warps[..., index : index + 4] = np.arange(g.warps, dtype=np.uint32).view(np.uint8).reshape(-1, 4)
         self._first = [
             WORKER.packed(
                 launch=address_of(self.launch),
@@ -222,16 +245,27 @@ class Session:
         if not self.get("failed"):
             return None
         names = ("error_kind", "error_site", "error_block", "error_thread", "error_address")
-        return Failure(*(self.get(name) for name in names))
+        kind, site, block, thread, address = (self.get(name) for name in names)
+        found = Failure(kind, site, block, thread, address)
+        return found._replace(waiting=tuple(self._waiting())) if found.kind == Kind.DEADLOCK else found
+
+    def _waiting(self) -> Iterator[tuple[int, int, int]]:
+        """Block, warp and place of each warp that has not ended."""
+        for head, warps in zip(
+            self._heads.reshape(-1, BLOCK.size), self._warps.reshape(-1, *self._warps.shape[2:]), strict=True
+        ):
+            if _word(head, BLOCK, "resident"):
+                for warp in warps:
+                    if _word(warp, WARP, "frame"):
+                        yield _word(head, BLOCK, "index"), _word(warp, WARP, "index"), _word(warp, WARP, "wait_site")
 
     def get(self, name: str) -> int:
         """A field of the launch."""
-        field = LAUNCH.fields[name]
-        return int.from_bytes(self.launch[field.offset : field.offset + field.bits // 8].tobytes(), "little")
+        return _word(self.launch, LAUNCH, name)
 
-    def stop(self) -> None:
+    def stop(self, why: Stop) -> None:
         """Let every warp end as soon as it looks."""
-        self.launch[LAUNCH.offset("stop")] = 1
+        self.launch[LAUNCH.offset("stop")] = why
 
 
 def run(code: Code, request: Request) -> Failure | None:
@@ -248,7 +282,7 @@ def run(code: Code, request: Request) -> Failure | None:
     if count == 1 and not code.loops:
         code.run(session.addresses[0])
     else:
-        _in_threads(code, session)
+        _in_threads(code, session, request.timeout)
     failure: Failure | None = session.failure()
     if session.bytes <= MOST_KEPT and len(idle) < IDLE:
         if len(code.sessions) > GEOMETRIES:
@@ -270,13 +304,19 @@ def _slots(code: Code, request: Request, count: int, block_bytes: int) -> int:
     return max(1, most // cluster) * cluster
 
 
-def _in_threads(code: Code, session: Session) -> None:
-    """Workers on threads of the pool; the caller waits where Ctrl-C finds it."""
+def _in_threads(code: Code, session: Session, timeout: float | None) -> None:
+    """Workers on threads of the pool; the caller waits where Ctrl-C finds it, and watches the time."""
+    end = math.inf if timeout is None else time.monotonic() + timeout
     waiting = {in_background(code.run, address) for address in session.addresses}
     try:
         while waiting:
-            _, waiting = wait(waiting, timeout=POLL_SECONDS)
+            left = end - time.monotonic()
+            _, waiting = wait(waiting, timeout=max(0.0, min(left, POLL_SECONDS)))
+            if waiting and left <= 0:
+                session.stop(Stop.TIME_LIMIT)
+                wait(waiting)
+                return
     except BaseException:
-        session.stop()
+        session.stop(Stop.ENDED)
         wait(waiting)
         raise

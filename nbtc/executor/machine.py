@@ -11,7 +11,8 @@ from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.native import target
 from nbtc.errors import ProgramError
 from nbtc.executor import barriers, calls, scheduler, worker
-from nbtc.executor.data import Instruction
+from nbtc.executor.data import Function, Instruction
+from nbtc.executor.errors import Kind, Stop
 from nbtc.executor.flow import Block, Graph, graph
 from nbtc.executor.frame import Frame
 from nbtc.executor.lanes import Lanes, Types, is_vector
@@ -26,6 +27,7 @@ from nbtc.executor.warp_code import LANES, TURN, WarpCode
 
 POINTER = I8.as_pointer()
 VOID = ir.VoidType()
+_NOWHERE = (0, "", None)  # line, mnemonic and source of no instruction
 
 
 class Shape(NamedTuple):
@@ -96,9 +98,10 @@ class Machine:
         self._build(kernel)
 
     def _takes_turns(self, name: str) -> bool:
-        """Whether lanes in a function may wait for others."""
+        """Whether lanes in a function may wait for others, or for other blocks of their cluster to be there."""
         blocks = self.graphs[name].blocks
-        return bool(self.facts[name].spins) or any(waits(i) for b in blocks for i in b.instructions)
+        needs = any(waits(i) or i.opcode == "mapa" for b in blocks for i in b.instructions)
+        return bool(self.facts[name].spins) or needs
 
     def _may_leave_some(self, g: Graph, f: Facts) -> bool:
         """Whether some lanes may end while others of their group go on."""
@@ -153,10 +156,27 @@ class Machine:
 
     def site(self, lanes: Lanes) -> int:
         """The number of an instruction's place."""
-        i = lanes.instruction
-        source = i.source or ("", 0)
-        self.sites.append(Site(lanes.frame.function.name, i.line, i.mnemonic, source[0], source[1]))
+        return self.place(lanes.frame.function, lanes.instruction)
+
+    def place(self, function: Function, instruction: Instruction | None) -> int:
+        """The number of a new place: an instruction, or a function as a whole."""
+        line, mnemonic, source = (
+            (instruction.line, instruction.mnemonic, instruction.source) if instruction else _NOWHERE
+        )
+        self.sites.append(Site(function.name, line, mnemonic, *(source or ("", 0))))
         return len(self.sites) - 1
+
+    def note_stop(self) -> Any:
+        """The function (launch, block, warp, site, mask, stop) that notes where lanes were when their time was over."""
+        return self.helper("note_stop", VOID, (POINTER, POINTER, POINTER, I32, I32, I32), self._note_stop)
+
+    def _note_stop(self, v: VectorBuilder, args: Any) -> None:
+        launch, block, warp, site, mask, stop = args
+        with v.b.if_then(v.b.icmp_unsigned("==", stop, ir.Constant(I32, Stop.TIME_LIMIT))):
+            lane = v.call("llvm.cttz.i32", I32, mask, ir.Constant(I1, 0))
+            kind = ir.Constant(I32, Kind.TIME_LIMIT)
+            self.record(v, launch, (block, warp), (site, kind, lane, v.int(0)))
+        v.b.ret_void()
 
     def record(self, v: VectorBuilder, launch: Any, where: tuple[Any, Any], what: tuple[Any, Any, Any, Any]) -> None:
         """Call what notes the first error of a launch: (block, warp), (site, kind, lane, address)."""

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from nbtc.errors import OptionError, ProgramError
 from nbtc.executor import report
 from nbtc.executor.answers import Answers, Heap
-from nbtc.executor.arguments import Memory, Parameter, marshal, memory_list, parameters_of
+from nbtc.executor.arguments import Memory, Parameter, marshal, memory_list, own_memory, parameters_of
 from nbtc.executor.build import Built, build
 from nbtc.executor.coverage import FormUse, forms_of
-from nbtc.executor.launch import Request, address_of, aligned, geometry, run
-from nbtc.executor.link import initial_bytes, link, variables_layout
+from nbtc.executor.launch import Request, address_of, aligned, obeyed, run
+from nbtc.executor.link import const_bytes, initial_bytes, link, variables_layout
 from nbtc.executor.machine import Options, Shape
 from nbtc.executor.names import plain_name
 from nbtc.executor.parse import parse
@@ -54,6 +54,15 @@ def _device(target: str) -> str:
     return max((find_arch(target), find_arch("sm_90")), key=lambda a: a.number).name
 
 
+def _seconds(timeout: object) -> float | None:
+    """A time limit, checked."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise OptionError(f"timeout={timeout!r}: pass seconds, a number above 0, or None for no limit")
+    return float(timeout)
+
+
 class Module:
     """A loaded PTX module; its `.global` variables last from launch to launch."""
 
@@ -63,7 +72,7 @@ class Module:
         self._layout, size = variables_layout(self.ptx)
         self.variables: NDArray[np.uint8] = aligned(max(size, 1), 256)
         self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)
-        self.own_memory = Memory("module variables", address_of(self.variables), max(size, 1), True, self.variables)
+        self.own_memory = own_memory(self.variables, const_bytes(self.ptx))
         self.built: dict[tuple[str, Shape, Options], Built] = {}
         self.lock = Lock()
         self.names: dict[str, str] = {}  # further names of kernels, such as instances of templates
@@ -180,6 +189,7 @@ class Program:
         checked: bool | str = False,
         progress: object = False,
         contract: str = "ptxas",
+        timeout: float | None = None,
     ) -> None:
         """Run a grid of blocks on the CPU and return when all have ended.
 
@@ -187,35 +197,36 @@ class Program:
         an address for a pointer, bytes for a struct.  shared: dynamic shared memory in bytes.  memory: arrays that
         pointers inside of structs and other arrays reach.  checked="off" leaves out the check that every access is
         aligned and inside of an argument, `memory`, a module variable, shared or local memory.
-        contract="off" keeps plain mul and add apart, which ptxas fuses.
+        contract="off" keeps plain mul and add apart, which ptxas fuses.  timeout: seconds after which the launch ends
+        with a ProgramError that names a thread and the line where it was, counted from the first instruction.
         """
         if checked not in (False, "off"):
             raise OptionError(f"checked={checked!r}: pass False (accesses are checked) or 'off'")
         if contract not in ("ptxas", "off"):
             raise OptionError(f"contract={contract!r}: pass 'ptxas' or 'off'")
-        g = geometry(grid, block, cluster)
         options = Options(_arch_name(arch) if arch is not None else self.arch, checked != "off", contract == "ptxas")
         kernel = self.module.ptx.functions[self.name]
+        g = obeyed(kernel.directives, grid, block, cluster)
         arguments = marshal(kernel, args)
         built = self.module.compiled(self.name, Shape.of(g.block), options)
         if not 0 <= shared <= MOST_SHARED - built.code.shared_bytes:
             most = MOST_SHARED - built.code.shared_bytes
             raise OptionError(f"shared={shared}: {self.name} may have 0 to {most} bytes of dynamic shared memory")
-        own = self.module.own_memory
         answers = Answers(self.module.heap) if built.code.asks else None
-        memory_ranges = [*arguments.memory, *memory_list(memory), own]
+        memory_ranges = [*arguments.memory, *memory_list(memory), *self.module.own_memory]
         if self.module.heap is not None:
             heap = self.module.heap.memory
-            memory_ranges.append(Memory("malloc'ed memory", heap.ctypes.data, len(heap), True, heap))
+            memory_ranges.append(Memory("malloc'ed memory", address_of(heap), len(heap), True, heap))
         request = Request(
             geometry=g,
             parameters=arguments.bytes,
-            variables=own.first,
+            variables=address_of(self.module.variables),
             memory=memory_ranges,
             dynamic_bytes=shared,
             cooperative=cooperative,
             threads=threads,
             callback=answers.callback if answers else None,
+            timeout=_seconds(timeout),
         )
         try:
             failure = run(built.code, request)

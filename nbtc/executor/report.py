@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from nbtc.executor.errors import Kind
 from nbtc.executor.launch import Dim, Failure, Request
 from nbtc.executor.machine import Site
+from nbtc.executor.state import BARRIERS
 
 WORDS = {
     Kind.TRAP: "trap",
@@ -21,8 +22,12 @@ WORDS = {
     Kind.STACK_OVERFLOW: "calls too deep: the stack is full",
     Kind.BAD_CALL: "calls an address that is no function",
     Kind.ASSERT: "an assertion failed",
+    Kind.TIME_LIMIT: "was running when the time limit of the launch was over",
+    Kind.WHOLE_WARP: "needs all 32 lanes of its warp, and some are elsewhere or have ended",
+    Kind.BARRIER_NUMBER: f"names a barrier that is none of the {BARRIERS} of its block",
     Kind.FREE: "frees memory that malloc did not give",
 }
+FEW = 4  # warps of a deadlock that are named at each place
 ACCESS = (Kind.LOAD_BOUNDS, Kind.STORE_BOUNDS, Kind.MISALIGNED, Kind.READ_ONLY, Kind.SHARED_BOUNDS, Kind.LOCAL_BOUNDS)
 
 
@@ -43,14 +48,29 @@ def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure, as
     text = f"{kernel}{inside}: line {site.line}{source}: {site.mnemonic}: {words}; {who}"
     if kind in ACCESS:
         text += f", address {f.address:#x}{_nearest(request, f.address) if kind is not Kind.SHARED_BOUNDS else ''}"
-    return text
+    return text + _waiting(sites, request, f)
+
+
+def _waiting(sites: Sequence[Site], request: Request, f: Failure) -> str:
+    """Which warps wait where."""
+    where: dict[tuple[int, str], list[str]] = {}
+    for block, warp, site in f.waiting:
+        here = sites[site]
+        who = where.setdefault((here.line, here.mnemonic), [])
+        who.append(f"warp {warp} of block {_place(block, request.geometry.grid)}")
+    return "".join(f"; at line {line}, {name}, {_few(who)}" for (line, name), who in sorted(where.items()))
+
+
+def _few(who: Sequence[str]) -> str:
+    """The first of a list, and how many more there are."""
+    return ", ".join(who[:FEW]) + (f" and {len(who) - FEW} more" if len(who) > FEW else "")
 
 
 def _nearest(request: Request, address: int) -> str:
     """Which array an address is near, and by how much it misses it."""
     best = ""
     least = 1 << 64
-    for m in request.memory:
+    for m in (m for m in request.memory if m.bytes):
         before, behind = m.first - address, address - (m.first + m.bytes)
         distance = max(before, behind + 1, 0)
         if distance < least:

@@ -182,12 +182,15 @@ class _Where:
             for axis in "xyz":
                 size = b.mul(size, place_of(v, "launch", self.launch, f"cluster_{axis}"))
             fits = b.icmp_unsigned("<=", rank, b.zext(size, I64))
-            number = b.select(fits, b.sub(rank, v.int(1)), v.int(0))
-            table = b.inttoptr(place_of(v, "block", self.block, "peers"), POINTER)
-            peer = b.inttoptr(v.load(v.at(table, b.shl(number, v.int(3))), I64, 8), POINTER)
-            b.store(place_of(v, "block", peer, "shared"), result)
-            with b.if_then(b.not_(fits)):
-                b.store(ir.Constant(I32, Kind.SHARED_BOUNDS), kind)
+            if not self.machine.suspends:  # blocks run one by one: no other is there
+                fits = ir.Constant(I1, 0)
+            with b.if_else(fits) as (then, otherwise):
+                with then:
+                    table = b.inttoptr(place_of(v, "block", self.block, "peers"), POINTER)
+                    peer = b.inttoptr(v.load(v.at(table, b.shl(b.sub(rank, v.int(1)), v.int(3))), I64, 8), POINTER)
+                    b.store(place_of(v, "block", peer, "shared"), result)
+                with otherwise:
+                    b.store(ir.Constant(I32, Kind.SHARED_BOUNDS), kind)
         return b.add(b.load(result), offset), b.load(kind)
 
     def _local(self, address: Any, lane: Any) -> tuple[Any, Any]:

@@ -13,7 +13,7 @@ from llvmlite import ir
 from nbtc.compiler import float_mode
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder
 from nbtc.executor.coroutine import HEADER, VOID, resume
-from nbtc.executor.errors import Kind
+from nbtc.executor.errors import Kind, Stop
 from nbtc.executor.resolve import place_of
 from nbtc.executor.state import LAYOUTS
 from nbtc.executor.worker import ZERO, Worker, free_frames
@@ -62,16 +62,20 @@ def _rounds(v: VectorBuilder, w: Worker, warp_function: Any) -> None:
     b = v.b
     slots = w.get("worker", w.worker, "slots")
     blocks = w.get("launch", w.launch, "blocks")
-    live, taken, hungry, moved = (b.alloca(I64) for _ in range(4))
-    for slot in (live, taken):
+    live, taken, hungry, moved, over = (b.alloca(I64) for _ in range(5))
+    for slot in (live, taken, over):
         b.store(v.int(0), slot)
     b.store(v.int(1), hungry)  # the worker wants a block
-    head, some, take, round_, check, stuck, end = (
-        b.append_basic_block(n) for n in ("round.head", "some", "take", "round", "check", "stuck", "end")
+    head, last, some, take, round_, check, stuck, end = (
+        b.append_basic_block(n) for n in ("round.head", "last", "some", "take", "round", "check", "stuck", "end")
     )
     b.branch(head)
     b.position_at_end(head)
-    b.cbranch(w.stopped(), end, some)
+    b.cbranch(w.stopped(), last, some)
+    b.position_at_end(last)  # one more round if the time is over: whoever is in a loop notes where
+    again = b.and_(w.stopped(Stop.TIME_LIMIT), b.icmp_unsigned("==", b.load(over), v.int(0)))
+    b.store(v.int(1), over)
+    b.cbranch(again, round_, end)
     b.position_at_end(some)
     room = b.icmp_unsigned("<=", b.add(b.load(live), w.cluster_size()), slots)
     wants = b.and_(b.icmp_unsigned("!=", b.load(hungry), v.int(0)), room)
@@ -248,9 +252,11 @@ def _warp_round(v: VectorBuilder, w: Worker, block: Any, warp: Any, marks: tuple
         same = b.icmp_unsigned("==", b.load_atomic(place, "acquire", 4), w.get("warp", warp, "wait_value"))
         with b.if_then(b.not_(b.and_(waits, same))):
             w.put("warp", warp, "wait_address", v.int(0))
+            w.put("warp", warp, "advanced", ZERO)
             resume(v, b.inttoptr(frame, POINTER))
             _note_end(v, w, block, warp)
-            b.store(v.int(1), moved)
+            got_on = b.or_(w.get("warp", warp, "advanced"), w.get("warp", warp, "ended"))
+            b.store(b.or_(b.load(moved), b.zext(got_on, I64)), moved)
             polls = b.and_(
                 b.icmp_unsigned("==", w.get("warp", warp, "wait_address"), v.int(0)),
                 b.icmp_unsigned("==", w.get("warp", warp, "ended"), ZERO),

@@ -66,7 +66,7 @@ def _layout(**bits: int) -> Layout:
 POINTER = 64
 
 LAUNCH = _layout(
-    stop=32,  # not 0: every warp ends as soon as it looks
+    stop=32,  # not 0 (see `Stop`): every warp ends as soon as it looks
     failed=32,  # 1 once an error is recorded
     error_site=32,  # which place of the program, an index into the program's table of places
     error_kind=32,
@@ -139,7 +139,8 @@ WARP = _layout(
     index=32,  # in the block
     live=32,  # mask of lanes that have not ended
     waiting=32,  # mask of lanes that have arrived somewhere and wait
-    wait_site=32,
+    wait_site=32,  # where lanes waited last
+    advanced=32,  # 1: the warp has got on since it was resumed
     parity=32,  # mask: the parity of the phase that each waiting lane waits for
     ended=32,
     user=1024,

@@ -85,6 +85,7 @@ class WarpCode:
         if self.coroutine:
             v.store(alive, self._at("warp", "live"), 4)
             v.store(ir.Constant(I32, 0), self._at("warp", "waiting"), 4)
+        self.advance()
         self.start = self.function.append_basic_block("start")
         b.branch(self.start)
         b.position_at_end(self.start)
@@ -217,6 +218,11 @@ class WarpCode:
         self.suspend()
         self._pick(b.load(self.pending))
 
+    def advance(self) -> None:
+        """Note that the warp got on: a round in which no warp does is a deadlock."""
+        if self.coroutine:
+            self.v.store(ir.Constant(I32, 1), self._at("warp", "advanced"), 4)
+
     def suspend(self) -> None:
         """Let other warps run."""
         if self.coroutine:
@@ -232,6 +238,7 @@ class WarpCode:
             never = self.v.b.ptrtoint(self._at("warp", "ended"), I64)  # it holds 0 as long as the warp runs
             self.v.store(never, self._at("warp", "wait_address"), 8)
             self.v.store(ir.Constant(I32, 1), self._at("warp", "wait_value"), 4)
+            self.advance()
             self.suspend()
 
     def _pick(self, among: Any) -> None:
@@ -279,11 +286,14 @@ class WarpCode:
         b.position_at_end(nowhere)
         b.unreachable()
 
-    def poll(self) -> None:
-        """Leave the warp if the launch is to stop."""
+    def poll(self, site: int, mask: Any) -> None:
+        """Leave the warp if the launch is to stop; where its time is over, note that these lanes were here."""
         b = self.b
         stop = b.load_atomic(b.bitcast(self._at("launch", "stop"), I32.as_pointer()), "monotonic", 4)
-        go_on = self.function.append_basic_block("go_on")
-        branch = b.cbranch(b.icmp_unsigned("!=", stop, ir.Constant(I32, 0)), self.done, go_on)
+        go_on, stops = (self.function.append_basic_block(n) for n in ("go_on", "stops"))
+        branch = b.cbranch(b.icmp_unsigned("!=", stop, ir.Constant(I32, 0)), stops, go_on)
         branch.set_metadata("prof", unlikely(self.module))
+        b.position_at_end(stops)
+        b.call(self.machine.note_stop(), [self.launch, self.block, self.warp, ir.Constant(I32, site), mask, stop])
+        b.branch(self.done)
         b.position_at_end(go_on)

@@ -38,10 +38,11 @@ class Worker:
     def warp(self, block: Any, index: Any) -> Any:
         return self.v.at(block, BLOCK.size, self.b.mul(self.b.zext(index, I64), self.v.int(WARP.size)))
 
-    def stopped(self) -> Any:
-        """i1: the launch is to stop."""
+    def stopped(self, why: int = 0) -> Any:
+        """i1: the launch is to stop, for whatever reason or for this one."""
         stop = self.b.bitcast(self.at("launch", self.launch, "stop"), I32.as_pointer())
-        return self.b.icmp_unsigned("!=", self.b.load_atomic(stop, "monotonic", 4), ZERO)
+        sign = "==" if why else "!="
+        return self.b.icmp_unsigned(sign, self.b.load_atomic(stop, "monotonic", 4), ir.Constant(I32, why))
 
     def take_cluster(self) -> Any:
         """The index of the first block of the next cluster; beyond the grid when there are no more."""

@@ -1,8 +1,8 @@
 """Launches: arguments, memory, threads, interrupts, and machine code on disk."""
 
+import os
 import signal
-import subprocess
-import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +12,7 @@ import pytest
 import nbtc
 from nbtc.compiler import native
 from nbtc.errors import FormatError, OptionError, ProgramError
+from nbtc.executor.machine import Options, Shape
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 ADD = (
@@ -109,16 +110,39 @@ def test_structs_by_value():
         k[1, 1](b"short", out)
 
 
-def test_an_interrupt_ends_an_endless_loop():
-    handler = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # background jobs ignore it
-    code = f"{handler}; import nbtc; k = nbtc.load({FOREVER!r})['k']; print('go', flush=True); k[4, 64]()"
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([sys.executable, "-c", code], text=True, **pipes)
-    assert process.stdout.readline() == "go\n"
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    assert process.returncode in (1, -signal.SIGINT)
+def test_an_interrupt_ends_an_endless_loop_within_a_second():
+    program, sent = nbtc.load(FOREVER)["k"], []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
+
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(1, interrupt)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            program[4, 64]()
+        assert time.monotonic() - sent[0] < 1
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("grid", [1, 5])
+def test_a_time_limit_ends_an_endless_loop(grid):
+    program = nbtc.load(FOREVER)["k"]
+    program.module.compiled(program.name, Shape.of((64, 1, 1)), Options(program.arch))
+    start = time.monotonic()
+    with pytest.raises(ProgramError, match=r"line 4: bra: .*time limit.*block \(\d, 0, 0\) thread \(\d+, 0, 0\)"):
+        program.launch(grid, 64, (), timeout=0.2)
+    assert 0.2 <= time.monotonic() - start < 1.2
+
+
+def test_a_time_limit_leaves_others_alone(add):
+    a, out = np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)
+    add.launch(2, 32, (a, out, 5), timeout=60)
+    np.testing.assert_array_equal(out, a + 5)
 
 
 def test_machine_code_is_found_again_and_a_damaged_file_is_no_harm(tmp_path, monkeypatch):
@@ -147,7 +171,7 @@ def test_machine_code_is_found_again_and_a_damaged_file_is_no_harm(tmp_path, mon
 
 def test_nothing_absolute_is_in_the_code():
     from nbtc.executor.link import link
-    from nbtc.executor.machine import Machine, Options, Shape
+    from nbtc.executor.machine import Machine
 
     module = nbtc.load(ADD + ".global .u32 x[4] = {1, 2, 3, 4};").ptx
     texts = {str(Machine(link(module, "add"), Shape.of((64, 1, 1)), Options("sm_80")).module) for _ in range(2)}
