@@ -18,6 +18,22 @@ if TYPE_CHECKING:
     from typing import Any as _Any
 
     from nbtc import dpx, errors, examples, ptx, sparse, testing, warp, wgmma, wmma
+    from nbtc.dialect.kernel import device, kernel
+    from nbtc.dialect.language import (
+        block_dim,
+        block_idx,
+        grid,
+        grid_dim,
+        lane_id,
+        syncthreads,
+        syncthreads_and,
+        syncthreads_count,
+        syncthreads_or,
+        syncwarp,
+        thread_idx,
+        warp_idx,
+        where,
+    )
     from nbtc.executor.coverage import coverage
     from nbtc.executor.program import load
     from nbtc.executor.tensor_map import TensorMap
@@ -64,9 +80,27 @@ _MODULES = (
     "wgmma",
     "wmma",
 )
+_KERNEL_WORDS = (
+    "block_dim",
+    "block_idx",
+    "grid",
+    "grid_dim",
+    "lane_id",
+    "syncthreads",
+    "syncthreads_and",
+    "syncthreads_count",
+    "syncthreads_or",
+    "syncwarp",
+    "thread_idx",
+    "warp_idx",
+    "where",
+)
 _NAMES = {
     "TensorMap": "nbtc.executor.tensor_map",
     "as_format": "nbtc.formats.arrays",
+    **dict.fromkeys(_KERNEL_WORDS, "nbtc.dialect.language"),
+    "device": "nbtc.dialect.kernel",
+    "kernel": "nbtc.dialect.kernel",
     "coverage": "nbtc.executor.coverage",
     "convert": "nbtc.formats.conversions",
     "gemm": "nbtc.gemm",
@@ -104,6 +138,21 @@ _FORMATS = (
 )
 
 __all__ = [
+    "device",
+    "kernel",
+    "block_dim",
+    "block_idx",
+    "grid",
+    "grid_dim",
+    "lane_id",
+    "syncthreads",
+    "syncthreads_and",
+    "syncthreads_count",
+    "syncthreads_or",
+    "syncwarp",
+    "thread_idx",
+    "warp_idx",
+    "where",
     "Instruction",
     "Plan",
     "TensorMap",

@@ -79,6 +79,10 @@ class CompilerError(NbtcError, RuntimeError):
     """Compilation is needed and switched off, or a compiled function calls what works from Python alone."""
 
 
+class KernelError(NbtcError, TypeError):
+    """A kernel in Python that can't be compiled; the message names its line."""
+
+
 class ProgramError(NbtcError, RuntimeError):
     """A PTX program that can't run, or that did what no program may; the message names the place."""
 

@@ -26,6 +26,7 @@ LAYERS = (
     ("gemm",),
     ("executor",),
     ("driver",),
+    ("dialect",),
     ("show",),
     ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "mx", "tcgen05", "testing"),
     ("accuracy", "verify", "report", "examples", "interop"),

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 FORMAT = 1  # of the files: a JSON line, then the object file
-_LOCK = Lock()  # LLVM's global state (targets, contexts) is not to be set up by two threads
+LOCK = Lock()  # LLVM's global state (targets, contexts) is not to be set up by two threads
 
 
 class Native(NamedTuple):
@@ -40,7 +40,7 @@ class Loaded(NamedTuple):
 
 
 @cache
-def _binding() -> Any:
+def binding() -> Any:
     import llvmlite.binding as llvm
 
     with suppress(RuntimeError):  # newer llvmlite initialises itself and says so
@@ -57,7 +57,7 @@ def target() -> tuple[str, str, str]:
 
     from nbtc.compiler.host import features
 
-    llvm = _binding()
+    llvm = binding()
     cpu = config.CPU_NAME or llvm.get_host_cpu_name()
     wanted = features()
     host = llvm.get_host_cpu_features()
@@ -66,15 +66,15 @@ def target() -> tuple[str, str, str]:
 
 
 def _machine(level: int) -> Any:
-    llvm = _binding()
+    llvm = binding()
     triple, cpu, features = target()
     return llvm.Target.from_triple(triple).create_target_machine(opt=level, cpu=cpu, features=features, jit=True)
 
 
 def compile_text(text: str, level: int = 2) -> bytes:
     """An object file of a module's text."""
-    llvm = _binding()
-    with _LOCK:
+    llvm = binding()
+    with LOCK:
         machine = _machine(level)
         module = llvm.parse_assembly(text)
         module.triple = target()[0]
@@ -90,8 +90,8 @@ def compile_text(text: str, level: int = 2) -> bytes:
 
 def load(native: Native) -> Loaded:
     """Machine code in memory, ready to be called."""
-    llvm = _binding()
-    with _LOCK:
+    llvm = binding()
+    with LOCK:
         empty = llvm.parse_assembly("")
         empty.triple = target()[0]
         engine = llvm.create_mcjit_compiler(empty, _machine(2))  # a machine of its own: engines that share one crash
@@ -112,7 +112,7 @@ def cache_folder() -> Path | None:
 
 def digest(*parts: str) -> str:
     """A name for what depends on these texts, this processor and this LLVM."""
-    llvm = _binding()
+    llvm = binding()
     said = (str(FORMAT), str(llvm.llvm_version_info), *target(), *parts)
     found = hashlib.sha256()
     for part in said:

@@ -8,6 +8,7 @@ from nbtc.errors import ParseError
 from nbtc.executor.cursor import END, Cursor
 from nbtc.executor.data import Function, Module, Prototype, Variable
 from nbtc.executor.declare import attribute, parameters, variables
+from nbtc.executor.lex import Token
 from nbtc.executor.parse_body import Body
 
 LINKING = (".extern", ".visible", ".weak", ".common")
@@ -28,6 +29,12 @@ def parse(text: str) -> Module:
     return _ModuleParser(text).module()
 
 
+def _files(tokens: list[Token]) -> dict[int, str]:
+    """Source files by their numbers: compilers write them before the code or behind it."""
+    places = (n for n, token in enumerate(tokens[:-2]) if token.text == ".file")
+    return {int(tokens[n + 1].text): tokens[n + 2].text.strip('"') for n in places}
+
+
 class _ModuleParser:
     def __init__(self, text: str) -> None:
         self.c = Cursor(text)
@@ -35,7 +42,7 @@ class _ModuleParser:
         self.functions: dict[str, Function] = {}
         self.variables: dict[str, Variable] = {}
         self.aliases: dict[str, str] = {}
-        self.files: dict[int, str] = {}
+        self.files = _files(self.c.tokens)
 
     def module(self) -> Module:
         if ".version" not in (t.text for t in self.c.tokens[:1]):
@@ -88,7 +95,7 @@ class _ModuleParser:
             if (size := c.take().text) != "64":
                 raise ParseError(f"line {word.line}: .address_size {size}: only 64-bit programs can run")
         elif word.text == ".file":
-            self.note_file()
+            self.c.line()
         elif word.text in (".loc", "@"):
             c.line()
         elif word.text == ".section":
@@ -104,10 +111,6 @@ class _ModuleParser:
             c.expect(";")
         elif word.text != ";":
             c.fail("no directive of PTX modules", word)
-
-    def note_file(self) -> None:
-        number, name, *_ = self.c.line()
-        self.files[int(number.text)] = name.text.strip('"')
 
     def _function(self, external: bool) -> Function:
         c = self.c

@@ -158,8 +158,7 @@ class Body:
             self._location()
         elif word == ".file":
             c.take()
-            number, name, *_ = c.line()
-            self.files[int(number.text)] = name.text.strip('"')
+            c.line()
         elif word == ".pragma":
             c.take()
             c.string()

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from nbtc.errors import OptionError, ProgramError
 from nbtc.executor import report
 from nbtc.executor.answers import Answers, Heap
-from nbtc.executor.arguments import Memory, Parameter, marshal, memory_list, own_memory, parameters_of
+from nbtc.executor.arguments import Arguments, Memory, Parameter, marshal, memory_list, own_memory, parameters_of
 from nbtc.executor.build import Built, build
 from nbtc.executor.coverage import FormUse, forms_of
-from nbtc.executor.launch import Request, address_of, aligned, obeyed, run
+from nbtc.executor.launch import Geometry, Request, address_of, aligned, obeyed, run
 from nbtc.executor.link import const_bytes, initial_bytes, link, variables_layout
 from nbtc.executor.machine import Options, Shape
 from nbtc.executor.names import plain_name
@@ -178,7 +178,7 @@ class Program:
         self,
         grid: Any,
         block: Any,
-        args: Sequence[Any],
+        args: Sequence[Any] | Arguments,
         *,
         shared: int = 0,
         cluster: Any = None,
@@ -206,8 +206,8 @@ class Program:
             raise OptionError(f"contract={contract!r}: pass 'ptxas' or 'off'")
         options = Options(_arch_name(arch) if arch is not None else self.arch, checked != "off", contract == "ptxas")
         kernel = self.module.ptx.functions[self.name]
-        g = obeyed(kernel.directives, grid, block, cluster)
-        arguments = marshal(kernel, args)
+        g = grid if isinstance(grid, Geometry) else obeyed(kernel.directives, grid, block, cluster)
+        arguments = args if isinstance(args, Arguments) else marshal(kernel, args)
         built = self.module.compiled(self.name, Shape.of(g.block), options)
         if not 0 <= shared <= MOST_SHARED - built.code.shared_bytes:
             most = MOST_SHARED - built.code.shared_bytes

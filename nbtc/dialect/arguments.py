@@ -1,0 +1,94 @@
+"""Arguments of a launch: the Numba type of each, found fast, and the arrays behind tensors of other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.core import types
+from numba.np import numpy_support
+
+from nbtc.dialect.parameters import Place
+from nbtc.errors import FormatError, RangeError, shown
+from nbtc.executor.arguments import Memory, memory_of
+from nbtc.formats.arrays import as_array
+
+_PLAIN = {
+    int: types.int64,
+    "uint": types.uint64,
+    float: types.float64,
+    bool: types.boolean,
+    complex: types.complex128,
+}
+element_types: list[Callable[[Any], Any]] = []  # each gives the Numba type of a dtype that it knows, or None
+
+
+class Given(NamedTuple):
+    """An argument as it is passed: a key that tells its Numba type, and its value or, of an array, the array."""
+
+    key: Any
+    value: Any
+
+
+def given(x: Any) -> Given:
+    """What a launch makes of an argument."""
+    kind = type(x)
+    if kind is np.ndarray:
+        f = x.flags
+        layout = "C" if f.c_contiguous else "F" if f.f_contiguous else "A"
+        return Given((x.dtype, x.ndim, layout, f.writeable), x)
+    if kind in (int, float, bool, complex):
+        return Given("uint" if kind is int and x >> 63 > 0 else kind, x)
+    if isinstance(x, np.generic):
+        return Given(x.dtype, x)
+    if isinstance(x, tuple):
+        items = [given(item) for item in x]
+        return Given(tuple(i.key for i in items), tuple(i.value for i in items))
+    if hasattr(x, "__array_interface__") or hasattr(x, "__dlpack__") or isinstance(x, np.ndarray):
+        return given(as_array(x))
+    raise FormatError(f"a kernel takes arrays, numbers and tuples of them, not {shown(x)}")
+
+
+def kind_of(name: str, key: Any, value: Any) -> Any:
+    """The Numba type that a key stands for."""
+    if isinstance(value, np.ndarray):
+        if not value.dtype.isnative:
+            raise FormatError(f"{name} has elements in foreign byte order, {value.dtype}: pass a copy in native order")
+        dtype, ndim, layout, writeable = key
+        return types.Array(_element(name, dtype), ndim, layout, readonly=not writeable)
+    if isinstance(value, tuple):
+        return types.BaseTuple.from_types([kind_of(name, k, v) for k, v in zip(key, value, strict=True)])
+    if isinstance(key, np.dtype):
+        return _element(name, key)
+    if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
+        raise RangeError(f"{name}={shown(value)} has more than 64 bits")
+    return _PLAIN[key]
+
+
+def _element(name: str, dtype: Any) -> Any:
+    for find in element_types:
+        found = find(dtype)
+        if found is not None:
+            return found
+    try:
+        return numpy_support.from_dtype(dtype)
+    except Exception:  # Numba's own class of errors has changed its name between versions
+        raise FormatError(f"{name} has elements of {dtype}, which kernels do not know") from None
+
+
+def placed(values: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], list[Memory]]:
+    """Arrays as places, and the memory that a program may touch through them."""
+    memory: list[Memory] = []
+    return [_placed(x, name, memory) for x, name in zip(values, names, strict=True)], memory
+
+
+def _placed(x: Any, name: str, memory: list[Memory]) -> Any:
+    if isinstance(x, np.ndarray):
+        found = memory_of(x, name)
+        if found is not None:
+            memory.append(found)
+        return Place(x.__array_interface__["data"][0], x.shape, x.strides)
+    if isinstance(x, tuple):
+        return tuple(_placed(item, f"{name}[{n}]", memory) for n, item in enumerate(x))
+    return x

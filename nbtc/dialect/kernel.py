@@ -1,0 +1,185 @@
+"""`nbtc.kernel` and `nbtc.device`: decorators, and launches on the CPU."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cached_property, update_wrapper
+from threading import Lock
+from typing import Any, NamedTuple
+
+from nbtc.dialect import arguments, module, target
+from nbtc.dialect.complaint import complaint
+from nbtc.dialect.parameters import Packer
+from nbtc.errors import CompilerError, KernelError, OptionError
+from nbtc.executor.arguments import Arguments
+from nbtc.executor.launch import Geometry, geometry
+from nbtc.executor.program import Program, load
+from nbtc.isa.archs import arch as find_arch
+
+MOST_CONFIGURATIONS = 64  # that a kernel remembers
+
+
+class Specialized(NamedTuple):
+    """A kernel for arguments of certain types."""
+
+    text: str
+    program: Program
+    pack: Packer
+
+
+class Kernel:
+    """A function of one thread, compiled for the types of its arguments when it is launched or its PTX is asked for.
+
+    `k[grid, block](*args)` runs all threads of the grid on the CPU and returns when they have ended; `[grid, block,
+    stream, shared_bytes]` in Numba's order, where the stream is ignored and shared_bytes is the size of dynamic shared
+    memory.  Arguments are numbers, arrays (NumPy's, torch's, anything with `__array_interface__` or DLPack; written in
+    place, any strides), and tuples of these.
+    """
+
+    def __init__(self, function: Callable[..., Any], arch: str) -> None:
+        update_wrapper(self, function)
+        self.function, self.arch = function, arch
+        self._names = tuple(inspect.signature(function).parameters)
+        self._made: dict[Any, Specialized] = {}
+        self._configured: dict[Any, Configured] = {}
+        self._others: dict[str, Kernel] = {}
+        self._lock = Lock()
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        raise CompilerError(
+            f"{self.function.__name__} is a kernel: launch it, {self.function.__name__}[grid, block](...)"
+        )
+
+    def on(self, arch: str | int) -> Kernel:
+        """The same kernel for, and with the arithmetic of, another architecture."""
+        name = find_arch(arch).name
+        if name == self.arch:
+            return self
+        return self._others.setdefault(name, Kernel(self.function, name))
+
+    def ptx(self, *args: Any) -> str:
+        """The PTX text for arguments of these types, which a launch runs; arrays are not touched."""
+        return self._specialized([arguments.given(x) for x in args]).text
+
+    def __getitem__(self, configuration: Any) -> Configured:
+        """Bind a launch configuration."""
+        try:
+            return self._configured[configuration]
+        except (KeyError, TypeError):  # TypeError: lists have no hash
+            pass
+        parts = configuration if isinstance(configuration, tuple) else (configuration,)
+        if not 2 <= len(parts) <= 4:
+            raise OptionError(f"{configuration!r}: pass [grid, block], with stream and shared_bytes behind if need be")
+        found = Configured(self, geometry(parts[0], parts[1], None), int(parts[3]) if len(parts) == 4 else 0)
+        try:
+            if len(self._configured) < MOST_CONFIGURATIONS:
+                self._configured[configuration] = found
+        except TypeError:
+            pass
+        return found
+
+    def launch(self, grid: Any, block: Any, args: Any, *, shared: int = 0, **options: Any) -> None:
+        """Run a grid of blocks; options are those of `nbtc.Program.launch` (cluster, cooperative, memory, threads,
+        checked, progress)."""
+        values = [arguments.given(x) for x in args]
+        made = self._specialized(values)
+        places, memory = arguments.placed([v.value for v in values], self._names)
+        made.program.launch(grid, block, Arguments(made.pack(places), memory), shared=shared, **options)
+
+    def _specialized(self, values: list[arguments.Given]) -> Specialized:
+        key = tuple([v.key for v in values])
+        found = self._made.get(key)
+        if found is None:
+            if len(values) != len(self._names):
+                wanted = ", ".join(self._names)
+                raise KernelError(f"{self.__name__} takes {len(self._names)} arguments ({wanted}), not {len(values)}")
+            with self._lock:
+                found = self._made.get(key)
+                if found is None:
+                    found = self._made[key] = self._specialize(values)
+        return found
+
+    def _specialize(self, values: list[arguments.Given]) -> Specialized:
+        kinds = [arguments.kind_of(n, v.key, v.value) for n, v in zip(self._names, values, strict=True)]
+        with complaint(self.function):
+            written = module.write(self.function, kinds, self.arch)
+            pack = Packer(module.parameters(self.function, kinds))
+        return Specialized(written.text, load(written.text, self.arch)[written.name], pack)
+
+    @cached_property
+    def __name__(self) -> str:
+        return self.function.__name__
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.__name__}({', '.join(self._names)}) on {self.arch}>"
+
+
+class Configured:
+    """A kernel with its launch configuration, to be called with the arguments."""
+
+    def __init__(self, kernel: Kernel, extents: Geometry, shared: int) -> None:
+        self.kernel, self.geometry, self.shared = kernel, extents, shared
+
+    def __call__(self, *args: Any) -> None:
+        """Launch."""
+        self.kernel.launch(self.geometry, None, args, shared=self.shared)
+
+
+class Device:
+    """A function that kernels call."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        update_wrapper(self, function)
+        self.function = function
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        name = self.function.__name__
+        raise CompilerError(f"{name} is a device function: call it from a function under @nbtc.kernel or @nbtc.device")
+
+    def __repr__(self) -> str:
+        return f"<device function {self.function.__name__}>"
+
+
+target.values.append(lambda x: target.device_function(x.function) if isinstance(x, Device) else None)
+
+
+def kernel(function: Callable[..., Any] | None = None, *, arch: str | int = "sm_90") -> Any:
+    """A kernel: a function written for one thread, as in CUDA C++, launched for many, `k[grid, block](*args)`.
+
+    arch: whose instructions and arithmetic it has, "sm_70" to "sm_121".  The function sees its place in the grid as
+    `nbtc.grid(1)`, `nbtc.thread_idx.x` and so on; what else it may say is on the page "Kernels".  It returns nothing:
+    results go into arrays.  Raises KernelError, with the line, for what can't be compiled, and ProgramError for what
+    goes wrong while it runs.
+
+    >>> import numpy as np, nbtc
+    >>> @nbtc.kernel
+    ... def scale(x, factor):
+    ...     i = nbtc.grid(1)
+    ...     if i < x.size:
+    ...         x[i] *= factor
+    >>> x = np.arange(5, dtype=np.float32)
+    >>> scale[1, 32](x, 2)
+    >>> x.tolist()
+    [0.0, 2.0, 4.0, 6.0, 8.0]
+    """
+    name = find_arch(arch).name
+    return Kernel(function, name) if function is not None else lambda f: Kernel(f, name)
+
+
+def device(function: Callable[..., Any]) -> Device:
+    """A function that kernels and other device functions call; it is compiled into them.
+
+    >>> import numpy as np, nbtc
+    >>> @nbtc.device
+    ... def square(x):
+    ...     return x * x
+    >>> @nbtc.kernel
+    ... def squares(out):
+    ...     out[nbtc.thread_idx.x] = square(nbtc.thread_idx.x)
+    >>> out = np.zeros(4, np.int32)
+    >>> squares[1, 4](out)
+    >>> out.tolist()
+    [0, 1, 4, 9]
+    """
+    return Device(function)

@@ -1,0 +1,121 @@
+"""A typed kernel becomes one LLVM module, and that PTX text."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import compiler, types
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.debuginfo import DIBuilder
+from numba.core.errors import NumbaDebugInfoWarning
+from numba.core.target_extension import target_override
+
+from nbtc.compiler import native
+from nbtc.dialect import selectable, target, vocabulary
+from nbtc.dialect.parameters import Parameter, parameter
+from nbtc.errors import KernelError
+from nbtc.isa.archs import arch as find_arch
+
+vocabulary.load()
+
+# What LLVM 20 writes PTX for, with the PTX ISA version that a driver has to know ("+ptx80" is CUDA 12.0's).
+PROCESSORS = {70: 80, 72: 80, 75: 80, 80: 80, 86: 80, 87: 80, 89: 80, 90: 80, 100: 86, 120: 87}
+# Instructions of one architecture alone: the text's target then has its suffix (PTX ISA 5.1.2, ".target").
+OF_ONE_ARCHITECTURE = re.compile(r"\b(wgmma|setmaxnreg|tcgen05)\.|\.kind::")
+NAMED_TARGET = re.compile(r"^\.target (sm_\d+)\b", re.MULTILINE)
+
+
+class Written(NamedTuple):
+    """A kernel's PTX: the text, its name there."""
+
+    text: str
+    name: str
+
+
+def processor(arch: str) -> tuple[str, str]:
+    """LLVM's names for an architecture and its PTX version: the newest that LLVM knows and the architecture runs."""
+    number = max(n for n in PROCESSORS if n <= find_arch(arch).number)
+    return f"sm_{number}", f"+ptx{PROCESSORS[number]}"
+
+
+def parameters(function: Callable[..., Any], kinds: Sequence[Any]) -> list[Parameter]:
+    """How a kernel's arguments are passed."""
+    names = function.__code__.co_varnames
+    return [parameter(target.descriptor.target_context, name, kind) for name, kind in zip(names, kinds, strict=False)]
+
+
+@global_compiler_lock
+def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str) -> Written:
+    """The PTX of a Python function for arguments of these types."""
+    typing, context = target.descriptor.typing_context, target.descriptor.target_context
+    with target_override(target.NAME), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NumbaDebugInfoWarning)  # a kernel typed into a prompt has no lines to show
+        typing.refresh()
+        context.refresh()
+        found = compiler.compile_extra(typing, context, function, tuple(kinds), None, target.flags(), {})
+        if found.signature.return_type is not types.none:
+            raise KernelError(f"a kernel returns nothing, and this one {found.signature.return_type}: store results")
+        name = re.sub(r"\W", "_", function.__name__)
+        entry = _entry(context, found, name, parameters(function, kinds))
+    texts = [text for library in found.library.every() for text in library.texts]
+    with native.LOCK:
+        return Written(_emit([*texts, entry], name, arch), name)
+
+
+def _entry(context: Any, compiled: Any, name: str, given: Sequence[Parameter]) -> str:
+    """The kernel proper: it makes Numba's values of its parameters and calls the function."""
+    module = context.create_module(f"entry.{name}")
+    about = compiled.fndesc
+    fields = [f for p in given for f in p.fields]
+    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [f.type for f in fields]), name)
+    entry.calling_convention = "ptx_kernel"
+    for argument, field in zip(entry.args, fields, strict=True):
+        argument.name = field.name
+    builder = ir.IRBuilder(entry.append_basic_block("entry"))
+    code = compiled.type_annotation.func_id.func.__code__
+    lines = DIBuilder(module, code.co_filename, context, directives_only=True)
+    lines.mark_subprogram(entry, name, (), (), code.co_firstlineno)
+    lines.mark_location(builder, code.co_firstlineno)  # inlined code has its own lines below this one
+    kind = context.call_conv.get_function_type(about.restype, about.argtypes)
+    callee = ir.Function(module, kind, about.llvm_func_name)
+    rest = iter(entry.args)
+    arguments = [p.rebuild(builder, rest) for p in given]
+    context.call_conv.call_function(builder, callee, about.restype, about.argtypes, arguments)
+    builder.ret_void()
+    lines.finalize()
+    return str(module)
+
+
+def _emit(texts: Sequence[str], name: str, arch: str) -> str:
+    """Link, optimise, and write PTX."""
+    native.binding()
+    module = llvm.parse_assembly(texts[-1])
+    for text in texts[:-1]:
+        module.link_in(llvm.parse_assembly(text))
+    selectable.complete(module)
+    selectable.check(module)
+    for function in module.functions:
+        if not function.is_declaration and function.name != name:
+            function.linkage = "internal"
+            function.add_function_attribute("alwaysinline")
+    for variable in module.global_variables:
+        if not variable.is_declaration and variable.linkage.name != "internal":
+            variable.linkage = "internal"
+    machine = target.machine(*processor(arch))
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    tuning.loop_vectorization = tuning.slp_vectorization = False
+    passes = llvm.create_pass_builder(machine, tuning)
+    passes.getModulePassManager().run(module, passes)
+    selectable.check(module)
+    return _of_one_architecture(machine.emit_assembly(module), arch)
+
+
+def _of_one_architecture(text: str, arch: str) -> str:
+    """The text with the target that its instructions need."""
+    suffix = find_arch(arch).suffixes[:1]
+    return NAMED_TARGET.sub(rf".target \g<1>{suffix}", text, count=1) if OF_ONE_ARCHITECTURE.search(text) else text

@@ -1,0 +1,307 @@
+"""A Numba target for device code: functions typed and lowered as for the CPU, kept as LLVM text for another back end.
+
+By Numba's own extension point for targets (`numba.core.target_extension`): a child of the CPU target, whose overloads
+and intrinsics all apply, with another code generator and another calling convention.  Nothing of Numba is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, cached_property
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import callconv, cgutils, codegen, compiler, cpu, typing
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.descriptors import TargetDescriptor
+from numba.core.dispatcher import Dispatcher
+from numba.core.imputils import Registry
+from numba.core.options import TargetOptions
+from numba.core.registry import cpu_target
+from numba.core.target_extension import (
+    CPU,
+    JitDecorator,
+    dispatcher_registry,
+    jit_registry,
+    target_override,
+    target_registry,
+)
+from numba.core.typing.templates import Registry as TypingRegistry
+
+from nbtc.compiler.native import binding
+from nbtc.dialect import fatal
+
+NAME = "nbtc_ptx"
+TRIPLE = "nvptx64-nvidia-cuda"
+
+lowering_registry = Registry("nbtc.dialect")  # how words and types of the dialect become LLVM
+typing_registry = TypingRegistry()  # and how they are typed
+values: list[Callable[[Any], Any]] = []  # each may put what Numba knows in the place of a constant that kernels name
+
+
+class PtxTarget(CPU):  # type: ignore[misc]
+    """Device code."""
+
+
+target_registry[NAME] = PtxTarget
+
+
+@cache
+def machine(processor: str, features: str) -> Any:
+    """LLVM's back end for a processor ("sm_90") and features ("+ptx80")."""
+    binding()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=processor, features=features, opt=3)
+
+
+@cache
+def layout() -> str:
+    """The data layout of device code."""
+    return str(machine("sm_80", "+ptx80").target_data)
+
+
+class PtxLibrary(codegen.CodeLibrary):  # type: ignore[misc]
+    """Modules as text, and the libraries that they call."""
+
+    def __init__(self, owner: PtxCodegen, name: str) -> None:
+        super().__init__(owner, name)
+        self.texts: list[str] = []
+        self.linked: list[PtxLibrary] = []
+
+    def add_ir_module(self, module: ir.Module) -> None:
+        """Keep a module."""
+        self.texts.append(str(module))
+
+    def add_linking_library(self, library: PtxLibrary) -> None:
+        """Note what this one calls."""
+        if library is not self and library not in self.linked:
+            self.linked.append(library)
+
+    def finalize(self) -> None:
+        """Nothing more will be added."""
+        self._finalized = True
+
+    def get_llvm_str(self) -> str:
+        """The modules' text."""
+        return "\n".join(self.texts)
+
+    def get_asm_str(self) -> str:
+        """None: a library alone has no machine code."""
+        return ""
+
+    def get_function(self, name: str) -> Any:
+        """Not part of a library of text."""
+        raise NotImplementedError(name)
+
+    def every(self) -> Iterator[PtxLibrary]:
+        """This library and all that it calls, once each."""
+        seen: list[PtxLibrary] = []
+        todo = [self]
+        while todo:
+            library = todo.pop()
+            if library not in seen:
+                seen.append(library)
+                todo += library.linked
+        return iter(seen)
+
+
+class PtxCodegen(codegen.Codegen):  # type: ignore[misc]
+    """Makes empty modules for the device."""
+
+    _library_class = PtxLibrary
+
+    def __init__(self, name: str) -> None:
+        self._data_layout = layout()
+        self._target_data = llvm.create_target_data(self._data_layout)
+
+    def _create_empty_module(self, name: str) -> ir.Module:
+        module = ir.Module(cgutils.normalize_ir_text(name))
+        module.triple = TRIPLE
+        module.data_layout = self._data_layout
+        return module
+
+    def _add_module(self, module: Any) -> None:
+        pass
+
+    def magic_tuple(self) -> tuple[str, ...]:
+        """What machine code depends on."""
+        return (TRIPLE,)
+
+    @property
+    def target_data(self) -> Any:
+        """Sizes and alignments."""
+        return self._target_data
+
+
+class PtxCallConv(callconv.MinimalCallConv):  # type: ignore[misc]
+    """Functions return a code and their result by pointer; an exception ends the launch where it is raised."""
+
+    def return_user_exc(
+        self, builder: Any, exc: Any, exc_args: Any = None, loc: Any = None, func_name: str | None = None
+    ) -> None:
+        """End the launch, saying what was raised, and return for the compiler's sake."""
+        name = exc.__name__ if exc is not None else "RuntimeError"
+        said = ", ".join(str(a) for a in exc_args or ())
+        fatal.fail(builder, f"{name}: {said}" if said else name, loc, func_name or "")
+        self._return_errcode_raw(builder, 1)
+
+    def return_dynamic_user_exc(
+        self, builder: Any, exc: Any, exc_args: Any, nb_types: Any, loc: Any = None, func_name: str | None = None
+    ) -> None:
+        """The same, for arguments that only the running kernel knows."""
+        self.return_user_exc(builder, exc, None, loc, func_name)
+
+
+class PtxTyping(typing.Context):  # type: ignore[misc]
+    """Types the constants of a kernel: words, and functions compiled for other targets."""
+
+    def load_additional_registries(self) -> None:
+        """Add the dialect's own."""
+        self.install_registry(typing_registry)
+
+    def resolve_value_type(self, val: Any) -> Any:
+        """The type of a constant; words of the dialect stand for their implementations."""
+        for known in values:
+            found = known(val)
+            if found is not None:
+                val = found
+                break
+        if isinstance(val, Dispatcher) and not isinstance(val, PtxDispatcher):
+            val = device_function(val.py_func)
+        return super().resolve_value_type(val)
+
+
+class PtxContext(cpu.CPUContext):  # type: ignore[misc]
+    """The CPU's lowering, without its run time: no Python objects, no memory management."""
+
+    allow_dynamic_globals = True
+    strict_alignment = True
+
+    @global_compiler_lock
+    def init(self) -> None:
+        """Set up the code generator."""
+        self.is32bit = False
+        self._internal_codegen = PtxCodegen("nbtc.dialect")
+        self.typing_context.refresh()
+
+    def load_additional_registries(self) -> None:
+        """Add the CPU's, then the dialect's, which come first where both fit."""
+        cpu_target.target_context.refresh()  # the run time that the CPU's registries set up is the CPU's
+        super().load_additional_registries()
+        self.install_registry(lowering_registry)
+
+    @property
+    def call_conv(self) -> PtxCallConv:
+        """How functions call each other."""
+        return PtxCallConv(self)
+
+    def post_lowering(self, module: Any, library: Any) -> None:
+        """Nothing to add."""
+
+    def create_cpython_wrapper(self, *_: Any, **__: Any) -> None:
+        """Python never calls device code."""
+
+    def create_cfunc_wrapper(self, *_: Any, **__: Any) -> None:
+        """Nor does C."""
+
+    def get_executable(self, library: Any, fndesc: Any, env: Any) -> object:
+        """Device code alone runs nowhere: an object by which callers know the function."""
+        return object()
+
+
+class PtxOptions(TargetOptions):  # type: ignore[misc]
+    """Flags of every function: lines for error messages, NumPy's division, no Python objects, no allocation."""
+
+    def finalize(self, flags: Any, options: dict[str, Any]) -> None:
+        """Set them."""
+        flags.enable_pyobject = False
+        flags.enable_looplift = False
+        flags.enable_pyobject_looplift = False
+        flags.no_cpython_wrapper = True
+        flags.no_cfunc_wrapper = True
+        flags.nrt = False
+        flags.error_model = "numpy"
+        flags.debuginfo = True
+        flags.dbg_directives_only = True
+        flags.dbg_extend_lifetimes = False
+        flags.boundscheck = False
+
+
+def flags() -> compiler.Flags:
+    """The flags of a kernel."""
+    found = compiler.Flags()
+    PtxOptions.parse_as_flags(found, {})
+    return found
+
+
+class PtxDescriptor(TargetDescriptor):  # type: ignore[misc]
+    """Ties typing and lowering to the target's name."""
+
+    options = PtxOptions
+
+    @cached_property
+    def _typing(self) -> PtxTyping:
+        return PtxTyping()
+
+    @cached_property
+    def _context(self) -> PtxContext:
+        return PtxContext(self.typing_context, self._target_name)
+
+    @property
+    def target_context(self) -> PtxContext:
+        """Lowering."""
+        return self._context
+
+    @property
+    def typing_context(self) -> PtxTyping:
+        """Typing."""
+        return self._typing
+
+
+descriptor = PtxDescriptor(NAME)
+
+
+class PtxDispatcher(Dispatcher):  # type: ignore[misc]
+    """A function of device code."""
+
+    targetdescr = descriptor
+
+    def __init__(self, function: Callable[..., Any], **_: Any) -> None:
+        super().__init__(function, {}, {}, compiler.Compiler)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for argument types."""
+        with target_override(NAME):
+            return super().compile(sig)
+
+    def add_overload(self, cres: Any) -> None:
+        """Note what was compiled; there is no entry that Python could call."""
+        self.overloads[tuple(cres.signature.args)] = cres
+
+
+dispatcher_registry[PtxTarget] = PtxDispatcher
+
+
+class _Jit(JitDecorator):  # type: ignore[misc]
+    """What Numba calls for implementations of overloaded functions."""
+
+    def __init__(self, *arguments: Any, **_: Any) -> None:
+        self._arguments = arguments
+
+    def __call__(self, *arguments: Any) -> PtxDispatcher:
+        return PtxDispatcher((arguments or self._arguments)[0])
+
+
+jit_registry[PtxTarget] = _Jit
+
+_functions: dict[Any, PtxDispatcher] = {}
+
+
+def device_function(function: Callable[..., Any]) -> PtxDispatcher:
+    """The device code of a Python function, made once."""
+    found = _functions.get(function)
+    if found is None:
+        found = _functions[function] = PtxDispatcher(function)
+    return found

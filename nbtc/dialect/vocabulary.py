@@ -1,0 +1,13 @@
+"""The rooms that hold words: each registers its rows when it is imported."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+ROOMS = ("thread_words",)
+
+
+def load() -> None:
+    """Import them all."""
+    for room in ROOMS:
+        import_module(f"nbtc.dialect.{room}")

@@ -1,0 +1,190 @@
+"""The vocabulary: what the functions and objects that a kernel may name mean in device code.
+
+A word is a row: the full name of a Python object ("nbtc.warp.shfl_sync", module and qualified name), and one of
+
+* `word(name)`: a function of the types of its arguments that returns a Numba signature and what emits LLVM for a call;
+* `instruction(name, text, result, arguments)`: PTX text, `$0` the result and `$1`, `$2` ... the arguments;
+* `function(name, python)`: a function in the dialect's own words.
+
+Names, not objects, tie a row to its word, so that a room may give meaning to a module above it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NoReturn
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.typing.templates import Signature
+from numba.extending import intrinsic
+
+from nbtc.dialect import target
+from nbtc.errors import KernelError
+
+VOCABULARY: dict[str, Any] = {}  # full name -> what Numba knows in its place
+
+# register classes of operands in inline PTX (LLVM, "User Guide for NVPTX Back-end"; PTX ISA 5.2)
+CONSTRAINTS = {"i1": "b", "i16": "h", "i32": "r", "i64": "l", "i128": "q", "half": "h", "bfloat": "h",
+               "float": "f", "double": "d"}  # fmt: skip
+
+
+def refuse(message: str) -> NoReturn:
+    """Stop the compilation of the kernel; the line is added where it is caught."""
+    raise KernelError(message)
+
+
+def full_name(x: Any) -> str:
+    """The name of a row for an object, "" for objects that have none."""
+    module, name = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
+    return f"{module}.{name}" if isinstance(module, str) and isinstance(name, str) else ""
+
+
+def _known(x: Any) -> Any:
+    return VOCABULARY.get(full_name(x))
+
+
+target.values.append(_known)
+
+
+def word(name: str) -> Callable[[Callable[..., Any]], Any]:
+    """A word by its typing: `typing(context, *types) -> (signature, emit)`, with `emit(context, builder, sig, values)`.
+
+    Literal arguments come as literal types, and so do defaults (None as types.none).  The signature has every
+    parameter, in order.  `refuse` says why a call is wrong.
+    """
+
+    def register(typing: Callable[..., Any]) -> Any:
+        VOCABULARY[name] = intrinsic(target=target.NAME, prefer_literal=True)(_with_defaults(typing))
+        return VOCABULARY[name]
+
+    return register
+
+
+def _with_defaults(typing: Callable[..., Any]) -> Callable[..., Any]:
+    """`typing`, given types for the defaults of parameters that a call leaves out."""
+    parameters = inspect.signature(typing)
+    label = typing.__name__.lstrip("_")
+
+    @wraps(typing)
+    def complete(*given: Any, **named: Any) -> Any:
+        try:
+            bound = parameters.bind(*given, **named)
+        except TypeError as error:
+            refuse(f"{label}: {error}")
+        left_out = {n: p.default for n, p in parameters.parameters.items() if n not in bound.arguments}
+        bound.arguments.update({n: types.none if v is None else types.literal(v) for n, v in left_out.items()})
+        return typing(*(bound.arguments[n] for n in parameters.parameters))
+
+    return complete
+
+
+@target.lowering_registry.lower_constant(types.IntegerLiteral)
+@target.lowering_registry.lower_constant(types.BooleanLiteral)
+def _number(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """A default in a call."""
+    return context.get_constant_generic(builder, kind.literal_type, value)
+
+
+@target.lowering_registry.lower_constant(types.StringLiteral)
+def _text(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """A default in a call that is read from its type alone."""
+    return context.get_dummy_value()
+
+
+def function(name: str, python: Callable[..., Any]) -> None:
+    """A word written in the dialect itself."""
+    VOCABULARY[name] = target.device_function(python)
+
+
+def instruction(
+    name: str,
+    text: str,
+    result: Any,
+    arguments: Sequence[Any] = (),
+    parameters: Sequence[str] = (),
+    effect: bool = True,
+) -> None:
+    """A word that is one PTX instruction: `$0` the result (if any), then the arguments, converted to these types.
+
+    parameters: their names in Python, `x0`, `x1` ... otherwise.  effect: as for `inline`.
+    """
+    names = parameters or [f"x{n}" for n in range(len(arguments))]
+    label = name.rpartition(".")[2]
+
+    def typing(context: Any, *given: Any) -> Any:
+        for got, wanted, parameter in zip(given, arguments, names, strict=True):
+            plain = types.unliteral(got)
+            if not isinstance(plain, types.Number | types.Boolean) or isinstance(plain, types.Float) > isinstance(
+                wanted, types.Float
+            ):
+                refuse(f"{label}: {parameter} is {wanted}, not {plain}")
+
+        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            cast = [context.cast(builder, a, t, w) for a, t, w in zip(args, sig.args, arguments, strict=True)]
+            kind = ir.VoidType() if result is types.void else context.get_value_type(result)
+            found = inline(builder, text, [] if result is types.void else [kind], cast, effect=effect)
+            return found[0] if found else context.get_dummy_value()
+
+        return Signature(result, given, None), emit
+
+    VOCABULARY[name] = intrinsic(target=target.NAME, prefer_literal=True)(_with_parameters(typing, names))
+
+
+def _with_parameters(typing: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    """`typing` under a signature with these parameters, which is what Numba reads."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(n, kind) for n in ("context", *names)]
+    typing.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return typing
+
+
+def inline(
+    builder: Any,
+    text: str,
+    results: Sequence[ir.Type],
+    arguments: Sequence[Any],
+    *,
+    effect: bool = True,
+    memory: bool = False,
+    immediates: Sequence[int] = (),
+) -> list[Any]:
+    """Emit PTX text: `$0`... its results, then the arguments; returns the results' values.
+
+    effect: the instruction does more than give its result (it waits, exchanges, stores), so it is neither removed nor
+    merged.  memory: it reads or writes memory, so loads and stores are not moved across it.  immediates: values behind
+    the arguments that the text needs as literals.
+    """
+    register = [_register_type(t) for t in results]
+    kind: Any = ir.VoidType()
+    if register:
+        kind = register[0] if len(register) == 1 else ir.LiteralStructType(register)
+    raw = [builder.bitcast(a, _register_type(a.type)) if _is_half(a.type) else a for a in arguments]
+    raw += [ir.Constant(ir.IntType(32), n) for n in immediates]
+    constraints = [f"={CONSTRAINTS[str(t)]}" for t in register]
+    constraints += [CONSTRAINTS[str(a.type)] for a in raw[: len(arguments)]] + ["n"] * len(immediates)
+    constraints += ["~{memory}"] if memory else []
+    assembly = ir.InlineAsm(
+        ir.FunctionType(kind, [a.type for a in raw]), text, ",".join(constraints), side_effect=effect or memory
+    )
+    found = builder.call(assembly, raw)
+    if not register:
+        return []
+    parts = [found] if len(register) == 1 else [builder.extract_value(found, n) for n in range(len(register))]
+    return [builder.bitcast(p, t) if _is_half(t) else p for p, t in zip(parts, results, strict=True)]
+
+
+def _is_half(kind: ir.Type) -> bool:
+    return str(kind) in ("half", "bfloat")
+
+
+def _register_type(kind: ir.Type) -> ir.Type:
+    return ir.IntType(16) if _is_half(kind) else kind
+
+
+def nvvm(builder: Any, name: str, result: ir.Type, arguments: Sequence[Any] = ()) -> Any:
+    """Call one of the back end's intrinsics: `llvm.nvvm.` and the name."""
+    kind = ir.FunctionType(result, [a.type for a in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.nvvm.{name}"), list(arguments))
