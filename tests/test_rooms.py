@@ -205,3 +205,14 @@ def test_branches_would_be_found(text):
 def test_files_stay_readable():
     long = {module(p): n for p in FILES if (n := p.read_text(encoding="utf-8").count("\n")) >= 400}
     assert not long, f"a file is one room: split {long}"
+
+
+def test_a_conversion_to_integers_is_frozen():
+    """LLVM takes fptosi of Inf, NaN or a number too large for anything, each time anew: `truncated` freezes it."""
+    named = {
+        module(p)
+        for p in FILES
+        for n in ast.walk(parse(p))
+        if isinstance(n, ast.Attribute) and n.attr in ("fptosi", "fptoui")
+    }
+    assert named == {"nbtc.compiler.builder"}

@@ -120,8 +120,8 @@ class VectorBuilder:
 
     def freeze(self, x: Any) -> Any:
         """x, or some fixed value where LLVM says that x has none (poison), as the integer of an Inf."""
-        frozen = self.b.fneg(x)  # llvmlite has no freeze, which is spelled like any instruction of one operand
-        frozen.opname = "freeze"
+        frozen = Instruction(self.b.block, x.type, "freeze", [x])  # llvmlite has none of its own
+        self.b._insert(frozen)
         return frozen
 
     def popcount(self, a: Any) -> Any:
@@ -134,12 +134,8 @@ class VectorBuilder:
 
     def truncated(self, x: Any) -> Any:
         """x to 32-bit integers, toward zero in every mode; any integer where it is Inf, NaN or too large."""
-        b, t = self.b, vector(I32, x.type.count)
-        some = Instruction(
-            b.block, t, "freeze", [b.fptosi(x, t)]
-        )  # without it, LLVM may take it for anything each time
-        b._insert(some)
-        return some
+        # without it, LLVM may take it for anything each time
+        return self.freeze(self.b.fptosi(x, vector(I32, x.type.count)))
 
     def byte_counts(self, x: Any) -> Any:
         """Bits set in each byte of eight 32-bit lanes (AVX2)."""

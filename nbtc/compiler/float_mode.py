@@ -18,6 +18,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
+from nbtc.errors import CompilerError
 
 NEAREST, DOWN, UP, TOWARD_ZERO = "nearest", "down", "up", "toward zero"
 
@@ -49,8 +50,17 @@ REGISTERS = {"x86_64": _MXCSR, "i686": _MXCSR, "i386": _MXCSR, "aarch64": _FPCR,
 
 
 def register_of(builder: Any) -> Register | None:
-    """The control word of the processor that a module is compiled for, None where nbtc knows none."""
-    return REGISTERS.get(str(builder.module.triple).partition("-")[0])
+    """The control word of the processor that a module is compiled for, None where nbtc knows none.
+
+    Raises CompilerError where the module does not say: its code would round as whatever mode it meets.
+    """
+    name = str(builder.module.triple).partition("-")[0]
+    if name in ("", "unknown"):
+        raise CompilerError(
+            f"a module with the triple {builder.module.triple!r} names no processor, so its code can't be given a "
+            "floating-point mode: set module.triple first, for example to llvmlite.binding.get_process_triple()"
+        )
+    return REGISTERS.get(name)
 
 
 def _read(v: VectorBuilder, register: Register) -> Any:

@@ -90,7 +90,7 @@ class Lowering:
 
     def to_integer(self, x: Any) -> Any:
         """f32 as 32-bit integers, toward zero; any integer for what has none."""
-        return self.v.freeze(self.b.fptosi(x, self._like(x)))
+        return self.v.truncated(x)
 
     def powers(self, e: Any) -> tuple[Any, Any]:
         """2**e and 2**-e for 32-bit integers e, as `scaled` takes them."""

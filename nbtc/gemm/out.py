@@ -38,6 +38,11 @@ def check_out(out: Any, shape: Shape, acc: Format) -> None:
         raise ShapeError(f"out has shape {tuple(out.shape)}, the result has {shape}: {works}")
     if out.dtype != acc.dtype:
         raise FormatError(f"out is {out.dtype}, the accumulator is {acc.name}: {works}")
+    if isinstance(out, np.ma.MaskedArray):
+        raise FormatError(
+            f"out is a masked array of shape {out.shape}, and nbtc has no rule for elements that are masked: pass "
+            "out.data, which the result fills whole"
+        )
     if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise OptionError(f"out of shape {out.shape} is read-only: pass a writeable array such as np.empty_like(out)")
 

@@ -112,7 +112,7 @@ class RowEmitter:
         special = b.icmp_signed(">", field, self.c(142 if self.half else 254))
         bad = b.or_(special, b.icmp_signed("!=", e, kept))
         up = v.bits(b.shl(b.sub(b.add(self.fraction, self.c(127)), kept), self.c(23)), FV)
-        return kept, up, b.fptosi(b.fmul(v.bits(x, FV), up), IV), bad
+        return kept, up, v.truncated(b.fmul(v.bits(x, FV), up)), bad
 
     def products(self, column: Any, starts: list[Any], ups: list[Any]) -> list[Any]:
         """The start values plus every product, truncated to the common unit."""
@@ -124,7 +124,7 @@ class RowEmitter:
             row = self.place("b", self.size, self.picked(k), column)
             for q, total in enumerate(sums):
                 p = b.fmul(b.fmul(a, v.load(row, t, self.size, self.size * CHUNK * q)), scales[q])
-                b.store(b.add(b.load(total), b.fptosi(p, IV)), total)
+                b.store(b.add(b.load(total), v.truncated(p)), total)
         return [b.load(p) for p in sums]
 
     def finish(self, x: Any, aligned: Any, bad: Any, q: int, column: Any) -> Any:
@@ -146,13 +146,13 @@ class RowEmitter:
         """magnitude * 2**(E - F) rounded as the unit rounds, without sign."""
         v, b = self.v, self.b
         near = b.sitofp(magnitude, FV)
-        over = b.icmp_signed(">", b.fptosi(near, IV), magnitude)
+        over = b.icmp_signed(">", v.truncated(near), magnitude)
         bits = b.add(v.bits(near, IV), b.sext(over, IV))  # toward zero
         down = v.bits(b.shl(b.sub(b.add(aligned, self.c(127)), self.fraction), self.c(23)), FV)
         if not self.half:
             y = v.bits(b.fmul(v.bits(bits, FV), down), IV)
             return b.and_(y, self.c(-1024)) if self.out == "rz14" else y
-        inexact = b.zext(b.icmp_signed("!=", b.fptosi(v.bits(bits, FV), IV), magnitude), IV)
+        inexact = b.zext(b.icmp_signed("!=", v.truncated(v.bits(bits, FV)), magnitude), IV)
         value = b.fmul(v.bits(b.or_(bits, inexact), FV), down)  # odd in the last place: the next rounding sees the tail
         y = v.bits(value, IV)
         even = b.add(b.add(y, self.c(0xFFF)), b.and_(b.lshr(y, self.c(13)), self.c(1)))

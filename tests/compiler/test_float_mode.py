@@ -15,11 +15,14 @@ import ml_dtypes
 import numba
 import numpy as np
 import pytest
+from llvmlite import ir
 
 import nbtc
 from nbtc.accuracy import accuracy
-from nbtc.compiler.float_mode import DEFAULT, KEEP
+from nbtc.compiler.builder import VectorBuilder
+from nbtc.compiler.float_mode import DEFAULT, KEEP, enter, leave
 from nbtc.compiler.jit import control_word, in_default_float_mode
+from nbtc.errors import CompilerError
 from nbtc.wgmma import tile_to_smem
 
 # Control words: MXCSR with all exceptions masked, FPCR.
@@ -196,3 +199,15 @@ def test_the_mode_comes_back_when_something_raises() -> None:
             compiled(*[np.zeros((32, 4), np.uint32)] * 3)
         with pytest.raises(ZeroDivisionError):
             nbtc.matmul(*operands()["float64"], progress=lambda done, total: 1 // 0)
+
+
+def test_code_for_no_known_processor_is_refused() -> None:
+    """Without the check the mode would stay what it is, and sums would round as somebody left it."""
+    module = ir.Module("bare")
+    f = ir.Function(module, ir.FunctionType(ir.VoidType(), []), "f")
+    v = VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry")))
+    with pytest.raises(CompilerError, match="names no processor"):
+        enter(v)
+    module.triple = "x86_64-unknown-linux-gnu"
+    leave(v, enter(v))
+    assert str(module).count('call void @"llvm.x86.sse.ldmxcsr"') == 2

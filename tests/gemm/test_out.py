@@ -98,3 +98,5 @@ def test_what_is_no_out():
         nbtc.matmul(a, b, out=Chunked((4, 5), np.float32, (1, 1)))
     with pytest.raises(FormatError, match="float64"):
         nbtc.matmul(a, b, out=Chunked((4, 4), np.float64, (1, 1)))
+    with pytest.raises(FormatError, match=r"masked.*out\.data"):
+        nbtc.matmul(a, b, out=np.ma.zeros((4, 4), np.float32))

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from nbtc import ptx
 from nbtc.errors import FormatError, MetadataError, OptionError, ParseError, ShapeError, UnsupportedInstructionError
+from nbtc.formats.table import FORMATS
 from nbtc.isa.parse import row
+from nbtc.numerics import models
 from nbtc.ops.mma import product as mma
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "registers.npz"
@@ -175,3 +177,24 @@ def test_inside_compiled_code() -> None:
         half(b, b, c)
     with pytest.raises(Exception, match="contiguous uint32"):
         half(a.astype(np.int64), b, c)
+
+
+def test_a_changed_numerics_row_counts_at_once() -> None:
+    """What was prepared from the row before is not used again."""
+    key = ("sm_80", "mma", "f16")
+    before = models.model("sm_80", "mma", FORMATS["f16"])
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal((32, 2 * n)).astype(np.float16).view(np.uint32) for n in (4, 2))
+    c = rng.standard_normal((32, 4)).astype(np.float32).view(np.uint32)
+    old, other = (ptx.mma_sync(F16, a, b, c, arch=name) for name in ("sm_80", "sm_90"))
+    assert (old != other).any()
+    try:
+        models.register(*key, models.model("sm_90", "mma", FORMATS["f16"]))
+        assert (ptx.mma_sync(F16, a, b, c, arch="sm_80") == other).all()
+    finally:
+        models.register(*key, before)
+    assert (ptx.mma_sync(F16, a, b, c, arch="sm_80") == old).all()
+
+
+def test_plans_are_bounded() -> None:
+    assert mma._prepared.cache_info().maxsize

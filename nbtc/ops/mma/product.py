@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 from nbtc.kernels.warp import loop
 from nbtc.numerics.fused import check_readable
-from nbtc.numerics.models import FLOOR, FRACTION, Kind, model, params
+from nbtc.numerics.models import FLOOR, FRACTION, Kind, changes, model, params
 from nbtc.ops.images import Words, batch, flat
 from nbtc.ops.mma import general as kernel
 from nbtc.ops.mma.scaled import refuse_unscaled
@@ -89,9 +89,6 @@ class Plan:
         return loop(self.shape)
 
 
-_PLANS: dict[tuple[Row, object, int, bool], Plan] = {}
-
-
 def operand_places(operand: Operand, by_column: bool = False) -> NDArray[np.int32]:
     """32 * word + shift of every matrix element in a warp's image, row by row (or column by column), products apart.
 
@@ -140,10 +137,15 @@ def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> 
 
     common: operands are laid out as on sm_80 and later, whatever the architecture (fragments of the C++ functions).
     """
+    question = row, arch, selector, common, changes()
     try:
-        return _PLANS[row, arch, selector, common]
-    except (KeyError, TypeError):
-        pass
+        return _prepared(*question)
+    except TypeError:  # something unhashable, or a type error of our own: the same without a memory
+        return _prepared.__wrapped__(*question)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _prepared(row: Row, arch: object, selector: int, common: bool, changed: int) -> Plan:
     here, target = executable(row, arch, common)
     if row.sparse:
         sparse.check_selector(row, selector)
@@ -151,8 +153,7 @@ def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> 
         raise OptionError(
             f"selector={shown(selector)} given, but {row.mnemonic} is dense; only mma.sp forms take one: leave it out"
         )
-    plan = _PLANS[row, arch, selector, common] = _build(here, target, selector)
-    return plan
+    return _build(here, target, selector)
 
 
 def _build(row: Row, target: Arch, selector: int) -> Plan:

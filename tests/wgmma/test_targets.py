@@ -1,0 +1,60 @@
+"""Processors without AVX-512, or without AVX2: recorded wgmma, every kernel of theirs once, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nbtc
+from nbtc.testing.hosts import HOSTS
+
+# of each kernel a form: sums of products of f64 and of f32, bytes that saturate, bits, rows on plain vectors
+FORMS = (
+    "wg_m64n24k16_f16_f16_f16_ss",
+    "wg_m64n24k32_f32_e4m3_e5m2_rs",
+    "wg_m64n8k32_s32_s8_u8_sat_ss",
+    "wg_m64n24k256_s32_b1_b1_and_ss",
+    "wgsp_m64n8k32_f32_bf16_bf16_ss_sel1",
+)
+RUN = """
+import json, sys
+import numpy as np
+from nbtc.compiler.host import features
+from nbtc.ptx import wgmma
+
+print("avx512f" in features())
+with np.load(sys.argv[1]) as z:
+    index = json.loads(z["index"].tobytes())
+    for name in sys.argv[2:]:
+        e, outputs = index[name], 0
+        for head in {k.rsplit("__", 1)[0] for k in z.files if k.startswith(name + "__")}:
+            x = {n: z[f"{head}__{n}"] for n in ("S", "desc", "A", "C", "D", "E") if f"{head}__{n}" in z.files}
+            options = {"scale_a": e["sa"], "scale_b": e["sb"], "trans_a": e["ta"], "trans_b": e["tb"]}
+            if e["sparse"]:
+                options |= {"meta": x["E"], "selector": e["sel"]}
+            if head.endswith("scd0"):
+                options["scale_d"] = 0
+            a = x["A"] if e["areg"] else x["desc"][:, 0]
+            d = wgmma(e["op"], x["C"], a, x["desc"][:, 1], x["S"], **options)
+            if d.tobytes() != x["D"].tobytes():
+                raise SystemExit(f"{head}: {(d != x['D']).sum()} outputs differ")
+            outputs += d.size
+        print(name, outputs)
+"""
+
+
+@pytest.mark.parametrize("name", [n for n in HOSTS if n != "host"])  # test_wgmma.py replays everything on this one
+def test_target(name: str) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CPU")} | HOSTS[name]
+    environment["PYTHONPATH"] = str(Path(nbtc.__file__).parents[1])
+    golden = Path(__file__).parents[1] / "golden" / "wgmma.npz"
+    command = [sys.executable, "-W", "error", "-c", RUN, str(golden), *FORMS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    wide, *lines = done.stdout.splitlines()
+    assert wide == "False"
+    assert [(form, int(n) > 0) for form, n in (line.split() for line in lines)] == [(form, True) for form in FORMS]
