@@ -101,7 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     _product_options(sub, sizes=False)
     sub = command("verify", _verify, "replay recordings of hardware and compare every bit")
     sub.add_argument("--golden", metavar="DIR", help="a folder of recordings (default: the set that ships with nbtc)")
-    sub.add_argument("--only", metavar="TEXT", help="only files whose name contains this")
+    sub.add_argument("--programs", metavar="DIR", help="a folder of recorded programs, to run instead")
+    sub.add_argument("--only", metavar="TEXT", help="only files, or programs, whose name contains this")
     sub.add_argument("--hw", action="store_true", help="compare with this machine's GPU (mma, mma.sp and wgmma)")
     sub = command("ptx", _ptx, "the kernels of a PTX file: which instructions can't run; or a launch of one")
     sub.add_argument("file", help="PTX text")
@@ -276,6 +277,8 @@ def _explain(args: argparse.Namespace) -> Result:
 
 
 def _verify(args: argparse.Namespace) -> Result:
+    if args.programs:
+        return _verify_programs(args)
     from nbtc.verify import verify
 
     reports = []
@@ -294,6 +297,29 @@ def _verify(args: argparse.Namespace) -> Result:
         else f"; every bit as {'this GPU gives it' if args.hw else 'recorded'}"
     )
     return Result({"files": [r.as_dict() for r in reports], **total}, text, MISMATCH if bad else FINE)
+
+
+def _verify_programs(args: argparse.Namespace) -> Result:
+    from nbtc.verify.programs import verify_programs
+
+    if args.golden or args.hw:
+        raise OptionError("--programs stands alone: --golden and --hw are for recordings of single instructions")
+    reports = []
+    for report in verify_programs(args.programs, args.only):
+        reports.append(report)
+        if not args.json:
+            kind = "exact" if report.exact else "tolerance"
+            counts = f"{report.outputs:>10,} outputs {report.mismatches:>8,} mismatches"
+            print(f"{report.program:<34}{kind:<10}{counts}{'' if report.ok else '   <--'}", flush=True)
+            for failure in report.failures[:5]:
+                print(f"    {failure}")
+    good, total = sum(r.ok for r in reports), len(reports)
+    outputs, mismatches = (sum(getattr(r, name) for r in reports) for name in ("outputs", "mismatches"))
+    text = f"programs: {good:,}/{total:,} programs, {outputs:,} outputs, {mismatches:,} mismatches"
+    missing = [r.program for r in reports if not r.ok]
+    text += f"; not reproduced: {', '.join(missing)}" if missing else ""
+    data = {"programs": [r.as_dict() for r in reports], "outputs": outputs, "mismatches": mismatches}
+    return Result(data, text, MISMATCH if missing else FINE)
 
 
 def _verify_line(name: str, report: Any) -> str:
