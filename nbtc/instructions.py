@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.compiler.python_only import PythonOnly
+from nbtc.compiler.python_only import refuse_in_compiled_code
 from nbtc.errors import FormatError, OptionError, UnsupportedInstructionError
 from nbtc.fragments import pack as _pack
 from nbtc.fragments import scales as _scales
@@ -47,7 +47,7 @@ ELSEWHERE = {
 }
 
 
-class Instruction(PythonOnly):
+class Instruction:
     """One form of an instruction, as `nbtc.instruction` finds it.
 
     mnemonic: canonical spelling.  family, shape (m, n, k), min_arch ("sm_80").  a, b, c, d, meta: `Operand` or None.
@@ -64,13 +64,19 @@ class Instruction(PythonOnly):
     """
 
     __slots__ = ("immediates", "row")
-    _in_compiled_code = "call nbtc.ptx.mma_sync(mnemonic, a, b, c) there, with the mnemonic as a literal"
     row: Row
     immediates: tuple[tuple[str, int], ...]
 
     def __init__(self, row: Row, immediates: tuple[tuple[str, int], ...] = ()) -> None:
         self.row = row
         self.immediates = immediates
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What Numba asks an object for: inside compiled functions an instruction is a constant."""
+        from nbtc.numba_door.instruction import InstructionType
+
+        return InstructionType(self)
 
     @property
     def mnemonic(self) -> str:
@@ -362,3 +368,6 @@ class _Callable(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Callable
+
+
+refuse_in_compiled_code((instruction, instructions), "look it up before: an Instruction is a constant there")

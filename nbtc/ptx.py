@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler.python_only import refuse_in_compiled_code
 from nbtc.compiler.threads import thread_count
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.fragments import scales
 from nbtc.isa.parse import immediate, row
 from nbtc.isa.spec import Row
+from nbtc.numba_door import matrix_move
 from nbtc.numba_door import mma as inside
-from nbtc.numba_door.registry import refresh_numba_registry, refuse_in_compiled_code
+from nbtc.numba_door.registry import refresh_numba_registry
 from nbtc.ops.convert import cvt
 from nbtc.ops.images import Words
 from nbtc.ops.memory import wmma
@@ -198,7 +200,9 @@ def wgmma(
 
 
 inside.register(mma_sync)
+matrix_move.register({f.__name__: f for f in (ldmatrix, stmatrix, movmatrix)})
 refuse_in_compiled_code(
-    (globals()[name] for name in __all__ if name != "mma_sync"), "nbtc.ptx.mma_sync, nbtc.warp and nbtc.dpx do"
+    (cvt, mma_sp, wgmma, wmma_load, wmma_mma, wmma_store),
+    "nbtc.ptx.mma_sync and ldmatrix, nbtc.instruction objects, nbtc.wmma, nbtc.warp and nbtc.dpx do",
 )
 refresh_numba_registry()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler.python_only import refuse_in_compiled_code
 from nbtc.fragments import sparse as _sparse
 from nbtc.isa.parse import as_row, immediate
 
@@ -53,3 +54,6 @@ def expand(stored: ArrayLike, meta: ArrayLike, instruction: object, selector: in
     True
     """
     return _sparse.expand(as_row(instruction), stored, meta, immediate(instruction, "selector", selector, 0))
+
+
+refuse_in_compiled_code((compress, expand), "call it before, and pass what it returns")

@@ -8,22 +8,22 @@ count elements.
 from __future__ import annotations
 
 from enum import Enum
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.compiler.python_only import PythonOnly
+from nbtc.compiler.python_only import PythonOnly, refuse_in_compiled_code
 from nbtc.errors import FormatError, OptionError, RangeError, ShapeError, shown, whole_number
 from nbtc.formats.arrays import as_array, as_format
 from nbtc.formats.conversions import convert
 from nbtc.formats.table import FORMATS, Format
-from nbtc.isa.parse import rows
-from nbtc.isa.spec import Operand, Row
+from nbtc.isa.spec import Operand
 from nbtc.isa.wmma import fragment as fragment_operand
-from nbtc.isa.wmma_names import AccumulateOp, BitOp, MatrixLayout, MemoryLayout, Use
-from nbtc.numba_door.registry import refresh_numba_registry, refuse_in_compiled_code
+from nbtc.isa.wmma_names import AccumulateOp, BitOp, MatrixLayout, MemoryLayout, Namespace, Use
+from nbtc.isa.wmma_products import product_row
+from nbtc.numba_door import wmma as inside
+from nbtc.numba_door.registry import refresh_numba_registry
 from nbtc.ops.memory import wmma as _wmma
 from nbtc.ops.memory.typed import place
 from nbtc.ops.mma import product as _mma
@@ -42,16 +42,16 @@ bmmaBitOpXOR, bmmaBitOpAND = BitOp.bmmaBitOpXOR, BitOp.bmmaBitOpAND
 bmmaAccumulateOpPOPC = AccumulateOp.bmmaAccumulateOpPOPC
 
 
-class precision:
+class precision(metaclass=Namespace):
     """Element types that exist in fragments alone."""
 
     tf32 = FORMATS["tf32"]
 
 
-class experimental:
+class experimental(metaclass=Namespace):
     """`experimental.precision`: element types below a byte."""
 
-    class precision:
+    class precision(metaclass=Namespace):
         u4, s4, b1 = FORMATS["u4"], FORMATS["s4"], FORMATS["b1"]
 
 
@@ -74,7 +74,7 @@ class fragment(PythonOnly):
     (8, (8, 32), 3.0)
     """
 
-    _in_compiled_code = "call nbtc.ptx.mma_sync there, on register images that Python made"
+    _in_compiled_code = "make it there, with the same call; only the arrays that it loads are passed"
 
     def __init__(
         self, use: Use, m: int, n: int, k: int, T: object, layout: MatrixLayout | None = None, batch: Any = ()
@@ -95,6 +95,11 @@ class fragment(PythonOnly):
         self.batch = tuple(_count(v, "batch") for v in lead)
         self.operand: Operand = fragment_operand(self.use.value, self.shape, fmt, layout.value if layout else "row")
         self._x = np.zeros((self.num_storage_elements, *self.batch, 32), self.storage_element_type)
+
+    @property
+    def format(self) -> Format:
+        """The element type."""
+        return self.element_type
 
     @property
     def num_elements(self) -> int:
@@ -302,16 +307,6 @@ def store_matrix_sync(mem: NDArray[Any], frag: fragment, ldm: int, layout: Memor
     _wmma.scatter(tile.memory, tile.start, operand, order, tile.ldm, frag._image())
 
 
-@cache
-def _products() -> dict[tuple[Any, ...], Row]:
-    """wmma.mma rows by shape, formats of A, B, C and D, layouts, saturation and bit operation."""
-    table: dict[tuple[Any, ...], Row] = {}
-    for r in rows(family="wmma.mma"):
-        formats = tuple(o.format.name for o in (r.a, r.b, r.c, r.d) if o is not None)
-        table.setdefault((r.shape, *formats, r.a_layout, r.b_layout, r.saturate, r.op), r)
-    return table
-
-
 def _multiply(d: fragment, a: fragment, b: fragment, c: fragment, saturate: bool, op: str | None, arch: object) -> None:
     uses = tuple(f.use.name if isinstance(f, fragment) else repr(f) for f in (d, a, b, c))
     if uses != ("accumulator", "matrix_a", "matrix_b", "accumulator"):
@@ -319,18 +314,8 @@ def _multiply(d: fragment, a: fragment, b: fragment, c: fragment, saturate: bool
             f"the fragments are {', '.join(uses)}; the order is d, a, b, c: accumulator, matrix_a, "
             "matrix_b, accumulator"
         )
-    clamp = saturate and c.element_type.name == "s32"
-    names = tuple(f.element_type.name for f in (a, b, c, d))
-    layouts = tuple(f.layout.value if f.layout else "" for f in (a, b))
-    same = a.shape == b.shape == c.shape == d.shape
-    found = _products().get((a.shape, *names, *layouts, clamp, op)) if same else None
-    if found is None:
-        near = sorted({r.mnemonic for k, r in _products().items() if k[1] == names[0] and k[-1] == op} or {"none"})[:3]
-        raise FormatError(
-            f"no wmma product takes d={d}, a={a}, b={b}, c={c}: shapes must agree, A and B have one type, s4, u4 and "
-            "b1 are "
-            f"row by col; b1 goes with bmma_sync, all others with mma_sync. Nearest: {', '.join(near)}"
-        )
+    clamp = saturate and c.format.name == "s32"
+    found = product_row(d, a, b, c, clamp, op)
     plan = _mma.prepare(found, arch, 0, common=True)
     _wide(d, a, b, c)
     words = _mma.perform(plan, a._image(), b._image(), c._image())
@@ -392,5 +377,6 @@ def bmma_sync(
     _multiply(d, a, b, c, False, "xor" if op is bmmaBitOpXOR else "and", arch)
 
 
-refuse_in_compiled_code((globals()[name] for name in __all__), fragment._in_compiled_code)
+inside.register({name: globals()[name] for name in __all__})
+refuse_in_compiled_code((element_type, float_to_tf32, storage_element_type), "call it before, and pass what it returns")
 refresh_numba_registry()

@@ -69,16 +69,21 @@ class _Compiler(compiler.CompilerBase):  # type: ignore[misc]
         return [passes]
 
 
-def jit(function: F | None = None, *, inline: bool = False, cached: bool = True, framed: bool = True) -> Any:
+def jit(
+    function: F | None = None, *, inline: bool = False, cached: bool = True, framed: bool = True, expanded: bool = False
+) -> Any:
     """Compile `function` with nbtc's flags.
 
     inline: merge into the caller's LLVM (small helpers; they are never cached by themselves).  cached: keep machine
     code on disk; switch off for functions built at run time.  framed: calls from Python set the floating-point mode.
+    expanded: for compiled callers alone, which take in the body before they are compiled: nothing is compiled twice.
     """
     if function is None:
-        return lambda f: jit(f, inline=inline, cached=cached, framed=framed)
+        return lambda f: jit(f, inline=inline, cached=cached, framed=framed, expanded=expanded)
     name_apart(function)
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    if expanded:
+        return njit(inline="always", **options)(function)
     if inline:
         options["forceinline"] = True
     if framed:

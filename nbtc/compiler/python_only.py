@@ -1,14 +1,20 @@
-"""Objects that live in Python alone, and say so to a function that Numba compiles."""
+"""Objects and functions that live in Python alone, and say so to a function that Numba compiles; needs no Numba."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
 from nbtc.errors import CompilerError
 
 
+def _refuse(name: str, instead: str) -> NoReturn:
+    # not one of Numba's errors, which it would bury in a list of signatures
+    raise CompilerError(f"{name} works from Python, not inside functions compiled by Numba: {instead}")
+
+
 class PythonOnly:
-    """A base whose objects refuse to be arguments or globals of compiled functions, in one line; needs no Numba."""
+    """A base whose objects refuse to be arguments or globals of compiled functions, in one line."""
 
     __slots__ = ()
     _in_compiled_code = ""  # what to do there instead
@@ -16,7 +22,20 @@ class PythonOnly:
     @property
     def _numba_type_(self) -> Any:
         """What Numba asks an object for."""
-        raise CompilerError(
-            f"an nbtc {type(self).__name__} works from Python, not inside functions compiled by Numba: "
-            f"{self._in_compiled_code}"
-        )
+        _refuse(f"an nbtc {type(self).__name__}", self._in_compiled_code)
+
+
+class _NoType:
+    """What stands for the type of a function: Numba's first question to it is answered by the refusal."""
+
+    def __init__(self, name: str, instead: str) -> None:
+        self._refused = name, instead
+
+    def __getattr__(self, name: str) -> Any:
+        _refuse(*self._refused)
+
+
+def refuse_in_compiled_code(functions: Iterable[Any], instead: str) -> None:
+    """Functions that work from Python alone: a compiled function that calls one hears so, and what to do instead."""
+    for function in functions:
+        function._numba_type_ = _NoType(f"{function.__module__}.{function.__qualname__}", instead)

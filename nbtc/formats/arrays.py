@@ -12,6 +12,7 @@ from typing import Any, SupportsIndex, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler.python_only import refuse_in_compiled_code
 from nbtc.errors import FormatError, OptionError, RangeError, ShapeError, shown, whole_number
 from nbtc.formats.table import FORMATS, Format
 
@@ -294,3 +295,6 @@ def _codes(x: NDArray[Any], f: Format) -> NDArray[np.uint8]:
             f"clip first, for example nbtc.pack(np.clip(x, {f.low}, {f.high}), {f.name!r})"
         )
     return values.astype(np.uint8) & np.uint8((1 << f.bits) - 1)
+
+
+refuse_in_compiled_code((as_format, pack, unpack), "call it before or after")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler.python_only import refuse_in_compiled_code
 from nbtc.errors import FormatError, OptionError, UnvalidatedModelWarning, shown, warn
 from nbtc.formats import table
 from nbtc.formats.arrays import as_array, as_format, as_given, from_bits, to_bits
@@ -173,3 +174,6 @@ def convert(
         from_bits(convert_bits(to_bits(array, source), row, bool(relu), saturate), target), x
     )
     return result
+
+
+refuse_in_compiled_code((convert,), "convert arrays before or after the call")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.python_only import refuse_in_compiled_code
 from nbtc.gemm.library import Library, library
 from nbtc.gemm.orders import Order, order
 from nbtc.gemm.plan import Plan
 from nbtc.gemm.run import gemm, matmul, plan
-from nbtc.numba_door.registry import refresh_numba_registry, refuse_in_compiled_code
 
 __all__ = ["Library", "Order", "Plan", "gemm", "library", "matmul", "order", "plan"]
 
@@ -25,4 +25,3 @@ class _Callable(ModuleType):
 
 sys.modules[__name__].__class__ = _Callable
 refuse_in_compiled_code((gemm, matmul, plan), "call it before or after, or nbtc.ptx.mma_sync on register images there")
-refresh_numba_registry()

@@ -5,6 +5,10 @@ from __future__ import annotations
 from enum import Enum, IntEnum
 
 
+class Namespace(type):
+    """The type of classes that only hold names, as C++'s namespaces do."""
+
+
 class Use(Enum):
     """The role of a fragment."""
 

@@ -13,7 +13,7 @@ import nbtc
 from nbtc.errors import CompilerError
 
 FORM = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
-INSTRUCTION = nbtc.instruction(FORM)
+LOAD = nbtc.instruction("ldmatrix.sync.aligned.m8n8.x1.shared.b16")
 
 
 def test_the_first_use_of_ptx_may_be_in_a_compiled_function() -> None:
@@ -29,12 +29,13 @@ print(numba.njit(lambda a, b, c: nbtc.ptx.mma_sync({FORM!r}, a, b, c))(a, b, c).
 @pytest.mark.parametrize(
     ("kernel", "word"),
     [
-        (lambda x: nbtc.wmma.fragment(x), "wmma.fragment"),
-        (lambda x: nbtc.wmma.load_matrix_sync(x, x, 16), "load_matrix_sync"),
+        (lambda x: nbtc.wmma.float_to_tf32(x), "float_to_tf32"),
+        (lambda x: nbtc.convert(x, "f16"), "convert"),
+        (lambda x: nbtc.instruction(FORM), "instruction"),
         (lambda x: nbtc.ptx.mma_sp(FORM, x, x, x, x), "mma_sp"),
         (lambda x: nbtc.ptx.wmma_load(FORM, x, stride=3), "wmma_load"),
         (lambda x: nbtc.matmul(x, x, threads=1), "matmul"),
-        (lambda x: INSTRUCTION(x, x, x), "Instruction"),
+        (lambda x: LOAD(x, x, x), "ldmatrix"),
     ],
 )
 def test_what_works_from_python_alone_says_so(kernel: object, word: str) -> None:
@@ -45,9 +46,14 @@ def test_what_works_from_python_alone_says_so(kernel: object, word: str) -> None
 
 def test_objects_that_compiled_functions_cannot_take_say_so() -> None:
     identity = numba.njit(lambda x: x)
-    for thing in (INSTRUCTION, nbtc.wmma.fragment(nbtc.wmma.accumulator, 16, 16, 16, nbtc.f32)):
-        with pytest.raises(CompilerError, match="works from Python"):
-            identity(thing)
+    with pytest.raises(CompilerError, match="works from Python"):
+        identity(nbtc.wmma.fragment(nbtc.wmma.accumulator, 16, 16, 16, nbtc.f32))
+
+
+def test_constants_come_back_as_they_are() -> None:
+    identity = numba.njit(lambda x: x)
+    for thing in (LOAD, nbtc.f16, nbtc.wmma.matrix_a, nbtc.wmma.bmmaBitOpAND):
+        assert identity(thing) == thing
 
 
 def test_an_interrupt_ends_the_call_and_not_the_compilation() -> None:

@@ -21,7 +21,7 @@ from nbtc.isa.spec import Operand, Row
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint32]
 ROW = 16  # bytes of a memory row
-_PACKED = {"b8x16.b4x16_p64": 4, "b8x16.b6x16_p32": 6}  # bits of an element in memory; a register slot has 8
+PACKED = {"b8x16.b4x16_p64": 4, "b8x16.b6x16_p32": 6}  # bits of an element in memory; a register slot has 8
 
 
 @cache
@@ -53,7 +53,7 @@ def form(family: str, num: Any, trans: Any, shape: Any, type: Any) -> Row:
 
 
 @cache
-def _sources(row: Row) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def sources(row: Row) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(lane whose address counts, byte in its row) of every register byte: int64 (32 * registers * 4,) both."""
     operand = row.d if row.d is not None else row.a
     if operand is None:
@@ -145,10 +145,10 @@ def ldmatrix(
     memory = _memory(smem, False)
     at = _addresses(addr, operand.rows, memory.shape[-1], "ldmatrix")
     lead = _lead("ldmatrix", memory.shape[:-1], at.shape[:-1])
-    lane, byte = _sources(row)
+    lane, byte = sources(row)
     memory = np.broadcast_to(memory, (*lead, memory.shape[-1]))
     at = np.broadcast_to(at, (*lead, at.shape[-1]))[..., lane]
-    bits = _PACKED.get(type)
+    bits = PACKED.get(type)
     if bits is None:
         data = np.take_along_axis(memory, at + byte, -1)
     else:
@@ -199,7 +199,7 @@ def stmatrix(
             "leading axes, "
             f"for example np.zeros({(*lead, memory.shape[-1])}, np.uint8)"
         )
-    lane, byte = _sources(row)
+    lane, byte = sources(row)
     index = np.broadcast_to(at, (*lead, at.shape[-1]))[..., lane] + byte
     data = np.ascontiguousarray(words, "<u4").view(np.uint8).reshape(*words.shape[:-2], -1)
     np.put_along_axis(memory, index, np.broadcast_to(data, index.shape), -1)
@@ -212,7 +212,7 @@ def _registers(operand: Operand | None) -> Operand:
 
 
 @cache
-def _transposition() -> NDArray[np.int64]:
+def transposition() -> NDArray[np.int64]:
     """For each half register of the result of movmatrix, the half register it comes from."""
     (row,) = move.transposes()
     source, result = (_registers(o).coords().reshape(-1, 2) for o in (row.a, row.d))
@@ -242,4 +242,4 @@ def movmatrix(regs: ArrayLike, threads: int | None = None) -> Words:
             f"movmatrix takes one register a lane, (..., 32), not {words.shape}: for example np.zeros(32, np.uint32)"
         )
     halves = np.ascontiguousarray(words, "<u4").view("<u2")
-    return np.ascontiguousarray(halves[..., _transposition()]).view("<u4").astype(np.uint32, copy=False)
+    return np.ascontiguousarray(halves[..., transposition()]).view("<u4").astype(np.uint32, copy=False)

@@ -1,0 +1,105 @@
+"""The products of `nbtc.ops.mma` as functions of flat images that compiled code can call, one warp at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from nbtc.compiler.float_mode import call_in_default_mode
+from nbtc.compiler.jit import jit
+from nbtc.ops.mma import general
+from nbtc.ops.mma.product import Plan
+
+NO_WORDS = np.zeros(1, np.uint32)
+
+
+@cache
+def product(plan: Plan) -> Callable[..., Any]:
+    """compute(a, b, c, meta, d) of flat uint32 images: vector code where there is some, with the general kernel behind.
+
+    For compiled functions alone; `meta` of a dense form is any array.
+    """
+    slow = _general(plan)
+    if plan.vector is None:
+        return slow
+    if plan.tiles:
+        return _tiled(plan, slow)
+    return _sparse(plan, slow) if plan.row.sparse else _dense(plan, slow)
+
+
+def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
+    found: Callable[..., Any] = jit(function, expanded=True)
+    return found
+
+
+def _general(plan: Plan) -> Callable[..., Any]:
+    places, geometry, params = plan.places, plan.geometry, plan.params
+    na, nb, ns = plan.scratch
+    word, run = plan.word.type, general.run
+
+    def compute(a, b, c, meta, d):
+        scratch = np.empty(na, word), np.empty(nb, word), np.empty(ns, word)
+        strides = np.zeros(4, np.int64)
+        call_in_default_mode(run, (a, b, c, meta, d, strides, 0, 1, places, geometry, params, *scratch))
+
+    return _expanded(compute)
+
+
+def _dense(plan: Plan, slow: Any) -> Callable[..., Any]:
+    loop, numbers = plan.vector, plan.numbers
+
+    def compute(a, b, c, meta, d):
+        if call_in_default_mode(loop, ((a, b, c, d), (0, 0, 0, 0), 0, 1, numbers, None)):
+            slow(a, b, c, meta, d)
+
+    return _expanded(compute)
+
+
+def _sparse(plan: Plan, slow: Any) -> Callable[..., Any]:
+    loop, numbers, skipped = plan.vector, plan.numbers, plan.skipped
+
+    def compute(a, b, c, meta, d):
+        own = meta[skipped:]
+        if call_in_default_mode(loop, ((a, b, c, own, d), (0, 0, 0, 0, 0), 0, 1, numbers, None)):
+            slow(a, b, c, meta, d)
+
+    return _expanded(compute)
+
+
+@jit
+def _move(source, size, first, target, to_size, to, count):
+    """`count` registers of each of 32 lanes, from register `first` of `size` to register `to` of `to_size`."""
+    for lane in range(32):
+        for n in range(count):
+            target[lane * to_size + to + n] = source[lane * size + first + n]
+
+
+def _tiled(plan: Plan, slow: Any) -> Callable[..., Any]:
+    """A wmma form as several m16n8 products; a tile of 8x32 is a 32x8 one transposed."""
+    loop, numbers = plan.vector, plan.numbers
+    firsts = np.array([[way.start for way in tile] for tile in plan.tiles])
+    ca, cb, cc = (way.stop - way.start for way in plan.tiles[0])
+    ra, rb, rc, rd = plan.registers
+    swapped, count = plan.operands[1].cols == 32, len(plan.tiles)
+    if swapped:
+        ra, rb = rb, ra
+
+    def compute(a, b, c, meta, d):
+        left, right = (b, a) if swapped else (a, b)
+        pa, pb = np.empty(32 * ca, np.uint32), np.empty(32 * cb, np.uint32)
+        pc, pd = np.empty(32 * cc, np.uint32), np.empty(32 * cc, np.uint32)
+        needs_fallback = False
+        for n in range(count):
+            _move(left, ra, firsts[n, 0], pa, ca, 0, ca)
+            _move(right, rb, firsts[n, 1], pb, cb, 0, cb)
+            _move(c, rc, firsts[n, 2], pc, cc, 0, cc)
+            if call_in_default_mode(loop, ((pa, pb, pc, pd), (0, 0, 0, 0), 0, 1, numbers, None)):
+                needs_fallback = True
+            _move(pd, cc, 0, d, rd, firsts[n, 2], cc)
+        if needs_fallback:
+            slow(a, b, c, meta, d)
+
+    return _expanded(compute)
