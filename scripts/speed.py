@@ -17,6 +17,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,27 +60,37 @@ PRODUCTS = (
     Product("s4 → s32", "s4", {}, 2.5, avx2=0.8),
     Product("b1 → s32, packed", "b1", {}, 14.0, 8192, avx2=4.0),
     Product("f64", "f64", {}, 0.40, avx2=0.3),
+    Product("mxfp8 → f32, sm_120", "mxfp8", {"arch": "sm_120"}, 0.40),
+    Product("mxfp4 → f32, sm_120", "mxfp4", {"arch": "sm_120"}, 0.50),
+    Product("nvfp4 → f32, sm_120", "nvfp4", {"arch": "sm_120"}, 0.50),
 )
+BLOCKS = ("mxfp8", "mxfp4", "nvfp4")  # elements and scales instead of elements
 SCALED = ("f16 → f32", "e4m3 → f32, fp8 unit", "s8 → s32", "f64")  # rows timed on two threads and at the small size
 
 
-def operands(row: Product, size: int) -> tuple[np.ndarray, np.ndarray]:
+def product(row: Product, size: int, threads: int) -> Callable[[], Any]:
+    """A call that multiplies random operands of a row."""
     rng = np.random.default_rng(0)
     k = row.k or size
+    if row.format in BLOCKS:
+        (a, sa, *_), (b, sb, *_) = (
+            nbtc.mx.quantize(rng.standard_normal((size, size), np.float32), row.format, axis=axis) for axis in (-1, -2)
+        )
+        return partial(nbtc.matmul, a, b, scale_a=sa, scale_b=sb, threads=threads, **row.keywords)
     fmt = nbtc.as_format(row.format)
     a, b = random_operand(rng, (size, k), fmt), random_operand(rng, (k, size), fmt)
-    return (nbtc.pack(a, fmt), nbtc.pack(b, fmt, axis=0)) if fmt.bits == 1 else (a, b)
+    if fmt.bits == 1:
+        a, b = nbtc.pack(a, fmt), nbtc.pack(b, fmt, axis=0)
+    return partial(nbtc.matmul, a, b, a_format=row.format, b_format=row.format, threads=threads, **row.keywords)
 
 
 def against_numpy(row: Product, size: int, threads: int, rounds: int) -> dict[str, float]:
     """Seconds of nbtc and of NumPy float32 on the same shape and threads, and what follows from them."""
-    a, b = operands(row, size)
     k = row.k or size
     x, y = np.ones((size, k), np.float32), np.ones((k, size), np.float32)
     inner = max(1, (1024 // size) ** 3)
-    call = dict(a_format=row.format, b_format=row.format, threads=threads, **row.keywords)
     with threadpool_limits(threads, "blas"):
-        ours, numpy = alternate(rounds, lambda: nbtc.matmul(a, b, **call), lambda: x @ y, inner=inner)
+        ours, numpy = alternate(rounds, product(row, size, threads), lambda: x @ y, inner=inner)
     return {"seconds": ours, "numpy": numpy, "rate": size * size * k / ours / 1e9, "ratio": numpy / ours}
 
 
@@ -105,9 +116,7 @@ def products(size: int, rounds: int, only: list[str], host: str) -> dict[str, An
 
 def two_threads(row: Product, size: int, rounds: int) -> float:
     """How much faster two threads are than one: nbtc alone, NumPy's pool asleep."""
-    a, b = operands(row, size)
-    call = dict(a_format=row.format, b_format=row.format, **row.keywords)
-    one, two = alternate(rounds, *(lambda n=n: nbtc.matmul(a, b, threads=n, **call) for n in (1, 2)))
+    one, two = alternate(rounds, *(product(row, size, threads) for threads in (1, 2)))
     return one / two
 
 
@@ -144,6 +153,15 @@ def instructions(warps: int, groups: int, rounds: int) -> dict[str, Any]:
     seconds = alternate(rounds, lambda: nbtc.ptx.wgmma(name, d, da.encode(), db.encode(), smem, threads=1))[0]
     note(f"wgmma m64n256k16 f16, {groups:,} warpgroups", seconds, 64 * 256 * 16 * groups, groups)
     return out
+
+
+def quantized(rounds: int, size: int = 4096) -> dict[str, float]:
+    """G elements a second on one thread, from float32."""
+    x, table = np.random.default_rng(0).standard_normal((size, size), np.float32), {}
+    for scheme in BLOCKS:
+        table[scheme] = size * size / alternate(rounds, lambda s=scheme: nbtc.mx.quantize(x, s, threads=1))[0] / 1e9
+        print(f"quantize to {scheme:<12}{table[scheme]:>7.2f} G elements/s", flush=True)
+    return table
 
 
 def dpx(rounds: int, size: int = 2**16) -> dict[str, float]:
@@ -223,6 +241,7 @@ def main() -> None:
     data = {"machine": machine, "size": args.size, "products": products(args.size, args.rounds, args.only, args.host)}
     if not args.only:
         data |= {"instructions": instructions(args.warps, args.groups, args.rounds), "dpx": dpx(args.rounds)}
+        data |= {"quantize": quantized(args.rounds)}
         data["startup"] = startup(2 * args.size)
     args.out.parent.mkdir(exist_ok=True)
     args.out.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")

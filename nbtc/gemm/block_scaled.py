@@ -17,8 +17,8 @@ from nbtc.compiler.threads import ThreadTeam, thread_count
 from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError
 from nbtc.formats.arrays import as_array, as_format, to_bits
 from nbtc.formats.table import FORMATS, Format, ue4m3
-from nbtc.gemm import block_engine, scaled_engine
-from nbtc.gemm.cost import OVERHEAD
+from nbtc.gemm import block_engine, lifted_engine, scaled_engine
+from nbtc.gemm.cost import OVERHEAD, peak_bytes
 from nbtc.gemm.orders import every
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.out import check_out
@@ -28,6 +28,7 @@ from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Row
 from nbtc.isa.tcgen05 import KINDS, product
+from nbtc.kernels.targets import host_target
 from nbtc.numerics.models import Kind, model, params
 from nbtc.numerics.scaled import Operands, Scales, scaled_outputs
 from nbtc.ops.mma.scaled import flattened
@@ -203,8 +204,15 @@ def _plan(
     steps = -(-part // step) * (k // part) + -(-(k % part) // step) if part else 0
     copies = prod(batch) * (m * k + k * n + (m + n) * k * chunks // step)
     peak = prod(batch) * m * n * 4 * (3 if k_split else 2) + copies + OVERHEAD
-    sizes_of = {block_engine.NAME: block_engine.peak_bytes, scaled_engine.NAME: scaled_engine.peak_bytes}
-    peak += sizes_of[engine](m, n, k) if engine in sizes_of else 0
+    rows = scaled_engine.peak_bytes(m, n, k)
+    panels = peak_bytes(lifted_engine.NAME, (fa, fb, FORMATS["f32"]), (m, n, k), threads, False)
+    # which of the two engines runs depends on the exponents
+    engine_bytes = {
+        block_engine.NAME: block_engine.peak_bytes(m, n, k),
+        lifted_engine.NAME: max(rows, panels),
+        scaled_engine.NAME: rows,
+    }
+    peak += engine_bytes.get(engine, 0)
     return Plan(
         row.mnemonic, numerics, steps, shape, (fa.name, fb.name, "f32"), target.name, engine, threads, peak, k_split,
         every(k_split) if k_split else order_row("seq"), (*batch, m, n), row=row, params=vector,
@@ -215,7 +223,9 @@ def _engine(kind: Kind, a: Format, b: Format) -> str:
     """The fastest engine that has the arithmetic, on this host."""
     if block_engine.serves(kind, a, b):
         return block_engine.NAME
-    return scaled_engine.NAME if kind == Kind.SCALED else "chain"
+    if kind != Kind.SCALED:
+        return "chain"
+    return scaled_engine.NAME if host_target() is None else lifted_engine.NAME
 
 
 @in_default_float_mode
@@ -271,9 +281,22 @@ def _chain(
         one = [v[index] for v in parts]
         if plan.engine == block_engine.NAME:
             block_engine.Product(*one, scale=s.format.name, **how).run(d[index])
-        else:
+        elif plan.engine == scaled_engine.NAME or not _lifted(problem, one, d[index], how):
             scaled_engine.Product(*one, formats=problem.formats, **how).run(d[index])
     return d.view(np.float32)
+
+
+def _lifted(problem: ScaledProblem, one: list[NDArray[Any]], d: NDArray[np.uint32], how: dict[str, Any]) -> bool:
+    """d = chain by the engine of fused sums, with its repairs; False where exponents leave its range."""
+    product = lifted_engine.Product(*one, formats=problem.formats, params=how["params"], team=how["team"])
+    if not product.serves:
+        return False
+    start = d.copy()
+    for marked in product.run(d):
+        d.reshape(-1)[marked] = start.reshape(-1)[marked]
+        a, b, xs, ys = one
+        _outputs([a, b, d, xs, ys], d, marked, problem, how["scales"], how["team"])
+    return True
 
 
 def _padded(codes: NDArray[np.uint8], fmt: Format, axis: int, count: int) -> NDArray[np.uint8]:

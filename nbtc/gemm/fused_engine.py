@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,9 @@ TINY64, TINY32 = 2.0**-500, 2.0**-126
 NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18
 FAR_BASE = 0x2000  # stored exponents start here, so that a sum with a zero's (0) is below twice as much
 NOTHING = np.zeros(0, np.int64)  # no positions
+NO_LIFTS = np.zeros(0, np.int32)
+# full range: an alignment exponent takes part in powers of two that two normal f32 factors make, |n| <= 254
+MOST_LIFTED = 100
 Storage = tuple[NDArray[Any], ...]
 
 
@@ -111,9 +114,13 @@ class Layout:
 
 @lru_cache(maxsize=64)
 def layout(
-    fraction: int, half: bool, floor: int, a: Format, b: Format, ra: Range, rb: Range, rc: Range | None
-) -> Layout:
-    """Byte exponents and scaled accumulators where operands (and c) span few binades, else 16 bits and true scale."""
+    fraction: int, half: bool, floor: int, a: Format, b: Format, ra: Range, rb: Range, rc: Range | None,
+    lifted: bool = False,
+) -> Layout:  # fmt: skip
+    """Byte exponents and scaled accumulators where operands (and c) span few binades, else 16 bits and true scale.
+
+    lifted: ranges are those of elements with their scales.
+    """
     top = fraction + 127  # exponent field of the largest product: alignment never needs a negative field
     scale = ra.greatest + rb.greatest + 127 - top
     low = top - ra.spread - rb.spread
@@ -121,7 +128,7 @@ def layout(
     fits = ra.spread <= NEAR_SPREAD and rb.spread <= NEAR_SPREAD
     normal = ra.least + rb.least >= -100 and ra.greatest + rb.greatest <= 60
     plain = rc is None or not rc.greatest >= rc.least or (rc.least >= floor_exponent and rc.greatest < 60)
-    near = fits and normal and (plain or (a.exponent <= 5 and a.bits == 8))
+    near = fits and normal and (plain or (a.exponent <= 5 and a.bits == 8 and not lifted))
     if near:
         bases = low // 2, low - low // 2
         constants = [floor + 127 - scale, 113 - scale, scale, low]
@@ -132,10 +139,21 @@ def layout(
         limits = [0.0, float(np.finfo(np.float32).max)]
     lasting = near and scale < fraction
     pack_a, pack_b = (
-        float_params(f, r.least, x, r.least if f.exponent <= 5 else None)
+        float_params(f, r.least, x, r.least if f.exponent <= 5 and not lifted else None)
         for f, r, x in zip((a, b), (ra, rb), bases, strict=True)
     )
     return Layout(not near, scale, pack_a, pack_b, np.array(constants), np.array(limits, np.float32), lasting)
+
+
+class Lifts(NamedTuple):
+    """Exponents of block scales: int32 of A [block][row] and of B [block][column], lines padded to whole panels.
+
+    ranges: exponents of the elements of A and of B with their scales.
+    """
+
+    a: NDArray[np.int32]
+    b: NDArray[np.int32]
+    ranges: tuple[Range, Range]
 
 
 class FusedProduct:
@@ -148,8 +166,9 @@ class FusedProduct:
         formats: tuple[Format, Format],
         params: NDArray[np.int64],
         team: ThreadTeam,
+        lifts: Lifts | None = None,
     ) -> None:
-        self.a, self.b, self.formats, self.params, self.team = a, b, formats, params, team
+        self.a, self.b, self.formats, self.params, self.team, self.lifts = a, b, formats, params, team, lifts
         self.block, fraction = int(params[BLOCK]), int(params[FRACTION])
         self.wide, self.emulated = fraction > 13, params[KIND] == Kind.EMULATED_FP8
         self.tiny, self.nudge = (TINY64, NUDGE64) if self.wide else (TINY32, NUDGE32)
@@ -162,11 +181,11 @@ class FusedProduct:
 
     def run(self, state: NDArray[np.float32], has_c: bool) -> None:
         """state (M, N) float32: c in, the chain's result out (f16 accumulators as f32 values)."""
-        ra, rb = (exponents_of(x, f, self.emulated) for x, f in zip((self.a, self.b), self.formats, strict=True))
+        ra, rb = self._ranges()
         half = bool(self.params[OUT] == OUTS["rne11"])
         rc = exponents_of(state.view(np.uint32), f32) if has_c and not half else None
         p = self.params
-        self.layout = layout(int(p[FRACTION]), half, int(p[FLOOR]), *self.formats, ra, rb, rc)
+        self.layout = layout(int(p[FRACTION]), half, int(p[FLOOR]), *self.formats, ra, rb, rc, self.lifts is not None)
         deep = DEPTH_F64 if self.wide else DEPTH_F32
         for j in range(0, self.b.shape[1], COLUMNS):
             for k in range(0, self.a.shape[1], deep):
@@ -180,6 +199,19 @@ class FusedProduct:
             ]
             self.team.run(self._decide, (state.view(np.uint32).reshape(-1),), work)
             self.special_rows[:], self.special_columns[:] = 0, 0
+
+    def _ranges(self) -> tuple[Range, Range]:
+        if self.lifts:
+            return self.lifts.ranges
+        ra, rb = (exponents_of(x, f, self.emulated) for x, f in zip((self.a, self.b), self.formats, strict=True))
+        return ra, rb
+
+    def _lifts_from(self, side: int, k: int, line: int) -> tuple[NDArray[np.int32], int, int]:
+        """Scales from block k / `block` and a line on: flat array, place, elements from block to block."""
+        if self.lifts is None:
+            return NO_LIFTS, 0, 0
+        x = (self.lifts.a, self.lifts.b)[side]
+        return x.reshape(-1), k // self.block * x.shape[1] + line, x.shape[1]
 
     def _decide(self, out: NDArray[np.uint32], i: int, rows: int, j: int, columns: int) -> None:
         """Write the outputs of a block that an Inf or NaN decides."""
@@ -237,11 +269,13 @@ class FusedProduct:
         """Some panels of B."""
         first = j + panel * PANEL
         x, x0, ld = flat(self.b, k, depth, first, columns)
-        kernel = panels_kernel(int(self.wide), self.block, int(self.layout.far), int(self.emulated))
+        kernel = panels_kernel(
+            int(self.wide), self.block, int(self.layout.far), int(self.emulated), int(self.lifts is not None)
+        )
         factor = self.nudge * 2.0 ** (127 - self.formats[1].bias)
         heavy[panel] = kernel(
             x, x0, ld, depth, columns, places, *self._from(packed, panel * places * PANEL),
-            self.special_columns[first:], self.layout.pack_b, factor, self.tiny,
+            self.special_columns[first:], self.layout.pack_b, factor, self.tiny, *self._lifts_from(1, k, first),
         )  # fmt: skip
 
     def _rows(
@@ -256,12 +290,12 @@ class FusedProduct:
         factor = 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
         kernel = rows_kernel(
             int(self.wide), self.block, int(p[FRACTION]), int(p[OUT]), int(far), int(checked), int(self.emulated),
-            int(p[OUT] == OUTS["rne11"] and not self.layout.lasting),
+            int(p[OUT] == OUTS["rne11"] and not self.layout.lasting), int(self.lifts is not None),
         )  # fmt: skip
         kernel(
             x, x0, ld, rows, depth, self.layout.pack_a, factor, self.tiny, *self._from(packed, panel * places * PANEL),
             places, state, i, j + panel * PANEL, panels, self.redo, self.special_rows, *own,
-            self.layout.constants, self.layout.limits,
+            self.layout.constants, self.layout.limits, *self._lifts_from(0, k, i),
         )  # fmt: skip
         WORKSPACE_POOL.give(key, own)
 

@@ -21,7 +21,7 @@ NAN_SCALE = 0xFF
 
 
 @cache
-def _tables(fmt: Format) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.bool_]]:
+def element_table(fmt: Format) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.bool_]]:
     """Value, exponent and whether it is no number, of every byte."""
     values, exponents, special = np.zeros(256), np.full(256, NOTHING, np.int32), np.zeros(256, np.bool_)
     for code in range(1 << fmt.bits):
@@ -52,7 +52,7 @@ class Product:
         flat = [contiguous(x).reshape(-1) for x in (a, b, xs, ys)]
         none = np.zeros(0, np.uint32)
         self.codes = Operands(flat[0], flat[1], none, flat[2], flat[3], np.zeros((5, 1), np.int64))
-        (va, ea, sa), (vb, eb, sb) = (_tables(f) for f in formats)
+        (va, ea, sa), (vb, eb, sb) = (element_table(f) for f in formats)
         self.special = (
             sa[a].any(1) | (xs == NAN_SCALE).any(1),
             _by_panel(sb[b].any(0) | (ys == NAN_SCALE).any(0), panels),

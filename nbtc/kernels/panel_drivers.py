@@ -86,29 +86,30 @@ def padded(x, x0, ld, lines, width, full_lines, full_width):
 
 
 @cache
-def panels_kernel(wide: int, block: int, far: int, emulated: int) -> Any:
-    """kernel(x, x0, ld, depth, columns, places, b, eb, sb, special, p, factor, tiny): panels of B, packed.
+def panels_kernel(wide: int, block: int, far: int, emulated: int, lifted: int) -> Any:
+    """kernel(x, x0, ld, depth, columns, places, b, eb, sb, special, p, factor, tiny, lifts, l0, ll): B, packed.
 
-    x: flat bits, the block's first element at x0, rows ld apart.  Returns the largest sum of fractions of a block of
-    products.
+    x: flat bits, the block's first element at x0, rows ld apart.  lifts: from place l0 on, as `rows_packed` has them.
+    Returns the largest sum of fractions of a block of products.
     """
 
     @jit
-    def run(x, x0, ld, depth, columns, places, b, eb, sb, special, p, factor, tiny):
+    def run(x, x0, ld, depth, columns, places, b, eb, sb, special, p, factor, tiny, lifts, l0, ll):
         full = columns // PANEL if depth == places else 0
         panels = (columns + PANEL - 1) // PANEL
         heavy = np.int64(0)
         if full:
             heavy = columns_packed(
-                wide, block, far, emulated, x, x0, ld, full, places, b, eb, sb, special, p, factor, tiny
+                wide, block, far, emulated, lifted, x, x0, ld, full, places, b, eb, sb, special, p, factor, tiny,
+                lifts, l0, ll,
             )  # fmt: skip
         for panel in range(full, panels):
             first = panel * PANEL
             copy = padded(x, x0 + first, ld, depth, min(PANEL, columns - first), places, PANEL)
             at = first * places
             edge = columns_packed(
-                wide, block, far, emulated, copy, 0, PANEL, 1, places, b[at:], eb[at:], sb[at // block :],
-                special[first:], p, factor, tiny,
+                wide, block, far, emulated, lifted, copy, 0, PANEL, 1, places, b[at:], eb[at:], sb[at // block :],
+                special[first:], p, factor, tiny, lifts, l0 + first, ll,
             )  # fmt: skip
             heavy = max(heavy, edge)
         return heavy
@@ -118,10 +119,10 @@ def panels_kernel(wide: int, block: int, far: int, emulated: int) -> Any:
 
 @cache
 def rows_kernel(
-    wide: int, block: int, fraction: int, out: int, far: int, checked: int, emulated: int, each: int
+    wide: int, block: int, fraction: int, out: int, far: int, checked: int, emulated: int, each: int, lifted: int
 ) -> Any:  # fmt: skip
     """kernel(x, x0, ld, rows, depth, p, factor, tiny, b, eb, sb, places, state, row, column, panels, redo, special,
-    a, ea, sa, scratch, tiles, k, r): rows of A times panels of B, 64 rows at a time.
+    a, ea, sa, scratch, tiles, k, r, lifts, l0, ll): rows of A times panels of B, 64 rows at a time.
 
     x: flat bits of A, the first element at x0, rows ld apart, `depth` products; b, eb, sb: packed panels of `places`
     products; state: float32 accumulators (M, N); the block starts at (row, column).  redo[64 rows, panel] is set where
@@ -129,15 +130,17 @@ def rows_kernel(
     k: int64 floor, least, scale (x), reference; r: the range of accumulators.  emulated: blocks come in pairs, the
     second continuing from the first, which starts at zero; each pair is added to the accumulator.
     each: sums that overflow f16 are noted one by one; else an Inf stays one to the end, where it is seen.
+    lifts: from place l0 on, as `rows_packed` has them.
     """
 
     @jit
-    def pack(x, x0, ld, rows, depth, places, tiles, a, ea, sa, special, p, factor, tiny):
-        if rows == ROWS * tiles and depth == places:
-            rows_packed(wide, block, far, emulated, x, x0, ld, tiles, places, a, ea, sa, special, p, factor, tiny)
-        else:
-            copy = padded(x, x0, ld, rows, depth, ROWS * tiles, places)
-            rows_packed(wide, block, far, emulated, copy, 0, places, tiles, places, a, ea, sa, special, p, factor, tiny)
+    def pack(x, x0, ld, rows, depth, places, tiles, a, ea, sa, special, p, factor, tiny, lifts, l0, ll):
+        if rows != ROWS * tiles or depth != places:
+            x, x0, ld = padded(x, x0, ld, rows, depth, ROWS * tiles, places), 0, places
+        rows_packed(
+            wide, block, far, emulated, lifted, x, x0, ld, tiles, places, a, ea, sa, special, p, factor, tiny,
+            lifts, l0, ll,
+        )  # fmt: skip
 
     @jit
     def multiply(a, ea, sa, b, eb, sb, depth, state, row, column, panels, redo, scratch, tiles, k, r):
@@ -185,13 +188,31 @@ def rows_kernel(
     @jit
     def run(
         x, x0, ld, rows, depth, p, factor, tiny, b, eb, sb, places, state, row, column, panels, redo, special,
-        a, ea, sa, scratch, tiles, k, r,
+        a, ea, sa, scratch, tiles, k, r, lifts, l0, ll,
     ):  # fmt: skip
         for i in range(0, rows, ROWS * BLOCKS):
             count = min(ROWS * BLOCKS, rows - i)
             four = max(LEAST_BLOCKS, (count + ROWS - 1) // ROWS)
             at = row + i
-            pack(x, x0 + i * ld, ld, count, depth, places, four, a, ea, sa, special[at:], p, factor, tiny)
+            pack(
+                x,
+                x0 + i * ld,
+                ld,
+                count,
+                depth,
+                places,
+                four,
+                a,
+                ea,
+                sa,
+                special[at:],
+                p,
+                factor,
+                tiny,
+                lifts,
+                l0 + i,
+                ll,
+            )
             marks = redo[at // (ROWS * BLOCKS), column // PANEL :]
             multiply(a, ea, sa, b, eb, sb, places, state, at, column, panels, marks, scratch, tiles, k, r)
 

@@ -19,6 +19,7 @@ from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.targets import host_target
 
 CHUNK = 16  # elements of a vector
+BIAS64, PLACES64 = 1023, 52  # of an f64's exponent field
 IV, FV = vector(I32, CHUNK), vector(F32, CHUNK)
 _INTS = {1: I8, 2: I16, 4: I32}
 
@@ -89,21 +90,26 @@ class _Packer:
         """The sign in the top bit."""
         return self.b.and_(self.b.shl(x, self.left), self.v.const(IV, 1 << 31))
 
-    def values(self, magnitude: Any, sign: Any, orders: list[list[int]]) -> list[Any]:
-        """Decoded vectors, lanes in the orders wanted; zeros are +-tiny."""
+    def values(self, magnitude: Any, sign: Any, orders: list[list[int]], lift: Any = None) -> list[Any]:
+        """Decoded vectors, lanes in the orders wanted; zeros are +-tiny.  lift: times 2**lift, which f64 holds."""
         v, b = self.v, self.b
         scaled = v.bits(b.or_(b.shl(magnitude, self.up), sign), FV)
         out = []
         for lanes in orders:
             x = v.shuffle(scaled, scaled, lanes)
             x = b.fmul(b.fpext(x, self.vector) if self.wide else x, self.factor)
+            if lift is not None:
+                field = b.zext(
+                    b.add(v.shuffle(lift, lift, lanes), v.const(vector(I32, len(lanes)), BIAS64)), self.tiny.type
+                )
+                x = b.fmul(x, v.bits(b.shl(field, v.const(field.type, PLACES64)), self.vector))
             word = v.bits(x, self.tiny.type)
             zero = b.icmp_unsigned("==", v.shuffle(magnitude, magnitude, lanes), v.const(vector(I32, len(lanes)), 0))
             out.append(v.bits(b.or_(word, b.select(zero, self.tiny, v.const(self.tiny.type, 0))), self.vector))
         return out
 
-    def exponents(self, magnitude: Any) -> Any:
-        """Stored exponents, 32 bits each; zeros have 0."""
+    def exponents(self, magnitude: Any, lift: Any = None) -> Any:
+        """Stored exponents, 32 bits each; zeros have 0.  lift: what block scales add."""
         v, b = self.v, self.b
         field = b.lshr(magnitude, self.field)
         if self.widened:  # the leading bit of a subnormal tells; the field of a normal is above it
@@ -112,7 +118,8 @@ class _Packer:
             field = b.select(subnormal, leading, field)
         field = v.smax(field, self.least)
         zero = b.icmp_unsigned("==", magnitude, v.const(IV, 0))
-        return b.select(zero, v.const(IV, 0), b.add(field, self.rebase))
+        stored = b.add(field, self.rebase)
+        return b.select(zero, v.const(IV, 0), stored if lift is None else b.add(stored, lift))
 
 
 def _room(v: VectorBuilder, count: int) -> Any:
@@ -162,11 +169,21 @@ class _Rows:
             pk.note(v.at(self.noted, 64 * r), pk.magnitude(b.zext(x, IV) if x.type != IV else x))
             top = b.shl(x, b.trunc(pk.to_top, x.type) if x.type != IV else pk.to_top)
             self.store_signs(tile, at, r, b.bitcast(b.icmp_signed("<", top, v.const(x.type, 0)), I16))
+        lift = self.lift(tile, at)
         pairs = [v.shuffle(rows[i], rows[i + 1], [x for k in range(16) for x in (k, 16 + k)]) for i in (0, 2)]
         for i in range(4):
             lanes = [8 * i + x + 32 * h for k in range(0, 8, 2) for h in (0, 1) for x in (k, k + 1)]
             x = v.shuffle(pairs[0], pairs[1], lanes)
-            self.store_values(self.place(tile, b.add(at, v.int(4 * i))), b.zext(x, IV) if x.type != IV else x)
+            self.store_values(self.place(tile, b.add(at, v.int(4 * i))), b.zext(x, IV) if x.type != IV else x, lift)
+
+    def lift(self, tile: Any, at: Any) -> Any:
+        """Exponents of the four rows' scales in the block of k, four times over; None without scales."""
+        v, b, a = self.v, self.b, self.args
+        if a["lifts"] is None:
+            return None
+        place = b.add(b.mul(b.udiv(at, v.int(self.block)), a["lift_ld"]), b.mul(tile, v.int(ROWS)))
+        four = v.load(v.at(a["lifts"], b.mul(place, v.int(4))), vector(I32, ROWS), 4)
+        return v.shuffle(four, four, [i % ROWS for i in range(CHUNK)])
 
     def line(self, tile: Any, k: Any) -> Any:
         """(block of k) * tiles + tile."""
@@ -179,14 +196,14 @@ class _Rows:
         rest = b.urem(k, v.int(self.block))
         return b.mul(b.add(b.mul(self.line(tile, k), v.int(self.block)), rest), v.int(ROWS))
 
-    def store_values(self, place: Any, x: Any) -> None:
+    def store_values(self, place: Any, x: Any, lift: Any) -> None:
         v, b, pk, a = self.v, self.b, self.pk, self.args
         magnitude = pk.finite(pk.magnitude(x))
         n, size = pk.lanes, 8 if pk.wide else 4
         orders = [list(range(at, at + n)) for at in range(0, CHUNK, n)]
-        for i, y in enumerate(pk.values(magnitude, pk.sign(x), orders)):
+        for i, y in enumerate(pk.values(magnitude, pk.sign(x), orders, lift)):
             v.store(y, v.at(a["out"], b.mul(place, v.int(size))), 64, 64 * i)
-        e = pk.exponents(magnitude)  # in every byte, or both halves, of its word
+        e = pk.exponents(magnitude, lift)  # in every byte, or both halves, of its word
         narrow = vector(I16 if self.far else I8, 32 if self.far else 64)
         copies = narrow.count // CHUNK
         e = v.bits(e, narrow)
@@ -254,6 +271,7 @@ class _Columns:
         size = pk.raw.element.width // 8
         _blank(v, self.word)
         _blank(v, self.weight)
+        lift = self.lift(panel, g, column)
         with cgutils.for_range(b, v.int(block)) as loop:
             t = loop.index
             k = b.add(b.mul(g, v.int(block)), t)
@@ -265,9 +283,9 @@ class _Columns:
             magnitude = pk.finite(magnitude)
             place = b.add(b.mul(b.add(b.mul(panel, a["places"]), k), v.int(PANEL)), column)
             orders = self.order if pk.wide else [list(range(CHUNK))]
-            for i, y in enumerate(pk.values(magnitude, sign, orders)):
+            for i, y in enumerate(pk.values(magnitude, sign, orders, lift)):
                 v.store(y, v.at(a["out"], b.mul(place, v.int(8 if pk.wide else 4))), 64, 64 * i)
-            e = b.trunc(pk.exponents(magnitude), vector(I16 if self.far else I8, CHUNK))
+            e = b.trunc(pk.exponents(magnitude, lift), vector(I16 if self.far else I8, CHUNK))
             v.store(e, v.at(a["exponents"], b.mul(place, v.int(2 if self.far else 1))), 16)
             word = b.lshr(v.load(self.word, IV, 64), v.const(IV, 1))
             v.store(b.or_(word, sign), self.word, 64)
@@ -277,6 +295,14 @@ class _Columns:
         word = b.lshr(v.load(self.word, IV, 64), v.const(IV, 32 - block))
         v.store(word, v.at(a["signs"], b.mul(b.add(b.mul(line, v.int(PANEL)), column), v.int(4))), 64)
         v.store(v.umax(v.load(self.heavy, IV, 64), v.load(self.weight, IV, 64)), self.heavy, 64)
+
+    def lift(self, panel: Any, g: Any, column: Any) -> Any:
+        """Exponents of sixteen columns' scales in block g of k; None without scales."""
+        v, b, a = self.v, self.b, self.args
+        if a["lifts"] is None:
+            return None
+        place = b.add(b.add(b.mul(g, a["lift_ld"]), b.mul(panel, v.int(PANEL))), column)
+        return v.load(v.at(a["lifts"], b.mul(place, v.int(4))), IV, 4)
 
     def source(self, g: Any, t: Any) -> Any:
         """The k of product t of block g, of interleaved blocks."""
@@ -291,26 +317,30 @@ class _Columns:
         return self.b.zext(v.call("llvm.vector.reduce.umax.v16i32", I32, v.load(self.heavy, IV, 64)), I64)
 
 
-_NAMES = ("x", "x0", "ld", "count", "places", "out", "exponents", "signs", "special", "p", "factor", "tiny")
+_NAMES = (
+    "x", "x0", "ld", "count", "places", "out", "exponents", "signs", "special", "p", "factor", "tiny",
+    "lifts", "lift_at", "lift_ld",
+)  # fmt: skip
 
 
 def _packer(fixed: tuple[Any, ...], rest: tuple[Any, ...], columns: bool) -> Any:
     """Signature and code generator of one of the intrinsics below."""
     if not all(isinstance(t, types.IntegerLiteral) for t in fixed):
         return None
-    wide, block, far, emulated = (t.literal_value for t in fixed)
+    wide, block, far, emulated, lifted = (t.literal_value for t in fixed)
     rest = tuple(types.int64 if isinstance(t, types.Integer) else t for t in rest)
     size = rest[0].dtype.bitwidth // 8
 
     def codegen(context: Any, builder: Any, sig: Any, values: Any) -> Any:
         v = VectorBuilder(context, builder)
-        args = dict(zip(_NAMES, values[4:], strict=True))
+        args = dict(zip(_NAMES, values[len(fixed) :], strict=True))
         for name, t in zip(_NAMES, rest, strict=True):
             if isinstance(t, types.Array):
                 args[name] = v.pointer(t, args[name])
         args["x"] = v.at(args["x"], builder.mul(args["x0"], v.int(size)))
         pk = _Packer(v, size, bool(wide), bool(emulated), args["p"], args["factor"], args["tiny"])
         args["tiles"] = args["count"]
+        args["lifts"] = v.at(args["lifts"], builder.mul(args["lift_at"], v.int(4))) if lifted else None
         writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, block, bool(far), args)
         with cgutils.for_range(builder, args["count"]) as loop:
             writer.write(loop.index, turns(block) if emulated else [])
@@ -321,24 +351,25 @@ def _packer(fixed: tuple[Any, ...], rest: tuple[Any, ...], columns: bool) -> Any
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
 def rows_packed(
-    typing, wide, block, far, emulated, x, x0, ld, tiles, places, out, exponents, signs, special, p, factor, tiny
+    typing, wide, block, far, emulated, lifted, x, x0, ld, tiles, places, out, exponents, signs, special, p, factor,
+    tiny, lifts, lift_at, lift_ld,
 ):  # fmt: skip
     """Tiles of four rows of A, from element x0 of x on, rows ld elements apart, `places` products a row.
 
     `places` is a multiple of 16 and of the block; all elements exist.  Values are stored times `factor`, zeros as
-    +-tiny; special[row] is set where a row holds Inf or NaN.  The first four arguments are literals; emulated: blocks
-    of products are interleaved two by two, and elements widened.
+    +-tiny; special[row] is set where a row holds Inf or NaN.  The first five arguments are literals; emulated: blocks
+    of products are interleaved two by two, and elements widened.  lifted: a block of a row has a scale of
+    2**lifts[lift_at + block * lift_ld + row], int32 (f64 elements only).
     """
-    return _packer(
-        (wide, block, far, emulated), (x, x0, ld, tiles, places, out, exponents, signs, special, p, factor, tiny), False
-    )  # fmt: skip
+    rest = (x, x0, ld, tiles, places, out, exponents, signs, special, p, factor, tiny, lifts, lift_at, lift_ld)
+    return _packer((wide, block, far, emulated, lifted), rest, False)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
 def columns_packed(
-    typing, wide, block, far, emulated, x, x0, ld, panels, places, out, exponents, signs, special, p, factor, tiny
+    typing, wide, block, far, emulated, lifted, x, x0, ld, panels, places, out, exponents, signs, special, p, factor,
+    tiny, lifts, lift_at, lift_ld,
 ):  # fmt: skip
     """Panels of 64 columns of B, as `rows_packed`; returns the largest sum of fractions of a block of products."""
-    return _packer(
-        (wide, block, far, emulated), (x, x0, ld, panels, places, out, exponents, signs, special, p, factor, tiny), True
-    )  # fmt: skip
+    rest = (x, x0, ld, panels, places, out, exponents, signs, special, p, factor, tiny, lifts, lift_at, lift_ld)
+    return _packer((wide, block, far, emulated, lifted), rest, True)

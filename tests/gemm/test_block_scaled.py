@@ -14,8 +14,9 @@ import nbtc
 from nbtc.compiler.host import has_avx512
 from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError, UnvalidatedModelWarning
 from nbtc.formats.arrays import from_bits
-from nbtc.formats.table import FORMATS
-from nbtc.gemm import block_scaled
+from nbtc.formats.table import FORMATS, Format
+from nbtc.gemm import block_scaled, scaled_engine
+from nbtc.kernels.targets import host_target
 from nbtc.numerics import models
 from nbtc.numerics.exact_scaled import ScaledOracle
 from nbtc.testing import assert_bits_equal
@@ -88,6 +89,62 @@ def test_rows_and_single_outputs(pair: tuple[str, str], monkeypatch: pytest.Monk
         want = product(x, *pair, "ue8m0")
         monkeypatch.setattr(block_scaled, "SMALL", 0)
         assert_bits_equal(product(x, *pair, "ue8m0", threads=2), want)
+
+
+RANGES = {  # exponents of scales, and whether they are within reach of the sums of `panel`
+    "near": (-4, 5, True),
+    "full range": (-60, 31, True),
+    "products below 2**-133": (-126, -60, True),
+    "sums that overflow": (50, 64, False),
+    "everything": (-127, 128, False),
+}
+
+
+@pytest.mark.skipif(host_target() is None, reason="without vectors of its own this host takes the engine of rows")
+@pytest.mark.parametrize("pair", [("e4m3", "e4m3"), ("e5m2", "e2m1"), ("e3m2", "e4m3")])
+@pytest.mark.parametrize("name", RANGES)
+def test_scales_lift_exponents(name: str, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges of scales; few elements that are not zero or subnormal, whose exponents then align the sums."""
+    low, high, reached = RANGES[name]
+    rng, (fa, fb) = np.random.default_rng([low + 200, len(pair[0])]), (FORMATS[f] for f in pair)
+    taken: list[object] = []
+    rows = scaled_engine.Product
+    monkeypatch.setattr(scaled_engine, "Product", lambda *args, **how: taken.append(args) or rows(*args, **how))
+    for m, n, k, sparse in ((70, 130, 90, 0.0), (5, 64, 608, 0.7), (64, 70, 64, 0.95), (66, 3, 33, 0.3)):
+        a, b = (_finite(rng, f, shape, sparse) for f, shape in ((fa, (m, k)), (fb, (k, n))))
+        blocks = -(-k // 32)
+        xs, ys = (rng.integers(low + 127, high + 127, shape).astype(np.uint8) for shape in ((m, blocks), (blocks, n)))
+        exponents = np.clip(rng.integers(2 * low, 2 * high + 12, (m, n)), -148, 127)
+        c = (np.ldexp(rng.uniform(1, 2, (m, n)), exponents) * rng.choice([-1, 0, 1], (m, n))).astype(np.float32)
+        x = Drawn(a, b, c.view(np.uint32), xs, ys)
+        for with_c in (False, True):
+            monkeypatch.setattr(block_scaled, "SMALL", 1 << 60)
+            want = product(x, *pair, "ue8m0", with_c)
+            monkeypatch.setattr(block_scaled, "SMALL", 0)
+            assert_bits_equal(product(x, *pair, "ue8m0", with_c, threads=2), want)
+    assert reached == (not taken)
+
+
+def _finite(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], sparse: float) -> np.ndarray:
+    """Codes of numbers; a share of them is zero or subnormal."""
+    magnitude = rng.integers(0, fmt.special or 1 << (fmt.bits - 1), shape)
+    small = rng.integers(0, 1 << fmt.mantissa, shape)
+    codes = np.where(rng.random(shape) < sparse, small, magnitude) | rng.integers(0, 2, shape) << (fmt.bits - 1)
+    return codes.astype(np.uint8)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_that_leave_32_bits(sign: int) -> None:
+    """All products are as large as they can be and of one sign; one row has an Inf, one column a scale that is none."""
+    a, b = np.full((66, 128), 1.875, "float8_e4m3fn"), np.full((128, 70), sign * 1.875, "float8_e4m3fn")
+    s = np.ones((66, 4), E8), np.ones((4, 70), E8)
+    s[1][2, 3] = np.nan
+    a[7, 9] = np.nan
+    d = nbtc.matmul(a, b, arch="sm_120", scale_a=s[0], scale_b=s[1])
+    expected = np.full((66, 70), sign * 128 * 1.875**2, np.float32)
+    expected[7], expected[:, 3] = np.nan, np.nan
+    expected.view(np.uint32)[np.isnan(expected)] = 0x7FFFFFFF
+    assert_bits_equal(d, expected)
 
 
 @pytest.mark.parametrize("pair", [("e4m3", "e5m2"), ("e5m2", "e2m1"), ("e2m3", "e3m2"), ("e4m3", "e4m3")])
