@@ -96,3 +96,93 @@ def syncwarp(mask: Any = WHOLE_WARP) -> None:
 @_word
 def where(condition: Any, x: Any, y: Any) -> Any:
     """`x` where the condition holds, else `y`, as one value of the type that both fit; no branch."""
+
+
+@_word
+def threadfence() -> None:
+    """This thread's stores before are seen by all threads of the device before its stores behind (`membar.gl`)."""
+
+
+@_word
+def threadfence_block() -> None:
+    """The same for the threads of the block (`membar.cta`)."""
+
+
+@_word
+def threadfence_system() -> None:
+    """The same for all threads of the system (`membar.sys`)."""
+
+
+@_word
+def nanosleep(ns: Any) -> None:
+    """Let other threads go first for about `ns` nanoseconds."""
+
+
+@_word
+def shared(shape: Any, format: Any, align: Any = None) -> Any:
+    """An array in the block's shared memory, not initialised.
+
+    shape: constants, or None for the dynamic part, whose size the launch gives (`k[grid, block, stream, shared_bytes]`)
+    and of which there is one: every shared(None, ...) begins at its start.  format: a number format or a dtype.  align:
+    bytes, a constant power of two (default: 16).
+    """
+
+
+@_word
+def local(shape: Any, format: Any) -> Any:
+    """An array of this thread's own, not initialised; small ones with constant indices live in registers."""
+
+
+@_word
+def atomic_add(array: Any, index: Any, value: Any) -> Any:
+    """Add to an element, at once for all other threads; the element before.  index: an integer, or a tuple."""
+
+
+@_word
+def atomic_sub(array: Any, index: Any, value: Any) -> Any:
+    """Subtract from an element; the element before."""
+
+
+@_word
+def atomic_and(array: Any, index: Any, value: Any) -> Any:
+    """And of an integer element's bits with `value`'s; the element before."""
+
+
+@_word
+def atomic_or(array: Any, index: Any, value: Any) -> Any:
+    """Or of an integer element's bits with `value`'s; the element before."""
+
+
+@_word
+def atomic_xor(array: Any, index: Any, value: Any) -> Any:
+    """Exclusive or of an integer element's bits with `value`'s; the element before."""
+
+
+@_word
+def atomic_min(array: Any, index: Any, value: Any) -> Any:
+    """The lesser of an element and `value` (a number rather than a NaN); the element before."""
+
+
+@_word
+def atomic_max(array: Any, index: Any, value: Any) -> Any:
+    """The greater of an element and `value` (a number rather than a NaN); the element before."""
+
+
+@_word
+def atomic_inc(array: Any, index: Any, value: Any) -> Any:
+    """Count an unsigned element up, to 0 behind `value`; the element before."""
+
+
+@_word
+def atomic_dec(array: Any, index: Any, value: Any) -> Any:
+    """Count an unsigned element down, to `value` behind 0 or from above it; the element before."""
+
+
+@_word
+def atomic_exch(array: Any, index: Any, value: Any) -> Any:
+    """Set an element; the element before."""
+
+
+@_word
+def atomic_cas(array: Any, index: Any, expected: Any, value: Any) -> Any:
+    """Set an element if its bits are `expected`'s; the element before."""

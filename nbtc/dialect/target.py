@@ -40,6 +40,16 @@ typing_registry = TypingRegistry()  # and how they are typed
 values: list[Callable[[Any], Any]] = []  # each may put what Numba knows in the place of a constant that kernels name
 
 
+models: Any = None  # how values of each type are kept; set by `narrow`
+
+
+class Typed:
+    """Stands for a constant that is nothing but its type."""
+
+    def __init__(self, numba_type: Any) -> None:
+        self._numba_type_ = numba_type
+
+
 class PtxTarget(CPU):  # type: ignore[misc]
     """Device code."""
 
@@ -176,13 +186,14 @@ class PtxTyping(typing.Context):  # type: ignore[misc]
 class PtxContext(cpu.CPUContext):  # type: ignore[misc]
     """The CPU's lowering, without its run time: no Python objects, no memory management."""
 
-    allow_dynamic_globals = True
+    allow_dynamic_globals = False  # arrays that kernels close over become part of the text, not addresses
     strict_alignment = True
 
     @global_compiler_lock
     def init(self) -> None:
         """Set up the code generator."""
         self.is32bit = False
+        self.data_model_manager = models
         self._internal_codegen = PtxCodegen("nbtc.dialect")
         self.typing_context.refresh()
 

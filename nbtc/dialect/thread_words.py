@@ -25,14 +25,7 @@ class Index3Type(types.Dummy):  # type: ignore[misc]
         super().__init__(f"nbtc.{register}")
 
 
-class _Typed:
-    """What Numba asks for the type of a constant."""
-
-    def __init__(self, numba_type: Any) -> None:
-        self._numba_type_ = numba_type
-
-
-target.values.append(lambda x: _Typed(Index3Type(x.register)) if isinstance(x, Index3) else None)
+target.values.append(lambda x: target.Typed(Index3Type(x.register)) if isinstance(x, Index3) else None)
 
 
 @target.typing_registry.register_attr
@@ -141,3 +134,9 @@ def _where(context: Any, condition: Any, x: Any, y: Any) -> Any:
         return b.select(holds, c.cast(b, a[1], s.args[1], result), c.cast(b, a[2], s.args[2], result))
 
     return signature(result, condition, x, y), emit
+
+
+for _name, _scope in (("threadfence", "gl"), ("threadfence_block", "cta"), ("threadfence_system", "sys")):
+    words.instruction(f"{HERE}.{_name}", f"membar.{_scope};", types.void, memory=True)
+
+words.instruction(f"{HERE}.nanosleep", "nanosleep.u32 $0;", types.void, (types.uint32,), ("ns",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-ROOMS = ("thread_words",)
+ROOMS = ("narrow_words", "thread_words", "memory_words", "atomic_words", "output_words")
 
 
 def load() -> None:

@@ -106,10 +106,12 @@ def instruction(
     arguments: Sequence[Any] = (),
     parameters: Sequence[str] = (),
     effect: bool = True,
+    memory: bool = False,
 ) -> None:
     """A word that is one PTX instruction: `$0` the result (if any), then the arguments, converted to these types.
 
-    parameters: their names in Python, `x0`, `x1` ... otherwise.  effect: as for `inline`.
+    parameters: their names in Python, `x0`, `x1` ... otherwise.  effect, memory: as for
+    `inline`.
     """
     names = parameters or [f"x{n}" for n in range(len(arguments))]
     label = name.rpartition(".")[2]
@@ -125,7 +127,7 @@ def instruction(
         def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             cast = [context.cast(builder, a, t, w) for a, t, w in zip(args, sig.args, arguments, strict=True)]
             kind = ir.VoidType() if result is types.void else context.get_value_type(result)
-            found = inline(builder, text, [] if result is types.void else [kind], cast, effect=effect)
+            found = inline(builder, text, [] if result is types.void else [kind], cast, effect=effect, memory=memory)
             return found[0] if found else context.get_dummy_value()
 
         return Signature(result, given, None), emit
