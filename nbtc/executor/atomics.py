@@ -17,6 +17,7 @@ from nbtc.executor import reach
 from nbtc.executor.action import Action
 from nbtc.executor.data import Instruction
 from nbtc.executor.lanes import WARP, Lanes
+from nbtc.executor.watch import words
 
 SPACES = ("global", "shared", "shared::cta", "shared::cluster")
 ORDERS = ("relaxed", "acquire", "release", "acq_rel")
@@ -226,7 +227,8 @@ def _act(lanes: Lanes) -> None:
     count, size = len(parts[0]), _bytes(name.type)
     if count != int(name.vector[1:] or 1 if name.vector else 1):
         lanes.refuse(f"{count} values where the name says {name.vector or 'one'}")
-    places = reach.places(lanes, name.space, address, count * size, writes=True)
+    seen = reach.Seen(words.ATOMIC, _order(name.order))
+    places = reach.places(lanes, name.space, address, count * size, writes=True, seen=seen)
     values = [lanes.read(x, f"b{8 * size}", lanes=True) for n in range(count) for x in (p[n] for p in parts)]
     t = vector(ir.IntType(8 * size), WARP)
     kinds = (vector(I64, WARP), I32, *[t] * len(values))
@@ -237,6 +239,10 @@ def _act(lanes: Lanes) -> None:
     if target is not None:
         for n, register in enumerate(lanes.elements(target)):
             lanes.write(register, lanes.b.extract_value(old, n))
+
+
+def _order(order: str) -> int:
+    return words.ACQUIRES * (order in ("acquire", "acq_rel")) | words.RELEASES * (order in ("release", "acq_rel"))
 
 
 def _accepts(modifiers: tuple[str, ...]) -> bool:

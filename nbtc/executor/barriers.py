@@ -63,7 +63,9 @@ def _wait(lanes: Lanes, operands: tuple[Operand, ...], true: Any) -> Any:
     b, v = lanes.b, lanes.v
     barrier, count = _barrier(lanes, operands[0]), _count(lanes, operands)
     waiting = lanes.get("warp", "waiting")
-    _note(lanes, barrier, b.and_(lanes.active, b.not_(waiting)), count, true, True)
+    new = b.and_(lanes.active, b.not_(waiting))
+    lanes.machine.instrument.arrives(lanes, barrier, new, count)
+    _note(lanes, barrier, new, count, true, True)
     phase = v.load(barrier, I32, 4, PHASE)
     parity = b.sub(ZERO, b.and_(phase, ir.Constant(I32, 1)))
     released = b.and_(lanes.active, b.xor(lanes.get("warp", "parity"), parity))
@@ -72,6 +74,7 @@ def _wait(lanes: Lanes, operands: tuple[Operand, ...], true: Any) -> Any:
     lanes.put("warp", "wait_address", v.int(0))
     lanes.put("warp", "waiting", b.and_(lanes.get("warp", "waiting"), b.not_(released)))
     lanes.active = released
+    lanes.machine.instrument.leaves(lanes, barrier, released)
     return barrier
 
 
@@ -83,7 +86,9 @@ def sync(lanes: Lanes) -> None:
 def arrive(lanes: Lanes) -> None:
     """bar.arrive, barrier.arrive: arrive, and go on at once."""
     barrier = _barrier(lanes, lanes.operands[0])
-    _note(lanes, barrier, lanes.active, _count(lanes, lanes.operands), ZERO, False)
+    count = _count(lanes, lanes.operands)
+    lanes.machine.instrument.arrives(lanes, barrier, lanes.active, count)
+    _note(lanes, barrier, lanes.active, count, ZERO, False)
 
 
 def reduce(lanes: Lanes) -> None:

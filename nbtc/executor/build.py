@@ -12,9 +12,13 @@ from nbtc.compiler.code_cache import source_digest
 from nbtc.executor.contract import contracted
 from nbtc.executor.coverage import check
 from nbtc.executor.data import Module
+from nbtc.executor.instrument import Instrument
 from nbtc.executor.launch import Code
 from nbtc.executor.link import link
 from nbtc.executor.machine import Machine, Options, Shape, Site
+from nbtc.executor.watch.hooks import Watch
+
+INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": Watch}
 
 
 class Built(NamedTuple):
@@ -49,7 +53,8 @@ def build(module: Module, text: str, kernel: str, shape: Shape, options: Options
 def _compile(module: Module, kernel: str, shape: Shape, options: Options) -> native.Native:
     linked = link(module, kernel)
     check(linked)
-    machine = Machine(contracted(linked) if options.contract else linked, shape, options)
+    instrument = INSTRUMENTS[options.instrument]()
+    machine = Machine(contracted(linked) if options.contract else linked, shape, options, instrument)
     about: dict[str, Any] = {
         "sites": [list(s) for s in machine.sites],
         "suspends": machine.suspends,

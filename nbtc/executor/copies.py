@@ -18,6 +18,7 @@ from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.mbarrier import update
 from nbtc.executor.resolve import for_lanes
+from nbtc.executor.watch import words
 
 L32, L64 = vector(I32, WARP), vector(I64, WARP)
 POINTER = I8.as_pointer()
@@ -35,15 +36,15 @@ def _copy(lanes: Lanes) -> None:
         wanted = _source_bytes(lanes, rest[0], count)
     some = lanes.mask(b.icmp_unsigned("!=", wanted, ir.Constant(L32, None)))
     whole = lanes.mask(b.icmp_unsigned("==", wanted, v.const(L32, count)))
-    to = reach.places(lanes, "shared", target, count, writes=True)
+    to = reach.places(lanes, "shared", target, count, writes=True, seen=reach.Seen(words.COPY))
     addresses = reach.address(lanes, source)
-    full = reach.places_at(lanes, "global", addresses, count, among=whole)
+    full = reach.places_at(lanes, "global", addresses, count, among=whole, seen=reach.READ)
     part = b.and_(some, b.not_(whole))  # the rest is zeros; only the first byte is looked up
-    ends = reach.places_at(lanes, "global", addresses, 1, among=part)
-    words = b.select(b.bitcast(whole, vector(ir.IntType(1), WARP)), full.words, ends.words)
+    ends = reach.places_at(lanes, "global", addresses, 1, among=part, seen=reach.READ)
+    sources = b.select(b.bitcast(whole, vector(ir.IntType(1), WARP)), full.words, ends.words)
     helper = lanes.helper(f"nbtc_cp_async_{count}", ir.VoidType(), (L64, L64, L32, I32), _copier(count))
     fine = b.and_(to.good, b.or_(b.or_(full.good, ends.good), b.not_(some)))
-    b.call(helper, [to.words, words, wanted, fine])
+    b.call(helper, [to.words, sources, wanted, fine])
 
 
 def _source_bytes(lanes: Lanes, operand: Any, count: int) -> Any:

@@ -26,6 +26,7 @@ class Kind(IntEnum):
     TIME_LIMIT = 15
     WHOLE_WARP = 16
     BARRIER_NUMBER = 17
+    HAZARD = 32  # of the checked mode; which one, its own words tell
 
 
 class Stop(IntEnum):

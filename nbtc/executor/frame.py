@@ -298,11 +298,14 @@ class Frame:
 
     def _row(self, instruction: Instruction, row: Row, active: Any, full: bool, guarded: bool = False) -> None:
         lanes = Lanes(self, instruction, row.op, active, full, guarded)
+        self.machine.instrument.instruction(lanes, row)
         if row.action is not None:
             if instruction.opcode in WHOLE_WARP and not full:
                 with self.b.if_then(self.b.icmp_unsigned("!=", active, ALL), likely=False):
                     lanes.fail(Kind.WHOLE_WARP, active)
             row.action.emit(lanes)
+            if not self.b.block.is_terminated:
+                self.machine.instrument.done(lanes, row)
         elif row.form is not None:
             self._scalar(lanes, row.form, row.op)
 

@@ -20,6 +20,8 @@ from nbtc.executor.errors import Kind, Stop
 from nbtc.executor.resolve import SITE_BYTES
 from nbtc.executor.services import table
 from nbtc.executor.state import BLOCK, LAUNCH, WARP, WORKER, Layout
+from nbtc.executor.watch.memory import Watched, block_words
+from nbtc.executor.watch.words import block_bytes
 
 LANES = 32
 MOST_THREADS = 1024  # of a block (CUDA C++ Programming Guide, "Compute Capabilities")
@@ -135,6 +137,7 @@ class Request(NamedTuple):
     threads: int | None
     callback: Any  # a CALLBACK
     timeout: float | None = None  # seconds
+    watched: Watched | None = None  # the words of a checked launch
 
 
 def aligned(size: int, align: int) -> Bytes:
@@ -166,7 +169,8 @@ class Session:
         shared = -(-(code.shared_bytes + request.dynamic_bytes) // SHARED_ALIGN) * SHARED_ALIGN
         local = g.warps * LANES * code.local_bytes
         stride = BLOCK.size + g.warps * WARP.size
-        slots = _slots(code, request, count, stride + shared + local)
+        watch = block_bytes(shared) if request.watched else 0
+        slots = _slots(code, request, count, stride + shared + local + watch)
         self.sites = np.zeros((count, code.sites * SITE_BYTES), np.uint8)
         self.blocks = aligned(count * slots * stride, 64).reshape(count, slots * stride)
         self.room = aligned(count * slots * (shared + local), SHARED_ALIGN)
@@ -178,11 +182,17 @@ class Session:
         self.addresses = [address_of(w) for w in self.workers]
         self._heads = np.ndarray((count, slots, BLOCK.size), np.uint8, self.blocks, 0, (slots * stride, stride, 1))
         self._head = np.zeros((count, slots, BLOCK.size), np.uint8)
+        watches = np.zeros((count, slots), np.int64)
+        if request.watched is not None:
+            self.watch = block_words(count * slots, code.shared_bytes + request.dynamic_bytes)
+            self.bytes += self.watch.nbytes
+            watches[:] = (address_of(self.watch) + self.watch.strides[0] * np.arange(count * slots)).reshape(count, slots)
         for name, values in (
             ("launch", np.full((count, slots), address_of(self.launch))),
             ("worker", np.repeat(np.array(self.addresses)[:, None], slots, 1)),
             ("shared", starts.reshape(count, slots)),
             ("local", (starts + shared).reshape(count, slots)),
+            ("watch", watches),
         ):
             offset = BLOCK.offset(name)
             self._head[:, :, offset : offset + 8] = values.astype(np.uint64)[..., None].view(np.uint8)
@@ -226,6 +236,8 @@ class Session:
         rows.append((self._fixed["parameters"], size, 0))
         rows.append((address_of(self.workspace), WORKSPACE, 1))
         self.workspace[:] = 0
+        if request.watched is not None:
+            request.watched.cover(address_of(self.workspace), WORKSPACE)
         self.ranges = np.array(rows, np.uint64)
         callback = ctypes.cast(request.callback, ctypes.c_void_p).value if request.callback else None
         self.launch[:] = LAUNCH.packed(
@@ -233,6 +245,7 @@ class Session:
             ranges=address_of(self.ranges),
             range_count=len(rows),
             callback=callback or 0,
+            watch=request.watched.address if request.watched else 0,
             **self._fixed,
         )
         for worker, first in zip(self.workers, self._first, strict=True):
@@ -271,7 +284,7 @@ class Session:
 def run(code: Code, request: Request) -> Failure | None:
     """Run all blocks; None, or what went wrong first."""
     g = request.geometry
-    count = 1 if g.blocks == 1 else min(thread_count(request.threads), g.blocks)
+    count = 1 if g.blocks == 1 or request.watched else min(thread_count(request.threads), g.blocks)
     key = (g, count, request.dynamic_bytes, request.cooperative)
     idle = code.sessions.setdefault(key, [])
     try:

@@ -15,6 +15,7 @@ from nbtc.executor.data import Function, Instruction
 from nbtc.executor.errors import Kind, Stop
 from nbtc.executor.flow import Block, Graph, graph
 from nbtc.executor.frame import Frame
+from nbtc.executor.instrument import Instrument
 from nbtc.executor.lanes import Lanes, Types, is_vector
 from nbtc.executor.link import Linked, const_bytes
 from nbtc.executor.resolve import place_of
@@ -54,11 +55,12 @@ class Shape(NamedTuple):
 
 class Options(NamedTuple):
     """How a program is compiled: the architecture whose arithmetic it has, whether accesses are checked, and whether
-    plain products and sums are fused as ptxas does."""
+    plain products and sums are fused as ptxas does; what looks on (`build.INSTRUMENTS`)."""
 
     arch: str
     checked: bool = True
     contract: bool = True
+    instrument: str = ""
 
 
 class Site(NamedTuple):
@@ -76,8 +78,8 @@ class Machine:
 
     turn = TURN
 
-    def __init__(self, linked: Linked, shape: Shape, options: Options) -> None:
-        self.linked, self.shape, self.options = linked, shape, options
+    def __init__(self, linked: Linked, shape: Shape, options: Options, instrument: Instrument) -> None:
+        self.linked, self.shape, self.options, self.instrument = linked, shape, options, instrument
         self.module = ir.Module(name="program")
         self.module.triple = target()[0]
         self.sites: list[Site] = []
@@ -93,7 +95,7 @@ class Machine:
             restless = restless or self._takes_turns(f.name)
         kernel = linked.kernel.name
         self.lanes_end_early = any(self._may_leave_some(self.graphs[name], self.facts[name]) for name in self.graphs)
-        self.suspends = any(self._takes_turns(name) for name in self.facts)
+        self.suspends = instrument.suspends or any(self._takes_turns(name) for name in self.facts)
         self.loops = self.suspends or any(g.outer for g in self.graphs.values())
         self._build(kernel)
 
@@ -241,6 +243,7 @@ class Machine:
         b, v, code = frame.b, frame.v, frame.code
         if self.suspends:
             scheduler.lanes_end(v, code, mask)
+            self.instrument.ends(frame, mask)
             b.call(self.helper("threads_ended", VOID, (POINTER,), barriers.threads_ended), [code.block])
         if last:
             code.finish(frame.alone)

@@ -67,7 +67,7 @@ def _row_places(
     """Places of the rows' addresses, and the mask of the lanes that give them; on sm_80 and later the others' are
     ignored."""
     among = ir.Constant(I32, (1 << operand.rows) - 1)
-    return reach.places(lanes, space, address, ROW, writes, among), among
+    return reach.places(lanes, space, address, ROW, writes, among, reach.WRITE if writes else reach.READ), among
 
 
 def _load_matrix(lanes: Lanes) -> None:

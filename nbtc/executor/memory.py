@@ -15,9 +15,11 @@ from nbtc.executor.action import Action
 from nbtc.executor.data import WIDTHS, Instruction, Operand, Sink, Symbol
 from nbtc.executor.form import slots
 from nbtc.executor.gather import Shape, gather, scalar_load, scalar_store, scatter
+from nbtc.executor.instrument import Touch
 from nbtc.executor.lanes import Lanes, is_vector
 from nbtc.executor.resolve import ADDRESSES, Access, resolve, site_range
 from nbtc.executor.values import const
+from nbtc.executor.watch import words
 
 LANES = 32
 POINTER = I8.as_pointer()
@@ -97,6 +99,16 @@ def st(lanes: Lanes) -> None:
         store_lanes(lanes, shape, lanes.spread(address), [lanes.spread(x) for x in values], site)
 
 
+def watched(lanes: Lanes, shape: Shape, kind: int, address: Any, site: int, values: list[Any] | None = None) -> None:
+    """Let the instrument see a load (READ) or store (WRITE)."""
+    order = 0
+    if shape.strong:
+        kind = {words.READ: words.STRONG_READ, words.WRITE: words.STRONG_WRITE}[kind]
+        order = words.ACQUIRES * lanes.op.has("acquire") | words.RELEASES * lanes.op.has("release")
+    touch = Touch(shape.space, shape.bytes, kind, order, shape.bits // 8)
+    lanes.machine.instrument.access(lanes, touch, address, site, values)
+
+
 # --- all lanes at one address ---
 def _load_one(lanes: Lanes, shape: Shape, address: Any, site: int) -> list[Any]:
     b, v = lanes.b, lanes.v
@@ -107,6 +119,7 @@ def _load_one(lanes: Lanes, shape: Shape, address: Any, site: int) -> list[Any]:
         for i, slot in enumerate(results):
             b.store(scalar_load(v, pointer, i, shape), slot)
 
+    watched(lanes, shape, words.READ, address, site)
     _at_one(lanes, Access(shape.space, shape.bytes, False), address, site, fast)
     return [b.load(slot) for slot in results]
 
@@ -118,6 +131,7 @@ def _store_one(lanes: Lanes, shape: Shape, address: Any, values: list[Any], site
         for i, value in enumerate(values):
             scalar_store(v, pointer, value, i, shape)
 
+    watched(lanes, shape, words.WRITE, address, site, values)
     _at_one(lanes, Access(shape.space, shape.bytes, True), address, site, fast)
 
 
@@ -196,6 +210,7 @@ def _side_by_side(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> tupl
 def load_lanes(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> list[Any]:
     """The elements at each active lane's address, one vector each."""
     b = lanes.b
+    watched(lanes, shape, words.READ, addresses, site)
     if shape.space == "local" or shape.strong:
         return gather(lanes, shape, addresses, site)
     results = [lanes.frame.code.scratch(shape.row) for _ in range(shape.elements)]
@@ -228,6 +243,7 @@ def _load_row(lanes: Lanes, shape: Shape, pointer: Any) -> list[Any]:
 
 def store_lanes(lanes: Lanes, shape: Shape, addresses: Any, values: list[Any], site: int) -> None:
     """Store each active lane's elements at its address."""
+    watched(lanes, shape, words.WRITE, addresses, site, values)
     if shape.space == "local" or shape.strong:
         scatter(lanes, shape, addresses, values, site)
         return

@@ -16,6 +16,7 @@ from nbtc.executor.answers import Answers, Heap
 from nbtc.executor.arguments import Arguments, Memory, Parameter, marshal, memory_list, own_memory, parameters_of
 from nbtc.executor.build import Built, build
 from nbtc.executor.coverage import FormUse, forms_of
+from nbtc.executor.errors import Kind
 from nbtc.executor.launch import Geometry, Request, address_of, aligned, obeyed, run
 from nbtc.executor.link import const_bytes, initial_bytes, link, variables_layout
 from nbtc.executor.machine import Options, Shape
@@ -23,6 +24,8 @@ from nbtc.executor.names import plain_name
 from nbtc.executor.parse import parse
 from nbtc.executor.source import text_of
 from nbtc.executor.summary import summary
+from nbtc.executor.watch.memory import Watched
+from nbtc.executor.watch.report import hazard
 from nbtc.isa.archs import arch as find_arch
 
 MOST_SHARED = 227 << 10  # bytes of a block on sm_90 (CUDA C++ Programming Guide, "Compute Capabilities")
@@ -150,8 +153,8 @@ class Globals(Mapping[str, NDArray[np.uint8]]):
 class Program:
     """One kernel of a module for one architecture: `k[grid, block, stream, shared_bytes](*args)`, or `k.launch`."""
 
-    def __init__(self, module: Module, name: str, arch: str) -> None:
-        self.module, self.name, self.arch = module, name, arch
+    def __init__(self, module: Module, name: str, arch: str, watched: bool = False) -> None:
+        self.module, self.name, self.arch, self.watched = module, name, arch, watched
 
     @property
     def params(self) -> tuple[Parameter, ...]:
@@ -165,7 +168,19 @@ class Program:
 
     def on(self, arch: str | int) -> Program:
         """The same kernel with another architecture's arithmetic."""
-        return Program(self.module, self.name, _arch_name(arch))
+        return Program(self.module, self.name, _arch_name(arch), self.watched)
+
+    @property
+    def checked(self) -> Program:
+        """The same kernel with every access, barrier and asynchronous operation watched.
+
+        >>> m = load('''.version 8.0 .target sm_80 .address_size 64
+        ... .visible .entry k() { .shared .b32 s[32]; .reg .b32 r; ld.shared.b32 r, [s]; ret; }''')
+        >>> m["k"].checked[1, 32]()
+        Traceback (most recent call last):
+        nbtc.errors.ProgramError: k: uninitialised shared memory: line 2: ld.shared.b32: ...
+        """
+        return Program(self.module, self.name, self.arch, True)
 
     def __getitem__(self, configuration: Any) -> Configured:
         """Bind a launch configuration, in Numba's order."""
@@ -200,11 +215,13 @@ class Program:
         contract="off" keeps plain mul and add apart, which ptxas fuses.  timeout: seconds after which the launch ends
         with a ProgramError that names a thread and the line where it was, counted from the first instruction.
         """
-        if checked not in (False, "off"):
-            raise OptionError(f"checked={checked!r}: pass False (accesses are checked) or 'off'")
+        checked = checked or self.watched
+        if checked not in (False, True, "off"):
+            raise OptionError(f"checked={checked!r}: pass False (bounds are checked), True (hazards too) or 'off'")
         if contract not in ("ptxas", "off"):
             raise OptionError(f"contract={contract!r}: pass 'ptxas' or 'off'")
-        options = Options(_arch_name(arch) if arch is not None else self.arch, checked != "off", contract == "ptxas")
+        name = _arch_name(arch) if arch is not None else self.arch
+        options = Options(name, checked != "off", contract == "ptxas", "watch" if checked is True else "")
         kernel = self.module.ptx.functions[self.name]
         g = grid if isinstance(grid, Geometry) else obeyed(kernel.directives, grid, block, cluster)
         arguments = args if isinstance(args, Arguments) else marshal(kernel, args)
@@ -227,6 +244,7 @@ class Program:
             threads=threads,
             callback=answers.callback if answers else None,
             timeout=_seconds(timeout),
+            watched=Watched(memory_ranges) if checked is True else None,
         )
         try:
             failure = run(built.code, request)
@@ -237,6 +255,8 @@ class Program:
             raise answers.error
         if failure is not None:
             said = answers.assertion if answers else ""
+            if failure.kind == Kind.HAZARD and request.watched is not None:
+                raise ProgramError(hazard(self.name, built.sites, request, request.watched.found()))
             raise ProgramError(report.failure(self.name, built.sites, request, failure, said))
 
     def __str__(self) -> str:

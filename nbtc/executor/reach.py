@@ -11,9 +11,11 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32
 from nbtc.executor.data import Operand
+from nbtc.executor.instrument import Touch
 from nbtc.executor.lanes import Lanes
 from nbtc.executor.resolve import Access, resolve
 from nbtc.executor.values import const
+from nbtc.executor.watch import words
 
 LANES = 32
 POINTER = I8.as_pointer()
@@ -42,18 +44,35 @@ class Places(NamedTuple):
         return lanes.b.inttoptr(lanes.b.extract_element(self.words, ir.Constant(I32, lane)), POINTER)
 
 
-def places(lanes: Lanes, space: str, operand: Operand, size: int, writes: bool = False, among: Any = None) -> Places:
+class Seen(NamedTuple):
+    """What an instrument is told of an access: its kind and order (`watch.words`); nothing of one without a kind."""
+
+    kind: int = words.NONE
+    order: int = 0
+
+
+UNSEEN = Seen()
+READ, WRITE = Seen(words.READ), Seen(words.WRITE)
+
+
+def places(
+    lanes: Lanes, space: str, operand: Operand, size: int, writes: bool = False, among: Any = None, seen: Seen = UNSEEN
+) -> Places:
     """Where each active lane's operand of `size` bytes lies; among: i32 of the lanes that count, or all active ones."""
-    return places_at(lanes, space, address(lanes, operand), size, writes, among)
+    return places_at(lanes, space, address(lanes, operand), size, writes, among, seen)
 
 
-def places_at(lanes: Lanes, space: str, addresses: Any, size: int, writes: bool = False, among: Any = None) -> Places:
+def places_at(
+    lanes: Lanes, space: str, addresses: Any, size: int, writes: bool = False, among: Any = None, seen: Seen = UNSEEN
+) -> Places:
     """As `places`, of <32 x i64> addresses."""
     mine = lanes
     if among is not None:
         mine = copy.copy(lanes)
         mine.active, mine.full = lanes.b.and_(among, lanes.active), False
     site = lanes.machine.site(lanes)
+    touch = Touch(space_of(space), size, seen.kind, seen.order, size)
+    lanes.machine.instrument.access(mine, touch, addresses, site)
     out, good = resolve(mine, Access(space_of(space), size, writes), addresses, site)
     return Places(lanes.b.load(out), good)
 

@@ -28,7 +28,7 @@ def emit(machine: Any, warp_function: Any) -> None:
     v = VectorBuilder(None, ir.IRBuilder(function.append_basic_block("entry")))
     old = float_mode.enter(v)
     if machine.suspends:
-        _rounds(v, Worker(v, function.args[0]), warp_function)
+        _rounds(v, Worker(v, function.args[0]), warp_function, machine.instrument)
     else:
         _straight(v, Worker(v, function.args[0]), warp_function)
     float_mode.leave(v, old)
@@ -57,7 +57,7 @@ def _straight(v: VectorBuilder, w: Worker, warp_function: Any) -> None:
     b.position_at_end(behind)
 
 
-def _rounds(v: VectorBuilder, w: Worker, warp_function: Any) -> None:
+def _rounds(v: VectorBuilder, w: Worker, warp_function: Any, instrument: Any) -> None:
     """Round after round over the warps of all resident blocks."""
     b = v.b
     slots = w.get("worker", w.worker, "slots")
@@ -89,7 +89,7 @@ def _rounds(v: VectorBuilder, w: Worker, warp_function: Any) -> None:
     b.store(v.int(1), taken)  # the grid is given out
     b.cbranch(b.icmp_unsigned("==", b.load(live), v.int(0)), end, round_)
     b.position_at_end(got)
-    _admit_cluster(v, w, index, warp_function)
+    _admit_cluster(v, w, index, warp_function, instrument)
     b.store(b.add(b.load(live), w.cluster_size()), live)
     cooperative = b.icmp_unsigned("!=", w.get("launch", w.launch, "cooperative"), ZERO)
     b.cbranch(cooperative, head, round_)
@@ -118,7 +118,7 @@ def _rounds(v: VectorBuilder, w: Worker, warp_function: Any) -> None:
     free_frames(v, w)
 
 
-def _admit_cluster(v: VectorBuilder, w: Worker, index: Any, warp_function: Any) -> None:
+def _admit_cluster(v: VectorBuilder, w: Worker, index: Any, warp_function: Any, instrument: Any) -> None:
     """Put the blocks of a cluster into free slots, tell each of the others, and start their warps."""
     b = v.b
     first = b.alloca(I64)
@@ -130,6 +130,7 @@ def _admit_cluster(v: VectorBuilder, w: Worker, index: Any, warp_function: Any) 
         leader = b.inttoptr(b.load(first), POINTER)
         w.put("block", block, "peers", b.ptrtoint(w.at("block", leader, "user"), I64))
         v.store(b.ptrtoint(block, I64), w.peer(block, rank), 8)
+        instrument.begins(v, block)
         with b.if_then(leads):
             size = b.trunc(w.cluster_size(), I32)
             w.put("block", block, "cluster_live", size)

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbtc.executor import product_general, tma_service
+from nbtc.executor.watch import service as watch_service
 
 
 class Service(NamedTuple):
-    """One function: how many pointers it takes, and what compiles it (its result has `.address`)."""
+    """One function: how many pointers or 64-bit words it takes, and what compiles it (its result has `.address`)."""
 
     pointers: int
     compile: Callable[[], Any]
@@ -29,9 +30,13 @@ SERVICES: tuple[Service, ...] = (
     *(Service(6, lambda size=size: product_general.function(size)) for size in product_general.SIZES),  # type: ignore[misc]
     Service(1, tma_service.tile),
     Service(1, tma_service.elements),
+    Service(watch_service.ACCESS_WORDS, watch_service.access),
+    Service(watch_service.EVENT_WORDS, watch_service.event),
+    Service(watch_service.ARRIVE_WORDS, watch_service.arrive),
 )
 TILE_COPY = len(product_general.SIZES)  # the slots of the table
 REDUCE_ELEMENTS = TILE_COPY + 1
+WATCH_ACCESS, WATCH_EVENT, WATCH_ARRIVE = range(REDUCE_ELEMENTS + 1, REDUCE_ELEMENTS + 4)
 
 
 class Table:

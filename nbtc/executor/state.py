@@ -98,6 +98,7 @@ LAUNCH = _layout(
     workspace=POINTER,  # of a cooperative grid (the environment registers 1 and 2 hold its address), else 0
     services=POINTER,  # functions of the host that programs call (`services`)
     user=64,  # for the launcher
+    watch=POINTER,  # what the checked mode remembers of the launch (`watch.words`), else 0
 )
 WORKER = _layout(
     launch=POINTER,
@@ -130,6 +131,7 @@ BLOCK = _layout(
     cluster_arrived=32,
     cluster_live=32,  # in its first block: how many of its blocks have not ended
     cluster_held=32,  # and how many others still have their slots
+    watch=POINTER,  # what the checked mode remembers of the block
 )
 WARP = _layout(
     block=POINTER,

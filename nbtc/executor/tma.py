@@ -33,7 +33,7 @@ _F16, _F32, _F64, _BF16, _S32, _S64 = (ELEMENTS[n].number for n in ("f16", "f32"
 _NAN = np.array([0xF7, 0x7F], np.uint8)  # what out-of-bounds floats are filled with, as recorded: 0x7ff7 repeated
 
 
-def _accessors(kind: Any) -> tuple[Any, Any]:
+def accessors(kind: Any) -> tuple[Any, Any]:
     """Load from and store to an address, as compiled code sees them."""
 
     @intrinsic
@@ -55,10 +55,10 @@ def _accessors(kind: Any) -> tuple[Any, Any]:
     return load, store
 
 
-load8, store8 = _accessors(types.uint8)
-load16, store16 = _accessors(types.uint16)
-load32, store32 = _accessors(types.uint32)
-load64, store64 = _accessors(types.uint64)
+load8, store8 = accessors(types.uint8)
+load16, store16 = accessors(types.uint16)
+load32, store32 = accessors(types.uint32)
+load64, store64 = accessors(types.uint64)
 
 
 @jit(inline=True)

@@ -1,0 +1,50 @@
+"""What a program's code does besides the program, at the few places where something could look on.
+
+The base class does nothing, and costs nothing: its methods emit no code.  `Options.instrument` names the one that a
+program is compiled with, and so is part of what its machine code is found by.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from nbtc.executor.lanes import Lanes
+    from nbtc.executor.uses import Row
+
+
+class Touch(NamedTuple):
+    """One access to memory: the space's name, bytes of each lane, what it does (`watch.words`), bytes of an element."""
+
+    space: str
+    bytes: int
+    kind: int
+    order: int = 0
+    element: int = 0
+
+
+class Instrument:
+    """Emits nothing."""
+
+    suspends = False  # whether every program's warps are to be coroutines, which know their live lanes
+
+    def instruction(self, lanes: Lanes, row: Row) -> None:
+        """Before an instruction of lanes that execute it."""
+
+    def done(self, lanes: Lanes, row: Row) -> None:
+        """Behind an instruction that is no scalar form."""
+
+    def access(self, lanes: Lanes, touch: Touch, addresses: Any, site: int, values: Any = None) -> None:
+        """Before the active lanes' access; addresses: i64, of each lane where they vary; values: what is written."""
+
+    def begins(self, v: Any, block: Any) -> None:
+        """A block has got its place and is about to start."""
+
+    def ends(self, frame: Any, mask: Any) -> None:
+        """Lanes end the kernel."""
+
+    def arrives(self, lanes: Lanes, barrier: Any, new: Any, count: Any) -> None:
+        """Lanes (i32 mask, perhaps none) are about to arrive at a barrier for `count` threads."""
+
+    def leaves(self, lanes: Lanes, barrier: Any, released: Any) -> None:
+        """Lanes go on behind a barrier."""

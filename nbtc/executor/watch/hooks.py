@@ -1,0 +1,134 @@
+"""Calls to the checked mode in a program's code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I1, I32, I64, VectorBuilder, vector
+from nbtc.executor.data import Immediate, Instruction
+from nbtc.executor.form import Op
+from nbtc.executor.instrument import Instrument, Touch
+from nbtc.executor.lanes import Lanes, is_vector
+from nbtc.executor.resolve import POINTER, place_of
+from nbtc.executor.services import WATCH_ACCESS, WATCH_ARRIVE, WATCH_EVENT
+from nbtc.executor.uses import Row
+from nbtc.executor.watch import events, words
+
+LANES = 32
+VOID = ir.VoidType()
+SPACES = {"global": words.GLOBAL, "shared": words.SHARED, "generic": words.GENERIC}
+
+
+def _call(v: VectorBuilder, services: Any, slot: int, arguments: list[Any]) -> None:
+    """Call a service with 64-bit words."""
+    b = v.b
+    address = v.load(services, I64, 8, 8 * slot)
+    kind = ir.FunctionType(VOID, [I64] * len(arguments))
+    b.call(b.inttoptr(address, kind.as_pointer()), [_word(v, x) for x in arguments])
+
+
+def _word(v: VectorBuilder, x: Any) -> Any:
+    if isinstance(x, int):
+        return v.int(x)
+    if isinstance(x.type, ir.PointerType):
+        return v.b.ptrtoint(x, I64)
+    return x if x.type == I64 else v.b.zext(x, I64)
+
+
+def event(lanes: Lanes, what: int, a: Any = 0, b: Any = 0, site: int = 0) -> None:
+    """Tell of an event."""
+    _call(lanes.v, lanes.services, WATCH_EVENT, [what, lanes.block, lanes.warp, a, b, site])
+
+
+class Watch(Instrument):
+    """The checked mode."""
+
+    suspends = True
+
+    def access(self, lanes: Lanes, touch: Touch, addresses: Any, site: int, values: Any = None) -> None:
+        """Look at every lane's access; lanes that write one value to one address count as one."""
+        if touch.space not in SPACES or touch.kind == words.NONE:
+            return
+        v, b, mask = lanes.v, lanes.b, lanes.active
+        if not is_vector(addresses) and values is not None and not any(is_vector(x) for x in values):
+            mask = b.and_(mask, b.sub(ir.Constant(I32, 0), mask))
+        room = lanes.frame.code.scratch(vector(I64, LANES))
+        b.store(lanes.spread(addresses), room)
+        given: Any = 0
+        if values is not None:
+            row = lanes.spread(values[0]).type
+            cells = lanes.frame.code.scratch(ir.ArrayType(row, len(values)))
+            for n, x in enumerate(values):
+                b.store(lanes.spread(x), b.gep(cells, [ir.Constant(I32, 0), ir.Constant(I32, n)]))
+            given = cells
+        space, kind = SPACES[touch.space], touch.kind
+        if kind == words.READ and first_guess(lanes):
+            kind = words.STRONG_READ
+        what = kind | touch.order << 8 | space << 16 | touch.element << 24
+        site = min(site, words.MOST_SITES - 1)
+        arguments = [lanes.block, lanes.warp, room, mask, what, touch.bytes, site, given]
+        _call(v, lanes.services, WATCH_ACCESS, arguments)
+
+    def begins(self, v: VectorBuilder, block: Any) -> None:
+        """Its words are set."""
+        launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
+        services = v.b.inttoptr(place_of(v, "launch", launch, "services"), POINTER)
+        _call(v, services, WATCH_EVENT, [events.BEGIN, block, 0, 0, 0, 0])
+
+    def arrives(self, lanes: Lanes, barrier: Any, new: Any, count: Any) -> None:
+        """Look whether it is used rightly, and begin a new segment."""
+        aligned = int(lanes.op.opcode == "bar" or lanes.op.has("aligned"))
+        site = lanes.machine.site(lanes)
+        arguments = [lanes.block, lanes.warp, barrier, new, count, site, aligned]
+        _call(lanes.v, lanes.services, WATCH_ARRIVE, arguments)
+
+    def leaves(self, lanes: Lanes, barrier: Any, released: Any) -> None:
+        """What its warps did before is known."""
+        event(lanes, events.LEAVE, barrier, released)
+
+    def ends(self, frame: Any, mask: Any) -> None:
+        """Look whether others wait for these threads."""
+        last = frame.current.instructions[-1] if frame.current.instructions else frame.function.body[-1]
+        lanes = Lanes(frame, last, _op(last), mask, False)
+        event(lanes, events.END, 0, 0, lanes.machine.site(lanes))
+
+    def instruction(self, lanes: Lanes, row: Row) -> None:
+        """Fences, groups, barriers of warps and clusters, by their names."""
+        op = lanes.op
+        name = ".".join((op.opcode, *op.modifiers))
+        if op.opcode in ("fence", "membar"):
+            event(lanes, events.FENCE_PROXY if op.has("proxy") else events.FENCE)
+        elif op.opcode == "barrier" and op.has("cluster"):
+            pass
+        elif name.startswith(("cp.async.commit_group", "cp.async.bulk.commit_group", "wgmma.commit_group")):
+            event(lanes, events.COMMIT, _kind(name))
+        elif name.startswith("cp.async.wait_all"):
+            event(lanes, events.WAIT, words.COPIES, events.ALL_GROUPS)
+        elif ".wait_group" in name:
+            count = lanes.operands[0]
+            most = int(count.value) if isinstance(count, Immediate) else 0
+            event(lanes, events.WAIT_READ if op.has("read") else events.WAIT, _kind(name), most)
+
+
+def first_guess(lanes: Lanes) -> bool:
+    """Whether a load is of the word that a compare-and-swap of the same function names, or of what it compares with.
+
+    Loops that change a word by compare-and-swap begin with a plain load of it; if that is out of date, they try again.
+    """
+    if lanes.op.opcode != "ld":
+        return False
+    target, address, *_ = lanes.operands
+    swaps = (i for i in lanes.frame.function.body or () if i.opcode == "atom" and "cas" in i.modifiers)
+    return any(i.operands[1] == address or i.operands[2] == target for i in swaps)
+
+
+def _op(instruction: Instruction) -> Op:
+    """The split name of an instruction."""
+    return Op(instruction.opcode, instruction.modifiers)
+
+
+def _kind(name: str) -> int:
+    """Which kind of groups a name is about."""
+    return words.PRODUCTS if name.startswith("wgmma") else words.BULKS if ".bulk." in name else words.COPIES

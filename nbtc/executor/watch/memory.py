@@ -1,0 +1,103 @@
+"""The words of one checked launch, and what was found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.executor.arguments import Memory
+from nbtc.executor.watch import words
+
+Words = NDArray[np.int64]
+
+
+class Seen(NamedTuple):
+    """One of two accesses: its place in the program, block, warp, lane (-1: several) and kind."""
+
+    site: int
+    block: int
+    warp: int
+    lane: int
+    kind: int
+
+
+class Found(NamedTuple):
+    """A hazard: what kind, the access that shows it, the earlier one (None: there is none), and the memory."""
+
+    hazard: int
+    mine: Seen
+    other: Seen | None
+    address: int
+    size: int
+    detail: int
+
+
+class Watched:
+    """Memory of a launch: its state, its segments, the cells of everything it may touch."""
+
+    def __init__(self, memory: Sequence[Memory]) -> None:
+        self.state: Words = np.zeros(words.STATE_WORDS, np.int64)
+        self.segments: Words = np.zeros(words.KEPT_SEGMENTS * words.SEGMENT // words.WORD, np.int64)
+        self._put(words.SEGMENTS, self.segments.ctypes.data)
+        self._put(words.MOST_SEGMENTS, words.KEPT_SEGMENTS)
+        self.cells: list[Words] = []
+        self.regions: Words = np.zeros((0, 3), np.int64)
+        for first, end in _ranges(memory):
+            self.cover(first, end - first)
+
+    def cover(self, first: int, size: int) -> None:
+        """Watch further memory too: so many bytes from a multiple of 4."""
+        cells: Words = np.zeros(size // words.CELL_BYTES * words.CELL // words.WORD, np.int64)
+        self.cells.append(cells)
+        self.regions = np.vstack([self.regions, np.array([[first, size, cells.ctypes.data]], np.int64)])
+        self._put(words.REGIONS, self.regions.ctypes.data)
+        self._put(words.REGION_COUNT, len(self.regions))
+
+    def _put(self, at: int, value: int) -> None:
+        self.state[at // words.WORD] = value
+
+    def _get(self, at: int) -> int:
+        return int(self.state[at // words.WORD])
+
+    @property
+    def address(self) -> int:
+        """Of the state."""
+        return int(self.state.ctypes.data)
+
+    def found(self) -> Found:
+        """The hazard that stopped the launch."""
+        who = self._get(words.WHO)
+        mine = Seen(self._get(words.SITE), who >> 8, who & 0xFF, self._get(words.LANE), self._get(words.KIND))
+        slot = self._get(words.OTHER)
+        return Found(
+            self._get(words.HAZARD), mine, self._slot(slot) if slot else None, self._get(words.ADDRESS),
+            self._get(words.SIZE), self._get(words.DETAIL),
+        )  # fmt: skip
+
+    def _slot(self, slot: int) -> Seen:
+        stamp = slot >> words.SEGMENT_AT
+        row = self.segments[(stamp % words.KEPT_SEGMENTS) * (words.SEGMENT // words.WORD)]
+        lane = -1 if slot >> words.SHARED_AT & 1 else slot >> words.LANE_AT & 31
+        site = slot >> words.SITE_AT & (words.MOST_SITES - 1)
+        return Seen(site, int(row) >> 8, int(row) & 0xFF, lane, slot >> words.KIND_AT & 15)
+
+
+def _ranges(memory: Sequence[Memory]) -> list[tuple[int, int]]:
+    """The memory as ranges that don't overlap, on multiples of a cell's bytes."""
+    step = words.CELL_BYTES
+    given = sorted((m.first // step * step, -(-(m.first + m.bytes) // step) * step) for m in memory if m.bytes)
+    out: list[tuple[int, int]] = []
+    for first, end in given:
+        if out and first <= out[-1][1]:
+            out[-1] = out[-1][0], max(end, out[-1][1])
+        else:
+            out.append((first, end))
+    return out
+
+
+def block_words(count: int, shared: int) -> Any:
+    """Memory for so many resident blocks: (count, bytes)."""
+    return np.zeros((count, words.block_bytes(shared) // words.WORD), np.int64)

@@ -1,0 +1,88 @@
+"""A hazard in words: both accesses, and what would repair it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nbtc.executor.launch import Dim, Request
+from nbtc.executor.machine import Site
+from nbtc.executor.watch import words
+from nbtc.executor.watch.memory import Found, Seen
+
+KINDS = {
+    words.READ: "reads",
+    words.WRITE: "writes",
+    words.STRONG_READ: "reads (volatile or ordered)",
+    words.STRONG_WRITE: "writes (volatile or ordered)",
+    words.ATOMIC: "changes atomically",
+    words.COPY: "copies to (cp.async)",
+    words.BULK_WRITE: "copies to in bulk",
+    words.BULK_STORE: "stores to in bulk",
+    words.BULK_READ: "copies from in bulk",
+    words.PRODUCT: "multiplies from (wgmma)",
+}
+# what is wrong, and what would repair it
+WORDS = {
+    words.RACE: ("data race", "nothing orders the two: put a barrier between them (bar.sync, __syncthreads; bar.warp.sync "
+                 "within a warp), or release and acquire with fences between blocks"),
+    words.UNWRITTEN: ("uninitialised shared memory", "no thread of the block has written these bytes: write them first"),
+    words.NOT_WAITED: ("asynchronous operation still under way", "wait for its group first (cp.async.wait_group, "
+                       "cp.async.bulk.wait_group, wgmma.wait_group), then let the other threads know by a barrier"),
+    words.NO_PROXY_FENCE: ("missing proxy fence", "the asynchronous proxy need not see what plain stores wrote: put "
+                           "fence.proxy.async between them, before the barrier"),
+    words.FREED_MEMORY: ("freed memory", "free it after its last use"),
+    words.MBARRIER_REUSED: ("an mbarrier's memory used otherwise", "mbarrier.inval it first"),
+    words.BARRIER_APART: ("barrier in diverged code", "lanes of one warp wait at two barriers: let all threads of the "
+                          "warp reach the same one"),
+    words.BARRIER_COUNT: ("wrong number of threads at a barrier", "all that arrive at a barrier name the same number of "
+                          "threads, a multiple of 32"),
+    words.BARRIER_LEFT: ("barrier that not all threads reach", "threads of the block have ended without it: let them "
+                         "reach the barrier before they end, or give it the number of threads that do"),
+}  # fmt: skip
+TWO = {words.BARRIER_APART, words.BARRIER_COUNT}
+PLACED = {words.RACE, words.UNWRITTEN, words.NOT_WAITED, words.NO_PROXY_FENCE, words.FREED_MEMORY, words.MBARRIER_REUSED}
+
+
+def place(index: int, extent: Dim) -> str:
+    """A linear index as coordinates."""
+    x, y, _ = extent
+    return f"({index % x}, {index // x % y}, {index // (x * y)})"
+
+
+def _where(sites: Sequence[Site], number: int) -> str:
+    site = sites[number] if number < len(sites) else Site("", 0, "", "", 0)
+    source = f" ({site.file}:{site.source_line})" if site.file else ""
+    return f"line {site.line}{source}: {site.mnemonic}"
+
+
+def _who(seen: Seen, request: Request) -> str:
+    g = request.geometry
+    block = f"block {place(seen.block, g.grid)}"
+    if seen.lane < 0:
+        return f"{block} warp {seen.warp}"
+    return f"{block} thread {place(32 * seen.warp + seen.lane, g.block)}"
+
+
+def _memory(request: Request, address: int) -> str:
+    """The memory of an address, as the caller knows it."""
+    for m in request.memory:
+        if m.first <= address < m.first + m.bytes:
+            return f"byte {address - m.first} of {m.name}"
+    return f"shared memory at {address & 0xFFFFFF:#x}"
+
+
+def hazard(kernel: str, sites: Sequence[Site], request: Request, found: Found) -> str:
+    """The message."""
+    what, repair = WORDS[found.hazard]
+    head = f"{kernel}: {what}: {_where(sites, found.mine.site)}"
+    if found.hazard in PLACED:
+        does = KINDS.get(found.mine.kind, "uses")
+        head += f": {_who(found.mine, request)} {does} {_memory(request, found.address)}"
+        if found.other is not None:
+            other = KINDS.get(found.other.kind, "uses")
+            head += f", which {_who(found.other, request)} {other} at {_where(sites, found.other.site)}"
+    else:
+        head += f": block {place(found.mine.block, request.geometry.grid)} warp {found.mine.warp}"
+        if found.hazard in TWO and found.other is not None:
+            head += f"; the other: {_where(sites, found.other.site)}"
+    return f"{head}; {repair}"

@@ -1,0 +1,84 @@
+"""What the checked mode remembers, in 64-bit words.
+
+Time is counted in segments.  A warp begins a new one whenever others may come to know what it did: at barriers, fences
+and releases.  A segment's number is also its time: every segment that began before has a smaller one.
+
+Every 4 bytes of memory have a cell: the last write, two reads since, and a word of marks.  An access in a cell is one
+word, from the low end: which of the 4 bytes (4 bits), kind (4), lane (5), whether several lanes share it (1), 2 unused,
+place in the program (16), segment (32).
+"""
+
+from __future__ import annotations
+
+from numba import types
+
+from nbtc.executor.state import BLOCK, LAUNCH
+from nbtc.executor.tma import accessors
+
+word, put = accessors(types.int64)
+half, put_half = accessors(types.int32)
+octet, _ = accessors(types.uint8)
+
+WORD = 8
+CELL_BYTES = 4  # of memory that one cell describes
+CELL = 4 * WORD  # bytes of a cell: last write, two reads, marks
+MARKS = 3 * WORD
+# marks: which bytes hold something (4 bits), an mbarrier, freed memory; from bit 32 on the time of the last release
+WRITTEN, MBARRIER, FREED = 15, 16, 32
+SEGMENT_AT, SITE_AT, SHARED_AT, LANE_AT, KIND_AT = 32, 16, 13, 8, 4
+MOST_SITES = 1 << 16
+
+# kinds of accesses
+NONE, READ, WRITE, STRONG_READ, STRONG_WRITE, ATOMIC, COPY, BULK_WRITE, BULK_STORE, BULK_READ, PRODUCT = range(11)
+WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC | 1 << COPY | 1 << BULK_WRITE | 1 << BULK_STORE
+STRONG = 1 << STRONG_READ | 1 << STRONG_WRITE | 1 << ATOMIC
+GROUPED = 1 << COPY | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT  # done when somebody has waited for their group
+ASYNC_PROXY = 1 << BULK_WRITE | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT
+GENERIC_WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC
+ACQUIRES, RELEASES = 1, 2  # orders of an access
+GLOBAL, SHARED, GENERIC = range(3)  # spaces
+
+# hazards
+(
+    FINE, RACE, UNWRITTEN, NOT_WAITED, NO_PROXY_FENCE, FREED_MEMORY, BARRIER_APART, BARRIER_COUNT, BARRIER_LEFT, ALIGNED,
+    PRODUCT_PENDING, PRODUCT_UNFENCED, MBARRIER_UNMADE, MBARRIER_COUNT, MBARRIER_OVERRUN, MBARRIER_REUSED, LEAK,
+) = range(17)  # fmt: skip
+
+# the launch's words (byte offsets)
+(
+    CLOCK, HAZARD, SITE, WHO, LANE, KIND, ADDRESS, SIZE, OTHER, DETAIL, SEGMENTS, MOST_SEGMENTS, REGIONS, REGION_COUNT,
+) = range(0, 14 * WORD, WORD)  # fmt: skip
+STATE_WORDS = 16
+REGION = 3 * WORD  # first byte (a multiple of 4), bytes, its cells
+SEGMENT = 4 * WORD  # block << 8 | warp, cluster << 32 | the segment before in its group, when done, when read
+BEFORE, DONE, DONE_READ = WORD, 2 * WORD, 3 * WORD
+KEPT_SEGMENTS = 1 << 20  # what older ones did counts as known: a table of 32 MiB, of which few pages are ever touched
+
+# a block's words: its own, each warp's, the cells of its shared memory
+BARRIERS = 16
+HEAD_CLUSTER, HEAD_GRID, HEAD_FENCED, HEAD_PROXY, HEAD_TIME = range(0, 5 * WORD, WORD)
+HEAD_BARRIERS = 8 * WORD  # times of the barriers' last phases
+HEAD_PHASES = HEAD_BARRIERS + BARRIERS * WORD  # and which phases these were
+WARPS = HEAD_PHASES + BARRIERS * WORD
+MOST_WARPS = 32
+# a warp's words: its segment; up to when it knows what its block, cluster, grid did; what it would know after a fence;
+# its last fence; its last proxy fence and what it knew then; where it arrived at a barrier; an mbarrier it waits for
+(
+    NOW, KNOWN, KNOWN_CLUSTER, KNOWN_GRID, SEEN, FENCED, PROXY_FENCE, PROXY_KNOWN, ACTOR, CLUSTER, BARRIER_SITE,
+    WAIT_BARRIER, WAIT_PHASE,
+) = range(0, 13 * WORD, WORD)  # fmt: skip
+CHAINS = 16 * WORD  # three kinds of groups
+COPIES, BULKS, PRODUCTS = range(3)
+RING = 16  # groups that may be under way, per kind
+HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last segment, groups committed, last segments of the latest ones
+CHAIN = (2 + RING) * WORD
+WARP_BYTES = CHAINS + 3 * CHAIN + 2 * WORD
+CELLS = WARPS + MOST_WARPS * WARP_BYTES
+
+AT_WATCH, AT_LAUNCH, AT_SHARED, AT_PEERS = (BLOCK.offset(n) for n in ("watch", "launch", "shared", "peers"))
+AT_STATE, AT_SHARED_BYTES, AT_WARPS = (LAUNCH.offset(n) for n in ("watch", "shared_bytes", "warps"))
+
+
+def block_bytes(shared: int) -> int:
+    """Bytes that a block with so much shared memory needs."""
+    return -(-(CELLS + (shared // CELL_BYTES + 1) * CELL) // 64) * 64
