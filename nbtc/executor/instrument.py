@@ -48,3 +48,6 @@ class Instrument:
 
     def leaves(self, lanes: Lanes, barrier: Any, released: Any) -> None:
         """Lanes go on behind a barrier."""
+
+
+NOTHING = Instrument()

@@ -186,7 +186,9 @@ class Session:
         if request.watched is not None:
             self.watch = block_words(count * slots, code.shared_bytes + request.dynamic_bytes)
             self.bytes += self.watch.nbytes
-            watches[:] = (address_of(self.watch) + self.watch.strides[0] * np.arange(count * slots)).reshape(count, slots)
+            watches[:] = (address_of(self.watch) + self.watch.strides[0] * np.arange(count * slots)).reshape(
+                count, slots
+            )
         for name, values in (
             ("launch", np.full((count, slots), address_of(self.launch))),
             ("worker", np.repeat(np.array(self.addresses)[:, None], slots, 1)),

@@ -15,7 +15,7 @@ from nbtc.executor.data import Function, Instruction
 from nbtc.executor.errors import Kind, Stop
 from nbtc.executor.flow import Block, Graph, graph
 from nbtc.executor.frame import Frame
-from nbtc.executor.instrument import Instrument
+from nbtc.executor.instrument import NOTHING, Instrument
 from nbtc.executor.lanes import Lanes, Types, is_vector
 from nbtc.executor.link import Linked, const_bytes
 from nbtc.executor.resolve import place_of
@@ -78,7 +78,7 @@ class Machine:
 
     turn = TURN
 
-    def __init__(self, linked: Linked, shape: Shape, options: Options, instrument: Instrument) -> None:
+    def __init__(self, linked: Linked, shape: Shape, options: Options, instrument: Instrument = NOTHING) -> None:
         self.linked, self.shape, self.options, self.instrument = linked, shape, options, instrument
         self.module = ir.Module(name="program")
         self.module.triple = target()[0]

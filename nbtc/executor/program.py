@@ -176,7 +176,7 @@ class Program:
 
         >>> m = load('''.version 8.0 .target sm_80 .address_size 64
         ... .visible .entry k() { .shared .b32 s[32]; .reg .b32 r; ld.shared.b32 r, [s]; ret; }''')
-        >>> m["k"].checked[1, 32]()
+        >>> m["k"].checked[1, 32]()  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         nbtc.errors.ProgramError: k: uninitialised shared memory: line 2: ld.shared.b32: ...
         """

@@ -178,7 +178,9 @@ class WarpCode:
         self._one(t2, m2, alone, leave)
         b.position_at_end(both)
         low, high = sorted(ways, key=lambda way: way[0])  # END is lower than any block: those lanes end first
-        if low[0] < 0:
+        if high[0] < 0:
+            leave(b.or_(low[1], high[1]), True)
+        elif low[0] < 0:
             leave(low[1], False)
             self.go(high[0], high[1], alone)
         else:

@@ -176,3 +176,8 @@ def test_nothing_absolute_is_in_the_code():
     module = nbtc.load(ADD + ".global .u32 x[4] = {1, 2, 3, 4};").ptx
     texts = {str(Machine(link(module, "add"), Shape.of((64, 1, 1)), Options("sm_80")).module) for _ in range(2)}
     assert len(texts) == 1
+
+
+def test_a_guarded_ret_before_the_last_one():
+    text = "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.ge.u32 p, t, 40; bar.sync 0; @p ret; ret; }"
+    nbtc.load(f"{HEAD}.visible .entry k() {text}")["k"][1, 64]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nbtc.compiler.jit import jit
 from nbtc.executor import barriers
 from nbtc.executor.state import BLOCK, LAUNCH, WARP
+from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import (
     advance,
     found,
@@ -15,57 +16,7 @@ from nbtc.executor.watch.order import (
     state_of,
     tick,
 )
-from nbtc.executor.watch.words import (
-    ACTOR,
-    AT_LAUNCH,
-    AT_PEERS,
-    AT_SHARED_BYTES,
-    AT_WARPS,
-    AT_WATCH,
-    BARRIERS,
-    BARRIER_APART,
-    BARRIER_COUNT,
-    BARRIER_LEFT,
-    BARRIER_SITE,
-    BEFORE,
-
-    CELL,
-    CELL_BYTES,
-    CELLS,
-    CHAIN,
-    CHAINS,
-    CLUSTER,
-
-    COUNT,
-    DONE,
-    DONE_READ,
-    FENCED,
-    GROUPS,
-    HEAD,
-    HEAD_BARRIERS,
-    HEAD_CLUSTER,
-    HEAD_FENCED,
-    HEAD_GRID,
-    HEAD_PHASES,
-    HEAD_PROXY,
-    HEAD_TIME,
-    KNOWN,
-    KNOWN_CLUSTER,
-    KNOWN_GRID,
-    NOW,
-    OTHER,
-    PROXY_FENCE,
-    PROXY_KNOWN,
-    RING,
-    SEEN,
-    SITE_AT,
-    WARP_BYTES,
-    WARPS,
-    WORD,
-    half,
-    put,
-    word,
-)
+from nbtc.executor.watch.words import half, put, word
 
 BEGIN, ARRIVE, LEAVE, MEET, FENCE, FENCE_PROXY, CLUSTER_ARRIVE, CLUSTER_LEAVE, COMMIT, WAIT, WAIT_READ, END = range(12)
 ALL_GROUPS = -1  # in place of a number of groups: what is not committed too
@@ -81,21 +32,21 @@ _LOW = 0xFFFFFFFF
 @jit
 def begin(block):
     """A block begins: nothing is in its shared memory, and its warps know of nobody."""
-    state, base, launch = state_of(block), word(block + AT_WATCH), word(block + AT_LAUNCH)
-    warps = half(launch + AT_WARPS)
-    cells = (half(launch + AT_SHARED_BYTES) + CELL_BYTES - 1) // CELL_BYTES * CELL
-    for at in range(base, base + WARPS + warps * WARP_BYTES, WORD):
+    state, base, launch = state_of(block), word(block + w.AT_WATCH), word(block + w.AT_LAUNCH)
+    warps = half(launch + w.AT_WARPS)
+    cells = (half(launch + w.AT_SHARED_BYTES) + w.CELL_BYTES - 1) // w.CELL_BYTES * w.CELL
+    for at in range(base, base + w.WARPS + warps * w.WARP_BYTES, w.WORD):
         put(at, 0)
-    for at in range(base + CELLS, base + CELLS + cells, WORD):
+    for at in range(base + w.CELLS, base + w.CELLS + cells, w.WORD):
         put(at, 0)
     cluster = 0
     for axis in range(2, -1, -1):
         size = half(launch + _CLUSTER + 4 * axis)
         cluster = cluster * (half(launch + _GRID + 4 * axis) // size) + half(block + _X + 4 * axis) // size
     for n in range(warps):
-        record = base + WARPS + WARP_BYTES * n
-        put(record + ACTOR, word(block + _INDEX) << 8 | n)
-        put(record + CLUSTER, cluster)
+        record = base + w.WARPS + w.WARP_BYTES * n
+        put(record + w.ACTOR, word(block + _INDEX) << 8 | n)
+        put(record + w.CLUSTER, cluster)
         advance(state, record)
 
 
@@ -104,26 +55,26 @@ def arrive(block, warp, barrier, new, count, site, aligned):
     """Lanes of a warp are about to arrive at a barrier (new: their mask; count: how many threads it is for)."""
     if new == 0:
         return
-    state, record, base = state_of(block), record_of(block, warp), word(block + AT_WATCH)
+    state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
     waiting, lane = half(warp + _WAITING) & _LOW, 0
     while not (new >> lane) & 1:
         lane += 1
-    if aligned and waiting and word(record + BARRIER_SITE) != site + 1:
-        _misused(block, warp, lane, site, BARRIER_APART, word(record + BARRIER_SITE) - 1)
-    elif count == 0 and half(block + _LIVE) < half(word(block + AT_LAUNCH) + _THREADS):
-        _misused(block, warp, lane, site, BARRIER_LEFT, 0)
+    if aligned and waiting and word(record + w.BARRIER_SITE) != site + 1:
+        _misused(block, warp, lane, site, w.BARRIER_APART, word(record + w.BARRIER_SITE) - 1)
+    elif count == 0 and half(block + _LIVE) < half(word(block + w.AT_LAUNCH) + _THREADS):
+        _misused(block, warp, lane, site, w.BARRIER_LEFT, 0)
     elif count % 32 or (half(barrier + _ARRIVED) and half(barrier + _EXPECTED) != count):
-        _misused(block, warp, lane, site, BARRIER_COUNT, word(record + BARRIER_SITE) - 1)
-    put(record + BARRIER_SITE, site + 1)
-    if word(base + HEAD_GRID) < word(record + KNOWN_GRID):
-        put(base + HEAD_GRID, word(record + KNOWN_GRID))
-    if word(base + HEAD_CLUSTER) < word(record + KNOWN_CLUSTER):
-        put(base + HEAD_CLUSTER, word(record + KNOWN_CLUSTER))
-    if word(base + HEAD_FENCED) < word(record + FENCED):
-        put(base + HEAD_FENCED, word(record + FENCED))
-    if word(base + HEAD_PROXY) < word(record + PROXY_KNOWN):
-        put(base + HEAD_PROXY, word(record + PROXY_KNOWN))
-    learn_all(record, word(record + SEEN))
+        _misused(block, warp, lane, site, w.BARRIER_COUNT, word(record + w.BARRIER_SITE) - 1)
+    put(record + w.BARRIER_SITE, site + 1)
+    if word(base + w.HEAD_GRID) < word(record + w.KNOWN_GRID):
+        put(base + w.HEAD_GRID, word(record + w.KNOWN_GRID))
+    if word(base + w.HEAD_CLUSTER) < word(record + w.KNOWN_CLUSTER):
+        put(base + w.HEAD_CLUSTER, word(record + w.KNOWN_CLUSTER))
+    if word(base + w.HEAD_FENCED) < word(record + w.FENCED):
+        put(base + w.HEAD_FENCED, word(record + w.FENCED))
+    if word(base + w.HEAD_PROXY) < word(record + w.PROXY_KNOWN):
+        put(base + w.HEAD_PROXY, word(record + w.PROXY_KNOWN))
+    learn_all(record, word(record + w.SEEN))
     advance(state, record)
 
 
@@ -131,7 +82,7 @@ def arrive(block, warp, barrier, new, count, site, aligned):
 def _misused(block, warp, lane, site, what, other):
     state = found(block, warp, lane, site, what)
     if state:
-        put(state + OTHER, max(other, 0) << SITE_AT)
+        put(state + w.OTHER, max(other, 0) << w.SITE_AT)
 
 
 @jit
@@ -139,35 +90,35 @@ def leave(block, warp, barrier, released):
     """Lanes of a warp go on behind a barrier."""
     if released == 0:
         return
-    state, record, base = state_of(block), record_of(block, warp), word(block + AT_WATCH)
+    state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
     number = (barrier - block - _BARRIERS) // _BYTES
-    phase, at = half(barrier + _PHASE), base + WORD * number
-    if word(at + HEAD_PHASES) != phase:
-        put(at + HEAD_PHASES, phase)
-        put(at + HEAD_BARRIERS, tick(state))
-    learn(record, KNOWN, word(at + HEAD_BARRIERS))
-    learn(record, KNOWN_CLUSTER, word(base + HEAD_CLUSTER))
-    learn(record, KNOWN_GRID, word(base + HEAD_GRID))
-    learn(record, FENCED, word(base + HEAD_FENCED))
-    learn(record, PROXY_KNOWN, word(base + HEAD_PROXY))
+    phase, at = half(barrier + _PHASE), base + w.WORD * number
+    if word(at + w.HEAD_PHASES) != phase:
+        put(at + w.HEAD_PHASES, phase)
+        put(at + w.HEAD_BARRIERS, tick(state))
+    learn(record, w.KNOWN, word(at + w.HEAD_BARRIERS))
+    learn(record, w.KNOWN_CLUSTER, word(base + w.HEAD_CLUSTER))
+    learn(record, w.KNOWN_GRID, word(base + w.HEAD_GRID))
+    learn(record, w.FENCED, word(base + w.HEAD_FENCED))
+    learn(record, w.PROXY_KNOWN, word(base + w.HEAD_PROXY))
     advance(state, record)
 
 
 @jit
 def end(block, warp, site):
     """Threads end: others must not wait for them at a barrier."""
-    for number in range(BARRIERS):
+    for number in range(w.BARRIERS):
         barrier = block + _BARRIERS + _BYTES * number
         if half(barrier + _ARRIVED) and half(barrier + _EXPECTED) == 0:
-            _misused(block, warp, 0, site, BARRIER_LEFT, 0)
+            _misused(block, warp, 0, site, w.BARRIER_LEFT, 0)
 
 
 @jit
 def fence(block, warp):
     """A memory fence: what the warp has seen released it now knows, and what it did it may release."""
     state, record = state_of(block), record_of(block, warp)
-    learn_all(record, word(record + SEEN))
-    put(record + FENCED, tick(state))
+    learn_all(record, word(record + w.SEEN))
+    put(record + w.FENCED, tick(state))
     advance(state, record)
 
 
@@ -175,18 +126,18 @@ def fence(block, warp):
 def fence_proxy(block, warp):
     """A fence between the generic and the asynchronous proxy."""
     state, record = state_of(block), record_of(block, warp)
-    learn(record, PROXY_KNOWN, word(record + KNOWN))
+    learn(record, w.PROXY_KNOWN, word(record + w.KNOWN))
     advance(state, record)
-    put(record + PROXY_FENCE, word(record + NOW))
+    put(record + w.PROXY_FENCE, word(record + w.NOW))
 
 
 @jit
 def cluster_arrive(block, warp):
     """A warp arrives at its cluster's barrier."""
     state, record = state_of(block), record_of(block, warp)
-    first = word(word(word(block + AT_PEERS)) + AT_WATCH)
-    put(first + HEAD_TIME, tick(state))
-    learn_all(record, word(record + SEEN))
+    first = word(word(word(block + w.AT_PEERS)) + w.AT_WATCH)
+    put(first + w.HEAD_TIME, tick(state))
+    learn_all(record, word(record + w.SEEN))
     advance(state, record)
 
 
@@ -194,9 +145,9 @@ def cluster_arrive(block, warp):
 def cluster_leave(block, warp):
     """A warp goes on behind its cluster's barrier."""
     state, record = state_of(block), record_of(block, warp)
-    time = word(word(word(word(block + AT_PEERS)) + AT_WATCH) + HEAD_TIME)
-    learn(record, KNOWN, time)
-    learn(record, KNOWN_CLUSTER, time)
+    time = word(word(word(word(block + w.AT_PEERS)) + w.AT_WATCH) + w.HEAD_TIME)
+    learn(record, w.KNOWN, time)
+    learn(record, w.KNOWN_CLUSTER, time)
     advance(state, record)
 
 
@@ -204,10 +155,10 @@ def cluster_leave(block, warp):
 @jit
 def commit(block, warp, kind):
     """Operations since the last commit become a group."""
-    chain = record_of(block, warp) + CHAINS + CHAIN * kind
-    count = word(chain + COUNT)
-    put(chain + GROUPS + WORD * (count % RING), word(chain + HEAD))
-    put(chain + COUNT, count + 1)
+    chain = record_of(block, warp) + w.CHAINS + w.CHAIN * kind
+    count = word(chain + w.COUNT)
+    put(chain + w.GROUPS + w.WORD * (count % w.RING), word(chain + w.HEAD))
+    put(chain + w.COUNT, count + 1)
 
 
 @jit
@@ -217,24 +168,24 @@ def finish(block, warp, stamp, read_only):
     time = tick(state)
     while stamp:
         row = segment(state, stamp)
-        if row == 0 or word(row + (DONE_READ if read_only else DONE)):
+        if row == 0 or word(row + (w.DONE_READ if read_only else w.DONE)):
             break
-        put(row + DONE_READ, time)
+        put(row + w.DONE_READ, time)
         if not read_only:
-            put(row + DONE, time)
-        stamp = word(row + BEFORE) & _LOW
+            put(row + w.DONE, time)
+        stamp = word(row + w.BEFORE) & _LOW
     advance(state, record_of(block, warp))
 
 
 @jit
 def wait(block, warp, kind, most, read_only):
     """All but the latest `most` groups are done."""
-    chain = record_of(block, warp) + CHAINS + CHAIN * kind
-    count = word(chain + COUNT)
+    chain = record_of(block, warp) + w.CHAINS + w.CHAIN * kind
+    count = word(chain + w.COUNT)
     if most == ALL_GROUPS:
-        finish(block, warp, word(chain + HEAD), read_only)
-    elif most < count and most < RING:
-        finish(block, warp, word(chain + GROUPS + WORD * ((count - 1 - most) % RING)), read_only)
+        finish(block, warp, word(chain + w.HEAD), read_only)
+    elif most < count and most < w.RING:
+        finish(block, warp, word(chain + w.GROUPS + w.WORD * ((count - 1 - most) % w.RING)), read_only)
 
 
 @jit
@@ -258,5 +209,5 @@ def event(what, block, warp, a, b, site):
         cluster_leave(block, warp)
     elif what == COMMIT:
         commit(block, warp, a)
-    elif what == WAIT or what == WAIT_READ:
+    elif what in (WAIT, WAIT_READ):
         wait(block, warp, a, b, what == WAIT_READ)

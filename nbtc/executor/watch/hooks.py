@@ -6,7 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I1, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import I32, I64, VectorBuilder, vector
 from nbtc.executor.data import Immediate, Instruction
 from nbtc.executor.form import Op
 from nbtc.executor.instrument import Instrument, Touch
@@ -100,8 +100,8 @@ class Watch(Instrument):
         name = ".".join((op.opcode, *op.modifiers))
         if op.opcode in ("fence", "membar"):
             event(lanes, events.FENCE_PROXY if op.has("proxy") else events.FENCE)
-        elif op.opcode == "barrier" and op.has("cluster"):
-            pass
+        elif name.startswith("barrier.cluster.arrive"):
+            event(lanes, events.CLUSTER_ARRIVE)
         elif name.startswith(("cp.async.commit_group", "cp.async.bulk.commit_group", "wgmma.commit_group")):
             event(lanes, events.COMMIT, _kind(name))
         elif name.startswith("cp.async.wait_all"):
@@ -110,6 +110,14 @@ class Watch(Instrument):
             count = lanes.operands[0]
             most = int(count.value) if isinstance(count, Immediate) else 0
             event(lanes, events.WAIT_READ if op.has("read") else events.WAIT, _kind(name), most)
+
+    def done(self, lanes: Lanes, row: Row) -> None:
+        """Barriers of warps and clusters, once they are passed."""
+        op = lanes.op
+        if op.opcode == "bar" and op.has("warp"):
+            event(lanes, events.MEET)
+        elif op.opcode == "barrier" and op.has("cluster") and op.has("wait"):
+            event(lanes, events.CLUSTER_LEAVE)
 
 
 def first_guess(lanes: Lanes) -> bool:

@@ -10,36 +10,8 @@ from __future__ import annotations
 from nbtc.compiler.jit import jit
 from nbtc.executor.errors import Kind
 from nbtc.executor.state import BLOCK, LAUNCH, WARP
-from nbtc.executor.watch.words import (
-    ACTOR,
-    AT_LAUNCH,
-    AT_STATE,
-    AT_WATCH,
-    BEFORE,
-    CHAIN,
-    CHAINS,
-    CLOCK,
-    CLUSTER,
-    DONE,
-    DONE_READ,
-    HAZARD,
-    HEAD,
-    KNOWN,
-    KNOWN_CLUSTER,
-    KNOWN_GRID,
-    MOST_SEGMENTS,
-    NOW,
-    SEGMENT,
-    SEGMENTS,
-    SITE,
-    WARP_BYTES,
-    WARPS,
-    WHO,
-    half,
-    put,
-    put_half,
-    word,
-)
+from nbtc.executor.watch import words as w
+from nbtc.executor.watch.words import half, put, put_half, word
 
 _INDEX = WARP.offset("index")
 _BLOCK = BLOCK.offset("index")
@@ -52,30 +24,30 @@ _HAZARD = int(Kind.HAZARD)
 @jit(inline=True)
 def state_of(block):
     """The launch's words, from a block's structure."""
-    return word(word(block + AT_LAUNCH) + AT_STATE)
+    return word(word(block + w.AT_LAUNCH) + w.AT_STATE)
 
 
 @jit(inline=True)
 def record_of(block, warp):
     """A warp's words, from its structure."""
-    return word(block + AT_WATCH) + WARPS + WARP_BYTES * half(warp + _INDEX)
+    return word(block + w.AT_WATCH) + w.WARPS + w.WARP_BYTES * half(warp + _INDEX)
 
 
 @jit(inline=True)
 def tick(state):
     """A new time, later than all before."""
-    now = word(state + CLOCK) + 1
-    put(state + CLOCK, now)
+    now = word(state + w.CLOCK) + 1
+    put(state + w.CLOCK, now)
     return now
 
 
 @jit
 def segment(state, stamp):
     """The row of a segment, 0 when it is too long ago."""
-    most = word(state + MOST_SEGMENTS)
-    if stamp + most <= word(state + CLOCK):
+    most = word(state + w.MOST_SEGMENTS)
+    if stamp + most <= word(state + w.CLOCK):
         return 0
-    return word(state + SEGMENTS) + SEGMENT * (stamp & (most - 1))
+    return word(state + w.SEGMENTS) + w.SEGMENT * (stamp & (most - 1))
 
 
 @jit
@@ -83,17 +55,17 @@ def new_segment(state, record):
     """A new segment of a warp, not yet the one it is in."""
     stamp = tick(state)
     row = segment(state, stamp)
-    put(row, word(record + ACTOR))
-    put(row + BEFORE, word(record + CLUSTER) << 32)
-    put(row + DONE, 0)
-    put(row + DONE_READ, 0)
+    put(row, word(record + w.ACTOR))
+    put(row + w.BEFORE, word(record + w.CLUSTER) << 32)
+    put(row + w.DONE, 0)
+    put(row + w.DONE_READ, 0)
     return stamp
 
 
 @jit
 def advance(state, record):
     """The warp goes on in a new segment."""
-    put(record + NOW, new_segment(state, record))
+    put(record + w.NOW, new_segment(state, record))
 
 
 @jit
@@ -102,9 +74,9 @@ def begin_operation(block, warp, kind):
     state, record = state_of(block), record_of(block, warp)
     stamp = new_segment(state, record)
     if kind >= 0:
-        chain, row = record + CHAINS + CHAIN * kind, segment(state, stamp)
-        put(row + BEFORE, word(row + BEFORE) | word(chain + HEAD))
-        put(chain + HEAD, stamp)
+        chain, row = record + w.CHAINS + w.CHAIN * kind, segment(state, stamp)
+        put(row + w.BEFORE, word(row + w.BEFORE) | word(chain + w.HEAD))
+        put(chain + w.HEAD, stamp)
     return stamp
 
 
@@ -118,36 +90,36 @@ def learn(record, field, time):
 @jit
 def learn_all(record, time):
     """The warp knows everything up to a time."""
-    learn(record, KNOWN, time)
-    learn(record, KNOWN_CLUSTER, time)
-    learn(record, KNOWN_GRID, time)
+    learn(record, w.KNOWN, time)
+    learn(record, w.KNOWN_CLUSTER, time)
+    learn(record, w.KNOWN_GRID, time)
 
 
 @jit
 def knows(record, row, time):
     """Whether a warp knows what the owner of a segment had done at a time."""
-    actor, mine = word(row), word(record + ACTOR)
+    actor, mine = word(row), word(record + w.ACTOR)
     if actor >> 8 == mine >> 8:
-        return time <= word(record + KNOWN)
-    if word(row + BEFORE) >> 32 == word(record + CLUSTER):
-        return time <= word(record + KNOWN_CLUSTER)
-    return time <= word(record + KNOWN_GRID)
+        return time <= word(record + w.KNOWN)
+    if word(row + w.BEFORE) >> 32 == word(record + w.CLUSTER):
+        return time <= word(record + w.KNOWN_CLUSTER)
+    return time <= word(record + w.KNOWN_GRID)
 
 
 @jit
 def found(block, warp, lane, site, hazard):
     """Record a hazard if it is the launch's first error, and stop the launch; 0 if it was not."""
-    launch = word(block + AT_LAUNCH)
+    launch = word(block + w.AT_LAUNCH)
     if half(launch + _FAILED):
         return 0
-    state = word(launch + AT_STATE)
+    state = word(launch + w.AT_STATE)
     put_half(launch + _FAILED, 1)
     put_half(launch + _KIND, _HAZARD)
     put_half(launch + _SITE, site)
     put_half(launch + _ERROR_BLOCK, word(block + _BLOCK))
     put_half(launch + _THREAD, 32 * half(warp + _INDEX) + lane)
-    put(state + HAZARD, hazard)
-    put(state + SITE, site)
-    put(state + WHO, word(record_of(block, warp) + ACTOR))
+    put(state + w.HAZARD, hazard)
+    put(state + w.SITE, site)
+    put(state + w.WHO, word(record_of(block, warp) + w.ACTOR))
     put_half(launch + _STOP, 1)
     return state

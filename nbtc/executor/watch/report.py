@@ -23,24 +23,50 @@ KINDS = {
 }
 # what is wrong, and what would repair it
 WORDS = {
-    words.RACE: ("data race", "nothing orders the two: put a barrier between them (bar.sync, __syncthreads; bar.warp.sync "
-                 "within a warp), or release and acquire with fences between blocks"),
-    words.UNWRITTEN: ("uninitialised shared memory", "no thread of the block has written these bytes: write them first"),
-    words.NOT_WAITED: ("asynchronous operation still under way", "wait for its group first (cp.async.wait_group, "
-                       "cp.async.bulk.wait_group, wgmma.wait_group), then let the other threads know by a barrier"),
-    words.NO_PROXY_FENCE: ("missing proxy fence", "the asynchronous proxy need not see what plain stores wrote: put "
-                           "fence.proxy.async between them, before the barrier"),
+    words.RACE: (
+        "data race",
+        "nothing orders the two: put a barrier between them (bar.sync, __syncthreads; bar.warp.sync within a warp), or "
+        "release and acquire with fences between blocks",
+    ),
+    words.UNWRITTEN: (
+        "uninitialised shared memory",
+        "no thread of the block has written these bytes: write them first",
+    ),
+    words.NOT_WAITED: (
+        "asynchronous operation still under way",
+        "wait for its group first (cp.async.wait_group, cp.async.bulk.wait_group, wgmma.wait_group), then let the "
+        "other threads know by a barrier",
+    ),
+    words.NO_PROXY_FENCE: (
+        "missing proxy fence",
+        "the asynchronous proxy need not see what plain stores wrote: put fence.proxy.async between them, before the "
+        "barrier",
+    ),
     words.FREED_MEMORY: ("freed memory", "free it after its last use"),
     words.MBARRIER_REUSED: ("an mbarrier's memory used otherwise", "mbarrier.inval it first"),
-    words.BARRIER_APART: ("barrier in diverged code", "lanes of one warp wait at two barriers: let all threads of the "
-                          "warp reach the same one"),
-    words.BARRIER_COUNT: ("wrong number of threads at a barrier", "all that arrive at a barrier name the same number of "
-                          "threads, a multiple of 32"),
-    words.BARRIER_LEFT: ("barrier that not all threads reach", "threads of the block have ended without it: let them "
-                         "reach the barrier before they end, or give it the number of threads that do"),
-}  # fmt: skip
+    words.BARRIER_APART: (
+        "barrier in diverged code",
+        "lanes of one warp wait at two barriers: let all threads of the warp reach the same one",
+    ),
+    words.BARRIER_COUNT: (
+        "wrong number of threads at a barrier",
+        "all that arrive at a barrier name the same number of threads, a multiple of 32",
+    ),
+    words.BARRIER_LEFT: (
+        "barrier that not all threads reach",
+        "threads of the block have ended without it: let them reach the barrier before they end, or give it the number "
+        "of threads that do",
+    ),
+}
 TWO = {words.BARRIER_APART, words.BARRIER_COUNT}
-PLACED = {words.RACE, words.UNWRITTEN, words.NOT_WAITED, words.NO_PROXY_FENCE, words.FREED_MEMORY, words.MBARRIER_REUSED}
+PLACED = {
+    words.RACE,
+    words.UNWRITTEN,
+    words.NOT_WAITED,
+    words.NO_PROXY_FENCE,
+    words.FREED_MEMORY,
+    words.MBARRIER_REUSED,
+}
 
 
 def place(index: int, extent: Dim) -> str:
