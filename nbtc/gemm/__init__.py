@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nbtc.compiler.python_only import refuse_in_compiled_code
 from nbtc.gemm.library import Library, library
 from nbtc.gemm.orders import Order, order
-from nbtc.gemm.plan import Plan
+from nbtc.gemm.problem import Plan
 from nbtc.gemm.run import gemm, matmul, plan
 
 __all__ = ["Library", "Order", "Plan", "gemm", "library", "matmul", "order", "plan"]

@@ -22,7 +22,8 @@ from nbtc.gemm.cost import OVERHEAD, peak_bytes
 from nbtc.gemm.orders import every
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.out import check_out
-from nbtc.gemm.plan import SMALL, Plan, accumulator_bits, batch_axes, depth, matrix, operand_format
+from nbtc.gemm.plan import SMALL, accumulator_bits, batch_axes, depth, operand_format
+from nbtc.gemm.problem import Plan, matrix
 from nbtc.isa import parse
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row

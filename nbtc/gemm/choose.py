@@ -1,8 +1,8 @@
-"""Which instruction a product is a chain of, and which engine computes it."""
+"""Which instruction a product is a chain of."""
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from nbtc.errors import OptionError, UnsupportedInstructionError
 from nbtc.formats.table import FORMATS, Format
@@ -11,11 +11,9 @@ from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Row
 from nbtc.isa.tcgen05 import KINDS, product
-from nbtc.kernels.targets import host_target
 
 FAMILIES = {"mma": "mma", "wgmma": "wgmma.mma_async", "wmma": "wmma.mma", "tcgen05": "tcgen05.mma"}
 LISTED = ("mma", "wgmma", "wmma")  # families whose rows name the formats of their operands
-MOST = 29  # the portable tiles notice a 32-bit sum that wrapped once: block * 4 * 2**fraction may not exceed 2**31
 WIDEST = {"float": "f32", "int": "s32", "bit": "s32"}
 
 
@@ -155,21 +153,3 @@ def _tensor_memory(row: Row, arch: Arch, a: str, b: str, acc: str) -> Row:
             f"accumulators, but the operands are {a} x {b} and the accumulator {acc}: pass arrays of its formats"
         )
     return product(row)
-
-
-@cache
-def engines_for(kind: str, block: int, fraction: int) -> tuple[str, ...]:
-    """The engines that can compute a kind of arithmetic on this host, the fastest first."""
-    found = []
-    if kind in ("FUSED", "EMULATED_FP8") and host_target() is not None:
-        found.append("panel")
-    if kind == "FUSED" and block <= 1 << (MOST - fraction):
-        found.append("portable")
-    if kind in ("INTEGER", "BITS", "FMA64"):
-        found.append("words")
-    return (*found, "chain")
-
-
-def engine_for(kind: str, block: int, fraction: int) -> str:
-    """The fastest of them."""
-    return engines_for(kind, block, fraction)[0]

@@ -1,10 +1,10 @@
-"""What a product costs: memory beyond its operands, and roughly how long it takes."""
+"""What a product costs in memory beyond its operands."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -12,8 +12,18 @@ from nbtc.formats.table import Format
 
 OVERHEAD = 8 << 20  # what allocators keep and threads' stacks hold
 POSITIONS = 1 << 20  # outputs whose repair is looked for at once
-# G multiply-adds a second of a thread on a server of 2023, by engine: what an estimate of time rests on
-RATES = {"panel": 12.0, "portable": 2.0, "words": 60.0, "chain": 0.03}
+
+
+class Size(NamedTuple):
+    """How large a product is: formats of A, B and the accumulator, (batch..., M, N, K), the shape of a block of the
+    result, threads, and whether the items of the batch have one B.
+    """
+
+    formats: tuple[Format, Format, Format]
+    shape: tuple[int, ...]
+    block: tuple[int, ...]
+    threads: int
+    merged: bool
 
 
 def copied_bytes(a: NDArray[Any]) -> int:
@@ -23,26 +33,28 @@ def copied_bytes(a: NDArray[Any]) -> int:
     return 0 if even or a.ndim == 2 else a.nbytes
 
 
-def peak_bytes(
-    engine: str, formats: tuple[Format, Format, Format], shape: tuple[int, ...], threads: int, merged: bool
-) -> int:
-    """Upper bound of the memory a product takes beyond its operands."""
-    fa, fb, acc = formats
-    *batch, m, n, k = shape
-    items = prod(batch)
+def chain_bytes(size: Size) -> int:
+    """Upper bound of the memory of outputs computed one at a time."""
+    (fa, fb, acc), (*batch, m, n) = size.formats, size.block
+    items, k = prod(batch), size.shape[-1]
+    copies = items * (m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize)
+    return items * m * n * acc.dtype.itemsize * 2 + copies + OVERHEAD
+
+
+def packed_bytes(size: Size, mark: int) -> int:
+    """Upper bound of the memory of packed operands, `mark` bytes an output beside it, and what repairs take."""
+    (fa, _, acc), (*batch, m, n), threads = size.formats, size.block, size.threads
+    items, k = prod(batch), size.shape[-1]
     result = items * m * n * acc.dtype.itemsize
-    if engine == "chain":
-        copies = items * (m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize)
-        return result * 2 + copies + OVERHEAD
     columns, depth = min(1024, -(-n // 64) * 64), -(-k // 32) * 32
     wide, word = max(11 * min(512, depth), 7 * min(1024, depth)), fa.dtype.itemsize  # a packed column of either kind
-    at_once = 1 if merged else min(items, threads)  # items that threads work on
+    at_once = 1 if size.merged else min(items, threads)  # items that threads work on
     packed = at_once * columns * (wide + word * min(1024, depth)) + threads * (
         64 * wide + 512 * 1024 * word + (1 << 16)
     )
     whole = at_once * (m + n) * k if fa.packed else 0  # words of a part of K
-    outputs = m * n * (items if merged else at_once)
-    state = outputs * 4 if acc.name == "f16" else outputs if engine == "portable" else 0
+    outputs = m * n * (items if size.merged else at_once)
+    state = outputs * (4 if acc.name == "f16" else mark)
     found = 11 * max(min(outputs, POSITIONS), 64 * n) if fa.kind == "float" else 0  # outputs that Inf or NaN may reach
     nan = at_once * (m * k + k * n) + outputs if fa.name == "f64" else 0  # where operands are NaN
     return result + packed + whole + state + found + nan + OVERHEAD

@@ -1,151 +1,249 @@
-"""A product's items on the engines: operands as each wants them, and repairs of what a fast one does not vouch for."""
+"""The engines: which arithmetic each has, what it takes, and a product's items on it.
+
+A fast engine may be narrow: it names outputs that it does not vouch for, and those are done again by chain.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.host import has_avx512
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.arrays import from_bits, pack
 from nbtc.formats.table import Format
 from nbtc.gemm import chain_engine
-from nbtc.gemm.cost import POSITIONS
+from nbtc.gemm.cost import POSITIONS, Size, chain_bytes, packed_bytes
 from nbtc.gemm.fused_engine import FusedProduct
-from nbtc.gemm.plan import Plan, Problem, matrix
 from nbtc.gemm.portable_engine import PortableProduct
+from nbtc.gemm.problem import Problem, matrix
 from nbtc.gemm.words_engine import WordsProduct, scheme
 from nbtc.kernels import words as micro
-from nbtc.numerics.models import BIT_OP, BIT_OPS, ROUNDING, ROUNDINGS, SATURATE, STEP, Kind
+from nbtc.kernels.targets import host_target
+from nbtc.numerics.models import (
+    BIT_OP,
+    BIT_OPS,
+    BLOCK,
+    FRACTION,
+    KIND,
+    ROUNDING,
+    ROUNDINGS,
+    SATURATE,
+    STEP,
+    Kind,
+)
 
 ITEM = 1 << 25  # multiply-adds of an item that is worth several threads, some milliseconds
+MOST = 29  # the portable tiles notice a 32-bit sum that wrapped once: block * 4 * 2**fraction may not exceed 2**31
+Positions = Iterable[NDArray[np.int64]]
+Cut = tuple[int, int]  # from one k to another
 
 
-def _elements(problem: Problem, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Element bits of both operands between two k."""
-    k = problem.plan.shape[-1]
-    a = matrix(problem.a, problem.a_format, problem.packed[0], -1, k)
-    b = matrix(problem.b, problem.b_format, problem.packed[1], -2, k)
-    return a[..., start:stop], b[..., start:stop, :]
+class Engine(Protocol):
+    """Computes whole products.
+
+    name: in a `Plan`.  rate: G multiply-adds a second of a thread on a server of 2023: what estimates rest on.  worth:
+    multiply-adds that take some 0.3 ms on one thread: below, waking another costs more than it saves.  complete: no
+    output is left to another engine.
+    """
+
+    name: str
+    rate: float
+    worth: int
+    complete: bool
+
+    def serves(self, params: NDArray[np.int64]) -> bool:
+        """Whether it has arithmetic of these parameters on this host."""
+
+    def peak_bytes(self, size: Size) -> int:
+        """Upper bound of the memory a product takes beyond its operands."""
+
+    def run(self, problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam) -> None:
+        """d, zeros of (batch..., M, N): one chain an output between two k, from c or zero."""
 
 
-def _maps(problem: Problem, c: NDArray[Any] | None) -> tuple[NDArray[np.int64], ...]:
-    """For each item of the batch, which matrix of a, b and c it uses."""
-    if not problem.batch:
-        return tuple(np.array([-1 if x is None else 0]) for x in (problem.a, problem.b, c))
-    maps = []
-    for x in (problem.a, problem.b, c):
-        if x is None:
-            maps.append(np.full(problem.batch, -1).reshape(-1))
+class Chain:
+    """Outputs one at a time: serves everything, and repairs what the others leave."""
+
+    name, rate, worth, complete = "chain", 0.03, 30_000, True
+
+    def serves(self, params: NDArray[np.int64]) -> bool:
+        return True
+
+    def peak_bytes(self, size: Size) -> int:
+        return chain_bytes(size)
+
+    def run(self, problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam) -> None:
+        self.some(problem, c, d, cut, team, None)
+
+    def some(
+        self, problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam,
+        chosen: NDArray[np.int64] | None,
+    ) -> None:  # fmt: skip
+        """The outputs at chosen positions, or all."""
+        k, (start, stop) = problem.plan.shape[-1], cut
+        a = matrix(problem.a, problem.a_format, problem.packed[0], -1, k)[..., start:stop]
+        b = matrix(problem.b, problem.b_format, problem.packed[1], -2, k)[..., start:stop, :]
+        chain_engine.run(a, b, c, d, _maps(problem, c), problem.plan.params, team, chosen)
+
+
+CHAIN = Chain()
+
+
+class Item(NamedTuple):
+    """Two matrices of a product between two k and their result, in which the start values are; has_c: not all zero."""
+
+    problem: Problem
+    a: NDArray[Any]
+    b: NDArray[Any]
+    d: NDArray[Any]
+    cut: Cut
+    has_c: bool
+
+    @property
+    def formats(self) -> tuple[Format, Format]:
+        return self.problem.a_format, self.problem.b_format
+
+    @property
+    def elements(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The operands between the two k; of those that hold one element a word."""
+        start, stop = self.cut
+        return (self.a, self.b) if stop - start == self.b.shape[0] else (self.a[:, start:stop], self.b[start:stop])
+
+
+class _ByItem:
+    """Computes one item of a batch after the other; where all have the same B, they are one."""
+
+    mark = 0  # bytes beside an output
+    complete = False
+
+    def peak_bytes(self, size: Size) -> int:
+        return packed_bytes(size, self.mark)
+
+    def product(self, item: Item, team: ThreadTeam) -> Positions:
+        """Compute an item; positions of outputs to be done again, some at a time."""
+        raise NotImplementedError
+
+    def run(self, problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam) -> None:
+        has_c = c is not None
+        if has_c:
+            d[...] = c
+        a, b, whole = problem.a, problem.b, d
+        if not problem.batch or problem.merged:
+            if problem.batch:  # one B for all items: their rows are rows of one product
+                a, b, whole = a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), d.reshape(-1, d.shape[-1])
+            for marked in self.product(Item(problem, a, b, whole, cut, has_c), team):
+                CHAIN.some(problem, c, d, cut, team, marked)
+            return
+        maps, items = _maps(problem, c), d.reshape(-1, *d.shape[-2:])
+
+        def one(workers: ThreadTeam, i: int) -> None:
+            item = Item(problem, _matrix_at(a, maps[0][i]), _matrix_at(b, maps[1][i]), items[i], cut, has_c)
+            for marked in self.product(item, workers):
+                CHAIN.some(problem, c, d, cut, workers, marked + i * items[i].size)
+
+        macs = items[0].size * (cut[1] - cut[0])
+        if macs < ITEM:  # items are shared out whole: threads within one would wait for each other
+            team.run(one, (ThreadTeam(1, False, 0),), [(i,) for i in range(len(items))], macs)
+            return
+        for i in range(len(items)):
+            one(team, i)
+
+
+class Panel(_ByItem):
+    """Register-tiled fused sums of packed panels."""
+
+    name, rate, worth = "panel", 12.0, 6_000_000
+
+    def serves(self, params: NDArray[np.int64]) -> bool:
+        return params[KIND] in (Kind.FUSED, Kind.EMULATED_FP8) and host_target() is not None
+
+    def product(self, item: Item, team: ThreadTeam) -> Positions:
+        d, product = item.d, FusedProduct(*item.elements, item.formats, item.problem.plan.params, team)
+        if item.problem.acc.bits == 32:
+            product.run(d.view(np.float32), item.has_c)
+            return product.marked(d.shape)
+        with np.errstate(all="ignore"):
+            state = d.view(np.float16).astype(np.float32)
+            state += np.float32(0)  # -0 is no number of the least exponent
+            product.run(state, item.has_c)
+            d.view(np.float16)[...] = state
+        return product.marked(d.shape)
+
+
+class Portable(_ByItem):
+    """Fused sums of rows in plain vector code."""
+
+    name, rate, worth, mark = "portable", 2.0, 1_000_000, 1
+
+    def serves(self, params: NDArray[np.int64]) -> bool:
+        return bool(params[KIND] == Kind.FUSED and params[BLOCK] <= 1 << (MOST - int(params[FRACTION])))
+
+    def product(self, item: Item, team: ThreadTeam) -> Positions:
+        product = PortableProduct(*item.elements, item.formats, item.problem.plan.params, team)
+        product.run(item.d)
+        return _positions(product.redo)
+
+
+class Words(_ByItem):
+    """Integers, bits and f64."""
+
+    name, rate, worth = "words", 60.0, 10_000_000
+
+    def serves(self, params: NDArray[np.int64]) -> bool:
+        if params[KIND] == Kind.FMA64:  # only AVX-512 names another rounding in the instruction
+            return params[ROUNDING] == ROUNDINGS["rn"] or has_avx512()
+        return params[KIND] in (Kind.INTEGER, Kind.BITS)
+
+    def product(self, item: Item, team: ThreadTeam) -> Positions:
+        d, p, formats = item.d, item.problem.plan.params, item.formats
+        a, b = (_packed(item, 0), _packed(item, 1)) if formats[0].packed else item.elements
+        if p[KIND] == Kind.FMA64:
+            return _doubles(p, formats, a, b, d, team)
+        acc = d.view(np.int32)
+        if p[KIND] == Kind.BITS:
+            op = micro.AND if p[BIT_OP] == BIT_OPS["and"] else micro.XOR
+            WordsProduct(scheme(op, *formats), team).run(a, b, acc)
+        elif not p[SATURATE] or _never_clamps(acc, item.cut[1] - item.cut[0], formats):
+            WordsProduct(scheme(micro.dot_of_bytes(), *formats), team).run(a, b, acc)
         else:
-            own = np.arange(prod(x.shape[:-2])).reshape(x.shape[:-2])
-            maps.append(np.ascontiguousarray(np.broadcast_to(own, problem.batch)).reshape(-1))
-    return tuple(maps)
+            return (np.arange(i, min(d.size, i + POSITIONS)) for i in range(0, d.size, POSITIONS))  # may clamp midway
+        return ()
 
 
-def by_chain(
-    problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, team: ThreadTeam,
-    chosen: NDArray[np.int64] | None = None,
-) -> None:  # fmt: skip
-    a, b = _elements(problem, start, stop)
-    maps = _maps(problem, c)
-    chain_engine.run(a, b, c, d, (maps[0], maps[1], maps[2]), problem.plan.params, team, chosen)
+ENGINES: list[Engine] = [Panel(), Portable(), Words(), CHAIN]  # of those that serve, the first is the fastest
 
 
-def by_item(problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], start: int, stop: int, team: ThreadTeam) -> None:
-    """Each item of the batch by a vector engine, then whatever that does not vouch for by chain."""
-    product = _fused if problem.plan.model.kind in (Kind.FUSED, Kind.EMULATED_FP8) else _words
-    has_c, a, b = c is not None, problem.a, problem.b
-    if not problem.batch or problem.merged:
-        if problem.batch:  # one B for all items: their rows are rows of one product
-            a, b, d = a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), d.reshape(-1, d.shape[-1])
-        for marked in product(problem, a, b, d, start, stop, has_c, team):
-            by_chain(problem, c, d, start, stop, team, marked)
-        return
-    maps, items = _maps(problem, c), d.reshape(-1, *d.shape[-2:])
-
-    def one(workers: ThreadTeam, item: int) -> None:
-        x, y = _item(a, maps[0][item]), _item(b, maps[1][item])
-        for marked in product(problem, x, y, items[item], start, stop, has_c, workers):
-            by_chain(problem, c, d, start, stop, workers, marked + item * items[item].size)
-
-    macs = items[0].size * (stop - start)
-    if macs < ITEM:  # items are shared out whole: threads within one would wait for each other
-        team.run(one, (ThreadTeam(1, False, 0),), [(item,) for item in range(len(items))], macs)
-        return
-    for item in range(len(items)):
-        one(team, item)
+def named(name: str) -> Engine:
+    """The engine of a plan."""
+    return next(engine for engine in ENGINES if engine.name == name)
 
 
-def _item(x: NDArray[Any], index: int) -> NDArray[Any]:
+def engines_for(params: NDArray[np.int64]) -> tuple[Engine, ...]:
+    """The engines that can compute arithmetic of these parameters on this host, the fastest first."""
+    return tuple(engine for engine in ENGINES if engine.serves(params))
+
+
+def _maps(problem: Problem, c: NDArray[Any] | None) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """For each item of the batch, which matrix of a, b and c it uses."""
+    a, b, own = (_map(x, problem.batch) for x in (problem.a, problem.b, c))
+    return a, b, own
+
+
+def _map(x: NDArray[Any] | None, batch: tuple[int, ...]) -> NDArray[np.int64]:
+    if x is None:
+        return np.full(prod(batch), -1)
+    own = np.arange(prod(x.shape[:-2])).reshape(x.shape[:-2])
+    return np.ascontiguousarray(np.broadcast_to(own, batch)).reshape(-1)
+
+
+def _matrix_at(x: NDArray[Any], index: int) -> NDArray[Any]:
     """Matrix `index` of the batch axes, counted in C order."""
     return x[np.unravel_index(index, x.shape[:-2])] if x.ndim > 2 else x
-
-
-def _cut(a: NDArray[Any], b: NDArray[Any], start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The operands' elements between two k."""
-    return (a, b) if stop - start == b.shape[0] else (a[:, start:stop], b[start:stop])
-
-
-def _fused(
-    problem: Problem,
-    a: NDArray[Any],
-    b: NDArray[Any],
-    d: NDArray[Any],
-    start: int,
-    stop: int,
-    has_c: bool,
-    team: ThreadTeam,
-) -> Iterable[NDArray[np.int64]]:
-    """d = chain on the fused engine; positions of outputs to be done again, some at a time."""
-    plan, formats = problem.plan, (problem.a_format, problem.b_format)
-    a, b = _cut(a, b, start, stop)
-    if plan.engine == "portable":
-        portable = PortableProduct(a, b, formats, plan.params, team)
-        portable.run(d)
-        return _positions(portable.redo)
-    product = FusedProduct(a, b, formats, plan.params, team)
-    if problem.acc.bits == 32:
-        product.run(d.view(np.float32), has_c)
-        return product.marked(d.shape)
-    with np.errstate(all="ignore"):
-        state = d.view(np.float16).astype(np.float32)
-        state += np.float32(0)  # -0 is no number of the least exponent
-        product.run(state, has_c)
-        d.view(np.float16)[...] = state
-    return product.marked(d.shape)
-
-
-def _words(
-    problem: Problem,
-    a: NDArray[Any],
-    b: NDArray[Any],
-    d: NDArray[Any],
-    start: int,
-    stop: int,
-    has_c: bool,
-    team: ThreadTeam,
-) -> Iterable[NDArray[np.int64]]:
-    """d += A * B on words; positions of outputs to be done again (f64 with NaN), some at a time."""
-    plan, formats = problem.plan, (problem.a_format, problem.b_format)
-    if formats[0].packed:
-        a, b = (_packed(v, problem, side, start, stop) for side, v in enumerate((a, b)))
-    else:
-        a, b = _cut(a, b, start, stop)
-    if plan.model.kind == Kind.FMA64:
-        return _doubles(plan, formats, a, b, d, team)
-    acc, p = d.view(np.int32), plan.params
-    if plan.model.kind == Kind.BITS:
-        op = micro.AND if p[BIT_OP] == BIT_OPS["and"] else micro.XOR
-        WordsProduct(scheme(op, *formats), team).run(a, b, acc)
-    elif not p[SATURATE] or _never_clamps(acc, stop - start, formats):
-        WordsProduct(scheme(micro.dot_of_bytes(), *formats), team).run(a, b, acc)
-    else:
-        return (np.arange(i, min(d.size, i + POSITIONS)) for i in range(0, d.size, POSITIONS))  # may clamp midway
-    return ()
 
 
 def _positions(*masks: Any) -> Iterator[NDArray[np.int64]]:
@@ -170,9 +268,10 @@ def _never_clamps(acc: NDArray[np.int32], k: int, formats: tuple[Format, Format]
     return top + most < 1 << 31
 
 
-def _packed(x: NDArray[Any], problem: Problem, side: int, start: int, stop: int) -> NDArray[np.uint32]:
-    """Elements start..stop of K of a 4-bit or bit operand as packed words along K."""
-    fmt, axis = (problem.a_format, problem.b_format)[side], (-1, -2)[side]
+def _packed(item: Item, side: int) -> NDArray[np.uint32]:
+    """A 4-bit or bit operand between the two k as packed words along K."""
+    problem, (start, stop) = item.problem, item.cut
+    x, fmt, axis = (item.a, item.b)[side], item.formats[side], (-1, -2)[side]
     k, per = problem.plan.shape[-1], fmt.per_word
     if problem.packed[side] and start % per == 0 and (stop == x.shape[axis] * per or stop % per == 0):
         words = slice(start // per, -(-stop // per))
@@ -183,14 +282,15 @@ def _packed(x: NDArray[Any], problem: Problem, side: int, start: int, stop: int)
 
 
 def _doubles(
-    plan: Plan, formats: tuple[Format, Format], a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], team: ThreadTeam
-) -> Iterable[NDArray[np.int64]]:
+    params: NDArray[np.int64], formats: tuple[Format, Format], a: NDArray[Any], b: NDArray[Any], d: NDArray[Any],
+    team: ThreadTeam,
+) -> Positions:  # fmt: skip
     """d = chain; a NaN keeps its payload by rules of its own, Infs and what they make are as the host has them."""
     x, y, acc = a.view(np.float64), b.view(np.float64), d.view(np.float64)
     odd = np.isnan(x).any(axis=1, keepdims=True), np.isnan(y).any(axis=0, keepdims=True), np.isnan(acc)
     again = _positions(*odd) if any(m.any() for m in odd) else ()
-    name = {code: text for text, code in ROUNDINGS.items()}[int(plan.params[ROUNDING])]
-    pad = -a.shape[1] % int(plan.params[STEP])
+    name = {code: text for text, code in ROUNDINGS.items()}[int(params[ROUNDING])]
+    pad = -a.shape[1] % int(params[STEP])
     product = WordsProduct(scheme(micro.FMA, *formats, micro.ROUND[name]), team)
     product.run(x, y, acc)
     if pad:  # steps are padded with zeros, which turns a final -0 into +0 (and keeps it in .rm)

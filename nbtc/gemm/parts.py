@@ -8,7 +8,7 @@ import numpy as np
 
 from nbtc.gemm.orders import Chain
 from nbtc.gemm.out import Block, cut
-from nbtc.gemm.plan import Problem, matrix
+from nbtc.gemm.problem import Problem, matrix
 
 
 def block_of(problem: Problem, at: Block) -> Problem:

@@ -2,136 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.threads import thread_count
 from nbtc.errors import FormatError, OptionError, ShapeError, shown
-from nbtc.formats.arrays import as_array, as_format, significant, to_bits, unpack
+from nbtc.formats.arrays import as_array, as_format, significant, to_bits
 from nbtc.formats.table import FORMATS, Format
-from nbtc.gemm.choose import accumulator, engine_for, plain_line, row_for
-from nbtc.gemm.cost import POSITIONS, RATES, copied_bytes, peak_bytes
+from nbtc.gemm.choose import accumulator, plain_line, row_for
+from nbtc.gemm.cost import POSITIONS, Size, copied_bytes
+from nbtc.gemm.engines import CHAIN, engines_for
 from nbtc.gemm.library import Library
 from nbtc.gemm.orders import Order, every
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.out import block_shape, check_out, destination, rows_at_once
-from nbtc.gemm.scales import Scales, float_scales
+from nbtc.gemm.problem import Plan, Problem, Shape, merged
+from nbtc.gemm.scales import float_scales
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Row
-from nbtc.numerics.models import BLOCK, FRACTION, KIND, Kind, Model, changes, model, params
+from nbtc.numerics.models import changes, model, params
 
 SMALL = 30_000  # multiply-adds below which one chain an output beats packing
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What `matmul` would do with these operands.
-
-    instruction: PTX mnemonic of a step.  model: the numerics row.  steps: instruction steps of one output's chain(s).
-    shape: (batch..., M, N, K).  engine: which kernels compute it on this host.  peak_bytes: memory beyond the operands
-    and what importing nbtc takes, the result included (one block of it where it goes to `out` in blocks).  order: how
-    K is summed.  block: the shape of a block of the result.  operand_bytes: sizes of a and b.
-    """
-
-    instruction: str
-    model: Model
-    steps: int
-    shape: tuple[int, ...]
-    formats: tuple[str, str, str]
-    arch: str
-    engine: str
-    threads: int
-    peak_bytes: int
-    k_split: int | None = None
-    order: Order = field(default_factory=lambda: order_row("seq"))
-    block: Shape = ()
-    operand_bytes: tuple[int, ...] = ()
-    row: Row = field(repr=False, compare=False, kw_only=True)
-    params: NDArray[np.int64] = field(repr=False, compare=False, kw_only=True)
-
-    def __str__(self) -> str:
-        a, b, acc = self.formats
-        return (
-            f"{'x'.join(map(str, self.shape))} ({'batch, ' * (len(self.shape) > 3)}M, N, K) {a} x {b} -> {acc} on "
-            f"{self.arch}: {self.steps} steps "
-            f"of {self.instruction}, {self.engine} engine, {self.threads} threads, "
-            f"at most {self.peak_bytes / 2**20:.1f} MiB beyond the operands"
-        )
-
-    @property
-    def seconds(self) -> float:
-        """A rough estimate of how long the product takes on this host."""
-        rate = RATES.get(self.engine, RATES["panel"]) * 1e9
-        return prod(self.shape) / rate / self.threads
-
-    def _cost(self) -> str:
-        """Sizes and time, in words."""
-        sizes = [f"{name} {n / 2**20:.1f} MiB" for name, n in zip("ab", self.operand_bytes, strict=False)]
-        result = prod(self.block or self.shape[:-1]) * FORMATS[self.formats[2]].dtype.itemsize
-        part = "" if self.block in ((), self.shape[:-1]) else " (a block of it)"
-        sizes += [
-            f"result{part} {result / 2**20:.1f} MiB",
-            f"work {(self.peak_bytes - result) / 2**20:.1f} MiB at most",
-        ]
-        return f"memory: {', '.join(sizes)}; time: about {self.seconds:.2g} s"
-
-    def explain(self) -> str:
-        """The arithmetic of one output, in words."""
-        m, lines = self.model, [str(self), self._cost(), f"numerics: {self.model.id} ({self.model.evidence})"]
-        if m.kind in (Kind.FUSED, Kind.EMULATED_FP8):
-            lines.append(
-                f"each step sums blocks of {self.params[BLOCK]} products and the accumulator: aligned to the largest "
-                f"exponent, truncated to {m.fraction} bits below it, summed exactly, rounded once"
-            )
-        if m.kind == Kind.EMULATED_FP8:
-            lines.append(
-                "fp8 operands are widened to f16; two such sums a step start from zero, one IEEE addition adds c"
-            )
-        if m.kind == Kind.FMA64:
-            lines.append("each step is a chain of IEEE fused multiply-adds in ascending k")
-        if m.kind in (Kind.INTEGER, Kind.BITS):
-            lines.append("each step is exact, then wraps to 32 bits (or clamps, with saturate)")
-        if self.k_split:
-            lines.append(
-                f"a new chain starts every {self.k_split} elements of K; the parts are added in ascending order"
-            )
-        elif self.order.evidence or not self.order.sequential:
-            step = (self.row.shape or (0, 0, 1))[2]
-            lines.append(f"order of summation ({self.order.evidence or 'as asked'}):")
-            lines.append(self.order.tree(self.shape[-1], step))
-        return "\n".join(lines)
-
-
-@dataclass
-class Problem:
-    """Validated operands as bits: a (batch_a..., M, K), b (..., K, N), c (..., M, N) or None."""
-
-    a: NDArray[Any]
-    b: NDArray[Any]
-    c: NDArray[Any] | None
-    a_format: Format
-    b_format: Format
-    acc: Format
-    batch: tuple[int, ...]
-    packed: tuple[bool, bool]
-    plan: Plan
-    scales: Scales = (None, None)
-
-    @property
-    def merged(self) -> bool:
-        """True where all items of the batch have the same B: their rows are rows of one product."""
-        return _merged(self.a.shape, self.b.shape, self.batch)
-
-
-def _merged(a: Shape, b: Shape, batch: Shape) -> bool:
-    return a[:-2] == batch and prod(b[:-2]) == 1
 
 
 def operand_format(dtype: np.dtype[Any], shape: tuple[int, ...], fmt: object, name: str) -> tuple[Format, bool]:
@@ -196,20 +93,62 @@ def depth(a: Shape, b: Shape, fa: Format, fb: Format, packed: tuple[bool, bool])
     return int(ka)
 
 
-def prepare(
-    a: Any, b: Any, c: Any = None, *, arch: object = "sm_90", acc: object = None, instruction: object = None,
-    a_format: object = None, b_format: object = None, saturate: bool = False, op: str | None = None,
-    k_split: int | None = None, order: object = None, scale_a: object = None, scale_b: object = None, out: Any = None,
-    threads: int | None = None, progress: object = False, kind: str | None = None,
-) -> Problem:  # fmt: skip
+class Options(NamedTuple):
+    """The keyword arguments of `matmul`, as they were given."""
+
+    arch: object = "sm_90"
+    acc: object = None
+    instruction: object = None
+    a_format: object = None
+    b_format: object = None
+    saturate: bool = False
+    op: str | None = None
+    k_split: int | None = None
+    order: object = None
+    scale_a: object = None
+    scale_b: object = None
+    kind: str | None = None
+    out: Any = None
+    threads: int | None = None
+    progress: object = False
+
+
+class _Question(NamedTuple):
+    """What a decision rests on: the state of the tables, options, the operands' dtypes and shapes."""
+
+    changed: int
+    arch: object
+    acc: object
+    instruction: object
+    kind: str | None
+    a_format: object
+    b_format: object
+    saturate: bool
+    op: str | None
+    k_split: int | None
+    order: object
+    layout: str
+    rows: int | None
+    threads: int
+    copied: int
+    a_dtype: np.dtype[Any]
+    a: Shape
+    b_dtype: np.dtype[Any]
+    b: Shape
+    c_dtype: np.dtype[Any] | None
+    c: Shape | None
+
+
+def prepare(a: Any, b: Any, c: Any = None, options: Options | None = None) -> Problem:
     """Check everything and decide everything; computes nothing, copies no operand."""
-    if not (callable(progress) or isinstance(progress, bool)):
-        raise OptionError(f"progress={progress!r} is neither True, False nor a callable that takes (done, total)")
-    out = destination(out)
+    o = options or Options()
+    if not (callable(o.progress) or isinstance(o.progress, bool)):
+        raise OptionError(f"progress={o.progress!r} is neither True, False nor a callable that takes (done, total)")
+    out = destination(o.out)
     av, bv, cv = as_array(a), as_array(b), None if c is None else as_array(c)
     question = (
-        changes(), arch, acc, instruction, kind, a_format, b_format, saturate, op, k_split, order, _layout(order, bv),
-        rows_at_once(out, (av, bv), cv), thread_count(threads),
+        changes(), o.arch, o.acc, o.instruction, o.kind, o.a_format, o.b_format, o.saturate, o.op, o.k_split, o.order,
+        _layout(o.order, bv), rows_at_once(out, (av, bv), cv), thread_count(o.threads),
         copied_bytes(av), av.dtype, av.shape, bv.dtype, bv.shape,
         *((None, None) if cv is None else (cv.dtype, cv.shape)),
     )  # fmt: skip
@@ -222,7 +161,7 @@ def prepare(
         cv = accumulator_bits(cv, accf)
     if out is not None:
         check_out(out, plan.shape[:-1], accf)
-    scales = float_scales(scale_a, scale_b, plan.shape[:-1], accf)
+    scales = float_scales(o.scale_a, o.scale_b, plan.shape[:-1], accf)
     return Problem(
         _bits(av, fa, packed[0]), _bits(bv, fb, packed[1]), cv, fa, fb, accf, batch, packed, plan, scales
     )  # fmt: skip
@@ -235,33 +174,34 @@ def _layout(order: object, b: NDArray[Any]) -> str:
 
 
 @lru_cache(maxsize=512, typed=True)  # a small product takes less time than deciding how to compute it
-def _decided(
-    changed: int, arch: object, acc: object, instruction: object, kind: str | None, a_format: object, b_format: object,
-    saturate: bool, op: str | None, k_split: int | None, order: object, layout: str, rows: int | None, threads: int,
-    copied: int, a_dtype: np.dtype[Any], a: Shape, b_dtype: np.dtype[Any], b: Shape, c_dtype: np.dtype[Any] | None,
-    c: Shape | None,
-) -> tuple[tuple[Format, Format, Format], tuple[bool, bool], Shape, Plan]:  # fmt: skip
-    """(formats, which operands are packed, batch axes, plan) of operands of these dtypes and shapes."""
-    target = arch_row(arch)
-    fa, pa = operand_format(a_dtype, a, a_format, "a")
-    fb, pb = operand_format(b_dtype, b, b_format, "b")
-    k = depth(a, b, fa, fb, (pa, pb))
-    accf = accumulator(fa) if acc is None else as_format(acc)
-    _check_options(fa, accf, saturate, op, k_split)
-    bit_op = op or _default_op(fa, instruction)
-    m, n = a[-2], b[-1]
-    if isinstance(order, Library):
-        order = order.order(m, n, k, a=fa, b=fb, out=accf, layout=layout)
-    way = _order(order, k_split, k)
-    row = row_for(target.name, _instruction(instruction), fa.name, fb.name, accf.name, bit_op, saturate, way.step, kind)
-    if c_dtype is not None:
-        accumulator_bits(np.empty(0, c_dtype), accf)
-    batch = batch_axes(a, b, c, m, n)
-    merged, saturate = _merged(a, b, batch), saturate or row.saturate
-    block = block_shape((*batch, m, n), accf.dtype.itemsize, rows)
-    plan = _plan(target, row, (fa, fb, accf), (*batch, m, n, k), merged, saturate, way, block, threads, merged * copied)
-    plan = replace(plan, operand_bytes=(prod(a) * a_dtype.itemsize, prod(b) * b_dtype.itemsize))
-    return (fa, fb, accf), (pa, pb), batch, plan
+def _decided(*question: Any) -> tuple[tuple[Format, Format, Format], tuple[bool, bool], Shape, Plan]:
+    """(formats, which operands are packed, batch axes, plan) of a question; `typed` sees its parts: 1 is not True."""
+    q = _Question(*question)
+    target = arch_row(q.arch)
+    fa, pa = operand_format(q.a_dtype, q.a, q.a_format, "a")
+    fb, pb = operand_format(q.b_dtype, q.b, q.b_format, "b")
+    k = depth(q.a, q.b, fa, fb, (pa, pb))
+    acc = accumulator(fa) if q.acc is None else as_format(q.acc)
+    _check_options(fa, acc, q.saturate, q.op, q.k_split)
+    bit_op = q.op or _default_op(fa, q.instruction)
+    m, n = q.a[-2], q.b[-1]
+    order = q.order.order(m, n, k, a=fa, b=fb, out=acc, layout=q.layout) if isinstance(q.order, Library) else q.order
+    way = _order(order, q.k_split, k)
+    form = _instruction(q.instruction)
+    row = row_for(target.name, form, fa.name, fb.name, acc.name, bit_op, q.saturate, way.step, q.kind)
+    if q.c_dtype is not None:
+        accumulator_bits(np.empty(0, q.c_dtype), acc)
+    batch = batch_axes(q.a, q.b, q.c, m, n)
+    one_b = merged(q.a, q.b, batch)
+    block = block_shape((*batch, m, n), acc.dtype.itemsize, q.rows)
+    size = Size((fa, fb, acc), (*batch, m, n, k), block, q.threads, one_b)
+    plan = _plan(target, row, size, q.saturate or row.saturate, way)
+    plan = replace(
+        plan,
+        operand_bytes=(prod(q.a) * q.a_dtype.itemsize, prod(q.b) * q.b_dtype.itemsize),
+        peak_bytes=plan.peak_bytes + one_b * q.copied,
+    )
+    return (fa, fb, acc), (pa, pb), batch, plan
 
 
 def _order(order: object, k_split: int | None, k: int) -> Order:
@@ -337,44 +277,28 @@ def batch_axes(a: Shape, b: Shape, c: Shape | None, m: int, n: int) -> Shape:
         ) from None
 
 
-def _plan(
-    target: Arch, row: Row, formats: tuple[Format, Format, Format], shape: Shape, merged: bool, saturate: bool,
-    order: Order, block: Shape, threads: int, copied: int,
-) -> Plan:  # fmt: skip
-    fa, fb, acc = formats
+def _plan(target: Arch, row: Row, size: Size, saturate: bool, order: Order) -> Plan:
+    fa, fb, acc = size.formats
     step = (row.shape or (0, 0, 1))[2]
     numerics = model(target.numerics, row.unit, fa, label=target.name, validated=target.validated)
     vector = params(numerics, fa, fb, acc, step, saturate=saturate, rounding=row.rounding, op=row.op or "xor")
-    *batch, m, n, k = shape
+    *batch, m, n, k = size.shape
     part = min(k, order.part) if order.part else k
-    engine = engine_for(Kind(int(vector[KIND])).name, int(vector[BLOCK]), int(vector[FRACTION]))
-    if m * n * part * (prod(batch) if merged else 1) <= SMALL or (row.rounding != "rn" and not _directed()):
-        engine = "chain"
-    peak = peak_bytes(engine, formats, (*block, k), threads, merged) + copied
-    sums = prod(block) * acc.dtype.itemsize
+    small = m * n * part * (prod(batch) if size.merged else 1) <= SMALL
+    engine = CHAIN if small else engines_for(vector)[0]
+    peak = engine.peak_bytes(size)
+    sums = prod(size.block) * acc.dtype.itemsize
     if len(order.chains(k)) > 1:  # the sum so far, the next part, and what adding them takes
         peak += sums * (5 if saturate else 2)
     rearranged = any(len(chain) > 1 for chain in order.chains(k))
-    if (saturate and engine != "chain") or rearranged:  # copies for sums that may clamp midway, or of a rearranged K
+    if (saturate and not engine.complete) or rearranged:  # copies for sums that may clamp midway, or of a rearranged K
         peak += (
-            8 * min(prod(block), POSITIONS)
+            8 * min(prod(size.block), POSITIONS)
             + sums * (2 if saturate else 0)
             + prod(batch) * (m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize)
         )
     return Plan(
-        row.mnemonic, numerics, order.steps(k, step), shape, (fa.name, fb.name, acc.name), target.name, engine,
-        threads, peak, order.part if order.name.startswith("every") else None, order, block, row=row, params=vector,
+        row.mnemonic, numerics, order.steps(k, step), size.shape, (fa.name, fb.name, acc.name), target.name,
+        engine.name, size.threads, peak, order.part if order.name.startswith("every") else None, order, size.block,
+        rate=engine.rate, row=row, params=vector,
     )  # fmt: skip
-
-
-def _directed() -> bool:
-    from nbtc.compiler.host import has_avx512
-
-    return has_avx512()
-
-
-def matrix(x: NDArray[Any], fmt: Format, packed: bool, axis: int, k: int) -> NDArray[Any]:
-    """Element bits of a 2-D operand, one element each (packed words are unpacked, trimmed to K)."""
-    if not packed:
-        return x
-    return to_bits(unpack(x, fmt, axis=axis, count=k), fmt)

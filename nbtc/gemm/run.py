@@ -15,11 +15,12 @@ from nbtc.errors import FormatError, OptionError
 from nbtc.formats.arrays import as_array, as_given, from_bits
 from nbtc.formats.table import Format
 from nbtc.gemm import block_scaled
-from nbtc.gemm.engines import by_chain, by_item
+from nbtc.gemm.engines import named
 from nbtc.gemm.orders import Chain
 from nbtc.gemm.out import blocks, check_out, destination
 from nbtc.gemm.parts import block_of, rearranged
-from nbtc.gemm.plan import Plan, Problem, prepare
+from nbtc.gemm.plan import Options, prepare
+from nbtc.gemm.problem import Plan, Problem
 from nbtc.gemm.scales import apply_scales
 from nbtc.numerics.fused import check_readable
 from nbtc.numerics.models import SATURATE
@@ -74,21 +75,14 @@ def matmul(
     >>> nbtc.matmul(a, a.T)[0, 0], nbtc.matmul(a, a.T, acc="f16")[0, 0]
     (np.float32(0.31984377), np.float16(0.3198))
     """
-    if block_scaled.given(scale_a, scale_b):
-        block_scaled.refuse(saturate=saturate, op=op, order=order)
-        scaled = block_scaled.prepare(
-            a, b, c, arch=arch, acc=acc, instruction=instruction, kind=kind, a_format=a_format, b_format=b_format,
-            scale_a=scale_a, scale_b=scale_b, k_split=k_split, out=out, threads=threads,
-        )  # fmt: skip
-        result = block_scaled.run(scaled, destination(out), progress)
-        whole: NDArray[Any] = as_given(result, a, b, c) if out is None else out
-        return whole
-    problem = prepare(
-        a, b, c, arch=arch, acc=acc, instruction=instruction, a_format=a_format, b_format=b_format, saturate=saturate,
-        op=op, k_split=k_split, order=order, scale_a=scale_a, scale_b=scale_b, out=out, threads=threads,
-        progress=progress, kind=kind,
+    options = Options(
+        arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, scale_a, scale_b, kind, out, threads,
+        progress,
     )  # fmt: skip
-    result = _execute(problem, destination(out), progress)
+    if block_scaled.given(scale_a, scale_b):
+        result = block_scaled.run(_scaled_problem(a, b, c, options), destination(out), progress)
+    else:
+        result = _execute(prepare(a, b, c, options), destination(out), progress)
     given: NDArray[Any] = as_given(result, a, b, c) if out is None else out
     return given
 
@@ -121,17 +115,22 @@ def plan(
     >>> p.instruction, p.steps
     ('mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32', 4)
     """
-    if block_scaled.given(scale_a, scale_b):
-        block_scaled.refuse(saturate=saturate, op=op, order=order)
-        return block_scaled.prepare(
-            a, b, c, arch=arch, acc=acc, instruction=instruction, kind=kind, a_format=a_format, b_format=b_format,
-            scale_a=scale_a, scale_b=scale_b, k_split=k_split, out=out, threads=threads,
-        ).plan  # fmt: skip
-    return prepare(
-        a, b, c, arch=arch, acc=acc, instruction=instruction, a_format=a_format, b_format=b_format, saturate=saturate,
-        op=op, k_split=k_split, order=order, scale_a=scale_a, scale_b=scale_b, out=out, threads=threads,
-        progress=progress, kind=kind,
-    ).plan  # fmt: skip
+    options = Options(
+        arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, scale_a, scale_b, kind, out, threads,
+        progress,
+    )  # fmt: skip
+    problem = _scaled_problem(a, b, c, options) if block_scaled.given(scale_a, scale_b) else prepare(a, b, c, options)
+    return problem.plan
+
+
+def _scaled_problem(a: ArrayLike, b: ArrayLike, c: ArrayLike | None, options: Options) -> block_scaled.ScaledProblem:
+    """A checked product with block scales."""
+    o = options
+    block_scaled.refuse(saturate=o.saturate, op=o.op, order=o.order)
+    return block_scaled.prepare(
+        a, b, c, arch=o.arch, acc=o.acc, instruction=o.instruction, kind=o.kind, a_format=o.a_format,
+        b_format=o.b_format, scale_a=o.scale_a, scale_b=o.scale_b, k_split=o.k_split, out=o.out, threads=o.threads,
+    )  # fmt: skip
 
 
 def gemm(
@@ -165,11 +164,10 @@ def gemm(
     >>> float(nbtc.gemm(2, one, one, 1, np.ones((16, 16), np.float32))[0, 0])
     3.0
     """
-    options: dict[str, Any] = {
-        "arch": arch, "acc": acc, "instruction": instruction, "a_format": a_format, "b_format": b_format,
-        "saturate": saturate, "op": op, "k_split": k_split, "order": order, "threads": threads, "progress": progress,
-    }  # fmt: skip
-    probe = prepare(a, b, None, **options)
+    options = Options(
+        arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, threads=threads, progress=progress
+    )
+    probe = prepare(a, b, None, options)
     shape, acc = (*probe.plan.shape[:-1],), probe.acc
     dtype = acc.dtype if c is None else as_array(c).dtype
     if dtype not in (acc.dtype, np.dtype(np.float16)) or (dtype == np.float16 and acc.name not in ("f16", "f32")):
@@ -178,7 +176,7 @@ def gemm(
             f"{' or float16' if acc.name == 'f32' else ''}"
         )
     full = np.zeros(shape, dtype) if c is None else as_array(c)
-    prepare(a, b, full, **options)  # c's shape, before any work
+    prepare(a, b, full, options)  # c's shape, before any work
     if out is not None:
         check_out(destination(out), np.broadcast_shapes(shape, full.shape), _format_of(dtype, acc))
     scale = [_scalar(x, dtype, name) for x, name in ((alpha, "alpha"), (beta, "beta"))]
@@ -240,16 +238,12 @@ def add(x: NDArray[Any], y: NDArray[Any], saturate: bool) -> NDArray[Any]:
         return total.clip(-(1 << 31), (1 << 31) - 1).astype(np.int32)
 
 
-# multiply-adds that take some 0.3 ms on one thread: below, waking another costs more than it saves
-_WORTH = {"panel": 6_000_000, "portable": 1_000_000, "words": 10_000_000, "chain": 30_000}
-
-
 @in_default_float_mode
 def _execute(problem: Problem, out: Any, progress: Any) -> Any:
     plan = problem.plan
     check_readable(problem.a_format, problem.b_format)
     macs = prod(plan.shape)
-    team = ThreadTeam(plan.threads if macs > _WORTH[plan.engine] else 1, progress, macs)
+    team = ThreadTeam(plan.threads if macs > named(plan.engine).worth else 1, progress, macs)
     try:
         if plan.block == plan.shape[:-1]:
             result = _scaled(problem, team)
@@ -297,11 +291,8 @@ def _chain(problem: Problem, c: NDArray[Any] | None, chain: Chain, team: ThreadT
         chain = ((0, problem.plan.shape[-1]),)
     plan, acc, (start, stop) = problem.plan, problem.acc, chain[0]
     d = np.zeros(plan.shape[:-1], acc.bits_dtype)
-    if c is not None and (stop == start or plan.engine != "chain"):
-        d[...] = c
     if d.size and stop > start:
-        if plan.engine == "chain":
-            by_chain(problem, c, d, start, stop, team)
-        else:
-            by_item(problem, c, d, start, stop, team)
+        named(plan.engine).run(problem, c, d, (start, stop), team)
+    elif c is not None:
+        d[...] = c
     return d.view(acc.dtype)

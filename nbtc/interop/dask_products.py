@@ -18,7 +18,7 @@ from nbtc.errors import FormatError, RechunkWarning, ShapeError
 from nbtc.formats.arrays import as_format
 from nbtc.formats.table import Format
 from nbtc.gemm.orders import Order
-from nbtc.gemm.plan import Plan
+from nbtc.gemm.problem import Plan
 from nbtc.gemm.run import add
 from nbtc.gemm.run import matmul as one_matmul
 from nbtc.gemm.run import plan as one_plan

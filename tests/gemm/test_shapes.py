@@ -14,9 +14,8 @@ import nbtc
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS
 from nbtc.gemm import gemm, run
-from nbtc.gemm.choose import engines_for
-from nbtc.gemm.plan import prepare
-from nbtc.numerics.models import BLOCK, FRACTION, KIND, Kind
+from nbtc.gemm.engines import engines_for
+from nbtc.gemm.plan import Options, prepare
 from nbtc.testing import assert_bits_equal
 from nbtc.testing.strategies import operands, strategies
 
@@ -64,15 +63,14 @@ def problem(kind: str, shape: tuple[int, int, int], strategy: str | None = None)
 
 def forced(engine: str, a: Any, b: Any, c: Any, threads: int = 2, **options: Any) -> np.ndarray:
     """The product by an engine of our choice."""
-    p = prepare(a, b, c, threads=threads, **options)
+    p = prepare(a, b, c, Options(threads=threads, **options))
     p.plan = dataclasses.replace(p.plan, engine=engine)
     return run._execute(p, None, False)
 
 
 def engines(a: Any, b: Any, c: Any, options: dict[str, Any]) -> tuple[str, ...]:
     """Engines that can compute this product, whatever its size, the slow one last."""
-    p = prepare(a, b, c, **options).plan.params
-    return engines_for(Kind(int(p[KIND])).name, int(p[BLOCK]), int(p[FRACTION]))
+    return tuple(engine.name for engine in engines_for(prepare(a, b, c, Options(**options)).plan.params))
 
 
 def same(got: np.ndarray, want: np.ndarray, what: str) -> None:

@@ -71,10 +71,10 @@ def expected() -> list[str]:
     import dataclasses
 
     from nbtc.gemm import run
-    from nbtc.gemm.plan import prepare
+    from nbtc.gemm.plan import Options, prepare
 
     def by_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray, **how: Any) -> np.ndarray:
-        p = prepare(a, b, c, **how)
+        p = prepare(a, b, c, Options(**how))
         p.plan = dataclasses.replace(p.plan, engine="chain")
         return run._execute(p, None, False)
 
