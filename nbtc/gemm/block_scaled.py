@@ -18,7 +18,7 @@ from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstruc
 from nbtc.formats.arrays import as_array, as_format, to_bits
 from nbtc.formats.table import FORMATS, Format, ue4m3
 from nbtc.gemm import block_engine, lifted_engine, scaled_engine
-from nbtc.gemm.cost import OVERHEAD, peak_bytes
+from nbtc.gemm.cost import OVERHEAD, Size, packed_bytes
 from nbtc.gemm.orders import every
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.out import check_out
@@ -206,7 +206,7 @@ def _plan(
     copies = prod(batch) * (m * k + k * n + (m + n) * k * chunks // step)
     peak = prod(batch) * m * n * 4 * (3 if k_split else 2) + copies + OVERHEAD
     rows = scaled_engine.peak_bytes(m, n, k)
-    panels = peak_bytes(lifted_engine.NAME, (fa, fb, FORMATS["f32"]), (m, n, k), threads, False)
+    panels = packed_bytes(Size((fa, fb, FORMATS["f32"]), (m, n, k), (m, n), threads, merged=False), 0)
     # which of the two engines runs depends on the exponents
     engine_bytes = {
         block_engine.NAME: block_engine.peak_bytes(m, n, k),

@@ -237,6 +237,8 @@ def _maps(problem: Problem, c: NDArray[Any] | None) -> tuple[NDArray[np.int64], 
 def _map(x: NDArray[Any] | None, batch: tuple[int, ...]) -> NDArray[np.int64]:
     if x is None:
         return np.full(prod(batch), -1)
+    if not batch:
+        return np.zeros(1, np.int64)
     own = np.arange(prod(x.shape[:-2])).reshape(x.shape[:-2])
     return np.ascontiguousarray(np.broadcast_to(own, batch)).reshape(-1)
 
