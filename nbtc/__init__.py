@@ -93,6 +93,7 @@ _MODULES = (
     "tcgen05",
     "testing",
     "torch",
+    "triton",
     "warp",
     "wgmma",
     "wmma",

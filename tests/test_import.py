@@ -45,7 +45,7 @@ for m in pkgutil.walk_packages(nbtc.__path__, "nbtc."):
         if not m.name.endswith("__main__"):
             importlib.import_module(m.name)
     except ImportError as missing:
-        if missing.name not in ("torch", "dask"):
+        if missing.name not in ("torch", "dask", "triton"):
             raise
 print([n for n in ("matmul", "gemm", "plan", "instruction", "instructions", "pack", "unpack", "convert")
        if not callable(getattr(nbtc, n))])
@@ -53,7 +53,7 @@ print([n for n in ("matmul", "gemm", "plan", "instruction", "instructions", "pac
     assert run(code)[0] == "[]"
 
 
-@pytest.mark.parametrize("name", ["torch", "dask"])
+@pytest.mark.parametrize("name", ["torch", "dask", "triton"])
 def test_a_door_says_which_extra_it_needs(name):
     code = f"""
 import sys, nbtc

@@ -102,8 +102,15 @@ class Frame:
         """%tid of an axis: i32, or one for each lane."""
         return self.machine.thread_index(self.code, axis)
 
+    def value_of(self, lanes: Lanes, symbol: Symbol) -> Any:
+        """The address of a variable or function in the variable's own space, as i64."""
+        place = self.machine.linked.place(self.function.name, symbol.name)
+        if place is not None and place.space in ("const", "param"):
+            return ir.Constant(I64, place.offset + symbol.offset)
+        return self.address_of(lanes, symbol)
+
     def address_of(self, lanes: Lanes, symbol: Symbol) -> Any:
-        """The address of a variable or function, as i64, in the variable's own space."""
+        """Where a load or store of a variable goes: in the host's memory, or in that of the block or thread."""
         place = self.machine.linked.place(self.function.name, symbol.name)
         if place is None:
             address = self.machine.linked.function_address(symbol.name)

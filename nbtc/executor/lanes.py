@@ -113,7 +113,7 @@ class Lanes:
         if isinstance(operand, Special):
             return specials.read(self, operand.name, WIDTHS[kind] if kind else 32)
         if isinstance(operand, Symbol):
-            return self.frame.address_of(self, operand)
+            return self.frame.value_of(self, operand)
         if isinstance(operand, Not):
             return self.b.not_(self._value(operand.register, kind))
         if isinstance(operand, Selected):
@@ -146,8 +146,9 @@ class Lanes:
         """Base value (i64, vector if it varies) and byte offset of `[base + offset]`."""
         if not isinstance(operand, Address):
             self.refuse("an address in brackets should stand here")
-        base = self._value(operand.base, "u64")
-        return resize(self.v, base, 64), operand.offset
+        if isinstance(operand.base, Symbol):
+            return self.frame.address_of(self, operand.base), operand.offset
+        return resize(self.v, self._value(operand.base, "u64"), 64), operand.offset
 
     # --- the machine's structures -------------------------------------------------------------------------------------
     @property

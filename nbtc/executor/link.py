@@ -66,7 +66,7 @@ def variables_layout(module: Module) -> tuple[dict[str, Place], int]:
     at = 0
     for variable in _static(module):
         at = _up(at, max(variable.align, 16))
-        places[variable.name] = Place("global", at, variable.bytes)
+        places[variable.name] = Place(variable.space, at, variable.bytes)
         at += max(variable.bytes, 1)
     return places, at
 
@@ -203,10 +203,11 @@ def initial_bytes(module: Module, base: int) -> bytearray:
     data = bytearray(size)
     names = list(module.functions)
 
-    def address(name: str, offset: int) -> int:
+    def address(name: str, offset: int, generic: bool) -> int:
         name = module.aliases.get(name, name)
         if name in places:
-            return base + places[name].offset + offset
+            own = places[name].space == "const" and not generic  # an address in the space, an offset
+            return (0 if own else base) + places[name].offset + offset
         return FUNCTION_WINDOW + FUNCTION_STEP * (names.index(name) + 1) + offset if name in names else offset
 
     for variable in _static(module):
@@ -222,7 +223,7 @@ def _word(value: Immediate | Symbol | Generic | Masked, variable: Variable, addr
     if isinstance(value, Immediate):
         return bits_of(value, variable.type).to_bytes(size, "little")
     symbol = value.symbol if isinstance(value, Masked) else value
-    number = address(symbol.name, symbol.offset)  # type: ignore[operator]
+    number = address(symbol.name, symbol.offset, isinstance(symbol, Generic))  # type: ignore[operator]
     if isinstance(value, Masked):
         low = (value.mask & -value.mask).bit_length() - 1
         number = (number & value.mask) >> low

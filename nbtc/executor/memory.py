@@ -11,8 +11,9 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, suffix, vector
+from nbtc.executor import moves
 from nbtc.executor.action import Action
-from nbtc.executor.data import WIDTHS, Instruction, Operand, Sink, Symbol
+from nbtc.executor.data import WIDTHS, Instruction, Operand, Register, Sink, Symbol
 from nbtc.executor.form import slots
 from nbtc.executor.gather import Shape, gather, scalar_load, scalar_store, scatter
 from nbtc.executor.instrument import Touch
@@ -59,6 +60,8 @@ def _shape(lanes: Lanes, address: Operand) -> Shape:
 
 def _address(lanes: Lanes, operand: Operand) -> Any:
     base, offset = lanes.address(operand)
+    if isinstance(getattr(operand, "base", None), Register):
+        base = moves.in_host(lanes, base, next((m for m in lanes.op.modifiers if m in SPACE.split("|")), ""))
     return lanes.b.add(base, const(lanes.v, base, offset)) if offset else base
 
 

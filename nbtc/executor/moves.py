@@ -60,15 +60,36 @@ def _space(lanes: Lanes) -> str:
     return next(m for m in lanes.op.modifiers if m in SPACES.split("|")).split("::")[0]
 
 
+def host_base(lanes: Lanes, space: str) -> Any | None:
+    """Where a space begins in the host's memory: its addresses are offsets, as compilers keep them in 32 bits."""
+    if space == "const":
+        return lanes.get("launch", "variables")
+    if space.split("::")[0] == "param" and lanes.frame.function.entry:  # a function's lie in the thread's local memory
+        return lanes.get("launch", "parameters")
+    return None
+
+
+def in_host(lanes: Lanes, address: Any, space: str) -> Any:
+    """The host's address of an address in a space."""
+    base = host_base(lanes, space)
+    if base is None:
+        return address
+    return lanes.b.add(address, lanes.spread(base) if is_vector(address) else base)
+
+
 def cvta(lanes: Lanes) -> None:
     """cvta: an address in its space to a generic one, or back (.to): the window is set or cleared."""
     target, source = lanes.operands
     kind = lanes.op.modifiers[-1]
     value = resize(lanes.v, lanes.read(source, kind), 64)
-    window = WINDOWS.get(_space(lanes), 0)
-    if lanes.op.has("to"):
-        if window:
-            value = lanes.b.and_(value, const(lanes.v, value, (1 << TAG) - 1))
+    space, back = _space(lanes), lanes.op.has("to")
+    base = host_base(lanes, space)
+    window = WINDOWS.get("local" if space == "param" else space, 0)
+    if base is not None:
+        base = lanes.spread(base) if is_vector(value) else base
+        value = lanes.b.sub(value, base) if back else lanes.b.add(value, base)
+    elif window and back:
+        value = lanes.b.and_(value, const(lanes.v, value, (1 << TAG) - 1))
     elif window:
         value = lanes.b.or_(value, const(lanes.v, value, window))
     lanes.write(target, value)

@@ -178,6 +178,23 @@ def test_spaces_of_generic_addresses():
     np.testing.assert_array_equal(out, [1, 2, 4, 8, 16, 1])
 
 
+def test_addresses_of_parameters_and_constants_fit_32_bits():
+    m = nbtc.load(
+        HEAD + ".const .u32 c[2] = {5, 6}; .global .u64 at[2] = {c, generic(c)};"
+        ".visible .entry k(.param .u64 out, .param .u32 n) {"
+        ".reg .b32 r, x; .reg .b64 d, a; ld.param.u64 d, [out];"
+        "mov.b32 r, n; ld.param.u32 x, [r]; st.global.u32 [d], x;"
+        "cvt.u64.u32 a, r; cvta.param.u64 a, a; ld.u32 x, [a]; st.global.u32 [d+4], x;"
+        "cvta.to.param.u64 a, a; ld.param.u32 x, [a]; st.global.u32 [d+8], x;"
+        "mov.b32 r, c; ld.const.u32 x, [r+4]; st.global.u32 [d+12], x;"
+        "ld.global.u64 a, [at]; ld.const.u32 x, [a]; st.global.u32 [d+16], x;"
+        "ld.global.u64 a, [at+8]; ld.u32 x, [a+4]; st.global.u32 [d+20], x; ret; }"
+    )
+    out = np.zeros(6, np.uint32)
+    m["k"][1, 1](out, 3)
+    np.testing.assert_array_equal(out, [3, 3, 3, 6, 5, 6])
+
+
 def test_a_kernel_prints(loops):
     text = str(loops)
     assert "kernel k on sm_90" in text and "blocks, lanes may be apart in" in text

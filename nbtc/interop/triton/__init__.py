@@ -1,0 +1,1 @@
+"""Triton's kernels on the CPU: a driver of Triton's own interface whose device is the executor of programs."""

@@ -1,0 +1,61 @@
+"""Triton kernels on the CPU with a GPU's bits, from their Python source (extra `nbtc[triton]`).
+
+Triton itself compiles them to PTX; nothing of it needs a GPU, and nothing needs torch.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from nbtc.interop.extras import need
+
+need("triton", "triton")
+
+from nbtc.interop.triton import active  # noqa: E402
+from nbtc.interop.triton.tensors import Tensor  # noqa: E402
+from nbtc.interop.triton.tensors import tensor as _tensor  # noqa: E402
+
+__all__ = ["emulated", "tensor"]
+
+
+def emulated(arch: str | int = "sm_90", *, threads: int | None = None) -> AbstractContextManager[Any]:
+    """A context in which `@triton.jit` kernels run on the CPU, as `arch` computes them.
+
+    Kernels take NumPy arrays (ml_dtypes for bf16 and fp8) and torch's CPU tensors, which they write in place.  Launch
+    syntax, `autotune`, `heuristics`, `warmup`, device functions and tensor descriptors are Triton's own.  arch:
+    "sm_80", "sm_90", ...: Triton compiles for it, tensor cores have its bits.  threads: of the CPU, for the programs of
+    a grid (default: as many as there are).  Each architecture is a device of its own for Triton's caches and the
+    autotuner's choices.
+
+    Programs may touch what their arguments belong to, whole allocations as on a GPU; other accesses raise ProgramError.
+    Where an argument holds addresses (a table of pointers in an int64 array), accesses are not checked.  Memory that
+    kernels need for descriptors made on the device is there without `triton.set_allocator`.  The context counts for
+    the whole process, all its threads.  Raises ArchError for an architecture without Triton, MissingExtraError where
+    Triton is not installed.
+
+    >>> import numpy as np, nbtc, triton, triton.language as tl      # doctest: +SKIP
+    >>> @triton.jit                                                 # doctest: +SKIP
+    ... def double(x, n, BLOCK: tl.constexpr):
+    ...     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ...     tl.store(x + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+    >>> x = np.arange(5, dtype=np.float32)                          # doctest: +SKIP
+    >>> with nbtc.triton.emulated("sm_90"):                         # doctest: +SKIP
+    ...     double[(1,)](x, 5, BLOCK=128)
+    >>> x.tolist()                                                  # doctest: +SKIP
+    [0.0, 2.0, 4.0, 6.0, 8.0]
+    """
+    return active.emulated(arch, threads=threads)
+
+
+def tensor(x: Any) -> Tensor:
+    """A NumPy array with the methods of a tensor (`data_ptr`, `stride`, `clone`, ...), for launch code that calls them.
+
+    It shares the array's memory and is an array itself.
+
+    >>> import numpy as np, nbtc                                    # doctest: +SKIP
+    >>> nbtc.triton.tensor(np.zeros((3, 4), np.float32)).stride(0)  # doctest: +SKIP
+    4
+    """
+    found: Tensor = _tensor(x)
+    return found

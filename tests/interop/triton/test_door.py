@@ -1,0 +1,106 @@
+"""The door itself: what it takes, what it puts back, and Triton's autotuner and hooks through it."""
+
+import sys
+from importlib import import_module
+
+import ml_dtypes
+import numpy as np
+import pytest
+import triton
+from triton import knobs, runtime
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+import nbtc
+from nbtc import errors
+from tests.interop.triton import kernels
+
+
+def test_everything_is_put_back():
+    before = [runtime.driver._active, triton.JITFunction.run, knobs.runtime.add_stages_inspection_hook]
+    before.append(TensorDescriptor.__post_init__)
+    with nbtc.triton.emulated("sm_80"):
+        with pytest.raises(ZeroDivisionError), nbtc.triton.emulated("sm_90"):
+            assert runtime.driver.active.get_current_target().arch == 90
+            raise ZeroDivisionError
+        assert runtime.driver.active.get_current_target().arch == 80
+    after = [runtime.driver._active, triton.JITFunction.run, knobs.runtime.add_stages_inspection_hook]
+    assert before == [*after, TensorDescriptor.__post_init__]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, ml_dtypes.bfloat16, np.int8, np.uint32, np.int64])
+def test_element_types(dtype):
+    x, out = np.arange(100).astype(dtype), np.zeros(100, dtype)
+    with nbtc.triton.emulated():
+        kernels.add[(1,)](x, x, out, 100, BLOCK=128)
+    assert (out == x + x).all()
+
+
+def test_scalars():
+    x, out = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
+    with nbtc.triton.emulated():
+        for factor in (-3, 2**40, 0.1, True, 1):
+            kernels.scaled[(1,)](x, out, 100, factor, BLOCK=128)
+            assert (out == x * np.float32(factor)).all()
+
+
+def test_grids():
+    x = np.zeros(100, np.int32)
+    with nbtc.triton.emulated():
+        kernels.add_in_place[lambda options: (triton.cdiv(100, options["BLOCK"]),)](x, 100, BLOCK=32)
+        kernels.add_in_place[(0,)](x, 100, BLOCK=32)
+        compiled = kernels.add_in_place.warmup(x, 100, BLOCK=32, grid=(1,))
+        assert (x == 1).all()
+        compiled[(1, 1, 1)](x, 100, 32)
+    assert (x[:32] == 2).all() and (x[32:] == 1).all()
+    assert ".target sm_90a" in compiled.asm["ptx"]
+
+
+def test_the_tuner_chooses_for_each_device():
+    configs = [triton.Config({"BLOCK": block}) for block in (32, 64)]
+    tuned = triton.autotune(configs, key=["n"], reset_to_zero=["x"])(kernels.add_in_place)
+    x = np.full(64, 5, np.int32)
+    for arch in ("sm_80", "sm_90"):
+        x[:] = 5
+        with nbtc.triton.emulated(arch):
+            tuned[lambda options: (triton.cdiv(64, options["BLOCK"]),)](x, 64)
+        assert tuned.best_config in configs and (x == 1).all()
+    assert not tuned.cache
+
+
+def test_slices_reach_their_allocation_and_no_further():
+    x = np.zeros(128, np.int32)
+    with nbtc.triton.emulated():
+        kernels.add_in_place[(1,)](x[:32], 64, BLOCK=64)
+        assert (x[:64] == 1).all() and (x[64:] == 0).all()
+        with pytest.raises(errors.ProgramError, match="outside"):
+            kernels.add_in_place[(1,)](x, 129, BLOCK=256)
+
+
+def test_tensors_of_torch():
+    torch = pytest.importorskip("torch")
+    x, out = torch.arange(100, dtype=torch.bfloat16), torch.zeros(200, dtype=torch.bfloat16)
+    with nbtc.triton.emulated():
+        kernels.add[(1,)](x, x, out[50:], 100, BLOCK=128)
+        assert triton.runtime.driver.active.get_active_torch_device() == x.device
+    assert torch.equal(out[50:150], x + x) and not out[:50].any()
+
+
+def test_an_array_as_a_tensor():
+    x = np.zeros((3, 4), np.float32)
+    y = nbtc.triton.tensor(x)
+    assert y.stride() == (4, 1) and y.stride(1) == 1 and y.data_ptr() == x.ctypes.data and y.element_size() == 4
+    y.copy_(np.ones(4))
+    assert x.all() and y.clone().zero_().sum() == 0 and x.all() and y.numel() == 12
+
+
+def test_bad_architecture():
+    with pytest.raises(errors.ArchError, match="sm_70"), nbtc.triton.emulated("sm_70"):
+        pass
+
+
+def test_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    for name in [m for m in sys.modules if m == "nbtc.triton" or m.startswith("nbtc.interop.triton")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(errors.MissingExtraError, match=r"nbtc\[triton\]"):
+        import_module("nbtc.triton")
