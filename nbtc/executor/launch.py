@@ -25,6 +25,7 @@ from nbtc.executor.watch.words import block_bytes
 
 LANES = 32
 MOST_THREADS = 1024  # of a block (CUDA C++ Programming Guide, "Compute Capabilities")
+MOST_IN_CLUSTER = 16  # blocks (CUDA C++ Programming Guide, "Thread Block Clusters": 8, or 16 where it is allowed)
 EXTENTS = ((1 << 31) - 1, 65535, 65535)  # of a grid
 RESIDENT = 64  # blocks a worker holds at most while some wait for others
 RESIDENT_BYTES = 1 << 28  # and what their memory may take
@@ -99,19 +100,34 @@ def geometry(grid: Any, block: Any, cluster: Any) -> Geometry:
 
 
 def obeyed(directives: Mapping[str, tuple[int, ...]], grid: Any, block: Any, cluster: Any) -> Geometry:
-    """The extents of a launch of a kernel that says which it takes (PTX ISA, "Performance-Tuning Directives")."""
-    wanted = directives.get("reqnctapercluster")
+    """The extents of a launch of a kernel that says which it takes.
+
+    (PTX ISA, "Performance-Tuning Directives", "Cluster Dimension Directives".)
+    """
+    wanted, exact, most = (_extents_of(directives, n) for n in ("reqnctapercluster", "reqntid", "maxntid"))
+    if "blocksareclusters" in directives and wanted:
+        grid = tuple(n * c for n, c in zip(extents(grid, "grid"), wanted, strict=True))
     g = geometry(grid, block, cluster or wanted)
-    if wanted and g.cluster != extents(wanted, "cluster"):
+    if wanted and g.cluster != wanted:
         raise OptionError(f"cluster={cluster!r}: the kernel says .reqnctapercluster {wanted}")
-    exact, most = directives.get("reqntid"), directives.get("maxntid")
-    if exact and g.block != extents(exact, "block"):
+    if "explicitcluster" in directives and not (cluster or wanted):
+        raise OptionError("the kernel says .explicitcluster: pass cluster=, its blocks along x, y and z")
+    rank = directives.get("maxclusterrank", (MOST_IN_CLUSTER,))[0]
+    if math.prod(g.cluster) > rank:
+        raise OptionError(f"cluster={cluster!r} has {math.prod(g.cluster)} blocks: {rank} is the most here")
+    if exact and g.block != exact:
         raise OptionError(f"block={block!r}: the kernel says .reqntid {exact} and takes no other block")
     if most and g.threads > math.prod(most):
         raise OptionError(
             f"block={block!r}: the kernel says .maxntid {most} and takes {math.prod(most)} threads at most"
         )
     return g
+
+
+def _extents_of(directives: Mapping[str, tuple[int, ...]], name: str) -> Dim | None:
+    """The numbers of a directive, those left out 1."""
+    given = directives.get(name)
+    return extents(given, f".{name}") if given else None
 
 
 class Failure(NamedTuple):
