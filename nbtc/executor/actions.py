@@ -6,6 +6,7 @@ from functools import cache
 from types import MappingProxyType
 
 from nbtc.executor import (
+    alloca,
     atomics,
     barriers,
     bulk,
@@ -26,7 +27,7 @@ from nbtc.executor.action import Action
 
 FAMILIES = (
     control, moves, memory, barriers, warp, atomics, fences, copies, matrix, matrix_moves, warpgroup, mbarrier, bulk,
-    remote, cluster,
+    remote, cluster, alloca,
 )  # fmt: skip
 TABLES: tuple[tuple[Action, ...], ...] = tuple(family.ACTIONS for family in FAMILIES)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from nbtc.errors import FormatError, ProgramError, RangeError
 from nbtc.executor.data import WIDTHS, Function, Variable
+from nbtc.executor.tensor_map import TensorMap
 
 _KINDS = {
     **{f"{k}{n}": f"<{'i' if k == 's' else 'u'}{n // 8}" for k in "bus" for n in (8, 16, 32, 64)},
@@ -101,6 +102,9 @@ def _bytes(variable: Variable, x: Any, memory: list[Memory]) -> bytes:
         if found is not None:
             memory.append(found)
             return start_of(x, found).to_bytes(8, "little")
+    if isinstance(x, TensorMap):
+        span = sum((n - 1) * step for n, step in zip(x.array.shape, x.array.strides, strict=True)) + x.array.itemsize
+        memory.append(Memory(f"the array of {variable.name}", x.array.ctypes.data, span, True, x))
     return value_bytes(Parameter(variable.name, variable.type, size, variable.align), x)
 
 

@@ -42,6 +42,7 @@ from nbtc.executor.tma_service import BYTES as BYTES_WORD
 
 L32, L64 = vector(I32, WARP), vector(I64, WARP)
 POINTER = I8.as_pointer()
+FOUR_ROWS, ROWS = ("tile::gather4", "tile::scatter4"), 4
 UNIT = 16  # bytes: bulk addresses and sizes are multiples
 MAP_ALIGN = 64  # bytes: what a tensor map's address is a multiple of; so much of it is looked up
 
@@ -175,9 +176,9 @@ def _tensor(lanes: Lanes, operand: Operand) -> tuple[Any, list[Any]]:
 
 
 def _tile(lanes: Lanes) -> None:
-    """A tile of a tensor map to or from shared memory."""
+    """A tile of a tensor map to or from shared memory; in the modes of four rows, each named by itself."""
     op, v, b = lanes.op, lanes.v, lanes.b
-    loads = op.modifiers[3:5] != () and op.has("mbarrier::complete_tx::bytes")
+    loads = op.has("mbarrier::complete_tx::bytes")
     if loads:
         target, tensor, barrier, *rest = lanes.operands
         shared = target
@@ -185,24 +186,32 @@ def _tile(lanes: Lanes) -> None:
         tensor, shared, *rest = lanes.operands
     maps, start = _tensor(lanes, tensor)
     tiles = reach.places(lanes, "shared::cluster", shared, UNIT, writes=loads)
-    good = b.and_(maps.good, tiles.good)
     multicast = lanes.read(rest[0], "b16", lanes=True) if op.has("multicast::cluster") else None
     operation = op.among(REDUCTIONS)
-    kind = LOAD if loads else REDUCE if op.opcode == "cp" and op.modifiers[0] == "reduce" else STORE
-    counts = _room(lanes)
+    kind = LOAD if loads else REDUCE if op.modifiers[0] == "reduce" else STORE
+    counts, parts = _room(lanes), _parts(lanes, start)
 
     def lane(number: Any) -> None:
-        words = _tile_words(lanes, kind, operation, _element(maps.words, lanes, number), start, number)
-        base = lanes.get("block", "shared")
-        for_targets(
-            lanes, multicast, number, _element(tiles.words, lanes, number), lambda at: _one_tile(lanes, words, at, base)
-        )
-        b.store(words.get(BYTES_WORD), b.gep(counts, [number]))
+        base, total = lanes.get("block", "shared"), v.int(0)
+        for part in parts:  # each behind the one before
+            words = _tile_words(lanes, kind, operation, _element(maps.words, lanes, number), part, number)
+            at = b.add(_element(tiles.words, lanes, number), total)
+            for_targets(lanes, multicast, number, at, lambda to, words=words: _one_tile(lanes, words, to, base))
+            total = b.add(total, words.get(BYTES_WORD))
+        b.store(total, b.gep(counts, [number]))
 
-    for_lanes(v, good, lane)
+    for_lanes(v, b.and_(maps.good, tiles.good), lane)
     if loads:
-        total = b.load(b.bitcast(counts, L64.as_pointer()))
-        _complete(lanes, barrier, total, multicast)
+        _complete(lanes, barrier, b.load(b.bitcast(counts, L64.as_pointer())), multicast)
+
+
+def _parts(lanes: Lanes, start: list[Any]) -> list[list[Any]]:
+    """Where the boxes of one instruction begin: one, or four rows (`tile::gather4`: column, then the rows)."""
+    if not any(m in FOUR_ROWS for m in lanes.op.modifiers):
+        return [start]
+    if len(start) != ROWS + 1:
+        lanes.refuse(f"takes a column and {ROWS} rows as coordinates, not {len(start)} numbers")
+    return [[start[0], row] for row in start[1:]]
 
 
 def _room(lanes: Lanes) -> Any:
@@ -292,6 +301,8 @@ def _nothing(lanes: Lanes) -> None:
 
 DIMS = "|".join(f"{n}d" for n in range(1, MOST_DIMS + 1))
 HINT, DONE = "L2::cache_hint?", "mbarrier::complete_tx::bytes"
+PREFETCHED = "tile|tile::gather4?"
+ONE_CTA = "cta_group::1?"  # the mbarrier is told in the block that the address names, as without it
 INTEGER, FLOAT = "s32|u32|s64|u64", "f16|bf16|f32|f64"
 ALL_REDUCTIONS = "|".join(REDUCTIONS)
 FIELDS = "|".join(_FIELDS) + "|elemtype|interleave_layout|swizzle_mode|fill_mode"
@@ -315,9 +326,15 @@ ACTIONS = (
     ),
     Action(
         "cp",
-        slots("async", "bulk", "tensor", DIMS, *TO_CLUSTER, "tile?", DONE, "multicast::cluster?", HINT),
+        slots("async", "bulk", "tensor", DIMS, *TO_CLUSTER, "tile?", DONE, "multicast::cluster?", ONE_CTA, HINT),
         _tile,
     ),
+    Action(
+        "cp",
+        slots("async", "bulk", "tensor", "2d", *TO_CLUSTER, FOUR_ROWS[0], DONE, "multicast::cluster?", ONE_CTA, HINT),
+        _tile,
+    ),
+    Action("cp", slots("async", "bulk", "tensor", "2d", *TO_GLOBAL, FOUR_ROWS[1], "bulk_group", HINT), _tile),
     Action("cp", slots("async", "bulk", "tensor", DIMS, *TO_GLOBAL, "tile?", "bulk_group", HINT), _tile),
     Action(
         "cp",
@@ -325,7 +342,7 @@ ACTIONS = (
         _tile,
     ),
     Action("cp", slots("async", "bulk", "prefetch", "L2", "global", HINT), _nothing),
-    Action("cp", slots("async", "bulk", "prefetch", "tensor", DIMS, "L2", "global", "tile?", HINT), _nothing),
+    Action("cp", slots("async", "bulk", "prefetch", "tensor", DIMS, "L2", "global", PREFETCHED, HINT), _nothing),
     Action("cp", slots("async", "bulk", "commit_group"), _nothing),
     Action("cp", slots("async", "bulk", "wait_group", "read?"), _nothing),
     Action("tensormap", slots("replace", "tile", FIELDS, "global|shared::cta?", "b1024", "b32|b64"), _replace),

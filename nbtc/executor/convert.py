@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 from nbtc.compiler.builder import VectorBuilder
+from nbtc.executor.convert_small import narrow_one
 from nbtc.executor.float_values import KINDS, PACKED, flush, is_nan
 from nbtc.executor.floats import canonical, saturate
 from nbtc.executor.form import WIDTHS, Form, Op, slots
@@ -20,11 +21,11 @@ from nbtc.executor.narrow import (
     widened,
 )
 from nbtc.executor.rounding import DIRECTIONS, clamp
-from nbtc.executor.values import const, order, resize, width
+from nbtc.executor.values import const, order, resize
 
 INTEGERS = tuple(f"{kind}{bits}" for bits in (8, 16, 32, 64) for kind in "us")
 FLOATS = ("f16", "bf16", "f32", "f64")
-PACKED_FP8 = {"e4m3x2": "e4m3", "e5m2x2": "e5m2"}
+ORDERS = (("relu?", "satfinite?"), ("satfinite", "relu"))  # the ISA writes the first, ptxas takes both
 PACK_BITS = {f"{kind}{bits}": bits for bits in (2, 4, 8, 16) for kind in "us"}
 
 
@@ -106,45 +107,9 @@ def to_tf32(v: VectorBuilder, op: Op, a: Any) -> Any:
     return v.b.shl(wide, const(v, wide, 13))
 
 
-def _narrow(v: VectorBuilder, op: Op, source: str, target: str, x: Any) -> Any:
-    found = narrowed(v, source, target, op.among(DIRECTIONS), x, op.has("satfinite"))
-    return relu(v, KINDS[target], found) if op.has("relu") else found
-
-
 def two_to_packed(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
     """Two f32 in one register, a in the upper half."""
-    target = {**PACKED, **PACKED_FP8}[op.types[0]]
-    return lanes_joined(v, *(_narrow(v, op, "f32", target, x) for x in (a, b)))
-
-
-def _halves(v: VectorBuilder, x: Any) -> tuple[Any, Any]:
-    """The upper and the lower half of a word."""
-    bits = width(x) // 2
-    return resize(v, v.b.lshr(x, const(v, x, bits)), bits), resize(v, x, bits)
-
-
-def packed_to_fp8(v: VectorBuilder, op: Op, a: Any) -> Any:
-    """Two packed f16 or bf16 as two fp8."""
-    target, source = op.types
-    return lanes_joined(v, *(_narrow(v, op, PACKED[source], PACKED_FP8[target], x) for x in _halves(v, a)))
-
-
-def fp8_to_packed(v: VectorBuilder, op: Op, a: Any) -> Any:
-    """Two fp8 as two packed f16."""
-    source = PACKED_FP8[op.types[1]]
-    return lanes_joined(v, *(_from_fp8(v, op, source, x) for x in _halves(v, a)))
-
-
-def _from_fp8(v: VectorBuilder, op: Op, source: str, x: Any) -> Any:
-    kind = KINDS[source]
-    m = v.b.and_(x, const(v, x, kind.sign - 1))
-    found = widened(v, source, "f16", x)
-    found = v.b.select(
-        v.b.icmp_unsigned(">", m, const(v, m, kind.greatest if kind.finite_only else kind.infinity)),
-        const(v, found, KINDS["f16"].nan),
-        found,
-    )
-    return relu(v, KINDS["f16"], found) if op.has("relu") else found
+    return lanes_joined(v, *(narrow_one(v, op, "f32", PACKED[op.types[0]], x) for x in (a, b)))
 
 
 def saturating_pack(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any = None) -> Any:
@@ -176,11 +141,12 @@ def _float_rows() -> list[Form]:
         if d == s:
             rounding: tuple[str, ...] = (f"{whole}?",)
         else:
-            rounding = () if _widens(s, d) else (any_direction,)
+            direction = (f"{any_direction}?",) if s == "bf16" else ()  # ptxas takes one that has nothing to do
+            rounding = direction if _widens(s, d) else (any_direction,)
         rows.append(Form("cvt", slots(*rounding, *ftz, "sat?", d, s), (s,), (d,), float_to_float))
     for d in ("f16", "bf16"):
-        rows.append(Form("cvt", slots("rn|rz", "relu", "satfinite?", d, "f32"), ("f32",), (d,), float_to_float))
-        rows.append(Form("cvt", slots("rn|rz", "satfinite", d, "f32"), ("f32",), (d,), float_to_float))
+        for modifiers in (("relu", "satfinite?"), ("satfinite", "relu?")):
+            rows.append(Form("cvt", slots("rn|rz", *modifiers, d, "f32"), ("f32",), (d,), float_to_float))
     rows.append(Form("cvt", slots("rna", "satfinite?", "tf32", "f32"), ("f32",), ("tf32",), to_tf32))
     rows.append(Form("cvt", slots("rn|rz", "satfinite?", "relu?", "tf32", "f32"), ("f32",), ("tf32",), to_tf32))
     return rows
@@ -188,12 +154,7 @@ def _float_rows() -> list[Form]:
 
 def _packed_rows() -> list[Form]:
     two = ("f32", "f32")
-    rows = [Form("cvt", slots("rn|rz", "relu?", "satfinite?", d, "f32"), two, (d,), two_to_packed) for d in PACKED]
-    for fp8 in PACKED_FP8:
-        rows.append(Form("cvt", slots("rn", "satfinite", "relu?", fp8, "f32"), two, (fp8,), two_to_packed))
-        rows.append(Form("cvt", slots("rn", "relu?", "f16x2", fp8), (fp8,), ("f16x2",), fp8_to_packed))
-        for s in PACKED:
-            rows.append(Form("cvt", slots("rn", "satfinite", "relu?", fp8, s), (s,), (fp8,), packed_to_fp8))
+    rows = [Form("cvt", slots("rn|rz", *order, d, "f32"), two, (d,), two_to_packed) for d in PACKED for order in ORDERS]
     pair = ("s32", "s32")
     rows.append(Form("cvt", slots("pack", "sat", "u16|s16", "s32"), pair, ("b32",), saturating_pack))
     small = "|".join(t for t, bits in PACK_BITS.items() if bits < 16)

@@ -11,6 +11,8 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
+from nbtc.executor.float_select import extreme
+from nbtc.executor.form import Op
 
 LANES = 32
 L32, L1 = vector(I32, LANES), vector(I1, LANES)
@@ -89,6 +91,15 @@ def matched(v: VectorBuilder, mode: str, x: Any, active: Any) -> tuple[Any, Any]
         same = mask_of(v, b.icmp_unsigned("==", x, v.splat(one, LANES)))
         out = b.insert_element(out, b.and_(same, active), ir.Constant(I32, lane))
     return out, None
+
+
+def reduced_floats(v: VectorBuilder, op: Op, x: Any, active: Any) -> Any:
+    """redux.sync.min, .max of f32 bits: one i32.  Lanes that take no part repeat the first that does."""
+    first = v.b.extract_element(x, v.call("llvm.cttz.i32", I32, active, ir.Constant(I1, 0)))
+    found = v.b.select(flags(v, active), x, v.splat(first, LANES))
+    for step in (16, 8, 4, 2, 1):
+        found = extreme(v, op, "f32", found, v.shuffle(found, found, [lane ^ step for lane in range(LANES)]))
+    return v.b.extract_element(found, ir.Constant(I32, 0))
 
 
 _IDENTITY = {"add": 0, "or": 0, "xor": 0, "and": -1, "umin": -1, "umax": 0, "smin": (1 << 31) - 1, "smax": -(1 << 31)}

@@ -10,12 +10,14 @@ from nbtc.formats.table import FORMATS
 
 
 class Kind(NamedTuple):
-    """A float format: its bits, fraction bits, the NaN that arithmetic gives, and whether it lacks infinities."""
+    """A float format: its bits, fraction bits, the NaN that arithmetic gives (the greatest number where there is none),
+    bits of the greatest finite number, and whether it has infinities."""
 
     bits: int
     fraction: int
     nan: int
-    finite_only: bool = False
+    greatest: int
+    infinite: bool
 
     @property
     def sign(self) -> int:
@@ -28,9 +30,9 @@ class Kind(NamedTuple):
         return self.sign - (1 << self.fraction)
 
     @property
-    def greatest(self) -> int:
-        """Bits of the greatest finite number; without infinities only the very last code is a NaN."""
-        return self.sign - 2 if self.finite_only else self.infinity - 1
+    def last_number(self) -> int:
+        """Bits of the greatest magnitude that is no NaN."""
+        return self.infinity if self.infinite else self.greatest
 
     @property
     def quiet(self) -> int:
@@ -43,6 +45,11 @@ class Kind(NamedTuple):
         return (1 << self.bits - 2) - (1 << self.fraction)
 
     @property
+    def bias(self) -> int:
+        """What is added to the exponent in its field."""
+        return (1 << self.bits - 2 - self.fraction) - 1
+
+    @property
     def least_normal(self) -> int:
         """Bits of the least positive normal number."""
         return 1 << self.fraction
@@ -52,10 +59,11 @@ def _kind(name: str) -> Kind:
     fmt = FORMATS[name]
     bits = 1 + fmt.exponent + fmt.mantissa  # tf32 without the bits of its register that it ignores
     nan = 0xFFF8 << 48 if name == "f64" else (1 << bits - 1) - 1
-    return Kind(bits, fmt.mantissa, nan, not fmt.infinite)
+    return Kind(bits, fmt.mantissa, nan, fmt.special - 1, fmt.infinite)
 
 
-KINDS = {name: _kind(name) for name in ("f16", "bf16", "f32", "f64", "tf32", "e4m3", "e5m2")}
+SMALL = ("e4m3", "e2m3", "e3m2", "e2m1")  # without infinities
+KINDS = {name: _kind(name) for name in ("f16", "bf16", "f32", "f64", "tf32", "e5m2", *SMALL)}
 PACKED = {"f16x2": "f16", "bf16x2": "bf16"}
 
 
@@ -66,8 +74,7 @@ def magnitude_bits(v: VectorBuilder, kind: Kind, x: Any) -> Any:
 
 def is_nan(v: VectorBuilder, kind: Kind, x: Any) -> Any:
     """Whether bits are a NaN."""
-    last = kind.greatest if kind.finite_only else kind.infinity
-    return v.b.icmp_unsigned(">", magnitude_bits(v, kind, x), const(v, x, last))
+    return v.b.icmp_unsigned(">", magnitude_bits(v, kind, x), const(v, x, kind.last_number))
 
 
 def flush(v: VectorBuilder, kind: Kind, x: Any) -> Any:

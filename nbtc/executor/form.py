@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 WIDTHS = {
     **{f"{kind}{bits}": bits for kind in "bus" for bits in (8, 16, 32, 64)},
     **dict.fromkeys(("pred", "cc"), 1),
-    **dict.fromkeys(("f16", "bf16", "e4m3x2", "e5m2x2"), 16),
+    "e2m1x2": 8,
+    **dict.fromkeys(("f16", "bf16", "e4m3x2", "e5m2x2", "e2m3x2", "e3m2x2", "ue8m0x2"), 16),
     **dict.fromkeys(("f32", "tf32", "u16x2", "s16x2", "f16x2", "bf16x2"), 32),
-    "f64": 64,
+    **dict.fromkeys(("f64", "f32x2"), 64),
     "b128": 128,
 }
 OPTIONAL = ""  # among a slot's choices: the slot may be left out

@@ -26,7 +26,8 @@ class Linked(NamedTuple):
 
     functions: callees before callers, the kernel last.  places: (function or "", variable) -> place.
     static_bytes: local memory of all functions but the recursive ones, whose variables lie on the stack, frame_bytes
-    each.  recursive: functions that may be entered again before they have returned.  taken: whose address is used.
+    each.  recursive: functions that may be entered again before they have returned, or take memory from the stack.
+    taken: whose address is used.
     """
 
     module: Module
@@ -43,7 +44,7 @@ class Linked(NamedTuple):
     @property
     def local_bytes(self) -> int:
         """Local memory of a thread, with its stack."""
-        return self.static_bytes + (STACK_BYTES if self.recursive else 0)
+        return self.static_bytes + (STACK_BYTES if self.recursive or takes_stack(self.kernel) else 0)
 
     def place(self, function: str, name: str) -> Place | None:
         """Where a name that a function uses lies."""
@@ -54,6 +55,11 @@ class Linked(NamedTuple):
         name = self.module.aliases.get(name, name)
         names = list(self.module.functions)
         return FUNCTION_WINDOW + FUNCTION_STEP * (names.index(name) + 1) if name in names else None
+
+
+def takes_stack(function: Function) -> bool:
+    """Whether a function takes memory from the stack while it runs."""
+    return any(i.opcode == "alloca" for i in function.body or ())
 
 
 def _up(at: int, align: int) -> int:
@@ -144,6 +150,7 @@ def _call_order(module: Module, kernel: str) -> tuple[list[str], frozenset[str]]
                 done.append(name)
 
     visit(kernel, ())
+    recursive.update(name for name in done if name != kernel and takes_stack(module.functions[name]))
     return done, frozenset(recursive)
 
 

@@ -9,6 +9,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import F16, F32, F64, I1, VectorBuilder, suffix
 from nbtc.executor.float_values import (
     KINDS,
+    SMALL,
     Kind,
     as_float,
     double_bits,
@@ -21,7 +22,6 @@ from nbtc.executor.form import WIDTHS
 from nbtc.executor.rounding import Exact, exact, pack
 from nbtc.executor.values import const, is_negative, like, magnitude, resize, width
 
-E4M3_TO_F32 = 2.0 ** (127 - 7)  # e4m3 fields read as an f32's: the bias of f32 in place of that of e4m3
 NATIVE = {("f32", "f16"): F16, ("f64", "f32"): F32}  # what LLVM rounds to nearest even in one instruction
 ROUND_TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
@@ -31,11 +31,12 @@ def number(v: VectorBuilder, name: str, x: Any) -> Any:
     if name == "e5m2":  # the upper byte of an f16
         half = resize(v, x, 16)
         return to_number(v, "f16", v.b.shl(half, const(v, half, 8)))
-    if name == "e4m3":
+    if name in SMALL:  # its fields read as an f32's: the bias of f32 in place of its own
+        kind, single = KINDS[name], KINDS["f32"]
         word = resize(v, x, 32)
-        fields = v.b.shl(v.b.and_(word, const(v, word, 0x7F)), const(v, word, 23 - 3))
-        sign = v.b.shl(v.b.and_(word, const(v, word, 0x80)), const(v, word, 24))
-        scale = v.const(like(x, F32), E4M3_TO_F32)
+        fields = v.b.shl(v.b.and_(word, const(v, word, kind.sign - 1)), const(v, word, single.fraction - kind.fraction))
+        sign = v.b.shl(v.b.and_(word, const(v, word, kind.sign)), const(v, word, single.bits - kind.bits))
+        scale = v.const(like(x, F32), 2.0 ** (single.bias - kind.bias))
         return v.b.fmul(as_float(v, v.b.or_(fields, sign)), scale)
     return to_number(v, name, x)
 
@@ -47,6 +48,9 @@ def widened(v: VectorBuilder, source: str, target: str, x: Any) -> Any:
         return double_bits(v, found if source == "f64" else v.b.fpext(found, like(x, F64)))
     if target == "f16":
         return v.b.bitcast(v.b.fptrunc(found, like(x, F16)), like(x, ir.IntType(16)))
+    if target == "bf16":
+        word = float_bits(v, found)
+        return resize(v, v.b.lshr(word, const(v, word, 16)), 16)
     return float_bits(v, found)
 
 

@@ -1,6 +1,6 @@
-"""Rows of asynchronous stores and reductions to another block's shared memory.
+"""Rows of asynchronous stores and reductions to another block's shared memory, and of zeros in bulk.
 
-(PTX ISA, "st.async", "red.async".)  They are done when they are issued, and tell their mbarrier at once.
+(PTX ISA, "st.async", "red.async", "st.bulk".)  They are done when they are issued, and tell their mbarrier at once.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I64, VectorBuilder, vector
+from nbtc.compiler.builder import I1, I8, I64, VectorBuilder, vector
 from nbtc.executor import reach
 from nbtc.executor.action import Action
 from nbtc.executor.atomics import Name, step
-from nbtc.executor.data import WIDTHS, Operand
+from nbtc.executor.data import WIDTHS, Immediate, Operand
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.mbarrier import update
 from nbtc.executor.resolve import for_lanes
 
 L64 = vector(I64, WARP)
+POINTER = I8.as_pointer()
+WORD = 8  # bytes: what the address and the size of zeros are multiples of
 SPACE = "shared::cluster"
 DONE = "mbarrier::complete_tx::bytes"
 
@@ -73,8 +75,29 @@ def _reduce(lanes: Lanes) -> None:
     _tell(lanes, barrier, size, found.good)
 
 
+def _zeros(lanes: Lanes) -> None:
+    """st.bulk: that many bytes of zeros in the block's shared memory."""
+    address, size, value = lanes.operands
+    if not isinstance(value, Immediate) or value.value:
+        lanes.refuse("the value stored is 0")
+    many = lanes.read(size, "u64", lanes=True)
+    b, v, space = lanes.b, lanes.v, "shared" if lanes.op.has("shared::cta") else "generic"
+    first = reach.address(lanes, address)
+    last = b.sub(b.add(first, many), v.const(L64, WORD))
+    some = lanes.mask(b.icmp_unsigned("!=", many, v.const(L64, 0)))
+    begin, end = (reach.places_at(lanes, space, at, WORD, writes=True, among=some) for at in (first, last))
+
+    def lane(number: Any) -> None:
+        at, count = (b.extract_element(x, number) for x in (begin.words, many))
+        to = b.inttoptr(at, POINTER)
+        v.call("llvm.memset.p0.i64", ir.VoidType(), to, ir.Constant(I8, 0), count, ir.Constant(I1, 0))
+
+    for_lanes(v, b.and_(begin.good, end.good), lane)
+
+
 TYPES = "b32|b64|u32|u64|s32|s64|f32|f64"
 ACTIONS = (
+    Action("st", slots("bulk", "weak?", "shared::cta?"), _zeros),
     Action("st", slots("async", "weak?", f"{SPACE}?", DONE, "v2|v4?", TYPES), _store),
     Action("red", slots("async", "relaxed?", "cluster?", f"{SPACE}?", DONE, "inc|dec", "u32"), _reduce),
     Action("red", slots("async", "relaxed?", "cluster?", f"{SPACE}?", DONE, "min|max|add", "u32|s32|u64"), _reduce),

@@ -19,16 +19,25 @@ WORDS = {
     Kind.LOCAL_BOUNDS: "leaves the thread's local memory",
     Kind.BRANCH_INDEX: "branches by an index beyond its table",
     Kind.DEADLOCK: "waits forever: every warp waits for another",
-    Kind.STACK_OVERFLOW: "calls too deep: the stack is full",
+    Kind.STACK_OVERFLOW: "calls too deep, or takes too much at once: the stack is full",
     Kind.BAD_CALL: "calls an address that is no function",
     Kind.ASSERT: "an assertion failed",
     Kind.TIME_LIMIT: "was running when the time limit of the launch was over",
     Kind.WHOLE_WARP: "needs all 32 lanes of its warp, and some are elsewhere or have ended",
     Kind.BARRIER_NUMBER: f"names a barrier that is none of the {BARRIERS} of its block",
     Kind.FREE: "frees memory that malloc did not give",
+    Kind.TENSOR_COPY: "copies a tile whose array the program may not touch, or from coordinates it may not begin at",
 }
 FEW = 4  # warps of a deadlock that are named at each place
-ACCESS = (Kind.LOAD_BOUNDS, Kind.STORE_BOUNDS, Kind.MISALIGNED, Kind.READ_ONLY, Kind.SHARED_BOUNDS, Kind.LOCAL_BOUNDS)
+ACCESS = (
+    Kind.LOAD_BOUNDS,
+    Kind.STORE_BOUNDS,
+    Kind.MISALIGNED,
+    Kind.READ_ONLY,
+    Kind.SHARED_BOUNDS,
+    Kind.LOCAL_BOUNDS,
+    Kind.TENSOR_COPY,
+)
 
 
 def _place(index: int, extent: Dim) -> str:

@@ -93,10 +93,9 @@ def _upward(v: VectorBuilder, direction: str, x: Exact, kept: Any, rest: Any, ha
 
 def pack(v: VectorBuilder, kind: Kind, direction: str, x: Exact, saturate: bool = False) -> Any:
     """Bits of x rounded to a format, as i64; what is too large becomes an infinity or the greatest finite number."""
-    bias = (1 << kind.bits - 2 - kind.fraction) - 1
     top = v.b.sub(count_leading_zeros(v, x.significand), const(v, x.significand, 1))
     m = v.b.shl(x.significand, top)  # bit 62 is the highest
-    place = v.b.add(v.b.sub(const(v, m, 62 + bias), top), x.exponent)  # its exponent field
+    place = v.b.add(v.b.sub(const(v, m, 62 + kind.bias), top), x.exponent)  # its exponent field
     below = v.smax(v.b.sub(const(v, m, 1), place), const(v, m, 0))  # how far it is below the least normal
     shift = v.b.add(const(v, m, 62 - kind.fraction), below)
     far = v.b.icmp_signed(">", shift, const(v, m, 63))

@@ -104,6 +104,11 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "%dynamic_smem_size": _field("launch", "dynamic_bytes"),
         "%total_smem_size": _field("launch", "shared_bytes"),
         "%aggr_smem_size": _field("launch", "shared_bytes"),
+        **{
+            f"%pm{n}{bits}": _constant(0) for n in range(8) for bits in ("", "_64")
+        },  # performance counters count nothing
+        **{f"%reserved_smem_offset_{n}": _constant(0) for n in ("begin", "end", "cap", 0, 1)},  # nothing is reserved
+        "%current_graph_exec": _constant(0),  # no launch is a graph's
         **{f"%envreg{n}": _constant(0) for n in range(32)},
         "%envreg1": _workspace(32),  # where CUDA's cooperative groups look for the grid's workspace
         "%envreg2": _workspace(0),

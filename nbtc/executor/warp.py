@@ -98,13 +98,19 @@ def _reduce(lanes: Lanes) -> None:
     operation, kind = lanes.op.among(("add", "min", "max", "and", "or", "xor")), lanes.op.types[-1]
     name = (("s" if kind == "s32" else "u") + operation) if operation in ("min", "max") else operation
     x = lanes.read(value, "b32", lanes=True)
+
+    def reduced(among: Any) -> Any:
+        if kind == "f32":
+            return exchange.reduced_floats(lanes.v, lanes.op._replace(opcode=operation), x, among)
+        return exchange.reduced(lanes.v, name, x, among)
+
     if not is_vector(wanted):
-        lanes.write(target, exchange.reduced(lanes.v, name, x, wanted))
+        lanes.write(target, reduced(wanted))
         return
     out = ir.Constant(L32, None)
     for lane in range(WARP):  # masks vary: a reduction for each lane's group
         own = lanes.b.extract_element(wanted, ir.Constant(I32, lane))
-        out = lanes.b.insert_element(out, exchange.reduced(lanes.v, name, x, own), ir.Constant(I32, lane))
+        out = lanes.b.insert_element(out, reduced(own), ir.Constant(I32, lane))
     lanes.write(target, out)
 
 
@@ -141,6 +147,7 @@ ACTIONS = (
     Action("match", slots("any|all", "sync", "b32|b64"), _match, 1, varying=_always, waits=_always),
     Action("redux", slots("sync", "add|min|max", "u32|s32"), _reduce, 1, varying=_own, waits=_always),
     Action("redux", slots("sync", "and|or|xor", "b32"), _reduce, 1, varying=_own, waits=_always),
+    Action("redux", slots("sync", "min|max", "abs?", "NaN?", "f32"), _reduce, 1, varying=_own, waits=_always),
     Action("activemask", slots("b32"), _active, 1, varying=_always),
     Action("elect", slots("sync"), _elect, 1, varying=_always, waits=_always),
     Action("bar", slots("warp", "sync"), _meet, waits=_always),

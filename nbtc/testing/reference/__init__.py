@@ -11,7 +11,7 @@ from typing import Any
 from nbtc.executor.form import Op
 from nbtc.testing.reference import bits, compare, convert, floats, integers, video
 
-FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2")
 
 
 def _by_type(opcode: str) -> Callable[..., Any]:

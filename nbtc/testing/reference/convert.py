@@ -95,12 +95,15 @@ def cvt(op: Op, *operands: int) -> int:
     if op.has("pack"):
         return _pack(op, *operands)
     target, source = op.types
+    if "ue8m0x2" in op.types:
+        return _scales(op, *operands)
     if target.endswith("x2"):
         one = op._replace(modifiers=tuple(m.removesuffix("x2") for m in op.modifiers))
         own = WIDTHS[source] // 2
         values = operands[::-1] if len(operands) == 2 else split(operands[0], own, 2)
         names = (source.removesuffix("x2"), target.removesuffix("x2"))
-        found = [_float_to_float(one, x, *(FORMATS[n] for n in names)) for x in values]
+        formats = [FORMATS[n] for n in names]
+        found = [_float_to_float(one, x % (1 << formats[0].bits), *formats) for x in values]
         return join(found, WIDTHS[target] // 2)
     if target not in FLOATS and target != "tf32":
         return _to_integer(op, operands[0], target, source)
@@ -109,6 +112,30 @@ def cvt(op: Op, *operands: int) -> int:
     if target == "tf32":
         return _to_tf32(op, operands[0])
     return _float_to_float(op, operands[0], FORMATS[source], FORMATS[target])
+
+
+def _scales(op: Op, *operands: int) -> int:
+    """Two powers of two as exponents of eight bits, or back."""
+    target, source = op.types
+    values = operands[::-1] if len(operands) == 2 else split(operands[0], WIDTHS[source] // 2, 2)
+    one = _power if source == "ue8m0x2" else _scale
+    return join([one(op, x, source) for x in values], WIDTHS[target] // 2)
+
+
+def _power(op: Op, a: int, source: str) -> int:
+    return 0x7FFF if a == 0xFF else rounded(Fraction(2) ** (a - 127), FORMATS["bf16"])
+
+
+def _scale(op: Op, a: int, source: str) -> int:
+    x = number(a, FORMATS[source.removesuffix("x2")])
+    if x is None:
+        return 0xFF
+    most = 0xFE if op.has("satfinite") else 0xFF
+    if op.has("rp"):
+        return next((n for n in range(most) if Fraction(2) ** (n - 127) >= abs(x)), most)
+    return next(
+        (n for n in range(most, -1, -1) if abs(x) == LARGE or (n < 255 and Fraction(2) ** (n - 127) <= abs(x))), 0
+    )
 
 
 def _to_tf32(op: Op, a: int) -> int:

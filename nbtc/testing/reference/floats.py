@@ -21,8 +21,15 @@ def _negative(bits: int, fmt: Format) -> bool:
 
 def _each_half(op: Op, operands: tuple[int, ...]) -> int:
     one = Op(op.opcode, tuple(m.removesuffix("x2") for m in op.modifiers))
-    lanes = zip(*(split(x, 16, 2) for x in operands), strict=True)
-    return join([int(REFERENCE[op.opcode](one, *x)) for x in lanes], 16)
+    bits = FORMATS[one.types[-1]].bits
+    lanes = zip(*(split(x, bits, 2) for x in operands), strict=True)
+    return join([int(REFERENCE[op.opcode](one, *x)) for x in lanes], bits)
+
+
+def _widened(a: int, fmt: Format) -> int:
+    """The same value in f32; a NaN is some NaN."""
+    x = number(a, fmt)
+    return nan(FORMATS["f32"]) if x is None else rounded(x, FORMATS["f32"], "rn", _negative(a, fmt))
 
 
 def _finish(op: Op, fmt: Format, bits: int) -> int:
@@ -69,6 +76,9 @@ def arithmetic(op: Op, *operands: int) -> int:
     kind = op.types[-1]
     if kind.endswith("x2"):
         return _each_half(op, operands)
+    if len(op.types) == 2:  # f32 with factors or a first operand of 16 bits
+        wide = (_widened(x, FORMATS[kind]) for x in operands[:-1])
+        return arithmetic(op._replace(modifiers=op.modifiers[:-1]), *wide, operands[-1])
     fmt = FORMATS[kind]
     given = [flushed(x, fmt) if op.has("ftz") else x for x in operands]
     values = [number(x, fmt) for x in given]
