@@ -36,7 +36,7 @@ def test_clusters_of_the_kernel():
         (".explicitcluster", {}, "explicitcluster"),
         (".maxclusterrank 2", {"cluster": 4}, "2 is the most"),
         (".reqntid 64", {}, "reqntid"),
-        (".maxntid 16, 2", {"block": 64}, "32 at most"),
+        (".maxntid 16, 2", {"block": 64}, "32 threads at most"),
     ],
 )
 def test_launches_that_the_kernel_does_not_take(directives, options, says):
