@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 
-ROOMS = ("narrow_words", "thread_words", "memory_words", "atomic_words", "output_words")
+ROOMS = (
+    "narrow_words", "thread_words", "memory_words", "atomic_words", "output_words", "warp_words", "wmma_words",
+    "ptx_words",
+)  # fmt: skip
 
 
 def load() -> None:
