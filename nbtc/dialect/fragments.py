@@ -1,6 +1,6 @@
 """Fragments in kernels: a thread's own registers of a tile, in local memory that LLVM turns into registers.
 
-A fragment is a variable, as in CUDA C++: functions that get it change it.  So its value is the address of the registers.
+A fragment is a variable, as in CUDA C++: functions that get it change it.  So its value is its registers' address.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from numba.np.arrayobj import populate_array
 
 from nbtc.dialect import rows, target, words
 from nbtc.dialect.narrow import TYPES
+from nbtc.formats.table import FORMATS
 from nbtc.isa.wmma_names import Use
+from nbtc.numba_door.constants import ConstantType
 from nbtc.numba_door.fragment import EXAMPLE, Tile
 
 ALIGN = 16  # bytes
@@ -48,7 +50,16 @@ def tile_of(kind: Any, name: str, use: Use | None = None) -> Tile:
     if not isinstance(kind, FragmentType) or (use is not None and kind.tile.use is not use):
         wanted = "a fragment" if use is None else f"a fragment that is a {use.name}"
         words.refuse(f"{name} works on {wanted}, not on {getattr(kind, 'tile', kind)}: make one with {EXAMPLE}")
-    return kind.tile  # type: ignore[no-any-return]
+    return kind.tile
+
+
+_FORMATS = {kind: FORMATS[name] for name, kind in reversed(TYPES.items())}  # the first of those that share a type
+
+
+def format_of(kind: Any) -> Any:
+    """What a kernel says for a format, as the fragments of other doors get it."""
+    found = _FORMATS.get(kind.dtype) if isinstance(kind, types.DTypeSpec) else None
+    return kind if found is None else ConstantType(found)
 
 
 def made(builder: Any, tile: Tile) -> Any:

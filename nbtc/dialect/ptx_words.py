@@ -48,7 +48,9 @@ def _operands(form: Row) -> tuple[Operand, ...]:
     return found
 
 
-def _emit_product(form: Row, sizes: Any, given: dict[str, tuple[Any, Any]], more: dict[str, Any], c: Any, b: Any) -> Any:
+def _emit_product(
+    form: Row, sizes: Any, given: dict[str, tuple[Any, Any]], more: dict[str, Any], c: Any, b: Any
+) -> Any:
     """One product; given: type and value of a, b and c."""
     operands: dict[str, Any] = {
         name: registers.values(c, b, *given[name], *size) for name, size in zip("abc", sizes[:3], strict=True)
@@ -218,8 +220,9 @@ def _cvt(context: Any, mnemonic: Any, a: Any, b: Any = None, c: Any = None, thre
         if not isinstance(plain, types.Integer) and (plain != types.float32 or form.source_bits != 32):
             words.refuse(f"cvt: operands of {text} are {form.source_bits}-bit words, not {plain}")
     names = (form.how.source.name, form.how.target.name) if form.how is not None else ("", "")
-    kinds = _cvt_register(form.source_bits, names[0] if not form.source_pairs else ""), _cvt_register(
-        form.target_bits, names[1] if not form.pairs else ""
+    kinds = (
+        _cvt_register(form.source_bits, names[0] if not form.source_pairs else ""),
+        _cvt_register(form.target_bits, names[1] if not form.pairs else ""),
     )
     result = types.uint16 if form.target_bits == 16 else types.uint32
     return signature(result, mnemonic, a, b, c, threads), _cvt_emit(text, given, kinds)

@@ -17,8 +17,6 @@ from nbtc.isa.spec import Operand, Row
 I1, I32, I64, DOUBLE = ir.IntType(1), ir.IntType(32), ir.IntType(64), ir.DoubleType()
 
 
-
-
 def find(mnemonic: str, family: str, label: str) -> Row:
     """The row of a mnemonic, which must be of a family; refuses otherwise."""
     try:

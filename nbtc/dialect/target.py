@@ -12,7 +12,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba.core import callconv, cgutils, codegen, compiler, cpu, typing
+from numba.core import callconv, cgutils, codegen, compiler, cpu, types, typing
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.descriptors import TargetDescriptor
 from numba.core.dispatcher import Dispatcher
@@ -202,6 +202,12 @@ class PtxContext(cpu.CPUContext):  # type: ignore[misc]
         cpu_target.target_context.refresh()  # the run time that the CPU's registries set up is the CPU's
         super().load_additional_registries()
         self.install_registry(lowering_registry)
+
+    def get_constant_generic(self, builder: Any, ty: Any, val: Any) -> Any:
+        """A constant; functions are known by their types alone."""
+        if isinstance(ty, types.Dispatcher):
+            return self.get_dummy_value()
+        return super().get_constant_generic(builder, ty, val)
 
     @property
     def call_conv(self) -> PtxCallConv:

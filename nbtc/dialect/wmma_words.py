@@ -25,7 +25,7 @@ I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 @words.word(f"{HERE}.fragment")
 def _fragment(context: Any, use: Any, m: Any, n: Any, k: Any, T: Any, layout: Any = None, batch: Any = None) -> Any:
     try:
-        tile = door.tile_of(use, m, n, k, T, layout)
+        tile = door.tile_of(use, m, n, k, fragments.format_of(T), layout)
     except NbtcError as error:
         words.refuse(str(error))
     if batch is not types.none:
@@ -79,7 +79,10 @@ def _load_matrix_sync(context: Any, frag: Any, mem: Any, ldm: Any, layout: Any =
     form = _form(tile, f"wmma.load.{tile.use.value}", _layout(tile, layout, "load_matrix_sync"))
 
     def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:
-        given = {"p": _address(c, b, tile, (mem, args[1]), (offset, args[4])), "stride": c.cast(b, args[2], ldm, types.int32)}
+        given = {
+            "p": _address(c, b, tile, (mem, args[1]), (offset, args[4])),
+            "stride": c.cast(b, args[2], ldm, types.int32),
+        }
         kinds = [rows.register_type(tile.operand)] * rows.count(tile.operand)
         fragments.put(b, tile, args[0], rows.emit(b, form, {"r": kinds}, given, memory=True))
         return c.get_dummy_value()
@@ -114,7 +117,9 @@ def _filled(frag, v):
 def _fill_fragment(context: Any, frag: Any, v: Any) -> Any:
     tile = tile_of(frag, "fill_fragment")
     fmt, number = tile.format, types.unliteral(v)
-    if not isinstance(number, types.Number | types.Boolean) or (fmt.kind != "float" and isinstance(number, types.Float)):
+    if not isinstance(number, types.Number | types.Boolean) or (
+        fmt.kind != "float" and isinstance(number, types.Float)
+    ):
         words.refuse(f"fill_fragment({tile}): {number} is no number of {fmt.name}: pass one, such as 0")
     whole = sum(1 << n for n in range(0, 32, fmt.bits)) if fmt.packed else 1  # an element in every place of a word
 
@@ -138,7 +143,8 @@ def _product(name: str, given: tuple[Any, ...], saturate: bool, op: str | None) 
     uses = (Use.accumulator, Use.matrix_a, Use.matrix_b, Use.accumulator)
     tiles = [tile_of(kind, f"{name}: {label}", use) for kind, use, label in zip(given, uses, "dabc", strict=True)]
     try:
-        form = product_row(*tiles, saturate, op)
+        d, a, b, c = tiles
+        form = product_row(d, a, b, c, saturate, op)
     except NbtcError as error:
         words.refuse(f"{name}: {error}")
 

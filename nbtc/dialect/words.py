@@ -171,7 +171,8 @@ def inline(
     assembly = ir.InlineAsm(
         ir.FunctionType(kind, [a.type for a in raw]), text, ",".join(constraints), side_effect=effect or memory
     )
-    found = builder.call(assembly, raw)
+    # threads meet in what exchanges between them: it must not be copied into branches, or merged out of them
+    found = builder.call(assembly, raw, attrs=("convergent",) if effect or memory else ())
     if not register:
         return []
     parts = [found] if len(register) == 1 else [builder.extract_value(found, n) for n in range(len(register))]
