@@ -33,8 +33,6 @@ def complaint(function: Callable[..., Any]) -> Iterator[None]:
     except NbtcError:
         raise
     except Exception as error:
-        if not (isinstance(error, NotImplementedError) or type(error).__module__.startswith("numba.")):
-            raise
         raise KernelError(f"{_place(error, function)}: {_reason(error)}") from error
 
 

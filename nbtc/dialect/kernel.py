@@ -8,9 +8,10 @@ from functools import cached_property, update_wrapper
 from threading import Lock
 from typing import Any, NamedTuple
 
-from nbtc.dialect import arguments, module, target
+from nbtc.dialect import arguments, module, text_cache
 from nbtc.dialect.complaint import complaint
 from nbtc.dialect.parameters import Packer
+from nbtc.dialect.words import DeviceFunction
 from nbtc.errors import CompilerError, KernelError, OptionError
 from nbtc.executor.arguments import Arguments
 from nbtc.executor.launch import Geometry, geometry
@@ -102,10 +103,13 @@ class Kernel:
 
     def _specialize(self, values: list[arguments.Given]) -> Specialized:
         kinds = [arguments.kind_of(n, v.key, v.value) for n, v in zip(self._names, values, strict=True)]
-        with complaint(self.function):
-            written = module.write(self.function, kinds, self.arch)
-            pack = Packer(module.parameters(self.function, kinds))
-        return Specialized(written.text, load(written.text, self.arch)[written.name], pack)
+        name = text_cache.digest(self.function, kinds, self.arch)
+        written = text_cache.fetch(name)
+        if written is None:
+            with complaint(self.function):
+                written = module.write(self.function, kinds, self.arch)
+            text_cache.keep(name, written)
+        return Specialized(written.text, load(written.text, self.arch)[written.name], Packer(kinds))
 
     @cached_property
     def __name__(self) -> str:
@@ -126,12 +130,12 @@ class Configured:
         self.kernel.launch(self.geometry, None, args, shared=self.shared)
 
 
-class Device:
+class Device(DeviceFunction):
     """A function that kernels call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         update_wrapper(self, function)
-        self.function = function
+        super().__init__(function)
 
     def __call__(self, *_: Any, **__: Any) -> None:
         name = self.function.__name__
@@ -139,9 +143,6 @@ class Device:
 
     def __repr__(self) -> str:
         return f"<device function {self.function.__name__}>"
-
-
-target.values.append(lambda x: target.device_function(x.function) if isinstance(x, Device) else None)
 
 
 def kernel(function: Callable[..., Any] | None = None, *, arch: str | int = "sm_90") -> Any:

@@ -13,7 +13,6 @@ from numba.core import compiler, types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.debuginfo import DIBuilder
 from numba.core.errors import NumbaDebugInfoWarning
-from numba.core.target_extension import target_override
 
 from nbtc.compiler import native
 from nbtc.dialect import selectable, target, vocabulary
@@ -43,25 +42,21 @@ def processor(arch: str) -> tuple[str, str]:
     return f"sm_{number}", f"+ptx{PROCESSORS[number]}"
 
 
-def parameters(function: Callable[..., Any], kinds: Sequence[Any]) -> list[Parameter]:
-    """How a kernel's arguments are passed."""
-    names = function.__code__.co_varnames
-    return [parameter(target.descriptor.target_context, name, kind) for name, kind in zip(names, kinds, strict=False)]
-
-
 @global_compiler_lock
 def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str) -> Written:
     """The PTX of a Python function for arguments of these types."""
-    typing, context = target.descriptor.typing_context, target.descriptor.target_context
-    with target_override(target.NAME), warnings.catch_warnings():
+    name = re.sub(r"\W", "_", function.__name__)
+    with target.compiling_for(arch) as where, warnings.catch_warnings():
         warnings.simplefilter("ignore", NumbaDebugInfoWarning)  # a kernel typed into a prompt has no lines to show
+        typing, context = where.typing_context, where.target_context
         typing.refresh()
         context.refresh()
         found = compiler.compile_extra(typing, context, function, tuple(kinds), None, target.flags(), {})
         if found.signature.return_type is not types.none:
             raise KernelError(f"a kernel returns nothing, and this one {found.signature.return_type}: store results")
-        name = re.sub(r"\W", "_", function.__name__)
-        entry = _entry(context, found, name, parameters(function, kinds))
+        names = function.__code__.co_varnames
+        given = [parameter(context, name, kind) for name, kind in zip(names, kinds, strict=False)]
+        entry = _entry(context, found, name, given)
     texts = [text for library in found.library.every() for text in library.texts]
     with native.LOCK:
         return Written(_emit([*texts, entry], name, arch), name)

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.np.arrayobj import populate_array
@@ -19,24 +20,22 @@ from nbtc.dialect import words
 
 GLOBAL = 1  # the address space of device memory
 I64 = ir.IntType(64)
-SIGNED = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "half": "H", "float": "f", "double": "d"}
-UNSIGNED = {**SIGNED, "i8": "B", "i16": "H", "i32": "I", "i64": "Q"}
+INTEGERS = {8: "b", 16: "h", 32: "i", 64: "q"}  # struct's codes by bits, signed; the unsigned ones are capital
+FLOATS = {16: "e", 32: "f", 64: "d"}
 
 
 class Field(NamedTuple):
-    """One PTX parameter: its name, LLVM type, and struct's code of its value."""
+    """One PTX parameter: its name and LLVM type."""
 
     name: str
     type: ir.Type
-    code: str
 
 
 class Parameter(NamedTuple):
-    """An argument of a kernel: its fields, what makes their values Numba's, and what gives them for a Python value."""
+    """An argument as a kernel receives it: its fields, and what makes Numba's value of theirs."""
 
     fields: list[Field]
     rebuild: Callable[[Any, Iterator[Any]], Any]
-    values: Callable[[Any], Sequence[Any]]
 
 
 class Place(NamedTuple):
@@ -47,6 +46,7 @@ class Place(NamedTuple):
     strides: tuple[int, ...]
 
 
+# --- in the kernel ---
 def parameter(context: Any, name: str, kind: Any) -> Parameter:
     """How an argument of a type is passed."""
     for family, make in _FAMILIES.items():
@@ -55,26 +55,25 @@ def parameter(context: Any, name: str, kind: Any) -> Parameter:
     words.refuse(f"argument {name} is {kind}: kernels take arrays, numbers, and tuples of them")
 
 
+def _strided(kind: Any) -> bool:
+    return kind.layout not in "CF"
+
+
 def _array(context: Any, name: str, kind: Any) -> Parameter:
-    strided = kind.layout not in "CF"
-    found = [Field(name, ir.PointerType(context.get_data_type(kind.dtype), GLOBAL), "Q")]
-    found += [Field(f"{name}_shape{n}", I64, "q") for n in range(kind.ndim)]
-    found += [Field(f"{name}_stride{n}", I64, "q") for n in range(kind.ndim) if strided]
+    found = [Field(name, ir.PointerType(context.get_data_type(kind.dtype), GLOBAL))]
+    found += [Field(f"{name}_shape{n}", I64) for n in range(kind.ndim)]
+    found += [Field(f"{name}_stride{n}", I64) for n in range(kind.ndim) if _strided(kind)]
 
     def rebuild(builder: Any, given: Iterator[Any]) -> Any:
         array = context.make_array(kind)(context, builder)
         data = builder.addrspacecast(next(given), array.data.type)
         shape = [next(given) for _ in range(kind.ndim)]
         itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
-        strides = [next(given) for _ in shape] if strided else _contiguous(builder, shape, itemsize, kind.layout)
+        strides = [next(given) for _ in shape] if _strided(kind) else _contiguous(builder, shape, itemsize, kind.layout)
         populate_array(array, data=data, shape=shape, strides=strides, itemsize=itemsize, meminfo=None)
         return array._getvalue()
 
-    return Parameter(found, rebuild, (lambda x: (x.address, *x.shape, *x.strides)) if strided else _address_and_shape)
-
-
-def _address_and_shape(x: Place) -> Sequence[int]:
-    return (x.address, *x.shape)
+    return Parameter(found, rebuild)
 
 
 def _contiguous(builder: Any, shape: list[Any], itemsize: Any, layout: str) -> list[Any]:
@@ -93,32 +92,25 @@ def _tuple(context: Any, name: str, kind: Any) -> Parameter:
     def rebuild(builder: Any, given: Iterator[Any]) -> Any:
         return context.make_tuple(builder, kind, [item.rebuild(builder, given) for item in items])
 
-    def values(x: Any) -> list[Any]:
-        return [v for item, part in zip(items, x, strict=True) for v in item.values(part)]
-
-    return Parameter([f for item in items for f in item.fields], rebuild, values)
+    return Parameter([f for item in items for f in item.fields], rebuild)
 
 
 def _number(context: Any, name: str, kind: Any) -> Parameter:
-    stored = context.get_data_type(kind)
-    code = (SIGNED if getattr(kind, "signed", False) else UNSIGNED)[str(stored)]
-
     def rebuild(builder: Any, given: Iterator[Any]) -> Any:
         return context.data_model_manager[kind].from_data(builder, next(given))
 
-    return Parameter([Field(name, stored, code)], rebuild, lambda x: (x,))
+    return Parameter([Field(name, context.get_data_type(kind))], rebuild)
 
 
 def _complex(context: Any, name: str, kind: Any) -> Parameter:
     part = context.get_data_type(kind.underlying_float)
-    found = [Field(f"{name}_{what}", part, SIGNED[str(part)]) for what in ("real", "imag")]
 
     def rebuild(builder: Any, given: Iterator[Any]) -> Any:
         number = context.make_complex(builder, kind)
         number.real, number.imag = next(given), next(given)
         return number._getvalue()
 
-    return Parameter(found, rebuild, lambda x: (x.real, x.imag))
+    return Parameter([Field(f"{name}_{what}", part) for what in ("real", "imag")], rebuild)
 
 
 _FAMILIES: dict[Any, Callable[[Any, str, Any], Parameter]] = {
@@ -129,17 +121,50 @@ _FAMILIES: dict[Any, Callable[[Any, str, Any], Parameter]] = {
 }
 
 
+# --- in Python ---
+class Packing(NamedTuple):
+    """An argument as a launch passes it: struct's codes of its fields, and what gives their values."""
+
+    codes: str
+    values: Callable[[Any], Sequence[Any]]
+
+
+def packing(kind: Any) -> Packing:
+    """The fields of an argument of a type, in the order of `parameter`."""
+    if isinstance(kind, types.Array):
+        extents = "q" * kind.ndim
+        if _strided(kind):
+            return Packing(f"Q{extents}{extents}", lambda x: (x.address, *x.shape, *x.strides))
+        return Packing(f"Q{extents}", lambda x: (x.address, *x.shape))
+    if isinstance(kind, types.BaseTuple):
+        items = [packing(item) for item in kind]
+        codes = "".join(item.codes for item in items)
+        return Packing(codes, lambda x: [v for item, part in zip(items, x, strict=True) for v in item.values(part)])
+    if isinstance(kind, types.Complex):
+        return Packing(2 * FLOATS[kind.underlying_float.bitwidth], lambda x: (x.real, x.imag))
+    if isinstance(kind, types.Boolean):
+        return Packing("B", lambda x: (bool(x),))
+    if hasattr(kind, "fmt"):  # a format that struct does not know: its bits
+        bits = np.dtype(f"u{kind.bitwidth // 8}")
+        return Packing(INTEGERS[kind.bitwidth].upper(), lambda x: (np.asarray(x).view(bits)[()],))
+    if isinstance(kind, types.Float):
+        return Packing(FLOATS[kind.bitwidth], lambda x: (x,))
+    code = INTEGERS[kind.bitwidth]
+    return Packing(code if kind.signed else code.upper(), lambda x: (x,))
+
+
 class Packer:
     """Python values to the bytes of a kernel's parameters."""
 
-    def __init__(self, parameters: Sequence[Parameter]) -> None:
+    def __init__(self, kinds: Sequence[Any]) -> None:
+        packings = [packing(kind) for kind in kinds]
         codes, at = "<", 0
-        for field in (f for p in parameters for f in p.fields):
-            size = struct.calcsize(f"<{field.code}")
-            codes += f"{-at % size}x{field.code}"
+        for code in "".join(p.codes for p in packings):
+            size = struct.calcsize(f"<{code}")
+            codes += f"{-at % size}x{code}"
             at += -at % size + size
         self._struct = struct.Struct(codes)
-        self._values = [p.values for p in parameters]
+        self._values = [p.values for p in packings]
 
     def __call__(self, arguments: Sequence[Any]) -> bytearray:
         """The bytes; an array comes as a `Place`, or as something like one."""

@@ -7,6 +7,7 @@ and intrinsics all apply, with another code generator and another calling conven
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any
 
@@ -277,15 +278,49 @@ class PtxDescriptor(TargetDescriptor):  # type: ignore[misc]
         return self._typing
 
 
-descriptor = PtxDescriptor(NAME)
+_current = ["sm_90"]  # the architecture that is compiled for; changed under the compiler's lock alone
+
+
+@cache
+def _descriptor_of(arch: str) -> PtxDescriptor:
+    return PtxDescriptor(NAME)
+
+
+def descriptor() -> PtxDescriptor:
+    """Typing and lowering for the current architecture; what was compiled for one is unknown to the others."""
+    return _descriptor_of(_current[-1])
+
+
+def arch() -> str:
+    """The architecture that is compiled for, "sm_90": words whose text depends on it ask here when they emit."""
+    return _current[-1]
+
+
+@contextmanager
+def compiling_for(arch: str) -> Iterator[PtxDescriptor]:
+    """Numba compiles for this target and architecture inside; under Numba's compiler lock."""
+    _current.append(arch)
+    try:
+        with target_override(NAME):
+            yield descriptor()
+    finally:
+        _current.pop()
+
+
+class _Descriptor:
+    """The descriptor a dispatcher was made for; of the class, the current one."""
+
+    def __get__(self, dispatcher: Any, owner: Any) -> PtxDescriptor:
+        return descriptor() if dispatcher is None else dispatcher.descriptor
 
 
 class PtxDispatcher(Dispatcher):  # type: ignore[misc]
     """A function of device code."""
 
-    targetdescr = descriptor
+    targetdescr = _Descriptor()
 
     def __init__(self, function: Callable[..., Any], **_: Any) -> None:
+        self.descriptor = descriptor()
         super().__init__(function, {}, {}, compiler.Compiler)
 
     def compile(self, sig: Any) -> Any:
@@ -317,8 +352,9 @@ _functions: dict[Any, PtxDispatcher] = {}
 
 
 def device_function(function: Callable[..., Any]) -> PtxDispatcher:
-    """The device code of a Python function, made once."""
-    found = _functions.get(function)
+    """The device code of a Python function for the current architecture, made once."""
+    key = function, arch()
+    found = _functions.get(key)
     if found is None:
-        found = _functions[function] = PtxDispatcher(function)
+        found = _functions[key] = PtxDispatcher(function)
     return found

@@ -42,8 +42,18 @@ def full_name(x: Any) -> str:
     return f"{module}.{name}" if isinstance(module, str) and isinstance(name, str) else ""
 
 
+class DeviceFunction:
+    """A Python function of device code, compiled for each architecture that asks."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+
 def _known(x: Any) -> Any:
-    return VOCABULARY.get(full_name(x))
+    found = VOCABULARY.get(full_name(x), x)
+    if isinstance(found, DeviceFunction):
+        return target.device_function(found.function)
+    return None if found is x else found
 
 
 target.values.append(_known)
@@ -96,7 +106,7 @@ def _text(context: Any, builder: Any, kind: Any, value: Any) -> Any:
 
 def function(name: str, python: Callable[..., Any]) -> None:
     """A word written in the dialect itself."""
-    VOCABULARY[name] = target.device_function(python)
+    VOCABULARY[name] = DeviceFunction(python)
 
 
 def instruction(

@@ -230,7 +230,11 @@ class Session:
             )
             for i in range(count)
         ]
-        self._fixed = dict(
+        self._own = [
+            (address_of(self.parameters), len(request.parameters), 0),
+            (address_of(self.workspace), WORKSPACE, 1),
+        ]
+        self._launch = LAUNCH.packed(
             parameters=address_of(self.parameters),
             **{f"grid_{a}": n for a, n in zip("xyz", g.grid, strict=True)},
             **{f"block_{a}": n for a, n in zip("xyz", g.block, strict=True)},
@@ -251,21 +255,21 @@ class Session:
         size = len(request.parameters)
         self.parameters[:size] = np.frombuffer(request.parameters, np.uint8)
         rows = [(m.first, m.bytes, int(m.writable)) for m in request.memory if m.bytes]
-        rows.append((self._fixed["parameters"], size, 0))
-        rows.append((address_of(self.workspace), WORKSPACE, 1))
+        rows += self._own
         self.workspace[:] = 0
         if request.watched is not None:
             request.watched.cover(address_of(self.workspace), WORKSPACE)
         self.ranges = np.array(rows, np.uint64)
         callback = ctypes.cast(request.callback, ctypes.c_void_p).value if request.callback else None
-        self.launch[:] = LAUNCH.packed(
-            variables=request.variables,
-            ranges=address_of(self.ranges),
-            range_count=len(rows),
-            callback=callback or 0,
-            watch=request.watched.address if request.watched else 0,
-            **self._fixed,
-        )
+        self.launch[:] = self._launch
+        for name, value in (
+            ("variables", request.variables),
+            ("ranges", address_of(self.ranges)),
+            ("range_count", len(rows)),
+            ("callback", callback or 0),
+            ("watch", request.watched.address if request.watched else 0),
+        ):
+            LAUNCH.set(self.launch, name, value)
         for worker, first in zip(self.workers, self._first, strict=True):
             worker[:] = first
         self.sites[:] = 0  # a range remembered from another launch may be gone

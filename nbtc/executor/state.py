@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,11 @@ class Layout(NamedTuple):
             field = self.fields[name]
             (_WORD if field.bits == 64 else _HALF).pack_into(data, field.offset, value)
         return np.frombuffer(data, np.uint8)
+
+    def set(self, data: Any, name: str, value: int) -> None:
+        """Change one field of a structure's bytes."""
+        field = self.fields[name]
+        (_WORD if field.bits == 64 else _HALF).pack_into(data, field.offset, value)
 
     def offset(self, name: str) -> int:
         """Byte offset of a field."""
