@@ -101,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     _product_options(sub, sizes=False)
     sub = command("verify", _verify, "replay recordings of hardware and compare every bit")
     sub.add_argument("--golden", metavar="DIR", help="a folder of recordings (default: the set that ships with nbtc)")
+    through = 'run each form by nbtc\'s "functions" (default), or as a "ptx" program of a few lines'
+    sub.add_argument("--through", choices=("functions", "ptx"), default="functions", help=through)
     sub.add_argument("--programs", metavar="DIR", help="a folder of recorded programs, to run instead")
     sub.add_argument("--only", metavar="TEXT", help="only files, or programs, whose name contains this")
     sub.add_argument("--hw", action="store_true", help="compare with this machine's GPU (mma, mma.sp and wgmma)")
@@ -282,7 +284,7 @@ def _verify(args: argparse.Namespace) -> Result:
     from nbtc.verify import verify
 
     reports = []
-    for report in verify(args.golden, args.only, args.hw):
+    for report in verify(args.golden, args.only, args.hw, args.through):
         reports.append(report)
         if not args.json:
             print(_verify_line(report.file, report), flush=True)

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 
 from nbtc.errors import NbtcError, OptionError, RecordingError, UnsupportedInstructionError
 from nbtc.testing import raw_bits
+from nbtc.verify import through_ptx
 from nbtc.verify.gpu import Gpu
 from nbtc.verify.hardware import cases
 from nbtc.verify.replay import GENERATORS, Array, Case, Groups, Index, kind_of
@@ -54,19 +56,25 @@ class Report:
         return {**asdict(self), "ok": self.ok}
 
 
-def verify(golden: str | Path | None = None, only: str | None = None, hardware: bool = False) -> Iterator[Report]:
+def verify(
+    golden: str | Path | None = None, only: str | None = None, hardware: bool = False, through: str = "functions"
+) -> Iterator[Report]:
     """Replay recordings and yield one `Report` a file (a kind, for the compact set), as each is done.
 
     golden: a folder of recordings, or None for the set that ships with nbtc.  only: a pattern that a file's name must
     contain.  hardware: run the inputs of mma, mma.sp and wgmma on this machine's GPU, and compare with that instead of
-    with the recorded results.  Raises OptionError when there is nothing to compare, RecordingError for damaged files.
+    with the recorded results.  through: "functions" of nbtc, or "ptx": each form as a PTX program of a few lines (whole
+    products and fragment maps, which are no single instructions, are left out).  Raises OptionError when there
+    is nothing to compare, RecordingError for damaged files.
     """
+    if through not in WAYS or (hardware and through != "functions"):
+        raise OptionError(f'through={through!r}: pass one of {", ".join(WAYS)}, and "functions" with hardware')
     gpu = Gpu() if hardware else None
     found = False
     for name, groups, index in sets(golden):
         if only is None or only in name:
-            report = _replay(name, groups, index, gpu)
-            if report.outputs or report.failures or gpu is None:
+            report = _replay(name, groups, index, gpu, through)
+            if report.outputs or report.failures or (gpu is None and through == "functions"):
                 found = True
                 yield report
     if not found:
@@ -152,7 +160,7 @@ def reading(file: str, key: str = "", groups: Watched | None = None) -> Iterator
         ) from error
 
 
-def _replay(name: str, groups: Groups, index: Index, gpu: Gpu | None) -> Report:
+def _replay(name: str, groups: Groups, index: Index, gpu: Gpu | None, through: str) -> Report:
     report = Report(name)
     kinds: dict[str, Watched] = {}
     for head, parts in groups.items():
@@ -164,12 +172,20 @@ def _replay(name: str, groups: Groups, index: Index, gpu: Gpu | None) -> Report:
             report.failures += [f"{head}: no kind of recording that nbtc knows" for head in members]
             continue
         with reading(name, groups=members):
-            replayed = GENERATORS[kind](members, index) if gpu is None else cases(kind, members, index, gpu)
+            way = WAYS[through] if gpu is None else partial(cases, gpu=gpu)
+            replayed = way(kind, members, index)
             for case in replayed:
                 forms.add(case.form)
                 _compare(report, case)
     report.forms = len(forms)
     return report
+
+
+def _functions(kind: str, groups: Groups, index: Index) -> Iterator[Case]:
+    return GENERATORS[kind](groups, index)
+
+
+WAYS = {"functions": _functions, "ptx": through_ptx.cases}
 
 
 def _compare(report: Report, case: Case) -> None:

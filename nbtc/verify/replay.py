@@ -85,8 +85,16 @@ def _wmma(groups: Groups, index: Index) -> Iterator[Case]:
         yield Case(form, partial(_wmma_product, index[form], x["A"], x["B"], x["C"], x["D"].shape), x["D"])
 
 
-def _wmma_product(entry: Mapping[str, Any], a: Array, b: Array, c: Array, shape: tuple[int, ...]) -> Array:
-    """One batch of 16x16-like products from memory images to a memory image, through the PTX functions."""
+class WmmaNames(NamedTuple):
+    """The instructions of one product: loads of a, b and c, the product, the store."""
+
+    loads: tuple[str, str, str]
+    product: str
+    store: str
+
+
+def wmma_names(entry: Mapping[str, Any]) -> WmmaNames:
+    """The mnemonics of a recorded product."""
     size, element = "m{m}n{n}k{k}".format(**entry), entry["at"]
     middle = f"sync.aligned.{entry['al']}.{entry['bl']}.{size}"
     if entry["bop"]:
@@ -95,11 +103,19 @@ def _wmma_product(entry: Mapping[str, Any], a: Array, b: Array, c: Array, shape:
         mma = f"wmma.mma.{middle}.{entry['dt']}.{entry['ct']}"
     else:
         mma = f"wmma.mma.{middle}.{entry['dt']}.{element}.{element}.{entry['ct']}"
-    loads = (("a", entry["al"], element, a), ("b", entry["bl"], element, b), ("c", "row", entry["ct"], c))
-    ra, rb, rc = (nbtc.ptx.wmma_load(f"wmma.load.{n}.sync.aligned.{lay}.{size}.{t}", mem) for n, lay, t, mem in loads)
-    d = nbtc.ptx.wmma_mma(mma + ".satfinite" * entry["sat"], ra, rb, rc, arch="sm_90")
+    loads = (("a", entry["al"], element), ("b", entry["bl"], element), ("c", "row", entry["ct"]))
+    a, b, c = (f"wmma.load.{name}.sync.aligned.{layout}.{size}.{t}" for name, layout, t in loads)
+    store = f"wmma.store.d.sync.aligned.row.{size}.{entry['dt']}"
+    return WmmaNames((a, b, c), mma + ".satfinite" * entry["sat"], store)
+
+
+def _wmma_product(entry: Mapping[str, Any], a: Array, b: Array, c: Array, shape: tuple[int, ...]) -> Array:
+    """One batch of 16x16-like products from memory images to a memory image, through the PTX functions."""
+    names = wmma_names(entry)
+    ra, rb, rc = (nbtc.ptx.wmma_load(name, memory) for name, memory in zip(names.loads, (a, b, c), strict=True))
+    d = nbtc.ptx.wmma_mma(names.product, ra, rb, rc, arch="sm_90")
     out = np.zeros(shape, np.uint8)
-    nbtc.ptx.wmma_store(f"wmma.store.d.sync.aligned.row.{size}.{entry['dt']}", out, d)
+    nbtc.ptx.wmma_store(names.store, out, d)
     return out
 
 
