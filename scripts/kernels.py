@@ -35,9 +35,7 @@ def plain(a: NDArray[Any], b: NDArray[Any], dtype: Any) -> NDArray[Any]:
     (m, k), n = a.shape, b.shape[1]
     d = np.zeros((m, n), dtype)
     grid = -(-m // THREADS), -(-n // THREADS)
-    example.plain_gemm[grid, (THREADS, THREADS)](
-        a.astype(dtype), b.astype(dtype), d, d, m, n, k, 1.0, 0.0
-    )
+    example.plain_gemm[grid, (THREADS, THREADS)](a.astype(dtype), b.astype(dtype), d, d, m, n, k, 1.0, 0.0)
     return d
 
 

@@ -42,7 +42,8 @@ def gemm(dense, b):
     """A @ B of a pruned A (m, k) and B (k, n), both half, by `sparse_gemm`.
 
     >>> rng = np.random.default_rng(3)
-    >>> a, b = pruned(rng.standard_normal((32, 64))).astype(np.float16), rng.standard_normal((64, 16)).astype(np.float16)
+    >>> a = pruned(rng.standard_normal((32, 64))).astype(np.float16)
+    >>> b = rng.standard_normal((64, 16)).astype(np.float16)
     >>> bool(np.allclose(gemm(a, b), a.astype(float) @ b.astype(float), atol=1e-4))
     True
     """
