@@ -20,6 +20,7 @@ from nbtc.executor import (
     memory,
     moves,
     remote,
+    tensor_memory,
     warp,
     warpgroup,
 )
@@ -27,7 +28,7 @@ from nbtc.executor.action import Action
 
 FAMILIES = (
     control, moves, memory, barriers, warp, atomics, fences, copies, matrix, matrix_moves, warpgroup, mbarrier, bulk,
-    remote, cluster, alloca,
+    remote, cluster, alloca, tensor_memory,
 )  # fmt: skip
 TABLES: tuple[tuple[Action, ...], ...] = tuple(family.ACTIONS for family in FAMILIES)
 

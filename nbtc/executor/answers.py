@@ -14,11 +14,12 @@ import numpy as np
 from nbtc.executor.errors import Kind
 from nbtc.executor.host import Ask
 from nbtc.executor.launch import CALLBACK, LANES
-from nbtc.executor.state import BLOCK, LAUNCH, LOCAL_WINDOW, SHARED_WINDOW, WARP, Layout
+from nbtc.executor.state import BLOCK, LAUNCH, LOCAL_WINDOW, SHARED_WINDOW, WARP, read_field, write_field
+from nbtc.executor.tensor_answers import TensorAnswers
 
 HEAP_BYTES = 8 << 20  # CUDA's default heap (cudaLimitMallocHeapSize)
 HEAP_ALIGN = 16
-ROWS = 5  # words a question may have in each lane
+ROWS = 6  # words a question may have in each lane
 MOST_TEXT = 1 << 16  # characters of a %s, should its end be missing
 TAG = 56
 _SPECIFIER = re.compile(
@@ -154,16 +155,16 @@ class _Thread(NamedTuple):
 
     def stop(self) -> None:
         """End the launch."""
-        _set(LAUNCH, self.launch, "stop", 1)
+        write_field(LAUNCH, self.launch, "stop", 1)
 
     def fail(self, kind: Kind, site: int) -> None:
         """Record an error unless there is one, and end the launch."""
-        if not _get(LAUNCH, self.launch, "failed"):
-            _set(LAUNCH, self.launch, "failed", 1)
-            _set(LAUNCH, self.launch, "error_kind", kind)
-            _set(LAUNCH, self.launch, "error_site", site)
-            _set(LAUNCH, self.launch, "error_block", _get(BLOCK, self.block, "index") & 0xFFFFFFFF)
-            _set(LAUNCH, self.launch, "error_thread", LANES * _get(WARP, self.warp, "index") + self.lane)
+        if not read_field(LAUNCH, self.launch, "failed"):
+            write_field(LAUNCH, self.launch, "failed", 1)
+            write_field(LAUNCH, self.launch, "error_kind", kind)
+            write_field(LAUNCH, self.launch, "error_site", site)
+            write_field(LAUNCH, self.launch, "error_block", read_field(BLOCK, self.block, "index") & 0xFFFFFFFF)
+            write_field(LAUNCH, self.launch, "error_thread", LANES * read_field(WARP, self.warp, "index") + self.lane)
         self.stop()
 
     def string(self, address: int) -> str:
@@ -171,12 +172,12 @@ class _Thread(NamedTuple):
         tag, offset = address >> TAG << TAG, address & ((1 << TAG) - 1)
         limit = MOST_TEXT
         if tag == SHARED_WINDOW:
-            address = _get(BLOCK, self.block, "shared") + offset
-            limit = _get(LAUNCH, self.launch, "shared_bytes") - offset
+            address = read_field(BLOCK, self.block, "shared") + offset
+            limit = read_field(LAUNCH, self.launch, "shared_bytes") - offset
         elif tag == LOCAL_WINDOW:
-            size = _get(LAUNCH, self.launch, "local_bytes")
-            thread = LANES * _get(WARP, self.warp, "index") + self.lane
-            address, limit = _get(BLOCK, self.block, "local") + thread * size + offset, size - offset
+            size = read_field(LAUNCH, self.launch, "local_bytes")
+            thread = LANES * read_field(WARP, self.warp, "index") + self.lane
+            address, limit = read_field(BLOCK, self.block, "local") + thread * size + offset, size - offset
         elif (limit := self._room(address)) == 0:
             return "(bad address)"
         raw = ctypes.string_at(address, max(0, min(limit, MOST_TEXT)))
@@ -184,20 +185,10 @@ class _Thread(NamedTuple):
 
     def _room(self, address: int) -> int:
         """Bytes from an address to the end of the memory it lies in."""
-        count = _get(LAUNCH, self.launch, "range_count")
-        table = ctypes.cast(_get(LAUNCH, self.launch, "ranges"), ctypes.POINTER(ctypes.c_uint64))
+        count = read_field(LAUNCH, self.launch, "range_count")
+        table = ctypes.cast(read_field(LAUNCH, self.launch, "ranges"), ctypes.POINTER(ctypes.c_uint64))
         rows = ((table[3 * i], table[3 * i + 1]) for i in range(count))
         return max((first + size - address for first, size in rows if first <= address < first + size), default=0)
-
-
-def _get(layout: Layout, base: int, name: str) -> int:
-    field = layout.fields[name]
-    return int.from_bytes(ctypes.string_at(base + field.offset, field.bits // 8), "little")
-
-
-def _set(layout: Layout, base: int, name: str, value: int) -> None:
-    field = layout.fields[name]
-    ctypes.memmove(base + field.offset, int(value).to_bytes(field.bits // 8, "little"), field.bits // 8)
 
 
 class Answers:
@@ -209,7 +200,13 @@ class Answers:
         self.assertion = ""
         self.error: BaseException | None = None
         self.callback = CALLBACK(self._answer)
-        self._ways = {Ask.PRINT: self._print, Ask.ASSERT: self._assert, Ask.MALLOC: self._malloc, Ask.FREE: self._free}
+        self._ways = {
+            Ask.PRINT: self._print,
+            Ask.ASSERT: self._assert,
+            Ask.MALLOC: self._malloc,
+            Ask.FREE: self._free,
+            Ask.TENSOR: TensorAnswers().answer,
+        }
 
     def _answer(self, launch: int, block: int, warp: int, what: int, mask: int, words: int) -> int:
         rows = np.ctypeslib.as_array(ctypes.cast(words, ctypes.POINTER(ctypes.c_uint64)), (ROWS, LANES))

@@ -11,6 +11,7 @@ from nbtc.executor.calls import parts
 from nbtc.executor.data import Function, Instruction, Module, Register, Special, Symbol
 from nbtc.executor.host import FUNCTIONS
 from nbtc.executor.link import Linked, link
+from nbtc.executor.matrix import first_version
 from nbtc.executor.operands import others
 from nbtc.executor.parse import parse
 from nbtc.executor.source import text_of
@@ -121,6 +122,10 @@ def refused(i: Instruction, function: Function, module: Module) -> str:
     """Why an instruction can't run, or nothing: its form, a special register, or a function that isn't there."""
     if row_of(i.mnemonic) is None:
         return refusal(i.mnemonic)
+    since = first_version(i.mnemonic) if i.opcode == "mma" else ""
+    if since and tuple(map(int, since.split("."))) > module.version:
+        have = ".".join(map(str, module.version))
+        return f"{i.mnemonic}: a form of PTX ISA {since}, and the text says .version {have}"
     for operand in i.operands:
         for found in others(operand):
             if isinstance(found, Special) and found.name not in READERS:

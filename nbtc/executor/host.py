@@ -6,13 +6,15 @@ checked, to the launch's callback.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I64
+from nbtc.compiler.builder import I1, I8, I32, I64
+from nbtc.executor import reach
 from nbtc.executor.data import Immediate, Operand, Register, Symbol
 from nbtc.executor.lanes import Lanes
 from nbtc.executor.resolve import ADDRESSES, Access, resolve
@@ -29,6 +31,27 @@ class Ask(IntEnum):
     ASSERT = 2
     MALLOC = 3
     FREE = 4
+    TENSOR = 5  # tensor memory and block scales, by a text that says what
+
+
+def text(lanes: Lanes, words: str) -> Any:
+    """A constant text of the module that begins with the instruction's line, as an address (i64)."""
+    octets = bytearray(f"{lanes.instruction.line} {words}\0".encode())
+    kind, module = ir.ArrayType(I8, len(octets)), lanes.machine.module
+    found = ir.GlobalVariable(module, kind, module.get_unique_name("text"))
+    found.global_constant, found.linkage = True, "internal"
+    found.initializer = ir.Constant(kind, octets)
+    return lanes.b.ptrtoint(found, I64)
+
+
+def ask_once(lanes: Lanes, words: str, *values: Any) -> Any:
+    """Ask the host for the warp as a whole, with i64 of the first active lane; the first word of the answer."""
+    mine = copy.copy(lanes)
+    lane = lanes.v.call("llvm.cttz.i32", I32, lanes.active, ir.Constant(I1, 0))
+    mine.active = lanes.b.shl(ir.Constant(I32, 1), lane)
+    mine.host(Ask.TENSOR, text(lanes, words), *(reach.first_lane(lanes, x) for x in values))
+    at = lanes.field("warp", "scratch", lanes.b.shl(lanes.b.zext(lane, I64), lanes.v.int(3)))
+    return lanes.v.load(at, I64, 8)
 
 
 def _argument(lanes: Lanes, operand: Operand) -> Any:

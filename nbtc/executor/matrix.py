@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from nbtc.compiler.builder import I64
 from nbtc.errors import NbtcError
 from nbtc.executor.action import Action
-from nbtc.executor.data import Immediate, Instruction, Operand
+from nbtc.executor.data import Immediate, Instruction, Operand, Vector
+from nbtc.executor.host import ask_once
 from nbtc.executor.lanes import Lanes
 from nbtc.executor.product_split import LANES, VECTOR, P
 from nbtc.executor.products import Images, Product, Records, product
@@ -30,6 +32,12 @@ def isa_row(text: str) -> Row | None:
         return parse_row(text)
     except NbtcError:
         return None
+
+
+def first_version(text: str) -> str:
+    """The version of the PTX ISA that a product first stands in, where it is newer than its family; else nothing."""
+    row = isa_row(text)
+    return row.version if row is not None else ""
 
 
 def store_image(lanes: Lanes, operand: Operand, count: int, size: int) -> Any:
@@ -93,6 +101,9 @@ def multiply(lanes: Lanes) -> None:
     if row is None:
         lanes.refuse("no such matrix product")
         return
+    if row.scale:
+        multiply_scaled(lanes, row)
+        return
     parts = _parts(lanes, row)
     form, v = _product(lanes, parts.selector), lanes.v
     a, b, c = (store_image(lanes, o, n, form.size) for o, n in zip(parts[1:4], form.counts, strict=False))
@@ -104,6 +115,20 @@ def multiply(lanes: Lanes) -> None:
         records = Records(record(lanes, code, 0, parts.a, a), record(lanes, code, 1, parts.b, b))
     form.call(v, Images(a, b, c, meta, d), lanes.services, records)
     load_image(lanes, parts.d, d, form.size)
+
+
+def multiply_scaled(lanes: Lanes, row: Row) -> None:
+    """One block-scaled product of the warp, by the host."""
+    d, a, b, c, scale_a, at_a, scale_b, at_b = lanes.operands
+    chosen = [o.value for at in (at_a, at_b) for o in lanes.elements(at) if isinstance(o, Immediate)]
+    if len(chosen) != len(at_a.elements) + len(at_b.elements):
+        lanes.refuse("which byte and which thread hold the scales are constants here")
+    images = [store_image(lanes, o, len(lanes.elements(o)), 4) for o in (a, b, c)]
+    result = lanes.machine.scratch.image(lanes, LANES * 4 * len(lanes.elements(d)))
+    scales = store_image(lanes, Vector((scale_a, scale_b)), 2, 4)
+    words = " ".join(("scaled", row.mnemonic, lanes.machine.options.arch, *map(str, chosen)))
+    ask_once(lanes, words, *(lanes.b.ptrtoint(p, I64) for p in (*images, result, scales)))
+    load_image(lanes, d, result, 4)
 
 
 def _accepts(opcode: str) -> Any:

@@ -6,6 +6,7 @@ one for a resident thread block, `Warp` one for each warp of it.  Pointers are 6
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -155,3 +156,15 @@ WARP = _layout(
     scratch=SCRATCH_BYTES * 8,
 )
 LAYOUTS = MappingProxyType({"launch": LAUNCH, "worker": WORKER, "block": BLOCK, "warp": WARP})
+
+
+def read_field(layout: Layout, base: int, name: str) -> int:
+    """A field of the structure at an address, from the host's side."""
+    field = layout.fields[name]
+    return int.from_bytes(ctypes.string_at(base + field.offset, field.bits // 8), "little")
+
+
+def write_field(layout: Layout, base: int, name: str, value: int) -> None:
+    """Set a field of the structure at an address."""
+    field = layout.fields[name]
+    ctypes.memmove(base + field.offset, int(value).to_bytes(field.bits // 8, "little"), field.bits // 8)
