@@ -14,11 +14,13 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from llvmlite import ir
-from numba import cfunc, njit
+from numba import njit
 from numba.core import compiler, config, lowering
 from numba.core.callwrapper import PyCallWrapper
+from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
+from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import BaseNativeLowering, NativeLowering
 
 from nbtc.compiler.code_cache import cache_of, name_apart
@@ -172,8 +174,16 @@ def in_default_float_mode(function: F) -> F:
 
 
 def c_function(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function that native code calls by its `.address`; it should only call kernels, which are cached.
+    """Compile a function that native code calls by its `.address`; machine code is kept on disk, as kernels' is.
 
     It runs in the floating-point mode of its caller.
     """
-    return cast(Callable[[Callable[..., Any]], Any], cfunc(signature, error_model="numpy"))
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        name_apart(function)
+        found = CFunc(function, normalize_signature(signature), locals={}, options={"error_model": "numpy"})
+        found._cache = cache_of(function) or found._cache
+        found.compile()
+        return found
+
+    return compiled

@@ -120,8 +120,9 @@ def multiply(lanes: Lanes) -> None:
 def multiply_scaled(lanes: Lanes, row: Row) -> None:
     """One block-scaled product of the warp, by the host."""
     d, a, b, c, scale_a, at_a, scale_b, at_b = lanes.operands
-    chosen = [o.value for at in (at_a, at_b) for o in lanes.elements(at) if isinstance(o, Immediate)]
-    if len(chosen) != len(at_a.elements) + len(at_b.elements):
+    places = (*lanes.elements(at_a), *lanes.elements(at_b))
+    chosen = [o.value for o in places if isinstance(o, Immediate)]
+    if len(chosen) != len(places):
         lanes.refuse("which byte and which thread hold the scales are constants here")
     images = [store_image(lanes, o, len(lanes.elements(o)), 4) for o in (a, b, c)]
     result = lanes.machine.scratch.image(lanes, LANES * 4 * len(lanes.elements(d)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -85,3 +86,32 @@ print(len(kernel.signatures), kernel(1.0))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert run.stdout.split() == ["interrupted", "1", "2.0"], run.stderr
+
+
+ENTRY = """
+import ctypes
+from numba import types
+from nbtc.compiler.jit import c_function
+
+def made(factor):
+    @c_function(types.int64(types.int64))
+    def entry(x):
+        return factor * x
+    return entry
+
+three, five = made(3), made(5)
+calls = [ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(f.address)(7) for f in (three, five)]
+print(calls, three.cache_hits, five.cache_hits)
+"""
+
+
+def test_c_functions_are_kept_on_disk(tmp_path) -> None:
+    (tmp_path / "entry.py").write_text(ENTRY)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    said = [
+        subprocess.run(
+            [sys.executable, tmp_path / "entry.py"], env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for _ in range(2)
+    ]
+    assert said == ["[21, 35] 0 0", "[21, 35] 1 1"]
