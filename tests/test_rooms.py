@@ -216,3 +216,80 @@ def test_a_conversion_to_integers_is_frozen():
         if isinstance(n, ast.Attribute) and n.attr in ("fptosi", "fptoui")
     }
     assert named == {"nbtc.compiler.builder"}
+
+
+LINES, PARAMETERS, MEAN = 60, 10, 160  # of a function without what is defined inside it; of a module, on average
+# Signatures that users call by keyword.
+PUBLIC = {
+    "nbtc.gemm.run.matmul",
+    "nbtc.gemm.run.plan",
+    "nbtc.gemm.run.gemm",
+    "nbtc.dask.matmul",
+    "nbtc.instructions.__call__",
+    "nbtc.ptx.mma_sync",
+    "nbtc.ptx.wgmma",
+    "nbtc.executor.program.launch",
+    "nbtc.ops.tcgen05.product.mma",
+}
+# Compiled code that takes flat arguments: every one may go, none may come.
+FLAT = {
+    "nbtc.examples.alignment._diagonal",
+    "nbtc.gemm.block_scaled.prepare",
+    "nbtc.gemm.chain_engine.chain_outputs",
+    "nbtc.gemm.fused_engine._rows",
+    "nbtc.gemm.words_engine._rows",
+    "nbtc.interop.triton.launcher.__call__",
+    "nbtc.kernels.group_dot._steps",
+    "nbtc.kernels.group_dot.kernel",
+    "nbtc.kernels.panel.sum_block",
+    "nbtc.kernels.panel_drivers.multiply",
+    "nbtc.kernels.panel_drivers.pack",
+    "nbtc.kernels.panel_drivers.run",
+    "nbtc.kernels.panel_pack.columns_packed",
+    "nbtc.kernels.panel_pack.rows_packed",
+    "nbtc.kernels.scaled_rows._step",
+    "nbtc.kernels.scaled_rows.panel_rows",
+    "nbtc.kernels.specials.decide",
+    "nbtc.kernels.words.run",
+    "nbtc.kernels.words_pack.run",
+    "nbtc.numerics.fused._specials",
+    "nbtc.numerics.fused.block_sum",
+    "nbtc.numerics.scaled._grouped_step",
+    "nbtc.ops.mma.general._select",
+    "nbtc.ops.mma.general.run",
+}
+
+
+def functions(tree):
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def own_lines(function):
+    """Lines of a function but for its docstring and the functions inside it."""
+    inner = [f for node in function.body for f in functions(node)]
+    outermost = [f for f in inner if not any(f is not g and f in functions(g) for g in inner)]
+    nested = sum(f.end_lineno - f.lineno + 1 for f in outermost)
+    text = function.body[0].end_lineno - function.body[0].lineno + 1 if ast.get_docstring(function) else 0
+    return function.end_lineno - function.lineno + 1 - nested - text
+
+
+def parameters(function):
+    a = function.args
+    return len([*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))])
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_functions_stay_readable(path):
+    found = functions(parse(path))
+    long = {f.name: n for f in found if (n := own_lines(f)) > LINES}
+    assert not long, f"split {long} of {module(path)}"
+    wide = {f"{module(path)}.{f.name}": n for f in found if (n := parameters(f)) > PARAMETERS}
+    new = {name: n for name, n in wide.items() if name not in PUBLIC | FLAT}
+    assert not new, f"give {new} a NamedTuple"
+    gone = {name for name in PUBLIC | FLAT if name.rpartition(".")[0] == module(path)} - wide.keys()
+    assert not gone, f"{gone} take few parameters now: take them off the list"
+
+
+def test_modules_stay_small():
+    lines = [p.read_text(encoding="utf-8").count("\n") for p in FILES]
+    assert sum(lines) / len(lines) < MEAN

@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 from llvmlite.ir.instructions import Instruction
-from numba.core import cgutils
+from numba.core import cgutils, types
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
@@ -50,6 +50,14 @@ class VectorBuilder:
     def pointer(self, array_type: Any, array: Any) -> Any:
         """The data pointer of an array argument."""
         return self.b.bitcast(self.context.make_array(array_type)(self.context, self.b, array).data, I8.as_pointer())
+
+    def fields(self, kind: Any, value: Any) -> dict[str, Any]:
+        """The parts of a NamedTuple argument by name: of arrays the data pointers, whole numbers as they are."""
+        parts = {name: self.b.extract_value(value, i) for i, name in enumerate(kind.fields)}
+        return {
+            name: self.pointer(t, x) if isinstance(t, types.Array) else x
+            for (name, x), t in zip(parts.items(), kind.types, strict=True)
+        }
 
     def const(self, t: ir.Type, value: Any) -> Any:
         """A constant; the same in every lane of a vector type."""

@@ -234,7 +234,12 @@ class Session:
             (address_of(self.parameters), len(request.parameters), 0),
             (address_of(self.workspace), WORKSPACE, 1),
         ]
-        self._launch = LAUNCH.packed(
+        self._launch = self._constants(code, request)
+
+    def _constants(self, code: Code, request: Request) -> NDArray[np.uint8]:
+        """The words of a launch that all launches of a session have in common."""
+        g = request.geometry
+        return LAUNCH.packed(
             parameters=address_of(self.parameters),
             **{f"grid_{a}": n for a, n in zip("xyz", g.grid, strict=True)},
             **{f"block_{a}": n for a, n in zip("xyz", g.block, strict=True)},

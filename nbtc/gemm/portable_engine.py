@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.table import Format
 from nbtc.gemm.fused_engine import contiguous
-from nbtc.kernels.rows import decode, fused_tile, mark_specials, panels
+from nbtc.kernels.rows import Decoded, Picks, Sizes, decode, fused_tile, mark_specials, panels
 from nbtc.numerics.models import BLOCK
 
 ROWS, COLUMNS, DEPTH = 64, 256, 512
@@ -49,15 +49,14 @@ class PortableProduct:
             x[:, :depth] = self.a[i : i + m, k : k + depth]
             y[:depth, :n] = self.b[k : k + depth, j : j + n]
             redo = np.zeros(m * padded, np.uint8)
-            fused_tile(
-                *self._decoded(x, 0, m), *self._decoded(y, 1, padded)[:2], *self._specials(x, y), c.reshape(-1), redo,
-                m, padded, deep, np.arange(deep), 0, self.params,
-            )  # fmt: skip
+            decoded = Decoded(*self._decoded(x, 0), *self._decoded(y, 1), *self._specials(x, y))
+            sizes = Sizes(m, padded, deep)
+            fused_tile(decoded, c.reshape(-1), redo, sizes, Picks(np.arange(deep), 0), self.params)
             marks |= redo.reshape(m, padded)
         state[i : i + m, j : j + n] = c[:, :n].astype(state.dtype)
         self.redo[i : i + m, j : j + n] = marks[:, :n]
 
-    def _decoded(self, x: NDArray[Any], side: int, lines: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _decoded(self, x: NDArray[Any], side: int) -> tuple[NDArray[Any], NDArray[Any]]:
         kept = panels(*self.formats)
         values, exponents = np.empty(x.size, kept.value), np.empty(x.size, kept.exponent)
         decode(contiguous(x).reshape(-1), self.formats[side].code, kept.zero, values, exponents)

@@ -30,15 +30,16 @@ def _signed(x, signed):
 
 
 @jit
-def integer_tile(a, b, c, m, n, k, pick, pick_step, params):
+def integer_tile(a, b, c, sizes, picks, params):
     """c = A * B + c of 8-bit integers, wrapped or clamped once; arguments as `rows.fused_tile`, k at most 2**15."""
     sa, sb = params[A_FORMAT] == _S8, params[B_FORMAT] == _S8
+    m, n, k = sizes
     total = np.empty(n, np.int32)
     for i in range(m):
         total[:] = np.int32(0)
         for t in range(k):
             x = _signed(a[i * k + t], sa)
-            at = pick[i * pick_step + t] * n
+            at = picks.places[i * picks.step + t] * n
             column = b[at : at + n]
             if sb:
                 for j in range(n):
@@ -57,9 +58,10 @@ def integer_tile(a, b, c, m, n, k, pick, pick_step, params):
 
 
 @jit
-def bit_tile(a, b, c, m, n, k, params):
+def bit_tile(a, b, c, sizes, params):
     """c = A * B + c of bits, 32 an element: popcount of and (or xor), modulo 2**32; k counts words."""
     both = params[BIT_OP] != 0
+    m, n, k = sizes
     for i in range(m):
         row = c[i * n : (i + 1) * n]
         for t in range(k):

@@ -15,7 +15,7 @@ import numpy as np
 from nbtc.compiler.bits import as_f32
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS, NO_KERNEL, Format
-from nbtc.kernels.rows_emitter import NARROW_ZERO, WIDE_ZERO, sum_row
+from nbtc.kernels.rows_emitter import NARROW_ZERO, WIDE_ZERO, RowBlock, sum_row
 from nbtc.numerics.fused import chain
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT
 
@@ -41,6 +41,34 @@ def panels(a: Format, b: Format) -> Panels:
     """The storage in which products of two formats, and their alignment, are exact."""
     wide = max(a.exponent, b.exponent) > 5
     return Panels(np.float64, np.int16, WIDE_ZERO) if wide else Panels(np.float32, np.int8, NARROW_ZERO)
+
+
+class Decoded(NamedTuple):
+    """Decoded operands of a tile: values and exponents of A, m x k, and of B, rows of n columns (`decode`), and 1 for
+    the rows of A and columns of B with Inf or NaN.
+    """
+
+    a: Any
+    a_exponents: Any
+    b: Any
+    b_exponents: Any
+    a_special: Any
+    b_special: Any
+
+
+class Sizes(NamedTuple):
+    """Rows, columns and products of a tile."""
+
+    m: int
+    n: int
+    k: int
+
+
+class Picks(NamedTuple):
+    """The row of B that meets element t of row i is places[i * step + t] (step 0: one list for all rows)."""
+
+    places: Any
+    step: int
 
 
 @jit
@@ -73,49 +101,53 @@ def mark_specials(bits, code, rows, cols, by_row, special):
 
 
 @jit
-def fused_tile(av, ae, bv, be, a_special, b_special, c, redo, m, n, k, pick, pick_step, params):
+def fused_tile(x, c, redo, sizes, picks, params):
     """c = A * B + c for an m x n tile of accumulator bits; True when `redo` marks elements that `chain` must do.
 
-    av, ae: decoded A, m x k; bv, be: decoded B, rows of n columns (`decode`); n is a multiple of 64 and k of the block.
-    a_special, b_special: 1 for rows and columns with Inf or NaN.  redo: m x n bytes, written whole.  The row of B that
-    meets element t of row i is pick[i * pick_step + t] (pick_step 0: one list for all rows).
+    x: `Decoded` operands; n is a multiple of 64 and k of the block.  redo: m x n bytes, written whole.
     """
     fraction, floor, block, out = params[FRACTION], params[FLOOR], params[BLOCK], params[OUT]
+    m, n, k = sizes
     later = np.empty(n, np.uint8)
     some = False
     for j in range(n):
-        some |= b_special[j] != 0
+        some |= x.b_special[j] != 0
     columns = some
     for i in range(m):
-        at, p, to = i * k, i * pick_step, i * n
+        at, p, to = i * k, i * picks.step, i * n
         marks = redo[to : to + n]
         for k0 in range(0, k, block):
             if k0 > 0:
                 later[:] = marks
-            some |= sum_row(av, ae, at, bv, be, pick, p, k0, k0 + block, n, c, redo, to, fraction, floor, out) != 0
+            row = RowBlock(
+                x.a, x.a_exponents, at, x.b, x.b_exponents, picks.places, p, k0, k0 + block, n, c, redo, to, fraction,
+                floor,
+            )  # fmt: skip
+            some |= sum_row(row, out) != 0
             if k0 > 0:
                 for j in range(n):
                     marks[j] |= later[j]
-        if columns or a_special[i] != 0:
+        if columns or x.a_special[i] != 0:
             some = True
             for j in range(n):
-                marks[j] |= b_special[j] | a_special[i]
+                marks[j] |= x.b_special[j] | x.a_special[i]
     return some
 
 
 @jit
-def redo_tile(a_bits, b_bits, before, c, redo, m, n, used, k, pick, pick_step, params):
+def redo_tile(a_bits, b_bits, before, c, redo, used, sizes, picks, params):
     """Compute the marked elements of c from the accumulators `before`, by `chain`; arguments as `fused_tile`.
 
     used: columns that matter, the first of n.
 
     Apart from it, so that what needs no repair need not compile it.
     """
+    m, n, k = sizes
     column = np.empty(k, np.uint32)
     for i in range(m):
         for j in range(used):
             if redo[i * n + j] != 0:
                 for t in range(k):
-                    column[t] = b_bits[pick[i * pick_step + t] * n + j]
+                    column[t] = b_bits[picks.places[i * picks.step + t] * n + j]
                 start = np.uint64(before[i * n + j])
                 c[i * n + j] = np.uint32(chain(a_bits, i * k, 1, column, 0, 1, k, start, params))

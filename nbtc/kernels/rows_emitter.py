@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba.core import cgutils, types
 from numba.extending import intrinsic, overload
@@ -76,8 +76,8 @@ class RowEmitter:
         bits = t.element.width
         best, least = self.slot(v.const(t, -(1 << (bits - 1)))), self.slot(v.const(t, 0))
         with cgutils.for_range_slice(b, self.args["start"], self.args["stop"], v.int(1), I64) as (k, _):
-            ea = v.load(v.at(self.args["ea"], b.mul(k, v.int(bits // 8))), t.element, bits // 8)
-            eb = v.load(self.place("eb", bits // 8, self.picked(k), column), t, bits // 8)
+            ea = v.load(v.at(self.args["a_exponents"], b.mul(k, v.int(bits // 8))), t.element, bits // 8)
+            eb = v.load(self.place("b_exponents", bits // 8, self.picked(k), column), t, bits // 8)
             e = b.add(v.splat(ea, COLUMNS), eb)
             b.store(v.smax(b.load(best), e), best)
             if self.wide or self.half:
@@ -161,43 +161,40 @@ class RowEmitter:
         return b.select(b.icmp_signed("<", y, self.c(113 << 23)), small, normal)
 
 
-def _row_kernel(wide: bool, out: str) -> Any:
-    """The intrinsic that sums products start..stop of one row; not zero when it leaves elements undone.
-
-    Element t of the row is a[at + t], its row of B pick[pick_at + t], its accumulators and marks begin at c_at.
+class RowBlock(NamedTuple):
+    """A block of products of one row: of products start..stop, the element t of the row is a[at + t], its row of B
+    pick[pick_at + t]; its accumulators and marks begin at c_at.  columns: of B and of the accumulators.
     """
 
-    @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-    def kernel(typing, a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor):
-        sig = types.int32(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
-        names = [
-            "a",
-            "ea",
-            "at",
-            "b",
-            "eb",
-            "pick",
-            "pick_at",
-            "start",
-            "stop",
-            "columns",
-            "c",
-            "bad",
-            "c_at",
-            "fraction",
-            "floor",
-        ]
+    a: Any
+    a_exponents: Any
+    at: int
+    b: Any
+    b_exponents: Any
+    pick: Any
+    pick_at: int
+    start: int
+    stop: int
+    columns: int
+    c: Any
+    bad: Any
+    c_at: int
+    fraction: int
+    floor: int
 
+
+def _row_kernel(wide: bool, out: str) -> Any:
+    """The intrinsic that sums a block of a row; not zero when it leaves elements undone."""
+
+    @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+    def kernel(typing, row):
         def codegen(context, builder, sig, values):
             v = VectorBuilder(context, builder)
-            args = dict(zip(names, values, strict=True))
-            for name, t in zip(names, sig.args, strict=True):
-                if isinstance(t, types.Array):
-                    args[name] = v.pointer(t, args[name])
+            args = v.fields(row, values[0])
             _locate(v, args, 8 if wide else 4, 2 if wide else 1)
             return RowEmitter(v, wide, out, args).emit()
 
-        return sig, codegen
+        return types.int32(row), codegen
 
     return kernel
 
@@ -206,7 +203,7 @@ def _locate(v: VectorBuilder, args: dict[str, Any], size: int, exponent_size: in
     """Move the pointers of a row to its beginning."""
     steps = {
         "a": ("at", size),
-        "ea": ("at", exponent_size),
+        "a_exponents": ("at", exponent_size),
         "pick": ("pick_at", 8),
         "c": ("c_at", 4),
         "bad": ("c_at", 1),
@@ -220,30 +217,30 @@ _F64_RZ24, _F64_RNE11 = _row_kernel(True, "rz24"), _row_kernel(True, "rne11")
 
 
 @jit(inline=True)
-def _narrow(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
+def _sum_f32(row, out):
     if out == _RNE11:
-        return _F32_RNE11(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
+        return _F32_RNE11(row)
     if out == _RZ14:
-        return _F32_RZ14(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
-    return _F32_RZ24(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
+        return _F32_RZ14(row)
+    return _F32_RZ24(row)
 
 
 @jit(inline=True)
-def _wide(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
+def _sum_f64(row, out):
     if out == _RNE11:
-        return _F64_RNE11(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
-    return _F64_RZ24(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor)
+        return _F64_RNE11(row)
+    return _F64_RZ24(row)
 
 
-def sum_row(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
+def sum_row(row, out):
     """One block of one row; the element type says which kernel."""
 
 
 @overload(sum_row)
-def _sum_row(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
-    kernel = _wide if a.dtype == types.float64 else _narrow
+def _sum_row(row, out):
+    kernel = _sum_f64 if row.types[row.fields.index("a")].dtype == types.float64 else _sum_f32
 
-    def implementation(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out):
-        return kernel(a, ea, at, b, eb, pick, pick_at, start, stop, columns, c, bad, c_at, fraction, floor, out)
+    def implementation(row, out):
+        return kernel(row, out)
 
     return implementation

@@ -8,7 +8,7 @@ import pytest
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS
 from nbtc.kernels.int_dot import bit_tile, integer_tile
-from nbtc.kernels.rows import decode, fused_tile, mark_specials, panels, redo_tile
+from nbtc.kernels.rows import Decoded, Picks, Sizes, decode, fused_tile, mark_specials, panels, redo_tile
 from nbtc.numerics import models
 from nbtc.numerics.fused import chain
 
@@ -73,9 +73,10 @@ def test_fused_tile_is_the_chain(a_name, b_name, acc, arch, step):
             if decode(b, b_fmt.code, store.zero, bv, be):
                 mark_specials(b, b_fmt.code, k, N, False, columns)
             got, want, redo = c.copy(), c.copy(), np.empty(M * N, np.uint8)
-            if fused_tile(av, ae, bv, be, rows, columns, got, redo, M, N, k, pick, pick_step, params):
+            sizes, picks = Sizes(M, N, k), Picks(pick, pick_step)
+            if fused_tile(Decoded(av, ae, bv, be, rows, columns), got, redo, sizes, picks, params):
                 redone += np.count_nonzero(redo)
-                redo_tile(a, b, c, got, redo, M, N, N, k, pick, pick_step, params)
+                redo_tile(a, b, c, got, redo, N, sizes, picks, params)
             scalar_tile(a, b, want, M, N, k, pick, pick_step, params)
             np.testing.assert_array_equal(got, want)
     assert 0 < redone < M * N * len(CLASSES) * 2  # both ways were taken
@@ -93,7 +94,8 @@ def test_the_ends_of_int32_are_redone():
     decode(a, f16.code, store.zero, av, ae), decode(b, f16.code, store.zero, bv, be)
     pick, redo, got = np.arange(16), np.empty(M * N, np.uint8), c.copy()
     none = np.zeros(N, np.uint8)
-    assert fused_tile(av, ae, bv, be, none[:M], none, got, redo, M, N, 16, pick, 0, params) and redo.all()
+    decoded = Decoded(av, ae, bv, be, none[:M], none)
+    assert fused_tile(decoded, got, redo, Sizes(M, N, 16), Picks(pick, 0), params) and redo.all()
 
 
 @pytest.mark.parametrize("a_name, b_name, saturate", [("s8", "s8", False), ("s8", "u8", True), ("u8", "s8", False)])
@@ -105,7 +107,7 @@ def test_integer_tile_is_the_chain(a_name, b_name, saturate):
     c = rng.choice(np.array([0, 0x7FFFFFFF, 0x80000000, 12345], np.uint32), M * N)
     pick = rng.integers(0, 64, M * 32)
     got, want = c.copy(), c.copy()
-    integer_tile(a, b, got, M, N, 32, pick, 32, params)
+    integer_tile(a, b, got, Sizes(M, N, 32), Picks(pick, 32), params)
     scalar_tile(a.astype(np.uint8), b.astype(np.uint8), want, M, N, 32, pick, 32, params)
     np.testing.assert_array_equal(got, want)
     assert (got != c).any()
@@ -119,7 +121,7 @@ def test_bit_tile_counts(op):
     a, b = (rng.integers(0, 1 << 32, size, dtype=np.uint32) for size in (M * 8, 8 * N))
     c = rng.integers(0, 1 << 32, M * N, dtype=np.uint32)
     got = c.copy()
-    bit_tile(a, b, got, M, N, 8, params)
+    bit_tile(a, b, got, Sizes(M, N, 8), params)
     x, y = a.reshape(M, 8, 1), b.reshape(1, 8, N)
     both = x & y if op == "and" else x ^ y
     counts = np.unpackbits(both.view(np.uint8).reshape(M, 8, N, 4), axis=-1).sum((1, 3), dtype=np.uint32)

@@ -87,7 +87,7 @@ def case(types, n, seed, fields=narrow, groups=2):
 def general(monkeypatch, positional, options):
     """The result of the general path."""
     with monkeypatch.context() as m:
-        m.setattr(door, "_kernel", lambda task: None)
+        m.setattr(door, "_kernel", lambda form, task: None)
         return door.execute(*positional, **options)
 
 

@@ -6,8 +6,9 @@ Values are scaled into the middle of f32, so that they are exact there whatever 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
@@ -210,26 +211,30 @@ class _Packer:
                 v.store(b.fmul(x, v.const(x.type, NUDGE64)), to, STEP, 8 * j + 64 * h)
 
 
-_NAMES = ("raw", "flip", "offset", "scale", "values", "exponents", "signs", "tiles")
+class Packing(NamedTuple):
+    """An operand to pack: its gathered elements, what they are xored with, what makes an exponent field the byte that
+    stands for it, the power of two of its values; where values, exponents and signs go; tiles (of B).
+    """
+
+    raw: Any
+    flip: np.uint32
+    offset: int
+    scale: np.float32
+    values: Any
+    exponents: Any
+    signs: Any
+    tiles: int
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def pack(typing, code, wide, panel, raw, flip, offset, scale, values, exponents, signs, tiles):
-    """Write the panel (of A) or `tiles` tiles (of B); largest sum of significands of a dot product, 0 if harmless.
-
-    flip: xor of every element.  offset: what makes an exponent field the byte that stands for it.
-    """
-    if not all(isinstance(x, types.IntegerLiteral) for x in (code, wide, panel)):
+def pack(typing, code, wide, panel, operand):
+    """Write the panel (of A) or the tiles (of B); largest sum of significands of a dot product, 0 if harmless."""
+    if not all(isinstance(t, types.IntegerLiteral) for t in (code, wide, panel)):
         return None
     fmt, side = _BY_CODE[code.literal_value], "columns" if panel.literal_value else "rows"
 
     def codegen(context, builder, sig, args):
         v = VectorBuilder(context, builder)
-        named = dict(zip(_NAMES, args[3:], strict=True))
-        for key, t in zip(_NAMES, sig.args[3:], strict=True):
-            if isinstance(t, types.Array):
-                named[key] = v.pointer(t, named[key])
-        return getattr(_Packer(v, fmt, bool(wide.literal_value), named), side)()
+        return getattr(_Packer(v, fmt, bool(wide.literal_value), v.fields(operand, args[3])), side)()
 
-    i = types.int64
-    return types.int64(code, wide, panel, raw, types.uint32, i, types.float32, values, exponents, signs, i), codegen
+    return types.int64(code, wide, panel, operand), codegen

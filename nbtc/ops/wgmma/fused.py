@@ -22,10 +22,10 @@ from nbtc.kernels.panel_schedules import FLAG_WORD
 from nbtc.kernels.targets import host_target
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
 from nbtc.ops.wgmma import tile as tile_of
-from nbtc.ops.wgmma.decode import lift, magnitudes, pack
+from nbtc.ops.wgmma.decode import Packing, lift, magnitudes, pack
 from nbtc.ops.wgmma.gather import DEPTH_BYTES, K_MAJOR, MN_MAJOR, PANEL, gathers, room, source_of
-from nbtc.ops.wgmma.general import B_MN, FLIP_A, FLIP_B, SMEM_BYTES, THREADS, N
-from nbtc.ops.wgmma.sums import sum_fetching
+from nbtc.ops.wgmma.general import THREADS
+from nbtc.ops.wgmma.sums import FetchingBlock, sum_fetching
 
 # Binades an operand may span for exponents to fit a byte with room to tell zeros, which show 0: of spans S, sums of two
 # real exponents begin at F + 127 - 2 S = 152 - 2 S, of which each side has half; a real one and a zero stay below if
@@ -44,19 +44,16 @@ def serves(params: NDArray[np.int64], stored: int) -> bool:
 
 @cache
 def _sums(wide: int, block: int, fraction: int, out: int) -> Any:
-    """sums(a, ea, sa, b, eb, sb, tile, rows, floor, least, scale, reference, scratch, words, ahead): one block.
+    """sums(block, words, ahead): a `FetchingBlock`; False when a result is not to be used.
 
-    False when a result is not to be used.  Apart from `kernel`, so that formats share its machine code.
+    Apart from `kernel`, so that formats share its machine code.
     """
 
     @jit
-    def sums(a, ea, sa, b, eb, sb, tile, rows, floor, least, scale, reference, scratch, words, ahead):
-        flags = scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32]
+    def sums(x, words, ahead):
+        flags = x.scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32]
         flags[:16], flags[16:] = np.uint32(0xFFFFFFFF), np.uint32(0)
-        sum_fetching(
-            wide, block, fraction, out,
-            a, ea, sa, b, eb, sb, tile, rows, floor, least, scale, reference, scratch, words, ahead,
-        )  # fmt: skip
+        sum_fetching(wide, block, fraction, out, x, words, ahead)
         if out == _RNE11:
             for q in range(16, 32):
                 if flags[q] >= np.uint32(0x7F7FFFFF):
@@ -95,9 +92,9 @@ def _power(x):
 
 @cache
 def kernel(a_fmt: Format, b_fmt: Format, half: int, block: int, fraction: int, out: int) -> Any:
-    """Compiled loop over warpgroups; arguments as `warpgroup.run`, left[g] is set where it has to be done by that."""
+    """run(first, last, task, floor, left): warpgroups first..last; left[g] is set for what `general.run` has to do."""
     bits, wide = a_fmt.bits, int(fraction > 13)
-    rows, columns = gathers(bits)
+    gather = gathers(bits)
     span_a, span_b, sums = _range(a_fmt), _range(b_fmt), _sums(wide, block, fraction, out)
     a_code, b_code, a_lift, b_lift = a_fmt.code, b_fmt.code, lift(a_fmt), lift(b_fmt)
     a_bias, b_bias, share = a_fmt.bias, b_fmt.bias, fraction // 2
@@ -105,49 +102,46 @@ def kernel(a_fmt: Format, b_fmt: Format, half: int, block: int, fraction: int, o
     size = 8 if wide else 4
 
     @jit
-    def run(first, last, geometry, floor, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, d, d_from,
-            keep, out_words, left):  # fmt: skip
-        n = geometry[N]
+    def run(first, last, task, floor, left):
+        geometry, sources = task.geometry, task.sources
+        d, d_from, keep, out_words = task.accumulators
+        n = geometry.n
         value = np.float64 if wide else np.float32
         raw_a, raw_b = room(PANEL * DEPTH_BYTES), room(n * DEPTH_BYTES)
         av, bv = room(PANEL * block * size).view(value), room(n * block * size).view(value)
         ae, be = room(PANEL * block), room(4 * n * block).view(np.uint32)
         sa, sb = room(4 * PANEL).view(np.uint32), room(4 * n).view(np.uint32)
         tile, scratch = room(4 * n * PANEL).view(np.float32), room(SCRATCH)
-        a_source, b_source = source_of(geometry), MN_MAJOR if geometry[B_MN] else K_MAJOR
-        flip_a, flip_b = np.uint32(geometry[FLIP_A]), np.uint32(geometry[FLIP_B])
+        a_source, b_source = source_of(geometry), MN_MAJOR if geometry.b_mn else K_MAJOR
+        flip_a, flip_b = np.uint32(geometry.flip_a), np.uint32(geometry.flip_b)
         registers = n >> 2 if half else n >> 1
         lines = n % (64 if half else 32) == 0 and (np.int64(out_words.ctypes.data) & 63) == 0
         for g in range(first, last):
             left[g] = np.uint8(1)
-            base = images[g] * geometry[SMEM_BYTES]
-            columns(a_source, smem, base, a_units, 2 * PANEL * a_which[g], a_words, 4 * THREADS * a_from[g], raw_a)
-            rows(b_source, smem, base, b_units, 2 * n * b_which[g], n, raw_b)
+            gather(a_source, b_source, g, geometry, sources, raw_a, raw_b)
             a_low, a_high, a_sound = span_a(raw_a)
             b_low, b_high, b_sound = span_b(raw_b)
             if not (a_sound and b_sound and _near(a_low, a_high, b_low, b_high)):
                 continue
             scale, low = a_high + b_high - fraction, fraction + 127 - (a_high - a_low) - (b_high - b_low)
             zero = low >> 1
-            heavy_a = pack(
-                a_code, wide, 1, raw_a, flip_a, zero - a_low - a_bias, _power(share - a_high + a_lift), av, ae, sa, 0
-            )
-            heavy_b = pack(
-                b_code, wide, 0, raw_b, flip_b, low - zero - b_low - b_bias,
-                _power(fraction - share - b_high + b_lift), bv, be, sb, n >> 2,
-            )  # fmt: skip
+            up_a, up_b = _power(share - a_high + a_lift), _power(fraction - share - b_high + b_lift)
+            heavy_a = pack(a_code, wide, 1, Packing(raw_a, flip_a, zero - a_low - a_bias, up_a, av, ae, sa, 0))
+            below = low - zero - b_low - b_bias
+            heavy_b = pack(b_code, wide, 0, Packing(raw_b, flip_b, below, up_b, bv, be, sb, n >> 2))
             if heavy_a >= a_heavy and heavy_b >= b_heavy:
                 continue
             if keep[g]:
-                seen = tile_of.load(half, d, d_from[g] * registers * THREADS, tile, n, _power(-scale), False)
+                start = d_from[g] * registers * THREADS
+                seen = tile_of.load(half, d, start, tile, n, _power(-scale), False)
                 if not _tame(seen, FLOOR_FIELD - 127 + scale, half):
                     continue
             else:
                 tile[:] = np.float32(0.0)
             ahead = d_from[min(g + 1, last - 1)] * registers * THREADS
-            if sums(
-                bv, be, sb, av, ae, sa, tile, n >> 2, floor + 127 - scale, 113 - scale, scale, low, scratch, d, ahead
-            ):
+            least = floor + 127 - scale
+            x = FetchingBlock(bv, be, sb, av, ae, sa, tile, n >> 2, least, 113 - scale, scale, low, scratch)
+            if sums(x, d, ahead):
                 tile_of.store(half, out_words, g * registers * THREADS, tile, n, _power(scale), lines)
                 left[g] = np.uint8(0)
 

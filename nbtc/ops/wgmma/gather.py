@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from nbtc.compiler.builder import I32, I64, VectorBuilder, vector
 from nbtc.compiler.jit import jit
-from nbtc.ops.wgmma.general import A_MN, A_REGISTERS
+from nbtc.ops.wgmma.general import THREADS
 
 UNIT, UNITS = 16, 8  # bytes of a unit, units a step
 ROWS, PANEL = 4, 64  # rows of a tile, columns of a panel of the micro-kernel
@@ -152,15 +152,14 @@ def room(size):
 @jit(inline=True)
 def source_of(geometry):
     """Where A comes from."""
-    return REGISTERS if geometry[A_REGISTERS] else (MN_MAJOR if geometry[A_MN] else K_MAJOR)
+    return REGISTERS if geometry.a_registers else (MN_MAJOR if geometry.a_mn else K_MAJOR)
 
 
 @cache
-def gathers(bits: int) -> tuple[Any, Any]:
-    """Compiled gathers of elements of 8, 16 or 32 bits.
+def gathers(bits: int) -> Any:
+    """gather(a_source, b_source, g, geometry, sources, raw_a, raw_b): elements of 8, 16 or 32 bits of a warpgroup.
 
-    rows(source, smem, base, units, first, n, raw): n columns of B to [tile][k][4].  columns(source, smem, base, units,
-    first, words, word, raw): 64 rows of A, from registers at words[word], to [k][64].
+    64 rows of A to [k][64], n columns of B to [tile][k][4].
     """
 
     @jit
@@ -179,4 +178,11 @@ def gathers(bits: int) -> tuple[Any, Any]:
         else:
             _gather(1, bits, K_MAJOR, smem, base, units, first, 4, raw)
 
-    return rows, columns
+    @jit(inline=True)
+    def gather(a_source, b_source, g, geometry, sources, raw_a, raw_b):
+        smem, images, a_units, a_which, a_words, a_from, b_units, b_which = sources
+        base, n = images[g] * geometry.smem_bytes, geometry.n
+        columns(a_source, smem, base, a_units, 2 * PANEL * a_which[g], a_words, 4 * THREADS * a_from[g], raw_a)
+        rows(b_source, smem, base, b_units, 2 * n * b_which[g], n, raw_b)
+
+    return gather

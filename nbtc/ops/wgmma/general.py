@@ -6,6 +6,8 @@ inputs, so callers may run several in threads.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
@@ -13,19 +15,98 @@ from numba.extending import intrinsic
 from nbtc.compiler.builder import I64, VectorBuilder
 from nbtc.compiler.jit import jit
 from nbtc.kernels.int_dot import bit_tile, integer_tile
-from nbtc.kernels.rows import decode, fused_tile, mark_specials, redo_tile
+from nbtc.kernels.rows import Decoded, Picks, Sizes, decode, fused_tile, mark_specials, redo_tile
 from nbtc.kernels.rows_emitter import COLUMNS
 from nbtc.numerics.fused import chain
 from nbtc.numerics.models import A_FORMAT, B_FORMAT, KIND, Kind
 
-# entries of the geometry vector; K, STORED and BITS count 32-bit words for b1
-N, K, STORED, BITS, A_MN, B_MN, HALF, FLIP_A, FLIP_B, SPARSE, A_REGISTERS, SMEM_BYTES, ZERO = range(13)
-GEOMETRY = 13
-DENSE, PAIRS, HALVES = 0, 1, 2  # values of SPARSE: none, 2:4 of elements, 2:4 of the 16-bit halves of tf32
+DENSE, PAIRS, HALVES = 0, 1, 2  # `Geometry.sparse`: none, 2:4 of elements, 2:4 of the 16-bit halves of tf32
 M = 64
 THREADS = 128
 MARKED, ALL = np.uint8(1), np.uint8(2)  # values of `again`
 _FUSED, _INTEGER = int(Kind.FUSED), int(Kind.INTEGER)
+
+
+class Geometry(NamedTuple):
+    """Numbers of a form; k, stored and bits count 32-bit words for b1.
+
+    stored: elements of a row of A.  a_mn, b_mn: 1 where an operand lies along M or N.  half: 1 for f16 accumulators.
+    flip_a, flip_b: xor of every element.  a_registers: 1 for A in registers.  smem_bytes: of an image.  zero: the
+    exponent that marks a zero.
+    """
+
+    n: int
+    k: int
+    stored: int
+    bits: int
+    a_mn: int
+    b_mn: int
+    half: int
+    flip_a: int
+    flip_b: int
+    sparse: int
+    a_registers: int
+    smem_bytes: int
+    zero: int
+
+
+class Sources(NamedTuple):
+    """Where operands come from, and for each warpgroup which shared-memory image, which table of unit addresses (of A,
+    of B) and which register image (of A) it uses.
+    """
+
+    smem: Any
+    images: Any
+    a_units: Any
+    a_which: Any
+    a_words: Any
+    a_from: Any
+    b_units: Any
+    b_which: Any
+
+
+class Metadata(NamedTuple):
+    """Register images of metadata, which one each warpgroup uses, and the lane and shift of every nibble."""
+
+    words: Any
+    which: Any
+    lanes: Any
+    shifts: Any
+
+
+class Accumulators(NamedTuple):
+    """Register images of D, which one each warpgroup starts from, whether it does (else from zero), and the results."""
+
+    d: Any
+    which: Any
+    keep: Any
+    out: Any
+
+
+class Task(NamedTuple):
+    """One call: all warpgroups of one form."""
+
+    geometry: Geometry
+    params: Any
+    sources: Sources
+    metadata: Metadata
+    accumulators: Accumulators
+
+
+class Left(NamedTuple):
+    """What is left to `repair`: again[g] says nothing, the elements that marks[g] names, or all."""
+
+    marks: Any
+    again: Any
+
+
+class Grid(NamedTuple):
+    """A tile as 16-byte units hold it: rows and columns of elements of some bits, along M or N or along K."""
+
+    rows: int
+    cols: int
+    bits: int
+    mn_major: bool
 
 
 @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
@@ -40,23 +121,23 @@ def _half_unit(typing, memory, at):
 
 
 @jit
-def gather_tile(smem, base, units, u0, rows, cols, bits, mn_major, flip, out, stride_mn, stride_k):
+def gather_tile(smem, base, units, grid, flip, out, stride_mn, stride_k):
     """Elements (mn, k) of a tile to out[mn * stride_mn + k * stride_k]; units: byte addresses of its 16-byte units."""
-    per = np.int64(128) // bits
-    down, across = (rows // per, cols) if mn_major else (rows, cols // per)
+    per = np.int64(128) // grid.bits
+    down, across = (grid.rows // per, grid.cols) if grid.mn_major else (grid.rows, grid.cols // per)
     down_step, across_step, inner = stride_mn, per * stride_k, stride_k
-    if mn_major:
+    if grid.mn_major:
         down_step, across_step, inner = per * stride_mn, stride_k, stride_mn
-    mask = np.uint64(0xFFFFFFFF) >> np.uint64(np.int64(32) - bits)
+    mask = np.uint64(0xFFFFFFFF) >> np.uint64(np.int64(32) - grid.bits)
     for j in range(across):
         for i in range(down):
-            at = base + np.int64(units[u0 + i * across + j])
+            at = base + np.int64(units[i * across + j])
             to = i * down_step + j * across_step
             for h in range(2):
                 x = _half_unit(smem, at + np.int64(8) * h)
                 for t in range(per >> 1):
                     out[to + (h * (per >> 1) + t) * inner] = np.uint32(x & mask) ^ flip
-                    x >>= np.uint64(bits)
+                    x >>= np.uint64(grid.bits)
 
 
 @jit
@@ -125,12 +206,12 @@ def store_accumulators(words, g, n, half, tile, columns):
 
 
 @jit
-def pick_rows(meta, m0, lanes, shifts, stored, sparse, pick):
+def pick_rows(metadata, g, stored, sparse, pick):
     """pick[row * stored + s] = logical k of stored element s; False when tf32 metadata names no whole element."""
     chunks = stored if sparse == HALVES else stored >> 1
-    whole = True
+    m0, whole = metadata.which[g] * THREADS, True
     for i in range(M * chunks):
-        nibble = np.int64(meta[m0 + lanes[i]] >> np.uint32(shifts[i]))
+        nibble = np.int64(metadata.words[m0 + metadata.lanes[i]] >> np.uint32(metadata.shifts[i]))
         first, second = nibble & 3, (nibble >> 2) & 3
         c = i % chunks
         if sparse == HALVES:
@@ -142,98 +223,96 @@ def pick_rows(meta, m0, lanes, shifts, stored, sparse, pick):
 
 
 @jit
-def operands(g, geometry, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, a, b, columns):
+def operands(g, geometry, sources, a, b, columns):
     """Element bits of A (64 x stored) and B (k x columns) of a warpgroup."""
-    n, k, stored, bits = geometry[N], geometry[K], geometry[STORED], geometry[BITS]
-    flip_a, flip_b = np.uint32(geometry[FLIP_A]), np.uint32(geometry[FLIP_B])
-    base = images[g] * geometry[SMEM_BYTES]
-    if geometry[A_REGISTERS]:
-        gather_registers(a_words, a_from[g] * (4 * THREADS), stored, bits, flip_a, a)
+    n, k, stored, bits = geometry.n, geometry.k, geometry.stored, geometry.bits
+    flip_a, flip_b = np.uint32(geometry.flip_a), np.uint32(geometry.flip_b)
+    base = sources.images[g] * geometry.smem_bytes
+    if geometry.a_registers:
+        gather_registers(sources.a_words, sources.a_from[g] * (4 * THREADS), stored, bits, flip_a, a)
     else:
-        u0 = a_which[g] * (M * stored * bits // 128)
-        gather_tile(smem, base, a_units, u0, M, stored, bits, geometry[A_MN] != 0, flip_a, a, stored, 1)
-    u0 = b_which[g] * (n * k * bits // 128)
-    gather_tile(smem, base, b_units, u0, n, k, bits, geometry[B_MN] != 0, flip_b, b, 1, columns)
+        units = sources.a_units[sources.a_which[g] * (M * stored * bits // 128) :]
+        gather_tile(sources.smem, base, units, Grid(M, stored, bits, geometry.a_mn != 0), flip_a, a, stored, 1)
+    units = sources.b_units[sources.b_which[g] * (n * k * bits // 128) :]
+    gather_tile(sources.smem, base, units, Grid(n, k, bits, geometry.b_mn != 0), flip_b, b, 1, columns)
 
 
 @jit
-def decoded(a, b, columns, geometry, params, av, ae, bv, be, rows_special, columns_special):
-    """Decoded operands, and the rows and columns that hold Inf or NaN."""
-    stored, k, zero = geometry[STORED], geometry[K], geometry[ZERO]
-    rows_special[:] = np.uint8(0)
-    columns_special[:] = np.uint8(0)
-    if decode(a, params[A_FORMAT], zero, av, ae):
-        mark_specials(a, params[A_FORMAT], M, stored, True, rows_special)
-    if decode(b, params[B_FORMAT], zero, bv, be):
-        mark_specials(b, params[B_FORMAT], k, columns, False, columns_special)
+def decode_both(a, b, columns, geometry, params, x):
+    """Decoded operands, and the rows and columns that hold Inf or NaN, into the arrays of `x`."""
+    x.a_special[:] = np.uint8(0)
+    x.b_special[:] = np.uint8(0)
+    if decode(a, params[A_FORMAT], geometry.zero, x.a, x.a_exponents):
+        mark_specials(a, params[A_FORMAT], M, geometry.stored, True, x.a_special)
+    if decode(b, params[B_FORMAT], geometry.zero, x.b, x.b_exponents):
+        mark_specials(b, params[B_FORMAT], geometry.k, columns, False, x.b_special)
 
 
 @jit
-def run(groups, geometry, params, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, meta, meta_from,
-        lanes, shifts, d, d_from, keep, out, panel_value, panel_exponent, marks, again):  # fmt: skip
-    """The warpgroups named: out = A * B (+ d where keep[g] is set).
+def run(groups, task, value, exponent, left):
+    """The warpgroups named: out = A * B (+ d where it is kept).
 
-    images, a_which, b_which, a_from, meta_from, d_from: for each warpgroup, which shared-memory image, table of unit
-    addresses (A, B), and register image (A, metadata, D) it uses.  panel_value, panel_exponent: arrays of the types of
-    decoded operands.  again[g]: what is left to `repair`: nothing, the elements that marks[g] names, or all.
+    value, exponent: empty arrays of the types of decoded operands.
     """
-    n, k, stored, sparse = geometry[N], geometry[K], geometry[STORED], geometry[SPARSE]
-    half, kind, columns = geometry[HALF] != 0, params[KIND], padded(geometry[N])
+    geometry, params, sources, metadata, acc = task
+    n, k, stored, sparse = geometry.n, geometry.k, geometry.stored, geometry.sparse
+    half, kind, columns = geometry.half != 0, params[KIND], padded(n)
     a, b, tile = np.empty(M * stored, np.uint32), np.zeros(k * columns, np.uint32), np.zeros(M * columns, np.uint32)
-    av, ae = np.empty(a.size, panel_value.dtype), np.empty(a.size, panel_exponent.dtype)
-    bv, be = np.empty(b.size, panel_value.dtype), np.empty(b.size, panel_exponent.dtype)
-    rows_special, columns_special = np.empty(M, np.uint8), np.empty(columns, np.uint8)
+    x = Decoded(
+        np.empty(a.size, value.dtype), np.empty(a.size, exponent.dtype), np.empty(b.size, value.dtype),
+        np.empty(b.size, exponent.dtype), np.empty(M, np.uint8), np.empty(columns, np.uint8),
+    )  # fmt: skip
     redo = np.empty(tile.size, np.uint8)
-    pick = np.arange(k) if sparse == DENSE else np.empty(M * stored, np.int64)
-    step = np.int64(0) if sparse == DENSE else stored
+    picks = Picks(
+        np.arange(k) if sparse == DENSE else np.empty(M * stored, np.int64), np.int64(0) if sparse == DENSE else stored
+    )
+    sizes = Sizes(M, columns, stored)
     for g in groups:
-        operands(g, geometry, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, a, b, columns)
-        if keep[g]:
-            load_accumulators(d, d_from[g], n, half, tile, columns)
+        operands(g, geometry, sources, a, b, columns)
+        if acc.keep[g]:
+            load_accumulators(acc.d, acc.which[g], n, half, tile, columns)
         else:
             tile[:] = np.uint32(0)
-        if sparse != DENSE and not pick_rows(meta, meta_from[g] * THREADS, lanes, shifts, stored, sparse, pick):
-            again[g] = ALL
+        if sparse != DENSE and not pick_rows(metadata, g, stored, sparse, picks.places):
+            left.again[g] = ALL
         elif kind == _FUSED:
-            decoded(a, b, columns, geometry, params, av, ae, bv, be, rows_special, columns_special)
-            if fused_tile(
-                av, ae, bv, be, rows_special, columns_special, tile, redo, M, columns, stored, pick, step, params
-            ):
-                marks[g * tile.size : (g + 1) * tile.size] = redo
-                again[g] = MARKED
+            decode_both(a, b, columns, geometry, params, x)
+            if fused_tile(x, tile, redo, sizes, picks, params):
+                left.marks[g * tile.size : (g + 1) * tile.size] = redo
+                left.again[g] = MARKED
         elif kind == _INTEGER:
-            integer_tile(a, b, tile, M, columns, stored, pick, step, params)
+            integer_tile(a, b, tile, sizes, picks, params)
         else:
-            bit_tile(a, b, tile, M, columns, stored, params)
-        store_accumulators(out, g, n, half, tile, columns)
+            bit_tile(a, b, tile, sizes, params)
+        store_accumulators(acc.out, g, n, half, tile, columns)
 
 
 @jit
-def repair(groups, geometry, params, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, meta, meta_from,
-           lanes, shifts, d, d_from, keep, out, marks, again):  # fmt: skip
+def repair(groups, task, left):
     """The warpgroups named, as far as `run` left them: through the general dot product."""
-    n, k, stored, sparse = geometry[N], geometry[K], geometry[STORED], geometry[SPARSE]
-    half, columns = geometry[HALF] != 0, padded(geometry[N])
+    geometry, params, sources, metadata, acc = task
+    n, k, stored, sparse = geometry.n, geometry.k, geometry.stored, geometry.sparse
+    half, columns = geometry.half != 0, padded(n)
     a, b = np.empty(M * stored, np.uint32), np.zeros(k * columns, np.uint32)
     before, tile = np.zeros(M * columns, np.uint32), np.zeros(M * columns, np.uint32)
-    pick = np.arange(k) if sparse == DENSE else np.empty(M * stored, np.int64)
-    step = np.int64(0) if sparse == DENSE else stored
+    picks = Picks(
+        np.arange(k) if sparse == DENSE else np.empty(M * stored, np.int64), np.int64(0) if sparse == DENSE else stored
+    )
     for g in groups:
-        operands(g, geometry, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, a, b, columns)
-        m0 = meta_from[g] * THREADS
+        operands(g, geometry, sources, a, b, columns)
         before[:] = np.uint32(0)
-        if keep[g]:
-            load_accumulators(d, d_from[g], n, half, before, columns)
-        if again[g] == ALL:
+        if acc.keep[g]:
+            load_accumulators(acc.d, acc.which[g], n, half, before, columns)
+        if left.again[g] == ALL:
             tile[:] = before
-            halves_tile(a, b, tile, n, columns, stored, meta, m0, lanes, shifts, params)
+            halves_tile(a, b, tile, Sizes(M, columns, stored), n, metadata, g, params)
         else:
-            load_accumulators(out, g, n, half, tile, columns)
+            load_accumulators(acc.out, g, n, half, tile, columns)
             if sparse != DENSE:
-                pick_rows(meta, m0, lanes, shifts, stored, sparse, pick)
-            redo = marks[g * tile.size : (g + 1) * tile.size]
-            redo_tile(a, b, before, tile, redo, M, columns, n, stored, pick, step, params)
-        store_accumulators(out, g, n, half, tile, columns)
+                pick_rows(metadata, g, stored, sparse, picks.places)
+            redo = left.marks[g * tile.size : (g + 1) * tile.size]
+            redo_tile(a, b, before, tile, redo, n, Sizes(M, columns, stored), picks, params)
+        store_accumulators(acc.out, g, n, half, tile, columns)
 
 
 @jit
@@ -243,13 +322,18 @@ def padded(n):
 
 
 @jit
-def halves_tile(a, b, c, n, columns, stored, meta, m0, lanes, shifts, params):
-    """Sparse tf32 with metadata that joins halves of different elements: through the general dot product."""
-    picked = np.empty(stored, np.uint32)
+def halves_tile(a, b, c, sizes, used, metadata, g, params):
+    """Sparse tf32 with metadata that joins halves of different elements: through the general dot product.
+
+    used: columns that matter, the first of n.
+    """
+    _, columns, stored = sizes
+    picked, m0 = np.empty(stored, np.uint32), metadata.which[g] * THREADS
     for row in range(M):
-        for column in range(n):
+        for column in range(used):
             for s in range(stored):
-                nibble = meta[m0 + lanes[row * stored + s]] >> np.uint32(shifts[row * stored + s])
+                at = row * stored + s
+                nibble = metadata.words[m0 + metadata.lanes[at]] >> np.uint32(metadata.shifts[at])
                 first, second = np.int64(nibble & np.uint32(3)), np.int64((nibble >> np.uint32(2)) & np.uint32(3))
                 low = b[(2 * s + (first >> 1)) * columns + column] >> np.uint32(16 * (first & 1))
                 high = b[(2 * s + (second >> 1)) * columns + column] >> np.uint32(16 * (second & 1))

@@ -38,6 +38,16 @@ _NO_WORDS = op.Images(np.zeros(1, np.uint32))
 _NO_INDEX = np.zeros(1, np.int64)
 
 
+class Immediates(NamedTuple):
+    """Immediate operands of an instruction."""
+
+    scale_a: int = 1
+    scale_b: int = 1
+    trans_a: int = 0
+    trans_b: int = 0
+    selector: int = 0
+
+
 def execute(
     row: Row,
     d: ArrayLike,
@@ -46,17 +56,17 @@ def execute(
     smem: ArrayLike,
     *,
     scale_d: Any = 1,
-    scale_a: int = 1,
-    scale_b: int = 1,
-    trans_a: int = 0,
-    trans_b: int = 0,
     meta: ArrayLike | None = None,
-    selector: int = 0,
     arch: object = "sm_90",
     threads: int | None = None,
+    **given: int,
 ) -> NDArray[np.uint32]:
-    """`nbtc.ptx.wgmma` for a row of the instruction table: everything is checked before anything runs."""
-    target, form = arch_row(arch), op.form(row)
+    """`nbtc.ptx.wgmma` for a row of the instruction table: everything is checked before anything runs.
+
+    given: `Immediates` that are not their defaults.
+    """
+    target, form, immediates = arch_row(arch), op.form(row), Immediates(**given)
+    scale_a, scale_b, trans_a, trans_b, selector = immediates
     row.require(target)
     registers = op.is_registers(a)
     op.check_immediates(row, {"a": scale_a, "b": scale_b}, {"a": trans_a, "b": trans_b}, registers)
@@ -75,14 +85,18 @@ def execute(
     if not out.size:
         return out
     places_of = _places(row, selector) if row.sparse else (_NO_INDEX, _NO_INDEX)
-    task = _Task(
-        form, _geometry(row, (scale_a, scale_b), (trans_a, trans_b), registers, size), _params(row, target),
-        (memory.flat, memory.over(batch), a_table.units, op.spread_index(a_table.which, batch), words.flat,
-         words.over(batch), b_table.units, op.spread_index(b_table.which, batch)),
-        (notes.flat, notes.over(batch), *places_of),
-        (image.flat, image.over(batch), op.spread_index(keep, batch).astype(np.uint8), out.reshape(-1)),
+    task = warpgroup.Task(
+        _geometry(row, immediates, registers, size), _params(row, target),
+        warpgroup.Sources(
+            memory.flat, memory.over(batch), a_table.units, op.spread_index(a_table.which, batch), words.flat,
+            words.over(batch), b_table.units, op.spread_index(b_table.which, batch),
+        ),
+        warpgroup.Metadata(notes.flat, notes.over(batch), *places_of),
+        warpgroup.Accumulators(
+            image.flat, image.over(batch), op.spread_index(keep, batch).astype(np.uint8), out.reshape(-1)
+        ),
     )  # fmt: skip
-    _run(task, out.size // (op.THREADS * form.d.registers), threads)
+    _run(form, task, out.size // (op.THREADS * form.d.registers), threads)
     return out
 
 
@@ -91,50 +105,30 @@ def line_operands(mnemonic: object, given: dict[str, Any]) -> dict[str, Any]:
     return {name: immediate(mnemonic, LINE_NAMES[name][0], x, LINE_NAMES[name][1], name) for name, x in given.items()}
 
 
-class _Task(NamedTuple):
-    """What compiled code needs of one call: arrays in the order of its arguments."""
-
-    form: op.Form
-    geometry: NDArray[np.int64]
-    params: NDArray[np.int64]
-    operands: tuple[NDArray[Any], ...]
-    metadata: tuple[NDArray[Any], ...]
-    accumulators: tuple[NDArray[Any], ...]
-
-    @property
-    def everything(self) -> tuple[NDArray[Any], ...]:
-        """Arguments of `warpgroup.run` and `warpgroup.repair` that both take."""
-        return (self.geometry, self.params, *self.operands, *self.metadata, *self.accumulators)
-
-
-def _run(task: _Task, count: int, threads: int | None) -> None:
+def _run(form: op.Form, task: warpgroup.Task, count: int, threads: int | None) -> None:
     """All warpgroups: the fused kernel where it serves, then what it left, then what Inf and NaN left of that."""
-    form, params = task.form, task.params
-    columns = form.b.cols
+    columns, floor = form.b.cols, int(task.params[FLOOR])
     cost = int(_COST * form.a.rows * form.stored * columns)
-    left = np.ones(count, np.uint8)
-    kernel = _kernel(task)
+    needed = np.ones(count, np.uint8)
+    kernel = _kernel(form, task)
     if kernel is not None:
-        inputs = (task.geometry, int(params[FLOOR]), *task.operands, *task.accumulators, left)
-        parallel_for(count, cost // 3, threads, lambda first, last: kernel(first, last, *inputs))
-    groups = np.flatnonzero(left)
+        parallel_for(count, cost // 3, threads, lambda first, last: kernel(first, last, task, floor, needed))
+    groups = np.flatnonzero(needed)
     if not groups.size:
         return
-    again = np.zeros(count, np.uint8)
     marks = np.empty(count * warpgroup.M * warpgroup.padded(columns), np.uint8)  # touched only where needed
-    rest = (*task.everything, *_panel(form), marks, again)
-    parallel_for(groups.size, cost, threads, lambda first, last: warpgroup.run(groups[first:last], *rest))
-    groups = np.flatnonzero(again)
+    left, types = warpgroup.Left(marks, np.zeros(count, np.uint8)), _panel(form)
+    parallel_for(groups.size, cost, threads, lambda i, j: warpgroup.run(groups[i:j], task, *types, left))
+    groups = np.flatnonzero(left.again)
     if groups.size:
-        rest = (*task.everything, marks, again)
-        parallel_for(groups.size, 10 * cost, threads, lambda first, last: warpgroup.repair(groups[first:last], *rest))
+        parallel_for(groups.size, 10 * cost, threads, lambda i, j: warpgroup.repair(groups[i:j], task, left))
 
 
-def _kernel(task: _Task) -> Any:
+def _kernel(form: op.Form, task: warpgroup.Task) -> Any:
     """The vector kernel that does this form on this machine, if there is one."""
-    form, p = task.form, task.params
+    p = task.params
     a, b, half = form.a.format, form.b.format, int(form.d.format.bits == 16)
-    if task.geometry[warpgroup.SPARSE] != warpgroup.DENSE:
+    if task.geometry.sparse != warpgroup.DENSE:
         return None
     if warpgroup_fused.serves(p, form.stored):
         return warpgroup_fused.kernel(a, b, half, *(int(p[i]) for i in (BLOCK, FRACTION, OUT)))
@@ -157,22 +151,17 @@ def _panel(form: op.Form) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.empty(0, storage.value), np.empty(0, storage.exponent)
 
 
-def _geometry(
-    row: Row, scales: tuple[int, int], trans: tuple[int, int], registers: bool, size: int
-) -> NDArray[np.int64]:
-    g = np.zeros(warpgroup.GEOMETRY, np.int64)
+def _geometry(row: Row, how: Immediates, registers: bool, size: int) -> warpgroup.Geometry:
     form = op.form(row)
     _, n, k = form.shape
     fmt = form.a.format
     bits, k = (32, k // 32) if fmt.kind == "bit" else (fmt.bits, k)  # bits go 32 at a time
-    g[warpgroup.N], g[warpgroup.K], g[warpgroup.STORED] = n, k, k // 2 if row.sparse else k
-    g[warpgroup.BITS], g[warpgroup.A_MN], g[warpgroup.B_MN] = bits, *trans
-    g[warpgroup.HALF] = form.d.format.bits == 16
-    g[warpgroup.FLIP_A], g[warpgroup.FLIP_B] = (1 << (bits - 1) if s == -1 else 0 for s in scales)
-    g[warpgroup.SPARSE] = (warpgroup.HALVES if bits == 32 else warpgroup.PAIRS) if row.sparse else warpgroup.DENSE
-    g[warpgroup.A_REGISTERS], g[warpgroup.SMEM_BYTES] = registers, size
-    g[warpgroup.ZERO] = panels(fmt, form.b.format).zero
-    return g
+    flip_a, flip_b = (1 << (bits - 1) if s == -1 else 0 for s in (how.scale_a, how.scale_b))
+    sparse = (warpgroup.HALVES if bits == 32 else warpgroup.PAIRS) if row.sparse else warpgroup.DENSE
+    return warpgroup.Geometry(
+        n, k, k // 2 if row.sparse else k, bits, int(how.trans_a), int(how.trans_b), int(form.d.format.bits == 16),
+        flip_a, flip_b, sparse, int(registers), size, panels(fmt, form.b.format).zero,
+    )  # fmt: skip
 
 
 def _places(row: Row, selector: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

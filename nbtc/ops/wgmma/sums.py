@@ -6,7 +6,7 @@ long as the sums.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba.core import types
 from numba.extending import intrinsic
@@ -29,35 +29,46 @@ def _fetching_half(v: VectorBuilder, args: dict[str, Any], block: Any) -> None:
     fetch(v, args["ahead"], block, True)
 
 
-_NAMES = ("a", "ea", "sa", "b", "eb", "sb", "tile", "blocks", "floor", "least", "scale", "reference", "scratch")
+class FetchingBlock(NamedTuple):
+    """A block of products and its tile: values, exponents and signs of A and B, 4 * blocks rows by 64 columns of
+    scaled accumulators, what the alignment needs, scratch.
+    """
+
+    a: Any
+    ea: Any
+    sa: Any
+    b: Any
+    eb: Any
+    sb: Any
+    tile: Any
+    blocks: int
+    floor: int
+    least: int
+    scale: int
+    reference: int
+    scratch: Any
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def sum_fetching(
-    typing, wide, block, fraction, out, a, ea, sa, b, eb, sb, tile, blocks, floor, least, scale, reference,
-    scratch, words, ahead,
-):  # fmt: skip
-    """One block of products of 4 * blocks rows and 64 columns into the tile, as `panel.sum_block` does it.
+def sum_fetching(typing, wide, block, fraction, out, x, words, ahead):
+    """One block of products into the tile, as `panel.sum_block` does it.
 
     The first four arguments are literals.  words[ahead] is where the memory to fetch begins.
     """
     fixed = (wide, block, fraction, out)
     target = host_target()
-    if target is None or not all(isinstance(x, types.IntegerLiteral) for x in fixed):
+    if target is None or not all(isinstance(t, types.IntegerLiteral) for t in fixed):
         return None
-    values = [x.literal_value for x in fixed]
+    values = [t.literal_value for t in fixed]
     name = {code: text for text, code in OUTS.items()}[values[3]]
     shape = Shape(target, bool(values[0]), values[1], values[2], name, full_range=False, checked=False)
-    rest = (a, ea, sa, b, eb, sb, tile, blocks, floor, least, scale, reference, scratch, words, ahead)
-    rest = tuple(types.int64 if isinstance(t, types.Integer) else t for t in rest)
 
     def codegen(context, builder, sig, args):
-        v, own = VectorBuilder(context, builder), args[len(fixed) :]
-        pointers = [v.pointer(t, x) if isinstance(t, types.Array) else x for t, x in zip(rest, own, strict=True)]
-        named = dict(zip(_NAMES, pointers, strict=False))
+        v = VectorBuilder(context, builder)
+        named = v.fields(x, args[len(fixed)])
         named["groups"] = v.int(1)
-        named["ahead"] = v.at(pointers[-2], builder.mul(pointers[-1], v.int(4)))
+        named["ahead"] = v.at(v.pointer(words, args[-2]), builder.mul(args[-1], v.int(4)))
         emit_sums(v, shape, named, _fetching_half if shape.half else _fetching)
         return context.get_dummy_value()
 
-    return types.void(*fixed, *rest), codegen
+    return types.void(*fixed, x, words, types.int64), codegen

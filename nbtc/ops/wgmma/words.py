@@ -21,7 +21,7 @@ from nbtc.kernels.dot import Elements, dot
 from nbtc.numerics.models import BIT_OP, BIT_OPS, KIND, Kind
 from nbtc.ops.wgmma import tile as tile_of
 from nbtc.ops.wgmma.gather import DEPTH_BYTES, K_MAJOR, PANEL, ROWS, gathers, room, source_of
-from nbtc.ops.wgmma.general import SMEM_BYTES, THREADS, N
+from nbtc.ops.wgmma.general import THREADS
 from nbtc.ops.wgmma.tile import WHOLE, fetch
 
 WORDS, CHUNKS = DEPTH_BYTES // 4, PANEL // 16
@@ -128,20 +128,19 @@ def _sum_words(typing, a_signed, b_signed, saturate, a, b, tiles, tile, words, a
 @cache
 def kernel(a_signed: int, b_signed: int, saturate: int) -> Any:
     """Compiled loop over warpgroups, arguments as `fused.kernel`; BITS on both sides: and, popcount."""
-    rows, columns = gathers(32)
+    gather = gathers(32)
 
     @jit
-    def run(first, last, geometry, floor, smem, images, a_units, a_which, a_words, a_from, b_units, b_which, d, d_from,
-            keep, out_words, left):  # fmt: skip
-        n = geometry[N]
+    def run(first, last, task, floor, left):
+        geometry, sources = task.geometry, task.sources
+        d, d_from, keep, out_words = task.accumulators
+        n = geometry.n
         raw_a, raw_b = room(PANEL * DEPTH_BYTES), room(n * DEPTH_BYTES)
         tile = room(4 * n * PANEL).view(np.uint32)
         a_source, size = source_of(geometry), (n >> 1) * THREADS
         lines = n % 32 == 0 and (np.int64(out_words.ctypes.data) & 63) == 0
         for g in range(first, last):
-            base = images[g] * geometry[SMEM_BYTES]
-            columns(a_source, smem, base, a_units, 2 * PANEL * a_which[g], a_words, 4 * THREADS * a_from[g], raw_a)
-            rows(K_MAJOR, smem, base, b_units, 2 * n * b_which[g], n, raw_b)
+            gather(a_source, K_MAJOR, g, geometry, sources, raw_a, raw_b)
             if keep[g]:
                 tile_of.load(WHOLE, d, d_from[g] * size, tile, n, np.float32(1.0), False)
             else:

@@ -1,1 +1,0 @@
-"""Kernels to learn from, in the order of the page "Kernels, step by step"."""
