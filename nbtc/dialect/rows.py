@@ -54,16 +54,15 @@ def emit(
     *,
     memory: bool = False,
     effect: bool = True,
-    syntax: int | None = None,
+    tied: Sequence[Any] = (),
 ) -> list[Any]:
     """Emit one instruction; returns the values of its results in the order of their operands.
 
     results: types of the registers of each operand that is written.  operands: for each other one a list of values (of
     a vector), a value (of a register, address or predicate) or an int (an immediate); optional ones may be missing.
-    syntax: which of the row's operand lists, the one with exactly these operands by default.  memory, effect: as for
-    `words.inline`.
+    memory, effect, tied: as for `words.inline`.
     """
-    wanted = _list_of(row, results, operands) if syntax is None else slots(row.syntax[syntax])
+    wanted = _list_of(row, results, operands)
     outputs: list[ir.Type] = []
     for slot in wanted:
         for name in (slot.name, slot.pred):
@@ -71,7 +70,8 @@ def emit(
     writer = _Writer(len(outputs))
     parts = [text for slot in wanted if (text := writer.operand(slot, results, operands))]
     body = f" {', '.join(parts)}" if parts else ""
-    return words.inline(builder, f"{row.mnemonic}{body};", outputs, writer.values, effect=effect, memory=memory)
+    text = f"{row.mnemonic}{body};"
+    return words.inline(builder, text, outputs, writer.values, effect=effect, memory=memory, tied=tied)
 
 
 def _list_of(row: Row, results: Mapping[str, Any], operands: Mapping[str, Any]) -> tuple[Slot, ...]:

@@ -162,12 +162,13 @@ def inline(
     effect: bool = True,
     memory: bool = False,
     immediates: Sequence[int] = (),
+    tied: Sequence[Any] = (),
 ) -> list[Any]:
     """Emit PTX text: `$0`... its results, then the arguments; returns the results' values.
 
     effect: the instruction does more than give its result (it waits, exchanges, stores), so it is neither removed nor
     merged.  memory: it reads or writes memory, so loads and stores are not moved across it.  immediates: values behind
-    the arguments that the text needs as literals.
+    the arguments that the text needs as literals.  tied: what the first results' registers hold before.
     """
     register = [_register_type(t) for t in results]
     kind: Any = ir.VoidType()
@@ -177,6 +178,8 @@ def inline(
     raw += [ir.Constant(ir.IntType(32), n) for n in immediates]
     constraints = [f"={CONSTRAINTS[str(t)]}" for t in register]
     constraints += [CONSTRAINTS[str(a.type)] for a in raw[: len(arguments)]] + ["n"] * len(immediates)
+    raw += tied
+    constraints += [str(n) for n in range(len(tied))]
     constraints += ["~{memory}"] if memory else []
     assembly = ir.InlineAsm(
         ir.FunctionType(kind, [a.type for a in raw]), text, ",".join(constraints), side_effect=effect or memory

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc import dpx, ptx, warp, wmma
+from nbtc import dpx, ptx, warp, wgmma, wmma
 from nbtc.errors import KernelError
 from nbtc.formats.arrays import as_format
 from nbtc.testing import assert_bits_equal
@@ -210,6 +210,38 @@ def test_conversions():
     assert_bits_equal(out[3], ptx.cvt("cvt.f32.bf16", ptx.cvt("cvt.rz.bf16.f32", word)))
     packed = [(lanes * 20 - 300).astype(np.int32).view(np.uint32), lanes.astype(np.uint32), np.uint32(0x1234)]
     assert_bits_equal(out[4], ptx.cvt("cvt.pack.sat.s8.s32.b32", *packed))
+
+
+WARPGROUP = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e5m2"
+
+
+@nbtc.kernel
+def chained(a, b, d):
+    tile, thread = nbtc.shared(2048 + 256, np.uint8, align=1024), nbtc.thread_idx.x
+    for n in range(thread, tile.size, 128):
+        tile[n] = a[n] if n < 2048 else b[n - 2048]
+    wgmma.fence_proxy_async()
+    nbtc.syncthreads()
+    da, db = wgmma.Descriptor(tile, 1024, 128), wgmma.Descriptor(tile[2048:], 128, 128)
+    before = (d[thread, 0], d[thread, 1], d[thread, 2], d[thread, 3])
+    wgmma.fence()
+    acc = ptx.wgmma(WARPGROUP, before, da, db, scale_b=-1)
+    acc = ptx.wgmma(WARPGROUP, acc, da, db, scale_d=thread >= 0)
+    wgmma.commit_group()
+    wgmma.wait_group(0)
+    for n in range(4):
+        d[thread, n] = acc[n]
+
+
+def test_a_warpgroup_adds_to_its_registers():
+    a, da = wgmma.tile_to_smem(numbers("e4m3", 64 * 32).reshape(64, 32), "e4m3")
+    b, db = wgmma.tile_to_smem(numbers("e5m2", 8 * 32).reshape(8, 32), "e5m2")
+    d = RNG.standard_normal((128, 4)).astype(np.float32).view(np.uint32)
+    assert (da.leading, da.stride, db.leading, db.stride) == (1024, 128, 128, 128)
+    smem, other = np.concatenate([a, b]), wgmma.Descriptor(2048, 128, 128)
+    want = ptx.wgmma(WARPGROUP, ptx.wgmma(WARPGROUP, d, da, other, smem, scale_b=-1), da, other, smem)
+    chained[1, 128](a, b, d)
+    assert_bits_equal(d, want)
 
 
 # ------------------------------------------------------------------------------------------------------- warp and dpx
