@@ -225,6 +225,7 @@ PUBLIC = {
     "nbtc.gemm.run.plan",
     "nbtc.gemm.run.gemm",
     "nbtc.dask.matmul",
+    "nbtc.dialect.wgmma_words._wgmma",
     "nbtc.instructions.__call__",
     "nbtc.ptx.mma_sync",
     "nbtc.ptx.wgmma",
