@@ -16,9 +16,10 @@ from nbtc.executor.instrument import Instrument
 from nbtc.executor.launch import Code
 from nbtc.executor.link import link
 from nbtc.executor.machine import Machine, Options, Shape, Site
+from nbtc.executor.profile.hooks import Profile
 from nbtc.executor.watch.hooks import Watch
 
-INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": Watch}
+INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": Watch, "profile": Profile}
 
 
 class Built(NamedTuple):

@@ -154,6 +154,7 @@ class Request(NamedTuple):
     callback: Any  # a CALLBACK
     timeout: float | None = None  # seconds
     watched: Watched | None = None  # the words of a checked launch
+    profile: NDArray[np.uint64] | None = None  # the counters of a profiled one
 
 
 def aligned(size: int, align: int) -> Bytes:
@@ -273,6 +274,7 @@ class Session:
             ("range_count", len(rows)),
             ("callback", callback or 0),
             ("watch", request.watched.address if request.watched else 0),
+            ("profile", 0 if request.profile is None else address_of(request.profile)),
         ):
             LAUNCH.set(self.launch, name, value)
         for worker, first in zip(self.workers, self._first, strict=True):

@@ -93,9 +93,16 @@ class Whole:
         if len(counts) == 5:
             pointers.append(v.at(meta, 4 * self.skipped))
         result = place(v, LANES * counts[-1] * size)
-        bad = emit_warp(v, self.code, [*pointers, result], [v.const(I32, n) for n in self.numbers])
+        bad = v.b.call(self._sums(module, f"{name}_sums"), [*pointers, result])
         by_register(v, result, counts[-1], size, d)
         v.b.ret(bad)
+        return f
+
+    def _sums(self, module: ir.Module, name: str) -> Any:
+        """The sums alone, without even the images' change of order: what LLVM knows without reading memory
+        it computes before the rounding mode is set."""
+        f, v = function(module, name, I1, len(self.code.images))
+        v.b.ret(emit_warp(v, self.code, list(f.args), [v.const(I32, n) for n in self.numbers]))
         return f
 
 

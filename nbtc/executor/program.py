@@ -22,6 +22,7 @@ from nbtc.executor.link import const_bytes, initial_bytes, link, variables_layou
 from nbtc.executor.machine import Options, Shape
 from nbtc.executor.names import plain_name
 from nbtc.executor.parse import parse
+from nbtc.executor.profile.result import Profile, empty
 from nbtc.executor.source import text_of
 from nbtc.executor.summary import summary
 from nbtc.executor.watch.memory import Watched
@@ -153,8 +154,8 @@ class Globals(Mapping[str, NDArray[np.uint8]]):
 class Program:
     """One kernel of a module for one architecture: `k[grid, block, stream, shared_bytes](*args)`, or `k.launch`."""
 
-    def __init__(self, module: Module, name: str, arch: str, watched: bool = False) -> None:
-        self.module, self.name, self.arch, self.watched = module, name, arch, watched
+    def __init__(self, module: Module, name: str, arch: str, instrument: str = "") -> None:
+        self.module, self.name, self.arch, self.instrument = module, name, arch, instrument
 
     @property
     def params(self) -> tuple[Parameter, ...]:
@@ -168,7 +169,7 @@ class Program:
 
     def on(self, arch: str | int) -> Program:
         """The same kernel with another architecture's arithmetic."""
-        return Program(self.module, self.name, _arch_name(arch), self.watched)
+        return Program(self.module, self.name, _arch_name(arch), self.instrument)
 
     @property
     def checked(self) -> Program:
@@ -180,7 +181,21 @@ class Program:
         Traceback (most recent call last):
         nbtc.errors.ProgramError: k: uninitialised shared memory: line 2: ld.shared.b32: ...
         """
-        return Program(self.module, self.name, self.arch, True)
+        return Program(self.module, self.name, self.arch, "watch")
+
+    @property
+    def profile(self) -> Program:
+        """The same kernel, whose launches return a `Profile`: warp instructions by opcode and line, divergence, bank
+        conflicts of shared memory, sectors of global memory.
+
+        >>> m = load('''.version 8.0 .target sm_80 .address_size 64
+        ... .visible .entry k() { .shared .b32 s[1024]; .reg .b32 a, r; mov.u32 a, %tid.x; shl.b32 a, a, 4;
+        ... st.shared.b32 [a], a; ret; }''')
+        >>> found = m["k"].profile[1, 32]()
+        >>> found.total.executed, found.total.active, found.total.conflicts
+        (4, 32.0, 3)
+        """
+        return Program(self.module, self.name, self.arch, "profile")
 
     def __getitem__(self, configuration: Any) -> Configured:
         """Bind a launch configuration, in Numba's order."""
@@ -205,8 +220,8 @@ class Program:
         progress: object = False,
         contract: str = "ptxas",
         timeout: float | None = None,
-    ) -> None:
-        """Run a grid of blocks on the CPU and return when all have ended.
+    ) -> Profile | None:
+        """Run a grid of blocks on the CPU and return when all have ended (a `Profile` for `k.profile`, else None).
 
         grid, block, cluster: int or up to 3 ints.  args: a number for a scalar, an array (written in place), None or
         an address for a pointer, bytes for a struct.  shared: dynamic shared memory in bytes.  memory: arrays that
@@ -215,13 +230,14 @@ class Program:
         contract="off" keeps plain mul and add apart, which ptxas fuses.  timeout: seconds after which the launch ends
         with a ProgramError that names a thread and the line where it was, counted from the first instruction.
         """
-        checked = checked or self.watched
+        checked = checked or self.instrument == "watch"
         if checked not in (False, True, "off"):
             raise OptionError(f"checked={checked!r}: pass False (bounds are checked), True (hazards too) or 'off'")
         if contract not in ("ptxas", "off"):
             raise OptionError(f"contract={contract!r}: pass 'ptxas' or 'off'")
         name = _arch_name(arch) if arch is not None else self.arch
-        options = Options(name, checked != "off", contract == "ptxas", "watch" if checked is True else "")
+        instrument = "watch" if checked is True else self.instrument
+        options = Options(name, checked != "off", contract == "ptxas", instrument)
         kernel = self.module.ptx.functions[self.name]
         g = grid if isinstance(grid, Geometry) else obeyed(kernel.directives, grid, block, cluster)
         arguments = args if isinstance(args, Arguments) else marshal(kernel, args)
@@ -244,8 +260,13 @@ class Program:
             threads=threads,
             callback=answers.callback if answers else None,
             timeout=_seconds(timeout),
-            watched=Watched(memory_ranges) if checked is True else None,
+            watched=Watched(memory_ranges) if instrument == "watch" else None,
+            profile=empty(built.code.sites) if instrument == "profile" else None,
         )
+        return self._run(built, request, answers)
+
+    def _run(self, built: Built, request: Request, answers: Answers | None) -> Profile | None:
+        """Launch compiled code; raise what went wrong."""
         try:
             failure = run(built.code, request)
         finally:
@@ -258,6 +279,7 @@ class Program:
             if failure.kind == Kind.HAZARD and request.watched is not None:
                 raise ProgramError(hazard(self.name, built.sites, request, request.watched.found()))
             raise ProgramError(report.failure(self.name, built.sites, request, failure, said))
+        return None if request.profile is None else Profile(self.name, built.sites, request.profile)
 
     def __str__(self) -> str:
         return summary(link(self.module.ptx, self.name), self.arch)
@@ -272,6 +294,6 @@ class Configured:
     def __init__(self, program: Program, grid: Any, block: Any, shared: int) -> None:
         self.program, self.grid, self.block, self.shared = program, grid, block, shared
 
-    def __call__(self, *args: Any) -> None:
-        """Launch."""
-        self.program.launch(self.grid, self.block, args, shared=self.shared)
+    def __call__(self, *args: Any) -> Any:
+        """Launch; a `Profile` for `k.profile`, else None."""
+        return self.program.launch(self.grid, self.block, args, shared=self.shared)

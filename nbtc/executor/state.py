@@ -105,6 +105,7 @@ LAUNCH = _layout(
     services=POINTER,  # functions of the host that programs call (`services`)
     user=64,  # for the launcher
     watch=POINTER,  # what the checked mode remembers of the launch (`watch.words`), else 0
+    profile=POINTER,  # counters of a profiled launch (`profile.hooks`), else 0
 )
 WORKER = _layout(
     launch=POINTER,

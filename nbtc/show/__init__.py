@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from nbtc.fragments import sparse
 from nbtc.fragments.boxes import Panel, metadata_panel, panel
+from nbtc.fragments.svg_text import FAINT, FONT, INK, label
 from nbtc.isa import lines
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import as_row, immediate
 from nbtc.isa.spec import Row
-from nbtc.show.picture import FAINT, FONT, GAP, INK, MARGIN, Drawing, beside, caption, draw, label
+from nbtc.show.picture import GAP, MARGIN, Drawing, beside, caption, draw
 
 ADDRESSES = ("ldmatrix", "stmatrix")  # each memory row has the address that one lane gives
 

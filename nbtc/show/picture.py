@@ -9,11 +9,10 @@ from functools import cache
 from html import escape
 
 from nbtc.fragments.boxes import Box, Panel
+from nbtc.fragments.svg_text import FAINT, INK, label
 
 HEIGHT, MARGIN, GAP = 20.0, 14.0, 34.0  # of a box, around the picture, between operands
 CHARACTER, CAPTION = 6.1, 7.2  # width of a letter in a box and in a caption
-FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
-INK, FAINT = "#16181d", "#5d6470"
 
 
 @dataclass(frozen=True)
@@ -128,10 +127,3 @@ def _colour(lane: int) -> str:
     """Hue by group of four lanes, lightness by the lane in it."""
     r, g, b = colorsys.hls_to_rgb((lane >> 2) / 8 + 0.02, (0.90, 0.85, 0.80, 0.75)[lane & 3], 0.62)
     return f"#{round(r * 255):02x}{round(g * 255):02x}{round(b * 255):02x}"
-
-
-def label(x: float, y: float, words: str, size: int, fill: str, anchor: str = "middle", bold: bool = False) -> str:
-    """A line of text."""
-    weight = ' font-weight="600"' if bold else ""
-    place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"'
-    return f"<text {place}{weight}>{escape(words)}</text>"

@@ -40,6 +40,15 @@ def test_programs_give_the_recorded_words(kind, recorded):
         np.testing.assert_array_equal(raw_bits(case.call()), raw_bits(case.want), case.form)
 
 
+@pytest.mark.parametrize("rounding", ["rz", "rm", "rp"])
+def test_double_precision_rounds_as_its_form_says(rounding, recorded):
+    """The sums of a whole product must not leave the rounding mode that is set around them."""
+    groups, index = recorded["mma"]
+    (name,) = list(islice((g for g in groups if f"m16n8k16_f64_{rounding}" in g), 1))
+    (case,) = through_ptx.cases("mma", {name: groups[name]}, index)
+    np.testing.assert_array_equal(raw_bits(case.call()), raw_bits(case.want))
+
+
 def test_every_kind_of_instruction_is_replayed(recorded):
     assert set(recorded) - set(through_ptx.CALLS) == {"matmul", "wmma maps"}
 
