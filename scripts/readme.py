@@ -199,7 +199,10 @@ PARTS: dict[Path, dict[str, Callable[[], str]]] = {
     DOCS / "evidence.md": {"recordings": recordings},
     DOCS / "speed.md": {"speed": speed},
 }
-PICTURES = {DOCS / "m16n8k16.svg": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"}
+PICTURES = {
+    DOCS / "m16n8k16.svg": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    DOCS / "wmma_a.svg": "wmma.load.a.sync.aligned.row.m16n16k16.f16",
+}
 
 
 def fill(path: Path) -> str:
@@ -225,7 +228,7 @@ def main() -> None:
             path.write_text(new, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != new:
             sys.exit(f"{path.name} has drifted from the rows or from benchmarks/*.json: run python scripts/readme.py")
-    print(f"{sum(map(len, PARTS.values()))} parts, {len(PICTURES)} picture: {'as generated' if check else 'written'}")
+    print(f"{sum(map(len, PARTS.values()))} parts, {len(PICTURES)} pictures: {'as generated' if check else 'written'}")
 
 
 if __name__ == "__main__":
