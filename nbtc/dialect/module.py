@@ -15,7 +15,7 @@ from numba.core.debuginfo import DIBuilder
 from numba.core.errors import NumbaDebugInfoWarning
 
 from nbtc.compiler import native
-from nbtc.dialect import selectable, target, vocabulary
+from nbtc.dialect import math_words, selectable, target, vocabulary
 from nbtc.dialect.parameters import Parameter, parameter
 from nbtc.errors import KernelError
 from nbtc.isa.archs import arch as find_arch
@@ -57,9 +57,10 @@ def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str) -> Writ
         names = function.__code__.co_varnames
         given = [parameter(context, name, kind) for name, kind in zip(names, kinds, strict=False)]
         entry = _entry(context, found, name, given)
-    texts = [text for library in found.library.every() for text in library.texts]
+        texts = [math_words.renamed(text) for library in found.library.every() for text in library.texts]
+        texts += math_words.bodies(texts)
     with native.LOCK:
-        return Written(_emit([*texts, entry], name, arch), name)
+        return Written(_emit([*dict.fromkeys(texts), entry], name, arch), name)
 
 
 def _entry(context: Any, compiled: Any, name: str, given: Sequence[Parameter]) -> str:
@@ -92,7 +93,6 @@ def _emit(texts: Sequence[str], name: str, arch: str) -> str:
     module = llvm.parse_assembly(texts[-1])
     for text in texts[:-1]:
         module.link_in(llvm.parse_assembly(text))
-    selectable.complete(module)
     selectable.check(module)
     for function in module.functions:
         if not function.is_declaration and function.name != name:

@@ -23,10 +23,6 @@ SELECTABLE = tuple(
 PROVIDED = ("__assertfail", "vprintf", "malloc", "free")
 
 
-def complete(module: Any) -> None:
-    """Add the bodies of functions that a module calls and does not have."""
-
-
 def check(module: Any) -> None:
     """Raise for functions that the back end, or a launch, would not find."""
     for function in module.functions:

@@ -169,7 +169,8 @@ class PtxTyping(typing.Context):  # type: ignore[misc]
     """Types the constants of a kernel: words, and functions compiled for other targets."""
 
     def load_additional_registries(self) -> None:
-        """Add the dialect's own."""
+        """Add the CPU's and the dialect's own."""
+        super().load_additional_registries()
         self.install_registry(typing_registry)
 
     def resolve_value_type(self, val: Any) -> Any:

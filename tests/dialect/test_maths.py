@@ -1,0 +1,176 @@
+"""Elementary functions: as Python they are compared with 80-bit arithmetic, and in kernels they have the same bits."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import nbtc
+from nbtc.dialect import angles, maths
+from nbtc.dialect.maths_constants import HALF_PI_EXACT
+
+EXTENDED = np.finfo(np.longdouble).nmant >= 63
+SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 5e-324, 2.0**-1030, 1e308, -1e308, 0.5, 3.0, -2.0]
+FAR = [1e10, 2.0**40, 6381956970095103 * 2.0**797, 1e22, 2.0**1023, 3.0**40, 1e300, 2.0**25, 33554433.5]
+
+
+def fma(x, y, z):
+    x, y, z = float(x), float(y), float(z)
+    if not all(map(math.isfinite, (x, y, z))):
+        return np.float64(x) * y + z
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    try:
+        return np.float64(x * y + z if exact == 0 else float(exact))
+    except OverflowError:
+        return np.float64(math.copysign(math.inf, exact))
+
+
+@pytest.fixture
+def in_python(monkeypatch):
+    """The four words of kernels that Python lacks."""
+    for module in (maths, angles):
+        monkeypatch.setattr(module, "fma", fma)
+        monkeypatch.setattr(module, "bits_of", lambda x: np.float64(x).view(np.int64))
+    monkeypatch.setattr(maths, "of_bits", lambda x: np.int64(x).view(np.float64))
+    monkeypatch.setattr(angles, "high_product", lambda x, y: np.uint64(int(x) * int(y) >> 64))
+    with np.errstate(all="ignore"):
+        yield
+
+
+def units(found, exact):
+    """How far results are off, in units of their last place."""
+    spacing = np.spacing(np.abs(exact.astype(np.float64))).astype(np.longdouble)
+    return np.abs((found.astype(np.longdouble) - exact) / spacing).max()
+
+
+def same(found, wanted):
+    """Zeros, infinities and NaNs agree, and the rest nearly."""
+    exact = np.isnan(wanted) | np.isinf(wanted) | (wanted == 0)
+    bits = (found.view(np.uint64) == wanted.view(np.uint64)) | (np.isnan(found) & np.isnan(wanted))
+    return bits[exact].all() and np.allclose(found[~exact], wanted[~exact], rtol=1e-15, atol=0)
+
+
+# name, reference, interval, units in the last place that it may be off
+ONE = [
+    ("exp", np.exp, (-740, 709), 1),
+    ("exp2", np.exp2, (-1070, 1023), 1),
+    ("expm1", np.expm1, (-3, 3), 2),
+    ("log", np.log, (0, 4), 0.51),
+    ("log2", np.log2, (0, 4), 0.51),
+    ("log10", np.log10, (0, 4), 0.51),
+    ("log1p", np.log1p, (-1, 3), 1),
+    ("sin", np.sin, (-100, 100), 1),
+    ("cos", np.cos, (-100, 100), 1),
+    ("tan", np.tan, (-100, 100), 2),
+    ("asin", np.arcsin, (-1, 1), 2),
+    ("acos", np.arccos, (-1, 1), 2),
+    ("atan", np.arctan, (-5, 5), 1),
+    ("sinh", np.sinh, (-5, 5), 3),
+    ("cosh", np.cosh, (-5, 5), 2),
+    ("tanh", np.tanh, (-3, 3), 3),
+]
+
+
+@pytest.mark.skipif(not EXTENDED, reason="needs 80-bit long double as the reference")
+@pytest.mark.parametrize("name, reference, interval, most", ONE, ids=[row[0] for row in ONE])
+def test_functions_of_one_argument(name, reference, interval, most, in_python):
+    function = getattr(maths, name, None) or getattr(angles, name)
+    x = np.random.default_rng(7).uniform(*interval, 200)
+    found = np.array([function(v) for v in x], np.float64)
+    assert units(found, reference(x.astype(np.longdouble))) <= most
+    special = np.array(SPECIAL)
+    assert same(np.array([function(v) for v in special], np.float64), reference(special))
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_large_angles(name, in_python):
+    exact = []
+    for v in FAR:  # not by the system's functions, some of which are off
+        quarters = round(Fraction(v) / HALF_PI_EXACT)
+        rest = float(Fraction(v) - quarters * HALF_PI_EXACT)
+        s, c = math.sin(rest), math.cos(rest)
+        s, c = [(s, c), (c, -s), (-s, -c), (-c, s)][quarters % 4]
+        exact.append({"sin": s, "cos": c, "tan": s / c}[name])
+    found = np.array([getattr(angles, name)(np.float64(v)) for v in FAR])
+    assert units(found, np.array(exact, np.longdouble)) <= 3
+
+
+@pytest.mark.skipif(not EXTENDED, reason="needs 80-bit long double as the reference")
+@pytest.mark.parametrize(
+    "name, reference, most", [("power", np.power, 1), ("atan2", np.arctan2, 2), ("hypot", np.hypot, 1)]
+)
+def test_functions_of_two_arguments(name, reference, most, in_python):
+    function = getattr(maths, name, None) or getattr(angles, name)
+    rng = np.random.default_rng(8)
+    x, y = rng.normal(size=(2, 200)) * 10
+    if name == "power":
+        x, y = np.abs(x) + 0.1, y * 5
+    found = np.array([function(*p) for p in zip(x, y, strict=True)], np.float64)
+    assert units(found, reference(x.astype(np.longdouble), y.astype(np.longdouble))) <= most
+    a, b = np.array([(a, b) for a in SPECIAL for b in SPECIAL]).T
+    assert same(np.array([function(*p) for p in zip(a, b, strict=True)], np.float64), reference(a, b))
+
+
+def test_remainder_is_exact(in_python):
+    rng = np.random.default_rng(9)
+    x, y = rng.integers(0, 0x7FF0 << 48, (2, 300)).view(np.float64)
+    special = [(a, b) for a in SPECIAL for b in SPECIAL]
+    pairs = [*zip(x, y, strict=True), *zip(-x, y, strict=True), *special]
+    for a, b in pairs:
+        found, wanted = np.float64(maths.fmod(np.float64(a), np.float64(b))), np.fmod(a, b)
+        assert found.tobytes() == wanted.tobytes() or (np.isnan(found) and np.isnan(wanted)), (a, b)
+
+
+def test_erf(in_python):
+    x = np.random.default_rng(10).uniform(-6.5, 6.5, 200)
+    found = np.array([maths.erf(v) for v in x])
+    assert units(found, np.array([math.erf(v) for v in x], np.longdouble)) <= 6
+    assert maths.erf(np.inf) == 1 and maths.erf(-np.inf) == -1 and np.isnan(maths.erf(np.nan))
+
+
+@nbtc.kernel
+def in_a_kernel(x, y, out):
+    i = nbtc.grid(1)
+    out[0, i] = math.exp(x[i])
+    out[1, i] = math.log(y[i])
+    out[2, i] = x[i] % y[i]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f64", "f32"])
+def test_kernels_compute_the_same_bits(dtype, request):
+    rng = np.random.default_rng(11)
+    with np.errstate(over="ignore"):
+        x = np.concatenate([rng.normal(size=50) * 30, SPECIAL]).astype(dtype)
+        y = np.concatenate([rng.normal(size=50) ** 2, SPECIAL]).astype(dtype)
+    out = np.zeros((3, 64), dtype)
+    in_a_kernel[2, 32](x, y, out)
+    request.getfixturevalue("in_python")
+    wide = x.astype(np.float64), y.astype(np.float64)
+    for found, function, arguments in ((out[0], maths.exp, wide[:1]), (out[1], maths.log, wide[1:])):
+        wanted = np.array([function(*p) for p in zip(*arguments, strict=True)], np.float64).astype(dtype)
+        assert (found.view(f"u{x.itemsize}") == wanted.view(f"u{x.itemsize}"))[~np.isnan(wanted)].all()
+        assert np.isnan(found[np.isnan(wanted)]).all()
+    usual = slice(0, 50)
+    assert (out[2, usual] == x[usual] % y[usual]).all()
+
+
+@nbtc.kernel
+def exact_ones(x, out):
+    i = nbtc.grid(1)
+    out[0, i] = math.sqrt(x[i])
+    out[1, i] = math.floor(x[i])
+    out[2, i] = math.ceil(x[i])
+    out[3, i] = abs(-x[i])
+    out[4, i] = max(x[i], 2.0)
+    out[5, i] = math.copysign(x[i], -1.0)
+    out[6, i] = int(x[i]) % 3
+    out[7, i] = int(x[i]) // 3
+
+
+def test_exact_functions():
+    x = np.abs(np.random.default_rng(9).normal(size=64)) * 1e6
+    out = np.zeros((8, 64))
+    exact_ones[1, 64](x, out)
+    whole = x.astype(np.int64)
+    assert (out == [np.sqrt(x), np.floor(x), np.ceil(x), x, np.maximum(x, 2), -x, whole % 3, whole // 3]).all()
