@@ -1,13 +1,16 @@
-"""CUDA C++ as programs: compiled to PTX without a GPU, run on the CPU with a GPU's bits."""
+"""CUDA on the CPU with a GPU's bits, without a GPU: CUDA C++ compiled to programs, and programs of numba.cuda."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from nbtc.executor.program import Module, load
+from nbtc.interop.extras import need
 from nbtc.interop.nvrtc import to_ptx
 
-__all__ = ["compile"]
+__all__ = ["compile", "emulate", "emulated"]
 
 
 def compile(
@@ -36,3 +39,53 @@ def compile(
     module = load(made.text, arch)
     module.names.update(made.names)
     return module
+
+
+def emulated(arch: str = "sm_90", *, threads: int | None = None) -> AbstractContextManager[Any]:
+    """A context in which programs of numba.cuda run on the CPU (extra `nbtc[cuda]`; no GPU, no driver).
+
+    Everything of numba-cuda works as on a GPU of `arch`: `cuda.jit` kernels, `to_device`, `device_array`, streams,
+    events, shared, local and constant arrays, atomics, cooperative groups, `reduce`, `vectorize`; numba-cuda's own
+    compiler makes the PTX.  Arrays of the host are passed without copies.  A device of each architecture lasts as long
+    as the process, and so do its arrays; outside of the context they can be kept, but not used.  threads: of the CPU,
+    for the blocks of a grid.  The context counts for the whole process.
+
+    Replaces Numba's CUDA simulator: tensor cores, warps, memory spaces and the bits of arithmetic are there, and code
+    runs compiled.  Raises ArchError for unknown architectures, MissingExtraError where numba-cuda is not installed; a
+    bad access raises ProgramError with the place in the kernel.
+
+    >>> import numpy as np, nbtc
+    >>> from numba import cuda                                      # doctest: +SKIP
+    >>> @cuda.jit                                                   # doctest: +SKIP
+    ... def twice(x):
+    ...     i = cuda.grid(1)
+    ...     if i < x.size:
+    ...         x[i] *= 2
+    >>> with nbtc.cuda.emulated("sm_80"):                           # doctest: +SKIP
+    ...     x = cuda.to_device(np.arange(4.0))
+    ...     twice[1, 32](x)
+    ...     print(x.copy_to_host())
+    [0. 2. 4. 6.]
+    """
+    need("numba_cuda", "cuda")
+    from nbtc.interop.numba_cuda import active
+
+    return active.emulated(arch, threads=threads)
+
+
+def emulate(kernel: Any, arch: str = "sm_90", *, threads: int | None = None) -> Any:
+    """A kernel of `numba.cuda` that runs on the CPU whenever it is launched, with the same launch syntax.
+
+    kernel: what `@cuda.jit` returned.  The result takes NumPy arrays, which it writes in place, and arrays of an
+    emulated device of the same `arch`; `.on("sm_80")` is the same kernel with another architecture's arithmetic.
+    Raises FormatError for anything but a kernel, and what `emulated` raises.
+
+    >>> import numpy as np, nbtc
+    >>> twice = nbtc.cuda.emulate(kernel)                           # doctest: +SKIP
+    >>> x = np.arange(4.0)                                          # doctest: +SKIP
+    >>> twice[1, 32](x)                                             # doctest: +SKIP
+    """
+    need("numba_cuda", "cuda")
+    from nbtc.interop.numba_cuda.program import Emulated
+
+    return Emulated(kernel, arch, threads)

@@ -45,7 +45,7 @@ for m in pkgutil.walk_packages(nbtc.__path__, "nbtc."):
         if not m.name.endswith("__main__"):
             importlib.import_module(m.name)
     except ImportError as missing:
-        if missing.name not in ("torch", "dask", "triton"):
+        if missing.name not in ("torch", "dask", "triton", "numba_cuda"):
             raise
 print([n for n in ("matmul", "gemm", "plan", "instruction", "instructions", "pack", "unpack", "convert")
        if not callable(getattr(nbtc, n))])

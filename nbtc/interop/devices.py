@@ -1,4 +1,4 @@
-"""What Triton asks of a device, one row an architecture (CUDA C++ Programming Guide, "Compute Capabilities")."""
+"""What programs ask of a device, one row an architecture (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Device(NamedTuple):
-    """shared: KiB that a block may have; processors: of the device that launch code of persistent kernels expects."""
+    """shared: KiB that a block may have; processors: of the device that has it."""
 
     shared: int
     processors: int

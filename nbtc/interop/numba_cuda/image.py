@@ -1,0 +1,134 @@
+"""Loaded code: PTX of one or several modules, its kernels, and how a launch hands over its arguments."""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nbtc.executor.program import Module, Program, load
+from nbtc.interop.devices import THREAD_REGISTERS, THREADS
+from nbtc.interop.numba_cuda.memory import Memory
+
+GRID_BARRIER = """
+.visible .global .align 4 .u32 nbtc_grid_arrivals;
+.visible .func (.param .b64 handle) cudaCGGetIntrinsicHandle(.param .b32 scope)
+{
+    st.param.b64 [handle], 1;
+    ret;
+}
+.visible .func (.param .b32 result) cudaCGSynchronize(.param .b64 handle, .param .b32 flags)
+{
+    .reg .b32 x, y, z, step, before, now;
+    .reg .pred p, q;
+    bar.sync 0;
+    mov.u32 x, %tid.x;
+    mov.u32 y, %tid.y;
+    mov.u32 z, %tid.z;
+    or.b32 x, x, y;
+    or.b32 x, x, z;
+    setp.ne.u32 p, x, 0;
+    @p bra MEET;
+    mov.u32 x, %nctaid.x;
+    mov.u32 y, %nctaid.y;
+    mul.lo.u32 x, x, y;
+    mov.u32 y, %nctaid.z;
+    mul.lo.u32 z, x, y;
+    mov.u32 x, %ctaid.x;
+    mov.u32 y, %ctaid.y;
+    or.b32 x, x, y;
+    mov.u32 y, %ctaid.z;
+    or.b32 x, x, y;
+    setp.eq.u32 q, x, 0;
+    sub.u32 z, 0x80000001, z;
+    selp.u32 step, z, 1, q;
+    membar.gl;
+    atom.global.add.u32 before, [nbtc_grid_arrivals], step;
+WAIT:
+    ld.volatile.global.u32 now, [nbtc_grid_arrivals];
+    xor.b32 now, now, before;
+    setp.ge.s32 p, now, 0;
+    @p bra WAIT;
+    membar.gl;
+MEET:
+    bar.sync 0;
+    st.param.b32 [result], 0;
+    ret;
+}
+"""  # what CUDA's device runtime has for cooperative groups: the top bit turns over when all blocks have arrived
+_handles = count(1 << 41)  # neither addresses nor handles of a driver
+
+
+class Attributes(NamedTuple):
+    """What a loaded kernel says of itself; registers are unknown, since nobody assembles it."""
+
+    num_regs: int
+    const_size_bytes: int
+    local_size_bytes: int
+    shared_size_bytes: int
+    max_threads_per_block: int
+
+
+class Kernel(NamedTuple):
+    """A kernel of an image."""
+
+    program: Program
+    handle: int
+    attributes: Attributes
+
+
+class Image:
+    """PTX as the driver loads it: `handle`, and kernels by name."""
+
+    def __init__(self, texts: list[str], arch: str) -> None:
+        self.module: Module = load("\n".join(texts), arch)
+        self.handle = next(_handles)
+
+    def get_kernel(self, name: str) -> Kernel:
+        """A kernel by its name in the text."""
+        program = self.module[name]
+        function = self.module.ptx.functions[program.name]
+        spaces = {space: [v for v in function.variables if v.space == space] for space in ("local", "shared")}
+        local, shared = (sum(v.bytes for v in spaces[s]) for s in ("local", "shared"))
+        shared += sum(v.bytes for v in self.module.ptx.variables.values() if v.space == "shared")
+        constants = sum(v.bytes for v in self.module.ptx.variables.values() if v.space == "const")
+        return Kernel(program, next(_handles), Attributes(THREAD_REGISTERS, constants, local, shared, THREADS))
+
+    def variable(self, name: str) -> tuple[int, int]:
+        """Address and bytes of a module's variable."""
+        found = self.module.globals[name]
+        return found.ctypes.data, found.nbytes
+
+
+class Config(NamedTuple):
+    """A launch configuration, with the fields of cuda.core's under both of their names."""
+
+    grid: Any
+    block: Any
+    shmem_size: int = 0
+    is_cooperative: bool = False
+    cooperative_launch: bool = False
+
+
+def launch(kernel: Kernel, config: Config, args: tuple[Any, ...], memory: Memory, threads: int | None) -> None:
+    """Run a kernel on arguments as numba-cuda has prepared them."""
+    kernel.program.launch(
+        config.grid,
+        config.block,
+        [_value(x) for x in args],
+        shared=config.shmem_size,
+        cooperative=config.is_cooperative or config.cooperative_launch,
+        memory=memory.arrays(),
+        threads=threads,
+    )
+
+
+def _value(x: Any) -> Any:
+    """A value of ctypes or of CUDA's bindings as a number."""
+    if isinstance(x, ctypes._SimpleCData):
+        return np.dtype(type(x)).type(x.value)
+    if isinstance(x, int | float | np.generic | bytes | np.ndarray):
+        return x
+    return int(x)

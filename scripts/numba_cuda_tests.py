@@ -1,0 +1,132 @@
+"""Runs numba-cuda's own tests on the emulated device and writes the table of docs/numba-cuda.md.
+
+    python scripts/numba_cuda_tests.py [test_atomics test_math ...] [--arch sm_90] [--seconds 600] [--keep FILE]
+
+Each of its modules runs in a process of its own.  --keep: a JSON file that gathers the outcomes of several runs; the
+table shows what it holds.  Needs `nbtc[cuda]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import json
+import subprocess
+import sys
+import unittest
+import warnings
+from pathlib import Path
+
+PACKAGE = "numba.cuda.tests.cudapy"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "numba-cuda.md"
+BEGIN, END = "<!-- tests -->", "<!-- end of tests -->"
+SHOWN = 90  # characters of a reason
+
+
+class Recorder(unittest.TextTestResult):
+    """Outcomes by name, as they come in: a process that dies has told of those before."""
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.tell(test, "started")
+
+    def addSuccess(self, test):
+        self.tell(test, "passed")
+
+    def addSkip(self, test, reason):
+        self.tell(test, "skipped", reason)
+
+    def addFailure(self, test, error):
+        self.tell(test, "failed", f"{error[0].__name__}: {error[1]}")
+
+    def addExpectedFailure(self, test, error):
+        self.tell(test, "passed")
+
+    addError = addFailure  # noqa: N815
+
+    def addSubTest(self, test, subtest, error):
+        if error is not None:
+            self.addFailure(test, error)
+
+    def tell(self, test, outcome, reason=""):
+        print("@" + json.dumps([test.id(), outcome, reason]), file=sys.__stdout__, flush=True)
+
+
+def one(module, arch):
+    """Run one module in this process."""
+    import nbtc
+
+    warnings.simplefilter("ignore")
+    with nbtc.cuda.emulated(arch):
+        suite = unittest.defaultTestLoader.loadTestsFromName(f"{PACKAGE}.{module}")
+        unittest.TextTestRunner(resultclass=Recorder, stream=sys.stderr).run(suite)
+
+
+def outcomes(module, arch, seconds):
+    """{test: (outcome, reason)} of a module, run in a process of its own."""
+    command = [sys.executable, __file__, "--one", module, "--arch", arch]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        said, died = done.stdout, f"the process ended with {done.returncode}"
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
+        died = f"more than {seconds} s for the module"
+    found = {}
+    for line in said.splitlines():
+        if line.startswith("@"):
+            name, outcome, reason = json.loads(line[1:])
+            if found.get(name, ("started",))[0] in ("started", "passed"):
+                found[name] = (outcome, reason)
+    return {n: (o, r) if o != "started" else ("failed", died) for n, (o, r) in found.items()} or {
+        module: ("failed", died)
+    }
+
+
+def table(results):
+    """The page's part, from {module: outcomes}."""
+    lines = ["| tests of | pass | skip | fail | what fails or is skipped |", "|---|---|---|---|---|"]
+    sums = dict.fromkeys(("passed", "skipped", "failed"), 0)
+    for module, found in results.items():
+        counts = {k: sum(o == k for o, _ in found.values()) for k in sums}
+        sums = {k: n + counts[k] for k, n in sums.items()}
+        reasons = sorted({" ".join(r.split())[:SHOWN].replace("|", "/") for o, r in found.values() if o != "passed"})
+        kept = "; ".join(reasons[:2]) + (f"; {len(reasons) - 2} more" if len(reasons) > 2 else "")
+        shown = " | ".join(str(counts[k]) for k in sums)
+        lines.append(f"| {module.removeprefix('test_')} | {shown} | {kept} |")
+    total = " | ".join(f"**{n}**" for n in sums.values())
+    return "\n".join([*lines, f"| **all** | {total} | |"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("modules", nargs="*")
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--keep")
+    parser.add_argument("--one")
+    chosen = parser.parse_args()
+    if chosen.one:
+        one(chosen.one, chosen.arch)
+        return
+    folder = Path(importlib.import_module(PACKAGE).__file__).parent
+    modules = chosen.modules or sorted(p.stem for p in folder.glob("test_*.py"))
+    keep = Path(chosen.keep) if chosen.keep else None
+    results = json.loads(keep.read_text(encoding="utf-8")) if keep and keep.exists() else {}
+    for module in modules:
+        results[module] = outcomes(module, chosen.arch, chosen.seconds)
+        if keep:
+            keep.write_text(json.dumps(results), encoding="utf-8")
+        bad = {n: r for n, (o, r) in results[module].items() if o == "failed"}
+        print(module, len(results[module]), "tests,", len(bad), "fail", flush=True)
+        for name, reason in bad.items():
+            print("   ", name.rpartition(".")[2], " ".join(reason.split())[:200], flush=True)
+    if keep or not chosen.modules:
+        version = importlib.metadata.version("numba-cuda")
+        text = f"{BEGIN}\nnumba-cuda {version} on {chosen.arch}:\n\n{table(dict(sorted(results.items())))}\n{END}"
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(page[: page.index(BEGIN)] + text + page[page.index(END) + len(END) :], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

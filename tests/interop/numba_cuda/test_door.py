@@ -1,0 +1,81 @@
+"""The door itself: kernels one by one, devices of several architectures, and what it puts back."""
+
+import gc
+import sys
+
+import numpy as np
+import pytest
+from numba import cuda
+from numba.cuda import codegen
+from numba.cuda.cudadrv import devices, driver
+
+import nbtc
+from nbtc import errors
+
+pytestmark = pytest.mark.filterwarnings("ignore:Grid size")
+
+
+@cuda.jit
+def twice(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] *= 2
+
+
+def test_one_kernel():
+    kernel = nbtc.cuda.emulate(twice)
+    x = np.arange(100, dtype=np.float32)
+    kernel[1, 128](x)
+    kernel.on("sm_80")[1, 128, 0, 0](x)
+    kernel.forall(100)(x)
+    assert (x == 8 * np.arange(100)).all()
+    with pytest.raises(errors.FormatError, match=r"@cuda\.jit"):
+        nbtc.cuda.emulate(len)
+
+
+def test_each_architecture_is_a_device_that_lasts():
+    for arch, capability in (("sm_80", (8, 0)), ("sm_90", (9, 0)), ("sm_90a", (9, 0))):
+        with nbtc.cuda.emulated(arch):
+            assert cuda.is_available() and len(cuda.gpus) == 1
+            assert tuple(cuda.get_current_device().compute_capability) == capability
+            x = cuda.to_device(np.ones(4))
+            twice[1, 32](x)
+        with nbtc.cuda.emulated(arch):
+            assert (x.copy_to_host() == 2).all()
+
+
+def test_everything_is_put_back():
+    before = [driver.ExperimentalDevice, codegen.CUDACodeLibrary.get_cufunc, devices._runtime._tls]
+    state = dict(vars(driver.driver))
+    with pytest.raises(ZeroDivisionError), nbtc.cuda.emulated("sm_80"), nbtc.cuda.emulated("sm_90"):
+        x, stream, event = cuda.device_array(4), cuda.stream(), cuda.event()
+        assert tuple(cuda.get_current_device().compute_capability) == (9, 0)
+        raise ZeroDivisionError
+    after = [driver.ExperimentalDevice, codegen.CUDACodeLibrary.get_cufunc, devices._runtime._tls]
+    assert before == after and state == vars(driver.driver)
+    del x, stream, event
+    gc.collect()  # what outlives the context goes without a word
+
+
+def test_memory_is_given_back():
+    with nbtc.cuda.emulated("sm_80") as device:
+        gc.collect()
+        used = device.memory.used
+        for _ in range(50):
+            twice[1, 32](x := cuda.to_device(np.ones(1000)))
+            twice[1, 32](np.ones(1000))
+        del x
+        cuda.current_context().deallocations.clear()
+        cuda.current_context().memory_manager.deallocations.clear()
+        assert device.memory.used == used and not device.memory.lent
+
+
+def test_bad_architecture():
+    with pytest.raises(errors.ArchError, match="sm_70"), nbtc.cuda.emulated("sm_70"):
+        pass
+
+
+def test_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba_cuda", None)
+    with pytest.raises(errors.MissingExtraError, match=r"nbtc\[cuda\]"):
+        nbtc.cuda.emulated()
