@@ -18,6 +18,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import F16, F32, I8, I16, I32, VectorBuilder, vector
 from nbtc.compiler.host import architecture, features
+from nbtc.compiler.processors import AVX2, AVX_512, GENERIC, NEON, SSE2, Processor, processor
 
 SIGN, MAGNITUDE = -(1 << 31), (1 << 31) - 1
 BIAS, INFINITE = 127, 255  # of f32: the exponent of one, and the field of Inf and NaN
@@ -27,16 +28,11 @@ NEAREST = 8  # embedded rounding: to nearest, exceptions suppressed
 class Lowering:
     """Plain vector IR, and what its subclasses say instead.
 
-    architectures, needs: of processors that a class serves, names and features.  registers: how many vector registers
-    there are, register: the bits of one.
-    constraint: such a register in inline assembly.  fused: multiply and add in one instruction.
+    row: the processors that a class serves.  constraint: a vector register in inline assembly.
     """
 
-    architectures: ClassVar[frozenset[str]] = frozenset()
-    needs: ClassVar[frozenset[str]] = frozenset()
-    registers, register = 16, 128
+    row: ClassVar[Processor] = GENERIC
     constraint = ""
-    fused = False
 
     def __init__(self, v: VectorBuilder, has: frozenset[str]) -> None:
         self.v, self.b, self.has = v, v.b, has
@@ -73,7 +69,7 @@ class Lowering:
             kind = ir.FunctionType(part.type, [part.type])
             return self.b.call(ir.InlineAsm(kind, "", f"={self.constraint},0"), [part])
 
-        return self.by_parts(min(x.type.count, self.register // _width(x.type.element)), keep, x)
+        return self.by_parts(min(x.type.count, self.row.bits // _width(x.type.element)), keep, x)
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c rounded down once.
@@ -81,7 +77,7 @@ class Lowering:
         Rounding down twice is the same where c and the result are multiples of one power of two that the product's last
         place divides: floors of floors.
         """
-        return self.v.fma(a, b, c) if self.fused else self.b.fadd(self.b.fmul(a, b), c)
+        return self.v.fma(a, b, c) if self.row.fma else self.b.fadd(self.b.fmul(a, b), c)
 
     def to_float(self, n: Any) -> Any:
         """Integers as f32, toward zero."""
@@ -195,12 +191,12 @@ class Lowering:
 class X86(Lowering):
     """SSE2."""
 
-    architectures = frozenset({"x86_64", "i686", "i386"})
+    row = SSE2
     constraint = "x"
 
     def by_registers(self, names: dict[int, str], result: ir.Type, *args: Any) -> Any:
         """An instruction by the bits of its registers, on all of the arguments; result: type of an element."""
-        bits = max(n for n in names if n <= self.register)
+        bits = max(n for n in names if n <= self.row.bits)
 
         def one(*parts: Any) -> Any:
             return self.v.call(names[bits], vector(result, bits // _width(result)), *parts)
@@ -243,9 +239,7 @@ _PSHUFB = {
 class Avx2(X86):
     """AVX2 with FMA and F16C."""
 
-    needs = frozenset({"avx2", "fma", "f16c"})
-    register = 256
-    fused = True
+    row = AVX2
 
     def from_half(self, bits: Any) -> Any:
         return self.b.fpext(self.v.bits(bits, vector(F16, bits.type.count)), vector(F32, bits.type.count))
@@ -258,8 +252,7 @@ class Avx2(X86):
 class Avx512(Avx2):
     """AVX-512, whose instructions name their rounding."""
 
-    needs = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
-    registers, register = 32, 512
+    row = AVX_512
     constraint = "v"
 
     def to_float(self, n: Any) -> Any:
@@ -308,10 +301,8 @@ class Avx512(Avx2):
 class Neon(Lowering):
     """AArch64."""
 
-    architectures = frozenset({"aarch64", "arm64"})
-    registers = 32
+    row = NEON
     constraint = "w"
-    fused = True
 
     def from_half(self, bits: Any) -> Any:
         return self.b.fpext(self.v.bits(bits, vector(F16, bits.type.count)), vector(F32, bits.type.count))
@@ -325,7 +316,7 @@ class Neon(Lowering):
         return self.by_parts(16, lambda y, n: self.v.call(name, y.type, y, n), x, places)
 
 
-LOWERINGS: tuple[type[Lowering], ...] = (Avx512, Avx2, X86, Neon)  # the first one that serves a processor is taken
+LOWERINGS: dict[Processor, type[Lowering]] = {kind.row: kind for kind in (Avx512, Avx2, X86, Neon)}
 
 
 def _width(t: ir.Type) -> int:
@@ -346,10 +337,8 @@ class Target(NamedTuple):
 
 def target(architecture: str, has: frozenset[str]) -> Target | None:
     """The target of an architecture's name (as LLVM's triples begin) and features, or None where nbtc has none."""
-    for kind in LOWERINGS:
-        if architecture in kind.architectures and kind.needs <= has:
-            return Target(kind, has)
-    return None
+    row = processor(architecture, has)
+    return None if row is None else Target(LOWERINGS[row], has)
 
 
 @cache

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import in_default_float_mode
+from nbtc.compiler.processors import host_processor
 from nbtc.compiler.threads import ThreadTeam, thread_count
 from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError
 from nbtc.formats.arrays import as_array, as_format, to_bits
@@ -29,7 +30,6 @@ from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Row
 from nbtc.isa.tcgen05 import KINDS, product
-from nbtc.kernels.targets import host_target
 from nbtc.numerics.models import Kind, model, params
 from nbtc.numerics.scaled import Operands, Scales, scaled_outputs
 from nbtc.ops.mma.scaled import flattened
@@ -226,7 +226,7 @@ def _engine(kind: Kind, a: Format, b: Format) -> str:
         return block_engine.NAME
     if kind != Kind.SCALED:
         return "chain"
-    return scaled_engine.NAME if host_target() is None else lifted_engine.NAME
+    return scaled_engine.NAME if host_processor() is None else lifted_engine.NAME
 
 
 @in_default_float_mode

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.host import has_avx512
+from nbtc.compiler.processors import host_processor
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.arrays import from_bits, pack
 from nbtc.formats.table import Format
@@ -23,7 +24,6 @@ from nbtc.gemm.portable_engine import PortableProduct
 from nbtc.gemm.problem import Problem, matrix
 from nbtc.gemm.words_engine import WordsProduct, scheme
 from nbtc.kernels import words as micro
-from nbtc.kernels.targets import host_target
 from nbtc.numerics.models import (
     BIT_OP,
     BIT_OPS,
@@ -160,7 +160,7 @@ class Panel(_ByItem):
     name, rate, worth = "panel", 12.0, 6_000_000
 
     def serves(self, params: NDArray[np.int64]) -> bool:
-        return params[KIND] in (Kind.FUSED, Kind.EMULATED_FP8) and host_target() is not None
+        return params[KIND] in (Kind.FUSED, Kind.EMULATED_FP8) and host_processor() is not None
 
     def product(self, item: Item, team: ThreadTeam) -> Positions:
         d, product = item.d, FusedProduct(*item.elements, item.formats, item.problem.plan.params, team)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbtc.compiler.builder import F32, I1, I8, I16, I32, VectorBuilder, vector
-from nbtc.kernels.targets import Target
+from nbtc.compiler.processors import Processor
 
 BIAS = 127
 SIGN = -(1 << 31)
@@ -38,7 +38,7 @@ class Shape:
     since an Inf in the tile stays one (`NarrowRange`: 2**128 times anything).
     """
 
-    target: Target
+    target: Processor
     wide: bool
     block: int
     fraction: int

@@ -8,11 +8,11 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from nbtc.compiler.builder import I32, VectorBuilder
+from nbtc.compiler.processors import host_processor
 from nbtc.kernels.alignment_and_rounding import AlignmentAndRounding, Shape
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel_schedules import FLAG_WORD, Beside, Mixed, Plain
 from nbtc.kernels.rounding import rounding_down
-from nbtc.kernels.targets import host_target
 from nbtc.numerics.models import OUTS
 
 BLOCKS = 16  # register tiles in a row block: 64 rows
@@ -39,7 +39,7 @@ def sum_block(
 ):  # fmt: skip
     """Sum blocks g .. g + groups - 1 for up to 64 rows and 64 columns; the first eight arguments are literals."""
     fixed = (wide, block, fraction, out, full_range, checked, zero, each_watched)
-    target = host_target()
+    target = host_processor()
     if target is None or not all(isinstance(x, types.IntegerLiteral) for x in fixed):
         return None
     values = [x.literal_value for x in fixed]
@@ -66,7 +66,7 @@ def sum_block(
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
 def add_tile(typing, out, full_range, each_watched, tile, total, blocks, scale, scratch):
     """total += tile, 4 * blocks rows of 64 scaled accumulators, each by one IEEE addition; three literals first."""
-    fixed, target = (out, full_range, each_watched), host_target()
+    fixed, target = (out, full_range, each_watched), host_processor()
     if target is None or not all(isinstance(x, types.IntegerLiteral) for x in fixed):
         return None
     name = {code: text for text, code in OUTS.items()}[out.literal_value]

@@ -14,9 +14,9 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from nbtc.compiler.builder import F32, F64, I1, I8, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.processors import host_processor
 from nbtc.kernels.float_fields import BASE, BIAS, FIELD_SHIFT, LEAST, MANTISSA, REFERENCE, SIGN_SHIFT, SPECIAL
 from nbtc.kernels.fused_sum import PANEL, ROWS
-from nbtc.kernels.targets import host_target
 
 CHUNK = 16  # elements of a vector
 BIAS64, PLACES64 = 1023, 52  # of an f64's exponent field
@@ -248,7 +248,7 @@ class _Columns:
         self.v, self.b, self.pk, self.block, self.far, self.args = v, v.b, pk, block, far, args
         self.noted, self.word, self.weight, self.heavy = (_room(v, n) for n in (PANEL // CHUNK, 1, 1, 1))
         _blank(v, self.heavy)
-        target = host_target()
+        target = host_processor()
         self.order = paired(target.lanes if target else CHUNK)
 
     def write(self, panel: Any, order: list[int]) -> None:

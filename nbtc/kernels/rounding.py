@@ -30,7 +30,7 @@ def rounding_down(v: VectorBuilder, name: str, args: Named, emit: Callable[[Vect
         function = ir.Function(module, kind, name)
         function.linkage = "internal"
         function.attributes.add("noinline")
-        inner = VectorBuilder(v.context, ir.IRBuilder(function.append_basic_block("entry")))
+        inner = VectorBuilder(v.context, ir.IRBuilder(function.append_basic_block("entry")), v.target)
         old = enter(inner, DOWN)
         emit(inner, dict(zip(args, function.args, strict=True)))
         leave(inner, old)

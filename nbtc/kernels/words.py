@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from nbtc.compiler.builder import F64, I8, I16, I32, I64, VectorBuilder, vector
 from nbtc.compiler.host import features
 from nbtc.compiler.jit import jit
-from nbtc.kernels.targets import GENERIC, Target, host_target
+from nbtc.compiler.processors import GENERIC, Processor, host_processor
 from nbtc.kernels.words_pack import per_unit, row_words
 
 BLOCK = 96  # rows packed at a time: a multiple of the rows of every tile
@@ -26,9 +26,9 @@ ROUND = {"rn": 0, "rz": 11, "rm": 9, "rp": 10}  # embedded rounding (AVX-512); 0
 COUNTED = 31  # words whose bits a byte can count: 31 * 8 < 256
 
 
-def target() -> Target:
+def target() -> Processor:
     """The row of this machine; generic vectors where none serves."""
-    return host_target() or GENERIC
+    return host_processor() or GENERIC
 
 
 def dot_of_bytes() -> int:

@@ -12,11 +12,11 @@ import pytest
 
 import nbtc
 from nbtc.compiler.host import has_avx512
+from nbtc.compiler.processors import host_processor
 from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError, UnvalidatedModelWarning
 from nbtc.formats.arrays import from_bits
 from nbtc.formats.table import FORMATS, Format
 from nbtc.gemm import block_scaled, scaled_engine
-from nbtc.kernels.targets import host_target
 from nbtc.numerics import models
 from nbtc.numerics.exact_scaled import ScaledOracle
 from nbtc.testing import assert_bits_equal
@@ -100,7 +100,7 @@ RANGES = {  # exponents of scales, and whether they are within reach of the sums
 }
 
 
-@pytest.mark.skipif(host_target() is None, reason="without vectors of its own this host takes the engine of rows")
+@pytest.mark.skipif(host_processor() is None, reason="without vectors of its own this host takes the engine of rows")
 @pytest.mark.parametrize("pair", [("e4m3", "e4m3"), ("e5m2", "e2m1"), ("e3m2", "e4m3")])
 @pytest.mark.parametrize("name", RANGES)
 def test_scales_lift_exponents(name: str, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

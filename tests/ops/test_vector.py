@@ -148,8 +148,8 @@ def test_rounding_mode_is_restored() -> None:
 
 PLAIN = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
 PROCESSORS = {
-    "AVX-512 alone": processors.Target(processors.Avx512, PLAIN | processors.Avx2.needs | {"ssse3"}),
-    "AVX2": processors.Target(processors.Avx2, processors.Avx2.needs | {"ssse3"}),
+    "AVX-512 alone": processors.Target(processors.Avx512, PLAIN | processors.Avx2.row.needs | {"ssse3"}),
+    "AVX2": processors.Target(processors.Avx2, processors.Avx2.row.needs | {"ssse3"}),
     "SSE2": processors.Target(processors.X86, frozenset()),
 }
 
@@ -159,7 +159,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, processor: str, plan: mma.Plan) -> C
     from nbtc.compiler.host import architecture, features
 
     target = PROCESSORS[processor]
-    if architecture() not in target.lowering.architectures or not target.lowering.needs <= features():
+    if architecture() not in target.lowering.row.architectures or not target.lowering.row.needs <= features():
         pytest.skip(f"no {processor} here")
     monkeypatch.setattr(processors, "host", lambda: target)
     assert plan.shape is not None

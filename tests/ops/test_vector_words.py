@@ -119,7 +119,7 @@ def test_doubles() -> None:
     for i in found:
         plan = mma.prepare(i.row, "sm_90")
         host = processors.host()
-        assert (plan.vector is not None) == (host is not None and host.lowering.fused)
+        assert (plan.vector is not None) == (host is not None and host.lowering.row.fma)
         for low, high in ((1015, 1030), (0, 60), (490, 530), (0, 2047)):
             x = []
             for n in plan.registers[:3]:

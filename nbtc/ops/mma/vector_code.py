@@ -40,7 +40,7 @@ def vector_code(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | 
     if row.sparse and not processor.shuffles_bytes:
         return None
     if numerics.kind == Kind.FMA64:
-        return Doubles(a.registers, int(params[ROUNDING])) if processor.lowering.fused else None
+        return Doubles(a.registers, int(params[ROUNDING])) if processor.lowering.row.fma else None
     if numerics.kind in (Kind.INTEGER, Kind.BITS):
         return _integers(row, params)
     return _floats(row, numerics, params)

@@ -15,9 +15,9 @@ from numba.extending import intrinsic
 
 from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, Number, VectorBuilder, suffix, vector
 from nbtc.compiler.lowering import lowering
+from nbtc.compiler.processors import host_processor
 from nbtc.formats.table import FORMATS, Format
 from nbtc.kernels.panel_pack import paired
-from nbtc.kernels.targets import host_target
 from nbtc.ops.wgmma.gather import PANEL, ROWS
 
 TINY_BITS = 1 << 23  # 2**-126 stands for zeros: below every last kept bit, but rounded as its sign rounds
@@ -140,7 +140,7 @@ class _Packer:
     def __init__(self, v: VectorBuilder, fmt: Format, wide: bool, args: dict[str, Any]) -> None:
         self.v, self.b, self.x, self.wide, self.args = v, v.b, Elements(v, fmt), wide, args
         self.size, self.depth = 8 if wide else 4, 256 // fmt.bits
-        target = host_target()
+        target = host_processor()
         self.lanes = target.lanes if target is not None else 16  # of the micro-kernel's registers
         self.weighed = wide and fmt.bits == 16  # shorter blocks cannot leave 32 bits
 

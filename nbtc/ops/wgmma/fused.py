@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.bits import as_f32, as_i32
 from nbtc.compiler.jit import jit
+from nbtc.compiler.processors import host_processor
 from nbtc.formats.table import Format
 from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD
 from nbtc.kernels.panel import SCRATCH
 from nbtc.kernels.panel_schedules import FLAG_WORD
-from nbtc.kernels.targets import host_target
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
 from nbtc.ops.wgmma import tile as tile_of
 from nbtc.ops.wgmma.decode import Packing, lift, magnitudes, pack
@@ -39,7 +39,7 @@ _RNE11 = OUTS["rne11"]
 
 def serves(params: NDArray[np.int64], stored: int) -> bool:
     """True when `kernel` can do a dense form on this machine: floating, all products in one block."""
-    return params[KIND] == Kind.FUSED and params[BLOCK] == stored and host_target() is not None
+    return params[KIND] == Kind.FUSED and params[BLOCK] == stored and host_processor() is not None
 
 
 @cache

@@ -12,9 +12,9 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from nbtc.compiler.builder import VectorBuilder
+from nbtc.compiler.processors import host_processor
 from nbtc.kernels.alignment_and_rounding import Shape
 from nbtc.kernels.panel import emit_sums
-from nbtc.kernels.targets import host_target
 from nbtc.numerics.models import OUTS
 from nbtc.ops.wgmma.tile import fetch
 
@@ -56,7 +56,7 @@ def sum_fetching(typing, wide, block, fraction, out, x, words, ahead):
     The first four arguments are literals.  words[ahead] is where the memory to fetch begins.
     """
     fixed = (wide, block, fraction, out)
-    target = host_target()
+    target = host_processor()
     if target is None or not all(isinstance(t, types.IntegerLiteral) for t in fixed):
         return None
     values = [t.literal_value for t in fixed]

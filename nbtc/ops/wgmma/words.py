@@ -44,7 +44,7 @@ class _Words:
         self.v, self.b, self.args, self.saturate = v, v.b, args, saturate
         self.dot = dot(v, elements)
         m = self.dot.m
-        self.together = max(1, m.registers // 2 * m.register // (ROWS * 512))
+        self.together = max(1, m.row.registers // 2 * m.row.bits // (ROWS * 512))
         self.planes = self.dot.planes_of_word
         self.left = self.room(self.planes * WORDS * PANEL)
         self.right = self.room(self.planes * WORDS * ROWS)
