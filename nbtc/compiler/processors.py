@@ -20,9 +20,10 @@ class Processor(NamedTuple):
 
     architectures, needs: where it serves, as LLVM's triples begin, and its features.  lanes: 32-bit lanes of a vector
     register.  registers: how many there are.  sums: those that the sums of a register tile fill, which leaves the
-    others to operands and bookkeeping.  mixed: the bookkeeping of neighbouring tiles is mixed into the sums, for which sixteen
-    registers are too few.  fma: a multiply-add is one instruction.  half: so is rounding to f16, with its own rounding
-    mode.  scale: so is x * 2**n with subnormal results.  lookup: bits are counted by a table of nibbles in a register.
+    others to operands and bookkeeping.  mixed: the bookkeeping of neighbouring tiles is mixed into the sums, for which
+    sixteen registers are too few.  fma: a multiply-add is one instruction.  half: so is rounding to f16, with its own
+    rounding mode.  scale: so is x * 2**n with subnormal results.  lookup: bits are counted by a table of nibbles in a
+    register.
     """
 
     name: str

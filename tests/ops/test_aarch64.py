@@ -1,0 +1,137 @@
+"""Warp products as compiled for AArch64, run by an emulator of that processor: the bits of this machine.
+
+Needs `qemu-aarch64` and `aarch64-linux-gnu-ld` (Debian: qemu-user, binutils-aarch64-linux-gnu), no foreign libraries: a
+program is nothing but the product's code and three system calls.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import warnings
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+from llvmlite import ir
+from numba.core import cgutils
+
+from nbtc.compiler import lowering as processors
+from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
+from nbtc.isa.parse import row
+from nbtc.kernels.warp import emit_warp
+from nbtc.ops.mma import product as mma
+
+TOOLS = [shutil.which(name) for name in ("qemu-aarch64", "aarch64-linux-gnu-as", "aarch64-linux-gnu-ld")]
+pytestmark = pytest.mark.skipif(None in TOOLS, reason="no emulator of AArch64, or no assembler and linker for it")
+
+TRIPLE, WARPS = "aarch64-unknown-linux-gnu", 64
+READ, WRITE, EXIT = 63, 64, 93  # system calls
+FORMS = [
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16",
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+    "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32",
+    "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32",
+    "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
+    "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64.rm",
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32",
+]
+
+
+# LLVM would parse an instruction of ours only where it is built to assemble AArch64
+SYSTEM_CALL = ".global system_call\nsystem_call: mov x8, x0\nmov x0, x1\nmov x1, x2\nmov x2, x3\nsvc #0\nret\n"
+
+
+def call(b: ir.IRBuilder, number: int, *arguments: Any) -> None:
+    """A system call."""
+    f = cgutils.get_or_insert_function(b.module, ir.FunctionType(I64, [I64] * 4), "system_call")
+    values = [b.ptrtoint(x, I64) if x.type != I64 else x for x in arguments]
+    b.call(f, [ir.Constant(I64, number), *values, *[ir.Constant(I64, 0)] * (3 - len(values))])
+
+
+def room(module: ir.Module, name: str, size: int) -> Any:
+    """Memory of the program."""
+    g = ir.GlobalVariable(module, ir.ArrayType(I8, size), name)
+    g.initializer, g.linkage, g.align = ir.Constant(g.type.pointee, None), "internal", 64
+    return g
+
+
+def program(plan: mma.Plan, sizes: list[int]) -> ir.Module:
+    """Reads images of all warps, one operand after the other; writes results and a byte a warp, 1: not to be used."""
+    module = ir.Module("program")
+    module.triple = TRIPLE
+    warp = ir.Function(module, ir.FunctionType(ir.IntType(1), [I8.as_pointer()] * len(sizes)), "warp")
+    warp.attributes.add("noinline")  # it sets its rounding mode
+    target = processors.target("aarch64", frozenset({"neon"}))
+    inner = VectorBuilder(None, ir.IRBuilder(warp.append_basic_block("entry")), target)
+    inner.b.ret(emit_warp(inner, plan.shape, list(warp.args), [inner.const(I32, n) for n in plan.numbers]))
+    f = ir.Function(module, ir.FunctionType(ir.VoidType(), []), "_start")
+    b = ir.IRBuilder(f.append_basic_block("entry"))
+    v = VectorBuilder(None, b, target)
+    given, made = room(module, "given", WARPS * sum(sizes[:-1])), room(module, "made", WARPS * (sizes[-1] + 1))
+    call(b, READ, v.int(0), given, v.int(WARPS * sum(sizes[:-1])))
+    source, goal = (b.bitcast(g, I8.as_pointer()) for g in (given, made))
+    with cgutils.for_range(b, v.int(WARPS)) as loop:
+        at, places = 0, []
+        for size in sizes[:-1]:
+            places.append(v.at(source, at, b.mul(loop.index, v.int(size))))
+            at += WARPS * size
+        places.append(v.at(goal, b.mul(loop.index, v.int(sizes[-1]))))
+        b.store(b.zext(b.call(warp, places), I8), v.at(goal, WARPS * sizes[-1], loop.index))
+    call(b, WRITE, v.int(1), made, v.int(WARPS * (sizes[-1] + 1)))
+    call(b, EXIT, v.int(0))
+    b.unreachable()
+    return module
+
+
+def emulated(plan: mma.Plan, images: list[np.ndarray], size: int, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """(results, which warps are to be done by the general code) of the emulated processor."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = program(plan, [x[0].nbytes for x in images] + [4 * size])
+    machine = llvm.Target.from_triple(TRIPLE).create_target_machine(features="+neon", opt=2)
+    text = machine.emit_assembly(llvm.parse_assembly(str(module)))
+    (folder / "a.s").write_text(text + "\n.text\n" + SYSTEM_CALL)
+    (folder / "given").write_bytes(b"".join(x.tobytes() for x in images))
+    emulator, assembler, linker = TOOLS
+    subprocess.run([assembler, "-o", folder / "a.o", folder / "a.s"], check=True)
+    subprocess.run([linker, "-o", folder / "a", folder / "a.o"], check=True)
+    with open(folder / "given", "rb") as given:
+        raw = subprocess.run([emulator, folder / "a"], stdin=given, capture_output=True, check=True, timeout=120).stdout
+    return np.frombuffer(raw[: 4 * WARPS * size], np.uint32), np.frombuffer(raw[4 * WARPS * size :], np.uint8)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_bits_are_those_of_this_machine(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    target = processors.target("aarch64", frozenset({"neon"}))
+    form, rng = row(name), np.random.default_rng(len(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with monkeypatch.context() as here:
+            here.setattr("nbtc.ops.mma.vector_code.host", lambda: target)
+            plan = mma._build(*mma.executable(form, "sm_90"), 0)
+        ra, rb, rc, rd = plan.registers
+        images = [rng.integers(0, 1 << 32, (WARPS, 32, n), dtype=np.uint32) for n in (ra, rb, rc)]
+        if form.a.format.kind == "float" and form.a.format.bits < 64:  # numbers near one
+            images = [ordinary(x, f.format.name) for x, f in zip(images, (form.a, form.b, form.c), strict=True)]
+        meta = np.full((WARPS, 32), 0x44444444, np.uint32) if form.sparse else None
+        want = mma.execute(form, *images, meta=meta)
+    found, bad = emulated(plan, images if meta is None else [*images, meta], 32 * rd, tmp_path)
+    good = bad == 0
+    assert good.mean() > 0.8  # the others hold Inf or NaN
+    assert (found.reshape(WARPS, -1)[good] == want.reshape(WARPS, -1)[good]).all()
+
+
+def ordinary(words: np.ndarray, fmt: str) -> np.ndarray:
+    """The same words with exponents of numbers from 2**-4 to 2**3."""
+    narrow = {"f16": (10, 15, np.uint16), "bf16": (7, 127, np.uint16)}
+    mantissa, bias, kind = narrow.get(fmt, (23, 127, np.uint32))
+    x = words.view(kind)
+    field = x >> mantissa & 7 | 0
+    sign = 1 << (8 * x.itemsize - 1)
+    kept = x & kind(sign | (1 << mantissa) - 1)
+    return (kept | ((field + (bias - 4)) << mantissa).astype(kind)).astype(kind).view(np.uint32)
