@@ -34,6 +34,7 @@ class Action(NamedTuple):
     varying: whether the results may differ between lanes although the operands don't.
     waits: whether lanes may have to wait here for others (the instruction then begins a block of its own).
     accepts: in place of slots, where the instruction set's own tables say which modifiers there are.
+    whole: whether code of its own for all 32 lanes pays where a guard may leave some out.
     remote: whether the results may be changed by other threads while this one loops (a loop that tests them spins).
     """
 
@@ -45,6 +46,7 @@ class Action(NamedTuple):
     waits: Callable[[Instruction], bool] = no
     remote: Callable[[Instruction], bool] = no
     approx: str = ""
+    whole: bool = False
     accepts: Callable[[tuple[str, ...]], bool] | None = None
 
     def matches(self, modifiers: tuple[str, ...]) -> bool:

@@ -61,6 +61,7 @@ def _copier(count: int) -> Any:
     def build(v: VectorBuilder, arguments: Any) -> None:
         b = v.b
         to, source, sizes, mask = arguments
+        _all_at_once(v, count, arguments)
         rooms = []
         for x in (to, source, sizes):
             room = b.alloca(x.type)
@@ -90,6 +91,19 @@ def _copier(count: int) -> Any:
         b.ret_void()
 
     return build
+
+
+def _all_at_once(v: VectorBuilder, count: int, arguments: Any) -> None:
+    """Where all lanes copy everything: no loop, no sizes; then return."""
+    b = v.b
+    to, source, sizes, mask = arguments
+    every = b.bitcast(b.icmp_unsigned("==", sizes, v.const(L32, count)), I32)
+    kind = ir.IntType(8 * count)
+    with b.if_then(b.icmp_unsigned("==", b.and_(every, mask), ir.Constant(I32, -1)), likely=True):
+        places = [[b.extract_element(x, ir.Constant(I32, lane)) for x in (source, to)] for lane in range(WARP)]
+        for origin, target in places:
+            v.store(v.load(b.inttoptr(origin, POINTER), kind, 1), b.inttoptr(target, POINTER), 1)
+        b.ret_void()
 
 
 def _nothing(lanes: Lanes) -> None:

@@ -299,8 +299,20 @@ class Frame:
         elif row.form is not None:
             self._row(instruction, row, self.b.and_(value, self.group()), False, True)
         else:
-            active = self.b.and_(value, self.group())
-            with self.b.if_then(self.b.icmp_unsigned("!=", active, ZERO)):
+            self._guarded(instruction, row, self.b.and_(value, self.group()))
+
+    def _guarded(self, instruction: Instruction, row: Row, active: Any) -> None:
+        """An action of the lanes whose guard holds; where a row asks for it, apart from that of a whole warp."""
+        b = self.b
+        some = b.icmp_unsigned("!=", active, ZERO)
+        if row.action is None or not row.action.whole:
+            with b.if_then(some):
+                self._row(instruction, row, active, False, True)
+            return
+        with b.if_else(b.icmp_unsigned("==", active, ALL), likely=True) as (every, not_every):
+            with every:
+                self._row(instruction, row, ALL, True)
+            with not_every, b.if_then(some):
                 self._row(instruction, row, active, False, True)
 
     def _row(self, instruction: Instruction, row: Row, active: Any, full: bool, guarded: bool = False) -> None:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, suffix, vector
-from nbtc.executor.resolve import ADDRESSES, SITE_BYTES, TAG, Access, for_lanes, place_of, resolver
-from nbtc.executor.values import const
+from nbtc.executor.resolve import ADDRESSES, Access, at_once, for_lanes, resolver
 
 LANES = 32
 POINTER = I8.as_pointer()
@@ -155,49 +154,9 @@ def _at_once(v: VectorBuilder, machine: Any, shape: Shape, args: Any, do: Any) -
         return
     b = v.b
     _addresses, mask, _site, _block, _warp = args
-    find = _shared_places if shape.space == "shared" else _host_places
-    places, fine = find(v, machine, shape, args)
-    all_fine = b.or_(b.bitcast(fine, I32), b.not_(mask))
-    with b.if_then(b.icmp_unsigned("==", all_fine, ir.Constant(I32, -1)), likely=True):
+    places, all_fine = at_once(v, machine.options.checked, shape.space, v.int(shape.bytes), args)
+    with b.if_then(all_fine, likely=True):
         do(b.inttoptr(places, POINTERS), b.bitcast(mask, vector(I1, LANES)))
-
-
-def _aligned(v: VectorBuilder, x: Any, size: int) -> Any:
-    return v.b.icmp_unsigned("==", v.b.and_(x, const(v, x, size - 1)), const(v, x, 0))
-
-
-def _shared_places(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> tuple[Any, Any]:
-    """Host addresses of shared ones, and which lie inside and are aligned."""
-    b = v.b
-    addresses, _, _, block, _ = args
-    offsets = b.trunc(addresses, vector(I32, LANES))
-    base = v.splat(place_of(v, "block", block, "shared"), LANES)
-    places = b.add(base, b.zext(offsets, ADDRESSES))
-    if not machine.options.checked:
-        return places, ir.Constant(vector(I1, LANES), [1] * LANES)
-    launch = b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
-    last = b.sub(place_of(v, "launch", launch, "shared_bytes"), ir.Constant(I32, shape.bytes))
-    room = b.icmp_signed(">=", last, ir.Constant(I32, 0))
-    inside = b.icmp_unsigned("<=", offsets, v.splat(last, LANES))
-    inside = b.and_(inside, v.splat(room, LANES))
-    return places, b.and_(inside, _aligned(v, offsets, shape.bytes))
-
-
-def _host_places(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> tuple[Any, Any]:
-    """Which addresses lie in the range where this place was last (no tagged one does), and are aligned."""
-    b = v.b
-    addresses, _, site, block, _ = args
-    if not machine.options.checked:
-        return addresses, b.icmp_unsigned("<", addresses, ir.Constant(ADDRESSES, [1 << TAG] * LANES))
-    worker = b.inttoptr(place_of(v, "block", block, "worker"), POINTER)
-    sites = b.inttoptr(place_of(v, "worker", worker, "sites"), POINTER)
-    memory = v.at(sites, b.mul(b.zext(site, I64), v.int(SITE_BYTES)))
-    first, length = v.load(memory, I64, 8), v.load(memory, I64, 8, 8)
-    offsets = b.sub(addresses, v.splat(first, LANES))
-    last = b.sub(length, v.int(shape.bytes))
-    room = b.icmp_signed(">=", last, v.int(0))
-    inside = b.and_(b.icmp_unsigned("<=", offsets, v.splat(last, LANES)), v.splat(room, LANES))
-    return addresses, b.and_(inside, _aligned(v, addresses, shape.bytes))
 
 
 def _masked_gather(v: VectorBuilder, shape: Shape, places: Any, active: Any) -> Any:

@@ -134,7 +134,7 @@ class Lanes:
             self.b.store(value, slot)
             return
         value = self.spread(value)
-        if self.guarded or not self.frame.is_private(operand):
+        if not self.full and (self.guarded or not self.frame.is_private(operand)):
             value = self.b.select(self.active_lanes, value, self.b.load(slot))
         self.b.store(value, slot)
 

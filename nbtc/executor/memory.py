@@ -287,7 +287,7 @@ def _remote(instruction: Instruction) -> bool:
 
 
 ACTIONS = (
-    Action("ld", LD, ld, results=1, varying=_own_memory, remote=_remote),
+    Action("ld", LD, ld, results=1, varying=_own_memory, remote=_remote, whole=True),
     Action("ldu", slots("global?", "v2|v4?", TYPES), ld, results=1),
-    Action("st", ST, st),
+    Action("st", ST, st, whole=True),
 )

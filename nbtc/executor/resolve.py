@@ -15,6 +15,7 @@ from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.executor.errors import Kind
 from nbtc.executor.lanes import Lanes
 from nbtc.executor.state import LAYOUTS, LOCAL_WINDOW, SHARED_WINDOW
+from nbtc.executor.values import const
 
 LANES = 32
 POINTER = I8.as_pointer()
@@ -84,9 +85,14 @@ def resolver(machine: Any, access: Access) -> Any:
 
 
 def _resolver(v: VectorBuilder, access: Access, machine: Any, checked: bool, args: Any) -> None:
-    """The body of a resolver: lane by lane."""
+    """The body of a resolver: all lanes at once where that can be told, else lane by lane."""
     b = v.b
     addresses, mask, size, site, block, warp, out = args
+    if access.space != "local":
+        places, fine = at_once(v, checked, access.space, b.zext(size, I64), (addresses, mask, site, block, warp))
+        with b.if_then(fine, likely=True):
+            b.store(places, out)
+            b.ret(mask)
     good = b.alloca(I32)
     b.store(mask, good)
     words = b.bitcast(out, I64.as_pointer())
@@ -109,6 +115,60 @@ def _resolver(v: VectorBuilder, access: Access, machine: Any, checked: bool, arg
 
     for_lanes(v, mask, lane)
     b.ret(b.load(good))
+
+
+def at_once(v: VectorBuilder, checked: bool, space: str, size: Any, args: Any) -> tuple[Any, Any]:
+    """(host addresses, whether all lanes may go there) of shared, global or generic ones, for accesses of `size` bytes.
+
+    args: (addresses, mask, site, block, warp).  Where the answer is no, each lane has to be looked at.
+    """
+    b = v.b
+    addresses, mask, site, block, _warp = args
+    if space == "shared":
+        places, fine = _shared_places(v, checked, size, addresses, block)
+    else:
+        places, fine = _host_places(v, checked, size, (addresses, site, block))
+    all_fine = b.or_(b.bitcast(fine, I32), b.not_(mask))
+    return places, b.icmp_unsigned("==", all_fine, ir.Constant(I32, -1))
+
+
+def _aligned(v: VectorBuilder, x: Any, size: Any) -> Any:
+    low = v.b.and_(x, v.splat(v.b.sub(size, ir.Constant(size.type, 1)), LANES))
+    return v.b.icmp_unsigned("==", low, const(v, x, 0))
+
+
+def _shared_places(v: VectorBuilder, checked: bool, size: Any, addresses: Any, block: Any) -> tuple[Any, Any]:
+    """Host addresses of shared ones, and which lie inside and are aligned."""
+    b = v.b
+    offsets = b.trunc(addresses, vector(I32, LANES))
+    base = v.splat(place_of(v, "block", block, "shared"), LANES)
+    places = b.add(base, b.zext(offsets, ADDRESSES))
+    if not checked:  # other blocks' are found one by one
+        return places, b.icmp_unsigned("<", offsets, const(v, offsets, 1 << RANK_SHIFT))
+    launch = b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
+    small = b.trunc(size, I32)
+    last = b.sub(place_of(v, "launch", launch, "shared_bytes"), small)
+    room = b.icmp_signed(">=", last, ir.Constant(I32, 0))
+    inside = b.icmp_unsigned("<=", offsets, v.splat(last, LANES))
+    inside = b.and_(inside, v.splat(room, LANES))
+    return places, b.and_(inside, _aligned(v, offsets, small))
+
+
+def _host_places(v: VectorBuilder, checked: bool, size: Any, args: Any) -> tuple[Any, Any]:
+    """Which addresses lie in the range where this place was last (no tagged one does), and are aligned."""
+    b = v.b
+    addresses, site, block = args
+    if not checked:
+        return addresses, b.icmp_unsigned("<", addresses, ir.Constant(ADDRESSES, [1 << TAG] * LANES))
+    worker = b.inttoptr(place_of(v, "block", block, "worker"), POINTER)
+    sites = b.inttoptr(place_of(v, "worker", worker, "sites"), POINTER)
+    memory = v.at(sites, b.mul(b.zext(site, I64), v.int(SITE_BYTES)))
+    first, length = v.load(memory, I64, 8), v.load(memory, I64, 8, 8)
+    offsets = b.sub(addresses, v.splat(first, LANES))
+    last = b.sub(length, size)
+    room = b.icmp_signed(">=", last, v.int(0))
+    inside = b.and_(b.icmp_unsigned("<=", offsets, v.splat(last, LANES)), v.splat(room, LANES))
+    return addresses, b.and_(inside, _aligned(v, addresses, size))
 
 
 class _Where:
