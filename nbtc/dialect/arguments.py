@@ -10,6 +10,7 @@ from numba.core import types
 from numba.np import numpy_support
 
 from nbtc.dialect.parameters import Place
+from nbtc.driver.arrays import DeviceArray, dense, device_array, is_device_array
 from nbtc.errors import FormatError, RangeError, shown
 from nbtc.executor.arguments import Memory, memory_of
 from nbtc.formats.arrays import as_array
@@ -31,6 +32,14 @@ class Given(NamedTuple):
     value: Any
 
 
+class _Address(int):
+    """An address in a GPU's memory: the driver finds out in which GPU's."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"data": (int(self), False), "shape": (1,), "typestr": "|u1", "version": 3}
+
+
 def given(x: Any) -> Given:
     """What a launch makes of an argument."""
     kind = type(x)
@@ -45,6 +54,11 @@ def given(x: Any) -> Given:
     if isinstance(x, tuple):
         items = [given(item) for item in x]
         return Given(tuple(i.key for i in items), tuple(i.value for i in items))
+    if is_device_array(x):
+        found = device_array(x)
+        layout = "C" if found.strides == dense(found.shape, found.dtype) else "A"
+        known = found._replace(address=_Address(found.address))
+        return Given((found.dtype, len(found.shape), layout, found.writable), known)
     if hasattr(x, "__array_interface__") or hasattr(x, "__dlpack__") or isinstance(x, np.ndarray):
         return given(as_array(x))
     raise FormatError(f"a kernel takes arrays, numbers and tuples of them, not {shown(x)}")
@@ -52,7 +66,7 @@ def given(x: Any) -> Given:
 
 def kind_of(name: str, key: Any, value: Any) -> Any:
     """The Numba type that a key stands for."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | DeviceArray):
         if not value.dtype.isnative:
             raise FormatError(f"{name} has elements in foreign byte order, {value.dtype}: pass a copy in native order")
         dtype, ndim, layout, writeable = key
@@ -77,6 +91,15 @@ def _element(name: str, dtype: Any) -> Any:
         raise FormatError(f"{name} has elements of {dtype}, which kernels do not know") from None
 
 
+def on_device(values: Sequence[Any]) -> bool:
+    """Whether a launch is one for a GPU: its arrays lie there."""
+    flat = [item for x in values for item in (x if type(x) is tuple else (x,))]
+    found = any(isinstance(x, DeviceArray) for x in flat)
+    if found and any(isinstance(x, np.ndarray) for x in flat):
+        raise FormatError("arrays in a GPU's memory and in the host's in one launch: move all of them to one side")
+    return found
+
+
 def placed(values: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], list[Memory]]:
     """Arrays as places, and the memory that a program may touch through them."""
     memory: list[Memory] = []
@@ -89,6 +112,6 @@ def _placed(x: Any, name: str, memory: list[Memory]) -> Any:
         if found is not None:
             memory.append(found)
         return Place(x.__array_interface__["data"][0], x.shape, x.strides)
-    if isinstance(x, tuple):
+    if isinstance(x, tuple) and not isinstance(x, DeviceArray):
         return tuple(_placed(item, f"{name}[{n}]", memory) for n, item in enumerate(x))
     return x

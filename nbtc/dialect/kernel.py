@@ -8,6 +8,7 @@ from functools import cached_property, update_wrapper
 from threading import Lock
 from typing import Any, NamedTuple
 
+from nbtc import driver
 from nbtc.dialect import arguments, module, text_cache
 from nbtc.dialect.complaint import complaint
 from nbtc.dialect.parameters import Packer
@@ -33,14 +34,15 @@ class Kernel:
     """A function of one thread, compiled for the types of its arguments when it is launched or its PTX is asked for.
 
     `k[grid, block](*args)` runs all threads of the grid on the CPU and returns when they have ended; `[grid, block,
-    stream, shared_bytes]` in Numba's order, where the stream is ignored and shared_bytes is the size of dynamic shared
-    memory.  Arguments are numbers, arrays (NumPy's, torch's, anything with `__array_interface__` or DLPack; written in
-    place, any strides), and tuples of these.
+    stream, shared_bytes]` in Numba's order, where the CPU ignores the stream and shared_bytes is the size of dynamic
+    shared memory.  Arrays in a GPU's memory make it a launch there, of the same text.  Arguments are numbers, arrays
+    (NumPy's, torch's, anything with `__array_interface__`, `__cuda_array_interface__` or DLPack; written in place, any
+    strides), and tuples of these.
     """
 
-    def __init__(self, function: Callable[..., Any], arch: str) -> None:
+    def __init__(self, function: Callable[..., Any], arch: str, mode: str = "") -> None:
         update_wrapper(self, function)
-        self.function, self.arch = function, arch
+        self.function, self.arch, self._mode = function, arch, mode
         self._names = tuple(inspect.signature(function).parameters)
         self._made: dict[Any, Specialized] = {}
         self._configured: dict[Any, Configured] = {}
@@ -57,7 +59,22 @@ class Kernel:
         name = find_arch(arch).name
         if name == self.arch:
             return self
-        return self._others.setdefault(name, Kernel(self.function, name))
+        return self._others.setdefault(name, Kernel(self.function, name, self._mode))
+
+    @cached_property
+    def checked(self) -> Kernel:
+        """The same kernel with every access, barrier and hazard watched, as `nbtc.Program.checked`."""
+        return self._in_mode("checked")
+
+    @cached_property
+    def profile(self) -> Kernel:
+        """The same kernel, whose launches return a profile, as `nbtc.Program.profile`."""
+        return self._in_mode("profile")
+
+    def _in_mode(self, mode: str) -> Kernel:
+        found = Kernel(self.function, self.arch, mode)
+        found._made = self._made
+        return found
 
     def ptx(self, *args: Any) -> str:
         """The PTX text for arguments of these types, which a launch runs; arrays are not touched."""
@@ -72,7 +89,7 @@ class Kernel:
         parts = configuration if isinstance(configuration, tuple) else (configuration,)
         if not 2 <= len(parts) <= 4:
             raise OptionError(f"{configuration!r}: pass [grid, block], with stream and shared_bytes behind if need be")
-        found = Configured(self, geometry(parts[0], parts[1], None), int(parts[3]) if len(parts) == 4 else 0)
+        found = Configured(self, geometry(parts[0], parts[1], None), *parts[2:])
         try:
             if len(self._configured) < MOST_CONFIGURATIONS:
                 self._configured[configuration] = found
@@ -80,13 +97,23 @@ class Kernel:
             pass
         return found
 
-    def launch(self, grid: Any, block: Any, args: Any, *, shared: int = 0, **options: Any) -> None:
+    def launch(self, grid: Any, block: Any, args: Any, *, shared: int = 0, stream: Any = None, **options: Any) -> Any:
         """Run a grid of blocks; options are those of `nbtc.Program.launch` (cluster, cooperative, memory, threads,
-        checked, progress)."""
+        progress, timeout).  Returns what that returns."""
         values = [arguments.given(x) for x in args]
         made = self._specialized(values)
+        if arguments.on_device([v.value for v in values]):
+            return self._on_device(made, (grid, block), [v.value for v in values], shared, stream)
         places, memory = arguments.placed([v.value for v in values], self._names)
-        made.program.launch(grid, block, Arguments(made.pack(places), memory), shared=shared, **options)
+        program = getattr(made.program, self._mode) if self._mode else made.program
+        return program.launch(grid, block, Arguments(made.pack(places), memory), shared=shared, **options)
+
+    def _on_device(self, made: Specialized, extents: Any, values: list[Any], shared: int, stream: Any) -> None:
+        if self._mode:
+            raise OptionError(f"{self.__name__}.{self._mode} runs on the CPU: pass arrays in host memory")
+        g = extents[0] if isinstance(extents[0], Geometry) else geometry(extents[0], extents[1], None)
+        fields = made.pack.fields(values)
+        driver.launch(made.text, made.program.name, g.grid, g.block, shared, stream, fields)
 
     def _specialized(self, values: list[arguments.Given]) -> Specialized:
         key = tuple([v.key for v in values])
@@ -122,12 +149,12 @@ class Kernel:
 class Configured:
     """A kernel with its launch configuration, to be called with the arguments."""
 
-    def __init__(self, kernel: Kernel, extents: Geometry, shared: int) -> None:
-        self.kernel, self.geometry, self.shared = kernel, extents, shared
+    def __init__(self, kernel: Kernel, extents: Geometry, stream: Any = None, shared: Any = 0) -> None:
+        self.kernel, self.geometry, self.stream, self.shared = kernel, extents, stream, int(shared)
 
-    def __call__(self, *args: Any) -> None:
-        """Launch."""
-        self.kernel.launch(self.geometry, None, args, shared=self.shared)
+    def __call__(self, *args: Any) -> Any:
+        """Launch; a `Profile` for `k.profile`, else None."""
+        return self.kernel.launch(self.geometry, None, args, shared=self.shared, stream=self.stream)
 
 
 class Device(DeviceFunction):

@@ -166,11 +166,15 @@ class Packer:
         self._struct = struct.Struct(codes)
         self._values = [p.values for p in packings]
 
-    def __call__(self, arguments: Sequence[Any]) -> bytearray:
-        """The bytes; an array comes as a `Place`, or as something like one."""
+    def fields(self, arguments: Sequence[Any]) -> list[Any]:
+        """The value of each PTX parameter; an array comes as a `Place`, or as something like one."""
         found: list[Any] = []
         for values, x in zip(self._values, arguments, strict=True):
             found += values(x)
+        return found
+
+    def __call__(self, arguments: Sequence[Any]) -> bytearray:
+        """The bytes of all."""
         raw = bytearray(self._struct.size)
-        self._struct.pack_into(raw, 0, *found)
+        self._struct.pack_into(raw, 0, *self.fields(arguments))
         return raw

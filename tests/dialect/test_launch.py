@@ -163,3 +163,45 @@ def test_wrong_calls():
         returns[1, 1]("text")
     with pytest.raises(RangeError, match="64 bits"):
         returns[1, 1](1 << 70)
+
+
+@nbtc.kernel
+def races(x):
+    s = nbtc.shared(64, np.int32)
+    t = nbtc.thread_idx.x
+    s[t] = x[t]
+    x[t] = s[63 - t]
+
+
+def test_watched_and_profiled():
+    x = np.arange(64, dtype=np.int32)
+    with pytest.raises(ProgramError, match=r"test_launch.py:\d+"):
+        races.checked[1, 64](x)
+    found = places.profile[(1, 1, 1), 32](np.zeros((1, 1, 32, 5), np.int64))
+    assert "kernel places" in str(found)
+    assert places.on("sm_80").checked[1, 32](np.zeros((1, 1, 32, 5), np.int64)) is None
+    assert races.checked.on("sm_80").checked is not None
+
+
+class OnDevice:
+    """What looks like an array in a GPU's memory."""
+
+    def __init__(self, x):
+        about = x.__array_interface__
+        self.__cuda_array_interface__ = {**about, "version": 3}
+
+
+def test_arrays_of_a_gpu_go_to_the_driver(monkeypatch):
+    calls = []
+    monkeypatch.setattr(nbtc.driver, "launch", lambda *a: calls.append(a))
+    x, out = np.zeros((6, 4)), np.zeros(12)
+    strided[2, 32, 5, 64](OnDevice(x[:, 1]), OnDevice(out), 100, 0.5)
+    text, name, grid, block, shared, stream, fields = calls[0]
+    assert name == "strided" and text == strided.ptx(x[:, 1], out, 100, 0.5)
+    assert (grid, block, shared, stream) == ((2, 1, 1), (32, 1, 1), 64, 5)
+    address = x.__array_interface__["data"][0] + 8
+    assert fields == [address, 6, 32, out.__array_interface__["data"][0], 12, 100, 0.5]
+    with pytest.raises(FormatError, match="in one launch"):
+        strided[2, 32](OnDevice(x[:, 1]), out, 100, 0.5)
+    with pytest.raises(OptionError, match="runs on the CPU"):
+        strided.checked[2, 32](OnDevice(x[:, 1]), OnDevice(out), 100, 0.5)
