@@ -99,7 +99,7 @@ class Module:
 
     @property
     def globals(self) -> Globals:
-        """The module's variables as writable uint8 arrays, by name."""
+        """The module's variables as writable uint8 arrays, by name; x of a function f is "f::x"."""
         return Globals(self)
 
     def __getitem__(self, name: str) -> Program:

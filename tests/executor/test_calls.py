@@ -165,3 +165,24 @@ def test_memory_from_malloc():
         "{ .param .b64 p; st.param.b64 [p], %rd5; call.uni free, (p); } ret;",
     )
     np.testing.assert_array_equal(run(k), np.arange(32))
+
+
+def test_variables_of_one_name_in_several_functions_are_several():
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.global .u32 x = 3;
+.func (.param .b32 r) next() { .global .u32 x = 50; .reg .b32 a; .reg .b64 d; mov.u64 d, x;
+ ld.global.u32 a, [d]; add.u32 a, a, 1; st.global.u32 [d], a; st.param.b32 [r], a; ret; }
+.visible .entry k(.param .u64 p) { .global .u32 x = 500; .reg .b32 a, b; .reg .b64 d, e;
+ { .param .b32 r; call (r), next, (); ld.param.b32 a, [r]; } ld.param.u64 d, [p]; st.global.u32 [d], a;
+ { .const .u32 x = 8; mov.u64 e, x; ld.const.u32 b, [e]; } st.global.u32 [d+4], b;
+ mov.u64 e, x; ld.global.u32 b, [e]; st.global.u32 [d+8], b; ret; }
+.visible .entry j(.param .u64 p) { .reg .b32 b; .reg .b64 d, e;
+ ld.param.u64 d, [p]; mov.u64 e, x; ld.global.u32 b, [e]; st.global.u32 [d+12], b; ret; }
+"""
+    module, out = nbtc.load(text), np.zeros(4, np.uint32)
+    for name in ("k", "j", "k"):
+        module[name][1, 1](out)
+    assert out.tolist() == [52, 8, 500, 3]
+    assert module.globals["next::x"].view(np.uint32)[0] == 52 and module.globals["x"].view(np.uint32)[0] == 3
