@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 import nbtc
 from nbtc.report import alternate, information, random_operand
 from nbtc.testing.hosts import HOSTS
+from nbtc.testing.program_speed import empty_launch, programs
 
 OUT = Path(__file__).resolve().parents[1] / "benchmarks" / "speed.json"
 SMALL = 128
@@ -224,6 +225,21 @@ def startup(size: int) -> dict[str, float]:
     return table
 
 
+def executed(folder: Path | None, rounds: int) -> dict[str, Any]:
+    """PTX programs beside what does the same work without a warp, and the launch of an empty kernel."""
+    out: dict[str, Any] = {}
+    threads = (1, 2) if numba.config.NUMBA_NUM_THREADS >= 2 else (1,)
+    for timed in programs(folder) if folder else ():
+        with threadpool_limits(1, "blas"):
+            *ours, other = alternate(rounds, *(partial(timed.launch, n) for n in threads), timed.reference)
+        out[timed.name] = {"seconds": ours[0], "ratio": other / ours[0], "floor": timed.floor}
+        out[timed.name] |= {"two_threads": ours[0] / ours[1]} if len(ours) == 2 else {}
+        print(f"{timed.name:<40}{other / ours[0]:>7.3f}x  (floor {timed.floor})", flush=True)
+    out["empty launch"] = {"seconds": alternate(rounds, empty_launch(), inner=1000)[0]}
+    print(f"{'empty launch':<40}{1e6 * out['empty launch']['seconds']:>7.1f} us", flush=True)
+    return out
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=2048)
@@ -232,6 +248,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--only", nargs="*", default=[], metavar="TEXT", help="only products whose name contains this")
     parser.add_argument("--host", choices=HOSTS, default="host", help="kernels for this kind of processor")
+    parser.add_argument("--programs", type=Path, help="a folder of recorded programs, to time some of them too")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     if HOSTS[args.host].items() - os.environ.items():  # Numba reads its settings once
@@ -241,7 +258,7 @@ def main() -> None:
     data = {"machine": machine, "size": args.size, "products": products(args.size, args.rounds, args.only, args.host)}
     if not args.only:
         data |= {"instructions": instructions(args.warps, args.groups, args.rounds), "dpx": dpx(args.rounds)}
-        data |= {"quantize": quantized(args.rounds)}
+        data |= {"quantize": quantized(args.rounds), "programs": executed(args.programs, args.rounds)}
         data["startup"] = startup(2 * args.size)
     args.out.parent.mkdir(exist_ok=True)
     args.out.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")

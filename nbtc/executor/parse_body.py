@@ -114,7 +114,10 @@ class Body:
             )
             return
         unique = name if len(scopes) == 1 else f"{name}#{self.scope_ids[-1]}"
-        if variable.space in ("global", "const"):  # the module keeps them all, and another function's may be named alike
+        if variable.space in (
+            "global",
+            "const",
+        ):  # the module keeps them all, and another function's may be named alike
             unique = f"{self.function.name}::{unique}"
         scopes[-1][name] = Symbol(unique)
         if variable not in (*self.function.prototype.results, *self.function.prototype.arguments):

@@ -1,0 +1,43 @@
+"""PTX programs: launches relative to NumPy (or plain Numba) in the same run, and what every launch costs.
+
+The texts come from a folder of recorded programs, which NBTC_PROGRAMS names; without it all but the empty launch is
+skipped.
+"""
+
+import os
+
+from threadpoolctl import threadpool_limits
+
+from nbtc.report import alternate
+from nbtc.testing.program_speed import empty_launch, programs
+
+ROUNDS = 5
+NAMES = ("f16 matmul", "int8 matmul", "vector sum", "softmax", "Collatz")
+
+
+class Programs:
+    params = (NAMES, [1, 2])
+    param_names = ("program", "threads")
+    timeout = 300
+
+    def setup(self, name, threads):
+        if "NBTC_PROGRAMS" not in os.environ:
+            raise NotImplementedError("NBTC_PROGRAMS names no folder")
+        self.timed = dict(zip(NAMES, programs(os.environ["NBTC_PROGRAMS"]), strict=True))[name]
+
+    def track_relative_to_reference(self, name, threads):
+        """Seconds for each second of the reference on one thread."""
+        with threadpool_limits(1, "blas"):
+            ours, other = alternate(ROUNDS, lambda: self.timed.launch(threads), self.timed.reference)
+        return ours / other
+
+    track_relative_to_reference.unit = "of the reference's seconds"
+
+
+class Launch:
+    def setup(self):
+        self.launch = empty_launch()
+        self.launch()
+
+    def time_empty_kernel(self):
+        self.launch()
