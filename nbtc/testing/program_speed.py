@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 import nbtc
+from nbtc.compiler.jit import jit
 
 TILE, THREADS = 64, 128  # of the matrix products: rows and columns of a block's tile, and its threads
 ELEMENTS, BLOCK = 1 << 24, 1024  # of the vector sum, and those of a block
@@ -98,7 +98,7 @@ def _softmax(text: Path) -> Timed:
     )
 
 
-@njit  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def collatz(first, steps, peak):
     """What the kernel does, in one thread of plain Numba."""
     for i in range(first.size):
