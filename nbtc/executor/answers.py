@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nbtc.executor.arguments import Memory
 from nbtc.executor.errors import Kind
 from nbtc.executor.host import Ask
 from nbtc.executor.launch import CALLBACK, LANES
 from nbtc.executor.state import BLOCK, LAUNCH, LOCAL_WINDOW, SHARED_WINDOW, WARP, read_field, write_field
 from nbtc.executor.tensor_answers import TensorAnswers
+from nbtc.executor.watch.heap import Given, HeapCells
 
 HEAP_BYTES = 8 << 20  # CUDA's default heap (cudaLimitMallocHeapSize)
 HEAP_ALIGN = 16
@@ -136,6 +138,11 @@ class Heap:
             self.sizes[address] = room
             return address
 
+    @property
+    def range(self) -> Memory:
+        """All of it."""
+        return Memory("malloc'ed memory", self.start, len(self.memory), True, self.memory)
+
     def give(self, address: int) -> bool:
         """Take memory back; False if it was not given out."""
         with self.lock:
@@ -157,14 +164,20 @@ class _Thread(NamedTuple):
         """End the launch."""
         write_field(LAUNCH, self.launch, "stop", 1)
 
+    def indices(self) -> tuple[int, int]:
+        """Of the block in the grid, and of the thread in the block."""
+        index = read_field(BLOCK, self.block, "index")
+        return index, LANES * read_field(WARP, self.warp, "index") + self.lane
+
     def fail(self, kind: Kind, site: int) -> None:
         """Record an error unless there is one, and end the launch."""
         if not read_field(LAUNCH, self.launch, "failed"):
             write_field(LAUNCH, self.launch, "failed", 1)
             write_field(LAUNCH, self.launch, "error_kind", kind)
             write_field(LAUNCH, self.launch, "error_site", site)
-            write_field(LAUNCH, self.launch, "error_block", read_field(BLOCK, self.block, "index") & 0xFFFFFFFF)
-            write_field(LAUNCH, self.launch, "error_thread", LANES * read_field(WARP, self.warp, "index") + self.lane)
+            block, thread = self.indices()
+            write_field(LAUNCH, self.launch, "error_block", block & 0xFFFFFFFF)
+            write_field(LAUNCH, self.launch, "error_thread", thread)
         self.stop()
 
     def string(self, address: int) -> str:
@@ -194,8 +207,8 @@ class _Thread(NamedTuple):
 class Answers:
     """Answers the questions of one launch."""
 
-    def __init__(self, heap: Heap | None) -> None:
-        self.heap = heap
+    def __init__(self, heap: Heap | None, cells: HeapCells | None = None) -> None:
+        self.heap, self.cells = heap, cells
         self.text: list[str] = []
         self.assertion = ""
         self.error: BaseException | None = None
@@ -230,11 +243,16 @@ class Answers:
         thread.fail(Kind.ASSERT, int(row[4]))
 
     def _malloc(self, row: Any, thread: _Thread) -> None:
-        row[0] = self.heap.take(int(row[0])) if self.heap else 0
+        size, site = int(row[0]), int(row[1])
+        row[0] = self.heap.take(size) if self.heap else 0
+        if self.cells is not None:
+            self.cells.take(int(row[0]), Given(size, site, *thread.indices()))
 
     def _free(self, row: Any, thread: _Thread) -> None:
         if int(row[0]) and not (self.heap and self.heap.give(int(row[0]))):
             thread.fail(Kind.FREE, int(row[1]))
+        elif self.cells is not None:
+            self.cells.give(int(row[0]))
 
     def flush(self) -> None:
         """Print what the program printed."""

@@ -39,6 +39,7 @@ from nbtc.executor.tma_service import (
     TILE_WORDS,
 )
 from nbtc.executor.tma_service import BYTES as BYTES_WORD
+from nbtc.executor.watch import words
 
 L32, L64 = vector(I32, WARP), vector(I64, WARP)
 POINTER = I8.as_pointer()
@@ -102,9 +103,18 @@ def _line(lanes: Lanes) -> None:
     operation = lanes.op.among(REDUCTIONS)
     multicast = _mask(lanes, rest) if lanes.op.has("multicast::cluster") else None
 
+    grouped, look = lanes.op.has("bulk_group"), lanes.machine.instrument
+
     def lane(number: Any) -> None:
         target, origin, count = (_element(x, lanes, number) for x in (there, here, many))
-        for_targets(lanes, multicast, number, target, lambda at: _move(lanes, operation, at, origin, count))
+        look.operates(lanes, words.BULKS if grouped else -1)
+        look.line(lanes, number, origin, count, words.BULK_READ, noted=grouped)
+        for_targets(lanes, multicast, number, target, lambda at: one(number, at, origin, count))
+
+    def one(number: Any, at: Any, origin: Any, count: Any) -> None:
+        written = words.ATOMIC if operation else words.BULK_STORE if grouped else words.BULK_WRITE
+        look.line(lanes, number, at, count, written)
+        _move(lanes, operation, at, origin, count)
 
     for_lanes(v, good, lane)
     if rest and lanes.op.has("mbarrier::complete_tx::bytes"):
@@ -191,13 +201,22 @@ def _tile(lanes: Lanes) -> None:
     kind = LOAD if loads else REDUCE if op.modifiers[0] == "reduce" else STORE
     counts, parts = _room(lanes), _parts(lanes, start)
 
+    look = lanes.machine.instrument
+    seen = words.BULK_WRITE if loads else words.BULK_READ
+
     def lane(number: Any) -> None:
         base, total = lanes.get("block", "shared"), v.int(0)
+        look.operates(lanes, -1 if loads else words.BULKS)
         for part in parts:  # each behind the one before
-            words = _tile_words(lanes, kind, operation, _element(maps.words, lanes, number), part, number)
+            given = _tile_words(lanes, kind, operation, _element(maps.words, lanes, number), part, number)
             at = b.add(_element(tiles.words, lanes, number), total)
-            for_targets(lanes, multicast, number, at, lambda to, words=words: _one_tile(lanes, words, to, base))
-            total = b.add(total, words.get(BYTES_WORD))
+
+            def one(to: Any, given: Words = given) -> None:
+                _one_tile(lanes, given, to, base)
+                look.line(lanes, number, to, given.get(BYTES_WORD), seen)
+
+            for_targets(lanes, multicast, number, at, one)
+            total = b.add(total, given.get(BYTES_WORD))
         b.store(total, b.gep(counts, [number]))
 
     for_lanes(v, b.and_(maps.good, tiles.good), lane)

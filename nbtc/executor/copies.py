@@ -117,6 +117,7 @@ def _arrive(lanes: Lanes) -> None:
     """
     none, one = lanes.v.const(L64, 0), lanes.v.const(L64, 1)
     found = reach.places(lanes, "shared", lanes.operands[0], 8, writes=True)
+    lanes.machine.instrument.copies_done(lanes)
     update(lanes, found, one, none, none)
 
 

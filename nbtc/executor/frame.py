@@ -320,9 +320,13 @@ class Frame:
         self.machine.instrument.instruction(lanes, row)
         if row.action is not None:
             if instruction.opcode in WHOLE_WARP and not full:
-                with self.b.if_then(self.b.icmp_unsigned("!=", active, ALL), likely=False):
-                    lanes.fail(Kind.WHOLE_WARP, active)
-            row.action.emit(lanes)
+                with self.b.if_else(self.b.icmp_unsigned("==", active, ALL), likely=True) as (whole, partial):
+                    with whole:
+                        row.action.emit(lanes)
+                    with partial:
+                        lanes.fail(Kind.WHOLE_WARP, active)
+            else:
+                row.action.emit(lanes)
             if not self.b.block.is_terminated:
                 self.machine.instrument.done(lanes, row)
         elif row.form is not None:

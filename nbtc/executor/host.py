@@ -104,7 +104,8 @@ def _assert(lanes: Lanes, arguments: tuple[Operand, ...]) -> Any:
 
 
 def _malloc(lanes: Lanes, arguments: tuple[Operand, ...]) -> Any:
-    lanes.host(Ask.MALLOC, _argument(lanes, arguments[0]))
+    site = lanes.spread(lanes.v.int(lanes.machine.site(lanes)))
+    lanes.host(Ask.MALLOC, _argument(lanes, arguments[0]), site)
     return lanes.v.load(lanes.field("warp", "scratch"), ADDRESSES, 8)
 
 

@@ -40,6 +40,21 @@ class Instrument:
     def begins(self, v: Any, block: Any) -> None:
         """A block has got its place and is about to start."""
 
+    def operates(self, lanes: Lanes, groups: int) -> None:
+        """A bulk operation begins, which belongs to a kind of groups (`watch.words`), or to none (-1)."""
+
+    def line(self, lanes: Lanes, lane: Any, address: Any, size: Any, kind: int, noted: bool = True) -> None:
+        """The operation's access by a lane (i32): bytes from a place of the host; noted: later ones have to mind it."""
+
+    def copies_done(self, lanes: Lanes) -> None:
+        """The lanes' cp.async copies are done, as those know that wait for an mbarrier."""
+
+    def mbarrier(self, lanes: Lanes, what: int, found: Any, a: Any = None, b: Any = None) -> None:
+        """Something happens at the mbarriers of lanes (`watch.mbarriers`)."""
+
+    def product(self, lanes: Lanes, a: Any, b: Any, columns: int, flags: int) -> None:
+        """A product of the warpgroup with operands in shared memory, by their descriptors, is issued."""
+
     def ends(self, frame: Any, mask: Any) -> None:
         """Lanes end the kernel."""
 

@@ -19,6 +19,7 @@ from nbtc.executor.action import Action
 from nbtc.executor.data import Instruction, Operand
 from nbtc.executor.form import Slot, slots
 from nbtc.executor.lanes import WARP, Lanes
+from nbtc.executor.watch import words
 
 L32, L64, L1 = vector(I32, WARP), vector(I64, WARP), vector(I1, WARP)
 COUNT_BITS, OWED_BITS = 20, 22  # PTX ISA: counts up to 2**20 - 1, transactions within 2**20 - 1 of zero
@@ -100,6 +101,12 @@ def _update(v: VectorBuilder, arguments: Any) -> None:
 
 def update(lanes: Lanes, found: reach.Places, arrivals: Any, owed: Any, dropped: Any) -> Any:
     """Arrive and owe at mbarriers, lane by lane; the states before."""
+    before = _states(lanes, found, arrivals, owed, dropped)
+    lanes.machine.instrument.mbarrier(lanes, words.UPDATED, found, [before], [arrivals, owed])
+    return before
+
+
+def _states(lanes: Lanes, found: reach.Places, arrivals: Any, owed: Any, dropped: Any) -> Any:
     f = lanes.helper("nbtc_mbarrier_update", L64, (L64, I32, L64, L64, L64), _update)
     return lanes.b.call(f, [found.words, found.good, arrivals, owed, dropped])
 
@@ -126,8 +133,10 @@ def _put(v: VectorBuilder, arguments: Any) -> None:
     b.ret_void()
 
 
-def _set(lanes: Lanes, address: Operand, states: Any) -> None:
+def _set(lanes: Lanes, address: Operand, states: Any, count: Any = None) -> None:
     found = _places(lanes, address)
+    what = words.INVALIDATED if count is None else words.MADE
+    lanes.machine.instrument.mbarrier(lanes, what, found, None if count is None else [count])
     f = lanes.helper("nbtc_mbarrier_put", ir.VoidType(), (L64, I32, L64), _put)
     lanes.b.call(f, [found.words, found.good, states])
 
@@ -135,7 +144,7 @@ def _set(lanes: Lanes, address: Operand, states: Any) -> None:
 def _init(lanes: Lanes) -> None:
     address, count = lanes.operands
     x = _wide(lanes, lanes.read(count, "u32"))
-    _set(lanes, address, lanes.b.or_(x, lanes.b.shl(x, lanes.v.const(L64, PENDING))))
+    _set(lanes, address, lanes.b.or_(x, lanes.b.shl(x, lanes.v.const(L64, PENDING))), x)
 
 
 def _invalidate(lanes: Lanes) -> None:
@@ -166,12 +175,14 @@ def _test(lanes: Lanes) -> None:
     target, address, asked, *_ = lanes.operands
     b, v = lanes.b, lanes.v
     none = v.const(L64, 0)
-    now = b.lshr(update(lanes, _places(lanes, address), none, none, none), v.const(L64, PHASE))
+    found = _places(lanes, address)
+    now = b.lshr(_states(lanes, found, none, none, none), v.const(L64, PHASE))
     if lanes.op.has("parity"):
         phase = b.and_(_wide(lanes, lanes.read(asked, "u32")), v.const(L64, 1))
     else:
         phase = b.lshr(lanes.read(asked, "b64", lanes=True), v.const(L64, PHASE))
     differ = b.and_(b.xor(now, phase), v.const(L64, 1))
+    lanes.machine.instrument.mbarrier(lanes, words.TESTED, found, [differ], int(not lanes.op.has("relaxed")))
     reach.write(lanes, target, b.icmp_unsigned("!=", differ, v.const(L64, 0)))
 
 

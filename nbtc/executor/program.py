@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nbtc.errors import OptionError, ProgramError
 from nbtc.executor import report
 from nbtc.executor.answers import Answers, Heap
-from nbtc.executor.arguments import Arguments, Memory, Parameter, marshal, memory_list, own_memory, parameters_of
+from nbtc.executor.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
 from nbtc.executor.build import Built, build
 from nbtc.executor.coverage import FormUse, forms_of
 from nbtc.executor.errors import Kind
@@ -26,7 +26,7 @@ from nbtc.executor.profile.result import Profile, empty
 from nbtc.executor.source import text_of
 from nbtc.executor.summary import summary
 from nbtc.executor.watch.memory import Watched
-from nbtc.executor.watch.report import hazard
+from nbtc.executor.watch.report import hazard, leak
 from nbtc.isa.archs import arch as find_arch
 
 MOST_SHARED = 227 << 10  # bytes of a block on sm_90 (CUDA C++ Programming Guide, "Compute Capabilities")
@@ -245,11 +245,14 @@ class Program:
         if not 0 <= shared <= MOST_SHARED - built.code.shared_bytes:
             most = MOST_SHARED - built.code.shared_bytes
             raise OptionError(f"shared={shared}: {self.name} may have 0 to {most} bytes of dynamic shared memory")
-        answers = Answers(self.module.heap) if built.code.asks else None
         memory_ranges = [*arguments.memory, *memory_list(memory), *self.module.own_memory]
-        if self.module.heap is not None:
-            heap = self.module.heap.memory
-            memory_ranges.append(Memory("malloc'ed memory", address_of(heap), len(heap), True, heap))
+        heap, cells = self.module.heap, None
+        if heap is not None:
+            memory_ranges.append(heap.range)
+        watched = Watched(memory_ranges) if checked is True else None
+        if heap is not None and watched is not None:
+            cells = watched.heap(heap.range, heap.sizes)
+        answers = Answers(heap, cells) if built.code.asks else None
         request = Request(
             geometry=g,
             parameters=arguments.bytes,
@@ -260,7 +263,7 @@ class Program:
             threads=threads,
             callback=answers.callback if answers else None,
             timeout=_seconds(timeout),
-            watched=Watched(memory_ranges) if instrument == "watch" else None,
+            watched=watched,
             profile=empty(built.code.sites) if instrument == "profile" else None,
         )
         return self._run(built, request, answers)
@@ -279,6 +282,9 @@ class Program:
             if failure.kind == Kind.HAZARD and request.watched is not None:
                 raise ProgramError(hazard(self.name, built.sites, request, request.watched.found()))
             raise ProgramError(report.failure(self.name, built.sites, request, failure, said))
+        lost = request.watched.lost(request.memory) if request.watched is not None else None
+        if lost is not None:
+            raise ProgramError(leak(self.name, built.sites, request, lost))
         return None if request.profile is None else Profile(self.name, built.sites, request.profile)
 
     def __str__(self) -> str:

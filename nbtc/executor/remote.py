@@ -18,6 +18,7 @@ from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.mbarrier import update
 from nbtc.executor.resolve import for_lanes
+from nbtc.executor.watch import words
 
 L64 = vector(I64, WARP)
 POINTER = I8.as_pointer()
@@ -33,12 +34,14 @@ def _tell(lanes: Lanes, barrier: Operand, size: int, done: Any) -> None:
     update(lanes, found._replace(good=lanes.b.and_(found.good, done)), none, lanes.v.const(L64, -size), none)
 
 
-def _each(lanes: Lanes, found: reach.Places, values: list[Any], do: Any) -> None:
+def _each(lanes: Lanes, found: reach.Places, values: list[Any], do: Any, size: int, kind: int) -> None:
     """do(pointer, values) for every lane that has a place."""
-    b = lanes.b
+    b, look = lanes.b, lanes.machine.instrument
+    look.operates(lanes, -1)
 
     def lane(number: Any) -> None:
         at = b.extract_element(found.words, number)
+        look.line(lanes, number, at, lanes.v.int(size), kind)
         do(at, [b.extract_element(x, number) for x in values])
 
     for_lanes(lanes.v, found.good, lane)
@@ -46,8 +49,7 @@ def _each(lanes: Lanes, found: reach.Places, values: list[Any], do: Any) -> None
 
 def _store(lanes: Lanes) -> None:
     address, value, barrier = lanes.operands
-    parts, kind = lanes.elements(value), lanes.op.modifiers[-1]
-    size = WIDTHS[kind] // 8
+    parts, size = lanes.elements(value), WIDTHS[lanes.op.modifiers[-1]] // 8
     found = reach.places(lanes, SPACE, address, size * len(parts), writes=True)
     values = [lanes.read(x, f"b{8 * size}", lanes=True) for x in parts]
 
@@ -56,7 +58,7 @@ def _store(lanes: Lanes) -> None:
             p = lanes.b.inttoptr(lanes.b.add(at, ir.Constant(I64, n * size)), word.type.as_pointer())
             lanes.b.store(word, p)
 
-    _each(lanes, found, values, put)
+    _each(lanes, found, values, put, size * len(parts), words.BULK_WRITE)
     _tell(lanes, barrier, size * len(parts), found.good)
 
 
@@ -71,7 +73,7 @@ def _reduce(lanes: Lanes) -> None:
         v: VectorBuilder = lanes.v
         step(v, name, lanes.b.inttoptr(at, words[0].type.as_pointer()), words[0], words[0])
 
-    _each(lanes, found, [lanes.read(value, f"b{8 * size}", lanes=True)], act)
+    _each(lanes, found, [lanes.read(value, f"b{8 * size}", lanes=True)], act, size, words.ATOMIC)
     _tell(lanes, barrier, size, found.good)
 
 

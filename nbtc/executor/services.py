@@ -33,10 +33,15 @@ SERVICES: tuple[Service, ...] = (
     Service(watch_service.ACCESS_WORDS, watch_service.access),
     Service(watch_service.EVENT_WORDS, watch_service.event),
     Service(watch_service.ARRIVE_WORDS, watch_service.arrive),
+    Service(watch_service.LINE_WORDS, watch_service.line),
+    Service(watch_service.MBARRIER_WORDS, watch_service.mbarrier),
+    Service(watch_service.PRODUCT_WORDS, watch_service.product),
 )
 TILE_COPY = len(product_general.SIZES)  # the slots of the table
 REDUCE_ELEMENTS = TILE_COPY + 1
-WATCH_ACCESS, WATCH_EVENT, WATCH_ARRIVE = range(REDUCE_ELEMENTS + 1, REDUCE_ELEMENTS + 4)
+WATCH_ACCESS, WATCH_EVENT, WATCH_ARRIVE, WATCH_LINE, WATCH_MBARRIER, WATCH_PRODUCT = range(
+    REDUCE_ELEMENTS + 1, REDUCE_ELEMENTS + 7
+)
 
 
 class Table:

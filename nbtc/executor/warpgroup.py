@@ -82,6 +82,8 @@ def _call(lanes: Lanes, emitter: Emitter, operands: tuple[Any, ...]) -> None:
     size = lanes.b.zext(lanes.get("launch", "shared_bytes"), I64)
     f = lanes.helper(emitter.name, I1, emitter.ARGUMENTS, emitter.build)
     arguments = [lanes.get("block", "shared"), size, word_a, _word(lanes, b), row, _flag(lanes, keep), image_a, notes]
+    made = 8 * emitter.form.row.sparse | 2 * emitter.flags.trans_b | emitter.flags.trans_a
+    lanes.machine.instrument.product(lanes, word_a, arguments[3], emitter.columns, made)
     outside = lanes.b.call(f, [*arguments, image, lanes.services])
     with lanes.b.if_then(outside, likely=False):
         lanes.fail(Kind.SHARED_BOUNDS, lanes.active)

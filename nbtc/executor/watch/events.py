@@ -8,6 +8,7 @@ from nbtc.executor.state import BLOCK, LAUNCH, WARP
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import (
     advance,
+    begin_operation,
     found,
     learn,
     learn_all,
@@ -18,7 +19,10 @@ from nbtc.executor.watch.order import (
 )
 from nbtc.executor.watch.words import half, put, word
 
-BEGIN, ARRIVE, LEAVE, MEET, FENCE, FENCE_PROXY, CLUSTER_ARRIVE, CLUSTER_LEAVE, COMMIT, WAIT, WAIT_READ, END = range(12)
+(
+    BEGIN, LEAVE, MEET, FENCE, FENCE_PROXY, CLUSTER_ARRIVE, CLUSTER_LEAVE, COMMIT, WAIT, WAIT_READ, END, OPERATE,
+    PRODUCT_FENCE, REGISTERS,
+) = range(14)  # fmt: skip
 ALL_GROUPS = -1  # in place of a number of groups: what is not committed too
 _BARRIERS, _INDEX = BLOCK.offset("barriers"), BLOCK.offset("index")
 _X, _LIVE, _WAITING, _THREADS = (
@@ -47,6 +51,7 @@ def begin(block):
         record = base + w.WARPS + w.WARP_BYTES * n
         put(record + w.ACTOR, word(block + _INDEX) << 8 | n)
         put(record + w.CLUSTER, cluster)
+        put(record + w.SETS_DIRTY, -1)
         advance(state, record)
 
 
@@ -159,6 +164,10 @@ def commit(block, warp, kind):
     count = word(chain + w.COUNT)
     put(chain + w.GROUPS + w.WORD * (count % w.RING), word(chain + w.HEAD))
     put(chain + w.COUNT, count + 1)
+    if kind == w.PRODUCTS:
+        record = record_of(block, warp)
+        put(record + w.GROUP_SETS + w.WORD * (count % w.RING), word(record + w.SETS_NOW))
+        put(record + w.SETS_NOW, 0)
 
 
 @jit
@@ -189,6 +198,17 @@ def wait(block, warp, kind, most, read_only):
 
 
 @jit
+def wait_products(block, warp, most):
+    """The registers of all but the latest groups of products may be used again."""
+    record = record_of(block, warp)
+    count = word(record + w.CHAINS + w.CHAIN * w.PRODUCTS + w.COUNT)
+    pending = word(record + w.SETS_NOW)
+    for n in range(max(0, count - min(most, w.RING)), count):
+        pending |= word(record + w.GROUP_SETS + w.WORD * (n % w.RING))
+    put(record + w.SETS_PENDING, pending)
+
+
+@jit
 def event(what, block, warp, a, b, site):
     """One of the events above, with up to two numbers."""
     if what == BEGIN:
@@ -211,3 +231,11 @@ def event(what, block, warp, a, b, site):
         commit(block, warp, a)
     elif what in (WAIT, WAIT_READ):
         wait(block, warp, a, b, what == WAIT_READ)
+        if a == w.PRODUCTS:
+            wait_products(block, warp, b)
+    elif what == OPERATE:
+        put(record_of(block, warp) + w.OPERATION, begin_operation(block, warp, a))
+    elif what == REGISTERS:
+        _misused(block, warp, 0, site, a, b)
+    elif what == PRODUCT_FENCE:
+        put(record_of(block, warp) + w.SETS_DIRTY, 0)

@@ -12,9 +12,16 @@ from nbtc.executor.form import Op
 from nbtc.executor.instrument import Instrument, Touch
 from nbtc.executor.lanes import Lanes, is_vector
 from nbtc.executor.resolve import POINTER, place_of
-from nbtc.executor.services import WATCH_ACCESS, WATCH_ARRIVE, WATCH_EVENT
+from nbtc.executor.services import (
+    WATCH_ACCESS,
+    WATCH_ARRIVE,
+    WATCH_EVENT,
+    WATCH_LINE,
+    WATCH_MBARRIER,
+    WATCH_PRODUCT,
+)
 from nbtc.executor.uses import Row
-from nbtc.executor.watch import events, words
+from nbtc.executor.watch import events, registers, words
 
 LANES = 32
 VOID = ir.VoidType()
@@ -47,6 +54,9 @@ class Watch(Instrument):
 
     suspends = True
 
+    def __init__(self) -> None:
+        self.known: dict[str, registers.Sets] = {}
+
     def access(self, lanes: Lanes, touch: Touch, addresses: Any, site: int, values: Any = None) -> None:
         """Look at every lane's access; lanes that write one value to one address count as one."""
         if touch.space not in SPACES or touch.kind == words.NONE:
@@ -71,6 +81,41 @@ class Watch(Instrument):
         arguments = [lanes.block, lanes.warp, room, mask, what, touch.bytes, site, given]
         _call(v, lanes.services, WATCH_ACCESS, arguments)
 
+    def operates(self, lanes: Lanes, groups: int) -> None:
+        """It gets a segment of its own."""
+        event(lanes, events.OPERATE, lanes.v.int(groups))
+
+    def line(self, lanes: Lanes, lane: Any, address: Any, size: Any, kind: int, noted: bool = True) -> None:
+        """Look at its cells."""
+        arguments = [lanes.block, lanes.warp, lane, address, size, kind, _site(lanes), int(noted)]
+        _call(lanes.v, lanes.services, WATCH_LINE, arguments)
+
+    def copies_done(self, lanes: Lanes) -> None:
+        """All groups are."""
+        event(lanes, events.WAIT, words.COPIES, lanes.v.int(events.ALL_GROUPS))
+
+    def mbarrier(self, lanes: Lanes, what: int, found: Any, a: Any = None, b: Any = None) -> None:
+        """Look whether it is used rightly, and who comes to know what."""
+        places = self._stored(lanes, [found.words])
+        words_a, words_b = (0 if x is None else x if isinstance(x, int) else self._stored(lanes, x) for x in (a, b))
+        arguments = [what, lanes.block, lanes.warp, places, found.good, words_a, words_b, _site(lanes)]
+        _call(lanes.v, lanes.services, WATCH_MBARRIER, arguments)
+
+    def _stored(self, lanes: Lanes, values: list[Any]) -> Any:
+        """Vectors of a word a lane, in memory one behind the other."""
+        row = vector(I64, LANES)
+        cells = lanes.frame.code.scratch(ir.ArrayType(row, len(values)))
+        for n, x in enumerate(values):
+            wide = x if x.type == row else lanes.b.zext(x, row)
+            lanes.b.store(wide, lanes.b.gep(cells, [ir.Constant(I32, 0), ir.Constant(I32, n)]))
+        return cells
+
+    def product(self, lanes: Lanes, a: Any, b: Any, columns: int, flags: int) -> None:
+        """Look at the operands' rows, and remember which registers it uses."""
+        bits = registers.unfenced(lanes, self._sets(lanes), self._complaint(lanes, words.PRODUCT_UNFENCED))
+        arguments = [lanes.block, lanes.warp, a, b, columns, flags, bits, _site(lanes)]
+        _call(lanes.v, lanes.services, WATCH_PRODUCT, arguments)
+
     def begins(self, v: VectorBuilder, block: Any) -> None:
         """Its words are set."""
         launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
@@ -94,18 +139,44 @@ class Watch(Instrument):
         lanes = Lanes(frame, last, _op(last), mask, False)
         event(lanes, events.END, 0, 0, lanes.machine.site(lanes))
 
+    def _sets(self, lanes: Lanes) -> registers.Sets:
+        function = lanes.frame.function
+        found = self.known.get(function.name)
+        if found is None:
+            found = self.known[function.name] = registers.sets_of(function)
+        return found
+
+    def _complaint(self, lanes: Lanes, hazard: int) -> Any:
+        """Code that reports a hazard of some sets, with a product they are of."""
+        sets = self._sets(lanes)
+
+        def complain(bits: Any) -> None:
+            other: Any = lanes.v.int(0)
+            for n, product in enumerate(sets.products):
+                place = lanes.v.int(lanes.machine.place(lanes.frame.function, product))
+                is_it = lanes.b.icmp_unsigned("!=", lanes.b.and_(bits, lanes.v.int(1 << n)), lanes.v.int(0))
+                other = lanes.b.select(is_it, place, other)
+            event(lanes, events.REGISTERS, hazard, other, _site(lanes))
+
+        return complain
+
     def instruction(self, lanes: Lanes, row: Row) -> None:
         """Fences, groups, barriers of warps and clusters, by their names."""
         op = lanes.op
         name = ".".join((op.opcode, *op.modifiers))
-        if op.opcode in ("fence", "membar"):
+        sets = self._sets(lanes)
+        if sets.products and not registers.is_product(lanes.instruction):
+            registers.touched(lanes, sets, self._complaint(lanes, words.PRODUCT_PENDING))
+        if name.startswith("wgmma.fence"):
+            event(lanes, events.PRODUCT_FENCE)
+        elif op.opcode in ("fence", "membar"):
             event(lanes, events.FENCE_PROXY if op.has("proxy") else events.FENCE)
         elif name.startswith("barrier.cluster.arrive"):
             event(lanes, events.CLUSTER_ARRIVE)
         elif name.startswith(("cp.async.commit_group", "cp.async.bulk.commit_group", "wgmma.commit_group")):
             event(lanes, events.COMMIT, _kind(name))
         elif name.startswith("cp.async.wait_all"):
-            event(lanes, events.WAIT, words.COPIES, events.ALL_GROUPS)
+            self.copies_done(lanes)
         elif ".wait_group" in name:
             count = lanes.operands[0]
             most = int(count.value) if isinstance(count, Immediate) else 0
@@ -130,6 +201,10 @@ def first_guess(lanes: Lanes) -> bool:
     target, address, *_ = lanes.operands
     swaps = (i for i in lanes.frame.function.body or () if i.opcode == "atom" and "cas" in i.modifiers)
     return any(i.operands[1] == address or i.operands[2] == target for i in swaps)
+
+
+def _site(lanes: Lanes) -> int:
+    return min(lanes.machine.site(lanes), words.MOST_SITES - 1)
 
 
 def _op(instruction: Instruction) -> Op:

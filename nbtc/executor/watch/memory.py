@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nbtc.executor.arguments import Memory
 from nbtc.executor.watch import words
+from nbtc.executor.watch.heap import HeapCells
 
 Words = NDArray[np.int64]
 
@@ -55,6 +56,13 @@ class Watched:
         self.regions = np.vstack([self.regions, np.array([[first, size, cells.ctypes.data]], np.int64)])
         self._put(words.REGIONS, self.regions.ctypes.data)
         self._put(words.REGION_COUNT, len(self.regions))
+
+    def heap(self, memory: Memory, live: Mapping[int, int]) -> HeapCells:
+        """The cells of the heap, which is among the memory given."""
+        first = next(n for n, row in enumerate(self.regions) if row[0] <= memory.first < row[0] + row[1])
+        skip = (memory.first - int(self.regions[first, 0])) // words.CELL_BYTES * (words.CELL // words.WORD)
+        size = -(-memory.bytes // words.CELL_BYTES) * (words.CELL // words.WORD)
+        return HeapCells(memory, self.cells[first][skip : skip + size], live)
 
     def _put(self, at: int, value: int) -> None:
         self.state[at // words.WORD] = value

@@ -18,7 +18,8 @@ _BLOCK = BLOCK.offset("index")
 _FAILED, _STOP, _KIND, _SITE, _ERROR_BLOCK, _THREAD = (
     LAUNCH.offset(n) for n in ("failed", "stop", "error_kind", "error_site", "error_block", "error_thread")
 )
-_HAZARD = int(Kind.HAZARD)
+_HAZARD, _DEADLOCK = int(Kind.HAZARD), int(Kind.DEADLOCK)
+_WAIT_SITE = WARP.offset("wait_site")
 
 
 @jit(inline=True)
@@ -38,6 +39,7 @@ def tick(state):
     """A new time, later than all before."""
     now = word(state + w.CLOCK) + 1
     put(state + w.CLOCK, now)
+    put(state + w.IDLE, 0)
     return now
 
 
@@ -123,3 +125,16 @@ def found(block, warp, lane, site, hazard):
     put(state + w.WHO, word(record_of(block, warp) + w.ACTOR))
     put_half(launch + _STOP, 1)
     return state
+
+
+@jit
+def idle(block, warp, lane, site):
+    """A warp has looked at a flag or an mbarrier; a deadlock if nobody does anything else any more."""
+    launch = word(block + w.AT_LAUNCH)
+    state = word(launch + w.AT_STATE)
+    count = word(state + w.IDLE) + 1
+    put(state + w.IDLE, count)
+    put_half(warp + _WAIT_SITE, site)
+    if count >= w.MOST_IDLE and not half(launch + _FAILED):
+        found(block, warp, lane, site, w.FINE)
+        put_half(launch + _KIND, _DEADLOCK)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from nbtc.executor.launch import Dim, Request
 from nbtc.executor.machine import Site
 from nbtc.executor.watch import words
+from nbtc.executor.watch.heap import Given
 from nbtc.executor.watch.memory import Found, Seen
 
 KINDS = {
@@ -44,6 +45,26 @@ WORDS = {
     ),
     words.FREED_MEMORY: ("freed memory", "free it after its last use"),
     words.MBARRIER_REUSED: ("an mbarrier's memory used otherwise", "mbarrier.inval it first"),
+    words.MBARRIER_UNMADE: (
+        "no mbarrier here",
+        "mbarrier.init it first, and use it no more after mbarrier.inval",
+    ),
+    words.MBARRIER_COUNT: (
+        "wrong count of an mbarrier",
+        "a phase takes as many arrivals as mbarrier.init says, from 1 to 1048575",
+    ),
+    words.MBARRIER_OVERRUN: (
+        "mbarrier phase overrun",
+        "two phases were over before this thread saw the first: let those that arrive wait until all have seen a phase",
+    ),
+    words.PRODUCT_PENDING: (
+        "registers of a product under way",
+        "wgmma.commit_group and wgmma.wait_group first",
+    ),
+    words.PRODUCT_UNFENCED: (
+        "product without a fence",
+        "its registers were written, or never fenced: put wgmma.fence before it",
+    ),
     words.BARRIER_APART: (
         "barrier in diverged code",
         "lanes of one warp wait at two barriers: let all threads of the warp reach the same one",
@@ -58,15 +79,11 @@ WORDS = {
         "of threads that do",
     ),
 }
-TWO = {words.BARRIER_APART, words.BARRIER_COUNT}
-PLACED = {
-    words.RACE,
-    words.UNWRITTEN,
-    words.NOT_WAITED,
-    words.NO_PROXY_FENCE,
-    words.FREED_MEMORY,
-    words.MBARRIER_REUSED,
-}
+TWO = {words.BARRIER_APART, words.BARRIER_COUNT, words.PRODUCT_PENDING, words.PRODUCT_UNFENCED}
+MBARRIERS = {words.MBARRIER_UNMADE, words.MBARRIER_COUNT, words.MBARRIER_OVERRUN}
+PLACED = MBARRIERS | {
+    words.RACE, words.UNWRITTEN, words.NOT_WAITED, words.NO_PROXY_FENCE, words.FREED_MEMORY, words.MBARRIER_REUSED,
+}  # fmt: skip
 
 
 def place(index: int, extent: Dim) -> str:
@@ -95,6 +112,15 @@ def _memory(request: Request, address: int) -> str:
         if m.first <= address < m.first + m.bytes:
             return f"byte {address - m.first} of {m.name}"
     return f"shared memory at {address & 0xFFFFFF:#x}"
+
+
+def leak(kernel: str, sites: Sequence[Site], request: Request, given: Given) -> str:
+    """The message of memory that nobody can free any more."""
+    seen = Seen(given.site, given.block, given.thread // 32, given.thread % 32, words.NONE)
+    return (
+        f"{kernel}: memory that nobody frees: {_where(sites, given.site)}: {_who(seen, request)} got {given.bytes} "
+        "bytes, and no pointer to them is left; free them, or keep a pointer in memory that lasts"
+    )
 
 
 def hazard(kernel: str, sites: Sequence[Site], request: Request, found: Found) -> str:

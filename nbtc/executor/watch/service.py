@@ -8,10 +8,10 @@ from typing import Any
 from numba import types
 
 from nbtc.compiler.jit import c_function
-from nbtc.executor.watch import events, touch
+from nbtc.executor.watch import events, mbarriers, products, touch
 
 I = types.int64  # noqa: E741
-ACCESS_WORDS, EVENT_WORDS, ARRIVE_WORDS = 8, 6, 7
+ACCESS_WORDS, EVENT_WORDS, ARRIVE_WORDS, LINE_WORDS, MBARRIER_WORDS, PRODUCT_WORDS = 8, 6, 7, 8, 8, 8
 
 
 @cache
@@ -43,5 +43,38 @@ def arrive() -> Any:
     @c_function(types.void(*[I] * ARRIVE_WORDS))
     def entry(block, warp, barrier, new, count, site, aligned):
         events.arrive(block, warp, barrier, new, count, site, aligned)
+
+    return entry
+
+
+@cache
+def line() -> Any:
+    """`touch.touch_line`."""
+
+    @c_function(types.void(*[I] * LINE_WORDS))
+    def entry(block, warp, lane, address, size, kind, site, noted):
+        touch.touch_line(block, warp, lane, address, size, kind, site, noted)
+
+    return entry
+
+
+@cache
+def mbarrier() -> Any:
+    """`mbarriers.mbarriers`."""
+
+    @c_function(types.void(*[I] * MBARRIER_WORDS))
+    def entry(what, block, warp, addresses, mask, a, b, site):
+        mbarriers.mbarriers(what, block, warp, addresses, mask, a, b, site)
+
+    return entry
+
+
+@cache
+def product() -> Any:
+    """`products.product`."""
+
+    @c_function(types.void(*[I] * PRODUCT_WORDS))
+    def entry(block, warp, a, b, columns, flags, sets, site):
+        products.product(block, warp, a, b, columns, flags, sets, site)
 
     return entry

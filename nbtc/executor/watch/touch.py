@@ -8,6 +8,7 @@ from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import (
     begin_operation,
     found,
+    idle,
     knows,
     learn,
     learn_all,
@@ -94,8 +95,9 @@ def hazard(me, slot, mask):
         done = word(row + (w.DONE_READ if other == w.BULK_READ else w.DONE))
         if done == 0:
             return w.NOT_WAITED
-        return w.FINE if mine or knows(record, row, done) else w.RACE
-    if mine and other != w.BULK_WRITE:
+        alone = mine and other != w.BULK_WRITE
+        return w.FINE if alone or knows(record, row, done) else w.RACE
+    if mine:
         if then == word(record + w.NOW):
             if (slot >> w.SHARED_AT) & 1:
                 if not (w.WRITES >> other) & 1 and slot & mask & _MASK == _MASK:
@@ -167,8 +169,8 @@ def _note_write(cell, own, mask):
 
 
 @jit
-def look_at(me, cell, mask, own, shared):
-    """One cell: (hazard, the earlier access)."""
+def look_at(me, cell, mask, own, shared, noted):
+    """One cell: (hazard, the earlier access).  noted: whether this access is remembered."""
     kind = me[3]
     marks = word(cell + w.MARKS)
     if marks & (w.MBARRIER | w.FREED):
@@ -188,7 +190,8 @@ def look_at(me, cell, mask, own, shared):
             return w.FINE, 0
     if shared and marks & mask != mask:
         return w.UNWRITTEN, 0
-    _note_read(me, cell, own)
+    if noted:
+        _note_read(me, cell, own)
     return w.FINE, 0
 
 
@@ -250,7 +253,9 @@ def report(block, warp, lane, site, what, kind, address, size, slot):
     if state:
         put(state + w.LANE, lane)
         put(state + w.KIND, kind)
-        put(state + w.ADDRESS, address)
+        at = address - word(block + w.AT_SHARED)
+        inside = 0 <= at < half(word(block + w.AT_LAUNCH) + w.AT_SHARED_BYTES)
+        put(state + w.ADDRESS, at if inside else address)
         put(state + w.SIZE, size)
         put(state + w.OTHER, slot)
 
@@ -278,14 +283,14 @@ def touch(block, warp, addresses, mask, what, size, site, values):
         if again > 1 and not (w.WRITES >> kind) & 1:
             continue
         cell, place, shared = place_of_lane(block, state, space, address, size)
-        if cell == 0:
+        if cell == 0 or address & (size - 1):  # outside of memory, or misaligned: reported elsewhere
             continue
         me = (state, base, record, kind, lane, known)
         at = -(address & 3)
         while at < size:
             low, high = max(at, 0), min(at + w.CELL_BYTES, size)
             bytes_here = ((1 << (high - low)) - 1) << (low - at)
-            wrong, slot = look_at(me, cell, bytes_here, fixed | lane << w.LANE_AT | bytes_here, shared)
+            wrong, slot = look_at(me, cell, bytes_here, fixed | lane << w.LANE_AT | bytes_here, shared, True)
             plain = wrong == w.RACE and kind == w.WRITE and (slot >> w.KIND_AT) & 15 == w.WRITE
             if plain and same_bytes(place + low, values, lane, low, high - low, element):
                 wrong = w.FINE
@@ -296,6 +301,10 @@ def touch(block, warp, addresses, mask, what, size, site, values):
                 _synchronise(state, record, cell, kind, order)
             at += w.CELL_BYTES
             cell += w.CELL
+    if kind == w.STRONG_READ:
+        idle(block, warp, 0, site)
+    elif (w.WRITES >> kind) & 1:
+        put(state + w.IDLE, 0)
     if order & w.RELEASES:
         put(record + w.NOW, new_segment(state, record))
 
@@ -307,8 +316,11 @@ def _alone(block):
 
 
 @jit
-def touch_line(block, warp, lane, address, size, kind, site, stamp):
-    """An access of the bulk copies: `size` bytes from a place of the host, in a segment of its own."""
+def touch_line(block, warp, lane, address, size, kind, site, noted):
+    """An access of the bulk copies: `size` bytes from a place of the host, in the segment of the warp's operation.
+
+    noted: whether it is remembered, or only compared with what was done before.
+    """
     state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
     cell = host_cell(block, address)
     if cell == 0:
@@ -316,10 +328,11 @@ def touch_line(block, warp, lane, address, size, kind, site, stamp):
     shared = region_cell(state, address) == 0
     known = horizon(record, w.SHARED if shared else 0, _alone(block))
     me = (state, base, record, kind, lane, known)
-    own = stamp << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT | lane << w.LANE_AT
+    own = word(record + w.OPERATION) << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT
+    own |= kind << w.KIND_AT | lane << w.LANE_AT
     for n in range(0, size, w.CELL_BYTES):
         mask = w.WRITTEN >> max(0, n + w.CELL_BYTES - size)
-        wrong, slot = look_at(me, cell, mask, own | mask, shared)
+        wrong, slot = look_at(me, cell, mask, own | mask, shared, noted)
         if wrong:
             report(block, warp, lane, site, wrong, kind, address + n, size, slot)
             return

@@ -32,10 +32,12 @@ MOST_SITES = 1 << 16
 NONE, READ, WRITE, STRONG_READ, STRONG_WRITE, ATOMIC, COPY, BULK_WRITE, BULK_STORE, BULK_READ, PRODUCT = range(11)
 WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC | 1 << COPY | 1 << BULK_WRITE | 1 << BULK_STORE
 STRONG = 1 << STRONG_READ | 1 << STRONG_WRITE | 1 << ATOMIC
-GROUPED = 1 << COPY | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT  # done when somebody has waited for their group
+# done when somebody has waited for their group or seen their mbarrier's phase
+GROUPED = 1 << COPY | 1 << BULK_WRITE | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT
 ASYNC_PROXY = 1 << BULK_WRITE | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT
 GENERIC_WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC
 ACQUIRES, RELEASES = 1, 2  # orders of an access
+MADE, INVALIDATED, UPDATED, TESTED = range(4)  # what happens to an mbarrier
 GLOBAL, SHARED, GENERIC = range(3)  # spaces
 
 # hazards
@@ -47,11 +49,15 @@ GLOBAL, SHARED, GENERIC = range(3)  # spaces
 # the launch's words (byte offsets)
 (
     CLOCK, HAZARD, SITE, WHO, LANE, KIND, ADDRESS, SIZE, OTHER, DETAIL, SEGMENTS, MOST_SEGMENTS, REGIONS, REGION_COUNT,
-) = range(0, 14 * WORD, WORD)  # fmt: skip
+    IDLE,
+) = range(0, 15 * WORD, WORD)  # fmt: skip
 STATE_WORDS = 16
 REGION = 3 * WORD  # first byte (a multiple of 4), bytes, its cells
 SEGMENT = 4 * WORD  # block << 8 | warp, cluster << 32 | the segment before in its group, when done, when read
 BEFORE, DONE, DONE_READ = WORD, 2 * WORD, 3 * WORD
+# fruitless looks at flags and mbarriers, in a row and by all warps, after which nobody gets on any more: at most 1,024
+# warps are resident and each looks 64 times a turn, so that all have had a few dozen turns
+MOST_IDLE = 1 << 21
 KEPT_SEGMENTS = 1 << 20  # what older ones did counts as known: a table of 32 MiB, of which few pages are ever touched
 
 # a block's words: its own, each warp's, the cells of its shared memory
@@ -62,17 +68,20 @@ HEAD_PHASES = HEAD_BARRIERS + BARRIERS * WORD  # and which phases these were
 WARPS = HEAD_PHASES + BARRIERS * WORD
 MOST_WARPS = 32
 # a warp's words: its segment; up to when it knows what its block, cluster, grid did; what it would know after a fence;
-# its last fence; its last proxy fence and what it knew then; where it arrived at a barrier; an mbarrier it waits for
+# its last fence; its last proxy fence and what it knew then; where it arrived at a barrier; an mbarrier it waits for;
+# the segment of its bulk operation; sets of registers (a bit each) of products since the last commit, of all products
+# under way, and those written since the last wgmma.fence
 (
     NOW, KNOWN, KNOWN_CLUSTER, KNOWN_GRID, SEEN, FENCED, PROXY_FENCE, PROXY_KNOWN, ACTOR, CLUSTER, BARRIER_SITE,
-    WAIT_BARRIER, WAIT_PHASE,
-) = range(0, 13 * WORD, WORD)  # fmt: skip
-CHAINS = 16 * WORD  # three kinds of groups
+    WAIT_BARRIER, WAIT_PHASE, OPERATION, SETS_NOW, SETS_PENDING, SETS_DIRTY,
+) = range(0, 17 * WORD, WORD)  # fmt: skip
+CHAINS = 18 * WORD  # three kinds of groups
 COPIES, BULKS, PRODUCTS = range(3)
 RING = 16  # groups that may be under way, per kind
 HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last segment, groups committed, last segments of the latest ones
 CHAIN = (2 + RING) * WORD
-WARP_BYTES = CHAINS + 3 * CHAIN + 2 * WORD
+GROUP_SETS = CHAINS + 3 * CHAIN  # the sets of each of the latest groups of products
+WARP_BYTES = GROUP_SETS + RING * WORD
 CELLS = WARPS + MOST_WARPS * WARP_BYTES
 
 AT_WATCH, AT_LAUNCH, AT_SHARED, AT_PEERS = (BLOCK.offset(n) for n in ("watch", "launch", "shared", "peers"))

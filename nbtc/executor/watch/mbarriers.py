@@ -1,0 +1,178 @@
+"""mbarriers: who made them, their phases, and what their arrivals tell those that wait.
+
+The cells of an mbarrier's two halves are used otherwise: the first has the access that made it, how many phases are
+over, the phase's bulk operations (a list through their segments) and the time of its last arrival; the second the same
+of the phase before.
+"""
+
+from __future__ import annotations
+
+from nbtc.compiler.jit import jit
+from nbtc.executor import mbarrier
+from nbtc.executor.watch import words as w
+from nbtc.executor.watch.order import advance, idle, learn, record_of, segment, state_of, tick
+from nbtc.executor.watch.touch import hazard, host_cell, report
+from nbtc.executor.watch.words import put, word
+
+LANES = 32
+# phases over; the last bulk operation of this phase; from the first cell to the second
+PHASES, LAST, SECOND = w.WORD, 2 * w.WORD, w.CELL
+_LOW = 0xFFFFFFFF
+_COUNT, _OWED, _PENDING_AT, _OWED_AT = (
+    mbarrier.COUNT_MASK, mbarrier.OWED_MASK, mbarrier.PENDING, mbarrier.OWED
+)  # fmt: skip
+_TIME = 1 << w.SEGMENT_AT
+
+
+@jit
+def _time(cell):
+    return word(cell + w.MARKS) >> w.SEGMENT_AT
+
+
+@jit
+def _set_time(cell, time):
+    put(cell + w.MARKS, (word(cell + w.MARKS) & (_TIME - 1)) | time << w.SEGMENT_AT)
+
+
+@jit
+def made(block, warp, lane, address, count, site):
+    """mbarrier.init"""
+    cell, record = host_cell(block, address), record_of(block, warp)
+    if word(cell + w.MARKS) & w.MBARRIER:
+        report(block, warp, lane, site, w.MBARRIER_REUSED, w.NONE, address, mbarrier.BYTES, word(cell))
+    elif not 1 <= count <= _COUNT:
+        report(block, warp, lane, site, w.MBARRIER_COUNT, w.NONE, address, mbarrier.BYTES, 0)
+    own = word(record + w.NOW) << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | w.WRITE << w.KIND_AT | w.WRITTEN
+    for at in (cell, cell + SECOND):
+        put(at, own | lane << w.LANE_AT)
+        put(at + PHASES, 0)
+        put(at + LAST, 0)
+        put(at + w.MARKS, w.MBARRIER | w.WRITTEN)
+
+
+@jit
+def invalid(block, warp, lane, address, site):
+    """mbarrier.inval: the memory holds nothing that could be read."""
+    cell = host_cell(block, address)
+    if not word(cell + w.MARKS) & w.MBARRIER:
+        report(block, warp, lane, site, w.MBARRIER_UNMADE, w.NONE, address, mbarrier.BYTES, 0)
+    for at in (cell, cell + SECOND):
+        put(at, 0)
+        put(at + PHASES, 0)
+        put(at + LAST, 0)
+        put(at + w.MARKS, 0)
+
+
+@jit
+def _usable(block, warp, lane, address, cell, site):
+    """Whether there is an mbarrier that this warp may use; else it is reported."""
+    state, record = state_of(block), record_of(block, warp)
+    if not word(cell + w.MARKS) & w.MBARRIER:
+        report(block, warp, lane, site, w.MBARRIER_UNMADE, w.NONE, address, mbarrier.BYTES, 0)
+        return False
+    me = (state, word(block + w.AT_WATCH), record, w.READ, lane, 0)
+    wrong = hazard(me, word(cell), w.WRITTEN)
+    if wrong:
+        report(block, warp, lane, site, wrong, w.ATOMIC, address, mbarrier.BYTES, word(cell))
+    return wrong == w.FINE
+
+
+@jit
+def updated(block, warp, lane, address, before, arrivals, owed, site):
+    """Arrivals, and bytes owed or brought, that met an mbarrier in the state `before`."""
+    cell = host_cell(block, address)
+    if not _usable(block, warp, lane, address, cell, site):
+        return
+    pending = (before >> _PENDING_AT) & _COUNT
+    if arrivals > pending:
+        report(block, warp, lane, site, w.MBARRIER_COUNT, w.NONE, address, mbarrier.BYTES, word(cell))
+        return
+    state, record = state_of(block), record_of(block, warp)
+    _set_time(cell, tick(state))
+    if owed < 0:
+        _link(state, cell, word(record + w.OPERATION))
+    if pending == arrivals and (((before >> _OWED_AT) & _OWED) + owed) & _OWED == 0:
+        _set_time(cell + SECOND, _time(cell))
+        put(cell + PHASES, word(cell + PHASES) + 1)
+        put(cell + SECOND + LAST, word(cell + LAST))
+        put(cell + LAST, 0)
+
+
+@jit
+def _link(state, cell, stamp):
+    """A bulk operation is done when somebody has seen the phase that its bytes end.  One that tells several mbarriers
+    (multicast) counts as done with the second."""
+    row = segment(state, stamp)
+    if row == 0:
+        return
+    if word(row + w.DONE_READ):
+        put(row + w.DONE, word(state + w.CLOCK))
+        return
+    put(row + w.DONE_READ, word(state + w.CLOCK))
+    put(row + w.BEFORE, word(row + w.BEFORE) | word(cell + LAST))
+    put(cell + LAST, stamp)
+
+
+@jit
+def _seen(state, cell):
+    """Somebody has seen that a phase is over."""
+    stamp = word(cell + SECOND + LAST)
+    if stamp == 0:
+        return
+    put(cell + SECOND + LAST, 0)
+    time = tick(state)
+    _set_time(cell + SECOND, time)
+    while stamp:
+        row = segment(state, stamp)
+        if row == 0:
+            break
+        put(row + w.DONE, time)
+        stamp = word(row + w.BEFORE) & _LOW
+
+
+@jit
+def tested(block, warp, lane, address, done, acquires, site):
+    """A test of a phase: over, or not."""
+    cell, record = host_cell(block, address), record_of(block, warp)
+    if not _usable(block, warp, lane, address, cell, site):
+        return
+    if done:
+        _seen(state_of(block), cell)
+        if acquires:
+            learn(record, w.KNOWN, _time(cell + SECOND))
+            learn(record, w.KNOWN_CLUSTER, _time(cell + SECOND))
+        if word(record + w.WAIT_BARRIER) == address:
+            put(record + w.WAIT_BARRIER, 0)
+        return
+    idle(block, warp, lane, site)
+    if word(record + w.WAIT_BARRIER) != address:
+        put(record + w.WAIT_BARRIER, address)
+        put(record + w.WAIT_PHASE, word(cell + PHASES))
+    elif word(cell + PHASES) >= word(record + w.WAIT_PHASE) + 2:
+        report(block, warp, lane, site, w.MBARRIER_OVERRUN, w.NONE, address, mbarrier.BYTES, word(cell))
+
+
+@jit
+def mbarriers(what, block, warp, addresses, mask, a, b, site):
+    """One of the operations above for every lane of a mask.
+
+    addresses: of 64 bits, places of the host.  a and b point to words of each lane: counts (init); states before and
+    arrivals, behind which the bytes owed lie (update); whether the phase is over (test), whose b is 1 if it acquires.
+    """
+    for lane in range(LANES):
+        if not (mask >> lane) & 1:
+            continue
+        at = w.WORD * lane
+        address = word(addresses + at)
+        if host_cell(block, address) == 0:
+            continue
+        if what == w.MADE:
+            made(block, warp, lane, address, word(a + at), site)
+        elif what == w.INVALIDATED:
+            invalid(block, warp, lane, address, site)
+        elif what == w.UPDATED:
+            updated(block, warp, lane, address, word(a + at), word(b + at), word(b + w.WORD * LANES + at), site)
+        else:
+            tested(block, warp, lane, address, word(a + at), b, site)
+    if what == w.UPDATED:
+        advance(state_of(block), record_of(block, warp))

@@ -1,0 +1,69 @@
+"""Operands of wgmma in shared memory: read through the asynchronous proxy, until the product's group is waited for."""
+
+from __future__ import annotations
+
+from nbtc.compiler.jit import jit
+from nbtc.executor.state import WARP
+from nbtc.executor.watch import words as w
+from nbtc.executor.watch.order import begin_operation, record_of
+from nbtc.executor.watch.touch import touch_line
+from nbtc.executor.watch.words import half, put, word
+
+UNIT = 16  # bytes of a row that one read takes
+WINDOW = (1 << 18) - 1  # of addresses that descriptors can name
+_INDEX = WARP.offset("index")
+
+
+@jit
+def _field(descriptor, low):
+    return (descriptor >> low & 0x3FFF) << 4  # in units of 16 bytes
+
+
+@jit
+def unit_address(descriptor, mn, k, transposed):
+    """Offset in shared memory of a 16-byte unit of a tile.  K-major: mn counts rows, k units; MN-major: mn counts
+    units, k rows.  (PTX ISA, "Matrix Descriptor", "Strides", swizzling modes.)"""
+    start, leading, stride = _field(descriptor, 0), _field(descriptor, 16), _field(descriptor, 32)
+    mode, base = descriptor >> 62 & 3, descriptor >> 49 & 7
+    log2 = 4 - mode if mode else 0
+    pitch = UNIT << log2
+    if transposed:
+        if mode:
+            offset = ((mn & ((1 << log2) - 1)) << 4) + (mn >> log2) * leading + (k >> 3) * stride
+        else:
+            offset = mn * stride + (k >> 3) * leading
+        offset += (k & 7) * pitch
+    else:
+        offset = (mn & 7) * pitch + (mn >> 3) * stride + k * (UNIT if mode else leading)
+    at = (offset + start) & WINDOW
+    return at ^ ((((at >> 7) - base) & ((1 << log2) - 1)) << 4)
+
+
+@jit
+def product(block, warp, a, b, columns, flags, sets, site):
+    """A product is issued.
+
+    a, b: descriptors (a 0: A is in registers).  columns: of D.  flags: A transposed, B transposed, D ignored, sparse
+    (bits 0 to 3).  sets: of its registers.  The four warps of a warpgroup look at a quarter of B each.
+    """
+    record, quarter = record_of(block, warp), half(warp + _INDEX) & 3
+    put(record + w.OPERATION, begin_operation(block, warp, w.PRODUCTS))
+    shared = word(block + w.AT_SHARED)
+    if a:
+        for n in range(32):
+            if flags & 1:
+                at = unit_address(a, 2 * quarter + (n & 1), n >> 1, True)
+            else:
+                at = unit_address(a, 16 * quarter + (n & 15), n >> 4, False)
+            touch_line(block, warp, 0, shared + at, UNIT, w.PRODUCT, site, True)
+    units = 4 if flags & 8 else 2
+    if flags & 2:
+        rows = 8 * units
+        for n in range(quarter, columns // 8 * rows, 4):
+            touch_line(block, warp, 0, shared + unit_address(b, n // rows, n % rows, True), UNIT, w.PRODUCT, site, True)
+    else:
+        for n in range(quarter, columns * units, 4):
+            at = unit_address(b, n // units, n % units, False)
+            touch_line(block, warp, 0, shared + at, UNIT, w.PRODUCT, site, True)
+    put(record + w.SETS_NOW, word(record + w.SETS_NOW) | sets)
+    put(record + w.SETS_PENDING, word(record + w.SETS_PENDING) | sets)
