@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from nbtc import __version__
-from nbtc.errors import NbtcError, OptionError, shown
+from nbtc.errors import NbtcError, OptionError, ProgramError, shown
 
 FINE, MISMATCH, WRONG_USE = 0, 1, 2
 PTX_ARGUMENT = "of the kernel: a number, FILE.npy, zeros:DTYPE:COUNT or random:DTYPE:COUNT; once a parameter, in order"
@@ -114,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument(f"--{name}", type=_size, nargs="+", default=[1], metavar="N", help=f"{text} along x, y, z (1)")
     sub.add_argument("--shared", type=_size, default=0, help="bytes of dynamic shared memory (0)")
     sub.add_argument("--arch", help="whose arithmetic (default: the text's .target)")
+    sub.add_argument("--check", action="store_true", help="with --run: report races and other hazards")
     return parser
 
 
@@ -334,8 +335,15 @@ def _ptx(args: argparse.Namespace) -> Result:
     from nbtc.executor.coverage import coverage
 
     if args.kernel:
-        launch = Launch(args.file, args.kernel, tuple(args.grid), tuple(args.block), args.shared, args.arch)
-        data = run(launch, args.arg)
-        return Result(data, text_of_run(data))
+        launch = Launch(args.file, args.kernel, tuple(args.grid), tuple(args.block), args.shared, args.arch, args.check)
+        try:
+            data = run(launch, args.arg)
+        except ProgramError as error:
+            if not args.check:
+                raise
+            return Result({"kernel": args.kernel, "hazard": str(error)}, str(error), MISMATCH)
+        return Result(data, text_of_run(data) + ("\nno hazards" if args.check else ""))
+    if args.check:
+        raise OptionError("--check watches a launch: pass --run NAME with its arguments")
     found = coverage(args.file)
     return Result(found.as_dict(), str(found), FINE if found.runs else MISMATCH)

@@ -24,6 +24,7 @@ class Launch(NamedTuple):
     block: tuple[int, ...]
     shared: int
     arch: str | None
+    check: bool = False  # watch for hazards
 
 
 def argument(text: str, seed: int) -> Any:
@@ -62,7 +63,7 @@ def run(launch: Launch, texts: Sequence[str]) -> dict[str, Any]:
     program = load(launch.file, launch.arch)[launch.kernel]
     args = [argument(text, seed) for seed, text in enumerate(texts)]
     start = time.perf_counter()
-    program.launch(launch.grid, launch.block, args, shared=launch.shared)
+    program.launch(launch.grid, launch.block, args, shared=launch.shared, checked=launch.check)
     seconds = time.perf_counter() - start
     arrays = [
         {

@@ -91,6 +91,7 @@ def _zeros(lanes: Lanes) -> None:
 
     def lane(number: Any) -> None:
         at, count = (b.extract_element(x, number) for x in (begin.words, many))
+        lanes.machine.instrument.line(lanes, number, at, count, words.WRITE)
         to = b.inttoptr(at, POINTER)
         v.call("llvm.memset.p0.i64", ir.VoidType(), to, ir.Constant(I8, 0), count, ir.Constant(I1, 0))
 

@@ -22,6 +22,7 @@ from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.matrix import isa_row, load_image, store_image
 from nbtc.executor.mbarrier import update
 from nbtc.executor.resolve import for_lanes
+from nbtc.executor.watch import words
 
 L32, L64 = vector(I32, WARP), vector(I64, WARP)
 POINTER = I8.as_pointer()
@@ -43,7 +44,7 @@ def _alloc(lanes: Lanes) -> None:
     target, columns = lanes.operands
     address = ask_once(lanes, "alloc", _number(lanes, columns))
     space = lanes.op.among(("shared::cta",)) or "generic"
-    found = reach.places(lanes, space, target, 4, writes=True)
+    found = reach.places(lanes, space, target, 4, writes=True, seen=reach.Seen(words.STRONG_WRITE))
     first = lanes.v.call("llvm.cttz.i32", I32, lanes.active, ir.Constant(I1, 0))
     with lanes.b.if_then(lanes.b.icmp_unsigned("!=", found.good, ir.Constant(I32, 0))):
         at = lanes.b.inttoptr(lanes.b.extract_element(found.words, first), POINTER)

@@ -67,7 +67,7 @@ def launch(hazard, repaired):
     kernel = nbtc.load(hazard.text(repaired))["k"]
     arrays = np.zeros(4096, np.int32), np.zeros(4096, np.int32)
     options = {"block": 64, "grid": 1, "cluster": None, **hazard.options}
-    kernel.launch(options["grid"], options["block"], arrays, cluster=options["cluster"], checked=True, timeout=60)
+    kernel.launch(options["grid"], options["block"], arrays, cluster=options["cluster"], checked=True, timeout=600)
 
 
 @pytest.mark.parametrize("hazard", tuple(hazards()), ids=lambda h: f"{h.kind} {h.name}")

@@ -55,3 +55,15 @@ def test_the_command_line(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["arrays"][0]["first"] == [0.5, 0]
     assert main(["ptx", str(path), "--run", "good", "--arg", "zeros:what:3"]) == 2
     assert main(["ptx", str(tmp_path / "none.ptx")]) == 2
+
+
+def test_the_command_line_reports_hazards(tmp_path, capsys):
+    path = tmp_path / "k.ptx"
+    text = (
+        ".shared .b32 s[32]; .reg .b32 r, t, a, x; mov.u32 t, %tid.x; mov.u32 x, s; shl.b32 a, t, 2; add.u32 a, a, x;"
+    )
+    for body, code in (("ld.shared.b32 r, [a];", 1), ("st.shared.b32 [a], t; ld.shared.b32 r, [a];", 0)):
+        path.write_text(f".version 8.0 .target sm_80 .address_size 64 .visible .entry k() {{ {text} {body} ret; }}")
+        assert main(["ptx", str(path), "--run", "k", "--block", "32", "--check"]) == code
+    assert "uninitialised shared memory" in capsys.readouterr().out
+    assert main(["ptx", str(path), "--check"]) == 2

@@ -328,7 +328,8 @@ def touch_line(block, warp, lane, address, size, kind, site, noted):
     shared = region_cell(state, address) == 0
     known = horizon(record, w.SHARED if shared else 0, _alone(block))
     me = (state, base, record, kind, lane, known)
-    own = word(record + w.OPERATION) << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT
+    stamp = word(record + (w.NOW if kind == w.WRITE else w.OPERATION))
+    own = stamp << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT
     own |= kind << w.KIND_AT | lane << w.LANE_AT
     for n in range(0, size, w.CELL_BYTES):
         mask = w.WRITTEN >> max(0, n + w.CELL_BYTES - size)
