@@ -246,12 +246,11 @@ class Program:
             most = MOST_SHARED - built.code.shared_bytes
             raise OptionError(f"shared={shared}: {self.name} may have 0 to {most} bytes of dynamic shared memory")
         memory_ranges = [*arguments.memory, *memory_list(memory), *self.module.own_memory]
-        heap, cells = self.module.heap, None
+        heap = self.module.heap
         if heap is not None:
             memory_ranges.append(heap.range)
-        watched = Watched(memory_ranges) if checked is True else None
-        if heap is not None and watched is not None:
-            cells = watched.heap(heap.range, heap.sizes)
+        watched = Watched(memory_ranges) if instrument == "watch" else None
+        cells = watched.heap(heap.range, heap.sizes) if heap is not None and watched is not None else None
         answers = Answers(heap, cells) if built.code.asks else None
         request = Request(
             geometry=g,

@@ -126,7 +126,8 @@ def _seen(state, cell):
         row = segment(state, stamp)
         if row == 0:
             break
-        put(row + w.DONE, time)
+        if word(row + w.DONE) == 0:
+            put(row + w.DONE, time)
         stamp = word(row + w.BEFORE) & _LOW
 
 

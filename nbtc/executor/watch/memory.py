@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nbtc.executor.arguments import Memory
 from nbtc.executor.watch import words
-from nbtc.executor.watch.heap import HeapCells
+from nbtc.executor.watch.heap import Given, HeapCells, leaked
 
 Words = NDArray[np.int64]
 
@@ -45,6 +45,7 @@ class Watched:
         self._put(words.SEGMENTS, self.segments.ctypes.data)
         self._put(words.MOST_SEGMENTS, words.KEPT_SEGMENTS)
         self.cells: list[Words] = []
+        self.heap_cells: HeapCells | None = None
         self.regions: Words = np.zeros((0, 3), np.int64)
         for first, end in _ranges(memory):
             self.cover(first, end - first)
@@ -62,7 +63,13 @@ class Watched:
         first = next(n for n, row in enumerate(self.regions) if row[0] <= memory.first < row[0] + row[1])
         skip = (memory.first - int(self.regions[first, 0])) // words.CELL_BYTES * (words.CELL // words.WORD)
         size = -(-memory.bytes // words.CELL_BYTES) * (words.CELL // words.WORD)
-        return HeapCells(memory, self.cells[first][skip : skip + size], live)
+        self.heap_cells = HeapCells(memory, self.cells[first][skip : skip + size], live)
+        return self.heap_cells
+
+    def lost(self, memory: Sequence[Memory]) -> Given | None:
+        """Memory that the launch got and that nobody can free any more."""
+        cells = self.heap_cells
+        return None if cells is None else leaked(cells.given, memory, cells.memory)
 
     def _put(self, at: int, value: int) -> None:
         self.state[at // words.WORD] = value

@@ -78,8 +78,8 @@ def touched(lanes: Lanes, sets: Sets, complain: Any) -> None:
     """
     use = use_of(lanes.instruction)
     mine = sets.of((*use.reads, *use.writes))
-    moves = lanes.op.opcode == "mov"  # compilers put copies between a fence and its product, ptxas behind both
-    written = 0 if moves else sets.of(use.writes)
+    computes = use.row is not None and use.row.form is not None
+    written = sets.of(use.writes) if computes else 0  # compilers leave copies and loads behind a fence to ptxas
     if not mine:
         return
     v, b = lanes.v, lanes.b
