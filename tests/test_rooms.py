@@ -234,11 +234,8 @@ PUBLIC = {
 }
 # Compiled code that takes flat arguments: every one may go, none may come.
 FLAT = {
-    "nbtc.examples.alignment._diagonal",
     "nbtc.gemm.block_scaled.prepare",
-    "nbtc.gemm.chain_engine.chain_outputs",
     "nbtc.gemm.fused_engine._rows",
-    "nbtc.gemm.words_engine._rows",
     "nbtc.interop.triton.launcher.__call__",
     "nbtc.kernels.group_dot._steps",
     "nbtc.kernels.group_dot.kernel",
@@ -251,8 +248,6 @@ FLAT = {
     "nbtc.kernels.scaled_rows._step",
     "nbtc.kernels.scaled_rows.panel_rows",
     "nbtc.kernels.specials.decide",
-    "nbtc.kernels.words.run",
-    "nbtc.kernels.words_pack.run",
     "nbtc.numerics.fused._specials",
     "nbtc.numerics.fused.block_sum",
     "nbtc.numerics.scaled._grouped_step",

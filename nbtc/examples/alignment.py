@@ -74,12 +74,13 @@ def _border(local, k, opening, extend):
 
 
 @jit(inline=True)
-def _diagonal(local, a, b, h, e, f, count, match, mismatch, opening, extend):
+def _diagonal(local, a, b, h, e, f, count, scores):
     """All cells of an anti-diagonal, in place; returns their best score.
 
     h comes in as H of the cells one up and one left; e and f as the best that ends in a gap at this cell, along its
     row and along its column, and go out as the same for the next cell of that row and column.
     """
+    match, mismatch, opening, extend = scores
     best = np.int32(0)
     for t in range(count):
         score = match if a[t] == b[t] else mismatch
@@ -112,7 +113,7 @@ def _pair(local, a, b, m, n, match, mismatch, opening, extend):
         i, j = low - 1, low + n - d
         count = (high - low + _PAD) // _PAD * _PAD
         cells = diagonal[(2 * low - d + n) // 2 :]
-        top = _diagonal(local, a[i:], b[j:], cells, e[i:], f[j:], count, match, mismatch, opening, extend)
+        top = _diagonal(local, a[i:], b[j:], cells, e[i:], f[j:], count, (match, mismatch, opening, extend))
         best = max(best, top)
         edge = _border(local, d, opening, extend)
         if d <= n:

@@ -15,12 +15,14 @@ MACS_PER_TASK = 1 << 21  # about 20 ms: an interrupt waits no longer
 
 
 @jit
-def chain_outputs(a, b, c, d, chosen, whole, sizes, ia, ib, ic, params, first, last):
+def chain_outputs(arrays, chosen, whole, sizes, maps, params, first, last):
     """d[t] = chain of output t for t in first..last (whole), or for those positions of `chosen`.
 
-    a (batch, M, K), b (batch, K, N), c (batch, M, N) and d flat; sizes = M, N, K; ia, ib, ic: which matrix of a, b, c
-    belongs to a batch item (ic -1: no c).
+    arrays: a (batch, M, K), b (batch, K, N), c (batch, M, N) and d, flat.  sizes = M, N, K.  maps: which matrix of a, b
+    and c belongs to a batch item (-1: no c).
     """
+    a, b, c, d = arrays
+    ia, ib, ic = maps
     m, n, k = sizes[0], sizes[1], sizes[2]
     for t in range(first, last):
         at = t if whole else chosen[t]
@@ -46,4 +48,4 @@ def run(
     sizes = np.array([m, n, k])
     per = max(1, min(MACS_PER_TASK // max(1, k), -(-count // team.threads)))
     shares = [(t, min(count, t + per)) for t in range(0, count, per)]
-    team.run(chain_outputs, (*flat, out, positions, chosen is None, sizes, *maps, params), shares, per * k)
+    team.run(chain_outputs, ((*flat, out), positions, chosen is None, sizes, maps, params), shares, per * k)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,17 @@ from nbtc.compiler.workspace_pool import WORKSPACE_POOL
 from nbtc.formats.table import Format
 from nbtc.gemm.fused_engine import flat
 from nbtc.kernels import words as micro
-from nbtc.kernels.words_pack import BYTE_PAIRS, BYTES, NIBBLE_PAIRS, NIBBLES, WORDS, column_words, per_unit
+from nbtc.kernels.words_pack import (
+    BYTE_PAIRS,
+    BYTES,
+    NIBBLE_PAIRS,
+    NIBBLES,
+    WORDS,
+    Part,
+    Reading,
+    column_words,
+    per_unit,
+)
 
 COLUMNS, DEPTH = 1024, 512  # columns of B packed at once; words of depth in a packed block
 TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
@@ -54,6 +64,25 @@ class Scheme:
     flips: tuple[Any, Any]
     columns: Any
     rows: Any
+
+    def reading(self, side: int) -> Reading:
+        """How elements of A (0) or B (1) are read."""
+        return Reading(self.signed[side], self.flips[side], self.x, self.y)
+
+
+class _Block(NamedTuple):
+    """All rows of A, a packed block of B with its corrections, D; the block's first column and k; its packed depth and
+    units of storage.
+    """
+
+    a: NDArray[Any]
+    packed: Any
+    across: Any
+    d: NDArray[Any]
+    j: int
+    k: int
+    depth: int
+    units: int
 
 
 @lru_cache(maxsize=64)
@@ -106,30 +135,25 @@ class WordsProduct:
         team.run(self._pack, (b, packed, across, j, k, depth, units), panels(columns, team.threads, width))
         work = shares(a.shape[0], columns, team.threads, how.lines, width)
         macs = a.shape[0] * columns * units * how.elements // len(work)
-        team.run(self._rows, (a, packed, across, d, j, k, depth, units), work, macs)
+        team.run(self._rows, (_Block(a, packed, across, d, j, k, depth, units),), work, macs)
         WORKSPACE_POOL.give(key, (packed, across))
 
     def _pack(
         self, b: Any, packed: Any, across: Any, j: int, k: int, depth: int, units: int, q: int, columns: int
     ) -> None:
         """Some panels of B."""
-        x, x0, ld = flat(b, k, units, j + q, columns)
-        how = self.how
-        how.columns(
-            x, x0, ld, units, columns, packed[q * depth :], across[q:], how.signed[1], how.flips[1], how.x, how.y
-        )
+        how, part = self.how, Part(*flat(b, k, units, j + q, columns))
+        how.columns(part, units, columns, packed[q * depth :], across[q:], how.reading(1))
 
-    def _rows(
-        self, a: Any, packed: Any, across: Any, d: Any, j: int, k: int, depth: int, units: int, i: int, rows: int,
-        q: int, columns: int,
-    ) -> None:  # fmt: skip
+    def _rows(self, block: _Block, i: int, rows: int, q: int, columns: int) -> None:
         """Some rows times some panels."""
-        x, x0, ld = flat(a, i, rows, k, units)
+        a, packed, across, d, j, k, depth, units = block
         ldd, how = d.shape[1], self.how
         key = ((micro.BLOCK * depth, how.word), (how.lines * how.width, how.sum), (micro.BLOCK, "<i4"))
         own = WORKSPACE_POOL.take(key)
         how.rows(
-            x, x0, ld, rows, units, how.signed[0], how.flips[0], how.y, packed[q * depth :], across[q:], d.reshape(-1),
-            i * ldd + j + q, ldd, columns, *own,
+            Part(*flat(a, i, rows, k, units)), rows, units, how.reading(0),
+            micro.Packed(packed[q * depth :], across[q:]), Part(d.reshape(-1), i * ldd + j + q, ldd), columns,
+            micro.Room(*own),
         )  # fmt: skip
         WORKSPACE_POOL.give(key, own)

@@ -103,6 +103,21 @@ class Flat(NamedTuple):
     at: Any
 
 
+class Packed(NamedTuple):
+    """Packed panels of B, [panel][k][width], and the columns' corrections."""
+
+    words: Any
+    across: Any
+
+
+class Room(NamedTuple):
+    """A thread's memory: for `BLOCK` packed rows of A, one register tile, and the rows' corrections."""
+
+    a: Any
+    tile: Any
+    down: Any
+
+
 class _Emitter:
     """Writes the loop over words of one tile."""
 
@@ -205,11 +220,9 @@ def _tile(typing, op, rounding, a, b, d, ld, depth, down, across):
 
 @cache
 def rows_kernel(op: int, rounding: int, source: int) -> Any:
-    """kernel(x, x0, ld, rows, units, signed, flip, y, b, across, d, d0, ldd, columns, a, tile, down): d += A * B.
+    """kernel(a, rows, units, reading, b, d, columns, room): d += A * B.
 
-    x: flat units of A, the first at x0, rows ld apart; b: packed [panel][k][width] with the columns' corrections; d:
-    flat accumulators with leading dimension ldd, the block's first at d0.  a, down: room for `BLOCK` packed rows and
-    their corrections; tile: for one register tile.
+    a: the `Part` of A, in units; b: `Packed` panels with the columns' corrections; d: the `Part` of the accumulators.
     """
     lines, width = tile_of(op).rows, tile_of(op).width
     pack, (made, of) = row_words(source, lines), per_unit(source)
@@ -238,11 +251,15 @@ def rows_kernel(op: int, rounding: int, source: int) -> Any:
                     edge(left, right, goal, ldd, depth, min(lines, rows - i), have, tile, beside, over)
 
     @jit
-    def run(x, x0, ld, rows, units, signed, flip, y, b, across, d, d0, ldd, columns, a, tile, down):
+    def run(a, rows, units, reading, b, d, columns, room):
         depth = (units + of - 1) // of * made
         for i in range(0, rows, BLOCK):
             count = min(BLOCK, rows - i)
-            pack(x, x0 + i * ld, ld, count, units, a, down, signed, flip, y)
-            multiply(a, b, Flat(d, d0 + i * ldd), ldd, count, columns, depth, tile, down, across)
+            pack(
+                a.x, a.at + i * a.ld, a.ld, count, units, room.a, room.down, reading.signed, reading.flip,
+                reading.yshift,
+            )  # fmt: skip
+            goal = Flat(d.x, d.at + i * d.ld)
+            multiply(room.a, b.words, goal, d.ld, count, columns, depth, room.tile, room.down, b.across)
 
     return run

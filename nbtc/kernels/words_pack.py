@@ -7,7 +7,7 @@ had to change): A B = A'B' - y sum(A') + x sum(B') - x y K; the sums are taken w
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,6 +72,23 @@ def nibble_sum(x, at, words, signed):
         w = (w & np.uint32(0x0F0F0F0F)) + ((w >> np.uint32(4)) & np.uint32(0x0F0F0F0F))
         total += ((w * np.uint32(0x01010101)) >> np.uint32(24)) & np.uint32(0xFF)  # Numba multiplies in 64 bits
     return np.int32(total) - np.int32(64 * words if signed else 0)
+
+
+class Part(NamedTuple):
+    """A part of a matrix: flat memory, the part's first element, and elements from row to row."""
+
+    x: Any
+    at: int
+    ld: int
+
+
+class Reading(NamedTuple):
+    """How the elements of an operand are read: signed or not, xor of every byte; what A and what B are raised by."""
+
+    signed: bool
+    flip: np.uint8
+    xshift: int
+    yshift: int
 
 
 @cache
@@ -148,7 +165,7 @@ def row_words(source: int, lines: int) -> Any:
 
 @cache
 def column_words(source: int, width: int) -> Any:
-    """kernel(x, x0, ld, units, columns, out, sums, signed, flip, xshift, yshift): columns of B into [panel][k][width].
+    """kernel(b, units, columns, out, sums, reading): columns of B, a `Part`, into [panel][k][width].
 
     sums[column] = xshift times the sum of its (raised) elements, less xshift * yshift * K.
     """
@@ -209,7 +226,9 @@ def column_words(source: int, width: int) -> Any:
                 goal[j] = row[j]
 
     @jit
-    def run(x, x0, ld, units, columns, out, sums, signed, flip, xshift, yshift):
+    def run(b, units, columns, out, sums, reading):
+        x, x0, ld = b
+        signed, flip, xshift, yshift = reading
         lines = (units + step - 1) // step
         for panel in range((columns + width - 1) // width):
             first = panel * width
