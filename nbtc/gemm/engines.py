@@ -289,8 +289,8 @@ def _doubles(
 ) -> Positions:  # fmt: skip
     """d = chain; a NaN keeps its payload by rules of its own, Infs and what they make are as the host has them."""
     x, y, acc = a.view(np.float64), b.view(np.float64), d.view(np.float64)
-    odd = np.isnan(x).any(axis=1, keepdims=True), np.isnan(y).any(axis=0, keepdims=True), np.isnan(acc)
-    again = _positions(*odd) if any(m.any() for m in odd) else ()
+    nans = np.isnan(x).any(axis=1, keepdims=True), np.isnan(y).any(axis=0, keepdims=True), np.isnan(acc)
+    again = _positions(*nans) if any(m.any() for m in nans) else ()
     name = {code: text for text, code in ROUNDINGS.items()}[int(params[ROUNDING])]
     pad = -a.shape[1] % int(params[STEP])
     product = WordsProduct(scheme(micro.FMA, *formats, micro.ROUND[name]), team)

@@ -80,9 +80,9 @@ def decode(bits, code, zero, values, exponents):
     for i in range(values.size):
         x = np.int32(bits[i]) >> drop
         magnitude = x & mask
-        odd = np.int32(magnitude >= limit)
-        found |= odd
-        kept = np.int32(0) if odd else magnitude
+        special = np.int32(magnitude >= limit)
+        found |= special
+        kept = np.int32(0) if special else magnitude
         value = as_f32(kept << (np.int32(23) - mantissa)) * up
         values[i] = value if x == magnitude else -value
         field = max(kept >> mantissa, np.int32(1)) - bias
