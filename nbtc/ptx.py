@@ -14,6 +14,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.python_only import refuse_in_compiled_code
 from nbtc.compiler.threads import thread_count
+from nbtc.dialect.copies import (
+    cp_async,
+    cp_async_bulk,
+    cp_async_commit_group,
+    cp_async_wait_all,
+    cp_async_wait_group,
+    fence_mbarrier_init,
+    mbarrier_arrive,
+    mbarrier_arrive_expect_tx,
+    mbarrier_init,
+    mbarrier_inval,
+    mbarrier_try_wait,
+    mbarrier_wait,
+)
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.fragments import scales
 from nbtc.isa.parse import immediate, row
@@ -31,7 +45,10 @@ from nbtc.ops.wgmma.product import execute as execute_wgmma
 from nbtc.ops.wgmma.product import line_operands
 
 __all__ = [
-    "cvt", "ldmatrix", "mma_sp", "mma_sync", "movmatrix", "stmatrix", "wgmma", "wmma_load", "wmma_mma", "wmma_store",
+    "cp_async", "cp_async_bulk", "cp_async_commit_group", "cp_async_wait_all", "cp_async_wait_group", "cvt",
+    "fence_mbarrier_init", "ldmatrix", "mbarrier_arrive", "mbarrier_arrive_expect_tx", "mbarrier_init",
+    "mbarrier_inval", "mbarrier_try_wait", "mbarrier_wait", "mma_sp", "mma_sync", "movmatrix", "stmatrix", "wgmma",
+    "wmma_load", "wmma_mma", "wmma_store",
 ]  # fmt: skip
 
 

@@ -142,10 +142,10 @@ def instruction(
 
         return Signature(result, given, None), emit
 
-    VOCABULARY[name] = intrinsic(target=target.NAME, prefer_literal=True)(_with_parameters(typing, names))
+    VOCABULARY[name] = intrinsic(target=target.NAME, prefer_literal=True)(with_parameters(typing, names))
 
 
-def _with_parameters(typing: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+def with_parameters(typing: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
     """`typing` under a signature with these parameters, which is what Numba reads."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(n, kind) for n in ("context", *names)]

@@ -244,6 +244,57 @@ def test_a_warpgroup_adds_to_its_registers():
     assert_bits_equal(d, want)
 
 
+@nbtc.kernel
+def double_buffered(x, out):
+    """Each warp copies rows of 128 floats in two stages: while one is read, the next is on its way."""
+    tile, lane = nbtc.shared((2, 128), nbtc.f32), nbtc.lane_id()
+    ptx.cp_async(tile[0, 4 * lane :], x[0, 4 * lane :])
+    ptx.cp_async_commit_group()
+    for row in range(x.shape[0]):
+        if row + 1 < x.shape[0]:
+            ptx.cp_async(tile[(row + 1) % 2, 4 * lane :], x[row + 1, 4 * lane :])
+        ptx.cp_async_commit_group()
+        ptx.cp_async_wait_group(1)
+        nbtc.syncwarp()
+        for n in range(4):
+            out[row, 4 * lane + n] = 2 * tile[row % 2, 127 - 4 * lane - n]
+        nbtc.syncwarp()
+
+
+def test_copies_in_two_stages():
+    x = RNG.standard_normal((5, 128)).astype(np.float32)
+    out = np.zeros_like(x)
+    double_buffered[1, 32](x, out)
+    assert_bits_equal(out, 2 * x[:, ::-1])
+
+
+@nbtc.kernel
+def bulk(x, out):
+    """One thread asks for a row at a time; all wait for its bytes at a barrier."""
+    tile, bar = nbtc.shared(256, nbtc.f32, align=128), nbtc.shared(1, np.uint64)
+    t = nbtc.thread_idx.x
+    if t == 0:
+        ptx.mbarrier_init(bar, 1)
+        ptx.fence_mbarrier_init()
+    nbtc.syncthreads()
+    for row in range(x.shape[0]):
+        if t == 0:
+            ptx.mbarrier_arrive_expect_tx(bar, 1024)
+            ptx.cp_async_bulk(tile, x[row], 1024, bar)
+        ptx.mbarrier_wait(bar, row % 2)
+        out[row, t] = tile[255 - t]
+        nbtc.syncthreads()
+    if t == 0:
+        ptx.mbarrier_inval(bar)
+
+
+def test_bulk_copies():
+    x = RNG.standard_normal((6, 256)).astype(np.float32)
+    out = np.zeros_like(x)
+    bulk[1, 256](x, out)
+    assert_bits_equal(out, np.ascontiguousarray(x[:, ::-1]))
+
+
 # ------------------------------------------------------------------------------------------------------- warp and dpx
 
 
