@@ -95,6 +95,11 @@ def cvta(lanes: Lanes) -> None:
     lanes.write(target, value)
 
 
+def _own_place(instruction: Instruction) -> bool:
+    """A generic address of local memory is one number, but a place of its own for each lane."""
+    return "local" in instruction.modifiers and "to" not in instruction.modifiers
+
+
 def isspacep(lanes: Lanes) -> None:
     """isspacep: whether a generic address lies in a space."""
     target, source = lanes.operands
@@ -128,7 +133,7 @@ EVICT = ["evict_last", "evict_normal", "evict_first", "evict_unchanged"]
 POLICY = "|".join((*EVICT, *(f"L2::{e}" for e in EVICT)))
 ACTIONS = (
     Action("mov", slots(TYPES), mov, results=1),
-    Action("cvta", slots("to?", SPACES, "u32|u64"), cvta, results=1),
+    Action("cvta", slots("to?", SPACES, "u32|u64"), cvta, results=1, varying=_own_place),
     Action("isspacep", slots(SPACES), isspacep, results=1),
     Action("prefetch", slots("global|local|const|param?", f"{LEVELS}|tensormap"), nothing),
     Action("prefetchu", slots("L1"), nothing),

@@ -5,7 +5,7 @@ import pytest
 
 import nbtc
 from nbtc.examples import alignment as reference
-from nbtc.examples.kernels import alignment, exchange, gemm, narrow, sparse, tiles, warpgroup
+from nbtc.examples.kernels import alignment, attention, exchange, gemm, narrow, sparse, tiles, warpgroup
 from nbtc.testing import assert_bits_equal
 
 RNG = np.random.default_rng(5)
@@ -86,3 +86,14 @@ def test_four_layouts_of_a_warpgroup():
     a, b = RNG.standard_normal((64, 16)).astype(np.float16), RNG.standard_normal((16, 32)).astype(np.float16)
     for d in warpgroup.products(a, b):
         assert_bits_equal(d, nbtc.matmul(a, b))
+
+
+def test_attention_of_several_blocks():
+    q, k, v = (RNG.standard_normal((n, 16)).astype(np.float16) for n in (48, 64, 64))
+    scores = q.astype(float) @ k.astype(float).T / 4
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    want = weights @ v.astype(float) / weights.sum(axis=1, keepdims=True)
+    found = attention.attend(q, k, v)
+    assert np.abs(found - want).max() < 2e-3  # weights and result are rounded to half
+    whole = attention.attend(np.concatenate([q, q]), k, v)
+    assert_bits_equal(whole, np.concatenate([found, found]))

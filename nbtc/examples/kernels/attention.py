@@ -29,22 +29,37 @@ def row_sum(x):
     return x + warp.shfl_xor_sync(ALL, x, 2)
 
 
+@nbtc.device
+def rescale(score, result, most, total, r):
+    """Scores of row g + 8 r become exponentials, and what was summed before shrinks where the maximum grows."""
+    seen = max(max(score[0, 2 * r], score[0, 2 * r + 1]), max(score[1, 2 * r], score[1, 2 * r + 1]))
+    new = max(most[r], row_maximum(seen))
+    shrink = math.exp(most[r] - new)
+    most[r] = new
+    for half in range(2):
+        for e in range(2):
+            score[half, 2 * r + e] = math.exp(score[half, 2 * r + e] - new)
+            result[half, 2 * r + e] *= shrink
+    row = score[0, 2 * r] + score[0, 2 * r + 1] + score[1, 2 * r] + score[1, 2 * r + 1]
+    total[r] = total[r] * shrink + row_sum(row)
+
+
 @nbtc.kernel
 def attention(q, k, v, out, scale):
     """out = softmax(scale * q @ k.T) @ v for 16 queries a block: q, out (m, 16), k, v (n, 16), half; n in sixteens.
 
     The running maximum and sum of each row are kept while blocks of 16 keys pass, and the result is rescaled when the
-    maximum grows.  A lane holds rows g and g + 8, columns 2t and 2t + 1 of each 16x8 tile (g = lane // 4, t = lane % 4).
+    maximum grows.  A lane holds rows g, g + 8, columns 2t, 2t + 1 of each 16x8 tile (g = lane // 4, t = lane % 4).
     """
     values = nbtc.shared((KEYS, DEPTH), nbtc.f16)
     lane = nbtc.lane_id()
     g, t, first = lane // 4, lane % 4, 16 * nbtc.block_idx.x
-    fq, score, result = nbtc.local((4, 2), nbtc.f16), nbtc.local((2, 4), nbtc.f32), nbtc.local((2, 4), nbtc.f32)
+    fq, fk = nbtc.local(8, nbtc.f16), nbtc.local(4, nbtc.f16)
+    score, result = nbtc.local((2, 4), nbtc.f32), nbtc.local((2, 4), nbtc.f32)
     most, total = nbtc.local(2, nbtc.f32), nbtc.local(2, nbtc.f32)
-    fk = nbtc.local((2, 2), nbtc.f16)
     for n in range(4):
         for e in range(2):
-            fq[n, e] = q[first + g + 8 * (n % 2), 8 * (n // 2) + 2 * t + e]
+            fq[2 * n + e] = q[first + g + 8 * (n % 2), 8 * (n // 2) + 2 * t + e]
             result[e, n] = 0.0
     for r in range(2):
         most[r], total[r] = -math.inf, 0.0
@@ -55,21 +70,12 @@ def attention(q, k, v, out, scale):
         for half in range(2):  # scores of 8 keys each
             for n in range(2):
                 for e in range(2):
-                    fk[n, e] = k[block + 8 * half + g, 8 * n + 2 * t + e]
-            s = ptx.mma_sync(FORM, fq.reshape(8), fk.reshape(4), (0, 0, 0, 0))
+                    fk[2 * n + e] = k[block + 8 * half + g, 8 * n + 2 * t + e]
+            s = ptx.mma_sync(FORM, fq, fk, (0, 0, 0, 0))
             for n in range(4):
                 score[half, n] = scale * np.uint32(s[n]).view(np.float32)
-        for r in range(2):  # rows g and g + 8
-            seen = max(max(score[0, 2 * r], score[0, 2 * r + 1]), max(score[1, 2 * r], score[1, 2 * r + 1]))
-            new = max(most[r], row_maximum(seen))
-            shrink = math.exp(most[r] - new)
-            most[r] = new
-            for half in range(2):
-                for e in range(2):
-                    score[half, 2 * r + e] = math.exp(score[half, 2 * r + e] - new)
-                    result[half, 2 * r + e] *= shrink
-            row = score[0, 2 * r] + score[0, 2 * r + 1] + score[1, 2 * r] + score[1, 2 * r + 1]
-            total[r] = total[r] * shrink + row_sum(row)
+        for r in range(2):
+            rescale(score, result, most, total, r)
         # an accumulator of two 16x8 tiles has the layout of A: only the type changes
         p0 = ptx.cvt("cvt.rn.f16x2.f32", score[0, 1], score[0, 0])
         p1 = ptx.cvt("cvt.rn.f16x2.f32", score[0, 3], score[0, 2])
