@@ -174,6 +174,10 @@ class Lowering:
         even, odd = (self.v.shuffle(products, products, list(range(n, count, 2))) for n in (0, 1))
         return self.b.add(even, odd)
 
+    def picked(self, x: Any, places: Any) -> Any | None:
+        """32 words x by their places, 0 to 31 in the low five bits of other words; None where memory does it best."""
+        return None
+
     @classmethod
     def shuffles_bytes(cls, has: frozenset[str]) -> bool:
         """Whether `byte_shuffle` exists."""
@@ -244,6 +248,18 @@ class Avx2(X86):
     def from_half(self, bits: Any) -> Any:
         return self.b.fpext(self.v.bits(bits, vector(F16, bits.type.count)), vector(F32, bits.type.count))
 
+    def picked(self, x: Any, places: Any) -> Any | None:
+        b, v, t = self.b, self.v, vector(I32, 8)
+        quarters = [v.shuffle(x, x, list(range(n, n + 8))) for n in range(0, 32, 8)]
+
+        def one(at: Any) -> Any:  # a place's low three bits pick in each quarter, its upper two the quarter
+            found = [v.call("llvm.x86.avx2.permd", t, q, at) for q in quarters]
+            odd, upper = (b.icmp_signed("<", b.shl(at, v.const(t, n)), v.const(t, 0)) for n in (28, 27))
+            pairs = [b.select(odd, found[n + 1], found[n]) for n in (0, 2)]
+            return b.select(upper, pairs[1], pairs[0])
+
+        return self.by_parts(8, one, places)
+
     def to_half(self, x: Any) -> Any:
         name = "llvm.x86.vcvtps2ph.256"
         return self.by_parts(8, lambda y: self.v.call(name, vector(I16, 8), y, ir.Constant(I32, 0)), x)
@@ -290,6 +306,11 @@ class Avx512(Avx2):
     def octets(self, total: Any, unsigned: Any, signed: Any) -> Any:
         # words, as the instruction's first name had them: every LLVM knows that one
         return self.by_registers({512: "llvm.x86.avx512.vpdpbusd.512"}, I32, total, unsigned, signed)
+
+    def picked(self, x: Any, places: Any) -> Any | None:
+        low, high = (self.v.shuffle(x, x, list(range(n, n + 16))) for n in (0, 16))
+        name = "llvm.x86.avx512.vpermi2var.d.512"  # the fifth bit of a place tells which of the two registers
+        return self.by_parts(16, lambda at: self.v.call(name, low.type, low, at, high), places)
 
     def byte_table(self, table: list[int], x: Any) -> Any | None:
         if "avx512vbmi" not in self.has:

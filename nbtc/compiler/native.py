@@ -18,6 +18,8 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 FORMAT = 1  # of the files: a JSON line, then the object file
+# What every x86-64 processor has (cx16 and sahf: all but the first of them); LLVM gives up without some of these.
+BASELINE = frozenset({"64bit", "cmov", "cx8", "cx16", "fxsr", "mmx", "sahf", "sse", "sse2", "x87"})
 LOCK = Lock()  # LLVM's global state (targets, contexts) is not to be set up by two threads
 
 
@@ -61,7 +63,7 @@ def target() -> tuple[str, str, str]:
     cpu = config.CPU_NAME or llvm.get_host_cpu_name()
     wanted = features()
     host = llvm.get_host_cpu_features()
-    text = ",".join(f"{'+' if name in wanted else '-'}{name}" for name in sorted(host))
+    text = ",".join(f"{'+' if name in wanted else '-'}{name}" for name in sorted(host) if name not in BASELINE)
     return llvm.get_default_triple(), cpu, text
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.lowering import lowering
 from nbtc.executor.float_select import extreme
 from nbtc.executor.form import Op
 
@@ -36,9 +37,13 @@ def mask_of(v: VectorBuilder, lanes: Any) -> Any:
 def gathered(v: VectorBuilder, x: Any, lane: Any) -> Any:
     """x[lane] in every lane; lane: <32 x i32>, of which five bits count.
 
-    By way of memory: vector permutations of 32 words exist on some processors only, a gather is made for all.
+    Words by the processor's permutation where it has one; the rest by way of memory.
     """
     element = x.type.element
+    if element.width == 32:
+        found = lowering(v).picked(x, lane)
+        if found is not None:
+            return found
     with v.b.goto_entry_block():
         room = v.b.alloca(x.type)
         room.align = 64
