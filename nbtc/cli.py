@@ -104,8 +104,18 @@ def _parser() -> argparse.ArgumentParser:
     through = 'run each form by nbtc\'s "functions" (default), or as a "ptx" program of a few lines'
     sub.add_argument("--through", choices=("functions", "ptx"), default="functions", help=through)
     sub.add_argument("--programs", metavar="DIR", help="a folder of recorded programs, to run instead")
-    sub.add_argument("--only", metavar="TEXT", help="only files, or programs, whose name contains this")
-    sub.add_argument("--hw", action="store_true", help="compare with this machine's GPU (mma, mma.sp and wgmma)")
+    sub.add_argument("--only", metavar="TEXT", help="only files (with --hw families) whose name contains this")
+    hw = "compare every form with this machine's GPU on fresh inputs; with --golden, on the inputs recorded there"
+    sub.add_argument("--hw", action="store_true", help=hw)
+    sub.add_argument(
+        "--outputs", type=_count, default=10**7, metavar="N", help="with --hw: how many, such as 1e10 (1e7)"
+    )
+    sub.add_argument("--exhaustive", action="store_true", help="with --hw: also every input of every conversion")
+    sub.add_argument("--seed", type=_seed, default=0, help="with --hw: of the inputs (default 0)")
+    sub.add_argument("--workers", type=_size, help="with --hw: processes (default: one a core)")
+    sub.add_argument(
+        "--report", metavar="FILE", help="with --hw: write the report, JSON if FILE ends so, else Markdown"
+    )
     sub = command("ptx", _ptx, "the kernels of a PTX file: which instructions can't run; or a launch of one")
     sub.add_argument("file", help="PTX text")
     sub.add_argument("--run", metavar="NAME", dest="kernel", help="launch this kernel")
@@ -125,6 +135,13 @@ def _size(text: str) -> int:
             f"{shown(text)} is no size: sizes and counts are whole numbers of 0 to 999999999999"
         )
     return value
+
+
+def _count(text: str) -> int:
+    """A whole number, perhaps written 1e10."""
+    if not re.fullmatch(r"\d{1,15}|\d{1,3}(\.\d+)?[eE]\d{1,2}", text.strip()) or float(text) < 1:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no count: pass a number such as 1000000 or 1e10")
+    return int(float(text))
 
 
 def _seed(text: str) -> int:
@@ -212,8 +229,7 @@ def _show_tile(args: argparse.Namespace) -> Result:
 
 
 def _written(path: str, svg: str, what: str) -> str:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(svg)
+    _write(path, svg)
     return f"{what}: drawn in {path}"
 
 
@@ -282,6 +298,8 @@ def _explain(args: argparse.Namespace) -> Result:
 def _verify(args: argparse.Namespace) -> Result:
     if args.programs:
         return _verify_programs(args)
+    if args.hw and args.golden is None:
+        return _verify_hardware(args)
     from nbtc.verify import verify
 
     reports = []
@@ -323,6 +341,27 @@ def _verify_programs(args: argparse.Namespace) -> Result:
     text += f"; not reproduced: {', '.join(missing)}" if missing else ""
     data = {"programs": [r.as_dict() for r in reports], "outputs": outputs, "mismatches": mismatches}
     return Result(data, text, MISMATCH if missing else FINE)
+
+
+def _verify_hardware(args: argparse.Namespace) -> Result:
+    """Fresh inputs of every form on the GPU; a line on standard error says how far it is."""
+    from nbtc.verify.hardware.campaign import campaign
+    from nbtc.verify.hardware.families import FAMILIES
+
+    names = [name for name in FAMILIES if args.only is None or args.only in name]
+    if not names:
+        raise OptionError(f"--only {shown(args.only)} is in no family's name; they are {', '.join(FAMILIES)}")
+    said = (lambda line: print(f"\r{line}", end="", file=sys.stderr, flush=True)) if sys.stderr.isatty() else None
+    found = campaign(names, args.outputs, args.seed, args.exhaustive, args.workers or None, progress=said)
+    if args.report:
+        as_json = args.report.endswith(".json")
+        _write(args.report, json.dumps(found.as_dict(), indent=1) if as_json else found.table())
+    return Result(found.as_dict(), found.table().rstrip(), FINE if found.ok else MISMATCH)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _verify_line(name: str, report: Any) -> str:

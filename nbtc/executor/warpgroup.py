@@ -22,6 +22,7 @@ from nbtc.executor.product_split import P
 from nbtc.executor.reach import first_lane
 from nbtc.executor.warpgroup_product import Emitter, Flags, warpgroup_product
 from nbtc.isa.spec import Row
+from nbtc.ops.wgmma.product import signs
 
 FAMILIES = ("wgmma.mma_async", "wgmma.mma_async.sp")
 
@@ -39,7 +40,8 @@ def _immediates(lanes: Lanes, row: Row, given: list[Operand], registers: bool) -
     turned = dict(zip(names, rest, strict=False))
     if len(rest) > len(names) or any(s not in (1, -1) for s in scales.values()) or any(t > 1 for t in turned.values()):
         lanes.refuse("scales of wgmma are 1 or -1, transpositions 0 or 1, and no more operands follow")
-    return Flags(registers, turned.get("a") == 1, turned.get("b") == 1, scales.get("a") == -1, scales.get("b") == -1)
+    a, b = signs(row, (scales.get("a", 1), scales.get("b", 1)))
+    return Flags(registers, turned.get("a") == 1, turned.get("b") == 1, a == -1, b == -1)
 
 
 def _signed(value: int) -> int:

@@ -56,7 +56,8 @@ def warpgroup_product(mnemonic: str, arch: str, selector: int = 0) -> Product:
     """The product of a warp's slice, 16 x 8, with the arithmetic of the warpgroup unit of an architecture."""
     row, target = parse_row(mnemonic), arch_row(arch)
     row.require(target)
-    mine = slice_row(row)
+    # there are warpgroup forms whose slices mma.sp has on other architectures alone, with arithmetic of their own
+    mine = replace(slice_row(row), executable=True, min_arch=row.min_arch)
     a, b, d = (present(o) for o in (mine.a, mine.b, mine.d))
     numerics = model(target.numerics, "wgmma", a.format, label=target.name, validated=target.validated)
     numbers = params(numerics, a.format, b.format, d.format, a.cols, saturate=row.saturate, op=row.op or "and")

@@ -18,7 +18,7 @@ from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand
 
 
-class FragmentImage(NDArray[np.uint32]):
+class FragmentImage(np.ndarray[Any, np.dtype[np.uint32]]):
     """A uint32 register image that remembers for which architectures' fragment layout it was made (`.archs`).
 
     Views, slices, copies, pickles and what NumPy makes of it remember it too; `np.array(image)` is plain words whose

@@ -78,6 +78,8 @@ class _Writer:
             self.put(f"{guard}{op} {d}, {a}, {b if op != 'shl.b32' else int(self.rng.integers(34))};")
         else:
             op = self.pick(*TERNARY)
+            if op.startswith("bfe"):  # assemblers take no negative position or length
+                b, c = b.removeprefix("-"), c.removeprefix("-")
             last = f"{c}, {int(self.rng.integers(256))}" if op.startswith("lop3") else c
             self.put(f"{guard}{op} {d}, {a}, {b}, {last};")
 

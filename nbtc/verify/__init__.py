@@ -24,8 +24,8 @@ import numpy as np
 from nbtc.errors import NbtcError, OptionError, RecordingError, UnsupportedInstructionError
 from nbtc.testing import raw_bits
 from nbtc.verify import through_ptx
-from nbtc.verify.gpu import Gpu
-from nbtc.verify.hardware import cases
+from nbtc.verify.hardware.trial import Gpu, Machine
+from nbtc.verify.recorded import cases
 from nbtc.verify.replay import GENERATORS, Array, Case, Groups, Index, kind_of
 
 SMALL = "golden_small.npz.xz"
@@ -160,7 +160,7 @@ def reading(file: str, key: str = "", groups: Watched | None = None) -> Iterator
         ) from error
 
 
-def _replay(name: str, groups: Groups, index: Index, gpu: Gpu | None, through: str) -> Report:
+def _replay(name: str, groups: Groups, index: Index, gpu: Machine | None, through: str) -> Report:
     report = Report(name)
     kinds: dict[str, Watched] = {}
     for head, parts in groups.items():
@@ -172,7 +172,7 @@ def _replay(name: str, groups: Groups, index: Index, gpu: Gpu | None, through: s
             report.failures += [f"{head}: no kind of recording that nbtc knows" for head in members]
             continue
         with reading(name, groups=members):
-            way = WAYS[through] if gpu is None else partial(cases, gpu=gpu)
+            way = WAYS[through] if gpu is None else partial(cases, machine=gpu)
             replayed = way(kind, members, index)
             for case in replayed:
                 forms.add(case.form)

@@ -16,7 +16,7 @@ from nbtc.formats.arrays import as_format
 from nbtc.isa.parse import row as parse_row
 from nbtc.numerics.dpx import ROWS
 from nbtc.verify import text
-from nbtc.verify.hardware import mma_launch, wgmma_launch
+from nbtc.verify.recorded import mma_launch, wgmma_launch
 from nbtc.verify.replay import GENERATORS, Array, Case, Groups, Index, wmma_names
 from nbtc.verify.text import GROUP, WARP, Fragment, Launch
 

@@ -156,12 +156,27 @@ def _geometry(row: Row, how: Immediates, registers: bool, size: int) -> warpgrou
     _, n, k = form.shape
     fmt = form.a.format
     bits, k = (32, k // 32) if fmt.kind == "bit" else (fmt.bits, k)  # bits go 32 at a time
-    flip_a, flip_b = (1 << (bits - 1) if s == -1 else 0 for s in (how.scale_a, how.scale_b))
+    flip_a, flip_b = (1 << (bits - 1) if s == -1 else 0 for s in signs(row, (how.scale_a, how.scale_b)))
     sparse = (warpgroup.HALVES if bits == 32 else warpgroup.PAIRS) if row.sparse else warpgroup.DENSE
     return warpgroup.Geometry(
         n, k, k // 2 if row.sparse else k, bits, int(how.trans_a), int(how.trans_b), int(form.d.format.bits == 16),
         flip_a, flip_b, sparse, int(registers), size, panels(fmt, form.b.format).zero,
     )  # fmt: skip
+
+
+def signs(row: Row, scales: tuple[int, int]) -> tuple[int, int]:
+    """The signs that the elements of A and B are given.
+
+    An H200 negates what the metadata selected.  Metadata of sparse tf32 can join halves of two elements of B to one, so
+    there the sign of B goes to A: a product knows but one.
+
+    >>> from nbtc.isa.parse import row
+    >>> signs(row("wgmma.mma_async.sp.sync.aligned.m64n8k16.f32.tf32.tf32"), (-1, -1))
+    (1, 1)
+    """
+    a, b = scales
+    joins = row.sparse and op.form(row).b.format.bits == 32
+    return (a * b, 1) if joins else (a, b)
 
 
 def _places(row: Row, selector: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

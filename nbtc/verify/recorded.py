@@ -17,15 +17,15 @@ from nbtc.errors import UnsupportedInstructionError
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
-from nbtc.verify.gpu import Gpu
+from nbtc.verify.hardware.trial import Machine
 from nbtc.verify.replay import Array, Case, Groups, Index
 from nbtc.verify.text import GROUP, WARP, Launch, mma_text, registers, wgmma_text
 
 
-def cases(kind: str, groups: Groups, index: Index, gpu: Gpu) -> Iterator[Case]:
+def cases(kind: str, groups: Groups, index: Index, machine: Machine) -> Iterator[Case]:
     """What `replay`'s generators give, with the GPU's results in the place of the recorded ones.
 
-    Forms that the GPU lacks, or whose arithmetic nbtc does not know there, are left out.
+    Forms that the machine lacks, or whose arithmetic nbtc does not know there, are left out.
     """
     if kind not in _KINDS:
         return
@@ -34,11 +34,11 @@ def cases(kind: str, groups: Groups, index: Index, gpu: Gpu) -> Iterator[Case]:
         form = head.split("__")[0]
         entry = index[form]
         row = parse_row(entry["op"])
-        if row.has(arch_row(gpu.arch)):
+        if row.has(arch_row(machine.arch)):
             try:
                 zero = head.endswith("scd0")
-                call, kernel = make(row, entry, x, zero, gpu.arch), launch(row, entry, x, zero)
-                gpu.launch(*kernel)
+                call, kernel = make(row, entry, x, zero, machine.arch), launch(row, entry, x, zero)
+                machine.run(*kernel[:-1], [kernel.out])
                 yield Case(form, call, kernel.out)
             except UnsupportedInstructionError:
                 continue
