@@ -139,7 +139,7 @@ def _size(text: str) -> int:
 
 def _count(text: str) -> int:
     """A whole number, perhaps written 1e10."""
-    if not re.fullmatch(r"\d{1,15}|\d{1,3}(\.\d+)?[eE]\d{1,2}", text.strip()) or float(text) < 1:
+    if not re.fullmatch(r"\d{1,15}|\d{1,3}(\.\d+)?[eE]1?\d", text.strip()) or float(text) < 1:
         raise argparse.ArgumentTypeError(f"{shown(text)} is no count: pass a number such as 1000000 or 1e10")
     return int(float(text))
 

@@ -113,3 +113,50 @@ def convert_words(x, out, p):
     """Every word of the flat array x into the flat array out."""
     for i in range(x.size):
         out[i] = convert_one(np.uint64(x[i]), p)
+
+
+F32_MANTISSA = 23
+MOST_SHIFT = 25  # shifts the 24 bits of a significand below half a unit
+
+
+@jit
+def convert_floats(x, out, p):
+    """`convert_words` of f32 to a signed format without payloads (NAN of p is a code), in 32-bit arithmetic throughout.
+
+    Each step is a selection, so that LLVM makes vectors of it.
+    """
+    one, none = np.uint32(1), np.uint32(0)
+    mantissa, shift = np.uint32(p[D_MAN]), np.uint32(p[D_SHIFT])
+    drop = np.uint32(F32_MANTISSA) - mantissa
+    least = np.uint32(128 - (1 << (p[D_EXP] - 1)) + 1)  # field in f32 of the target's least normal
+    special, nan = np.uint32(p[D_SPECIAL]), np.uint32(p[NAN])
+    infinity = special if p[D_INFINITE] != 0 and p[SATURATE] == 0 else special - one
+    sign_at = np.uint32(p[D_EXP] + p[D_MAN])
+    rounding = p[ROUNDING]
+    nearest, even, away = np.uint32(rounding == 0), np.uint32(rounding == 0), np.uint32(rounding == 4)
+    down, up = np.uint32(rounding == 2), np.uint32(rounding == 3)
+    to_zero, relu = np.uint32(rounding == 1), np.uint32(p[RELU] != 0)
+    saturate = np.uint32(p[SATURATE] != 0)
+    for i in range(x.size):
+        word = np.uint32(x[i])
+        negative = np.uint32(word >> np.uint32(31))
+        magnitude = np.uint32(word & np.uint32(0x7FFFFFFF))
+        field = np.uint32(magnitude >> np.uint32(F32_MANTISSA))
+        hidden = np.uint32(np.uint32(field != none) << np.uint32(F32_MANTISSA))
+        significand = np.uint32((magnitude & np.uint32(0x7FFFFF)) | hidden)
+        exponent = max(field, one)
+        below = np.uint32(max(least, exponent) - exponent)
+        by = min(np.uint32(drop + below), np.uint32(MOST_SHIFT))
+        kept = np.uint32(significand >> by)
+        rest = np.uint32(significand & np.uint32(np.uint32(one << by) - one))
+        half = np.uint32(one << np.uint32(by - one))
+        over, tie, some = np.uint32(rest > half), np.uint32(rest == half), np.uint32(rest != none)
+        more = np.uint32(nearest & (over | (tie & kept & even)))
+        more = np.uint32(more | (away & (over | tie)) | (some & ((down & negative) | (up & (negative ^ one)))))
+        code = np.uint32(kept + more + np.uint32(np.uint32(max(least, exponent) - least) << mantissa))
+        inward = np.uint32(saturate | to_zero | (down & (negative ^ one)) | (up & negative))
+        code = np.uint32(special - inward) if code >= special else code
+        code = infinity if magnitude == np.uint32(0x7F800000) else code
+        code = none if relu & negative else np.uint32(code | np.uint32(negative << sign_at))
+        code = nan if magnitude > np.uint32(0x7F800000) else code
+        out[i] = np.uint32(code << shift)

@@ -17,7 +17,7 @@ from nbtc.compiler.python_only import refuse_in_compiled_code
 from nbtc.errors import FormatError, OptionError, UnvalidatedModelWarning, shown, warn
 from nbtc.formats import table
 from nbtc.formats.arrays import as_array, as_format, as_given, from_bits, to_bits
-from nbtc.formats.codec import convert_words
+from nbtc.formats.codec import convert_floats, convert_words
 from nbtc.formats.table import Format
 
 KEEP = -1  # a NaN keeps its sign and the payload bits that fit, which may leave none and give an infinity
@@ -136,7 +136,8 @@ def convert_bits(words: NDArray[Any], row: Conversion, relu: bool, saturate: boo
     if "documented" in (row.evidence, row.saturate_evidence if saturate else ""):
         _warn(row.source, row.target)
     out = np.empty(words.shape, row.target.bits_dtype)
-    convert_words(np.ascontiguousarray(words).reshape(-1), out.reshape(-1), parameters(row, relu, saturate))
+    run = convert_floats if row.source.name == "f32" and row.target.signed and row.nan != KEEP else convert_words
+    run(np.ascontiguousarray(words).reshape(-1), out.reshape(-1), parameters(row, relu, saturate))
     return out
 
 

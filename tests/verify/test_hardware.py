@@ -21,9 +21,9 @@ from nbtc.verify.hardware.trial import Emulated, Gpu, Trial, compare
 TARGET = target("sm_90a")
 # a few forms of each family, by their numbers in it: compiling a kernel for the executor takes about a second
 SAMPLE = {
-    "mma": (0, 9, 40), "mma.sp": (3,), "wgmma": (600,), "wgmma.sp": (), "wmma.load": (1, 100), "wmma.mma": (60,),
-    "wmma.store": (1,), "ldmatrix": (5,), "stmatrix": (2,), "movmatrix": (0,), "cvt": (1, 42, 61), "shfl": (0, 2),
-    "redux": (2,), "vote": (3,), "match": (1,), "elect": (0,), "dpx": (17, 33), PROGRAMS: (4,),
+    "mma": (40,), "mma.sp": (), "wgmma": (), "wgmma.sp": (), "wmma.load": (100,), "wmma.mma": (),
+    "wmma.store": (1,), "ldmatrix": (5,), "stmatrix": (2,), "movmatrix": (0,), "cvt": (61,), "shfl": (2,),
+    "redux": (2,), "vote": (3,), "match": (1,), "elect": (0,), "dpx": (33,), PROGRAMS: (4,),
 }  # fmt: skip
 
 
@@ -47,9 +47,9 @@ def test_family(family, machine, request):
 
 
 def test_f64_products_keep_their_rounding(machine):
-    """Each directed rounding of the longest chain: the sums of a program run in the mode of the form."""
+    """A directed rounding of the longest chain: the sums of a program run in the mode of the form."""
     for row in rows(TARGET, "mma"):
-        if "m16n8k16" in row.mnemonic and row.rounding in ("rz", "rp"):
+        if "m16n8k16" in row.mnemonic and row.rounding == "rp":
             assert compare(products.product(row, 0, TARGET), machine, np.random.default_rng(1), 8).mismatches == 0
 
 
@@ -119,7 +119,7 @@ def test_exhaustive_parts_are_all_inputs():
     assert len(np.unique(words)) == 1 << 16  # an odd factor permutes the words of any size
 
 
-@pytest.mark.parametrize("number", [1, 42])
+@pytest.mark.parametrize("number", [1])
 def test_an_exhaustive_part(number, machine):
     task = next(t for t in campaign.exhaustive_tasks("sm_90a") if t.number == number)
     start = min(task.outputs, 0x7F7FF000) if task.outputs > 1 << 16 else 0

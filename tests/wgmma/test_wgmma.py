@@ -215,3 +215,17 @@ def test_errors(call, error, change):
     with pytest.raises(error) as found:
         wgmma(**{**call, **change})
     assert len(str(found.value)) >= 40
+
+
+def test_the_sign_of_b_is_that_of_what_metadata_selected():
+    """Of sparse tf32, where metadata can join halves of two elements: negating B is negating A, as an H200 showed."""
+    form, rng = "wgmma.mma_async.sp.sync.aligned.m64n8k16.f32.tf32.tf32", np.random.default_rng(0)
+    normal = rng.standard_normal((8 + 64, 16)).astype(np.float32)
+    (a, da), (b, db) = tile_to_smem(normal[8:, :8], "tf32"), tile_to_smem(normal[:8], "tf32")
+    smem, meta = np.concatenate([a, b]), rng.integers(0, 2**32, (128,), np.uint32)
+    d = np.zeros((128, 4), np.uint32)
+    operands = (form, d, da.encode(), db.encode() + (a.size >> 4), smem)
+    minus_a, minus_b = (wgmma(*operands, meta=meta, **{name: -1}) for name in ("scale_a", "scale_b"))
+    np.testing.assert_array_equal(minus_a, minus_b)
+    np.testing.assert_array_equal(wgmma(*operands, meta=meta, scale_a=-1, scale_b=-1), wgmma(*operands, meta=meta))
+    assert (minus_a != wgmma(*operands, meta=meta)).any()
