@@ -100,6 +100,20 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument(name, type=_size)
     _product_options(sub, sizes=False)
     sub = command("verify", _verify, "replay recordings of hardware and compare every bit")
+    _verify_options(sub)
+    sub = command("ptx", _ptx, "the kernels of a PTX file: which instructions can't run; or a launch of one")
+    sub.add_argument("file", help="PTX text")
+    sub.add_argument("--run", metavar="NAME", dest="kernel", help="launch this kernel")
+    sub.add_argument("--arg", action="append", default=[], help=PTX_ARGUMENT)
+    for name, text in (("grid", "blocks"), ("block", "threads of a block")):
+        sub.add_argument(f"--{name}", type=_size, nargs="+", default=[1], metavar="N", help=f"{text} along x, y, z (1)")
+    sub.add_argument("--shared", type=_size, default=0, help="bytes of dynamic shared memory (0)")
+    sub.add_argument("--arch", help="whose arithmetic (default: the text's .target)")
+    sub.add_argument("--check", action="store_true", help="with --run: report races and other hazards")
+    return parser
+
+
+def _verify_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--golden", metavar="DIR", help="a folder of recordings (default: the set that ships with nbtc)")
     through = 'run each form by nbtc\'s "functions" (default), or as a "ptx" program of a few lines'
     sub.add_argument("--through", choices=("functions", "ptx"), default="functions", help=through)
@@ -116,16 +130,6 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--report", metavar="FILE", help="with --hw: write the report, JSON if FILE ends so, else Markdown"
     )
-    sub = command("ptx", _ptx, "the kernels of a PTX file: which instructions can't run; or a launch of one")
-    sub.add_argument("file", help="PTX text")
-    sub.add_argument("--run", metavar="NAME", dest="kernel", help="launch this kernel")
-    sub.add_argument("--arg", action="append", default=[], help=PTX_ARGUMENT)
-    for name, text in (("grid", "blocks"), ("block", "threads of a block")):
-        sub.add_argument(f"--{name}", type=_size, nargs="+", default=[1], metavar="N", help=f"{text} along x, y, z (1)")
-    sub.add_argument("--shared", type=_size, default=0, help="bytes of dynamic shared memory (0)")
-    sub.add_argument("--arch", help="whose arithmetic (default: the text's .target)")
-    sub.add_argument("--check", action="store_true", help="with --run: report races and other hazards")
-    return parser
 
 
 def _size(text: str) -> int:
