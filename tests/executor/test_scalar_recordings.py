@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nbtc.testing.reference import REFERENCE
 from nbtc.testing.scalar_rows import Case, Rows, word
 
 COUNT = 32
@@ -34,3 +35,16 @@ def test_an_h200_gave_the_same_bits(part):
         results = rows(i, [x.astype(word(kind)) for x, kind in zip(sources, case.sources, strict=True)])
         wrong += [case.text for x, y in zip(results, expected, strict=True) if (x != y.astype(x.dtype)).any()]
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "text, quiet", [("cvt.f64.f64", 0), ("cvt.rni.f64.f64", 1 << 51)], ids=["a move", "an integral value"]
+)
+def test_signalling_nans_of_doubles(text, quiet):
+    """As an H200 answered (driver 580.159.04)."""
+    given = np.array([0x7FF0000000000002, 0xFFF0000000000001, 0x7FF8000000000003, 0x7FF4000000000000], np.uint64)
+    case = Case(text, (), (), 1)
+    (found,) = Rows([case])(0, [given])
+    np.testing.assert_array_equal(found, given | np.uint64(quiet))
+    reference = [REFERENCE["cvt"](case.op, int(x)) for x in given]
+    assert reference == [int(x) for x in found]

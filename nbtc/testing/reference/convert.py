@@ -41,7 +41,7 @@ def _nan(op: Op, a: int, source: Format, target: Format) -> int:
     """A NaN in another format: its payload lives on to and from f64, from bf16 to f32, and in cvt.rna.tf32."""
     if op.has("sat"):
         return 0
-    if source.name == target.name == "f32" and not op.has("ftz") and not op.among(tuple(WHOLE)):
+    if source.name == target.name in ("f32", "f64") and not op.has("ftz") and not op.among(tuple(WHOLE)):
         return a  # a move
     flushed_first = op.has("ftz") and source.name == "f32"
     if op.has("ftz") and source.name == "bf16":
