@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nbtc.executor.form import OPTIONAL, Slot
+from nbtc.executor.form import Slot, choices_of
 
 if TYPE_CHECKING:
     from nbtc.executor.data import Instruction
@@ -53,10 +53,4 @@ class Action(NamedTuple):
         """Whether the modifiers are one choice of each slot, in the order of the slots."""
         if self.accepts is not None:
             return self.accepts(modifiers)
-        rest = list(modifiers)
-        for slot in self.slots:
-            if rest and rest[0] in slot:
-                rest.pop(0)
-            elif OPTIONAL not in slot:
-                return False
-        return not rest
+        return choices_of(self.slots, modifiers)

@@ -61,6 +61,17 @@ class Op(NamedTuple):
 Emit = Callable[..., Any]
 
 
+def choices_of(slots: tuple[Slot, ...], modifiers: tuple[str, ...]) -> bool:
+    """Whether modifiers are one choice of each slot, in the order of the slots."""
+    rest = list(modifiers)
+    for slot in slots:
+        if rest and rest[0] in slot:
+            rest.pop(0)
+        elif OPTIONAL not in slot:
+            return False
+    return not rest
+
+
 class Form(NamedTuple):
     """One row: `opcode` with one choice of each slot, in order.
 
@@ -81,13 +92,7 @@ class Form(NamedTuple):
 
     def matches(self, modifiers: tuple[str, ...]) -> bool:
         """Whether the modifiers are one choice of each slot, in the order of the slots."""
-        rest = list(modifiers)
-        for slot in self.slots:
-            if rest and rest[0] in slot:
-                rest.pop(0)
-            elif OPTIONAL not in slot:
-                return False
-        return not rest
+        return choices_of(self.slots, modifiers)
 
 
 def slots(*choices: str) -> tuple[Slot, ...]:
