@@ -38,7 +38,8 @@ class Recorder(unittest.TextTestResult):
         self.tell(test, "skipped", reason)
 
     def addFailure(self, test, error):
-        self.tell(test, "failed", f"{error[0].__name__}: {error[1]}")
+        skipped = error[0].__name__ == "Skipped"  # by pytest's means
+        self.tell(test, "skipped" if skipped else "failed", f"{error[0].__name__}: {error[1]}")
 
     def addExpectedFailure(self, test, error):
         self.tell(test, "passed")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.cuda.cudadrv import devicearray
+from numba.cuda.core import config
+from numba.cuda.cudadrv import devicearray, devices
 from numba.cuda.cudadrv.driver import is_device_memory
 
 from nbtc.executor.launch import aligned
@@ -59,6 +60,8 @@ def viewer(memory: Memory) -> Any:
             return x._strided_memory_view_shim, False
         about = getattr(x, "__cuda_array_interface__", None)
         if about is not None:
+            if about.get("stream") is not None and config.CUDA_ARRAY_INTERFACE_SYNC:
+                devices.get_context().create_external_stream(about["stream"]).synchronize()
             return View(np.asarray(_Interface(about))), False
         array = np.asarray(x) if not hasattr(x, "__dlpack__") or isinstance(x, np.ndarray) else np.from_dlpack(x)
         if copy is None or array.ctypes.data % ALIGN:
