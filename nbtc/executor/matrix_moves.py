@@ -7,6 +7,7 @@ one access an element.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -32,7 +33,15 @@ def without_space(text: str) -> tuple[str, str]:
     """A mnemonic without its state space, and the space ("" is generic)."""
     spaces = [m for m in text.split(".") if m.split("::")[0] in ("shared", "global")]
     kept = [m for m in text.split(".") if m not in spaces]
+    if kept[0] in ("ldmatrix", "stmatrix"):  # older text, CUTLASS's too, names the shape behind .x4 and .trans
+        kept.sort(key=_place_in_name)
     return ".".join(kept), spaces[0] if spaces else ""
+
+
+def _place_in_name(modifier: str) -> int:
+    """Where ldmatrix and stmatrix have a modifier: the shape behind .aligned, then the count, .trans, the types."""
+    places = ("ldmatrix|stmatrix", "sync", "aligned", "m[0-9]+n[0-9]+", "x[0-9]", "trans", ".*")
+    return next(i for i, pattern in enumerate(places) if re.fullmatch(pattern, modifier))
 
 
 def row_and_space(lanes: Lanes) -> tuple[Row, str]:

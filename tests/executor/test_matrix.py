@@ -132,3 +132,24 @@ def image_of(rng, fmt, count):
     if fmt.name == "f32":
         return rng.standard_normal((128, count)).astype(np.float32).view(np.uint32)
     return rng.integers(0, 1 << 32, (128, count), np.uint64).astype(np.uint32)
+
+
+def test_matrix_moves_with_the_shape_behind_the_count():
+    text = (
+        ".version 8.0 .target sm_90 .address_size 64 .visible .entry k(.param .u64 out) {"
+        ".shared .align 16 .b8 s[1024];"
+        ".reg .b32 t, a, b, c, d, x; .reg .b64 o, q; ld.param.u64 o, [out]; mov.u32 t, %tid.x; mov.u32 x, s;"
+        "shl.b32 a, t, 2; add.u32 x, x, a; mov.u32 b, 0;"
+        "FILL: shl.b32 c, b, 7; add.u32 c, c, x; mad.lo.u32 d, b, 32, t; st.shared.u32 [c], d;"
+        ".reg .pred p; add.u32 b, b, 1; setp.lt.u32 p, b, 8; @p bra FILL; bar.warp.sync -1;"
+        "shl.b32 x, t, 4; mov.u32 a, s; add.u32 x, x, a; LOAD {a, b, c, d}, [x]; STORE [x+512], {d, c, b, a};"
+        "bar.warp.sync -1; mov.u32 x, s; shl.b32 a, t, 4; add.u32 x, x, a; ld.shared.v4.u32 {a, b, c, d}, [x+512];"
+        "mul.wide.u32 q, t, 16; add.u64 o, o, q; st.global.v4.u32 [o], {a, b, c, d}; ret; }"
+    )
+    names = ("x4.trans.m8n8.shared.b16", "x4.m8n8.shared.b16"), ("m8n8.x4.trans.shared.b16", "m8n8.x4.shared.b16")
+    found = []
+    for load, store in names:
+        made = text.replace("LOAD", f"ldmatrix.sync.aligned.{load}").replace("STORE", f"stmatrix.sync.aligned.{store}")
+        found.append(np.zeros(128, np.uint32))
+        nbtc.load(made)["k"][1, 32](found[-1])
+    assert (found[0] == found[1]).all() and len(set(found[0])) > 60
