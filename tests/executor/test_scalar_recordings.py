@@ -42,7 +42,8 @@ def test_an_h200_gave_the_same_bits(part):
 )
 def test_signalling_nans_of_doubles(text, quiet):
     """As an H200 answered (driver 580.159.04)."""
-    given = np.array([0x7FF0000000000002, 0xFFF0000000000001, 0x7FF8000000000003, 0x7FF4000000000000], np.uint64)
+    nans = [0x7FF0000000000002, 0xFFF0000000000001, 0x7FF8000000000003, 0x7FF4000000000000]
+    given = np.resize(np.array(nans, np.uint64), COUNT)
     case = Case(text, (), (), 1)
     (found,) = Rows([case])(0, [given])
     np.testing.assert_array_equal(found, given | np.uint64(quiet))
