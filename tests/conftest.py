@@ -1,5 +1,46 @@
 """`--hw`: what runs on nbtc's executor elsewhere runs on this machine's GPU."""
 
+import ctypes
+
+import numpy as np
+import pytest
+
 
 def pytest_addoption(parser):
     parser.addoption("--hw", action="store_true", help="run the comparisons with hardware on this machine's GPU")
+
+
+@pytest.fixture(autouse=True)
+def kernels_on_the_gpu(request, monkeypatch):
+    """With --hw, tests marked `hw` launch their kernels on the GPU: arrays are copied there and back."""
+    if not request.config.getoption("--hw") or request.node.get_closest_marker("hw") is None:
+        return
+    from nbtc.dialect.kernel import Kernel
+
+    monkeypatch.setattr(Kernel, "launch", launch_on_the_gpu)
+
+
+def launch_on_the_gpu(kernel, grid, block, args, *, shared=0, stream=None, **options):
+    """`Kernel.launch` with host arrays, on copies of their memory in the GPU's."""
+    from nbtc.dialect import arguments
+    from nbtc.driver.arrays import Buffer, DeviceArray
+
+    assert not options, f"no launch of a test on a GPU has {sorted(options)}"
+    copies = {}
+
+    def moved(x):
+        if not isinstance(x, np.ndarray):
+            return x
+        low, high = np.lib.array_utils.byte_bounds(x)
+        if (low, high) not in copies:
+            raw = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+            copies[low, high] = raw, Buffer.of(raw), x.flags.writeable
+        address = copies[low, high][1].address + x.ctypes.data - low
+        return DeviceArray(arguments._Address(address), x.shape, x.strides, x.dtype, x.flags.writeable)
+
+    values = [arguments.given(x) for x in args]
+    made = kernel._specialized(values)
+    kernel._on_device(made, (grid, block), [moved(v.value) for v in values], shared, stream)
+    for raw, copy, writable in copies.values():
+        if writable:
+            copy.read(raw)

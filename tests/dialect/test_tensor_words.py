@@ -14,6 +14,7 @@ from nbtc.formats.arrays import as_format
 from nbtc.testing import assert_bits_equal
 
 ALL = 0xFFFFFFFF
+pytestmark = pytest.mark.hw
 RNG = np.random.default_rng(11)
 
 

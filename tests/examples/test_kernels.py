@@ -8,6 +8,7 @@ from nbtc.examples import alignment as reference
 from nbtc.examples.kernels import alignment, attention, exchange, gemm, narrow, sparse, tiles, warpgroup
 from nbtc.testing import assert_bits_equal
 
+pytestmark = pytest.mark.hw
 RNG = np.random.default_rng(5)
 
 
