@@ -26,6 +26,15 @@ vocabulary.load()
 PROCESSORS = {70: 80, 72: 80, 75: 80, 80: 80, 86: 80, 87: 80, 89: 80, 90: 80, 100: 86, 120: 87}
 # Instructions of one architecture alone: the text's target then has its suffix (PTX ISA 5.1.2, ".target").
 OF_ONE_ARCHITECTURE = re.compile(r"\b(wgmma|setmaxnreg|tcgen05)\.|\.kind::")
+# Instructions of PTX versions above those (PTX ISA 9.7.15 and 9.7.16, "PTX ISA Notes"); drivers that know no newer
+# version than a text's are shown an older one, so a higher one costs nothing.
+NEWER = {
+    re.compile(r"\bcvt\S*\.e[45]m[23]x2\b"): (8, 1),  # on sm_89
+    re.compile(r"\.sp::ordered_metadata\b"): (8, 5),
+    # f32 accumulators since 8.4, f16 ones and K = 16 since 8.7
+    re.compile(r"\bmma\.s(?:ync|p)\S*\.e[45]m[23]\.e[45]m[23]\b"): (8, 7),
+}
+VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
 NAMED_TARGET = re.compile(r"^\.target (sm_\d+)\b", re.MULTILINE)
 
 
@@ -107,10 +116,19 @@ def _emit(texts: Sequence[str], name: str, arch: str) -> str:
     passes = llvm.create_pass_builder(machine, tuning)
     passes.getModulePassManager().run(module, passes)
     selectable.check(module)
-    return _of_one_architecture(machine.emit_assembly(module), arch)
+    return _of_version(_of_one_architecture(machine.emit_assembly(module), arch))
 
 
 def _of_one_architecture(text: str, arch: str) -> str:
     """The text with the target that its instructions need."""
     suffix = find_arch(arch).suffixes[:1]
     return NAMED_TARGET.sub(rf".target \g<1>{suffix}", text, count=1) if OF_ONE_ARCHITECTURE.search(text) else text
+
+
+def _of_version(text: str) -> str:
+    """The text with the PTX version that its instructions need."""
+    own = VERSION.search(text)
+    if own is None:
+        return text
+    needed = max([(int(own[1]), int(own[2])), *(version for pattern, version in NEWER.items() if pattern.search(text))])
+    return VERSION.sub(".version {}.{}".format(*needed), text, count=1)

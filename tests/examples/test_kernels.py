@@ -78,6 +78,14 @@ def test_sparse_product_is_a_chain_of_instructions():
     assert_bits_equal(sparse.gemm(dense, b), form.unpack_d(d))
 
 
+def test_texts_have_the_version_that_their_instructions_need():
+    """A driver refuses an instruction of a later PTX version than the text's."""
+    words, numbers = np.zeros((1, 1, 32, 4), np.uint32), np.zeros((16, 8), np.float32)
+    assert ".version 8.5" in sparse.sparse_gemm.ptx(words, words[..., 0].copy(), words, numbers)
+    halves = np.zeros((16, 16), np.float16)
+    assert ".version 8.0" in tiles.multiply_tile.ptx(halves, halves, np.zeros((16, 16), np.float32))
+
+
 def test_alignment():
     a, b = RNG.integers(0, 20, (5, 40)), RNG.integers(0, 20, (5, 32))
     assert_bits_equal(alignment.scores(a, b), reference.smith_waterman(a, b))
