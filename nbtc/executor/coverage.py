@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from nbtc.errors import ProgramError
@@ -17,6 +18,8 @@ from nbtc.executor.parse import parse
 from nbtc.executor.source import text_of
 from nbtc.executor.specials import READERS
 from nbtc.executor.uses import refusal, row_of
+from nbtc.isa.archs import target
+from nbtc.isa.parse import rows
 
 LINES = 8  # of a form that are printed
 
@@ -126,6 +129,8 @@ def refused(i: Instruction, function: Function, module: Module) -> str:
     if since and tuple(map(int, since.split("."))) > module.version:
         have = ".".join(map(str, module.version))
         return f"{i.mnemonic}: a form of PTX ISA {since}, and the text says .version {have}"
+    if i.opcode == "tcgen05" and not _has_tensor_memory(module.target):
+        return f"{i.mnemonic}: tensor memory is for targets such as sm_100a, and the text's is {module.target}"
     for operand in i.operands:
         for found in others(operand):
             if isinstance(found, Special) and found.name not in READERS:
@@ -136,6 +141,12 @@ def refused(i: Instruction, function: Function, module: Module) -> str:
         if (known is None or known.body is None) and name not in FUNCTIONS:
             return f"call: {name} has no body, and the host provides only {', '.join(FUNCTIONS)}"
     return ""
+
+
+@cache
+def _has_tensor_memory(name: str) -> bool:
+    """Whether text of this target may contain tcgen05 instructions."""
+    return any(row.legal_on(target(name)) for row in rows(None, "tcgen05.mma"))
 
 
 def check(linked: Linked) -> None:
