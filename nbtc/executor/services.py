@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,18 +30,11 @@ SERVICES: tuple[Service, ...] = (
     *(Service(6, lambda size=size: product_general.function(size)) for size in product_general.SIZES),  # type: ignore[misc]
     Service(1, tma_service.tile),
     Service(1, tma_service.elements),
-    Service(watch_service.ACCESS_WORDS, watch_service.access),
-    Service(watch_service.EVENT_WORDS, watch_service.event),
-    Service(watch_service.ARRIVE_WORDS, watch_service.arrive),
-    Service(watch_service.LINE_WORDS, watch_service.line),
-    Service(watch_service.MBARRIER_WORDS, watch_service.mbarrier),
-    Service(watch_service.PRODUCT_WORDS, watch_service.product),
+    *(Service(watch_service.words(k), partial(watch_service.entry, k)) for k in watch_service.KERNELS),
 )
 TILE_COPY = len(product_general.SIZES)  # the slots of the table
 REDUCE_ELEMENTS = TILE_COPY + 1
-WATCH_ACCESS, WATCH_EVENT, WATCH_ARRIVE, WATCH_LINE, WATCH_MBARRIER, WATCH_PRODUCT = range(
-    REDUCE_ELEMENTS + 1, REDUCE_ELEMENTS + 7
-)
+WATCH = REDUCE_ELEMENTS + 1  # of its first kernel
 
 
 class Table:

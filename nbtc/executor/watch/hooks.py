@@ -12,26 +12,20 @@ from nbtc.executor.form import Op
 from nbtc.executor.instrument import Instrument, Touch
 from nbtc.executor.lanes import Lanes, is_vector
 from nbtc.executor.resolve import POINTER, place_of
-from nbtc.executor.services import (
-    WATCH_ACCESS,
-    WATCH_ARRIVE,
-    WATCH_EVENT,
-    WATCH_LINE,
-    WATCH_MBARRIER,
-    WATCH_PRODUCT,
-)
+from nbtc.executor.services import WATCH
 from nbtc.executor.uses import Row
-from nbtc.executor.watch import events, registers, words
+from nbtc.executor.watch import events, mbarriers, products, registers, service, words
+from nbtc.executor.watch.touch import touch_lanes, touch_line
 
 LANES = 32
 VOID = ir.VoidType()
 SPACES = {"global": words.GLOBAL, "shared": words.SHARED, "generic": words.GENERIC}
 
 
-def _call(v: VectorBuilder, services: Any, slot: int, arguments: list[Any]) -> None:
-    """Call a service with 64-bit words."""
+def _call(v: VectorBuilder, services: Any, kernel: Any, arguments: list[Any]) -> None:
+    """Call one of the checked mode's kernels with 64-bit words."""
     b = v.b
-    address = v.load(services, I64, 8, 8 * slot)
+    address = v.load(services, I64, 8, 8 * (WATCH + service.KERNELS.index(kernel)))
     kind = ir.FunctionType(VOID, [I64] * len(arguments))
     b.call(b.inttoptr(address, kind.as_pointer()), [_word(v, x) for x in arguments])
 
@@ -46,7 +40,7 @@ def _word(v: VectorBuilder, x: Any) -> Any:
 
 def event(lanes: Lanes, what: int, a: Any = 0, b: Any = 0, site: int = 0) -> None:
     """Tell of an event."""
-    _call(lanes.v, lanes.services, WATCH_EVENT, [what, lanes.block, lanes.warp, a, b, site])
+    _call(lanes.v, lanes.services, events.event, [what, lanes.block, lanes.warp, a, b, site])
 
 
 class Watch(Instrument):
@@ -79,7 +73,7 @@ class Watch(Instrument):
         what = kind | touch.order << 8 | space << 16 | touch.element << 24
         site = min(site, words.MOST_SITES - 1)
         arguments = [lanes.block, lanes.warp, room, mask, what, touch.bytes, site, given]
-        _call(v, lanes.services, WATCH_ACCESS, arguments)
+        _call(v, lanes.services, touch_lanes, arguments)
 
     def operates(self, lanes: Lanes, groups: int) -> None:
         """It gets a segment of its own."""
@@ -88,7 +82,7 @@ class Watch(Instrument):
     def line(self, lanes: Lanes, lane: Any, address: Any, size: Any, kind: int, noted: bool = True) -> None:
         """Look at its cells."""
         arguments = [lanes.block, lanes.warp, lane, address, size, kind, _site(lanes), int(noted)]
-        _call(lanes.v, lanes.services, WATCH_LINE, arguments)
+        _call(lanes.v, lanes.services, touch_line, arguments)
 
     def copies_done(self, lanes: Lanes) -> None:
         """All groups are."""
@@ -99,7 +93,7 @@ class Watch(Instrument):
         places = self._stored(lanes, [found.words])
         words_a, words_b = (0 if x is None else x if isinstance(x, int) else self._stored(lanes, x) for x in (a, b))
         arguments = [what, lanes.block, lanes.warp, places, found.good, words_a, words_b, _site(lanes)]
-        _call(lanes.v, lanes.services, WATCH_MBARRIER, arguments)
+        _call(lanes.v, lanes.services, mbarriers.mbarriers, arguments)
 
     def _stored(self, lanes: Lanes, values: list[Any]) -> Any:
         """Vectors of a word a lane, in memory one behind the other."""
@@ -114,20 +108,20 @@ class Watch(Instrument):
         """Look at the operands' rows, and remember which registers it uses."""
         bits = registers.unfenced(lanes, self._sets(lanes), self._complaint(lanes, words.PRODUCT_UNFENCED))
         arguments = [lanes.block, lanes.warp, a, b, columns, flags, bits, _site(lanes)]
-        _call(lanes.v, lanes.services, WATCH_PRODUCT, arguments)
+        _call(lanes.v, lanes.services, products.product, arguments)
 
     def begins(self, v: VectorBuilder, block: Any) -> None:
         """Its words are set."""
         launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
         services = v.b.inttoptr(place_of(v, "launch", launch, "services"), POINTER)
-        _call(v, services, WATCH_EVENT, [events.BEGIN, block, 0, 0, 0, 0])
+        _call(v, services, events.event, [events.BEGIN, block, 0, 0, 0, 0])
 
     def arrives(self, lanes: Lanes, barrier: Any, new: Any, count: Any) -> None:
         """Look whether it is used rightly, and begin a new segment."""
         aligned = int(lanes.op.opcode == "bar" or lanes.op.has("aligned"))
         site = lanes.machine.site(lanes)
         arguments = [lanes.block, lanes.warp, barrier, new, count, site, aligned]
-        _call(lanes.v, lanes.services, WATCH_ARRIVE, arguments)
+        _call(lanes.v, lanes.services, events.arrive, arguments)
 
     def leaves(self, lanes: Lanes, barrier: Any, released: Any) -> None:
         """What its warps did before is known."""

@@ -261,7 +261,7 @@ def report(block, warp, lane, site, what, kind, address, size, slot):
 
 
 @jit
-def touch(block, warp, addresses, mask, what, size, site, values):
+def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     """An access of `size` bytes a lane.
 
     addresses: of 64 bits, in memory.  mask: of lanes.  what: kind, order << 8, space << 16, bytes of an element << 24.
