@@ -15,7 +15,9 @@ from nbtc.executor.tensor_map import ELEMENTS, SWIZZLES, TensorMap
 from nbtc.interop.triton.tensors import address, memory_behind
 
 LANES = 32
-LOWEST_ADDRESS = 1 << 32  # of memory on 64-bit hosts; integers below it are no addresses
+# Integers below it are no addresses: Linux loads a program of fixed address at 4 MiB, its heap lies behind.  Most
+# programs' memory lies far above 4 GiB, but on a sandboxed kernel NumPy's arrays were seen at 0x159aa140.
+LOWEST_ADDRESS = 1 << 22
 SCRATCH_ALIGN = 128  # bytes: tensor maps lie there
 SCALARS = {
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64,

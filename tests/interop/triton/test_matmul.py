@@ -8,6 +8,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import nbtc
+from nbtc.interop.triton import launcher
 from nbtc.testing import assert_bits_equal
 from tests.interop.triton import kernels
 
@@ -114,3 +115,12 @@ def test_groups_of_products_by_address():
         kernels.grouped_matmul[3,](*tables, sizes, 3, PROGRAMS=3, BM=64, BN=64, BK=32)
     for x, y, z in zip(a, b, c, strict=True):
         assert_bits_equal(z, expected(x, y, "sm_80"))
+
+
+def test_a_table_of_addresses_of_a_small_heap():
+    arguments = launcher.Arguments(())
+    arguments.add("*i64", np.array([0x159AA140]))
+    assert not arguments.known
+    arguments = launcher.Arguments(())
+    arguments.add("*i64", np.arange(100_000))
+    assert arguments.known
