@@ -22,7 +22,7 @@ from nbtc.executor.resolve import place_of
 from nbtc.executor.scratch import Scratch
 from nbtc.executor.state import LAYOUTS
 from nbtc.executor.uniform import Facts, Setting, facts
-from nbtc.executor.uses import row_of
+from nbtc.executor.uses import waits
 from nbtc.executor.values import const
 from nbtc.executor.warp_code import LANES, TURN, WarpCode
 
@@ -260,12 +260,6 @@ class Machine:
         kind = ir.FunctionType(I32, [POINTER, POINTER, POINTER, I32, I32, POINTER])
         function = b.inttoptr(lanes.get("launch", "callback"), kind.as_pointer())
         return b.call(function, [lanes.launch, lanes.block, lanes.warp, ir.Constant(I32, what), lanes.active, room])
-
-
-def waits(instruction: Instruction) -> bool:
-    """Whether lanes may have to wait at an instruction."""
-    row = row_of(instruction.mnemonic)
-    return row is not None and row.action is not None and row.action.waits(instruction)
 
 
 def _record(v: VectorBuilder, args: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from nbtc.compiler.builder import I8, I16, I32, I64, vector
+from nbtc.compiler.builder import I8, I16, I32, I64, VectorBuilder, vector
 from nbtc.executor import memory, reach
 from nbtc.executor.action import Action
 from nbtc.executor.data import Instruction
@@ -90,15 +90,20 @@ def _load_matrix(lanes: Lanes) -> None:
     with reach.if_all(lanes, found, lanes.b.and_(among, lanes.active)):
         for n, (line, byte) in enumerate(zip(lines, octets, strict=True)):
             first, *_ = rows = _rows_of(line)
-            room = lanes.machine.scratch.image(lanes, ROW * len(rows))
-            for r in rows:
-                x = v.load(found.pointer(lanes, r), vector(I8, ROW), 1)
-                v.store(_expanded(lanes, x, bits), room, ROW, ROW * (r - first))
-            x = v.load(room, vector(I8, ROW * len(rows)), ROW)
+            parts = [_expanded(lanes, v.load(found.pointer(lanes, r), vector(I8, ROW), 1), bits) for r in rows]
             order = (ROW * (line - first) + byte).ravel().tolist()
+            x = _end_to_end(v, parts)
             v.store(v.bits(v.shuffle(x, x, order), L32), out, 64, 4 * WARP * n)
     for n, register in enumerate(registers):
         lanes.write(register, v.load(out, L32, 64, 4 * WARP * n))
+
+
+def _end_to_end(v: VectorBuilder, parts: list[Any]) -> Any:
+    """Vectors joined in registers: rows stored one by one and loaded as a whole would wait for the stores."""
+    while len(parts) > 1:
+        size = 2 * parts[0].type.count
+        parts = [v.shuffle(x, y, list(range(size))) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
 
 
 def _expanded(lanes: Lanes, x: Any, bits: int | None) -> Any:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from nbtc.executor.data import Address, Function, Instruction, Register, Special, Symbol
 from nbtc.executor.flow import Graph
 from nbtc.executor.specials import VARYING_SPECIALS
-from nbtc.executor.uses import Use, use_of
+from nbtc.executor.uses import Use, use_of, waits
 
 
 class Facts(NamedTuple):
@@ -152,9 +152,7 @@ class _Analysis:
         return any(register.name in varies for register in self.uses[b][-1].reads)
 
     def _waits(self, b: int) -> bool:
-        block = self.graph.blocks[b]
-        row = self.uses[b][0].row if self.uses[b] else None
-        return row is not None and row.action is not None and row.action.waits(block.instructions[0])
+        return any(map(waits, self.graph.blocks[b].instructions[:1]))
 
     def _behind(self, b: int) -> set[int]:
         """Blocks that can be reached from b, itself included if it is in a loop or apart."""

@@ -45,6 +45,12 @@ def row_of(mnemonic: str) -> Row | None:
     return None if action is None else Row(None, Op(opcode, tuple(modifiers)), action)
 
 
+def waits(instruction: Instruction) -> bool:
+    """Whether lanes may have to wait at an instruction."""
+    row = row_of(instruction.mnemonic)
+    return row is not None and row.action is not None and row.action.waits(instruction)
+
+
 def refusal(mnemonic: str) -> str:
     """Why a mnemonic has no row."""
     opcode = mnemonic.split(".")[0]

@@ -107,6 +107,12 @@ class WarpCode:
             self.b.store(ir.Constant(kind, first), slot)
         return slot
 
+    def keep_in_memory(self, slot: Any) -> None:
+        """Let LLVM believe that a variable's address is known elsewhere: it stays a variable, which calls may read."""
+        kind = ir.FunctionType(ir.VoidType(), [slot.type])
+        with self.b.goto_block(self.early_block):
+            self.b.call(ir.InlineAsm(kind, "", "r", side_effect=True), [slot])
+
     def stack_top(self) -> Any:
         """Where each lane's stack ends: an offset in its local memory."""
         if self._top is None:
