@@ -1,7 +1,9 @@
 """`import nbtc` is quick and has no side effect: NumPy and Numba come with the first thing that needs it."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,17 @@ def test_every_public_name_resolves():
     missing = [name for name in nbtc.__all__ if not hasattr(nbtc, name)]
     assert not missing
     assert set(nbtc.__all__) <= set(dir(nbtc))
+
+
+def test_type_checkers_see_every_public_name():
+    import nbtc
+
+    tree = ast.parse(Path(nbtc.__file__).read_text(encoding="utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = [(node.module, alias.name) for node in imports for alias in node.names if alias.asname == alias.name]
+    modules = [("nbtc", name) for name in nbtc._MODULES]
+    assert sorted(seen) == sorted([*modules, *((room, name) for name, room in nbtc._NAMES.items())])
 
 
 def test_names_survive_the_import_of_their_rooms():

@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 
-from nbtc.dialect.maths import INF, NAN, bits_of, fma, high_product
+from nbtc.dialect.maths import INF, NAN, bits_of, fma, high_product, polynomial
 from nbtc.dialect.maths_constants import (
     ATAN_HALF,
     ATAN_HALF_LOW,
+    ATAN_SERIES,
+    COSINE_SERIES,
     FRACTION,
     HALF_PI,
     HALF_PI_LAST,
@@ -19,6 +21,7 @@ from nbtc.dialect.maths_constants import (
     PI,
     PI_LOW,
     SIMPLE_REDUCTION,
+    SINE_SERIES,
 )
 
 
@@ -77,28 +80,14 @@ def reduced(x):
 def sine(r, low):
     """sin(r + low) for |r| <= pi/4."""
     z = r * r
-    p = 1.0 / 355687428096000.0
-    p = fma(p, z, -1.0 / 1307674368000.0)
-    p = fma(p, z, 1.0 / 6227020800.0)
-    p = fma(p, z, -1.0 / 39916800.0)
-    p = fma(p, z, 1.0 / 362880.0)
-    p = fma(p, z, -1.0 / 5040.0)
-    p = fma(p, z, 1.0 / 120.0)
-    p = fma(p, z, -1.0 / 6.0)
+    p = polynomial(z, SINE_SERIES)
     return r + fma(p * z, r, low * (1.0 - 0.5 * z))
 
 
 def cosine(r, low):
     """cos(r + low) for |r| <= pi/4."""
     z = r * r
-    p = -1.0 / 6402373705728000.0
-    p = fma(p, z, 1.0 / 20922789888000.0)
-    p = fma(p, z, -1.0 / 87178291200.0)
-    p = fma(p, z, 1.0 / 479001600.0)
-    p = fma(p, z, -1.0 / 3628800.0)
-    p = fma(p, z, 1.0 / 40320.0)
-    p = fma(p, z, -1.0 / 720.0)
-    p = fma(p, z, 1.0 / 24.0)
+    p = polynomial(z, COSINE_SERIES)
     half = 0.5 * z
     w = 1.0 - half
     return w + (((1.0 - w) - half) + fma(p, z * z, -r * low - 0.5 * fma(r, r, -z)))
@@ -146,20 +135,7 @@ def atan_below_one(a):
     elif a > 0.25:
         high, low, t = ATAN_HALF, ATAN_HALF_LOW, (a - 0.5) / fma(0.5, a, 1.0)
     z = t * t
-    p = 1.0 / 29.0
-    p = fma(p, z, -1.0 / 27.0)
-    p = fma(p, z, 1.0 / 25.0)
-    p = fma(p, z, -1.0 / 23.0)
-    p = fma(p, z, 1.0 / 21.0)
-    p = fma(p, z, -1.0 / 19.0)
-    p = fma(p, z, 1.0 / 17.0)
-    p = fma(p, z, -1.0 / 15.0)
-    p = fma(p, z, 1.0 / 13.0)
-    p = fma(p, z, -1.0 / 11.0)
-    p = fma(p, z, 1.0 / 9.0)
-    p = fma(p, z, -1.0 / 7.0)
-    p = fma(p, z, 1.0 / 5.0)
-    p = fma(p, z, -1.0 / 3.0)
+    p = polynomial(z, ATAN_SERIES)
     if high == 0.0:
         return t, p * z * t
     total = high + t

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 from nbtc.errors import CompilerError
 
@@ -30,6 +30,23 @@ def _word(function: F) -> F:
         _outside(function.__name__)
 
     return cast(F, outside)
+
+
+class Atomic(Protocol):
+    """A word that changes an element of an array, at once for all other threads, and returns the element before.
+
+    index: an integer, or a tuple of one for each dimension.
+    """
+
+    def __call__(self, array: Any, index: Any, value: Any) -> Any: ...
+
+
+def _atomic(name: str, does: str) -> Atomic:
+    def word(array: Any, index: Any, value: Any) -> Any: ...
+
+    word.__name__ = word.__qualname__ = name
+    word.__doc__ = f"{does}, at once for all other threads; the element before.  index: an integer, or a tuple."
+    return _word(word)
 
 
 class Index3:
@@ -133,54 +150,16 @@ def local(shape: Any, format: Any) -> Any:
     """An array of this thread's own, not initialised; small ones with constant indices live in registers."""
 
 
-@_word
-def atomic_add(array: Any, index: Any, value: Any) -> Any:
-    """Add to an element, at once for all other threads; the element before.  index: an integer, or a tuple."""
-
-
-@_word
-def atomic_sub(array: Any, index: Any, value: Any) -> Any:
-    """Subtract from an element; the element before."""
-
-
-@_word
-def atomic_and(array: Any, index: Any, value: Any) -> Any:
-    """And of an integer element's bits with `value`'s; the element before."""
-
-
-@_word
-def atomic_or(array: Any, index: Any, value: Any) -> Any:
-    """Or of an integer element's bits with `value`'s; the element before."""
-
-
-@_word
-def atomic_xor(array: Any, index: Any, value: Any) -> Any:
-    """Exclusive or of an integer element's bits with `value`'s; the element before."""
-
-
-@_word
-def atomic_min(array: Any, index: Any, value: Any) -> Any:
-    """The lesser of an element and `value` (a number rather than a NaN); the element before."""
-
-
-@_word
-def atomic_max(array: Any, index: Any, value: Any) -> Any:
-    """The greater of an element and `value` (a number rather than a NaN); the element before."""
-
-
-@_word
-def atomic_inc(array: Any, index: Any, value: Any) -> Any:
-    """Count an unsigned element up, to 0 behind `value`; the element before."""
-
-
-@_word
-def atomic_dec(array: Any, index: Any, value: Any) -> Any:
-    """Count an unsigned element down, to `value` behind 0 or from above it; the element before."""
-
-
-@_word
-def atomic_exch(array: Any, index: Any, value: Any) -> Any:
-    """Set an element; the element before."""
+atomic_add = _atomic("atomic_add", "Add to an element")
+atomic_sub = _atomic("atomic_sub", "Subtract from an element")
+atomic_and = _atomic("atomic_and", "And of an integer element's bits with `value`'s")
+atomic_or = _atomic("atomic_or", "Or of an integer element's bits with `value`'s")
+atomic_xor = _atomic("atomic_xor", "Exclusive or of an integer element's bits with `value`'s")
+atomic_min = _atomic("atomic_min", "The lesser of an element and `value` (a number rather than a NaN)")
+atomic_max = _atomic("atomic_max", "The greater of an element and `value` (a number rather than a NaN)")
+atomic_inc = _atomic("atomic_inc", "Count an unsigned element up, to 0 behind `value`")
+atomic_dec = _atomic("atomic_dec", "Count an unsigned element down, to `value` behind 0 or from above it")
+atomic_exch = _atomic("atomic_exch", "Set an element")
 
 
 @_word

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 
 from nbtc.dialect import angles, maths, target, words
 
@@ -65,6 +66,15 @@ def _high_product(context: Any, x: Any, y: Any) -> Any:
         return b.trunc(b.lshr(b.mul(*wide), ir.Constant(I128, 64)), I64)
 
     return types.uint64(x, y), emit
+
+
+@words.word(f"{HERE}.polynomial")
+def _polynomial(context: Any, z: Any, coefficients: Any) -> Any:
+    def emit(c: Any, b: Any, s: Any, a: Any) -> Any:
+        first, *others = cgutils.unpack_tuple(b, a[1], len(coefficients))
+        return reduce(lambda p, k: b.fma(p, a[0], k), others, first)
+
+    return types.float64(types.float64, coefficients), emit
 
 
 for _function in (*vars(maths).values(), *vars(angles).values()):  # they call each other

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from nbtc.dialect.maths_constants import (
+    ATANH_SERIES,
     CONTINUED_TERMS,
+    EXP_SERIES,
     FRACTION,
     IMPLICIT,
     LN2_HIGH,
@@ -54,6 +56,14 @@ def high_product(x: Any, y: Any) -> Any:
     raise NotImplementedError
 
 
+def polynomial(z, coefficients):
+    """Horner's rule, the coefficient of the highest power first; in kernels a chain without a loop."""
+    p = coefficients[0]
+    for c in coefficients[1:]:
+        p = fma(p, z, c)
+    return p
+
+
 def scaled(x, k):
     """x * 2**k for x near 1, rounded once also where the result is subnormal."""
     half = k >> 1
@@ -62,18 +72,7 @@ def scaled(x, k):
 
 def exp_parts(r, low):
     """e**(r + low) - 1 for |r| <= log(2)/2; the series ends where a term is below 2**-56."""
-    p = 1.0 / 6227020800.0
-    p = fma(p, r, 1.0 / 479001600.0)
-    p = fma(p, r, 1.0 / 39916800.0)
-    p = fma(p, r, 1.0 / 3628800.0)
-    p = fma(p, r, 1.0 / 362880.0)
-    p = fma(p, r, 1.0 / 40320.0)
-    p = fma(p, r, 1.0 / 5040.0)
-    p = fma(p, r, 1.0 / 720.0)
-    p = fma(p, r, 1.0 / 120.0)
-    p = fma(p, r, 1.0 / 24.0)
-    p = fma(p, r, 1.0 / 6.0)
-    p = fma(p, r, 0.5)
+    p = polynomial(r, EXP_SERIES)
     return r + fma(p, r * r, low + low * r)
 
 
@@ -141,17 +140,7 @@ def log_parts(x):
     s = f / d
     low = (fma(-s, d, f) - s * (f - (d - 2.0))) / d
     z = s * s
-    p = 2.0 / 25.0
-    p = fma(p, z, 2.0 / 23.0)
-    p = fma(p, z, 2.0 / 21.0)
-    p = fma(p, z, 2.0 / 19.0)
-    p = fma(p, z, 2.0 / 17.0)
-    p = fma(p, z, 2.0 / 15.0)
-    p = fma(p, z, 2.0 / 13.0)
-    p = fma(p, z, 2.0 / 11.0)
-    p = fma(p, z, 2.0 / 9.0)
-    p = fma(p, z, 2.0 / 7.0)
-    p = fma(p, z, 2.0 / 5.0)
+    p = polynomial(z, ATANH_SERIES)
     cube = z * s
     cube_low = fma(z, s, -cube) + fma(s, s, -z) * s + 3.0 * z * low
     third = cube * THIRDS

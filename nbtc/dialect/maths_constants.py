@@ -59,5 +59,11 @@ FRACTION, IMPLICIT = (1 << 52) - 1, 1 << 52
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD  # of sqrt(1/2): significands are between it and sqrt(2)
 SMALLEST_NORMAL = 2.0**-1022
 SIMPLE_REDUCTION = 2.0**25  # below it, a multiple of pi/2 in three parts leaves 70 bits of the rest
+# Taylor coefficients for `polynomial`, from where a term no longer counts in 53 bits down to the first that is summed
+EXP_SERIES = tuple(1 / math.factorial(k) for k in range(13, 1, -1))
+SINE_SERIES = tuple((-1) ** (k // 2) / math.factorial(k) for k in range(17, 1, -2))
+COSINE_SERIES = tuple((-1) ** (k // 2) / math.factorial(k) for k in range(18, 2, -2))
+ATAN_SERIES = tuple((-1) ** (k // 2) / k for k in range(29, 1, -2))
+ATANH_SERIES = tuple(2 / k for k in range(25, 3, -2))  # of 2 atanh
 SERIES_TERMS = 40  # of erf up to 2: the last is below 2**-56 of the sum
 CONTINUED_TERMS = 60  # of erfc from 2 on: what is left out is below exp(-43)
