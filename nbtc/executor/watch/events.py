@@ -38,10 +38,10 @@ def begin(block):
     """A block begins: nothing is in its shared memory, and its warps know of nobody."""
     state, base, launch = state_of(block), word(block + w.AT_WATCH), word(block + w.AT_LAUNCH)
     warps = half(launch + w.AT_WARPS)
-    cells = (half(launch + w.AT_SHARED_BYTES) + w.CELL_BYTES - 1) // w.CELL_BYTES * w.CELL
+    granules = (half(launch + w.AT_SHARED_BYTES) // w.GRANULE_BYTES + 1) * w.CELL
     for at in range(base, base + w.WARPS + warps * w.WARP_BYTES, w.WORD):
         put(at, 0)
-    for at in range(base + w.CELLS, base + w.CELLS + cells, w.WORD):
+    for at in range(base + w.GRANULES, base + w.GRANULES + granules, w.WORD):
         put(at, 0)
     cluster = 0
     for axis in range(2, -1, -1):

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from nbtc.executor.arguments import Memory
 from nbtc.executor.watch import words
 
-_STEP = words.CELL // words.WORD
 _MARKS = words.MARKS // words.WORD
 
 
@@ -31,7 +30,7 @@ class HeapCells:
     def __init__(self, memory: Memory, cells: NDArray[np.int64], live: Mapping[int, int]) -> None:
         self.memory = memory
         self.first = memory.first // words.CELL_BYTES * words.CELL_BYTES
-        self.cells = cells.reshape(-1, _STEP)
+        self.cells = cells
         self.cells[:, _MARKS] = words.FREED
         self.given: dict[int, Given] = {}
         for address, size in live.items():

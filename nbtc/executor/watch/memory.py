@@ -44,26 +44,30 @@ class Watched:
         self.segments: Words = np.zeros(words.KEPT_SEGMENTS * words.SEGMENT // words.WORD, np.int64)
         self._put(words.SEGMENTS, self.segments.ctypes.data)
         self._put(words.MOST_SEGMENTS, words.KEPT_SEGMENTS)
-        self.cells: list[Words] = []
+        self.cells: list[tuple[Words, Words]] = []  # of each region: granules and cells
         self.heap_cells: HeapCells | None = None
-        self.regions: Words = np.zeros((0, 3), np.int64)
+        self.regions: Words = np.zeros((0, words.REGION // words.WORD), np.int64)
         for first, end in _ranges(memory):
             self.cover(first, end - first)
 
     def cover(self, first: int, size: int) -> None:
-        """Watch further memory too: so many bytes from a multiple of 4."""
-        cells: Words = np.zeros(size // words.CELL_BYTES * words.CELL // words.WORD, np.int64)
-        self.cells.append(cells)
-        self.regions = np.vstack([self.regions, np.array([[first, size, cells.ctypes.data]], np.int64)])
+        """Watch further memory too: so many bytes from a multiple of 16."""
+        granules: Words = np.zeros((size // words.GRANULE_BYTES, words.CELL // words.WORD), np.int64)
+        cells: Words = np.zeros((size // words.CELL_BYTES, words.CELL // words.WORD), np.int64)
+        self.cells.append((granules, cells))
+        row = np.array([[first, size, granules.ctypes.data, cells.ctypes.data]], np.int64)
+        self.regions = np.vstack([self.regions, row])
         self._put(words.REGIONS, self.regions.ctypes.data)
         self._put(words.REGION_COUNT, len(self.regions))
 
     def heap(self, memory: Memory, live: Mapping[int, int]) -> HeapCells:
         """The cells of the heap, which is among the memory given."""
         first = next(n for n, row in enumerate(self.regions) if row[0] <= memory.first < row[0] + row[1])
-        skip = (memory.first - int(self.regions[first, 0])) // words.CELL_BYTES * (words.CELL // words.WORD)
-        size = -(-memory.bytes // words.CELL_BYTES) * (words.CELL // words.WORD)
-        self.heap_cells = HeapCells(memory, self.cells[first][skip : skip + size], live)
+        granules, cells = self.cells[first]
+        begin = (memory.first - int(self.regions[first, 0])) // words.CELL_BYTES
+        end = begin + -(-memory.bytes // words.CELL_BYTES)
+        granules[begin // words.CELLS : -(-end // words.CELLS), words.MARKS // words.WORD] |= words.SPLIT
+        self.heap_cells = HeapCells(memory, cells[begin:end], live)
         return self.heap_cells
 
     def lost(self, memory: Sequence[Memory]) -> Given | None:
@@ -101,8 +105,8 @@ class Watched:
 
 
 def _ranges(memory: Sequence[Memory]) -> list[tuple[int, int]]:
-    """The memory as ranges that don't overlap, on multiples of a cell's bytes."""
-    step = words.CELL_BYTES
+    """The memory as ranges that don't overlap, on multiples of a granule's bytes."""
+    step = words.GRANULE_BYTES
     given = sorted((m.first // step * step, -(-(m.first + m.bytes) // step) * step) for m in memory if m.bytes)
     out: list[tuple[int, int]] = []
     for first, end in given:

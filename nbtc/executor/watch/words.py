@@ -4,8 +4,10 @@ Time is counted in segments.  A warp begins a new one whenever others may come t
 and releases.  A segment's number is also its time: every segment that began before has a smaller one.
 
 Every 4 bytes of memory have a cell: the last write, two reads since, and a word of marks.  An access in a cell is one
-word, from the low end: which of the 4 bytes (4 bits), kind (4), lane (5), whether several lanes share it (1), 2 unused,
-place in the program (16), segment (32).
+word, from the low end: which of the 4 bytes (4 bits), kind (4), lane (5), whether several lanes share it (1), lanes of
+a granule (2), place in the program (16), segment (32).  Every 16 bytes have a granule, which looks like a cell and
+stands for four of them as long as they are alike (`cells`); its lanes are one (0), that one and its neighbour with 8
+bytes each (1), or that one and the next three with 4 (2).
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ half, put_half = accessors(types.int32)
 octet, _ = accessors(types.uint8)
 
 WORD = 8
-CELL_BYTES = 4  # of memory that one cell describes
-CELL = 4 * WORD  # bytes of a cell: last write, two reads, marks
+CELL_BYTES, GRANULE_BYTES = 4, 16  # of memory that one cell, one granule describes
+CELLS = GRANULE_BYTES // CELL_BYTES
+CELL = 4 * WORD  # bytes of a cell or granule: last write, two reads, marks
 MARKS = 3 * WORD
-# marks: which bytes hold something (4 bits), an mbarrier, freed memory; from bit 32 on the time of the last release
-WRITTEN, MBARRIER, FREED = 15, 16, 32
-SEGMENT_AT, SITE_AT, SHARED_AT, LANE_AT, KIND_AT = 32, 16, 13, 8, 4
+# marks: which bytes hold something (4 bits), an mbarrier, freed memory, of a granule whether its cells count in its
+# place; from bit 32 on the time of the last release
+WRITTEN, MBARRIER, FREED, SPLIT = 15, 16, 32, 64
+SEGMENT_AT, SITE_AT, LANES_AT, SHARED_AT, LANE_AT, KIND_AT = 32, 16, 14, 13, 8, 4
 MOST_SITES = 1 << 16
 
 # kinds of accesses
@@ -52,7 +56,7 @@ GLOBAL, SHARED, GENERIC = range(3)  # spaces
     IDLE,
 ) = range(0, 15 * WORD, WORD)  # fmt: skip
 STATE_WORDS = 16
-REGION = 3 * WORD  # first byte (a multiple of 4), bytes, its cells
+REGION = 4 * WORD  # first byte, bytes (both multiples of a granule's), granules, cells
 SEGMENT = 4 * WORD  # block << 8 | warp, cluster << 32 | the segment before in its group, when done, when read
 BEFORE, DONE, DONE_READ = WORD, 2 * WORD, 3 * WORD
 # fruitless looks at flags and mbarriers, in a row and by all warps, after which nobody gets on any more: at most 1,024
@@ -60,7 +64,7 @@ BEFORE, DONE, DONE_READ = WORD, 2 * WORD, 3 * WORD
 MOST_IDLE = 1 << 21
 KEPT_SEGMENTS = 1 << 20  # what older ones did counts as known: a table of 32 MiB, of which few pages are ever touched
 
-# a block's words: its own, each warp's, the cells of its shared memory
+# a block's words: its own, each warp's, the granules of its shared memory, their cells
 BARRIERS = 16
 HEAD_CLUSTER, HEAD_GRID, HEAD_FENCED, HEAD_PROXY, HEAD_TIME = range(0, 5 * WORD, WORD)
 HEAD_BARRIERS = 8 * WORD  # times of the barriers' last phases
@@ -82,7 +86,7 @@ HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last segment, groups comm
 CHAIN = (2 + RING) * WORD
 GROUP_SETS = CHAINS + 3 * CHAIN  # the sets of each of the latest groups of products
 WARP_BYTES = GROUP_SETS + RING * WORD
-CELLS = WARPS + MOST_WARPS * WARP_BYTES
+GRANULES = WARPS + MOST_WARPS * WARP_BYTES
 
 AT_WATCH, AT_LAUNCH, AT_SHARED, AT_PEERS = (BLOCK.offset(n) for n in ("watch", "launch", "shared", "peers"))
 AT_STATE, AT_SHARED_BYTES, AT_WARPS = (LAUNCH.offset(n) for n in ("watch", "shared_bytes", "warps"))
@@ -90,4 +94,4 @@ AT_STATE, AT_SHARED_BYTES, AT_WARPS = (LAUNCH.offset(n) for n in ("watch", "shar
 
 def block_bytes(shared: int) -> int:
     """Bytes that a block with so much shared memory needs."""
-    return -(-(CELLS + (shared // CELL_BYTES + 1) * CELL) // 64) * 64
+    return -(-(GRANULES + (shared // GRANULE_BYTES + 1) * (1 + CELLS) * CELL) // 64) * 64

@@ -1,0 +1,111 @@
+"""Where the granules and cells of an address lie, and granules that come apart.
+
+A granule stands for 16 bytes that were used alike: by one lane, or by neighbouring lanes with 8 or 4 bytes each.  The
+first access that is different splits it into its four cells, and the next write of all 16 bytes makes it whole.
+"""
+
+from __future__ import annotations
+
+from nbtc.compiler.jit import jit
+from nbtc.executor.state import LAUNCH, LOCAL_WINDOW, SHARED_WINDOW
+from nbtc.executor.watch import words as w
+from nbtc.executor.watch.order import state_of
+from nbtc.executor.watch.words import half, put, word
+
+TAG = 56  # of a generic address
+SHARED_TAG, LOCAL_TAG = SHARED_WINDOW >> TAG, LOCAL_WINDOW >> TAG
+RANK, WITHIN = 24, (1 << 24) - 1  # of a shared address: the block it is in, plus one, and its place there
+NOWHERE = (0, 0, 0, 0, 0, 0)
+_CLUSTER_X = LAUNCH.offset("cluster_x")
+
+
+@jit
+def shared_window(block, first):
+    """The window of a block's shared memory, whose first byte has an address."""
+    size, base = half(word(block + w.AT_LAUNCH) + w.AT_SHARED_BYTES), word(block + w.AT_WATCH) + w.GRANULES
+    return first, size, base, base + w.CELL * (size // w.GRANULE_BYTES + 1), word(block + w.AT_SHARED), 1
+
+
+@jit
+def global_window(block, address):
+    """The window of an address in global memory."""
+    state = state_of(block)
+    row = word(state + w.REGIONS)
+    for _ in range(word(state + w.REGION_COUNT)):
+        first, size = word(row), word(row + w.WORD)
+        if 0 <= address - first < size:
+            return first, size, word(row + 2 * w.WORD), word(row + 3 * w.WORD), first, 0
+        row += w.REGION
+    return NOWHERE
+
+
+@jit
+def window(block, space, address):
+    """The memory that an address is in: its first address, its bytes, granules and cells, its place on the host,
+    whether it is shared; of no bytes where nothing is watched."""
+    if space == w.GENERIC:
+        tag = address >> TAG
+        if tag == LOCAL_TAG:
+            return NOWHERE
+        space = w.SHARED if tag == SHARED_TAG else w.GLOBAL
+    if space == w.GLOBAL:
+        return global_window(block, address)
+    rank = (address >> RANK) & 0xFF
+    if rank:
+        block = word(word(block + w.AT_PEERS) + w.WORD * (rank - 1))
+    return shared_window(block, address - (address & WITHIN))
+
+
+@jit
+def host_window(block, address):
+    """The window of a place of the host: shared memory of the cluster, or global."""
+    launch, count = word(block + w.AT_LAUNCH), 1
+    for axis in range(3):
+        count *= half(launch + _CLUSTER_X + 4 * axis)
+    peers = word(block + w.AT_PEERS)
+    for rank in range(count):
+        peer = word(peers + w.WORD * rank)
+        first = word(peer + w.AT_SHARED)
+        if 0 <= address - first < half(launch + w.AT_SHARED_BYTES):
+            return shared_window(peer, first)
+    return global_window(block, address)
+
+
+@jit(inline=True)
+def granule_at(window, at):
+    """The granule of byte `at` of a window."""
+    return window[2] + (at >> 4) * w.CELL
+
+
+@jit(inline=True)
+def cells_at(window, at):
+    """The first cell of that granule, of use where it is split."""
+    return window[3] + (at >> 4) * (w.CELLS * w.CELL)
+
+
+@jit
+def cell_at(window, at):
+    """The cell of byte `at` of a window, whose granule is split from now on."""
+    granule, cells = granule_at(window, at), cells_at(window, at)
+    marks = word(granule + w.MARKS)
+    if not marks & w.SPLIT:
+        put(granule + w.MARKS, marks | w.SPLIT)
+        for n in range(w.CELLS):
+            for slot in range(0, w.MARKS, w.WORD):
+                put(cells + n * w.CELL + slot, _share(word(granule + slot), n))
+            put(cells + n * w.CELL + w.MARKS, marks)
+    return cells + ((at >> 2) & 3) * w.CELL
+
+
+@jit(inline=True)
+def _share(slot, n):
+    """Cell n's part of a granule's access: lanes side by side have 16, 8 or 4 bytes each."""
+    spread = (slot >> w.LANES_AT) & 3
+    return (slot & ~(3 << w.LANES_AT)) + ((n * spread >> 1) << w.LANE_AT)
+
+
+@jit
+def host_cell(block, address):
+    """The cell of a place of the host, 0 where nothing is watched."""
+    found = host_window(block, address)
+    return cell_at(found, address - found[0]) if found[1] else 0

@@ -1,0 +1,227 @@
+"""What is wrong between an access and those before it, and what is remembered of it."""
+
+from __future__ import annotations
+
+from nbtc.compiler.jit import jit
+from nbtc.executor.watch import words as w
+from nbtc.executor.watch.order import knows, segment
+from nbtc.executor.watch.words import put, word
+
+_MASK = w.CELL_BYTES * 4 - 1
+
+
+@jit
+def _proxied(me, row, then):
+    """Whether a proxy fence stands between a plain write and this access through the asynchronous proxy."""
+    base, record = me[1], me[2]
+    if then <= word(record + w.PROXY_KNOWN):
+        return True
+    actor = word(row)
+    if actor >> 8 != word(record + w.ACTOR) >> 8:
+        return True
+    return word(base + w.WARPS + w.WARP_BYTES * (actor & 0xFF) + w.PROXY_FENCE) > then
+
+
+@jit
+def hazard(me, slot, mask):
+    """What is wrong between an earlier access and this one.  me: state, block's words, warp's words, kind, lane, time
+    up to which plain accesses are known."""
+    state, _, record, kind, lane, _ = me
+    other, then = (slot >> w.KIND_AT) & 15, slot >> w.SEGMENT_AT
+    if (w.STRONG >> other) & (w.STRONG >> kind) & 1:
+        return w.FINE
+    row = segment(state, then)
+    if row == 0:
+        return w.FINE
+    mine = word(row) == word(record + w.ACTOR)
+    if (w.GROUPED >> other) & 1:
+        done = word(row + (w.DONE_READ if other == w.BULK_READ else w.DONE))
+        if done == 0:
+            return w.NOT_WAITED
+        alone = mine and other != w.BULK_WRITE
+        return w.FINE if alone or knows(record, row, done) else w.RACE
+    if mine:
+        if then == word(record + w.NOW):
+            if (slot >> w.SHARED_AT) & 1:
+                if not (w.WRITES >> other) & 1 and slot & mask & _MASK == _MASK:
+                    return w.RACE
+            elif (slot >> w.LANE_AT) & 31 != lane:
+                return w.RACE
+    elif not knows(record, row, then):
+        return w.RACE
+    if (w.ASYNC_PROXY >> kind) & 1 and not (w.WRITES >> kind) & 1 and (w.GENERIC_WRITES >> other) & 1:
+        return w.FINE if _proxied(me, row, then) else w.NO_PROXY_FENCE
+    return w.FINE
+
+
+@jit(inline=True)
+def _before(slot, known):
+    """Whether an access, or none, is surely known."""
+    return slot >> w.SEGMENT_AT <= known and not (w.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
+
+
+@jit(inline=True)
+def _known(me, slot):
+    """Whether an access is surely known, at a glance."""
+    return _before(slot, me[5])
+
+
+@jit
+def _look(me, slot, mask):
+    """As `hazard`, for the bytes that both accesses have in common."""
+    if not slot & mask & _MASK:
+        return w.FINE
+    if _known(me, slot) and not (w.ASYNC_PROXY >> me[3]) & 1:
+        return w.FINE
+    return hazard(me, slot, mask)
+
+
+@jit(inline=True)
+def _joined(slot, own):
+    """An access with another of the same warp in the same segment."""
+    found = slot | (own & _MASK)
+    return found if (slot ^ own) & (31 << w.LANE_AT) == 0 else found | 1 << w.SHARED_AT
+
+
+@jit(inline=True)
+def _alike(slot, own):
+    return slot >> w.SEGMENT_AT == own >> w.SEGMENT_AT and (slot ^ own) & (15 << w.KIND_AT) == 0
+
+
+@jit
+def _note_read(me, cell, own):
+    """Remember a read: in the place of one that it covers, else of the second."""
+    for at in range(cell + w.WORD, cell + w.MARKS, w.WORD):
+        slot = word(at)
+        if slot and _alike(slot, own):
+            joined = _joined(slot, own)
+            if joined != slot:
+                put(at, joined)
+            return
+        if slot == 0 or _known(me, slot):
+            put(at, own)
+            return
+    put(cell + 2 * w.WORD, own)
+
+
+@jit
+def _note_write(cell, own, mask):
+    """Remember a write, in the place of all that it covers."""
+    slot = word(cell)
+    put(cell, _joined(slot, own) if slot and _alike(slot, own) else own)
+    for at in range(cell + w.WORD, cell + w.MARKS, w.WORD):
+        slot = word(at)
+        if slot:
+            left = slot & ~mask
+            put(at, left if left & _MASK else 0)
+    put(cell + w.MARKS, word(cell + w.MARKS) | mask)
+
+
+@jit
+def look_at(me, cell, mask, own, shared, noted):
+    """One cell: (hazard, the earlier access).  noted: whether this access is remembered."""
+    kind = me[3]
+    marks = word(cell + w.MARKS)
+    if marks & (w.MBARRIER | w.FREED):
+        return (w.MBARRIER_REUSED if marks & w.MBARRIER else w.FREED_MEMORY), word(cell)
+    slot = word(cell)
+    wrong = _look(me, slot, mask)
+    if wrong:
+        return wrong, slot
+    if (w.WRITES >> kind) & 1:
+        for at in range(cell + w.WORD, cell + w.MARKS, w.WORD):
+            slot = word(at)
+            wrong = _look(me, slot, mask) if slot else w.FINE
+            if wrong:
+                return wrong, slot
+        if kind != w.ATOMIC or not shared or marks & mask == mask:
+            _note_write(cell, own, mask)
+            return w.FINE, 0
+    if shared and marks & mask != mask:
+        return w.UNWRITTEN, 0
+    if noted:
+        _note_read(me, cell, own)
+    return w.FINE, 0
+
+
+@jit(inline=True)
+def glance(granule, own, known, writes, shared, settled):
+    """As `settle`, for what most accesses find; False means no more than that `settle` has to look.
+
+    known: the time up to which plain accesses are known.  settled: a segment that nothing is wrong with.
+    """
+    marks = word(granule + w.MARKS)
+    if marks & (w.SPLIT | w.MBARRIER | w.FREED):
+        return False
+    last, first, second = word(granule), word(granule + w.WORD), word(granule + 2 * w.WORD)
+    if last >> w.SEGMENT_AT != settled and not _before(last, known):
+        return False
+    if writes:
+        if not (_before(first, known) and _before(second, known)):
+            return False
+        put(granule, own)
+        put(granule + w.WORD, 0)
+        put(granule + 2 * w.WORD, 0)
+        put(granule + w.MARKS, marks | w.WRITTEN)
+        return True
+    if shared and marks & w.WRITTEN != w.WRITTEN:
+        return False
+    if _before(first, known):
+        put(granule + w.WORD, own)
+        return True
+    if not _alike(first, own) and _before(second, known):
+        put(granule + 2 * w.WORD, own)
+        return True
+    return first == own or second == own
+
+
+@jit
+def settle(me, granule, own, shared, noted):
+    """An access to all bytes of a granule: whether that was all; else its cells are to be looked at one by one, which
+    also finds the words for what is wrong."""
+    marks, writes = word(granule + w.MARKS), (w.WRITES >> me[3]) & 1
+    if marks & (w.SPLIT | w.MBARRIER | w.FREED) or (shared and not writes and marks & w.WRITTEN != w.WRITTEN):
+        return False
+    slot = word(granule)
+    if slot and not _agree(me, slot, own):
+        return False
+    for at in range(granule + w.WORD, granule + w.MARKS, w.WORD):
+        slot = word(at)
+        if slot and slot != own and ((writes and not _agree(me, slot, own)) or _apart(slot, own)):
+            return False
+    if writes:
+        _note_write(granule, own, w.WRITTEN)
+    elif noted:
+        _note_read(me, granule, own)
+    return True
+
+
+@jit
+def _agree(me, slot, own):
+    """Whether nothing is wrong, as far as a granule can tell."""
+    if _known(me, slot) and not (w.ASYNC_PROXY >> me[3]) & 1:
+        return True
+    same_lanes = (slot ^ own) & (3 << w.LANES_AT) == 0 or slot >> w.SEGMENT_AT != word(me[2] + w.NOW)
+    return same_lanes and hazard(me, slot, w.WRITTEN) == w.FINE
+
+
+@jit(inline=True)
+def _apart(slot, own):
+    """Whether two accesses that would become one have different lanes a cell."""
+    return _alike(slot, own) and (slot ^ own) & (3 << w.LANES_AT) != 0
+
+
+@jit
+def mend(me, granule, cells):
+    """Before a write of all bytes of a split granule: it is whole again if nothing has to be remembered of its cells."""
+    marks = word(cells + w.MARKS)
+    for cell in range(cells, cells + w.CELLS * w.CELL, w.CELL):
+        if word(cell + w.MARKS) | w.WRITTEN != marks | w.WRITTEN or marks & (w.MBARRIER | w.FREED):
+            return
+        for at in range(cell, cell + w.MARKS, w.WORD):
+            slot = word(at)
+            if slot and not _known(me, slot):
+                return
+    for at in range(granule, granule + w.MARKS, w.WORD):
+        put(at, 0)
+    put(granule + w.MARKS, marks & ~w.WRITTEN)
