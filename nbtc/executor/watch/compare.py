@@ -213,7 +213,7 @@ def _apart(slot, own):
 
 @jit
 def mend(me, granule, cells):
-    """Before a write of all bytes of a split granule: it is whole again if nothing has to be remembered of its cells."""
+    """Before a write to all of a split granule: it is whole again if nothing has to be remembered of its cells."""
     marks = word(cells + w.MARKS)
     for cell in range(cells, cells + w.CELLS * w.CELL, w.CELL):
         if word(cell + w.MARKS) | w.WRITTEN != marks | w.WRITTEN or marks & (w.MBARRIER | w.FREED):

@@ -11,8 +11,8 @@ from nbtc.compiler.jit import jit
 from nbtc.executor import mbarrier
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.cells import host_cell
-from nbtc.executor.watch.order import advance, idle, learn, record_of, segment, state_of, tick
 from nbtc.executor.watch.compare import hazard
+from nbtc.executor.watch.order import advance, idle, learn, record_of, segment, state_of, tick
 from nbtc.executor.watch.touch import report
 from nbtc.executor.watch.words import put, word
 

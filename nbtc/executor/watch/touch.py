@@ -82,12 +82,10 @@ def _side_by_side(addresses, mask, lane, count, size):
     if (mask >> lane) & ((1 << count) - 1) != (1 << count) - 1 or lane & (count - 1):
         return False
     first = word(addresses + w.WORD * lane)
-    if first & (w.GRANULE_BYTES - 1):
-        return False
+    fits = first & (w.GRANULE_BYTES - 1) == 0
     for n in range(1, count):
-        if word(addresses + w.WORD * (lane + n)) != first + size * n:
-            return False
-    return True
+        fits &= word(addresses + w.WORD * (lane + n)) == first + size * n
+    return fits
 
 
 @jit
@@ -104,7 +102,7 @@ def _same_write(me, place, part, slot, given):
 
     part: the first of the lane's bytes and how many of them, which are at a place of the host.
     """
-    addresses, mask, size, _, site, values, element = given
+    addresses, mask, _, _, site, values, element = given
     lane, other, first, count = me[4], (slot >> w.LANE_AT) & 31, part[0], part[1]
     if _same_bytes(place, values, lane, first, count, element):
         return True
@@ -222,10 +220,10 @@ def touch_line(block, warp, lane, address, size, kind, site, noted):
     own |= kind << w.KIND_AT | lane << w.LANE_AT
     at, end = address - here[0], address - here[0] + size
     while at < end:
-        if at % w.GRANULE_BYTES == 0 and at + w.GRANULE_BYTES <= end:
-            if _settle(me, granule_at(here, at), cells_at(here, at), own | w.WRITTEN, here[5], noted):
-                at += w.GRANULE_BYTES
-                continue
+        whole = at % w.GRANULE_BYTES == 0 and at + w.GRANULE_BYTES <= end
+        if whole and _settle(me, granule_at(here, at), cells_at(here, at), own | w.WRITTEN, here[5], noted):
+            at += w.GRANULE_BYTES
+            continue
         mask = w.WRITTEN >> max(0, at + w.CELL_BYTES - end)
         wrong, slot = look_at(me, cell_at(here, at), mask, own | mask, here[5], noted)
         if wrong:
