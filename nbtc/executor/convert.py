@@ -85,7 +85,7 @@ def float_to_float(v: VectorBuilder, op: Op, a: Any) -> Any:
     elif _widens(source, target):
         x = widened(v, source, target, x)
     elif target != source:
-        x = narrowed(v, source, target, op.among(DIRECTIONS), x, op.has("satfinite"))
+        x = narrowed(v, source, target, op.among(DIRECTIONS, "rn"), x, op.has("satfinite"))
     x = _flushed(v, op, target, x)
     if op.has("relu"):
         x = relu(v, KINDS[target], x)
@@ -141,8 +141,9 @@ def _float_rows() -> list[Form]:
         if d == s:
             rounding: tuple[str, ...] = (f"{whole}?",)
         else:
-            direction = (f"{any_direction}?",) if s == "bf16" else ()  # ptxas takes one that has nothing to do
-            rounding = direction if _widens(s, d) else (any_direction,)
+            # ptxas takes a direction that has nothing to do, and makes .rn of none between formats of 16 bits
+            optional = (f"{any_direction}?",) if s == "bf16" or {d, s} == {"f16", "bf16"} else ()
+            rounding = optional if _widens(s, d) or KINDS[d].bits == KINDS[s].bits else (any_direction,)
         rows.append(Form("cvt", slots(*rounding, *ftz, "sat?", d, s), (s,), (d,), float_to_float))
     for d in ("f16", "bf16"):
         for modifiers in (("relu", "satfinite?"), ("satfinite", "relu?")):

@@ -50,6 +50,14 @@ def test_narrow_floats_widen_whatever_stands_beside_them(source):
         np.testing.assert_array_equal(found, nbtc.ptx.cvt(f"cvt.rn.f16x2.{source}", codes & 0x3F3F))
 
 
+@pytest.mark.parametrize("name", ["bf16.f16", "f16.bf16"])
+def test_16_bit_formats_round_to_nearest_without_saying_so(name):
+    """ptxas makes the same machine code of both."""
+    codes = np.arange(1 << 16, dtype=np.uint16)
+    (found,), (nearest,) = (Rows([Case(f"cvt.{rounding}{name}")])(0, [codes]) for rounding in ("", "rn."))
+    np.testing.assert_array_equal(found, nearest)
+
+
 def test_stochastic_rounding_is_refused_by_name():
     assert forms.find("cvt.rs.satfinite.e4m3x4.f32") is None
     with pytest.raises(ProgramError, match=r"cvt\.rs\.bf16x2\.f32.*\.rs"):
