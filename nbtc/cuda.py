@@ -10,7 +10,7 @@ from nbtc.executor.program import Module, load
 from nbtc.interop.extras import need
 from nbtc.interop.nvrtc import to_ptx
 
-__all__ = ["compile", "emulate", "emulated"]
+__all__ = ["compile", "emulate", "emulated", "register"]
 
 
 def compile(
@@ -67,7 +67,7 @@ def emulated(arch: str = "sm_90", *, threads: int | None = None) -> AbstractCont
     ...     print(x.copy_to_host())
     [0. 2. 4. 6.]
     """
-    need("numba_cuda", "cuda")
+    register()
     from nbtc.interop.numba_cuda import active
 
     return active.emulated(arch, threads=threads)
@@ -85,7 +85,30 @@ def emulate(kernel: Any, arch: str = "sm_90", *, threads: int | None = None) -> 
     >>> x = np.arange(4.0)                                          # doctest: +SKIP
     >>> twice[1, 32](x)                                             # doctest: +SKIP
     """
-    need("numba_cuda", "cuda")
+    register()
     from nbtc.interop.numba_cuda.program import Emulated
 
     return Emulated(kernel, arch, threads)
+
+
+def register() -> None:
+    """Let kernels of `@numba.cuda.jit` call nbtc's functions: `nbtc.wmma`, `ptx`, `wgmma`, `warp`, `dpx`.
+
+    Where nbtc is installed, numba-cuda does this by itself when it compiles its first kernel (entry point
+    `numba_cuda_extensions`), and so do `emulated` and `emulate`; call it where nbtc's source is only on the path.  The
+    functions take what they take in kernels of `nbtc.kernel`: registers are a thread's own, tuples or local arrays;
+    mnemonics, layouts and options are written out.  On a GPU numba-cuda compiles for its architecture, "sm_90a" on
+    Hopper; `cuda.compile_ptx(..., cc=(9, 0, "a"))` names one.  PTX of a newer version than the driver knows is handed
+    to it as the newest that it does.  Raises MissingExtraError where numba-cuda is not installed.
+
+    >>> import numpy as np, nbtc
+    >>> from numba import cuda                                      # doctest: +SKIP
+    >>> @cuda.jit                                                   # doctest: +SKIP
+    ... def butterfly(x, out):
+    ...     out[cuda.laneid] = nbtc.warp.shfl_xor_sync(0xFFFFFFFF, x[cuda.laneid], 1)
+    >>> nbtc.cuda.register()                                        # doctest: +SKIP
+    """
+    need("numba_cuda", "cuda")
+    from nbtc.interop.numba_cuda import stubs
+
+    stubs.register()

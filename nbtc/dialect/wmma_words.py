@@ -48,9 +48,9 @@ def _layout(tile: Tile, layout: Any, name: str) -> str:
     return str(tile.layout.value)
 
 
-def _check(mem: Any, tile: Tile, name: str, ldm: Any, offset: Any) -> None:
+def _check(mem: Any, frag: FragmentType, name: str, ldm: Any, offset: Any) -> None:
     """Memory holds elements of the format, words of their size, or of packed formats 32-bit words."""
-    fmt, kind = tile.format, FragmentType(tile).element
+    tile, fmt, kind = frag.tile, frag.tile.format, frag.element
     legal = {types.int32, types.uint32} if fmt.packed else {kind, types.Integer.from_bitwidth(fmt.bits, signed=False)}
     if not isinstance(mem, types.Array) or mem.dtype not in legal:
         how = f"packed words, as nbtc.pack(x, nbtc.{fmt.name}) makes them" if fmt.packed else f"an array of {kind}"
@@ -75,7 +75,7 @@ def _form(tile: Tile, head: str, layout: str) -> Any:
 @words.word(f"{HERE}.load_matrix_sync")
 def _load_matrix_sync(context: Any, frag: Any, mem: Any, ldm: Any, layout: Any = None, offset: Any = 0) -> Any:
     tile = tile_of(frag, "load_matrix_sync")
-    _check(mem, tile, "load_matrix_sync", ldm, offset)
+    _check(mem, frag, "load_matrix_sync", ldm, offset)
     form = _form(tile, f"wmma.load.{tile.use.value}", _layout(tile, layout, "load_matrix_sync"))
 
     def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:
@@ -93,7 +93,7 @@ def _load_matrix_sync(context: Any, frag: Any, mem: Any, ldm: Any, layout: Any =
 @words.word(f"{HERE}.store_matrix_sync")
 def _store_matrix_sync(context: Any, mem: Any, frag: Any, ldm: Any, layout: Any, offset: Any = 0) -> Any:
     tile = tile_of(frag, "store_matrix_sync", Use.accumulator)
-    _check(mem, tile, "store_matrix_sync", ldm, offset)
+    _check(mem, frag, "store_matrix_sync", ldm, offset)
     form = _form(tile, "wmma.store.d", _layout(tile, layout, "store_matrix_sync"))
 
     def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:

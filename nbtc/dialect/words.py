@@ -12,7 +12,10 @@ Names, not objects, tie a row to its word, so that a room may give meaning to a 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -29,6 +32,8 @@ VOCABULARY: dict[str, Any] = {}  # full name -> what Numba knows in its place
 # register classes of operands in inline PTX (LLVM, "User Guide for NVPTX Back-end"; PTX ISA 5.2)
 CONSTRAINTS = {"i1": "b", "i16": "h", "i32": "r", "i64": "l", "i128": "q", "half": "h", "bfloat": "h",
                "float": "f", "double": "d"}  # fmt: skip
+_PREDICATE = ir.IntType(1)
+_NUMBERED = re.compile(r"\$\d+")  # operands in a text
 
 
 def refuse(message: str) -> NoReturn:
@@ -170,6 +175,8 @@ def inline(
     merged.  memory: it reads or writes memory, so loads and stores are not moved across it.  immediates: values behind
     the arguments that the text needs as literals.  tied: what the first results' registers hold before.
     """
+    if _in_words.get():
+        return _by_words(builder, text, results, arguments, effect, memory, (immediates, tied))
     register = [_register_type(t) for t in results]
     kind: Any = ir.VoidType()
     if register:
@@ -190,6 +197,41 @@ def inline(
         return []
     parts = [found] if len(register) == 1 else [builder.extract_value(found, n) for n in range(len(register))]
     return [builder.bitcast(p, t) if _is_half(t) else p for p, t in zip(parts, results, strict=True)]
+
+
+_in_words: ContextVar[bool] = ContextVar("predicates in words", default=False)
+
+
+@contextmanager
+def predicates_in_words() -> Iterator[None]:
+    """Inside, `inline` passes predicates as words of 0 and 1: NVVM knows no operands that are predicates."""
+    before = _in_words.set(True)
+    try:
+        yield
+    finally:
+        _in_words.reset(before)
+
+
+def _by_words(
+    builder: Any, text: str, results: Sequence[ir.Type], arguments: Sequence[Any], effect: bool, memory: bool, more: Any
+) -> list[Any]:
+    """`inline` where predicates are words: the text has its own, set from words before and copied to words behind."""
+    word = ir.IntType(32)
+    outputs = [n for n, t in enumerate(results) if t == _PREDICATE]
+    inputs = [n for n, a in enumerate(arguments, len(results)) if a.type == _PREDICATE]
+    if outputs or inputs:
+        own = {f"${n}": f"nbtc_p{n}" for n in outputs + inputs}
+        lines = [f".reg .pred {', '.join(own.values())};"]
+        lines += [f"setp.ne.b32 nbtc_p{n}, ${n}, 0;" for n in inputs]
+        lines += [_NUMBERED.sub(lambda m: own.get(m[0], m[0]), text)]
+        lines += [f"selp.b32 ${n}, 1, 0, nbtc_p{n};" for n in outputs]
+        text = f"{{ {' '.join(lines)} }}"
+    kinds = [word if t == _PREDICATE else t for t in results]
+    given = [builder.zext(a, word) if a.type == _PREDICATE else a for a in arguments]
+    outside = _in_words.set(False)
+    found = inline(builder, text, kinds, given, effect=effect, memory=memory, immediates=more[0], tied=more[1])
+    _in_words.reset(outside)
+    return [builder.trunc(x, _PREDICATE) if n in outputs else x for n, x in enumerate(found)]
 
 
 def _is_half(kind: ir.Type) -> bool:

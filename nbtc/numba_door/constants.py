@@ -84,7 +84,8 @@ def _named(context: Any, builder: Any, kind: Any, value: Any, name: str) -> Any:
     return context.get_dummy_value()
 
 
-for _kind in (Format, Use, MatrixLayout, MemoryLayout, BitOp, AccumulateOp):
+KINDS = (Format, Use, MatrixLayout, MemoryLayout, BitOp, AccumulateOp)  # whose members are constants
+for _kind in KINDS:
     typeof_impl.register(_kind)(_typeof)
 
 

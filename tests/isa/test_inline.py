@@ -1,9 +1,6 @@
 """Every row as PTX text: its line reads back as the row, and ptxas, where it is installed, assembles it."""
 
-import importlib.util
-import subprocess
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +8,7 @@ from nbtc.instructions import instructions
 from nbtc.isa import inline
 from nbtc.isa.parse import line
 from nbtc.numerics.dpx import ROWS as DPX
+from tests.isa.assembler import needs_ptxas, refusal
 
 ROWS = {i.mnemonic: i.row for i in instructions()}
 TOGETHER = 100  # instructions of a kernel
@@ -48,22 +46,6 @@ def test_registers_of_some_forms():
     assert types("wmma.store.d.sync.aligned.row.m8n8k4.f64")["r"] == ("b64", 2, False)
 
 
-def ptxas():
-    """The assembler of the wheel nvidia-cuda-nvcc, or None."""
-    spec = importlib.util.find_spec("nvidia")
-    roots = list(spec.submodule_search_locations or ()) if spec is not None else []
-    return next((p for root in roots for p in sorted(Path(root).glob("*/bin/ptxas*"))), None)
-
-
-def assemble(folder, target, text):
-    """What ptxas says of a module when it refuses it; "" when it takes it."""
-    path = folder / "k.ptx"
-    path.write_text(text)
-    command = [str(ptxas()), f"-arch={target}", "-O0", str(path), "-o", str(folder / "k.cubin")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return done.stderr if done.returncode else ""
-
-
 def module(target, texts):
     head = [f".version {VERSION}", f".target {target}", ".address_size 64", ".visible .entry k() {"]
     return "\n".join([*head, *texts, "ret; }"])
@@ -88,14 +70,14 @@ def by_target():
     return found
 
 
-@pytest.mark.skipif(ptxas() is None, reason="the wheel nvidia-cuda-nvcc is not installed")
-def test_ptxas_takes_every_row(tmp_path):
-    if "Unsupported .version" in assemble(tmp_path, "sm_80", module("sm_80", [])):
+@needs_ptxas
+def test_ptxas_takes_every_row():
+    if "Unsupported .version" in refusal(module("sm_80", []), "sm_80"):
         pytest.skip(f"this ptxas is older than PTX {VERSION}")
     for target, texts in by_target().items():
         for start in range(0, len(texts), TOGETHER):
             some = texts[start : start + TOGETHER]
-            assert assemble(tmp_path, target, module(target, some)) == "", target
+            assert refusal(module(target, some), target) == "", target
 
 
 @pytest.mark.parametrize("name", DPX)
@@ -106,8 +88,8 @@ def test_dpx_functions_are_lines_of_known_instructions(name):
     )
 
 
-@pytest.mark.skipif(ptxas() is None, reason="the wheel nvidia-cuda-nvcc is not installed")
-def test_ptxas_takes_every_kernel_of_the_comparison(tmp_path):
+@needs_ptxas
+def test_ptxas_takes_every_kernel_of_the_comparison():
     """One of each family of `nbtc verify --hw`, and of wgmma each kind."""
     from nbtc.isa.archs import target
     from nbtc.verify.hardware.families import FAMILIES, PROGRAMS
@@ -116,4 +98,4 @@ def test_ptxas_takes_every_kernel_of_the_comparison(tmp_path):
     for family, make in FAMILIES.items():
         trials = list(make(target("sm_90a"))) if family != PROGRAMS else []
         for trial in trials[:: max(1, len(trials) // 12)]:
-            assert assemble(tmp_path, "sm_90a", whole_text(trial.body, "sm_90a")) == "", trial.form
+            assert refusal(whole_text(trial.body, "sm_90a"), "sm_90a") == "", trial.form
