@@ -2,8 +2,8 @@
 
     python tests/golden/make_wgmma.py GOLDEN_DIR
 
-writes wgmma.npz (one tile of one or two distributions of most forms, and a spread of the swizzle recordings) and
-wgmma_probes.npz (every third probe) beside this file, with the keys of the full recordings.
+writes wgmma.npz (one tile of one or two distributions of most forms), wgmma_layouts.npz (a spread of the swizzle
+recordings) and wgmma_probes.npz (every third probe) beside this file, with the keys of the full recordings.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 WIDE = 8  # forms with more columns keep one distribution
 WIDEST = 24  # and those with still more are kept for one form in four
+LAYOUTS = "wgmma_layouts.npz"  # recordings that spread their tiles over shared memory in every way
 
 
 def heads(z: Any, form: str) -> list[str]:
@@ -31,32 +32,32 @@ def chosen(groups: list[str], turn: int, wide: bool) -> list[str]:
     return sorted({groups[(turn + i * max(1, len(groups) // count)) % len(groups)] for i in range(count)})
 
 
-def products(folder: Path) -> dict[str, NDArray[Any]]:
-    """Arrays to keep, by key."""
-    index = json.loads((folder / "index.json").read_text())
-    kept: dict[str, NDArray[Any]] = {}
+def products(folder: Path, index: dict[str, Any]) -> dict[str, dict[str, NDArray[Any]]]:
+    """Arrays to keep, by file and key."""
+    kept: dict[str, dict[str, NDArray[Any]]] = {"wgmma.npz": {}, LAYOUTS: {}}
     files: dict[str, Any] = {}
     for turn, (form, entry) in enumerate((f, e) for f, e in index.items() if e["kind"] == "wgmma"):
         if entry["n"] > WIDEST and turn % 4:
             continue
-        for file in dict.fromkeys((entry["file"], "wgmma_layouts.npz")):
+        for file in dict.fromkeys((entry["file"], LAYOUTS)):
             z = files.setdefault(file, np.load(folder / file))
             groups = heads(z, form)
-            layouts = file == "wgmma_layouts.npz"
+            layouts = file == LAYOUTS
             for head in groups if layouts or not groups else chosen(groups, turn, entry["n"] > WIDE):
                 for key in (k for k in z.files if k.rsplit("__", 1)[0] == head):
                     x = z[key]
-                    kept[key] = x[:: max(1, -(-len(x) // 3))] if layouts else x[turn % len(x)][None]
+                    some = x[:: max(1, -(-len(x) // 3))] if layouts else x[turn % len(x)][None]
+                    kept[LAYOUTS if layouts else "wgmma.npz"][key] = some
     return kept
 
 
 def main(folder: Path) -> None:
     here = Path(__file__).parent
-    kept = products(folder)
-    forms = {k.split("__")[0] for k in kept}
     index = json.loads((folder / "index.json").read_text())
-    kept["index"] = np.frombuffer(json.dumps({f: index[f] for f in sorted(forms)}).encode(), np.uint8)
-    np.savez_compressed(here / "wgmma.npz", **kept)
+    for file, kept in products(folder, index).items():
+        forms = sorted({k.split("__")[0] for k in kept})
+        kept["index"] = np.frombuffer(json.dumps({f: index[f] for f in forms}).encode(), np.uint8)
+        np.savez_compressed(here / file, **kept)
     with np.load(folder / "wgmma_descriptor_probes.npz") as z:
         np.savez_compressed(here / "wgmma_probes.npz", **{k: z[k][::3] for k in z.files})
 

@@ -22,9 +22,10 @@ def _groups():
         names = sorted({e["file"] for e in index.values() if e["kind"] == "wgmma"} | {"wgmma_layouts.npz"})
         files = [folder / n for n in names]
     else:
-        files = [SMALL / "wgmma.npz"]
-        with np.load(files[0]) as z:
-            index = json.loads(z["index"].tobytes())
+        files, index = [SMALL / "wgmma.npz", SMALL / "wgmma_layouts.npz"], {}
+        for file in files:
+            with np.load(file) as z:
+                index |= json.loads(z["index"].tobytes())
     for file in files:
         with np.load(file) as z:
             for head in dict.fromkeys(k.rsplit("__", 1)[0] for k in z.files if "__" in k):
