@@ -15,6 +15,7 @@ from numba.core import cgutils, types
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+LINE = 64  # bytes of a cache line and of the widest vectors
 ROUND_DOWN, ROUND_TOWARD_ZERO, AS_THE_MODE = 9, 11, 4  # rounding embedded in an instruction, exceptions suppressed
 
 Number = int  # inside `VectorBuilder`, `int` is its method
@@ -35,6 +36,22 @@ def suffix(t: ir.Type) -> str:
     if isinstance(t, ir.VectorType):
         return f"v{t.count}{suffix(t.element)}"
     return f"i{t.width}" if isinstance(t, ir.IntType) else {F16: "f16", F32: "f32", F64: "f64"}[t]
+
+
+def stack_array(b: Any, size: int) -> Any:
+    """Zeroed memory of the function's frame, `size` bytes aligned to 64, as a pointer to bytes.
+
+    Zeroed by vectors: LLVM takes the store of an array apart into its elements, and then spends most of a kernel's
+    compilation on them (0.5 of 0.9 seconds for 2 KiB).
+    """
+    with b.goto_entry_block():
+        room = b.alloca(ir.ArrayType(I8, size))
+        room.align = LINE
+        for at in range(0, size, LINE):
+            zeros = ir.Constant(vector(I8, min(LINE, size - at)), None)
+            place = b.gep(room, [ir.Constant(I32, 0), ir.Constant(I32, at)])
+            b.store(zeros, b.bitcast(place, zeros.type.as_pointer()), align=LINE)
+        return b.bitcast(room, I8.as_pointer())
 
 
 class VectorBuilder:

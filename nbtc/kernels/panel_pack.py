@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from nbtc.compiler.builder import F32, F64, I1, I8, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import F32, F64, I1, I8, I16, I32, I64, VectorBuilder, stack_array, vector
 from nbtc.compiler.processors import host_processor
 from nbtc.kernels.float_fields import BASE, BIAS, FIELD_SHIFT, LEAST, MANTISSA, REFERENCE, SIGN_SHIFT, SPECIAL
 from nbtc.kernels.fused_sum import PANEL, ROWS
@@ -124,9 +123,7 @@ class _Packer:
 
 def _room(v: VectorBuilder, count: int) -> Any:
     """Stack memory for `count` vectors."""
-    room = cgutils.alloca_once(v.b, ir.ArrayType(IV, count))
-    room.align = 64
-    return v.bits(room, I8.as_pointer())
+    return stack_array(v.b, 64 * count)
 
 
 def _blank(v: VectorBuilder, room: Any, count: int = 1) -> None:

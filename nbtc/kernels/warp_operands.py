@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils
 
-from nbtc.compiler.builder import F64, I8, I32, VectorBuilder, vector
+from nbtc.compiler.builder import F64, I8, I32, VectorBuilder, stack_array, vector
 from nbtc.compiler.lowering import lowering
 from nbtc.kernels.warp_shape import W16, Label, Shape
 
@@ -84,9 +83,7 @@ class Operands:
 
     def room(self, size: int) -> Room:
         """Stack memory of `size` bytes."""
-        room = cgutils.alloca_once(self.b, ir.ArrayType(I8, size))
-        room.align = 64
-        p = self.b.bitcast(room, I8.as_pointer())
+        p = stack_array(self.b, size)
         same = ir.InlineAsm(ir.FunctionType(p.type, [p.type]), "", "=r,0")
         return Room(p, self.v.at(self.b.call(same, [self.v.at(p, size // 2)]), -(size // 2)))
 

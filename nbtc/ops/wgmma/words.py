@@ -9,12 +9,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from nbtc.compiler.builder import I8, I32, VectorBuilder, vector
+from nbtc.compiler.builder import I32, VectorBuilder, stack_array, vector
 from nbtc.compiler.jit import jit
 from nbtc.compiler.lowering import host
 from nbtc.kernels.dot import Elements, dot
@@ -51,9 +50,7 @@ class _Words:
 
     def room(self, words: int) -> Any:
         """Stack memory."""
-        place = cgutils.alloca_once(self.b, ir.ArrayType(I32, words))
-        place.align = 64
-        return self.b.bitcast(place, I8.as_pointer())
+        return stack_array(self.b, 4 * words)
 
     def prepare(self, source: Any, count: int, goal: Any, of_b: bool) -> list[Any]:
         """`count` words to planes: all words of the first plane, then those of the next; returns them by vector."""
