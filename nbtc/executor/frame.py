@@ -12,11 +12,11 @@ from nbtc.executor.errors import Kind
 from nbtc.executor.flow import END, ENDS, Block, Graph
 from nbtc.executor.form import Form, Op
 from nbtc.executor.lanes import Lanes, is_vector
-from nbtc.executor.liveness import live_at
+from nbtc.executor.registers import Registers
 from nbtc.executor.specials import VARYING_SPECIALS
 from nbtc.executor.state import LAYOUTS
 from nbtc.executor.uniform import Facts
-from nbtc.executor.uses import CARRY, Row, row_of, use_of, waits
+from nbtc.executor.uses import CARRY, Row, row_of, use_of
 from nbtc.executor.warp_code import LANES, WarpCode
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 ZERO = ir.Constant(I32, 0)
 ALL = ir.Constant(I32, -1)
-Slots = dict[str, Any]
 WHOLE_WARP = ("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "wgmma")  # fragments are spread over all lanes
 
 
@@ -36,10 +35,9 @@ class Frame:
         self.machine: Machine = code.machine
         self.v, self.b = code.v, code.b
         self.launch, self.worker, self.block, self.warp = code.launch, code.worker, code.block, code.warp
-        self.slots: Slots = {}
+        self.registers = Registers(code, graph, facts)
         self.sites: list[Any] = []  # of calls that lead here
         self.recursive = function.name in code.machine.linked.recursive
-        self.waiting = self._registers_that_wait() if code.coroutine else frozenset()
         self.base_slot = self.return_to = None
         if not function.entry:
             self._prepare_calls()
@@ -53,15 +51,6 @@ class Frame:
         self.return_to = code.variable(words)
         if self.recursive:
             self.base_slot = code.variable(words)
-
-    def _registers_that_wait(self) -> frozenset[str]:
-        """Vectors that are live where the warp may be left: in variables of their own they stay where they are.
-
-        As values LLVM would take all of them out of the coroutine's frame, and put them back, at every such place.
-        """
-        stops = {b for b, block in enumerate(self.graph.blocks) if any(map(waits, block.instructions[:1]))}
-        places = stops | self.facts.spins | self.graph.behind_loops()
-        return live_at(self.graph, places) & self.facts.varies
 
     def registers_kept(self) -> list[Register]:
         """Registers whose values a call must not lose: all but those used within one block alone."""
@@ -83,16 +72,7 @@ class Frame:
     # --- what operands are ------------------------------------------------------------------------------------------
     def slot(self, register: Register) -> Any:
         """Where a register lives."""
-        found = self.slots.get(register.name)
-        if found is None:
-            kind: ir.Type = ir.IntType(register.bits)
-            if register.name in self.facts.varies:
-                kind = vector(kind, LANES)
-            found = self.code.variable(kind)
-            self.slots[register.name] = found
-            if register.name in self.waiting:
-                self.code.keep_in_memory(found)
-        return found
+        return self.registers.slot(register)
 
     def uniform(self, operand: Operand) -> bool:
         """Whether all lanes have the same value of an operand."""

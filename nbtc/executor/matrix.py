@@ -17,7 +17,7 @@ from nbtc.executor.action import Action
 from nbtc.executor.data import Immediate, Instruction, Operand, Vector
 from nbtc.executor.host import ask_once
 from nbtc.executor.lanes import Lanes
-from nbtc.executor.product_split import LANES, VECTOR, P
+from nbtc.executor.product_split import LANES, REGISTER, VECTOR, P
 from nbtc.executor.products import Images, Product, Records, product
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
@@ -40,12 +40,19 @@ def first_version(text: str) -> str:
     return row.version if row is not None else ""
 
 
-def store_image(lanes: Lanes, operand: Operand, count: int, size: int) -> Any:
-    """Registers of a warp as a [register][lane] image on the stack; its address."""
+def image_of(lanes: Lanes, operand: Operand, count: int, size: int) -> Any:
+    """The address of an operand's registers as a [register][lane] image: where they live, or a copy."""
+    kept = lanes.frame.registers.image(operand, count)
+    return store_image(lanes, operand, count, size) if kept is None else kept
+
+
+def store_image(lanes: Lanes, operand: Operand, count: int, size: int, image: Any = None) -> Any:
+    """Registers of a warp as a [register][lane] image; its address, given or in memory of this instruction."""
     registers = lanes.elements(operand)
     if len(registers) != count:
         lanes.refuse(f"an operand of {len(registers)} registers where the form has {count}")
-    image = lanes.machine.scratch.image(lanes, LANES * count * size)
+    if image is None:
+        image = lanes.machine.scratch.image(lanes, LANES * count * size)
     for n, register in enumerate(registers):
         lanes.v.store(lanes.read(register, f"b{8 * size}", lanes=True), image, VECTOR, LANES * size * n)
     return image
@@ -58,13 +65,19 @@ def load_image(lanes: Lanes, operand: Operand, image: Any, size: int) -> None:
         lanes.write(register, lanes.v.load(image, kind, VECTOR, LANES * size * n))
 
 
-def record(lanes: Lanes, code: Any, side: int, operand: Operand, image: Any) -> Any:
-    """Address of an operand's record, decoded here unless it is still good."""
-    size = code.size_a if side == 0 else code.size_b
-    memory, good = lanes.machine.scratch.record(lanes, f"{side} {code.operand_keys[side]}", operand, size)
+def _decoded(lanes: Lanes, form: Product, side: int, operand: Operand) -> tuple[Any, Any]:
+    """Addresses of an operand's image and of its record behind it, made here unless they are still good."""
+    code, count = form.records, form.counts[side]
+    if code is None:
+        return image_of(lanes, operand, count, form.size), None
+    before = REGISTER * count
+    size = before + (code.size_a if side == 0 else code.size_b)
+    image, good = lanes.machine.scratch.record(lanes, f"{side} {code.operand_keys[side]}", operand, size)
+    memory = lanes.v.at(image, before)
     if not good:
+        store_image(lanes, operand, count, form.size, image)
         code.decode(lanes.v, side, image, memory)
-    return memory
+    return image, memory
 
 
 def _product(lanes: Lanes, selector: int) -> Product:
@@ -106,15 +119,16 @@ def multiply(lanes: Lanes) -> None:
         return
     parts = _parts(lanes, row)
     form, v = _product(lanes, parts.selector), lanes.v
-    a, b, c = (store_image(lanes, o, n, form.size) for o, n in zip(parts[1:4], form.counts, strict=False))
+    (a, record_a), (b, record_b) = (_decoded(lanes, form, side, o) for side, o in enumerate((parts.a, parts.b)))
+    c = image_of(lanes, parts.c, form.counts[2], form.size)
     meta = ir.Constant(P, None) if parts.meta is None else store_image(lanes, parts.meta, 1, 4)
-    d = lanes.machine.scratch.image(lanes, LANES * form.counts[3] * form.size)
-    records = None
-    code = form.records
-    if code is not None:
-        records = Records(record(lanes, code, 0, parts.a, a), record(lanes, code, 1, parts.b, b))
+    records = None if record_a is None else Records(record_a, record_b)
+    count = form.counts[3]
+    kept = None if parts.d in (parts.a, parts.b, parts.c) else lanes.frame.registers.image(parts.d, count)
+    d = lanes.machine.scratch.image(lanes, LANES * count * form.size) if kept is None else kept
     form.call(v, Images(a, b, c, meta, d), lanes.services, records)
-    load_image(lanes, parts.d, d, form.size)
+    if kept is None:  # not where its operands live: what needs the fallback reads them again
+        load_image(lanes, parts.d, d, form.size)
 
 
 def multiply_scaled(lanes: Lanes, row: Row) -> None:

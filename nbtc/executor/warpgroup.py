@@ -17,7 +17,7 @@ from nbtc.executor.data import Immediate, Instruction, Operand, Register, Vector
 from nbtc.executor.errors import Kind
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import Lanes
-from nbtc.executor.matrix import isa_row, load_image, store_image
+from nbtc.executor.matrix import image_of, isa_row, load_image, store_image
 from nbtc.executor.product_split import P
 from nbtc.executor.reach import first_lane
 from nbtc.executor.warpgroup_product import Emitter, Flags, warpgroup_product
@@ -74,8 +74,8 @@ def _multiply(lanes: Lanes) -> None:
 
 def _call(lanes: Lanes, emitter: Emitter, operands: tuple[Any, ...]) -> None:
     d, a, b, meta, keep = operands
-    v, registers = lanes.v, len(lanes.elements(d))
-    image = store_image(lanes, d, registers, 4)
+    v, registers = lanes.v, emitter.registers
+    image = image_of(lanes, d, registers, 4)
     in_registers = emitter.flags.registers
     image_a = store_image(lanes, a, 4, 4) if in_registers else ir.Constant(P, None)
     word_a = v.int(0) if in_registers else _word(lanes, a)
@@ -89,7 +89,8 @@ def _call(lanes: Lanes, emitter: Emitter, operands: tuple[Any, ...]) -> None:
     outside = lanes.b.call(f, [*arguments, image, lanes.services])
     with lanes.b.if_then(outside, likely=False):
         lanes.fail(Kind.SHARED_BOUNDS, lanes.active)
-    load_image(lanes, d, image, 4)
+    if lanes.frame.registers.image(d, registers) is None:
+        load_image(lanes, d, image, 4)
 
 
 def _word(lanes: Lanes, operand: Operand) -> Any:

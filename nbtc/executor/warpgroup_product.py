@@ -175,6 +175,11 @@ class Emitter:
         """Of the helper function."""
         return f"nbtc_wgmma_{self.form.key}_{self.columns}_{''.join(str(int(f)) for f in self.flags)}"
 
+    @property
+    def registers(self) -> int:
+        """Of D."""
+        return self.form.counts[3] * (self.columns // TILE)
+
     def build(self, v: VectorBuilder, arguments: Any) -> None:
         """The body."""
         base, size, word_a, word_b, first, keep, a, meta, d, cells = arguments

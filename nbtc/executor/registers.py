@@ -1,0 +1,89 @@
+"""Where the registers of a function live: variables of the warp's code, one a register.
+
+Most of them become values.  Two kinds stay variables, which are read and written where they are: vectors that live
+where the warp may be left, and accumulators of matrix products.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I8, I32, vector
+from nbtc.executor.data import Operand, Register, Vector
+from nbtc.executor.flow import Graph
+from nbtc.executor.liveness import live_at
+from nbtc.executor.uniform import Facts
+from nbtc.executor.uses import waits
+from nbtc.executor.warp_code import LANES, WarpCode
+
+PRODUCTS = ("mma", "wmma", "wgmma")
+WORD = 32  # bits of the registers that images are made of
+Names = tuple[str, ...]
+
+
+class Registers:
+    """The variables of one function's registers."""
+
+    def __init__(self, code: WarpCode, graph: Graph, facts: Facts) -> None:
+        self.code, self.graph, self.facts = code, graph, facts
+        self._slots: dict[str, Any] = {}
+        self._images: dict[Names, Any] = {}
+        self._members = self._accumulators()
+        self._waiting = self._that_wait() if code.coroutine else frozenset()
+
+    def _accumulators(self) -> dict[str, tuple[Names, int]]:
+        """The results of matrix products that are kept as images: of each register, which ones and the place."""
+        found: dict[str, tuple[Names, int]] = {}
+        for block in self.graph.blocks:
+            for instruction in block.instructions:
+                target = instruction.operands[0] if instruction.operands else None
+                if instruction.opcode not in PRODUCTS or not isinstance(target, Vector):
+                    continue
+                names = _names(target)
+                if len(set(names)) == len(target.elements) and found.keys().isdisjoint(names):
+                    found |= {name: (names, n) for n, name in enumerate(names)}
+        return found
+
+    def _that_wait(self) -> frozenset[str]:
+        """Vectors that are live where the warp may be left: in variables of their own they stay where they are.
+
+        As values LLVM would take all of them out of the coroutine's frame, and put them back, at every such place.
+        """
+        stops = {b for b, block in enumerate(self.graph.blocks) if any(map(waits, block.instructions[:1]))}
+        return live_at(self.graph, stops | self.facts.spins | self.graph.behind_loops()) & self.facts.varies
+
+    def slot(self, register: Register) -> Any:
+        """A register's variable."""
+        names, n = self._members.get(register.name, ((), 0))
+        if names:
+            return self.code.b.gep(self._image(names), [ir.Constant(I32, 0), ir.Constant(I32, n)])
+        found = self._slots.get(register.name)
+        if found is None:
+            kind: ir.Type = ir.IntType(register.bits)
+            if register.name in self.facts.varies:
+                kind = vector(kind, LANES)
+            found = self._slots[register.name] = self.code.variable(kind)
+            if register.name in self._waiting:
+                self.code.keep_in_memory(found)
+        return found
+
+    def image(self, operand: Operand, count: int) -> Any | None:
+        """The address of an operand's registers where so many are kept as [register][lane], else None."""
+        names = _names(operand) if isinstance(operand, Vector) and len(operand.elements) == count else ()
+        if not names or self._members.get(names[0], ((), 0)) != (names, 0):
+            return None
+        return self.code.b.bitcast(self._image(names), I8.as_pointer())
+
+    def _image(self, names: Names) -> Any:
+        found = self._images.get(names)
+        if found is None:
+            found = self._images[names] = self.code.variable(ir.ArrayType(vector(I32, LANES), len(names)))
+            self.code.keep_in_memory(found)
+        return found
+
+
+def _names(operand: Vector) -> Names:
+    """The names of a vector's registers, as far as they are registers of a word."""
+    return tuple(r.name for r in operand.elements if isinstance(r, Register) and r.bits == WORD)
