@@ -72,6 +72,25 @@ def choices_of(slots: tuple[Slot, ...], modifiers: tuple[str, ...]) -> bool:
     return not rest
 
 
+def in_order(slots: tuple[Slot, ...], modifiers: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Modifiers in the order of the slots, or None where they are no choice of each slot.
+
+    Those that stand in several slots (the types of `cvt`) keep the order of the text.
+
+    >>> in_order(slots("acquire|relaxed?", "global?", "b32"), ("global", "acquire", "b32"))
+    ('acquire', 'global', 'b32')
+    """
+    rest, found = list(modifiers), []
+    for slot in slots:
+        choice = next((m for m in rest if m in slot), OPTIONAL)
+        if choice:
+            rest.remove(choice)
+            found.append(choice)
+        elif OPTIONAL not in slot:
+            return None
+    return None if rest else tuple(found)
+
+
 class Form(NamedTuple):
     """One row: `opcode` with one choice of each slot, in order.
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from nbtc.executor.data import Function, Generic, Immediate, Masked, Module, Operand, Register, Symbol, Variable
 from nbtc.executor.literals import bits_of
 from nbtc.executor.operands import others
+from nbtc.executor.spelling import spelled
 from nbtc.executor.state import FUNCTION_STEP, FUNCTION_WINDOW
 
 STACK_BYTES = 16 << 10  # of a thread; CUDA gives 1 KiB unless asked for more
@@ -107,6 +108,7 @@ def _named_in(variable: Variable) -> Iterator[str]:
 
 def link(module: Module, name: str) -> Linked:
     """The kernel `name` with its functions and the places of its variables."""
+    module = spelled(module)
     kernel = module.functions[name]
     order, recursive = _call_order(module, name)
     functions = tuple(module.functions[n] for n in order)
