@@ -10,8 +10,9 @@ from __future__ import annotations
 from functools import cache
 
 from nbtc.executor import actions, forms
+from nbtc.executor.action import Action
 from nbtc.executor.data import Function, Instruction, Module
-from nbtc.executor.form import in_order
+from nbtc.executor.form import Form, in_order
 
 
 @cache
@@ -23,7 +24,7 @@ def modifiers_of(opcode: str, modifiers: tuple[str, ...]) -> tuple[str, ...]:
     >>> modifiers_of("fma", ("f32", "odd"))
     ('f32', 'odd')
     """
-    rows = (*forms.by_opcode().get(opcode, ()), *actions.by_opcode().get(opcode, ()))
+    rows: list[Form | Action] = [*forms.by_opcode().get(opcode, ()), *actions.by_opcode().get(opcode, ())]
     if any(row.matches(modifiers) for row in rows):
         return modifiers
     found = (in_order(row.slots, modifiers) for row in rows if row.slots)
