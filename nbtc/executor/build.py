@@ -22,6 +22,9 @@ from nbtc.executor.watch.hooks import Watch
 INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": Watch, "profile": Profile}
 
 
+NUMBERS = ("suspends", "loops", "shared_bytes", "local_bytes", "scratch_bytes", "asks", "services")  # of `Code`
+
+
 class Built(NamedTuple):
     """Machine code and the places in the program that its errors name."""
 
@@ -45,7 +48,7 @@ def build(module: Module, text: str, kernel: str, shape: Shape, options: Options
     loaded = native.load(found)
     about = loaded.about
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.address("run"))
-    numbers = {key: about[key] for key in ("suspends", "loops", "shared_bytes", "local_bytes", "scratch_bytes", "asks")}
+    numbers = {key: about[key] for key in NUMBERS}
     return Built(
         Code(loaded, run, sites=len(about["sites"]), sessions={}, **numbers), tuple(Site(*s) for s in about["sites"])
     )
@@ -64,5 +67,6 @@ def _compile(module: Module, kernel: str, shape: Shape, options: Options) -> nat
         "asks": machine.asks,
         "local_bytes": linked.local_bytes,
         "scratch_bytes": machine.scratch.bytes,
+        "services": sorted(instrument.services),
     }
     return native.Native(native.compile_text(str(machine.module)), about)

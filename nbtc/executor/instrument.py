@@ -6,6 +6,7 @@ program is compiled with, and so is part of what its machine code is found by.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Instrument:
     """Emits nothing."""
 
     suspends = False  # whether every program's warps are to be coroutines, which know their live lanes
+    services: Set[int] = frozenset()  # slots of the functions that its code calls (`services`)
 
     def instruction(self, lanes: Lanes, row: Row) -> None:
         """Before an instruction of lanes that execute it."""

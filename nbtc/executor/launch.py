@@ -52,6 +52,7 @@ class Code(NamedTuple):
     local_bytes: int
     scratch_bytes: int
     asks: bool  # the host: it prints, asserts, allocates
+    services: Sequence[int]  # slots of the instrument's functions
     sessions: dict[Any, list[Any]]
 
 
@@ -321,6 +322,7 @@ def run(code: Code, request: Request) -> Failure | None:
     except IndexError:
         session = Session(code, request, count)
     session.prepare(request)
+    table().prepare(code.services)
     if count == 1 and not code.loops:
         code.run(session.addresses[0])
     else:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import wait
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from nbtc.compiler.threads import in_background
 from nbtc.executor import product_general, tma_service
 from nbtc.executor.watch import service as watch_service
+
+POLL_SECONDS = 0.05  # how often a caller that waits for a compilation looks for Ctrl-C
 
 
 class Service(NamedTuple):
@@ -41,17 +45,30 @@ class Table:
     """The pointers of this process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._compiled = threading.Lock(), set[int]()
         kinds = [ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * s.pointers) for s in SERVICES]
         self._callbacks = [kind(self._first(n, kind)) for n, kind in enumerate(kinds)]
         self.words = np.array([ctypes.cast(c, ctypes.c_void_p).value for c in self._callbacks], np.uint64)
 
+    def prepare(self, slots: Iterable[int]) -> None:
+        """Compile functions that a launch is sure to need, while Ctrl-C still ends the call."""
+        for slot in slots:
+            if slot not in self._compiled:
+                task = in_background(self._compile, slot)
+                while not task.done():
+                    wait({task}, timeout=POLL_SECONDS)
+                task.result()
+
+    def _compile(self, slot: int) -> int:
+        with self._lock:
+            address = int(SERVICES[slot].compile().address)
+        self.words[slot] = address
+        self._compiled.add(slot)
+        return address
+
     def _first(self, slot: int, kind: Any) -> Any:
         def compile_and_go_on(*pointers: int) -> None:
-            with self._lock:
-                address = SERVICES[slot].compile().address
-            self.words[slot] = address
-            kind(address)(*pointers)
+            kind(self._compile(slot))(*pointers)
 
         return compile_and_go_on
 

@@ -22,25 +22,12 @@ VOID = ir.VoidType()
 SPACES = {"global": words.GLOBAL, "shared": words.SHARED, "generic": words.GENERIC}
 
 
-def _call(v: VectorBuilder, services: Any, kernel: Any, arguments: list[Any]) -> None:
-    """Call one of the checked mode's kernels with 64-bit words."""
-    b = v.b
-    address = v.load(services, I64, 8, 8 * (WATCH + service.KERNELS.index(kernel)))
-    kind = ir.FunctionType(VOID, [I64] * len(arguments))
-    b.call(b.inttoptr(address, kind.as_pointer()), [_word(v, x) for x in arguments])
-
-
 def _word(v: VectorBuilder, x: Any) -> Any:
     if isinstance(x, int):
         return v.int(x)
     if isinstance(x.type, ir.PointerType):
         return v.b.ptrtoint(x, I64)
     return x if x.type == I64 else v.b.zext(x, I64)
-
-
-def event(lanes: Lanes, what: int, a: Any = 0, b: Any = 0, site: int = 0) -> None:
-    """Tell of an event."""
-    _call(lanes.v, lanes.services, events.event, [what, lanes.block, lanes.warp, a, b, site])
 
 
 class Watch(Instrument):
@@ -50,6 +37,19 @@ class Watch(Instrument):
 
     def __init__(self) -> None:
         self.known: dict[str, registers.Sets] = {}
+        self.services: set[int] = set()
+
+    def _call(self, v: VectorBuilder, services: Any, kernel: Any, arguments: list[Any]) -> None:
+        """Call one of the checked mode's kernels with 64-bit words."""
+        b, slot = v.b, WATCH + service.KERNELS.index(kernel)
+        self.services.add(slot)
+        address = v.load(services, I64, 8, 8 * slot)
+        kind = ir.FunctionType(VOID, [I64] * len(arguments))
+        b.call(b.inttoptr(address, kind.as_pointer()), [_word(v, x) for x in arguments])
+
+    def _event(self, lanes: Lanes, what: int, a: Any = 0, b: Any = 0, site: int = 0) -> None:
+        """Tell of an event."""
+        self._call(lanes.v, lanes.services, events.event, [what, lanes.block, lanes.warp, a, b, site])
 
     def access(self, lanes: Lanes, touch: Touch, addresses: Any, site: int, values: Any = None) -> None:
         """Look at every lane's access; lanes that write one value to one address count as one."""
@@ -73,27 +73,27 @@ class Watch(Instrument):
         what = kind | touch.order << 8 | space << 16 | touch.element << 24
         site = min(site, words.MOST_SITES - 1)
         arguments = [lanes.block, lanes.warp, room, mask, what, touch.bytes, site, given]
-        _call(v, lanes.services, touch_lanes, arguments)
+        self._call(v, lanes.services, touch_lanes, arguments)
 
     def operates(self, lanes: Lanes, groups: int) -> None:
         """It gets a segment of its own."""
-        event(lanes, events.OPERATE, lanes.v.int(groups))
+        self._event(lanes, events.OPERATE, lanes.v.int(groups))
 
     def line(self, lanes: Lanes, lane: Any, address: Any, size: Any, kind: int, noted: bool = True) -> None:
         """Look at its cells."""
         arguments = [lanes.block, lanes.warp, lane, address, size, kind, _site(lanes), int(noted)]
-        _call(lanes.v, lanes.services, touch_line, arguments)
+        self._call(lanes.v, lanes.services, touch_line, arguments)
 
     def copies_done(self, lanes: Lanes) -> None:
         """All groups are."""
-        event(lanes, events.WAIT, words.COPIES, lanes.v.int(events.ALL_GROUPS))
+        self._event(lanes, events.WAIT, words.COPIES, lanes.v.int(events.ALL_GROUPS))
 
     def mbarrier(self, lanes: Lanes, what: int, found: Any, a: Any = None, b: Any = None) -> None:
         """Look whether it is used rightly, and who comes to know what."""
         places = self._stored(lanes, [found.words])
         words_a, words_b = (0 if x is None else x if isinstance(x, int) else self._stored(lanes, x) for x in (a, b))
         arguments = [what, lanes.block, lanes.warp, places, found.good, words_a, words_b, _site(lanes)]
-        _call(lanes.v, lanes.services, mbarriers.mbarriers, arguments)
+        self._call(lanes.v, lanes.services, mbarriers.mbarriers, arguments)
 
     def _stored(self, lanes: Lanes, values: list[Any]) -> Any:
         """Vectors of a word a lane, in memory one behind the other."""
@@ -108,30 +108,30 @@ class Watch(Instrument):
         """Look at the operands' rows, and remember which registers it uses."""
         bits = registers.unfenced(lanes, self._sets(lanes), self._complaint(lanes, words.PRODUCT_UNFENCED))
         arguments = [lanes.block, lanes.warp, a, b, columns, flags, bits, _site(lanes)]
-        _call(lanes.v, lanes.services, products.product, arguments)
+        self._call(lanes.v, lanes.services, products.product, arguments)
 
     def begins(self, v: VectorBuilder, block: Any) -> None:
         """Its words are set."""
         launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
         services = v.b.inttoptr(place_of(v, "launch", launch, "services"), POINTER)
-        _call(v, services, events.event, [events.BEGIN, block, 0, 0, 0, 0])
+        self._call(v, services, events.event, [events.BEGIN, block, 0, 0, 0, 0])
 
     def arrives(self, lanes: Lanes, barrier: Any, new: Any, count: Any) -> None:
         """Look whether it is used rightly, and begin a new segment."""
         aligned = int(lanes.op.opcode == "bar" or lanes.op.has("aligned"))
         site = lanes.machine.site(lanes)
         arguments = [lanes.block, lanes.warp, barrier, new, count, site, aligned]
-        _call(lanes.v, lanes.services, events.arrive, arguments)
+        self._call(lanes.v, lanes.services, events.arrive, arguments)
 
     def leaves(self, lanes: Lanes, barrier: Any, released: Any) -> None:
         """What its warps did before is known."""
-        event(lanes, events.LEAVE, barrier, released)
+        self._event(lanes, events.LEAVE, barrier, released)
 
     def ends(self, frame: Any, mask: Any) -> None:
         """Look whether others wait for these threads."""
         last = frame.current.instructions[-1] if frame.current.instructions else frame.function.body[-1]
         lanes = Lanes(frame, last, _op(last), mask, False)
-        event(lanes, events.END, 0, 0, lanes.machine.site(lanes))
+        self._event(lanes, events.END, 0, 0, lanes.machine.site(lanes))
 
     def _sets(self, lanes: Lanes) -> registers.Sets:
         function = lanes.frame.function
@@ -150,7 +150,7 @@ class Watch(Instrument):
                 place = lanes.v.int(lanes.machine.place(lanes.frame.function, product))
                 is_it = lanes.b.icmp_unsigned("!=", lanes.b.and_(bits, lanes.v.int(1 << n)), lanes.v.int(0))
                 other = lanes.b.select(is_it, place, other)
-            event(lanes, events.REGISTERS, hazard, other, _site(lanes))
+            self._event(lanes, events.REGISTERS, hazard, other, _site(lanes))
 
         return complain
 
@@ -162,27 +162,27 @@ class Watch(Instrument):
         if sets.products and not registers.is_product(lanes.instruction):
             registers.touched(lanes, sets, self._complaint(lanes, words.PRODUCT_PENDING))
         if name.startswith("wgmma.fence"):
-            event(lanes, events.PRODUCT_FENCE)
+            self._event(lanes, events.PRODUCT_FENCE)
         elif op.opcode in ("fence", "membar"):
-            event(lanes, events.FENCE_PROXY if op.has("proxy") else events.FENCE)
+            self._event(lanes, events.FENCE_PROXY if op.has("proxy") else events.FENCE)
         elif name.startswith("barrier.cluster.arrive"):
-            event(lanes, events.CLUSTER_ARRIVE)
+            self._event(lanes, events.CLUSTER_ARRIVE)
         elif name.startswith(("cp.async.commit_group", "cp.async.bulk.commit_group", "wgmma.commit_group")):
-            event(lanes, events.COMMIT, _kind(name))
+            self._event(lanes, events.COMMIT, _kind(name))
         elif name.startswith("cp.async.wait_all"):
             self.copies_done(lanes)
         elif ".wait_group" in name:
             count = lanes.operands[0]
             most = int(count.value) if isinstance(count, Immediate) else 0
-            event(lanes, events.WAIT_READ if op.has("read") else events.WAIT, _kind(name), most)
+            self._event(lanes, events.WAIT_READ if op.has("read") else events.WAIT, _kind(name), most)
 
     def done(self, lanes: Lanes, row: Row) -> None:
         """Barriers of warps and clusters, once they are passed."""
         op = lanes.op
         if op.opcode == "bar" and op.has("warp"):
-            event(lanes, events.MEET)
+            self._event(lanes, events.MEET)
         elif op.opcode == "barrier" and op.has("cluster") and op.has("wait"):
-            event(lanes, events.CLUSTER_LEAVE)
+            self._event(lanes, events.CLUSTER_LEAVE)
 
 
 def first_guess(lanes: Lanes) -> bool:
