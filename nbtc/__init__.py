@@ -60,6 +60,8 @@ if TYPE_CHECKING:  # the names of _ROOMS and _MODULES once more: checkers and ed
         threadfence as threadfence,
         threadfence_block as threadfence_block,
         threadfence_system as threadfence_system,
+        unroll as unroll,
+        unroll as unroll,
         warp_idx as warp_idx,
         where as where,
     )
@@ -115,7 +117,7 @@ _ROOMS = {
         "atomic_add atomic_and atomic_cas atomic_dec atomic_exch atomic_inc atomic_max atomic_min atomic_or "
         "atomic_sub atomic_xor block_dim block_idx grid grid_dim lane_id local nanosleep shared syncthreads "
         "syncthreads_and syncthreads_count syncthreads_or syncwarp thread_idx threadfence threadfence_block "
-        "threadfence_system warp_idx where"
+        "threadfence_system unroll warp_idx where"
     ),
 }
 _MODULES = ("dpx", "errors", "examples", "mx", "ptx", "sparse", "tcgen05", "testing", "warp", "wgmma", "wmma")

@@ -15,18 +15,32 @@ from numpy.typing import ArrayLike, NDArray
 from nbtc.compiler.python_only import refuse_in_compiled_code
 from nbtc.compiler.threads import thread_count
 from nbtc.dialect.copies import (
+    bar_sync,
+    cluster_arrive,
+    cluster_rank,
+    cluster_wait,
     cp_async,
     cp_async_bulk,
+    cp_async_bulk_commit_group,
+    cp_async_bulk_store,
+    cp_async_bulk_wait_group,
     cp_async_commit_group,
     cp_async_wait_all,
     cp_async_wait_group,
+    elect_sync,
     fence_mbarrier_init,
     mbarrier_arrive,
+    mbarrier_arrive_cluster,
     mbarrier_arrive_expect_tx,
     mbarrier_init,
     mbarrier_inval,
     mbarrier_try_wait,
     mbarrier_wait,
+    setmaxnreg_dec,
+    setmaxnreg_inc,
+    tma_load,
+    tma_prefetch,
+    tma_store,
 )
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.fragments import scales
@@ -45,10 +59,12 @@ from nbtc.ops.wgmma.product import execute as execute_wgmma
 from nbtc.ops.wgmma.product import line_operands
 
 __all__ = [
-    "cp_async", "cp_async_bulk", "cp_async_commit_group", "cp_async_wait_all", "cp_async_wait_group", "cvt",
-    "fence_mbarrier_init", "ldmatrix", "mbarrier_arrive", "mbarrier_arrive_expect_tx", "mbarrier_init",
-    "mbarrier_inval", "mbarrier_try_wait", "mbarrier_wait", "mma_sp", "mma_sync", "movmatrix", "stmatrix", "wgmma",
-    "wmma_load", "wmma_mma", "wmma_store",
+    "bar_sync", "cluster_arrive", "cluster_rank", "cluster_wait", "cp_async", "cp_async_bulk",
+    "cp_async_bulk_commit_group", "cp_async_bulk_store", "cp_async_bulk_wait_group", "cp_async_commit_group",
+    "cp_async_wait_all", "cp_async_wait_group", "cvt", "elect_sync", "fence_mbarrier_init", "ldmatrix",
+    "mbarrier_arrive", "mbarrier_arrive_cluster", "mbarrier_arrive_expect_tx", "mbarrier_init", "mbarrier_inval",
+    "mbarrier_try_wait", "mbarrier_wait", "mma_sp", "mma_sync", "movmatrix", "setmaxnreg_dec", "setmaxnreg_inc",
+    "stmatrix", "tma_load", "tma_prefetch", "tma_store", "wgmma", "wmma_load", "wmma_mma", "wmma_store",
 ]  # fmt: skip
 
 

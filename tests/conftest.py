@@ -23,12 +23,17 @@ def kernels_on_the_gpu(request, monkeypatch):
 def launch_on_the_gpu(kernel, grid, block, args, *, shared=0, stream=None, **options):
     """`Kernel.launch` with host arrays, on copies of their memory in the GPU's."""
     from nbtc.dialect import arguments
-    from nbtc.driver.arrays import Buffer, DeviceArray
+    from nbtc.driver.arrays import Buffer
+    from nbtc.executor.tensor_map import TensorMap
+    from nbtc.formats.device_arrays import DeviceArray
 
     assert not options, f"no launch of a test on a GPU has {sorted(options)}"
     copies = {}
 
     def moved(x):
+        if isinstance(x, TensorMap):
+            options = {"swizzle": x.swizzle, "oob": x.oob, "dtype": x.dtype, "element_strides": x.element_strides}
+            return TensorMap(moved(x.array), x.box, **options)
         if not isinstance(x, np.ndarray):
             return x
         low, high = np.lib.array_utils.byte_bounds(x)

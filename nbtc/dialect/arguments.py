@@ -9,11 +9,12 @@ import numpy as np
 from numba.core import types
 from numba.np import numpy_support
 
-from nbtc.dialect.parameters import Place
-from nbtc.driver.arrays import DeviceArray, dense, device_array, is_device_array
+from nbtc.dialect.parameters import TENSOR_MAP, Place
 from nbtc.errors import FormatError, RangeError, shown
-from nbtc.executor.arguments import Memory, memory_of
+from nbtc.executor.arguments import Memory, memory_of, memory_of_map
+from nbtc.executor.tensor_map import TensorMap
 from nbtc.formats.arrays import as_array
+from nbtc.formats.device_arrays import DeviceArray, dense, device_array, is_device_array
 
 _PLAIN = {
     int: types.int64,
@@ -54,6 +55,8 @@ def given(x: Any) -> Given:
     if isinstance(x, tuple):
         items = [given(item) for item in x]
         return Given(tuple(i.key for i in items), tuple(i.value for i in items))
+    if kind is TensorMap:
+        return Given(kind, x)
     if is_device_array(x):
         found = device_array(x)
         layout = "C" if found.strides == dense(found.shape, found.dtype) else "A"
@@ -75,6 +78,8 @@ def kind_of(name: str, key: Any, value: Any) -> Any:
         return types.BaseTuple.from_types([kind_of(name, k, v) for k, v in zip(key, value, strict=True)])
     if isinstance(key, np.dtype):
         return _element(name, key)
+    if isinstance(value, TensorMap):
+        return TENSOR_MAP
     if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
         raise RangeError(f"{name}={shown(value)} has more than 64 bits")
     return _PLAIN[key]
@@ -94,8 +99,9 @@ def _element(name: str, dtype: Any) -> Any:
 def on_device(values: Sequence[Any]) -> bool:
     """Whether a launch is one for a GPU: its arrays lie there."""
     flat = [item for x in values for item in (x if type(x) is tuple else (x,))]
-    found = any(isinstance(x, DeviceArray) for x in flat)
-    if found and any(isinstance(x, np.ndarray) for x in flat):
+    arrays = [x.array if isinstance(x, TensorMap) else x for x in flat]
+    found = any(isinstance(x, DeviceArray) for x in arrays)
+    if found and any(isinstance(x, np.ndarray) for x in arrays):
         raise FormatError("arrays in a GPU's memory and in the host's in one launch: move all of them to one side")
     return found
 
@@ -112,6 +118,9 @@ def _placed(x: Any, name: str, memory: list[Memory]) -> Any:
         if found is not None:
             memory.append(found)
         return Place(x.__array_interface__["data"][0], x.shape, x.strides)
+    if isinstance(x, TensorMap):
+        memory.append(memory_of_map(x, name))
+        return bytes(x)
     if isinstance(x, tuple) and not isinstance(x, DeviceArray):
         return tuple(_placed(item, f"{name}[{n}]", memory) for n, item in enumerate(x))
     return x

@@ -1,7 +1,7 @@
 """Words of asynchronous copies: what `nbtc.ptx` has for kernels alone.
 
 A place is an array or a part of one (`tile[n:]`): its first element is where the instruction starts.  (PTX ISA,
-"cp.async", "cp.async.bulk", "mbarrier".)
+"cp.async", "cp.async.bulk", "cp.async.bulk.tensor", "mbarrier", "elect.sync", "setmaxnreg", "barrier.cluster".)
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ def _in_kernels(function: F) -> F:
 
 
 @_in_kernels
-def cp_async(dst: Any, src: Any, size: int = 16) -> None:
+def cp_async(dst: Any, src: Any, size: int = 16, dst_offset: Any = 0, src_offset: Any = 0) -> None:
     """Copy `size` bytes (4, 8 or 16, a constant) from global to shared memory, both at multiples of that; sm_80.
 
+    dst_offset, src_offset: elements behind the arrays' first ones, of contiguous memory.
     It runs on its own: `cp_async_commit_group` and `cp_async_wait_group` tell when it is done, for this thread.
     """
 
@@ -86,3 +87,87 @@ def fence_mbarrier_init() -> None:
 @_in_kernels
 def cp_async_bulk(dst: Any, src: Any, size: Any, bar: Any) -> None:
     """Copy `size` bytes (a multiple of 16) from global to shared memory; a barrier counts them.  One thread; sm_90."""
+
+
+@_in_kernels
+def cp_async_bulk_store(dst: Any, src: Any, size: Any) -> None:
+    """Copy `size` bytes (a multiple of 16) from shared to global memory, as part of a bulk group.  One thread; sm_90."""
+
+
+@_in_kernels
+def cp_async_bulk_commit_group() -> None:
+    """Close a group of this thread's bulk copies to global memory.  sm_90."""
+
+
+@_in_kernels
+def cp_async_bulk_wait_group(n: int, read: bool = False) -> None:
+    """Wait until at most the last `n` bulk groups (a constant) of this thread are under way; sm_90.
+
+    read (a constant): until they have read shared memory, which may then be written again.
+    """
+
+
+@_in_kernels
+def tma_load(dst: Any, tensor_map: Any, coords: Any, bar: Any, multicast: Any = None) -> None:
+    """Copy a box of an array, that of an `nbtc.TensorMap` argument, to shared memory; a barrier counts the bytes.
+
+    dst: at a multiple of 128 bytes, of 1024 where the map swizzles by 128.  coords: a tuple, the box's first element,
+    innermost dimension first.  multicast: a mask of the blocks of the cluster that get the box, each at the same place.
+    One thread; sm_90.
+    """
+
+
+@_in_kernels
+def tma_store(tensor_map: Any, coords: Any, src: Any) -> None:
+    """Copy a box from shared memory to an array, as part of a bulk group.  One thread; sm_90.
+
+    Threads that wrote the box say `nbtc.wgmma.fence_proxy_async()` before they meet with the one that copies it.
+    """
+
+
+@_in_kernels
+def tma_prefetch(tensor_map: Any) -> None:
+    """Fetch a tensor map itself ahead of its first use.  One thread; sm_90."""
+
+
+@_in_kernels
+def elect_sync(mask: Any = 0xFFFFFFFF) -> Any:
+    """True for one of the threads of `mask`, which all call it.  sm_90."""
+
+
+@_in_kernels
+def setmaxnreg_inc(n: int) -> None:
+    """Wait until each thread of the warp has `n` registers, a constant: 24 to 256, a multiple of 8.  sm_90a.
+
+    All warps of a warpgroup call it, in a kernel with `max_threads`.
+    """
+
+
+@_in_kernels
+def setmaxnreg_dec(n: int) -> None:
+    """Give registers back: each thread of the warp keeps `n`, as for `setmaxnreg_inc`.  sm_90a."""
+
+
+@_in_kernels
+def bar_sync(barrier: Any, threads: int) -> None:
+    """Wait at barrier 1 to 15 of the block for `threads` threads, a constant multiple of 32."""
+
+
+@_in_kernels
+def cluster_rank() -> Any:
+    """The number of this block in its cluster: int32.  sm_90."""
+
+
+@_in_kernels
+def cluster_arrive() -> None:
+    """Arrive at the cluster's barrier; what this thread stored before is seen behind `cluster_wait`.  sm_90."""
+
+
+@_in_kernels
+def cluster_wait() -> None:
+    """Wait for all threads of the cluster at its barrier.  sm_90."""
+
+
+@_in_kernels
+def mbarrier_arrive_cluster(bar: Any, rank: Any) -> None:
+    """Arrive at the barrier that lies at the same place in block `rank` of the cluster.  sm_90."""

@@ -10,27 +10,20 @@ from numba.core import types
 from numba.core.typing import signature
 
 from nbtc.dialect import copies, words
-from nbtc.dialect.wgmma_words import shared_address
+from nbtc.dialect.addresses import global_address, shared_address
 from nbtc.numba_door.constants import constant_of
 
 HERE = copies.__name__
-GLOBAL = 1  # LLVM's address space
 SIZES = {4: "ca", 8: "ca", 16: "cg"}  # bytes of a copy, and the cache that it may stay in
-I1, I8, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(64)
+I1, I64 = ir.IntType(1), ir.IntType(64)
 SHARED, DEVICE, NUMBER = "shared", "global", "number"
-
-
-def _global_address(c: Any, b: Any, kind: Any, value: Any) -> Any:
-    """The 64-bit address in global memory of an array there."""
-    data = b.bitcast(c.make_array(kind)(c, b, value).data, I8.as_pointer())
-    return b.ptrtoint(b.addrspacecast(data, I8.as_pointer(GLOBAL)), I64)
 
 
 def _number(c: Any, b: Any, kind: Any, value: Any) -> Any:
     return c.cast(b, value, kind, types.uint32)
 
 
-ADDRESSES: dict[str, Callable[..., Any]] = {SHARED: shared_address, DEVICE: _global_address, NUMBER: _number}
+ADDRESSES: dict[str, Callable[..., Any]] = {SHARED: shared_address, DEVICE: global_address, NUMBER: _number}
 
 
 def _check(name: str, parameters: dict[str, str], kinds: tuple[Any, ...]) -> None:
@@ -60,6 +53,7 @@ def _copying(name: str, text: str, result: Any = types.none, **parameters: str) 
     words.word(f"{HERE}.{name}")(words.with_parameters(typed, list(parameters)))
 
 
+_copying("cp_async_bulk_commit_group", "cp.async.bulk.commit_group;")
 _copying("cp_async_commit_group", "cp.async.commit_group;")
 _copying("cp_async_wait_all", "cp.async.wait_all;")
 _copying("fence_mbarrier_init", "fence.mbarrier_init.release.cluster;")
@@ -78,6 +72,16 @@ _copying(
     "cp_async_bulk", "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
     dst=SHARED, src=DEVICE, size=NUMBER, bar=SHARED,
 )  # fmt: skip
+_copying(
+    "cp_async_bulk_store", "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;",
+    dst=DEVICE, src=SHARED, size=NUMBER,
+)  # fmt: skip
+_copying(
+    "mbarrier_arrive_cluster",
+    "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; "
+    "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }",
+    bar=SHARED, rank=NUMBER,
+)  # fmt: skip
 
 
 def _wait(bar, parity):
@@ -88,30 +92,57 @@ def _wait(bar, parity):
 words.function(f"{HERE}.mbarrier_wait", _wait)
 
 
+def _moved(c: Any, b: Any, address: Any, array: Any, kind: Any, value: Any) -> Any:
+    """An address and so many elements more."""
+    size = c.get_abi_sizeof(c.get_data_type(array.dtype))
+    count = c.cast(b, value, kind, types.int64 if address.type == I64 else types.int32)
+    return b.add(address, b.mul(count, ir.Constant(address.type, size)))
+
+
 @words.word(f"{HERE}.cp_async")
-def _cp_async(context: Any, dst: Any, src: Any, size: Any = 16) -> Any:
+def _cp_async(context: Any, dst: Any, src: Any, size: Any = 16, dst_offset: Any = 0, src_offset: Any = 0) -> Any:
     count = constant_of(size)
     if count not in SIZES:
         words.refuse(f"cp_async: size is 4, 8 or 16 bytes, written out; it is {size}")
-    _check("cp_async", {"dst": SHARED, "src": DEVICE}, (dst, src))
+    wanted = {"dst": SHARED, "src": DEVICE, "dst_offset": NUMBER, "src_offset": NUMBER}
+    _check("cp_async", wanted, (dst, src, dst_offset, src_offset))
     text = f"cp.async.{SIZES[count]}.shared.global [$0], [$1], {count};"
 
     def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:
-        given = [shared_address(c, b, dst, args[0]), _global_address(c, b, src, args[1])]
+        there, here = shared_address(c, b, dst, args[0]), global_address(c, b, src, args[1])
+        given = [_moved(c, b, there, dst, dst_offset, args[3]), _moved(c, b, here, src, src_offset, args[4])]
         words.inline(b, text, [], given, memory=True)
         return c.get_dummy_value()
 
-    return signature(types.none, dst, src, size), emit
+    return signature(types.none, dst, src, size, dst_offset, src_offset), emit
+
+
+def _pending(name: str, n: Any) -> int:
+    pending = constant_of(n)
+    if not isinstance(pending, int) or pending < 0:
+        words.refuse(f"{name}: how many groups may be under way is a constant; it is {n}")
+    return pending
+
+
+def _doing(text: str) -> Any:
+    """What emits an instruction without operands or results."""
+
+    def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:
+        words.inline(b, text, [], [], memory=True)
+        return c.get_dummy_value()
+
+    return emit
 
 
 @words.word(f"{HERE}.cp_async_wait_group")
 def _cp_async_wait_group(context: Any, n: Any) -> Any:
-    pending = constant_of(n)
-    if not isinstance(pending, int) or pending < 0:
-        words.refuse(f"cp_async_wait_group: how many groups may be under way is a constant; it is {n}")
+    return signature(types.none, n), _doing(f"cp.async.wait_group {_pending('cp_async_wait_group', n)};")
 
-    def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:
-        words.inline(b, f"cp.async.wait_group {pending};", [], [], memory=True)
-        return c.get_dummy_value()
 
-    return signature(types.none, n), emit
+@words.word(f"{HERE}.cp_async_bulk_wait_group")
+def _cp_async_bulk_wait_group(context: Any, n: Any, read: Any = False) -> Any:
+    kind = {True: ".read", False: ""}.get(constant_of(read))
+    if kind is None:
+        words.refuse(f"cp_async_bulk_wait_group: read is True or False, written out; it is {read}")
+    pending = _pending("cp_async_bulk_wait_group", n)
+    return signature(types.none, n, read), _doing(f"cp.async.bulk.wait_group{kind} {pending};")

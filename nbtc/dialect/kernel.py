@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import cached_property, update_wrapper
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial, update_wrapper
 from threading import Lock
 from typing import Any, NamedTuple
 
 from nbtc import driver
 from nbtc.dialect import arguments, module, text_cache
 from nbtc.dialect.complaint import complaint
+from nbtc.dialect.module import Bounds
 from nbtc.dialect.parameters import Packer
 from nbtc.dialect.words import DeviceFunction
 from nbtc.errors import CompilerError, KernelError, OptionError
 from nbtc.executor.arguments import Arguments
-from nbtc.executor.launch import Geometry, geometry
+from nbtc.executor.launch import Geometry, geometry, obeyed
 from nbtc.executor.program import Program, load
 from nbtc.isa.archs import arch as find_arch
 
+MOST_THREADS = 1024  # of a block (CUDA C++ Programming Guide, "Compute Capabilities")
 MOST_CONFIGURATIONS = 64  # that a kernel remembers
 
 
@@ -40,9 +42,9 @@ class Kernel:
     strides), and tuples of these.
     """
 
-    def __init__(self, function: Callable[..., Any], arch: str, mode: str = "") -> None:
+    def __init__(self, function: Callable[..., Any], arch: str, mode: str = "", bounds: Bounds = Bounds()) -> None:
         update_wrapper(self, function)
-        self.function, self.arch, self._mode = function, arch, mode
+        self.function, self.arch, self._mode, self._bounds = function, arch, mode, bounds
         self._names = tuple(inspect.signature(function).parameters)
         self._made: dict[Any, Specialized] = {}
         self._configured: dict[Any, Configured] = {}
@@ -59,7 +61,7 @@ class Kernel:
         name = find_arch(arch).name
         if name == self.arch:
             return self
-        return self._others.setdefault(name, Kernel(self.function, name, self._mode))
+        return self._others.setdefault(name, Kernel(self.function, name, self._mode, self._bounds))
 
     @cached_property
     def checked(self) -> Kernel:
@@ -72,7 +74,7 @@ class Kernel:
         return self._in_mode("profile")
 
     def _in_mode(self, mode: str) -> Kernel:
-        found = Kernel(self.function, self.arch, mode)
+        found = Kernel(self.function, self.arch, mode, self._bounds)
         found._made = self._made
         return found
 
@@ -89,7 +91,7 @@ class Kernel:
         parts = configuration if isinstance(configuration, tuple) else (configuration,)
         if not 2 <= len(parts) <= 4:
             raise OptionError(f"{configuration!r}: pass [grid, block], with stream and shared_bytes behind if need be")
-        found = Configured(self, geometry(parts[0], parts[1], None), *parts[2:])
+        found = Configured(self, obeyed(self._bounds.directives, parts[0], parts[1], None), *parts[2:])
         try:
             if len(self._configured) < MOST_CONFIGURATIONS:
                 self._configured[configuration] = found
@@ -111,7 +113,7 @@ class Kernel:
     def _on_device(self, made: Specialized, extents: Any, values: list[Any], shared: int, stream: Any) -> None:
         if self._mode:
             raise OptionError(f"{self.__name__}.{self._mode} runs on the CPU: pass arrays in host memory")
-        g = extents[0] if isinstance(extents[0], Geometry) else geometry(extents[0], extents[1], None)
+        g = extents[0] if isinstance(extents[0], Geometry) else obeyed(self._bounds.directives, *extents, None)
         fields = made.pack.fields(values)
         driver.launch(made.text, made.program.name, g.grid, g.block, shared, stream, fields)
 
@@ -130,11 +132,11 @@ class Kernel:
 
     def _specialize(self, values: list[arguments.Given]) -> Specialized:
         kinds = [arguments.kind_of(n, v.key, v.value) for n, v in zip(self._names, values, strict=True)]
-        name = text_cache.digest(self.function, kinds, self.arch)
+        name = text_cache.digest(self.function, kinds, self.arch, repr(self._bounds))
         written = text_cache.fetch(name)
         if written is None:
             with complaint(self.function):
-                written = module.write(self.function, kinds, self.arch)
+                written = module.write(self.function, kinds, self.arch, self._bounds)
             text_cache.keep(name, written)
         return Specialized(written.text, load(written.text, self.arch)[written.name], Packer(kinds))
 
@@ -172,10 +174,24 @@ class Device(DeviceFunction):
         return f"<device function {self.function.__name__}>"
 
 
-def kernel(function: Callable[..., Any] | None = None, *, arch: str | int = "sm_90") -> Any:
+def _bounds(threads: int | None, cluster: Any) -> Bounds:
+    if threads is not None and (not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS):
+        raise OptionError(f"max_threads={threads!r}: pass how many threads a block has at most, 1 to {MOST_THREADS}")
+    return Bounds(threads or 0, () if cluster is None else geometry(cluster, 1, None).grid)
+
+
+def kernel(
+    function: Callable[..., Any] | None = None,
+    *,
+    arch: str | int = "sm_90",
+    max_threads: int | None = None,
+    cluster: int | Sequence[int] | None = None,
+) -> Any:
     """A kernel: a function written for one thread, as in CUDA C++, launched for many, `k[grid, block](*args)`.
 
-    arch: whose instructions and arithmetic it has, "sm_70" to "sm_121".  The function sees its place in the grid as
+    arch: whose instructions and arithmetic it has, "sm_70" to "sm_121".  max_threads: launches have no larger blocks, so
+    that a thread may have more registers (`__launch_bounds__`).  cluster: blocks of a cluster, an int or up to 3
+    (`__cluster_dims__`), of every launch.  The function sees its place in the grid as
     `nbtc.grid(1)`, `nbtc.thread_idx.x` and so on; what else it may say is on the page "Kernels".  It returns nothing:
     results go into arrays.  Raises KernelError, with the line, for what can't be compiled, and ProgramError for what
     goes wrong while it runs.
@@ -192,7 +208,9 @@ def kernel(function: Callable[..., Any] | None = None, *, arch: str | int = "sm_
     [0.0, 2.0, 4.0, 6.0, 8.0]
     """
     name = find_arch(arch).name
-    return Kernel(function, name) if function is not None else lambda f: Kernel(f, name)
+    bounds = _bounds(max_threads, cluster)
+    made = partial(Kernel, arch=name, bounds=bounds)
+    return made(function) if function is not None else made
 
 
 def device(function: Callable[..., Any]) -> Device:

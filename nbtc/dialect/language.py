@@ -116,6 +116,12 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
 
 @_word
+def unroll(start: int, stop: int | None = None, step: int = 1) -> Any:
+    """`range` of constants for a loop that is unrolled whole: local arrays that its index chooses from live in
+    registers."""
+
+
+@_word
 def threadfence() -> None:
     """This thread's stores before are seen by all threads of the device before its stores behind (`membar.gl`)."""
 

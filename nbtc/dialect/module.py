@@ -16,7 +16,7 @@ from numba.core.errors import NumbaDebugInfoWarning
 
 from nbtc.compiler import native
 from nbtc.dialect import math_words, selectable, target, vocabulary
-from nbtc.dialect.parameters import Parameter, parameter
+from nbtc.dialect.parameters import MAP_ALIGN, Parameter, parameter
 from nbtc.errors import KernelError
 from nbtc.isa.archs import arch as find_arch
 
@@ -38,6 +38,22 @@ VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
 NAMED_TARGET = re.compile(r"^\.target (sm_\d+)\b", re.MULTILINE)
 
 
+ENTRY_BODY = re.compile(r"^\{", re.MULTILINE)  # the first line of a text that begins so: helpers are inlined
+
+
+class Bounds(NamedTuple):
+    """What launches of a kernel are held to: threads of a block (0: any), blocks of a cluster along x, y and z."""
+
+    threads: int = 0
+    cluster: tuple[int, ...] = ()
+
+    @property
+    def directives(self) -> dict[str, tuple[int, ...]]:
+        """As PTX says it (PTX ISA 11.4, "Performance-Tuning Directives", and 11.7, "Cluster Dimension Directives")."""
+        found: dict[str, tuple[int, ...]] = {"maxntid": (self.threads,), "minnctapersm": (1,)} if self.threads else {}
+        return {**found, "reqnctapercluster": self.cluster} if self.cluster else found
+
+
 class Written(NamedTuple):
     """A kernel's PTX: the text, its name there."""
 
@@ -52,7 +68,7 @@ def processor(arch: str) -> tuple[str, str]:
 
 
 @global_compiler_lock
-def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str) -> Written:
+def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str, bounds: Bounds) -> Written:
     """The PTX of a Python function for arguments of these types."""
     name = re.sub(r"\W", "_", function.__name__)
     with target.compiling_for(arch) as where, warnings.catch_warnings():
@@ -69,7 +85,9 @@ def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str) -> Writ
         texts = [math_words.renamed(text) for library in found.library.every() for text in library.texts]
         texts += math_words.bodies(texts)
     with native.LOCK:
-        return Written(_emit([*dict.fromkeys(texts), entry], name, arch), name)
+        text = _emit([*dict.fromkeys(texts), entry], name, arch)
+        held = "".join(f".{name} {', '.join(map(str, values))}\n" for name, values in bounds.directives.items())
+        return Written(ENTRY_BODY.sub(f"{held}{{", text, count=1), name)
 
 
 def _entry(context: Any, compiled: Any, name: str, given: Sequence[Parameter]) -> str:
@@ -81,6 +99,9 @@ def _entry(context: Any, compiled: Any, name: str, given: Sequence[Parameter]) -
     entry.calling_convention = "ptx_kernel"
     for argument, field in zip(entry.args, fields, strict=True):
         argument.name = field.name
+        if field.by_value:
+            argument.add_attribute("byval")
+            argument.attributes.align = MAP_ALIGN
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
     code = compiled.type_annotation.func_id.func.__code__
     lines = DIBuilder(module, code.co_filename, context, directives_only=True)
@@ -104,6 +125,8 @@ def _emit(texts: Sequence[str], name: str, arch: str) -> str:
         module.link_in(llvm.parse_assembly(text))
     selectable.check(module)
     for function in module.functions:
+        if not function.is_declaration:
+            function.add_function_attribute("convergent")
         if not function.is_declaration and function.name != name:
             function.linkage = "internal"
             function.add_function_attribute("alwaysinline")

@@ -2,7 +2,8 @@
 
 An array is its address, then the extent of each dimension, then, unless it is contiguous, the distance in bytes from
 element to element along each; 64 bits each.  A tuple is its items, a number itself (a bool one byte, a complex number
-two).  Every parameter lies at a multiple of its size (PTX ISA 7.1, "Kernel Function Parameters").
+two).  Every parameter lies at a multiple of its size (PTX ISA 7.1, "Kernel Function Parameters").  A tensor map is its
+128 bytes, at a multiple of 64, which stay where they are: the kernel knows their address.
 """
 
 from __future__ import annotations
@@ -17,18 +18,29 @@ from numba.core import types
 from numba.np.arrayobj import populate_array
 
 from nbtc.dialect import words
+from nbtc.executor.tensor_map import BYTES as MAP_BYTES
 
 GLOBAL = 1  # the address space of device memory
+MAP_ALIGN = 64  # bytes (CUDA driver API, "Tensor Map Object Management")
 I64 = ir.IntType(64)
 INTEGERS = {8: "b", 16: "h", 32: "i", 64: "q"}  # struct's codes by bits, signed; the unsigned ones are capital
 FLOATS = {16: "e", 32: "f", 64: "d"}
+MAP_CODE = f"{MAP_BYTES}s"
+
+
+class TensorMapType(types.Opaque):  # type: ignore[misc]
+    """A tensor map: kernels know its generic address."""
+
+
+TENSOR_MAP = TensorMapType("nbtc.TensorMap")
 
 
 class Field(NamedTuple):
-    """One PTX parameter: its name and LLVM type."""
+    """One PTX parameter: its name and LLVM type; by_value: what the type points to is passed, not its address."""
 
     name: str
     type: ir.Type
+    by_value: bool = False
 
 
 class Parameter(NamedTuple):
@@ -113,10 +125,24 @@ def _complex(context: Any, name: str, kind: Any) -> Parameter:
     return Parameter([Field(f"{name}_{what}", part) for what in ("real", "imag")], rebuild)
 
 
+def _tensor_map(context: Any, name: str, kind: Any) -> Parameter:
+    room = ir.PointerType(ir.ArrayType(ir.IntType(8), MAP_BYTES))
+
+    def rebuild(builder: Any, given: Iterator[Any]) -> Any:
+        argument = next(given)
+        # the copy engine reads the map where the launch put it; LLVM would hand out the address of a copy
+        place = f"{argument.parent.name}_param_{argument.parent.args.index(argument)}"
+        [address] = words.inline(builder, f"mov.b64 $0, {place}; cvta.param.u64 $0, $0;", [I64], [], effect=False)
+        return builder.inttoptr(address, context.get_value_type(kind))
+
+    return Parameter([Field(name, room, by_value=True)], rebuild)
+
+
 _FAMILIES: dict[Any, Callable[[Any, str, Any], Parameter]] = {
     types.Array: _array,
     types.BaseTuple: _tuple,
     types.Complex: _complex,
+    TensorMapType: _tensor_map,
     (types.Number, types.Boolean): _number,
 }
 
@@ -125,32 +151,34 @@ _FAMILIES: dict[Any, Callable[[Any, str, Any], Parameter]] = {
 class Packing(NamedTuple):
     """An argument as a launch passes it: struct's codes of its fields, and what gives their values."""
 
-    codes: str
+    codes: tuple[str, ...]
     values: Callable[[Any], Sequence[Any]]
 
 
 def packing(kind: Any) -> Packing:
     """The fields of an argument of a type, in the order of `parameter`."""
     if isinstance(kind, types.Array):
-        extents = "q" * kind.ndim
+        extents = ("q",) * kind.ndim
         if _strided(kind):
-            return Packing(f"Q{extents}{extents}", lambda x: (x.address, *x.shape, *x.strides))
-        return Packing(f"Q{extents}", lambda x: (x.address, *x.shape))
+            return Packing(("Q", *extents, *extents), lambda x: (x.address, *x.shape, *x.strides))
+        return Packing(("Q", *extents), lambda x: (x.address, *x.shape))
     if isinstance(kind, types.BaseTuple):
         items = [packing(item) for item in kind]
-        codes = "".join(item.codes for item in items)
+        codes = tuple(code for item in items for code in item.codes)
         return Packing(codes, lambda x: [v for item, part in zip(items, x, strict=True) for v in item.values(part)])
     if isinstance(kind, types.Complex):
-        return Packing(2 * FLOATS[kind.underlying_float.bitwidth], lambda x: (x.real, x.imag))
+        return Packing((FLOATS[kind.underlying_float.bitwidth],) * 2, lambda x: (x.real, x.imag))
     if isinstance(kind, types.Boolean):
-        return Packing("B", lambda x: (bool(x),))
+        return Packing(("B",), lambda x: (bool(x),))
     if hasattr(kind, "fmt"):  # a format that struct does not know: its bits
         bits = np.dtype(f"u{kind.bitwidth // 8}")
-        return Packing(INTEGERS[kind.bitwidth].upper(), lambda x: (np.asarray(x).view(bits)[()],))
+        return Packing((INTEGERS[kind.bitwidth].upper(),), lambda x: (np.asarray(x).view(bits)[()],))
     if isinstance(kind, types.Float):
-        return Packing(FLOATS[kind.bitwidth], lambda x: (x,))
+        return Packing((FLOATS[kind.bitwidth],), lambda x: (x,))
+    if kind is TENSOR_MAP:
+        return Packing((MAP_CODE,), lambda x: (x,))
     code = INTEGERS[kind.bitwidth]
-    return Packing(code if kind.signed else code.upper(), lambda x: (x,))
+    return Packing((code if kind.signed else code.upper(),), lambda x: (x,))
 
 
 class Packer:
@@ -159,10 +187,11 @@ class Packer:
     def __init__(self, kinds: Sequence[Any]) -> None:
         packings = [packing(kind) for kind in kinds]
         codes, at = "<", 0
-        for code in "".join(p.codes for p in packings):
+        for code in (code for p in packings for code in p.codes):
             size = struct.calcsize(f"<{code}")
-            codes += f"{-at % size}x{code}"
-            at += -at % size + size
+            gap = -at % (MAP_ALIGN if code == MAP_CODE else size)
+            codes += f"{gap}x{code}"
+            at += gap + size
         self._struct = struct.Struct(codes)
         self._values = [p.values for p in packings]
 

@@ -13,6 +13,7 @@ from numba.core import types
 from numba.core.typing import signature
 
 from nbtc.dialect import registers, rows, words
+from nbtc.dialect.addresses import shared_address
 from nbtc.errors import NbtcError
 from nbtc.isa.parse import immediate, row
 from nbtc.isa.spec import Operand, Row
@@ -122,8 +123,7 @@ def _check_place(label: str, smem: Any, addr: Any) -> None:
 
 
 def _row_address(c: Any, b: Any, smem: tuple[Any, Any], addr: tuple[Any, Any]) -> Any:
-    data = b.ptrtoint(c.make_array(smem[0])(c, b, smem[1]).data, I64)
-    return b.add(data, c.cast(b, addr[1], addr[0], types.int64))
+    return b.add(shared_address(c, b, *smem), c.cast(b, addr[1], addr[0], types.int32))
 
 
 @words.word(f"{MOVES}.ldmatrix")
@@ -139,7 +139,7 @@ def _ldmatrix(
 
     def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:
         given = {"p": _row_address(c, b, (smem, args[0]), (addr, args[1]))}
-        return registers.packed(c, b, result, rows.emit(b, form, {"r": [I32] * count}, given, memory=True))
+        return registers.packed(c, b, result, rows.emit(b, form, {"r": [I32] * count}, given, memory=True, space=".shared"))
 
     return signature(result, smem, addr, num, trans, shape, type, threads), emit
 
@@ -160,7 +160,7 @@ def _stmatrix(
             "p": _row_address(c, b, (smem, args[0]), (addr, args[1])),
             "r": registers.values(c, b, regs, args[2], count),
         }
-        rows.emit(b, form, {}, given, memory=True)
+        rows.emit(b, form, {}, given, memory=True, space=".shared")
         return c.get_dummy_value()
 
     return signature(types.none, smem, addr, regs, num, trans, shape, type, threads), emit

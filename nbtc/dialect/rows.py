@@ -55,12 +55,13 @@ def emit(
     memory: bool = False,
     effect: bool = True,
     tied: Sequence[Any] = (),
+    space: str = "",
 ) -> list[Any]:
     """Emit one instruction; returns the values of its results in the order of their operands.
 
     results: types of the registers of each operand that is written.  operands: for each other one a list of values (of
     a vector), a value (of a register, address or predicate) or an int (an immediate); optional ones may be missing.
-    memory, effect, tied: as for `words.inline`.
+    memory, effect, tied: as for `words.inline`.  space: of addresses that are no generic ones (".shared").
     """
     wanted = _list_of(row, results, operands)
     outputs: list[ir.Type] = []
@@ -70,7 +71,8 @@ def emit(
     writer = _Writer(len(outputs))
     parts = [text for slot in wanted if (text := writer.operand(slot, results, operands))]
     body = f" {', '.join(parts)}" if parts else ""
-    text = f"{row.mnemonic}{body};"
+    stem, dot, kind = row.mnemonic.rpartition(".")
+    text = f"{stem}{space}{dot}{kind}{body};"
     return words.inline(builder, text, outputs, writer.values, effect=effect, memory=memory, tied=tied)
 
 

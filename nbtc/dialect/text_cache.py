@@ -38,13 +38,13 @@ def _stamp() -> str:
     return source_digest(*(here / f"{room}.py" for room in ("module", *vocabulary.ROOMS)))
 
 
-def digest(function: Callable[..., Any], kinds: Sequence[Any], arch: str) -> str | None:
-    """A name for a kernel's text; None where it depends on what has no name."""
+def digest(function: Callable[..., Any], kinds: Sequence[Any], *others: str) -> str | None:
+    """A name for a kernel's text; None where it depends on what has no name.  others: what else it depends on."""
     try:
         parts = list(_function(function, set()))
     except _UnknownError:
         return None
-    return native.digest("kernel", _stamp(), numba.__version__, arch, *map(str, kinds), *parts)
+    return native.digest("kernel", _stamp(), numba.__version__, *others, *map(str, kinds), *parts)
 
 
 def fetch(name: str | None) -> Written | None:

@@ -9,6 +9,7 @@ from numba.core import types
 from numba.core.typing import signature
 
 from nbtc.dialect import registers, rows, words
+from nbtc.dialect.addresses import shared_address
 from nbtc.errors import NbtcError
 from nbtc.fragments.smem import SWIZZLES, Descriptor
 from nbtc.isa.lines import slots
@@ -18,15 +19,8 @@ from nbtc.numba_door.constants import constant_of
 
 HERE = "nbtc.wgmma"
 SWIZZLE_BIT = 62  # lowest bit of the descriptor's swizzle mode
-SHARED = 3  # LLVM's address space
-I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 OPTIONS = {"scale_a": "scaleA", "scale_b": "scaleB", "trans_a": "transA", "trans_b": "transB"}
-
-
-def shared_address(c: Any, b: Any, kind: Any, value: Any) -> Any:
-    """The 32-bit address in shared memory of an array there."""
-    data = c.make_array(kind)(c, b, value).data
-    return b.ptrtoint(b.addrspacecast(b.bitcast(data, I8.as_pointer()), I8.as_pointer(SHARED)), I32)
 
 
 def _bytes_of(c: Any, b: Any, kind: Any, value: Any) -> Any:

@@ -3,7 +3,7 @@
 `launch` is all that a kernel needs; `is_device_array` says which arrays it takes.  (CUDA Driver API.)
 """
 
-from nbtc.driver.arrays import is_device_array
+from nbtc.formats.device_arrays import is_device_array
 from nbtc.driver.launching import launch, synchronize
 
 __all__ = ["is_device_array", "launch", "synchronize"]

@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from nbtc.driver.arrays import device_array, device_of, is_device_array
+from nbtc.driver.arrays import device_of
 from nbtc.driver.device import Device, device
+from nbtc.driver.tensor_map import encoded
 from nbtc.errors import DeviceError, FormatError, shown
 from nbtc.executor.arguments import Parameter, value_bytes
 from nbtc.executor.data import WIDTHS
 from nbtc.executor.launch import geometry
+from nbtc.executor.tensor_map import TensorMap
+from nbtc.formats.device_arrays import device_array, is_device_array
 
 _ENTRY = r"\.entry\s+{}\s*(?:\((?P<list>[^)]*)\))?"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -55,7 +58,8 @@ def launch(
     ptx_text: whole, with .version (lowered to what the driver takes) and .target; compiled on first use.  entry: the
     kernel's name there.  grid, block: int or up to 3 ints.  shared_bytes: dynamic shared memory.  stream: None for the
     default one, a handle, or a stream of CuPy, numba-cuda, torch or of anything with `__cuda_stream__`.  args: one a
-    parameter: a device array (its address) or an address for 64 bits, a number for a scalar, bytes for a struct.
+    parameter: a device array (its address) or an address for 64 bits, a number for a scalar, bytes for a struct, an
+    `nbtc.TensorMap` of a device array for 128 bytes.
 
     Raises DeviceError where there is no GPU or driver, or the driver refuses the text or the launch; FormatError and
     RangeError for arguments that don't fit their parameters.  A kernel that fails later makes `synchronize` raise.
@@ -64,8 +68,9 @@ def launch(
     if len(args) != len(wanted):
         raise FormatError(f"{entry} takes {len(wanted)} arguments ({_names(wanted)}), not {len(args)}")
     addresses = [device_array(x).address if is_device_array(x) else None for x in args]
-    values = [_value(p, x, at) for p, x, at in zip(wanted, args, addresses, strict=True)]
-    where = _device(addresses)
+    where = _device([*addresses, *(x.address for x in args if isinstance(x, TensorMap) and x.on_device)])
+    raw = [encoded(x, where.driver) if isinstance(x, TensorMap) else x for x in args]
+    values = [_value(p, x, at) for p, x, at in zip(wanted, raw, addresses, strict=True)]
     g = geometry(grid, block, None)
     handle = ctypes.c_void_p(stream_handle(stream))
     pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(v) for v in values))

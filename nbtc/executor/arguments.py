@@ -68,6 +68,13 @@ def memory_of(x: Any, name: str) -> Memory | None:
     return None
 
 
+def memory_of_map(x: TensorMap, name: str) -> Memory:
+    """The memory of a tensor map's array."""
+    if x.on_device:
+        raise FormatError(f"{name} is the map of an array in a GPU's memory: make one of an array in the host's")
+    return Memory(f"the array of {name}", x.address, x.span, True, x)
+
+
 def start_of(x: Any, memory: Memory) -> int:
     """The address of an array's first element."""
     return int(x.__array_interface__["data"][0]) if isinstance(x, np.ndarray) else memory.first
@@ -103,8 +110,7 @@ def _bytes(variable: Variable, x: Any, memory: list[Memory]) -> bytes:
             memory.append(found)
             return start_of(x, found).to_bytes(8, "little")
     if isinstance(x, TensorMap):
-        span = sum((n - 1) * step for n, step in zip(x.array.shape, x.array.strides, strict=True)) + x.array.itemsize
-        memory.append(Memory(f"the array of {variable.name}", x.array.ctypes.data, span, True, x))
+        memory.append(memory_of_map(x, variable.name))
     return value_bytes(Parameter(variable.name, variable.type, size, variable.align), x)
 
 

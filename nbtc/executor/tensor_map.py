@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from nbtc.errors import AlignmentError, FormatError, OptionError, RangeError, ShapeError
 from nbtc.formats.arrays import as_array
+from nbtc.formats.device_arrays import DeviceArray, device_array, is_device_array
 
 BYTES = 128  # of a tensor map
 MOST_DIMS = 5
@@ -57,7 +58,7 @@ class TensorMap:
     """The tensor map of an array: what a `.tensormap` parameter of a program takes.
 
     array: what is copied from or to, 1 to 5 dimensions, any strides that are multiples of 16 bytes; its last dimension
-    is contiguous.  box: elements of a tile, innermost dimension first, as `cuTensorMapEncodeTiled` takes them.
+    is contiguous.  An array in a GPU's memory makes a map for launches there.  box: elements of a tile, innermost dimension first, as `cuTensorMapEncodeTiled` takes them.
     element_strides: steps between copied elements, innermost first (the first is ignored, as on the hardware).
     swizzle: "none", "32B", "64B", "128B".  interleave: "none".  oob: what reads outside of the array give, "zero" or
     "nan" (floats only).  dtype: the element type where the array's own does not tell ("tf32", "f32_ftz", ...).
@@ -73,7 +74,7 @@ class TensorMap:
 
     def __init__(
         self,
-        array: ArrayLike,
+        array: ArrayLike | DeviceArray,
         box: tuple[int, ...],
         *,
         element_strides: tuple[int, ...] | None = None,
@@ -82,8 +83,9 @@ class TensorMap:
         oob: str = "zero",
         dtype: str | None = None,
     ) -> None:
-        self.array = as_array(array)
-        rank = self.array.ndim
+        self.array = _array(array)
+        self.address, self._keeps = _address(self.array), array
+        rank = len(self.array.shape)
         if not 1 <= rank <= MOST_DIMS:
             raise ShapeError(
                 f"a tensor map has 1 to {MOST_DIMS} dimensions, the array given has {rank}: reshape it or take a slice"
@@ -94,12 +96,12 @@ class TensorMap:
         steps = (1,) * rank if element_strides is None else element_strides
         self.element_strides = _counts("element_strides", steps, rank, 8)
         self.strides = tuple(self.array.strides[-2::-1]) if rank > 1 else ()
-        self.swizzle, self.oob = swizzle, oob
+        self.swizzle, self.interleave, self.oob = swizzle, interleave, oob
         modes = [_mode("swizzle", swizzle, SWIZZLES), _mode("interleave", interleave, INTERLEAVES)]
         self._check(_mode("oob", oob, FILLS), modes[0])
         self._record = np.zeros(1, LAYOUT)
         r = self._record[0]
-        r["global_address"], r["rank"], r["elemtype"] = self.array.ctypes.data, rank - 1, self.element.number
+        r["global_address"], r["rank"], r["elemtype"] = self.address, rank - 1, self.element.number
         r["swizzle_mode"], r["interleave_layout"], r["fill_mode"] = *modes, FILLS[oob]
         for name, values in (
             ("box_dim", self.box),
@@ -111,12 +113,12 @@ class TensorMap:
 
     def _check(self, fill: int, swizzle: int) -> None:
         size, inner = self.element.size, self.box[0] * self.element.size
-        if self.array.ndim and self.dims[0] > 1 and self.array.strides[-1] != size:
+        if self.dims[0] > 1 and self.array.strides[-1] != size:
             raise AlignmentError(
                 f"the innermost dimension has a stride of {self.array.strides[-1]} bytes; a tensor map wants its "
                 f"elements side by side ({size} bytes): pass np.ascontiguousarray(array)"
             )
-        for what, value in (("address", self.array.ctypes.data), *(("stride", s) for s in self.strides)):
+        for what, value in (("address", self.address), *(("stride", s) for s in self.strides)):
             if value % UNIT or value < 0:
                 raise AlignmentError(
                     f"{what} {value} of the array is no multiple of {UNIT} bytes, which a tensor map wants: allocate "
@@ -136,11 +138,33 @@ class TensorMap:
         if fill and self.element.kind != "f":
             raise OptionError(f"oob='nan' fills floats only, the array holds {self.dtype}: use oob='zero'")
 
+    @property
+    def on_device(self) -> bool:
+        """Whether the array lies in a GPU's memory."""
+        return isinstance(self.array, DeviceArray)
+
+    @property
+    def span(self) -> int:
+        """Bytes from the first element's begin to the last one's end."""
+        shape, strides = self.array.shape, self.array.strides
+        return sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + self.element.size
+
     def __bytes__(self) -> bytes:
         return self._record.tobytes()
 
     def __repr__(self) -> str:
         return f"TensorMap({self.dtype}, dims={self.dims}, box={self.box}, swizzle={self.swizzle!r}, oob={self.oob!r})"
+
+
+def _array(x: Any) -> Any:
+    """A NumPy array, or what is known of one in a GPU's memory."""
+    if isinstance(x, DeviceArray):
+        return x
+    return device_array(x) if is_device_array(x) else as_array(x)
+
+
+def _address(array: Any) -> int:
+    return int(array.address if isinstance(array, DeviceArray) else array.ctypes.data)
 
 
 def _element(array: Any, dtype: str | None) -> tuple[str, Element]:

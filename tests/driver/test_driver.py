@@ -5,9 +5,11 @@ import ctypes
 import numpy as np
 import pytest
 
-from nbtc.driver import arrays, device, is_device_array, launch, launching, library
-from nbtc.driver.arrays import Buffer, device_array
+from nbtc.driver import device, is_device_array, launch, launching, library
+from nbtc.driver.arrays import Buffer
 from nbtc.errors import DeviceError, FormatError, RangeError
+from nbtc.formats import device_arrays
+from nbtc.formats.device_arrays import device_array
 
 TEXT = """.version {version}
 .target sm_90a
@@ -251,7 +253,7 @@ class Packed:
         self.x = x
 
     def __dlpack_device__(self):
-        return arrays.CUDA, 0
+        return device_arrays.CUDA, 0
 
     def __dlpack__(self):
         return self.x.__dlpack__()
