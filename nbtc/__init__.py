@@ -61,7 +61,6 @@ if TYPE_CHECKING:  # the names of _ROOMS and _MODULES once more: checkers and ed
         threadfence_block as threadfence_block,
         threadfence_system as threadfence_system,
         unroll as unroll,
-        unroll as unroll,
         warp_idx as warp_idx,
         where as where,
     )

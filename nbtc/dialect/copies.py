@@ -91,7 +91,7 @@ def cp_async_bulk(dst: Any, src: Any, size: Any, bar: Any) -> None:
 
 @_in_kernels
 def cp_async_bulk_store(dst: Any, src: Any, size: Any) -> None:
-    """Copy `size` bytes (a multiple of 16) from shared to global memory, as part of a bulk group.  One thread; sm_90."""
+    """Copy `size` bytes (a multiple of 16) from shared to global memory, in a bulk group.  One thread; sm_90."""
 
 
 @_in_kernels

@@ -20,6 +20,7 @@ from nbtc.executor.launch import Geometry, geometry, obeyed
 from nbtc.executor.program import Program, load
 from nbtc.isa.archs import arch as find_arch
 
+UNBOUNDED = Bounds()
 MOST_THREADS = 1024  # of a block (CUDA C++ Programming Guide, "Compute Capabilities")
 MOST_CONFIGURATIONS = 64  # that a kernel remembers
 
@@ -42,7 +43,7 @@ class Kernel:
     strides), and tuples of these.
     """
 
-    def __init__(self, function: Callable[..., Any], arch: str, mode: str = "", bounds: Bounds = Bounds()) -> None:
+    def __init__(self, function: Callable[..., Any], arch: str, mode: str = "", bounds: Bounds = UNBOUNDED) -> None:
         update_wrapper(self, function)
         self.function, self.arch, self._mode, self._bounds = function, arch, mode, bounds
         self._names = tuple(inspect.signature(function).parameters)
@@ -113,7 +114,8 @@ class Kernel:
     def _on_device(self, made: Specialized, extents: Any, values: list[Any], shared: int, stream: Any) -> None:
         if self._mode:
             raise OptionError(f"{self.__name__}.{self._mode} runs on the CPU: pass arrays in host memory")
-        g = extents[0] if isinstance(extents[0], Geometry) else obeyed(self._bounds.directives, *extents, None)
+        grid, block = extents
+        g = grid if isinstance(grid, Geometry) else obeyed(self._bounds.directives, grid, block, None)
         fields = made.pack.fields(values)
         driver.launch(made.text, made.program.name, g.grid, g.block, shared, stream, fields)
 
@@ -189,12 +191,12 @@ def kernel(
 ) -> Any:
     """A kernel: a function written for one thread, as in CUDA C++, launched for many, `k[grid, block](*args)`.
 
-    arch: whose instructions and arithmetic it has, "sm_70" to "sm_121".  max_threads: launches have no larger blocks, so
-    that a thread may have more registers (`__launch_bounds__`).  cluster: blocks of a cluster, an int or up to 3
-    (`__cluster_dims__`), of every launch.  The function sees its place in the grid as
-    `nbtc.grid(1)`, `nbtc.thread_idx.x` and so on; what else it may say is on the page "Kernels".  It returns nothing:
-    results go into arrays.  Raises KernelError, with the line, for what can't be compiled, and ProgramError for what
-    goes wrong while it runs.
+    arch: whose instructions and arithmetic it has, "sm_70" to "sm_121".  max_threads: launches have no larger blocks,
+    so that a thread may have more registers (`__launch_bounds__`).  cluster: blocks of a cluster, an int or up to 3
+    (`__cluster_dims__`), of every launch.  The function sees its place in the grid as `nbtc.grid(1)`,
+    `nbtc.thread_idx.x` and so on; what else it may say is on the page "Kernels".  It returns nothing: results go into
+    arrays.  Raises KernelError, with the line, for what can't be compiled, and ProgramError for what goes wrong while
+    it runs.
 
     >>> import numpy as np, nbtc
     >>> @nbtc.kernel

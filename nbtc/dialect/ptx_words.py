@@ -139,7 +139,9 @@ def _ldmatrix(
 
     def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:
         given = {"p": _row_address(c, b, (smem, args[0]), (addr, args[1]))}
-        return registers.packed(c, b, result, rows.emit(b, form, {"r": [I32] * count}, given, memory=True, space=".shared"))
+        return registers.packed(
+            c, b, result, rows.emit(b, form, {"r": [I32] * count}, given, memory=True, space=".shared")
+        )
 
     return signature(result, smem, addr, num, trans, shape, type, threads), emit
 

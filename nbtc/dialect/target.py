@@ -42,7 +42,7 @@ values: list[Callable[[Any], Any]] = []  # each may put what Numba knows in the 
 
 
 class Loop(NamedTuple):
-    """A loop to unroll whole: the block that tests for its end, and counters in memory with what is added to them on the way back."""
+    """A loop to unroll whole: the block that tests for its end; counters in memory, what is added on the way back."""
 
     test: ir.Block
     counters: list[tuple[Any, int]]
@@ -98,7 +98,7 @@ def _close_loops(module: ir.Module) -> None:
 
 
 def _ends(test: ir.Block) -> list[ir.Block]:
-    """The blocks that jump back to a loop whose test of its end lies in a block: all of these are reached through it."""
+    """The blocks that jump back to a loop that tests for its end in a block: all of them are reached through it."""
     blocks = test.parent.blocks
     outside, todo = {test}, [blocks[0]]
     while todo:

@@ -3,7 +3,7 @@
 `launch` is all that a kernel needs; `is_device_array` says which arrays it takes.  (CUDA Driver API.)
 """
 
-from nbtc.formats.device_arrays import is_device_array
 from nbtc.driver.launching import launch, synchronize
+from nbtc.formats.device_arrays import is_device_array
 
 __all__ = ["is_device_array", "launch", "synchronize"]

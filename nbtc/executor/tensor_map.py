@@ -58,7 +58,8 @@ class TensorMap:
     """The tensor map of an array: what a `.tensormap` parameter of a program takes.
 
     array: what is copied from or to, 1 to 5 dimensions, any strides that are multiples of 16 bytes; its last dimension
-    is contiguous.  An array in a GPU's memory makes a map for launches there.  box: elements of a tile, innermost dimension first, as `cuTensorMapEncodeTiled` takes them.
+    is contiguous.  An array in a GPU's memory makes a map for launches there.  box: elements of a tile, innermost
+    dimension first, as `cuTensorMapEncodeTiled` takes them.
     element_strides: steps between copied elements, innermost first (the first is ignored, as on the hardware).
     swizzle: "none", "32B", "64B", "128B".  interleave: "none".  oob: what reads outside of the array give, "zero" or
     "nan" (floats only).  dtype: the element type where the array's own does not tell ("tf32", "f32_ftz", ...).
@@ -164,7 +165,8 @@ def _array(x: Any) -> Any:
 
 
 def _address(array: Any) -> int:
-    return int(array.address if isinstance(array, DeviceArray) else array.ctypes.data)
+    found: int = array.address if isinstance(array, DeviceArray) else array.ctypes.data
+    return found
 
 
 def _element(array: Any, dtype: str | None) -> tuple[str, Element]:
