@@ -165,7 +165,9 @@ def _array(x: Any) -> Any:
 
 
 def _address(array: Any) -> int:
-    found: int = array.address if isinstance(array, DeviceArray) else array.ctypes.data
+    if isinstance(array, DeviceArray):
+        return array.address
+    found: int = array.ctypes.data
     return found
 
 
