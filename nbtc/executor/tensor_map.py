@@ -148,7 +148,8 @@ class TensorMap:
     def span(self) -> int:
         """Bytes from the first element's begin to the last one's end."""
         shape, strides = self.array.shape, self.array.strides
-        return sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + self.element.size
+        steps: int = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+        return steps + self.element.size
 
     def __bytes__(self) -> bytes:
         return self._record.tobytes()
