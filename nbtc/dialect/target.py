@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -31,7 +31,7 @@ from numba.core.target_extension import (
 from numba.core.typing.templates import Registry as TypingRegistry
 
 from nbtc.compiler.native import binding
-from nbtc.dialect import fatal
+from nbtc.dialect import fatal, loops
 
 NAME = "nbtc_ptx"
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -41,14 +41,6 @@ typing_registry = TypingRegistry()  # and how they are typed
 values: list[Callable[[Any], Any]] = []  # each may put what Numba knows in the place of a constant that kernels name
 
 
-class Loop(NamedTuple):
-    """A loop to unroll whole: the block that tests for its end; counters in memory, what is added on the way back."""
-
-    test: ir.Block
-    counters: list[tuple[Any, int]]
-
-
-unrolled: list[Loop] = []  # in modules that are still written
 models: Any = None  # how values of each type are kept; set by `narrow`
 
 
@@ -81,43 +73,6 @@ def layout() -> str:
     return str(machine("sm_80", "+ptx80").target_data)
 
 
-def _close_loops(module: ir.Module) -> None:
-    """Steps and metadata on the back edges of loops that are to be unrolled: jumps to their headers from behind."""
-    for loop in [x for x in unrolled if x.test.parent.module is module]:
-        unrolled.remove(loop)
-        name = module.add_metadata([f"{loop.test.parent.name} {loop.test.name}"])
-        node = module.add_metadata([name, module.add_metadata(["llvm.loop.unroll.full"])])
-        node.operands = (node, node.operands[1])  # a loop is known by a node that names itself
-        for block in _ends(loop.test):
-            builder = ir.IRBuilder(block)
-            builder.position_before(block.terminator)
-            for place, step in loop.counters:
-                count = builder.load(place)
-                builder.store(builder.add(count, ir.Constant(count.type, step)), place)
-            block.terminator.set_metadata("llvm.loop", node)
-
-
-def _ends(test: ir.Block) -> list[ir.Block]:
-    """The blocks that jump back to a loop that tests for its end in a block: all of them are reached through it."""
-    blocks = test.parent.blocks
-    outside, todo = {test}, [blocks[0]]
-    while todo:
-        block = todo.pop()
-        if block not in outside:
-            outside.add(block)
-            todo += _next(block)
-    header, before = test, [b for b in blocks if test in _next(b)]
-    while len(before) == 1 and len(_next(before[0])) == 1:  # a header may be several blocks in a row
-        header = before[0]
-        before = [b for b in blocks if header in _next(b)]
-    return [b for b in before if b not in outside or b is test]
-
-
-def _next(block: ir.Block) -> list[ir.Block]:
-    operands = block.terminator.operands if block.terminator is not None else ()
-    return [x for x in operands if isinstance(x, ir.Block)]
-
-
 class PtxLibrary(codegen.CodeLibrary):  # type: ignore[misc]
     """Modules as text, and the libraries that they call."""
 
@@ -128,7 +83,7 @@ class PtxLibrary(codegen.CodeLibrary):  # type: ignore[misc]
 
     def add_ir_module(self, module: ir.Module) -> None:
         """Keep a module."""
-        _close_loops(module)
+        loops.close(module)
         self.texts.append(str(module))
 
     def add_linking_library(self, library: PtxLibrary) -> None:
