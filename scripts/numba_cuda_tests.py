@@ -12,10 +12,11 @@ import argparse
 import importlib
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import unittest
-import warnings
 from pathlib import Path
 
 PACKAGE = "numba.cuda.tests.cudapy"
@@ -54,40 +55,49 @@ class Recorder(unittest.TextTestResult):
         print("@" + json.dumps([test.id(), outcome, reason]), file=sys.__stdout__, flush=True)
 
 
-def one(module, arch):
-    """Run one module in this process."""
-    import nbtc
+# Python runs this first of all, in processes that tests start too; the context lasts until the process ends.
+STARTUP = """
+import sys, nbtc
+emulation = nbtc.cuda.emulated({arch!r})
+emulation.__enter__()
+sys.modules["nbtc_emulation"] = emulation
+"""
 
-    warnings.simplefilter("ignore")
-    with nbtc.cuda.emulated(arch):
-        suite = unittest.defaultTestLoader.loadTestsFromName(f"{PACKAGE}.{module}")
-        unittest.TextTestRunner(resultclass=Recorder, stream=sys.stderr).run(suite)
+
+def one(module):
+    """Run one module in this process, which its start has made an emulated one."""
+    suite = unittest.defaultTestLoader.loadTestsFromName(f"{PACKAGE}.{module}")
+    unittest.TextTestRunner(resultclass=Recorder, stream=sys.stderr, warnings="ignore").run(suite)
 
 
 def outcomes(module, arch, seconds):
     """{test: (outcome, reason)} of a module, run in a process of its own."""
-    command = [sys.executable, __file__, "--one", module, "--arch", arch]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
-        said, died = done.stdout, f"the process ended with {done.returncode}"
-    except subprocess.TimeoutExpired as late:
-        said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
-        died = f"more than {seconds} s for the module"
+    command = [sys.executable, __file__, "--one", module]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "sitecustomize.py").write_text(STARTUP.format(arch=arch), encoding="utf-8")
+        path = os.pathsep.join([folder, str(PAGE.parents[1]), os.environ.get("PYTHONPATH", "")])
+        inside = {**os.environ, "PYTHONPATH": path}
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=inside)
+            said, died = done.stdout, f"the process ended with {done.returncode}"
+        except subprocess.TimeoutExpired as late:
+            said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
+            died = f"not reached in {seconds} s"
     found = {}
     for line in said.splitlines():
         if line.startswith("@"):
             name, outcome, reason = json.loads(line[1:])
             if found.get(name, ("started",))[0] in ("started", "passed"):
                 found[name] = (outcome, reason)
-    return {n: (o, r) if o != "started" else ("failed", died) for n, (o, r) in found.items()} or {
-        module: ("failed", died)
-    }
+    late = died.startswith("not")
+    ended = {n: (o, r) if o != "started" else ("late" if late else "failed", died) for n, (o, r) in found.items()}
+    return ended or {module: ("skipped", "no test of unittest's kind") if died.endswith(" 0") else ("failed", died)}
 
 
 def table(results):
     """The page's part, from {module: outcomes}."""
-    lines = ["| tests of | pass | skip | fail | what fails or is skipped |", "|---|---|---|---|---|"]
-    sums = dict.fromkeys(("passed", "skipped", "failed"), 0)
+    lines = ["| tests of | pass | skip | fail | not reached | what fails or is skipped |", "|---|---|---|---|---|---|"]
+    sums = dict.fromkeys(("passed", "skipped", "failed", "late"), 0)
     for module, found in results.items():
         counts = {k: sum(o == k for o, _ in found.values()) for k in sums}
         sums = {k: n + counts[k] for k, n in sums.items()}
@@ -108,7 +118,7 @@ def main():
     parser.add_argument("--one")
     chosen = parser.parse_args()
     if chosen.one:
-        one(chosen.one, chosen.arch)
+        one(chosen.one)
         return
     folder = Path(importlib.import_module(PACKAGE).__file__).parent
     modules = chosen.modules or sorted(p.stem for p in folder.glob("test_*.py"))

@@ -40,6 +40,7 @@ class _ModuleParser:
         self.c = Cursor(text)
         self.version, self.target = (0, 0), ""
         self.functions: dict[str, Function] = {}
+        self.weak: set[str] = set()  # functions whose definitions so far are weak
         self.variables: dict[str, Variable] = {}
         self.aliases: dict[str, str] = {}
         self.files = _files(self.c.tokens)
@@ -67,11 +68,7 @@ class _ModuleParser:
         word = c.next.text
         if word in (".entry", ".func"):
             function = self._function(".extern" in linking)
-            old = self.functions.get(function.name)
-            if old is None or old.body is None:
-                self.functions[function.name] = function
-            elif function.body is not None:
-                raise ParseError(f"line {function.line}: {function.name} is defined twice")
+            self._define(function, ".weak" in linking)
         elif word in SPACES:
             for variable in variables(c, ".extern" in linking):
                 old_variable = self.variables.get(variable.name)
@@ -80,6 +77,17 @@ class _ModuleParser:
             c.expect(";")
         else:
             self._directive()
+
+    def _define(self, function: Function, weak: bool) -> None:
+        """A function or its declaration; each module of a link may define a weak one, and a strong one counts."""
+        old = self.functions.get(function.name)
+        if function.body is None and old is not None:
+            return
+        if old is None or old.body is None or (function.name in self.weak and not weak):
+            self.functions[function.name] = function
+            (self.weak.add if weak else self.weak.discard)(function.name)
+        elif not weak:
+            raise ParseError(f"line {function.line}: {function.name} is defined twice")
 
     def _directive(self) -> None:
         c = self.c

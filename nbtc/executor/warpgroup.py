@@ -38,8 +38,11 @@ def _immediates(lanes: Lanes, row: Row, given: list[Operand], registers: bool) -
     rest = numbers[len(row.scales) :]
     names = [t for t in row.trans if not (registers and t == "a")]
     turned = dict(zip(names, rest, strict=False))
-    if len(rest) > len(names) or any(s not in (1, -1) for s in scales.values()) or any(t > 1 for t in turned.values()):
-        lanes.refuse("scales of wgmma are 1 or -1, transpositions 0 or 1, and no more operands follow")
+    if len(numbers) != len(row.scales) + len(names):
+        wanted = [*(f"imm-scale-{s}" for s in row.scales), *(f"imm-trans-{t}" for t in names)]
+        lanes.refuse(f"behind scale-d this form has {', '.join(wanted) or 'no operands'}; {len(numbers)} are given")
+    if any(s not in (1, -1) for s in scales.values()) or any(t not in (0, 1) for t in turned.values()):
+        lanes.refuse("scales of wgmma are 1 or -1, transpositions 0 or 1")
     a, b = signs(row, (scales.get("a", 1), scales.get("b", 1)))
     return Flags(registers, turned.get("a") == 1, turned.get("b") == 1, a == -1, b == -1)
 

@@ -71,15 +71,9 @@ def _forms(
 
 
 def _syntax(registers: int, selectors: tuple[int, ...], scales: str, trans: str) -> tuple[str, ...]:
-    """Operand lists with A in shared memory and in registers; the immediates may be left out from the right."""
+    """The operand lists with A in shared memory and in registers; ptxas takes neither fewer immediates nor more."""
     meta = f" e selector={','.join(str(s) for s in selectors)}" if selectors else ""
-    found = []
-    for a, with_trans in (("descA", trans), ("a{4}", trans.replace("a", ""))):
-        line = f"d{{{registers}}} {a} descB{meta} scaleD!"
-        found.append(line)
-        if scales:
-            line += "".join(f" scale{s.upper()}=-1,1" for s in scales)
-            found.append(line)
-        if with_trans:
-            found.append(line + "".join(f" trans{t.upper()}=0,1" for t in with_trans))
-    return tuple(found)
+    scale = "".join(f" scale{s.upper()}=-1,1" for s in scales)
+    shared, held = ("".join(f" trans{t.upper()}=0,1" for t in some) for some in (trans, trans.replace("a", "")))
+    line = f"{{}} descB{meta} scaleD!{scale}{{}}"
+    return tuple(f"d{{{registers}}} " + line.format(a, rest) for a, rest in (("descA", shared), ("a{4}", held)))

@@ -105,3 +105,19 @@ def test_functions_and_prototypes():
 def test_broken_text_is_refused_with_its_line(text, said):
     with pytest.raises(ParseError, match=said):
         parse(text)
+
+
+def test_a_strong_definition_counts_among_weak_ones():
+    """As linkers have it: compilers write a function into every module that needs it."""
+    weak, other, strong = (f"{word} .func f() {{ {op}; ret; }}\n" for word, op in (
+        (".weak", "bar.sync 0"), (".weak", "membar.gl"), (".visible", "membar.cta"),
+    ))  # fmt: skip
+
+    def first(*parts):
+        return parse(HEAD + "".join(parts)).functions["f"].body[0].opcode
+
+    assert first(weak, other) == "bar" and first(weak, ".extern .func f();\n") == "bar"
+    assert parse(HEAD + weak + strong + other).functions["f"].body[0].modifiers[-1] == "cta"
+    assert parse(HEAD + strong + weak).functions["f"].body[0].modifiers[-1] == "cta"
+    with pytest.raises(ParseError, match="f is defined twice"):
+        parse(HEAD + weak + strong + strong)

@@ -58,7 +58,7 @@ def scope(registers, text):
 
 
 def by_target():
-    """Every row under the oldest target that has it, of those that assemblers still know (sm_75 and later)."""
+    """Rows by the oldest target that has them of those that assemblers know (from sm_75), pairs of blocks apart."""
     found = defaultdict(list)
     for row in ROWS.values():
         if not row.family.startswith("wgmma.mma") or row.shape[1] in (
@@ -66,7 +66,9 @@ def by_target():
             24,
             256,
         ):  # of the widths the ends and one more
-            found[row.min_arch if row.since >= 75 else "sm_75"] += [scope(*given) for given in lines(row)]
+            target = row.min_arch if row.since >= 75 else "sm_75"
+            pair = "cta_group::2" in row.mnemonic  # a kernel works by single blocks or by pairs
+            found[target, pair] += [scope(*given) for given in lines(row)]
     return found
 
 
@@ -74,7 +76,7 @@ def by_target():
 def test_ptxas_takes_every_row():
     if "Unsupported .version" in refusal(module("sm_80", []), "sm_80"):
         pytest.skip(f"this ptxas is older than PTX {VERSION}")
-    for target, texts in by_target().items():
+    for (target, _), texts in by_target().items():
         for start in range(0, len(texts), TOGETHER):
             some = texts[start : start + TOGETHER]
             assert refusal(module(target, some), target) == "", target

@@ -79,6 +79,23 @@ def warpgroup() -> dict[str, Any]:
     return {"d": d, "a": da, "b_desc": db.encode() + (ia.size >> 4), "smem": np.concatenate([ia, ib])}
 
 
+WARPGROUPS = {
+    WG: ("p, 1, 1, 0, 0", "p p,1,1 p,1,1,0 p,1,1,0,0,0"),
+    "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32": ("p, 1, 1", "p p,1,1,0,0"),
+    "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8": ("p", "p,1,1"),
+}
+
+
+@pytest.mark.parametrize("mnemonic", WARPGROUPS)
+def test_wgmma_has_all_of_its_immediates_or_none(mnemonic: str) -> None:
+    """As ptxas has it."""
+    taken, refused = WARPGROUPS[mnemonic]
+    assert parse.line(f"{mnemonic}{WG_OPERANDS}{taken};")
+    for tail in refused.split():
+        with pytest.raises(ParseError):
+            parse.line(f"{mnemonic}{WG_OPERANDS}{tail};")
+
+
 def test_wgmma_uses_its_immediates() -> None:
     x = warpgroup()
     cases = {

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
@@ -45,6 +45,17 @@ class Linker(driver._Linker):
     def complete(self) -> image.Image:
         """What the driver is to load."""
         return _image(self.texts())
+
+
+class Stream(NamedTuple):
+    """What stands for cuda.core's stream: launches are synchronous, so it is only a name."""
+
+    handle: int
+
+
+def _core_stream(stream: Any) -> Stream:
+    """`driver._to_core_stream`."""
+    return Stream(int(getattr(stream, "handle", stream) or 0))
 
 
 class Active:
@@ -160,7 +171,7 @@ def emulated(arch: str = "sm_90", *, threads: int | None = None) -> Iterator[Pro
     one.processor.threads = threads
     exchanged = [
         (driver, "ExperimentalDevice", lambda number: one.processor),
-        (driver, "_to_core_stream", lambda stream: stream),
+        (driver, "_to_core_stream", _core_stream),
         (driver.Context, "create_module_ptx", _module_of_text),
         (devices._runtime, "_tls", one.contexts),
         (codegen.CUDACodeLibrary, "get_cufunc", lambda library: one.load(library)),
@@ -171,7 +182,7 @@ def emulated(arch: str = "sm_90", *, threads: int | None = None) -> Iterator[Pro
         (nvrtc, "compile", sources.compile),
         (nrt, "launch", one.launch),
         (nrt, "LaunchConfig", image.Config),
-        (nrt, "_to_core_stream", lambda stream: stream),
+        (nrt, "_to_core_stream", _core_stream),
         (nrt, "_Linker", Linker),
     ]
     with ExitStack() as stack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -58,6 +59,8 @@ MEET:
     ret;
 }
 """  # what CUDA's device runtime has for cooperative groups: the top bit turns over when all blocks have arrived
+_DECLARED = re.compile(r"^\.extern \.func\s*(?P<result>\([^)]*\))\s*(?P<name>[\w$]+)", re.MULTILINE)
+_WITHOUT_RESULT = re.compile(r"^(?P<head>(?:\.visible|\.weak) \.func)\s+(?P<name>[\w$]+)", re.MULTILINE)
 _handles = count(1 << 41)  # neither addresses nor handles of a driver
 
 
@@ -79,11 +82,25 @@ class Kernel(NamedTuple):
     attributes: Attributes
 
 
+def _agreeing(texts: list[str]) -> list[str]:
+    """Modules whose functions have the results that others declare them with.
+
+    numba-cuda declares functions of C that return nothing with a result, which it reads and forgets; a linker lets that
+    pass.
+    """
+    declared = {m["name"]: m["result"] for text in texts for m in _DECLARED.finditer(text)}
+
+    def agreeing(found: re.Match[str]) -> str:
+        return f"{found['head']} {declared[found['name']]} {found['name']}" if found["name"] in declared else found[0]
+
+    return [_WITHOUT_RESULT.sub(agreeing, text) for text in texts]
+
+
 class Image:
     """PTX as the driver loads it: `handle`, and kernels by name."""
 
     def __init__(self, texts: list[str], arch: str) -> None:
-        self.module: Module = load("\n".join(texts), arch)
+        self.module: Module = load("\n".join(_agreeing(texts)), arch)
         self.handle = next(_handles)
 
     def get_kernel(self, name: str) -> Kernel:

@@ -10,16 +10,17 @@ from cuda.core import ObjectCode
 from numba.cuda.core import config
 from numba.cuda.cudadrv import nvrtc
 
-from nbtc.errors import ProgramError
 from nbtc.interop.nvrtc import to_ptx
+
+_compile = nvrtc.compile  # numba-cuda's own
 
 
 def compile(
     source: str | bytes, name: str, cc: Any, ltoir: bool = False, lineinfo: bool = False, debug: bool = False
 ) -> tuple[ObjectCode, str]:
     """What stands for `cudadrv.nvrtc.compile`: the PTX of a source for a compute capability, and the compiler's log."""
-    if ltoir:
-        raise ProgramError(f"{name}: link-time optimisation makes no PTX of single sources; leave lto=True out")
+    if ltoir:  # which nvJitLink turns into PTX for those who look at it; no kernel is launched from it
+        return _compile(source, name, cc, ltoir, lineinfo, debug)  # type: ignore[no-any-return]
     major, minor, *suffix = nvrtc._verify_cc_tuple(cc)
     home = Path(numba.cuda.__file__).parent
     folders = [home / "include" / str(nvrtc._get_nvrtc_version()[0]), home / "memory_management"]

@@ -1,11 +1,13 @@
 """The door itself: kernels one by one, devices of several architectures, and what it puts back."""
 
 import gc
+import pickle
 import sys
 
 import numpy as np
 import pytest
 from numba import cuda
+from numba.core import types
 from numba.cuda import codegen
 from numba.cuda.cudadrv import devices, driver
 
@@ -55,6 +57,30 @@ def test_everything_is_put_back():
     assert before == after and state == vars(driver.driver)
     del x, stream, event
     gc.collect()  # what outlives the context goes without a word
+
+
+def test_a_configured_launch_travels():
+    with nbtc.cuda.emulated():
+        stream = cuda.stream()
+        launch = pickle.loads(pickle.dumps(twice[2, 32, stream]))
+        x = np.arange(64.0)
+        launch(x)
+    assert (x == 2 * np.arange(64)).all() and launch.griddim == (2, 1, 1)
+
+
+def test_functions_of_c_that_return_nothing():
+    source = cuda.CUSource('extern "C" __device__ void put(int *x, int n) { *x = n; }')
+    ffi = pytest.importorskip("cffi").FFI()
+    put = cuda.declare_device("put", types.void(types.CPointer(types.int32), types.int32), link=source, abi="c")
+
+    @cuda.jit
+    def kernel(x):
+        put(ffi.from_buffer(x), 7)
+
+    x = np.zeros(2, np.int32)
+    with nbtc.cuda.emulated():
+        kernel[1, 1](x)
+    assert x.tolist() == [7, 0]
 
 
 def test_memory_is_given_back():
