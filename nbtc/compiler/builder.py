@@ -104,6 +104,14 @@ class VectorBuilder:
         """Store value at p + offset bytes."""
         self.b.store(value, self.b.bitcast(self.at(p, offset), value.type.as_pointer())).align = align
 
+    def prefetch(self, p: Any, offset: Any = 0, *, level: Number = 1, write: bool = False) -> None:
+        """Ask for the cache line at p + offset bytes, into the first or second level, to be read or written."""
+        at = self.at(p, offset)
+        kind = ir.FunctionType(ir.VoidType(), [at.type, I32, I32, I32])
+        locality, data = 4 - level, 1  # LLVM counts from 3, the nearest
+        flags = [self.const(I32, n) for n in (int(write), locality, data)]
+        self.b.call(cgutils.get_or_insert_function(self.b.module, kind, "llvm.prefetch.p0"), [at, *flags])
+
     def splat(self, x: Any, count: Number) -> Any:
         """x in every lane."""
         t = vector(x.type, count)

@@ -22,8 +22,8 @@ class Processor(NamedTuple):
     register.  registers: how many there are.  sums: those that the sums of a register tile fill, which leaves the
     others to operands and bookkeeping.  mixed: the bookkeeping of neighbouring tiles is mixed into the sums, for which
     sixteen registers are too few.  fma: a multiply-add is one instruction.  half: so is rounding to f16, with its own
-    rounding mode.  scale: so is x * 2**n with subnormal results.  lookup: bits are counted by a table of nibbles in a
-    register.
+    rounding mode.  rounds: a conversion names its rounding.  scale: x * 2**n with subnormal results is one instruction.
+    lookup: bits are counted by a table of nibbles in a register.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Processor(NamedTuple):
     mixed: bool = False
     fma: bool = True
     half: bool = False
+    rounds: bool = False
     scale: bool = False
     lookup: bool = False
 
@@ -55,7 +56,9 @@ class Processor(NamedTuple):
 
 
 _AVX2 = frozenset({"avx2", "fma", "f16c"})
-AVX_512 = Processor("AVX-512", X86, AVX512, lanes=16, registers=32, sums=16, mixed=True, half=True, scale=True)
+AVX_512 = Processor(
+    "AVX-512", X86, AVX512, lanes=16, registers=32, sums=16, mixed=True, half=True, rounds=True, scale=True
+)
 AVX2 = Processor("AVX2", X86, _AVX2, lanes=8, registers=16, sums=8, half=True, lookup=True)
 SSE2 = Processor("SSE2", X86, frozenset(), lanes=4, registers=16, sums=8, fma=False)
 NEON = Processor("NEON", ARM, frozenset(), lanes=4, registers=32, sums=16)

@@ -198,6 +198,8 @@ class NarrowRange(AlignmentAndRounding):
             x = self.to_half(b.fmul(self.magnitude(n), v.bits(down, self.floats)))
             return self.signed(b.fmul(x, self.power(b.neg(self.scale))), n)
         down = b.sub(e, self.c(self.s.fraction << 23))
+        if self.s.target.rounds:
+            return self.fourteen(b.fmul(v.to_float_rz(n), v.bits(down, self.floats)))
         return self.signed(self.fourteen(b.fmul(self.magnitude(n), v.bits(down, self.floats))), n)
 
 

@@ -21,11 +21,22 @@ SCRATCH = 16384  # bytes of scratch, 64-byte aligned, of every shape
 _NAMES = tuple("a ea sa a0 b eb sb b0 g groups tile blocks floor least scale reference scratch".split())  # noqa: SIM905
 
 
-def nothing(v: VectorBuilder, args: dict[str, Any], block: Any) -> None:
-    """No other work beside the sums."""
+def fetch_panel(v: VectorBuilder, shape: Shape, args: dict[str, Any], group: Any, block: Any) -> None:
+    """Each of a row block's tiles asks for its share of the next block of products of B.
+
+    The first tile reads all of it within the time of its own sums; from the last-level cache that took as long again
+    as a third of the block's sums.
+    """
+    b = v.b
+    following = b.add(group, v.int(1))
+    for name, size in (("b", 8 if shape.wide else 4), ("eb", shape.exponent_bytes)):
+        bytes_ = PANEL * shape.block * size
+        first = v.at(args[name], b.mul(following, v.int(bytes_)), b.mul(block, v.int(bytes_ // BLOCKS)))
+        for line in range(0, bytes_ // BLOCKS, 64):
+            v.prefetch(first, line, level=2)
 
 
-def emit_sums(v: VectorBuilder, shape: Shape, args: dict[str, Any], beside: Beside = nothing) -> None:
+def emit_sums(v: VectorBuilder, shape: Shape, args: dict[str, Any], beside: Beside = fetch_panel) -> None:
     """Call the micro-kernel of a shape with these pointers and numbers."""
     schedule = Mixed if shape.target.mixed else Plain
     name = f"nbtc_sums_{beside.__name__}_{shape.key}"

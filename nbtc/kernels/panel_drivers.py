@@ -6,12 +6,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
 from nbtc.compiler.bits import as_f32
-from nbtc.compiler.builder import I32, VectorBuilder
+from nbtc.compiler.builder import VectorBuilder
 from nbtc.compiler.jit import jit
 from nbtc.kernels.alignment_and_rounding import WRAP_MARGIN
 from nbtc.kernels.fused_sum import PANEL, ROWS
@@ -26,10 +25,7 @@ def _prefetch(typing, x, index):
 
     def codegen(context, builder, sig, args):
         v = VectorBuilder(context, builder)
-        at = v.at(v.pointer(sig.args[0], args[0]), builder.mul(args[1], v.int(4)))
-        flags = [v.const(I32, n) for n in (1, 2, 1)]  # for writing, into the second level, data
-        kind = ir.FunctionType(ir.VoidType(), [at.type, I32, I32, I32])
-        builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0"), [at, *flags])
+        v.prefetch(v.pointer(sig.args[0], args[0]), builder.mul(args[1], v.int(4)), level=2, write=True)
         return context.get_dummy_value()
 
     return types.void(x, types.int64), codegen

@@ -16,7 +16,8 @@ from nbtc.kernels.fused_sum import PANEL, ROWS, Chunk, Exponents, FusedSum, Tile
 
 FLAG_WORD = 3072  # where in the scratch memory the flags of `FusedSum` are
 NUMBERS = ("floor", "least", "scale", "reference")
-Beside = Callable[[VectorBuilder, dict[str, Any], Any], None]  # emits what else is done at every step of a row tile
+# emits what else is done at every step: (builder, shape, arguments, block of products, row tile)
+Beside = Callable[[VectorBuilder, Shape, dict[str, Any], Any, Any], None]
 
 
 class Schedule:
@@ -77,7 +78,7 @@ class Plain(Schedule):
     def emit(self) -> None:
         v, b, args = self.v, self.b, self.args
         with cgutils.for_range(b, args["groups"]) as group, cgutils.for_range(b, args["blocks"]) as block:
-            self.beside(v, args, block.index)
+            self.beside(v, self.s, args, group.index, block.index)
             parts = max(1, 8 // ROWS)  # of a row's exponents: eight registers of maxima at once
             whole = self.exponents(group.index, block.index, self.scratch)
             for h in range(0, whole.parts, parts):
@@ -247,7 +248,7 @@ class Mixed(Schedule):
         v, b, args = self.v, self.b, self.args
         self.warm_up()
         with cgutils.for_range(b, self.steps) as loop:
-            self.beside(v, args, self.split(loop.index)[1])
+            self.beside(v, self.s, args, *self.split(loop.index))
             self.body(loop.index)
         if not self.deferred:
             return

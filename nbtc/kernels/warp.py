@@ -74,13 +74,6 @@ def emit_warp(v: VectorBuilder, code: Code, images: list[Any], numbers: Sequence
     return needs_fallback
 
 
-def _prefetch(v: VectorBuilder, p: Any, write: bool) -> None:
-    """Ask for a cache line; memory is the bound of large batches."""
-    flags = [ir.Constant(I32, n) for n in (int(write), 3, 1)]
-    kind = ir.FunctionType(ir.VoidType(), [p.type, I32, I32, I32])
-    v.b.call(cgutils.get_or_insert_function(v.b.module, kind, "llvm.prefetch.p0"), [p, *flags])
-
-
 def _loop_body(v: VectorBuilder, code: Code, arguments: Sequence[Any]) -> Any:
     """All warps; returns how many need the fallback."""
     b, n = v.b, len(code.images)
@@ -90,7 +83,7 @@ def _loop_body(v: VectorBuilder, code: Code, arguments: Sequence[Any]) -> Any:
         images = [v.at(p, b.mul(loop.index, step)) for p, step in zip(arrays, strides, strict=True)]
         for p, size in zip(images, code.images, strict=True):
             for line in range(0, BYTES * size, 64):
-                _prefetch(v, v.at(p, AHEAD * BYTES * size + line), p is images[-1])
+                v.prefetch(v.at(p, AHEAD * BYTES * size + line), write=p is images[-1])
         needs_fallback = KINDS[code.kind].emit(code, v, images, numbers)
         v.store(b.zext(needs_fallback, I8), v.at(marks, loop.index))
         b.store(b.add(b.load(found), b.zext(needs_fallback, I64)), found)

@@ -19,14 +19,9 @@ from nbtc.numerics.models import OUTS
 from nbtc.ops.wgmma.tile import fetch
 
 
-def _fetching(v: VectorBuilder, args: dict[str, Any], block: Any) -> None:
+def _fetching(v: VectorBuilder, shape: Shape, args: dict[str, Any], group: Any, block: Any) -> None:
     """Each row block of four columns of D asks for the memory that four columns of the next D take."""
-    fetch(v, args["ahead"], block, False)
-
-
-def _fetching_half(v: VectorBuilder, args: dict[str, Any], block: Any) -> None:
-    """The same for f16 accumulators."""
-    fetch(v, args["ahead"], block, True)
+    fetch(v, args["ahead"], block, shape.half)
 
 
 class FetchingBlock(NamedTuple):
@@ -68,7 +63,7 @@ def sum_fetching(typing, wide, block, fraction, out, x, words, ahead):
         named = v.fields(x, args[len(fixed)])
         named["groups"] = v.int(1)
         named["ahead"] = v.at(v.pointer(words, args[-2]), builder.mul(args[-1], v.int(4)))
-        emit_sums(v, shape, named, _fetching_half if shape.half else _fetching)
+        emit_sums(v, shape, named, _fetching)
         return context.get_dummy_value()
 
     return types.void(*fixed, x, words, types.int64), codegen

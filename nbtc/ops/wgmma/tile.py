@@ -35,10 +35,8 @@ def fetch(v: VectorBuilder, p: Any, block: Any, half: bool) -> None:
     """Ask for the memory that a block of four columns takes of the accumulators at p, to be read soon."""
     lines = 8 if half else 16
     first = v.at(p, v.b.mul(block, v.int(64 * lines)))
-    kind = ir.FunctionType(ir.VoidType(), [p.type, I32, I32, I32])
-    ask = cgutils.get_or_insert_function(v.b.module, kind, "llvm.prefetch.p0")
     for n in range(lines):
-        v.b.call(ask, [v.at(first, 64 * n), *(v.const(I32, x) for x in (0, 3, 1))])  # to be read, near, data
+        v.prefetch(first, 64 * n)
 
 
 class _Mover:
