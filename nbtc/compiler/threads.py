@@ -121,7 +121,7 @@ class ThreadTeam:
 
     def __init__(self, threads: int, progress: object, total: int) -> None:
         self.threads, self.total, self.done = threads, total, 0
-        self._report, self._close = _reporter(progress, total)
+        self._report, self._close = reporter(progress, total)
 
     def run(self, task: Task, fixed: Share, work: Sequence[Share], units: int = 0) -> None:
         """task(*fixed, *share) for every share of the work, `units` of progress each.
@@ -178,8 +178,10 @@ def _silent(*_: int) -> None:
     """Report nothing."""
 
 
-def _reporter(progress: object, total: int) -> tuple[Callable[[int, int], object], Callable[[], object]]:
-    """How to show progress, and how to stop showing it."""
+def reporter(
+    progress: object, total: int, unit: str = "MAC"
+) -> tuple[Callable[[int, int], object], Callable[[], object]]:
+    """How to show progress in units, and how to stop showing it."""
     if callable(progress):
         return progress, _silent
     if not progress:
@@ -192,5 +194,5 @@ def _reporter(progress: object, total: int) -> tuple[Callable[[int, int], object
             print(f"\rnbtc: {100 * done // max(1, total):3d} %", end="", file=sys.stderr, flush=True)
 
         return show, lambda: print(file=sys.stderr)
-    bar = tqdm(total=total, unit="MAC", unit_scale=True)
+    bar = tqdm(total=total, unit=unit, unit_scale=True)
     return lambda done, total: bar.update(done - bar.n), bar.close

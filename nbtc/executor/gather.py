@@ -1,7 +1,8 @@
 """Loads and stores of lanes whose elements lie anywhere: functions of the module, one a space and shape.
 
 If one look at all lanes shows that each is inside of the range where this place of the program was last, and aligned,
-the processor's gather does it.  Else lane by lane, each address looked up and checked (`resolve`).
+whole vectors do it where lanes lie 16 bytes apart (each thread has 16 bytes of a row, element by element), else the
+processor's gather.  Else lane by lane, each address looked up and checked (`resolve`).
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, suffix, vector
-from nbtc.executor.resolve import ADDRESSES, Access, at_once, for_lanes, resolver
+from nbtc.executor.resolve import ADDRESSES, Access, at_once, fits, for_lanes, resolver
 
 LANES = 32
 POINTER = I8.as_pointer()
 VOID = ir.VoidType()
 POINTERS = ir.VectorType(POINTER, LANES)
 WORDS = (8, 16, 32, 64)  # bits of elements that processors gather
+VECTOR = 64  # bytes
+APART = 16  # bytes from lane to lane that have a way of their own: what compilers give each thread of a row
 
 
 class Shape(NamedTuple):
@@ -88,9 +91,17 @@ def scatter(lanes: Any, shape: Shape, addresses: Any, values: list[Any], site: i
 
 
 def _gather(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
+    _at_once(v, machine, shape, args, _Gather(v, shape))
+    kinds = tuple(a.type for a in args)
+    slow = machine.helper(
+        f"gather_each_{shape.name}", shape.result, kinds, lambda v, a: _load_each(v, machine, shape, a)
+    )
+    v.b.ret(v.b.call(slow, args, tail=True))
+
+
+def _load_each(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
+    """Lane by lane; a function of its own, so that the fast way needs no stack."""
     b = v.b
-    _addresses, _mask, _site, _block, _warp = args
-    _at_once(v, machine, shape, args, lambda places, active: b.ret(_masked_gather(v, shape, places, active)))
     room = b.alloca(ir.ArrayType(shape.row, shape.elements))
     b.store(ir.Constant(room.type.pointee, None), room)
     cells = b.bitcast(room, POINTER)
@@ -113,15 +124,16 @@ def _gather(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
 
 
 def _scatter(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
-    b = v.b
-    _addresses, _mask, _site, _block, _warp, *values = args
+    _at_once(v, machine, shape, args[:5], _Scatter(v, shape, args[5]))
+    kinds = tuple(a.type for a in args)
+    slow = machine.helper(f"scatter_each_{shape.name}", VOID, kinds, lambda v, a: _store_each(v, machine, shape, a))
+    v.b.call(slow, args, tail=True)
+    v.b.ret_void()
 
-    def at_once(places: Any, active: Any) -> None:
-        name = f"llvm.masked.scatter.{suffix(shape.row)}.v{LANES}p0"
-        v.call(name, VOID, values[0], places, ir.Constant(I32, 1), active)
-        b.ret_void()
 
-    _at_once(v, machine, shape, args[:5], at_once)
+def _store_each(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
+    """Lane by lane."""
+    b, values = v.b, args[5:]
     room = b.alloca(ir.ArrayType(shape.row, shape.elements))
     for i, value in enumerate(values):
         b.store(value, b.gep(room, [ir.Constant(I32, 0), ir.Constant(I32, i)]))
@@ -148,17 +160,85 @@ def _each(v: VectorBuilder, machine: Any, access: Access, args: Any, do: Any) ->
     for_lanes(v, good, lambda number: do(number, b.inttoptr(b.load(b.gep(words, [number])), POINTER)))
 
 
-def _at_once(v: VectorBuilder, machine: Any, shape: Shape, args: Any, do: Any) -> None:
-    """do(pointers, active lanes), which returns, if all lanes may go to their addresses."""
+def _at_once(v: VectorBuilder, machine: Any, shape: Shape, args: Any, ways: _Gather | _Scatter) -> None:
+    """Do it and return if all lanes may go to their addresses."""
     if shape.strong or shape.elements > 1 or shape.space == "local" or shape.bits not in WORDS:
         return
-    b = v.b
-    _addresses, mask, _site, _block, _warp = args
-    places, all_fine = at_once(v, machine.options.checked, shape.space, v.int(shape.bytes), args)
+    b, checked = v.b, machine.options.checked
+    addresses, mask, _site, _block, _warp = args
+    if shape.space != "shared":
+        first = b.extract_element(addresses, ir.Constant(I32, 0))
+        row = b.add(v.splat(first, LANES), ir.Constant(ADDRESSES, [APART * lane for lane in range(LANES)]))
+        same = b.bitcast(b.icmp_unsigned("==", addresses, row), I32)
+        total = APART * (LANES - 1) + shape.bytes
+        apart = b.and_(
+            b.icmp_unsigned("==", b.and_(same, mask), ir.Constant(I32, -1)), fits(v, checked, first, total, args)
+        )
+        apart = b.and_(apart, b.icmp_unsigned("==", b.and_(first, v.int(shape.bytes - 1)), v.int(0)))
+        with b.if_then(apart):
+            ways.apart(b.inttoptr(first, POINTER))
+    places, all_fine = at_once(v, checked, shape.space, v.int(shape.bytes), args)
     with b.if_then(all_fine, likely=True):
-        do(b.inttoptr(places, POINTERS), b.bitcast(mask, vector(I1, LANES)))
+        ways.anywhere(b.inttoptr(places, POINTERS), b.bitcast(mask, vector(I1, LANES)))
 
 
-def _masked_gather(v: VectorBuilder, shape: Shape, places: Any, active: Any) -> Any:
-    name = f"llvm.masked.gather.{suffix(shape.row)}.v{LANES}p0"
-    return v.call(name, shape.row, places, ir.Constant(I32, 1), active, ir.Constant(shape.row, None))
+class _Ways:
+    """An access of all lanes at once, which ends its function.
+
+    apart: lanes lie `APART` bytes from each other; no byte but theirs is touched.  anywhere: at these pointers.
+    """
+
+    def __init__(self, v: VectorBuilder, shape: Shape) -> None:
+        self.v, self.b, self.shape = v, v.b, shape
+        self.each, self.step = VECTOR // APART, APART * 8 // shape.bits  # lanes of a vector, elements between them
+        self.whole = vector(ir.IntType(shape.bits), self.each * self.step)
+        chosen = [int(n % self.step == 0) for n in range(self.whole.count)]
+        self.chosen = ir.Constant(vector(I1, self.whole.count), chosen)
+
+    def at(self, pointer: Any, n: int) -> Any:
+        """Where vector n of whole ones lies."""
+        return self.b.bitcast(self.v.at(pointer, VECTOR * n), self.whole.as_pointer())
+
+
+class _Gather(_Ways):
+    """Returns the elements."""
+
+    def apart(self, pointer: Any) -> None:
+        v, none = self.v, ir.Constant(self.whole, None)
+        name, one = f"llvm.masked.load.{suffix(self.whole)}.p0", ir.Constant(I32, 1)
+        parts = [
+            v.call(name, self.whole, self.at(pointer, n), one, self.chosen, none) for n in range(LANES // self.each)
+        ]
+        count, step = self.whole.count, self.step
+        while len(parts) > 1:
+            order = list(range(0, 2 * count, step))
+            parts = [v.shuffle(x, y, order) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+            count, step = parts[0].type.count, 1
+        self.b.ret(parts[0])
+
+    def anywhere(self, pointers: Any, active: Any) -> None:
+        v, row = self.v, self.shape.row
+        name = f"llvm.masked.gather.{suffix(row)}.v{LANES}p0"
+        self.b.ret(v.call(name, row, pointers, ir.Constant(I32, 1), active, ir.Constant(row, None)))
+
+
+class _Scatter(_Ways):
+    """Stores values and returns."""
+
+    def __init__(self, v: VectorBuilder, shape: Shape, values: Any) -> None:
+        super().__init__(v, shape)
+        self.values = values
+
+    def apart(self, pointer: Any) -> None:
+        v = self.v
+        name = f"llvm.masked.store.{suffix(self.whole)}.p0"
+        for n in range(LANES // self.each):
+            order = [self.each * n + k // self.step for k in range(self.whole.count)]
+            x = v.shuffle(self.values, self.values, order)
+            v.call(name, VOID, x, self.at(pointer, n), ir.Constant(I32, 1), self.chosen)
+        self.b.ret_void()
+
+    def anywhere(self, pointers: Any, active: Any) -> None:
+        name = f"llvm.masked.scatter.{suffix(self.shape.row)}.v{LANES}p0"
+        self.v.call(name, VOID, self.values, pointers, ir.Constant(I32, 1), active)
+        self.b.ret_void()

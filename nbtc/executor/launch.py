@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
@@ -13,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.native import Loaded
-from nbtc.compiler.threads import in_background, thread_count
+from nbtc.compiler.threads import in_background, reporter, thread_count
 from nbtc.errors import OptionError
 from nbtc.executor.arguments import Memory
 from nbtc.executor.errors import Kind, Stop
-from nbtc.executor.resolve import SITE_BYTES
+from nbtc.executor.resolve import RANGE_BYTES, SITE_BYTES
 from nbtc.executor.services import table
-from nbtc.executor.state import BLOCK, LAUNCH, WARP, WORKER, Layout
+from nbtc.executor.state import BLOCK, LAUNCH, WARP, WORKER
 from nbtc.executor.watch.memory import Watched, block_words
 from nbtc.executor.watch.words import block_bytes
 
@@ -33,6 +34,7 @@ SHARED_ALIGN = 1024  # of shared memory: what swizzled tiles want
 IDLE, GEOMETRIES, MOST_KEPT = 2, 8, 1 << 24  # idle sessions kept of one geometry, geometries, bytes of a session
 WORKSPACE = 64  # bytes: where the threads of a cooperative grid count those that have arrived at its barrier
 POLL_SECONDS = 0.05  # how often a waiting caller looks for Ctrl-C
+_RANGE = struct.Struct("<QQQ")
 Dim = tuple[int, int, int]
 Bytes = NDArray[np.uint8]
 CALLBACK = ctypes.CFUNCTYPE(
@@ -156,6 +158,7 @@ class Request(NamedTuple):
     timeout: float | None = None  # seconds
     watched: Watched | None = None  # the words of a checked launch
     profile: NDArray[np.uint64] | None = None  # the counters of a profiled one
+    progress: object = False  # who is told of blocks that have begun: a callable, or whoever sees a bar
 
 
 def aligned(size: int, align: int) -> Bytes:
@@ -168,12 +171,6 @@ def aligned(size: int, align: int) -> Bytes:
 def address_of(x: NDArray[Any]) -> int:
     """The address of an array's first element."""
     return int(x.__array_interface__["data"][0])
-
-
-def _word(structure: Bytes, layout: Layout, name: str) -> int:
-    """A field's value."""
-    field = layout.fields[name]
-    return int.from_bytes(structure[field.offset : field.offset + field.bits // 8].tobytes(), "little")
 
 
 class Session:
@@ -233,10 +230,11 @@ class Session:
             for i in range(count)
         ]
         self._own = [
-            (address_of(self.parameters), len(request.parameters), 0),
-            (address_of(self.workspace), WORKSPACE, 1),
+            (address_of(self.parameters), len(request.parameters), False),
+            (address_of(self.workspace), WORKSPACE, True),
         ]
         self._launch = self._constants(code, request)
+        self.ranges, self._ranges_at = np.zeros(0, np.uint8), 0
 
     def _constants(self, code: Code, request: Request) -> NDArray[np.uint8]:
         """The words of a launch that all launches of a session have in common."""
@@ -259,29 +257,33 @@ class Session:
 
     def prepare(self, request: Request) -> None:
         """Set everything as a launch finds it."""
-        size = len(request.parameters)
-        self.parameters[:size] = np.frombuffer(request.parameters, np.uint8)
-        rows = [(m.first, m.bytes, int(m.writable)) for m in request.memory if m.bytes]
+        if request.parameters:
+            self.parameters.data[: len(request.parameters)] = request.parameters
+        rows = [(m.first, m.bytes, m.writable) for m in request.memory if m.bytes]
         rows += self._own
         self.workspace[:] = 0
         if request.watched is not None:
             request.watched.cover(address_of(self.workspace), WORKSPACE)
-        self.ranges = np.array(rows, np.uint64)
+        self._set_ranges(rows)
         callback = ctypes.cast(request.callback, ctypes.c_void_p).value if request.callback else None
         self.launch[:] = self._launch
-        for name, value in (
-            ("variables", request.variables),
-            ("ranges", address_of(self.ranges)),
-            ("range_count", len(rows)),
-            ("callback", callback or 0),
-            ("watch", request.watched.address if request.watched else 0),
-            ("profile", 0 if request.profile is None else address_of(request.profile)),
-        ):
-            LAUNCH.set(self.launch, name, value)
+        LAUNCH.set(self.launch, "variables", request.variables, self._ranges_at, len(rows))
+        LAUNCH.set(self.launch, "callback", callback or 0)
+        watch = request.watched.address if request.watched else 0
+        LAUNCH.set(self.launch, "watch", watch, 0 if request.profile is None else address_of(request.profile))
         for worker, first in zip(self.workers, self._first, strict=True):
             worker[:] = first
         self.sites[:] = 0  # a range remembered from another launch may be gone
         self._heads[:] = self._head
+
+    def _set_ranges(self, rows: list[tuple[int, int, bool]]) -> None:
+        """The memory that the program may touch, in room that lasts as long as launches fit."""
+        if len(rows) * RANGE_BYTES > len(self.ranges):
+            self.ranges = np.zeros(len(rows) * RANGE_BYTES, np.uint8)
+            self._ranges_at = address_of(self.ranges)
+        room = self.ranges.data
+        for n, row in enumerate(rows):
+            _RANGE.pack_into(room, n * RANGE_BYTES, *row)
 
     def failure(self) -> Failure | None:
         """What the launch recorded."""
@@ -297,14 +299,14 @@ class Session:
         for head, warps in zip(
             self._heads.reshape(-1, BLOCK.size), self._warps.reshape(-1, *self._warps.shape[2:]), strict=True
         ):
-            if _word(head, BLOCK, "resident"):
+            if BLOCK.get(head, "resident"):
                 for warp in warps:
-                    if _word(warp, WARP, "frame"):
-                        yield _word(head, BLOCK, "index"), _word(warp, WARP, "index"), _word(warp, WARP, "wait_site")
+                    if WARP.get(warp, "frame"):
+                        yield BLOCK.get(head, "index"), WARP.get(warp, "index"), WARP.get(warp, "wait_site")
 
     def get(self, name: str) -> int:
         """A field of the launch."""
-        return _word(self.launch, LAUNCH, name)
+        return LAUNCH.get(self.launch, name)
 
     def stop(self, why: Stop) -> None:
         """Let every warp end as soon as it looks."""
@@ -323,10 +325,10 @@ def run(code: Code, request: Request) -> Failure | None:
         session = Session(code, request, count)
     session.prepare(request)
     table().prepare(code.services)
-    if count == 1 and not code.loops:
+    if count == 1 and not code.loops and not request.progress:
         code.run(session.addresses[0])
     else:
-        _in_threads(code, session, request.timeout)
+        _in_threads(code, session, request)
     failure: Failure | None = session.failure()
     if session.bytes <= MOST_KEPT and len(idle) < IDLE:
         if len(code.sessions) > GEOMETRIES:
@@ -348,14 +350,17 @@ def _slots(code: Code, request: Request, count: int, block_bytes: int) -> int:
     return max(1, most // cluster) * cluster
 
 
-def _in_threads(code: Code, session: Session, timeout: float | None) -> None:
-    """Workers on threads of the pool; the caller waits where Ctrl-C finds it, and watches the time."""
-    end = math.inf if timeout is None else time.monotonic() + timeout
+def _in_threads(code: Code, session: Session, request: Request) -> None:
+    """Workers on threads of the pool; the caller waits where Ctrl-C finds it, watches the time, tells of progress."""
+    end = math.inf if request.timeout is None else time.monotonic() + request.timeout
+    blocks = request.geometry.blocks
+    report, close = reporter(request.progress, blocks, "block")
     waiting = {in_background(code.run, address) for address in session.addresses}
     try:
         while waiting:
             left = end - time.monotonic()
             _, waiting = wait(waiting, timeout=max(0.0, min(left, POLL_SECONDS)))
+            report(min(session.get("next_block"), blocks), blocks)
             if waiting and left <= 0:
                 session.stop(Stop.TIME_LIMIT)
                 wait(waiting)
@@ -364,3 +369,5 @@ def _in_threads(code: Code, session: Session, timeout: float | None) -> None:
         session.stop(Stop.ENDED)
         wait(waiting)
         raise
+    finally:
+        close()

@@ -29,6 +29,7 @@ from nbtc.executor.watch.memory import Watched
 from nbtc.executor.watch.report import hazard, leak
 from nbtc.isa.archs import arch as find_arch
 
+MOST_GEOMETRIES = 1 << 10  # of launches that a module remembers
 MOST_SHARED = 227 << 10  # bytes of a block on sm_90 (CUDA C++ Programming Guide, "Compute Capabilities")
 
 
@@ -78,6 +79,7 @@ class Module:
         self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)
         self.own_memory = own_memory(self.variables, const_bytes(self.ptx))
         self.built: dict[tuple[str, Shape, Options], Built] = {}
+        self.geometries: dict[tuple[str, int, int], Geometry] = {}
         self.lock = Lock()
         self.names: dict[str, str] = {}  # further names of kernels, such as instances of templates
         self.heap = Heap() if "malloc" in self.ptx.functions else None
@@ -229,6 +231,7 @@ class Program:
         aligned and inside of an argument, `memory`, a module variable, shared or local memory.
         contract="off" keeps plain mul and add apart, which ptxas fuses.  timeout: seconds after which the launch ends
         with a ProgramError that names a thread and the line where it was, counted from the first instruction.
+        progress: True shows a bar, a callable gets (blocks begun, all blocks) about every 50 ms and in the end.
         """
         checked = checked or self.instrument == "watch"
         if checked not in (False, True, "off"):
@@ -239,7 +242,7 @@ class Program:
         instrument = "watch" if checked is True else self.instrument
         options = Options(name, checked != "off", contract == "ptxas", instrument)
         kernel = self.module.ptx.functions[self.name]
-        g = grid if isinstance(grid, Geometry) else obeyed(kernel.directives, grid, block, cluster)
+        g = grid if isinstance(grid, Geometry) else self._geometry(kernel.directives, grid, block, cluster)
         arguments = args if isinstance(args, Arguments) else marshal(kernel, args)
         built = self.module.compiled(self.name, Shape.of(g.block), options)
         if not 0 <= shared <= MOST_SHARED - built.code.shared_bytes:
@@ -264,8 +267,21 @@ class Program:
             timeout=_seconds(timeout),
             watched=watched,
             profile=empty(built.code.sites) if instrument == "profile" else None,
+            progress=progress,
         )
         return self._run(built, request, answers)
+
+    def _geometry(self, directives: Any, grid: Any, block: Any, cluster: Any) -> Geometry:
+        """The extents of a launch, remembered by what plain numbers say."""
+        if type(grid) is not int or type(block) is not int or cluster is not None:
+            return obeyed(directives, grid, block, cluster)
+        known = self.module.geometries
+        found = known.get((self.name, grid, block))
+        if found is None:
+            if len(known) > MOST_GEOMETRIES:
+                known.clear()
+            found = known[self.name, grid, block] = obeyed(directives, grid, block, None)
+        return found
 
     def _run(self, built: Built, request: Request, answers: Answers | None) -> Profile | None:
         """Launch compiled code; raise what went wrong."""

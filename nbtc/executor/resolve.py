@@ -160,15 +160,31 @@ def _host_places(v: VectorBuilder, checked: bool, size: Any, args: Any) -> tuple
     addresses, site, block = args
     if not checked:
         return addresses, b.icmp_unsigned("<", addresses, ir.Constant(ADDRESSES, [1 << TAG] * LANES))
-    worker = b.inttoptr(place_of(v, "block", block, "worker"), POINTER)
-    sites = b.inttoptr(place_of(v, "worker", worker, "sites"), POINTER)
-    memory = v.at(sites, b.mul(b.zext(site, I64), v.int(SITE_BYTES)))
-    first, length = v.load(memory, I64, 8), v.load(memory, I64, 8, 8)
+    first, length = _last_range(v, site, block)
     offsets = b.sub(addresses, v.splat(first, LANES))
     last = b.sub(length, size)
     room = b.icmp_signed(">=", last, v.int(0))
     inside = b.and_(b.icmp_unsigned("<=", offsets, v.splat(last, LANES)), v.splat(room, LANES))
     return addresses, b.and_(inside, _aligned(v, addresses, size))
+
+
+def fits(v: VectorBuilder, checked: bool, first: Any, total: int, args: Any) -> Any:
+    """Whether [first, first + total), addresses of the host, lies in the range where this place was last."""
+    b = v.b
+    if not checked:
+        return b.icmp_unsigned("<", first, v.int(1 << TAG))
+    _addresses, _mask, site, block, _warp = args
+    begin, length = _last_range(v, site, block)
+    offset = b.sub(first, begin)
+    return b.and_(b.icmp_unsigned("<", offset, length), b.icmp_unsigned("<=", b.add(offset, v.int(total)), length))
+
+
+def _last_range(v: VectorBuilder, site: Any, block: Any) -> tuple[Any, Any]:
+    """First byte and bytes of the range that a place was last in."""
+    worker = v.b.inttoptr(place_of(v, "block", block, "worker"), POINTER)
+    sites = v.b.inttoptr(place_of(v, "worker", worker, "sites"), POINTER)
+    memory = v.at(sites, v.b.mul(v.b.zext(site, I64), v.int(SITE_BYTES)))
+    return v.load(memory, I64, 8), v.load(memory, I64, 8, 8)
 
 
 class _Where:

@@ -181,3 +181,12 @@ def test_nothing_absolute_is_in_the_code():
 def test_a_guarded_ret_before_the_last_one():
     text = "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.ge.u32 p, t, 40; bar.sync 0; @p ret; ret; }"
     nbtc.load(f"{HEAD}.visible .entry k() {text}")["k"][1, 64]()
+
+
+def test_progress_counts_blocks():
+    """A callable is told how many blocks have begun, and in the end that all have."""
+    told = []
+    kernel = nbtc.load(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")["k"]
+    kernel.launch(500, 64, (), progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (500, 500)
+    assert told == sorted(told)
