@@ -153,3 +153,32 @@ def test_matrix_moves_with_the_shape_behind_the_count():
         found.append(np.zeros(128, np.uint32))
         nbtc.load(made)["k"][1, 32](found[-1])
     assert (found[0] == found[1]).all() and len(set(found[0])) > 60
+
+
+@pytest.mark.parametrize(
+    ("shape", "num", "type"), [("m8n16", 4, "b8x16.b6x16_p32"), ("m16n16", 2, "b8x16.b4x16_p64")]
+)  # the second is transposed, as all of its shape are
+def test_packed_rows_become_bytes(shape, num, type):
+    """Elements of 6 and 4 bits that ldmatrix expands: lanes give the addresses of permuted rows."""
+    wide = shape == "m16n16"
+    name = f"ldmatrix.sync.aligned.{shape}.x{num}{'.trans' * wide}.shared.{type}"
+    count = nbtc.instruction(name.replace(".shared", "")).d.registers
+    registers = ", ".join(f"r{n}" for n in range(count))
+    text = (
+        ".version 8.6 .target sm_100a .address_size 64"
+        " .visible .entry k(.param .u64 rows, .param .u64 places, .param .u64 out) {"
+        f".shared .align 16 .b8 s[512]; .reg .b32 t, a, b, {registers}; .reg .b64 p, q;"
+        "mov.u32 t, %tid.x; mov.u32 a, s; ld.param.u64 p, [rows]; mul.wide.u32 q, t, 16; add.u64 p, p, q;"
+        ".reg .b32 w<4>; ld.global.v4.u32 {w0, w1, w2, w3}, [p]; mad.lo.u32 b, t, 16, a;"
+        "st.shared.v4.u32 [b], {w0, w1, w2, w3}; bar.warp.sync -1;"
+        "ld.param.u64 p, [places]; mul.wide.u32 q, t, 4; add.u64 p, p, q; ld.global.u32 b, [p]; add.u32 b, b, a;"
+        f"{name} {{{registers}}}, [b]; ld.param.u64 p, [out]; mad.wide.u32 p, t, {4 * count}, p;"
+        + "".join(f"st.global.u32 [p+{4 * n}], r{n};" for n in range(count))
+        + "ret; }"
+    )
+    rng = np.random.default_rng(2)
+    memory, places = rng.integers(0, 256, 512, np.uint8), (16 * rng.permutation(32)).astype(np.uint32)
+    out = np.zeros((32, count), np.uint32)
+    nbtc.load(text)["k"][1, 32](memory, places, out)
+    assert_bits_equal(out, nbtc.ptx.ldmatrix(memory, places.astype(np.int64), num, wide, shape, type))
+    assert len(np.unique(out)) > 60
