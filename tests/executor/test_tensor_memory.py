@@ -111,6 +111,36 @@ def test_products_are_those_of_the_other_door(kind, fmt):
     np.testing.assert_array_equal(found, tmem.words[:, :16])
 
 
+@pytest.mark.parametrize("m", [128, 256])
+def test_products_of_two_blocks(m):
+    """cta_group::2: each block of a cluster has half of A, of B and of D; the even one issues, both are told."""
+    rng, n = np.random.default_rng(7), 32
+    i = tcgen05.InstructionDescriptor("f16", "f32", "f16", "f16", m, n)
+    data = rng.standard_normal((2, 4096)).astype(np.float16).view(np.uint8).reshape(2, 8192)
+    body = product_body("f16", i.encode(), n).replace("cta_group::1", "cta_group::2")
+    issue, _, commit = body.partition(" @%p2 tcgen05.mma")[2].partition(" @%p2 tcgen05.commit")
+    told = commit.replace("shared::cluster.b64 [bar]", "shared::cluster.multicast::cluster.b64 [bar], %h1", 1)
+    body = (
+        " .reg .b16 %h<2>; mov.u16 %h1, 3; mov.u32 %r190, %cluster_ctarank; mul.wide.u32 %d6, %r190, 8192;"
+        f" add.u64 %d8, %d8, %d6; mul.wide.u32 %d6, %r190, {128 * n * 4}; add.u64 %d9, %d9, %d6;"
+        + body.partition(" @%p2 tcgen05.mma")[0]
+        + " setp.eq.and.u32 %p2, %r190, 0, %p2; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+        + f" @%p2 tcgen05.mma{issue} @%p2 tcgen05.commit{told}"
+    )
+    out = np.zeros((2, 128, n), np.uint32)
+    pair = tuple(tcgen05.TensorMemory(check=False) for _ in range(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kernel = program(body, FREE.replace("cta_group::1", "cta_group::2"))
+        kernel.launch(2, 128, (out, data), cluster=2)
+        a, b = tcgen05.Descriptor(0, 128, 256), tcgen05.Descriptor(4096, 128, 256)
+        tcgen05.mma("tcgen05.mma.cta_group::2.kind::f16", pair, 0, a, b, i, tuple(data), enable_d=False)
+    for found, memory in zip(out, pair, strict=True):
+        assert found.any()
+        np.testing.assert_array_equal(found, memory.words[:, :n])
+    assert (out[0] != out[1]).any()
+
+
 def test_errors_name_the_line():
     nothing = np.zeros(1, np.uint32)
     with pytest.raises(ProgramError, match=r"line 7: .*tcgen05.alloc first") as found:
