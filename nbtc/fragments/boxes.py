@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.fragments import sparse
+from nbtc.formats.table import FORMATS
+from nbtc.fragments import scales, sparse
 from nbtc.isa.spec import Operand, Row
 
 WARP_ROWS, WIDEST = 16, 16  # of a warpgroup's operand: rows of its first warp, and columns, that are drawn
@@ -97,6 +98,20 @@ def metadata_panel(row: Row, operand: Operand, selector: int) -> Panel:
             col += width
     note = "rows 16w to 16w+15 are those of warp w: lane T becomes T + 32w" if operand.rows > rows else ""
     return Panel(f"metadata, selector {selector}", operand, "e", rows, operand.cols, tuple(boxes), note)
+
+
+def scale_panel(row: Row, side: str, byte: int = 0, thread: int = 0) -> Panel:
+    """The panel of the scales of side "a" (rows by chunks of K) or "b" (chunks by columns) of a block-scaled form."""
+    lanes, octets = scales.places(row, side, byte, thread)
+    first, count = int(octets[0]), len(octets)
+    held = f"byte {first}" if count == 1 else f"bytes {first}..{first + count - 1}"
+    operand = Operand(FORMATS[row.scale], *((len(lanes), count) if side == "a" else (count, len(lanes))), 1, 4, None, 8)
+    boxes = []
+    for line, lane in enumerate(lanes.tolist()):
+        at, size = ((line, 0), (1, count)) if side == "a" else ((0, line), (count, 1))
+        boxes.append(Box(*at, *size, lane, f"T{lane}", held))
+    name = f"scales of {side.upper()}, byte {byte}, thread {thread}"
+    return Panel(name, operand, "s", operand.rows, operand.cols, tuple(boxes))
 
 
 def _boxes(operand: Operand, letter: str, rows: int, cols: int, product: int) -> list[Box]:

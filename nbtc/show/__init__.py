@@ -2,7 +2,8 @@
 
 A is on the left, B on top, C and D in the corner between them.  A box is what one register of one lane holds, coloured
 by lane; `T5 a2` is lane 5, register a2 (a 32-bit word of the register image).  Where architectures lay fragments out
-differently, each range of them has its own picture, the newest first.
+differently, each range of them has its own picture, the newest first.  Below are a sparse form's metadata and the
+scale registers of a block-scaled one (those of byte 0 and thread 0).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from html import escape
 from typing import NamedTuple
 
 from nbtc.fragments import sparse
-from nbtc.fragments.boxes import Panel, metadata_panel, panel
+from nbtc.fragments.boxes import Panel, metadata_panel, panel, scale_panel
 from nbtc.fragments.svg_text import FAINT, FONT, INK, label
 from nbtc.isa import lines
 from nbtc.isa.archs import arch as arch_row
@@ -104,8 +105,8 @@ def _text_of(view: View, selector: int | None) -> list[str]:
     for product in range(_products(row)):
         for p in _panels(row, product):
             result += ["", *_table(p, f" of quad pair {product}" if _products(row) > 1 else "")]
-    if selector is not None and row.meta is not None:
-        result += ["", *_table(metadata_panel(row, row.meta, selector), "")]
+    for p in _beside_products(row, selector):
+        result += ["", *_table(p, "")]
     return result
 
 
@@ -120,11 +121,20 @@ def _picture(row: Row, selector: int | None, top: float) -> Drawing:
         shapes += drawing.shapes
         width, bottom = max(width, drawing.right), max(bottom, drawing.bottom)
         x, y = (MARGIN, bottom + GAP) if product % 2 else (drawing.right + 2 * GAP, y)
-    if selector is not None and row.meta is not None:
-        drawing = beside([metadata_panel(row, row.meta, selector)], MARGIN, bottom + GAP)
+    further = _beside_products(row, selector)
+    if further:
+        drawing = beside(further, MARGIN, bottom + GAP)
         shapes += drawing.shapes
         width, bottom = max(width, drawing.right), drawing.bottom
     return Drawing(shapes, width, bottom)
+
+
+def _beside_products(row: Row, selector: int | None) -> list[Panel]:
+    """What a product reads beside its matrices: metadata of a sparse form, block scales that lanes hold."""
+    found = [metadata_panel(row, row.meta, selector)] if selector is not None and row.meta is not None else []
+    if row.chunks and row.a is not None and row.a.layout is not None:
+        found += [scale_panel(row, side) for side in "ab"]
+    return found
 
 
 def _products(row: Row) -> int:

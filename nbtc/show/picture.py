@@ -29,6 +29,8 @@ def caption(p: Panel) -> str:
     o = p.operand
     if p.letter == "e":
         return f"{p.name}: {o.rows} rows x {o.cols} chunks, a nibble each"
+    if p.letter == "s":
+        return f"{p.name}: {o.rows} x {o.cols} {o.format.name}"
     each = "register" if o.registers == 1 else "registers"
     held = f", {o.registers} {each} a lane" if o.layout is not None else ""
     return f"{p.name}: {o.rows} x {o.cols} {o.format.name}{held}"

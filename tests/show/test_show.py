@@ -128,6 +128,19 @@ def test_the_selector_is_the_one_drawn():
         show.text(name, selector=2)
 
 
+def test_block_scales_are_drawn_where_the_product_reads_them():
+    """Row 8 of A in lane 1 and row 1 in lane 4, column 3 of B in lane 12; two scales a line in the lower bytes."""
+    four = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+    lines = show.text(four).splitlines()
+    a, b = (next(n for n, x in enumerate(lines) if x.startswith(f"scales of {side}, byte 0")) for side in "AB")
+    assert lines[a].endswith("16 x 2 ue8m0") and lines[b].endswith("2 x 8 ue8m0")
+    assert lines[a + 3].split() == ["1", "T4", "bytes", "0..1"] and lines[a + 10].split()[:2] == ["8", "T1"]
+    assert lines[b + 2].split()[1::3] == [f"T{4 * n}" for n in range(8)]
+    eight = show.svg("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0")
+    assert ">T28 byte 0<" in eight and "scales of B" in eight
+    assert "scales of" not in show.text("tcgen05.mma.cta_group::1.kind::mxf4.block_scale.scale_vec::2X")
+
+
 def test_rows_of_matrix_moves_name_the_lane_of_their_address():
     for name in FORMS[11:13]:
         assert "row 3 @T3: lane 3 gives" in show.text(name) and ">6+7 @T6+T7<" in show.svg(name)
