@@ -9,21 +9,20 @@ import os
 from threadpoolctl import threadpool_limits
 
 from nbtc.report import alternate
-from nbtc.testing.program_speed import empty_launch, programs
+from nbtc.testing.program_speed import PROGRAMS, compile_seconds, empty_launch, programs
 
 ROUNDS = 5
-NAMES = ("f16 matmul", "int8 matmul", "vector sum", "softmax", "Collatz")
 
 
 class Programs:
-    params = (NAMES, [1, 2])
+    params = (list(PROGRAMS), [1, 2])
     param_names = ("program", "threads")
     timeout = 300
 
     def setup(self, name, threads):
         if "NBTC_PROGRAMS" not in os.environ:
             raise NotImplementedError("NBTC_PROGRAMS names no folder")
-        self.timed = dict(zip(NAMES, programs(os.environ["NBTC_PROGRAMS"]), strict=True))[name]
+        self.timed = next(t for t in programs(os.environ["NBTC_PROGRAMS"]) if t.name == name)
 
     def track_relative_to_reference(self, name, threads):
         """Seconds for each second of the reference on one thread."""
@@ -41,3 +40,19 @@ class Launch:
 
     def time_empty_kernel(self):
         self.launch()
+
+
+class Compile:
+    """Processor seconds until Triton's matrix product can be launched."""
+
+    def setup(self):
+        if "NBTC_PROGRAMS" not in os.environ:
+            raise NotImplementedError("NBTC_PROGRAMS names no folder")
+
+    def track_cold(self):
+        return compile_seconds(os.environ["NBTC_PROGRAMS"])[0]
+
+    def track_cached(self):
+        return compile_seconds(os.environ["NBTC_PROGRAMS"])[1]
+
+    track_cold.unit = track_cached.unit = "s"

@@ -5,17 +5,27 @@ The texts are those of a folder of recorded programs (`nbtc verify --programs`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
+import ml_dtypes
 import numpy as np
 
 import nbtc
 from nbtc.compiler.jit import jit
+from nbtc.executor.machine import Options, Shape
 
-TILE, THREADS = 64, 128  # of the matrix products: rows and columns of a block's tile, and its threads
-ELEMENTS, BLOCK = 1 << 24, 1024  # of the vector sum, and those of a block
+TILE, THREADS = 64, 128  # of the matrix products and of attention: rows and columns of a block's tile, and its threads
+STAGES = 24576  # bytes of shared memory: three stages of two tiles, at most
+ELEMENTS = 1 << 24  # of the vector sums
+HEADS, SEQUENCE, DEPTH = 8, 1024, 64  # of attention: its two products are as many multiply-adds as one of 1024^3
+CHECKED_SIZE = 256  # of the product that is watched
 ROWS, COLUMNS, GROUPS = 16384, 256, 256  # of the softmax (a row is one block's, at most 256 wide), and its blocks
 NUMBERS = 1_000_000  # whose Collatz sequences are followed
 SCRATCH = (None, None)  # pointers behind the arguments of Triton's kernels, not used by these
@@ -31,26 +41,44 @@ class Timed(NamedTuple):
     floor: float
 
 
+Calls = tuple[Callable[[int], Any], Callable[[], Any]]  # a launch on so many threads, and the reference
+
+
 def empty_launch() -> Callable[[], Any]:
     """A launch of a kernel that does nothing: what every launch costs."""
     kernel = nbtc.load(EMPTY)["k"]
     return lambda: kernel[1, 32]()
 
 
-def programs(folder: str | Path, size: int = 1024) -> tuple[Timed, ...]:
+def compile_seconds(folder: str | Path) -> tuple[float, float]:
+    """Processor seconds until Triton's matrix product can be launched: compiled, and from the cache on disk."""
+    text = Path(folder) / "ptx" / "triton_matmul_f16_sm80.ptx"
+    empty_launch()()  # LLVM begins
+    with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, NBTC_CACHE_DIR=cache):
+        return _prepared(text), min(_prepared(text) for _ in range(3))
+
+
+def _prepared(text: Path) -> float:
+    start = time.process_time()
+    nbtc.load(text).compiled("matmul", Shape.of((THREADS, 1, 1)), Options("sm_90"))
+    return time.process_time() - start
+
+
+def programs(folder: str | Path, size: int = 1024) -> Iterator[Timed]:
     """All of them; size: of the matrix products."""
     texts = Path(folder) / "ptx"
-    return (
-        _product(texts / "triton_matmul_f16_sm80.ptx", "matmul", size, np.float16, 0.14),
-        _product(texts / "triton_matmul_i8_sm80.ptx", "matmul_nt", size, np.int8, 0.4),
-        _vector_sum(texts / "triton_add.ptx"),
-        _softmax(texts / "triton_softmax.ptx"),
-        _collatz(texts / "collatz.ptx"),
-    )
+    return (Timed(name, *make(texts, size), floor) for name, (floor, make) in PROGRAMS.items())
 
 
-def _product(text: Path, entry: str, size: int, dtype: Any, floor: float) -> Timed:
-    """Triton's matrix product (its B transposed for integers), beside NumPy's in float32."""
+def _product(texts: Path, size: int, name: str, entry: str, dtype: Any) -> Calls:
+    """Triton's matrix product (its B transposed for bytes), beside NumPy's in float32."""
+    launch = _product_launch(texts / name, size, entry, dtype)[0]
+    x, y = (np.random.default_rng(0).standard_normal((size, size), np.float32) for _ in range(2))
+    return launch, lambda: x @ y
+
+
+def _product_launch(text: Path, size: int, entry: str, dtype: Any) -> Calls:
+    """Launches of a product, plain and checked."""
     rng = np.random.default_rng(0)
     kernel = nbtc.load(text)[entry]
     a, b = (rng.integers(-8, 8, (size, size)).astype(dtype) for _ in range(2))
@@ -58,30 +86,45 @@ def _product(text: Path, entry: str, size: int, dtype: Any, floor: float) -> Tim
     blocks = -(-size // TILE)
     grid = (blocks, blocks) if entry == "matmul_nt" else (blocks * blocks,)
     args = (a, b, c, *[size] * 6, *SCRATCH)
-    x, y = (rng.standard_normal((size, size), np.float32) for _ in range(2))
-    shared = 16384  # as recorded: two stages of two tiles
-    return Timed(
-        f"{np.dtype(dtype).name} matmul {size}^3",
-        lambda threads: kernel.launch(grid, THREADS, args, shared=shared, threads=threads),
-        lambda: x @ y,
-        floor,
+    return (
+        lambda threads: kernel.launch(grid, THREADS, args, shared=STAGES, threads=threads),
+        lambda: kernel.launch(grid, THREADS, args, shared=STAGES, threads=1, checked=True),
     )
 
 
-def _vector_sum(text: Path) -> Timed:
-    kernel = nbtc.load(text)["add"]
+def _checked(texts: Path, size: int) -> Calls:
+    """A product that is watched, beside the same one that is not."""
+    plain, checked = _product_launch(texts / "triton_matmul_f16_sm80.ptx", CHECKED_SIZE, "matmul", np.float16)
+    return lambda threads: checked(), lambda: plain(1)
+
+
+def _attention(texts: Path, size: int) -> Calls:
+    """Flash attention, beside a product of as many multiply-adds."""
+    rng = np.random.default_rng(0)
+    kernel = nbtc.load(texts / "triton_attention_sm80.ptx")["attention"]
+    q, k, v = (rng.standard_normal((HEADS, SEQUENCE, DEPTH)).astype(np.float16) for _ in range(3))
+    out = np.zeros(q.shape, np.float32)
+    args = (q, k, v, out, 1.4426950408889634 / DEPTH**0.5, SEQUENCE, *SCRATCH)
+    products, _ = _product_launch(texts / "triton_matmul_f16_sm80.ptx", 1024, "matmul", np.float16)
+    return (
+        lambda threads: kernel.launch((SEQUENCE // TILE, HEADS), THREADS, args, shared=STAGES, threads=threads),
+        lambda: products(1),
+    )
+
+
+def _vector_sum(texts: Path, size: int, name: str, entry: str, each: int) -> Calls:
+    """A sum of vectors, `each` elements a thread of a block; Triton's wants its pointers behind."""
+    kernel = nbtc.load(texts / name)[entry]
     x, y, out = (np.ones(ELEMENTS, np.float32) for _ in range(3))
-    args = (x, y, out, ELEMENTS, *SCRATCH)
-    return Timed(
-        "vector sum of 16 M floats",
-        lambda threads: kernel.launch(ELEMENTS // BLOCK, THREADS, args, threads=threads),
+    args = (x, y, out, ELEMENTS, *SCRATCH)[: len(kernel.params)]
+    return (
+        lambda threads: kernel.launch(ELEMENTS // (each * THREADS), THREADS, args, threads=threads),
         lambda: np.add(x, y, out=out),
-        0.3,
     )
 
 
-def _softmax(text: Path) -> Timed:
-    kernel = nbtc.load(text)["softmax"]
+def _softmax(texts: Path, size: int) -> Calls:
+    kernel = nbtc.load(texts / "triton_softmax.ptx")["softmax"]
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), np.float32)
     out = np.zeros_like(x)
     args = (out, x, COLUMNS, COLUMNS, ROWS, COLUMNS, *SCRATCH)
@@ -90,12 +133,7 @@ def _softmax(text: Path) -> Timed:
         e = np.exp(x - x.max(1, keepdims=True))
         return e / e.sum(1, keepdims=True)
 
-    return Timed(
-        f"softmax {ROWS} x {COLUMNS}",
-        lambda threads: kernel.launch(GROUPS, THREADS, args, shared=16, threads=threads),
-        reference,
-        0.3,
-    )
+    return lambda threads: kernel.launch(GROUPS, THREADS, args, shared=16, threads=threads), reference
 
 
 @jit()
@@ -110,15 +148,33 @@ def collatz(first, steps, peak):
         steps[i], peak[i] = count, most
 
 
-def _collatz(text: Path) -> Timed:
-    kernel = nbtc.load(text)["collatz"]
+def _collatz(texts: Path, size: int) -> Calls:
+    kernel = nbtc.load(texts / "collatz.ptx")["collatz"]
     first = np.arange(1, NUMBERS + 1, dtype=np.uint32)
     steps, peak = np.zeros(NUMBERS, np.uint32), np.zeros(NUMBERS, np.uint64)
     args = (first, steps, peak, NUMBERS)
     blocks = -(-NUMBERS // THREADS)
-    return Timed(
-        "Collatz of 1 M numbers, x plain Numba",
+    return (
         lambda threads: kernel.launch(blocks, THREADS, args, threads=threads),
         lambda: collatz(first, steps, peak),
-        0.25,
     )
+
+
+def _product_of(name: str, entry: str, dtype: Any) -> Callable[[Path, int], Calls]:
+    return partial(_product, name=f"triton_matmul_{name}.ptx", entry=entry, dtype=dtype)
+
+
+# by name: how fast at least, relative to the reference, and what makes the two calls
+PROGRAMS: dict[str, tuple[float, Callable[[Path, int], Calls]]] = {
+    "f16 matmul, mma": (0.14, _product_of("f16_sm80", "matmul", np.float16)),
+    "f16 matmul, wgmma": (0.17, _product_of("f16_sm90", "matmul", np.float16)),
+    "int8 matmul, mma": (0.4, _product_of("i8_sm80", "matmul_nt", np.int8)),
+    "int8 matmul, wgmma": (0.36, _product_of("i8_sm90", "matmul_nt", np.int8)),
+    "e4m3 matmul, wgmma": (0.16, _product_of("fp8_sm90", "matmul_nt", ml_dtypes.float8_e4m3fn)),
+    "attention, x its products alone": (1 / 1.5, _attention),
+    "vector sum, an element a thread": (0.3, partial(_vector_sum, name="vector_add.ptx", entry="vector_add", each=1)),
+    "vector sum, 8 elements a thread": (0.3, partial(_vector_sum, name="triton_add.ptx", entry="add", each=8)),
+    "softmax of rows of 256": (0.3, _softmax),
+    "Collatz, x plain Numba": (0.25, _collatz),
+    "checked f16 matmul, x unchecked": (1 / 6, _checked),
+}
