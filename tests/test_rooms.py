@@ -234,7 +234,6 @@ PUBLIC = {
 }
 # Compiled code that takes flat arguments: every one may go, none may come.
 FLAT = {
-    "nbtc.gemm.block_scaled.prepare",
     "nbtc.gemm.fused_engine._rows",
     "nbtc.interop.triton.launcher.__call__",
     "nbtc.kernels.group_dot._steps",

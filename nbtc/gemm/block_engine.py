@@ -7,28 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.host import has_avx512
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import aligned
-from nbtc.formats.table import Format
 from nbtc.gemm.fused_engine import contiguous
 from nbtc.kernels.group_dot import HEAD, LANES, ROWS, STEP, WORDS, PackedColumns, PackedRows, block_kernel
 from nbtc.kernels.group_pack import packers
-from nbtc.numerics.models import Kind
 from nbtc.numerics.scaled import Operands, Scales
 
-NAME = "blocks"
 STEPS = 8  # steps of a block: 8 KiB of a panel of B stay in the first-level cache
 BLOCK = 64 * ROWS  # rows of a block, whose bytes stay in the second-level cache
 NAN = np.uint32(0x7FFFFFFF)
 
 
-def serves(kind: Kind, a: Format, b: Format) -> bool:
-    """Whether this host has the engine, and it has the arithmetic."""
-    return kind == Kind.GROUPED and a.name == b.name == "e2m1" and has_avx512("avx512vnni")
-
-
-def peak_bytes(m: int, n: int, k: int) -> int:
+def packed_bytes(m: int, n: int, k: int) -> int:
     """Upper bound of the memory of packed operands and the padded result."""
     places = -(-k // STEP) * STEP
     return (m + ROWS + n + LANES) * places * 2 + (m + ROWS) * (n + LANES) * 4

@@ -1,38 +1,35 @@
-"""Products with block scales: which instruction they are chains of, checked operands, and the engines that run them.
+"""Products with block scales: which instruction they are chains of, checked operands, and what runs them.
 
 A has a scale for every row and block of 32 or 16 elements of K, B one for every block and column.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import in_default_float_mode
-from nbtc.compiler.processors import host_processor
 from nbtc.compiler.threads import ThreadTeam, thread_count
 from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError
 from nbtc.formats.arrays import as_array, as_format, to_bits
 from nbtc.formats.table import FORMATS, Format, ue4m3
-from nbtc.gemm import block_engine, lifted_engine, scaled_engine
-from nbtc.gemm.cost import OVERHEAD, Size, packed_bytes
+from nbtc.gemm.cost import Size
+from nbtc.gemm.engines import Cut, engines_for, named
 from nbtc.gemm.orders import every
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.out import check_out
-from nbtc.gemm.plan import SMALL, accumulator_bits, batch_axes, depth, operand_format
+from nbtc.gemm.plan import SMALL, Options, accumulator_bits, batch_axes, depth, operand_format
 from nbtc.gemm.problem import Plan, matrix
+from nbtc.gemm.scaled_engines import CHAIN, ENGINES, BlockScales, ScaledProblem
 from nbtc.isa import parse
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Row
 from nbtc.isa.tcgen05 import KINDS, product
-from nbtc.numerics.models import Kind, model, params
-from nbtc.numerics.scaled import Operands, Scales, scaled_outputs
-from nbtc.ops.mma.scaled import flattened
+from nbtc.numerics.models import model, params
 
 E8, E4 = "ue8m0", "ue4m3"
 Key = tuple[str, int, str]  # kind, elements of a block, format of the scales
@@ -40,31 +37,6 @@ SIZES: dict[Key, str] = {
     ("mxf8f6f4", 32, E8): "1X", ("mxf4", 32, E8): "2X",
     ("mxf4nvf4", 32, E8): "2X", ("mxf4nvf4", 16, E8): "4X", ("mxf4nvf4", 16, E4): "4X",
 }  # fmt: skip
-_ALL = np.zeros(0, np.int64)
-CHAIN_COST = 3  # nanoseconds of a multiply-add in the chain of one output
-
-
-class BlockScales(NamedTuple):
-    """Codes of the scales of A (..., M, S) and B (..., S, N), their format, and the elements of a block."""
-
-    a: NDArray[np.uint8]
-    b: NDArray[np.uint8]
-    format: Format
-    block: int
-
-
-@dataclass
-class ScaledProblem:
-    """Validated operands: element codes a (..., M, K), b (..., K, N), accumulator bits c or None, scales."""
-
-    a: NDArray[np.uint8]
-    b: NDArray[np.uint8]
-    c: NDArray[np.uint32] | None
-    formats: tuple[Format, Format]
-    scales: BlockScales
-    chunks: int
-    batch: tuple[int, ...]
-    plan: Plan
 
 
 def given(*scales: Any) -> bool:
@@ -83,24 +55,22 @@ def refuse(**options: Any) -> None:
             )
 
 
-def prepare(
-    a: Any, b: Any, c: Any, *, arch: object, acc: object, instruction: object, kind: str | None, a_format: object,
-    b_format: object, scale_a: Any, scale_b: Any, k_split: int | None, out: Any, threads: int | None,
-) -> ScaledProblem:  # fmt: skip
+def prepare(a: Any, b: Any, c: Any, options: Options) -> ScaledProblem:
     """Check everything and decide everything; computes nothing."""
-    target = arch_row(arch)
+    o = options
+    target = arch_row(o.arch)
     x, y = as_array(a), as_array(b)
-    fa, pa = operand_format(x.dtype, x.shape, a_format, "a")
-    fb, pb = operand_format(y.dtype, y.shape, b_format, "b")
+    fa, pa = operand_format(x.dtype, x.shape, o.a_format, "a")
+    fb, pb = operand_format(y.dtype, y.shape, o.b_format, "b")
     m, n, k = x.shape[-2], y.shape[-1], depth(x.shape, y.shape, fa, fb, (pa, pb))
-    if acc is not None and as_format(acc).name != "f32":
-        raise OptionError(f"acc={acc!r} with block scales: these products accumulate in f32; drop acc=")
-    scales = _scales(scale_a, scale_b, m, n, k)
-    key = _key(kind, fa, fb, scales)
-    row = _row(target, instruction, key, fa, fb)
-    step, size = KINDS[key[0]].k, int(SIZES[key][0])
-    if k_split is not None and k_split % step:
-        raise OptionError(f"k_split={k_split} with block scales: parts are whole steps of {step}; pass a multiple")
+    if o.acc is not None and as_format(o.acc).name != "f32":
+        raise OptionError(f"acc={o.acc!r} with block scales: these products accumulate in f32; drop acc=")
+    scales = _scales(o.scale_a, o.scale_b, m, n, k)
+    key = _key(o.kind, fa, fb, scales)
+    row = _row(target, o.instruction, key, fa, fb)
+    step, chunks = KINDS[key[0]].k, int(SIZES[key][0])
+    if o.k_split is not None and o.k_split % step:
+        raise OptionError(f"k_split={o.k_split} with block scales: parts are whole steps of {step}; pass a multiple")
     cv = None if c is None else accumulator_bits(as_array(c), FORMATS["f32"])
     operands = batch_axes(x.shape, y.shape, None if cv is None else cv.shape, m, n)
     try:
@@ -110,14 +80,15 @@ def prepare(
             f"batch axes {scales.a.shape[:-2]} of scale_a and {scales.b.shape[:-2]} of scale_b do not broadcast with "
             f"{operands}, those of a, b and c: make them equal, or 1"
         ) from None
-    plan = _plan(target, row, (fa, fb), (*batch, m, n, k), (step, size), k_split, thread_count(threads))
-    if out is not None:
-        check_out(out, (*batch, m, n), FORMATS["f32"])
+    whole = Size((fa, fb, FORMATS["f32"]), (*batch, m, n, k), (*batch, m, n), thread_count(o.threads), False)
+    plan = _plan(target, row, whole, step, o.k_split)
+    if o.out is not None:
+        check_out(o.out, (*batch, m, n), FORMATS["f32"])
     ax, bx = (
         np.asarray(to_bits(v, f) if not p else matrix(v, f, p, axis, k), np.uint8)
         for v, f, p, axis in ((x, fa, pa, -1), (y, fb, pb, -2))
     )
-    return ScaledProblem(ax, bx, cv, (fa, fb), scales, size, batch, plan)
+    return ScaledProblem(ax, bx, cv, (fa, fb), scales, chunks, batch, plan)
 
 
 def _scales(scale_a: Any, scale_b: Any, m: int, n: int, k: int) -> BlockScales:
@@ -191,42 +162,20 @@ def _row(target: Arch, instruction: object, key: Key, fa: Format, fb: Format) ->
     return found if found.shape else product(found)
 
 
-def _plan(
-    target: Arch, row: Row, formats: tuple[Format, Format], shape: tuple[int, ...], sizes: tuple[int, int],
-    k_split: int | None, threads: int,
-) -> Plan:  # fmt: skip
-    fa, fb = formats
-    step, chunks = sizes
+def _plan(target: Arch, row: Row, size: Size, step: int, k_split: int | None) -> Plan:
+    fa, fb, acc = size.formats
     numerics = model(target.numerics, row.unit, fa, label=target.name, validated=target.validated)
-    vector = params(numerics, fa, fb, FORMATS["f32"], step)
-    *batch, m, n, k = shape
-    part = min(k, k_split) if k_split else k
-    engine = "chain" if m * n * part <= SMALL else _engine(numerics.kind, fa, fb)
-    steps = -(-part // step) * (k // part) + -(-(k % part) // step) if part else 0
-    copies = prod(batch) * (m * k + k * n + (m + n) * k * chunks // step)
-    peak = prod(batch) * m * n * 4 * (3 if k_split else 2) + copies + OVERHEAD
-    rows = scaled_engine.peak_bytes(m, n, k)
-    panels = packed_bytes(Size((fa, fb, FORMATS["f32"]), (m, n, k), (m, n), threads, merged=False), 0)
-    # which of the two engines runs depends on the exponents
-    engine_bytes = {
-        block_engine.NAME: block_engine.peak_bytes(m, n, k),
-        lifted_engine.NAME: max(rows, panels),
-        scaled_engine.NAME: rows,
-    }
-    peak += engine_bytes.get(engine, 0)
+    vector = params(numerics, fa, fb, acc, step)
+    *_, m, n, k = size.shape
+    order = every(k_split) if k_split else order_row("seq")
+    small = m * n * (min(k, k_split) if k_split else k) <= SMALL
+    engine = CHAIN if small else engines_for(vector, ENGINES)[0]
+    parts = prod(size.block) * acc.dtype.itemsize if k_split else 0
     return Plan(
-        row.mnemonic, numerics, steps, shape, (fa.name, fb.name, "f32"), target.name, engine, threads, peak, k_split,
-        every(k_split) if k_split else order_row("seq"), (*batch, m, n), row=row, params=vector,
+        row.mnemonic, numerics, order.steps(k, step), size.shape, (fa.name, fb.name, acc.name), target.name,
+        engine.name, size.threads, engine.peak_bytes(size) + parts, k_split, order, size.block, rate=engine.rate,
+        row=row, params=vector,
     )  # fmt: skip
-
-
-def _engine(kind: Kind, a: Format, b: Format) -> str:
-    """The fastest engine that has the arithmetic, on this host."""
-    if block_engine.serves(kind, a, b):
-        return block_engine.NAME
-    if kind != Kind.SCALED:
-        return "chain"
-    return scaled_engine.NAME if host_processor() is None else lifted_engine.NAME
 
 
 @in_default_float_mode
@@ -234,7 +183,8 @@ def run(problem: ScaledProblem, out: Any, progress: Any) -> Any:
     """D of a checked product."""
     plan = problem.plan
     *_, k = plan.shape
-    team = ThreadTeam(plan.threads, progress, prod(plan.shape))
+    macs = prod(plan.shape)
+    team = ThreadTeam(plan.threads if macs > named(plan.engine, ENGINES).worth else 1, progress, macs)
     try:
         if not plan.k_split or k == 0:
             result = _chain(problem, problem.c, (0, k), team)
@@ -256,71 +206,11 @@ def run(problem: ScaledProblem, out: Any, progress: Any) -> Any:
     return out
 
 
-def _chain(
-    problem: ScaledProblem, c: NDArray[np.uint32] | None, cut: tuple[int, int], team: ThreadTeam
-) -> NDArray[np.float32]:
+def _chain(problem: ScaledProblem, c: NDArray[np.uint32] | None, cut: Cut, team: ThreadTeam) -> NDArray[np.float32]:
     """One chain an output between two k."""
-    plan, s = problem.plan, problem.scales
-    m, n, _ = plan.shape[-3:]
-    (start, stop), block = cut, s.block
-    blocks = slice(start // block, -(-stop // block))
-    a, b = problem.a[..., start:stop], problem.b[..., start:stop, :]
-    missing = -(blocks.stop - blocks.start) % problem.chunks  # blocks of the last step
-    xs, ys = _padded(s.a[..., blocks], s.format, -1, missing), _padded(s.b[..., blocks, :], s.format, -2, missing)
-    d = np.zeros((*problem.batch, m, n), np.uint32)
-    if c is not None:
+    d = np.zeros(problem.plan.shape[:-1], np.uint32)
+    if d.size and cut[1] > cut[0]:
+        named(problem.plan.engine, ENGINES).run(problem, c, d, cut, team)
+    elif c is not None:
         d[...] = c
-    if d.size == 0 or stop == start:
-        return d.view(np.float32)
-    scales = Scales(problem.chunks, s.format is ue4m3)
-    if plan.engine == "chain":
-        _outputs([a, b, d, xs, ys], d, _ALL, problem, scales, team)
-        return d.view(np.float32)
-    parts = [np.broadcast_to(v, (*problem.batch, *v.shape[-2:])) for v in (a, b, xs, ys)]
-    for index in np.ndindex(*problem.batch):
-        how: dict[str, Any] = {"scales": scales, "params": plan.params, "team": team}
-        one = [v[index] for v in parts]
-        if plan.engine == block_engine.NAME:
-            block_engine.Product(*one, scale=s.format.name, **how).run(d[index])
-        elif plan.engine == scaled_engine.NAME or not _lifted(problem, one, d[index], how):
-            scaled_engine.Product(*one, formats=problem.formats, **how).run(d[index])
     return d.view(np.float32)
-
-
-def _lifted(problem: ScaledProblem, one: list[NDArray[Any]], d: NDArray[np.uint32], how: dict[str, Any]) -> bool:
-    """d = chain by the engine of fused sums, with its repairs; False where exponents leave its range."""
-    product = lifted_engine.Product(*one, formats=problem.formats, params=how["params"], team=how["team"])
-    if not product.serves:
-        return False
-    start = d.copy()
-    for marked in product.run(d):
-        d.reshape(-1)[marked] = start.reshape(-1)[marked]
-        a, b, xs, ys = one
-        _outputs([a, b, d, xs, ys], d, marked, problem, how["scales"], how["team"])
-    return True
-
-
-def _padded(codes: NDArray[np.uint8], fmt: Format, axis: int, count: int) -> NDArray[np.uint8]:
-    """Scales with ones appended for blocks that only padding fills."""
-    if not count:
-        return codes
-    shape = list(codes.shape)
-    shape[axis] = count
-    return np.concatenate([codes, np.full(shape, fmt.bias << fmt.mantissa, np.uint8)], axis)
-
-
-def _outputs(
-    arrays: list[NDArray[Any]], d: NDArray[np.uint32], chosen: NDArray[np.int64], problem: ScaledProblem,
-    scales: Scales, team: ThreadTeam,
-) -> None:  # fmt: skip
-    """Outputs one at a time: those of `chosen`, or all."""
-    m, n = d.shape[-2:]
-    k = arrays[0].shape[-1]
-    operands: Operands = flattened(arrays, d.shape[:-2])
-    flat = d.reshape(-1)
-    sizes = np.array([m, n, k, arrays[3].shape[-1]])
-    count = chosen.size or d.size
-    per = max(1, min(-(-count // team.threads), 20_000_000 // (CHAIN_COST * max(1, k))))
-    shares = [(first, min(count, first + per)) for first in range(0, count, per)]
-    fixed = (operands, flat, chosen, sizes, scales, problem.plan.params)
-    team.run(scaled_outputs, fixed, shares, per * k if chosen.size == 0 else 0)

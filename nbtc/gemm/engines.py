@@ -5,9 +5,9 @@ A fast engine may be narrow: it names outputs that it does not vouch for, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,10 +41,12 @@ ITEM = 1 << 25  # multiply-adds of an item that is worth several threads, some m
 MOST = 29  # the portable tiles notice a 32-bit sum that wrapped once: block * 4 * 2**fraction may not exceed 2**31
 Positions = Iterable[NDArray[np.int64]]
 Cut = tuple[int, int]  # from one k to another
+P = TypeVar("P")
+Taken = TypeVar("Taken", contravariant=True)
 
 
-class Engine(Protocol):
-    """Computes whole products.
+class Engine(Protocol[Taken]):
+    """Computes whole products of one kind of problem.
 
     name: in a `Plan`.  rate: G multiply-adds a second of a thread on a server of 2023: what estimates rest on.  worth:
     multiply-adds that take some 0.3 ms on one thread: below, waking another costs more than it saves.  complete: no
@@ -62,7 +64,7 @@ class Engine(Protocol):
     def peak_bytes(self, size: Size) -> int:
         """Upper bound of the memory a product takes beyond its operands."""
 
-    def run(self, problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam) -> None:
+    def run(self, problem: Taken, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam) -> None:
         """d, zeros of (batch..., M, N): one chain an output between two k, from c or zero."""
 
 
@@ -215,17 +217,18 @@ class Words(_ByItem):
         return ()
 
 
-ENGINES: list[Engine] = [Panel(), Portable(), Words(), CHAIN]  # of those that serve, the first is the fastest
+# Of those that serve, the first is the fastest.
+ENGINES: list[Engine[Problem]] = [Panel(), Portable(), Words(), CHAIN]
 
 
-def named(name: str) -> Engine:
+def named(name: str, engines: Sequence[Engine[P]]) -> Engine[P]:
     """The engine of a plan."""
-    return next(engine for engine in ENGINES if engine.name == name)
+    return next(engine for engine in engines if engine.name == name)
 
 
-def engines_for(params: NDArray[np.int64]) -> tuple[Engine, ...]:
+def engines_for(params: NDArray[np.int64], engines: Sequence[Engine[P]]) -> tuple[Engine[P], ...]:
     """The engines that can compute arithmetic of these parameters on this host, the fastest first."""
-    return tuple(engine for engine in ENGINES if engine.serves(params))
+    return tuple(engine for engine in engines if engine.serves(params))
 
 
 def _maps(problem: Problem, c: NDArray[Any] | None) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

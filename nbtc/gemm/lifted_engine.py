@@ -22,8 +22,6 @@ from nbtc.kernels.fused_sum import PANEL
 from nbtc.kernels.scaled_rows import NOTHING, STEP
 from nbtc.numerics.ieee import NAN32
 
-NAME = "panel"
-
 
 @cache
 def _range_kernel(of_rows: bool) -> Any:

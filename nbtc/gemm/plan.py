@@ -16,7 +16,7 @@ from nbtc.formats.arrays import as_array, as_format, significant, to_bits
 from nbtc.formats.table import FORMATS, Format
 from nbtc.gemm.choose import accumulator, plain_line, row_for
 from nbtc.gemm.cost import POSITIONS, Size, copied_bytes
-from nbtc.gemm.engines import CHAIN, engines_for
+from nbtc.gemm.engines import CHAIN, ENGINES, engines_for
 from nbtc.gemm.library import Library
 from nbtc.gemm.orders import Order, every
 from nbtc.gemm.orders import order as order_row
@@ -285,7 +285,7 @@ def _plan(target: Arch, row: Row, size: Size, saturate: bool, order: Order) -> P
     *batch, m, n, k = size.shape
     part = min(k, order.part) if order.part else k
     small = m * n * part * (prod(batch) if size.merged else 1) <= SMALL
-    engine = CHAIN if small else engines_for(vector)[0]
+    engine = CHAIN if small else engines_for(vector, ENGINES)[0]
     peak = engine.peak_bytes(size)
     sums = prod(size.block) * acc.dtype.itemsize
     if len(order.chains(k)) > 1:  # the sum so far, the next part, and what adding them takes

@@ -15,12 +15,13 @@ from nbtc.errors import FormatError, OptionError
 from nbtc.formats.arrays import as_array, as_given, from_bits
 from nbtc.formats.table import Format
 from nbtc.gemm import block_scaled
-from nbtc.gemm.engines import named
+from nbtc.gemm.engines import ENGINES, named
 from nbtc.gemm.orders import Chain
 from nbtc.gemm.out import blocks, check_out, destination
 from nbtc.gemm.parts import block_of, rearranged
 from nbtc.gemm.plan import Options, prepare
 from nbtc.gemm.problem import Plan, Problem
+from nbtc.gemm.scaled_engines import ScaledProblem
 from nbtc.gemm.scales import apply_scales
 from nbtc.numerics.fused import check_readable
 from nbtc.numerics.models import SATURATE
@@ -123,14 +124,10 @@ def plan(
     return problem.plan
 
 
-def _scaled_problem(a: ArrayLike, b: ArrayLike, c: ArrayLike | None, options: Options) -> block_scaled.ScaledProblem:
+def _scaled_problem(a: ArrayLike, b: ArrayLike, c: ArrayLike | None, options: Options) -> ScaledProblem:
     """A checked product with block scales."""
-    o = options
-    block_scaled.refuse(saturate=o.saturate, op=o.op, order=o.order)
-    return block_scaled.prepare(
-        a, b, c, arch=o.arch, acc=o.acc, instruction=o.instruction, kind=o.kind, a_format=o.a_format,
-        b_format=o.b_format, scale_a=o.scale_a, scale_b=o.scale_b, k_split=o.k_split, out=o.out, threads=o.threads,
-    )  # fmt: skip
+    block_scaled.refuse(saturate=options.saturate, op=options.op, order=options.order)
+    return block_scaled.prepare(a, b, c, options)
 
 
 def gemm(
@@ -243,7 +240,7 @@ def _execute(problem: Problem, out: Any, progress: Any) -> Any:
     plan = problem.plan
     check_readable(problem.a_format, problem.b_format)
     macs = prod(plan.shape)
-    team = ThreadTeam(plan.threads if macs > named(plan.engine).worth else 1, progress, macs)
+    team = ThreadTeam(plan.threads if macs > named(plan.engine, ENGINES).worth else 1, progress, macs)
     try:
         if plan.block == plan.shape[:-1]:
             result = _scaled(problem, team)
@@ -292,7 +289,7 @@ def _chain(problem: Problem, c: NDArray[Any] | None, chain: Chain, team: ThreadT
     plan, acc, (start, stop) = problem.plan, problem.acc, chain[0]
     d = np.zeros(plan.shape[:-1], acc.bits_dtype)
     if d.size and stop > start:
-        named(plan.engine).run(problem, c, d, (start, stop), team)
+        named(plan.engine, ENGINES).run(problem, c, d, (start, stop), team)
     elif c is not None:
         d[...] = c
     return d.view(acc.dtype)

@@ -15,7 +15,6 @@ from nbtc.kernels.scaled_rows import COLUMNS, NOTHING, STEP, Panels, panel_rows
 from nbtc.numerics.exact_float import INF, decode
 from nbtc.numerics.scaled import Operands, Scales
 
-NAME = "rows"
 ROWS = 8  # rows of a task: tens of milliseconds
 NAN_SCALE = 0xFF
 
@@ -33,7 +32,7 @@ def element_table(fmt: Format) -> tuple[NDArray[np.float64], NDArray[np.int32], 
     return values, exponents, special
 
 
-def peak_bytes(m: int, n: int, k: int) -> int:
+def decoded_bytes(m: int, n: int, k: int) -> int:
     """Upper bound of the memory of decoded operands."""
     return (m + n + COLUMNS) * (k + STEP) * 13
 
