@@ -231,27 +231,17 @@ PUBLIC = {
     "nbtc.ptx.wgmma",
     "nbtc.executor.program.launch",
     "nbtc.ops.tcgen05.product.mma",
+    "nbtc.interop.triton.launcher.__call__",  # Triton calls its launchers so
 }
 # Compiled code that takes flat arguments: every one may go, none may come.
 FLAT = {
     "nbtc.gemm.fused_engine._rows",
-    "nbtc.interop.triton.launcher.__call__",
-    "nbtc.kernels.group_dot._steps",
-    "nbtc.kernels.group_dot.kernel",
     "nbtc.kernels.panel.sum_block",
     "nbtc.kernels.panel_drivers.multiply",
     "nbtc.kernels.panel_drivers.pack",
     "nbtc.kernels.panel_drivers.run",
     "nbtc.kernels.panel_pack.columns_packed",
     "nbtc.kernels.panel_pack.rows_packed",
-    "nbtc.kernels.scaled_rows._step",
-    "nbtc.kernels.scaled_rows.panel_rows",
-    "nbtc.kernels.specials.decide",
-    "nbtc.numerics.fused._specials",
-    "nbtc.numerics.fused.block_sum",
-    "nbtc.numerics.scaled._grouped_step",
-    "nbtc.ops.mma.general._select",
-    "nbtc.ops.mma.general.run",
 }
 
 

@@ -106,9 +106,9 @@ def function(size: int) -> Any:
     def product(a, b, c, meta, d, table, places):
         at, geometry = _LENGTHS, table[0]
         run(
-            a, b, c, meta, d, np.zeros(4, np.int64), 0, 1, places,
+            general.Images(a, b, c, meta, d), np.zeros(4, np.int64), 0, 1, places,
             table[at : at + geometry], table[at + geometry : at + geometry + table[1]],
-            np.empty(table[2], word), np.empty(table[3], word), np.empty(table[4], word),
+            general.Scratch(np.empty(table[2], word), np.empty(table[3], word), np.empty(table[4], word)),
         )  # fmt: skip
 
     @c_function(types.void(_U32, _U32, _U32, _U32, _U32, _I64))

@@ -98,4 +98,4 @@ def _block(kernel: Any, p: Product, d: Any, sizes: Any, i: int, rows: int, panel
     """All steps of some rows and panels."""
     for first in range(0, p.steps, STEPS):
         last = min(p.steps, first + STEPS)
-        kernel(p.left, p.right, d, p.codes, p.scales, p.params, sizes, first, last, (i, rows), (panel, panels))
+        kernel(p.left, p.right, d, p.codes, p.scales, p.params, sizes, (first, last), (i, rows), (panel, panels))

@@ -19,7 +19,7 @@ from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel_drivers import panels_kernel, rows_kernel
-from nbtc.kernels.specials import decide, special_places
+from nbtc.kernels.specials import Block, decide, special_places
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 
 ROW_BLOCK = ROWS * micro.BLOCKS
@@ -220,8 +220,8 @@ class FusedProduct:
         a, b = flat(self.a, i, rows, 0, depth), flat(self.b, 0, depth, j, columns)
         some = self.special_columns[j : j + columns].any()
         of_b = special_places(*b, depth, columns, pb) if some else NOTHING
-        n = self.b.shape[1]
-        decide(*a, *b, rows, depth, columns, of_b, pa, pb, infinite, self.special_rows[i:], out, i * n + j, n)
+        n, sizes = self.b.shape[1], (rows, depth, columns)
+        decide(Block(*a), Block(*b), Block(out, i * n + j, n), sizes, of_b, pa, pb, infinite, self.special_rows[i:])
 
     def _block(self, state: NDArray[np.float32], j: int, k: int, depth: int) -> None:
         """All rows times one packed block of B."""

@@ -77,7 +77,7 @@ class Product:
             for panel in range(self.panels)
             for first in range(0, m, ROWS)
         ]
-        fixed = (self.packed, self.codes, d.reshape(-1), self.sizes, *self.special, self.scales, self.params)
+        fixed = (self.packed, self.codes, d.reshape(-1), self.sizes, self.special, self.scales, self.params)
         self.team.run(panel_rows, fixed, shares, m * n * k // max(1, len(shares)))
 
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, ROUND_TOWARD_ZERO, VectorBuilder, vector
 from nbtc.compiler.jit import jit
 from nbtc.compiler.lowering import lowering
-from nbtc.numerics.scaled import Strided, scaled_chain
+from nbtc.numerics.fused import Strided
+from nbtc.numerics.scaled import scaled_chain
 
 ROWS, LANES = 4, 16  # rows of A that share a vector of B; columns of a panel
 STEP, WORDS = 64, 16  # elements of K of an instruction, in words of four
@@ -32,6 +33,30 @@ C_PLACES = 12  # c has 23 places below its exponent, the alignment 35: E may be 
 SMALLEST = -139 + 127 - C_PLACES  # of a record's first number: below, the floor of E counts
 LARGEST = 0x7F7FFFFF  # bits of the largest f32: a sum cut to it may be an overflow
 RZ = ir.Constant(I32, ROUND_TOWARD_ZERO)
+
+
+class PackedRows(NamedTuple):
+    """Rows of A: bytes [row][step][64], scales f64 [row][step][chunks], records int32 [row][step][HEAD + chunks]."""
+
+    elements: NDArray[np.int8]
+    factors: NDArray[np.float64]
+    records: NDArray[np.int32]
+
+
+class PackedColumns(NamedTuple):
+    """Columns of B in panels of 16: words [panel][step][16][16], f64 [..][chunks][16], records int32 [..][2][16]."""
+
+    words: NDArray[np.uint32]
+    factors: NDArray[np.float64]
+    records: NDArray[np.int32]
+
+
+class Goal(NamedTuple):
+    """Where results go: flat f32 bits, the place of the first, and from one row to the next."""
+
+    d: NDArray[np.uint32]
+    first: Any
+    ld: Any
 
 
 def _half(v: VectorBuilder, x: Any, half: int) -> Any:
@@ -82,12 +107,9 @@ def _row(v: VectorBuilder, chunks: int, sums: list[Any], c: Any, factors: list[A
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _steps(typing, chunks, a, a0, sa, sa0, ra, ra0, stride, b, b0, sb, sb0, rb, rb0, d, d0, ldd, first, last, doubt):
-    """Steps first..last of ROWS rows and 16 columns of d, up to one after which lanes have to be done again.
-
-    a: bytes [row][step][64], sa: f64 [row][step][chunks], ra: int32 [row][step][HEAD + chunks], rows `stride` steps
-    apart; b: words [step][16][16], sb: f64 [step][chunks][16], rb: int32 [step][2][16]; offsets in elements.  doubt:
-    uint16, a mask of lanes for each row; those lanes of d keep what they were.
+def _steps(typing, chunks, left, row, right, panel, steps, goal, first, last, again):
+    """Steps first..last, of `steps`, of ROWS rows and the 16 columns of a panel, up to one after which lanes have to be
+    done again: uint16, a mask of lanes for each row; those lanes of the results keep what they were.
     """
     if not isinstance(chunks, types.IntegerLiteral):
         return None
@@ -97,11 +119,20 @@ def _steps(typing, chunks, a, a0, sa, sa0, ra, ra0, stride, b, b0, sb, sb0, rb, 
     def codegen(context, builder, sig, args):
         v = VectorBuilder(context, builder)
         b = builder
-        pointer = lambda i, size: v.at(v.pointer(sig.args[i], args[i]), b.mul(args[i + 1], v.int(size)))  # noqa: E731
-        pa, psa, pra = pointer(1, 1), pointer(3, 8), pointer(5, 4)
-        stride, pb, psb, prb, pd = args[7], pointer(8, 4), pointer(10, 8), pointer(12, 4), pointer(14, 4)
-        ldd, first, last, masks = args[16], args[17], args[18], v.pointer(sig.args[19], args[19])
-        places = [v.at(pd, b.mul(ldd, v.int(4 * r))) for r in range(ROWS)]
+        _, _, row, _, panel, stride, _, first, last, _ = args
+        at_left, at_right, goal = (v.fields(sig.args[i], args[i]) for i in (1, 3, 6))
+        line, base = b.mul(row, stride), b.mul(panel, stride)  # steps before them
+        pa, psa, pra = (
+            v.at(at_left[name], b.mul(line, v.int(size)))
+            for name, size in (("elements", STEP), ("factors", 8 * count), ("records", 4 * (HEAD + count)))
+        )
+        pb, psb, prb = (
+            v.at(at_right[name], b.mul(base, v.int(size * LANES)))
+            for name, size in (("words", 4 * WORDS), ("factors", 8 * count), ("records", 4 * 2))
+        )
+        masks = v.pointer(sig.args[9], args[9])
+        pd = v.at(goal["d"], b.mul(goal["first"], v.int(4)))
+        places = [v.at(pd, b.mul(goal["ld"], v.int(4 * r))) for r in range(ROWS)]
         start = [v.load(p, t, 4) for p in places]
         entry, body, end = b.block, b.append_basic_block("steps"), b.append_basic_block("done")
         b.branch(body)
@@ -147,32 +178,16 @@ def _steps(typing, chunks, a, a0, sa, sa0, ra, ra0, stride, b, b0, sb, sb0, rb, 
         return following
 
     one = types.int64
-    return one(chunks, a, one, sa, one, ra, one, one, b, one, sb, one, rb, one, d, one, one, one, one, doubt), codegen
-
-
-class PackedRows(NamedTuple):
-    """Rows of A: bytes [row][step][64], scales f64 [row][step][chunks], records int32 [row][step][HEAD + chunks]."""
-
-    elements: NDArray[np.int8]
-    factors: NDArray[np.float64]
-    records: NDArray[np.int32]
-
-
-class PackedColumns(NamedTuple):
-    """Columns of B in panels of 16: words [panel][step][16][16], f64 [..][chunks][16], records int32 [..][2][16]."""
-
-    words: NDArray[np.uint32]
-    factors: NDArray[np.float64]
-    records: NDArray[np.int32]
+    return one(chunks, left, one, right, one, one, goal, one, one, again), codegen
 
 
 @cache
 def block_kernel(chunks: int) -> Any:
-    """kernel(left, right, d, codes, scales, params, sizes, first, last, rows, panels): steps of a block of outputs.
+    """kernel(left, right, d, codes, scales, params, sizes, cut, rows, panels): steps of a block of outputs.
 
     left, right: packed operands of all steps; d: flat f32 bits (padded rows, columns of sizes[1]); codes: the operands
-    as `scaled_chain` takes them (a, b, xs, ys flat); sizes: K, columns of d, N, steps, scales a row, M; rows (first,
-    last) and panels (first, last).
+    as `scaled_chain` takes them (a, b, xs, ys flat); sizes: K, columns of d, N, steps, scales a row, M; cut, rows and
+    panels: (first, last) of steps, rows and panels.
     """
 
     @jit
@@ -194,20 +209,15 @@ def block_kernel(chunks: int) -> Any:
                     d[place] = np.uint32(scaled_chain(a, b, min(STEP, k - at), start, xs, ys, scales, params, room))
 
     @jit
-    def kernel(left, right, d, codes, scales, params, sizes, first, last, rows, panels):
+    def kernel(left, right, d, codes, scales, params, sizes, cut, rows, panels):
         steps = sizes[3]
         doubt, room = np.zeros(ROWS, np.uint16), np.zeros((2, 8), np.int64)
         for panel in range(panels[0], panels[1]):
-            j, base = panel * LANES, panel * steps
+            j = panel * LANES
             for i in range(rows[0], rows[1], ROWS):
-                line, step = i * steps, first
-                while step < last:
-                    step = _steps(
-                        chunks, left.elements, line * STEP, left.factors, line * chunks,
-                        left.records, line * (HEAD + chunks), steps,
-                        right.words, base * WORDS * LANES, right.factors, base * chunks * LANES,
-                        right.records, base * 2 * LANES, d, i * sizes[1] + j, sizes[1], step, last, doubt,
-                    )  # fmt: skip
+                goal, step = Goal(d, i * sizes[1] + j, sizes[1]), cut[0]
+                while step < cut[1]:
+                    step = _steps(chunks, left, i, right, panel, steps, goal, step, cut[1], doubt)
                     if doubt.any():
                         again(d, codes, scales, params, sizes, step - 1, i, j, doubt, room)
 

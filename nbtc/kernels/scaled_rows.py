@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
-from nbtc.numerics.scaled import Strided, scaled_chain
+from nbtc.numerics.fused import Strided
+from nbtc.numerics.scaled import scaled_chain
 
 STEP, COLUMNS = 32, 64  # elements of K of an instruction; columns of a panel
 NOTHING = -(1 << 20)  # exponent of a zero: below every other
@@ -43,9 +44,22 @@ def decode(codes, first, stride, count, values, exponents, out, to, e, step):
         e[to + t * step] = exponents[code]
 
 
+class Columns(NamedTuple):
+    """Of each column of a panel: sum so far, exponents of the step's alignment and of its unit, a power of two with its
+    bits, the step's sum in units."""
+
+    c: NDArray[np.float32]
+    top: NDArray[np.int32]
+    low: NDArray[np.int32]
+    power: NDArray[np.float64]
+    power_bits: NDArray[np.int64]
+    total: NDArray[np.int64]
+
+
 @jit
-def _step(p, row, column, steps, s, c, top, low, power, power_bits, total):
+def _step(p, row, column, steps, s, columns):
     """One step of a row and a panel: f32 values of c in place; False where c is no finite number."""
+    c, top, low, power, power_bits, total = columns
     at, goal = row * steps * STEP + s * STEP, (column * steps + s) * STEP * COLUMNS
     top[:] = NOTHING
     for t in range(STEP):
@@ -88,15 +102,17 @@ def _step(p, row, column, steps, s, c, top, low, power, power_bits, total):
 
 
 @jit
-def panel_rows(p, codes, d, sizes, special_rows, special_columns, scales, params, first, last, panels):
+def panel_rows(p, codes, d, sizes, special, scales, params, first, last, panels):
     """d (M, N) flat, f32 bits: rows first..last of panels (first, last), chains of all steps.
 
-    sizes: M, N, K, steps.  codes: operands of the scalar chain, which does what an Inf or NaN is in.
+    sizes: M, N, K, steps.  special: rows and panels with an Inf or NaN.  codes: operands of the scalar chain, which
+    does those.
     """
     n, k, steps = sizes[1], sizes[2], sizes[3]
     c, top, low = np.zeros(COLUMNS, np.float32), np.zeros(COLUMNS, np.int32), np.zeros(COLUMNS, np.int32)
     power_bits, total = np.zeros(COLUMNS, np.int64), np.zeros(COLUMNS, np.int64)
-    power, room = power_bits.view(np.float64), np.zeros((2, 8), np.int64)
+    columns = Columns(c, top, low, power_bits.view(np.float64), power_bits, total)
+    room = np.zeros((2, 8), np.int64)
     bits = c.view(np.uint32)
     for panel in range(panels[0], panels[1]):
         have = min(COLUMNS, n - panel * COLUMNS)
@@ -105,10 +121,10 @@ def panel_rows(p, codes, d, sizes, special_rows, special_columns, scales, params
             bits[:] = np.uint32(0)
             for j in range(have):
                 bits[j] = d[at + j]
-            fine = not special_rows[i] and not special_columns[panel]
+            fine = not special[0][i] and not special[1][panel]
             s = 0
             while fine and s < steps:
-                fine = _step(p, i, panel, steps, s, c, top, low, power, power_bits, total)
+                fine = _step(p, i, panel, steps, s, columns)
                 s += 1
             for j in range(have):
                 if fine:

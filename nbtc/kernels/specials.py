@@ -7,13 +7,24 @@ rows and columns again.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
 from nbtc.kernels.float_fields import FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL
 
 PLUS, MINUS, NAN = np.uint8(1), np.uint8(2), np.uint8(4)  # what the special products of an output are
 _BITS = np.array([0, 0x7F800000, 0xFF800000] + [0x7FFFFFFF] * 5, np.uint32)  # of an f32 output, by their union
+
+
+class Block(NamedTuple):
+    """A block of a matrix inside a flat array: element (i, j) is words[first + i * ld + j]."""
+
+    words: NDArray[Any]
+    first: Any
+    ld: Any
 
 
 @jit(inline=True)
@@ -51,27 +62,31 @@ def special_places(x, x0, ld, rows, columns, p):
 
 
 @jit
-def decide(a, a0, lda, b, b0, ldb, rows, depth, columns, of_b, pa, pb, infinite, marked, d, d0, ldd):
-    """Outputs of some rows that an Inf or NaN decides; of_b: places of those of B.  marked[row]: A has one there."""
+def decide(a, b, d, sizes, of_b, pa, pb, infinite, marked):
+    """Outputs of a block d that an Inf or NaN decides; of_b: places of those of B.  marked[row]: A has one there.
+
+    a, b, d: `Block`; sizes: rows, depth, columns.
+    """
+    rows, depth, columns = sizes
     kinds = np.zeros(columns, np.uint8)
     for i in range(rows):
-        row = a0 + i * lda
+        row = a.first + i * a.ld
         kinds[:] = np.uint8(0)
         for place in of_b:
             k, j = place // columns, place % columns
-            kinds[j] |= product_of(a[row + k], b[b0 + k * ldb + j], pa, pb, infinite[0], infinite[1])
+            kinds[j] |= product_of(a.words[row + k], b.words[b.first + k * b.ld + j], pa, pb, infinite[0], infinite[1])
         if marked[i]:
             for k in range(depth):
-                x = a[row + k]
+                x = a.words[row + k]
                 size = magnitude_of(x, pa)
                 if size > infinite[0]:
                     kinds[:] = NAN
                     break
                 if size >= pa[SPECIAL]:
-                    line = b[b0 + k * ldb : b0 + k * ldb + columns]
+                    line = b.words[b.first + k * b.ld : b.first + k * b.ld + columns]
                     for j in range(columns):
                         kinds[j] |= product_of(x, line[j], pa, pb, infinite[0], infinite[1])
-        goal = d[d0 + i * ldd : d0 + i * ldd + columns]
+        goal = d.words[d.first + i * d.ld : d.first + i * d.ld + columns]
         for j in range(columns):
             if kinds[j]:
                 goal[j] = _BITS[kinds[j]]

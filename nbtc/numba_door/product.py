@@ -41,9 +41,9 @@ def _general(plan: Plan) -> Callable[..., Any]:
     word, run = plan.word.type, general.run
 
     def compute(a, b, c, meta, d):
-        scratch = np.empty(na, word), np.empty(nb, word), np.empty(ns, word)
-        strides = np.zeros(4, np.int64)
-        call_in_default_mode(run, (a, b, c, meta, d, strides, 0, 1, places, geometry, params, *scratch))
+        images = general.Images(a, b, c, meta, d)
+        scratch = general.Scratch(np.empty(na, word), np.empty(nb, word), np.empty(ns, word))
+        call_in_default_mode(run, (images, np.zeros(4, np.int64), 0, 1, places, geometry, params, scratch))
 
     return _expanded(compute)
 

@@ -6,8 +6,11 @@ NaN, sums that leave their range) to this file, so what it says is what nbtc say
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba.extending import overload
+from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
 from nbtc.errors import UnsupportedInstructionError
@@ -80,6 +83,30 @@ def check_readable(*formats: Format) -> None:
             )
 
 
+class Strided(NamedTuple):
+    """A vector inside a flat array: element t is words[first + t * stride]."""
+
+    words: NDArray[Any]
+    first: Any
+    stride: Any
+
+
+class Extent(NamedTuple):
+    """Elements of a block, how many of them exist, and whether they are those of k mod 4 in {0, 1} alone."""
+
+    here: Any
+    size: Any
+    stretch: Any
+
+
+class Rounding(NamedTuple):
+    """Of a sum: bits below the alignment, the least exponent of an alignment, and what it is rounded to."""
+
+    fraction: Any
+    floor: Any
+    out: Any
+
+
 @jit(inline=True)
 def reading(code):
     """A format: (magnitude mask, magnitude shift, sign shift, least exponent field, scale, limit, has Inf)."""
@@ -112,16 +139,24 @@ def _nature(magnitude, f):
     return np.int64(0) if magnitude < f[5] else (np.int64(1) if magnitude == f[5] and f[6] != 0 else np.int64(2))
 
 
+@jit(inline=True)
+def _values(a, b, t, stretch, readings):
+    """Element t of a block of A and of B."""
+    at = _position(t, stretch)
+    x, y = np.int64(a.words[a.first + at * a.stride]), np.int64(b.words[b.first + at * b.stride])
+    return value_of(x, readings[0]), value_of(y, readings[1])
+
+
 @jit
-def _specials(a, pa, sa, b, pb, sb, here, stretch, fa, fb, c, fc):
+def _specials(a, b, extent, readings, c):
     """(NaN or invalid, +Inf, -Inf) among a block's products and its accumulator."""
+    fa, fb, fc = readings
     vc = value_of(c, fc)
     nature = _nature(_magnitude(vc), fc)
     nan = nature == 2
     plus, minus = nature == 1 and vc > 0, nature == 1 and vc < 0
-    for t in range(here):
-        at = _position(t, stretch)
-        x, y = value_of(np.int64(a[pa + at * sa]), fa), value_of(np.int64(b[pb + at * sb]), fb)
+    for t in range(extent.here):
+        x, y = _values(a, b, t, extent.stretch, readings)
         mx, my = _magnitude(x), _magnitude(y)
         worst = max(_nature(mx, fa), _nature(my, fb))
         if worst == 2 or (worst == 1 and (mx == 0 or my == 0)):
@@ -152,40 +187,40 @@ def round_sum(total, exponent, out):
 
 
 @jit(inline=True)
-def block_sum(a, pa, sa, b, pb, sb, here, size, stretch, fa, fb, c, fc, fraction, floor, out, lift):
-    """T of `size` products, of which the first `here` exist and the rest are zero, and accumulator bits c.
+def block_sum(a, b, extent, readings, c, rounding, lift):
+    """T of a block's products, of which those that do not exist are zero, and accumulator bits c.
 
-    lift: exponent of a power of two that multiplies every product, as block scales do.
+    a, b: `Strided`.  readings: of A, B and c.  lift: exponent of a power of two that multiplies every product, as block
+    scales do.
     """
+    fa, fb, fc = readings
+    floor, out = rounding.floor, rounding.out
     vc = value_of(c, fc)
     mc = _magnitude(vc)
     top = floor if mc == 0 else max(mc >> 23, fc[3]) - 127
-    if here < size:
+    if extent.here < extent.size:
         top = max(top, floor)
     special = mc >= fc[5]
-    for t in range(here):
-        at = _position(t, stretch)
-        mx = _magnitude(value_of(np.int64(a[pa + at * sa]), fa))
-        my = _magnitude(value_of(np.int64(b[pb + at * sb]), fb))
+    for t in range(extent.here):
+        x, y = _values(a, b, t, extent.stretch, readings)
+        mx, my = _magnitude(x), _magnitude(y)
         special |= (mx >= fa[5]) | (my >= fb[5])
         e = max(mx >> 23, fa[3]) + max(my >> 23, fb[3]) - 254 + lift
         top = max(top, floor if (mx == 0) | (my == 0) else e)
     if special:
-        nan, plus, minus = _specials(a, pa, sa, b, pb, sb, here, stretch, fa, fb, c, fc)
+        nan, plus, minus = _specials(a, b, extent, readings, c)
         if nan:
             return np.int64(NAN16 if out == _RNE11 else NAN32)
         if plus or minus:
             inf, sign = (np.int64(INF16), 0x8000) if out == _RNE11 else (np.int64(INF32), 0x80000000)
             return inf | sign if minus else inf
-    unit = top - fraction
+    unit = top - rounding.fraction
     scale = f64_of(np.uint64(1023 - unit) << np.uint64(52))  # every f64 step below is exact but the cut to an integer
     total = np.int64(np.float64(vc) * scale)
     scale = f64_of(np.uint64(1023 - unit + lift) << np.uint64(52))
-    for t in range(here):
-        at = _position(t, stretch)
-        x = np.float64(value_of(np.int64(a[pa + at * sa]), fa))
-        y = np.float64(value_of(np.int64(b[pb + at * sb]), fb))
-        total += np.int64(x * y * scale)
+    for t in range(extent.here):
+        x, y = _values(a, b, t, extent.stretch, readings)
+        total += np.int64(np.float64(x) * np.float64(y) * scale)
     return round_sum(total, unit, out)
 
 
@@ -203,7 +238,7 @@ def _float_chain(a, a0, sa, b, b0, sb, k, c, params):
     half = params[ACC_FORMAT] == _F16
     size, step = params[BLOCK], params[STEP]
     span = step if emulated else size
-    fraction, floor, out = params[FRACTION], params[FLOOR], params[OUT]
+    rounding = Rounding(params[FRACTION], params[FLOOR], params[OUT])
     acc = np.int64(c)
     start, padded = np.int64(0), np.int64(0)
     while start < padded or start < k:
@@ -215,10 +250,10 @@ def _float_chain(a, a0, sa, b, b0, sb, k, c, params):
             first = start + 2 * part
             # of the elements that exist, those of this half: k mod 4 in {0, 1}, then {2, 3}
             here = 2 * (left >> 2) + min(max((left & 3) - 2 * part, 0), 2) if emulated else left
-            pa, pb = a0 + first * sa, b0 + first * sb
             least = first_least if start == 0 else fc[3]
             own = fc[0], fc[1], fc[2], least, fc[4], fc[5], fc[6]
-            value = block_sum(a, pa, sa, b, pb, sb, here, size, stretch, fa, fb, value, own, fraction, floor, out, 0)
+            x, y = Strided(a, a0 + first * sa, sa), Strided(b, b0 + first * sb, sb)
+            value = block_sum(x, y, Extent(here, size, stretch), (fa, fb, own), value, rounding, 0)
         if emulated:
             value = add16(acc, value) if half else add32(acc, value)
         acc = value

@@ -6,14 +6,14 @@ other two sum groups of 16 fp4 products exactly, scale each sum, and align the s
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import ue4m3
-from nbtc.numerics.fused import block_sum, reading, round_sum, value_of
+from nbtc.numerics.fused import Extent, Rounding, Strided, block_sum, reading, round_sum, value_of
 from nbtc.numerics.ieee import NAN32
 from nbtc.numerics.models import A_FORMAT, ACC_FORMAT, B_FORMAT, BLOCK, FLOOR, FRACTION, KIND, OUT, STEP, Kind
 
@@ -23,14 +23,6 @@ HALVES = 2.0  # an e2m1 number is a whole number of halves, so sums of products 
 EIGHTHS = ue4m3.mantissa  # a scale's significand counts eighths
 BELOW = 2 + 2 * EIGHTHS  # binary places of a scaled group: quarters, times the eighths of two scales
 GROUPS = 8  # room for the groups of a step
-
-
-class Strided(NamedTuple):
-    """A vector inside a flat array: element t is words[first + t * stride]."""
-
-    words: NDArray[Any]
-    first: Any
-    stride: Any
 
 
 class Scales(NamedTuple):
@@ -63,7 +55,7 @@ def _cut(significand, shift):
 
 
 @jit(inline=True)
-def _grouped_step(a, b, here, fa, fb, c, xs, ys, scales, params, room):
+def _grouped_step(a, b, here, readings, c, xs, ys, scales, params, room):
     """One step of grouped products: f32 bits.  room: two rows for the groups' sums and exponents."""
     for j in range(scales.chunks):
         bad = _scale(xs.words[xs.first + j * xs.stride], scales.ue4m3)[2]
@@ -78,8 +70,8 @@ def _grouped_step(a, b, here, fa, fb, c, xs, ys, scales, params, room):
     for g in range(count):
         total, some = np.int64(0), False
         for t in range(g * size, min((g + 1) * size, here)):
-            x = np.int64(value_of(np.int64(a.words[a.first + t * a.stride]), fa) * HALVES)
-            y = np.int64(value_of(np.int64(b.words[b.first + t * b.stride]), fb) * HALVES)
+            x = np.int64(value_of(np.int64(a.words[a.first + t * a.stride]), readings[0]) * HALVES)
+            y = np.int64(value_of(np.int64(b.words[b.first + t * b.stride]), readings[1]) * HALVES)
             total += x * y
             some |= x * y != 0
         j = g * scales.chunks // count
@@ -105,27 +97,24 @@ def scaled_chain(a, b, k, c, xs, ys, scales, params, room):
     a, b: `Strided` bytes of element codes; xs, ys: of scale codes, `scales.chunks` a step.  c: f32 bits in a uint64.
     params: from `nbtc.numerics.models.params`.  room: int64 (2, GROUPS), scratch.
     """
-    fa, fb, fc = reading(params[A_FORMAT]), reading(params[B_FORMAT]), reading(params[ACC_FORMAT])
-    step, fraction, floor, out = params[STEP], params[FRACTION], params[FLOOR], params[OUT]
+    readings = reading(params[A_FORMAT]), reading(params[B_FORMAT]), reading(params[ACC_FORMAT])
+    step, rounding = params[STEP], Rounding(params[FRACTION], params[FLOOR], params[OUT])
     acc, chunk = np.int64(c), np.int64(0)
     for start in range(0, k, step):
         here = min(step, k - start)
         pa, pb = a.first + start * a.stride, b.first + start * b.stride
         px, py = xs.first + chunk * xs.stride, ys.first + chunk * ys.stride
+        left, right = Strided(a.words, pa, a.stride), Strided(b.words, pb, b.stride)
         if params[KIND] != _SCALED:
-            left, right = Strided(a.words, pa, a.stride), Strided(b.words, pb, b.stride)
             row, column = Strided(xs.words, px, xs.stride), Strided(ys.words, py, ys.stride)
-            acc = _grouped_step(left, right, here, fa, fb, acc, row, column, scales, params, room)
+            acc = _grouped_step(left, right, here, readings, acc, row, column, scales, params, room)
         else:
             _, ex, bad_x = _scale(xs.words[px], scales.ue4m3)
             _, ey, bad_y = _scale(ys.words[py], scales.ue4m3)
             if bad_x or bad_y:
                 acc = np.int64(NAN32)
             else:
-                acc = block_sum(
-                    a.words, pa, a.stride, b.words, pb, b.stride, here, step, 0, fa, fb, acc, fc, fraction, floor, out,
-                    ex + ey,
-                )  # fmt: skip
+                acc = block_sum(left, right, Extent(here, step, 0), readings, acc, rounding, ex + ey)
         chunk += scales.chunks
     return np.uint64(acc)
 

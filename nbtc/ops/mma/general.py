@@ -6,7 +6,10 @@ and a vector of numbers.  Only the word size of the multiplicands is compiled in
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
 from nbtc.numerics.fused import chain
@@ -17,6 +20,24 @@ GROUPS, M, N, K, STORED, WIDEN_C, NARROW_D, SPARSE = range(8)
 A_BITS, B_BITS, C_BITS, D_BITS, D_WORDS, AT_B, AT_C, AT_D, AT_E = range(8, 17)
 GEOMETRY = 17
 DENSE, UNITS, PAIRS, HALVES = range(4)  # kinds of sparsity: one element a unit, two, or tf32's halves
+
+
+class Images(NamedTuple):
+    """Flat register words of A, B, C, metadata and D."""
+
+    a: NDArray[np.uint32]
+    b: NDArray[np.uint32]
+    c: NDArray[np.uint32]
+    meta: NDArray[np.uint32]
+    d: NDArray[np.uint32]
+
+
+class Scratch(NamedTuple):
+    """Room for the elements of A, of B and of a selection of B; their word size is the specialisation."""
+
+    a: NDArray[Any]
+    b: NDArray[Any]
+    selected: NDArray[Any]
 
 
 @jit(inline=True)
@@ -42,12 +63,13 @@ def _deposit(words, start, place, bits, value):
 
 
 @jit
-def _select(meta, start, places, at, i, kind, stored, k, n, b, out):
+def _select(meta, start, places, i, geometry, b, out):
     """The elements of B that stored row i of A meets: out[j * stored + s] for column j.
 
     A nibble of metadata holds two indices.  Kind UNITS: each stored element has one, in chunks of four columns; PAIRS:
     each two adjacent elements, in chunks of eight; HALVES: one tf32 element, whose two 16-bit halves are indexed.
     """
+    at, kind, stored, k, n = geometry[AT_E], geometry[SPARSE], geometry[STORED], geometry[K], geometry[N]
     unit = 2 if kind == PAIRS else 1
     each = 1 if kind == HALVES else 2 * unit  # stored elements of a chunk
     for s in range(stored):
@@ -70,17 +92,18 @@ def _select(meta, start, places, at, i, kind, stored, k, n, b, out):
 
 
 @jit
-def run(a, b, c, meta, d, strides, first, last, places, geometry, params, xa, xb, xs):
+def run(images, strides, first, last, places, geometry, params, scratch):
     """Warps first..last of one instruction.
 
-    a, b, c, meta: flat register words, warp w at w * strides[0..3]; d: words of the results.  places: 32 * word + shift
-    of each element of A (groups, M, stored), B (groups, N, K), C and D (groups, M, N) and of each nibble of metadata.
-    xa, xb, xs: scratch for the elements of A, B and a selection of B; their word size is the specialisation.
+    images: those of A, B, C and metadata of warp w begin at w * strides[0..3].  places: 32 * word + shift of each
+    element of A (groups, M, stored), B (groups, N, K), C and D (groups, M, N) and of each nibble of metadata.
     """
+    a, b, c, meta, d = images
+    xa, xb, xs = scratch
     groups, m, n, k, stored = geometry[GROUPS], geometry[M], geometry[N], geometry[K], geometry[STORED]
     widen, narrow, kind = geometry[WIDEN_C], geometry[NARROW_D], geometry[SPARSE]
     bits_a, bits_b, bits_c, bits_d = geometry[A_BITS], geometry[B_BITS], geometry[C_BITS], geometry[D_BITS]
-    at_b, at_c, at_d, at_e = geometry[AT_B], geometry[AT_C], geometry[AT_D], geometry[AT_E]
+    at_b, at_c, at_d = geometry[AT_B], geometry[AT_C], geometry[AT_D]
     for w in range(first, last):
         wa, wb, wc, wd = w * strides[0], w * strides[1], w * strides[2], w * geometry[D_WORDS]
         for p in range(geometry[D_WORDS]):
@@ -92,7 +115,7 @@ def run(a, b, c, meta, d, strides, first, last, places, geometry, params, xa, xb
         for row in range(groups * m):
             columns, x = (row // m) * n * k, xb
             if kind != DENSE:
-                _select(meta, w * strides[3], places, at_e, row, kind, stored, k, n, xb, xs)
+                _select(meta, w * strides[3], places, row, geometry, xb, xs)
                 columns, x = np.int64(0), xs
             for j in range(n):
                 p = row * n + j

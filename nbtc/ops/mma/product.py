@@ -331,8 +331,7 @@ def _general(plan: Plan, flats: list[tuple[Words, int]], result: Words, first: i
     """Warps first..last by the general kernel."""
     words = [w for w, _ in flats] + [_NO_WORDS] * (4 - len(flats))
     strides = np.array([s for _, s in flats] + [0] * (4 - len(flats)), np.int64)
-    xa, xb, xs = (np.empty(n, plan.word) for n in plan.scratch)
-    kernel.run(
-        words[0], words[1], words[2], words[3], result, strides, first, last,
-        plan.places, plan.geometry, plan.params, xa, xb, xs,
-    )  # fmt: skip
+    a, b, c, meta = words
+    scratch = kernel.Scratch(*(np.empty(n, plan.word) for n in plan.scratch))
+    images = kernel.Images(a, b, c, meta, result)
+    kernel.run(images, strides, first, last, plan.places, plan.geometry, plan.params, scratch)
