@@ -10,7 +10,7 @@ adds.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,9 +107,11 @@ def _row(v: VectorBuilder, chunks: int, sums: list[Any], c: Any, factors: list[A
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _steps(typing, chunks, left, row, right, panel, steps, goal, first, last, again):
-    """Steps first..last, of `steps`, of ROWS rows and the 16 columns of a panel, up to one after which lanes have to be
-    done again: uint16, a mask of lanes for each row; those lanes of the results keep what they were.
+def _steps(typing, chunks, left, row, right, panel, steps, goal, cut, again):
+    """Steps of ROWS rows and the 16 columns of a panel, up to one after which lanes have to be done again.
+
+    steps: how many there are; cut: from one to another of them.  again: uint16, a mask of those lanes for each row;
+    they keep what they were.
     """
     if not isinstance(chunks, types.IntegerLiteral):
         return None
@@ -119,7 +121,8 @@ def _steps(typing, chunks, left, row, right, panel, steps, goal, first, last, ag
     def codegen(context, builder, sig, args):
         v = VectorBuilder(context, builder)
         b = builder
-        _, _, row, _, panel, stride, _, first, last, _ = args
+        _, _, row, _, panel, stride, _, _, _ = args
+        first, last = (b.extract_value(args[7], n) for n in range(2))
         at_left, at_right, goal = (v.fields(sig.args[i], args[i]) for i in (1, 3, 6))
         line, base = b.mul(row, stride), b.mul(panel, stride)  # steps before them
         pa, psa, pra = (
@@ -130,7 +133,7 @@ def _steps(typing, chunks, left, row, right, panel, steps, goal, first, last, ag
             v.at(at_right[name], b.mul(base, v.int(size * LANES)))
             for name, size in (("words", 4 * WORDS), ("factors", 8 * count), ("records", 4 * 2))
         )
-        masks = v.pointer(sig.args[9], args[9])
+        masks = v.pointer(sig.args[8], args[8])
         pd = v.at(goal["d"], b.mul(goal["first"], v.int(4)))
         places = [v.at(pd, b.mul(goal["ld"], v.int(4 * r))) for r in range(ROWS)]
         start = [v.load(p, t, 4) for p in places]
@@ -163,9 +166,7 @@ def _steps(typing, chunks, left, row, right, panel, steps, goal, first, last, ag
             bad.append(v.bits(doubtful, I16))
         for r in range(ROWS):
             v.store(bad[r], masks, 2, 2 * r)
-        some = bad[0]
-        for other in bad[1:]:
-            some = b.or_(some, other)
+        some = reduce(b.or_, bad)
         following = b.add(step, v.int(1))
         step.add_incoming(following, b.block)
         for c, x in zip(cs, new, strict=True):
@@ -178,7 +179,7 @@ def _steps(typing, chunks, left, row, right, panel, steps, goal, first, last, ag
         return following
 
     one = types.int64
-    return one(chunks, left, one, right, one, one, goal, one, one, again), codegen
+    return one(chunks, left, one, right, one, one, goal, types.UniTuple(one, 2), again), codegen
 
 
 @cache
@@ -217,7 +218,7 @@ def block_kernel(chunks: int) -> Any:
             for i in range(rows[0], rows[1], ROWS):
                 goal, step = Goal(d, i * sizes[1] + j, sizes[1]), cut[0]
                 while step < cut[1]:
-                    step = _steps(chunks, left, i, right, panel, steps, goal, step, cut[1], doubt)
+                    step = _steps(chunks, left, i, right, panel, steps, goal, (step, cut[1]), doubt)
                     if doubt.any():
                         again(d, codes, scales, params, sizes, step - 1, i, j, doubt, room)
 
