@@ -5,7 +5,18 @@ import pytest
 
 import nbtc
 from nbtc.examples import alignment as reference
-from nbtc.examples.kernels import alignment, attention, exchange, gemm, narrow, sparse, tiles, warpgroup
+from nbtc.examples.kernels import (
+    alignment,
+    attention,
+    exchange,
+    gemm,
+    hopper,
+    multistage,
+    narrow,
+    sparse,
+    tiles,
+    warpgroup,
+)
 from nbtc.testing import assert_bits_equal
 
 pytestmark = pytest.mark.hw
@@ -106,3 +117,33 @@ def test_attention_of_several_blocks():
     assert np.abs(found - want).max() < 2e-3  # weights and result are rounded to half
     whole = attention.attend(np.concatenate([q, q]), k, v)
     assert_bits_equal(whole, np.concatenate([found, found]))
+
+
+def halves(m, n, k):
+    return RNG.standard_normal((m, k)).astype(np.float16), RNG.standard_normal((n, k)).astype(np.float16)
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_a_warpgroup_fetches_and_two_multiply(blocks):
+    a, b = halves(256, 128, 320)  # four tiles, five steps of k: stages are used again
+    d = np.zeros((256, 128), np.float16)
+    hopper.launch(a, b, d, columns=64, blocks=blocks)
+    assert_bits_equal(d, nbtc.matmul(a, b.T).astype(np.float16))
+
+
+@pytest.mark.parametrize("depth", [64, 448])
+def test_copies_in_stages_and_fragments_ahead(depth):
+    a, b = halves(64, 128, depth)
+    d = np.zeros((64, 128), np.float16)
+    multistage.launch(a, b, d.view(np.uint32), across=1, along=2)
+    assert_bits_equal(d, nbtc.matmul(a, b.T, instruction=multistage.FORM).astype(np.float16))
+
+
+def test_accumulators_stay_in_registers():
+    a, b = halves(256, 512, 128)
+    d = np.zeros((256, 512), np.float16)
+    shapes = ((a, (64, 128)), (b, (64, 256)), (d, (64, 64)))
+    maps = [nbtc.TensorMap(x, box, swizzle="128B") for x, box in shapes]
+    texts = hopper.kernel()[0].ptx(*maps, 2, 2, 2), multistage.kernel()[0].ptx(a, b, d.view(np.uint32), 2, 2)
+    assert not any(".local" in text for text in texts)
+    assert texts[0].count("wgmma.mma_async") == 8 and texts[1].count("mma.sync") == 4 * 32

@@ -1,0 +1,162 @@
+"""A product at the speed of a Hopper GPU: the copy engine fetches tiles, one warpgroup asks for them, two multiply.
+
+a (m, k) and b (n, k) half, both K-major; d = a @ b.T half, each element the chain of wgmma steps, rounded once.  The
+page "Two fast products" goes through it line by line.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+import nbtc
+from nbtc import ptx, warp, wgmma
+from nbtc.examples.kernels.raster import place
+
+ROWS, DEPTH = 128, 64  # of a block's tile: 128 rows of a; 64 halves of k are the 128 bytes that the swizzle permutes
+STAGES = 4  # tiles in shared memory: while one is multiplied, three are on their way
+CONSUMERS = 2  # warpgroups that multiply, 64 rows each
+THREADS = 128 * (CONSUMERS + 1)
+UNIT = 16  # bytes: what descriptors count in
+BOX = 64  # rows and columns of a box of d: 8 KB
+BOX_BYTES, PARTS = 2 * BOX * BOX, BOX // 16  # a warp stores 16 columns at once
+STEP = np.uint64(2 * 16 // UNIT)  # a product takes 16 halves of k: the descriptors move on by so many units
+
+
+@nbtc.device
+def following(stage, parity):
+    """The next stage, and the parity of its barriers, which changes with every round."""
+    if stage + 1 == STAGES:
+        return np.uint32(0), np.uint32(parity ^ 1)
+    return np.uint32(stage + 1), parity
+
+
+@cache
+def kernel(columns=256):
+    """The kernel for tiles of so many columns: a multiple of 64 up to 256."""
+    form = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16"
+    a_tile, b_tile = ROWS * DEPTH, columns * DEPTH
+    stage_halves = a_tile + b_tile
+    stage_bytes = 2 * stage_halves
+    half_rows = a_tile // CONSUMERS
+    boxes = columns // BOX
+
+    @nbtc.device
+    def multiply(d, a, b):
+        wgmma.fence()
+        d = ptx.wgmma(form, d, a, b)
+        d = ptx.wgmma(form, d, a + STEP, b + STEP)
+        d = ptx.wgmma(form, d, a + np.uint64(2) * STEP, b + np.uint64(2) * STEP)
+        d = ptx.wgmma(form, d, a + np.uint64(3) * STEP, b + np.uint64(3) * STEP)
+        wgmma.commit_group()
+        return d
+
+    @nbtc.device
+    def fetch(a_map, b_map, tiles, full, empty, rows, cols, steps):
+        stage, parity = np.uint32(0), np.uint32(0)
+        for tile in range(nbtc.block_idx.x, rows * cols, nbtc.grid_dim.x):
+            row, col = place(tile, rows, cols)
+            for step in range(steps):
+                ptx.mbarrier_wait(empty[stage], parity ^ 1)
+                ptx.mbarrier_arrive_expect_tx(full[stage], stage_bytes)
+                here = tiles[stage * stage_halves :]
+                ptx.tma_load(here, a_map, (step * DEPTH, row * ROWS), full[stage])
+                ptx.tma_load(here[a_tile:], b_map, (step * DEPTH, col * columns), full[stage])
+                stage, parity = following(stage, parity)
+
+    @nbtc.device
+    def store(d, d_map, tiles, group, t, row, col):
+        first = STAGES * stage_halves + group * 2 * BOX * BOX
+        for p in nbtc.unroll(boxes):
+            if t == 0:
+                ptx.cp_async_bulk_wait_group(1, read=True)
+            ptx.bar_sync(group + 1, 128)
+            at = 2 * first + p % 2 * BOX_BYTES + (t // 32 * 16 + t % 16) * 128
+            for q in nbtc.unroll(PARTS):
+                n = 8 * (PARTS * p + q)
+                words = (
+                    ptx.cvt("cvt.rn.f16x2.f32", d[n + 1], d[n]),
+                    ptx.cvt("cvt.rn.f16x2.f32", d[n + 3], d[n + 2]),
+                    ptx.cvt("cvt.rn.f16x2.f32", d[n + 5], d[n + 4]),
+                    ptx.cvt("cvt.rn.f16x2.f32", d[n + 7], d[n + 6]),
+                )
+                ptx.stmatrix(tiles, at + UNIT * ((2 * q + t % 32 // 16) ^ (t % 8)), words, num=4)
+            wgmma.fence_proxy_async()
+            ptx.bar_sync(group + 1, 128)
+            if t == 0:
+                ptx.tma_store(d_map, (col + BOX * p, row + BOX * group), tiles[first + p % 2 * BOX * BOX :])
+                ptx.cp_async_bulk_commit_group()
+
+    @nbtc.device
+    def products(d_map, tiles, full, empty, group, t, rows, cols, steps):
+        stage, parity = np.uint32(0), np.uint32(0)
+        a = wgmma.Descriptor(tiles, 16, 1024, swizzle="128B") + np.uint64(group * (2 * half_rows // UNIT))
+        b = wgmma.Descriptor(tiles, 16, 1024, swizzle="128B") + np.uint64(2 * a_tile // UNIT)
+        for tile in range(nbtc.block_idx.x, rows * cols, nbtc.grid_dim.x):
+            row, col = place(tile, rows, cols)
+            ptx.mbarrier_wait(full[stage], parity)
+            at = np.uint64(stage * (stage_bytes // UNIT))
+            d = multiply(None, a + at, b + at)
+            before = stage
+            stage, parity = following(stage, parity)
+            for _ in range(1, steps):
+                ptx.mbarrier_wait(full[stage], parity)
+                at = np.uint64(stage * (stage_bytes // UNIT))
+                d = multiply(d, a + at, b + at)
+                wgmma.wait_group(1)
+                if t == 0:
+                    ptx.mbarrier_arrive(empty[before])
+                before = stage
+                stage, parity = following(stage, parity)
+            wgmma.wait_group(0)
+            if t == 0:
+                ptx.mbarrier_arrive(empty[before])
+            store(d, d_map, tiles, group, t, row * ROWS, col * columns)
+
+    @nbtc.kernel(max_threads=THREADS)
+    def product(a_map, b_map, d_map, rows, cols, steps):
+        tiles = nbtc.shared(None, nbtc.f16, align=1024)
+        full, empty = nbtc.shared((STAGES, 1), np.uint64), nbtc.shared((STAGES, 1), np.uint64)
+        thread = nbtc.thread_idx.x
+        group = warp.shfl_sync(0xFFFFFFFF, thread // 128, 0)
+        if thread == 0:
+            for s in range(STAGES):
+                ptx.mbarrier_init(full[s], 1)
+                ptx.mbarrier_init(empty[s], CONSUMERS)
+            ptx.fence_mbarrier_init()
+        nbtc.syncthreads()
+        if group == 0:
+            ptx.setmaxnreg_dec(40)
+            if thread == 0:
+                fetch(a_map, b_map, tiles, full, empty, rows, cols, steps)
+        else:
+            ptx.setmaxnreg_inc(232)
+            t = thread % 128
+            products(d_map, tiles, full, empty, group - 1, t, rows, cols, steps)
+            if t == 0:
+                ptx.cp_async_bulk_wait_group(0)
+
+    return product, STAGES * stage_bytes + CONSUMERS * 2 * BOX_BYTES
+
+
+def launch(a, b, d, columns=256, blocks=132, stream=None):
+    """d = a @ b.T: a (m, k), b (n, k), d (m, n) half, in the host's memory or a GPU's.
+
+    m, n and k are multiples of 128, `columns` and 64.  blocks: how many run at once; an H200 has 132 multiprocessors.
+
+    >>> rng = np.random.default_rng(0)
+    >>> a, b = rng.standard_normal((128, 128)).astype(np.float16), rng.standard_normal((64, 128)).astype(np.float16)
+    >>> d = np.zeros((128, 64), np.float16)
+    >>> launch(a, b, d, columns=64, blocks=1)
+    >>> bool((d == nbtc.matmul(a, b.T).astype(np.float16)).all())
+    True
+    """
+    (m, k), n = a.shape, b.shape[0]
+    product, shared = kernel(columns)
+    maps = (
+        nbtc.TensorMap(a, (DEPTH, ROWS), swizzle="128B"),
+        nbtc.TensorMap(b, (DEPTH, columns), swizzle="128B"),
+        nbtc.TensorMap(d, (BOX, BOX), swizzle="128B"),
+    )
+    product[blocks, THREADS, stream, shared](*maps, m // ROWS, n // columns, k // DEPTH)
