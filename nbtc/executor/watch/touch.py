@@ -97,25 +97,19 @@ def _settle(me, granule, cells, own, shared, noted):
 
 
 @jit
-def _same_write(me, place, part, slot, given):
-    """Whether a write changes nothing: memory holds its bytes already, or a lane of this instruction has written them.
+def _harmless(me, place, part, slot, given):
+    """Whether a write after a write is no race: memory holds its bytes already, or a lane of this instruction wrote
+    them: one of a warp's lanes then does (CUDA C++ Programming Guide, "SIMT Architecture").
 
     part: the first of the lane's bytes and how many of them, which are at a place of the host.
     """
     addresses, mask, _, _, site, values, element = given
-    lane, other, first, count = me[4], (slot >> w.LANE_AT) & 31, part[0], part[1]
-    if _same_bytes(place, values, lane, first, count, element):
+    lane, other = me[4], (slot >> w.LANE_AT) & 31
+    if _same_bytes(place, values, lane, part[0], part[1], element):
         return True
     own = word(me[2] + w.NOW) << (w.SEGMENT_AT - w.SITE_AT) | (site & 0xFFFF)
-    if other >= lane or not (mask >> other) & 1 or slot >> w.SITE_AT != own or values == 0:
-        return False
-    if word(addresses + w.WORD * other) != word(addresses + w.WORD * lane):
-        return False
-    for n in range(first, first + count):
-        at = values + n // element * element * LANES + n % element
-        if octet(at + element * other) != octet(at + element * lane):
-            return False
-    return True
+    together = other < lane and (mask >> other) & 1 and slot >> w.SITE_AT == own
+    return together and word(addresses + w.WORD * other) == word(addresses + w.WORD * lane)
 
 
 @jit
@@ -129,7 +123,7 @@ def _parts(me, block, warp, here, at, own, given):
         bytes_here = ((1 << (high - low)) - 1) << (low - n)
         wrong, slot = look_at(me, cell, bytes_here, own | bytes_here, here[5], True)
         plain = wrong == w.RACE and kind == w.WRITE and (slot >> w.KIND_AT) & 15 == w.WRITE
-        if plain and _same_write(me, here[4] + at + low, (low, high - low), slot, given):
+        if plain and _harmless(me, here[4] + at + low, (low, high - low), slot, given):
             wrong = w.FINE
         if wrong:
             report(block, warp, lane, site, wrong, kind, here[0] + at + low, size, slot)

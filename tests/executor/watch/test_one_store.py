@@ -1,0 +1,40 @@
+"""Lanes of one store that write to one place are no race; lanes of two stores are."""
+
+import numpy as np
+import pytest
+
+import nbtc
+from nbtc.errors import ProgramError
+
+TEXT = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out)
+{{
+ .reg .b32 t, s, r; .reg .b64 o; .reg .pred p; .shared .b32 mem[64];
+ ld.param.u64 o, [out]; mov.u32 t, %tid.x; shr.u32 r, t, 1; shl.b32 r, r, 2; mov.u32 s, mem; add.u32 s, s, r;
+ {body}
+ bar.sync 0;
+ ld.shared.u32 r, [s]; st.global.u32 [o], t; ret;
+}}
+"""
+
+
+def run(body, threads):
+    nbtc.load(TEXT.format(body=body))["k"].launch(1, threads, (np.zeros(1, np.uint32),), checked=True)
+
+
+def test_one_store():
+    run("st.shared.u32 [s], t;", 32)
+
+
+def test_two_stores():
+    with pytest.raises(
+        ProgramError, match=r"data race: line 8: .*thread \(1, 0, 0\) writes.*thread \(0, 0, 0\) writes"
+    ):
+        run("and.b32 r, t, 1; setp.eq.u32 p, r, 0; @p st.shared.u32 [s], t; @!p st.shared.u32 [s], t;", 32)
+
+
+def test_warps_are_apart():
+    with pytest.raises(ProgramError, match="data race"):
+        run("mov.u32 s, mem; st.shared.u32 [s], t;", 64)
