@@ -21,6 +21,7 @@ class Programs:
 
     def setup(self, name, threads):
         if "NBTC_PROGRAMS" not in os.environ:
+            # asv's signal for "does not apply here": it then skips the benchmark
             raise NotImplementedError("NBTC_PROGRAMS names no folder")
         self.timed = next(t for t in programs(os.environ["NBTC_PROGRAMS"]) if t.name == name)
 
@@ -47,6 +48,7 @@ class Compile:
 
     def setup(self):
         if "NBTC_PROGRAMS" not in os.environ:
+            # asv's signal for "does not apply here": it then skips the benchmark
             raise NotImplementedError("NBTC_PROGRAMS names no folder")
 
     def track_cold(self):

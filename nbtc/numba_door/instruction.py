@@ -141,13 +141,14 @@ def _layout_of(row: Row, name: str) -> tuple[Operand, tuple[int, ...]]:
     return operand, (operand.products, operand.rows, operand.cols)[operand.products == 1 :]
 
 
+def _image_of(operand: Operand) -> tuple[tuple[int, int], int, Any]:
+    """The shape of its register image, and the bits of an element with the type that holds them."""
+    return (operand.lanes, operand.registers), operand.format.bits, operand.format.bits_dtype.type
+
+
 def _packer(row: Row, name: str) -> Callable[..., Any]:
     operand, inner = _layout_of(row, name)
-    image_shape, bits, unsigned = (
-        (operand.lanes, operand.registers),
-        operand.format.bits,
-        operand.format.bits_dtype.type,
-    )
+    image_shape, bits, unsigned = _image_of(operand)
     index, word, shift = slots(operand)
 
     def typed(matrix):
@@ -167,11 +168,7 @@ def _packer(row: Row, name: str) -> Callable[..., Any]:
 
 def _unpacker(row: Row, name: str) -> Callable[..., Any]:
     operand, inner = _layout_of(row, name)
-    image_shape, bits, unsigned = (
-        (operand.lanes, operand.registers),
-        operand.format.bits,
-        operand.format.bits_dtype.type,
-    )
+    image_shape, bits, unsigned = _image_of(operand)
     index, word, shift = slots(operand)
     fmt = operand.format
     number, fill = number_type(fmt).type, 8 - bits if fmt.signed and bits < 8 else 0

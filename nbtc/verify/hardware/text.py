@@ -6,7 +6,7 @@ then of those written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from nbtc.isa.inline import BYTE, HALF, LONG, PREDICATE, WORD, Register
@@ -69,11 +69,10 @@ def _memory(size: int, parameter: int) -> str:
 
 def load(r: Register, parameter: int) -> str:
     """Registers of a lane from its row of an array."""
-    return _address(r, parameter) + " ".join(_load_one(r, i) for i in range(r.count))
+    return _each(r, parameter, _load_one)
 
 
-def _load_one(r: Register, i: int) -> str:
-    place = f"[q+{BYTES[r.type] * i}]"
+def _load_one(r: Register, i: int, place: str) -> str:
     if r.type == PREDICATE:
         return f"ld.global.b32 w0, {place}; setp.ne.b32 {r.name}{i}, w0, 0;"
     return f"ld.global.{r.type} {r.name}{i}, {place};"
@@ -81,18 +80,20 @@ def _load_one(r: Register, i: int) -> str:
 
 def store(r: Register, parameter: int) -> str:
     """Registers of a lane to its row of an array."""
-    return _address(r, parameter) + " ".join(_store_one(r, i) for i in range(r.count))
+    return _each(r, parameter, _store_one)
 
 
-def _store_one(r: Register, i: int) -> str:
-    place = f"[q+{BYTES[r.type] * i}]"
+def _store_one(r: Register, i: int, place: str) -> str:
     if r.type == PREDICATE:
         return f"selp.b32 w0, 1, 0, {r.name}{i}; st.global.b32 {place}, w0;"
     return f"st.global.{r.type} {place}, {r.name}{i};"
 
 
-def _address(r: Register, parameter: int) -> str:
-    return f"ld.param.u64 q, [array{parameter}]; mad.wide.u32 q, lane, {BYTES[r.type] * r.count}, q; "
+def _each(r: Register, parameter: int, move: Callable[[Register, int, str], str]) -> str:
+    """Every register of a lane, between it and its place in an array."""
+    size = BYTES[r.type]
+    row = f"ld.param.u64 q, [array{parameter}]; mad.wide.u32 q, lane, {size * r.count}, q; "
+    return row + " ".join(move(r, i, f"[q+{size * i}]") for i in range(r.count))
 
 
 def copy_in(image: int, parameter: int, threads: int) -> list[str]:
