@@ -69,7 +69,8 @@ def launch(
         raise FormatError(f"{entry} takes {len(wanted)} arguments ({_names(wanted)}), not {len(args)}")
     addresses = [device_array(x).address if is_device_array(x) else None for x in args]
     where = _device([*addresses, *(x.address for x in args if isinstance(x, TensorMap) and x.on_device)])
-    raw = [encoded(x, where.driver) if isinstance(x, TensorMap) else x for x in args]
+    with where.current() as d:  # the driver writes a map only where a context is current
+        raw = [encoded(x, d) if isinstance(x, TensorMap) else x for x in args]
     values = [_value(p, x, at) for p, x, at in zip(wanted, raw, addresses, strict=True)]
     g = geometry(grid, block, None)
     handle = ctypes.c_void_p(stream_handle(stream))

@@ -14,8 +14,6 @@ from numba.cuda.cudadrv import devices, driver
 import nbtc
 from nbtc import errors
 
-pytestmark = pytest.mark.filterwarnings("ignore:Grid size")
-
 
 @cuda.jit
 def twice(x):

@@ -9,7 +9,6 @@ from numba import cuda, float32, int32
 import nbtc
 from nbtc import errors
 
-pytestmark = pytest.mark.filterwarnings("ignore:Grid size")
 TABLE = np.arange(10, dtype=np.int32) ** 2
 
 

@@ -20,7 +20,7 @@ from nbtc.testing import assert_bits_equal
 from tests.isa.assembler import PTXAS, known, needs_ptxas, refusal
 
 nbtc.cuda.register()
-pytestmark = [pytest.mark.hw, pytest.mark.filterwarnings("ignore:Grid size", "ignore:Host array")]
+pytestmark = pytest.mark.hw
 ALL = 0xFFFFFFFF
 RNG = np.random.default_rng(17)
 HALVES = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
