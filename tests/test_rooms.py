@@ -235,7 +235,6 @@ PUBLIC = {
 }
 # Compiled code that takes flat arguments: every one may go, none may come.
 FLAT = {
-    "nbtc.gemm.fused_engine._rows",
     "nbtc.kernels.panel.sum_block",
     "nbtc.kernels.panel_drivers.multiply",
     "nbtc.kernels.panel_drivers.pack",

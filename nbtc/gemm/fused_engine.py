@@ -156,6 +156,15 @@ class Lifts(NamedTuple):
     ranges: tuple[Range, Range]
 
 
+class PackedBlock(NamedTuple):
+    """What is packed of B at once: from column j and product k on, `depth` products, padded with zeros to `places`."""
+
+    j: int
+    k: int
+    depth: int
+    places: int
+
+
 class FusedProduct:
     """One product of 2-D operands: `run` computes it, `marks` says which outputs must be done element by element."""
 
@@ -233,13 +242,14 @@ class FusedProduct:
         share = -(-panels // (1 if threads == 1 else min(panels, 4 * threads)))
         work: list[tuple[int, ...]] = [(p, min(share * PANEL, columns - p * PANEL)) for p in range(0, panels, share)]
         heavy = np.zeros(panels, np.int64)
-        self.team.run(self._pack, (packed, places, j, k, depth, heavy), work)
+        block = PackedBlock(j, k, depth, places)
+        self.team.run(self._pack, (packed, block, heavy), work)
         # 16 products and c can only leave 32 bits when significands sum to 31 on both sides: 15 without leading bits
         heavy_sums = self.block == 16 and int(heavy.max()) >= 15 << self.formats[1].mantissa
         checked = self.wide and (heavy_sums or self.block > 16)
         work = self._shares(panels)
         macs = self.a.shape[0] * columns * depth // len(work)
-        self.team.run(self._rows, (state, packed, places, j, k, depth, checked), work, macs)
+        self.team.run(self._rows, (state, packed, block, checked), work, macs)
         WORKSPACE_POOL.give(key, packed)
 
     def _shares(self, panels: int) -> list[tuple[int, ...]]:
@@ -263,10 +273,9 @@ class FusedProduct:
         values, exponents, signs = packed
         return values[element:], exponents[element:], signs[element // self.block :]
 
-    def _pack(
-        self, packed: Storage, places: int, j: int, k: int, depth: int, heavy: NDArray[Any], panel: int, columns: int
-    ) -> None:
+    def _pack(self, packed: Storage, block: PackedBlock, heavy: NDArray[Any], panel: int, columns: int) -> None:
         """Some panels of B."""
+        j, k, depth, places = block
         first = j + panel * PANEL
         x, x0, ld = flat(self.b, k, depth, first, columns)
         kernel = panels_kernel(
@@ -279,11 +288,11 @@ class FusedProduct:
         )  # fmt: skip
 
     def _rows(
-        self, state: NDArray[np.float32], packed: Storage, places: int, j: int, k: int, depth: int, checked: bool,
+        self, state: NDArray[np.float32], packed: Storage, block: PackedBlock, checked: bool,
         i: int, rows: int, panel: int, panels: int,
     ) -> None:  # fmt: skip
         """Some rows times some panels."""
-        p, far = self.params, self.layout.far
+        p, far, (j, k, depth, places) = self.params, self.layout.far, block
         key = (*self._storage(ROW_BLOCK, places, "<u4"), *SPACE)
         own = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.a, i, rows, k, depth)
