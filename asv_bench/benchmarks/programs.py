@@ -57,4 +57,4 @@ class Compile:
     def track_cached(self):
         return compile_seconds(os.environ["NBTC_PROGRAMS"])[1]
 
-    track_cold.unit = track_cached.unit = "s"
+    track_cold.unit = track_cached.unit = "seconds"
