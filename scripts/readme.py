@@ -14,6 +14,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from nbtc.isa.archs import ARCHS
 from nbtc.numerics.models import model
 
 TREE = Path(__file__).resolve().parents[1]
-README, DOCS = TREE / "README.md", TREE / "docs"
+README, DOCS, BENCHMARKS = TREE / "README.md", TREE / "docs", TREE / "benchmarks"
+SPEED = {"speed": "speed.json", "speed_avx2": "speed_avx2.json"}  # parts of docs/speed.md, a kind of kernels each
 MARKS = {"recorded": "●", "public vectors": "◐", "literature": "○"}
 
 
@@ -95,48 +97,75 @@ def evidence(arch: Any, fmt: Any) -> str:
 
 
 def recordings() -> str:
-    data = json.loads((TREE / "benchmarks" / "verify.json").read_text())
+    data = json.loads((BENCHMARKS / "verify.json").read_text())
     rows = [[f["file"], f"{f['forms']:,}", f"{f['outputs']:,}", f"{f['mismatches']:,}"] for f in data["files"]]
     total = ["**all**", *(f"**{data[key]:,}**" for key in ("forms", "outputs", "mismatches"))]
     return table(("recording", "forms", "outputs", "mismatches"), [*rows, total])
 
 
-def speed() -> str:
-    path = TREE / "benchmarks" / "speed.json"
-    if not path.is_file():
+def measured(file: str) -> dict[str, Any] | None:
+    """What `scripts/speed.py` wrote, or None where nobody measured yet."""
+    path = BENCHMARKS / file
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def speed(file: str) -> str:
+    """All that `scripts/speed.py` measured with one kind of kernels; it leaves out what it was not asked for."""
+    data = measured(file)
+    if data is None:
         return "Not measured yet."
-    data = json.loads(path.read_text())
     machine, n = data["machine"], data["size"]
-    rows = [
-        [name, f"{r['rate']:.1f}", f"**{r['ratio']:.2f}x**", f"{r['floor']:g}x", optional(r, "two_threads"), share(r)]
-        for name, r in data["products"].items()
-    ]
-    head = ("product", "G multiply-adds/s", "× NumPy float32", "floor", "two threads", "128³ rate")
     parts = [
         f"{machine['processor']}, {machine['kernels']} kernels, one thread, {n}³ (b1: K = 8192); "
-        f"NumPy {machine['numpy']} float32 `@` on one thread: {machine['numpy_gmas']} G multiply-adds/s.",
-        table(head, rows),
+        f"NumPy {machine['numpy']} float32 `@` on one thread: {machine['numpy_gmas']} G multiply-adds/s."
     ]
-    if "instructions" in data:
-        rows = [
-            [k, f"{r['rate']:.2f}", f"{r['ratio']:.2f}x", duration(r["ns"])] for k, r in data["instructions"].items()
-        ]
-        parts.append(table(("one call", "G multiply-adds/s", "× NumPy float32", "each"), rows))
-    if "dpx" in data:
-        parts.append(
-            table(
-                ("DPX, 65,536 elements, `out=`", "G results/s"),
-                [[f"`{k}`", f"{v:.2f}"] for k, v in data["dpx"].items()],
-            )
-        )
-    if "startup" in data:
-        s = data["startup"]
-        first = f"the first product of a fresh install {s['first_fresh']:.1f} s"
-        waits = f"`import nbtc` takes {1000 * s['import']:.0f} ms, {first}"
-        cached = f"of a process that finds its code in the cache {s['first_cached']:.2f} s"
-        peak = f"An f16 product of {s['peak_size']}³ peaks at {s['peak']:.1f} times its operands and result"
-        parts.append(f"{waits}, {cached}. {peak}.")
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *(write(data[part]) for part, write in SPEED_PARTS.items() if part in data)])
+
+
+def products(found: dict[str, dict[str, float]]) -> str:
+    rows = [
+        [name, f"{r['rate']:.1f}", f"**{r['ratio']:.2f}x**", floor(r), optional(r, "two_threads"), share(r)]
+        for name, r in found.items()
+    ]
+    return table(("product", "G multiply-adds/s", "× NumPy float32", "floor", "two threads", "128³ rate"), rows)
+
+
+def calls(found: dict[str, dict[str, float]]) -> str:
+    rows = [[k, f"{r['rate']:.2f}", f"{r['ratio']:.2f}x", duration(r["ns"])] for k, r in found.items()]
+    return table(("one call", "G multiply-adds/s", "× NumPy float32", "each"), rows)
+
+
+def results(head: tuple[str, str], found: dict[str, float]) -> str:
+    return table(head, [[f"`{k}`", f"{v:.2f}"] for k, v in found.items()])
+
+
+def executed(found: dict[str, dict[str, float]]) -> str:
+    """PTX programs beside their references, and what starting them costs."""
+    rows = [
+        [k, f"**{r['ratio']:.2f}x**", f"{r['floor']:.2g}x", optional(r, "two_threads")]
+        if "ratio" in r
+        else [k, f"**{duration(1e9 * r['seconds'])}**", f"at most {duration(1e9 * r['most'])}", ""]
+        for k, r in found.items()
+    ]
+    return table(("PTX program", "× its reference", "floor", "two threads"), rows)
+
+
+def waits(s: dict[str, float]) -> str:
+    first = f"the first product of a fresh install {s['first_fresh']:.1f} s"
+    begin = f"`import nbtc` takes {1000 * s['import']:.0f} ms, {first}"
+    cached = f"of a process that finds its code in the cache {s['first_cached']:.2f} s"
+    peak = f"An f16 product of {s['peak_size']}³ peaks at {s['peak']:.1f} times its operands and result"
+    return f"{begin}, {cached}. {peak}."
+
+
+SPEED_PARTS: dict[str, Callable[[Any], str]] = {  # of what was measured, in the page's order
+    "products": products,
+    "instructions": calls,
+    "dpx": partial(results, ("DPX, 65,536 elements, `out=`", "G results/s")),
+    "quantize": partial(results, ("quantize float32 to", "G elements/s")),
+    "programs": executed,
+    "startup": waits,
+}
 
 
 def coverage_line() -> str:
@@ -160,7 +189,7 @@ def models_line() -> str:
 
 def recordings_line() -> str:
     """What was replayed, in a line."""
-    data = json.loads((TREE / "benchmarks" / "verify.json").read_text())
+    data = json.loads((BENCHMARKS / "verify.json").read_text())
     return (
         f"**{data['outputs']:,} recorded outputs of {data['forms']:,} forms, {data['mismatches']} mismatches** in the "
         "full set of recordings of an H200: [why believe it](docs/evidence.md), [how to record](docs/recordings.md)."
@@ -168,12 +197,17 @@ def recordings_line() -> str:
 
 
 def speed_line() -> str:
-    """How fast products are, in a line."""
-    data = json.loads((TREE / "benchmarks" / "speed.json").read_text())
+    """How fast products are on each class of hosts, in a line."""
     shown = ("f16 → f32", "tf32 → f32", "e4m3 → f32, fp8 unit", "s8 → s32", "f64")
-    rates = ", ".join(f"{name} {data['products'][name]['ratio']:.2g}x" for name in shown)
-    kernels = data["machine"]["kernels"]
-    return f"**Relative to NumPy's float32 `@` on the same core** ({kernels}): {rates}; [speed](docs/speed.md)."
+    hosts = []
+    for data in filter(None, map(measured, SPEED.values())):
+        rates = ", ".join(f"{name} {data['products'][name]['ratio']:.2g}x" for name in shown)
+        hosts.append(f"{data['machine']['kernels']}: {rates}")
+    return f"**Relative to NumPy's float32 `@` on the same core**, {'; '.join(hosts)}; [speed](docs/speed.md)."
+
+
+def floor(row: dict[str, float]) -> str:
+    return f"{row['floor']:g}x" if row["floor"] else ""
 
 
 def optional(row: dict[str, float], key: str) -> str:
@@ -185,7 +219,10 @@ def share(row: dict[str, float]) -> str:
 
 
 def duration(ns: float) -> str:
-    return f"{ns / 1000:.1f} µs" if ns >= 1000 else f"{ns:.0f} ns"
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.1f} {unit}"
+    return f"{ns:.0f} ns"
 
 
 PARTS: dict[Path, dict[str, Callable[[], str]]] = {
@@ -197,7 +234,7 @@ PARTS: dict[Path, dict[str, Callable[[], str]]] = {
     },
     DOCS / "coverage.md": {"coverage": coverage, "models": models},
     DOCS / "evidence.md": {"recordings": recordings},
-    DOCS / "speed.md": {"speed": speed},
+    DOCS / "speed.md": {part: partial(speed, file) for part, file in SPEED.items()},
 }
 PICTURES = {
     DOCS / "m16n8k16.svg": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
