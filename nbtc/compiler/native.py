@@ -17,6 +17,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
+from nbtc.compiler import masked_logic
+
 FORMAT = 1  # of the files: a JSON line, then the object file
 # What every x86-64 processor has (cx16 and sahf: all but the first of them); LLVM gives up without some of these.
 BASELINE = frozenset({"64bit", "cmov", "cx8", "cx16", "fxsr", "mmx", "sahf", "sse", "sse2", "x87"})
@@ -75,6 +77,16 @@ def _machine(level: int) -> Any:
 
 def compile_text(text: str, level: int = 2) -> bytes:
     """An object file of a module's text."""
+    code = _compiled(text, level)
+    if code is None:
+        code = _compiled(masked_logic.with_plain_choices(text), level)
+    if code is None:
+        raise RuntimeError("LLVM compiled a choice by a mask to an instruction that it is known to encode wrongly")
+    return code
+
+
+def _compiled(text: str, level: int) -> bytes | None:
+    """An object file of a module's text; None where an instruction may be a wrong one (see `masked_logic`)."""
     llvm = binding()
     with LOCK:
         machine = _machine(level)
@@ -87,7 +99,10 @@ def compile_text(text: str, level: int = 2) -> bytes:
         tuning.loop_unrolling = False
         builder = llvm.create_pass_builder(machine, tuning)
         builder.getModulePassManager().run(module, builder)
-        return bytes(machine.emit_object(module))
+        code = bytes(machine.emit_object(module))
+        if masked_logic.may_hold(code) and masked_logic.holds(machine.emit_assembly(module)):
+            return None
+        return code
 
 
 def load(native: Native) -> Loaded:
