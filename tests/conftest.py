@@ -33,7 +33,7 @@ def launch_on_the_gpu(kernel, grid, block, args, *, shared=0, stream=None, **opt
     def moved(x):
         if isinstance(x, TensorMap):
             options = {"swizzle": x.swizzle, "oob": x.oob, "dtype": x.dtype, "element_strides": x.element_strides}
-            return TensorMap(moved(x.array), x.box, **options)
+            return TensorMap(moved(x.array), x.pixel_box or x.box, **options)
         if not isinstance(x, np.ndarray):
             return x
         low, high = np.lib.array_utils.byte_bounds(x)

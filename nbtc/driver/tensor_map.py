@@ -1,11 +1,12 @@
 """Tensor maps as the GPU knows them: NVIDIA keeps their 128 bytes secret, so the driver writes them.
 
-(CUDA driver API, "Tensor Map Object Management", `cuTensorMapEncodeTiled`.)
+(CUDA driver API, "Tensor Map Object Management", `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`.)
 """
 
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 from nbtc.driver.library import Driver
 from nbtc.errors import FormatError
@@ -27,10 +28,15 @@ def encoded(x: TensorMap, driver: Driver) -> bytes:
     room = (ctypes.c_uint8 * (BYTES + ALIGN))()
     first = ctypes.addressof(room) + -ctypes.addressof(room) % ALIGN
     strides = (ctypes.c_uint64 * max(1, rank - 1))(*x.strides)
+    box: tuple[Any, ...]
+    if x.pixel_box is None:
+        name, box = "cuTensorMapEncodeTiled", ((ctypes.c_uint32 * rank)(*x.box),)
+    else:
+        corners = ((ctypes.c_int * (rank - 2))(*c) for c in (x.pixel_box.lower, x.pixel_box.upper))
+        name, box = "cuTensorMapEncodeIm2col", (*corners, x.pixel_box.channels, x.pixel_box.pixels)
     driver.call(
-        "cuTensorMapEncodeTiled", ctypes.c_void_p(first), TYPES.index(x.dtype), rank, ctypes.c_void_p(x.address),
-        (ctypes.c_uint64 * rank)(*x.dims), strides, (ctypes.c_uint32 * rank)(*x.box),
-        (ctypes.c_uint32 * rank)(*x.element_strides), INTERLEAVES[x.interleave], SWIZZLES[x.swizzle], PROMOTION,
-        FILLS[x.oob],
+        name, ctypes.c_void_p(first), TYPES.index(x.dtype), rank, ctypes.c_void_p(x.address),
+        (ctypes.c_uint64 * rank)(*x.dims), strides, *box, (ctypes.c_uint32 * rank)(*x.element_strides),
+        INTERLEAVES[x.interleave], SWIZZLES[x.swizzle], PROMOTION, FILLS[x.oob],
     )  # fmt: skip
     return ctypes.string_at(first, BYTES)

@@ -10,6 +10,7 @@ from nbtc.executor import (
     atomics,
     barriers,
     bulk,
+    bulk_tensor,
     cluster,
     control,
     copies,
@@ -28,7 +29,7 @@ from nbtc.executor.action import Action
 
 FAMILIES = (
     control, moves, memory, barriers, warp, atomics, fences, copies, matrix, matrix_moves, warpgroup, mbarrier, bulk,
-    remote, cluster, alloca, tensor_memory,
+    bulk_tensor,     remote, cluster, alloca, tensor_memory,
 )  # fmt: skip
 TABLES: tuple[tuple[Action, ...], ...] = tuple(family.ACTIONS for family in FAMILIES)
 

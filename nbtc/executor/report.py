@@ -26,7 +26,8 @@ WORDS = {
     Kind.WHOLE_WARP: "needs all 32 lanes of its warp, and some are elsewhere or have ended",
     Kind.BARRIER_NUMBER: f"names a barrier that is none of the {BARRIERS} of its block",
     Kind.FREE: "frees memory that malloc did not give",
-    Kind.TENSOR_COPY: "copies a tile whose array the program may not touch, or from coordinates it may not begin at",
+    Kind.TENSOR_COPY: "copies a tile whose array the program may not touch, from coordinates it may not begin at, or "
+    "in another mode than its tensor map's",
 }
 FEW = 4  # warps of a deadlock that are named at each place
 ACCESS = (

@@ -22,7 +22,7 @@ LAYOUT = np.dtype(
         ("global_address", "<u8"), ("rank", "<u4"), ("elemtype", "u1"), ("interleave_layout", "u1"),
         ("swizzle_mode", "u1"), ("fill_mode", "u1"), ("box_dim", "<u4", MOST_DIMS), ("global_dim", "<u4", MOST_DIMS),
         ("global_stride", "<u8", MOST_DIMS - 1), ("element_stride", "<u4", MOST_DIMS), ("lower", "<i2", 3),
-        ("upper", "<i2", 3), ("channels", "<u2"), ("pixels", "<u2"), ("im2col", "<u2"), ("unused", "<u2"),
+        ("upper", "<i2", 3), ("channels", "<u2"), ("pixels", "<u2"), ("im2col", "<u2"), ("swizzle_atomicity", "<u2"),
     ]
 )  # fmt: skip
 
@@ -51,7 +51,22 @@ SWIZZLES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
 INTERLEAVES = {"none": 0}
 FILLS = {"zero": 0, "nan": 1}
 UNIT = 16  # bytes: addresses, strides and the innermost row of a box are multiples
-MOST_BOX = 256  # elements of a box along a dimension
+MOST_BOX = 256  # elements of a box along a dimension, and channels of a pixel
+MOST_PIXELS = 1024  # of a column
+CORNER_BITS = {3: 16, 4: 8, 5: 5}  # of a corner of a box of pixels, by the map's dimensions (PTX ISA, "im2col mode")
+
+
+class PixelBox(NamedTuple):
+    """What a copy in im2col mode takes, spatial dimensions innermost first (width, height, depth).
+
+    lower, upper: corners of the box that pixels come from, as distances from the image's first and last pixel.
+    channels: elements of a pixel that are copied.  pixels: pixels of a column, one behind the other in shared memory.
+    """
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    channels: int
+    pixels: int
 
 
 class TensorMap:
@@ -61,7 +76,8 @@ class TensorMap:
     is contiguous.  An array in a GPU's memory makes a map for launches there.  box: elements of a tile, innermost
     dimension first, as `cuTensorMapEncodeTiled` takes them.
     element_strides: steps between copied elements, innermost first (the first is ignored, as on the hardware).
-    swizzle: "none", "32B", "64B", "128B".  interleave: "none".  oob: what reads outside of the array give, "zero" or
+    swizzle: "none", "32B", "64B", "128B".  interleave: "none" alone; "16B" and "32B" are refused, since which stride
+    lies between their slices of channels is not documented.  oob: what reads outside of the array give, "zero" or
     "nan" (floats only).  dtype: the element type where the array's own does not tell ("tf32", "f32_ftz", ...).
 
     `bytes(map)` are the 128 bytes, valid wherever a program keeps them, as long as the array lives.
@@ -76,7 +92,7 @@ class TensorMap:
     def __init__(
         self,
         array: ArrayLike | DeviceArray,
-        box: tuple[int, ...],
+        box: tuple[int, ...] | PixelBox,
         *,
         element_strides: tuple[int, ...] | None = None,
         swizzle: str = "none",
@@ -93,7 +109,8 @@ class TensorMap:
             )
         self.dtype, self.element = _element(self.array, dtype)
         self.dims = tuple(self.array.shape[::-1])
-        self.box = _counts("box", box, rank, MOST_BOX)
+        self.pixel_box = _pixel_box(box, rank) if isinstance(box, PixelBox) else None
+        self.box = (self.pixel_box.channels,) if self.pixel_box else _counts("box", box, rank, MOST_BOX)
         steps = (1,) * rank if element_strides is None else element_strides
         self.element_strides = _counts("element_strides", steps, rank, 8)
         self.strides = tuple(self.array.strides[-2::-1]) if rank > 1 else ()
@@ -104,13 +121,38 @@ class TensorMap:
         r = self._record[0]
         r["global_address"], r["rank"], r["elemtype"] = self.address, rank - 1, self.element.number
         r["swizzle_mode"], r["interleave_layout"], r["fill_mode"] = *modes, FILLS[oob]
-        for name, values in (
-            ("box_dim", self.box),
-            ("global_dim", self.dims),
-            ("element_stride", self.element_strides),
-        ):
-            r[name][:rank] = values
+        r["global_dim"][:rank], r["element_stride"][:rank] = self.dims, self.element_strides
         r["global_stride"][: rank - 1] = self.strides
+        if self.pixel_box is None:
+            r["box_dim"][:rank] = self.box
+        else:
+            r["im2col"], r["channels"], r["pixels"] = 1, self.pixel_box.channels, self.pixel_box.pixels
+            r["lower"][: rank - 2], r["upper"][: rank - 2] = self.pixel_box.lower, self.pixel_box.upper
+
+    @classmethod
+    def im2col(
+        cls,
+        array: ArrayLike | DeviceArray,
+        lower: tuple[int, ...],
+        upper: tuple[int, ...],
+        channels: int,
+        pixels: int,
+        **options: Any,
+    ) -> TensorMap:
+        """The map of images (N, W, C), (N, H, W, C) or (N, D, H, W, C) for copies in im2col mode.
+
+        (PTX ISA, "im2col mode"; CUDA driver API, `cuTensorMapEncodeIm2col`.)  lower, upper: corners of the box that
+        a filter's base goes through, innermost dimension first, as distances from the image's first and last pixel:
+        -padding, and padding - (filter - 1) * dilation.  A copy takes `pixels` of them, width first, then the next
+        row, then the next image, and `channels` elements of each; its offsets say which tap of the filter it is for.
+        options: those of `TensorMap`; element_strides are the filter's strides.
+
+        >>> import numpy as np
+        >>> images = np.zeros((2, 14, 14, 64), np.float16)
+        >>> TensorMap.im2col(images, (-1, -1), (-1, -1), channels=64, pixels=128, swizzle="128B")
+        TensorMap(f16, dims=(64, 14, 14, 2), box=128 pixels of 64, swizzle='128B', oob='zero')
+        """
+        return cls(array, PixelBox(tuple(lower), tuple(upper), channels, pixels), **options)
 
     def _check(self, fill: int, swizzle: int) -> None:
         size, inner = self.element.size, self.box[0] * self.element.size
@@ -155,7 +197,8 @@ class TensorMap:
         return self._record.tobytes()
 
     def __repr__(self) -> str:
-        return f"TensorMap({self.dtype}, dims={self.dims}, box={self.box}, swizzle={self.swizzle!r}, oob={self.oob!r})"
+        box = f"{self.pixel_box.pixels} pixels of {self.pixel_box.channels}" if self.pixel_box else self.box
+        return f"TensorMap({self.dtype}, dims={self.dims}, box={box}, swizzle={self.swizzle!r}, oob={self.oob!r})"
 
 
 def _array(x: Any) -> Any:
@@ -189,20 +232,44 @@ def _element(array: Any, dtype: str | None) -> tuple[str, Element]:
     return name, ELEMENTS[name]
 
 
-def _counts(what: str, given: Any, rank: int, most: int) -> tuple[int, ...]:
-    """One whole number a dimension, from 1 to `most`."""
+def _whole(what: str, given: Any, count: int) -> tuple[int, ...]:
+    """So many whole numbers."""
     try:
         values = tuple(int(x.__index__()) for x in given)
     except (TypeError, AttributeError):
         raise FormatError(
             f"{what}={given!r} is no sequence of whole numbers; one a dimension, innermost first"
         ) from None
-    if len(values) != rank:
-        raise ShapeError(f"{what}={values} has {len(values)} numbers, the array {rank} dimensions: give one for each")
+    if len(values) != count:
+        raise ShapeError(f"{what}={values} has {len(values)} numbers, {count} are wanted: one a dimension")
+    return values
+
+
+def _counts(what: str, given: Any, rank: int, most: int) -> tuple[int, ...]:
+    """One whole number a dimension, from 1 to `most`."""
+    values = _whole(what, given, rank)
     for value in values:
         if not 1 <= value <= most:
             raise RangeError(f"{what}={values}: {value} is not from 1 to {most}")
     return values
+
+
+def _pixel_box(given: PixelBox, rank: int) -> PixelBox:
+    """A box of pixels whose numbers a map can hold."""
+    if rank not in CORNER_BITS:
+        raise ShapeError(
+            f"im2col mode is for arrays (N, W, C), (N, H, W, C) and (N, D, H, W, C); the one given has {rank} "
+            "dimensions: reshape it"
+        )
+    (channels,) = _counts("channels", (given.channels,), 1, MOST_BOX)
+    (pixels,) = _counts("pixels", (given.pixels,), 1, MOST_PIXELS)
+    most = 1 << CORNER_BITS[rank] - 1
+    corners = [_whole(what, x, rank - 2) for what, x in (("lower", given.lower), ("upper", given.upper))]
+    for what, corner in zip(("lower", "upper"), corners, strict=True):
+        for value in corner:
+            if not -most <= value < most:
+                raise RangeError(f"{what}={corner}: {value} is not from {-most} to {most - 1}")
+    return PixelBox(corners[0], corners[1], channels, pixels)
 
 
 def _mode(what: str, given: Any, modes: dict[str, int]) -> int:

@@ -21,11 +21,13 @@ from nbtc.numerics.ieee import add32, bits64, f32_of, f64_of, half_to_single, si
 
 LOAD, STORE, REDUCE = range(3)
 # what is wrong with a copy: nothing, a start that is no multiple of 16 bytes, a store from before the array's begin,
-# and (with the address) an access outside of the memory that the program was given
-FINE, MISALIGNED, NEGATIVE, OUTSIDE = range(4)
+# (with the address) an access outside of the memory that the program was given, and a map of another mode
+FINE, MISALIGNED, NEGATIVE, OUTSIDE, OTHER_MODE = range(5)
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _AT = {name: LAYOUT.fields[name][1] for name in LAYOUT.names}  # type: ignore[index, union-attr]
 _RANK, _TYPE, _SWIZZLE, _FILL = _AT["rank"], _AT["elemtype"], _AT["swizzle_mode"], _AT["fill_mode"]
+_ATOMICITY, _IM2COL = _AT["swizzle_atomicity"], _AT["im2col"]
+_LOWER, _UPPER, _CHANNELS, _PIXELS = (_AT[n] for n in ("lower", "upper", "channels", "pixels"))
 _BOX, _DIM, _STRIDE, _STEP, _BASE = (
     _AT[n] for n in ("box_dim", "global_dim", "global_stride", "element_stride", "global_address")
 )
@@ -62,9 +64,14 @@ load64, store64 = accessors(types.uint64)
 
 
 @jit(inline=True)
-def swizzled(at, mode):
-    """The byte address where byte `at` of shared memory lies: units of 16 bytes exchanged within 32, 64 or 128."""
-    return at ^ (((at >> 7) & ((1 << mode) - 1)) << 4)
+def swizzled(at, mode, atom):
+    """The byte address where byte `at` of shared memory lies: units exchanged within 32, 64 or 128 bytes.
+
+    atom: the units are of 16 bytes, or (1) 32 or (3) 64 of a pattern of 128 bytes, whose number of lines falls with
+    the number of units.
+    """
+    wider = (0, 1, 0, 2)[atom] if mode == 3 else 0  # 2, the flip of halves, is refused by name
+    return at ^ (((at >> 7) & ((1 << mode - wider) - 1)) << 4 + wider)
 
 
 @jit
@@ -165,17 +172,17 @@ def _reduce(op, number, size, address, at):
 
 
 @jit
-def _row(kind, op, place, box, shared, tile, regions, status):
+def _row(kind, op, place, box, kinds, shared, tile, regions, status):
     """One row of a box: between `tile` (an offset in shared memory) and `place`, the address of its first element.
 
-    box: whether the row is in the array, its first coordinate, its elements, those of the array, size of one, swizzle,
-    fill, element type.
+    box: whether the row is in the array, its first coordinate and its elements.
     """
-    there, x0, count, columns, size, mode, fill, number = box
+    there, x0, count = box
+    columns, size, mode, atom, fill, number = kinds
     whole = UNIT // size
     limit = -(-columns * size // UNIT) * whole if kind == STORE else columns
     for first in range(0, count, whole):
-        at = shared + swizzled(tile + first * size, mode)
+        at = shared + swizzled(tile + first * size, mode, atom)
         low, high = max(0, -(x0 + first)), min(whole, limit - (x0 + first))
         if not there or high <= low:
             low, high = whole, whole
@@ -197,21 +204,31 @@ def _row(kind, op, place, box, shared, tile, regions, status):
 
 
 @jit
+def _kinds(tensor):
+    """Of a map: elements of an innermost row of the array, size of one, swizzle, its atom, fill, element type."""
+    number = np.int64(load8(tensor + _TYPE))
+    mode, atom = np.int64(load8(tensor + _SWIZZLE)), np.int64(load16(tensor + _ATOMICITY))
+    return np.int64(load32(tensor + _DIM)), SIZES[number], mode, atom, load8(tensor + _FILL), number
+
+
+@jit
 def tile_copy(kind, op, tensor, shared, tile, start, regions, status):
     """Copy the box at coordinates `start` (innermost first) of the tensor map at address `tensor`.
 
     kind: LOAD, STORE or REDUCE.  shared: address of shared memory; tile: offset of the tile there.  regions: memory
     that may be touched (none: not checked).  Returns FINE or what is wrong; status = [bytes of the tile, address].
     """
-    rank, number = np.int64(load32(tensor + _RANK)) + 1, np.int64(load8(tensor + _TYPE))
-    mode, fill, size = np.int64(load8(tensor + _SWIZZLE)), load8(tensor + _FILL), SIZES[number]
+    rank, kinds = np.int64(load32(tensor + _RANK)) + 1, _kinds(tensor)
+    size, mode = kinds[1], kinds[2]
     count = np.ones(MOST_DIMS, np.int64)
     for d in range(rank):
         step = 1 if d == 0 else np.int64(load32(tensor + _STEP + 4 * d))
         count[d] = (np.int64(load32(tensor + _BOX + 4 * d)) + step - 1) // step
-    columns, x0 = np.int64(load32(tensor + _DIM)), start[0]
+    x0 = start[0]
     pitch = max(count[0] * size, (UNIT << mode) if mode else 0)
     status[0] = count[0] * count[1] * count[2] * count[3] * count[4] * size
+    if load16(tensor + _IM2COL):
+        return OTHER_MODE
     if x0 * size % UNIT:
         return MISALIGNED
     base, rows = np.int64(load64(tensor + _BASE)), count[1] * count[2] * count[3] * count[4]
@@ -226,11 +243,62 @@ def tile_copy(kind, op, tensor, shared, tile, start, regions, status):
             place += at * np.int64(load64(tensor + _STRIDE + 8 * (d - 1)))
         if kind != LOAD and x0 < 0:
             return NEGATIVE
-        box = (there, x0, count[0], columns, size, mode, fill, number)
-        bad = _row(kind, op, place, box, shared, tile + row * pitch, regions, status)
+        bad = _row(kind, op, place, (there, x0, count[0]), kinds, shared, tile + row * pitch, regions, status)
         if bad:
             return bad
     return FINE
+
+
+@jit
+def column_copy(kind, op, tensor, shared, tile, start, offsets, regions, status):
+    """Copy a column of pixels in im2col mode: as `tile_copy`, with one offset for each spatial dimension.
+
+    (PTX ISA, "im2col mode".)  `start` names channel, pixel (width, height, depth) and image.  The pixel goes through
+    the box between the map's corners, width first, then through the next images; what is copied of it lies `offsets`
+    away.
+    """
+    rank, kinds = np.int64(load32(tensor + _RANK)) + 1, _kinds(tensor)
+    channels, pixels = np.int64(load16(tensor + _CHANNELS)), np.int64(load16(tensor + _PIXELS))
+    size, mode, x0, at = kinds[1], kinds[2], start[0], start.copy()
+    pitch = max(channels * size, (UNIT << mode) if mode else 0)
+    status[0] = channels * pixels * size
+    if not load16(tensor + _IM2COL):
+        return OTHER_MODE
+    if x0 * size % UNIT:
+        return MISALIGNED
+    if kind != LOAD and start.min() < 0:
+        return NEGATIVE
+    for pixel in range(pixels):
+        there, place = True, np.int64(load64(tensor + _BASE)) + x0 * size
+        for d in range(1, rank):
+            x = at[d] + (offsets[d - 1] if d < rank - 1 else 0)
+            there = there and 0 <= x < np.int64(load32(tensor + _DIM + 4 * d))
+            place += x * np.int64(load64(tensor + _STRIDE + 8 * (d - 1)))
+        bad = _row(kind, op, place, (there, x0, channels), kinds, shared, tile + pixel * pitch, regions, status)
+        if bad:
+            return bad
+        _next_pixel(tensor, rank, at)
+    return FINE
+
+
+@jit
+def _next_pixel(tensor, rank, at):
+    """The next position in the box between the corners, or the first one of the next image."""
+    for d in range(1, rank - 1):
+        at[d] += np.int64(load32(tensor + _STEP + 4 * d))
+        last = np.int64(load32(tensor + _DIM + 4 * d)) - 1 + np.int16(load16(tensor + _UPPER + 2 * (d - 1)))
+        if at[d] <= last:
+            return
+        at[d] = np.int16(load16(tensor + _LOWER + 2 * (d - 1)))
+    at[rank - 1] += 1
+
+
+@jit
+def copy_masked(mask, target, source, count):
+    """The bytes of every 16 whose bit in `mask` is set."""
+    for n in range(count):
+        if mask >> (n % UNIT) & 1:
+            store8(target + n, load8(source + n))
 
 
 @jit
