@@ -1,7 +1,7 @@
 """Where the registers of a function live: variables of the warp's code, one a register.
 
-Most of them become values.  Two kinds stay variables, which are read and written where they are: vectors that live
-where the warp may be left, and accumulators of matrix products.
+Most of them become values.  Some stay variables, which are read and written where they are: vectors that live where the
+warp may be left, accumulators of matrix products, and in long functions all that live in several blocks.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from nbtc.executor.warp_code import LANES, WarpCode
 PRODUCTS = ("mma", "wmma", "wgmma")
 WORD = 32  # bits of the registers that images are made of
 Names = tuple[str, ...]
+# In a function of more blocks than this, registers that live in several of them stay in memory.  Every block can be
+# entered from the choice of the next one, so LLVM would join all of their values before each block: 45,000 joins in a
+# warp-specialised kernel of 344 blocks and 130 such registers, which its instruction selection takes minutes over.
+MANY_BLOCKS = 64
 
 
 class Registers:
@@ -31,7 +35,7 @@ class Registers:
         self._slots: dict[str, Any] = {}
         self._images: dict[Names, Any] = {}
         self._members = self._accumulators()
-        self._waiting = self._that_wait() if code.coroutine else frozenset()
+        self._in_memory = self._that_cross_blocks() if graph.end > MANY_BLOCKS else self._that_wait()
 
     def _accumulators(self) -> dict[str, tuple[Names, int]]:
         """The results of matrix products that are kept as images: of each register, which ones and the place."""
@@ -51,8 +55,14 @@ class Registers:
 
         As values LLVM would take all of them out of the coroutine's frame, and put them back, at every such place.
         """
+        if not self.code.coroutine:
+            return frozenset()
         stops = {b for b, block in enumerate(self.graph.blocks) if any(map(waits, block.instructions[:1]))}
         return live_at(self.graph, stops | self.facts.spins | self.graph.behind_loops()) & self.facts.varies
+
+    def _that_cross_blocks(self) -> frozenset[str]:
+        """All that live where a block begins."""
+        return live_at(self.graph, range(self.graph.end))
 
     def slot(self, register: Register) -> Any:
         """A register's variable."""
@@ -65,7 +75,7 @@ class Registers:
             if register.name in self.facts.varies:
                 kind = vector(kind, LANES)
             found = self._slots[register.name] = self.code.variable(kind)
-            if register.name in self._waiting:
+            if register.name in self._in_memory:
                 self.code.keep_in_memory(found)
         return found
 
