@@ -15,11 +15,13 @@ from nbtc.executor import (
     control,
     copies,
     fences,
+    launch_control,
     matrix,
     matrix_moves,
     mbarrier,
     memory,
     moves,
+    multimem,
     remote,
     tensor_memory,
     warp,
@@ -29,7 +31,7 @@ from nbtc.executor.action import Action
 
 FAMILIES = (
     control, moves, memory, barriers, warp, atomics, fences, copies, matrix, matrix_moves, warpgroup, mbarrier, bulk,
-    bulk_tensor,     remote, cluster, alloca, tensor_memory,
+    bulk_tensor,     remote, cluster, alloca, tensor_memory, launch_control, multimem,
 )  # fmt: skip
 TABLES: tuple[tuple[Action, ...], ...] = tuple(family.ACTIONS for family in FAMILIES)
 

@@ -216,7 +216,11 @@ def _struct(v: VectorBuilder, values: list[Any]) -> Any:
 
 
 def _act(lanes: Lanes) -> None:
-    name = split(lanes.op.modifiers)
+    act(lanes, split(lanes.op.modifiers))
+
+
+def act(lanes: Lanes, name: Name | None) -> None:
+    """The operation of a name in each active lane, one after the other."""
     if name is None:
         lanes.refuse("no such atomic operation")
         return

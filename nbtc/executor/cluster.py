@@ -68,16 +68,20 @@ def _size(lanes: Lanes) -> Any:
     return lanes.b.mul(lanes.b.mul(x, y), z)
 
 
+def block_ranks(lanes: Lanes) -> Any:
+    """The ranks of all blocks of the cluster, as bits of an i32."""
+    one = ir.Constant(I32, 1)
+    return lanes.b.sub(lanes.b.shl(one, _size(lanes)), one)
+
+
 def _live(lanes: Lanes) -> Any:
     """Threads of the cluster that have not ended."""
     with lanes.b.goto_entry_block():
         total = lanes.b.alloca(I32)
     lanes.b.store(ir.Constant(I32, 0), total)
-    one = ir.Constant(I32, 1)
-    ranks = lanes.b.sub(lanes.b.shl(one, _size(lanes)), one)
     for_lanes(
         lanes.v,
-        ranks,
+        block_ranks(lanes),
         lambda rank: lanes.b.store(lanes.b.add(lanes.b.load(total), peer_field(lanes, rank, "live_threads")), total),
     )
     return lanes.b.load(total)

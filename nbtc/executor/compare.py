@@ -140,7 +140,7 @@ def _rows(opcode: str, source: str, target: str | None, emit: Any) -> tuple[Form
 
 SET_TARGETS = {
     **dict.fromkeys((*BITS, *TYPES, "f32", "f64"), ("u32", "s32", "f32", "f16", "bf16")),
-    "f16": ("u16", "s16", "u32", "s32", "f16", "f32"),
+    "f16": ("u16", "s16", "u32", "s32", "f16", "bf16", "f32"),
     "bf16": ("u16", "s16", "u32", "s32", "bf16", "f32"),
 }
 FORMS = (

@@ -16,7 +16,7 @@ from nbtc.executor.matrix import first_version
 from nbtc.executor.operands import others
 from nbtc.executor.parse import parse
 from nbtc.executor.source import text_of
-from nbtc.executor.specials import READERS
+from nbtc.executor.specials import READERS, VECTORS
 from nbtc.executor.uses import refusal, row_of
 from nbtc.isa.archs import target
 from nbtc.isa.parse import rows
@@ -133,7 +133,7 @@ def refused(i: Instruction, function: Function, module: Module) -> str:
         return f"{i.mnemonic}: tensor memory is for targets such as sm_100a, and the text's is {module.target}"
     for operand in i.operands:
         for found in others(operand):
-            if isinstance(found, Special) and found.name not in READERS:
+            if isinstance(found, Special) and found.name not in READERS and found.name not in VECTORS:
                 return f"{i.mnemonic}: the special register {found.name} is not implemented"
     if i.opcode == "call" and not isinstance(callee := parts(i.operands).callee, Register):
         name = callee.name if isinstance(callee, Symbol) else ""

@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I64
 from nbtc.executor.action import Action
-from nbtc.executor.data import WIDTHS, Instruction, Sink, Symbol, Vector
+from nbtc.executor.data import WIDTHS, Instruction, Operand, Sink, Special, Symbol, Vector
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import Lanes, is_vector
 from nbtc.executor.state import LOCAL_WINDOW, SHARED_WINDOW
@@ -18,6 +18,21 @@ TYPES = "pred|b16|b32|b64|b128|u16|u32|u64|s16|s32|s64|f32|f64"
 SPACES = "global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func"
 WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
 TAG = 56  # of a generic address: bits from here on tell its space
+
+
+def _move_elements(lanes: Lanes) -> None:
+    """mov.v2, mov.v4: element by element, also of vectors such as %tid."""
+    target, source = lanes.operands
+    kind, count = lanes.op.modifiers[-1], int(lanes.op.modifiers[0][1:])
+    if isinstance(source, Special):
+        parts: tuple[Operand, ...] = tuple(Special(f"{source.name}.{axis}") for axis in "xyzw"[:count])
+    else:
+        parts = lanes.elements(source)
+    targets = lanes.elements(target)
+    if not len(targets) == len(parts) == count:
+        lanes.refuse(f"moves {count} elements, from {len(parts)} to {len(targets)} registers")
+    for register, value in zip(targets, [lanes.read(x, kind) for x in parts], strict=True):
+        lanes.write(register, value)
 
 
 def mov(lanes: Lanes) -> None:
@@ -133,6 +148,7 @@ EVICT = ["evict_last", "evict_normal", "evict_first", "evict_unchanged"]
 POLICY = "|".join((*EVICT, *(f"L2::{e}" for e in EVICT)))
 ACTIONS = (
     Action("mov", slots(TYPES), mov, results=1),
+    Action("mov", slots("v2|v4", TYPES.removeprefix("pred|")), _move_elements, results=1),
     Action("cvta", slots("to?", SPACES, "u32|u64"), cvta, results=1, varying=_own_place),
     Action("isspacep", slots(SPACES), isspacep, results=1),
     Action("prefetch", slots("global|local|const|param?", f"{LEVELS}|tensormap"), nothing),

@@ -1,6 +1,7 @@
 """Rows of asynchronous stores and reductions to another block's shared memory, and of zeros in bulk.
 
-(PTX ISA, "st.async", "red.async", "st.bulk".)  They are done when they are issued, and tell their mbarrier at once.
+(PTX ISA, "st.async", "red.async", "st.bulk".)  They are done when they are issued, and tell their mbarrier at once;
+those to global memory (.mmio) have none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from nbtc.executor.data import WIDTHS, Immediate, Operand
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.mbarrier import update
+from nbtc.executor.memory import st
 from nbtc.executor.resolve import for_lanes
 from nbtc.executor.watch import words
 
@@ -63,18 +65,19 @@ def _store(lanes: Lanes) -> None:
 
 
 def _reduce(lanes: Lanes) -> None:
-    address, value, barrier = lanes.operands
+    address, value, *barrier = lanes.operands
     kind, operation = lanes.op.modifiers[-1], lanes.op.modifiers[-2]
-    size = WIDTHS[kind] // 8
-    found = reach.places(lanes, SPACE, address, size, writes=True)
-    name = Name(space=SPACE, operation=operation, type=kind)
+    size, space = WIDTHS[kind] // 8, SPACE if barrier else "global" if lanes.op.has("global") else "generic"
+    found = reach.places(lanes, space, address, size, writes=True)
+    name = Name(space=space, operation=operation, type=kind)
 
     def act(at: Any, words: list[Any]) -> None:
         v: VectorBuilder = lanes.v
         step(v, name, lanes.b.inttoptr(at, words[0].type.as_pointer()), words[0], words[0])
 
     _each(lanes, found, [lanes.read(value, f"b{8 * size}", lanes=True)], act, size, words.ATOMIC)
-    _tell(lanes, barrier, size, found.good)
+    if barrier:
+        _tell(lanes, barrier[0], size, found.good)
 
 
 def _zeros(lanes: Lanes) -> None:
@@ -99,10 +102,13 @@ def _zeros(lanes: Lanes) -> None:
 
 
 TYPES = "b32|b64|u32|u64|s32|s64|f32|f64"
+MEMORY = ("async", "mmio", "release", "sys", "global?")
+CLUSTER = ("async", "relaxed?", "cluster?", f"{SPACE}?", DONE)
+REDUCTIONS = (("inc|dec", "u32"), ("min|max", "u32|s32"), ("add", "u32|s32|u64|s64"), ("and|or|xor", "b32"))
 ACTIONS = (
     Action("st", slots("bulk", "weak?", "shared::cta?"), _zeros),
     Action("st", slots("async", "weak?", f"{SPACE}?", DONE, "v2|v4?", TYPES), _store),
-    Action("red", slots("async", "relaxed?", "cluster?", f"{SPACE}?", DONE, "inc|dec", "u32"), _reduce),
-    Action("red", slots("async", "relaxed?", "cluster?", f"{SPACE}?", DONE, "min|max|add", "u32|s32|u64"), _reduce),
-    Action("red", slots("async", "relaxed?", "cluster?", f"{SPACE}?", DONE, "and|or|xor", "b32"), _reduce),
+    Action("st", slots(*MEMORY, f"b16|u16|s16|{TYPES}"), st),
+    *(Action("red", slots(*CLUSTER, *which), _reduce) for which in REDUCTIONS),
+    *(Action("red", slots(*MEMORY, *which), _reduce) for which in REDUCTIONS),
 )

@@ -70,6 +70,7 @@ def _workspace(shift: int) -> Reader:
     return lambda lanes: lanes.b.trunc(lanes.b.lshr(lanes.get("launch", "workspace"), ir.Constant(I64, shift)), I32)
 
 
+VECTORS = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
 READERS: Mapping[str, Reader] = MappingProxyType(
     {
         **{f"%tid.{a}": _thread(a) for a in "xyz"},
@@ -80,6 +81,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         **{f"%nclusterid.{a}": _clusters(a) for a in "xyz"},
         **{f"%cluster_ctaid.{a}": _in_cluster(a) for a in "xyz"},
         **{f"%cluster_nctaid.{a}": _field("launch", f"cluster_{a}") for a in "xyz"},
+        **{f"{name}.w": _constant(0) for name in VECTORS},  # PTX ISA 10: unused, and always zero
         "%cluster_ctarank": _field("block", "cluster_rank"),
         "%cluster_nctarank": _cluster_blocks,
         "%is_explicit_cluster": _explicit_cluster,

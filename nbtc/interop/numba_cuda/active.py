@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
+from cuda.core._utils.cuda_utils import CUDAError
 from numba.cuda import codegen, dispatcher
 from numba.cuda.cudadrv import devicearray, devices, driver, nvrtc
 from numba.cuda.memory_management import nrt
 
-from nbtc.errors import ProgramError
+from nbtc.errors import OptionError, ProgramError
 from nbtc.interop.numba_cuda import image, sources
 from nbtc.interop.numba_cuda.arguments import host_view, viewer
 from nbtc.interop.numba_cuda.functions import Processor
@@ -27,6 +28,10 @@ from nbtc.isa.archs import arch as find_arch
 DESTROYERS = (
     "cuMemFree", "cuMemFreeHost", "cuMemHostUnregister", "cuStreamDestroy", "cuEventDestroy", "cuLibraryUnload",
 )  # fmt: skip
+
+
+class LaunchError(OptionError, CUDAError):
+    """A launch that CUDA's driver would refuse, an error of cuda.core and of nbtc."""
 
 
 class Linker(driver._Linker):
@@ -94,7 +99,10 @@ class Active:
 
     def launch(self, stream: Any, config: image.Config, kernel: image.Kernel, *args: Any) -> None:
         """What stands for cuda.core's launch."""
-        image.launch(kernel, config, args, self.processor.memory, self.processor.threads)
+        try:
+            image.launch(kernel, config, args, self.processor.memory, self.processor.threads)
+        except OptionError as refused:
+            raise LaunchError(f"CUDA_ERROR_INVALID_VALUE: {refused}") from refused
 
     def images(self, texts: list[str]) -> image.Image:
         """PTX, loaded."""

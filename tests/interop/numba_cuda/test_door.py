@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from cuda.core._utils.cuda_utils import CUDAError
 from numba import cuda
 from numba.core import types
 from numba.cuda import codegen
@@ -103,3 +104,12 @@ def test_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba_cuda", None)
     with pytest.raises(errors.MissingExtraError, match=r"nbtc\[cuda\]"):
         nbtc.cuda.emulated()
+
+
+def test_a_launch_beyond_its_bounds_is_an_error_of_both():
+    with nbtc.cuda.emulated():
+        bounded = cuda.jit("void()", launch_bounds=64)(lambda: None)
+        bounded[1, 64]()
+        with pytest.raises(CUDAError, match="CUDA_ERROR_INVALID_VALUE") as refused:
+            bounded[1, 128]()
+    assert isinstance(refused.value, errors.OptionError)
