@@ -24,14 +24,15 @@ from nbtc.executor import (
     multimem,
     remote,
     tensor_memory,
+    tile_moves,
     warp,
     warpgroup,
 )
 from nbtc.executor.action import Action
 
 FAMILIES = (
-    control, moves, memory, barriers, warp, atomics, fences, copies, matrix, matrix_moves, warpgroup, mbarrier, bulk,
-    bulk_tensor,     remote, cluster, alloca, tensor_memory, launch_control, multimem,
+    control, moves, memory, barriers, warp, atomics, fences, copies, matrix, matrix_moves, tile_moves, warpgroup,
+    mbarrier, bulk, bulk_tensor, remote, cluster, alloca, tensor_memory, launch_control, multimem,
 )  # fmt: skip
 TABLES: tuple[tuple[Action, ...], ...] = tuple(family.ACTIONS for family in FAMILIES)
 

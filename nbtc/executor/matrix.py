@@ -18,7 +18,7 @@ from nbtc.executor.data import Immediate, Instruction, Operand, Vector
 from nbtc.executor.host import ask_once
 from nbtc.executor.lanes import Lanes
 from nbtc.executor.product_split import LANES, REGISTER, VECTOR, P
-from nbtc.executor.products import Images, Product, Records, product
+from nbtc.executor.products import Decoded, Images, Product, product
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
 
@@ -65,19 +65,25 @@ def load_image(lanes: Lanes, operand: Operand, image: Any, size: int) -> None:
         lanes.write(register, lanes.v.load(image, kind, VECTOR, LANES * size * n))
 
 
-def _decoded(lanes: Lanes, form: Product, side: int, operand: Operand) -> tuple[Any, Any]:
-    """Addresses of an operand's image and of its record behind it, made here unless they are still good."""
-    code, count = form.records, form.counts[side]
+def _decoded(lanes: Lanes, form: Product, side: int, operand: Operand) -> tuple[Any, list[Any]]:
+    """Addresses of an operand's image (where its registers live, or a copy) and of its records, made here unless still
+    good."""
+    code, count, v = form.records, form.counts[side], lanes.v
     if code is None:
-        return image_of(lanes, operand, count, form.size), None
-    before = REGISTER * count
-    size = before + (code.size_a if side == 0 else code.size_b)
-    image, good = lanes.machine.scratch.record(lanes, f"{side} {code.operand_keys[side]}", operand, size)
-    memory = lanes.v.at(image, before)
+        return image_of(lanes, operand, count, form.size), []
+    role, slices = form.role(side), form.slices(side)
+    kept = lanes.frame.registers.image(operand, count)
+    before, size = 0 if kept is not None else REGISTER * count, code.size_b if role else code.size_a
+    key = f"{role} {code.operand_keys[role]} {len(slices)}"
+    memory, good = lanes.machine.scratch.record(lanes, key, operand, before + size * len(slices))
+    image = memory if kept is None else kept
+    records = [v.at(memory, before + size * n) for n in range(len(slices))]
     if not good:
-        store_image(lanes, operand, count, form.size, image)
-        code.decode(lanes.v, side, image, memory)
-    return image, memory
+        if kept is None:
+            store_image(lanes, operand, count, form.size, image)
+        for way, record in zip(slices, records, strict=True):
+            code.decode(v, role, v.at(image, REGISTER * way.start), record)
+    return image, records
 
 
 def _product(lanes: Lanes, selector: int) -> Product:
@@ -119,14 +125,13 @@ def multiply(lanes: Lanes) -> None:
         return
     parts = _parts(lanes, row)
     form, v = _product(lanes, parts.selector), lanes.v
-    (a, record_a), (b, record_b) = (_decoded(lanes, form, side, o) for side, o in enumerate((parts.a, parts.b)))
+    (a, records_a), (b, records_b) = (_decoded(lanes, form, side, o) for side, o in enumerate((parts.a, parts.b)))
     c = image_of(lanes, parts.c, form.counts[2], form.size)
     meta = ir.Constant(P, None) if parts.meta is None else store_image(lanes, parts.meta, 1, 4)
-    records = None if record_a is None else Records(record_a, record_b)
     count = form.counts[3]
     kept = None if parts.d in (parts.a, parts.b, parts.c) else lanes.frame.registers.image(parts.d, count)
     d = lanes.machine.scratch.image(lanes, LANES * count * form.size) if kept is None else kept
-    form.call(v, Images(a, b, c, meta, d), lanes.services, records)
+    form.call(v, Images(a, b, c, meta, d), lanes.services, Decoded(records_a, records_b))
     if kept is None:  # not where its operands live: what needs the fallback reads them again
         load_image(lanes, parts.d, d, form.size)
 

@@ -1,8 +1,7 @@
-"""Rows of matrices on the move: ldmatrix, stmatrix, movmatrix, wmma.load, wmma.store.
+"""Rows of matrices on the move: ldmatrix, stmatrix, movmatrix.
 
-(PTX ISA, "ldmatrix", "stmatrix", "movmatrix", "wmma.load", "wmma.store".)  Where each register byte lies is what the
-instruction rows say (`isa.move`, `isa.wmma`); here that becomes 16-byte rows and one shuffle of bytes a register, or
-one access an element.
+(PTX ISA, "ldmatrix", "stmatrix", "movmatrix".)  Where each register byte lies is what the instruction rows say
+(`isa.move`); here that becomes 16-byte rows and one shuffle of bytes a register.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from nbtc.compiler.builder import I8, I16, I32, I64, VectorBuilder, vector
-from nbtc.executor import memory, reach
+from nbtc.compiler.builder import I8, I16, I32, VectorBuilder, vector
+from nbtc.executor import reach
 from nbtc.executor.action import Action
 from nbtc.executor.data import Instruction
-from nbtc.executor.gather import Shape
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.matrix import isa_row
 from nbtc.isa.spec import Operand, Row
 from nbtc.ops.mma.vector_code import present
 
 ROW = 16  # bytes of a memory row of ldmatrix and stmatrix
-L32, L64 = vector(I32, WARP), vector(I64, WARP)
+L32 = vector(I32, WARP)
 EXPANDED = {"b8x16.b4x16_p64": 4, "b8x16.b6x16_p32": 6}  # bits of an element in memory; in a register it is a byte
 
 
@@ -92,13 +90,13 @@ def _load_matrix(lanes: Lanes) -> None:
             first, *_ = rows = _rows_of(line)
             parts = [_expanded(lanes, v.load(found.pointer(lanes, r), vector(I8, ROW), 1), bits) for r in rows]
             order = (ROW * (line - first) + byte).ravel().tolist()
-            x = _end_to_end(v, parts)
+            x = end_to_end(v, parts)
             v.store(v.bits(v.shuffle(x, x, order), L32), out, 64, 4 * WARP * n)
     for n, register in enumerate(registers):
         lanes.write(register, v.load(out, L32, 64, 4 * WARP * n))
 
 
-def _end_to_end(v: VectorBuilder, parts: list[Any]) -> Any:
+def end_to_end(v: VectorBuilder, parts: list[Any]) -> Any:
     """Vectors joined in registers: rows stored one by one and loaded as a whole would wait for the stores."""
     while len(parts) > 1:
         size = 2 * parts[0].type.count
@@ -149,92 +147,9 @@ def _transpose(lanes: Lanes) -> None:
     lanes.write(target, lanes.v.bits(lanes.v.shuffle(x, x, order), L32))
 
 
-# --- fragments of wmma ----------------------------------------------------------------------------------------------
-class Piece:
-    """Part of a register that is one access: first bit, bits, and each lane's row and column in the tile."""
+def accepts(opcode: str, family: str) -> Any:
+    """For an action: whether a mnemonic, but for its state space, is a row of a family."""
 
-    def __init__(self, shift: int, bits: int, rows: list[int], cols: list[int]) -> None:
-        self.shift, self.bits, self.rows, self.cols = shift, bits, rows, cols
-
-
-@cache
-def _pieces(operand: Operand, layout: str) -> list[list[Piece]]:
-    """The accesses of each register of a fragment: elements that lie side by side in memory are one."""
-    size, coords = operand.format.bits, operand.coords()
-    register, shift = operand.slots()
-    out: list[list[Piece]] = [[] for _ in range(max(1, operand.registers * 32 // max(32, size)))]
-    along = 1 if layout == "row" else 0
-    n = 0
-    while n < operand.elements:
-        count = 1
-        while (
-            n + count < operand.elements
-            and register[n + count] == register[n]
-            and (coords[:, n + count, along] - coords[:, n, along] == count).all()
-            and (coords[:, n + count, 1 - along] == coords[:, n, 1 - along]).all()
-        ):
-            count += 1
-        place_of = int(register[n]) * 32 // max(32, size)
-        rows, cols = (coords[:, n, i].tolist() for i in (0, 1))
-        out[place_of].append(Piece(int(shift[n]), count * size, rows, cols))
-        n += count
-    return out
-
-
-def _tile(lanes: Lanes, row: Row, address: Any, rest: tuple[Any, ...]) -> tuple[Operand, str, Any, Any]:
-    """(fragment, layout, <32 x i64> address of the tile, bits from line to line as <32 x i64>)."""
-    fragment = next(o for o in (row.a, row.b, row.c, row.d) if o is not None)
-    layout = "col" if "col" in row.mnemonic.split(".") else "row"
-    b, wide = lanes.b, fragment.format.bits
-    natural = fragment.cols if layout == "row" else fragment.rows
-    stride = lanes.read(rest[0], "u32", lanes=True) if rest else lanes.v.const(L32, natural)
-    return fragment, layout, reach.address(lanes, address), b.mul(b.zext(stride, L64), lanes.v.const(L64, wide))
-
-
-def _place_of(lanes: Lanes, piece: Piece, layout: str, tile: Any, pitch: Any, wide: int) -> Any:
-    """<32 x i64>: the address of each lane's piece; wide: bits of an element."""
-    b = lanes.b
-    line, along = (piece.rows, piece.cols) if layout == "row" else (piece.cols, piece.rows)
-    bits = b.add(b.mul(pitch, ir.Constant(L64, line)), ir.Constant(L64, [n * wide for n in along]))
-    return b.add(tile, b.lshr(bits, lanes.v.const(L64, 3)))
-
-
-def _load_fragment(lanes: Lanes) -> None:
-    row, space = row_and_space(lanes)
-    target, address, *rest = lanes.operands
-    fragment, layout, tile, pitch = _tile(lanes, row, address, tuple(rest))
-    b, wide = lanes.b, fragment.format.bits
-    found, site = [], lanes.machine.site(lanes)
-    for pieces in _pieces(fragment, layout):
-        total = None
-        for piece in pieces:
-            at = _place_of(lanes, piece, layout, tile, pitch, wide)
-            x = memory.load_lanes(lanes, Shape(reach.space_of(space), piece.bits, 1, False), at, site)[0]
-            kind = vector(ir.IntType(max(32, wide)), WARP)
-            x = x if x.type == kind else b.zext(x, kind)
-            x = b.shl(x, lanes.v.const(kind, piece.shift)) if piece.shift else x
-            total = x if total is None else b.or_(total, x)
-        found.append(total)
-    for register, x in zip(lanes.elements(target), found, strict=True):
-        lanes.write(register, x)
-
-
-def _store_fragment(lanes: Lanes) -> None:
-    row, space = row_and_space(lanes)
-    address, source, *rest = lanes.operands
-    fragment, layout, tile, pitch = _tile(lanes, row, address, tuple(rest))
-    b, wide, site = lanes.b, fragment.format.bits, lanes.machine.site(lanes)
-    for register, pieces in zip(lanes.elements(source), _pieces(fragment, layout), strict=True):
-        x = lanes.read(register, f"b{max(32, wide)}", lanes=True)
-        for piece in pieces:
-            at = _place_of(lanes, piece, layout, tile, pitch, wide)
-            part = b.lshr(x, lanes.v.const(x.type, piece.shift)) if piece.shift else x
-            kind = vector(ir.IntType(piece.bits), WARP)
-            part = part if part.type == kind else b.trunc(part, kind)
-            memory.store_lanes(lanes, Shape(reach.space_of(space), piece.bits, 1, False), at, [part], site)
-
-
-def _accepts(opcode: str, family: str) -> Any:
     def accepts(modifiers: tuple[str, ...]) -> bool:
         row = isa_row(without_space(".".join((opcode, *modifiers)))[0])
         return row is not None and row.family == family and row.executable
@@ -247,9 +162,7 @@ def _always(instruction: Instruction) -> bool:
 
 
 ACTIONS = (
-    Action("ldmatrix", (), _load_matrix, 1, varying=_always, accepts=_accepts("ldmatrix", "ldmatrix")),
-    Action("stmatrix", (), _store_matrix, accepts=_accepts("stmatrix", "stmatrix")),
-    Action("movmatrix", (), _transpose, 1, varying=_always, accepts=_accepts("movmatrix", "movmatrix")),
-    Action("wmma", (), _load_fragment, 1, varying=_always, accepts=_accepts("wmma", "wmma.load")),
-    Action("wmma", (), _store_fragment, accepts=_accepts("wmma", "wmma.store")),
+    Action("ldmatrix", (), _load_matrix, 1, varying=_always, accepts=accepts("ldmatrix", "ldmatrix")),
+    Action("stmatrix", (), _store_matrix, accepts=accepts("stmatrix", "stmatrix")),
+    Action("movmatrix", (), _transpose, 1, varying=_always, accepts=accepts("movmatrix", "movmatrix")),
 )

@@ -143,10 +143,10 @@ def _at_one(lanes: Lanes, access: Access, address: Any, site: int, do: Any) -> N
     b, v = lanes.b, lanes.v
     if access.space == "shared":
         offset = b.and_(address, v.int(0xFFFFFFFF))
-        fits = _fits_shared(lanes, offset, v.int(access.bytes), access.bytes)
+        fits = fits_shared(lanes, offset, v.int(access.bytes), access.bytes)
         pointer = b.add(lanes.get("block", "shared"), offset)
     else:
-        fits = _fits_global(lanes, address, v.int(access.bytes), access.bytes, site)
+        fits = fits_global(lanes, address, v.int(access.bytes), access.bytes, site)
         pointer = address
     with b.if_else(fits, likely=True) as (then, otherwise):
         with then:
@@ -163,7 +163,8 @@ def _aligned(lanes: Lanes, address: Any, size: int) -> Any:
     return lanes.b.icmp_unsigned("==", low, const(lanes.v, low, 0))
 
 
-def _fits_shared(lanes: Lanes, offset: Any, total: Any, size: int) -> Any:
+def fits_shared(lanes: Lanes, offset: Any, total: Any, size: int) -> Any:
+    """Whether so many bytes from an offset are the block's; they are aligned to `size`."""
     if not lanes.machine.options.checked:
         return ir.Constant(I1, 1)
     b = lanes.b
@@ -171,7 +172,7 @@ def _fits_shared(lanes: Lanes, offset: Any, total: Any, size: int) -> Any:
     return b.and_(b.icmp_unsigned("<=", b.add(offset, total), limit), _aligned(lanes, offset, size))
 
 
-def _fits_global(lanes: Lanes, address: Any, total: Any, size: int, site: int) -> Any:
+def fits_global(lanes: Lanes, address: Any, total: Any, size: int, site: int) -> Any:
     """Whether [address, address + total) lies in the range where this site was last (generic tags never do)."""
     if not lanes.machine.options.checked:
         return lanes.b.icmp_unsigned("<", address, lanes.v.int(1 << 56))
@@ -203,10 +204,10 @@ def _side_by_side(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> tupl
     if shape.space == "shared":
         offset = b.zext(first, I64)
         pointer = b.add(lanes.get("block", "shared"), offset)
-        fits = _fits_shared(lanes, offset, total, shape.bytes)
+        fits = fits_shared(lanes, offset, total, shape.bytes)
     else:
         pointer = first
-        fits = _fits_global(lanes, first, total, shape.bytes, site)
+        fits = fits_global(lanes, first, total, shape.bytes, site)
     return b.and_(together, fits), b.inttoptr(pointer, POINTER)
 
 

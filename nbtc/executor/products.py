@@ -9,6 +9,7 @@ images), and the general function of `product_general`, which takes what the vec
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -107,10 +108,25 @@ class Whole:
 
 
 class Records(NamedTuple):
-    """Decoded operands: addresses."""
+    """Decoded operands of one product: addresses."""
 
     a: Any
     b: Any
+
+
+class Decoded(NamedTuple):
+    """Addresses of a form's decoded operands: of each of its `slices` of A and of B."""
+
+    a: Sequence[Any] = ()
+    b: Sequence[Any] = ()
+
+
+NO_RECORDS = Decoded()
+
+
+def _pair(kept: Decoded, a: int, b: int) -> Records:
+    """The records of one product; of none where no operands are decoded beforehand."""
+    return Records(kept.a[a], kept.b[b]) if kept.a else Records(None, None)
 
 
 class Emulated:
@@ -200,35 +216,47 @@ class Product:
     @property
     def records(self) -> Split | Emulated | None:
         """The code whose decoded operands can be kept, if it has such."""
-        return self.code if isinstance(self.code, Split | Emulated) and not self.tiles else None
+        return self.code if isinstance(self.code, Split | Emulated) else None
 
-    def call(self, v: VectorBuilder, images: Images, cells: Any, records: Records | None = None) -> None:
-        """Write the image of D.  records: decoded before, if it keeps them.  cells: address of the launch's table."""
+    def role(self, side: int) -> int:
+        """What the operand on a side (0: A, 1: B) is to the vector code: its A (0) or its B (1)."""
+        return 1 - side if self.turned else side
+
+    def slices(self, side: int) -> list[slice]:
+        """The registers of an operand that are decoded together: all, or those of each row or column of tiles."""
+        if not self.tiles:
+            return [slice(0, self.counts[side])]
+        starts = {way.start: way for way in (tile[self.role(side)] for tile in self.tiles)}
+        return list(starts.values())
+
+    def call(self, v: VectorBuilder, images: Images, cells: Any, records: Decoded = NO_RECORDS) -> None:
+        """Write the image of D.  records: operands decoded before, where `records` keeps such.  cells: address of the
+        launch's table."""
         if self.code is None:
             self._general(v, images, cells)
             return
-        bad = self._tiled(v, images) if self.tiles else self._one(v, self.code, images, records)
+        bad = v.const(I1, 0)
+        for part, pair in self._parts(v, images, records):
+            if isinstance(self.code, Whole):
+                found = self.code.call(v, part)
+            else:
+                found = self.code.core(v, pair, part.c, part.d)
+            bad = v.b.or_(bad, found)
         with v.b.if_then(bad, likely=False):
             self._general(v, images, cells)
 
-    def _one(self, v: VectorBuilder, code: Any, images: Images, records: Records | None) -> Any:
-        if isinstance(code, Whole):
-            return code.call(v, images)
-        if records is None:
-            records = Records(place(v, code.size_a), place(v, code.size_b))
-            code.decode(v, 0, images.a, records.a)
-            code.decode(v, 1, images.b, records.b)
-        return code.core(v, records, images.c, images.d)
-
-    def _tiled(self, v: VectorBuilder, images: Images) -> Any:
+    def _parts(self, v: VectorBuilder, images: Images, records: Decoded) -> Iterator[tuple[Images, Records]]:
+        """Images and records of each tile; of a form that is a single product, all."""
+        if not self.tiles:
+            yield images, _pair(records, 0, 0)
+            return
         a, b = (images.b, images.a) if self.turned else (images.a, images.b)
-        bad = v.const(I1, 0)
         for left, right, both in self.tiles:
             places = zip((a, b, images.c, images.d), (left, right, both, both), strict=True)
             moved = [v.at(p, REGISTER * way.start) for p, way in places]
-            part = Images(moved[0], moved[1], moved[2], images.meta, moved[3])
-            bad = v.b.or_(bad, self._one(v, self.code, part, None))
-        return bad
+            places_kept = [way.start // (way.stop - way.start) for way in (left, right)]
+            kept = Decoded(records.b, records.a) if self.turned else records
+            yield Images(moved[0], moved[1], moved[2], images.meta, moved[3]), _pair(kept, *places_kept)
 
     def _general(self, v: VectorBuilder, images: Images, cells: Any) -> None:
         table = self.tables.constant(v.b.module, f"nbtc_tables_{self.key}")

@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I16, I32, I64, VectorBuilder, vector
 from nbtc.executor.product_split import LANES, REGISTER, VECTOR, P
-from nbtc.executor.products import Images, Product, Records, place
+from nbtc.executor.products import NO_RECORDS, Decoded, Images, Product, place
 from nbtc.fragments.smem import UNIT, WINDOW
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import row as parse_row
@@ -250,11 +250,11 @@ class Emitter:
         for r in range(registers):
             x = v.load(at, vector(I32, LANES), VECTOR, REGISTER * r)
             v.store(b.select(keep, x, ir.Constant(x.type, None)), before, VECTOR, REGISTER * r)
-        records = None
+        records = NO_RECORDS
         if form.records is not None:
             record_b = place(v, form.records.size_b)
             form.records.decode(v, 1, image_b, record_b)
-            records = Records(record_a, record_b)
+            records = Decoded((record_a,), (record_b,))
         form.call(v, Images(image_a, image_b, before, self.meta, at), self.cells, records)
 
     def _loop(self, body: Callable[[Any], None]) -> None:
