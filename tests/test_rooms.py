@@ -4,6 +4,8 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,10 +61,42 @@ def room(name: str) -> str:
 MODULES = {module(path) for path in FILES}
 
 
-def imports(tree: ast.AST) -> set[str]:
+@cache
+def parse(path: Path) -> ast.Module:
+    """A file's tree, which every test reads and none changes."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All of that tree."""
+    return tuple(ast.walk(parse(path)))
+
+
+def for_types_alone(node: ast.AST) -> bool:
+    """Whether only the type checker reads it."""
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def runs_later(node: ast.AST) -> bool:
+    """Whether it doesn't run when the module is imported."""
+    return isinstance(node, ast.FunctionDef) or for_types_alone(node)
+
+
+def walk(tree: ast.AST, left_out: Callable[[ast.AST], bool]) -> Iterator[ast.AST]:
+    """All nodes but those, with what is inside of them."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        if not left_out(node):
+            yield node
+            todo.extend(ast.iter_child_nodes(node))
+
+
+def imports(path: Path, left_out: Callable[[ast.AST], bool] | None = None) -> set[str]:
     """Modules named by import statements, for the type checker too; of `from room import x` x, if that is a module."""
     found = set()
-    for node in ast.walk(tree):
+    for node in walk(parse(path), left_out) if left_out else nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -71,41 +105,13 @@ def imports(tree: ast.AST) -> set[str]:
     return found
 
 
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-class _AtRun(ast.NodeTransformer):
-    """Takes out what is for the type checker alone."""
-
-    def visit_If(self, node: ast.If) -> ast.AST:
-        return ast.Pass() if "TYPE_CHECKING" in ast.unparse(node.test) else self.generic_visit(node)
-
-
-class _AtImport(_AtRun):
-    """Takes out function bodies too."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return ast.Pass()
-
-
-def at_run(tree: ast.Module) -> ast.Module:
-    """Only what runs at some time."""
-    return _AtRun().visit(tree)
-
-
-def at_import(tree: ast.Module) -> ast.Module:
-    """Only what runs when the module is imported."""
-    return _AtImport().visit(tree)
-
-
 @pytest.mark.parametrize("path", FILES, ids=module)
 def test_imports_go_down(path):
     me = room(module(path))
     if not me:
         return  # nbtc/__init__.py only names its rooms; test_import.py holds it to that
     assert me in LEVEL, f"nbtc.{me} has no layer: add it to LAYERS"
-    for name in imports(parse(path)):
+    for name in imports(path):
         if not name.startswith("nbtc."):
             continue
         other = room(name)
@@ -121,7 +127,7 @@ def test_imports_go_down(path):
 
 def test_the_import_graph_of_modules_has_no_cycle():
     names = {module(p) for p in FILES}
-    graph = {module(p): {n for n in imports(at_run(parse(p))) if n in names and n != module(p)} for p in FILES}
+    graph = {module(p): {n for n in imports(p, for_types_alone) if n in names and n != module(p)} for p in FILES}
     graph["nbtc"] = set()  # the front door names every room, and loads one when it is asked for
     done: set[str] = set()
     while ready := {n for n in graph.keys() - done if graph[n] - {"nbtc"} <= done}:
@@ -135,7 +141,7 @@ def test_declarations_need_no_numba(path):
     if not any(where == n or where == f"{n}.py" or where.startswith(f"{n}/") for n in NO_NUMBA):
         return
     heavy = {"numba", "llvmlite"}
-    assert not {n.split(".")[0] for n in imports(at_import(parse(path)))} & heavy
+    assert not {n.split(".")[0] for n in imports(path, runs_later)} & heavy
 
 
 def test_declarations_load_without_numba():
@@ -145,7 +151,7 @@ def test_declarations_load_without_numba():
 
 @pytest.mark.parametrize("path", FILES, ids=module)
 def test_no_assert_checks_input(path):
-    lines = [node.lineno for node in ast.walk(parse(path)) if isinstance(node, ast.Assert)]
+    lines = [node.lineno for node in nodes(path) if isinstance(node, ast.Assert)]
     assert not lines, f"assert vanishes under python -O: raise one of nbtc.errors in {path.name}, lines {lines}"
 
 
@@ -157,7 +163,7 @@ COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "stencil", "cfunc", "gen
 def test_only_jit_names_numba_flags(path):
     if module(path) == "nbtc.compiler.jit":
         return
-    for node in ast.walk(parse(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "numba":
             bad = {alias.name for alias in node.names} & COMPILERS
             assert not bad, f"{module(path)} line {node.lineno} takes {bad} from numba: take jit from nbtc.compiler.jit"
@@ -187,7 +193,7 @@ def names_an_architecture(compare: ast.Compare) -> bool:
 
 @pytest.mark.parametrize("path", FILES, ids=module)
 def test_architectures_are_rows_not_branches(path):
-    for node in ast.walk(parse(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Compare):
             assert not names_an_architecture(node), f"{module(path)} line {node.lineno}: {ast.unparse(node)}"
         if isinstance(node, ast.Match):
@@ -210,10 +216,7 @@ def test_files_stay_readable():
 def test_a_conversion_to_integers_is_frozen():
     """LLVM takes fptosi of Inf, NaN or a number too large for anything, each time anew: `truncated` freezes it."""
     named = {
-        module(p)
-        for p in FILES
-        for n in ast.walk(parse(p))
-        if isinstance(n, ast.Attribute) and n.attr in ("fptosi", "fptoui")
+        module(p) for p in FILES for n in nodes(p) if isinstance(n, ast.Attribute) and n.attr in ("fptosi", "fptoui")
     }
     assert named == {"nbtc.compiler.builder"}
 
