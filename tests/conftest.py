@@ -1,6 +1,7 @@
-"""`--hw`: what runs on nbtc's executor elsewhere runs on this machine's GPU."""
+"""Of all tests.  `--hw`: what runs on nbtc's executor elsewhere runs on this machine's GPU."""
 
 import ctypes
+import gc
 
 import numpy as np
 import pytest
@@ -8,6 +9,12 @@ import pytest
 
 def pytest_addoption(parser):
     parser.addoption("--hw", action="store_true", help="run the comparisons with hardware on this machine's GPU")
+
+
+def pytest_collection_finish():
+    """Thousands of collected tests are no garbage: they are not looked through again whenever a compiler allocates."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

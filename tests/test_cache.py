@@ -70,6 +70,15 @@ def test_machine_code_is_reused(copy):
     assert finish(start(copy)) == "6.0 1"
 
 
+def test_callees_are_reused(copy):
+    """By callers that are compiled in another process: their IR comes from the disk."""
+    finish(start(copy))
+    (copy / "other.py").write_text(CALLER.replace("x) + scale(x)", "x) * scale(x)"))
+    hits = "sum(scale.for_callers.callee.stats.cache_hits.values())"
+    run = f"from nbtc.other import twice, scale; print(twice(1.0), {hits}, len(scale.overloads), scale(2.0))"
+    assert finish(start(copy, run)) == "9.0 1 0 6.0"
+
+
 def test_kernels_of_one_factory_stay_apart(copy):
     """Numba's symbols of closures count from zero in every process: cached ones must not be mixed up."""
     (copy / "factory.py").write_text(FACTORY)

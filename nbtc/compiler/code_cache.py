@@ -92,7 +92,9 @@ def _stamped(locator: type) -> type:
     return Stamped
 
 
-class _Impl(caching.CompileResultCacheImpl):  # type: ignore[misc]
+class Impl(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    """What is kept of a compiled function, and where."""
+
     _locator_classes: ClassVar[list[Any]] = [_stamped(c) for c in caching.CacheImpl._locator_classes]
 
 
@@ -168,7 +170,7 @@ class CodeCache(caching.FunctionCache):  # type: ignore[misc]
     Numba's own key pickles closed-over kernels, whose pickles differ from process to process: never found again.
     """
 
-    _impl_class = _Impl
+    _impl_class = Impl
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
@@ -189,9 +191,9 @@ class CodeCache(caching.FunctionCache):  # type: ignore[misc]
             super().save_overload(sig, data)
 
 
-def cache_of(function: Callable[..., Any]) -> CodeCache | None:
-    """Where a function's machine code is kept; None where no folder can be written."""
+def cache_of(function: Callable[..., Any], kind: type[CodeCache] = CodeCache) -> CodeCache | None:
+    """Where a function's code is kept; None where no folder can be written."""
     try:
-        return CodeCache(function)
+        return kind(function)
     except (RuntimeError, OSError):
         return None

@@ -18,6 +18,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
+from nbtc.compiler.callees import code_of
 from nbtc.errors import CompilerError
 
 NEAREST, DOWN, UP, TOWARD_ZERO = "nearest", "down", "up", "toward zero"
@@ -118,7 +119,7 @@ def framed(context: Any, callee: Any) -> Any:
 def call_in_default_mode(typing, function, arguments):
     """function(*arguments) of a kernel, in the default mode; for other people's compiled functions."""
     signature = typing.resolve_function_type(function, tuple(arguments), {})
-    compiled = function.dispatcher.overloads[signature.args]
+    compiled = code_of(function.dispatcher, signature.args)
 
     def codegen(context, builder, sig, args):
         context.add_linking_libs([compiled.library])

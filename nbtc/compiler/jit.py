@@ -23,6 +23,7 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import BaseNativeLowering, NativeLowering
 
+from nbtc.compiler.callees import serve_callers
 from nbtc.compiler.code_cache import cache_of, name_apart
 from nbtc.compiler.float_mode import DEFAULT, KEEP, framed, switch_mode
 from nbtc.errors import CompilerError
@@ -83,7 +84,7 @@ def jit(
     if function is None:
         return lambda f: jit(f, inline=inline, cached=cached, framed=framed, expanded=expanded)
     name_apart(function)
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     if expanded:
         return njit(inline="always", **options)(function)
     if inline:
@@ -98,6 +99,7 @@ def jit(
         dispatcher._compile_for_args = _uninterrupted(dispatcher._compile_for_args)
     if cached and not inline:
         dispatcher._cache = cache_of(function) or dispatcher._cache
+    serve_callers(dispatcher, cached=cached and not inline, in_mode=in_default_float_mode if framed else _as_is)
     return cast(F, dispatcher)
 
 
@@ -147,6 +149,10 @@ def _uninterrupted(compile_for_args: F) -> F:
         return results[0]
 
     return cast(F, compiled)
+
+
+def _as_is(function: F) -> F:
+    return function
 
 
 @jit(framed=False)
