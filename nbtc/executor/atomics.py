@@ -80,7 +80,9 @@ def split(modifiers: tuple[str, ...]) -> Name | None:
         return None
     if name.vector and (name.type not in HALVES | {"f32"} or name.operation not in ("add", "min", "max")):
         return None
-    if name.type == "f32" and name.operation != "add" and not name.vector:
+    if name.type in HALVES | {"f32"} and name.operation != "add" and not name.vector:
+        return None
+    if name.hint and name.operation == "cas":
         return None
     return name
 
@@ -255,7 +257,7 @@ def _accepts(modifiers: tuple[str, ...]) -> bool:
 
 def _accepts_red(modifiers: tuple[str, ...]) -> bool:
     name = split(modifiers)
-    return name is not None and name.operation not in ("exch", "cas")
+    return name is not None and name.operation not in ("exch", "cas") and name.order not in ("acquire", "acq_rel")
 
 
 def _always(instruction: Instruction) -> bool:

@@ -170,26 +170,27 @@ def nothing(lanes: Lanes) -> None:
 
 
 HINT, DONE = "L2::cache_hint?", "mbarrier::complete_tx::bytes"
-INTEGER, FLOAT = "s32|u32|s64|u64", "f16|bf16|f32|f64"
+NARROW = (("inc|dec", "u32"), ("and|or|xor", "b32"))
+TO_OTHERS = (("add", "u32|s32|u64"), ("min|max", "u32|s32"), *NARROW)  # reductions in another block's shared memory
+TO_MEMORY = (
+    ("add", "u32|s32|u64|f32|f64"),
+    ("add", "noftz", "f16|bf16"),
+    ("min|max", "u32|s32|u64|s64|f16|bf16"),
+    ("and|or|xor", "b64"),
+    *NARROW,
+)
 ALL_REDUCTIONS = "|".join(REDUCTIONS)
 TO_CLUSTER, TO_GLOBAL = ("shared::cluster|shared::cta", "global"), ("global", "shared::cta")
 ACTIONS = (
     Action("cp", slots("async", "bulk", *TO_CLUSTER, DONE, "multicast::cluster?", HINT), _line),
     Action("cp", slots("async", "bulk", "shared::cluster", "shared::cta", DONE), _line),
     Action("cp", slots("async", "bulk", *TO_GLOBAL, "bulk_group", HINT, "cp_mask?"), _line),
-    Action(
-        "cp",
-        slots("reduce", "async", "bulk", "shared::cluster", "shared::cta", DONE, ALL_REDUCTIONS, f"b32|b64|{INTEGER}"),
-        _line,
+    *(
+        Action("cp", slots("reduce", "async", "bulk", "shared::cluster", "shared::cta", DONE, *which), _line)
+        for which in TO_OTHERS
     ),
-    Action(
-        "cp",
-        slots(
-            "reduce", "async", "bulk", *TO_GLOBAL, "bulk_group", HINT, ALL_REDUCTIONS, "noftz?",
-            f"b32|b64|{INTEGER}|{FLOAT}",
-        ),
-        _line,
-    ),
+    *(Action("cp", slots("reduce", "async", "bulk", *TO_GLOBAL, "bulk_group", HINT, *which), _line)
+      for which in TO_MEMORY),
     Action("cp", slots("async", "bulk", "prefetch", "L2", "global", HINT), nothing),
     Action("cp", slots("async", "bulk", "commit_group"), nothing),
     Action("cp", slots("async", "bulk", "wait_group", "read?"), nothing),

@@ -140,15 +140,15 @@ def _rows(opcode: str, source: str, target: str | None, emit: Any) -> tuple[Form
 
 SET_TARGETS = {
     **dict.fromkeys((*BITS, *TYPES, "f32", "f64"), ("u32", "s32", "f32", "f16", "bf16")),
-    "f16": ("u16", "s16", "u32", "s32", "f16", "bf16", "f32"),
-    "bf16": ("u16", "s16", "u32", "s32", "bf16", "f32"),
+    "f16": ("u16", "s16", "u32", "s32", "f16", "bf16"),
+    "bf16": ("u16", "s16", "u32", "s32", "bf16"),
 }
 FORMS = (
     *(row for t in (*BITS, *TYPES, *FLOATS) for row in _rows("setp", t, None, setp)),
     *(row for t in PACKED for row in _rows("setp", t, None, setp_packed)),
     *(row for t, targets in SET_TARGETS.items() for target in targets for row in _rows("set", t, target, set_word)),
     *(row for t in PACKED for target in (t, "u32", "s32") for row in _rows("set", t, target, set_packed)),
-    *(Form("selp", slots(t), (t, t, "pred"), (t,), selp) for t in (*BITS, *TYPES, "f32", "f64", "f16", "bf16")),
+    *(Form("selp", slots(t), (t, t, "pred"), (t,), selp) for t in (*BITS, *TYPES, "f32", "f64")),
     *(Form("slct", slots(t, "s32"), (t, t, "s32"), (t,), slct) for t in (*BITS, *TYPES, "f32", "f64")),
     *(Form("slct", slots("ftz?", t, "f32"), (t, t, "f32"), (t,), slct) for t in (*BITS, *TYPES, "f32", "f64")),
     *(

@@ -125,11 +125,16 @@ def saturating_pack(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any = None) -> 
 
 def _integer_rows() -> list[Form]:
     whole, any_direction = "|".join(ROUND_TO_INTEGER), "|".join(DIRECTIONS)
-    rows = [Form("cvt", slots("sat?", d, s), (s,), (d,), integer_to_integer) for d, s in product(INTEGERS, INTEGERS)]
+    rows = []
+    for d, s in product(INTEGERS, INTEGERS):
+        (least, most), (lower, upper) = bounds(d, WIDTHS[d]), bounds(s, WIDTHS[s])
+        sat = ("sat?",) if lower < least or upper > most else ()  # where all values fit there is nothing to saturate
+        rows.append(Form("cvt", slots(*sat, d, s), (s,), (d,), integer_to_integer))
     for i, f in product(INTEGERS, FLOATS):
         ftz = ("ftz?",) if f == "f32" else ()
-        rows.append(Form("cvt", slots(whole, *ftz, "sat?", i, f), (f,), (i,), float_to_integer))
-        rows.append(Form("cvt", slots(any_direction, *ftz, "sat?", f, i), (i,), (f,), integer_to_float))
+        sat = ("sat?",) if f != "bf16" else ()
+        rows.append(Form("cvt", slots(whole, *ftz, *sat, i, f), (f,), (i,), float_to_integer))
+        rows.append(Form("cvt", slots(any_direction, *ftz, *sat, f, i), (i,), (f,), integer_to_float))
     return rows
 
 
@@ -144,7 +149,8 @@ def _float_rows() -> list[Form]:
             # ptxas takes a direction that has nothing to do, and makes .rn of none between formats of 16 bits
             optional = (f"{any_direction}?",) if s == "bf16" or {d, s} == {"f16", "bf16"} else ()
             rounding = optional if _widens(s, d) or KINDS[d].bits == KINDS[s].bits else (any_direction,)
-        rows.append(Form("cvt", slots(*rounding, *ftz, "sat?", d, s), (s,), (d,), float_to_float))
+        sat = ("sat?",) if "bf16" not in (d, s) else ()
+        rows.append(Form("cvt", slots(*rounding, *ftz, *sat, d, s), (s,), (d,), float_to_float))
     for d in ("f16", "bf16"):
         for modifiers in (("relu", "satfinite?"), ("satfinite", "relu?")):
             rows.append(Form("cvt", slots("rn|rz", *modifiers, d, "f32"), ("f32",), (d,), float_to_float))

@@ -75,10 +75,12 @@ def choices_of(slots: tuple[Slot, ...], modifiers: tuple[str, ...]) -> bool:
 def in_order(slots: tuple[Slot, ...], modifiers: tuple[str, ...]) -> tuple[str, ...] | None:
     """Modifiers in the order of the slots, or None where they are no choice of each slot.
 
-    Those that stand in several slots (the types of `cvt`) keep the order of the text.
+    Types keep the order of the text, which says what each is for (`cvt.f16.f32` is not `cvt.f32.f16`).
 
     >>> in_order(slots("acquire|relaxed?", "global?", "b32"), ("global", "acquire", "b32"))
     ('acquire', 'global', 'b32')
+    >>> in_order(slots("rn", "f16", "f32"), ("f32", "f16", "rn")) is None
+    True
     """
     rest, found = list(modifiers), []
     for slot in slots:
@@ -88,7 +90,8 @@ def in_order(slots: tuple[Slot, ...], modifiers: tuple[str, ...]) -> tuple[str, 
             found.append(choice)
         elif OPTIONAL not in slot:
             return None
-    return None if rest else tuple(found)
+    types, same = ([m for m in given if m in WIDTHS] for given in (modifiers, found))
+    return None if rest or types != same else tuple(found)
 
 
 class Form(NamedTuple):

@@ -25,7 +25,7 @@ def _move_elements(lanes: Lanes) -> None:
     target, source = lanes.operands
     kind, count = lanes.op.modifiers[-1], int(lanes.op.modifiers[0][1:])
     if isinstance(source, Special):
-        parts: tuple[Operand, ...] = tuple(Special(f"{source.name}.{axis}") for axis in "xyzw"[:count])
+        parts: tuple[Operand, ...] = tuple(Special(f"{source.name}.{axis}") for axis in "xyzw")
     else:
         parts = lanes.elements(source)
     targets = lanes.elements(target)
@@ -148,7 +148,8 @@ EVICT = ["evict_last", "evict_normal", "evict_first", "evict_unchanged"]
 POLICY = "|".join((*EVICT, *(f"L2::{e}" for e in EVICT)))
 ACTIONS = (
     Action("mov", slots(TYPES), mov, results=1),
-    Action("mov", slots("v2|v4", TYPES.removeprefix("pred|")), _move_elements, results=1),
+    Action("mov", slots("v2|v4", "b16|b32|u16|u32|s16|s32|f32"), _move_elements, results=1),
+    Action("mov", slots("v2", "b64|u64|s64|f64"), _move_elements, results=1),
     Action("cvta", slots("to?", SPACES, "u32|u64"), cvta, results=1, varying=_own_place),
     Action("isspacep", slots(SPACES), isspacep, results=1),
     Action("prefetch", slots("global|local|const|param?", f"{LEVELS}|tensormap"), nothing),

@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 
-from nbtc.executor import forms
+from nbtc.executor import forms, uses
 from nbtc.executor.form import WIDTHS, Form, slots
+from nbtc.executor.spelling import modifiers_of
 
 ROWS = [form for table in forms.TABLES for form in table]
 
@@ -35,3 +36,24 @@ def test_what_no_row_names_is_refused_by_name(text):
 
 def test_slots():
     assert slots("lo|hi", "sat?", "rn|rz?", "s32") == (("lo", "hi"), ("sat", ""), ("rn", "rz", ""), ("s32",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cvt.rn.f32.f16",  # nothing to round, and no cvt.rn.f16.f32 with its types exchanged
+        "cvt.f16.f32",
+        "set.lt.f16.bf16",
+        "cvt.sat.u16.u8",  # all values fit
+        "cvt.rn.sat.bf16.f32",
+        "red.acquire.gpu.global.add.u32",  # what gives no value can't acquire
+        "red.global.min.noftz.f16",  # vectors alone
+        "atom.global.cas.L2::cache_hint.b32",
+        "mov.v4.b64",  # more than 128 bits
+        "selp.f16",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.inc.s64",
+    ],
+)
+def test_what_ptxas_refuses(text):
+    opcode, *modifiers = text.split(".")
+    assert uses.row_of(".".join((opcode, *modifiers_of(opcode, tuple(modifiers))))) is None
