@@ -39,8 +39,8 @@ class Instrument:
     def access(self, lanes: Lanes, touch: Touch, addresses: Any, site: int, values: Any = None) -> None:
         """Before the active lanes' access; addresses: i64, of each lane where they vary; values: what is written."""
 
-    def begins(self, v: Any, block: Any) -> None:
-        """A block has got its place and is about to start."""
+    def begins(self, v: Any, block: Any, reserved: int) -> None:
+        """A block has got its place and is about to start.  reserved: first bytes of shared memory that are not its."""
 
     def operates(self, lanes: Lanes, groups: int) -> None:
         """A bulk operation begins, which belongs to a kind of groups (`watch.words`), or to none (-1)."""

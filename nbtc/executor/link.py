@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from nbtc.executor.data import Function, Generic, Immediate, Masked, Module, Operand, Register, Symbol, Variable
+from nbtc.executor.data import (
+    Function,
+    Generic,
+    Immediate,
+    Masked,
+    Module,
+    Operand,
+    Register,
+    Special,
+    Symbol,
+    Variable,
+)
 from nbtc.executor.literals import bits_of
 from nbtc.executor.operands import others
 from nbtc.executor.spelling import spelled
-from nbtc.executor.state import FUNCTION_STEP, FUNCTION_WINDOW
+from nbtc.executor.state import FUNCTION_STEP, FUNCTION_WINDOW, RESERVED_SHARED
 
 STACK_BYTES = 16 << 10  # of a thread; CUDA gives 1 KiB unless asked for more
 
@@ -28,7 +39,7 @@ class Linked(NamedTuple):
     functions: callees before callers, the kernel last.  places: (function or "", variable) -> place.
     static_bytes: local memory of all functions but the recursive ones, whose variables lie on the stack, frame_bytes
     each.  recursive: functions that may be entered again before they have returned, or take memory from the stack.
-    taken: whose address is used.
+    taken: whose address is used.  reserved_bytes: at the beginning of shared memory, for the system software.
     """
 
     module: Module
@@ -41,6 +52,7 @@ class Linked(NamedTuple):
     frame_bytes: Mapping[str, int]
     recursive: frozenset[str]
     taken: tuple[str, ...]
+    reserved_bytes: int
 
     @property
     def local_bytes(self) -> int:
@@ -114,7 +126,8 @@ def link(module: Module, name: str) -> Linked:
     functions = tuple(module.functions[n] for n in order)
     static, _ = variables_layout(module)
     places = {("", key): place for key, place in static.items()}
-    shared, align = _shared(module, functions, places)
+    reserved = _reserved(functions)
+    shared, align = _shared(module, functions, places, reserved)
     at, frames = 0, {}
     for function in functions:
         if function.name in recursive:
@@ -122,7 +135,7 @@ def link(module: Module, name: str) -> Linked:
         else:
             at = _local(function, at, places)
     taken = _taken(module, functions)
-    return Linked(module, kernel, functions, places, shared, align, _up(at, 16), frames, recursive, taken)
+    return Linked(module, kernel, functions, places, shared, align, _up(at, 16), frames, recursive, taken, reserved)
 
 
 def _call_order(module: Module, kernel: str) -> tuple[list[str], frozenset[str]]:
@@ -166,12 +179,22 @@ def _taken(module: Module, functions: Iterable[Function]) -> tuple[str, ...]:
     return tuple(n for n in dict.fromkeys(names) if n in module.functions)
 
 
-def _shared(module: Module, functions: tuple[Function, ...], places: dict[tuple[str, str], Place]) -> tuple[int, int]:
-    """Places of shared variables: those of fixed size, then the dynamic part, where all open arrays begin."""
+def _reserved(functions: Iterable[Function]) -> int:
+    """Shared memory of the system software, where a program asks for its place: CUDA's cooperative groups keep the
+    barriers of tiles of several warps there."""
+    operands = (o for f in functions for i in f.body or () for o in i.operands)
+    named = any(isinstance(s, Special) and s.name.startswith("%reserved_smem") for o in operands for s in others(o))
+    return RESERVED_SHARED if named else 0
+
+
+def _shared(
+    module: Module, functions: tuple[Function, ...], places: dict[tuple[str, str], Place], reserved: int
+) -> tuple[int, int]:
+    """Places of shared variables behind what is reserved: those of fixed size, then the dynamic part of open arrays."""
     named = {s.name for f in functions for i in f.body or () for o in i.operands for s in _symbols(o)}
     owned = [("", v) for v in module.variables.values() if v.space == "shared" and v.name in named]
     owned += [(f.name, v) for f in functions for v in f.variables if v.space == "shared"]
-    at, align = 0, 16
+    at, align = reserved, 16
     for owner, variable in sorted(owned, key=lambda x: x[1].length is None or (x[1].external and not x[1].bytes)):
         at = _up(at, variable.align)
         align = max(align, variable.align)

@@ -130,7 +130,7 @@ def _admit_cluster(machine: Any, v: VectorBuilder, w: Worker, index: Any, warp_f
         leader = b.inttoptr(b.load(first), POINTER)
         w.put("block", block, "peers", b.ptrtoint(w.at("block", leader, "user"), I64))
         v.store(b.ptrtoint(block, I64), w.peer(block, rank), 8)
-        machine.instrument.begins(v, block)
+        machine.instrument.begins(v, block, machine.linked.reserved_bytes)
         with b.if_then(leads):
             size = b.trunc(w.cluster_size(), I32)
             w.put("block", block, "cluster_live", size)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I32, I64, vector
+from nbtc.executor.state import RESERVED_SHARED
 from nbtc.executor.values import resize
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 VARYING_SPECIALS = frozenset(
     {"%tid", "%tid.x", "%tid.y", "%tid.z", "%laneid", *(f"%lanemask_{r}" for r in ("eq", "le", "lt", "ge", "gt"))}
 )
+SHARED_UNIT = 128  # bytes that shared memory is handed out in from sm_80 on (PTX ISA, "%total_smem_size")
+# what an H100 says; the first 288 bytes are for CUDA's cooperative groups
+RESERVED_OFFSETS = {"begin": 0, "end": 288, "cap": RESERVED_SHARED, "0": 0, "1": 0}
 Reader = Callable[["Lanes"], Any]
 
 
@@ -70,6 +74,18 @@ def _workspace(shift: int) -> Reader:
     return lambda lanes: lanes.b.trunc(lanes.b.lshr(lanes.get("launch", "workspace"), ir.Constant(I64, shift)), I32)
 
 
+def _own_shared(lanes: Lanes) -> Any:
+    """The block's static and dynamic shared memory."""
+    reserved = ir.Constant(I32, lanes.machine.linked.reserved_bytes)
+    return lanes.b.sub(lanes.get("launch", "shared_bytes"), reserved)
+
+
+def _total_shared(lanes: Lanes) -> Any:
+    """The same in whole units of allocation."""
+    more = lanes.b.add(_own_shared(lanes), ir.Constant(I32, SHARED_UNIT - 1))
+    return lanes.b.and_(more, ir.Constant(I32, -SHARED_UNIT))
+
+
 VECTORS = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
 READERS: Mapping[str, Reader] = MappingProxyType(
     {
@@ -104,12 +120,12 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "%globaltimer_lo": _cycles,
         "%globaltimer_hi": lambda lanes: lanes.b.lshr(_cycles(lanes), ir.Constant(I64, 32)),
         "%dynamic_smem_size": _field("launch", "dynamic_bytes"),
-        "%total_smem_size": _field("launch", "shared_bytes"),
-        "%aggr_smem_size": _field("launch", "shared_bytes"),
+        "%total_smem_size": _total_shared,
+        "%aggr_smem_size": lambda lanes: lanes.b.add(_own_shared(lanes), ir.Constant(I32, RESERVED_SHARED)),
         **{
             f"%pm{n}{bits}": _constant(0) for n in range(8) for bits in ("", "_64")
         },  # performance counters count nothing
-        **{f"%reserved_smem_offset_{n}": _constant(0) for n in ("begin", "end", "cap", 0, 1)},  # nothing is reserved
+        **{f"%reserved_smem_offset_{name}": _constant(offset) for name, offset in RESERVED_OFFSETS.items()},
         "%current_graph_exec": _constant(0),  # no launch is a graph's
         **{f"%envreg{n}": _constant(0) for n in range(32)},
         "%envreg1": _workspace(32),  # where CUDA's cooperative groups look for the grid's workspace

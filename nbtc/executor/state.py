@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Windows of the generic address space: the top byte tells the space, which no address of the host sets.
+RESERVED_SHARED = 1024  # bytes of a block, from sm_80 on (CUDA C++ Programming Guide, "Compute Capabilities")
 SHARED_WINDOW, LOCAL_WINDOW, FUNCTION_WINDOW = (n << 56 for n in (1, 2, 3))
 FUNCTION_STEP = 16  # between the "addresses" of functions
 

@@ -86,10 +86,14 @@ def _votes(lanes: Lanes, mode: str, found: Any, wanted: Any) -> Any:
 
 def _match(lanes: Lanes) -> None:
     target, value, mask = lanes.operands
-    present = members(lanes, mask)
-    x = lanes.read(value, lanes.op.types[-1], lanes=True)
-    same, alike = exchange.matched(lanes.v, lanes.op.among(("any", "all")), x, present)
-    write_both(lanes, target, same, alike)
+    wanted, b = gather_lanes(lanes, mask), lanes.b
+    mode, x = lanes.op.among(("any", "all")), lanes.read(value, lanes.op.types[-1], lanes=True)
+    if not is_vector(wanted):
+        write_both(lanes, target, *exchange.matched(lanes.v, mode, x, b.and_(wanted, lanes.active)))
+        return
+    same = b.and_(exchange.matched(lanes.v, "any", x, lanes.active)[0], wanted)
+    alike = b.icmp_unsigned("==", same, wanted)
+    write_both(lanes, target, same if mode == "any" else b.select(alike, wanted, ir.Constant(L32, None)), alike)
 
 
 def _reduce(lanes: Lanes) -> None:
@@ -120,9 +124,10 @@ def _active(lanes: Lanes) -> None:
 
 def _elect(lanes: Lanes) -> None:
     target, mask = lanes.operands
-    present, b = members(lanes, mask), lanes.b
-    leader = lanes.v.call("llvm.cttz.i32", I32, present, ir.Constant(ir.IntType(1), 0))
-    chosen = b.icmp_unsigned("==", lanes.lane_ids(), lanes.v.splat(leader, WARP))
+    wanted, v = gather_lanes(lanes, mask), lanes.v
+    name = f"llvm.cttz.v{WARP}i32" if is_vector(wanted) else "llvm.cttz.i32"
+    leader = v.call(name, wanted.type, wanted, ir.Constant(ir.IntType(1), 0))
+    chosen = lanes.b.icmp_unsigned("==", lanes.lane_ids(), lanes.spread(leader))
     write_both(lanes, target, leader, chosen)
 
 

@@ -34,8 +34,8 @@ _LOW = 0xFFFFFFFF
 
 
 @jit
-def begin(block):
-    """A block begins: nothing is in its shared memory, and its warps know of nobody."""
+def begin(block, reserved):
+    """A block begins: nothing is in its shared memory but for reserved bytes, and its warps know of nobody."""
     state, base, launch = state_of(block), word(block + w.AT_WATCH), word(block + w.AT_LAUNCH)
     warps = half(launch + w.AT_WARPS)
     granules = (half(launch + w.AT_SHARED_BYTES) // w.GRANULE_BYTES + 1) * w.CELL
@@ -43,6 +43,8 @@ def begin(block):
         put(at, 0)
     for at in range(base + w.GRANULES, base + w.GRANULES + granules, w.WORD):
         put(at, 0)
+    for n in range(reserved // w.GRANULE_BYTES):
+        put(base + w.GRANULES + n * w.CELL + w.MARKS, w.WRITTEN)
     cluster = 0
     for axis in range(2, -1, -1):
         size = half(launch + _CLUSTER + 4 * axis)
@@ -212,7 +214,7 @@ def wait_products(block, warp, most):
 def event(what, block, warp, a, b, site):
     """One of the events above, with up to two numbers."""
     if what == BEGIN:
-        begin(block)
+        begin(block, a)
     elif what == MEET:
         advance(state_of(block), record_of(block, warp))
     elif what == FENCE:

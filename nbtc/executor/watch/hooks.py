@@ -110,11 +110,11 @@ class Watch(Instrument):
         arguments = [lanes.block, lanes.warp, a, b, columns, flags, bits, _site(lanes)]
         self._call(lanes.v, lanes.services, products.product, arguments)
 
-    def begins(self, v: VectorBuilder, block: Any) -> None:
+    def begins(self, v: VectorBuilder, block: Any, reserved: int) -> None:
         """Its words are set."""
         launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
         services = v.b.inttoptr(place_of(v, "launch", launch, "services"), POINTER)
-        self._call(v, services, events.event, [events.BEGIN, block, 0, 0, 0, 0])
+        self._call(v, services, events.event, [events.BEGIN, block, 0, reserved, 0, 0])
 
     def arrives(self, lanes: Lanes, barrier: Any, new: Any, count: Any) -> None:
         """Look whether it is used rightly, and begin a new segment."""

@@ -1,0 +1,86 @@
+"""Groups of lanes whose masks differ, and tiles of several warps: what CUDA's cooperative groups are made of."""
+
+import numpy as np
+import pytest
+
+import nbtc
+
+LANES = 32
+MASKS = """.version 8.0 .target sm_90 .address_size 64
+.visible .entry groups(.param .u64 values, .param .u64 masks, .param .u64 out) {
+  .reg .b32 t, v, m, d, e; .reg .b64 p, q, o, w; .reg .pred s;
+  ld.param.u64 p, [values]; ld.param.u64 q, [masks]; ld.param.u64 o, [out];
+  mov.u32 t, %tid.x; mul.wide.u32 w, t, 4; add.u64 p, p, w; add.u64 q, q, w; mad.wide.u32 o, t, 20, o;
+  ld.global.u32 v, [p]; ld.global.u32 m, [q];
+  match.any.sync.b32 d, v, m; st.global.u32 [o], d;
+  match.all.sync.b32 d|s, v, m; selp.u32 e, 1, 0, s; st.global.u32 [o+4], d; st.global.u32 [o+8], e;
+  elect.sync d|s, m; selp.u32 e, 1, 0, s; st.global.u32 [o+12], d; st.global.u32 [o+16], e;
+  ret; }"""
+GROUPS = {
+    "ones": [1 << lane for lane in range(LANES)],
+    "fours": [15 << (lane & ~3) for lane in range(LANES)],
+    "parity": [0x55555555 << (lane & 1) for lane in range(LANES)],
+    "warp": [0xFFFFFFFF] * LANES,
+}
+
+
+def _expected(values: list[int], masks: list[int]) -> list[list[int]]:
+    rows = []
+    for lane, mask in enumerate(masks):
+        group = [n for n in range(LANES) if mask >> n & 1]
+        same = sum(1 << n for n in group if values[n] == values[lane])
+        rows.append([same, mask * (same == mask), int(same == mask), group[0], int(lane == group[0])])
+    return rows
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_each_lane_has_the_answer_of_its_own_group(name: str) -> None:
+    values = np.array([1, 1, 2, 2, 5, 5, 5, 5, *(3 * n % 4 for n in range(24))], np.uint32)
+    masks, out = np.array(GROUPS[name], np.uint32), np.zeros((LANES, 5), np.uint32)
+    nbtc.load(MASKS)["groups"][1, LANES](values, masks, out)
+    assert out.tolist() == _expected(values.tolist(), GROUPS[name])
+
+
+# two warps meet at a word of the memory that PTX calls reserved, as tiles of several warps do: each clears its bit,
+# sets it, and waits until both are set
+RESERVED = """.version 8.0 .target sm_90 .address_size 64
+.visible .entry meet(.param .u64 out) {
+  .reg .b32 t, w, r, n, bit, keep, x, a; .reg .b64 o, i; .reg .pred wait, lead; .shared .b32 s[64];
+  ld.param.u64 o, [out]; mov.u32 t, %tid.x; shr.u32 w, t, 5; mul.wide.u32 i, t, 4; add.u64 o, o, i;
+  mov.u32 r, %reserved_smem_offset_1; mov.u32 bit, 1; shl.b32 bit, bit, w; not.b32 keep, bit;
+  and.b32 n, t, 31; setp.eq.u32 lead, n, 0;
+  @lead red.shared.and.b32 [r], keep;
+  bar.sync 0;
+  mov.u32 a, s; shl.b32 x, t, 2; add.u32 a, a, x; st.shared.b32 [a], t;
+  bar.warp.sync -1;
+  @lead red.release.cta.shared.or.b32 [r], bit;
+look:
+  ld.acquire.cta.shared.b32 x, [r]; and.b32 x, x, 3; setp.ne.u32 wait, x, 3;
+  @wait bra look;
+  xor.b32 a, a, 252; ld.shared.b32 x, [a]; st.global.b32 [o], x;
+  ret; }"""
+SIZES = """.version 8.0 .target sm_90 .address_size 64
+.extern .shared .align 16 .b8 dynamic[];
+.visible .entry sizes(.param .u64 out) {
+  .reg .b32 r; .reg .b64 o; .shared .align 4 .b8 s[100]; ld.param.u64 o, [out];
+  mov.u32 r, %reserved_smem_offset_begin; st.global.b32 [o], r;
+  mov.u32 r, %reserved_smem_offset_end; st.global.b32 [o+4], r;
+  mov.u32 r, %reserved_smem_offset_cap; st.global.b32 [o+8], r; mov.u32 r, %total_smem_size; st.global.b32 [o+12], r;
+  mov.u32 r, %aggr_smem_size; st.global.b32 [o+16], r; mov.u32 r, s; st.global.b32 [o+20], r;
+  mov.u32 r, dynamic; st.global.b32 [o+24], r; ret; }"""
+
+
+def test_reserved_shared_memory_lies_before_the_program_s_own() -> None:
+    program = nbtc.load(RESERVED)["meet"]
+    out = np.zeros(64, np.uint32)
+    program[1, 64](out)
+    assert out.tolist() == list(range(64))[::-1]
+    checked = np.zeros(64, np.uint32)
+    program.checked[1, 64](checked)
+    assert checked.tolist() == out.tolist()
+
+
+def test_sizes_of_shared_memory_are_those_that_an_h100_tells() -> None:
+    out = np.zeros(7, np.uint32)
+    nbtc.load(SIZES)["sizes"][1, 1, 0, 64](out)
+    assert out.tolist() == [0, 288, 1024, 256, 1200, 1024, 1136]
