@@ -68,19 +68,17 @@ def _rows_of(line: Any) -> list[int]:
     return list(range(int(line.min()), int(line.max()) + 1))
 
 
-def _row_places(
-    lanes: Lanes, row: Row, operand: Operand, space: str, address: Any, writes: bool
-) -> tuple[reach.Places, Any]:
+def _row_places(lanes: Lanes, operand: Operand, space: str, address: Any, seen: reach.Seen) -> tuple[reach.Places, Any]:
     """Places of the rows' addresses, and the mask of the lanes that give them; on sm_80 and later the others' are
     ignored."""
     among = ir.Constant(I32, (1 << operand.rows) - 1)
-    return reach.places(lanes, space, address, ROW, writes, among, reach.WRITE if writes else reach.READ), among
+    return reach.places(lanes, space, address, ROW, seen.kind == reach.WRITE.kind, among, seen), among
 
 
 def _load_matrix(lanes: Lanes) -> None:
     row, space = row_and_space(lanes)
     target, address = lanes.operands
-    found, among = _row_places(lanes, row, present(row.d), space, address, False)
+    found, among = _row_places(lanes, present(row.d), space, address, reach.READ)
     bits = EXPANDED.get(".".join(row.mnemonic.split(".")[-2:]))
     lines, octets = _sources(row)
     v, registers = lanes.v, lanes.elements(target)
@@ -122,18 +120,28 @@ def _expanded(lanes: Lanes, x: Any, bits: int | None) -> Any:
 def _store_matrix(lanes: Lanes) -> None:
     row, space = row_and_space(lanes)
     address, source = lanes.operands
-    found, among = _row_places(lanes, row, present(row.a), space, address, True)
     lines, octets = _sources(row)
-    v = lanes.v
+    v, lines_of = lanes.v, [_rows_of(line) for line in lines]
+    images = []  # of each register: the rows that it holds, one behind the other
+    for register, line, byte, rows in zip(lanes.elements(source), lines, octets, lines_of, strict=True):
+        order = np.zeros(ROW * len(rows), np.int64)
+        order[(ROW * (line - rows[0]) + byte).ravel()] = np.arange(4 * WARP)
+        x = v.bits(lanes.read(register, "b32", lanes=True), vector(I8, 4 * WARP))
+        images.append(v.shuffle(x, x, order.tolist()))
+    seen = reach.WRITE._replace(values=_words_of_rows(v, images, [r for rows in lines_of for r in rows]))
+    found, among = _row_places(lanes, present(row.a), space, address, seen)
     with reach.if_all(lanes, found, lanes.b.and_(among, lanes.active)):
-        for register, line, byte in zip(lanes.elements(source), lines, octets, strict=True):
-            first, *_ = rows = _rows_of(line)
-            order = np.zeros(ROW * len(rows), np.int64)
-            order[(ROW * (line - first) + byte).ravel()] = np.arange(4 * WARP)
-            x = v.bits(lanes.read(register, "b32", lanes=True), vector(I8, 4 * WARP))
-            for r in rows:
-                part = order[ROW * (r - first) : ROW * (r - first + 1)].tolist()
-                v.store(v.shuffle(x, x, part), found.pointer(lanes, r), 1)
+        for image, rows in zip(images, lines_of, strict=True):
+            for n, r in enumerate(rows):
+                v.store(v.shuffle(image, image, list(range(ROW * n, ROW * (n + 1)))), found.pointer(lanes, r), 1)
+
+
+def _words_of_rows(v: VectorBuilder, images: list[Any], rows: list[int]) -> tuple[Any, ...]:
+    """The four words of the row that each lane gives the address of, as vectors; rows: those of the images in turn."""
+    whole = end_to_end(v, images)
+    held = v.bits(whole, vector(I32, whole.type.count // 4))
+    place = [rows.index(lane) if lane in rows else 0 for lane in range(WARP)]
+    return tuple(v.shuffle(held, held, [ROW // 4 * p + word for p in place]) for word in range(ROW // 4))
 
 
 def _transpose(lanes: Lanes) -> None:

@@ -45,10 +45,14 @@ class Places(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What an instrument is told of an access: its kind and order (`watch.words`); nothing of one without a kind."""
+    """What an instrument is told of an access: its kind and order (`watch.words`); nothing of one without a kind.
+
+    values: what is written, vectors of the lanes' elements.
+    """
 
     kind: int = words.NONE
     order: int = 0
+    values: tuple[Any, ...] = ()
 
 
 UNSEEN = Seen()
@@ -71,8 +75,8 @@ def places_at(
         mine = copy.copy(lanes)
         mine.active, mine.full = lanes.b.and_(among, lanes.active), False
     site = lanes.machine.site(lanes)
-    touch = Touch(space_of(space), size, seen.kind, seen.order, size)
-    lanes.machine.instrument.access(mine, touch, addresses, site)
+    touch = Touch(space_of(space), size, seen.kind, seen.order, size // max(1, len(seen.values)))
+    lanes.machine.instrument.access(mine, touch, addresses, site, list(seen.values) or None)
     out, good = resolve(mine, Access(space_of(space), size, writes), addresses, site)
     return Places(lanes.b.load(out), good)
 

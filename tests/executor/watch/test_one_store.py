@@ -38,3 +38,23 @@ def test_two_stores():
 def test_warps_are_apart():
     with pytest.raises(ProgramError, match="data race"):
         run("mov.u32 s, mem; st.shared.u32 [s], t;", 64)
+
+
+ROWS = """mov.u32 s, mem; and.b32 r, t, 7; shl.b32 r, r, 4; add.u32 s, s, r; {value};
+ stmatrix.sync.aligned.m8n8.x{count}.shared.b16 [s], {{{registers}}};"""
+
+
+@pytest.mark.parametrize(("count", "registers"), [(1, "r"), (2, "r, r")])
+def test_matrices_of_two_warps_in_one_place(count, registers):
+    """Compilers store what several warps hold from each of them: what is there already is no race."""
+    rows = ROWS.format(value="and.b32 r, t, 31", count=count, registers=registers)
+    text = (
+        TEXT.replace("sm_80", "sm_90")
+        .replace("[o], t", "[o], 5")
+        .replace("mem[64]", "mem[64]")
+        .format(body=rows.replace("7", str(8 * count - 1)))
+    )
+    nbtc.load(text)["k"].launch(1, 64, (np.zeros(1, np.uint32),), checked=True)
+    other = text.replace("and.b32 r, t, 31", "mov.u32 r, t")
+    with pytest.raises(ProgramError, match=r"data race: line 9: stmatrix"):
+        nbtc.load(other)["k"].launch(1, 64, (np.zeros(1, np.uint32),), checked=True)
