@@ -221,6 +221,38 @@ def test_a_conversion_to_integers_is_frozen():
     assert named == {"nbtc.compiler.builder"}
 
 
+def jitted(path):
+    """Functions that are decorated as compiled ones."""
+    return [f for f in functions(parse(path)) if any("jit" in ast.unparse(d) for d in f.decorator_list)]
+
+
+SCALAR = re.compile(r"np\.(u?int|float)\d+")
+
+
+def is_a_scalar(value):
+    """A number, a constant by its name, or what a NumPy scalar's type makes; anything else may be an array."""
+    if isinstance(value, ast.UnaryOp):
+        return is_a_scalar(value.operand)
+    named = isinstance(value, ast.Name) and value.id.isupper()
+    made = isinstance(value, ast.Call) and SCALAR.fullmatch(ast.unparse(value.func))
+    return isinstance(value, ast.Constant) or bool(named or made)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_kernels_copy_by_loops(path):
+    """An array that is assigned to a slice has Numba compile the text of an error: `copied` doesn't."""
+    for f in jitted(path):
+        for node in ast.walk(f):
+            slices = [
+                t
+                for t in getattr(node, "targets", ())
+                if isinstance(t, ast.Subscript) and isinstance(t.slice, ast.Slice)
+            ]
+            assert not slices or is_a_scalar(node.value), (
+                f"{module(path)} line {node.lineno}: use compiler.copies.copied"
+            )
+
+
 LINES, PARAMETERS, MEAN = 60, 10, 160  # of a function without what is defined inside it; of a module, on average
 # Signatures that users call by keyword.
 PUBLIC = {

@@ -11,6 +11,7 @@ from numba.extending import intrinsic
 
 from nbtc.compiler.bits import as_f32
 from nbtc.compiler.builder import VectorBuilder
+from nbtc.compiler.copies import copied
 from nbtc.compiler.jit import jit
 from nbtc.kernels.alignment_and_rounding import WRAP_MARGIN
 from nbtc.kernels.fused_sum import PANEL, ROWS
@@ -77,7 +78,7 @@ def padded(x, x0, ld, lines, width, full_lines, full_width):
     out = np.zeros(full_lines * full_width, x.dtype)
     for i in range(lines):
         from_, to = x0 + i * ld, i * full_width
-        out[to : to + width] = x[from_ : from_ + width]
+        copied(out[to : to + width], x[from_ : from_ + width])
     return out
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbtc.compiler.bits import as_f32
+from nbtc.compiler.copies import copied
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS, NO_KERNEL, Format
 from nbtc.kernels.rows_emitter import NARROW_ZERO, WIDE_ZERO, RowBlock, sum_row
@@ -118,7 +119,7 @@ def fused_tile(x, c, redo, sizes, picks, params):
         marks = redo[to : to + n]
         for k0 in range(0, k, block):
             if k0 > 0:
-                later[:] = marks
+                copied(later, marks)
             row = RowBlock(
                 x.a, x.a_exponents, at, x.b, x.b_exponents, picks.places, p, k0, k0 + block, n, c, redo, to, fraction,
                 floor,

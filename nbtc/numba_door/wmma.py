@@ -10,6 +10,7 @@ import numpy as np
 from numba.core import types
 from numba.extending import overload
 
+from nbtc.compiler.copies import copied
 from nbtc.compiler.jit import jit
 from nbtc.errors import CompilerError, RangeError
 from nbtc.formats.codec import convert_one
@@ -157,9 +158,9 @@ def _product(fragments: tuple[Any, ...], saturate: bool, op: str | None, arch: o
     word, special, sign = fmt.bits_dtype.type, fmt.special if fmt.kind == "float" else 0, 1 << (fmt.bits - 1)
 
     def multiply(d, a, b, c):
-        out = np.empty((32, registers), np.uint32)
-        compute(a.image.reshape(-1), b.image.reshape(-1), c.image.reshape(-1), NO_WORDS, out.reshape(-1))
-        d.image[:] = out
+        out = np.empty(32 * registers, np.uint32)
+        compute(a.image.reshape(-1), b.image.reshape(-1), c.image.reshape(-1), NO_WORDS, out)
+        copied(d.image.reshape(-1), out)
         if after:
             _saturate(d.image.reshape(-1).view(word), special, sign)
 

@@ -13,6 +13,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from nbtc.compiler.builder import I64, VectorBuilder
+from nbtc.compiler.copies import copied
 from nbtc.compiler.jit import jit
 from nbtc.kernels.int_dot import bit_tile, integer_tile
 from nbtc.kernels.rows import Decoded, Picks, Sizes, decode, fused_tile, mark_specials, redo_tile
@@ -278,7 +279,7 @@ def run(groups, task, value, exponent, left):
         elif kind == _FUSED:
             decode_both(a, b, columns, geometry, params, x)
             if fused_tile(x, tile, redo, sizes, picks, params):
-                left.marks[g * tile.size : (g + 1) * tile.size] = redo
+                copied(left.marks[g * tile.size : (g + 1) * tile.size], redo)
                 left.again[g] = MARKED
         elif kind == _INTEGER:
             integer_tile(a, b, tile, sizes, picks, params)
@@ -304,7 +305,7 @@ def repair(groups, task, left):
         if acc.keep[g]:
             load_accumulators(acc.d, acc.which[g], n, half, before, columns)
         if left.again[g] == ALL:
-            tile[:] = before
+            copied(tile, before)
             halves_tile(a, b, tile, Sizes(M, columns, stored), n, metadata, g, params)
         else:
             load_accumulators(acc.out, g, n, half, tile, columns)
