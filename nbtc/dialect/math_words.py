@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from nbtc.dialect import angles, maths, target, words
+from nbtc.dialect import angles, gammas, maths, target, words
 
 HERE = maths.__name__
 I64, I128, DOUBLE = ir.IntType(64), ir.IntType(128), ir.DoubleType()
@@ -23,7 +23,8 @@ I64, I128, DOUBLE = ir.IntType(64), ir.IntType(128), ir.DoubleType()
 FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     **{f.__name__: (f, 1) for f in (
         maths.exp, maths.exp2, maths.expm1, maths.log, maths.log2, maths.log10, maths.log1p, angles.sin, angles.cos,
-        angles.tan, angles.asin, angles.acos, angles.atan, maths.sinh, maths.cosh, maths.tanh, maths.erf,
+        angles.tan, angles.asin, angles.acos, angles.atan, maths.sinh, maths.cosh, maths.tanh, maths.erf, gammas.erfc,
+        gammas.gamma, gammas.lgamma, gammas.asinh, gammas.acosh, gammas.atanh,
     )},
     "pow": (maths.power, 2),
     "atan2": (angles.atan2, 2),
@@ -34,8 +35,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
 EXACT = "sqrt|floor|ceil|trunc|rint|nearbyint|fabs|copysign|fma"
 _EXACT = re.compile(rf'@"?({EXACT})(f?)"?(?=\()')
 _NAMES = "|".join(sorted(FUNCTIONS, key=len, reverse=True))
-# Numba leaves the type out of some intrinsics' names: the first argument tells it
-_SYMBOL = re.compile(rf'@"?(?:(?:llvm\.)({_NAMES})(?:\.f(?:32|64))?|({_NAMES})f?)"?(?=\((float|double)\b)')
+# Numba leaves the type out of some intrinsics' names: the first argument tells it; one function is Numba's own
+_SYMBOL = re.compile(rf'@"?(?:(?:llvm\.)({_NAMES})(?:\.f(?:32|64))?|(?:numba_)?({_NAMES})f?)"?(?=\((float|double)\b)')
 _REMAINDER = re.compile(r"= frem (?:\w+ )*(float|double) ([^,\n]+), ([^,\n]+)")
 _OWN = re.compile(r"@nbtc_math_([a-z0-9]+)_f(32|64)\b")
 
@@ -77,9 +78,10 @@ def _polynomial(context: Any, z: Any, coefficients: Any) -> Any:
     return types.float64(types.float64, coefficients), emit
 
 
-for _function in (*vars(maths).values(), *vars(angles).values()):  # they call each other
+OWN = (maths, angles, gammas)
+for _function in (x for room in OWN for x in vars(room).values()):  # they call each other
     _name = words.full_name(_function)
-    if _name.startswith((f"{HERE}.", f"{angles.__name__}.")) and _name not in words.VOCABULARY:
+    if _name.startswith(tuple(f"{room.__name__}." for room in OWN)) and _name not in words.VOCABULARY:
         words.function(_name, _function)
 
 

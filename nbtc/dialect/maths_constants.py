@@ -67,3 +67,39 @@ ATAN_SERIES = tuple((-1) ** (k // 2) / k for k in range(29, 1, -2))
 ATANH_SERIES = tuple(2 / k for k in range(25, 3, -2))  # of 2 atanh
 SERIES_TERMS = 40  # of erf up to 2: the last is below 2**-56 of the sum
 CONTINUED_TERMS = 60  # of erfc from 2 on: what is left out is below exp(-43)
+BELL_TERMS = tuple(math.exp(-((n / 2) ** 2)) for n in range(1, 13))  # exp(-t**2) at steps of 1/2: the next is 2**-60
+
+
+# --- the gamma function: sums by Euler and Maclaurin's formula from 10 on ---
+_BERNOULLI = [Fraction(*b) for b in ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510))]
+_FROM, _FIXED = (
+    10,
+    1 << 160,
+)  # the first Bernoulli number left out gives terms below 2**-60; sums are fixed-point numbers
+
+
+def _zeta_above_one(s: int) -> Fraction:
+    """zeta(s) - 1 for s >= 2."""
+    total = sum(_FIXED // n**s for n in range(2, _FROM))
+    found = Fraction(total, _FIXED) + Fraction(1, (s - 1) * _FROM ** (s - 1)) + Fraction(1, 2 * _FROM**s)
+    for j, bernoulli in enumerate(_BERNOULLI, 1):
+        rising = math.prod(range(s, s + 2 * j - 1))
+        found += bernoulli * Fraction(rising, math.factorial(2 * j) * _FROM ** (s + 2 * j - 1))
+    return found
+
+
+def _euler_gamma() -> Fraction:
+    """The limit of 1 + 1/2 + ... + 1/n - log(n)."""
+    harmonic = sum((Fraction(1, n) for n in range(1, _FROM + 1)), Fraction(0))
+    rest = sum((b / (2 * j * _FROM ** (2 * j)) for j, b in enumerate(_BERNOULLI, 1)), Fraction(0))
+    return harmonic - _LN10 - Fraction(1, 2 * _FROM) + rest
+
+
+# log(gamma(2 + z)) / z: 1 - Euler's constant, then (-1)**k (zeta(k) - 1) / k for z**(k - 1), below 2**-55 from 29 on
+LOG_GAMMA_SERIES = (
+    *(float((-1) ** k * _zeta_above_one(k) / k) for k in range(28, 1, -1)),
+    float(1 - _euler_gamma()),
+)
+# log(gamma(x)) - (x - 1/2)(log(x) - 1): log(2 pi) / 2 - 1/2, and Stirling's series in 1 / x
+STIRLING_CONSTANT = 0.5 * math.log(2 * math.pi) - 0.5
+STIRLING_SERIES = tuple(float(b / (2 * j * (2 * j - 1))) for j, b in reversed([*enumerate(_BERNOULLI, 1)]))

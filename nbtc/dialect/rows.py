@@ -7,7 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.dialect import words
+from nbtc.dialect import target, words
 from nbtc.errors import NbtcError
 from nbtc.isa.archs import arch as find_arch
 from nbtc.isa.lines import Slot, slots
@@ -28,12 +28,13 @@ def find(mnemonic: str, family: str, label: str) -> Row:
     return row
 
 
-def check_arch(row: Row, arch: str | int, label: str) -> None:
-    """Refuse a form that an architecture lacks."""
-    try:
-        row.require(find_arch(arch))
-    except NbtcError as error:
-        words.refuse(f"{label}: {error}")
+def check_arch(row: Row) -> None:
+    """Refuse a form that the architecture lacks which is compiled for."""
+    arch = find_arch(target.arch())
+    if not row.has(arch):
+        words.refuse(
+            f"{arch.name} has no {row.mnemonic}; it exists on {', '.join(row.archs)}: launch kernel.on(...) one of them"
+        )
 
 
 def register_type(operand: Operand) -> ir.Type:
@@ -61,8 +62,10 @@ def emit(
 
     results: types of the registers of each operand that is written.  operands: for each other one a list of values (of
     a vector), a value (of a register, address or predicate) or an int (an immediate); optional ones may be missing.
-    memory, effect, tied: as for `words.inline`.  space: of addresses that are no generic ones (".shared").
+    memory, effect, tied: as for `words.inline`.  space: of addresses that are no generic ones (".shared").  Refuses a
+    form that the architecture lacks.
     """
+    check_arch(row)
     wanted = _list_of(row, results, operands)
     outputs: list[ir.Type] = []
     for slot in wanted:

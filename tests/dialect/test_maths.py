@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.dialect import angles, maths
+from nbtc.dialect import angles, gammas, maths
 from nbtc.dialect.maths_constants import HALF_PI_EXACT
 
 EXTENDED = np.finfo(np.longdouble).nmant >= 63
@@ -23,14 +23,15 @@ def fma(x, y, z):
     try:
         return np.float64(x * y + z if exact == 0 else float(exact))
     except OverflowError:
-        return np.float64(math.copysign(math.inf, exact))
+        return np.float64(math.inf if exact > 0 else -math.inf)
 
 
 @pytest.fixture
 def in_python(monkeypatch):
     """The four words of kernels that Python lacks."""
-    for module in (maths, angles):
+    for module in (maths, angles, gammas):
         monkeypatch.setattr(module, "fma", fma)
+    for module in (maths, angles):
         monkeypatch.setattr(module, "bits_of", lambda x: np.float64(x).view(np.int64))
     monkeypatch.setattr(maths, "of_bits", lambda x: np.int64(x).view(np.float64))
     monkeypatch.setattr(angles, "high_product", lambda x, y: np.uint64(int(x) * int(y) >> 64))
@@ -69,13 +70,22 @@ ONE = [
     ("sinh", np.sinh, (-5, 5), 3),
     ("cosh", np.cosh, (-5, 5), 2),
     ("tanh", np.tanh, (-3, 3), 3),
+    ("asinh", np.arcsinh, (-3, 3), 2),
+    ("acosh", np.arccosh, (1, 4), 2),
+    ("atanh", np.arctanh, (-1, 1), 2),
 ]
+ROOMS = (maths, angles, gammas)
+
+
+def found_in(name):
+    """The function of a name."""
+    return next(getattr(room, name) for room in ROOMS if hasattr(room, name))
 
 
 @pytest.mark.skipif(not EXTENDED, reason="needs 80-bit long double as the reference")
 @pytest.mark.parametrize("name, reference, interval, most", ONE, ids=[row[0] for row in ONE])
 def test_functions_of_one_argument(name, reference, interval, most, in_python):
-    function = getattr(maths, name, None) or getattr(angles, name)
+    function = found_in(name)
     x = np.random.default_rng(7).uniform(*interval, 200)
     found = np.array([function(v) for v in x], np.float64)
     assert units(found, reference(x.astype(np.longdouble))) <= most
@@ -129,6 +139,60 @@ def test_erf(in_python):
     assert maths.erf(np.inf) == 1 and maths.erf(-np.inf) == -1 and np.isnan(maths.erf(np.nan))
 
 
+def test_erfc(in_python):
+    x = np.concatenate([np.random.default_rng(10).uniform(-6, 26, 300), np.linspace(0.4, 2.5, 100)])
+    found = np.array([gammas.erfc(v) for v in x])
+    assert units(found, np.array([math.erfc(v) for v in x], np.longdouble)) <= 7
+    assert gammas.erfc(np.inf) == 0 and gammas.erfc(-np.inf) == 2 and np.isnan(gammas.erfc(np.nan))
+    assert gammas.erfc(np.float64(27.0)) == pytest.approx(math.erfc(27.0), abs=2e-323)  # among subnormal numbers
+
+
+ROOT_PI = Fraction(math.isqrt(round(HALF_PI_EXACT * 2 * (1 << 400))), 1 << 200)
+
+
+def halves(n):
+    """gamma(n + 1/2), n below 0 too: sqrt(pi) by the recurrence."""
+    found = ROOT_PI
+    for k in range(n):
+        found *= Fraction(2 * k + 1, 2)
+    for k in range(-n):
+        found /= Fraction(-2 * k - 1, 2)
+    return found
+
+
+def test_gamma_of_whole_numbers_and_halves(in_python):
+    x = [np.float64(n) for n in range(1, 172)] + [np.float64(n + 0.5) for n in range(-170, 171)]
+    exact = [Fraction(math.factorial(n)) for n in range(171)] + [halves(n) for n in range(-170, 171)]
+    for v, wanted in zip(x, exact, strict=True):
+        off = abs(Fraction(float(gammas.gamma(v))) - wanted) / Fraction(float(np.spacing(abs(float(wanted)))))
+        assert off <= 3, (v, float(off))
+
+
+def test_gamma_everywhere(in_python):
+    rng = np.random.default_rng(12)
+    x = np.concatenate([rng.uniform(-30, 30, 200), rng.uniform(-1, 1, 100), [1e-300, -1e-20, 171.62, 1e-310]])
+    found = np.array([gammas.gamma(v) for v in x])
+    wanted = np.array([math.gamma(v) if abs(v) > 1e-308 else np.inf for v in x])
+    assert np.allclose(found, wanted, rtol=3e-15, atol=0)
+    assert [gammas.gamma(np.float64(v)) for v in (0.0, -0.0, np.inf, 172.0)] == [np.inf, -np.inf, np.inf, np.inf]
+    assert all(np.isnan(gammas.gamma(np.float64(v))) for v in (-1.0, -2.0, -1e17, -np.inf, np.nan))
+    assert [math.copysign(1, gammas.gamma(np.float64(v))) for v in (-401.5, -402.5)] == [1, -1]
+
+
+def test_lgamma(in_python):
+    rng = np.random.default_rng(13)
+    x = np.concatenate([rng.uniform(0, 40, 200), 10 ** rng.uniform(1, 305, 50), [2 + 1e-9, 1 - 1e-9, 1e-310]])
+    for v in x:
+        assert math.isclose(gammas.lgamma(v), math.lgamma(v), rel_tol=2e-15, abs_tol=2e-15), v
+    for v, slope in ((2.0, 1 - np.euler_gamma), (1.0, -np.euler_gamma)):  # zeros, where it loses nothing
+        for z in (2.0**-30, -(2.0**-30)):
+            assert gammas.lgamma(np.float64(v + z)) == pytest.approx(slope * z, rel=2e-9)
+    for v in rng.uniform(-50, 0, 200):  # it has zeros there, where the error stays what it is
+        assert math.isclose(gammas.lgamma(v), math.lgamma(v), rel_tol=4e-15, abs_tol=4e-15), v
+    whole = [0.0, -1.0, -7.0, -1e300, np.inf, -np.inf]
+    assert all(gammas.lgamma(np.float64(v)) == np.inf for v in whole) and np.isnan(gammas.lgamma(np.float64(np.nan)))
+
+
 @nbtc.kernel
 def in_a_kernel(x, y, out):
     i = nbtc.grid(1)
@@ -153,6 +217,25 @@ def test_kernels_compute_the_same_bits(dtype, request):
         assert np.isnan(found[np.isnan(wanted)]).all()
     usual = slice(0, 50)
     assert (out[2, usual] == x[usual] % y[usual]).all()
+
+
+@nbtc.kernel
+def special_functions(x, out):
+    i = nbtc.grid(1)
+    out[0, i] = math.gamma(x[i])
+    out[1, i] = np.float32(math.erfc(np.float32(x[i])))
+
+
+def test_special_functions_of_kernels_have_the_same_bits(request):
+    x = np.concatenate([np.random.default_rng(14).normal(size=50) * 8, SPECIAL])
+    out = np.zeros((2, 64))
+    special_functions[2, 32](x, out)
+    request.getfixturevalue("in_python")
+    wide = np.array([gammas.gamma(v) for v in x], np.float64)
+    narrow = np.array([np.float32(gammas.erfc(np.float64(np.float32(v)))) for v in x], np.float64)
+    for found, wanted in zip(out, (wide, narrow), strict=True):
+        assert (found.view(np.uint64) == wanted.view(np.uint64))[~np.isnan(wanted)].all()
+        assert np.isnan(found[np.isnan(wanted)]).all()
 
 
 @nbtc.kernel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -335,3 +336,30 @@ def test_what_does_not_compile_says_where_and_why(function, message):
         nbtc.kernel(function)[1, 32](np.zeros(256, np.uint32))
     last = function.__code__.co_firstlineno + len(inspect.getsource(function).splitlines()) - 1
     assert f":{last}" in str(caught.value)
+
+
+def needs_bf16(x):
+    a = wmma.fragment(wmma.matrix_a, 16, 16, 16, nbtc.bf16, wmma.row_major)
+    wmma.load_matrix_sync(a, x, 16)
+
+
+def needs_fp8(x):
+    word = x.view(np.uint32)[0, 0]
+    found = ptx.mma_sync(FP8, (word, word, word, word), (word, word), (word, word, word, word))
+    x.view(np.uint32)[0, 0] = found[0]
+
+
+FP8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
+
+
+@pytest.mark.parametrize(
+    ("function", "arch", "since", "line"),
+    [(needs_bf16, "sm_75", "sm_80", 2), (needs_fp8, "sm_80", "sm_89", 2)],
+    ids=["bf16", "fp8"],
+)
+def test_what_an_architecture_lacks_is_said_with_the_line(function, arch, since, line):
+    x, kernel = np.zeros((16, 16), ml_dtypes.bfloat16), nbtc.kernel(function)
+    place = rf"test_tensor_words.py:{function.__code__.co_firstlineno + line}\)"
+    with pytest.raises(KernelError, match=rf"{place}.*{arch} has no .*exists on {since},"):
+        kernel.on(arch).ptx(x)
+    assert kernel.on(since).ptx(x)
