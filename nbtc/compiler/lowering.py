@@ -188,7 +188,9 @@ class Lowering:
         raise NotImplementedError
 
     def byte_table(self, table: list[int], x: Any) -> Any | None:
-        """Entries of a table of 64 bytes by the low six bits of x's bytes, or None where no instruction does it."""
+        """Entries of a table of 64 or 128 bytes by the low six or seven bits of x's bytes, or None where no instruction
+        does it.
+        """
         return None
 
 
@@ -316,7 +318,10 @@ class Avx512(Avx2):
         if "avx512vbmi" not in self.has:
             return None
         t = vector(I8, 64)
-        return self.v.call("llvm.x86.avx512.permvar.qi.512", t, ir.Constant(t, table), x)
+        low, *high = (ir.Constant(t, table[n : n + 64]) for n in range(0, len(table), 64))
+        if high:
+            return self.v.call("llvm.x86.avx512.vpermi2var.qi.512", t, low, x, *high)
+        return self.v.call("llvm.x86.avx512.permvar.qi.512", t, low, x)
 
 
 class Neon(Lowering):

@@ -20,7 +20,8 @@ from nbtc.executor.lanes import Lanes
 from nbtc.executor.matrix import image_of, isa_row, load_image, store_image
 from nbtc.executor.product_split import P
 from nbtc.executor.reach import first_lane
-from nbtc.executor.warpgroup_product import Emitter, Flags, warpgroup_product
+from nbtc.executor.warpgroup_product import Emitter, warpgroup_product
+from nbtc.executor.warpgroup_slice import Flags
 from nbtc.isa.spec import Row
 from nbtc.ops.wgmma.product import signs
 

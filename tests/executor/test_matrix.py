@@ -95,7 +95,10 @@ WGMMA = [
     ("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16", "1, 1, 1, 0, 1", {"trans_b": 1}),
     ("wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.u8", "1", {}),
     ("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3", "1, -1, 1", {"scale_a": -1}),
+    ("wgmma.mma_async.sync.aligned.m64n24k32.f32.e4m3.e4m3", "1, 1, -1", {"scale_b": -1}),
 ]
+# In the last one, NaN in row 20 of A and in column 9 of B: a warp's tiles, and a tile of each warp.
+SPECIAL = {WGMMA[-1][0]: [2 * 256 + 4 * 16 + 1, 4096 + 1024 + 128 + 3]}
 
 
 @pytest.mark.parametrize(("mnemonic", "tail", "options"), WGMMA, ids=[w[0] for w in WGMMA])
@@ -119,6 +122,7 @@ def test_wgmma_through_text(mnemonic, tail, options):
     kernel = nbtc.load(f"{HEAD}.visible .entry k({parameters})\n{{\n" + "\n".join(body) + "\n}\n")["k"]
     rng = np.random.default_rng(5)
     memory = rng.integers(0, 256, 8192, np.uint8) & np.uint8(0x3F if form.a.format.kind == "float" else 0xFF)
+    memory[SPECIAL.get(mnemonic, [])] = 0x7F
     image_d = image_of(rng, form.d.format, count)
     a = nbtc.wgmma.Descriptor(0, 1024, 256, swizzle="none").encode()
     b = nbtc.wgmma.Descriptor(4096, 1024, 1024, swizzle="128B").encode()

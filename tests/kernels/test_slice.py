@@ -1,0 +1,160 @@
+"""A warp's slice of a warpgroup product on every kind of processor, against the exact oracle.
+
+This file is also a program: what it prints is what a process for another processor has found.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from llvmlite import ir
+
+from nbtc.compiler import native
+from nbtc.formats.table import FORMATS
+from nbtc.kernels.slice_product import slice_function
+from nbtc.kernels.slice_shape import COLUMNS, LINE, ROWS, UNITS, SliceShape
+from nbtc.testing.cases import Case
+from nbtc.testing.hosts import HOSTS
+from nbtc.testing.strategies import operands, strategies
+
+UNIT, TILES = 16, 3
+# formats of A, B and accumulators; A at addresses, B by rows, signs of A and of B turned
+SHAPES = [
+    ("e4m3", "e4m3", "f32", (True, False, False, False)),
+    ("e5m2", "e4m3", "f16", (True, False, True, True)),
+    ("e4m3", "e5m2", "f32", (False, False, False, True)),
+    ("f16", "f16", "f32", (True, True, True, False)),
+    ("f16", "f16", "f16", (False, False, False, False)),
+]
+ORDINARY = ("normal", "cancellation", "alignment_edge")  # of which no tile may need the fallback
+
+
+def shape_of(a: str, b: str, acc: str, flags: tuple[bool, ...]) -> SliceShape:
+    """The shape with the arithmetic of sm_90's warpgroup unit."""
+    row = Case("sm_90", "wgmma", a, b, acc, 8 * LINE // FORMATS[a].bits).row
+    half = acc == "f16"
+    short = not half and row.out == "rz14"
+    return SliceShape(FORMATS[a], FORMATS[b], half, row.fraction, row.floor16 if half else row.floor32, short, *flags)
+
+
+def compiled(shape: SliceShape) -> tuple[Any, Any]:
+    """(what keeps the code alive, the function)."""
+    module = ir.Module()
+    module.triple = native.target()[0]
+    f = slice_function(module, shape)
+    f.linkage = "external"
+    code = native.load(native.Native(native.compile_text(str(module)), {}))
+    p = ctypes.c_void_p
+    return code, ctypes.CFUNCTYPE(ctypes.c_uint64, p, p, p, ctypes.c_int64, ctypes.c_bool)(code.address(f.name))
+
+
+def aligned(x: np.ndarray) -> np.ndarray:
+    """A copy that begins at a multiple of 64 bytes, as images do."""
+    room = np.zeros(x.nbytes + 64, np.uint8)
+    first = -room.ctypes.data % 64
+    out = room[first : first + x.nbytes].view(x.dtype).reshape(x.shape)
+    out[...] = x
+    return out
+
+
+def image_of(matrix: np.ndarray) -> np.ndarray:
+    """A matrix of sixteen rows of words to registers: of each eight words those of rows g, then of rows g + 8."""
+    x = matrix.reshape(2, 8, -1, 4)  # half, g, group of four words, t
+    return aligned(x.transpose(2, 0, 1, 3).reshape(-1, 32))
+
+
+def matrix_of(image: np.ndarray) -> np.ndarray:
+    """The inverse of `image_of`."""
+    return image.reshape(-1, 2, 8, 4).transpose(1, 2, 0, 3).reshape(ROWS, -1)
+
+
+def accumulators(c: np.ndarray, half: bool) -> np.ndarray:
+    """The image of an accumulator: registers of f32 hold every other column, of f16 two columns."""
+    if half:
+        return image_of(np.ascontiguousarray(c.astype(np.uint16)).view(np.uint32))
+    x = c.astype(np.uint32).reshape(2, 8, -1, 4, 2)  # half, g, tile, t, side
+    return aligned(x.transpose(2, 0, 4, 1, 3).reshape(-1, 32))
+
+
+def results(image: np.ndarray, half: bool) -> np.ndarray:
+    """The inverse of `accumulators`."""
+    if half:
+        return np.ascontiguousarray(matrix_of(image)).view(np.uint16)
+    return image.reshape(-1, 2, 2, 8, 4).transpose(1, 3, 0, 4, 2).reshape(ROWS, -1)
+
+
+def addresses(shape: SliceShape, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the units of A and of B lie: A row by row, B column by column, or in rows of a tile's columns."""
+    rows = [(8 * (q % 2) + r) * LINE + UNIT * (q // 2) for q in range(4) for r in range(8)]
+    if shape.by_rows:
+        units = [UNIT * (n * UNITS + k) for n in range(TILES) for k in range(UNITS)]
+    else:
+        units = [(COLUMNS * n + r) * LINE + UNIT * u for n in range(TILES) for u in (0, 1) for r in range(COLUMNS)]
+    return aligned(a.ctypes.data + np.array(rows, np.int64)), aligned(b.ctypes.data + np.array(units, np.int64))
+
+
+def compare(shape: SliceShape, f: Any, strategy: str, keep: bool) -> tuple[int, int]:
+    """(tiles that needed the fallback, outputs that are wrong)."""
+    a_format, b_format = shape.a, shape.b
+    acc = FORMATS["f16" if shape.half else "f32"]
+    case = Case("sm_90", "wgmma", a_format.name, b_format.name, acc.name, shape.depth)
+    rng = np.random.default_rng(len(strategy))
+    a, b, c = operands(rng, strategy, (ROWS, COLUMNS * TILES, shape.depth), a_format, b_format, acc)
+    word = np.dtype(f"u{a_format.bits // 8}")
+    left = aligned(np.ascontiguousarray(a.astype(word)).view(np.uint32))
+    if shape.by_rows:
+        right = b.reshape(shape.depth, TILES, COLUMNS).transpose(1, 0, 2)
+    else:
+        right = b.T
+    right = aligned(np.ascontiguousarray(right.astype(word)).view(np.uint8))
+    source, places = addresses(shape, left, right)
+    if not shape.a_rows:
+        source = image_of(left)
+    d = accumulators(c, shape.half)
+    kept = d.copy()
+    marked = f(source.ctypes.data, places.ctypes.data, d.ctypes.data, TILES, keep)
+    sign = np.uint64(1 << (a_format.bits - 1))
+    a, b = (x ^ sign if turned else x for x, turned in ((a, shape.minus_a), (b, shape.minus_b)))
+    want = case.oracle().matrix(a, b, c if keep else np.zeros_like(c))
+    found, before = results(d, shape.half), results(kept, shape.half)
+    bad = [bool(marked >> n & 1) for n in range(TILES)]
+    wanted = np.where(np.repeat(bad, COLUMNS), before, want.astype(found.dtype))
+    return sum(bad), int((found != wanted).sum())
+
+
+def check(shapes: list[tuple[Any, ...]]) -> None:
+    """All strategies; prints what it has done."""
+    for a, b, acc, flags in shapes:
+        shape = shape_of(a, b, acc, flags)
+        code, f = compiled(shape)
+        for keep in (True, False):
+            for strategy in strategies(shape.a):
+                marked, wrong = compare(shape, f, strategy, keep)
+                assert wrong == 0, (a, b, acc, strategy, keep, wrong)
+                assert not (marked and strategy in ORDINARY), (a, b, acc, strategy, keep, marked)
+        del code
+    print("right")
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=["-".join(s[:3]) for s in SHAPES])
+def test_every_strategy(shape: tuple[Any, ...]) -> None:
+    """What is not reported is right to the bit; what is reported is left as it was."""
+    check([shape])
+
+
+@pytest.mark.parametrize("host", [h for h in HOSTS if h != "host"])
+def test_plainer_processors(host: str) -> None:
+    """The same in a process for another processor, with half of the shapes."""
+    environment = os.environ | HOSTS[host]
+    run = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["right"], run.stderr
+
+
+if __name__ == "__main__":
+    check(SHAPES[1:4:2])
