@@ -79,6 +79,8 @@ def in_order(slots: tuple[Slot, ...], modifiers: tuple[str, ...]) -> tuple[str, 
 
     >>> in_order(slots("acquire|relaxed?", "global?", "b32"), ("global", "acquire", "b32"))
     ('acquire', 'global', 'b32')
+    >>> in_order(slots("lo", "cc", "u64"), ("lo", "u64", "cc"))
+    ('lo', 'cc', 'u64')
     >>> in_order(slots("rn", "f16", "f32"), ("f32", "f16", "rn")) is None
     True
     """
@@ -90,7 +92,7 @@ def in_order(slots: tuple[Slot, ...], modifiers: tuple[str, ...]) -> tuple[str, 
             found.append(choice)
         elif OPTIONAL not in slot:
             return None
-    types, same = ([m for m in given if m in WIDTHS] for given in (modifiers, found))
+    types, same = ([m for m in given if m in WIDTHS and m != "cc"] for given in (modifiers, found))
     return None if rest or types != same else tuple(found)
 
 

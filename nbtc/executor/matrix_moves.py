@@ -17,6 +17,7 @@ from nbtc.compiler.builder import I8, I16, I32, VectorBuilder, vector
 from nbtc.executor import reach
 from nbtc.executor.action import Action
 from nbtc.executor.data import Instruction
+from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.matrix import isa_row
 from nbtc.isa.spec import Operand, Row
@@ -172,5 +173,5 @@ def _always(instruction: Instruction) -> bool:
 ACTIONS = (
     Action("ldmatrix", (), _load_matrix, 1, varying=_always, accepts=accepts("ldmatrix", "ldmatrix")),
     Action("stmatrix", (), _store_matrix, accepts=accepts("stmatrix", "stmatrix")),
-    Action("movmatrix", (), _transpose, 1, varying=_always, accepts=accepts("movmatrix", "movmatrix")),
+    Action("movmatrix", slots("sync", "aligned", "m8n8", "trans", "b16"), _transpose, 1, varying=_always),
 )

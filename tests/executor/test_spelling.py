@@ -27,6 +27,8 @@ HEAD = """.version 8.0 .target sm_80 .address_size 64
         "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
         "fence.acq_rel.gpu",
         "cp.async.cg.shared.global",
+        "madc.lo.cc.u64",
+        "movmatrix.sync.aligned.m8n8.trans.b16",
     ],
 )
 def test_every_order_is_the_rows(text):
@@ -42,6 +44,7 @@ def test_types_keep_their_order():
     assert modifiers_of("cvt", ("f32", "rn", "s32")) == ("rn", "f32", "s32")
     assert modifiers_of("cvt", ("s32", "f32", "rzi")) == ("rzi", "s32", "f32")
     assert modifiers_of("set", ("f32", "lt", "s32")) == ("lt", "f32", "s32")
+    assert modifiers_of("cvt", ("f32", "f16", "rn")) == ("f32", "f16", "rn")  # no cvt.rn.f16.f32
 
 
 def test_what_is_no_form_stays_none():
