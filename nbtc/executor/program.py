@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any
@@ -54,8 +55,11 @@ def _arch_name(name: str | int) -> str:
 def _device(target: str) -> str:
     """The architecture that runs a text unless the caller names one: sm_90 as everywhere, or a newer one it is for.
 
-    PTX for an older target runs on newer devices, with their arithmetic.
+    PTX for an older target runs on newer devices, with their arithmetic; so does that for targets from before there
+    were tensor cores, such as "sm_52", which older compilers write unless told otherwise.
     """
+    if re.fullmatch(r"sm_[2-6]\d", target):
+        return find_arch("sm_90").name
     return max((find_arch(target), find_arch("sm_90")), key=lambda a: a.number).name
 
 

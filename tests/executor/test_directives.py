@@ -46,3 +46,13 @@ def test_launches_that_the_kernel_does_not_take(directives, options, says):
 
 def test_blocks_of_fewer_threads_than_the_most():
     assert ranks(".maxntid 128, 1, 1", 2, block=64) == [(1, 0), (1, 0)]
+
+
+@pytest.mark.parametrize("target", ["sm_30", "sm_52, texmode_independent", "sm_61"])
+def test_targets_from_before_tensor_cores_run_on_newer_devices(target):
+    text = TEXT.replace("sm_90", target)
+    text = text.replace("%cluster_ctarank", "WARP_SZ").replace("%cluster_nctarank", "%nctaid.x")
+    module, out = nbtc.load(text.format(directives="")), np.zeros(2, np.uint32)
+    assert (module.target, module.arch) == (target.split(",")[0], "sm_90")
+    module["rank"][2, 1](out)
+    assert out.tolist() == [2 << 8 | 32] * 2
