@@ -111,19 +111,22 @@ def _nothing(lanes: Lanes) -> None:
 
 
 def _arrive(lanes: Lanes) -> None:
-    """cp.async.mbarrier.arrive.noinc: the thread's copies, which are done, arrive at an mbarrier.
-
-    Without .noinc the arrival is first added to those that the phase waits for: nothing changes.
-    """
+    """cp.async.mbarrier.arrive.noinc: the thread's copies, which are done, arrive at an mbarrier."""
     none, one = lanes.v.const(L64, 0), lanes.v.const(L64, 1)
     found = reach.places(lanes, "shared", lanes.operands[0], 8, writes=True)
     lanes.machine.instrument.copies_done(lanes)
     update(lanes, found, one, none, none)
 
 
+def _expect_and_arrive(lanes: Lanes) -> None:
+    """cp.async.mbarrier.arrive: the arrival is first added to those that the phase waits for, so the count stays."""
+    reach.places(lanes, "shared", lanes.operands[0], 8, writes=True)
+    lanes.machine.instrument.copies_done(lanes)
+
+
 ACTIONS = (
     Action("cp", slots("async", "mbarrier", "arrive", "noinc", "shared|shared::cta?", "b64"), _arrive),
-    Action("cp", slots("async", "mbarrier", "arrive", "shared|shared::cta?", "b64"), _nothing),
+    Action("cp", slots("async", "mbarrier", "arrive", "shared|shared::cta?", "b64"), _expect_and_arrive),
     Action("cp", slots("async", "ca|cg", "shared|shared::cta", "global", *HINTS), _copy),
     Action("cp", slots("async", "commit_group|wait_group|wait_all"), _nothing),
 )
