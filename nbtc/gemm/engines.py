@@ -5,6 +5,7 @@ A fast engine may be narrow: it names outputs that it does not vouch for, and th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -117,7 +118,7 @@ class Item(NamedTuple):
         return (self.a, self.b) if stop - start == self.b.shape[0] else (self.a[:, start:stop], self.b[start:stop])
 
 
-class _ByItem:
+class _ByItem(ABC):
     """Computes one item of a batch after the other; where all have the same B, they are one."""
 
     mark = 0  # bytes beside an output
@@ -126,9 +127,9 @@ class _ByItem:
     def peak_bytes(self, size: Size) -> int:
         return packed_bytes(size, self.mark)
 
+    @abstractmethod
     def product(self, item: Item, team: ThreadTeam) -> Positions:
         """Compute an item; positions of outputs to be done again, some at a time."""
-        raise NotImplementedError
 
     def run(self, problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam) -> None:
         has_c = c is not None

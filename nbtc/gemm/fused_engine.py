@@ -38,7 +38,7 @@ TINY64, TINY32 = 2.0**-500, 2.0**-126
 # Negative products land one unit below their truncation: 1 + 2**-s with s from F + 2 (27; 15 for the fp8 units' F = 13)
 # and the bits of a product (22; 8), up to what leaves B exact (53 - 11; 24 - 4).  docs/numerics.md has the proof.
 NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18
-FAR_BASE = 0x2000  # stored exponents start here, so that a sum with a zero's (0) is below twice as much
+FULL_RANGE_BASE = 0x2000  # stored exponents start here, so that a sum with a zero's (0) is below twice as much
 NOTHING = np.zeros(0, np.int64)  # no positions
 NO_LIFTS = np.zeros(0, np.int32)
 # full range: an alignment exponent takes part in powers of two that two normal f32 factors make, |n| <= 254
@@ -103,7 +103,7 @@ class Layout:
     lasting: an Inf in the tile stays one: the exponent field 255 + scale - F of its rounding is that of a number.
     """
 
-    far: bool
+    full_range: bool
     scale: int
     pack_a: NDArray[np.int64]
     pack_b: NDArray[np.int64]
@@ -134,8 +134,8 @@ def layout(
         constants = [floor + 127 - scale, 113 - scale, scale, low]
         limits = [0.0 if half else 2.0**floor_exponent, 2.0**60]
     else:
-        scale, bases = 0, (FAR_BASE, FAR_BASE)
-        constants = [floor + 127, 113 if half else 1, 0, ra.least + rb.least - 2 * FAR_BASE + 127]
+        scale, bases = 0, (FULL_RANGE_BASE, FULL_RANGE_BASE)
+        constants = [floor + 127, 113 if half else 1, 0, ra.least + rb.least - 2 * FULL_RANGE_BASE + 127]
         limits = [0.0, float(np.finfo(np.float32).max)]
     lasting = near and scale < fraction
     pack_a, pack_b = (
@@ -200,7 +200,7 @@ class FusedProduct:
             for k in range(0, self.a.shape[1], deep):
                 self._block(state, j, k, min(deep, self.a.shape[1] - k))
         # byte exponents mean that no finite sum comes near overflow; elsewhere the order of the products matters
-        if not half and not self.layout.far and (self.special_rows.any() or self.special_columns.any()):
+        if not half and not self.layout.full_range and (self.special_rows.any() or self.special_columns.any()):
             work = [
                 (i, min(DECIDED, self.a.shape[0] - i), j, min(COLUMNS, self.b.shape[1] - j))
                 for i in range(0, self.a.shape[0], DECIDED)
@@ -237,7 +237,7 @@ class FusedProduct:
         places = -(-depth // self.granule) * self.granule
         columns = min(COLUMNS, self.b.shape[1] - j)
         panels, threads = -(-columns // PANEL), self.team.threads
-        key = self._storage(panels * PANEL, places, "<u2" if self.layout.far else "|u1")
+        key = self._storage(panels * PANEL, places, "<u2" if self.layout.full_range else "|u1")
         packed = WORKSPACE_POOL.take(key)
         share = -(-panels // (1 if threads == 1 else min(panels, 4 * threads)))
         work: list[tuple[int, ...]] = [(p, min(share * PANEL, columns - p * PANEL)) for p in range(0, panels, share)]
@@ -279,7 +279,7 @@ class FusedProduct:
         first = j + panel * PANEL
         x, x0, ld = flat(self.b, k, depth, first, columns)
         kernel = panels_kernel(
-            int(self.wide), self.block, int(self.layout.far), int(self.emulated), int(self.lifts is not None)
+            int(self.wide), self.block, int(self.layout.full_range), int(self.emulated), int(self.lifts is not None)
         )
         factor = self.nudge * 2.0 ** (127 - self.formats[1].bias)
         heavy[panel] = kernel(
@@ -292,14 +292,14 @@ class FusedProduct:
         i: int, rows: int, panel: int, panels: int,
     ) -> None:  # fmt: skip
         """Some rows times some panels."""
-        p, far, (j, k, depth, places) = self.params, self.layout.far, block
+        p, full_range, (j, k, depth, places) = self.params, self.layout.full_range, block
         key = (*self._storage(ROW_BLOCK, places, "<u4"), *SPACE)
         own = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.a, i, rows, k, depth)
         factor = 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
         kernel = rows_kernel(
-            int(self.wide), self.block, int(p[FRACTION]), int(p[OUT]), int(far), int(checked), int(self.emulated),
-            int(p[OUT] == OUTS["rne11"] and not self.layout.lasting), int(self.lifts is not None),
+            int(self.wide), self.block, int(p[FRACTION]), int(p[OUT]), int(full_range), int(checked),
+            int(self.emulated), int(p[OUT] == OUTS["rne11"] and not self.layout.lasting), int(self.lifts is not None),
         )  # fmt: skip
         kernel(
             x, x0, ld, rows, depth, self.layout.pack_a, factor, self.tiny, *self._from(packed, panel * places * PANEL),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -121,14 +122,14 @@ class Chain:
 CHAIN = Chain()
 
 
-class _ByItem:
+class _ByItem(ABC):
     """Computes one item of a batch after the other."""
 
     complete = False
 
+    @abstractmethod
     def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam) -> None:
         """d (M, N) = chain from what it holds."""
-        raise NotImplementedError
 
     def run(self, problem: ScaledProblem, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam) -> None:
         if c is not None:

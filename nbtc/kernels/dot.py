@@ -6,6 +6,7 @@ takes.  Sums of one instruction fit 32 bits.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from nbtc.compiler.builder import I8, I16, I32, VectorBuilder, vector
@@ -23,7 +24,7 @@ class Elements(NamedTuple):
     both: bool = False
 
 
-class Dot:
+class Dot(ABC):
     """One way to sum products.
 
     A subclass says `planes` (words that it takes of words of elements), `zero` (an empty sum), `step` (the sum and the
@@ -52,9 +53,9 @@ class Dot:
         """No products yet; t: the type of words."""
         return self.v.const(t, 0)
 
+    @abstractmethod
     def step(self, total: Any, a: Any, b: Any) -> Any:
         """The products of a word of A and one of B, each of the same plane, added."""
-        raise NotImplementedError
 
     def total(self, x: Any) -> Any:
         """A sum as 32-bit integers."""

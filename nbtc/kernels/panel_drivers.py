@@ -47,16 +47,16 @@ def load_tile(state, tile, i, j, rows, columns, scale, low, high):
     """A tile of scaled accumulators; True where one is no number, or not zero and out of the range [low, high]."""
     if rows < ROWS * BLOCKS or columns < PANEL:
         tile[: ROWS * BLOCKS * PANEL] = np.float32(0.0)
-    odd = np.int32(0)
+    needs_fallback = np.int32(0)
     for r in range(rows):
         line, to = state[i + r, j : j + columns], tile[r * PANEL : r * PANEL + columns]
         for q in range(columns):
             x = line[q]
             size = abs(x)
             fits = (size >= low) & (size <= high) | (size == np.float32(0.0))
-            odd |= np.int32(0) if fits else np.int32(1)
+            needs_fallback |= np.int32(0) if fits else np.int32(1)
             to[q] = x * scale
-    return odd != 0
+    return needs_fallback != 0
 
 
 @jit
@@ -83,7 +83,7 @@ def padded(x, x0, ld, lines, width, full_lines, full_width):
 
 
 @cache
-def panels_kernel(wide: int, block: int, far: int, emulated: int, lifted: int) -> Any:
+def panels_kernel(wide: int, block: int, full_range: int, emulated: int, lifted: int) -> Any:
     """kernel(x, x0, ld, depth, columns, places, b, eb, sb, special, p, factor, tiny, lifts, l0, ll): B, packed.
 
     x: flat bits, the block's first element at x0, rows ld apart.  lifts: from place l0 on, as `rows_packed` has them.
@@ -97,7 +97,7 @@ def panels_kernel(wide: int, block: int, far: int, emulated: int, lifted: int) -
         heavy = np.int64(0)
         if full:
             heavy = columns_packed(
-                wide, block, far, emulated, lifted, x, x0, ld, full, places, b, eb, sb, special, p, factor, tiny,
+                wide, block, full_range, emulated, lifted, x, x0, ld, full, places, b, eb, sb, special, p, factor, tiny,
                 lifts, l0, ll,
             )  # fmt: skip
         for panel in range(full, panels):
@@ -105,8 +105,8 @@ def panels_kernel(wide: int, block: int, far: int, emulated: int, lifted: int) -
             copy = padded(x, x0 + first, ld, depth, min(PANEL, columns - first), places, PANEL)
             at = first * places
             edge = columns_packed(
-                wide, block, far, emulated, lifted, copy, 0, PANEL, 1, places, b[at:], eb[at:], sb[at // block :],
-                special[first:], p, factor, tiny, lifts, l0 + first, ll,
+                wide, block, full_range, emulated, lifted, copy, 0, PANEL, 1, places, b[at:], eb[at:],
+                sb[at // block :], special[first:], p, factor, tiny, lifts, l0 + first, ll,
             )  # fmt: skip
             heavy = max(heavy, edge)
         return heavy
@@ -116,7 +116,8 @@ def panels_kernel(wide: int, block: int, far: int, emulated: int, lifted: int) -
 
 @cache
 def rows_kernel(
-    wide: int, block: int, fraction: int, out: int, far: int, checked: int, emulated: int, each: int, lifted: int
+    wide: int, block: int, fraction: int, out: int, full_range: int, checked: int, emulated: int, each_watched: int,
+    lifted: int,
 ) -> Any:  # fmt: skip
     """kernel(x, x0, ld, rows, depth, p, factor, tiny, b, eb, sb, places, state, row, column, panels, redo, special,
     a, ea, sa, scratch, tiles, k, r, lifts, l0, ll): rows of A times panels of B, 64 rows at a time.
@@ -126,7 +127,7 @@ def rows_kernel(
     the sums may be wrong, special[row] where A has Inf or NaN.  a, ea, sa, scratch, tiles: this thread's workspace.
     k: int64 floor, least, scale (x), reference; r: the range of accumulators.  emulated: blocks come in pairs, the
     second continuing from the first, which starts at zero; each pair is added to the accumulator.
-    each: sums that overflow f16 are noted one by one; else an Inf stays one to the end, where it is seen.
+    each_watched: sums that overflow f16 are noted one by one; else an Inf stays one to the end, where it is seen.
     lifts: from place l0 on, as `rows_packed` has them.
     """
 
@@ -135,7 +136,7 @@ def rows_kernel(
         if rows != ROWS * tiles or depth != places:
             x, x0, ld = padded(x, x0, ld, rows, depth, ROWS * tiles, places), 0, places
         rows_packed(
-            wide, block, far, emulated, lifted, x, x0, ld, tiles, places, a, ea, sa, special, p, factor, tiny,
+            wide, block, full_range, emulated, lifted, x, x0, ld, tiles, places, a, ea, sa, special, p, factor, tiny,
             lifts, l0, ll,
         )  # fmt: skip
 
@@ -151,35 +152,35 @@ def rows_kernel(
             total = second if emulated else first
             j = column + panel * PANEL
             columns = min(PANEL, state.shape[1] - j)
-            odd = load_tile(state, total, row, j, rows, columns, down, r[0], r[1])
+            needs_fallback = load_tile(state, total, row, j, rows, columns, down, r[0], r[1])
             announce_tile(state, row, j + PANEL, rows)
             flags[:16], flags[16:] = np.uint32(0xFFFFFFFF), np.uint32(0)
             b0 = panel * depth * PANEL
             if emulated:
                 for g in range(0, depth // block, 2):
                     sum_block(
-                        wide, block, fraction, out, far, checked, 1, each,
+                        wide, block, fraction, out, full_range, checked, 1, each_watched,
                         a, ea, sa, 0, b, eb, sb, b0, g, 1, first, blocks, floor, least, scale, reference, scratch,
                     )  # fmt: skip
                     sum_block(
-                        wide, block, fraction, out, far, checked, 0, each,
+                        wide, block, fraction, out, full_range, checked, 0, each_watched,
                         a, ea, sa, 0, b, eb, sb, b0, g + 1, 1, first, blocks, floor, least, scale, reference, scratch,
                     )  # fmt: skip
-                    add_tile(out, far, each, first, second, blocks, scale, scratch)
+                    add_tile(out, full_range, each_watched, first, second, blocks, scale, scratch)
             else:
                 sum_block(
-                    wide, block, fraction, out, far, checked, 0, each,
+                    wide, block, fraction, out, full_range, checked, 0, each_watched,
                     a, ea, sa, 0, b, eb, sb, b0, 0, depth // block, first, blocks, floor, least, scale, reference,
                     scratch,
                 )  # fmt: skip
             if checked:
                 for q in range(16):
-                    odd |= flags[q] < np.uint32(2 * WRAP_MARGIN)
-            if far or each:
+                    needs_fallback |= flags[q] < np.uint32(2 * WRAP_MARGIN)
+            if full_range or each_watched:
                 for q in range(16, 32):
-                    odd |= flags[q] >= np.uint32(0x7F7FFFFF)
-            odd |= store_tile(state, total, row, j, rows, columns, up)
-            if odd:
+                    needs_fallback |= flags[q] >= np.uint32(0x7F7FFFFF)
+            needs_fallback |= store_tile(state, total, row, j, rows, columns, up)
+            if needs_fallback:
                 redo[panel] = np.uint8(1)
 
     @jit

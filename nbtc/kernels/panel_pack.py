@@ -79,8 +79,8 @@ class _Packer:
     def mark(self, room: Any, special: Any, lanes: int) -> None:
         """Set the bytes at `special` of the lanes (1: all lanes together) that noted an Inf or NaN."""
         v, b = self.v, self.b
-        odd = b.icmp_unsigned(">=", v.load(room, IV, 64), self.special)
-        mark = b.zext(odd, vector(I8, CHUNK))
+        noted = b.icmp_unsigned(">=", v.load(room, IV, 64), self.special)
+        mark = b.zext(noted, vector(I8, CHUNK))
         if lanes == 1:
             mark = v.call("llvm.vector.reduce.or.v16i8", I8, mark)
         v.store(b.or_(v.load(special, mark.type), mark), special)
@@ -135,8 +135,8 @@ def _blank(v: VectorBuilder, room: Any, count: int = 1) -> None:
 class _Rows:
     """[block][row tile][k][4 rows]: four rows of sixteen k, transposed, then decoded in the order of the panel."""
 
-    def __init__(self, v: VectorBuilder, pk: _Packer, block: int, far: bool, args: dict[str, Any]) -> None:
-        self.v, self.b, self.pk, self.block, self.far, self.args = v, v.b, pk, block, far, args
+    def __init__(self, v: VectorBuilder, pk: _Packer, block: int, full_range: bool, args: dict[str, Any]) -> None:
+        self.v, self.b, self.pk, self.block, self.full_range, self.args = v, v.b, pk, block, full_range, args
         self.noted = _room(v, ROWS)
 
     def write(self, tile: Any, order: list[int]) -> None:
@@ -201,7 +201,7 @@ class _Rows:
         for i, y in enumerate(pk.values(magnitude, pk.sign(x), orders, lift)):
             v.store(y, v.at(a["out"], b.mul(place, v.int(size))), 64, 64 * i)
         e = pk.exponents(magnitude, lift)  # in every byte, or both halves, of its word
-        narrow = vector(I16 if self.far else I8, 32 if self.far else 64)
+        narrow = vector(I16 if self.full_range else I8, 32 if self.full_range else 64)
         copies = narrow.count // CHUNK
         e = v.bits(e, narrow)
         e = v.shuffle(e, e, [copies * (i // copies) for i in range(narrow.count)])
@@ -241,8 +241,8 @@ def paired(lanes: int) -> list[list[int]]:
 class _Columns:
     """[panel][k][64]: sixteen columns of one block of products at a time; signs and weights stay in registers."""
 
-    def __init__(self, v: VectorBuilder, pk: _Packer, block: int, far: bool, args: dict[str, Any]) -> None:
-        self.v, self.b, self.pk, self.block, self.far, self.args = v, v.b, pk, block, far, args
+    def __init__(self, v: VectorBuilder, pk: _Packer, block: int, full_range: bool, args: dict[str, Any]) -> None:
+        self.v, self.b, self.pk, self.block, self.full_range, self.args = v, v.b, pk, block, full_range, args
         self.noted, self.word, self.weight, self.heavy = (_room(v, n) for n in (PANEL // CHUNK, 1, 1, 1))
         _blank(v, self.heavy)
         target = host_processor()
@@ -282,8 +282,8 @@ class _Columns:
             orders = self.order if pk.wide else [list(range(CHUNK))]
             for i, y in enumerate(pk.values(magnitude, sign, orders, lift)):
                 v.store(y, v.at(a["out"], b.mul(place, v.int(8 if pk.wide else 4))), 64, 64 * i)
-            e = b.trunc(pk.exponents(magnitude, lift), vector(I16 if self.far else I8, CHUNK))
-            v.store(e, v.at(a["exponents"], b.mul(place, v.int(2 if self.far else 1))), 16)
+            e = b.trunc(pk.exponents(magnitude, lift), vector(I16 if self.full_range else I8, CHUNK))
+            v.store(e, v.at(a["exponents"], b.mul(place, v.int(2 if self.full_range else 1))), 16)
             word = b.lshr(v.load(self.word, IV, 64), v.const(IV, 1))
             v.store(b.or_(word, sign), self.word, 64)
             weight = b.add(v.load(self.weight, IV, 64), b.and_(magnitude, pk.fraction))
@@ -324,7 +324,7 @@ def _packer(fixed: tuple[Any, ...], rest: tuple[Any, ...], columns: bool) -> Any
     """Signature and code generator of one of the intrinsics below."""
     if not all(isinstance(t, types.IntegerLiteral) for t in fixed):
         return None
-    wide, block, far, emulated, lifted = (t.literal_value for t in fixed)
+    wide, block, full_range, emulated, lifted = (t.literal_value for t in fixed)
     rest = tuple(types.int64 if isinstance(t, types.Integer) else t for t in rest)
     size = rest[0].dtype.bitwidth // 8
 
@@ -338,7 +338,7 @@ def _packer(fixed: tuple[Any, ...], rest: tuple[Any, ...], columns: bool) -> Any
         pk = _Packer(v, size, bool(wide), bool(emulated), args["p"], args["factor"], args["tiny"])
         args["tiles"] = args["count"]
         args["lifts"] = v.at(args["lifts"], builder.mul(args["lift_at"], v.int(4))) if lifted else None
-        writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, block, bool(far), args)
+        writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, block, bool(full_range), args)
         with cgutils.for_range(builder, args["count"]) as loop:
             writer.write(loop.index, turns(block) if emulated else [])
         return writer.result()
@@ -348,8 +348,8 @@ def _packer(fixed: tuple[Any, ...], rest: tuple[Any, ...], columns: bool) -> Any
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
 def rows_packed(
-    typing, wide, block, far, emulated, lifted, x, x0, ld, tiles, places, out, exponents, signs, special, p, factor,
-    tiny, lifts, lift_at, lift_ld,
+    typing, wide, block, full_range, emulated, lifted, x, x0, ld, tiles, places, out, exponents, signs, special, p,
+    factor, tiny, lifts, lift_at, lift_ld,
 ):  # fmt: skip
     """Tiles of four rows of A, from element x0 of x on, rows ld elements apart, `places` products a row.
 
@@ -359,14 +359,14 @@ def rows_packed(
     2**lifts[lift_at + block * lift_ld + row], int32 (f64 elements only).
     """
     rest = (x, x0, ld, tiles, places, out, exponents, signs, special, p, factor, tiny, lifts, lift_at, lift_ld)
-    return _packer((wide, block, far, emulated, lifted), rest, False)
+    return _packer((wide, block, full_range, emulated, lifted), rest, False)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
 def columns_packed(
-    typing, wide, block, far, emulated, lifted, x, x0, ld, panels, places, out, exponents, signs, special, p, factor,
-    tiny, lifts, lift_at, lift_ld,
+    typing, wide, block, full_range, emulated, lifted, x, x0, ld, panels, places, out, exponents, signs, special, p,
+    factor, tiny, lifts, lift_at, lift_ld,
 ):  # fmt: skip
     """Panels of 64 columns of B, as `rows_packed`; returns the largest sum of fractions of a block of products."""
     rest = (x, x0, ld, panels, places, out, exponents, signs, special, p, factor, tiny, lifts, lift_at, lift_ld)
-    return _packer((wide, block, far, emulated, lifted), rest, True)
+    return _packer((wide, block, full_range, emulated, lifted), rest, True)
