@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64, vector
+from nbtc.executor import neighbours
 from nbtc.executor.data import Function, Guard, Instruction, Not, Operand, Pair, Register, Selected, Special, Symbol
 from nbtc.executor.errors import Kind
 from nbtc.executor.flow import END, ENDS, Block, Graph
@@ -149,8 +150,7 @@ class Frame:
             self.b.position_at_end(self.code.label(self.base + number))
             if number in behind_loops and self.alone and self.function.entry:
                 self.code.step_aside()
-            for instruction in block.instructions:
-                self._instruction(instruction)
+            self._instructions(block.instructions)
             if not self.b.block.is_terminated:
                 self.go_on(self.group())
 
@@ -277,7 +277,17 @@ class Frame:
                 b.store(b.and_(group, ready), code.mask)
 
     # --- instructions -------------------------------------------------------------------------------------------------
-    def _instruction(self, instruction: Instruction) -> None:
+    def _instructions(self, instructions: tuple[Instruction, ...]) -> None:
+        """Those of a block; neighbouring accesses together, where nothing is to see each of them."""
+        joined = neighbours.find(instructions, self.facts.varies) if self.machine.joins else neighbours.NONE
+        for n, instruction in enumerate(instructions):
+            if n in joined.groups:
+                neighbours.emit(self, [instructions[m] for m in joined.groups[n]])
+            elif n not in joined.members:
+                self.execute(instruction)
+
+    def execute(self, instruction: Instruction, whole: bool = True) -> None:
+        """One instruction; whole: rows that ask for it get code of their own for all lanes of a guarded one."""
         row = row_of(instruction.mnemonic)
         if row is None:
             raise KeyError(instruction.mnemonic)  # refused before anything is emitted
@@ -292,13 +302,13 @@ class Frame:
         elif row.form is not None:
             self._row(instruction, row, self.b.and_(value, self.group()), False, True)
         else:
-            self._guarded(instruction, row, self.b.and_(value, self.group()))
+            self._guarded(instruction, row, self.b.and_(value, self.group()), whole)
 
-    def _guarded(self, instruction: Instruction, row: Row, active: Any) -> None:
+    def _guarded(self, instruction: Instruction, row: Row, active: Any, whole: bool) -> None:
         """An action of the lanes whose guard holds; where a row asks for it, apart from that of a whole warp."""
         b = self.b
         some = b.icmp_unsigned("!=", active, ZERO)
-        if row.action is None or not row.action.whole:
+        if row.action is None or not (whole and row.action.whole):
             with b.if_then(some):
                 self._row(instruction, row, active, False, True)
             return

@@ -27,6 +27,7 @@ class Touch(NamedTuple):
 class Instrument:
     """Emits nothing."""
 
+    looks_on = False  # whether it is to see every access by itself
     suspends = False  # whether every program's warps are to be coroutines, which know their live lanes
     services: Set[int] = frozenset()  # slots of the functions that its code calls (`services`)
 

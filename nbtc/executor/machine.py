@@ -83,8 +83,10 @@ class Machine:
         self.module = ir.Module(name="program")
         self.module.triple = target()[0]
         self.sites: list[Site] = []
+        self._site_of: dict[tuple[str, int], int] = {}  # by function and an instruction's identity
         self.scratch = Scratch()
         self.asks = False  # the host for anything
+        self.joins = not instrument.looks_on  # neighbouring accesses
         self.graphs = {f.name: graph(f, waits) for f in linked.functions}
         self.facts: dict[str, Facts] = {}
         self.frames: dict[str, Frame] = {}
@@ -157,8 +159,11 @@ class Machine:
         return function
 
     def site(self, lanes: Lanes) -> int:
-        """The number of an instruction's place."""
-        return self.place(lanes.frame.function, lanes.instruction)
+        """The number of an instruction's place, the same for all that it does."""
+        key = lanes.frame.function.name, id(lanes.instruction)
+        if key not in self._site_of:
+            self._site_of[key] = self.place(lanes.frame.function, lanes.instruction)
+        return self._site_of[key]
 
     def place(self, function: Function, instruction: Instruction | None) -> int:
         """The number of a new place: an instruction, or a function as a whole."""

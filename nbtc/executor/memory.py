@@ -13,7 +13,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I8, I32, I64, suffix, vector
 from nbtc.executor import moves
 from nbtc.executor.action import Action
-from nbtc.executor.data import WIDTHS, Instruction, Operand, Register, Sink, Symbol
+from nbtc.executor.data import WIDTHS, Address, Instruction, Operand, Register, Sink, Symbol
 from nbtc.executor.form import slots
 from nbtc.executor.gather import Shape, gather, scalar_load, scalar_store, scatter
 from nbtc.executor.instrument import Touch
@@ -29,6 +29,10 @@ TYPES = "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64"
 SPACE = "global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func"
 STRONG = ("volatile", "relaxed", "acquire", "release", "mmio")
 EVICT = "evict_normal|evict_unchanged|evict_first|evict_last|no_allocate"
+# modifiers of the accesses that may be joined with their neighbours: of no order, and of memory that all lanes see
+JOINABLE = frozenset({"weak", "global", "shared", "shared::cta", "ca", "cg", "cs", "nc", "wb", "wt"}) | (
+    frozenset(TYPES.split("|")) - {"b128"}
+)
 HINTS = (
     "|".join(f"L1::{e}" for e in EVICT.split("|")) + "?",
     "|".join(f"L2::{e}" for e in EVICT.split("|")) + "?",
@@ -45,7 +49,8 @@ ST = slots(
 )  # fmt: skip
 
 
-def _shape(lanes: Lanes, address: Operand) -> Shape:
+def shape_of(lanes: Lanes, address: Operand) -> Shape:
+    """What a load or store moves."""
     op = lanes.op
     space = next((m.split("::")[0] for m in op.modifiers if m in SPACE.split("|")), "generic")
     if space == "param":  # a kernel's are the host's; a function's lie in the thread's local memory
@@ -58,7 +63,8 @@ def _shape(lanes: Lanes, address: Operand) -> Shape:
     return Shape("global" if space == "const" else space, WIDTHS[op.modifiers[-1]], count, strong)
 
 
-def _address(lanes: Lanes, operand: Operand) -> Any:
+def address_of(lanes: Lanes, operand: Operand) -> Any:
+    """The address that a load or store names: i64, a vector if it varies."""
     base, offset = lanes.address(operand)
     if isinstance(getattr(operand, "base", None), Register):
         base = moves.in_host(lanes, base, next((m for m in lanes.op.modifiers if m in SPACE.split("|")), ""))
@@ -68,13 +74,13 @@ def _address(lanes: Lanes, operand: Operand) -> Any:
 def ld(lanes: Lanes) -> None:
     """ld, ldu"""
     target, source = lanes.operands[:2]
-    shape = _shape(lanes, source)
-    address = _address(lanes, source)
+    shape = shape_of(lanes, source)
+    address = address_of(lanes, source)
     site = lanes.machine.site(lanes)
     if shape.space == "local" or is_vector(address) or lanes.guarded:
         values = load_lanes(lanes, shape, lanes.spread(address), site)
     else:
-        values = _load_one(lanes, shape, address, site)
+        values = _load_one(lanes, shape, address, site, _in_parameter(lanes, source, shape))
     signed = lanes.op.modifiers[-1].startswith("s")
     targets = lanes.elements(target)
     if len(targets) != shape.elements:
@@ -87,19 +93,24 @@ def ld(lanes: Lanes) -> None:
 def st(lanes: Lanes) -> None:
     """st"""
     target, source = lanes.operands[:2]
-    shape = _shape(lanes, target)
-    address = _address(lanes, target)
+    shape = shape_of(lanes, target)
+    address = address_of(lanes, target)
     site = lanes.machine.site(lanes)
     sources = lanes.elements(source)
     if len(sources) != shape.elements:
         lanes.refuse(f"stores {shape.elements} elements from {len(sources)} registers")
-    kind = lanes.op.modifiers[-1]
-    values = [lanes.read(s, "b" + kind[1:] if kind[0] in "us" else kind) for s in sources]
+    values = [stored(lanes, s) for s in sources]
     one_place = not is_vector(address) and shape.space != "local" and not lanes.guarded
     if one_place and not any(is_vector(x) for x in values):
         _store_one(lanes, shape, address, values, site)
     else:
         store_lanes(lanes, shape, lanes.spread(address), [lanes.spread(x) for x in values], site)
+
+
+def stored(lanes: Lanes, operand: Operand) -> Any:
+    """What is stored of an operand: a vector if it varies."""
+    kind = lanes.op.modifiers[-1]
+    return lanes.read(operand, "b" + kind[1:] if kind[0] in "us" else kind)
 
 
 def watched(lanes: Lanes, shape: Shape, kind: int, address: Any, site: int, values: list[Any] | None = None) -> None:
@@ -112,9 +123,25 @@ def watched(lanes: Lanes, shape: Shape, kind: int, address: Any, site: int, valu
     lanes.machine.instrument.access(lanes, touch, address, site, values)
 
 
+def _in_parameter(lanes: Lanes, operand: Operand, shape: Shape) -> bool:
+    """Whether the text alone tells that an access lies inside of a parameter of the kernel."""
+    if not isinstance(operand, Address) or not isinstance(operand.base, Symbol):
+        return False
+    place = lanes.machine.linked.place(lanes.frame.function.name, operand.base.name)
+    if place is None or place.space != "param":
+        return False
+    first = operand.base.offset + operand.offset
+    return 0 <= first <= place.bytes - shape.bytes and (place.offset + first) % shape.bytes == 0
+
+
 # --- all lanes at one address ---
-def _load_one(lanes: Lanes, shape: Shape, address: Any, site: int) -> list[Any]:
+def _load_one(lanes: Lanes, shape: Shape, address: Any, site: int, certain: bool) -> list[Any]:
+    """certain: nothing is to be checked."""
     b, v = lanes.b, lanes.v
+    if certain and not shape.strong:
+        watched(lanes, shape, words.READ, address, site)
+        pointer = b.inttoptr(address, POINTER)
+        return [scalar_load(v, pointer, i, shape) for i in range(shape.elements)]
     element = ir.IntType(shape.bits)
     results = [lanes.frame.code.scratch(element) for _ in range(shape.elements)]
 
@@ -184,7 +211,7 @@ def fits_global(lanes: Lanes, address: Any, total: Any, size: int, site: int) ->
 
 
 # --- lanes at addresses of their own ---
-def _side_by_side(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> tuple[Any, Any]:
+def side_by_side(lanes: Lanes, shape: Shape, addresses: Any, site: int, align: int) -> tuple[Any, Any]:
     """Whether the lanes' elements lie side by side where they may be touched (i1), and the pointer to lane 0's."""
     b, v = lanes.b, lanes.v
     narrow = vector(I32, LANES) if shape.space == "shared" else ADDRESSES
@@ -204,10 +231,10 @@ def _side_by_side(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> tupl
     if shape.space == "shared":
         offset = b.zext(first, I64)
         pointer = b.add(lanes.get("block", "shared"), offset)
-        fits = fits_shared(lanes, offset, total, shape.bytes)
+        fits = fits_shared(lanes, offset, total, align)
     else:
         pointer = first
-        fits = fits_global(lanes, first, total, shape.bytes, site)
+        fits = fits_global(lanes, first, total, align, site)
     return b.and_(together, fits), b.inttoptr(pointer, POINTER)
 
 
@@ -218,10 +245,10 @@ def load_lanes(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> list[An
     if shape.space == "local" or shape.strong:
         return gather(lanes, shape, addresses, site)
     results = [lanes.frame.code.scratch(shape.row) for _ in range(shape.elements)]
-    together, pointer = _side_by_side(lanes, shape, addresses, site)
+    together, pointer = side_by_side(lanes, shape, addresses, site, shape.bytes)
     with b.if_else(together) as (then, otherwise):
         with then:
-            for value, slot in zip(_load_row(lanes, shape, pointer), results, strict=True):
+            for value, slot in zip(load_row(lanes, shape, pointer), results, strict=True):
                 b.store(value, slot)
         with otherwise:
             for value, slot in zip(gather(lanes, shape, addresses, site), results, strict=True):
@@ -229,7 +256,7 @@ def load_lanes(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> list[An
     return [b.load(slot) for slot in results]
 
 
-def _load_row(lanes: Lanes, shape: Shape, pointer: Any) -> list[Any]:
+def load_row(lanes: Lanes, shape: Shape, pointer: Any) -> list[Any]:
     """The elements of lanes that lie side by side: whole vectors, taken apart if a lane has several."""
     b, v = lanes.b, lanes.v
     element = ir.IntType(shape.bits)
@@ -251,15 +278,16 @@ def store_lanes(lanes: Lanes, shape: Shape, addresses: Any, values: list[Any], s
     if shape.space == "local" or shape.strong:
         scatter(lanes, shape, addresses, values, site)
         return
-    together, pointer = _side_by_side(lanes, shape, addresses, site)
+    together, pointer = side_by_side(lanes, shape, addresses, site, shape.bytes)
     with lanes.b.if_else(together) as (then, otherwise):
         with then:
-            _store_row(lanes, shape, pointer, values)
+            store_row(lanes, shape, pointer, values)
         with otherwise:
             scatter(lanes, shape, addresses, values, site)
 
 
-def _store_row(lanes: Lanes, shape: Shape, pointer: Any, values: list[Any]) -> None:
+def store_row(lanes: Lanes, shape: Shape, pointer: Any, values: list[Any]) -> None:
+    """The inverse of `load_row`."""
     b, v = lanes.b, lanes.v
     if shape.elements == 1:
         row = values[0].type

@@ -46,6 +46,8 @@ JUMPS = ("bra", "brx")
 class Profile(Instrument):
     """Counts instructions and accesses, each place of the program for itself."""
 
+    looks_on = True
+
     def instruction(self, lanes: Lanes, row: Row) -> None:
         """Count it, unless its lanes may have to come again: then behind it."""
         if row.action is None or not row.action.waits(lanes.instruction):

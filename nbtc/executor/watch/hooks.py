@@ -33,6 +33,7 @@ def _word(v: VectorBuilder, x: Any) -> Any:
 class Watch(Instrument):
     """The checked mode."""
 
+    looks_on = True
     suspends = True
 
     def __init__(self) -> None:
