@@ -26,6 +26,11 @@ def _splat(width: int, count: int, value: int) -> ir.Constant:
     return ir.Constant(ir.VectorType(ir.IntType(width), count), [value] * count)
 
 
+@lru_cache(maxsize=1 << 12)
+def _lanes(lanes: tuple[int, ...]) -> ir.Constant:
+    return ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
+
+
 def vector(element: ir.Type, count: int) -> ir.VectorType:
     """<count x element>"""
     return ir.VectorType(element, count)
@@ -91,6 +96,8 @@ class VectorBuilder:
     def at(self, p: Any, *offsets: Any) -> Any:
         """p moved by byte offsets (numbers or i64 values)."""
         for o in offsets:
+            if isinstance(o, int) and o == 0:
+                continue
             p = self.b.gep(p, [self.int(o) if isinstance(o, int) else o])
         return p
 
@@ -120,7 +127,7 @@ class VectorBuilder:
 
     def shuffle(self, x: Any, y: Any, lanes: list[Number]) -> Any:
         """Lanes picked from x then y."""
-        return self.b.shuffle_vector(x, y, ir.Constant(vector(I32, len(lanes)), lanes))
+        return self.b.shuffle_vector(x, y, _lanes(tuple(lanes)))
 
     def bits(self, x: Any, t: ir.Type) -> Any:
         """x's bits as type t."""

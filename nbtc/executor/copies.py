@@ -10,14 +10,14 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.executor import reach
 from nbtc.executor.action import Action
 from nbtc.executor.data import Immediate, Register
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.mbarrier import update
-from nbtc.executor.resolve import for_lanes
+from nbtc.executor.resolve import Access, for_lanes
 from nbtc.executor.watch import words
 
 L32, L64 = vector(I32, WARP), vector(I64, WARP)
@@ -34,17 +34,26 @@ def _copy(lanes: Lanes) -> None:
     wanted = v.const(L32, count)
     if (rest and not lanes.op.has("L2::cache_hint")) or len(rest) > 1:
         wanted = _source_bytes(lanes, rest[0], count)
-    some = lanes.mask(b.icmp_unsigned("!=", wanted, ir.Constant(L32, None)))
-    whole = lanes.mask(b.icmp_unsigned("==", wanted, v.const(L32, count)))
-    to = reach.places(lanes, "shared", target, count, writes=True, seen=reach.Seen(words.COPY))
-    addresses = reach.address(lanes, source)
-    full = reach.places_at(lanes, "global", addresses, count, among=whole, seen=reach.READ)
-    part = b.and_(some, b.not_(whole))  # the rest is zeros; only the first byte is looked up
-    ends = reach.places_at(lanes, "global", addresses, 1, among=part, seen=reach.READ)
-    sources = b.select(b.bitcast(whole, vector(ir.IntType(1), WARP)), full.words, ends.words)
-    helper = lanes.helper(f"nbtc_cp_async_{count}", ir.VoidType(), (L64, L64, L32, I32), _copier(count))
-    fine = b.and_(to.good, b.or_(b.or_(full.good, ends.good), b.not_(some)))
-    b.call(helper, [to.words, sources, wanted, fine])
+    to, origin = reach.address(lanes, target), reach.address(lanes, source)
+    if lanes.machine.instrument.looks_on:
+        whole, part = _whole_and_part(v, wanted, count)
+        reach.tell(lanes, "shared", to, count, None, reach.Seen(words.COPY))
+        reach.tell(lanes, "global", origin, count, whole, reach.READ)
+        reach.tell(lanes, "global", origin, 1, part, reach.READ)
+    machine, site = lanes.machine, ir.Constant(I32, lanes.machine.site(lanes))
+    kinds = (L64, L64, L32, I32, I32, POINTER, POINTER)
+    helper = lanes.helper(
+        f"nbtc_cp_async_{count}", ir.VoidType(), kinds, lambda v, args: _copier(v, machine, count, args)
+    )
+    b.call(helper, [to, origin, wanted, lanes.active, site, lanes.block, lanes.warp])
+
+
+def _whole_and_part(v: VectorBuilder, wanted: Any, count: int) -> tuple[Any, Any]:
+    """i32 masks of the lanes that copy everything, and of those that copy less but something."""
+    b = v.b
+    whole = b.bitcast(b.icmp_unsigned("==", wanted, v.const(L32, count)), I32)
+    some = b.bitcast(b.icmp_unsigned("!=", wanted, ir.Constant(L32, None)), I32)
+    return whole, b.and_(some, b.not_(whole))  # of the part the rest is zeros; only the first byte is looked up
 
 
 def _source_bytes(lanes: Lanes, operand: Any, count: int) -> Any:
@@ -55,54 +64,56 @@ def _source_bytes(lanes: Lanes, operand: Any, count: int) -> Any:
     return lanes.v.umin(lanes.read(operand, "u32", lanes=True), lanes.v.const(L32, count))
 
 
-def _copier(count: int) -> Any:
-    """The body of a helper: places in shared memory, places of the sources, bytes of them, lanes."""
-
-    def build(v: VectorBuilder, arguments: Any) -> None:
-        b = v.b
-        to, source, sizes, mask = arguments
-        _all_at_once(v, count, arguments)
-        rooms = []
-        for x in (to, source, sizes):
-            room = b.alloca(x.type)
-            b.store(x, room)
-            rooms.append(b.bitcast(room, x.type.element.as_pointer()))
-        whole = ir.IntType(8 * count)
-        buffer = b.alloca(whole)
-
-        def lane(number: Any) -> None:
-            at, where, size = (b.load(b.gep(room, [number])) for room in rooms)
-            b.store(ir.Constant(whole, 0), buffer)
-            part = b.bitcast(buffer, POINTER)
-            origin = b.inttoptr(where, POINTER)
-            everything = b.icmp_unsigned("==", size, ir.Constant(I32, count))
-            with b.if_else(everything, likely=True) as (then, otherwise):
-                with then:
-                    v.store(v.load(origin, whole), part)
-                with otherwise, b.if_then(b.icmp_unsigned("!=", size, ir.Constant(I32, 0))):
-                    kind = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, ir.IntType(1)])
-                    memcpy = b.module.globals.get("llvm.memcpy.p0.p0.i64") or ir.Function(
-                        b.module, kind, "llvm.memcpy.p0.p0.i64"
-                    )
-                    b.call(memcpy, [part, origin, b.zext(size, I64), ir.Constant(ir.IntType(1), 0)])
-            v.store(b.load(buffer), b.inttoptr(at, POINTER))
-
-        for_lanes(v, mask, lane)
-        b.ret_void()
-
-    return build
-
-
-def _all_at_once(v: VectorBuilder, count: int, arguments: Any) -> None:
-    """Where all lanes copy everything: no loop, no sizes; then return."""
+def _copier(v: VectorBuilder, machine: Any, count: int, args: Any) -> None:
+    """The body of a helper: addresses in shared memory, addresses of the sources, bytes of them, lanes, and where."""
     b = v.b
-    to, source, sizes, mask = arguments
-    every = b.bitcast(b.icmp_unsigned("==", sizes, v.const(L32, count)), I32)
-    kind = ir.IntType(8 * count)
-    with b.if_then(b.icmp_unsigned("==", b.and_(every, mask), ir.Constant(I32, -1)), likely=True):
-        places = [[b.extract_element(x, ir.Constant(I32, lane)) for x in (source, to)] for lane in range(WARP)]
-        for origin, target in places:
-            v.store(v.load(b.inttoptr(origin, POINTER), kind, 1), b.inttoptr(target, POINTER), 1)
+    to, source, sizes, active, *where = args
+    whole, part = (b.and_(mask, active) for mask in _whole_and_part(v, sizes, count))
+    target = reach.places_in(v, machine, Access("shared", count, True), to, active, where)
+    full = reach.places_in(v, machine, Access("global", count, False), source, whole, where)
+    every = b.and_(target.good, full.good)
+    _all_at_once(v, count, target, full, every)
+    ends = reach.places_in(v, machine, Access("global", 1, False), source, part, where)
+    sources = b.select(b.bitcast(whole, vector(I1, WARP)), full.words, ends.words)
+    some = b.or_(whole, part)
+    fine = b.and_(target.good, b.or_(b.or_(full.good, ends.good), b.not_(some)))
+    _each(v, count, (target.words, sources, sizes), fine)
+    b.ret_void()
+
+
+def _each(v: VectorBuilder, count: int, vectors: Any, mask: Any) -> None:
+    """Lane by lane: to, from, bytes of each."""
+    b, rooms = v.b, []
+    whole = ir.IntType(8 * count)
+    with b.goto_entry_block():
+        buffer = b.alloca(whole)
+        places = [b.alloca(x.type) for x in vectors]
+    for x, room in zip(vectors, places, strict=True):
+        b.store(x, room)
+        rooms.append(b.bitcast(room, x.type.element.as_pointer()))
+
+    def lane(number: Any) -> None:
+        at, where, size = (b.load(b.gep(room, [number])) for room in rooms)
+        b.store(ir.Constant(whole, 0), buffer)
+        part = b.bitcast(buffer, POINTER)
+        origin = b.inttoptr(where, POINTER)
+        everything = b.icmp_unsigned("==", size, ir.Constant(I32, count))
+        with b.if_else(everything, likely=True) as (then, otherwise):
+            with then:
+                v.store(v.load(origin, whole), part)
+            with otherwise, b.if_then(b.icmp_unsigned("!=", size, ir.Constant(I32, 0))):
+                v.call("llvm.memcpy.p0.p0.i64", ir.VoidType(), part, origin, b.zext(size, I64), ir.Constant(I1, 0))
+        v.store(b.load(buffer), b.inttoptr(at, POINTER))
+
+    for_lanes(v, mask, lane)
+
+
+def _all_at_once(v: VectorBuilder, count: int, target: reach.Places, full: reach.Places, every: Any) -> None:
+    """Where all lanes copy everything: no loop, no sizes; then return."""
+    b, kind = v.b, ir.IntType(8 * count)
+    with b.if_then(b.icmp_unsigned("==", every, ir.Constant(I32, -1)), likely=True):
+        for lane in range(WARP):
+            v.store(v.load(full.pointer(v, lane), kind, 1), target.pointer(v, lane), 1)
         b.ret_void()
 
 

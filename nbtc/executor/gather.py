@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, suffix, vector
-from nbtc.executor.resolve import ADDRESSES, Access, at_once, fits, for_lanes, resolver
+from nbtc.executor.resolve import ADDRESSES, Access, at_once, fits, fits_shared, for_lanes, place_of, resolver
 
 LANES = 32
 POINTER = I8.as_pointer()
@@ -117,14 +117,11 @@ def _load_each(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
     if shape.elements == 1:
         b.ret(rows[0])
         return
-    whole: Any = ir.Constant(shape.result, ir.Undefined)
-    for i, row in enumerate(rows):
-        whole = b.insert_value(whole, row, i)
-    b.ret(whole)
+    b.ret(_struct(v, shape, rows))
 
 
 def _scatter(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
-    _at_once(v, machine, shape, args[:5], _Scatter(v, shape, args[5]))
+    _at_once(v, machine, shape, args[:5], _Scatter(v, shape, list(args[5:])))
     kinds = tuple(a.type for a in args)
     slow = machine.helper(f"scatter_each_{shape.name}", VOID, kinds, lambda v, a: _store_each(v, machine, shape, a))
     v.b.call(slow, args, tail=True)
@@ -162,10 +159,17 @@ def _each(v: VectorBuilder, machine: Any, access: Access, args: Any, do: Any) ->
 
 def _at_once(v: VectorBuilder, machine: Any, shape: Shape, args: Any, ways: _Gather | _Scatter) -> None:
     """Do it and return if all lanes may go to their addresses."""
-    if shape.strong or shape.elements > 1 or shape.space == "local" or shape.bits not in WORDS:
+    if shape.strong or shape.space == "local":
         return
     b, checked = v.b, machine.options.checked
     addresses, mask, _site, _block, _warp = args
+    if shape.elements > 1:
+        together, pointer = _side_by_side(v, checked, shape, args)
+        with b.if_then(b.and_(together, b.icmp_unsigned("==", mask, ir.Constant(I32, -1)))):
+            ways.together(pointer)
+        return
+    if shape.bits not in WORDS:
+        return
     if shape.space != "shared":
         first = b.extract_element(addresses, ir.Constant(I32, 0))
         row = b.add(v.splat(first, LANES), ir.Constant(ADDRESSES, [APART * lane for lane in range(LANES)]))
@@ -182,9 +186,57 @@ def _at_once(v: VectorBuilder, machine: Any, shape: Shape, args: Any, ways: _Gat
         ways.anywhere(b.inttoptr(places, POINTERS), b.bitcast(mask, vector(I1, LANES)))
 
 
+def _side_by_side(v: VectorBuilder, checked: bool, shape: Shape, args: Any) -> tuple[Any, Any]:
+    """Whether all lanes' elements lie side by side where they may be touched (i1), and the pointer to lane 0's."""
+    b = v.b
+    addresses, _mask, _site, block, _warp = args
+    shared = shape.space == "shared"
+    places = b.trunc(addresses, vector(I32, LANES)) if shared else addresses
+    first = b.extract_element(places, ir.Constant(I32, 0))
+    row = b.add(v.splat(first, LANES), ir.Constant(places.type, [shape.bytes * lane for lane in range(LANES)]))
+    together = b.icmp_unsigned("==", b.bitcast(b.icmp_unsigned("==", places, row), I32), ir.Constant(I32, -1))
+    total = shape.bytes * LANES
+    if shared:
+        first = b.zext(first, I64)
+        inside = fits_shared(v, checked, first, total, block)
+        pointer = b.add(place_of(v, "block", block, "shared"), first)
+    else:
+        inside, pointer = fits(v, checked, first, total, args), first
+    if checked:
+        low = b.and_(first, v.int(shape.bytes - 1))
+        inside = b.and_(inside, b.icmp_unsigned("==", low, v.int(0)))
+    return b.and_(together, inside), b.inttoptr(pointer, POINTER)
+
+
+def load_whole(v: VectorBuilder, shape: Shape, pointer: Any) -> list[Any]:
+    """The elements of lanes that lie side by side, several of each: all of them, then taken apart."""
+    count = shape.elements
+    whole = v.load(pointer, vector(ir.IntType(shape.bits), LANES * count), 1)
+    return [v.shuffle(whole, whole, [lane * count + i for lane in range(LANES)]) for i in range(count)]
+
+
+def store_whole(v: VectorBuilder, shape: Shape, pointer: Any, values: list[Any]) -> None:
+    """The inverse of `load_whole`."""
+    while len(values) > 1:  # pairs of vectors joined end to end, then one shuffle brings each lane's elements together
+        wide = 2 * values[0].type.count
+        values = [v.shuffle(x, y, list(range(wide))) for x, y in zip(values[::2], values[1::2], strict=True)]
+    whole = values[0]
+    order = [i * LANES + lane for lane in range(LANES) for i in range(shape.elements)]
+    v.store(v.shuffle(whole, whole, order), pointer, 1)
+
+
+def _struct(v: VectorBuilder, shape: Shape, rows: list[Any]) -> Any:
+    """What a function of several elements returns."""
+    whole: Any = ir.Constant(shape.result, ir.Undefined)
+    for i, row in enumerate(rows):
+        whole = v.b.insert_value(whole, row, i)
+    return whole
+
+
 class _Ways:
     """An access of all lanes at once, which ends its function.
 
+    together: several elements of each, side by side.
     apart: lanes lie `APART` bytes from each other; no byte but theirs is touched.  anywhere: at these pointers.
     """
 
@@ -202,6 +254,9 @@ class _Ways:
 
 class _Gather(_Ways):
     """Returns the elements."""
+
+    def together(self, pointer: Any) -> None:
+        self.b.ret(_struct(self.v, self.shape, load_whole(self.v, self.shape, pointer)))
 
     def apart(self, pointer: Any) -> None:
         v, none = self.v, ir.Constant(self.whole, None)
@@ -225,20 +280,24 @@ class _Gather(_Ways):
 class _Scatter(_Ways):
     """Stores values and returns."""
 
-    def __init__(self, v: VectorBuilder, shape: Shape, values: Any) -> None:
+    def __init__(self, v: VectorBuilder, shape: Shape, values: list[Any]) -> None:
         super().__init__(v, shape)
         self.values = values
+
+    def together(self, pointer: Any) -> None:
+        store_whole(self.v, self.shape, pointer, self.values)
+        self.b.ret_void()
 
     def apart(self, pointer: Any) -> None:
         v = self.v
         name = f"llvm.masked.store.{suffix(self.whole)}.p0"
         for n in range(LANES // self.each):
             order = [self.each * n + k // self.step for k in range(self.whole.count)]
-            x = v.shuffle(self.values, self.values, order)
+            x = v.shuffle(self.values[0], self.values[0], order)
             v.call(name, VOID, x, self.at(pointer, n), ir.Constant(I32, 1), self.chosen)
         self.b.ret_void()
 
     def anywhere(self, pointers: Any, active: Any) -> None:
         name = f"llvm.masked.scatter.{suffix(self.shape.row)}.v{LANES}p0"
-        self.v.call(name, VOID, self.values, pointers, ir.Constant(I32, 1), active)
+        self.v.call(name, VOID, self.values[0], pointers, ir.Constant(I32, 1), active)
         self.b.ret_void()

@@ -20,6 +20,7 @@ from nbtc.executor.data import Instruction
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.matrix import isa_row
+from nbtc.executor.resolve import ADDRESSES, POINTER, Access
 from nbtc.isa.spec import Operand, Row
 from nbtc.ops.mma.vector_code import present
 
@@ -69,30 +70,44 @@ def _rows_of(line: Any) -> list[int]:
     return list(range(int(line.min()), int(line.max()) + 1))
 
 
-def _row_places(lanes: Lanes, operand: Operand, space: str, address: Any, seen: reach.Seen) -> tuple[reach.Places, Any]:
-    """Places of the rows' addresses, and the mask of the lanes that give them; on sm_80 and later the others' are
-    ignored."""
-    among = ir.Constant(I32, (1 << operand.rows) - 1)
-    return reach.places(lanes, space, address, ROW, seen.kind == reach.WRITE.kind, among, seen), among
+def _givers(operand: Operand) -> Any:
+    """The mask of the lanes that give the rows' addresses; on sm_80 and later the others' are ignored."""
+    return ir.Constant(I32, (1 << operand.rows) - 1)
 
 
 def _load_matrix(lanes: Lanes) -> None:
     row, space = row_and_space(lanes)
     target, address = lanes.operands
-    found, among = _row_places(lanes, present(row.d), space, address, reach.READ)
-    bits = EXPANDED.get(".".join(row.mnemonic.split(".")[-2:]))
-    lines, octets = _sources(row)
     v, registers = lanes.v, lanes.elements(target)
+    among = _givers(present(row.d))
+    addresses = reach.address(lanes, address)
+    mine, site = reach.tell(lanes, space, addresses, ROW, among, reach.READ)
     out = lanes.machine.scratch.image(lanes, 4 * WARP * len(registers))
-    with reach.if_all(lanes, found, lanes.b.and_(among, lanes.active)):
-        for n, (line, byte) in enumerate(zip(lines, octets, strict=True)):
+    access = Access(reach.space_of(space), ROW, False)
+    helper = lanes.helper(
+        f"nbtc_{row.mnemonic}_{access.space}",
+        ir.VoidType(),
+        (ADDRESSES, I32, I32, POINTER, POINTER, POINTER),
+        lambda v, args: _matrix_loader(v, lanes.machine, access, row, args),
+    )
+    lanes.b.call(helper, [addresses, mine.active, ir.Constant(I32, site), lanes.block, lanes.warp, out])
+    for n, register in enumerate(registers):
+        lanes.write(register, v.load(out, L32, 64, 4 * WARP * n))
+
+
+def _matrix_loader(v: VectorBuilder, machine: Any, access: Access, row: Row, args: Any) -> None:
+    """The body of a helper: addresses of rows, the lanes that give them, site, block, warp, the registers' image."""
+    addresses, active, *where, out = args
+    found = reach.places_in(v, machine, access, addresses, active, where)
+    bits = EXPANDED.get(".".join(row.mnemonic.split(".")[-2:]))
+    with v.b.if_then(v.b.icmp_unsigned("==", found.good, active), likely=True):
+        for n, (line, byte) in enumerate(zip(*_sources(row), strict=True)):
             first, *_ = rows = _rows_of(line)
-            parts = [_expanded(lanes, v.load(found.pointer(lanes, r), vector(I8, ROW), 1), bits) for r in rows]
+            parts = [_expanded(v, v.load(found.pointer(v, r), vector(I8, ROW), 1), bits) for r in rows]
             order = (ROW * (line - first) + byte).ravel().tolist()
             x = end_to_end(v, parts)
             v.store(v.bits(v.shuffle(x, x, order), L32), out, 64, 4 * WARP * n)
-    for n, register in enumerate(registers):
-        lanes.write(register, v.load(out, L32, 64, 4 * WARP * n))
+    v.b.ret_void()
 
 
 def end_to_end(v: VectorBuilder, parts: list[Any]) -> Any:
@@ -103,11 +118,11 @@ def end_to_end(v: VectorBuilder, parts: list[Any]) -> Any:
     return parts[0]
 
 
-def _expanded(lanes: Lanes, x: Any, bits: int | None) -> Any:
+def _expanded(v: VectorBuilder, x: Any, bits: int | None) -> Any:
     """Sixteen elements of 4 or 6 bits as bytes."""
     if bits is None:
         return x
-    v, b = lanes.v, lanes.b
+    b = v.b
     pairs = b.zext(x, vector(I16, ROW))
     low = [n * bits // 8 for n in range(ROW)]
     words = b.or_(
@@ -130,7 +145,8 @@ def _store_matrix(lanes: Lanes) -> None:
         x = v.bits(lanes.read(register, "b32", lanes=True), vector(I8, 4 * WARP))
         images.append(v.shuffle(x, x, order.tolist()))
     seen = reach.WRITE._replace(values=_words_of_rows(v, images, [r for rows in lines_of for r in rows]))
-    found, among = _row_places(lanes, present(row.a), space, address, seen)
+    among = _givers(present(row.a))
+    found = reach.places(lanes, space, address, ROW, True, among, seen)
     with reach.if_all(lanes, found, lanes.b.and_(among, lanes.active)):
         for image, rows in zip(images, lines_of, strict=True):
             for n, r in enumerate(rows):

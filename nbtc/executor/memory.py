@@ -212,7 +212,10 @@ def fits_global(lanes: Lanes, address: Any, total: Any, size: int, site: int) ->
 
 # --- lanes at addresses of their own ---
 def side_by_side(lanes: Lanes, shape: Shape, addresses: Any, site: int, align: int) -> tuple[Any, Any]:
-    """Whether the lanes' elements lie side by side where they may be touched (i1), and the pointer to lane 0's."""
+    """Whether the lanes' elements lie side by side where they may be touched (i1), and the pointer to lane 0's.
+
+    Several elements of a lane: all 32 lanes are active.
+    """
     b, v = lanes.b, lanes.v
     narrow = vector(I32, LANES) if shape.space == "shared" else ADDRESSES
     places = b.trunc(addresses, narrow) if shape.space == "shared" else addresses
@@ -226,8 +229,6 @@ def side_by_side(lanes: Lanes, shape: Shape, addresses: Any, site: int, align: i
         above = v.call("llvm.ctlz.i32", I32, lanes.active, ir.Constant(I1, 0))
         total = b.sub(total, b.zext(b.mul(above, ir.Constant(I32, shape.bytes)), I64))
     together = b.icmp_unsigned("==", lanes.mask(same), ir.Constant(I32, -1))
-    if shape.elements > 1 and not lanes.full:
-        together = b.and_(together, b.icmp_unsigned("==", lanes.active, ir.Constant(I32, -1)))
     if shape.space == "shared":
         offset = b.zext(first, I64)
         pointer = b.add(lanes.get("block", "shared"), offset)
@@ -242,68 +243,51 @@ def load_lanes(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> list[An
     """The elements at each active lane's address, one vector each."""
     b = lanes.b
     watched(lanes, shape, words.READ, addresses, site)
-    if shape.space == "local" or shape.strong:
+    if shape.space == "local" or shape.strong or shape.elements > 1:
         return gather(lanes, shape, addresses, site)
-    results = [lanes.frame.code.scratch(shape.row) for _ in range(shape.elements)]
+    slot = lanes.frame.code.scratch(shape.row)
     together, pointer = side_by_side(lanes, shape, addresses, site, shape.bytes)
     with b.if_else(together) as (then, otherwise):
         with then:
-            for value, slot in zip(load_row(lanes, shape, pointer), results, strict=True):
-                b.store(value, slot)
+            b.store(load_row(lanes, shape, pointer), slot)
         with otherwise:
-            for value, slot in zip(gather(lanes, shape, addresses, site), results, strict=True):
-                b.store(value, slot)
-    return [b.load(slot) for slot in results]
+            b.store(*gather(lanes, shape, addresses, site), slot)
+    return [b.load(slot)]
 
 
-def load_row(lanes: Lanes, shape: Shape, pointer: Any) -> list[Any]:
-    """The elements of lanes that lie side by side: whole vectors, taken apart if a lane has several."""
-    b, v = lanes.b, lanes.v
-    element = ir.IntType(shape.bits)
-    if shape.elements == 1:
-        row = vector(element, LANES)
-        if lanes.full:
-            return [v.load(pointer, row, 1)]
-        name = f"llvm.masked.load.{suffix(row)}.p0"
-        where = b.bitcast(pointer, row.as_pointer())
-        return [v.call(name, row, where, ir.Constant(I32, 1), lanes.active_lanes, ir.Constant(row, None))]
-    count = shape.elements
-    whole = v.load(pointer, vector(element, LANES * count), 1)
-    return [v.shuffle(whole, whole, [lane * count + i for lane in range(LANES)]) for i in range(count)]
+def load_row(lanes: Lanes, shape: Shape, pointer: Any) -> Any:
+    """An element of each lane, side by side."""
+    b, v, row = lanes.b, lanes.v, shape.row
+    if lanes.full:
+        return v.load(pointer, row, 1)
+    name = f"llvm.masked.load.{suffix(row)}.p0"
+    where = b.bitcast(pointer, row.as_pointer())
+    return v.call(name, row, where, ir.Constant(I32, 1), lanes.active_lanes, ir.Constant(row, None))
 
 
 def store_lanes(lanes: Lanes, shape: Shape, addresses: Any, values: list[Any], site: int) -> None:
     """Store each active lane's elements at its address."""
     watched(lanes, shape, words.WRITE, addresses, site, values)
-    if shape.space == "local" or shape.strong:
+    if shape.space == "local" or shape.strong or shape.elements > 1:
         scatter(lanes, shape, addresses, values, site)
         return
     together, pointer = side_by_side(lanes, shape, addresses, site, shape.bytes)
     with lanes.b.if_else(together) as (then, otherwise):
         with then:
-            store_row(lanes, shape, pointer, values)
+            store_row(lanes, shape, pointer, *values)
         with otherwise:
             scatter(lanes, shape, addresses, values, site)
 
 
-def store_row(lanes: Lanes, shape: Shape, pointer: Any, values: list[Any]) -> None:
+def store_row(lanes: Lanes, shape: Shape, pointer: Any, value: Any) -> None:
     """The inverse of `load_row`."""
-    b, v = lanes.b, lanes.v
-    if shape.elements == 1:
-        row = values[0].type
-        if lanes.full:
-            v.store(values[0], pointer, 1)
-            return
-        where = b.bitcast(pointer, row.as_pointer())
-        name = f"llvm.masked.store.{suffix(row)}.p0"
-        v.call(name, VOID, values[0], where, ir.Constant(I32, 1), lanes.active_lanes)
+    v, row = lanes.v, shape.row
+    if lanes.full:
+        v.store(value, pointer, 1)
         return
-    while len(values) > 1:  # pairs of vectors joined end to end, then one shuffle brings each lane's elements together
-        wide = 2 * values[0].type.count
-        values = [v.shuffle(x, y, list(range(wide))) for x, y in zip(values[::2], values[1::2], strict=True)]
-    whole = values[0]
-    order = [i * LANES + lane for lane in range(LANES) for i in range(shape.elements)]
-    v.store(v.shuffle(whole, whole, order), pointer, 1)
+    where = lanes.b.bitcast(pointer, row.as_pointer())
+    name = f"llvm.masked.store.{suffix(row)}.p0"
+    v.call(name, VOID, value, where, ir.Constant(I32, 1), lanes.active_lanes)
 
 
 def _own_memory(instruction: Instruction) -> bool:

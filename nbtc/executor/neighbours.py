@@ -15,7 +15,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I32, LINE
 from nbtc.executor import memory
 from nbtc.executor.data import WIDTHS, Address, Immediate, Instruction, Operand, Register, Sink, Vector
-from nbtc.executor.gather import LANES, Shape
+from nbtc.executor.gather import LANES, Shape, load_whole, store_whole
 from nbtc.executor.lanes import Lanes
 from nbtc.executor.uses import row_of, use_of
 
@@ -202,8 +202,8 @@ def _move(lanes: Lanes, whole: Shape, pointer: Any, group: Sequence[Instruction]
         for at in range(0, whole.bytes * LANES, LINE):
             lanes.v.prefetch(pointer, AHEAD + at, level=2)
     if group[0].opcode == "ld":
-        for instruction, x in zip(group, memory.load_row(lanes, whole, pointer), strict=True):
+        for instruction, x in zip(group, load_whole(lanes.v, whole, pointer), strict=True):
             lanes.write(_element(instruction), x, group[0].modifiers[-1].startswith("s"))
         return
     values = [memory.stored(lanes, _element(i)) for i in group]
-    memory.store_row(lanes, whole, pointer, [lanes.spread(x) for x in values])
+    store_whole(lanes.v, whole, pointer, [lanes.spread(x) for x in values])

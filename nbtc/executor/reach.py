@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I8, I32
+from nbtc.compiler.builder import I8, I32, VectorBuilder
 from nbtc.executor.data import Operand
 from nbtc.executor.instrument import Touch
 from nbtc.executor.lanes import Lanes
-from nbtc.executor.resolve import Access, resolve
+from nbtc.executor.resolve import ADDRESSES, Access, resolve, resolver
 from nbtc.executor.values import const
 from nbtc.executor.watch import words
 
@@ -39,9 +39,9 @@ class Places(NamedTuple):
     words: Any
     good: Any
 
-    def pointer(self, lanes: Lanes, lane: int) -> Any:
+    def pointer(self, v: Lanes | VectorBuilder, lane: int) -> Any:
         """One lane's, as a pointer to bytes."""
-        return lanes.b.inttoptr(lanes.b.extract_element(self.words, ir.Constant(I32, lane)), POINTER)
+        return v.b.inttoptr(v.b.extract_element(self.words, ir.Constant(I32, lane)), POINTER)
 
 
 class Seen(NamedTuple):
@@ -70,6 +70,13 @@ def places_at(
     lanes: Lanes, space: str, addresses: Any, size: int, writes: bool = False, among: Any = None, seen: Seen = UNSEEN
 ) -> Places:
     """As `places`, of <32 x i64> addresses."""
+    mine, site = tell(lanes, space, addresses, size, among, seen)
+    out, good = resolve(mine, Access(space_of(space), size, writes), addresses, site)
+    return Places(lanes.b.load(out), good)
+
+
+def tell(lanes: Lanes, space: str, addresses: Any, size: int, among: Any, seen: Seen) -> tuple[Lanes, int]:
+    """Let the instrument see an access; the lanes that do it, and the number of its place."""
     mine = lanes
     if among is not None:
         mine = copy.copy(lanes)
@@ -77,8 +84,17 @@ def places_at(
     site = lanes.machine.site(lanes)
     touch = Touch(space_of(space), size, seen.kind, seen.order, size // max(1, len(seen.values)))
     lanes.machine.instrument.access(mine, touch, addresses, site, list(seen.values) or None)
-    out, good = resolve(mine, Access(space_of(space), size, writes), addresses, site)
-    return Places(lanes.b.load(out), good)
+    return mine, site
+
+
+def places_in(
+    v: VectorBuilder, machine: Any, access: Access, addresses: Any, mask: Any, where: Sequence[Any]
+) -> Places:
+    """As `places_at` for the body of a helper, which knows where it is called: (site, block, warp)."""
+    with v.b.goto_entry_block():
+        out = v.b.alloca(ADDRESSES)
+    good = v.b.call(resolver(machine, access), [addresses, mask, ir.Constant(I32, access.bytes), *where, out])
+    return Places(v.b.load(out), good)
 
 
 @contextmanager

@@ -179,6 +179,15 @@ def fits(v: VectorBuilder, checked: bool, first: Any, total: int, args: Any) -> 
     return b.and_(b.icmp_unsigned("<", offset, length), b.icmp_unsigned("<=", b.add(offset, v.int(total)), length))
 
 
+def fits_shared(v: VectorBuilder, checked: bool, offset: Any, total: int, block: Any) -> Any:
+    """Whether [offset, offset + total) lies in the block's shared memory."""
+    if not checked:
+        return ir.Constant(I1, 1)
+    launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
+    limit = v.b.zext(place_of(v, "launch", launch, "shared_bytes"), I64)
+    return v.b.icmp_unsigned("<=", v.b.add(offset, v.int(total)), limit)
+
+
 def _last_range(v: VectorBuilder, site: Any, block: Any) -> tuple[Any, Any]:
     """First byte and bytes of the range that a place was last in."""
     worker = v.b.inttoptr(place_of(v, "block", block, "worker"), POINTER)
