@@ -26,7 +26,8 @@ STAGES = 24576  # bytes of shared memory: three stages of two tiles, at most
 ELEMENTS = 1 << 24  # of the vector sums
 HEADS, SEQUENCE, DEPTH = 8, 1024, 64  # of attention: its two products are as many multiply-adds as one of 1024^3
 CHECKED_SIZE = 256  # of the product that is watched
-ROWS, COLUMNS, GROUPS = 16384, 256, 256  # of the softmax (a row is one block's, at most 256 wide), and its blocks
+GROUPS = 256  # blocks of the softmax; a row is one block's
+OWN = Path(__file__).resolve().parents[2] / "benchmarks" / "ptx"  # texts of a checkout beside those of the folder
 NUMBERS = 1_000_000  # whose Collatz sequences are followed
 SCRATCH = (None, None)  # pointers behind the arguments of Triton's kernels, not used by these
 EMPTY = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
@@ -123,11 +124,11 @@ def _vector_sum(texts: Path, size: int, name: str, entry: str, each: int) -> Cal
     )
 
 
-def _softmax(texts: Path, size: int) -> Calls:
-    kernel = nbtc.load(texts / "triton_softmax.ptx")["softmax"]
-    x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), np.float32)
+def _softmax(texts: Path, size: int, text: Path, rows: int, columns: int) -> Calls:
+    kernel = nbtc.load(texts / text)["softmax"]
+    x = np.random.default_rng(0).standard_normal((rows, columns), np.float32)
     out = np.zeros_like(x)
-    args = (out, x, COLUMNS, COLUMNS, ROWS, COLUMNS, *SCRATCH)
+    args = (out, x, columns, columns, rows, columns, *SCRATCH)
 
     def reference() -> Any:
         e = np.exp(x - x.max(1, keepdims=True))
@@ -174,7 +175,11 @@ PROGRAMS: dict[str, tuple[float, Callable[[Path, int], Calls]]] = {
     "attention, x its products alone": (1 / 1.5, _attention),
     "vector sum, an element a thread": (0.3, partial(_vector_sum, name="vector_add.ptx", entry="vector_add", each=1)),
     "vector sum, 8 elements a thread": (0.3, partial(_vector_sum, name="triton_add.ptx", entry="add", each=8)),
-    "softmax of rows of 256": (0.3, _softmax),
+    "softmax of rows of 256": (0.3, partial(_softmax, text=Path("triton_softmax.ptx"), rows=16384, columns=256)),
+    "softmax of rows of 1000": (
+        0.3,
+        partial(_softmax, text=OWN / "triton_softmax_1024.ptx", rows=4096, columns=1000),
+    ),
     "Collatz, x plain Numba": (0.25, _collatz),
     "checked f16 matmul, x unchecked": (1 / 6, _checked),
 }
