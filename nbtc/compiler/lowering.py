@@ -71,6 +71,17 @@ class Lowering:
 
         return self.by_parts(min(x.type.count, self.row.bits // _width(x.type.element)), keep, x)
 
+    def in_order(self, xs: list[Any]) -> list[Any]:
+        """Some registers, ready here; loads that come later in the stream stay behind.
+
+        For long streams, of which the compiler must not collect a part at one end in registers that it lacks.
+        """
+        n, parts = len(xs), [x.type for x in xs]
+        constraints = ",".join([f"={self.constraint}"] * n + [str(i) for i in range(n)])
+        kind = ir.FunctionType(ir.LiteralStructType(parts), parts)
+        done = self.b.call(ir.InlineAsm(kind, "", constraints, side_effect=True), xs)
+        return [self.b.extract_value(done, i) for i in range(n)]
+
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c rounded down once.
 

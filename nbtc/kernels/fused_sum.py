@@ -17,6 +17,7 @@ instead of two; 0.38x of a float32 product instead of 0.45x).
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, NamedTuple
 
 from nbtc.compiler.builder import F32, F64, I8, I16, I32, VectorBuilder, vector
@@ -151,12 +152,16 @@ class FusedSum:
         lanes = [4 * q + i + high for q in range(self.lanes // 4) for i in (0, 2, self.lanes, self.lanes + 2)]
         return self.v.shuffle(self.v.bits(sums[0], self.integers), self.v.bits(sums[1], self.integers), lanes)
 
-    def notice(self, sums: list[Any], low: Any, e: Any) -> None:
-        """Flag sums of more products than 16 that left 32 bits: their high words are not M's, carried or borrowed."""
+    def outside(self, sums: list[Any], low: Any, e: Any) -> Any:
+        """Not 0 where sums of more products than 16 left 32 bits: their high words are not M's, carried or borrowed."""
         b = self.b
         above = b.sub(self._words(sums, 1), self.ends.magic(e))
-        inside = b.icmp_signed("==", above, b.ashr(low, self.ends.c(31)))
-        self._flag_least(b.sext(inside, self.integers))
+        return b.xor(above, b.ashr(low, self.ends.c(31)))
+
+    def notice(self, outside: list[Any]) -> None:
+        """Flag the sums that left 32 bits, of some chunks together: the flags are in memory."""
+        b = self.b
+        self._flag_least(b.sext(b.icmp_unsigned("==", reduce(b.or_, outside), self.ends.c(0)), self.integers))
 
     def _flag_least(self, x: Any) -> None:
         """Keep the least of what tells how near sums came to leaving 32 bits."""
