@@ -25,7 +25,7 @@ vocabulary.load()
 # What LLVM 20 writes PTX for, with the PTX ISA version that a driver has to know ("+ptx80" is CUDA 12.0's).
 PROCESSORS = {70: 80, 72: 80, 75: 80, 80: 80, 86: 80, 87: 80, 89: 80, 90: 80, 100: 86, 120: 87}
 # Instructions of one architecture alone: the text's target then has its suffix (PTX ISA 5.1.2, ".target").
-OF_ONE_ARCHITECTURE = re.compile(r"\b(wgmma|setmaxnreg|tcgen05)\.|\.kind::")
+OF_ONE_ARCHITECTURE = re.compile(r"\b(wgmma|setmaxnreg|tcgen05)\.|\.kind::|\bcvt\S*\.(e2m1|e2m3|e3m2|ue8m0)x2\b")
 # Instructions of PTX versions above those (PTX ISA 9.7.15 and 9.7.16, "PTX ISA Notes"); drivers that know no newer
 # version than a text's are shown an older one, so a higher one costs nothing.
 NEWER = {

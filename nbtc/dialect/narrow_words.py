@@ -148,8 +148,13 @@ def _template(function: Any, arity: int, typed: Callable[[Any], Any]) -> None:
                 if isinstance(kind, NarrowFloat) and kind != BF16:
                     name = getattr(function, "__name__", function)
                     words.refuse(f"{name} of {kind.fmt.name}: no hardware computes with it; convert, np.float32(x)")
-            same = all(a == args[0] for a in args) and args[0] in (F16, BF16)
-            return signature(typed(args[0]), *args) if same else None
+            if all(a == args[0] for a in args):
+                return signature(typed(args[0]), *args) if args[0] in (F16, BF16) else None
+            if BF16 not in args or not all(isinstance(a, types.Number | types.Boolean) for a in args):
+                return None
+            # Numba's rules ask NumPy, which has no character for bf16: it counts as the float32 of the same value
+            wide = [types.float32 if a == BF16 else types.unliteral(a) for a in args]
+            return self.context.resolve_function_type(function, wide, {})
 
     target.typing_registry.register_global(function)(Narrow)
 

@@ -22,7 +22,7 @@ from nbtc.ops import convert
 from nbtc.ops.memory import matrix_move
 
 HERE, MOVES = "nbtc.ptx", matrix_move.__name__
-I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 
 
 def _mnemonic(kind: Any, label: str) -> str:
@@ -191,17 +191,32 @@ def _cvt_register(bits: int, name: str) -> ir.Type:
 
 def _cvt_emit(text: str, given: tuple[Any, ...], kinds: tuple[ir.Type, ir.Type]) -> Any:
     source, result = kinds
-    number = types.uint16 if source == I16 else types.uint32
+    number = {I8: types.uint8, I16: types.uint16}.get(source, types.uint32)
 
     def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:
         operands = []
         for kind, value in zip(given, args[1:], strict=False):
             held = registers.word(c, b, kind, value) if number == types.uint32 else c.cast(b, value, kind, number)
             operands.append(b.bitcast(held, source))
+        if I8 in kinds:
+            return _cvt_of_bytes(b, text, kinds, operands)
         [found] = rows.emit(b, row(text), {"d": [result]}, dict(zip("abc", operands, strict=False)), effect=False)
         return b.bitcast(found, I32) if result == ir.FloatType() else found
 
     return emit
+
+
+def _cvt_of_bytes(b: Any, text: str, kinds: tuple[ir.Type, ir.Type], operands: list[Any]) -> Any:
+    """A form with an 8-bit register, which `mov` makes of one of 32 bits or puts into one (PTX ISA, "mov")."""
+    rows.check_arch(row(text))
+    result = kinds[1]
+    given = ", ".join(f"${n + 1}" for n in range(len(operands)))
+    if result == I8:
+        body = f"{{ .reg .b8 t; {text} t, {given}; mov.b32 $0, {{t, t, t, t}}; }}"
+        return b.trunc(words.inline(b, body, [I32], operands, effect=False)[0], I8)
+    whole = [b.zext(x, I32) for x in operands]
+    body = f"{{ .reg .b8 t, u, v, w; mov.b32 {{t, u, v, w}}, {given}; {text} $0, t; }}"
+    return words.inline(b, body, [result], whole, effect=False)[0]
 
 
 @words.word(f"{convert.__name__}.cvt")
@@ -212,8 +227,6 @@ def _cvt(context: Any, mnemonic: Any, a: Any, b: Any = None, c: Any = None, thre
         form = convert.parse(text)
     except NbtcError as error:
         words.refuse(f"cvt: {error}")
-    if 8 in (form.source_bits, form.target_bits):
-        words.refuse(f"cvt: {text} has an 8-bit register, which kernels do not have; Python runs it")
     given = tuple(kind for kind in (a, b, c) if kind is not types.none)
     if len(given) != form.operands:
         words.refuse(f"cvt: {text} takes {form.operands} source operands, {len(given)} were given")
@@ -226,5 +239,5 @@ def _cvt(context: Any, mnemonic: Any, a: Any, b: Any = None, c: Any = None, thre
         _cvt_register(form.source_bits, names[0] if not form.source_pairs else ""),
         _cvt_register(form.target_bits, names[1] if not form.pairs else ""),
     )
-    result = types.uint16 if form.target_bits == 16 else types.uint32
+    result = {8: types.uint8, 16: types.uint16}.get(form.target_bits, types.uint32)
     return signature(result, mnemonic, a, b, c, threads), _cvt_emit(text, given, kinds)

@@ -119,6 +119,22 @@ def test_formats_in_shared_and_local_memory():
 
 
 @nbtc.kernel
+def mixed(x, factor, out):
+    out[0] = x[0] * factor
+    out[1] = x[0] * 2 + factor
+    out[2] = 0.5 - factor
+    out[3] = 1 if factor > 1 else 0
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_scalars_and_other_numbers(dtype):
+    x, factor, out = np.array([3.140625], dtype), dtype(1.2), np.zeros(4)
+    mixed[1, 1](x, factor, out)
+    value, number = float(x[0]), float(factor)
+    assert out.tolist() == [float(x[0] * factor), value * 2 + number, 0.5 - number, 1.0]
+
+
+@nbtc.kernel
 def sums(x, out):
     out[0] = x[0] + x[1]
 
