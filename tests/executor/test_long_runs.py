@@ -69,6 +69,23 @@ def test_two_hundred_launches_leave_nothing(checked):
     assert threading.active_count() <= threads + 1  # the pool starts its threads when it first needs them
 
 
+@nbtc.kernel
+def nothing(x):
+    pass
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts what Linux tells in /proc")
+def test_ten_thousand_launches_of_an_empty_kernel_leave_nothing():
+    x = np.zeros(32, np.float32)
+    for _ in range(1000):
+        nothing[1, 32](x)
+    pages, files = state()
+    for _ in range(10_000):
+        nothing[1, 32](x)
+    later, later_files = state()
+    assert later - pages < PAGES / 2 and later_files == files  # 52 bytes a launch
+
+
 def program(number):
     """A program of its own: loops, shared memory and atomics, with constants and a barrier that others don't have."""
     return (
