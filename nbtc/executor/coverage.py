@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -131,6 +132,8 @@ def refused(i: Instruction, function: Function, module: Module) -> str:
         return f"{i.mnemonic}: a form of PTX ISA {since}, and the text says .version {have}"
     if i.opcode == "tcgen05" and not _has_tensor_memory(module.target):
         return f"{i.mnemonic}: tensor memory is for targets such as sm_100a, and the text's is {module.target}"
+    if i.opcode in ("shfl", "vote") and ".sync" not in i.mnemonic and not _names_no_lanes(module):
+        return f"{i.mnemonic}: without .sync only for targets before sm_70, and the text's is {module.target}"
     for operand in i.operands:
         for found in others(operand):
             if isinstance(found, Special) and found.name not in READERS and found.name not in VECTORS:
@@ -141,6 +144,11 @@ def refused(i: Instruction, function: Function, module: Module) -> str:
         if (known is None or known.body is None) and name not in FUNCTIONS:
             return f"call: {name} has no body, and the host provides only {', '.join(FUNCTIONS)}"
     return ""
+
+
+def _names_no_lanes(module: Module) -> bool:
+    """Whether shfl and vote may leave .sync and the mask out (PTX ISA, "shfl (deprecated)", "vote (deprecated)")."""
+    return bool(re.fullmatch(r"sm_[2-6]\d", module.target)) or module.version < (6, 4)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 (PTX ISA, "Parallel Synchronization and Communication Instructions": shfl.sync, vote.sync, match.sync, redux.sync,
 activemask, elect.sync, bar.warp.sync.)  A lane that names others in its mask waits until all of them that have not
-ended are at the same instruction.
+ended are at the same instruction.  shfl and vote without .sync, of targets before sm_70, are among the lanes at hand.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def write_both(lanes: Lanes, target: Operand, first: Any, second: Any) -> None:
 
 
 def _shuffle(lanes: Lanes) -> None:
-    target, value, b, c, mask = lanes.operands
-    present = members(lanes, mask)
+    target, value, b, c, *mask = lanes.operands
+    present = members(lanes, mask[0]) if mask else lanes.active
     mode = lanes.op.among(("up", "down", "bfly", "idx"))
     x, source, clamp = (lanes.read(o, "b32", lanes=True) for o in (value, b, c))
     found = exchange.shuffled(lanes.v, mode, (x, source, clamp), present)
@@ -66,8 +66,8 @@ def _shuffle(lanes: Lanes) -> None:
 
 
 def _vote(lanes: Lanes) -> None:
-    target, predicate, mask = lanes.operands
-    wanted = gather_lanes(lanes, mask)
+    target, predicate, *mask = lanes.operands
+    wanted = gather_lanes(lanes, mask[0]) if mask else lanes.active
     found = lanes.mask(lanes.read(predicate, "pred", lanes=True))
     mode = lanes.op.among(("all", "any", "uni", "ballot"))
     lanes.write(target, _votes(lanes, mode, found, wanted))
@@ -146,6 +146,9 @@ def _own(instruction: Instruction) -> bool:
 
 ACTIONS = (
     Action("shfl", slots("sync", "up|down|bfly|idx", "b32"), _shuffle, 1, varying=_always, waits=_always),
+    Action("shfl", slots("up|down|bfly|idx", "b32"), _shuffle, 1, varying=_always),
+    Action("vote", slots("all|any|uni", "pred"), _vote, 1, varying=_always),
+    Action("vote", slots("ballot", "b32"), _vote, 1, varying=_always),
     Action("vote", slots("sync", "all|any|uni", "pred"), _vote, 1, varying=_own, waits=_always),
     Action("vote", slots("sync", "ballot", "b32"), _vote, 1, varying=_own, waits=_always),
     Action("match", slots("sync", "any|all", "b32|b64"), _match, 1, varying=_always, waits=_always),

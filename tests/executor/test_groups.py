@@ -84,3 +84,44 @@ def test_sizes_of_shared_memory_are_those_that_an_h100_tells() -> None:
     out = np.zeros(7, np.uint32)
     nbtc.load(SIZES)["sizes"][1, 1, 0, 64](out)
     assert out.tolist() == [0, 288, 1024, 256, 1200, 1024, 1136]
+
+
+# what an H100 gave for this text: lanes in diverged code, sources that are not among them
+OLD = """.version 6.0 .target {target} .address_size 64
+.visible .entry old(.param .u64 out) {{
+  .reg .b32 r, t, a, g; .reg .b64 o; .reg .pred s, z, y;
+  ld.param.u64 o, [out]; mov.u32 t, %tid.x; mad.wide.u32 o, t, 36, o; mul.lo.u32 a, t, t;
+  shfl.down.b32 r|s, a, 1, 31; st.global.b32 [o], r; selp.u32 g, 1, 0, s; st.global.b32 [o+4], g;
+  shfl.idx.b32 r, a, 5, 31; st.global.b32 [o+8], r;
+  setp.gt.u32 z, a, 100; vote.ballot.b32 r, z; st.global.b32 [o+12], r;
+  vote.all.pred y, z; selp.u32 g, 1, 0, y; st.global.b32 [o+16], g;
+  vote.any.pred y, z; selp.u32 g, 1, 0, y; st.global.b32 [o+20], g;
+  and.b32 g, t, 1; setp.eq.u32 z, g, 1;
+  @z bra odd;
+  shfl.up.b32 r, a, 2, 0; st.global.b32 [o+24], r; shfl.idx.b32 r, a, 3, 31; st.global.b32 [o+32], r;
+  vote.ballot.b32 r, 1; st.global.b32 [o+28], r;
+  bra.uni end;
+odd:
+  shfl.bfly.b32 r, a, 2, 31; st.global.b32 [o+24], r; shfl.idx.b32 r, a, 4, 31; st.global.b32 [o+32], r;
+  vote.ballot.b32 r, 1; st.global.b32 [o+28], r;
+end:
+  ret; }}"""
+
+
+def test_shuffles_and_votes_of_old_targets_are_among_the_lanes_at_hand() -> None:
+    out = np.zeros((LANES, 9), np.uint32)
+    nbtc.load(OLD.format(target="sm_60"))["old"][1, LANES](out)
+    lanes = range(LANES)
+    above = sum(1 << n for n in lanes if n * n > 100)
+    expected = [
+        [min(n + 1, 31) ** 2, int(n < 31), 25, above, 0, 1]
+        + ([(n ^ 2) ** 2, 0xAAAAAAAA, 0] if n & 1 else [max(n - 2, 0) ** 2, 0x55555555, 0])
+        for n in lanes
+    ]
+    assert out.tolist() == expected
+
+
+def test_newer_targets_name_the_lanes() -> None:
+    text = OLD.format(target="sm_70").replace(".version 6.0", ".version 6.4")
+    with pytest.raises(nbtc.errors.ProgramError, match=r"without \.sync only for targets before sm_70"):
+        nbtc.load(text)["old"][1, LANES](np.zeros((LANES, 9), np.uint32))
