@@ -107,10 +107,10 @@ class _Nibble(_Bits):
         return widen(builder.shl(value, amount), amount)
 
 
-target.models = DataModelManager(ChainMap({}, default_manager._handlers))
-target.models.register(types.Float, _Real)
-target.models.register(NarrowFloat, _Bits)
-target.models.register(NarrowInteger, _Nibble)
+MODELS = target.models = DataModelManager(ChainMap({}, default_manager._handlers))
+MODELS.register(types.Float, _Real)
+MODELS.register(NarrowFloat, _Bits)
+MODELS.register(NarrowInteger, _Nibble)
 
 
 def type_of(dtype: Any) -> Any:

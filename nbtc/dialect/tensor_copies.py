@@ -9,15 +9,16 @@ from numba.core import types
 from numba.core.datamodel import models
 from numba.core.typing import signature
 
-from nbtc.dialect import copies, target, words
+from nbtc.dialect import copies, words
 from nbtc.dialect.addresses import shared_address
+from nbtc.dialect.narrow import MODELS
 from nbtc.dialect.parameters import TensorMapType
 from nbtc.executor.tensor_map import MOST_DIMS
 
 HERE = copies.__name__
 I64 = ir.IntType(64)
 
-target.models.register(TensorMapType, models.OpaqueModel)
+MODELS.register(TensorMapType, models.OpaqueModel)
 
 
 def _check(name: str, tensor_map: Any, coords: Any = None, **places: Any) -> None:

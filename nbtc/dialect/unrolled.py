@@ -14,6 +14,7 @@ from numba.core.imputils import RefType, iternext_impl
 from numba.core.typing import signature
 
 from nbtc.dialect import language, loops, target, words
+from nbtc.dialect.narrow import MODELS
 from nbtc.numba_door.constants import constant_of
 
 HERE = language.__name__
@@ -47,8 +48,8 @@ class _IteratorModel(models.StructModel):  # type: ignore[misc]
         super().__init__(manager, kind, [(name, types.EphemeralPointer(types.int64)) for name in ("index", "left")])
 
 
-target.models.register(_Unrolled, models.OpaqueModel)
-target.models.register(_Iterator, _IteratorModel)
+MODELS.register(_Unrolled, models.OpaqueModel)
+MODELS.register(_Iterator, _IteratorModel)
 
 
 @words.word(f"{HERE}.unroll")
