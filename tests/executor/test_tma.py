@@ -11,6 +11,7 @@ from nbtc.executor.tma import (
     MISALIGNED,
     NEGATIVE,
     OTHER_MODE,
+    OUT_OF_BOX,
     OUTSIDE,
     REDUCE,
     STORE,
@@ -159,7 +160,28 @@ def test_columns_are_stored_and_summed():
     np.testing.assert_array_equal(array, want)
     assert run(REDUCE, array, columns, (0, 2, 1, 0), shared, offsets=())[0] == FINE
     np.testing.assert_array_equal(array, 2 * want)
-    assert run(STORE, array, columns, (0, -1, 0, 0), shared, offsets=())[0] == NEGATIVE
+    assert run(STORE, array, columns, (-4, 0, 0, 0), shared, offsets=())[0] == NEGATIVE
+
+
+@pytest.mark.parametrize(
+    ("kind", "lower", "upper", "start", "fine"),
+    [  # what an H100 copied, and what it ended as an illegal instruction
+        (LOAD, (-1, 0), (1, -1), (-1, 1), True),
+        (LOAD, (-1, 0), (1, -1), (4, 1), True),
+        (LOAD, (-1, 0), (1, -1), (5, 1), False),
+        (LOAD, (-1, 0), (1, -1), (-2, 1), False),
+        (LOAD, (-1, 0), (1, -1), (0, 2), False),
+        (STORE, (1, 0), (0, -1), (1, 1), True),
+        (STORE, (1, 0), (0, -1), (0, 1), False),
+        (STORE, (-1, 0), (0, -1), (0, 1), False),
+        (REDUCE, (0, 0), (1, 0), (0, 1), False),
+    ],
+)
+def test_where_columns_may_begin(kind, lower, upper, start, fine):
+    array, shared = aligned((2, 3, 4, 8), np.int32), aligned((5, 8), np.int32)
+    columns = nbtc.TensorMap.im2col(array, lower, upper, channels=8, pixels=5)
+    offsets = (0, 0) if kind == LOAD else ()
+    assert run(kind, array, columns, (0, *start, 0), shared, offsets=offsets)[0] == (FINE if fine else OUT_OF_BOX)
 
 
 def test_a_map_is_for_one_mode():
