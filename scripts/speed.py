@@ -271,6 +271,7 @@ def main() -> None:
     if args.only_programs:
         print(json.dumps(executed(args.programs, args.rounds, args.host), indent=1))
         return
+    machine |= {"processor": processor(), "numpy_gmas": round(numpy_rate(args.rounds, args.size) / 1e9, 1)}
     data = {"machine": machine, "size": args.size, "products": products(args.size, args.rounds, args.only, args.host)}
     if not args.only:
         data |= {"instructions": instructions(args.warps, args.groups, args.rounds), "dpx": dpx(args.rounds)}
