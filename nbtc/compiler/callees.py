@@ -17,9 +17,10 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_machinery import register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
-from numba.core.typed_passes import BaseNativeLowering, NativeLowering
+from numba.core.typed_passes import BaseNativeLowering
 
 from nbtc.compiler.code_cache import CodeCache, Impl, cache_of
+from nbtc.compiler.pipeline import with_lowering
 from nbtc.errors import CompilerError
 
 
@@ -69,12 +70,7 @@ class _Lowering(BaseNativeLowering):  # type: ignore[misc]
         return True
 
 
-class _Compiler(compiler.CompilerBase):  # type: ignore[misc]
-    def define_pipelines(self) -> list[Any]:
-        passes = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.passes[:] = [(_Lowering if p is NativeLowering else p, text) for p, text in passes.passes]
-        passes.finalize()
-        return [passes]
+PIPELINE = with_lowering(_Lowering)
 
 
 class _Impl(Impl):
@@ -110,7 +106,7 @@ class Callee(CPUDispatcher):  # type: ignore[misc]
     """A kernel's dispatcher for compiled callers; where Python called the kernel before, they take what it has."""
 
     def __init__(self, kernel: Any, cached: bool) -> None:
-        super().__init__(kernel.py_func, {}, kernel.targetoptions, _Compiler)
+        super().__init__(kernel.py_func, {}, kernel.targetoptions, PIPELINE)
         self._compiling_counter = kernel._compiling_counter  # by which a recursion is known
         self._cache: Any = (cached and cache_of(kernel.py_func, _Cache)) or NullCache()
 

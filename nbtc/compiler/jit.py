@@ -15,17 +15,18 @@ from typing import Any, TypeVar, cast
 
 from llvmlite import ir
 from numba import njit
-from numba.core import compiler, config, lowering
+from numba.core import config, lowering
 from numba.core.callwrapper import PyCallWrapper
 from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
 from numba.core.sigutils import normalize_signature
-from numba.core.typed_passes import BaseNativeLowering, NativeLowering
+from numba.core.typed_passes import BaseNativeLowering
 
 from nbtc.compiler.callees import serve_callers
 from nbtc.compiler.code_cache import cache_of, name_apart
 from nbtc.compiler.float_mode import DEFAULT, KEEP, framed, switch_mode
+from nbtc.compiler.pipeline import with_lowering
 from nbtc.errors import CompilerError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,14 +63,7 @@ class _Lowering(BaseNativeLowering):  # type: ignore[misc]
         return _Lower
 
 
-class _Compiler(compiler.CompilerBase):  # type: ignore[misc]
-    """Numba's pipeline with that lowering."""
-
-    def define_pipelines(self) -> list[Any]:
-        passes = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.passes[:] = [(_Lowering if p is NativeLowering else p, text) for p, text in passes.passes]
-        passes.finalize()
-        return [passes]
+PIPELINE = with_lowering(_Lowering)
 
 
 def jit(
@@ -90,7 +84,7 @@ def jit(
     if inline:
         options["forceinline"] = True
     if framed:
-        options["pipeline_class"] = _Compiler
+        options["pipeline_class"] = PIPELINE
     if config.DISABLE_JIT:
         return _uncompiled(function)
     dispatcher = njit(**options)(function)

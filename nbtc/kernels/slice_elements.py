@@ -15,6 +15,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import F32, I8, I16, I32, VectorBuilder, vector
 from nbtc.compiler.lowering import lowering
 from nbtc.formats.table import Format
+from nbtc.kernels.half_bits import half_bits
 from nbtc.kernels.slice_shape import ROWS, SPECIAL, ZERO
 
 W16, V16, OCTETS = vector(I32, ROWS), vector(F32, ROWS), vector(I8, 64)
@@ -73,16 +74,8 @@ class Elements:
         b, v, n = self.b, self.v, x.type.count
         words = vector(I32, n)
         zero = b.icmp_unsigned("==", self._magnitude(x), v.const(x.type, 0))
-        bits = v.bits(self.m.from_half(self._half(x)), words)
+        bits = v.bits(self.m.from_half(half_bits(v, self.f, x, self._magnitude(x))), words)
         return v.bits(b.or_(bits, b.select(zero, v.const(words, TINY), v.const(words, 0))), vector(F32, n))
-
-    def _half(self, x: Any) -> Any:
-        """f16 bits of the same fields."""
-        if self.f.bits == 16:
-            return x
-        b, t = self.b, vector(I16, x.type.count)
-        magnitude = b.shl(b.zext(self._magnitude(x), t), self.v.const(t, 10 - self.f.mantissa))
-        return b.or_(magnitude, b.and_(b.sext(x, t), self.v.const(t, -(1 << 15))))
 
     def line_values(self, x: Any) -> Iterator[Any]:
         """Values of 64 bytes as f32 vectors: vector n holds elements 4n .. 4n + 3 of each 128-bit lane.

@@ -17,6 +17,7 @@ from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, Number, VectorBui
 from nbtc.compiler.lowering import lowering
 from nbtc.compiler.processors import host_processor
 from nbtc.formats.table import FORMATS, Format
+from nbtc.kernels.half_bits import half_bits
 from nbtc.kernels.panel_pack import paired
 from nbtc.ops.wgmma.gather import PANEL, ROWS
 
@@ -84,18 +85,10 @@ class Elements:
             kept = x if self.f.bits == 32 else b.shl(b.zext(x, words), v.const(words, 32 - self.f.bits))
             plain = v.bits(b.and_(kept, v.const(words, -(1 << (23 - self.f.mantissa)))), vector(F32, n))
         else:
-            plain = self.m.from_half(self._half(x))
+            plain = self.m.from_half(half_bits(v, self.f, x, self.magnitude(x)))
         scaled = b.fmul(plain, v.splat(scale, n))
         marks = b.select(self.zero(x), v.const(words, TINY_BITS), v.const(words, 0))
         return v.bits(b.or_(v.bits(scaled, words), marks), vector(F32, n))
-
-    def _half(self, x: Any) -> Any:
-        """The element as f16 bits, `lift` binades too small."""
-        if self.f.bits == 16:
-            return x
-        b, t = self.b, vector(I16, x.type.count)
-        magnitude = b.shl(b.zext(self.magnitude(x), t), self.v.const(t, 10 - self.f.mantissa))
-        return b.or_(magnitude, b.and_(b.sext(x, t), self.v.const(t, -(1 << 15))))
 
 
 def _reduced(v: VectorBuilder, name: str, x: Any) -> Any:
