@@ -123,7 +123,7 @@ class Emitter:
     def _sum_slices(self, tiles: Tiles, shape: SliceShape, of_a: tuple[Any, Any, Any]) -> None:
         """All tiles by the slice's vector code; those that it reports by the general function."""
         v, b, count = self.v, self.b, self.columns // TILE
-        units, outside = unit_places(v, self.shared, Tile(v, tiles.word_b), self.flags.trans_b, count)
+        units, outside = unit_places(v, self.shared, Tile(v, tiles.word_b), shape, count)
         self._note(outside)
         if shape.a_rows:
             a = place(v, 8 * 4 * ROWS)
@@ -133,7 +133,7 @@ class Emitter:
         else:
             a = self._read_a(*of_a)
         f = slice_function(b.module, shape)
-        found = b.call(f, Arguments(a, units, tiles.d, v.int(count), tiles.keep))
+        found = b.call(f, Arguments(a, units, tiles.meta, tiles.d, v.int(count), tiles.keep))
         with b.if_then(b.icmp_unsigned("!=", found, v.int(0)), likely=False):
             known = tiles._replace(a=self._read_a(*of_a) if shape.a_rows else a)
 

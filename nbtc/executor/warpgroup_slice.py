@@ -28,25 +28,29 @@ class Flags(NamedTuple):
 
 
 def slice_shape(row: Row, params: NDArray[Any], flags: Flags) -> SliceShape | None:
-    """The shape of a dense mma form of a slice and the parameters of its unit, or None where slices don't serve it."""
+    """The shape of the mma form of a slice and the parameters of its unit, or None where slices don't serve it.
+
+    Sparse forms of more than 8 bits are better served by code that selects elements of B.
+    """
     a, b = (present(o).format for o in (row.a, row.b))
-    if row.sparse or params[KIND] != Kind.FUSED or host() is None or max(a.exponent, b.exponent) > 5:
+    if (row.sparse and a.bits != 8) or params[KIND] != Kind.FUSED or host() is None or max(a.exponent, b.exponent) > 5:
         return None
     out, fraction = int(params[OUT]), int(params[FRACTION])
     half, short = (out == OUTS[name] for name in ("rne11", "rz14"))
     read = not (flags.registers or flags.trans_a)  # else an image is made first
     signs = read and flags.minus_a, flags.minus_b
-    shape = SliceShape(a, b, half, fraction, int(params[FLOOR]), short, read, flags.trans_b, *signs)
+    shape = SliceShape(a, b, half, fraction, int(params[FLOOR]), short, read, flags.trans_b, *signs, row.sparse)
     most = 25 if shape.wide else 13  # sums of more bits leave 32 bits, or what an f32 has below M
     return shape if a.bits in (8, 16) and params[BLOCK] == shape.depth and fraction <= most else None
 
 
-def unit_places(v: VectorBuilder, shared: Shared, tile: Tile, transposed: bool, tiles: int) -> tuple[Any, Any]:
-    """(where the addresses of the units of B stand, sixteen for each tile; i1: some lie outside of shared memory)."""
-    memory, bad = place(v, 8 * UNITS * tiles), v.const(I1, 0)
+def unit_places(v: VectorBuilder, shared: Shared, tile: Tile, shape: SliceShape, tiles: int) -> tuple[Any, Any]:
+    """(where the addresses of the units of B stand, tile by tile; i1: some lie outside of shared memory)."""
+    units = UNITS * shape.lines
+    memory, bad = place(v, 8 * units * tiles), v.const(I1, 0)
     for n in range(tiles):
-        offsets = tile_offsets(v, tile, v.const(I32, n), UNITS // ROWS, transposed)
+        offsets = tile_offsets(v, tile, v.const(I32, n), units // ROWS, shape.by_rows)
         addresses, outside = row_addresses(v, shared, offsets)
-        v.store(addresses, memory, VECTOR, 8 * UNITS * n)
+        v.store(addresses, memory, VECTOR, 8 * units * n)
         bad = v.b.or_(bad, outside)
     return memory, bad

@@ -44,7 +44,7 @@ def image_parts(v: VectorBuilder, p: Any, registers: tuple[int, int]) -> list[An
 
 
 class Memory(NamedTuple):
-    """Where the parts of a decoded operand begin, and its bytes.
+    """Where the parts of a line of a decoded operand begin, and its bytes.
 
     A: values by product, exponents by pairs of products, a word of signs; a vector of rows each.  B, eight columns: for
     each two columns values, a word of exponents for each pair of products, two words of signs, the bytes that they are
@@ -101,8 +101,8 @@ class SliceOperands:
         v = self.v
         return v.load(self.b.inttoptr(v.load(places, I64, 8, 8 * n), I8.as_pointer()), vector(I8, 16), 1)
 
-    def decode_a(self, words: list[Any], to: Any) -> Any:
-        """A to memory; i1: it has an Inf or NaN."""
+    def decode_a(self, words: list[Any], to: Any) -> None:
+        """A line of A to memory."""
         v, b, s, at = self.v, self.b, self.s, memory_a(self.s)
         fields = []
         for n, x in enumerate(words):
@@ -119,7 +119,6 @@ class SliceOperands:
             x = v.shuffle(fields[word], fields[WORDS // 2 + word], lanes)
             v.store(x, to, VECTOR, at.exponents + VECTOR * n)
         v.store(self._signs_a(words), to, VECTOR, at.signs)
-        return self.a.found()
 
     def _place_a(self, word: int, i: int) -> int:
         """Where element i of a word of A stands, in vectors: of fp8 the same words of both units side by side."""
@@ -153,7 +152,7 @@ class SliceOperands:
 
     # --- B ------------------------------------------------------------------------------------------------------------
     def read_b(self, places: Any, to: Any) -> None:
-        """The bytes of eight columns, two a vector, from the units whose addresses (i64) stand at `places`."""
+        """A line's bytes of eight columns, two a vector, from the units whose addresses (i64) stand at `places`."""
         v, b, s = self.v, self.b, self.s
         units = [self._unit(places, n) for n in range(UNITS)]
         if s.by_rows:
@@ -182,7 +181,7 @@ class SliceOperands:
         return out
 
     def decode_b(self, step: Any, to: Any) -> Iterator[None]:
-        """Two columns of a tile, those of a step (i64), from their bytes to memory, piece by piece."""
+        """A line of two columns of a tile, those of a step (i64), from their bytes to memory, piece by piece."""
         v, b, s, at = self.v, self.b, self.s, memory_b(self.s)
         x = v.load(v.at(to, b.mul(step, v.int(VECTOR))), self.of_b.of(VECTOR), VECTOR, at.raw)
         fields = self.of_b.exponents(x, True)

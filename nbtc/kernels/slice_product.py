@@ -1,4 +1,4 @@
-"""A warp's slice of a dense warpgroup product, eight columns at a time: decode, align, multiply, round.
+"""A warp's slice of a warpgroup product, eight columns at a time: decode, align, multiply, round.
 
 Everything finite is exact, subnormals included; tiles that meet Inf, NaN or the ends of f32 are reported, and their
 accumulators left as they are: the caller gives them to the general path.
@@ -16,7 +16,8 @@ from nbtc.compiler.float_mode import DOWN, enter, leave
 from nbtc.compiler.lowering import lowering
 from nbtc.kernels.slice_elements import V16, VECTOR, W16
 from nbtc.kernels.slice_operands import REGISTER, SliceOperands, image_parts, memory_a, memory_b, turned
-from nbtc.kernels.slice_shape import COLUMNS, ROWS, STEPS, UNITS, SliceShape
+from nbtc.kernels.slice_shape import COLUMNS, ROWS, STEPS, UNITS, WORDS, SliceShape
+from nbtc.kernels.slice_sparse import expanded
 from nbtc.kernels.slice_sums import SliceSums
 
 P = I8.as_pointer()
@@ -27,17 +28,19 @@ class Arguments(NamedTuple):
     """Of the function of a shape.
 
     a: image of A, or addresses (i64) of its 32 units of 16 bytes.  b: addresses of the units of B, sixteen for each
-    eight columns.  d: image of D.  tiles: columns by eights (i64).  keep: whether D counts (i1).
+    line of eight columns.  meta: image of the metadata, read where the shape is sparse.  d: image of D.  tiles: columns
+    by eights (i64).  keep: whether D counts (i1).
     """
 
     a: Any
     b: Any
+    meta: Any
     d: Any
     tiles: Any
     keep: Any
 
 
-TYPES = (P, P, P, I64, I1)
+TYPES = (P, P, P, P, I64, I1)
 
 
 def slice_function(module: ir.Module, shape: SliceShape) -> Any:
@@ -77,14 +80,13 @@ class _Slice:
         self.registers = 2 if shape.half else 4
 
     def emit(self) -> Any:
-        v, b, s, o = self.v, self.b, self.s, self.operands
-        size = memory_a(s).size
-        room = b.alloca(ir.ArrayType(I8, size + 2 * memory_b(s).size))
+        v, b, s = self.v, self.b, self.s
+        room = b.alloca(ir.ArrayType(I8, s.lines * (memory_a(s).size + 2 * memory_b(s).size)))
         room.align = VECTOR
         self.a = b.bitcast(room, P)
         same = ir.InlineAsm(ir.FunctionType(P, [P]), "", "=r,0")
         self.outer = b.call(same, [self.a])  # to be read at: see `warp_operands.Room`
-        special = o.decode_a(o.read_a(self.args.a), self.a)
+        special = self._decode_a()
         self._read(v.int(0))
 
         def first(step: Any, none: Values) -> Values:
@@ -99,6 +101,16 @@ class _Slice:
             return {"marked": b.or_(found["marked"], b.shl(b.zext(bad, I64), n))}
 
         return self._loop(self.args.tiles, {"marked": v.int(0)}, tile)["marked"]
+
+    def _decode_a(self) -> Any:
+        """A to memory; i1: all tiles need the fallback."""
+        v, b, s, o, clash = self.v, self.b, self.s, self.operands, ir.Constant(I1, 0)
+        words = o.read_a(self.args.a)
+        if s.sparse:
+            words, clash = expanded(v, words, self.args.meta)
+        for line in range(s.lines):
+            o.decode_a(words[WORDS * line : WORDS * (line + 1)], v.at(self.a, memory_a(s).size * line))
+        return b.or_(o.a.found(), clash)
 
     def _loop(self, count: Any, values: Values, body: Callable[[Any, Values], Values]) -> Values:
         """body(n, values) gives the values after each turn; returns those after the last one."""
@@ -119,20 +131,24 @@ class _Slice:
 
     def _at_b(self, memory: Any, n: Any) -> Any:
         """Where tile n of B is decoded."""
-        v, b = self.v, self.b
-        return v.at(memory, memory_a(self.s).size, b.mul(b.and_(n, v.int(1)), v.int(memory_b(self.s).size)))
+        v, b, s = self.v, self.b, self.s
+        size = v.int(memory_b(s).size * s.lines)
+        return v.at(memory, memory_a(s).size * s.lines, b.mul(b.and_(n, v.int(1)), size))
 
     def _read(self, n: Any) -> None:
         """The bytes of tile n of B, or of the last one instead of those after it."""
-        v, b, a = self.v, self.b, self.args
+        v, b, a, size = self.v, self.b, self.args, 8 * UNITS
         last = b.sub(a.tiles, v.int(1))
         place = b.select(b.icmp_unsigned("<", n, a.tiles), n, last)
-        self.operands.read_b(v.at(a.b, b.mul(place, v.int(8 * UNITS))), self._at_b(self.a, n))
+        places, to = v.at(a.b, b.mul(place, v.int(size * self.s.lines))), self._at_b(self.a, n)
+        for line in range(self.s.lines):
+            self.operands.read_b(v.at(places, size * line), v.at(to, memory_b(self.s).size * line))
 
     def _prepare(self, n: Any, step: Any) -> Iterator[None]:
         """Decode a step's columns of tile n, and find the maxima of its exponents, piece by piece."""
         v, b = self.v, self.b
-        yield from self.operands.decode_b(step, self._at_b(self.a, n))
+        for line in range(self.s.lines):
+            yield from self.operands.decode_b(step, v.at(self._at_b(self.a, n), memory_b(self.s).size * line))
         to = v.at(self._at_b(self.a, n), memory_b(self.s).peaks, b.mul(step, v.int(VECTOR)))
         yield from self._sums().peaks(self._at_b(self.outer, n), step, to)
 

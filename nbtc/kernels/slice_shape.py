@@ -12,9 +12,9 @@ from nbtc.compiler.processors import Processor
 from nbtc.formats.table import Format
 
 ROWS, COLUMNS = 16, 8  # of a slice; that are summed at a time
-LINE = 32  # bytes of a row of A and of a column of B
+LINE = 32  # bytes of a row of A and of a column of B; sparse products have two lines, A's with zeros in between
 WORDS = LINE // 4
-UNITS = COLUMNS * LINE // 16  # that eight columns of B have, whichever way they lie
+UNITS = COLUMNS * LINE // 16  # that a line of eight columns of B has, whichever way they lie
 STEPS = COLUMNS // 2  # in which a tile is summed, and the next one prepared: two columns each
 BIAS = 127
 # What a zero shows as its exponent: the sum of two is still a field from which F can be taken, and the sum with any
@@ -31,7 +31,8 @@ class SliceShape:
     a, b: multiplicands of 8 or of 16 bits, whose exponents have five bits at most.  half: f16 accumulators.  fraction:
     F.  floor: exponent of a sum of zeros, as f16 accumulators have it.  short: results keep 14 significant bits.
     a_rows: A is read at addresses, not from a register image.  by_rows: B lies in rows of eight columns, not in
-    columns.  minus_a (where A is read), minus_b: signs are turned.
+    columns.  minus_a (where A is read), minus_b: signs are turned.  sparse: A stores half of K, metadata says which
+    (8-bit elements, two of four).
     """
 
     a: Format
@@ -44,11 +45,12 @@ class SliceShape:
     by_rows: bool = False
     minus_a: bool = False
     minus_b: bool = False
+    sparse: bool = False
 
     @property
     def key(self) -> str:
         """Tells functions of different shapes apart."""
-        flags = self.half, self.short, self.a_rows, self.by_rows, self.minus_a, self.minus_b
+        flags = self.half, self.short, self.a_rows, self.by_rows, self.minus_a, self.minus_b, self.sparse
         text = "".join(str(int(x)) for x in flags)
         return f"{self.a.name}_{self.b.name}_{self.fraction}_{-self.floor}_{text}"
 
@@ -63,8 +65,13 @@ class SliceShape:
         return 2 if self.wide else 1
 
     @property
+    def lines(self) -> int:
+        """Lines of a sum."""
+        return 2 if self.sparse else 1
+
+    @property
     def depth(self) -> int:
-        """Products of a sum."""
+        """Products of a line."""
         return 8 * LINE // self.a.bits
 
     @property

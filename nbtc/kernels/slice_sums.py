@@ -7,6 +7,7 @@ fields, kept shifted into place.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -45,9 +46,9 @@ class SliceSums:
         """Store the largest exponents of the products of a step's two columns, in the upper two bytes of each word."""
         v, b, s, top = self.v, self.b, self.s, None
         words = v.at(at_b, b.mul(step, v.int(2 * s.depth)))
-        for n in range(s.depth // 2):
-            left = v.load(self.memory, W16, VECTOR, self.a.exponents + VECTOR * n)
-            right = v.load(words, I32, 4, self.of_b.exponents + 4 * n)
+        for line, n in product(range(s.lines), range(s.depth // 2)):
+            left = v.load(self.memory, W16, VECTOR, self.a.size * line + self.a.exponents + VECTOR * n)
+            right = v.load(words, I32, 4, self.of_b.size * line + self.of_b.exponents + 4 * n)
             x = v.bits(b.add(left, v.splat(right, ROWS)), OCTETS)  # no carry crosses: sums stay below 256
             top = x if top is None else v.umax(top, x)
             yield
@@ -76,10 +77,12 @@ class SliceSums:
 
     def _negatives(self, at_b: Any, column: int) -> Any:
         """How many products are negative."""
-        v, b = self.v, self.b
-        mine = v.load(self.memory, W16, VECTOR, self.a.signs)
-        other = v.splat(v.load(at_b, I32, 4, self.of_b.signs + 4 * column), ROWS)
-        return v.popcount(b.xor(mine, other))
+        v, b, total = self.v, self.b, self.c(0)
+        for line in range(self.s.lines):
+            mine = v.load(self.memory, W16, VECTOR, self.a.size * line + self.a.signs)
+            other = v.splat(v.load(at_b, I32, 4, self.of_b.size * line + self.of_b.signs + 4 * column), ROWS)
+            total = b.add(total, v.popcount(b.xor(mine, other)))
+        return total
 
     def _woven(self, low: Any, high: Any, part: int) -> Any:
         """f64 of low and high words: words 0 and 1, or 2 and 3 of each 128-bit lane."""
@@ -93,10 +96,11 @@ class SliceSums:
         kind = vector(element, VECTOR // size)
         right_at = v.at(at_b, b.mul(step, v.int(o.step_b)))
         left_at = v.at(self.memory, b.mul(step, v.int(VECTOR * s.parts * s.depth // STEPS)))
-        for k in range(s.depth // STEPS):
-            left = [v.load(left_at, kind, VECTOR, VECTOR * (s.parts * k + part)) for part in range(s.parts)]
+        for line, k in product(range(s.lines), range(s.depth // STEPS)):
+            mine, other = self.a.size * line, self.of_b.size * line
+            left = [v.load(left_at, kind, VECTOR, mine + VECTOR * (s.parts * k + part)) for part in range(s.parts)]
             for column, total in sums.items():
-                right = v.splat(v.load(right_at, element, size, o.place_b(column, k)), kind.count)
+                right = v.splat(v.load(right_at, element, size, other + o.place_b(column, k)), kind.count)
                 for part, x in enumerate(left):
                     total[part] = self.m.multiply_add(x, right, total[part])
                 yield
@@ -126,7 +130,7 @@ class SliceSums:
     def _single(self, n: Any) -> Any:
         """Integers as f32, toward zero; odd in the last place where inexact and another rounding follows."""
         v, b = self.v, self.b
-        if not self.s.wide:  # at most 130 * 2**13: exact
+        if not self.s.wide:  # of at most 32 products that are not zero, and as many or twice as many units: exact
             return b.sitofp(n, V16)
         x = self.m.to_float(n)
         self.largest = self.m.larger(self.largest, x)

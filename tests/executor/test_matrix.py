@@ -96,9 +96,10 @@ WGMMA = [
     ("wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.u8", "1", {}),
     ("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3", "1, -1, 1", {"scale_a": -1}),
     ("wgmma.mma_async.sync.aligned.m64n24k32.f32.e4m3.e4m3", "1, 1, -1", {"scale_b": -1}),
+    ("wgmma.mma_async.sp.sync.aligned.m64n24k64.f32.e5m2.e4m3", "%e, 0, 1, 1, -1", {"scale_b": -1}),
 ]
-# In the last one, NaN in row 20 of A and in column 9 of B: a warp's tiles, and a tile of each warp.
-SPECIAL = {WGMMA[-1][0]: [2 * 256 + 4 * 16 + 1, 4096 + 1024 + 128 + 3]}
+# In the last dense one, NaN in row 20 of A and in column 9 of B: a warp's tiles, and a tile of each warp.
+SPECIAL = {WGMMA[-2][0]: [2 * 256 + 4 * 16 + 1, 4096 + 1024 + 128 + 3]}
 
 
 @pytest.mark.parametrize(("mnemonic", "tail", "options"), WGMMA, ids=[w[0] for w in WGMMA])
@@ -107,9 +108,10 @@ def test_wgmma_through_text(mnemonic, tail, options):
     count = form.d.registers
     d = ", ".join(f"%d{i}" for i in range(count))
     body = [
-        f".reg .b32 %t, %s, %d<{count}>, %w;", ".reg .b64 %m, %q, %x, %y, %o;", ".reg .pred %p;",
+        f".reg .b32 %t, %s, %d<{count}>, %w, %e;", ".reg .b64 %m, %q, %x, %y, %o, %z;", ".reg .pred %p;",
         ".shared .align 1024 .b8 tile[8192];", "mov.u32 %t, %tid.x;", "ld.param.u64 %m, [P0];",
         "ld.param.u64 %q, [P1];", "ld.param.u64 %x, [P2];", "ld.param.u64 %y, [P3];", "mov.u32 %s, %t;",
+        "ld.param.u64 %o, [P4];", "mul.wide.u32 %z, %t, 4;", "add.u64 %o, %o, %z;", "ld.global.b32 %e, [%o];",
         "again:", "shl.b32 %w, %s, 2;", "cvt.u64.u32 %o, %w;", "add.u64 %o, %o, %m;", "ld.global.u32 %d0, [%o];",
         "mov.u32 %d1, tile;", "add.u32 %d1, %d1, %w;", "st.shared.u32 [%d1], %d0;", "add.u32 %s, %s, 128;",
         "setp.lt.u32 %p, %s, 2048;", "@%p bra again;", "bar.sync 0;", "fence.proxy.async;",
@@ -118,7 +120,7 @@ def test_wgmma_through_text(mnemonic, tail, options):
         "wgmma.fence.sync.aligned;", f"{mnemonic} {{{d}}}, %x, %y, {tail};", "wgmma.commit_group.sync.aligned;",
         "wgmma.wait_group.sync.aligned 0;", *(f"st.global.b32 [%q+{4 * i}], %d{i};" for i in range(count)), "ret;",
     ]  # fmt: skip
-    parameters = ", ".join(f".param .u64 P{n}" for n in range(4))
+    parameters = ", ".join(f".param .u64 P{n}" for n in range(5))
     kernel = nbtc.load(f"{HEAD}.visible .entry k({parameters})\n{{\n" + "\n".join(body) + "\n}\n")["k"]
     rng = np.random.default_rng(5)
     memory = rng.integers(0, 256, 8192, np.uint8) & np.uint8(0x3F if form.a.format.kind == "float" else 0xFF)
@@ -126,8 +128,13 @@ def test_wgmma_through_text(mnemonic, tail, options):
     image_d = image_of(rng, form.d.format, count)
     a = nbtc.wgmma.Descriptor(0, 1024, 256, swizzle="none").encode()
     b = nbtc.wgmma.Descriptor(4096, 1024, 1024, swizzle="128B").encode()
-    want = nbtc.ptx.wgmma(mnemonic, image_d, np.uint64(a), np.uint64(b), memory, **options)
-    kernel[1, 128](memory, image_d, a, b)
+    # of each four elements two, a pair of the last warp's the same one twice
+    nibbles = rng.choice([4, 8, 12, 9, 13, 14], (128, 8))
+    meta = (nibbles << 4 * np.arange(8)).sum(1).astype(np.uint32)
+    meta[127] &= ~np.uint32(15)
+    notes = {"meta": meta} if "mma_async.sp" in mnemonic else {}
+    want = nbtc.ptx.wgmma(mnemonic, image_d, np.uint64(a), np.uint64(b), memory, **options, **notes)
+    kernel[1, 128](memory, image_d, a, b, meta)
     assert_bits_equal(image_d, want)
 
 

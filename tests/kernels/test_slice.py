@@ -24,13 +24,15 @@ from nbtc.testing.hosts import HOSTS
 from nbtc.testing.strategies import operands, strategies
 
 UNIT, TILES = 16, 3
-# formats of A, B and accumulators; A at addresses, B by rows, signs of A and of B turned
+# formats of A, B and accumulators; A at addresses, B by rows, signs of A and of B turned, sparse
 SHAPES = [
     ("e4m3", "e4m3", "f32", (True, False, False, False)),
     ("e5m2", "e4m3", "f16", (True, False, True, True)),
     ("e4m3", "e5m2", "f32", (False, False, False, True)),
     ("f16", "f16", "f32", (True, True, True, False)),
     ("f16", "f16", "f16", (False, False, False, False)),
+    ("e4m3", "e5m2", "f32", (True, False, False, True, True)),
+    ("e5m2", "e5m2", "f16", (False, False, False, False, True)),
 ]
 ORDINARY = ("normal", "cancellation", "alignment_edge")  # of which no tile may need the fallback
 
@@ -51,7 +53,7 @@ def compiled(shape: SliceShape) -> tuple[Any, Any]:
     f.linkage = "external"
     code = native.load(native.Native(native.compile_text(str(module)), {}))
     p = ctypes.c_void_p
-    return code, ctypes.CFUNCTYPE(ctypes.c_uint64, p, p, p, ctypes.c_int64, ctypes.c_bool)(code.address(f.name))
+    return code, ctypes.CFUNCTYPE(ctypes.c_uint64, p, p, p, p, ctypes.c_int64, ctypes.c_bool)(code.address(f.name))
 
 
 def aligned(x: np.ndarray) -> np.ndarray:
@@ -95,8 +97,27 @@ def addresses(shape: SliceShape, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarr
     if shape.by_rows:
         units = [UNIT * (n * UNITS + k) for n in range(TILES) for k in range(UNITS)]
     else:
-        units = [(COLUMNS * n + r) * LINE + UNIT * u for n in range(TILES) for u in (0, 1) for r in range(COLUMNS)]
+        size, both = LINE * shape.lines, range(LINE * shape.lines // UNIT)
+        units = [(COLUMNS * n + r) * size + UNIT * u for n in range(TILES) for u in both for r in range(COLUMNS)]
     return aligned(a.ctypes.data + np.array(rows, np.int64)), aligned(b.ctypes.data + np.array(units, np.int64))
+
+
+def metadata(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the stored elements of each row among four of B, a pair two different ones; their image."""
+    indices = rng.permuted(np.tile(np.arange(4), (ROWS, LINE // 2, 1)), axis=2)[..., :2].reshape(ROWS, LINE)
+    image = np.zeros((8, 4), np.uint32)  # lanes: of rows g and g + 8 the first sixteen elements, then the others
+    for row, k in np.ndindex(indices.shape):
+        image[row % 8, 2 * (k // 16) + row // 8] |= np.uint32(indices[row, k]) << np.uint32(2 * (k % 16))
+    return indices, aligned(image)
+
+
+def oracle(case: Case, a: np.ndarray, b: np.ndarray, c: np.ndarray, indices: np.ndarray | None) -> np.ndarray:
+    """What is right: of sparse products row by row, of the elements of B that the row's indices choose."""
+    if indices is None:
+        return case.oracle().matrix(a, b, c)
+    first = 4 * (np.arange(a.shape[1]) // 2)
+    rows = [case.oracle().matrix(a[r : r + 1], b[first + indices[r]], c[r : r + 1]) for r in range(ROWS)]
+    return np.concatenate(rows)
 
 
 def compare(shape: SliceShape, f: Any, strategy: str, keep: bool) -> tuple[int, int]:
@@ -106,6 +127,9 @@ def compare(shape: SliceShape, f: Any, strategy: str, keep: bool) -> tuple[int, 
     case = Case("sm_90", "wgmma", a_format.name, b_format.name, acc.name, shape.depth)
     rng = np.random.default_rng(len(strategy))
     a, b, c = operands(rng, strategy, (ROWS, COLUMNS * TILES, shape.depth), a_format, b_format, acc)
+    indices, meta = metadata(rng) if shape.sparse else (None, aligned(np.zeros(32, np.uint32)))
+    if shape.sparse:  # half of what rows and columns meet comes from other columns
+        b = rng.permuted(np.concatenate([b, b[:, ::-1]]), axis=0)
     word = np.dtype(f"u{a_format.bits // 8}")
     left = aligned(np.ascontiguousarray(a.astype(word)).view(np.uint32))
     if shape.by_rows:
@@ -118,10 +142,10 @@ def compare(shape: SliceShape, f: Any, strategy: str, keep: bool) -> tuple[int, 
         source = image_of(left)
     d = accumulators(c, shape.half)
     kept = d.copy()
-    marked = f(source.ctypes.data, places.ctypes.data, d.ctypes.data, TILES, keep)
+    marked = f(source.ctypes.data, places.ctypes.data, meta.ctypes.data, d.ctypes.data, TILES, keep)
     sign = np.uint64(1 << (a_format.bits - 1))
     a, b = (x ^ sign if turned else x for x, turned in ((a, shape.minus_a), (b, shape.minus_b)))
-    want = case.oracle().matrix(a, b, c if keep else np.zeros_like(c))
+    want = oracle(case, a, b, c if keep else np.zeros_like(c), indices)
     found, before = results(d, shape.half), results(kept, shape.half)
     bad = [bool(marked >> n & 1) for n in range(TILES)]
     wanted = np.where(np.repeat(bad, COLUMNS), before, want.astype(found.dtype))
@@ -142,7 +166,7 @@ def check(shapes: list[tuple[Any, ...]]) -> None:
     print("right")
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=["-".join(s[:3]) for s in SHAPES])
+@pytest.mark.parametrize("shape", SHAPES, ids=["-".join(s[:3]) + "-sparse" * (len(s[3]) > 4) for s in SHAPES])
 def test_every_strategy(shape: tuple[Any, ...]) -> None:
     """What is not reported is right to the bit; what is reported is left as it was."""
     check([shape])
@@ -157,4 +181,4 @@ def test_plainer_processors(host: str) -> None:
 
 
 if __name__ == "__main__":
-    check(SHAPES[1:4:2])
+    check(SHAPES[1:6:2])
