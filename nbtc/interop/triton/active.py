@@ -10,14 +10,16 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from triton import knobs, runtime
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from nbtc.interop.triton.driver import Driver
-from nbtc.interop.triton.tensors import tensor
+from nbtc.interop.triton.tensors import Described, Tensor, tensor
 
 PIPELINE = "nbtc: PTX as the binary"  # the key of kernels in Triton's cache on disk
+DESCRIPTORS = (TensorDescriptor, GluonDescriptor)
 _choices: WeakKeyDictionary[Any, dict[int, dict[Any, Any]]] = WeakKeyDictionary()  # of tuners, by device
 
 
@@ -63,8 +65,10 @@ def _post_init(check: Callable[[Any], None]) -> Callable[[Any], None]:
 
     @wraps(check)
     def checked(self: Any) -> None:
-        self.base = tensor(self.base)
+        base = tensor(self.base)
+        self.base = Described(base) if isinstance(base, Tensor) else base
         check(self)
+        self.base = base
 
     return checked
 
@@ -83,8 +87,8 @@ def emulated(arch: str | int = "sm_90", *, threads: int | None = None) -> Iterat
         (JITFunction, "run", _taking_arrays(JITFunction.run)),
         (Heuristics, "run", _taking_arrays(Heuristics.run)),
         (Autotuner, "run", _choosing(_taking_arrays(Autotuner.run))),
-        (TensorDescriptor, "__post_init__", _post_init(TensorDescriptor.__post_init__)),
-        (TensorDescriptor, "from_tensor", _from_tensor(TensorDescriptor.from_tensor)),
+        *((d, "__post_init__", _post_init(d.__post_init__)) for d in DESCRIPTORS),
+        *((d, "from_tensor", _from_tensor(d.from_tensor)) for d in DESCRIPTORS),
         (knobs.runtime, "add_stages_inspection_hook", _stages(knobs.runtime.add_stages_inspection_hook)),
     ]
     with ExitStack() as stack:

@@ -43,8 +43,31 @@ class Tensor(np.ndarray[Any, Any]):
         return self
 
 
+class ElementType:
+    """An array's dtype with what the checks of descriptors ask of torch's."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+        self.is_floating_point = dtype.kind in "fV"  # ml_dtypes' floats are V
+
+    def __str__(self) -> str:
+        return str(self._dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dtype, name)
+
+
+class Described:
+    """An array as the checks of descriptors see it."""
+
+    def __init__(self, array: Tensor) -> None:
+        self.data_ptr, self.dtype = array.data_ptr, ElementType(array.dtype)
+
+
 def tensor(x: Any) -> Any:
-    """An array as Triton takes one; everything else as it is."""
+    """An array as Triton takes one, in (named) tuples too; everything else as it is."""
+    if isinstance(x, tuple):
+        return getattr(type(x), "_make", type(x))(map(tensor, x))
     return x.view(Tensor) if type(x) is np.ndarray else x
 
 

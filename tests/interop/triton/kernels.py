@@ -215,3 +215,16 @@ def scaled(x, out, n, factor, BLOCK: tl.constexpr):
 def add_in_place(x, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
+
+
+@triton.jit
+def tuples(pair, rest, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    z, factor = rest
+    tl.store(out + i, (tl.load(pair.x + i) - tl.load(pair.y + i)) * factor + tl.load(z + i))
+
+
+@triton.jit
+def corner(x, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i[:, None] * BLOCK + i[None, :], x.load([BLOCK // 2, BLOCK // 2]))

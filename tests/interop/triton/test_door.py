@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -33,6 +34,28 @@ def test_element_types(dtype):
     with nbtc.triton.emulated():
         kernels.add[(1,)](x, x, out, 100, BLOCK=128)
     assert (out == x + x).all()
+
+
+class Pair(NamedTuple):
+    x: np.ndarray
+    y: np.ndarray
+
+
+def test_tuples():
+    x, y, z, out = np.arange(256, dtype=np.int32).reshape(4, 64) ** 2 % 23
+    with nbtc.triton.emulated():
+        kernels.tuples[(1,)](Pair(x, y), (z, 5), out, BLOCK=64)
+    assert (out == (x - y) * 5 + z).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_descriptors_that_pad_with_nan(dtype):
+    x, out = np.arange(256).reshape(16, 16).astype(dtype), np.zeros((16, 16), dtype)
+    with nbtc.triton.emulated():
+        kernels.corner[(1,)](TensorDescriptor.from_tensor(x, [16, 16], padding="nan"), out, BLOCK=16)
+        with pytest.raises(AssertionError, match="floating point"):
+            TensorDescriptor.from_tensor(x.astype(np.int32), [16, 16], padding="nan")
+    assert (out[:8, :8] == x[8:, 8:]).all() and np.isnan(out[8:]).all() and np.isnan(out[:, 8:]).all()
 
 
 def test_scalars():
