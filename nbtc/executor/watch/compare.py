@@ -22,6 +22,11 @@ def _proxied(me, row, then):
     return word(base + w.WARPS + w.WARP_BYTES * (actor & 0xFF) + w.PROXY_FENCE) > then
 
 
+@jit(inline=True)
+def _same_lane(slot, lane):
+    return (slot >> w.LANE_AT) & 31 == lane and not (slot >> w.SHARED_AT) & 1
+
+
 @jit
 def hazard(me, slot, mask):
     """What is wrong between an earlier access and this one.  me: state, block's words, warp's words, kind, lane, time
@@ -38,10 +43,10 @@ def hazard(me, slot, mask):
         done = word(row + (w.DONE_READ if other == w.BULK_READ else w.DONE))
         if done == 0:
             return w.NOT_WAITED
-        alone = mine and other != w.BULK_WRITE
-        return w.FINE if alone or knows(record, row, done) else w.RACE
+        alone = mine and other != w.BULK_WRITE and (_same_lane(slot, lane) or done < word(record + w.MET))
+        return w.FINE if alone or (mine and other == w.PRODUCT) or knows(record, row, done) else w.RACE
     if mine:
-        if then == word(record + w.NOW):
+        if then >= word(record + (w.MET if (w.WRITES >> other) & 1 else w.NOW)):
             if (slot >> w.SHARED_AT) & 1:
                 if not (w.WRITES >> other) & 1 and slot & mask & _MASK == _MASK:
                     return w.RACE
@@ -88,6 +93,15 @@ def _alike(slot, own):
     return slot >> w.SEGMENT_AT == own >> w.SEGMENT_AT and (slot ^ own) & (15 << w.KIND_AT) == 0
 
 
+@jit(inline=True)
+def _succeeds(me, slot, own):
+    """Whether a read is of all bytes of an earlier one by the same warp: who minds the one minds the other."""
+    if (slot ^ own) & (15 << w.KIND_AT) or slot & ~own & _MASK or (w.GROUPED >> me[3]) & 1:
+        return False
+    row = segment(me[0], slot >> w.SEGMENT_AT)
+    return row == 0 or word(row) == word(me[2] + w.ACTOR)
+
+
 @jit
 def _note_read(me, cell, own):
     """Remember a read: in the place of one that it covers, else of the second."""
@@ -98,7 +112,7 @@ def _note_read(me, cell, own):
             if joined != slot:
                 put(at, joined)
             return
-        if slot == 0 or _known(me, slot):
+        if slot == 0 or _known(me, slot) or _succeeds(me, slot, own):
             put(at, own)
             return
     put(cell + 2 * w.WORD, own)
@@ -201,7 +215,8 @@ def _agree(me, slot, own):
     """Whether nothing is wrong, as far as a granule can tell."""
     if _known(me, slot) and not (w.ASYNC_PROXY >> me[3]) & 1:
         return True
-    same_lanes = (slot ^ own) & (3 << w.LANES_AT) == 0 or slot >> w.SEGMENT_AT != word(me[2] + w.NOW)
+    before = slot >> w.SEGMENT_AT < word(me[2] + w.MET) and not (w.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
+    same_lanes = before or (slot ^ own) & (3 << w.LANES_AT) == 0
     return same_lanes and hazard(me, slot, w.WRITTEN) == w.FINE
 
 

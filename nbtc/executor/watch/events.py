@@ -12,6 +12,7 @@ from nbtc.executor.watch.order import (
     found,
     learn,
     learn_all,
+    meet,
     record_of,
     segment,
     state_of,
@@ -54,7 +55,7 @@ def begin(block, reserved):
         put(record + w.ACTOR, word(block + _INDEX) << 8 | n)
         put(record + w.CLUSTER, cluster)
         put(record + w.SETS_DIRTY, -1)
-        advance(state, record)
+        meet(state, record)
 
 
 @jit
@@ -82,7 +83,7 @@ def arrive(block, warp, barrier, new, count, site, aligned):
     if word(base + w.HEAD_PROXY) < word(record + w.PROXY_KNOWN):
         put(base + w.HEAD_PROXY, word(record + w.PROXY_KNOWN))
     learn_all(record, word(record + w.SEEN))
-    advance(state, record)
+    meet(state, record)
 
 
 @jit
@@ -108,7 +109,7 @@ def leave(block, warp, barrier, released):
     learn(record, w.KNOWN_GRID, word(base + w.HEAD_GRID))
     learn(record, w.FENCED, word(base + w.HEAD_FENCED))
     learn(record, w.PROXY_KNOWN, word(base + w.HEAD_PROXY))
-    advance(state, record)
+    meet(state, record)
 
 
 @jit
@@ -126,7 +127,7 @@ def fence(block, warp):
     state, record = state_of(block), record_of(block, warp)
     learn_all(record, word(record + w.SEEN))
     put(record + w.FENCED, tick(state))
-    advance(state, record)
+    meet(state, record)
 
 
 @jit
@@ -145,7 +146,7 @@ def cluster_arrive(block, warp):
     first = word(word(word(block + w.AT_PEERS)) + w.AT_WATCH)
     put(first + w.HEAD_TIME, tick(state))
     learn_all(record, word(record + w.SEEN))
-    advance(state, record)
+    meet(state, record)
 
 
 @jit
@@ -155,7 +156,7 @@ def cluster_leave(block, warp):
     time = word(word(word(word(block + w.AT_PEERS)) + w.AT_WATCH) + w.HEAD_TIME)
     learn(record, w.KNOWN, time)
     learn(record, w.KNOWN_CLUSTER, time)
-    advance(state, record)
+    meet(state, record)
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------
@@ -216,7 +217,7 @@ def event(what, block, warp, a, b, site):
     if what == BEGIN:
         begin(block, a)
     elif what == MEET:
-        advance(state_of(block), record_of(block, warp))
+        meet(state_of(block), record_of(block, warp))
     elif what == FENCE:
         fence(block, warp)
     elif what == FENCE_PROXY:
@@ -235,6 +236,7 @@ def event(what, block, warp, a, b, site):
         wait(block, warp, a, b, what == WAIT_READ)
         if a == w.PRODUCTS:
             wait_products(block, warp, b)
+            meet(state_of(block), record_of(block, warp))
     elif what == OPERATE:
         put(record_of(block, warp) + w.OPERATION, begin_operation(block, warp, a))
     elif what == REGISTERS:

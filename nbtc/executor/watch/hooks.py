@@ -162,6 +162,8 @@ class Watch(Instrument):
         sets = self._sets(lanes)
         if sets.products and not registers.is_product(lanes.instruction):
             registers.touched(lanes, sets, self._complaint(lanes, words.PRODUCT_PENDING))
+        if op.has("sync") and op.opcode not in ("bar", "barrier"):
+            lanes.v.store(lanes.v.int(1), registers.record(lanes), 8, words.WAITED)
         if name.startswith("wgmma.fence"):
             self._event(lanes, events.PRODUCT_FENCE)
         elif op.opcode in ("fence", "membar"):

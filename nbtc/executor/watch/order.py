@@ -71,6 +71,13 @@ def advance(state, record):
 
 
 @jit
+def meet(state, record):
+    """The warp goes on in a new segment, and each of its lanes knows what the others did before."""
+    advance(state, record)
+    put(record + w.MET, word(record + w.NOW))
+
+
+@jit
 def begin_operation(block, warp, kind):
     """The segment of a new asynchronous operation, which belongs to the next group of its kind (none: -1)."""
     state, record = state_of(block), record_of(block, warp)

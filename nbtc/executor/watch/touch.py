@@ -8,6 +8,7 @@ from nbtc.executor.watch import words as w
 from nbtc.executor.watch.cells import NOWHERE, cell_at, cells_at, granule_at, host_window, window
 from nbtc.executor.watch.compare import glance, look_at, mend, settle
 from nbtc.executor.watch.order import (
+    advance,
     begin_operation,
     found,
     idle,
@@ -133,6 +134,14 @@ def _parts(me, block, warp, here, at, own, given):
     return True
 
 
+@jit(inline=True)
+def _after_wait(state, record):
+    """The first access after a warp's lanes waited for each other is in another segment than those before."""
+    if word(record + w.WAITED):
+        put(record + w.WAITED, 0)
+        advance(state, record)
+
+
 @jit
 def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     """An access of `size` bytes a lane.
@@ -141,6 +150,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     values: what is written, [element][lane], or 0.
     """
     state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
+    _after_wait(state, record)
     kind, order, space, element = what & 0xFF, (what >> 8) & 0xFF, (what >> 16) & 0xFF, what >> 24
     alone = word(word(block + w.AT_PEERS)) == block and _alone(block)
     known = horizon(record, space, alone)
@@ -149,7 +159,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     count = 0 if size < w.CELL_BYTES or not (SIMPLE >> kind) & 1 else max(1, w.GRANULE_BYTES // size)
     given = (addresses, mask, size, order, site, values, element)
     lane, before, again, here, settled = 0, -1, 0, NOWHERE, -1
-    writes, now = (w.WRITES >> kind) & 1, word(record + w.NOW)
+    writes, met = (w.WRITES >> kind) & 1, word(record + w.MET)
     while lane < LANES:
         address = word(addresses + w.WORD * lane)
         if not (mask >> lane) & 1:
@@ -174,7 +184,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
                     then = word(granule) >> w.SEGMENT_AT
                     if not _settle(me, granule, cells_at(here, at), whole, here[5], True):
                         break
-                    settled = settled if then == now else then
+                    settled = settled if then >= met else then
                 at, rest = at + w.GRANULE_BYTES, rest - w.GRANULE_BYTES
             if not rest:
                 lane += count

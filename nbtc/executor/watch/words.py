@@ -71,15 +71,16 @@ HEAD_BARRIERS = 8 * WORD  # times of the barriers' last phases
 HEAD_PHASES = HEAD_BARRIERS + BARRIERS * WORD  # and which phases these were
 WARPS = HEAD_PHASES + BARRIERS * WORD
 MOST_WARPS = 32
-# a warp's words: its segment; up to when it knows what its block, cluster, grid did; what it would know after a fence;
+# a warp's words: its segment; the first since its lanes last met, and whether they waited for each other since the last
+# access; up to when it knows what its block, cluster, grid did; what it would know after a fence;
 # its last fence; its last proxy fence and what it knew then; where it arrived at a barrier; an mbarrier it waits for;
 # the segment of its bulk operation; sets of registers (a bit each) of products since the last commit, of all products
 # under way, and those written since the last wgmma.fence
 (
     NOW, KNOWN, KNOWN_CLUSTER, KNOWN_GRID, SEEN, FENCED, PROXY_FENCE, PROXY_KNOWN, ACTOR, CLUSTER, BARRIER_SITE,
-    WAIT_BARRIER, WAIT_PHASE, OPERATION, SETS_NOW, SETS_PENDING, SETS_DIRTY,
-) = range(0, 17 * WORD, WORD)  # fmt: skip
-CHAINS = 18 * WORD  # three kinds of groups
+    WAIT_BARRIER, WAIT_PHASE, OPERATION, SETS_NOW, SETS_PENDING, SETS_DIRTY, MET, WAITED,
+) = range(0, 19 * WORD, WORD)  # fmt: skip
+CHAINS = 20 * WORD  # three kinds of groups
 COPIES, BULKS, PRODUCTS = range(3)
 RING = 16  # groups that may be under way, per kind
 HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last segment, groups committed, last segments of the latest ones
