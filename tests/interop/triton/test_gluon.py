@@ -53,13 +53,13 @@ def product(a, b, c, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, ST
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BN, 16])
     acc = gl.zeros((BM, BN), gl.float32, layout)
     for k in range(gl.cdiv(K, BK)):
-        s = k % STAGES
-        mbarrier.wait(bars.index(s), k // STAGES & 1)
-        acc = warpgroup_mma(tiles_a.index(s), tiles_b.index(s), acc)
+        stage = k % STAGES
+        mbarrier.wait(bars.index(stage), k // STAGES & 1)
+        acc = warpgroup_mma(tiles_a.index(stage), tiles_b.index(stage), acc)
         if k + STAGES < gl.cdiv(K, BK):
-            mbarrier.expect(bars.index(s), a.nbytes_per_cta + b.nbytes_per_cta)
-            tma.async_load(a, [m, (k + STAGES) * BK], bars.index(s), tiles_a.index(s))
-            tma.async_load(b, [(k + STAGES) * BK, n], bars.index(s), tiles_b.index(s))
+            mbarrier.expect(bars.index(stage), a.nbytes_per_cta + b.nbytes_per_cta)
+            tma.async_load(a, [m, (k + STAGES) * BK], bars.index(stage), tiles_a.index(stage))
+            tma.async_load(b, [(k + STAGES) * BK, n], bars.index(stage), tiles_b.index(stage))
     out = gl.allocate_shared_memory(gl.float32, [BM, BN], c.layout, acc)
     fence_async_shared()
     tma.async_store(c, [m, n], out)
