@@ -63,9 +63,9 @@ PRODUCTS = (
     Product("s4 → s32", "s4", {}, 2.5, avx2=0.8),
     Product("b1 → s32, packed", "b1", {}, 14.0, 8192, avx2=4.0),
     Product("f64", "f64", {}, 0.40, avx2=0.3),
-    Product("mxfp8 → f32, sm_120", "mxfp8", {"arch": "sm_120"}, 0.40),
-    Product("mxfp4 → f32, sm_120", "mxfp4", {"arch": "sm_120"}, 0.50),
-    Product("nvfp4 → f32, sm_120", "nvfp4", {"arch": "sm_120"}, 0.50),
+    Product("mxfp8 → f32, sm_120", "mxfp8", {"arch": "sm_120"}, 0.40, avx2=0.2),
+    Product("mxfp4 → f32, sm_120", "mxfp4", {"arch": "sm_120"}, 0.50, avx2=0.3),
+    Product("nvfp4 → f32, sm_120", "nvfp4", {"arch": "sm_120"}, 0.50, avx2=0.3),
 )
 BLOCKS = ("mxfp8", "mxfp4", "nvfp4")  # elements and scales instead of elements
 SCALED = ("f16 → f32", "e4m3 → f32, fp8 unit", "s8 → s32", "f64")  # rows timed on two threads and at the small size

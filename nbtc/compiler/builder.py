@@ -234,6 +234,11 @@ class VectorBuilder:
         name = "llvm.x86.avx512.sitofp.round.v16f32.v16i32"
         return self.call(name, vector(F32, 16), x, ir.Constant(I32, ROUND_TOWARD_ZERO))
 
+    def narrowed_rz(self, x: Any) -> Any:
+        """<8 x double> to <8 x float>, toward zero."""
+        name, t, every = "llvm.x86.avx512.mask.cvtpd2ps.512", vector(F32, 8), ir.Constant(I8, -1)
+        return self.call(name, t, x, self.const(t, 0.0), every, ir.Constant(I32, ROUND_TOWARD_ZERO))
+
     def scalef512(self, x: Any, e: Any) -> Any:
         """x * 2**floor(e) for <16 x float>, rounded as the mode says, subnormal results and operands kept."""
         args = x, e, x, ir.Constant(I16, -1), ir.Constant(I32, AS_THE_MODE)

@@ -44,11 +44,14 @@ class Lowering:
         if size == count:
             return emit(*args)
         places = [list(range(n, n + count)) for n in range(0, size, count)]
-        done = [emit(*(self.v.shuffle(x, x, lanes) for x in args)) for lanes in places]
-        while len(done) > 1:
-            lanes = list(range(2 * done[0].type.count))
-            done = [self.v.shuffle(x, y, lanes) for x, y in zip(done[::2], done[1::2], strict=True)]
-        return done[0]
+        return self.joined([emit(*(self.v.shuffle(x, x, lanes) for x in args)) for lanes in places])
+
+    def joined(self, parts: list[Any]) -> Any:
+        """One vector of some of equal length, a power of two of them."""
+        while len(parts) > 1:
+            lanes = list(range(2 * parts[0].type.count))
+            parts = [self.v.shuffle(x, y, lanes) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
 
     def _like(self, x: Any) -> ir.Type:
         """32-bit integers, as many as x has elements."""
@@ -171,7 +174,10 @@ class Lowering:
 
     def octets(self, total: Any, unsigned: Any, signed: Any) -> Any:
         """32-bit sums and the products of four unsigned and four signed bytes each."""
-        raise NotImplementedError
+        t = vector(I16, 2 * unsigned.type.count)
+        u, s, eight = self.v.bits(unsigned, t), self.v.bits(signed, t), self.v.const(t, 8)
+        low = self.pairs(self.b.and_(u, self.v.const(t, 255)), self.b.ashr(self.b.shl(s, eight), eight))
+        return self.b.add(self.b.add(total, low), self.pairs(self.b.lshr(u, eight), self.b.ashr(s, eight)))
 
     def octet_pairs(self, unsigned: Any, signed: Any) -> Any:
         """16-bit sums of the products of two unsigned and two signed bytes; no sum may leave 16 bits."""

@@ -1,4 +1,4 @@
-"""Large block-scaled products of e2m1 on AVX-512: what is packed, how it is cut, and what is done one at a time."""
+"""Large block-scaled products of e2m1: what is packed, how it is cut, and what is done one at a time."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ off a sum of f64 is exact and its conversion to f32 toward zero the only roundin
 below 2**(E-35): bounds of the exponents tell, lane by lane, and the caller does those lanes by the scalar chain.
 
 B is stored as unsigned bytes, 12 above twice the value, for the dot product of bytes; the sums start at minus what that
-adds.
+adds.  A panel is worked on in as many parts as a processor's registers make of its columns, one group after the other:
+four rows of a group and their totals are what sixteen registers hold.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from numba.core import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, ROUND_TOWARD_ZERO, VectorBuilder, vector
+from nbtc.compiler.builder import F32, F64, I16, I32, I64, VectorBuilder, vector
 from nbtc.compiler.jit import jit
-from nbtc.compiler.lowering import lowering
+from nbtc.compiler.lowering import Lowering, lowering
 from nbtc.numerics.fused import Strided
 from nbtc.numerics.scaled import scaled_chain
 
@@ -32,7 +33,8 @@ HEAD = 2  # numbers of a row's record before the starts of its sums: least field
 C_PLACES = 12  # c has 23 places below its exponent, the alignment 35: E may be this much above c's
 SMALLEST = -139 + 127 - C_PLACES  # of a record's first number: below, the floor of E counts
 LARGEST = 0x7F7FFFFF  # bits of the largest f32: a sum cut to it may be an overflow
-RZ = ir.Constant(I32, ROUND_TOWARD_ZERO)
+NORMAL = 0x00800000  # of the least normal one
+PLACES32, PLACES64 = 23, 52  # of the fractions of f32 and f64
 
 
 class PackedRows(NamedTuple):
@@ -59,51 +61,131 @@ class Goal(NamedTuple):
     ld: Any
 
 
-def _half(v: VectorBuilder, x: Any, half: int) -> Any:
-    return v.shuffle(x, x, list(range(8 * half, 8 * half + 8)))
+def _sums(m: Lowering, totals: list[Any], unsigned: list[Any], signed: list[list[Any]]) -> list[Any]:
+    """Totals and dot products of some words of bytes: unsigned words of all totals, signed words a total.
+
+    Where bytes are multiplied in pairs, 16 bits hold a group: at most 16 products of 24 and 12.
+    """
+    totals, words = list(totals), range(len(unsigned))
+    if m.multiplies_octets or not m.multiplies_octet_pairs:
+        for w in words:
+            totals = [m.octets(x, unsigned[w], own[w]) for x, own in zip(totals, signed, strict=True)]
+        return totals
+    one = m.v.const(vector(I16, 2 * totals[0].type.count), 1)
+    for i, own in enumerate(signed):
+        halves = reduce(m.b.add, (m.octet_pairs(unsigned[w], own[w]) for w in words))
+        totals[i] = m.b.add(totals[i], m.pairs(halves, one))
+    return totals
 
 
-def _narrow(v: VectorBuilder, low: Any, high: Any) -> Any:
-    """Two vectors of f64 as one of f32, toward zero."""
-    t = vector(F32, 8)
-    name, every = "llvm.x86.avx512.mask.cvtpd2ps.512", ir.Constant(I8, -1)
-    halves = [v.call(name, t, x, ir.Constant(t, [0.0] * 8), every, RZ) for x in (low, high)]
-    return v.shuffle(halves[0], halves[1], list(range(LANES)))
+class _Part:
+    """Emits the sums of ROWS rows and some columns of a panel, as many as a register has 32-bit lanes, in one step.
+
+    at: the first of the columns.  words, factors, records: B's; rows: of A's elements, factors and records, a row each.
+    """
+
+    def __init__(self, m: Lowering, chunks: int, at: int, column: list[Any], rows: list[list[Any]]) -> None:
+        self.m, self.v, self.b, self.chunks, self.at = m, m.v, m.b, chunks, at
+        self.lanes = m.row.lanes
+        self.words, self.factors, self.records = column
+        self.rows = rows
+        self.integers, self.wide = vector(I32, self.lanes), vector(F64, self.lanes // 2)
+
+    def c(self, value: int) -> Any:
+        return self.v.const(self.integers, value)
+
+    def half(self, x: Any, half: int) -> Any:
+        n = self.lanes // 2
+        return self.v.shuffle(x, x, list(range(n * half, n * half + n)))
+
+    def sums(self, cs: list[Any]) -> list[Any]:
+        """c + the scaled sums of each row, as f32 bits; zeros are +0."""
+        v, b = self.v, self.b
+        totals = [[b.fpext(self.half(v.bits(c, vector(F32, self.lanes)), h), self.wide) for h in range(2)] for c in cs]
+        ahead = 2 if self.m.row.registers > 16 else 1  # groups whose sums are in registers at a time
+        groups: list[list[Any]] = []
+        for g in range(self.chunks):
+            groups += [self.group(n) for n in range(len(groups), min(g + ahead, self.chunks))]
+            scales = [
+                v.load(self.factors, self.wide, 8, 8 * (LANES * g + self.at + self.lanes // 2 * h)) for h in range(2)
+            ]
+            for r, n in enumerate(groups[g]):
+                own = v.splat(v.load(self.rows[r][1], F64, 8, 8 * g), self.wide.count)
+                for h in range(2):
+                    x = b.fmul(b.sitofp(self.half(n, h), self.wide), scales[h])
+                    totals[r][h] = self.m.multiply_add(x, own, totals[r][h])
+        return [self.rounded(halves) for halves in totals]
+
+    def group(self, g: int) -> list[Any]:
+        """Integer sums of a group of products, of each row."""
+        v, count = self.v, WORDS // self.chunks
+        words = range(g * count, (g + 1) * count)
+        columns = [v.load(self.words, self.integers, 4, 4 * (LANES * w + self.at)) for w in words]
+        starts, own = [], []
+        for elements, _, records in self.rows:
+            starts.append(v.splat(v.load(records, I32, 4, 4 * (HEAD + g)), self.lanes))
+            own.append([v.splat(v.load(elements, I32, 4, 4 * w), self.lanes) for w in words])
+        return _sums(self.m, starts, columns, own)
+
+    def narrowed(self, x: Any) -> Any:
+        """f64 as f32 toward zero; where no instruction does it: of normal numbers, those too large may be infinite."""
+        if self.m.row.rounds:
+            return self.v.narrowed_rz(x)
+        words = vector(I64, x.type.count)
+        cut = self.b.and_(self.v.bits(x, words), self.v.const(words, -1 << PLACES64 - PLACES32))
+        return self.b.fptrunc(self.v.bits(cut, x.type), vector(F32, x.type.count))
+
+    def rounded(self, halves: list[Any]) -> Any:
+        """Two vectors of f64 as the bits of one of f32."""
+        v, b = self.v, self.b
+        low, high = (self.narrowed(x) for x in halves)
+        new = v.bits(v.shuffle(low, high, list(range(self.lanes))), self.integers)
+        zero = b.icmp_unsigned("==", b.shl(new, self.c(1)), self.c(0))
+        return b.select(zero, self.c(0), new)
+
+    def needs_fallback(self, c: Any, new: Any, record: Any) -> Any:
+        """<lanes x i1>: lanes in which a term, or c, may be cut, or the result overflows."""
+        v, b = self.v, self.b
+        magnitude = b.and_(c, self.c(0x7FFFFFFF))
+        field = b.lshr(magnitude, self.c(23))
+        least, most = (
+            b.add(
+                v.splat(v.load(record, I32, 4, 4 * n), self.lanes),
+                v.load(self.records, self.integers, 4, 4 * (LANES * n + self.at)),
+            )
+            for n in range(2)
+        )
+        some = b.icmp_unsigned("!=", magnitude, self.c(0))
+        cut = b.and_(some, b.icmp_signed("<", field, least))
+        large = b.icmp_signed(">=", field, v.smin(most, self.c(255)))
+        # most - least = LIMIT + C_PLACES + 1 - (largest - smallest exponent of the groups)
+        apart = b.icmp_signed("<", b.sub(most, least), self.c(C_PLACES + 1))
+        low = b.icmp_signed("<", least, self.c(SMALLEST))
+        size = b.and_(new, self.c(0x7FFFFFFF))
+        over = b.icmp_unsigned(">=", size, self.c(LARGEST))
+        others = [large, apart, low, over]
+        if not self.m.row.rounds:  # `narrowed` rounds subnormal results otherwise
+            others.append(b.icmp_unsigned("<", b.sub(size, self.c(1)), self.c(NORMAL)))
+        return reduce(b.or_, others, cut)
 
 
-def _doubtful(v: VectorBuilder, c: Any, new: Any, record: Any, column: Any) -> Any:
-    """<16 x i1>: lanes in which a term, or c, may be cut, or the result overflows."""
-    b, t = v.b, vector(I32, LANES)
-    magnitude = b.and_(c, v.const(t, 0x7FFFFFFF))
-    field = b.lshr(magnitude, v.const(t, 23))
-    least, most = (b.add(v.splat(v.load(record, I32, 4, 4 * n), LANES), v.load(column, t, 4, 64 * n)) for n in range(2))
-    some = b.icmp_unsigned("!=", magnitude, v.const(t, 0))
-    cut = b.and_(some, b.icmp_signed("<", field, least))
-    large = b.icmp_signed(">=", field, v.smin(most, v.const(t, 255)))
-    # most - least = LIMIT + C_PLACES + 1 - (largest - smallest exponent of the groups)
-    apart = b.icmp_signed("<", b.sub(most, least), v.const(t, C_PLACES + 1))
-    low = b.icmp_signed("<", least, v.const(t, SMALLEST))
-    over = b.icmp_unsigned(">=", b.and_(new, v.const(t, 0x7FFFFFFF)), v.const(t, LARGEST))
-    for other in (large, apart, low, over):
-        cut = b.or_(cut, other)
-    return cut
-
-
-def _row(v: VectorBuilder, chunks: int, sums: list[Any], c: Any, factors: list[Any], column: Any) -> Any:
-    """c + the scaled sums of one row, as f32 bits; zeros are +0."""
-    b, f, t = v.b, vector(F32, LANES), vector(I32, LANES)
-    wide = vector(F64, 8)
-    halves = []
-    for half in range(2):
-        total = b.fpext(_half(v, v.bits(c, f), half), wide)
-        for g in range(chunks):
-            x = b.sitofp(_half(v, sums[g], half), wide)
-            x = b.fmul(x, v.load(column, wide, 8, 8 * (LANES * g + 8 * half)))
-            total = v.fma(x, factors[g], total)
-        halves.append(total)
-    new = v.bits(_narrow(v, *halves), t)
-    zero = b.icmp_unsigned("==", b.shl(new, v.const(t, 1)), v.const(t, 0))
-    return b.select(zero, v.const(t, 0), new)
+def _step(
+    m: Lowering, chunks: int, cs: list[Any], column: list[Any], rows: list[list[Any]]
+) -> tuple[list[Any], list[Any]]:
+    """(f32 bits of each row after a step, which lanes it left as they were in the bits of an i16)."""
+    v, b, lanes = m.v, m.b, m.row.lanes
+    done: list[list[Any]] = [[] for _ in rows]
+    bad: list[Any] = [ir.Constant(I16, 0) for _ in rows]
+    for at in range(0, LANES, lanes):
+        part = _Part(m, chunks, at, column, rows)
+        parts = [v.shuffle(c, c, list(range(at, at + lanes))) for c in cs]
+        for r, (c, x) in enumerate(zip(parts, part.sums(parts), strict=True)):
+            again = part.needs_fallback(c, x, rows[r][2])
+            done[r].append(b.select(again, c, x))
+            mask = v.bits(again, ir.IntType(lanes))
+            mask = mask if lanes == LANES else b.zext(mask, I16)
+            bad[r] = b.or_(bad[r], b.shl(mask, ir.Constant(I16, at)))
+    return [m.joined(parts) for parts in done], bad
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
@@ -151,19 +233,8 @@ def _steps(typing, chunks, left, row, right, panel, steps, goal, cut, again):
         records = [v.at(pra, b.mul(n, v.int(4 * (HEAD + count)))) for n in lines]
         words = v.at(pb, b.mul(step, v.int(64 * WORDS)))
         scale, column = v.at(psb, b.mul(step, v.int(8 * LANES * count))), v.at(prb, b.mul(step, v.int(8 * LANES)))
-        sums = [[v.splat(v.load(p, I32, 4, 4 * (HEAD + g)), LANES) for g in range(count)] for p in records]
-        for w in range(WORDS):
-            y = v.load(words, t, 4, 64 * w)
-            for r in range(ROWS):
-                g = w * count // WORDS
-                sums[r][g] = lowering(v).octets(sums[r][g], y, v.splat(v.load(rows[r], I32, 4, 4 * w), LANES))
-        new, bad = [], []
-        for r in range(ROWS):
-            own = [v.splat(v.load(factors[r], F64, 8, 8 * g), 8) for g in range(count)]
-            x = _row(v, count, sums[r], cs[r], own, scale)
-            doubtful = _doubtful(v, cs[r], x, records[r], column)
-            new.append(b.select(doubtful, cs[r], x))
-            bad.append(v.bits(doubtful, I16))
+        own = [list(places) for places in zip(rows, factors, records, strict=True)]
+        new, bad = _step(lowering(v), count, cs, [words, scale, column], own)
         for r in range(ROWS):
             v.store(bad[r], masks, 2, 2 * r)
         some = reduce(b.or_, bad)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.compiler.host import has_avx512
 from nbtc.compiler.processors import host_processor
 from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError, UnvalidatedModelWarning
 from nbtc.formats.arrays import from_bits
@@ -70,7 +69,6 @@ def test_engine_and_single_outputs(scale: str, block: int, monkeypatch: pytest.M
             assert_bits_equal(product(x, "e2m1", "e2m1", scale, threads=threads), want)
 
 
-@pytest.mark.skipif(not has_avx512("avx512vnni"), reason="the engine needs AVX-512 with VNNI")
 def test_large_products_use_the_engine() -> None:
     a, s = np.ones((128, 128), E2), np.ones((128, 4), E8)
     assert nbtc.plan(a, a, arch="sm_120", scale_a=s, scale_b=s.T).engine == "blocks"

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,18 @@ import numpy as np
 import pytest
 
 import nbtc
+from nbtc.errors import UnvalidatedModelWarning
+from nbtc.gemm import block_scaled
 from nbtc.testing.hosts import HOSTS
 
 RUN = """
 import hashlib
+import warnings
 import numpy as np
 import nbtc
 from nbtc.compiler.host import features
+from nbtc.errors import UnvalidatedModelWarning
+from nbtc.testing.scaled_cases import draw
 from nbtc.testing.strategies import operands
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS
@@ -39,6 +45,19 @@ PRODUCTS = (
     ("b1", "b1", "s32", {}, ("uniform",)),
     ("f64", "f64", "f64", {}, FLOATS),
 )
+# elements, format of the scales and their block
+SCALED = (("e4m3", "ue8m0", 32), ("e2m1", "ue8m0", 32), ("e2m1", "ue8m0", 16), ("e2m1", "ue4m3", 16))
+
+def scaled_digest(name, scale, block):
+    h, formats = hashlib.sha256(), (FORMATS[name], FORMATS[name], FORMATS[scale])
+    for m, n, k in ((66, 70, 128), (33, 65, 200)):
+        x = draw(np.random.default_rng(5), (m, n, k), formats, -(-k // block))
+        scales = {"scale_a": from_bits(x.xs, scale), "scale_b": from_bits(x.ys, scale)}
+        d = nbtc.matmul(
+            from_bits(x.a, name), from_bits(x.b, name), x.c.view(np.float32), arch="sm_120", threads=2, **scales
+        )
+        h.update(d.tobytes())
+    return h.hexdigest()
 
 def digest(a, b, acc, how, strategies):
     h = hashlib.sha256()
@@ -54,6 +73,9 @@ if __name__ == "__main__":
     print("avx512f" in features(), flush=True)
     for product in PRODUCTS:
         print(digest(*product), flush=True)
+    warnings.simplefilter("ignore", UnvalidatedModelWarning)
+    for product in SCALED:
+        print(scaled_digest(*product), flush=True)
 """
 
 
@@ -80,15 +102,19 @@ def expected() -> list[str]:
 
     scope: dict[str, Any] = {"__name__": "digests"}
     exec(RUN, scope)
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnvalidatedModelWarning)
+        patch.setattr(block_scaled, "SMALL", 1 << 60)  # small products are chains
+        scaled = [scope["scaled_digest"](*product) for product in scope["SCALED"]]
     scope["nbtc"] = type("ByChain", (), {"matmul": staticmethod(by_chain)})
-    return [scope["digest"](*product) for product in scope["PRODUCTS"]]
+    return [scope["digest"](*product) for product in scope["PRODUCTS"]] + scaled
 
 
 @pytest.fixture(scope="module")
 def want() -> list[str]:
     """Computed once for all targets."""
     found = expected()
-    assert len(set(found)) == len(found) == 11 and all(len(x) == hashlib.sha256().digest_size * 2 for x in found)
+    assert len(set(found)) == len(found) == 15 and all(len(x) == hashlib.sha256().digest_size * 2 for x in found)
     return found
 
 

@@ -11,10 +11,10 @@ import pytest
 from llvmlite import ir
 
 from nbtc.compiler import lowering as processors
-from nbtc.compiler.builder import F32, F64, I8, I32, I64, VectorBuilder
+from nbtc.compiler.builder import F32, F64, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.processors import NEON
 from nbtc.formats.table import FORMATS
-from nbtc.kernels import panel, panel_pack, words
+from nbtc.kernels import group_dot, panel, panel_pack, words
 from nbtc.kernels.alignment_and_rounding import Shape
 from nbtc.kernels.dot import Elements
 from nbtc.ops.wgmma import decode
@@ -103,6 +103,18 @@ def test_products_of_words(op: int) -> None:
         words._Emitter(v, op, 0, values[:5], values[5]).emit(values[6])
 
     assert not calls(emit, *[P] * 5, I64, I64)
+
+
+@pytest.mark.parametrize("chunks", [2, 4])
+def test_groups_with_scales(chunks: int) -> None:
+    def emit(v: VectorBuilder, values: list[Any]) -> None:
+        accumulators = [v.load(values[0], vector(I32, group_dot.LANES), 4)] * group_dot.ROWS
+        m = processors.lowering(v)
+        done, bad = group_dot._step(m, chunks, accumulators, values[1:4], [values[4:7]] * group_dot.ROWS)
+        for x, place in zip([*done, *bad], values[7:], strict=True):
+            v.store(x, place, 2)
+
+    assert not calls(emit, *[P] * (7 + 2 * group_dot.ROWS))
 
 
 @pytest.mark.parametrize("fmt", ["f16", "bf16", "tf32", "e4m3", "e5m2"])
