@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -45,6 +46,14 @@ ELSEWHERE = {
     "wgmma.sync": "nbtc.wgmma.fence, commit_group or wait_group",
     "fence": "nbtc.wgmma.fence_proxy_async",
 }
+
+
+@cache
+def _execute() -> Callable[..., NDArray[np.uint32]]:
+    """What runs a product: imported when first needed, since it imports a compiler."""
+    from nbtc.ops.mma.product import execute
+
+    return execute
 
 
 class Instruction:
@@ -278,11 +287,11 @@ class Instruction:
             from nbtc.ops.mma.scaled import execute as execute_scaled
 
             return execute_scaled(row, a, b, c, left, right, arch, threads)
-        _scales.no_scales(row, scale_a, scale_b, byte_a, thread_a, byte_b, thread_b)
-        from nbtc.ops.mma.product import execute
-
-        selector = parse.immediate(self, "selector", selector, 0)
-        result: NDArray[np.uint32] = execute(
+        if not (scale_a is scale_b is byte_a is thread_a is byte_b is thread_b is None):
+            _scales.no_scales(row, scale_a, scale_b, byte_a, thread_a, byte_b, thread_b)
+        if self.immediates or selector is None:
+            selector = parse.immediate(self, "selector", selector, 0)
+        result: NDArray[np.uint32] = _execute()(
             row, a, b, c, meta=meta, selector=selector, arch=arch, strict=strict, threads=threads
         )
         return result

@@ -63,3 +63,34 @@ class Wgmma:
         return alternate(5, self.run)[0] / self.groups
 
     track_seconds_a_warpgroup.unit = "seconds"
+
+
+def _matmul(dtype, size):
+    x = np.ones((size, size), dtype)
+    return partial(nbtc.matmul, x, x, threads=1)
+
+
+def _warp(name, *more):
+    return partial(getattr(nbtc.warp, name), 0xFFFFFFFF, np.arange(32, dtype=np.uint32), *more)
+
+
+class SmallCalls:
+    """What a call costs beyond its arithmetic, which is next to nothing here."""
+
+    calls = {
+        "matmul f16 64": partial(_matmul, np.float16, 64),
+        "matmul s8 128": partial(_matmul, np.int8, 128),
+        "shfl_xor_sync": partial(_warp, "shfl_xor_sync", 1),
+        "reduce_add_sync": partial(_warp, "reduce_add_sync"),
+        "convert 32 to e4m3": lambda: partial(nbtc.convert, np.ones(32, np.float32), "e4m3"),
+        "viaddmax_s32": lambda: partial(nbtc.dpx.viaddmax_s32, *(np.arange(32, dtype=np.int32),) * 3),
+    }
+    params = list(calls)
+    param_names = ("call",)
+
+    def setup(self, name):
+        self.call = self.calls[name]()
+        self.call()
+
+    def time_call(self, name):
+        self.call()

@@ -108,6 +108,7 @@ def _uncompiled(function: F) -> F:
         )
 
     kernel.py_func = function  # type: ignore[attr-defined]
+    kernel._compile_for_args = kernel  # type: ignore[attr-defined]
     return cast(F, kernel)
 
 
@@ -143,6 +144,22 @@ def _uninterrupted(compile_for_args: F) -> F:
         return results[0]
 
     return cast(F, compiled)
+
+
+_MACHINE_CODE: dict[tuple[Any, object], Callable[..., Any]] = {}
+
+
+def call(kernel: Any, types: object, *arguments: Any) -> Any:
+    """kernel(*arguments) without a look at each argument's type, which takes a small product as long as its arithmetic.
+
+    types: all that the arguments' Numba types depend on beside the kernel, such as an array's dtype.  The first call
+    with it compiles, or loads; later ones trust it: arguments of other types would be misread.
+    """
+    key = kernel, types
+    found = _MACHINE_CODE.get(key)
+    if found is None:
+        found = _MACHINE_CODE[key] = kernel._compile_for_args(*arguments)
+    return found(*arguments)
 
 
 def _as_is(function: F) -> F:

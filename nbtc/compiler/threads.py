@@ -14,6 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
 
+import numba
+
 from nbtc.compiler.jit import in_default_float_mode
 from nbtc.errors import OptionError, shown
 
@@ -31,11 +33,10 @@ def thread_count(threads: int | None) -> int:
     Numba's number is that of `numba.set_num_threads`, or NUMBA_NUM_THREADS, or one a processor this process may use.
     """
     if threads is None:
-        from numba import config, get_num_threads
-
         parallel = sys.modules.get("numba.np.ufunc.parallel")
         # before the first parallel loop (or set_num_threads) asking would start Numba's own threads
-        return int(get_num_threads() if getattr(parallel, "_is_initialized", False) else config.NUMBA_NUM_THREADS)
+        started = getattr(parallel, "_is_initialized", False)
+        return int(numba.get_num_threads() if started else numba.config.NUMBA_NUM_THREADS)
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise OptionError(
             f"threads={shown(threads)} is no number of threads: pass a whole number from 1 up, or None for all"
@@ -46,9 +47,7 @@ def thread_count(threads: int | None) -> int:
 @cache
 def most_threads() -> int:
     """Threads that work at once at most: as many as there are processors, or Numba was given, but some in any case."""
-    from numba import config
-
-    return int(max(config.NUMBA_NUM_THREADS, os.cpu_count() or 1, FEWEST_ALLOWED))
+    return int(max(numba.config.NUMBA_NUM_THREADS, os.cpu_count() or 1, FEWEST_ALLOWED))
 
 
 @cache

@@ -95,7 +95,7 @@ def _plain(x: NDArray[Any]) -> NDArray[Any]:
 
 def is_tensor(x: object) -> bool:
     """Whether x is torch's."""
-    return type(x).__module__.partition(".")[0] == "torch"
+    return "torch" in sys.modules and type(x).__module__.partition(".")[0] == "torch"
 
 
 def _from_torch(x: Any) -> NDArray[Any]:
@@ -124,9 +124,9 @@ def as_given(result: NDArray[Any], *given: object) -> Any:
     >>> as_given(np.zeros(2, np.float32), [1, 2], None)
     array([0., 0.], dtype=float32)
     """
-    if not any(is_tensor(x) for x in given):
+    torch = sys.modules.get("torch")
+    if torch is None or not any(is_tensor(x) for x in given):
         return result
-    torch = sys.modules["torch"]
     if hasattr(np, result.dtype.name):
         return torch.from_numpy(result)
     fmt, dtype = _BY_DTYPE.get(result.dtype.name), getattr(torch, result.dtype.name, None)

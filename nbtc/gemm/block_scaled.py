@@ -41,6 +41,8 @@ SIZES: dict[Key, str] = {
 
 def given(*scales: Any) -> bool:
     """Whether scales are those of blocks: arrays of a format of 8 bits."""
+    if not any(s is not None for s in scales):
+        return False
     names = {FORMATS[E8].dtype, FORMATS[E4].dtype}
     return any(getattr(s, "dtype", None) in names or "float8" in str(getattr(s, "dtype", "")) for s in scales)
 

@@ -28,9 +28,11 @@ class Size(NamedTuple):
 
 def copied_bytes(a: NDArray[Any]) -> int:
     """Bytes of a copy that makes one matrix of the items of a batch; 0 where they are one as they lie."""
+    if a.ndim < 3:
+        return 0
     axes = [(n, stride) for n, stride in zip(a.shape[:-1], a.strides[:-1], strict=True) if n != 1]
     even = all(outer == n * inner for (_, outer), (n, inner) in pairwise(axes))
-    return 0 if even or a.ndim == 2 else a.nbytes
+    return 0 if even else a.nbytes
 
 
 def chain_bytes(size: Size) -> int:

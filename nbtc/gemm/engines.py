@@ -6,7 +6,7 @@ A fast engine may be narrow: it names outputs that it does not vouch for, and th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -203,19 +203,7 @@ class Words(_ByItem):
         return params[KIND] in (Kind.INTEGER, Kind.BITS)
 
     def product(self, item: Item, team: ThreadTeam) -> Positions:
-        d, p, formats = item.d, item.problem.plan.params, item.formats
-        a, b = (_packed(item, 0), _packed(item, 1)) if formats[0].packed else item.elements
-        if p[KIND] == Kind.FMA64:
-            return _doubles(p, formats, a, b, d, team)
-        acc = d.view(np.int32)
-        if p[KIND] == Kind.BITS:
-            op = micro.AND if p[BIT_OP] == BIT_OPS["and"] else micro.XOR
-            WordsProduct(scheme(op, *formats), team).run(a, b, acc)
-        elif not p[SATURATE] or _never_clamps(acc, item.cut[1] - item.cut[0], formats):
-            WordsProduct(scheme(micro.dot_of_bytes(), *formats), team).run(a, b, acc)
-        else:
-            return (np.arange(i, min(d.size, i + POSITIONS)) for i in range(0, d.size, POSITIONS))  # may clamp midway
-        return ()
+        return _WORDS[item.problem.plan.model.kind](item, team)
 
 
 # Of those that serve, the first is the fastest.
@@ -224,7 +212,8 @@ ENGINES: list[Engine[Problem]] = [Panel(), Portable(), Words(), CHAIN]
 
 def named(name: str, engines: Sequence[Engine[P]]) -> Engine[P]:
     """The engine of a plan."""
-    return next(engine for engine in engines if engine.name == name)
+    (found,) = [engine for engine in engines if engine.name == name]
+    return found
 
 
 def engines_for(params: NDArray[np.int64], engines: Sequence[Engine[P]]) -> tuple[Engine[P], ...]:
@@ -287,12 +276,30 @@ def _packed(item: Item, side: int) -> NDArray[np.uint32]:
     return pack(from_bits(cut, fmt), fmt, axis=axis)
 
 
-def _doubles(
-    params: NDArray[np.int64], formats: tuple[Format, Format], a: NDArray[Any], b: NDArray[Any], d: NDArray[Any],
-    team: ThreadTeam,
-) -> Positions:  # fmt: skip
+def _operands(item: Item) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The operands as kernels of words read them."""
+    return (_packed(item, 0), _packed(item, 1)) if item.formats[0].packed else item.elements
+
+
+def _integers(item: Item, team: ThreadTeam) -> Positions:
+    acc, p = item.d.view(np.int32), item.problem.plan.params
+    if p[SATURATE] and not _never_clamps(acc, item.cut[1] - item.cut[0], item.formats):
+        return (np.arange(i, min(acc.size, i + POSITIONS)) for i in range(0, acc.size, POSITIONS))  # may clamp midway
+    WordsProduct(scheme(micro.dot_of_bytes(), *item.formats), team).run(*_operands(item), acc)
+    return ()
+
+
+def _bits(item: Item, team: ThreadTeam) -> Positions:
+    op = micro.AND if item.problem.plan.params[BIT_OP] == BIT_OPS["and"] else micro.XOR
+    WordsProduct(scheme(op, *item.formats), team).run(*_operands(item), item.d.view(np.int32))
+    return ()
+
+
+def _doubles(item: Item, team: ThreadTeam) -> Positions:
     """d = chain; a NaN keeps its payload by rules of its own, Infs and what they make are as the host has them."""
-    x, y, acc = a.view(np.float64), b.view(np.float64), d.view(np.float64)
+    params, formats = item.problem.plan.params, item.formats
+    a, b = item.elements
+    x, y, acc = a.view(np.float64), b.view(np.float64), item.d.view(np.float64)
     nans = np.isnan(x).any(axis=1, keepdims=True), np.isnan(y).any(axis=0, keepdims=True), np.isnan(acc)
     again = _positions(*nans) if any(m.any() for m in nans) else ()
     name = {code: text for text, code in ROUNDINGS.items()}[int(params[ROUNDING])]
@@ -302,3 +309,8 @@ def _doubles(
     if pad:  # steps are padded with zeros, which turns a final -0 into +0 (and keeps it in .rm)
         product.run(np.zeros((a.shape[0], 1)), np.zeros((1, b.shape[1])), acc)
     return again
+
+
+_WORDS: dict[Kind, Callable[[Item, ThreadTeam], Positions]] = {
+    Kind.INTEGER: _integers, Kind.BITS: _bits, Kind.FMA64: _doubles,
+}  # fmt: skip

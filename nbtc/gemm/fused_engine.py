@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.jit import call
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
 from nbtc.formats.table import Format, f16, f32
@@ -29,6 +30,7 @@ COLUMNS, DEPTH_F64, DEPTH_F32 = 1024, 512, 1024
 # zero's 0, reaches low / 2 + 37, which is smaller for F >= 23.
 NEAR_SPREAD = 37
 PLACES = 16  # products are packed sixteen at a time; zeros at the end of K change no sum that has been rounded once
+EMULATED_FP8 = int(Kind.EMULATED_FP8)
 SPACE = (micro.SCRATCH, "|u1"), (2 * ROW_BLOCK * PANEL, "<f4")  # scratch and tiles of the micro-kernel
 DECIDED = 512  # rows looked at together for what an Inf or NaN decides
 TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
@@ -75,13 +77,19 @@ class Range:
         return max(0, self.greatest - self.least)
 
 
+@lru_cache(maxsize=64)
+def _whole_range(fmt: Format, widened: bool) -> Range:
+    """The range of a format's exponents."""
+    return Range(max(f16.emin, fmt.emin - fmt.mantissa) if widened else fmt.emin, fmt.emax)
+
+
 def exponents_of(x: NDArray[Any], fmt: Format, widened: bool = False) -> Range:
     """The range of a matrix's exponents: of the format if that is small, else measured.
 
     widened: to f16, in which the subnormals of e4m3 are normal, those of e5m2 not.
     """
     if fmt.exponent <= 5:
-        return Range(max(f16.emin, fmt.emin - fmt.mantissa) if widened else fmt.emin, fmt.emax)
+        return _whole_range(fmt, widened)
     p = float_params(fmt)
     mantissa, bias, sign, field, special = (int(p[i]) for i in (MANTISSA, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL))
     seen = np.array([np.iinfo(x.dtype).max, 0], x.dtype)
@@ -177,37 +185,39 @@ class FusedProduct:
         team: ThreadTeam,
         lifts: Lifts | None = None,
     ) -> None:
-        self.a, self.b, self.formats, self.params, self.team, self.lifts = a, b, formats, params, team, lifts
-        self.block, fraction = int(params[BLOCK]), int(params[FRACTION])
-        self.wide, self.emulated = fraction > 13, params[KIND] == Kind.EMULATED_FP8
+        self.a, self.b, self.formats, self.team, self.lifts = a, b, formats, team, lifts
+        self.params: list[int] = params.tolist()
+        self.block, fraction = self.params[BLOCK], self.params[FRACTION]
+        self.wide, self.emulated = fraction > 13, self.params[KIND] == EMULATED_FP8
         self.tiny, self.nudge = (TINY64, NUDGE64) if self.wide else (TINY32, NUDGE32)
         self.granule = max(PLACES, self.block * (2 if self.emulated else 1))
         rows, columns = -(-a.shape[0] // ROW_BLOCK), -(-b.shape[1] // PANEL)
         tiles, lines = rows * columns, rows * ROW_BLOCK
         self.marks = np.zeros(tiles + lines + columns * PANEL, np.uint8)
         self.redo = self.marks[:tiles].reshape(rows, columns)
-        self.special_rows, self.special_columns = self.marks[tiles : tiles + lines], self.marks[tiles + lines :]
+        self.special = self.marks[tiles:]
+        self.special_rows, self.special_columns = self.special[:lines], self.special[lines:]
 
     def run(self, state: NDArray[np.float32], has_c: bool) -> None:
         """state (M, N) float32: c in, the chain's result out (f16 accumulators as f32 values)."""
         ra, rb = self._ranges()
-        half = bool(self.params[OUT] == OUTS["rne11"])
+        half = self.params[OUT] == OUTS["rne11"]
         rc = exponents_of(state.view(np.uint32), f32) if has_c and not half else None
         p = self.params
-        self.layout = layout(int(p[FRACTION]), half, int(p[FLOOR]), *self.formats, ra, rb, rc, self.lifts is not None)
+        self.layout = layout(p[FRACTION], half, p[FLOOR], *self.formats, ra, rb, rc, self.lifts is not None)
         deep = DEPTH_F64 if self.wide else DEPTH_F32
         for j in range(0, self.b.shape[1], COLUMNS):
             for k in range(0, self.a.shape[1], deep):
                 self._block(state, j, k, min(deep, self.a.shape[1] - k))
         # byte exponents mean that no finite sum comes near overflow; elsewhere the order of the products matters
-        if not half and not self.layout.full_range and (self.special_rows.any() or self.special_columns.any()):
+        if not half and not self.layout.full_range and self.special.any():
             work = [
                 (i, min(DECIDED, self.a.shape[0] - i), j, min(COLUMNS, self.b.shape[1] - j))
                 for i in range(0, self.a.shape[0], DECIDED)
                 for j in range(0, self.b.shape[1], COLUMNS)
             ]
             self.team.run(self._decide, (state.view(np.uint32).reshape(-1),), work)
-            self.special_rows[:], self.special_columns[:] = 0, 0
+            self.special[:] = 0
 
     def _ranges(self) -> tuple[Range, Range]:
         if self.lifts:
@@ -282,8 +292,8 @@ class FusedProduct:
             int(self.wide), self.block, int(self.layout.full_range), int(self.emulated), int(self.lifts is not None)
         )
         factor = self.nudge * 2.0 ** (127 - self.formats[1].bias)
-        heavy[panel] = kernel(
-            x, x0, ld, depth, columns, places, *self._from(packed, panel * places * PANEL),
+        heavy[panel] = call(
+            kernel, x.dtype, x, x0, ld, depth, columns, places, *self._from(packed, panel * places * PANEL),
             self.special_columns[first:], self.layout.pack_b, factor, self.tiny, *self._lifts_from(1, k, first),
         )  # fmt: skip
 
@@ -298,10 +308,11 @@ class FusedProduct:
         x, x0, ld = flat(self.a, i, rows, k, depth)
         factor = 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
         kernel = rows_kernel(
-            int(self.wide), self.block, int(p[FRACTION]), int(p[OUT]), int(full_range), int(checked),
+            int(self.wide), self.block, p[FRACTION], p[OUT], int(full_range), int(checked),
             int(self.emulated), int(p[OUT] == OUTS["rne11"] and not self.layout.lasting), int(self.lifts is not None),
         )  # fmt: skip
-        kernel(
+        call(
+            kernel, (x.dtype, state.flags.num),
             x, x0, ld, rows, depth, self.layout.pack_a, factor, self.tiny, *self._from(packed, panel * places * PANEL),
             places, state, i, j + panel * PANEL, panels, self.redo, self.special_rows, *own,
             self.layout.constants, self.layout.limits, *self._lifts_from(0, k, i),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from nbtc.formats.arrays import to_bits, unpack
 from nbtc.formats.table import FORMATS, Format
-from nbtc.gemm.orders import Order
+from nbtc.gemm.orders import Chain, Order
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.scales import Scales
 from nbtc.isa.spec import Row
@@ -56,6 +57,11 @@ class Plan:
             f"of {self.instruction}, {self.engine} engine, {self.threads} threads, "
             f"at most {self.peak_bytes / 2**20:.1f} MiB beyond the operands"
         )
+
+    @cached_property
+    def chains(self) -> tuple[Chain, ...]:
+        """The segments of K that each chain of an output takes."""
+        return self.order.chains(self.shape[-1])
 
     @property
     def seconds(self) -> float:

@@ -260,7 +260,7 @@ def _execute(problem: Problem, out: Any, progress: Any) -> Any:
 def _scaled(problem: Problem, team: ThreadTeam) -> NDArray[Any]:
     """The whole product with its scales."""
     result = _summed(problem, team)
-    if any(scale is not None for scale in problem.scales):
+    if problem.scales[0] is not None or problem.scales[1] is not None:
         apply_scales(result, problem.scales)
         _canonical(result)
     return result
@@ -271,8 +271,8 @@ def _summed(problem: Problem, team: ThreadTeam) -> NDArray[Any]:
     plan, c = problem.plan, problem.c
     k = plan.shape[-1]
     if plan.order.one_chain or k == 0:
-        return _chain(problem, c, plan.order.chains(k)[0], team)
-    saturate, (first, *rest) = bool(plan.params[SATURATE]), plan.order.chains(k)
+        return _chain(problem, c, plan.chains[0], team)
+    saturate, (first, *rest) = bool(plan.params[SATURATE]), plan.chains
     result = _chain(problem, None, first, team)
     for chain in rest:
         result = add(result, _chain(problem, None, chain, team), saturate)

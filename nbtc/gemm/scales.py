@@ -16,6 +16,8 @@ Scales = tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]
 
 def float_scales(scale_a: Any, scale_b: Any, shape: tuple[int, ...], acc: Format) -> Scales:
     """Checked scales of a result of shape (batch..., M, N): each None, a number, (..., M, 1) or (..., 1, N)."""
+    if scale_a is None and scale_b is None:
+        return None, None
     *batch, m, n = shape
     given = (scale_a, "scale_a", (m, 1)), (scale_b, "scale_b", (1, n))
     a, b = (None if x is None else _scale(x, name, tuple(batch), last, acc) for x, name, last in given)

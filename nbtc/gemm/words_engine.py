@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.jit import call
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import WORKSPACE_POOL
 from nbtc.formats.table import Format
@@ -65,9 +66,11 @@ class Scheme:
     columns: Any
     rows: Any
 
-    def reading(self, side: int) -> Reading:
-        """How elements of A (0) or B (1) are read."""
-        return Reading(self.signed[side], self.flips[side], self.x, self.y)
+    @cached_property
+    def readings(self) -> tuple[Reading, Reading]:
+        """How elements of A and B are read."""
+        a, b = (Reading(signed, flip, self.x, self.y) for signed, flip in zip(self.signed, self.flips, strict=True))
+        return a, b
 
 
 class _Block(NamedTuple):
@@ -143,7 +146,7 @@ class WordsProduct:
     ) -> None:
         """Some panels of B."""
         how, part = self.how, Part(*flat(b, k, units, j + q, columns))
-        how.columns(part, units, columns, packed[q * depth :], across[q:], how.reading(1))
+        call(how.columns, part.x.dtype, part, units, columns, packed[q * depth :], across[q:], how.readings[1])
 
     def _rows(self, block: _Block, i: int, rows: int, q: int, columns: int) -> None:
         """Some rows times some panels."""
@@ -151,9 +154,9 @@ class WordsProduct:
         ldd, how = d.shape[1], self.how
         key = ((micro.BLOCK * depth, how.word), (how.lines * how.width, how.sum), (micro.BLOCK, "<i4"))
         own = WORKSPACE_POOL.take(key)
-        how.rows(
-            Part(*flat(a, i, rows, k, units)), rows, units, how.reading(0),
-            micro.Packed(packed[q * depth :], across[q:]), Part(d.reshape(-1), i * ldd + j + q, ldd), columns,
-            micro.Room(*own),
+        part, goal = Part(*flat(a, i, rows, k, units)), Part(d.reshape(-1), i * ldd + j + q, ldd)
+        call(
+            how.rows, part.x.dtype, part, rows, units, how.readings[0], micro.Packed(packed[q * depth :], across[q:]),
+            goal, columns, micro.Room(*own),
         )  # fmt: skip
         WORKSPACE_POOL.give(key, own)

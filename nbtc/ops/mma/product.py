@@ -30,6 +30,7 @@ from nbtc.numerics.fused import check_readable
 from nbtc.numerics.models import FLOOR, FRACTION, Kind, changes, model, params
 from nbtc.ops.images import Words, batch, flat
 from nbtc.ops.mma import general as kernel
+from nbtc.ops.mma.one_warp import OneWarp
 from nbtc.ops.mma.scaled import refuse_unscaled
 from nbtc.ops.mma.vector_code import accumulator, present, tiles, vector_code
 
@@ -67,9 +68,11 @@ class Plan:
         return present(row.a), present(row.b), present(row.c)
 
     @cached_property
-    def sizes(self) -> tuple[tuple[int, int], ...]:
-        """Shapes of one warp's images of A, B, C and D where `_one` may run it: dense mma forms."""
-        return tuple((32 if self.row.family == "mma" else 0, n) for n in self.registers)
+    def one(self) -> OneWarp | None:
+        """How a single warp is done in vector code, for dense mma forms."""
+        if self.row.family != "mma" or self.vector is None:
+            return None
+        return OneWarp(self.registers, self.vector, self.numbers)
 
     @cached_property
     def tiles(self) -> tuple[tuple[slice, slice, slice], ...]:
@@ -213,6 +216,11 @@ def execute(
     not depend on it.  Raises ShapeError, FormatError, MetadataError, OptionError or UnsupportedInstructionError.
     """
     plan = prepare(row, arch, selector)
+    one = plan.one
+    if one is not None and meta is None and (threads is None or _one_or_more(threads)) and one.takes(a, b, c):
+        d = one.run(a, b, c)
+        if d is not None:
+            return d
     if row.varies:
         for operand, words, name in ((row.a, a, "a"), (row.b, b, "b"), (row.c, c, "c")):
             check_layout(words, present(operand), arch_row(arch), name)
@@ -226,14 +234,6 @@ def perform(
 ) -> Words:  # fmt: skip
     """`execute` for a plan."""
     row = plan.row
-    if (
-        (threads is None or (type(threads) is int and threads > 0))  # one warp uses one
-        and meta is None
-        and _plain(a, plan.sizes[0])
-        and _plain(b, plan.sizes[1])
-        and _plain(c, plan.sizes[2])
-    ):
-        return _one(plan, a, b, c)
     name, rd = row.mnemonic, plan.registers[3]
     a, b, c = (image(o, x, n) for o, x, n in zip(plan.operands, (a, b, c), "abc", strict=True))
     operands = [("a", a, 2), ("b", b, 2), ("c", c, 2)]
@@ -260,19 +260,8 @@ def perform(
     return out
 
 
-def _plain(x: Any, shape: tuple[int, int]) -> bool:
-    """Whether `x` is one warp's image that needs no conversion."""
-    return type(x) is np.ndarray and x.shape == shape and x.dtype == np.uint32 and x.flags.c_contiguous
-
-
-def _one(plan: Plan, a: Words, b: Words, c: Words) -> Words:
-    """A single warp, without the machinery of batches."""
-    run, (_, _, _, size) = plan.vector, plan.sizes
-    out = np.empty(size, np.uint32)
-    fa, fb, fc, fd = a.reshape(-1), b.reshape(-1), c.reshape(-1), out.reshape(-1)
-    if run is None or run((fa, fb, fc, fd), (0, 0, 0, 0), 0, 1, plan.numbers, np.empty(1, np.uint8)):
-        _general(plan, [(fa, 0), (fb, 0), (fc, 0)], fd, 0, 1)
-    return out
+def _one_or_more(threads: object) -> bool:
+    return type(threads) is int and threads > 0  # a single warp uses one
 
 
 def _run(
