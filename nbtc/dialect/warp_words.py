@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.typing import signature
 
-from nbtc.dialect import language, rows, words
+from nbtc.dialect import rows, thread_words, words
 from nbtc.isa.parse import row
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
@@ -165,4 +165,4 @@ _match("match_all_sync", "all")
 
 words.instruction(f"{HERE}.activemask", "activemask.b32 $0;", types.uint32)
 words.instruction(f"{HERE}.nanosleep", "nanosleep.u32 $0;", types.void, (types.uint32,), ("ns",))
-words.VOCABULARY[f"{HERE}.syncwarp"] = words.VOCABULARY[f"{language.__name__}.syncwarp"]
+words.VOCABULARY[f"{HERE}.syncwarp"] = words.VOCABULARY[f"{thread_words.HERE}.syncwarp"]

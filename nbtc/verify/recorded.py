@@ -8,18 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import nbtc
 from nbtc.errors import UnsupportedInstructionError
+from nbtc.isa import inline
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
 from nbtc.verify.hardware.trial import Machine
+from nbtc.verify.hardware.warpgroup import Form, body, syntax
 from nbtc.verify.replay import Array, Case, Groups, Index
-from nbtc.verify.text import GROUP, WARP, Launch, mma_text, registers, wgmma_text
+from nbtc.verify.text import GROUP, UNIT, WARP, instruction_text, read_and_written
+
+
+class Launch(NamedTuple):
+    """A kernel, its launch, its inputs, and what its outputs hold before it."""
+
+    text: str
+    blocks: int
+    threads: int
+    shared: int
+    inputs: list[Array]
+    outputs: list[Array]
 
 
 def cases(kind: str, groups: Groups, index: Index, machine: Machine) -> Iterator[Case]:
@@ -38,8 +51,8 @@ def cases(kind: str, groups: Groups, index: Index, machine: Machine) -> Iterator
             try:
                 zero = head.endswith("scd0")
                 call, kernel = make(row, entry, x, zero, machine.arch), launch(row, entry, x, zero)
-                machine.run(*kernel[:-1], [kernel.out])
-                yield Case(form, call, kernel.out)
+                machine.run(*kernel)
+                yield Case(form, call, kernel.outputs[0])
             except UnsupportedInstructionError:
                 continue
 
@@ -51,10 +64,8 @@ def _mma(row: Row, entry: Any, x: dict[str, Array], zero: bool, arch: str) -> An
 
 def mma_launch(row: Row, entry: Any, x: dict[str, Array], zero: bool) -> Launch:
     """A kernel for the register images of mma and mma.sp."""
-    inputs = {name.lower(): x[name] for name in ("A", "B", "C", "E") if name in x}
-    double = row.d is not None and row.d.format.bits == 64
-    text = mma_text(row, {name: registers(v) for name, v in inputs.items()}, entry["sel"], double)
-    return Launch(text, len(x["A"]), WARP, 0, list(inputs.values()), np.zeros_like(x["D"]))
+    text, (reads, _) = instruction_text(row, WARP, {"selector": entry["sel"]}), read_and_written(row)
+    return Launch(text, len(x["A"]), WARP, 0, [x[r.name.upper()] for r in reads], [np.zeros_like(x["D"])])
 
 
 def _wgmma(row: Row, entry: Any, x: dict[str, Array], zero: bool, arch: str) -> Any:
@@ -68,15 +79,17 @@ def _wgmma(row: Row, entry: Any, x: dict[str, Array], zero: bool, arch: str) -> 
 
 def wgmma_launch(row: Row, entry: Any, x: dict[str, Array], zero: bool) -> Launch:
     """A kernel for the register images, shared-memory images and descriptors of wgmma."""
-    inputs = {"a": x["A"]} if entry["areg"] else {}
-    inputs |= {"c": x["C"]} | ({"e": x["E"]} if row.sparse else {})
-    image = np.zeros((len(x["S"]), -(-x["S"].shape[1] // 16) * 16), np.uint8)
+    scales = tuple((n, entry[f"s{n}"]) for n in row.scales)
+    trans = tuple((n, entry[f"t{n}"]) for n in row.trans if not (n == "a" and entry["areg"]))
+    form = Form(row, bool(entry["areg"]), entry["sel"], scales, trans)
+    blocks, size = len(x["S"]), -(-x["S"].shape[1] // UNIT) * UNIT
+    image = np.zeros((blocks, size), np.uint8)
     image[:, : x["S"].shape[1]] = x["S"]
-    immediates = [*(str(entry[f"s{n}"]) for n in row.scales)]
-    immediates += [str(entry[f"t{n}"]) for n in row.trans if not (n == "a" and entry["areg"])]
-    sizes = {name: registers(v) for name, v in inputs.items()}
-    text = wgmma_text(row, sizes, image.shape[1], entry["sel"], not zero, immediates)
-    return Launch(text, len(image), GROUP, image.shape[1], [*inputs.values(), image, x["desc"]], x["C"].copy())
+    a, b = (np.repeat(x["desc"][:, i : i + 1], GROUP, axis=1) for i in (0, 1))
+    given: dict[str, Any] = {"d": x["C"], "a": x.get("A"), "e": x.get("E"), "descA": a, "descB": b}
+    given["scaleD"] = np.full((blocks, GROUP), int(not zero), np.uint32)
+    inputs = [given[r.name] for r in inline.operands(row, syntax(form))]
+    return Launch(body(form, size), blocks, GROUP, size, [*inputs, image], [x["C"].copy()])
 
 
 _KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Launch]]] = {

@@ -14,11 +14,11 @@ import numpy as np
 import nbtc
 from nbtc.formats.arrays import as_format
 from nbtc.isa.parse import row as parse_row
-from nbtc.numerics.dpx import ROWS
+from nbtc.numerics.dpx import ROWS, DpxRow
 from nbtc.verify import text
-from nbtc.verify.recorded import mma_launch, wgmma_launch
+from nbtc.verify.recorded import Launch, mma_launch, wgmma_launch
 from nbtc.verify.replay import GENERATORS, Array, Case, Groups, Index, wmma_names
-from nbtc.verify.text import GROUP, WARP, Fragment, Launch
+from nbtc.verify.text import GROUP, WARP
 
 ARCH = "sm_90"  # of the GPU that recorded
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
@@ -26,6 +26,12 @@ PROGRAMS = 64  # that are kept loaded: the cases of one form follow each other
 Call = Callable[[], Array]
 _MODES = {"shfl": "idx", "shfl_up": "up", "shfl_down": "down", "shfl_xor": "bfly"}
 _TYPES = {"int": "s32", "unsigned": "u32"}
+_VOTES = {  # in the order of their recordings, and how many results each has
+    "vote.sync.all.pred": 1, "vote.sync.any.pred": 1, "vote.sync.ballot.b32": 1, "match.any.sync.b32": 1,
+    "match.all.sync.b32": 2,
+}  # fmt: skip
+LANES = np.arange(WARP, dtype=np.uint32)
+ALIGN = 128  # bytes: of fragments in memory; more than any needs
 _PROBES = {  # of descriptors, by the operand's bits: the product, and the binary digits that its values have
     8: ("m64n{n}k32.s32.s8.s8", 7),
     16: ("m64n{n}k16.f32.f16.f16", 11),
@@ -43,52 +49,54 @@ def cases(kind: str, groups: Groups, index: Index) -> Iterator[Case]:
 
 @lru_cache(PROGRAMS)
 def _program(body: str) -> Any:
-    return nbtc.load(HEAD + body)["replay"]
+    return nbtc.load(HEAD + body)[text.ENTRY]
 
 
-def launched(launch: Launch) -> Array:
-    """What a launch leaves in its output."""
-    out, inputs = launch.out.copy(), [np.ascontiguousarray(x) for x in launch.inputs]
-    _program(launch.text).launch(launch.blocks, launch.threads, [*inputs, out], shared=launch.shared, arch=ARCH)
-    return out
+def launched(launch: Launch) -> list[Array]:
+    """What a launch leaves in its outputs."""
+    outputs, inputs = [x.copy() for x in launch.outputs], [np.ascontiguousarray(x) for x in launch.inputs]
+    _program(launch.text).launch(launch.blocks, launch.threads, [*inputs, *outputs], shared=launch.shared, arch=ARCH)
+    return outputs
+
+
+def first(launch: Launch) -> Array:
+    """What a launch leaves in its first output."""
+    return launched(launch)[0]
 
 
 def _products(make: Callable[..., Launch], groups: Groups, index: Index) -> Iterator[Call]:
     for head, x in groups.items():
         entry = index[head.split("__")[0]]
-        yield partial(launched, make(parse_row(entry["op"]), entry, x, head.endswith("scd0")))
+        yield partial(first, make(parse_row(entry["op"]), entry, x, head.endswith("scd0")))
 
 
 def _wmma(groups: Groups, index: Index) -> Iterator[Call]:
     for head, x in groups.items():
         names = wmma_names(index[head.split("__")[0]])
-        loads = {n: _fragment(m, x[n.upper()]) for n, m in zip("abc", names.loads, strict=True)}
-        kernel = text.wmma_text(loads, names.product, _fragment(names.store, x["D"]))
-        inputs = [x[n] for n in "ABC"]
-        yield partial(launched, Launch(kernel, len(x["A"]), WARP, 0, inputs, np.zeros_like(x["D"])))
+        images = [x[n] for n in "ABC"] + [np.zeros_like(x["D"])]
+        parts = [np.pad(v, ((0, 0), (0, -v.shape[1] % ALIGN))) for v in images]
+        at = [0, *np.cumsum([v.shape[1] for v in parts]).tolist()]
+        loads = list(zip(names.loads, at[:3], strict=True))
+        kernel = text.fragments_text(loads, parse_row(names.product), (names.store, at[3]), at[4])
+        launch = Launch(kernel, len(x["A"]), WARP, 0, [], [np.concatenate(parts, axis=1)])
+        yield partial(_part, launch, at[3], x["D"].shape[1])
 
 
-def _fragment(mnemonic: str, image: Array) -> Fragment:
-    row = parse_row(mnemonic)
-    operand = next(o for o in (row.a, row.b, row.c, row.d) if o is not None)
-    wide = max(32, operand.format.bits)
-    return Fragment(mnemonic, operand.registers * 32 // wide, wide, image.shape[1])
+def _part(launch: Launch, start: int, size: int) -> Array:
+    return first(launch)[:, start : start + size]
 
 
 def _moves(groups: Groups, index: Index) -> Iterator[Call]:
     for head, x in groups.items():
         if head == "movmatrix":
-            out = np.zeros_like(x["out"])
-            yield partial(launched, Launch(text.movmatrix_text(), len(x["in"]), WARP, 0, [x["in"]], out))
+            kernel = text.instruction_text(parse_row("movmatrix.sync.aligned.m8n8.trans.b16"))
+            yield partial(first, Launch(kernel, len(x["in"]), WARP, 0, [x["in"]], [np.zeros_like(x["out"])]))
             continue
-        num, trans = int(head[5]), ".trans" * head.endswith("trans")
-        name = f"matrix.sync.aligned.m8n8.x{num}{trans}.shared.b16"
-        image = x["smem"].shape[1]
-        if head.startswith("ldm"):
-            kernel, inputs = text.ldmatrix_text(f"ld{name}", num, image), [x["smem"], x["addr"]]
-        else:
-            kernel, inputs = text.stmatrix_text(f"st{name}", num, image), [x["smem"], x["addr"], x["regs"]]
-        yield partial(launched, Launch(kernel, len(x["smem"]), WARP, image, inputs, np.zeros_like(x["out"])))
+        row = parse_row(f"{head[:2]}matrix.sync.aligned.m8n8.x{head[5]}{'.trans' * head.endswith('trans')}.shared.b16")
+        size = x["smem"].shape[1]
+        inputs = [x["addr"], *([x["regs"]] if "regs" in x else []), x["smem"]]
+        launch = Launch(text.matrices_text(row, size), len(x["smem"]), WARP, size, inputs, [np.zeros_like(x["out"])])
+        yield partial(first, launch)
 
 
 def _conversions(groups: Groups, index: Index) -> Iterator[Call]:
@@ -97,55 +105,75 @@ def _conversions(groups: Groups, index: Index) -> Iterator[Call]:
         for part, want in results.items() if head != "in" else ():
             x = inputs[part.removesuffix("pair")]
             words = [x, x[np.arange(x.size) ^ 1]] if part.endswith("pair") else [x]
-            size = 8 * x.itemsize, 8 * want.itemsize
-            kernel = text.convert_text(head.replace("_", "."), len(words), *size)
-            yield partial(_elementwise, kernel, words, want.dtype)
+            kernel = text.instruction_text(parse_row(head.replace("_", ".")), GROUP)
+            yield partial(_converted, kernel, words, want.dtype)
 
 
-def _elementwise(kernel: str, words: list[Array], dtype: Any, columns: tuple[int, ...] = ()) -> Array:
-    """One element (of several words) a thread: rounded up to whole blocks."""
+def _converted(kernel: str, words: list[Array], dtype: Any) -> Array:
+    return _elementwise(kernel, words, [np.dtype(dtype)])[0]
+
+
+def _elementwise(kernel: str, words: list[Array], dtypes: list[Any]) -> list[Array]:
+    """One element a thread: rounded up to whole blocks.  dtypes: of the results, one word or several an element."""
     size = len(words[0])
     blocks = -(-size // GROUP)
-    inputs = [np.concatenate([w, np.zeros((blocks * GROUP - size, *w.shape[1:]), w.dtype)]) for w in words]
-    return launched(Launch(kernel, blocks, GROUP, 0, inputs, np.zeros((blocks * GROUP, *columns), dtype)))[:size]
+    inputs = [np.pad(w, (0, blocks * GROUP - size)) for w in words]
+    outputs = [np.zeros(blocks * GROUP, dtype) for dtype in dtypes]
+    return [x[:size] for x in launched(Launch(kernel, blocks, GROUP, 0, inputs, outputs))]
 
 
 def _dpx(groups: Groups, index: Index) -> Iterator[Call]:
     for head, x in groups.items():
         row = ROWS[head.removeprefix("__")]
-        yield partial(_elementwise, text.dpx_text(row), [x["in"]], np.uint32, (1 + row.predicate,))
+        yield partial(_dpx_words, row, list(x["in"].T))
+
+
+def _dpx_words(row: DpxRow, words: list[Array]) -> Array:
+    """The value and, in a second column, the predicates as bits in argument order."""
+    flags = [np.dtype((np.uint32, row.predicates))] if row.predicates else []
+    value, *more = _elementwise(text.dpx_text(row.name, row.arity, GROUP), words, [np.uint32, *flags])
+    bits = [np.bitwise_or.reduce(x << np.arange(x.shape[1], dtype=np.uint32), axis=1) for x in more]
+    return np.stack([value, *bits], axis=1)
 
 
 def _warp(groups: Groups, index: Index) -> Iterator[Call]:
     for head, x in groups.items():
-        count = len(x["v"])
+        mask = np.repeat(x["mask"][:, None], WARP, axis=1)
+        on = (mask >> LANES & np.uint32(1)).astype(bool)
         if head == "votes":
-            launch = Launch(
-                text.votes_text(), count, WARP, 0, [x["v"], x["mask"]], np.zeros((count, WARP, 6), np.uint32)
-            )
-            on = (x["mask"][:, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(bool)
-            yield from (partial(_column, launch, i, on) for i in range(6))
+            for mnemonic, results in _VOTES.items():
+                values = x["v"] & np.uint32(1) if mnemonic.startswith("vote") else x["v"]
+                launch = _guarded(mnemonic, [values, mask], results)
+                yield from (partial(_result, launch, i, on) for i in range(results))
         elif head.startswith("reduce"):
             _, operation, kind = head.split("_")
             bits = "b32" if operation in ("and", "or", "xor") else _TYPES[kind]
-            kernel = text.reduce_text(f"{operation}.{bits}")
-            yield partial(launched, Launch(kernel, count, WARP, 0, [x["v"], x["mask"]], np.zeros_like(x["out"])))
+            whole = np.where(on, mask, ~mask)  # the other lanes reduce among themselves
+            yield partial(first, _guarded(f"redux.sync.{operation}.{bits}", [x["v"], whole], 1))
         else:
             mode = next(m for name, m in sorted(_MODES.items(), reverse=True) if head.startswith(name))
-            yield partial(_shuffled, mode, x)
+            yield partial(_shuffled, mode, x, mask)
 
 
-def _column(launch: Launch, column: int, on: Array) -> Array:
-    return launched(launch)[..., column][on]
+def _guarded(mnemonic: str, inputs: list[Array], results: int) -> Launch:
+    """A launch of an instruction among the lanes of a mask, the last of the inputs."""
+    row, shape = parse_row(mnemonic), inputs[0].shape
+    kernel = text.guarded_text(row, keep=row.family in ("shfl.sync", "redux.sync"))
+    return Launch(kernel, shape[0], WARP, 0, inputs, [np.zeros(shape, np.uint32) for _ in range(results)])
 
 
-def _shuffled(mode: str, x: dict[str, Array]) -> Array:
+def _result(launch: Launch, number: int, on: Array) -> Array:
+    return launched(launch)[number][on]
+
+
+def _shuffled(mode: str, x: dict[str, Array], mask: Array) -> Array:
     """A shuffle of values of 2, 4 or 8 bytes: in one word, or in two."""
     values = x["v"] if x["v"].itemsize >= 4 else x["v"].astype(np.uint32)
-    words = np.ascontiguousarray(values).view(np.uint32)
-    kernel = text.shuffle_text(mode, values.itemsize // 4)
-    launch = Launch(kernel, len(values), WARP, 0, [words, x["mask"], x["b"], x["width"]], np.zeros_like(words))
-    return launched(launch).view(values.dtype).astype(x["v"].dtype)
+    words = np.ascontiguousarray(values).view(np.uint32).reshape(*values.shape, -1)
+    c = (WARP - x["width"]) << 8 | (0 if mode == "up" else WARP - 1)
+    more = [x["b"], np.repeat(c.astype(np.uint32)[:, None], WARP, axis=1), mask]
+    parts = [first(_guarded(f"shfl.sync.{mode}.b32", [part, *more], 2)) for part in np.moveaxis(words, -1, 0)]
+    return np.ascontiguousarray(np.stack(parts, axis=-1)).view(values.dtype)[..., 0].astype(x["v"].dtype)
 
 
 def _descriptors(groups: Groups, index: Index) -> Iterator[Call]:
@@ -185,7 +213,7 @@ def _addresses(operand: str, bits: int, major: str, fields: Array, shape: tuple[
         }
         if operand == "B":
             arrays["A"] = np.tile(identity, (len(given), 1, 1))
-        d = nbtc.instruction(mnemonic).unpack_d(launched(wgmma_launch(row, entry, arrays, True)))
+        d = nbtc.instruction(mnemonic).unpack_d(first(wgmma_launch(row, entry, arrays, True)))
         values = np.asarray(d).astype(np.int64)
         values = values[:, :count, :depth] if operand == "A" else values[:, :depth, :count].transpose(0, 2, 1)
         found = found | values << shift

@@ -16,8 +16,8 @@ from nbtc.isa import inline
 from nbtc.isa.archs import Target
 from nbtc.isa.spec import Row
 from nbtc.verify.hardware import draws
-from nbtc.verify.hardware.text import BYTES, Block, kernel
 from nbtc.verify.hardware.trial import Array, Trial
+from nbtc.verify.text import BYTES, Block, instruction_text, kernel, read_and_written
 
 THREADS = 256
 # an odd factor and a shift: x -> x * FACTOR + SHIFT passes through all words, and neighbours get far from each other
@@ -27,9 +27,7 @@ FACTOR, SHIFT = 0x9E3779B1, 0x7F4A7C15
 def trials(rows: list[Row], target: Target) -> Iterator[Trial]:
     """One trial a form on random words."""
     for row in rows:
-        registers = inline.operands(row)
-        reads, writes = [r for r in registers if not r.result], [r for r in registers if r.result]
-        body = kernel(reads, writes, [inline.text(row)], THREADS)
+        body, (reads, writes) = instruction_text(row, THREADS), read_and_written(row)
         types = tuple(r.type for r in (*writes, *reads))
         yield Trial(row.mnemonic, body, THREADS, THREADS, partial(_draw, types), partial(_expect, row.mnemonic))
 
@@ -61,12 +59,11 @@ def is_exhaustible(row: Row) -> bool:
 
 def exhaustive(row: Row, start: int) -> Trial:
     """All values from `start` on, one a thread; the operands of a form with two are both complete in the end."""
-    registers = inline.operands(row)
-    sources, writes = [r for r in registers if not r.result], [r for r in registers if r.result]
-    wide = sources[0].type == inline.WORD
+    sources, writes = read_and_written(row)
+    words = sources[0].type == inline.WORD
     make = [
         f"ld.global.b32 w0, [window]; add.u32 w0, w0, thread; mad.lo.u32 w1, w0, {FACTOR}, {SHIFT};",
-        *(f"{'mov.b32' if wide else 'cvt.u16.u32'} {r.name}0, w{i};" for i, r in enumerate(sources)),
+        *(f"{'mov.b32' if words else 'cvt.u16.u32'} {r.name}0, w{i};" for i, r in enumerate(sources)),
     ]
     declared = [r.declaration for r in sources]
     body = kernel([], writes, [*make, inline.text(row)], THREADS, declared, Block(memory=4))
@@ -79,7 +76,7 @@ def exhaustive(row: Row, start: int) -> Trial:
     def expect(inputs: list[Array], before: list[Array]) -> list[Array]:
         x = np.arange(before[0].size, dtype=np.uint32) + np.uint32(start)
         y = x * np.uint32(FACTOR) + np.uint32(SHIFT)
-        given = [v if wide else v.astype(np.uint16) for v in (x, y)[: len(sources)]]
+        given = [v if words else v.astype(np.uint16) for v in (x, y)[: len(sources)]]
         return [np.asarray(ptx.cvt(row.mnemonic, *given, threads=1))]
 
     return Trial(f"{row.mnemonic}, all inputs", body, THREADS, THREADS, draw, expect)

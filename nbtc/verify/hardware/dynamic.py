@@ -8,26 +8,19 @@ from functools import partial
 import numpy as np
 
 from nbtc import dpx
-from nbtc.isa import inline
-from nbtc.isa.inline import WORD, Register
 from nbtc.numerics.dpx import ROWS, DpxRow
 from nbtc.verify.hardware import draws
-from nbtc.verify.hardware.text import kernel
 from nbtc.verify.hardware.trial import Array, Trial
+from nbtc.verify.text import dpx_text
 
 THREADS = 256
-SPARE = (".reg .b32 t<2>; .reg .b16 h<4>; .reg .pred q<2>;",)
 EDGES = np.array([0, 1, 0xFFFF, 0x7FFF, 0x8000, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x80008000], np.uint32)
 
 
 def trials() -> Iterator[Trial]:
     """One trial a function."""
     for row in ROWS.values():
-        text, predicates = inline.dpx_text(row.name)
-        reads = [Register(name, WORD) for name in "abc"[: row.arity]]
-        writes = [Register("d", WORD, 1, True)] + ([Register("p", WORD, predicates, True)] if predicates else [])
-        body = kernel(reads, writes, [text], THREADS, SPARE)
-        outputs = THREADS * (1 + predicates)
+        body, outputs = dpx_text(row.name, row.arity, THREADS), THREADS * (1 + row.predicates)
         yield Trial(f"dpx.{row.name}", body, THREADS, outputs, partial(_draw, row), partial(_expect, row))
 
 

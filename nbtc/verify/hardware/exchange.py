@@ -12,17 +12,13 @@ from typing import Any
 import numpy as np
 
 from nbtc import warp
-from nbtc.isa import inline
 from nbtc.isa.archs import Target
-from nbtc.isa.inline import Register
 from nbtc.isa.spec import Row
 from nbtc.verify.hardware import draws
-from nbtc.verify.hardware.text import BYTES, kernel
 from nbtc.verify.hardware.trial import Array, Trial
+from nbtc.verify.text import BYTES, WARP, guarded_text, read_and_written
 
-WARP = 32
 LANES = np.arange(WARP, dtype=np.uint32)
-ON = "mov.u32 w0, %laneid; shr.b32 w0, mask0, w0; and.b32 w0, w0, 1; setp.ne.b32 on, w0, 0;"
 MODES = {"up": "shfl_up_sync", "down": "shfl_down_sync", "bfly": "shfl_xor_sync", "idx": "shfl_sync"}
 WIDTHS = np.array([1, 2, 4, 8, 16, 32], np.uint32)
 CLAMP = 0x1F  # what CUDA's shuffles put below the width in c; up has 0 there
@@ -51,11 +47,7 @@ def inside(mask: Array) -> Array:
 
 def _trial(row: Row, draw: Callable[[np.random.Generator, int], list[Array]], answer: Answer, keep: bool) -> Trial:
     """A guarded instruction.  draw: its sources but the mask.  keep: lanes outside keep their first source."""
-    registers = inline.operands(row)
-    reads, writes = [r for r in registers if not r.result], [r for r in registers if r.result]
-    start = ["mov.b32 d0, a0;"] if keep else [_zero(r) for r in writes if not keep]
-    start += [_zero(r) for r in writes if keep and r.name != "d"]
-    body = kernel(reads, writes, [*start, ON, f"@on {inline.text(row)}"], WARP)
+    _, writes = read_and_written(row)
 
     def make(rng: np.random.Generator, blocks: int) -> tuple[list[Array], list[Array]]:
         inputs = [*draw(rng, blocks), masks(rng, blocks)]
@@ -68,11 +60,7 @@ def _trial(row: Row, draw: Callable[[np.random.Generator, int], list[Array]], an
         kept = [outside, *(np.uint32(0) for _ in found[1:])]
         return [np.where(on, x, y).astype(b.dtype) for x, y, b in zip(found, kept, before, strict=True)]
 
-    return Trial(row.mnemonic, body, WARP, WARP * len(writes), make, expect)
-
-
-def _zero(r: Register) -> str:
-    return f"setp.ne.b32 {r.name}0, 0, 0;" if r.type == inline.PREDICATE else f"mov.b32 {r.name}0, 0;"
+    return Trial(row.mnemonic, guarded_text(row, keep), WARP, WARP * len(writes), make, expect)
 
 
 def _shuffle(row: Row) -> Trial:

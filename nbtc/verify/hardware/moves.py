@@ -14,10 +14,9 @@ from nbtc.isa.archs import Target
 from nbtc.isa.spec import Operand, Row
 from nbtc.ops.memory.wmma import extent, span
 from nbtc.verify.hardware import draws
-from nbtc.verify.hardware.text import Block, kernel
 from nbtc.verify.hardware.trial import Array, Trial
+from nbtc.verify.text import WARP, Block, instruction_text, kernel, matrices_text
 
-WARP = 32
 LINE = 16  # bytes of a row of an 8x8 matrix
 SHARED_ROWS = 64  # rows of the shared memory that ldmatrix and stmatrix address
 
@@ -82,18 +81,10 @@ def _parts(row: Row) -> tuple[int, bool]:
     return int(row.mnemonic.split(".x")[1][0]), ".trans" in row.mnemonic
 
 
-def _addressed(row: Row) -> str:
-    """The instruction at a lane's own place in shared memory, `to0` bytes from its start."""
-    return "cvt.u64.u32 q, to0; add.u64 window, window, q; " + inline.text(row).replace("[p0]", "[window]")
-
-
 def load_matrices(row: Row) -> Trial:
     """ldmatrix: any lane may name any row."""
     number, trans = _parts(row)
-    registers = next(r for r in inline.operands(row) if r.name == "r")
-    place = inline.Register("to", inline.WORD)
     size = SHARED_ROWS * LINE
-    body = kernel([place], [registers], [_addressed(row)], WARP, has=Block(image=size))
 
     def draw(rng: np.random.Generator, blocks: int) -> tuple[list[Array], list[Array]]:
         at = rng.integers(0, SHARED_ROWS, (blocks, WARP, 1), np.uint32) * np.uint32(LINE)
@@ -102,16 +93,13 @@ def load_matrices(row: Row) -> Trial:
     def expect(inputs: list[Array], before: list[Array]) -> list[Array]:
         return [np.asarray(ptx.ldmatrix(inputs[1], inputs[0][..., 0].astype(np.int64), number, trans))]
 
-    return Trial(row.mnemonic, body, WARP, WARP * number, draw, expect, size)
+    return Trial(row.mnemonic, matrices_text(row, size), WARP, WARP * number, draw, expect, size)
 
 
 def store_matrices(row: Row) -> Trial:
     """stmatrix: every lane names a row of its own, since the order of two stores to one place is nobody's."""
     number, trans = _parts(row)
-    registers = next(r for r in inline.operands(row) if r.name == "r")
-    place = inline.Register("to", inline.WORD)
     size = SHARED_ROWS * LINE
-    body = kernel([place, registers], [], [_addressed(row)], WARP, has=Block(image=size, image_out=True))
 
     def draw(rng: np.random.Generator, blocks: int) -> tuple[list[Array], list[Array]]:
         rows = np.argsort(rng.random((blocks, SHARED_ROWS)), axis=-1)[:, :WARP, None].astype(np.uint32)
@@ -123,13 +111,11 @@ def store_matrices(row: Row) -> Trial:
         ptx.stmatrix(image, inputs[0][..., 0].astype(np.int64), inputs[1], number, trans)
         return [image]
 
-    return Trial(row.mnemonic, body, WARP, size, draw, expect, size)
+    return Trial(row.mnemonic, matrices_text(row, size), WARP, size, draw, expect, size)
 
 
 def transpose(row: Row) -> Trial:
     """movmatrix."""
-    registers = inline.operands(row)
-    reads, writes = [r for r in registers if not r.result], [r for r in registers if r.result]
 
     def draw(rng: np.random.Generator, blocks: int) -> tuple[list[Array], list[Array]]:
         return [draws.words(rng, (blocks, WARP))], [np.zeros((blocks, WARP), np.uint32)]
@@ -137,4 +123,4 @@ def transpose(row: Row) -> Trial:
     def expect(inputs: list[Array], before: list[Array]) -> list[Array]:
         return [np.asarray(ptx.movmatrix(inputs[0]))]
 
-    return Trial(row.mnemonic, kernel(reads, writes, [inline.text(row)], WARP), WARP, WARP, draw, expect)
+    return Trial(row.mnemonic, instruction_text(row), WARP, WARP, draw, expect)

@@ -11,15 +11,13 @@ import numpy as np
 from nbtc import instruction
 from nbtc.formats.arrays import from_bits
 from nbtc.fragments import pack
-from nbtc.isa import inline
 from nbtc.isa.archs import Target
 from nbtc.isa.spec import Operand, Row
 from nbtc.testing.strategies import operands, strategies
 from nbtc.verify.hardware import draws
-from nbtc.verify.hardware.text import kernel
 from nbtc.verify.hardware.trial import Array, Trial
+from nbtc.verify.text import WARP, instruction_text
 
-WARP = 32
 HARD_SHARE = 0.1  # of the blocks at most, and a few of each strategy: these are drawn one by one
 HARD_EACH = 4
 
@@ -33,12 +31,9 @@ def trials(rows: list[Row], target: Target) -> Iterator[Trial]:
 
 def product(row: Row, selector: int, target: Target) -> Trial:
     """The trial of a form."""
-    registers = inline.operands(row)
-    reads, writes = [r for r in registers if not r.result], [r for r in registers if r.result]
-    line = inline.text(row, {"selector": selector})
     return Trial(
         f"{row.mnemonic}, selector {selector}" if row.sparse else row.mnemonic,
-        kernel(reads, writes, [line], WARP),
+        instruction_text(row, WARP, {"selector": selector}),
         WARP,
         WARP * _of(row, "d").registers,
         partial(draw, row),

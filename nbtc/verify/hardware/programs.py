@@ -10,8 +10,8 @@ import numpy as np
 from nbtc.isa.archs import Target
 from nbtc.testing.programs import Program, random_program
 from nbtc.verify.hardware import draws
-from nbtc.verify.hardware.text import ENTRY
 from nbtc.verify.hardware.trial import Array, Emulated, Trial
+from nbtc.verify.text import ENTRY
 
 NAME = "k"  # the kernel of a random program
 

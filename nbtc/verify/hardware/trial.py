@@ -14,7 +14,7 @@ from nbtc.driver.launching import launch, synchronize
 from nbtc.errors import DeviceError
 from nbtc.executor.program import load
 from nbtc.isa.archs import ARCHS
-from nbtc.verify.hardware.text import ENTRY
+from nbtc.verify.text import ENTRY
 
 Array = NDArray[Any]
 VERSION = "9.0"  # of the PTX ISA; the driver room lowers it where the driver is older

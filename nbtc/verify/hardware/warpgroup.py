@@ -22,10 +22,9 @@ from nbtc.isa.lines import slots
 from nbtc.isa.spec import Operand, Row
 from nbtc.verify.hardware import draws
 from nbtc.verify.hardware.products import metadata
-from nbtc.verify.hardware.text import Block, kernel
 from nbtc.verify.hardware.trial import Array, Trial
+from nbtc.verify.text import GROUP, warpgroup_text
 
-GROUP = 128
 ALIGN = 1024  # bytes: where a swizzle pattern starts over
 
 
@@ -71,17 +70,9 @@ def product(form: Form, target: Target) -> Trial:
 
 def body(form: Form, size: int) -> str:
     """The kernel of a form, on an image of so many bytes; descriptors count from the image's start."""
-    registers = inline.operands(form.row, syntax(form))
     immediates = {"selector": form.selector} | {f"scale{n.upper()}": v for n, v in form.scales}
     immediates |= {f"trans{n.upper()}": v for n, v in form.trans}
-    lines = [
-        "fence.proxy.async; bar.sync 0; shr.u32 from, from, 4; cvt.u64.u32 q, from;",
-        *(f"add.u64 {r.name}0, {r.name}0, q;" for r in registers if r.name.startswith("desc")),
-        "wgmma.fence.sync.aligned;",
-        inline.text(form.row, immediates, syntax(form)),
-        "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;",
-    ]
-    return kernel(registers, [r for r in registers if r.result], lines, GROUP, has=Block(image=size))
+    return warpgroup_text(form.row, immediates, syntax(form), size)
 
 
 def syntax(form: Form) -> int:
