@@ -11,17 +11,15 @@ from numba import cuda
 from numba.core import types
 
 import nbtc
-from nbtc import dpx, ptx, warp, wgmma, wmma
+from nbtc import dpx, ptx, warp, wgmma
 from nbtc.testing import assert_bits_equal
+from tests.dialect import tensor_words as shared
 from tests.isa.assembler import PTXAS, known, needs_ptxas, refusal
 
 nbtc.cuda.register()
 pytestmark = pytest.mark.hw
 ALL = 0xFFFFFFFF
 RNG = np.random.default_rng(17)
-HALVES = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-DOUBLES = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
-SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 WARPGROUP = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 
 
@@ -32,141 +30,38 @@ def device(request):
         yield
 
 
-# ---------------------------------------------------------------------------------------------------------------- wmma
+@cuda.jit(device=True)
+def lane_id():
+    return cuda.laneid
 
 
-def tile_kernel(shape, fmt, acc, a_layout, b_layout, layout):
-    m, n, k = shape
-
-    @cuda.jit
-    def kernel(a, b, c, out, lda, ldb, ldc):
-        fa = wmma.fragment(wmma.matrix_a, m, n, k, fmt, a_layout)
-        fb = wmma.fragment(wmma.matrix_b, m, n, k, fmt, b_layout)
-        fc = wmma.fragment(wmma.accumulator, m, n, k, acc)
-        wmma.load_matrix_sync(fa, a, lda)
-        wmma.load_matrix_sync(fb, b, ldb)
-        wmma.load_matrix_sync(fc, c, ldc, layout)
-        wmma.mma_sync(fc, fa, fb, fc)
-        for t in range(fc.num_elements):
-            fc.x[t] = fc.x[t] + fc.x[t]
-        wmma.store_matrix_sync(out, fc, ldc, layout)
-
-    return kernel
+products, conversions = (cuda.jit(of(lane_id)) for of in (shared.products_kernel, shared.conversions_kernel))
 
 
-CASES = [
-    ((16, 16, 16), nbtc.f16, nbtc.f32, wmma.col_major, wmma.row_major, wmma.mem_row_major),
-    ((32, 8, 16), nbtc.f16, nbtc.f16, wmma.row_major, wmma.col_major, wmma.mem_col_major),
-    ((8, 32, 16), nbtc.bf16, nbtc.f32, wmma.row_major, wmma.row_major, wmma.mem_row_major),
-    ((16, 16, 8), wmma.precision.tf32, nbtc.f32, wmma.row_major, wmma.col_major, wmma.mem_row_major),
-    ((16, 16, 16), nbtc.s8, nbtc.s32, wmma.row_major, wmma.row_major, wmma.mem_row_major),
-    ((8, 8, 4), nbtc.f64, nbtc.f64, wmma.col_major, wmma.row_major, wmma.mem_row_major),
-    ((8, 8, 32), wmma.experimental.precision.s4, nbtc.s32, wmma.row_major, wmma.col_major, wmma.mem_row_major),
-]
+def as_words(x):
+    """numba.cuda has no type for bfloat16 arrays of NumPy's."""
+    return x.view(np.uint16) if x.dtype.name == "bfloat16" else x
 
 
-def numbers(fmt, count):
-    """Memory of a format: random elements, or packed words."""
-    fmt = nbtc.formats.arrays.as_format(fmt)
-    if fmt.packed:
-        return RNG.integers(0, 1 << 32, count * fmt.bits // 32, np.uint32)
-    if fmt.kind == "float":
-        return RNG.standard_normal(count).astype(fmt.dtype)
-    return RNG.integers(max(fmt.low, -1000), min(fmt.high, 1000) + 1, count).astype(fmt.dtype)
-
-
-@pytest.mark.parametrize("case", CASES, ids=[f"{c[1]}-{'x'.join(map(str, c[0]))}" for c in CASES])
+@pytest.mark.parametrize("case", shared.CASES, ids=shared.NAMES)
 def test_tiles_of_every_format(case):
-    (m, n, k), fmt, acc, a_layout, b_layout, layout = case
-    lda, ldb = k if a_layout is wmma.row_major else m, n if b_layout is wmma.row_major else k
-    ldc = n if layout is wmma.mem_row_major else m
-    a, b, c = numbers(fmt, m * k), numbers(fmt, k * n), numbers(acc, m * n)
-    ours, plain = np.zeros_like(c), np.zeros_like(c)
-    kernel = tile_kernel(*case)
-    words = [x.view(np.uint16) if x.dtype.name == "bfloat16" else x for x in (a, b)]
-    kernel[1, 32](*words, c, ours, lda, ldb, ldc)
-    kernel.py_func(a, b, c, plain, lda, ldb, ldc)
-    assert_bits_equal(ours, plain)
-
-
-@cuda.jit
-def saturating(a, out):
-    fa = wmma.fragment(wmma.matrix_a, 16, 16, 16, nbtc.bf16, wmma.row_major)
-    fb = wmma.fragment(wmma.matrix_b, 16, 16, 16, nbtc.bf16, wmma.row_major)
-    c = wmma.fragment(wmma.accumulator, 16, 16, 16, nbtc.f32)
-    wmma.load_matrix_sync(fa, a, 48, offset=16)
-    wmma.fill_fragment(fb, 1 / 3)
-    fb.x[0] = fb.x[1]
-    wmma.fill_fragment(c, 0)
-    wmma.mma_sync(c, fa, fb, c, satf=True)
-    wmma.store_matrix_sync(out, c, 16, wmma.mem_row_major)
+    shared.check_tiles(cuda.jit, case, as_words)
 
 
 def test_offsets_and_saturation():
-    a = (RNG.standard_normal((16, 48)) * 60).astype(nbtc.bf16.dtype)
-    a[1, 20], a[2, 20], a[3, 20] = np.inf, -np.inf, np.nan
-    ours, plain = np.zeros((16, 16), np.float32), np.zeros((16, 16), np.float32)
-    saturating[1, 32](a.view(np.uint16), ours)
-    saturating.py_func(a, plain)
-    assert_bits_equal(ours, plain)
-
-
-@cuda.jit
-def agreeing_bits(a, b, out):
-    fa = wmma.fragment(wmma.matrix_a, 8, 8, 128, wmma.experimental.precision.b1, wmma.row_major)
-    fb = wmma.fragment(wmma.matrix_b, 8, 8, 128, wmma.experimental.precision.b1, wmma.col_major)
-    c = wmma.fragment(wmma.accumulator, 8, 8, 128, nbtc.s32)
-    wmma.fill_fragment(c, -3)
-    wmma.load_matrix_sync(fa, a, 128)
-    wmma.load_matrix_sync(fb, b, 128)
-    wmma.bmma_sync(c, fa, fb, c, wmma.bmmaBitOpAND)
-    wmma.bmma_sync(c, fa, fb, c)
-    wmma.store_matrix_sync(out, c, 8, wmma.mem_row_major)
+    shared.check_saturation(cuda.jit, nbtc.bf16, nbtc.f32, as_words)
 
 
 def test_products_of_bits():
-    a, b = RNG.integers(0, 1 << 32, (2, 32), np.uint32)
-    ours, plain = np.zeros((8, 8), np.int32), np.zeros((8, 8), np.int32)
-    agreeing_bits[1, 32](a, b, ours)
-    agreeing_bits.py_func(a, b, plain)
-    assert_bits_equal(ours, plain)
-
-
-# ----------------------------------------------------------------------------------------------------------------- ptx
-
-
-@cuda.jit
-def products(a, b, c, meta, d):
-    lane = cuda.laneid
-    half = ptx.mma_sync(HALVES, (a[lane, 0], a[lane, 1], a[lane, 2], a[lane, 3]), (b[lane, 0], b[lane, 1]), c[lane])
-    sparse = ptx.mma_sp(SPARSE, a[lane], b[lane], half, meta[lane], selector=1)
-    for n in range(4):
-        d[0, lane, n] = half[n]
-        d[1, lane, n] = sparse[n]
+    shared.check_bits(cuda.jit)
 
 
 def test_products_of_registers():
-    a, b, c = RNG.integers(0, 1 << 32, (3, 32, 4), np.uint32)
-    meta, d = np.full(32, 0x4E4E4E4E, np.uint32), np.zeros((2, 32, 4), np.uint32)
-    products[1, 32](a, b, c, meta, d)
-    half = ptx.mma_sync(HALVES, a, b[:, :2], c)
-    assert_bits_equal(d[0], half)
-    assert_bits_equal(d[1], ptx.mma_sp(SPARSE, a, b, half, meta, selector=1))
-
-
-@cuda.jit
-def doubles(a, b, d):
-    lane = cuda.laneid
-    d[lane, 0], d[lane, 1] = ptx.mma_sync(DOUBLES, (a[lane],), (b[lane],), (0.5, a[lane]))
+    shared.check_products(products)
 
 
 def test_registers_of_doubles():
-    a, b = RNG.standard_normal((2, 32))
-    d = np.zeros((32, 2))
-    doubles[1, 32](a, b, d)
-    c = np.stack([np.full(32, 0.5), a], axis=1)
-    words = [x.view(np.uint32).reshape(32, -1) for x in (a, b, c)]
-    assert_bits_equal(d.view(np.uint32), ptx.mma_sync(DOUBLES, *words))
+    shared.check_doubles(cuda.jit, lane_id)
 
 
 @cuda.jit
@@ -187,34 +82,11 @@ def moves(x, regs, turned, back):
 
 
 def test_matrices_between_shared_memory_and_lanes():
-    x, back = RNG.standard_normal((32, 8)).astype(np.float16), np.zeros((32, 8), np.float16)
-    regs, turned = np.zeros((32, 4), np.uint32), np.zeros(32, np.uint32)
-    moves[1, 32](x, regs, turned, back)
-    smem, lanes = x.copy().view(np.uint8).reshape(-1), np.arange(32)
-    want = ptx.ldmatrix(smem, 16 * lanes, num=4, trans=True)
-    assert_bits_equal(regs, want)
-    assert_bits_equal(turned, ptx.movmatrix(want[:, 1]))
-    ptx.stmatrix(smem, 16 * (31 - lanes), want, num=4)
-    assert_bits_equal(back.view(np.uint8).reshape(-1), smem)
-
-
-@cuda.jit
-def conversions(x, out):
-    lane = cuda.laneid
-    out[0, lane] = ptx.cvt("cvt.rn.f16x2.f32", x[lane], -x[lane])
-    out[1, lane] = ptx.cvt("cvt.rn.satfinite.relu.e4m3x2.f32", x[lane], -x[lane])
-    out[2, lane] = ptx.cvt("cvt.rna.tf32.f32", x[lane])
-    out[3, lane] = ptx.cvt("cvt.f32.bf16", ptx.cvt("cvt.rz.bf16.f32", x[lane]))
+    shared.check_moves(moves)
 
 
 def test_conversions():
-    x, out = RNG.standard_normal(32).astype(np.float32), np.zeros((4, 32), np.uint32)
-    conversions[1, 32](x, out)
-    word, minus = x.view(np.uint32), (-x).view(np.uint32)
-    assert_bits_equal(out[0], ptx.cvt("cvt.rn.f16x2.f32", word, minus))
-    assert_bits_equal(out[1], ptx.cvt("cvt.rn.satfinite.relu.e4m3x2.f32", word, minus).astype(np.uint32))
-    assert_bits_equal(out[2], ptx.cvt("cvt.rna.tf32.f32", word))
-    assert_bits_equal(out[3], ptx.cvt("cvt.f32.bf16", ptx.cvt("cvt.rz.bf16.f32", word)))
+    shared.check_conversions(conversions)
 
 
 @cuda.jit
@@ -237,18 +109,8 @@ def chained(a, b, d):
         d[thread, n] = acc[n]
 
 
-def warpgroup_operands():
-    a, da = wgmma.tile_to_smem(numbers("f16", 64 * 16).reshape(64, 16), "f16")
-    b, db = wgmma.tile_to_smem(numbers("f16", 8 * 16).reshape(8, 16), "f16")
-    d = RNG.standard_normal((128, 4)).astype(np.float32).view(np.uint32)
-    assert (da.leading, da.stride, db.leading, db.stride) == (1024, 128, 128, 128)
-    smem, other = np.concatenate([a, b]), wgmma.Descriptor(2048, 128, 128)
-    want = ptx.wgmma(WARPGROUP, ptx.wgmma(WARPGROUP, d, da, other, smem, scale_b=-1), da, other, smem)
-    return a, b, d, want
-
-
 def test_a_warpgroup_adds_to_its_registers():
-    a, b, d, want = warpgroup_operands()
+    a, b, d, want = shared.warpgroup_operands(WARPGROUP, "f16", "f16")
     chained[1, 128](a, b, d)
     assert_bits_equal(d, want)
 
@@ -370,7 +232,7 @@ def test_text_for_a_target_runs_and_assembles():
     text, _ = cuda.compile_ptx(chained.py_func, types.void(BYTES, BYTES, WORDS), cc=(9, 0, "a"))
     assert ".target sm_90a" in text and text.count(f"{WARPGROUP} ") == 2
     assert PTXAS is None or refusal(known(text), "sm_90a") == ""
-    a, b, d, want = warpgroup_operands()
+    a, b, d, want = shared.warpgroup_operands(WARPGROUP, "f16", "f16")
     module = nbtc.load(text)
     launch = [x for y in (a, b, d) for x in (None, None, y.size, y.itemsize, y, *y.shape, *y.strides)]
     module[module.kernels[0]][1, 128](*launch)
