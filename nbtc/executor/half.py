@@ -6,7 +6,7 @@ fused multiply-add rounds to odd there first, which keeps what the second roundi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbtc.compiler.builder import F64, VectorBuilder
@@ -20,6 +20,7 @@ from nbtc.executor.values import const, like, pieces
 
 LEAST_NORMAL_F16 = 127 - 14 << 23  # 2**-14, as f32 bits
 HALF_UNIT = 1 << 24 - 11 - 1  # half a unit in the last place of f16's 11 digits, one binade below, in f32's 24
+OUTSIDE = 0x7FF7  # what an H100's tensor copies fill f16 and bf16 with: the NaN that the ISA calls OOB-NaN
 Arithmetic = Callable[..., Any]
 
 
@@ -64,8 +65,19 @@ def arithmetic(v: VectorBuilder, op: Op, name: str, *operands: Any) -> Any:
         )
         found = v.b.select(tiny, v.b.and_(found, const(v, found, kind.sign)), found)
     if op.has("relu"):
-        return relu(v, kind, found)
+        found = relu(v, kind, found)
+    if op.has("oob"):
+        found = v.b.select(_outside(v, kind, operands[:2]), const(v, found, 0), found)
     return saturate(v, name, found) if op.has("sat") else found
+
+
+def _outside(v: VectorBuilder, kind: Any, factors: Sequence[Any]) -> Any:
+    """Whether a factor is what tensor copies fill with outside of an array; the sum's third operand is not asked."""
+    a, b = (
+        v.b.icmp_unsigned("==", magnitude_bits(v, kind, x), const(v, x, OUTSIDE))  # of either sign, as an H100 has it
+        for x in factors
+    )
+    return v.b.or_(a, b)
 
 
 def sign_only(v: VectorBuilder, op: Op, name: str, a: Any) -> Any:
@@ -109,6 +121,7 @@ MODIFIERS = (
     ("fma", ("rn", "ftz?", "sat?"), "f16", 3),
     ("fma", ("rn", "ftz?", "relu"), "f16", 3),
     ("fma", ("rn", "relu?"), "bf16", 3),
+    *(("fma", ("rn", "oob", "relu?"), name, 3) for name in ("f16", "bf16")),
 )
 SIGNS = (*((n, ("ftz?",), "f16", 1) for n in ("abs", "neg")), *((n, (), "bf16", 1) for n in ("abs", "neg")))
 EXTREMES = tuple(

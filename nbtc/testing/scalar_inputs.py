@@ -21,7 +21,34 @@ FLOAT_FIELDS = {8: ((3, 4), (2, 5)), 16: ((10, 5), (7, 8)), 32: ((23, 8),), 64: 
 def edges(width: int) -> tuple[int, ...]:
     """Words at which something changes: for integers of a width, and for floats of it in every interesting exponent."""
     half = 1 << width - 1
-    found = [0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 24, 31, 32, 33, 63, 64, 65, 255, 256, -1, -2, half - 1, half, half + 1]
+    out_of_bounds = (0x7FF7, 0xFFF7) if width == 16 else ()  # as tensor copies mark them
+    found = [
+        *out_of_bounds,
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        7,
+        8,
+        15,
+        16,
+        24,
+        31,
+        32,
+        33,
+        63,
+        64,
+        65,
+        255,
+        256,
+        -1,
+        -2,
+        half - 1,
+        half,
+        half + 1,
+    ]
     for fraction, exponent in FLOAT_FIELDS.get(width, ()):
         bias, top = (1 << exponent - 1) - 1, (1 << exponent) - 1
         near = (-fraction - 2, -fraction - 1, -fraction, -2, -1, 0, 1, 2, 7, 8, 15, 16, 31, 32, 62, 63, 64, fraction)

@@ -49,3 +49,23 @@ def test_signalling_nans_of_doubles(text, quiet):
     np.testing.assert_array_equal(found, given | np.uint64(quiet))
     reference = [REFERENCE["cvt"](case.op, int(x)) for x in given]
     assert reference == [int(x) for x in found]
+
+
+OUT_OF_BOUNDS = {
+    "fma.rn.oob.f16": [
+        (0x7FF7, 0x7FFF, 0x8B13, 0), (0xFFF7, 0xF181, 0x67EE, 0), (0xFC00, 0x7FF7, 0x41E1, 0), (0x3C00, 0xFFF7, 1, 0),
+        (0x13, 0x7C00, 0x7FFF, 0x7FFF), (0x3C00, 0x3C00, 0x7FF7, 0x7FFF), (0x35AC, 0xFFFF, 1, 0x7FFF),
+    ],
+    "fma.rn.oob.relu.bf16": [
+        (0x02CE, 0xFFF7, 0x7487, 0), (0x7FF7, 0xBC00, 0x7194, 0), (0xFFF7, 0x7FFF, 0x7615, 0), (0, 0x7FF7, 0x7FFF, 0),
+        (0x7FFF, 0x155B, 0xBC00, 0x7FFF), (9, 0xBC00, 0x7FFF, 0x7FFF),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OUT_OF_BOUNDS)
+def test_factors_from_outside_of_a_tensor(text):
+    """Results of an H100 (driver 580.159.04), which agrees with the rule for 65,536 values of each operand."""
+    *given, expected = np.array(OUT_OF_BOUNDS[text], np.uint16).T
+    (found,) = Rows([Case(text)])(0, [np.resize(x, COUNT) for x in given])
+    np.testing.assert_array_equal(found, np.resize(expected, COUNT))

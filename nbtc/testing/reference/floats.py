@@ -83,6 +83,8 @@ def arithmetic(op: Op, *operands: int) -> int:
     given = [flushed(x, fmt) if op.has("ftz") else x for x in operands]
     values = [number(x, fmt) for x in given]
     mode = op.among(ROUNDINGS, "rn")
+    if op.has("oob") and 0x7FF7 in (operands[0] % 0x8000, operands[1] % 0x8000):
+        return 0
     if None in values:
         return _nan(op, fmt, given)
     exact, negative = _exact(op.opcode, given, values, fmt, mode)
