@@ -360,7 +360,7 @@ class Frame:
             if kind == "cc":
                 lanes.write(CARRY, value)
             elif (target := next(targets, None)) is not None:
-                lanes.write(target, value, kind.startswith("s"))
+                lanes.write(target.register if isinstance(target, Selected) else target, value, kind.startswith("s"))
 
 
 def _selecting(op: Op, operands: tuple[Operand, ...]) -> Op:

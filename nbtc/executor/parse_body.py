@@ -272,9 +272,11 @@ class Body:
             return Not(register)
         if token.text == "-" and c.peek(1).kind == "name":
             c.take()
-            register = self._named()
-            if isinstance(register, Register):
-                return Selected(register, "-")
+            named = self._named()
+            if isinstance(named, Register):
+                return Selected(named, "-")
+            if isinstance(named, Selected):
+                return Selected(named.register, f"-{named.selector}")
             c.fail("only a register can be negated", token)
         if token.text == "(" and self._is_group():
             return Group(self._list("(", ")"))

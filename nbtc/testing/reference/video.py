@@ -47,19 +47,29 @@ def scalar(op: Op, a: int, b: int, c: int = 0) -> int:
         found = x << places if op.opcode == "vshl" else x >> places
     else:
         found = OPERATIONS[op.opcode](x, y)
-    return wrapped((_held(found, 32, with_sign) if op.has("sat") else found) + c, 32)
+    found = wrapped(_held(found, 32, with_sign) if op.has("sat") else found, 32)
+    part = op.selectors[0]
+    if part:
+        parts = split(c, {"b": 8, "h": 16}[part[0]], 4 if part[0] == "b" else 2)
+        parts[int(part[1])] = found >> 16 if part == "h1" else found % (1 << 32 // len(parts))
+        return join(parts, 32 // len(parts))
+    if op.modifiers[-1] in ("min", "max"):
+        return sorted((found, c), key=lambda n: _number(n, 32, kinds[0]))[op.modifiers[-1] == "max"]
+    return wrapped(found + c, 32)
 
 
 def vmad(op: Op, a: int, b: int, c: int) -> int:
     """vmad."""
     left, right = op.types[1:3]
     minus = [s.startswith("-") for s in op.selectors]
-    with_sign = "s32" in (left, right) or minus[1] != minus[2]
+    with_sign = "s32" in (left, right) or minus[1] != minus[2] or minus[3]
+    left, right = (k if op.selectors[n].lstrip("-") else "s32" for n, k in ((1, left), (2, right)))
     total = _pick(op, 1, a, left) * _pick(op, 2, b, right)
-    addend = value(c, "s32" if with_sign else "u32")
+    addend = value(c, "s32")
     total += (-addend if minus[3] else addend) + op.has("po")
-    total >>= {"shr7": 7, "shr15": 15}.get(op.modifiers[-1], 0)
-    return wrapped(_held(total, 32, with_sign or minus[3]) if op.has("sat") else total, 32)
+    if op.modifiers[-1].startswith("shr"):
+        total = (total if with_sign else total % (1 << 64)) >> int(op.modifiers[-1][3:])
+    return wrapped(_held(total, 32, with_sign) if op.has("sat") else total, 32)
 
 
 def packed(op: Op, a: int, b: int, c: int) -> int:
