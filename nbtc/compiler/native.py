@@ -13,6 +13,7 @@ import os
 import tempfile
 from contextlib import suppress
 from functools import cache
+from itertools import accumulate, pairwise
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -26,10 +27,19 @@ LOCK = Lock()  # LLVM's global state (targets, contexts) is not to be set up by 
 
 
 class Native(NamedTuple):
-    """Machine code and what its maker wants to know about it when it comes from disk."""
+    """Machine code and what its maker wants to know about it when it comes from disk.
+
+    object: an object file, or several one behind the other, whose lengths are then `about["sizes"]`.
+    """
 
     object: bytes
     about: dict[str, Any]
+
+    @property
+    def objects(self) -> list[bytes]:
+        """The object files."""
+        ends = list(accumulate(self.about.get("sizes", [len(self.object)])))
+        return [self.object[begin:end] for begin, end in pairwise([0, *ends])]
 
 
 class Loaded(NamedTuple):
@@ -75,21 +85,21 @@ def _machine(level: int) -> Any:
     return llvm.Target.from_triple(triple).create_target_machine(opt=level, cpu=cpu, features=features, jit=True)
 
 
-def compile_text(text: str, level: int = 2) -> bytes:
-    """An object file of a module's text."""
-    code = _compiled(text, level)
+def compile_text(text: str, level: int = 2, code_level: int = 2) -> bytes:
+    """An object file of a module's text; how far LLVM optimises the text, and the machine code."""
+    code = _compiled(text, level, code_level)
     if code is None:
-        code = _compiled(masked_logic.with_plain_choices(text), level)
+        code = _compiled(masked_logic.with_plain_choices(text), level, code_level)
     if code is None:
         raise RuntimeError("LLVM compiled a choice by a mask to an instruction that it is known to encode wrongly")
     return code
 
 
-def _compiled(text: str, level: int) -> bytes | None:
+def _compiled(text: str, level: int, code_level: int = 2) -> bytes | None:
     """An object file of a module's text; None where an instruction may be a wrong one (see `masked_logic`)."""
     llvm = binding()
     with LOCK:
-        machine = _machine(level)
+        machine = _machine(code_level)
         module = llvm.parse_assembly(text)
         module.triple = target()[0]
         module.data_layout = str(machine.target_data)
@@ -112,7 +122,8 @@ def load(native: Native) -> Loaded:
         empty = llvm.parse_assembly("")
         empty.triple = target()[0]
         engine = llvm.create_mcjit_compiler(empty, _machine(2))  # a machine of its own: engines that share one crash
-        engine.add_object_file(llvm.ObjectFileRef.from_data(native.object))
+        for part in native.objects:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(part))
         engine.finalize_object()
     return Loaded(engine, native.about)
 

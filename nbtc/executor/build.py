@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from nbtc.compiler import native
 from nbtc.compiler.code_cache import source_digest
+from nbtc.compiler.split import parts
 from nbtc.executor.contract import contracted
 from nbtc.executor.coverage import check
 from nbtc.executor.data import Module
@@ -69,4 +70,5 @@ def _compile(module: Module, kernel: str, shape: Shape, options: Options) -> nat
         "scratch_bytes": machine.scratch.bytes,
         "services": sorted(instrument.services),
     }
-    return native.Native(native.compile_text(str(machine.module)), about)
+    objects = [native.compile_text(*part) for part in parts(machine.module, "warp")]
+    return native.Native(b"".join(objects), {**about, "sizes": [len(o) for o in objects]})
