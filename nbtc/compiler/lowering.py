@@ -170,7 +170,8 @@ class Lowering:
         return x
 
     # --- bytes and words ----------------------------------------------------------------------------------------------
-    multiplies_octets = multiplies_octet_pairs = counts_words = False  # `octets`, `octet_pairs`; popcounts of words
+    # whether `octets`, `octet_pairs` and popcounts of words are instructions
+    multiplies_octets = multiplies_octet_pairs = counts_words = False
 
     def octets(self, total: Any, unsigned: Any, signed: Any) -> Any:
         """32-bit sums and the products of four unsigned and four signed bytes each."""
@@ -181,7 +182,10 @@ class Lowering:
 
     def octet_pairs(self, unsigned: Any, signed: Any) -> Any:
         """16-bit sums of the products of two unsigned and two signed bytes; no sum may leave 16 bits."""
-        raise NotImplementedError
+        b, v, t = self.b, self.v, vector(I16, 2 * unsigned.type.count)
+        u, s, eight = v.bits(unsigned, t), v.bits(signed, t), v.const(t, 8)
+        low = b.mul(b.and_(u, v.const(t, 255)), b.ashr(b.shl(s, eight), eight))
+        return b.add(low, b.mul(b.lshr(u, eight), b.ashr(s, eight)))
 
     def pairs(self, x: Any, y: Any) -> Any:
         """32-bit sums of the products of two signed 16-bit integers."""
@@ -197,12 +201,16 @@ class Lowering:
 
     @classmethod
     def shuffles_bytes(cls, has: frozenset[str]) -> bool:
-        """Whether `byte_shuffle` exists."""
+        """Whether `byte_shuffle` is an instruction."""
         return False
 
     def byte_shuffle(self, x: Any, places: Any) -> Any:
-        """Bytes of x by their places, 0 to 15, within lanes of 16 bytes."""
-        raise NotImplementedError
+        """Bytes of x by their places, 0 to 15, within lanes of 16 bytes: one after the other."""
+        b, found = self.b, x
+        for n in range(x.type.count):
+            place = b.add(b.zext(b.extract_element(places, ir.Constant(I32, n)), I32), ir.Constant(I32, n & -16))
+            found = b.insert_element(found, b.extract_element(x, place), ir.Constant(I32, n))
+        return found
 
     def byte_table(self, table: list[int], x: Any) -> Any | None:
         """Entries of a table of 64 or 128 bytes by the low six or seven bits of x's bytes, or None where no instruction

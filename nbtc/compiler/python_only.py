@@ -35,6 +35,11 @@ class _NoType:
         _refuse(*self._refused)
 
 
+def compiled_only(name: str) -> CompilerError:
+    """The error of a function that exists in compiled code alone, called from Python."""
+    return CompilerError(f"{name} exists in compiled functions only: call it in one")
+
+
 def refuse_in_compiled_code(functions: Iterable[Any], instead: str) -> None:
     """Functions that work from Python alone: a compiled function that calls one hears so, and what to do instead."""
     for function in functions:

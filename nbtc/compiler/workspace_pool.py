@@ -21,22 +21,22 @@ def aligned(count: int, dtype: Any) -> NDArray[Any]:
     return raw[start : start + count * size].view(dtype)
 
 
-class Shelf(local):
+class WorkspacePool(local):
     """Each thread's own.  What is taken is gone until it is given back, so a progress callback may multiply too."""
 
     def __init__(self) -> None:
-        self.kept: dict[Key, Arrays] = {}
+        self.free: dict[Key, Arrays] = {}
 
     def take(self, key: Key) -> Arrays:
         """Aligned arrays with any contents."""
-        return self.kept.pop(key, None) or tuple(aligned(*x) for x in key)
+        return self.free.pop(key, None) or tuple(aligned(*x) for x in key)
 
     def give(self, key: Key, arrays: Arrays) -> None:
         """Keep them for the next product, in place of the oldest if need be."""
         if max(key)[0] <= MOST:
-            if len(self.kept) >= PLACES:
-                del self.kept[next(iter(self.kept))]
-            self.kept[key] = arrays
+            if len(self.free) >= PLACES:
+                del self.free[next(iter(self.free))]
+            self.free[key] = arrays
 
 
-WORKSPACE_POOL = Shelf()
+WORKSPACE_POOL = WorkspacePool()

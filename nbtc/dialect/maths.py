@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nbtc.compiler.python_only import compiled_only
 from nbtc.dialect.maths_constants import (
     ATANH_SERIES,
     CONTINUED_TERMS,
@@ -38,22 +39,22 @@ INF, NAN = np.inf, np.nan
 
 def fma(x: Any, y: Any, z: Any) -> Any:
     """x * y + z, rounded once; exists in kernels only."""
-    raise NotImplementedError
+    raise compiled_only("fma")
 
 
 def bits_of(x: Any) -> Any:
     """The bits of a float64 as an int64; exists in kernels only."""
-    raise NotImplementedError
+    raise compiled_only("bits_of")
 
 
 def of_bits(x: Any) -> Any:
     """The float64 of an int64's bits; exists in kernels only."""
-    raise NotImplementedError
+    raise compiled_only("of_bits")
 
 
 def high_product(x: Any, y: Any) -> Any:
     """The upper 64 bits of the product of two uint64; exists in kernels only."""
-    raise NotImplementedError
+    raise compiled_only("high_product")
 
 
 def polynomial(z, coefficients):

@@ -32,6 +32,7 @@ from numba.core.typing.templates import Registry as TypingRegistry
 
 from nbtc.compiler.native import binding
 from nbtc.dialect import fatal, loops
+from nbtc.errors import CompilerError
 
 NAME = "nbtc_ptx"
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -105,7 +106,7 @@ class PtxLibrary(codegen.CodeLibrary):  # type: ignore[misc]
 
     def get_function(self, name: str) -> Any:
         """Not part of a library of text."""
-        raise NotImplementedError(name)
+        raise CompilerError(f"{name} is in no library of PTX text: it has no machine code")
 
     def every(self) -> Iterator[PtxLibrary]:
         """This library and all that it calls, once each."""

@@ -7,6 +7,7 @@ where words become arrays again.  Nothing here rounds: a conversion of values is
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any, SupportsIndex, cast
 
 import numpy as np
@@ -42,12 +43,20 @@ def as_format(x: object) -> Format:
     return found
 
 
+@lru_cache(maxsize=64)
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Its name, which NumPy makes anew at every question."""
+    return dtype.name
+
+
 def _dtype_name(x: object) -> str:
     """The NumPy-style name of a dtype, without importing the library it comes from; "" when it is none."""
     if isinstance(x, str):
         return x.removeprefix("torch.")
     if type(x).__module__.partition(".")[0] == "torch":
         return str(x).removeprefix("torch.")
+    if isinstance(x, np.dtype):
+        return dtype_name(x)
     if x is None or isinstance(x, int):  # np.dtype(None) would be float64
         return ""
     try:

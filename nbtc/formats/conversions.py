@@ -86,12 +86,12 @@ def conversion(
     >>> conversion(FORMATS["f32"], FORMATS["bf16"], "rz").evidence
     'recorded'
     """
-    pair = [c for c in CONVERSIONS if c.source == source and c.target == target]
-    if not pair:
-        raise FormatError(_no_pair(source, target))
     found = _BY_KEY.get((source, target, rounding)) if isinstance(rounding, str) else None
     name = f"{source.name} -> {target.name}"
     if found is None:
+        pair = [c for c in CONVERSIONS if c.source == source and c.target == target]
+        if not pair:
+            raise FormatError(_no_pair(source, target))
         have = " ".join(c.rounding for c in pair)
         raise OptionError(
             f'rounding={shown(rounding)}: no such rounding for {name}, only {have}; pass rounding="{pair[0].rounding}"'

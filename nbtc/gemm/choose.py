@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from nbtc.errors import OptionError, UnsupportedInstructionError
+from nbtc.errors import OptionError, UnsupportedInstructionError, shown
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa import parse
 from nbtc.isa.archs import Arch
@@ -42,6 +42,11 @@ def row_for(
     if kind is not None and kind not in KINDS:
         raise OptionError(f"kind={kind!r} does not exist: kinds of products are {', '.join(KINDS)}; or leave it out")
     if instruction is not None and instruction not in FAMILIES:
+        if "." not in instruction:
+            raise OptionError(
+                f"instruction={shown(instruction)} names no family of products: pass {', '.join(FAMILIES)}, or a "
+                'mnemonic such as "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"'
+            )
         plain_line(instruction)
         row = _named(parse.row(instruction), arch_row(arch), a, b, acc, op, saturate)
         if step not in (None, _size(row)[0]):

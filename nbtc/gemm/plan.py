@@ -86,9 +86,10 @@ def depth(a: Shape, b: Shape, fa: Format, fb: Format, packed: tuple[bool, bool])
         if -(-elements // fa.per_word) * fa.per_word == words:
             return int(elements)
     if ka != kb:
+        turned = b[-1] * (fb.per_word if packed[1] else 1) == ka
         raise ShapeError(
-            f"a has shape {a} and b {b}: K is {ka} in a (last axis) and {kb} in b (axis -2), and must "
-            "agree; did you mean b.swapaxes(-1, -2)?"
+            f"a has shape {a} and b {b}: K is {ka} in a (last axis) and {kb} in b (axis -2), and must agree; "
+            + ("did you mean b.swapaxes(-1, -2)?" if turned else f"pass b (..., {a[-1]}, N), or a (..., M, {b[-2]})")
         )
     return int(ka)
 

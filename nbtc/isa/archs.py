@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from nbtc.errors import ArchError, shown
 
@@ -84,16 +85,32 @@ def target(name: object) -> Target:
     >>> str(target("sm_120f")), target("sm_120a").arch.number
     ('sm_120f', 120)
     """
-    known = ", ".join(ARCHS)
     if isinstance(name, bool) or not isinstance(name, int | str):
         raise ArchError(
-            f'arch={shown(name)} is no architecture: a string such as "sm_90" or a number such as 90; known: {known}'
+            f'arch={shown(name)} is no architecture: a string such as "sm_90" or a number such as 90; known: {_known()}'
         )
     text = name if isinstance(name, str) else f"{name:d}" if 0 <= name < 10**6 else ""
+    found = _targets().get(text)
+    return found if found and ARCHS.get(found.arch.name) is found.arch else _named(text, name)
+
+
+def _known() -> str:
+    return ", ".join(ARCHS)
+
+
+@cache
+def _targets() -> dict[str, Target]:
+    """Every target by its name, with and without the first letters."""
+    every = [Target(row, suffix) for row in ARCHS.values() for suffix in ("", *row.suffixes)]
+    return {str(t)[start:]: t for t in every for start in (0, len("sm_"))}
+
+
+def _named(text: str, name: object) -> Target:
+    """A target of a table that has changed since, or what is wrong with its name."""
     match = re.fullmatch(r"(?:sm_)?(\d+)([af]?)", text)
     found = ARCHS.get(f"sm_{match.group(1)}") if match else None
     if match is None or found is None:
-        raise ArchError(f'arch={shown(name)} is not an architecture nbtc knows; known: {known}. Try arch="sm_90".')
+        raise ArchError(f'arch={shown(name)} is not an architecture nbtc knows; known: {_known()}. Try arch="sm_90".')
     suffix = match.group(2)
     if suffix not in found.suffixes:
         have = ", ".join(found.name + s for s in ("", *found.suffixes))

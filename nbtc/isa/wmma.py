@@ -93,13 +93,10 @@ def _no_fragment(use: str, shape: tuple[int, int, int], fmt: Format, layout: str
             f"{name} of {of} with {fmt.name} elements is {layouts[0]}_major only, as all elements below a byte are "
             f"(A by rows, B by columns), not {layout}_major: pass wmma.{layouts[0]}_major"
         )
-    near = f"there it is of {', '.join(formats)}" if formats else "of another shape"
-    near += "; " + (
-        "{} is in {}".format(fmt.name, ", ".join("m{}n{}k{}".format(*s) for s in shapes))
-        if shapes
-        else f"{name} is never {fmt.name}"
-    )
-    return f"there is no {name} fragment of shape {of} with {fmt.name} elements: {near}"
+    near = [f"there it is of {', '.join(formats)}"] if formats else []
+    known = ", ".join("m{}n{}k{}".format(*s) for s in shapes)
+    near.append(f"{fmt.name} is in {known}" if shapes else f"{name} is never {fmt.name}")
+    return f"there is no {name} fragment of shape {of} with {fmt.name} elements: {'; '.join(near)}"
 
 
 def loads() -> Iterator[Row]:

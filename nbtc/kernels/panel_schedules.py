@@ -5,6 +5,7 @@ A step is four rows and one block of products; rows run fastest, so that B stays
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ NUMBERS = ("floor", "least", "scale", "reference")
 Beside = Callable[[VectorBuilder, Shape, dict[str, Any], Any, Any], None]
 
 
-class Schedule:
+class Schedule(ABC):
     """What both schedules share: where the operands of a step are."""
 
     def __init__(self, v: VectorBuilder, shape: Shape, args: dict[str, Any], beside: Beside) -> None:
@@ -65,9 +66,9 @@ class Schedule:
             best = self.sums.fold_exponents(best, which, k)
         self.sums.keep_maxima(best, which)
 
+    @abstractmethod
     def emit(self) -> None:
         """The whole kernel."""
-        raise NotImplementedError
 
 
 class Plain(Schedule):

@@ -15,6 +15,7 @@ from numba.core.errors import TypingError
 from numba.extending import overload
 
 from nbtc.compiler.jit import jit
+from nbtc.compiler.python_only import compiled_only
 from nbtc.errors import OptionError, RangeError, ShapeError
 from nbtc.ops.warp import lanes as ops
 
@@ -30,7 +31,7 @@ PREDICATES = (types.boolean, *types.integer_domain)
 
 def take(x: Any, lane: int) -> Any:
     """A lane's value of a parameter that is one for the warp or an array of 32; exists in compiled functions only."""
-    raise NotImplementedError
+    raise compiled_only("take")
 
 
 @overload(take)
@@ -68,7 +69,7 @@ def check_warp(values):
 
 def check_parameter(x: Any) -> None:
     """Stop where a parameter is an array, but not of 32 lanes; exists in compiled functions only."""
-    raise NotImplementedError
+    raise compiled_only("check_parameter")
 
 
 @overload(check_parameter)

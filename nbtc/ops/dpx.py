@@ -17,6 +17,7 @@ from numba.extending import overload
 from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.jit import jit
+from nbtc.compiler.python_only import compiled_only
 from nbtc.errors import FormatError, RangeError, ShapeError
 from nbtc.formats.arrays import as_array
 from nbtc.numerics.dpx import DpxRow, wins, word
@@ -248,7 +249,7 @@ def _word_bits(x):
 
 def _bits(x: Any, least: Any, most: Any) -> Any:
     """An operand as a word: of 32 bits or less its bits, of 64 bits its value, which has to lie in the type's range."""
-    raise NotImplementedError
+    raise compiled_only("_bits")
 
 
 @overload(_bits)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.errors import UnsupportedInstructionError
 from nbtc.executor import forms
 from nbtc.executor.data import Address, Function, Immediate, Instruction, Not, Operand, Pair, Register, Special, Symbol
 from nbtc.executor.form import WIDTHS
@@ -77,7 +78,7 @@ class Thread:
             return self.specials[operand.name] & mask
         if isinstance(operand, Symbol):
             return self.block.symbols[operand.name] + operand.offset
-        raise NotImplementedError(f"operand {operand}")
+        raise UnsupportedInstructionError(f"no lane of the interpreter reads {operand}: it takes registers and numbers")
 
     def write(self, operand: Operand, bits: int, kind: str) -> None:
         """A result of a type into a register, extended as the type says."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.compiler.workspace_pool import MOST, PLACES, Shelf
+from nbtc.compiler.workspace_pool import MOST, PLACES, WorkspacePool
 from nbtc.errors import ArchError, FormatError, NbtcError, OptionError
 from nbtc.isa.archs import arch
 from nbtc.numerics import models
@@ -75,17 +75,17 @@ def test_a_changed_row_is_seen() -> None:
     assert arch("sm_90").numerics == "sm_90"
 
 
-def test_shelf() -> None:
+def test_workspace_pool() -> None:
     """Arrays are aligned, handed out once, and neither many nor large ones are kept."""
-    shelf = Shelf()
+    pool = WorkspacePool()
     key = ((100, "<f4"), (7, "<i4"))
-    first = shelf.take(key)
+    first = pool.take(key)
     assert all(x.ctypes.data % 64 == 0 for x in first) and [x.size for x in first] == [100, 7]
-    shelf.give(key, first)
-    assert shelf.take(key)[0] is first[0] and shelf.take(key)[0] is not first[0]
+    pool.give(key, first)
+    assert pool.take(key)[0] is first[0] and pool.take(key)[0] is not first[0]
     big = ((MOST + 1, "|u1"),)
-    shelf.give(big, shelf.take(big))
-    assert big not in shelf.kept
+    pool.give(big, pool.take(big))
+    assert big not in pool.free
     for n in range(2 * PLACES):
-        shelf.give(((n + 1, "|u1"),), shelf.take(((n + 1, "|u1"),)))
-    assert len(shelf.kept) == PLACES
+        pool.give(((n + 1, "|u1"),), pool.take(((n + 1, "|u1"),)))
+    assert len(pool.free) == PLACES

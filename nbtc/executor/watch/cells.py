@@ -10,7 +10,7 @@ from nbtc.compiler.jit import jit
 from nbtc.executor.state import LAUNCH, LOCAL_WINDOW, SHARED_WINDOW
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import state_of
-from nbtc.executor.watch.words import half, put, word
+from nbtc.executor.watch.words import int32_at, put, word
 
 TAG = 56  # of a generic address
 SHARED_TAG, LOCAL_TAG = SHARED_WINDOW >> TAG, LOCAL_WINDOW >> TAG
@@ -22,7 +22,7 @@ _CLUSTER_X = LAUNCH.offset("cluster_x")
 @jit
 def shared_window(block, first):
     """The window of a block's shared memory, whose first byte has an address."""
-    size, base = half(word(block + w.AT_LAUNCH) + w.AT_SHARED_BYTES), word(block + w.AT_WATCH) + w.GRANULES
+    size, base = int32_at(word(block + w.AT_LAUNCH) + w.AT_SHARED_BYTES), word(block + w.AT_WATCH) + w.GRANULES
     return first, size, base, base + w.CELL * (size // w.GRANULE_BYTES + 1), word(block + w.AT_SHARED), 1
 
 
@@ -61,12 +61,12 @@ def host_window(block, address):
     """The window of a place of the host: shared memory of the cluster, or global."""
     launch, count = word(block + w.AT_LAUNCH), 1
     for axis in range(3):
-        count *= half(launch + _CLUSTER_X + 4 * axis)
+        count *= int32_at(launch + _CLUSTER_X + 4 * axis)
     peers = word(block + w.AT_PEERS)
     for rank in range(count):
         peer = word(peers + w.WORD * rank)
         first = word(peer + w.AT_SHARED)
-        if 0 <= address - first < half(launch + w.AT_SHARED_BYTES):
+        if 0 <= address - first < int32_at(launch + w.AT_SHARED_BYTES):
             return shared_window(peer, first)
     return global_window(block, address)
 

@@ -18,7 +18,7 @@ from nbtc.executor.watch.order import (
     state_of,
     tick,
 )
-from nbtc.executor.watch.words import half, put, word
+from nbtc.executor.watch.words import int32_at, put, word
 
 (
     BEGIN, LEAVE, MEET, FENCE, FENCE_PROXY, CLUSTER_ARRIVE, CLUSTER_LEAVE, COMMIT, WAIT, WAIT_READ, END, OPERATE,
@@ -38,8 +38,8 @@ _LOW = 0xFFFFFFFF
 def begin(block, reserved):
     """A block begins: nothing is in its shared memory but for reserved bytes, and its warps know of nobody."""
     state, base, launch = state_of(block), word(block + w.AT_WATCH), word(block + w.AT_LAUNCH)
-    warps = half(launch + w.AT_WARPS)
-    granules = (half(launch + w.AT_SHARED_BYTES) // w.GRANULE_BYTES + 1) * w.CELL
+    warps = int32_at(launch + w.AT_WARPS)
+    granules = (int32_at(launch + w.AT_SHARED_BYTES) // w.GRANULE_BYTES + 1) * w.CELL
     for at in range(base, base + w.WARPS + warps * w.WARP_BYTES, w.WORD):
         put(at, 0)
     for at in range(base + w.GRANULES, base + w.GRANULES + granules, w.WORD):
@@ -48,8 +48,8 @@ def begin(block, reserved):
         put(base + w.GRANULES + n * w.CELL + w.MARKS, w.WRITTEN)
     cluster = 0
     for axis in range(2, -1, -1):
-        size = half(launch + _CLUSTER + 4 * axis)
-        cluster = cluster * (half(launch + _GRID + 4 * axis) // size) + half(block + _X + 4 * axis) // size
+        size = int32_at(launch + _CLUSTER + 4 * axis)
+        cluster = cluster * (int32_at(launch + _GRID + 4 * axis) // size) + int32_at(block + _X + 4 * axis) // size
     for n in range(warps):
         record = base + w.WARPS + w.WARP_BYTES * n
         put(record + w.ACTOR, word(block + _INDEX) << 8 | n)
@@ -64,14 +64,14 @@ def arrive(block, warp, barrier, new, count, site, aligned):
     if new == 0:
         return
     state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
-    waiting, lane = half(warp + _WAITING) & _LOW, 0
+    waiting, lane = int32_at(warp + _WAITING) & _LOW, 0
     while not (new >> lane) & 1:
         lane += 1
     if aligned and waiting and word(record + w.BARRIER_SITE) != site + 1:
         _misused(block, warp, lane, site, w.BARRIER_APART, word(record + w.BARRIER_SITE) - 1)
-    elif count == 0 and half(block + _LIVE) < half(word(block + w.AT_LAUNCH) + _THREADS):
+    elif count == 0 and int32_at(block + _LIVE) < int32_at(word(block + w.AT_LAUNCH) + _THREADS):
         _misused(block, warp, lane, site, w.BARRIER_LEFT, 0)
-    elif count % 32 or (half(barrier + _ARRIVED) and half(barrier + _EXPECTED) != count):
+    elif count % 32 or (int32_at(barrier + _ARRIVED) and int32_at(barrier + _EXPECTED) != count):
         _misused(block, warp, lane, site, w.BARRIER_COUNT, word(record + w.BARRIER_SITE) - 1)
     put(record + w.BARRIER_SITE, site + 1)
     if word(base + w.HEAD_GRID) < word(record + w.KNOWN_GRID):
@@ -100,7 +100,7 @@ def leave(block, warp, barrier, released):
         return
     state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
     number = (barrier - block - _BARRIERS) // _BYTES
-    phase, at = half(barrier + _PHASE), base + w.WORD * number
+    phase, at = int32_at(barrier + _PHASE), base + w.WORD * number
     if word(at + w.HEAD_PHASES) != phase:
         put(at + w.HEAD_PHASES, phase)
         put(at + w.HEAD_BARRIERS, tick(state))
@@ -117,7 +117,7 @@ def end(block, warp, site):
     """Threads end: others must not wait for them at a barrier."""
     for number in range(w.BARRIERS):
         barrier = block + _BARRIERS + _BYTES * number
-        if half(barrier + _ARRIVED) and half(barrier + _EXPECTED) == 0:
+        if int32_at(barrier + _ARRIVED) and int32_at(barrier + _EXPECTED) == 0:
             _misused(block, warp, 0, site, w.BARRIER_LEFT, 0)
 
 

@@ -11,7 +11,7 @@ from nbtc.compiler.jit import jit
 from nbtc.executor.errors import Kind
 from nbtc.executor.state import BLOCK, LAUNCH, WARP
 from nbtc.executor.watch import words as w
-from nbtc.executor.watch.words import half, put, put_half, word
+from nbtc.executor.watch.words import int32_at, put, put_int32, word
 
 _INDEX = WARP.offset("index")
 _BLOCK = BLOCK.offset("index")
@@ -31,7 +31,7 @@ def state_of(block):
 @jit(inline=True)
 def record_of(block, warp):
     """A warp's words, from its structure."""
-    return word(block + w.AT_WATCH) + w.WARPS + w.WARP_BYTES * half(warp + _INDEX)
+    return word(block + w.AT_WATCH) + w.WARPS + w.WARP_BYTES * int32_at(warp + _INDEX)
 
 
 @jit(inline=True)
@@ -119,18 +119,18 @@ def knows(record, row, time):
 def found(block, warp, lane, site, hazard):
     """Record a hazard if it is the launch's first error, and stop the launch; 0 if it was not."""
     launch = word(block + w.AT_LAUNCH)
-    if half(launch + _FAILED):
+    if int32_at(launch + _FAILED):
         return 0
     state = word(launch + w.AT_STATE)
-    put_half(launch + _FAILED, 1)
-    put_half(launch + _KIND, _HAZARD)
-    put_half(launch + _SITE, site)
-    put_half(launch + _ERROR_BLOCK, word(block + _BLOCK))
-    put_half(launch + _THREAD, 32 * half(warp + _INDEX) + lane)
+    put_int32(launch + _FAILED, 1)
+    put_int32(launch + _KIND, _HAZARD)
+    put_int32(launch + _SITE, site)
+    put_int32(launch + _ERROR_BLOCK, word(block + _BLOCK))
+    put_int32(launch + _THREAD, 32 * int32_at(warp + _INDEX) + lane)
     put(state + w.HAZARD, hazard)
     put(state + w.SITE, site)
     put(state + w.WHO, word(record_of(block, warp) + w.ACTOR))
-    put_half(launch + _STOP, 1)
+    put_int32(launch + _STOP, 1)
     return state
 
 
@@ -141,7 +141,7 @@ def idle(block, warp, lane, site):
     state = word(launch + w.AT_STATE)
     count = word(state + w.IDLE) + 1
     put(state + w.IDLE, count)
-    put_half(warp + _WAIT_SITE, site)
-    if count >= w.MOST_IDLE and not half(launch + _FAILED):
+    put_int32(warp + _WAIT_SITE, site)
+    if count >= w.MOST_IDLE and not int32_at(launch + _FAILED):
         found(block, warp, lane, site, w.FINE)
-        put_half(launch + _KIND, _DEADLOCK)
+        put_int32(launch + _KIND, _DEADLOCK)

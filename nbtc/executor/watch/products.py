@@ -7,7 +7,7 @@ from nbtc.executor.state import WARP
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import begin_operation, record_of
 from nbtc.executor.watch.touch import touch_line
-from nbtc.executor.watch.words import half, put, word
+from nbtc.executor.watch.words import int32_at, put, word
 
 UNIT = 16  # bytes of a row that one read takes
 WINDOW = (1 << 18) - 1  # of addresses that descriptors can name
@@ -46,7 +46,7 @@ def product(block, warp, a, b, columns, flags, sets, site):
     a, b: descriptors (a 0: A is in registers).  columns: of D.  flags: A transposed, B transposed, D ignored, sparse
     (bits 0 to 3).  sets: of its registers.  The four warps of a warpgroup look at a quarter of B each.
     """
-    record, quarter = record_of(block, warp), half(warp + _INDEX) & 3
+    record, quarter = record_of(block, warp), int32_at(warp + _INDEX) & 3
     put(record + w.OPERATION, begin_operation(block, warp, w.PRODUCTS))
     shared = word(block + w.AT_SHARED)
     if a:

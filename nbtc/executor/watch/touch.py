@@ -19,7 +19,7 @@ from nbtc.executor.watch.order import (
     state_of,
     tick,
 )
-from nbtc.executor.watch.words import half, octet, put, word
+from nbtc.executor.watch.words import int32_at, octet, put, word
 
 LANES = 32
 SIMPLE = 1 << w.READ | 1 << w.WRITE | 1 << w.COPY  # kinds that granules may stand for
@@ -71,7 +71,7 @@ def report(block, warp, lane, site, what, kind, address, size, slot):
         put(state + w.LANE, lane)
         put(state + w.KIND, kind)
         at = address - word(block + w.AT_SHARED)
-        inside = 0 <= at < half(word(block + w.AT_LAUNCH) + w.AT_SHARED_BYTES)
+        inside = 0 <= at < int32_at(word(block + w.AT_LAUNCH) + w.AT_SHARED_BYTES)
         put(state + w.ADDRESS, at if inside else address)
         put(state + w.SIZE, size)
         put(state + w.OTHER, slot)
@@ -204,7 +204,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
 @jit
 def _alone(block):
     launch = word(block + w.AT_LAUNCH)
-    return half(launch + _CLUSTER_X) * half(launch + _CLUSTER_X + 4) * half(launch + _CLUSTER_X + 8) == 1
+    return int32_at(launch + _CLUSTER_X) * int32_at(launch + _CLUSTER_X + 4) * int32_at(launch + _CLUSTER_X + 8) == 1
 
 
 @jit

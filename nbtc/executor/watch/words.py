@@ -18,7 +18,7 @@ from nbtc.executor.state import BLOCK, LAUNCH
 from nbtc.executor.tma import accessors
 
 word, put = accessors(types.int64)
-half, put_half = accessors(types.int32)
+int32_at, put_int32 = accessors(types.int32)
 octet, _ = accessors(types.uint8)
 
 WORD = 8

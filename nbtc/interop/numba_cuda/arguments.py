@@ -67,7 +67,7 @@ def viewer(memory: Memory) -> Any:
         if copy is None or array.ctypes.data % ALIGN:
             array = _aligned(array)
         found = View(array)
-        memory.lend(array, found)
+        memory.map_host(array, found)
         return found, True
 
     return view

@@ -37,8 +37,8 @@ class Memory:
 
     def __init__(self) -> None:
         self.ranges: dict[int, Range] = {}
-        self.lent: dict[int, NDArray[Any]] = {}  # arrays of the host while kernels may reach them, by loan
-        self._loans = count()
+        self.mapped: dict[int, NDArray[Any]] = {}  # arrays of the host while kernels may reach them, by number
+        self._numbers = count()
         self._starts: list[int] = []
         self.used = 0
 
@@ -75,13 +75,13 @@ class Memory:
 
     def arrays(self) -> list[NDArray[Any]]:
         """Everything that a kernel may touch."""
-        return [*(r.owner for r in self.ranges.values() if r.bytes), *self.lent.values()]
+        return [*(r.owner for r in self.ranges.values() if r.bytes), *self.mapped.values()]
 
-    def lend(self, array: NDArray[Any], holder: Any) -> None:
+    def map_host(self, array: NDArray[Any], holder: Any) -> None:
         """Let kernels reach an array of the host as long as `holder` lives."""
-        loan = next(self._loans)
-        self.lent[loan] = array
-        weakref.finalize(holder, self.lent.pop, loan, None)
+        number = next(self._numbers)
+        self.mapped[number] = array
+        weakref.finalize(holder, self.mapped.pop, number, None)
 
 
 def copy(target: Any, source: Any, size: int) -> None:

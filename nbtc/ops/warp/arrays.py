@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbtc.errors import FormatError, OptionError, RangeError, ShapeError
-from nbtc.formats.arrays import as_array
+from nbtc.formats.arrays import as_array, dtype_name
 from nbtc.ops.warp import lanes as ops
 
 Array = NDArray[Any]
@@ -129,7 +129,7 @@ def _widths(name: str, width: ArrayLike) -> Array:
 
 def _values(name: str, label: str, x: ArrayLike, allowed: tuple[str, ...]) -> Array:
     values = as_array(x)
-    if values.dtype.name not in allowed:
+    if dtype_name(values.dtype) not in allowed:
         raise FormatError(
             f"{name}: {label} is {values.dtype}, but the function takes {' '.join(allowed)}; "
             f"pass for example np.asarray({label}, np.int32)"
@@ -190,14 +190,16 @@ def _check_agreement(name: str, masks: Array, batch: tuple[int, ...]) -> None:
 
 def _flat(x: Array, batch: tuple[int, ...]) -> Array:
     """Contiguous flat storage of `x` broadcast to the batch; read-only always, so that kernels compile once."""
-    flat = np.ascontiguousarray(np.broadcast_to(x, (*batch, x.shape[-1]))).reshape(-1)
+    shape = (*batch, x.shape[-1])
+    flat = np.ascontiguousarray(x if x.shape == shape else np.broadcast_to(x, shape)).reshape(-1)
     flat = flat.view()
     flat.flags.writeable = False
     return flat
 
 
 def _words(values: Array, batch: tuple[int, ...]) -> Array:
-    flat = np.ascontiguousarray(np.broadcast_to(values, (*batch, 32))).reshape(-1).view(_WORD[values.dtype.itemsize])
+    whole = values if values.shape == (*batch, 32) else np.broadcast_to(values, (*batch, 32))
+    flat = np.ascontiguousarray(whole).reshape(-1).view(_WORD[values.dtype.itemsize])
     flat.flags.writeable = False
     return flat
 

@@ -34,12 +34,12 @@ SPREAD = 37
 # Significands that must sum to this on both sides for 16 products and c to leave 32 bits: each product is less than
 # twice either of its significands, so below that the sum is less than (2 * 31 + 2) * 2**25 = 2**31.
 HEAVY = 31
-_RNE11 = OUTS["rne11"]
+_RNE11, _FUSED = OUTS["rne11"], int(Kind.FUSED)
 
 
 def serves(params: NDArray[np.int64], stored: int) -> bool:
     """True when `kernel` can do a dense form on this machine: floating, all products in one block."""
-    return params[KIND] == Kind.FUSED and params[BLOCK] == stored and host_processor() is not None
+    return int(params[KIND]) == _FUSED and int(params[BLOCK]) == stored and host_processor() is not None
 
 
 @cache

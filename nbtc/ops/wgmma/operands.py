@@ -21,7 +21,6 @@ from nbtc.errors import (
     whole_number,
 )
 from nbtc.formats.arrays import as_array
-from nbtc.formats.table import Format
 from nbtc.fragments.smem import UNIT, Descriptor
 from nbtc.fragments.sparse import check_selector
 from nbtc.isa.spec import Operand, Row
@@ -65,12 +64,16 @@ class Images:
 
     def over(self, batch: tuple[int, ...]) -> NDArray[np.int64]:
         """For each warpgroup of the batch, which image it uses."""
+        if not batch:
+            return np.zeros(1, np.int64)
         held = self.values.shape[: len(self.lead)]
         return spread_index(np.arange(int(np.prod(held, dtype=np.int64))).reshape(held), batch)
 
 
 def spread_index(which: NDArray[Any], batch: tuple[int, ...]) -> NDArray[np.int64]:
     """An index broadcast over the batch, flat."""
+    if which.shape == batch:
+        return np.array(which, np.int64).reshape(-1)
     return np.array(np.broadcast_to(which, batch), np.int64).reshape(-1)  # a copy: see `images`
 
 
@@ -115,18 +118,22 @@ def check_immediates(row: Row, scales: dict[str, Any], trans: dict[str, Any], re
         )
 
 
+def _wanted(dtype: Any, tail: tuple[int, ...]) -> str:
+    return f"{np.dtype(dtype).name} (..., {', '.join('bytes' if t < 0 else str(t) for t in tail)})"
+
+
 def images(name: str, x: Any, dtype: Any, tail: tuple[int, ...]) -> Images:
     """x as images of a dtype whose last axes are `tail` (-1: any)."""
     v = np.asarray(as_array(x))
-    want = f"{np.dtype(dtype).name} (..., {', '.join('bytes' if t < 0 else str(t) for t in tail)})"
     if v.dtype != dtype:
         raise FormatError(
-            f"{name} is {v.dtype}, but it must be {want}: pass {name}.view(np.{np.dtype(dtype).name}) of its bits"
+            f"{name} is {v.dtype}, but it must be {_wanted(dtype, tail)}: pass {name}.view(np.{np.dtype(dtype).name}) "
+            "of its bits"
         )
     if v.ndim < len(tail) or any(t not in (-1, s) for t, s in zip(tail, v.shape[v.ndim - len(tail) :], strict=True)):
         raise ShapeError(
-            f"{name} has shape {v.shape}, but it must be {want}: for example np.zeros({tuple(map(abs, tail))}, "
-            f"{v.dtype})"
+            f"{name} has shape {v.shape}, but it must be {_wanted(dtype, tail)}: for example "
+            f"np.zeros({tuple(map(abs, tail))}, {v.dtype})"
         )
     lead = v.shape[: v.ndim - len(tail)]
     once = [slice(0, 1) if step == 0 and size else slice(None) for step, size in zip(v.strides, lead, strict=False)]
@@ -147,8 +154,9 @@ def descriptor_words(name: str, x: Any) -> NDArray[np.uint64]:
         v = np.array(words, np.uint64).reshape(v.shape)
     if v.dtype.kind not in "iu" or (v.dtype.kind == "i" and v.size and int(v.min()) < 0):
         raise DescriptorError(
-            f"{name} is {v.dtype} {v.shape}: a matrix descriptor is a 64-bit word or a Descriptor (A may also be "
-            f"uint32 registers (..., 128, 4)): try {name}=nbtc.wgmma.Descriptor(0, 128, 256).encode()"
+            f"{name} is {f'{v.dtype} {v.shape}' if v.shape else shown(x)}: a matrix descriptor is a 64-bit word or a "
+            "Descriptor (A may also be uint32 registers (..., 128, 4)): try "
+            f"{name}=nbtc.wgmma.Descriptor(0, 128, 256).encode()"
         )
     return v.astype(np.uint64)
 
@@ -162,6 +170,8 @@ def _listed(name: str, x: Any) -> NDArray[Any]:
 
 def predicate(scale_d: Any) -> NDArray[np.uint8]:
     """scale-d, one or one a warpgroup."""
+    if type(scale_d) is int and scale_d in (0, 1):
+        return np.array(scale_d, np.uint8)
     v = np.asarray(as_array(scale_d))
     if v.dtype.kind not in "biu" or (v.size and (int(v.min()) < 0 or int(v.max()) > 1)):
         raise OptionError(
@@ -197,33 +207,31 @@ def batch_of(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=256)
-def _units(word: int, rows: int, cols: int, fmt: Format, major: str) -> tuple[Descriptor, NDArray[np.int32], int]:
-    """A descriptor, addresses of its tile's 16-byte units, and the last byte: most calls repeat earlier descriptors."""
-    desc = Descriptor.decode(word)
+def _units(row: Row, operand: str, word: int, major: str, size: int) -> NDArray[np.int32]:
+    """Addresses of the 16-byte units of a descriptor's tile, checked: most calls repeat earlier descriptors."""
+    f, desc = form(row), Descriptor.decode(word)
+    fmt = (f.a if operand == "A" else f.b).format
+    rows, cols = (f.shape[0], f.stored) if operand == "A" else (f.shape[1], f.shape[2])
     at = desc.unit_addresses(rows, cols, fmt, major)
-    return desc, at.reshape(-1).astype(np.int32), int(at.max()) + UNIT - 1
+    last = int(at.max()) + UNIT - 1
+    if major == "k" and desc.mode.units > 1 and cols * fmt.bits // 8 > desc.mode.row_bytes:
+        raise DescriptorError(
+            f"{operand} of {row.mnemonic} needs {cols * fmt.bits // 8} bytes a row, but its {desc.swizzle} swizzle row "
+            'is narrower (no recording says what the hardware reads there): use swizzle="64B", "128B" or "none"'
+        )
+    if last >= size:
+        raise BoundsError(
+            f"{operand} ({rows} x {cols} {fmt.name}, {major.upper()}-major) at {desc} reaches byte {last} of a shared "
+            f"memory of {size} bytes: pass a larger smem or a descriptor inside it; .explain() draws it"
+        )
+    return at.reshape(-1).astype(np.int32)
 
 
 def tables(row: Row, operand: str, words: NDArray[np.uint64], trans: int, size: int) -> Tables:
     """Tables of unit addresses of the distinct descriptors, and which one each warpgroup uses."""
+    major = "mn" if trans else "k"
+    if words.size == 1:
+        return Tables(_units(row, operand, int(words.flat[0]), major, size), np.zeros(words.shape, np.int64))
     distinct, which = np.unique(words, return_inverse=True)
-    f, major = form(row), "mn" if trans else "k"
-    fmt = (f.a if operand == "A" else f.b).format
-    rows, cols = (f.shape[0], f.stored) if operand == "A" else (f.shape[1], f.shape[2])
-    found = []
-    for word in distinct.tolist():
-        desc, units, last = _units(word, rows, cols, fmt, major)
-        if major == "k" and desc.mode.units > 1 and cols * fmt.bits // 8 > desc.mode.row_bytes:
-            raise DescriptorError(
-                f"{operand} of {row.mnemonic} needs {cols * fmt.bits // 8} bytes a row, but its {desc.swizzle} "
-                "swizzle row is narrower "
-                '(no recording says what the hardware reads there): use swizzle="64B", "128B" or "none"'
-            )
-        if last >= size:
-            raise BoundsError(
-                f"{operand} ({rows} x {cols} {fmt.name}, {major.upper()}-major) at {desc} reaches byte "
-                f"{last} of a shared memory of {size} bytes: pass a larger smem or a descriptor inside it; "
-                ".explain() draws it"
-            )
-        found.append(units)
+    found = [_units(row, operand, word, major, size) for word in distinct.tolist()]
     return Tables(np.concatenate(found or [NO_TABLES.units]), which.reshape(words.shape).astype(np.int64))

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler.jit import call
 from nbtc.compiler.output_pool import empty
 from nbtc.compiler.threads import parallel_for
 from nbtc.fragments.sparse import places
@@ -18,7 +20,7 @@ from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import immediate
 from nbtc.isa.spec import Row
 from nbtc.kernels.rows import panels
-from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, SATURATE, Kind, model, params
+from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, SATURATE, Kind, changes, model, params
 from nbtc.ops.wgmma import fused as warpgroup_fused
 from nbtc.ops.wgmma import general as warpgroup
 from nbtc.ops.wgmma import operands as op
@@ -86,7 +88,7 @@ def execute(
         return out
     places_of = _places(row, selector) if row.sparse else (_NO_INDEX, _NO_INDEX)
     task = warpgroup.Task(
-        _geometry(row, immediates, registers, size), _params(row, target),
+        _geometry(row, immediates, registers, size), _params(row, target, changes()),
         warpgroup.Sources(
             memory.flat, memory.over(batch), a_table.units, op.spread_index(a_table.which, batch), words.flat,
             words.over(batch), b_table.units, op.spread_index(b_table.which, batch),
@@ -112,7 +114,7 @@ def _run(form: op.Form, task: warpgroup.Task, count: int, threads: int | None) -
     needed = np.ones(count, np.uint8)
     kernel = _kernel(form, task)
     if kernel is not None:
-        parallel_for(count, cost // 3, threads, lambda first, last: kernel(first, last, task, floor, needed))
+        parallel_for(count, cost // 3, threads, lambda i, j: call(kernel, warpgroup.Task, i, j, task, floor, needed))
     groups = np.flatnonzero(needed)
     if not groups.size:
         return
@@ -138,7 +140,9 @@ def _kernel(form: op.Form, task: warpgroup.Task) -> Any:
     return None
 
 
-def _params(row: Row, target: Arch) -> NDArray[np.int64]:
+@lru_cache(maxsize=256)
+def _params(row: Row, target: Arch, changed: int) -> NDArray[np.int64]:
+    """The numerics of a form; changed: the state of their table."""
     form = op.form(row)
     a, b = form.a.format, form.b.format
     numbers = model(target.numerics, "wgmma", a, label=target.name, validated=target.validated)
@@ -151,6 +155,7 @@ def _panel(form: op.Form) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.empty(0, storage.value), np.empty(0, storage.exponent)
 
 
+@lru_cache(maxsize=256)
 def _geometry(row: Row, how: Immediates, registers: bool, size: int) -> warpgroup.Geometry:
     form = op.form(row)
     _, n, k = form.shape

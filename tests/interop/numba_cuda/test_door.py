@@ -92,7 +92,7 @@ def test_memory_is_given_back():
         del x
         cuda.current_context().deallocations.clear()
         cuda.current_context().memory_manager.deallocations.clear()
-        assert device.memory.used == used and not device.memory.lent
+        assert device.memory.used == used and not device.memory.mapped
 
 
 def test_bad_architecture():

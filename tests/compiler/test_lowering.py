@@ -1,0 +1,59 @@
+"""Operations that some processors have no instruction for: the code in its place computes the same."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+from llvmlite import ir
+
+from nbtc.compiler.builder import I8, I32, VectorBuilder, vector
+from nbtc.compiler.lowering import Lowering, Target, host
+
+BYTES = 64
+P = I8.as_pointer()
+GENERIC = Target(Lowering, frozenset())
+TARGETS = pytest.mark.parametrize("target", [GENERIC, host() or GENERIC], ids=["generic", "this processor"])
+
+
+def computed(name: str, words: bool, target: Target, x: Any, y: Any) -> Any:
+    """A lowering's operation on two registers of 64 bytes, taken as bytes or as words."""
+    kind = vector(I32, BYTES // 4) if words else vector(I8, BYTES)
+    module = ir.Module("one")
+    module.triple = llvm.get_process_triple()
+    f = ir.Function(module, ir.FunctionType(ir.VoidType(), [P, P, P]), "operation")
+    v = VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry")))
+    how = target.lowering(v, target.has)
+    v.store(getattr(how, name)(*(v.load(p, kind, 1) for p in f.args[:2])), f.args[2], 1)
+    v.b.ret_void()
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), opt=2
+    )
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), machine)
+    engine.finalize_object()
+    out = np.zeros(BYTES, np.uint8)
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(engine.get_function_address("operation"))
+    call(x.ctypes.data, y.ctypes.data, out.ctypes.data)
+    return out
+
+
+@TARGETS
+def test_sums_of_pairs_of_bytes(target):
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 100, BYTES, np.uint8), rng.integers(-100, 101, BYTES, np.int8)
+    a[:4], b[:2], b[2:4] = 255, 64, -64  # the largest sums: 32640 and its opposite
+    want = (a.astype(np.int16) * b).reshape(-1, 2).sum(1)
+    assert (computed("octet_pairs", True, target, a, b).view(np.int16) == want).all()
+
+
+@TARGETS
+def test_bytes_by_their_places(target):
+    rng = np.random.default_rng(1)
+    x, places = rng.integers(0, 256, BYTES, np.uint8), rng.integers(0, 16, BYTES, np.uint8)
+    want = np.take_along_axis(x.reshape(-1, 16), places.reshape(-1, 16).astype(np.int64), axis=1)
+    assert (computed("byte_shuffle", False, target, x, places).reshape(-1, 16) == want).all()
