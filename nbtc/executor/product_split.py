@@ -116,7 +116,7 @@ class Core(Codegen):
         self.finished: dict[int, dict[int, Any]] = {}
 
     def load_c(self, j: int, c: Any) -> Any:
-        if self.s.half:
+        if self.s.f16_acc:
             return super().load_c(j, c)
         half = j // 4
         if half not in self.loaded:
@@ -125,7 +125,7 @@ class Core(Codegen):
         return self.v.bits(self.loaded[half][j % 4], V16)
 
     def store_d(self, j: int, d: Any, x: Any) -> None:
-        if self.s.half:
+        if self.s.f16_acc:
             super().store_d(j, d, x)
             return
         half = j // 4

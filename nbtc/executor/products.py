@@ -149,8 +149,8 @@ class Emulated:
 
     def core(self, v: VectorBuilder, records: Records, c: Any, d: Any) -> Any:
         """Both products and the sum with C; i1: needs a fallback."""
-        s, half = self.split, self.split.shape.half
-        registers = 2 if half else 4
+        s, f16_acc = self.split, self.split.shape.f16_acc
+        registers = 2 if f16_acc else 4
         first, second = place(v, REGISTER * registers), place(v, REGISTER * registers)
         zero = v.const(vector(I32, LANES), 0)
         for r in range(registers):
@@ -158,8 +158,8 @@ class Emulated:
         bad = s.core(v, records, second, first)
         upper = Records(v.at(records.a, s.size_a), v.at(records.b, s.size_b))
         bad = v.b.or_(bad, s.core(v, upper, first, second))
-        kind = vector(F16, 2 * LANES) if half else vector(F32, LANES)
-        limit = v.const(vector(I16, 2 * LANES), 0x7C00) if half else v.const(vector(I32, LANES), 0x7F800000)
+        kind = vector(F16, 2 * LANES) if f16_acc else vector(F32, LANES)
+        limit = v.const(vector(I16, 2 * LANES), 0x7C00) if f16_acc else v.const(vector(I32, LANES), 0x7F800000)
         for r in range(registers):
             x, y = (v.load(p, kind, VECTOR, REGISTER * r) for p in (c, second))
             total = _added(v, x, y)
@@ -276,7 +276,7 @@ def _vector_code(plan: Plan) -> Split | Whole | Emulated | None:
         return None
     if not dense:
         return Whole(code, plan.numbers, plan.skipped)
-    split = Split(Shape(code.fmt, code.registers, code.half, code.blocks, by_register=True), plan.numbers)
+    split = Split(Shape(code.fmt, code.registers, code.f16_acc, code.blocks, by_register=True), plan.numbers)
     return split if plan.emulated is None else Emulated(split, plan.emulated)
 
 

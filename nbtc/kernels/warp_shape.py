@@ -17,7 +17,7 @@ Label = tuple[int, int, int]  # of an element of a row of A or a column of B: re
 
 @dataclass(frozen=True)
 class Shape:
-    """What is compiled in: the multiplicands' format, A's registers (4 or 2), half accumulators, blocks a K step.
+    """What is compiled in: the multiplicands' format, A's registers (4 or 2), f16 accumulators, blocks a K step.
 
     by_register: images are [register][lane], one vector a register, instead of [lane][register]; dense products only.
     sparse: A stores half of K, and metadata chooses the elements of B.
@@ -25,7 +25,7 @@ class Shape:
 
     fmt: Format
     registers: int
-    half: bool
+    f16_acc: bool
     blocks: int
     by_register: bool = False
     sparse: bool = False
@@ -36,18 +36,18 @@ class Shape:
     @property
     def key(self) -> tuple[int, ...]:
         """The shape as numbers: what compiled code is specialised for."""
-        return self.fmt.code, self.registers, int(self.half), self.blocks, int(self.by_register), int(self.sparse)
+        return self.fmt.code, self.registers, int(self.f16_acc), self.blocks, int(self.by_register), int(self.sparse)
 
     @classmethod
-    def of(cls, code: int, registers: int, half: int, blocks: int, by_register: int, sparse: int) -> Shape:
+    def of(cls, code: int, registers: int, f16_acc: int, blocks: int, by_register: int, sparse: int) -> Shape:
         """The shape of a key."""
         fmt = next(f for f in FORMATS.values() if f.code == code)
-        return cls(fmt, registers, bool(half), blocks, bool(by_register), bool(sparse))
+        return cls(fmt, registers, bool(f16_acc), blocks, bool(by_register), bool(sparse))
 
     @property
     def images(self) -> tuple[int, ...]:
         """Registers of A, B, C, metadata if any, and D."""
-        accumulators = 2 if self.half else 4
+        accumulators = 2 if self.f16_acc else 4
         right = self.registers if self.sparse else self.registers // 2
         return self.registers, right, accumulators, *[1] * self.sparse, accumulators
 

@@ -107,14 +107,14 @@ class Sums:
         x = self.m.to_float(n)
         if len(self.s.labels) // self.s.blocks > 8:  # sixteen products of almost 4 and c take more than 32 bits
             self.largest = self.m.opt_barrier(self.m.larger(self.largest, x))
-        if self.s.half:
+        if self.s.f16_acc:
             inexact = b.zext(b.icmp_signed("!=", self.m.to_integer(x), n), W16)
             x = v.bits(b.or_(v.bits(x, W16), inexact), V16)
         return x
 
     def rounded(self, x: Any) -> Any:
         """x in the accumulator's format; every zero is +0."""
-        if self.s.half:
+        if self.s.f16_acc:
             x = self.m.from_half(self.m.to_half(x))
         return self.m.positive_zero(x)
 
@@ -142,7 +142,7 @@ class NarrowRange(Sums):
         least = BIAS + 2 - 2 * s.fmt.bias
         empty = b.icmp_unsigned("<", e, self.c(least << 23))  # no product but zeros: the sum is the accumulator
         own = self.own(acc)
-        if s.half:
+        if s.f16_acc:
             nonzero = b.icmp_unsigned("!=", b.shl(v.bits(acc, W16), self.c(1)), self.c(0))
             own = b.select(nonzero, v.umax(own, self.c(HALF_LEAST << 23)), b.shl(self.floor, self.c(23)))
         e = v.umax(e, own)
@@ -157,7 +157,7 @@ class NarrowRange(Sums):
         b, (e, empty, acc) = self.b, start
         down = self.v.bits(b.sub(e, b.shl(self.fraction, self.c(23))), V16)
         x = b.fmul(self.single(self.integers(sums)), down)
-        if self.s.half:
+        if self.s.f16_acc:
             return self.rounded(b.select(empty, acc, x))
         return b.select(empty, self.rounded(acc), x)
 

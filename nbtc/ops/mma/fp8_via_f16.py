@@ -96,7 +96,7 @@ def run(
         y = np.empty_like(result)
         vector((a, b, x, *meta, y), (sa, sb, stride, *sm, size), 0, count, numbers, own)
         x, stride = y, size
-    kind: Any = np.float16 if shape.half else np.float32
+    kind: Any = np.float16 if shape.f16_acc else np.float32
     d = result.view(kind).reshape(count, -1)
     with np.errstate(all="ignore"):
         np.add(operands[2][0].view(kind).reshape(count if sc else 1, -1), x.view(kind).reshape(count, -1), out=d)

@@ -91,7 +91,7 @@ def _power(x):
 
 
 @cache
-def kernel(a_fmt: Format, b_fmt: Format, half: int, block: int, fraction: int, out: int) -> Any:
+def kernel(a_fmt: Format, b_fmt: Format, f16_acc: int, block: int, fraction: int, out: int) -> Any:
     """run(first, last, task, floor, left): warpgroups first..last; left[g] is set for what `general.run` has to do."""
     bits, wide = a_fmt.bits, int(fraction > 13)
     gather = gathers(bits)
@@ -114,8 +114,8 @@ def kernel(a_fmt: Format, b_fmt: Format, half: int, block: int, fraction: int, o
         tile, scratch = room(4 * n * PANEL).view(np.float32), room(SCRATCH)
         a_source, b_source = source_of(geometry), MN_MAJOR if geometry.b_mn else K_MAJOR
         flip_a, flip_b = np.uint32(geometry.flip_a), np.uint32(geometry.flip_b)
-        registers = n >> 2 if half else n >> 1
-        lines = n % (64 if half else 32) == 0 and (np.int64(out_words.ctypes.data) & 63) == 0
+        registers = n >> 2 if f16_acc else n >> 1
+        lines = n % (64 if f16_acc else 32) == 0 and (np.int64(out_words.ctypes.data) & 63) == 0
         for g in range(first, last):
             left[g] = np.uint8(1)
             gather(a_source, b_source, g, geometry, sources, raw_a, raw_b)
@@ -133,8 +133,8 @@ def kernel(a_fmt: Format, b_fmt: Format, half: int, block: int, fraction: int, o
                 continue
             if keep[g]:
                 start = d_from[g] * registers * THREADS
-                seen = tile_of.load(half, d, start, tile, n, _power(-scale), False)
-                if not _tame(seen, FLOOR_FIELD - 127 + scale, half):
+                seen = tile_of.load(f16_acc, d, start, tile, n, _power(-scale), False)
+                if not _tame(seen, FLOOR_FIELD - 127 + scale, f16_acc):
                     continue
             else:
                 tile[:] = np.float32(0.0)
@@ -142,7 +142,7 @@ def kernel(a_fmt: Format, b_fmt: Format, half: int, block: int, fraction: int, o
             least = floor + 127 - scale
             x = FetchingBlock(bv, be, sb, av, ae, sa, tile, n >> 2, least, 113 - scale, scale, low, scratch)
             if sums(x, d, ahead):
-                tile_of.store(half, out_words, g * registers * THREADS, tile, n, _power(scale), lines)
+                tile_of.store(f16_acc, out_words, g * registers * THREADS, tile, n, _power(scale), lines)
                 left[g] = np.uint8(0)
 
     return run
@@ -157,8 +157,8 @@ def _near(a_low, a_high, b_low, b_high):
 
 
 @jit(inline=True)
-def _tame(seen, floor, half):
+def _tame(seen, floor, f16_acc):
     """Accumulators that are zero or from 2**floor (f16: anything) to 2**60."""
     least, most = seen & np.int64(0xFFFFFFFF), (seen >> np.int64(32)) & np.int64(0xFFFFFFFF)
     bound = np.int64(as_i32(np.float32(2.0**floor))) << 1
-    return most <= np.int64((127 + 60) << 24) and (half or least + 1 >= bound)
+    return most <= np.int64((127 + 60) << 24) and (f16_acc or least + 1 >= bound)

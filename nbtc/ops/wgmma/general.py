@@ -31,7 +31,7 @@ _FUSED, _INTEGER = int(Kind.FUSED), int(Kind.INTEGER)
 class Geometry(NamedTuple):
     """Numbers of a form; k, stored and bits count 32-bit words for b1.
 
-    stored: elements of a row of A.  a_mn, b_mn: 1 where an operand lies along M or N.  half: 1 for f16 accumulators.
+    stored: elements of a row of A.  a_mn, b_mn: 1 where an operand lies along M or N.  f16_acc: 1 for f16 accumulators.
     flip_a, flip_b: xor of every element.  a_registers: 1 for A in registers.  smem_bytes: of an image.  zero: the
     exponent that marks a zero.
     """
@@ -42,7 +42,7 @@ class Geometry(NamedTuple):
     bits: int
     a_mn: int
     b_mn: int
-    half: int
+    f16_acc: int
     flip_a: int
     flip_b: int
     sparse: int
@@ -157,7 +157,7 @@ def gather_registers(words, w0, cols, bits, flip, out):
 
 
 @jit
-def load_accumulators(words, g, n, half, tile, columns):
+def load_accumulators(words, g, n, f16_acc, tile, columns):
     """Register image g (128 threads) to a tile of element bits, 64 rows of `columns`, of which n are used.
 
     Four threads share two rows, g and g + 8 of a warp: each holds two neighbouring columns of every eight, pairs of
@@ -170,7 +170,7 @@ def load_accumulators(words, g, n, half, tile, columns):
         lower = wide[(row + 8) * (columns >> 1) : (row + 8) * (columns >> 1) + (n >> 1)]
         for t in range(4):
             first = (g * THREADS + 4 * quad + t) * pairs
-            if half:
+            if f16_acc:
                 source = words[first : first + pairs]
                 for j in range(n >> 3):
                     x, y = np.uint64(source[2 * j]), np.uint64(source[2 * j + 1])
@@ -184,7 +184,7 @@ def load_accumulators(words, g, n, half, tile, columns):
 
 
 @jit
-def store_accumulators(words, g, n, half, tile, columns):
+def store_accumulators(words, g, n, f16_acc, tile, columns):
     """The inverse of `load_accumulators`."""
     pairs, wide, pair_words = n >> 2, tile.view(np.uint64), words.view(np.uint64)
     for quad in range(THREADS >> 2):
@@ -193,7 +193,7 @@ def store_accumulators(words, g, n, half, tile, columns):
         lower = wide[(row + 8) * (columns >> 1) : (row + 8) * (columns >> 1) + (n >> 1)]
         for t in range(4):
             first = (g * THREADS + 4 * quad + t) * pairs
-            if half:
+            if f16_acc:
                 goal = words[first : first + pairs]
                 for j in range(n >> 3):
                     x, y = upper[4 * j + t], lower[4 * j + t]
@@ -257,7 +257,7 @@ def run(groups, task, value, exponent, left):
     """
     geometry, params, sources, metadata, acc = task
     n, k, stored, sparse = geometry.n, geometry.k, geometry.stored, geometry.sparse
-    half, kind, columns = geometry.half != 0, params[KIND], padded(n)
+    f16_acc, kind, columns = geometry.f16_acc != 0, params[KIND], padded(n)
     a, b, tile = np.empty(M * stored, np.uint32), np.zeros(k * columns, np.uint32), np.zeros(M * columns, np.uint32)
     x = Decoded(
         np.empty(a.size, value.dtype), np.empty(a.size, exponent.dtype), np.empty(b.size, value.dtype),
@@ -271,7 +271,7 @@ def run(groups, task, value, exponent, left):
     for g in groups:
         operands(g, geometry, sources, a, b, columns)
         if acc.keep[g]:
-            load_accumulators(acc.d, acc.which[g], n, half, tile, columns)
+            load_accumulators(acc.d, acc.which[g], n, f16_acc, tile, columns)
         else:
             tile[:] = np.uint32(0)
         if sparse != DENSE and not pick_rows(metadata, g, stored, sparse, picks.places):
@@ -285,7 +285,7 @@ def run(groups, task, value, exponent, left):
             integer_tile(a, b, tile, sizes, picks, params)
         else:
             bit_tile(a, b, tile, sizes, params)
-        store_accumulators(acc.out, g, n, half, tile, columns)
+        store_accumulators(acc.out, g, n, f16_acc, tile, columns)
 
 
 @jit
@@ -293,7 +293,7 @@ def repair(groups, task, left):
     """The warpgroups named, as far as `run` left them: through the general dot product."""
     geometry, params, sources, metadata, acc = task
     n, k, stored, sparse = geometry.n, geometry.k, geometry.stored, geometry.sparse
-    half, columns = geometry.half != 0, padded(n)
+    f16_acc, columns = geometry.f16_acc != 0, padded(n)
     a, b = np.empty(M * stored, np.uint32), np.zeros(k * columns, np.uint32)
     before, tile = np.zeros(M * columns, np.uint32), np.zeros(M * columns, np.uint32)
     picks = Picks(
@@ -303,17 +303,17 @@ def repair(groups, task, left):
         operands(g, geometry, sources, a, b, columns)
         before[:] = np.uint32(0)
         if acc.keep[g]:
-            load_accumulators(acc.d, acc.which[g], n, half, before, columns)
+            load_accumulators(acc.d, acc.which[g], n, f16_acc, before, columns)
         if left.again[g] == ALL:
             copied(tile, before)
             halves_tile(a, b, tile, Sizes(M, columns, stored), n, metadata, g, params)
         else:
-            load_accumulators(acc.out, g, n, half, tile, columns)
+            load_accumulators(acc.out, g, n, f16_acc, tile, columns)
             if sparse != DENSE:
                 pick_rows(metadata, g, stored, sparse, picks.places)
             redo = left.marks[g * tile.size : (g + 1) * tile.size]
             redo_tile(a, b, before, tile, redo, n, Sizes(M, columns, stored), picks, params)
-        store_accumulators(acc.out, g, n, half, tile, columns)
+        store_accumulators(acc.out, g, n, f16_acc, tile, columns)
 
 
 @jit

@@ -129,11 +129,11 @@ def _run(form: op.Form, task: warpgroup.Task, count: int, threads: int | None) -
 def _kernel(form: op.Form, task: warpgroup.Task) -> Any:
     """The vector kernel that does this form on this machine, if there is one."""
     p = task.params
-    a, b, half = form.a.format, form.b.format, int(form.d.format.bits == 16)
+    a, b, f16_acc = form.a.format, form.b.format, int(form.d.format.bits == 16)
     if task.geometry.sparse != warpgroup.DENSE:
         return None
     if warpgroup_fused.serves(p, form.stored):
-        return warpgroup_fused.kernel(a, b, half, *(int(p[i]) for i in (BLOCK, FRACTION, OUT)))
+        return warpgroup_fused.kernel(a, b, f16_acc, *(int(p[i]) for i in (BLOCK, FRACTION, OUT)))
     if warpgroup_words.serves(p):
         signs = (warpgroup_words.BITS,) * 2 if p[KIND] == Kind.BITS else (int(a.signed), int(b.signed))
         return warpgroup_words.kernel(*signs, int(p[SATURATE]))
