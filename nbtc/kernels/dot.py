@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from nbtc.compiler.builder import I8, I16, I32, VectorBuilder, vector
-from nbtc.compiler.lowering import Lowering, lowering
+from nbtc.compiler.lowering import lowering
+from nbtc.compiler.plain_lowering import Lowering
 
 NIBBLES, EIGHTS, TOPS, ONES, LOW_HALF = 0x0F0F0F0F, 0x88888888, 0x80808080, 0x01010101, 0x00FF00FF
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.builder import F32, F64, I16, I32, I64, VectorBuilder, vector
 from nbtc.compiler.jit import jit
-from nbtc.compiler.lowering import Lowering, lowering
+from nbtc.compiler.lowering import lowering
+from nbtc.compiler.plain_lowering import Lowering
 from nbtc.numerics.fused import Strided
 from nbtc.numerics.scaled import scaled_chain
 

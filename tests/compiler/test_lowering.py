@@ -11,7 +11,8 @@ import pytest
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, VectorBuilder, vector
-from nbtc.compiler.lowering import Lowering, Target, host
+from nbtc.compiler.lowering import Target, host
+from nbtc.compiler.plain_lowering import Lowering
 
 BYTES = 64
 P = I8.as_pointer()
