@@ -92,7 +92,7 @@ def _line(lanes: Lanes) -> None:
     def lane(number: Any) -> None:
         target, origin, count = (element_of(x, lanes, number) for x in (there, here, many))
         look.operates(lanes, words.BULKS if grouped else -1)
-        look.line(lanes, number, origin, count, words.BULK_READ, noted=grouped)
+        look.line(lanes, number, origin, count, words.BULK_READ if grouped else words.BULK_SOURCE)
         for_targets(lanes, multicast, number, target, lambda at: one(number, at, origin, count))
 
     def one(number: Any, at: Any, origin: Any, count: Any) -> None:

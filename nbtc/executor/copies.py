@@ -125,14 +125,14 @@ def _arrive(lanes: Lanes) -> None:
     """cp.async.mbarrier.arrive.noinc: the thread's copies, which are done, arrive at an mbarrier."""
     none, one = lanes.v.const(L64, 0), lanes.v.const(L64, 1)
     found = reach.places(lanes, "shared", lanes.operands[0], 8, writes=True)
-    lanes.machine.instrument.copies_done(lanes)
+    lanes.machine.instrument.mbarrier(lanes, words.JOINED, found)
     update(lanes, found, one, none, none)
 
 
 def _expect_and_arrive(lanes: Lanes) -> None:
     """cp.async.mbarrier.arrive: the arrival is first added to those that the phase waits for, so the count stays."""
-    reach.places(lanes, "shared", lanes.operands[0], 8, writes=True)
-    lanes.machine.instrument.copies_done(lanes)
+    found = reach.places(lanes, "shared", lanes.operands[0], 8, writes=True)
+    lanes.machine.instrument.mbarrier(lanes, words.JOINED, found)
 
 
 ACTIONS = (

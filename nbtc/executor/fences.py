@@ -7,6 +7,7 @@ and what blocks share goes through atomics of the host that order everything.
 from __future__ import annotations
 
 from nbtc.executor.action import Action
+from nbtc.executor.data import Immediate
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import Lanes
 
@@ -23,6 +24,13 @@ def _nothing(lanes: Lanes) -> None:
     """Nothing to wait for, nothing to change."""
 
 
+def _registers(lanes: Lanes) -> None:
+    """setmaxnreg: registers are given in eights, 24 to 256 a thread (PTX ISA, "setmaxnreg")."""
+    count = lanes.operands[0]
+    if not isinstance(count, Immediate) or count.value % 8 or not 24 <= count.value <= 256:
+        lanes.refuse("a count of registers is a multiple of 8 from 24 to 256")
+
+
 ACTIONS = (
     Action("membar", slots("cta|gl|sys"), _fence),
     Action("membar", slots("proxy", "alias|async"), _nothing),
@@ -34,7 +42,7 @@ ACTIONS = (
     Action("fence", slots("proxy", "tensormap::generic", "acquire|release", SCOPES), _nothing),
     Action("fence", slots("mbarrier_init", "release", "cluster"), _nothing),
     Action("griddepcontrol", slots("launch_dependents|wait"), _nothing),
-    Action("setmaxnreg", slots("inc|dec", "sync", "aligned", "u32"), _nothing),
+    Action("setmaxnreg", slots("inc|dec", "sync", "aligned", "u32"), _registers),
     Action("nanosleep", slots("u32"), _nothing),
     Action("pmevent", slots("mask?"), _nothing),
 )  # fmt: skip

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 ZERO = ir.Constant(I32, 0)
 ALL = ir.Constant(I32, -1)
-WHOLE_WARP = ("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "wgmma")  # fragments are spread over all lanes
+# fragments are spread over all lanes, and a warp has its registers as a whole
+WHOLE_WARP = ("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "wgmma", "setmaxnreg")
 
 
 class Frame:

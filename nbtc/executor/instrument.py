@@ -46,11 +46,8 @@ class Instrument:
     def operates(self, lanes: Lanes, groups: int) -> None:
         """A bulk operation begins, which belongs to a kind of groups (`watch.words`), or to none (-1)."""
 
-    def line(self, lanes: Lanes, lane: Any, address: Any, size: Any, kind: int, noted: bool = True) -> None:
-        """The operation's access by a lane (i32): bytes from a place of the host; noted: later ones have to mind it."""
-
-    def copies_done(self, lanes: Lanes) -> None:
-        """The lanes' cp.async copies are done, as those know that wait for an mbarrier."""
+    def line(self, lanes: Lanes, lane: Any, address: Any, size: Any, kind: int) -> None:
+        """The operation's access by a lane (i32): bytes from a place of the host."""
 
     def mbarrier(self, lanes: Lanes, what: int, found: Any, a: Any = None, b: Any = None) -> None:
         """Something happens at the mbarriers of lanes (`watch.mbarriers`)."""

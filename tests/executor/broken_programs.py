@@ -197,6 +197,7 @@ CASES = {
     "a barrier of a number there is none of": Case("bar.sync 16;", "barrier 16"),
     "a barrier of a number found out late": Case("add.u32 a, m, 16; bar.sync a;", "none of the 16"),
     "a barrier of no whole warps": Case("bar.sync 1, 33;", "33 threads"),
+    "registers that are no eights": Case("setmaxnreg.inc.sync.aligned.u32 100;", "multiple of 8", block=128),
     # --- all lanes together
     "mma of half a warp": Case(
         f"@q bra L; ret; L: {MMA}",

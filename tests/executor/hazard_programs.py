@@ -1,7 +1,7 @@
 """Programs with one hazard each, and the same programs without it.
 
-They are bodies of one kernel in `hazards/`, a file a kind.  `//! name block=64 grid=1: report` begins one.  A line that
-begins with `+` stands only in the repaired program, one that begins with `-` only in the broken one.
+They are bodies of one kernel in `hazards/`, a file a kind.  `//! name block=64 grid=1 cluster=1: report` begins one.  A
+line that begins with `+` stands only in the repaired program, one that begins with `-` only in the broken one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HEAD = """.version 8.6
 .address_size 64
 .extern .func (.param .b64 out) malloc (.param .b64 size);
 .extern .func free (.param .b64 memory);
-.visible .entry k(.param .u64 pa, .param .u64 pb)
+.visible .entry k(.param .u64 pa, .param .u64 pb){directive}
 {{
  .reg .pred p<9>; .reg .b16 h<9>; .reg .b32 r<99>, t, s, mine, other, next, lane, warp, block;
  .reg .b64 rd<32>, a, b, ga, d<9>; .reg .f32 f<160>;
@@ -56,7 +56,9 @@ class Hazard(NamedTuple):
         mine, other = ("+", "-") if repaired else ("-", "+")
         lines = [line.strip() for line in self.body.splitlines()]
         kept = [line.removeprefix(mine) for line in lines if not line.startswith(other)]
-        return HEAD.format(body="\n".join(kept))
+        blocks = self.options.get("cluster")
+        directive = f" .reqnctapercluster {blocks}, 1, 1" if blocks else ""
+        return HEAD.format(directive=directive, body="\n".join(kept))
 
 
 def hazards() -> Iterator[Hazard]:

@@ -23,9 +23,9 @@ def launch(hazard, repaired):
     kernel.launch(hazard.grid, hazard.block, arrays, checked=True, timeout=600)
 
 
-def test_there_are_five_of_each_kind():
+def test_there_are_five_or_more_of_each_kind():
     kinds = Counter(h.kind for h in HAZARDS)
-    assert set(kinds.values()) == {5}
+    assert min(kinds.values()) >= 5
     assert len(kinds) >= 12
 
 

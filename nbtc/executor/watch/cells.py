@@ -7,16 +7,15 @@ first access that is different splits it into its four cells, and the next write
 from __future__ import annotations
 
 from nbtc.compiler.jit import jit
-from nbtc.executor.state import LAUNCH, LOCAL_WINDOW, SHARED_WINDOW
+from nbtc.executor.state import LOCAL_WINDOW, SHARED_WINDOW
 from nbtc.executor.watch import words as w
-from nbtc.executor.watch.order import state_of
+from nbtc.executor.watch.order import cluster_blocks, state_of
 from nbtc.executor.watch.words import int32_at, put, word
 
 TAG = 56  # of a generic address
 SHARED_TAG, LOCAL_TAG = SHARED_WINDOW >> TAG, LOCAL_WINDOW >> TAG
 RANK, WITHIN = 24, (1 << 24) - 1  # of a shared address: the block it is in, plus one, and its place there
 NOWHERE = (0, 0, 0, 0, 0, 0)
-_CLUSTER_X = LAUNCH.offset("cluster_x")
 
 
 @jit
@@ -51,6 +50,8 @@ def window(block, space, address):
     if space == w.GLOBAL:
         return global_window(block, address)
     rank = (address >> RANK) & 0xFF
+    if rank > cluster_blocks(block):
+        return NOWHERE
     if rank:
         block = word(word(block + w.AT_PEERS) + w.WORD * (rank - 1))
     return shared_window(block, address - (address & WITHIN))
@@ -59,11 +60,8 @@ def window(block, space, address):
 @jit
 def host_window(block, address):
     """The window of a place of the host: shared memory of the cluster, or global."""
-    launch, count = word(block + w.AT_LAUNCH), 1
-    for axis in range(3):
-        count *= int32_at(launch + _CLUSTER_X + 4 * axis)
-    peers = word(block + w.AT_PEERS)
-    for rank in range(count):
+    launch, peers = word(block + w.AT_LAUNCH), word(block + w.AT_PEERS)
+    for rank in range(cluster_blocks(block)):
         peer = word(peers + w.WORD * rank)
         first = word(peer + w.AT_SHARED)
         if 0 <= address - first < int32_at(launch + w.AT_SHARED_BYTES):

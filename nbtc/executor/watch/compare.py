@@ -132,12 +132,13 @@ def _note_write(cell, own, mask):
 
 
 @jit
-def look_at(me, cell, mask, own, shared, noted):
-    """One cell: (hazard, the earlier access).  noted: whether this access is remembered."""
+def look_at(me, cell, mask, own, shared):
+    """One cell: (hazard, the earlier access)."""
     kind = me[3]
     marks = word(cell + w.MARKS)
-    if marks & (w.MBARRIER | w.FREED):
-        return (w.MBARRIER_REUSED if marks & w.MBARRIER else w.FREED_MEMORY), word(cell)
+    if marks & w.UNUSABLE:
+        gone = w.BLOCK_ENDED if marks & w.GONE else w.FREED_MEMORY
+        return (w.MBARRIER_REUSED if marks & w.MBARRIER else gone), word(cell)
     slot = word(cell)
     wrong = _look(me, slot, mask)
     if wrong:
@@ -153,8 +154,7 @@ def look_at(me, cell, mask, own, shared, noted):
             return w.FINE, 0
     if shared and marks & mask != mask:
         return w.UNWRITTEN, 0
-    if noted:
-        _note_read(me, cell, own)
+    _note_read(me, cell, own)
     return w.FINE, 0
 
 
@@ -165,7 +165,7 @@ def glance(granule, own, known, writes, shared, settled):
     known: the time up to which plain accesses are known.  settled: a segment that nothing is wrong with.
     """
     marks = word(granule + w.MARKS)
-    if marks & (w.SPLIT | w.MBARRIER | w.FREED):
+    if marks & (w.SPLIT | w.UNUSABLE):
         return False
     last, first, second = word(granule), word(granule + w.WORD), word(granule + 2 * w.WORD)
     if last >> w.SEGMENT_AT != settled and not _before(last, known):
@@ -190,11 +190,11 @@ def glance(granule, own, known, writes, shared, settled):
 
 
 @jit
-def settle(me, granule, own, shared, noted):
+def settle(me, granule, own, shared):
     """An access to all bytes of a granule: whether that was all; else its cells are to be looked at one by one, which
     also finds the words for what is wrong."""
     marks, writes = word(granule + w.MARKS), (w.WRITES >> me[3]) & 1
-    if marks & (w.SPLIT | w.MBARRIER | w.FREED) or (shared and not writes and marks & w.WRITTEN != w.WRITTEN):
+    if marks & (w.SPLIT | w.UNUSABLE) or (shared and not writes and marks & w.WRITTEN != w.WRITTEN):
         return False
     slot = word(granule)
     if slot and not _agree(me, slot, own):
@@ -205,7 +205,7 @@ def settle(me, granule, own, shared, noted):
             return False
     if writes:
         _note_write(granule, own, w.WRITTEN)
-    elif noted:
+    else:
         _note_read(me, granule, own)
     return True
 
@@ -231,7 +231,7 @@ def mend(me, granule, cells):
     """Before a write to all of a split granule: it is whole again if nothing has to be remembered of its cells."""
     marks = word(cells + w.MARKS)
     for cell in range(cells, cells + w.CELLS * w.CELL, w.CELL):
-        if word(cell + w.MARKS) | w.WRITTEN != marks | w.WRITTEN or marks & (w.MBARRIER | w.FREED):
+        if word(cell + w.MARKS) | w.WRITTEN != marks | w.WRITTEN or marks & w.UNUSABLE:
             return
         for at in range(cell, cell + w.MARKS, w.WORD):
             slot = word(at)

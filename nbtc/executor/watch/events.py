@@ -8,13 +8,14 @@ from nbtc.executor.state import BLOCK, LAUNCH, WARP
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import (
     advance,
+    alone,
     begin_operation,
+    finish,
     found,
     learn,
     learn_all,
     meet,
     record_of,
-    segment,
     state_of,
     tick,
 )
@@ -29,6 +30,7 @@ _BARRIERS, _INDEX = BLOCK.offset("barriers"), BLOCK.offset("index")
 _X, _LIVE, _WAITING, _THREADS = (
     BLOCK.offset("x"), BLOCK.offset("live_threads"), WARP.offset("waiting"), LAUNCH.offset("threads")
 )  # fmt: skip
+_GENERATION, _NOTED = BLOCK.offset("cluster_generation"), WARP.offset("cluster_noted")
 _GRID, _CLUSTER = LAUNCH.offset("grid_x"), LAUNCH.offset("cluster_x")
 _ARRIVED, _PHASE, _EXPECTED, _BYTES = barriers.ARRIVED, barriers.PHASE, barriers.EXPECTED, barriers.BARRIER_BYTES
 _LOW = 0xFFFFFFFF
@@ -114,11 +116,23 @@ def leave(block, warp, barrier, released):
 
 @jit
 def end(block, warp, site):
-    """Threads end: others must not wait for them at a barrier."""
+    """Threads end: others must not wait for them at a barrier, nor use the memory of a block that is over."""
     for number in range(w.BARRIERS):
         barrier = block + _BARRIERS + _BYTES * number
         if int32_at(barrier + _ARRIVED) and int32_at(barrier + _EXPECTED) == 0:
             _misused(block, warp, 0, site, w.BARRIER_LEFT, 0)
+    if int32_at(block + _LIVE) == 0 and not alone(block):
+        _give_up(block)
+
+
+@jit
+def _give_up(block):
+    """A block is over: what is left of its shared memory is not for the others of its cluster."""
+    launch, base = word(block + w.AT_LAUNCH), word(block + w.AT_WATCH) + w.GRANULES
+    granules = int32_at(launch + w.AT_SHARED_BYTES) // w.GRANULE_BYTES + 1
+    size = w.CELL * (1 + w.CELLS) * granules  # of granules and, behind them, their cells
+    for at in range(base + w.MARKS, base + size, w.CELL):
+        put(at, word(at) | w.GONE)
 
 
 @jit
@@ -140,20 +154,25 @@ def fence_proxy(block, warp):
 
 
 @jit
-def cluster_arrive(block, warp):
-    """A warp arrives at its cluster's barrier."""
+def cluster_arrive(block, warp, lanes, site):
+    """Lanes of a warp arrive at their cluster's barrier."""
     state, record = state_of(block), record_of(block, warp)
-    first = word(word(word(block + w.AT_PEERS)) + w.AT_WATCH)
-    put(first + w.HEAD_TIME, tick(state))
+    if word(record + w.CLUSTER_LANES) & lanes:
+        _misused(block, warp, 0, site, w.CLUSTER_TWICE, 0)
+    put(record + w.CLUSTER_LANES, word(record + w.CLUSTER_LANES) | lanes)
+    leader = word(word(block + w.AT_PEERS))
+    put(word(leader + w.AT_WATCH) + w.HEAD_TIME + w.WORD * (int32_at(leader + _GENERATION) & 1), tick(state))
     learn_all(record, word(record + w.SEEN))
     meet(state, record)
 
 
 @jit
-def cluster_leave(block, warp):
-    """A warp goes on behind its cluster's barrier."""
+def cluster_leave(block, warp, lanes):
+    """Lanes of a warp go on behind their cluster's barrier."""
     state, record = state_of(block), record_of(block, warp)
-    time = word(word(word(word(block + w.AT_PEERS)) + w.AT_WATCH) + w.HEAD_TIME)
+    put(record + w.CLUSTER_LANES, word(record + w.CLUSTER_LANES) & ~lanes)
+    leader = word(word(block + w.AT_PEERS))
+    time = word(word(leader + w.AT_WATCH) + w.HEAD_TIME + w.WORD * (int32_at(warp + _NOTED) & 1))
     learn(record, w.KNOWN, time)
     learn(record, w.KNOWN_CLUSTER, time)
     meet(state, record)
@@ -174,30 +193,19 @@ def commit(block, warp, kind):
 
 
 @jit
-def finish(block, warp, stamp, read_only):
-    """Operations up to a segment are done: all of its chain that are not yet."""
-    state = state_of(block)
-    time = tick(state)
-    while stamp:
-        row = segment(state, stamp)
-        if row == 0 or word(row + (w.DONE_READ if read_only else w.DONE)):
-            break
-        put(row + w.DONE_READ, time)
-        if not read_only:
-            put(row + w.DONE, time)
-        stamp = word(row + w.BEFORE) & _LOW
-    advance(state, record_of(block, warp))
-
-
-@jit
 def wait(block, warp, kind, most, read_only):
     """All but the latest `most` groups are done."""
-    chain = record_of(block, warp) + w.CHAINS + w.CHAIN * kind
+    state, record = state_of(block), record_of(block, warp)
+    chain = record + w.CHAINS + w.CHAIN * kind
     count = word(chain + w.COUNT)
     if most == ALL_GROUPS:
-        finish(block, warp, word(chain + w.HEAD), read_only)
+        last = word(chain + w.HEAD)
     elif most < count and most < w.RING:
-        finish(block, warp, word(chain + w.GROUPS + w.WORD * ((count - 1 - most) % w.RING)), read_only)
+        last = word(chain + w.GROUPS + w.WORD * ((count - 1 - most) % w.RING))
+    else:
+        return
+    finish(state, last, tick(state), read_only)
+    advance(state, record)
 
 
 @jit
@@ -227,9 +235,9 @@ def event(what, block, warp, a, b, site):
     elif what == END:
         end(block, warp, site)
     elif what == CLUSTER_ARRIVE:
-        cluster_arrive(block, warp)
+        cluster_arrive(block, warp, a, site)
     elif what == CLUSTER_LEAVE:
-        cluster_leave(block, warp)
+        cluster_leave(block, warp, a)
     elif what == COMMIT:
         commit(block, warp, a)
     elif what in (WAIT, WAIT_READ):

@@ -18,6 +18,7 @@ from nbtc.executor.watch import events, mbarriers, products, registers, service,
 from nbtc.executor.watch.touch import touch_lanes, touch_line
 
 LANES = 32
+MASKED = ("bar", "shfl", "vote", "match", "redux", "elect")  # with a mask of lanes as last operand
 VOID = ir.VoidType()
 SPACES = {"global": words.GLOBAL, "shared": words.SHARED, "generic": words.GENERIC}
 
@@ -80,18 +81,16 @@ class Watch(Instrument):
         """It gets a segment of its own."""
         self._event(lanes, events.OPERATE, lanes.v.int(groups))
 
-    def line(self, lanes: Lanes, lane: Any, address: Any, size: Any, kind: int, noted: bool = True) -> None:
+    def line(self, lanes: Lanes, lane: Any, address: Any, size: Any, kind: int) -> None:
         """Look at its cells."""
-        arguments = [lanes.block, lanes.warp, lane, address, size, kind, _site(lanes), int(noted)]
+        arguments = [lanes.block, lanes.warp, lane, address, size, kind, _site(lanes)]
         self._call(lanes.v, lanes.services, touch_line, arguments)
-
-    def copies_done(self, lanes: Lanes) -> None:
-        """All groups are."""
-        self._event(lanes, events.WAIT, words.COPIES, lanes.v.int(events.ALL_GROUPS))
 
     def mbarrier(self, lanes: Lanes, what: int, found: Any, a: Any = None, b: Any = None) -> None:
         """Look whether it is used rightly, and who comes to know what."""
         places = self._stored(lanes, [found.words])
+        if what == words.UPDATED and lanes.op.opcode == "mbarrier" and lanes.op.has("relaxed"):
+            what = words.RELAXED
         words_a, words_b = (0 if x is None else x if isinstance(x, int) else self._stored(lanes, x) for x in (a, b))
         arguments = [what, lanes.block, lanes.warp, places, found.good, words_a, words_b, _site(lanes)]
         self._call(lanes.v, lanes.services, mbarriers.mbarriers, arguments)
@@ -164,20 +163,36 @@ class Watch(Instrument):
             registers.touched(lanes, sets, self._complaint(lanes, words.PRODUCT_PENDING))
         if op.has("sync") and op.opcode not in ("bar", "barrier"):
             lanes.v.store(lanes.v.int(1), registers.record(lanes), 8, words.WAITED)
+        if op.has("sync") and op.opcode in MASKED and (op.opcode != "bar" or op.has("warp")):
+            self._named(lanes)
         if name.startswith("wgmma.fence"):
             self._event(lanes, events.PRODUCT_FENCE)
         elif op.opcode in ("fence", "membar"):
             self._event(lanes, events.FENCE_PROXY if op.has("proxy") else events.FENCE)
         elif name.startswith("barrier.cluster.arrive"):
-            self._event(lanes, events.CLUSTER_ARRIVE)
+            self._event(lanes, events.CLUSTER_ARRIVE, lanes.active, 0, _site(lanes))
         elif name.startswith(("cp.async.commit_group", "cp.async.bulk.commit_group", "wgmma.commit_group")):
             self._event(lanes, events.COMMIT, _kind(name))
         elif name.startswith("cp.async.wait_all"):
-            self.copies_done(lanes)
+            self._event(lanes, events.WAIT, words.COPIES, lanes.v.int(events.ALL_GROUPS))
         elif ".wait_group" in name:
             count = lanes.operands[0]
             most = int(count.value) if isinstance(count, Immediate) else 0
             self._event(lanes, events.WAIT_READ if op.has("read") else events.WAIT, _kind(name), most)
+
+    def _named(self, lanes: Lanes) -> None:
+        """Look whether the lanes that are here are among those that their masks name."""
+        b, mask = lanes.b, lanes.operands[-1]
+        if isinstance(mask, Immediate) and mask.value & 0xFFFFFFFF == 0xFFFFFFFF:
+            return
+        named = lanes.read(mask, "b32")
+        if is_vector(named):
+            own = ir.Constant(vector(I32, LANES), [1 << n for n in range(LANES)])
+            none = ir.Constant(vector(I32, LANES), None)
+            named = lanes.mask(b.icmp_unsigned("!=", b.and_(named, own), none))
+        others = b.and_(lanes.active, b.not_(named))
+        with b.if_then(b.icmp_unsigned("!=", others, ir.Constant(I32, 0)), likely=False):
+            self._event(lanes, events.REGISTERS, words.MASK_WITHOUT, 0, _site(lanes))
 
     def done(self, lanes: Lanes, row: Row) -> None:
         """Barriers of warps and clusters, once they are passed."""
@@ -185,7 +200,7 @@ class Watch(Instrument):
         if op.opcode == "bar" and op.has("warp"):
             self._event(lanes, events.MEET)
         elif op.opcode == "barrier" and op.has("cluster") and op.has("wait"):
-            self._event(lanes, events.CLUSTER_LEAVE)
+            self._event(lanes, events.CLUSTER_LEAVE, lanes.active)
 
 
 def first_guess(lanes: Lanes) -> bool:

@@ -1,8 +1,8 @@
 """mbarriers: who made them, their phases, and what their arrivals tell those that wait.
 
 The cells of an mbarrier's two halves are used otherwise: the first has the access that made it, how many phases are
-over, the phase's bulk operations (a list through their segments) and the time of its last arrival; the second the same
-of the phase before.
+over, the phase's asynchronous operations (a list through their segments) and the time of its last arrival; the second
+the last uses of two warps, and the same of the phase before.
 """
 
 from __future__ import annotations
@@ -12,13 +12,24 @@ from nbtc.executor import mbarrier
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.cells import host_cell
 from nbtc.executor.watch.compare import hazard
-from nbtc.executor.watch.order import advance, idle, learn, record_of, segment, state_of, tick
+from nbtc.executor.watch.order import (
+    advance,
+    finish,
+    idle,
+    learn,
+    new_segment,
+    record_of,
+    segment,
+    state_of,
+    tick,
+)
 from nbtc.executor.watch.touch import report
 from nbtc.executor.watch.words import put, word
 
 LANES = 32
-# phases over; the last bulk operation of this phase; from the first cell to the second
+# phases over; the last asynchronous operation of this phase; from the first cell to the second
 PHASES, LAST, SECOND = w.WORD, 2 * w.WORD, w.CELL
+USED, USED_BEFORE = SECOND + w.WORD, SECOND  # the last uses of two warps
 _LOW = 0xFFFFFFFF
 _COUNT, _OWED, _PENDING_AT, _OWED_AT = (
     mbarrier.COUNT_MASK, mbarrier.OWED_MASK, mbarrier.PENDING, mbarrier.OWED
@@ -50,14 +61,21 @@ def made(block, warp, lane, address, count, site):
         put(at + PHASES, 0)
         put(at + LAST, 0)
         put(at + w.MARKS, w.MBARRIER | w.WRITTEN)
+    put(cell + USED_BEFORE, 0)
 
 
 @jit
 def invalid(block, warp, lane, address, site):
     """mbarrier.inval: the memory holds nothing that could be read."""
     cell = host_cell(block, address)
-    if not word(cell + w.MARKS) & w.MBARRIER:
-        report(block, warp, lane, site, w.MBARRIER_UNMADE, w.NONE, address, mbarrier.BYTES, 0)
+    usable = _usable(block, warp, lane, address, cell, site)
+    for at in (cell + USED, cell + USED_BEFORE):
+        used = word(at)
+        other = (used >> w.LANE_AT) & 31  # of this warp, all lanes may be where this one is
+        me = (state_of(block), word(block + w.AT_WATCH), record_of(block, warp), w.WRITE, other, 0)
+        wrong = hazard(me, used, w.WRITTEN) if usable and used else w.FINE
+        if wrong:
+            report(block, warp, lane, site, wrong, w.WRITE, address, mbarrier.BYTES, used)
     for at in (cell, cell + SECOND):
         put(at, 0)
         put(at + PHASES, 0)
@@ -69,8 +87,10 @@ def invalid(block, warp, lane, address, site):
 def _usable(block, warp, lane, address, cell, site):
     """Whether there is an mbarrier that this warp may use; else it is reported."""
     state, record = state_of(block), record_of(block, warp)
-    if not word(cell + w.MARKS) & w.MBARRIER:
-        report(block, warp, lane, site, w.MBARRIER_UNMADE, w.NONE, address, mbarrier.BYTES, 0)
+    marks = word(cell + w.MARKS)
+    if marks & w.GONE or not marks & w.MBARRIER:
+        what = w.BLOCK_ENDED if marks & w.GONE else w.MBARRIER_UNMADE
+        report(block, warp, lane, site, what, w.NONE, address, mbarrier.BYTES, 0)
         return False
     me = (state, word(block + w.AT_WATCH), record, w.READ, lane, 0)
     wrong = hazard(me, word(cell), w.WRITTEN)
@@ -80,20 +100,34 @@ def _usable(block, warp, lane, address, cell, site):
 
 
 @jit
-def updated(block, warp, lane, address, before, arrivals, owed, site):
+def _note_use(block, warp, lane, cell, site):
+    state, record, used = state_of(block), record_of(block, warp), word(cell + USED)
+    row = segment(state, used >> w.SEGMENT_AT)
+    if used and row and word(row) != word(record + w.ACTOR):
+        put(cell + USED_BEFORE, used)
+    own = word(record + w.NOW) << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | lane << w.LANE_AT | w.WRITTEN
+    put(cell + USED, own | w.READ << w.KIND_AT)
+
+
+@jit
+def updated(block, warp, lane, address, before, arrivals, owed, releases, site):
     """Arrivals, and bytes owed or brought, that met an mbarrier in the state `before`."""
     cell = host_cell(block, address)
     if not _usable(block, warp, lane, address, cell, site):
         return
-    pending = (before >> _PENDING_AT) & _COUNT
-    if arrivals > pending:
+    pending, owing = (before >> _PENDING_AT) & _COUNT, (before >> _OWED_AT) & _OWED
+    if arrivals > pending or (owed > 0 and owing <= _COUNT and owing + owed > _COUNT):
         report(block, warp, lane, site, w.MBARRIER_COUNT, w.NONE, address, mbarrier.BYTES, word(cell))
         return
     state, record = state_of(block), record_of(block, warp)
-    _set_time(cell, tick(state))
+    if releases:
+        _set_time(cell, tick(state))
+    elif _time(cell) < word(record + w.FENCED):
+        _set_time(cell, word(record + w.FENCED))
+    _note_use(block, warp, lane, cell, site)
     if owed < 0:
         _link(state, cell, word(record + w.OPERATION))
-    if pending == arrivals and (((before >> _OWED_AT) & _OWED) + owed) & _OWED == 0:
+    if pending == arrivals and (owing + owed) & _OWED == 0:
         _set_time(cell + SECOND, _time(cell))
         put(cell + PHASES, word(cell + PHASES) + 1)
         put(cell + SECOND + LAST, word(cell + LAST))
@@ -105,12 +139,32 @@ def _link(state, cell, stamp):
     """A bulk operation is done when somebody has seen the phase that its bytes end.  One that tells several mbarriers
     (multicast) counts as done with the second."""
     row = segment(state, stamp)
-    if row == 0:
+    if row == 0 or word(cell + LAST) == stamp:
         return
     if word(row + w.DONE_READ):
         put(row + w.DONE, word(state + w.CLOCK))
         return
     put(row + w.DONE_READ, word(state + w.CLOCK))
+    put(row + w.BEFORE, word(row + w.BEFORE) | word(cell + LAST))
+    put(cell + LAST, stamp)
+
+
+@jit
+def joined(block, warp, address):
+    """cp.async.mbarrier.arrive: the copies that the warp has not waited for are done with the phase.
+
+    A segment of its own stands for them in the phase's list: minus the last of them is where others have `DONE_READ`.
+    """
+    cell, state, record = host_cell(block, address), state_of(block), record_of(block, warp)
+    copies = word(record + w.CHAINS + w.CHAIN * w.COPIES + w.HEAD)
+    row, last = segment(state, copies), segment(state, word(cell + LAST))
+    if copies == 0 or row == 0 or word(row + w.DONE):
+        return
+    if word(cell + LAST) and last and word(last + w.DONE_READ) == -copies:
+        return
+    stamp = new_segment(state, record)
+    row = segment(state, stamp)
+    put(row + w.DONE_READ, -copies)
     put(row + w.BEFORE, word(row + w.BEFORE) | word(cell + LAST))
     put(cell + LAST, stamp)
 
@@ -130,6 +184,8 @@ def _seen(state, cell):
             break
         if word(row + w.DONE) == 0:
             put(row + w.DONE, time)
+        if word(row + w.DONE_READ) < 0:
+            finish(state, -word(row + w.DONE_READ), time, False)
         stamp = word(row + w.BEFORE) & _LOW
 
 
@@ -139,6 +195,7 @@ def tested(block, warp, lane, address, done, acquires, site):
     cell, record = host_cell(block, address), record_of(block, warp)
     if not _usable(block, warp, lane, address, cell, site):
         return
+    _note_use(block, warp, lane, cell, site)
     if done:
         _seen(state_of(block), cell)
         if acquires:
@@ -173,8 +230,11 @@ def mbarriers(what, block, warp, addresses, mask, a, b, site):
             made(block, warp, lane, address, word(a + at), site)
         elif what == w.INVALIDATED:
             invalid(block, warp, lane, address, site)
-        elif what == w.UPDATED:
-            updated(block, warp, lane, address, word(a + at), word(b + at), word(b + w.WORD * LANES + at), site)
+        elif what == w.JOINED:
+            joined(block, warp, address)
+        elif what == w.UPDATED or what == w.RELAXED:
+            owed = word(b + w.WORD * LANES + at)
+            updated(block, warp, lane, address, word(a + at), word(b + at), owed, what == w.UPDATED, site)
         else:
             tested(block, warp, lane, address, word(a + at), b, site)
     if what == w.UPDATED:

@@ -19,6 +19,8 @@ _FAILED, _STOP, _KIND, _SITE, _ERROR_BLOCK, _THREAD = (
     LAUNCH.offset(n) for n in ("failed", "stop", "error_kind", "error_site", "error_block", "error_thread")
 )
 _HAZARD, _DEADLOCK = int(Kind.HAZARD), int(Kind.DEADLOCK)
+_CLUSTER_X = LAUNCH.offset("cluster_x")
+_LOW = 0xFFFFFFFF
 _WAIT_SITE = WARP.offset("wait_site")
 
 
@@ -50,6 +52,19 @@ def segment(state, stamp):
     if stamp + most <= word(state + w.CLOCK):
         return 0
     return word(state + w.SEGMENTS) + w.SEGMENT * (stamp & (most - 1))
+
+
+@jit
+def alone(block):
+    """Whether a block is a cluster by itself."""
+    return cluster_blocks(block) == 1
+
+
+@jit
+def cluster_blocks(block):
+    """Blocks of its cluster."""
+    first = word(block + w.AT_LAUNCH) + _CLUSTER_X
+    return int32_at(first) * int32_at(first + 4) * int32_at(first + 8)
 
 
 @jit
@@ -87,6 +102,20 @@ def begin_operation(block, warp, kind):
         put(row + w.BEFORE, word(row + w.BEFORE) | word(chain + w.HEAD))
         put(chain + w.HEAD, stamp)
     return stamp
+
+
+@jit
+def finish(state, stamp, time, read_only):
+    """The operations of a group and those before it are done since a time, or at least have read what they read."""
+    while stamp:
+        row = segment(state, stamp)
+        if row == 0 or word(row + (w.DONE_READ if read_only else w.DONE)):
+            break
+        if word(row + w.DONE_READ) == 0:
+            put(row + w.DONE_READ, time)
+        if not read_only:
+            put(row + w.DONE, time)
+        stamp = word(row + w.BEFORE) & _LOW
 
 
 @jit

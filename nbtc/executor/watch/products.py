@@ -55,15 +55,15 @@ def product(block, warp, a, b, columns, flags, sets, site):
                 at = unit_address(a, 2 * quarter + (n & 1), n >> 1, True)
             else:
                 at = unit_address(a, 16 * quarter + (n & 15), n >> 4, False)
-            touch_line(block, warp, 0, shared + at, UNIT, w.PRODUCT, site, True)
+            touch_line(block, warp, 0, shared + at, UNIT, w.PRODUCT, site)
     units = 4 if flags & 8 else 2
     if flags & 2:
         rows = 8 * units
         for n in range(quarter, columns // 8 * rows, 4):
-            touch_line(block, warp, 0, shared + unit_address(b, n // rows, n % rows, True), UNIT, w.PRODUCT, site, True)
+            touch_line(block, warp, 0, shared + unit_address(b, n // rows, n % rows, True), UNIT, w.PRODUCT, site)
     else:
         for n in range(quarter, columns * units, 4):
             at = unit_address(b, n // units, n % units, False)
-            touch_line(block, warp, 0, shared + at, UNIT, w.PRODUCT, site, True)
+            touch_line(block, warp, 0, shared + at, UNIT, w.PRODUCT, site)
     put(record + w.SETS_NOW, word(record + w.SETS_NOW) | sets)
     put(record + w.SETS_PENDING, word(record + w.SETS_PENDING) | sets)

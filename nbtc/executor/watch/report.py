@@ -20,6 +20,7 @@ KINDS = {
     words.BULK_WRITE: "copies to in bulk",
     words.BULK_STORE: "stores to in bulk",
     words.BULK_READ: "copies from in bulk",
+    words.BULK_SOURCE: "copies from in bulk",
     words.PRODUCT: "multiplies from (wgmma)",
 }
 # what is wrong, and what would repair it
@@ -44,6 +45,10 @@ WORDS = {
         "barrier",
     ),
     words.FREED_MEMORY: ("freed memory", "free it after its last use"),
+    words.BLOCK_ENDED: (
+        "memory of a block that has ended",
+        "let all blocks of the cluster meet (barrier.cluster) before one of them ends",
+    ),
     words.MBARRIER_REUSED: ("an mbarrier's memory used otherwise", "mbarrier.inval it first"),
     words.MBARRIER_UNMADE: (
         "no mbarrier here",
@@ -51,7 +56,7 @@ WORDS = {
     ),
     words.MBARRIER_COUNT: (
         "wrong count of an mbarrier",
-        "a phase takes as many arrivals as mbarrier.init says, from 1 to 1048575",
+        "a phase takes as many arrivals as mbarrier.init says, from 1 to 1048575, and at most 1048575 bytes",
     ),
     words.MBARRIER_OVERRUN: (
         "mbarrier phase overrun",
@@ -73,6 +78,14 @@ WORDS = {
         "wrong number of threads at a barrier",
         "all that arrive at a barrier name the same number of threads, a multiple of 32",
     ),
+    words.CLUSTER_TWICE: (
+        "two arrivals at the cluster's barrier",
+        "a thread waits (barrier.cluster.wait) before it arrives again",
+    ),
+    words.MASK_WITHOUT: (
+        "mask without a thread that executes the instruction",
+        "name all threads that execute it, and no others, in its mask",
+    ),
     words.BARRIER_LEFT: (
         "barrier that not all threads reach",
         "threads of the block have ended without it: let them reach the barrier before they end, or give it the number "
@@ -83,6 +96,7 @@ TWO = {words.BARRIER_APART, words.BARRIER_COUNT, words.PRODUCT_PENDING, words.PR
 MBARRIERS = {words.MBARRIER_UNMADE, words.MBARRIER_COUNT, words.MBARRIER_OVERRUN}
 PLACED = MBARRIERS | {
     words.RACE, words.UNWRITTEN, words.NOT_WAITED, words.NO_PROXY_FENCE, words.FREED_MEMORY, words.MBARRIER_REUSED,
+    words.BLOCK_ENDED,
 }  # fmt: skip
 
 

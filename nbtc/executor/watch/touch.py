@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from nbtc.compiler.jit import jit
-from nbtc.executor.state import LAUNCH
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.cells import NOWHERE, cell_at, cells_at, granule_at, host_window, window
 from nbtc.executor.watch.compare import glance, look_at, mend, settle
 from nbtc.executor.watch.order import (
     advance,
+    alone,
     begin_operation,
     found,
     idle,
@@ -23,7 +23,6 @@ from nbtc.executor.watch.words import int32_at, octet, put, word
 
 LANES = 32
 SIMPLE = 1 << w.READ | 1 << w.WRITE | 1 << w.COPY  # kinds that granules may stand for
-_CLUSTER_X = LAUNCH.offset("cluster_x")
 
 
 @jit
@@ -56,10 +55,10 @@ def _synchronise(state, record, cell, kind, order):
 
 
 @jit(inline=True)
-def horizon(record, space, alone):
+def horizon(record, space, by_itself):
     """The time up to which plain accesses to a space are surely known."""
     if space == w.SHARED:
-        return word(record + (w.KNOWN if alone else w.KNOWN_CLUSTER))
+        return word(record + (w.KNOWN if by_itself else w.KNOWN_CLUSTER))
     return word(record + w.KNOWN_GRID)
 
 
@@ -90,11 +89,11 @@ def _side_by_side(addresses, mask, lane, count, size):
 
 
 @jit
-def _settle(me, granule, cells, own, shared, noted):
+def _settle(me, granule, cells, own, shared):
     """As `settle`, of granules that may have come apart."""
     if (w.WRITES >> me[3]) & 1 and word(granule + w.MARKS) & w.SPLIT:
         mend(me, granule, cells)
-    return settle(me, granule, own, shared, noted)
+    return settle(me, granule, own, shared)
 
 
 @jit
@@ -122,7 +121,7 @@ def _parts(me, block, warp, here, at, own, given):
         cell = cell_at(here, at + n)
         low, high = max(n, 0), min(n + w.CELL_BYTES, size)
         bytes_here = ((1 << (high - low)) - 1) << (low - n)
-        wrong, slot = look_at(me, cell, bytes_here, own | bytes_here, here[5], True)
+        wrong, slot = look_at(me, cell, bytes_here, own | bytes_here, here[5])
         plain = wrong == w.RACE and kind == w.WRITE and (slot >> w.KIND_AT) & 15 == w.WRITE
         if plain and _harmless(me, here[4] + at + low, (low, high - low), slot, given):
             wrong = w.FINE
@@ -152,8 +151,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
     _after_wait(state, record)
     kind, order, space, element = what & 0xFF, (what >> 8) & 0xFF, (what >> 16) & 0xFF, what >> 24
-    alone = word(word(block + w.AT_PEERS)) == block and _alone(block)
-    known = horizon(record, space, alone)
+    known = horizon(record, space, alone(block))
     stamp = begin_operation(block, warp, w.COPIES) if kind == w.COPY else word(record + w.NOW)
     fixed = stamp << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT
     count = 0 if size < w.CELL_BYTES or not (SIMPLE >> kind) & 1 else max(1, w.GRANULE_BYTES // size)
@@ -182,7 +180,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
                 granule = granule_at(here, at)
                 if not glance(granule, whole, known, writes, here[5], settled):
                     then = word(granule) >> w.SEGMENT_AT
-                    if not _settle(me, granule, cells_at(here, at), whole, here[5], True):
+                    if not _settle(me, granule, cells_at(here, at), whole, here[5]):
                         break
                     settled = settled if then >= met else then
                 at, rest = at + w.GRANULE_BYTES, rest - w.GRANULE_BYTES
@@ -202,22 +200,13 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
 
 
 @jit
-def _alone(block):
-    launch = word(block + w.AT_LAUNCH)
-    return int32_at(launch + _CLUSTER_X) * int32_at(launch + _CLUSTER_X + 4) * int32_at(launch + _CLUSTER_X + 8) == 1
-
-
-@jit
-def touch_line(block, warp, lane, address, size, kind, site, noted):
-    """An access of the bulk copies: `size` bytes from a place of the host, in the segment of the warp's operation.
-
-    noted: whether it is remembered, or only compared with what was done before.
-    """
+def touch_line(block, warp, lane, address, size, kind, site):
+    """An access of the bulk copies: `size` bytes from a place of the host, in the segment of the warp's operation."""
     state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
     here = host_window(block, address)
     if not here[1]:
         return
-    known = horizon(record, w.SHARED if here[5] else w.GLOBAL, _alone(block))
+    known = horizon(record, w.SHARED if here[5] else w.GLOBAL, alone(block))
     me = (state, base, record, kind, lane, known)
     stamp = word(record + (w.NOW if kind == w.WRITE else w.OPERATION))
     own = stamp << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT
@@ -225,11 +214,11 @@ def touch_line(block, warp, lane, address, size, kind, site, noted):
     at, end = address - here[0], address - here[0] + size
     while at < end:
         whole = at % w.GRANULE_BYTES == 0 and at + w.GRANULE_BYTES <= end
-        if whole and _settle(me, granule_at(here, at), cells_at(here, at), own | w.WRITTEN, here[5], noted):
+        if whole and _settle(me, granule_at(here, at), cells_at(here, at), own | w.WRITTEN, here[5]):
             at += w.GRANULE_BYTES
             continue
         mask = w.WRITTEN >> max(0, at + w.CELL_BYTES - end)
-        wrong, slot = look_at(me, cell_at(here, at), mask, own | mask, here[5], noted)
+        wrong, slot = look_at(me, cell_at(here, at), mask, own | mask, here[5])
         if wrong:
             report(block, warp, lane, site, wrong, kind, here[4] + at, size, slot)
             return

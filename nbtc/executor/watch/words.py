@@ -27,28 +27,32 @@ CELLS = GRANULE_BYTES // CELL_BYTES
 CELL = 4 * WORD  # bytes of a cell or granule: last write, two reads, marks
 MARKS = 3 * WORD
 # marks: which bytes hold something (4 bits), an mbarrier, freed memory, of a granule whether its cells count in its
-# place; from bit 32 on the time of the last release
-WRITTEN, MBARRIER, FREED, SPLIT = 15, 16, 32, 64
+# place, memory of a block that has ended; from bit 32 on the time of the last release
+WRITTEN, MBARRIER, FREED, SPLIT, GONE = 15, 16, 32, 64, 128
+UNUSABLE = MBARRIER | FREED | GONE  # for plain accesses
 SEGMENT_AT, SITE_AT, LANES_AT, SHARED_AT, LANE_AT, KIND_AT = 32, 16, 14, 13, 8, 4
 MOST_SITES = 1 << 16
 
 # kinds of accesses
-NONE, READ, WRITE, STRONG_READ, STRONG_WRITE, ATOMIC, COPY, BULK_WRITE, BULK_STORE, BULK_READ, PRODUCT = range(11)
+(
+    NONE, READ, WRITE, STRONG_READ, STRONG_WRITE, ATOMIC, COPY, BULK_WRITE, BULK_STORE, BULK_READ, PRODUCT, BULK_SOURCE,
+) = range(12)  # fmt: skip
 WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC | 1 << COPY | 1 << BULK_WRITE | 1 << BULK_STORE
 STRONG = 1 << STRONG_READ | 1 << STRONG_WRITE | 1 << ATOMIC
-# done when somebody has waited for their group or seen their mbarrier's phase
-GROUPED = 1 << COPY | 1 << BULK_WRITE | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT
-ASYNC_PROXY = 1 << BULK_WRITE | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT
+# through the asynchronous proxy; what a copy reads whose end an mbarrier is told is BULK_SOURCE
+ASYNC_PROXY = 1 << BULK_WRITE | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT | 1 << BULK_SOURCE
+GROUPED = ASYNC_PROXY | 1 << COPY  # done when somebody has waited for their group or seen their mbarrier's phase
 GENERIC_WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC
 ACQUIRES, RELEASES = 1, 2  # orders of an access
-MADE, INVALIDATED, UPDATED, TESTED = range(4)  # what happens to an mbarrier
+MADE, INVALIDATED, UPDATED, RELAXED, TESTED, JOINED = range(6)  # what happens to an mbarrier
 GLOBAL, SHARED, GENERIC = range(3)  # spaces
 
 # hazards
 (
     FINE, RACE, UNWRITTEN, NOT_WAITED, NO_PROXY_FENCE, FREED_MEMORY, BARRIER_APART, BARRIER_COUNT, BARRIER_LEFT,
     PRODUCT_PENDING, PRODUCT_UNFENCED, MBARRIER_UNMADE, MBARRIER_COUNT, MBARRIER_OVERRUN, MBARRIER_REUSED, LEAK,
-) = range(16)  # fmt: skip
+    BLOCK_ENDED, CLUSTER_TWICE, MASK_WITHOUT,
+) = range(19)  # fmt: skip
 
 # the launch's words (byte offsets)
 (
@@ -64,22 +68,23 @@ BEFORE, DONE, DONE_READ = WORD, 2 * WORD, 3 * WORD
 MOST_IDLE = 1 << 21
 KEPT_SEGMENTS = 1 << 20  # what older ones did counts as known: a table of 32 MiB, of which few pages are ever touched
 
-# a block's words: its own, each warp's, the granules of its shared memory, their cells
+# a block's words: its own (HEAD_TIME is two: of even and odd phases of the cluster's barrier), each warp's, the
+# granules of its shared memory, their cells
 BARRIERS = 16
 HEAD_CLUSTER, HEAD_GRID, HEAD_FENCED, HEAD_PROXY, HEAD_TIME = range(0, 5 * WORD, WORD)
 HEAD_BARRIERS = 8 * WORD  # times of the barriers' last phases
 HEAD_PHASES = HEAD_BARRIERS + BARRIERS * WORD  # and which phases these were
 WARPS = HEAD_PHASES + BARRIERS * WORD
 MOST_WARPS = 32
-# a warp's words: its segment; the first since its lanes last met, and whether they waited for each other since the last
-# access; up to when it knows what its block, cluster, grid did; what it would know after a fence;
+# a warp's words: its segment; up to when it knows what its block, cluster, grid did; what it would know after a fence;
 # its last fence; its last proxy fence and what it knew then; where it arrived at a barrier; an mbarrier it waits for;
 # the segment of its bulk operation; sets of registers (a bit each) of products since the last commit, of all products
-# under way, and those written since the last wgmma.fence
+# under way, and those written since the last wgmma.fence; the first segment since its lanes last met; whether they
+# waited for each other since the last access; lanes that have arrived at the cluster's barrier
 (
     NOW, KNOWN, KNOWN_CLUSTER, KNOWN_GRID, SEEN, FENCED, PROXY_FENCE, PROXY_KNOWN, ACTOR, CLUSTER, BARRIER_SITE,
-    WAIT_BARRIER, WAIT_PHASE, OPERATION, SETS_NOW, SETS_PENDING, SETS_DIRTY, MET, WAITED,
-) = range(0, 19 * WORD, WORD)  # fmt: skip
+    WAIT_BARRIER, WAIT_PHASE, OPERATION, SETS_NOW, SETS_PENDING, SETS_DIRTY, MET, WAITED, CLUSTER_LANES,
+) = range(0, 20 * WORD, WORD)  # fmt: skip
 CHAINS = 20 * WORD  # three kinds of groups
 COPIES, BULKS, PRODUCTS = range(3)
 RING = 16  # groups that may be under way, per kind
