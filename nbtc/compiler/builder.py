@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from llvmlite import ir
+from llvmlite.binding import initialize_native_asmparser
 from llvmlite.ir.instructions import Instruction
 from numba.core import cgutils, types
 
@@ -228,6 +229,16 @@ class VectorBuilder:
         """a * b + c in 512-bit registers with the rounding embedded in the instruction."""
         name = "pd" if a.type.element == F64 else "ps"
         return self.call(f"llvm.x86.avx512.vfmadd.{name}.512", a.type, a, b, c, ir.Constant(I32, rounding))
+
+    def broadcast512(self, p: Any) -> Any:
+        """The f64 at p in all lanes of 512 bits, loaded as an integer.
+
+        LLVM's vbroadcastsd takes one of the two shuffle units of Zen 4 beside the load, vpbroadcastq the load alone.
+        """
+        initialize_native_asmparser()  # LLVM's, once a process; it does nothing when called again
+        t, at = vector(F64, 8), self.b.bitcast(p, F64.as_pointer())
+        asm = ir.InlineAsm(ir.FunctionType(t, [at.type]), "vpbroadcastq $1, $0", "=v,*m")
+        return self.b.call(asm, [at], attrs=("readonly", "nounwind"), arg_attrs={0: ("elementtype",)})
 
     def to_float_rz(self, x: Any) -> Any:
         """<16 x i32> to <16 x float>, toward zero."""

@@ -64,10 +64,23 @@ def register_of(builder: Any) -> Register | None:
     return REGISTERS.get(name)
 
 
+def _place(v: VectorBuilder, register: Register) -> Any:
+    """Memory for a control word, the first thing of its function.
+
+    Anywhere else in the entry block LLVM may cut the block before it (a division does): the frame then has no size that
+    is known, and no alignment.
+    """
+    b = v.b
+    entry = b.function.entry_basic_block
+    with b.goto_block(entry):
+        b.position_at_start(entry)
+        return b.alloca(register.type)
+
+
 def _read(v: VectorBuilder, register: Register) -> Any:
     if not register.by_address:
         return v.call(register.get, register.type)
-    place = cgutils.alloca_once(v.b, register.type)
+    place = _place(v, register)
     v.call(register.get, ir.VoidType(), v.b.bitcast(place, I8.as_pointer()))
     return v.b.load(place)
 
@@ -76,7 +89,7 @@ def _write(v: VectorBuilder, register: Register, word: Any) -> None:
     if not register.by_address:
         v.call(register.set, ir.VoidType(), word)
         return
-    place = cgutils.alloca_once(v.b, register.type)
+    place = _place(v, register)
     v.b.store(word, place)
     v.call(register.set, ir.VoidType(), v.b.bitcast(place, I8.as_pointer()))
 

@@ -23,7 +23,7 @@ class Processor(NamedTuple):
     others to operands and bookkeeping.  mixed: the bookkeeping of neighbouring tiles is mixed into the sums, for which
     sixteen registers are too few.  fma: a multiply-add is one instruction.  half: so is rounding to f16, with its own
     rounding mode.  rounds: a conversion names its rounding.  scale: x * 2**n with subnormal results is one instruction.
-    lookup: bits are counted by a table of nibbles in a register.
+    lookup: bits are counted by a table of nibbles in a register.  broadcasts: f64 are spread over 512 bits as integers.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Processor(NamedTuple):
     rounds: bool = False
     scale: bool = False
     lookup: bool = False
+    broadcasts: bool = False
 
     @property
     def x86(self) -> bool:
@@ -57,7 +58,17 @@ class Processor(NamedTuple):
 
 _AVX2 = frozenset({"avx2", "fma", "f16c"})
 AVX_512 = Processor(
-    "AVX-512", X86, AVX512, lanes=16, registers=32, sums=16, mixed=True, half=True, rounds=True, scale=True
+    "AVX-512",
+    X86,
+    AVX512,
+    lanes=16,
+    registers=32,
+    sums=16,
+    mixed=True,
+    half=True,
+    rounds=True,
+    scale=True,
+    broadcasts=True,
 )
 AVX2 = Processor("AVX2", X86, _AVX2, lanes=8, registers=16, sums=8, half=True, lookup=True)
 SSE2 = Processor("SSE2", X86, frozenset(), lanes=4, registers=16, sums=8, fma=False)

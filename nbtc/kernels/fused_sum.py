@@ -134,13 +134,19 @@ class FusedSum:
         row = PANEL * self.size * k
         bs = [v.load(at.b, self.vector, self.width, row + self.width * i) for i in range(self.chunks * parts)]
         for r in range(ROWS):
-            a = v.splat(v.load(at.a, self.element, self.size, self.size * (ROWS * k + r)), self.vector.count)
+            a = self.broadcast(v.at(at.a, self.size * (ROWS * k + r)))
             for i, x in enumerate(bs):
                 total = sums[r, i // parts]
                 if self.s.target.fma:
                     total[i % parts] = v.fma(a, x, total[i % parts])
                 else:  # rounded down twice: the product's last place divides that of the sum
                     total[i % parts] = b.fadd(total[i % parts], b.fmul(a, x))
+
+    def broadcast(self, p: Any) -> Any:
+        """An element in all lanes."""
+        if self.s.target.broadcasts and self.s.wide:
+            return self.v.broadcast512(p)
+        return self.v.splat(self.v.load(p, self.element, self.size), self.vector.count)
 
     # --- after them ---------------------------------------------------------------------------------------------------
     def total(self, sums: list[Any]) -> Any:

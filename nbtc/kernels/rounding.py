@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import VectorBuilder
+from nbtc.compiler.builder import LINE, VectorBuilder
 from nbtc.compiler.float_mode import DOWN, enter, leave
 
 Named = dict[str, Any]  # values by name
@@ -30,6 +30,7 @@ def rounding_down(v: VectorBuilder, name: str, args: Named, emit: Callable[[Vect
         function = ir.Function(module, kind, name)
         function.linkage = "internal"
         function.attributes.add("noinline")
+        function.attributes.alignstack = LINE  # for vectors that are spilled, which LLVM stores wherever the stack ends
         inner = VectorBuilder(v.context, ir.IRBuilder(function.append_basic_block("entry")), v.target)
         old = enter(inner, DOWN)
         emit(inner, dict(zip(args, function.args, strict=True)))
