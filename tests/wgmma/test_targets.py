@@ -1,4 +1,8 @@
-"""Processors without AVX-512, or without AVX2: recorded wgmma, every kernel of theirs once, in a process of its own."""
+"""Processors without AVX-512, or without AVX2: recorded wgmma, every kernel of theirs once, in a process of its own.
+
+Each form runs on one of the two, and with the slow tests on both: `gemm/test_targets.py` has the sums that these
+kernels share with whole products on both in any case.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +51,22 @@ with np.load(sys.argv[1]) as z:
 """
 
 
-@pytest.mark.parametrize("name", [n for n in HOSTS if n != "host"])  # test_wgmma.py replays everything on this one
-def test_target(name: str) -> None:
+PLAINER = [n for n in HOSTS if n != "host"]  # test_wgmma.py replays everything on this one
+CASES = [
+    pytest.param(name, FORMS[(i + j) % 2 :: 2], marks=[pytest.mark.slow] * j, id=f"{name}-{(i + j) % 2}")
+    for i, name in enumerate(PLAINER)
+    for j in (0, 1)
+]
+
+
+@pytest.mark.parametrize(("name", "forms"), CASES)
+def test_target(name: str, forms: tuple[str, ...]) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CPU")} | HOSTS[name]
     environment["PYTHONPATH"] = str(Path(nbtc.__file__).parents[1])
     golden = Path(__file__).parents[1] / "golden" / "wgmma.npz"
-    command = [sys.executable, "-W", "error", "-c", RUN, str(golden), *FORMS]
+    command = [sys.executable, "-W", "error", "-c", RUN, str(golden), *forms]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     wide, *lines = done.stdout.splitlines()
     assert wide == "False"
-    assert [(form, int(n) > 0) for form, n in (line.split() for line in lines)] == [(form, True) for form in FORMS]
+    assert [(form, int(n) > 0) for form, n in (line.split() for line in lines)] == [(form, True) for form in forms]
