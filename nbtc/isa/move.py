@@ -13,7 +13,8 @@ from nbtc.isa.layouts import STACK, ldmatrix_layout
 from nbtc.isa.spec import NEWER, Operand, Row
 
 # shape, transposed, type as spelled, counts, first target
-LOADS = (
+Stack = tuple[str, bool, str, tuple[int, ...], str]
+LOADS: tuple[Stack, ...] = (
     ("m8n8", False, "b16", (1, 2, 4), "sm_75"),
     ("m8n8", True, "b16", (1, 2, 4), "sm_75"),
     ("m16n16", True, "b8", (1, 2), "sm_100a"),
@@ -22,7 +23,7 @@ LOADS = (
     ("m8n16", False, "b8x16.b6x16_p32", (1, 2, 4), "sm_100a"),
     ("m8n16", False, "b8x16.b4x16_p64", (1, 2, 4), "sm_100a"),
 )
-STORES = (
+STORES: tuple[Stack, ...] = (
     ("m8n8", False, "b16", (1, 2, 4), "sm_90"),
     ("m8n8", True, "b16", (1, 2, 4), "sm_90"),
     ("m16n8", True, "b8", (1, 2, 4), "sm_100a"),
@@ -36,22 +37,24 @@ def _operand(shape: str, trans: bool, kind: str, number: int) -> Operand:
     return Operand(fmt, rows, cols, elements * fmt.bits // 32, elements, ldmatrix_layout(shape, trans, number))
 
 
+def _stacks(family: str, table: tuple[Stack, ...]) -> Iterator[tuple[str, str, Operand]]:
+    """(mnemonic, first target, operand) of each form in a table."""
+    for shape, trans, kind, numbers, target in table:
+        for number in numbers:
+            name = f"{family}.sync.aligned.{shape}.x{number}{'.trans' if trans else ''}.{kind}"
+            yield name, target, _operand(shape, trans, kind, number)
+
+
 def loads() -> Iterator[Row]:
     """Rows of ldmatrix."""
-    for shape, trans, kind, numbers, target in LOADS:
-        for number in numbers:
-            d = _operand(shape, trans, kind, number)
-            name = f"ldmatrix.sync.aligned.{shape}.x{number}{'.trans' if trans else ''}.{kind}"
-            yield Row(name, "ldmatrix", target, d=d, syntax=(f"r{{{d.registers}}} p[]",))
+    for name, target, d in _stacks("ldmatrix", LOADS):
+        yield Row(name, "ldmatrix", target, d=d, syntax=(f"r{{{d.registers}}} p[]",))
 
 
 def stores() -> Iterator[Row]:
     """Rows of stmatrix: operand a holds what is stored."""
-    for shape, trans, kind, numbers, target in STORES:
-        for number in numbers:
-            a = _operand(shape, trans, kind, number)
-            name = f"stmatrix.sync.aligned.{shape}.x{number}{'.trans' if trans else ''}.{kind}"
-            yield Row(name, "stmatrix", target, a=a, syntax=(f"p[] r{{{a.registers}}}",))
+    for name, target, a in _stacks("stmatrix", STORES):
+        yield Row(name, "stmatrix", target, a=a, syntax=(f"p[] r{{{a.registers}}}",))
 
 
 def transposes() -> Iterator[Row]:

@@ -106,28 +106,28 @@ def _each(r: Register, parameter: int, move: Callable[[Register, int, str], str]
 
 
 def copy_in(image: int, parameter: int, threads: int) -> list[str]:
-    """The block's shared memory from its row of an array."""
-    step = UNIT * threads
-    return [
-        f"ld.param.u64 q, [array{parameter}]; mad.wide.u32 q, block, {image}, q; mul.wide.u32 window, thread, {UNIT};",
-        f"add.u64 q, q, window; mov.u32 from, smem; mul.lo.u32 count, thread, {UNIT}; add.u32 at, from, count;",
-        f"copy_in: setp.ge.u32 done, count, {image}; @done bra copied_in;",
-        "ld.global.v4.b32 {w0, w1, w2, w3}, [q]; st.shared.v4.b32 [at], {w0, w1, w2, w3};",
-        f"add.u64 q, q, {step}; add.u32 at, at, {step}; add.u32 count, count, {step}; bra copy_in;",
-        "copied_in: bar.sync 0; cvt.u64.u32 window, from; cvta.shared.u64 window, window;",
-    ]
+    """The block's shared memory from its row of an array; `from` and `window` are its addresses from here on."""
+    move = "ld.global.v4.b32 {w0, w1, w2, w3}, [q]; st.shared.v4.b32 [at], {w0, w1, w2, w3};"
+    after = "bar.sync 0; cvt.u64.u32 window, from; cvta.shared.u64 window, window;"
+    return ["mov.u32 from, smem;", *_copy("copy_in", image, parameter, threads, move), after]
 
 
 def copy_out(image: int, parameter: int, threads: int) -> list[str]:
     """The block's shared memory to its row of an array."""
+    move = "ld.shared.v4.b32 {w0, w1, w2, w3}, [at]; st.global.v4.b32 [q], {w0, w1, w2, w3};"
+    return ["bar.sync 0;", *_copy("copy_out", image, parameter, threads, move)]
+
+
+def _copy(name: str, image: int, parameter: int, threads: int, move: str) -> list[str]:
+    """A loop over the units of an image: a thread's first, then those a block further on."""
     step = UNIT * threads
     return [
-        f"bar.sync 0; ld.param.u64 q, [array{parameter}]; mad.wide.u32 q, block, {image}, q;",
-        f"mul.wide.u32 window, thread, {UNIT}; add.u64 q, q, window; mul.lo.u32 count, thread, {UNIT};",
-        f"add.u32 at, from, count;\ncopy_out: setp.ge.u32 done, count, {image}; @done bra copied_out;",
-        "ld.shared.v4.b32 {w0, w1, w2, w3}, [at]; st.global.v4.b32 [q], {w0, w1, w2, w3};",
-        f"add.u64 q, q, {step}; add.u32 at, at, {step}; add.u32 count, count, {step}; bra copy_out;",
-        "copied_out:",
+        f"ld.param.u64 q, [array{parameter}]; mad.wide.u32 q, block, {image}, q; mul.wide.u32 window, thread, {UNIT};",
+        f"add.u64 q, q, window; mul.lo.u32 count, thread, {UNIT}; add.u32 at, from, count;",
+        f"{name}: setp.ge.u32 done, count, {image}; @done bra {name}_done;",
+        move,
+        f"add.u64 q, q, {step}; add.u32 at, at, {step}; add.u32 count, count, {step}; bra {name};",
+        f"{name}_done:",
     ]
 
 

@@ -156,6 +156,14 @@ def gather_registers(words, w0, cols, bits, flip, out):
                 out[at + p] = ((word >> np.uint32(p * bits)) & mask) ^ flip
 
 
+@jit(inline=True)
+def shared_rows(tile, quad, n, columns):
+    """The columns in use, two by two, of the rows g and g + 8 of a warp that a group of four threads shares."""
+    row, pairs, used = 16 * (quad >> 3) + (quad & 7), columns >> 1, n >> 1
+    doubles = tile.view(np.uint64)
+    return doubles[row * pairs : row * pairs + used], doubles[(row + 8) * pairs : (row + 8) * pairs + used]
+
+
 @jit
 def load_accumulators(words, g, n, f16_acc, tile, columns):
     """Register image g (128 threads) to a tile of element bits, 64 rows of `columns`, of which n are used.
@@ -163,11 +171,9 @@ def load_accumulators(words, g, n, f16_acc, tile, columns):
     Four threads share two rows, g and g + 8 of a warp: each holds two neighbouring columns of every eight, pairs of
     registers (one register of f16) by turns of the two rows.
     """
-    pairs, wide, pair_words = n >> 2, tile.view(np.uint64), words.view(np.uint64)
+    pairs, pair_words = n >> 2, words.view(np.uint64)
     for quad in range(THREADS >> 2):
-        row = 16 * (quad >> 3) + (quad & 7)
-        upper = wide[row * (columns >> 1) : row * (columns >> 1) + (n >> 1)]
-        lower = wide[(row + 8) * (columns >> 1) : (row + 8) * (columns >> 1) + (n >> 1)]
+        upper, lower = shared_rows(tile, quad, n, columns)
         for t in range(4):
             first = (g * THREADS + 4 * quad + t) * pairs
             if f16_acc:
@@ -186,11 +192,9 @@ def load_accumulators(words, g, n, f16_acc, tile, columns):
 @jit
 def store_accumulators(words, g, n, f16_acc, tile, columns):
     """The inverse of `load_accumulators`."""
-    pairs, wide, pair_words = n >> 2, tile.view(np.uint64), words.view(np.uint64)
+    pairs, pair_words = n >> 2, words.view(np.uint64)
     for quad in range(THREADS >> 2):
-        row = 16 * (quad >> 3) + (quad & 7)
-        upper = wide[row * (columns >> 1) : row * (columns >> 1) + (n >> 1)]
-        lower = wide[(row + 8) * (columns >> 1) : (row + 8) * (columns >> 1) + (n >> 1)]
+        upper, lower = shared_rows(tile, quad, n, columns)
         for t in range(4):
             first = (g * THREADS + 4 * quad + t) * pairs
             if f16_acc:
