@@ -40,10 +40,11 @@ def want(rounds):
     return v
 
 
-@pytest.mark.parametrize("most", [1, 1 << 30], ids=["apart", "whole"])
-def test_bits_of_a_warp_that_is_compiled_apart(most, monkeypatch, tmp_path):
+@pytest.mark.parametrize("limits", [(1, 1), (1, 1 << 30), (1 << 30, 1 << 30)], ids=["plain", "apart", "whole"])
+def test_bits_of_a_warp_that_is_compiled_apart(limits, monkeypatch, tmp_path):
     monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(split, "MANY_BLOCKS", most)
+    monkeypatch.setattr(split, "MANY_BLOCKS", limits[0])
+    monkeypatch.setattr(split, "MOST_BLOCKS", limits[1])
     assert (ring(9) == want(9)).all()
     assert len(list(tmp_path.rglob("*.o"))) == 1
     assert (ring(5) == want(5)).all()  # from the disk
@@ -62,4 +63,7 @@ def test_which_functions_are_apart():
     apart, rest = split.parts(module, "warp")
     assert (apart.level, apart.code_level, rest.level, rest.code_level) == (1, 0, 2, 2)
     assert 'define void @"warp"' in apart.text and 'declare void @"run"()' in apart.text
+    for _ in range(split.MOST_BLOCKS):
+        ir.IRBuilder(functions[0].append_basic_block()).unreachable()
+    assert split.parts(module, "warp")[0].level == 0
     assert 'define void @"run"' in rest.text and 'declare void @"warp"()' in rest.text
