@@ -17,11 +17,10 @@ instead of two; 0.38x of a float32 product instead of 0.45x).
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any, NamedTuple
 
-from nbtc.compiler.builder import F32, F64, I8, I16, I32, VectorBuilder, vector
-from nbtc.kernels.alignment_and_rounding import WRAP_MARGIN, FullRange, NarrowRange, Shape
+from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, VectorBuilder, vector
+from nbtc.kernels.alignment_and_rounding import SIGN, WRAP_MARGIN, FullRange, NarrowRange, Shape
 
 ROWS = 4  # rows of a register tile
 PANEL = 64  # columns of a panel
@@ -119,8 +118,8 @@ class FusedSum:
         high = self.ends.magic(e)
         if not self.s.wide:
             return [v.bits(b.add(high, low), self.vector)]
-        if self.s.long_block:  # a negative start borrows from M: `notice` looks at the high words
-            high = b.add(high, b.ashr(low, self.ends.c(31)))
+        if self.s.long_block:  # from 0 to 2**32 - 1: no start borrows from M
+            low = b.xor(low, self.ends.c(SIGN))
         out = []
         for h in range(2):
             lanes = [x for q in range(n // 4) for i in (4 * q + 2 * h, 4 * q + 2 * h + 1) for x in (i, n + i)]
@@ -150,24 +149,29 @@ class FusedSum:
 
     # --- after them ---------------------------------------------------------------------------------------------------
     def total(self, sums: list[Any]) -> Any:
-        """The sum modulo 2**32 from the accumulators of a chunk (f32: still with M)."""
-        return self._words(sums, 0) if self.s.wide else self.v.bits(sums[0], self.integers)
+        """The sum modulo 2**32 from the accumulators of a chunk, by column (f32: still with M; long: with 2**31)."""
+        words = [self.v.bits(x, self.integers) for x in sums]
+        lanes = [4 * q + i for q in range(self.lanes // 4) for i in (0, 2, self.lanes, self.lanes + 2)]
+        return self.v.shuffle(words[0], words[1], lanes) if self.s.wide else words[0]
 
-    def _words(self, sums: list[Any], high: int) -> Any:
-        """The low or high words of a chunk's f64 sums, by column."""
-        lanes = [4 * q + i + high for q in range(self.lanes // 4) for i in (0, 2, self.lanes, self.lanes + 2)]
-        return self.v.shuffle(self.v.bits(sums[0], self.integers), self.v.bits(sums[1], self.integers), lanes)
+    def outside(self, found: Any, sums: list[Any]) -> Any:
+        """`found` and the bits in which sums of more products than 16 differ from the upper half of M's fraction.
 
-    def outside(self, sums: list[Any], low: Any, e: Any) -> Any:
-        """Not 0 where sums of more products than 16 left 32 bits: their high words are not M's, carried or borrowed."""
-        b = self.b
-        above = b.sub(self._words(sums, 1), self.ends.magic(e))
-        return b.xor(above, b.ashr(low, self.ends.c(31)))
+        They start 2**31 above M, so a sum is in range as long as they are M's: the exponent never changes.  Two logical
+        operations a register, which AVX-512 does as one.
+        """
+        v, b = self.v, self.b
+        words = vector(I64, self.vector.count)
+        for x in sums:
+            other = b.xor(v.bits(x, words), v.const(words, 1 << 51))
+            found = other if found is None else b.or_(found, other)
+        return found
 
-    def notice(self, outside: list[Any]) -> None:
+    def notice(self, found: Any) -> None:
         """Flag the sums that left 32 bits, of some chunks together: the flags are in memory."""
-        b = self.b
-        self._flag_least(b.sext(b.icmp_unsigned("==", reduce(b.or_, outside), self.ends.c(0)), self.integers))
+        b, words = self.b, found.type
+        above = self.v.bits(b.and_(found, self.v.const(words, (1 << 52) - (1 << 32))), self.integers)
+        self._flag_least(b.sext(b.icmp_unsigned("==", above, self.ends.c(0)), self.integers))
 
     def _flag_least(self, x: Any) -> None:
         """Keep the least of what tells how near sums came to leaving 32 bits."""
@@ -178,6 +182,8 @@ class FusedSum:
         b, (r, c) = self.b, chunk
         if not self.s.wide:
             n = b.sub(n, self.ends.magic(e))
+        if self.s.long_block:
+            n = b.xor(n, self.ends.c(SIGN))
         if self.s.checked and not self.s.long_block:
             self._flag_least(b.sub(n, self.ends.c((1 << 31) - WRAP_MARGIN)))
         x = self.ends.round(n, e)

@@ -13,7 +13,7 @@ from numba.core import cgutils
 
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.compiler.lowering import lowering
-from nbtc.kernels.alignment_and_rounding import BIAS, Shape
+from nbtc.kernels.alignment_and_rounding import BIAS, SIGN, Shape
 from nbtc.kernels.fused_sum import PANEL, ROWS, Chunk, Exponents, FusedSum, Tile
 
 FLAG_WORD = 3072  # where in the scratch memory the flags of `FusedSum` are
@@ -93,7 +93,7 @@ class Plain(Schedule):
 
     def one(self, at: Tile) -> None:
         """A register tile from its accumulators to its results."""
-        sums, begun, e, outside = self.sums, {}, {}, list[Any]()
+        sums, begun, e, outside = self.sums, {}, {}, None
         for chunk in sums.tile:
             e[chunk], low = sums.begin(at, chunk)
             begun[chunk] = sums.starts(e[chunk], low)
@@ -102,9 +102,9 @@ class Plain(Schedule):
         for chunk in sums.tile:
             raw = sums.total(begun[chunk])
             if self.s.long_block:
-                outside.append(sums.outside(begun[chunk], raw, e[chunk]))
+                outside = sums.outside(outside, begun[chunk])
             sums.finish(at, chunk, e[chunk], raw)
-        if outside:
+        if self.s.long_block:
             sums.notice(outside)
 
 
@@ -178,7 +178,7 @@ class Mixed(Schedule):
             step = self.clamp(v.int(i))
             self.all_maxima(self.exponents(*self.split(step), self.maxima(v.int(i))))
         start = sums.ends.c(BIAS if self.s.full_range else BIAS << 23)
-        idle = sums.ends.magic(start) if not self.s.wide else sums.ends.c(0)
+        idle = sums.ends.magic(start) if not self.s.wide else sums.ends.c(SIGN if self.s.long_block else 0)
         n = sums.width * len(sums.tile)
         for t in range(0, n, sums.width):
             for i in (0, 1):
@@ -249,16 +249,16 @@ class Mixed(Schedule):
 
     def put_aside(self, current: dict[Chunk, list[Any]], at: Tile, saved: Any) -> None:
         """A register tile's sums, to be rounded in the course of the next (or at once)."""
-        sums, outside = self.sums, list[Any]()
+        sums, outside = self.sums, None
         for i, chunk in enumerate(sums.tile):
             raw, t = sums.total(current[chunk]), sums.width * i
             if self.s.long_block:
-                outside.append(sums.outside(current[chunk], raw, sums.load(saved, t)))
+                outside = sums.outside(outside, current[chunk])
             if self.deferred:
                 sums.store(raw, self.scratch, self.o_raw + t)
             else:
                 sums.finish(at, chunk, sums.load(saved, t), raw)
-        if outside:
+        if self.s.long_block:
             sums.notice(outside)
 
     def emit(self) -> None:

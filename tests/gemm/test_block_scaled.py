@@ -145,6 +145,25 @@ def test_sums_that_leave_32_bits(sign: int) -> None:
     assert_bits_equal(d, expected)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_at_the_end_of_32_bits(sign: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of exponent 0 that sum to about 64, 2**31 units of the last place, and c up to that or a unit away."""
+    rng = np.random.default_rng(8)
+    a, b = (rng.integers(0, 8, shape).astype(np.uint8) + 0x38 for shape in ((70, 32), (32, 66)))
+    b |= np.uint8(0x80 * (sign < 0))
+    total = from_bits(a, "e4m3").astype(np.float64) @ from_bits(b, "e4m3").astype(np.float64)
+    units = rng.integers(-2, 3, total.shape) * 2.0**-25
+    c = (sign * 64 - total + units).astype(np.float32)
+    scales = np.full((70, 1), 127, np.uint8), np.full((1, 66), 127, np.uint8)
+    x = Drawn(a, b, c.view(np.uint32), *scales)
+    near = (np.abs(c) < 2) & (np.abs(c + total - sign * 64) <= 2.0**-24)
+    assert near.sum() > 100  # c of exponent 0 does not align the sum
+    monkeypatch.setattr(block_scaled, "SMALL", 1 << 60)
+    want = product(x, "e4m3", "e4m3", "ue8m0")
+    monkeypatch.setattr(block_scaled, "SMALL", 0)
+    assert_bits_equal(product(x, "e4m3", "e4m3", "ue8m0"), want)
+
+
 @pytest.mark.parametrize("pair", [("e4m3", "e5m2"), ("e5m2", "e2m1"), ("e2m3", "e3m2"), ("e4m3", "e4m3")])
 def test_scaled_and_oracle(pair: tuple[str, str], large: None) -> None:
     rng, judge = np.random.default_rng(9), oracle(*pair, "ue8m0", 32)
