@@ -96,8 +96,8 @@ def _parser() -> argparse.ArgumentParser:
         "--threads", type=_size, help="threads (default: all); NumPy gets as many where threadpoolctl is installed"
     )
     sub = command("explain", _explain, "what a product would do, without doing it")
-    for name in ("M", "N", "K"):
-        sub.add_argument(name, type=_size)
+    for name, text in (("M", "rows of A"), ("N", "columns of B"), ("K", "elements of each sum")):
+        sub.add_argument(name, type=_size, help=text)
     _product_options(sub, sizes=False)
     sub = command("verify", _verify, "replay recordings of hardware and compare every bit")
     _verify_options(sub)
@@ -157,12 +157,14 @@ def _seed(text: str) -> int:
 def _product_options(sub: argparse.ArgumentParser, sizes: bool = True) -> None:
     for name in ("m", "n", "k") if sizes else ():
         sub.add_argument(f"--{name}", type=_size, default=1024, help=f"{name.upper()} of random operands (1024)")
-    sub.add_argument("--format", help="of both operands: f16 (default) bf16 tf32 e4m3 e5m2 s8 u8 s4 u4 b1 f64")
+    sub.add_argument(
+        "--format", help="of both operands: f16 (default) bf16 tf32 e4m3 e5m2 e2m3 e3m2 e2m1 s8 u8 s4 u4 b1 f64"
+    )
     sub.add_argument("--a-format", help="of a alone; needed for files of ml_dtypes arrays and of packed words")
     sub.add_argument("--b-format", help="of b alone")
     sub.add_argument("--acc", help="accumulator: f32, f16, s32, f64 (default: the widest)")
     sub.add_argument("--arch", default="sm_90", help="default sm_90, an H100 or H200")
-    sub.add_argument("--instruction", help='a PTX mnemonic, or "mma", "wgmma", "wmma"')
+    sub.add_argument("--instruction", help='a PTX mnemonic, or "mma", "wgmma", "wmma", "tcgen05"')
     sub.add_argument("--k-split", type=_size, help="start a new chain every so many elements of K")
     sub.add_argument("--saturate", action="store_true", help="clamp integers at every step")
     sub.add_argument("--op", choices=("xor", "and"), help="for b1")
