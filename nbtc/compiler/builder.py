@@ -17,7 +17,7 @@ from numba.core import cgutils, types
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 LINE = 64  # bytes of a cache line and of the widest vectors
-ROUND_DOWN, ROUND_TOWARD_ZERO, AS_THE_MODE = 9, 11, 4  # rounding embedded in an instruction, exceptions suppressed
+TO_NEAREST, ROUND_DOWN, ROUND_TOWARD_ZERO, AS_THE_MODE = 8, 9, 11, 4  # embedded rounding, no exceptions
 
 Number = int  # inside `VectorBuilder`, `int` is its method
 
@@ -195,7 +195,7 @@ class VectorBuilder:
         return self.bits(sums, vector(I32, 8))
 
     def round_to_half(self, x: Any, *, native: bool) -> Any:
-        """Non-negative f32 rounded to nearest even to f16, as f32, in every mode; native: x86 with F16C or AVX-512."""
+        """f32 rounded to nearest even to f16, as f32, in every mode; native: with F16C or AVX-512; else for x >= 0."""
         b, n = self.b, x.type.count
         if not native:
             return self._round_to_half(x)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nbtc.compiler.builder import F32, I1, I8, I16, I32, VectorBuilder, vector
+from nbtc.compiler.builder import F32, I1, I8, I16, I32, TO_NEAREST, VectorBuilder, vector
 from nbtc.compiler.processors import Processor
 
 BIAS = 127
@@ -115,6 +115,13 @@ class AlignmentAndRounding:
         inexact = b.zext(b.icmp_signed("!=", v.truncated(f), size), self.integers)
         return v.bits(b.or_(v.bits(f, self.integers), inexact), self.floats)
 
+    def odd(self, n: Any) -> Any:
+        """The sum as f32 with its sign, odd in the last place when inexact; without masks, which take multipliers."""
+        v, b = self.v, self.b
+        f = v.to_float_rz(n)
+        inexact = v.umin(b.xor(v.truncated(f), n), self.c(1))
+        return v.bits(b.or_(v.bits(f, self.integers), inexact), self.floats)
+
     def signed(self, x: Any, n: Any) -> Any:
         """A result's magnitude with the sign of the sum n: +0 where n is 0, or where an f16 underflows."""
         v, b = self.v, self.b
@@ -175,9 +182,8 @@ class NarrowRange(AlignmentAndRounding):
         if self.s.from_zero:
             return e
         own = b.and_(acc, self.c(0x7F800000))
-        if self.s.half:
-            own = v.umax(own, b.shl(self.least, self.c(23)))
-            own = b.select(b.icmp_unsigned("!=", b.shl(acc, self.c(1)), self.c(0)), own, self.c(0))  # -0 too
+        if self.s.half:  # subnormals of f16 have fields 103 - x to 112 - x: twice as much is above `least`, 113 - x
+            own = v.umax(own, v.umin(b.add(own, own), b.shl(self.least, self.c(23))))
         return v.umax(e, own)
 
     def truncated(self, acc: Any, e: Any) -> Any:
@@ -194,9 +200,12 @@ class NarrowRange(AlignmentAndRounding):
     def round(self, n: Any, e: Any) -> Any:
         v, b = self.v, self.b
         if self.s.half:  # at the true scale, then back to the tile's
-            down = b.add(e, b.shl(b.sub(self.scale, self.c(self.s.fraction)), self.c(23)))
-            x = self.to_half(b.fmul(self.magnitude(n), v.bits(down, self.floats)))
-            return self.signed(b.fmul(x, self.power(b.neg(self.scale))), n)
+            down = v.bits(b.add(e, b.shl(b.sub(self.scale, self.c(self.s.fraction)), self.c(23))), self.floats)
+            back = self.power(b.neg(self.scale))
+            if self.s.target.rounds:  # the sum with +0 makes -0 to +0
+                x = self.to_half(b.fmul(self.odd(n), down))
+                return v.fma512(x, back, v.const(self.floats, 0.0), TO_NEAREST)
+            return self.signed(b.fmul(self.to_half(b.fmul(self.magnitude(n), down)), back), n)
         down = b.sub(e, self.c(self.s.fraction << 23))
         if self.s.target.rounds:
             return self.fourteen(b.fmul(v.to_float_rz(n), v.bits(down, self.floats)))

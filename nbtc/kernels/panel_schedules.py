@@ -216,12 +216,12 @@ class Mixed(Schedule):
         sums.keep_maxima(best, ahead)
 
     def in_order(self, best: list[list[Any]]) -> list[list[Any]]:
-        """Maxima, of long blocks made here: the compiler would take all of a step's at its end, and spill their terms.
+        """Maxima, where registers are scarce made here: the compiler would take a step's at its end, and spill terms.
 
-        Of 32 products it stored and loaded 113 registers a step, which cost a fifth; shorter blocks stay in registers,
-        and are better left to its order.
+        Of 32 products it stored and loaded 113 registers a step, which cost a fifth; of 16 with the rounding to f16 62.
+        Others stay in registers, and are better left to its order.
         """
-        if not self.s.long_block:
+        if not (self.s.long_block or (self.s.wide and self.s.half)):
             return best
         flat = lowering(self.v).in_order([x for parts in best for x in parts])
         return [[flat.pop(0) for _ in parts] for parts in best]
