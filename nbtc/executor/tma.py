@@ -33,6 +33,7 @@ _BOX, _DIM, _STRIDE, _STEP, _BASE = (
     _AT[n] for n in ("box_dim", "global_dim", "global_stride", "element_stride", "global_address")
 )
 _F16, _F32, _F64, _BF16, _S32, _S64 = (ELEMENTS[n].number for n in ("f16", "f32", "f64", "bf16", "s32", "s64"))
+_TF32 = ELEMENTS["tf32"].number
 _NAN = np.array([0xF7, 0x7F], np.uint8)  # what out-of-bounds floats are filled with, as recorded: 0x7ff7 repeated
 
 
@@ -173,6 +174,13 @@ def _reduce(op, number, size, address, at):
 
 
 @jit
+def _to_tf32(word):
+    """A float32's bits rounded to tf32, ties away from zero, as an H100 loads them; infinities and NaNs stay."""
+    finite = word & np.uint32(0x7F800000) != np.uint32(0x7F800000)
+    return np.uint32((word + np.uint32(0x1000)) & np.uint32(0xFFFFE000)) if finite else word
+
+
+@jit
 def _row(kind, op, place, box, kinds, shared, tile, regions, status):
     """One row of a box: between `tile` (an offset in shared memory) and `place`, the address of its first element.
 
@@ -196,6 +204,9 @@ def _row(kind, op, place, box, kinds, shared, tile, regions, status):
             for n in range(whole * size):
                 kept = low * size <= n < high * size
                 store8(at + n, load8(address + n) if kept else (_NAN[n & 1] if fill else np.uint8(0)))
+            if number == _TF32:
+                for n in range(low, high):
+                    store32(at + 4 * n, _to_tf32(load32(at + 4 * n)))
         elif kind == STORE:
             copy_bytes(address + low * size, at + low * size, (high - low) * size)
         else:

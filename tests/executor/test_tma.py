@@ -65,6 +65,16 @@ def test_a_tile_over_the_edge(swizzle):
     assert (got.view(np.uint8).reshape(lines.shape) == lines).all()
 
 
+def test_loads_of_tf32_round():
+    array = aligned((1, 8), np.uint32)
+    array[:] = [0x3F801000, 0x3F800FFF, 0xBF801000, 0x3F803000, 0x7F800000, 0x3F802000, 1, 0xC0FFFFFF]
+    shared = aligned(32, np.uint8)
+    tile = nbtc.TensorMap(array.view(np.float32), (8, 1), dtype="tf32")
+    assert run(LOAD, array, tile, (0, 0), shared) == (FINE, 32)
+    want = [0x3F802000, 0x3F800000, 0xBF802000, 0x3F804000, 0x7F800000, 0x3F802000, 0, 0xC1000000]
+    assert shared.view(np.uint32).tolist() == want
+
+
 def test_stores_and_sums():
     array = aligned((6, 8), np.int32)
     tile = nbtc.TensorMap(array, (8, 4))
