@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any
 
 from llvmlite import ir
-from llvmlite.binding import initialize_native_asmparser
 from llvmlite.ir.instructions import Instruction
 from numba.core import cgutils, types
 
@@ -235,7 +234,6 @@ class VectorBuilder:
 
         LLVM's vbroadcastsd takes one of the two shuffle units of Zen 4 beside the load, vpbroadcastq the load alone.
         """
-        initialize_native_asmparser()  # LLVM's, once a process; it does nothing when called again
         t, at = vector(F64, 8), self.b.bitcast(p, F64.as_pointer())
         asm = ir.InlineAsm(ir.FunctionType(t, [at.type]), "vpbroadcastq $1, $0", "=v,*m")
         return self.b.call(asm, [at], attrs=("readonly", "nounwind"), arg_attrs={0: ("elementtype",)})

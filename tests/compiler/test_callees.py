@@ -1,5 +1,8 @@
 """Kernels that kernels call: callers take in their IR, and Python may call them all the same."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from numba import njit
@@ -74,3 +77,16 @@ def test_an_error_of_a_callee_reaches_python():
     assert outer(3) == 6.0
     with pytest.raises(ValueError, match="below zero"):
         outer(-1)
+
+
+def test_instructions_named_in_text_are_understood_in_every_process():
+    """A caller's process may have written none of the text itself; LLVM ends it then, so that a new one must try."""
+    script = (
+        "import llvmlite.binding as llvm, nbtc.compiler.jit\n"
+        "llvm.initialize_native_target(); llvm.initialize_native_asmprinter()\n"
+        'text = \'define void @f() { call void asm sideeffect "nop", ""() ret void }\'\n'
+        "machine = llvm.Target.from_default_triple().create_target_machine()\n"
+        "assert machine.emit_object(llvm.parse_assembly(text))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -172,7 +172,7 @@ def test_tiles_against_the_chain(types):
     got = door.execute(row, image(tile), da, Descriptor(a.size, db.leading, db.stride), np.concatenate([a, b]))
     want = tile.reshape(-1).copy()
     words = [x.astype(np.uint32).reshape(-1) for x in bits]
-    in_order(*words, want, 64, n, k, door._params(row, arch("sm_90a")))
+    in_order(*words, want, 64, n, k, door._params(row, arch("sm_90a"), 0))
     np.testing.assert_array_equal(got, image(want.reshape(64, n)))
 
 
