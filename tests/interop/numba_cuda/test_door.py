@@ -90,6 +90,7 @@ def test_memory_is_given_back():
             twice[1, 32](x := cuda.to_device(np.ones(1000)))
             twice[1, 32](np.ones(1000))
         del x
+        gc.collect()  # launches of this and other tests leave cycles behind
         cuda.current_context().deallocations.clear()
         cuda.current_context().memory_manager.deallocations.clear()
         assert device.memory.used == used and not device.memory.mapped

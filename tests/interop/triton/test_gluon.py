@@ -2,6 +2,11 @@
 
 import numpy as np
 import pytest
+import triton
+
+if tuple(int(n) for n in triton.__version__.split(".")[:2]) < (3, 9):
+    pytest.skip("Gluon's names still change: these are those of Triton 3.9", allow_module_level=True)
+
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
