@@ -20,6 +20,7 @@ from nbtc.executor.tensor_answers import TensorAnswers
 from nbtc.executor.watch.heap import Given, HeapCells
 
 HEAP_BYTES = 8 << 20  # CUDA's default heap (cudaLimitMallocHeapSize)
+HEAP_MARGIN = 4096  # bytes of nobody on both sides: what misses an array beside the heap by less is outside of all memory
 HEAP_ALIGN = 16
 ROWS = 6  # words a question may have in each lane
 MOST_TEXT = 1 << 16  # characters of a %s, should its end be missing
@@ -118,8 +119,8 @@ class Heap:
     """Memory for `malloc`, which lasts as long as the module."""
 
     def __init__(self) -> None:
-        self.memory = np.empty(HEAP_BYTES, np.uint8)
-        self.start = self.memory.ctypes.data
+        self.memory = np.empty(HEAP_BYTES + 2 * HEAP_MARGIN, np.uint8)
+        self.start = self.memory.ctypes.data + HEAP_MARGIN
         self.used = -self.start % HEAP_ALIGN
         self.sizes: dict[int, int] = {}
         self.free: dict[int, list[int]] = {}
@@ -141,7 +142,7 @@ class Heap:
     @property
     def range(self) -> Memory:
         """All of it."""
-        return Memory("malloc'ed memory", self.start, len(self.memory), True, self.memory)
+        return Memory("malloc'ed memory", self.start, HEAP_BYTES, True, self.memory)
 
     def give(self, address: int) -> bool:
         """Take memory back; False if it was not given out."""
