@@ -80,6 +80,14 @@ class Instruction:
         self.row = row
         self.immediates = immediates
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Instruction):
+            return NotImplemented
+        return (self.mnemonic, self.immediates) == (other.mnemonic, other.immediates)
+
+    def __hash__(self) -> int:
+        return hash((self.mnemonic, self.immediates))
+
     @property
     def _numba_type_(self) -> Any:
         """What Numba asks an object for: inside compiled functions an instruction is a constant."""

@@ -44,6 +44,13 @@ def sparse_operands() -> tuple[Any, Any, Any, Any]:
     return i.pack_a(a), i.pack_b(b), i.pack_c(np.zeros((16, 8), np.float32)), meta
 
 
+def test_instructions_of_one_meaning_are_equal() -> None:
+    """Each call makes an object; compiled functions give back the first that they met."""
+    first, second, other = (nbtc.instruction(f"{ORDERED} {OPERANDS} {n};") for n in (1, 1, 0))
+    assert first == second and first != other and first != ORDERED
+    assert len({first, second, other}) == 2
+
+
 def test_selector_of_the_line_is_used() -> None:
     operands = sparse_operands()
     plain = [nbtc.instruction(SP)(*operands, selector) for selector in (0, 1)]
