@@ -80,14 +80,6 @@ class Instruction:
         self.row = row
         self.immediates = immediates
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Instruction):
-            return NotImplemented
-        return (self.mnemonic, self.immediates) == (other.mnemonic, other.immediates)
-
-    def __hash__(self) -> int:
-        return hash((self.mnemonic, self.immediates))
-
     @property
     def _numba_type_(self) -> Any:
         """What Numba asks an object for: inside compiled functions an instruction is a constant."""
@@ -311,7 +303,10 @@ class Instruction:
         return self.mnemonic
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Instruction) and (self.row, self.immediates) == (other.row, other.immediates)
+        if not isinstance(other, Instruction):
+            return False
+        # not rows: they are made anew when their table changes
+        return (self.mnemonic, self.immediates) == (other.mnemonic, other.immediates)
 
     def __hash__(self) -> int:
         return hash(self.mnemonic)

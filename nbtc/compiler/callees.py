@@ -23,8 +23,8 @@ from nbtc.compiler.code_cache import CodeCache, Impl, cache_of
 from nbtc.compiler.pipeline import with_lowering
 from nbtc.errors import CompilerError
 
-# Some kernels name an instruction in text.  LLVM ends the process if it finds such text without its parser, and IR comes
-# from disk too, so that the process that compiles a caller may not be the one that wrote the text.
+# Some kernels name an instruction in text.  LLVM ends the process if it finds such text without its parser, and IR
+# comes from disk too, so that the process that compiles a caller may not be the one that wrote the text.
 llvm.initialize_native_asmparser()
 
 

@@ -20,7 +20,7 @@ from nbtc.executor.tensor_answers import TensorAnswers
 from nbtc.executor.watch.heap import Given, HeapCells
 
 HEAP_BYTES = 8 << 20  # CUDA's default heap (cudaLimitMallocHeapSize)
-HEAP_MARGIN = 4096  # bytes of nobody on both sides: what misses an array beside the heap by less is outside of all memory
+HEAP_MARGIN = 4096  # bytes of nobody on both sides: what misses an array beside the heap is outside of all memory
 HEAP_ALIGN = 16
 ROWS = 6  # words a question may have in each lane
 MOST_TEXT = 1 << 16  # characters of a %s, should its end be missing

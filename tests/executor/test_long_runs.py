@@ -49,7 +49,7 @@ def state():
 
 @pytest.fixture
 def usual_collections():
-    """Cycles are looked for as often as Python does by itself, which the suite has changed: their memory counts here."""
+    """Cycles are looked for as often as Python does by itself, which the suite has changed."""
     before = gc.get_threshold()
     gc.set_threshold(700, 10, 10)
     yield
