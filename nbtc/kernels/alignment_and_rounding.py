@@ -182,7 +182,9 @@ class NarrowRange(AlignmentAndRounding):
         if self.s.from_zero:
             return e
         own = b.and_(acc, self.c(0x7F800000))
-        if self.s.half:  # subnormals of f16 have fields 103 - x to 112 - x: twice as much is above `least`, 113 - x
+        # subnormals of f16 have fields 103 - x to 112 - x: twice as much is at least 113 - x, `least`, where x <= 93;
+        # narrow ranges have x <= 60 - F, since exponents of their largest products are at most 60
+        if self.s.half:
             own = v.umax(own, v.umin(b.add(own, own), b.shl(self.least, self.c(23))))
         return v.umax(e, own)
 
