@@ -57,10 +57,6 @@ _CUT = "how work is shared out, not what is done"
 _WAY = "near or far: both are right, and accumulators out of the near range flag their tile"
 # survivors that change nothing, and why
 EQUIVALENT: dict[str, str] = {
-    "kernels/alignment_and_rounding.py: return self.wide or self.out == 'rne11' -> "
-    "return self.wide and self.out == 'rne11'": "when a sum is rounded, not how",
-    "kernels/panel.py: self.o_dump = self.o_raw + 64 * n -> "
-    "self.o_dump = self.o_raw - 64 * n": "over what waits for the tile before the first, whose sums are zeros anyway",
     "gemm/fused_engine.py: plain = rc is None or not rc.greatest >= rc.least or "
     "(rc.least >= floor_exponent and rc.greatest < 60) -> plain = rc is None or not rc.greatest >= rc.least or "
     "(rc.least > floor_exponent and rc.greatest < 60)": _WAY,
@@ -112,8 +108,8 @@ def battery(rows: tuple[tuple[Any, ...], ...]) -> Battery:
 
 
 def _right(data: list[Any]) -> bool:
-    run = importlib.import_module("nbtc.gemm.run")
-    run._WORTH.update(dict.fromkeys(run._WORTH, 0))  # threads at any size
+    for engine in importlib.import_module("nbtc.gemm.engines").ENGINES:
+        engine.worth = 0  # threads at any size
     with importlib.import_module("nbtc.testing.cases").large_engines():
         return all(_same(x) for x in data) and _right_elsewhere(data)
 
