@@ -20,6 +20,7 @@ from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel_drivers import panels_kernel, rows_kernel
+from nbtc.kernels.panel_operands import Geometry, Marks, Numbers, Packed, Packing, Scales, Source, Workspace
 from nbtc.kernels.specials import Block, decide, special_places
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 
@@ -115,8 +116,7 @@ class Layout:
     scale: int
     pack_a: NDArray[np.int64]
     pack_b: NDArray[np.int64]
-    constants: NDArray[np.int64]
-    limits: NDArray[np.float32]
+    numbers: Numbers
     lasting: bool
 
 
@@ -139,18 +139,18 @@ def layout(
     near = fits and normal and (plain or (a.exponent <= 5 and a.bits == 8 and not lifted))
     if near:
         bases = low // 2, low - low // 2
-        constants = [floor + 127 - scale, 113 - scale, scale, low]
-        limits = [0.0 if half else 2.0**floor_exponent, 2.0**60]
+        numbers = floor + 127 - scale, 113 - scale, scale, low
+        limits = 0.0 if half else 2.0**floor_exponent, 2.0**60
     else:
         scale, bases = 0, (FULL_RANGE_BASE, FULL_RANGE_BASE)
-        constants = [floor + 127, 113 if half else 1, 0, ra.least + rb.least - 2 * FULL_RANGE_BASE + 127]
-        limits = [0.0, float(np.finfo(np.float32).max)]
+        numbers = floor + 127, 113 if half else 1, 0, ra.least + rb.least - 2 * FULL_RANGE_BASE + 127
+        limits = 0.0, float(np.finfo(np.float32).max)
     lasting = near and scale < fraction
     pack_a, pack_b = (
         float_params(f, r.least, x, r.least if f.exponent <= 5 and not lifted else None)
         for f, r, x in zip((a, b), (ra, rb), bases, strict=True)
     )
-    return Layout(not near, scale, pack_a, pack_b, np.array(constants), np.array(limits, np.float32), lasting)
+    return Layout(not near, scale, pack_a, pack_b, Numbers(*numbers, *map(np.float32, limits)), lasting)
 
 
 class Lifts(NamedTuple):
@@ -225,12 +225,16 @@ class FusedProduct:
         ra, rb = (exponents_of(x, f, self.emulated) for x, f in zip((self.a, self.b), self.formats, strict=True))
         return ra, rb
 
-    def _lifts_from(self, side: int, k: int, line: int) -> tuple[NDArray[np.int32], int, int]:
-        """Scales from block k / `block` and a line on: flat array, place, elements from block to block."""
+    def _scales(self, side: int, k: int, line: int) -> Scales:
+        """Scales from block k / `block` and a line on."""
         if self.lifts is None:
-            return NO_LIFTS, 0, 0
+            return Scales(NO_LIFTS, 0, 0)
         x = (self.lifts.a, self.lifts.b)[side]
-        return x.reshape(-1), k // self.block * x.shape[1] + line, x.shape[1]
+        return Scales(x.reshape(-1), k // self.block * x.shape[1] + line, x.shape[1])
+
+    def _packing(self) -> Packing:
+        flags = self.layout.full_range, self.emulated, self.lifts is not None
+        return Packing(int(self.wide), self.block, *map(int, flags))
 
     def _decide(self, out: NDArray[np.uint32], i: int, rows: int, j: int, columns: int) -> None:
         """Write the outputs of a block that an Inf or NaN decides."""
@@ -278,23 +282,21 @@ class FusedProduct:
         n = lines * depth
         return (n, "<f8" if self.wide else "<f4"), (n, exponent), (n // self.block, "<u4")
 
-    def _from(self, packed: Storage, element: int) -> Storage:
+    def _from(self, packed: Storage, element: int) -> Packed:
         """Views from an element on."""
         values, exponents, signs = packed
-        return values[element:], exponents[element:], signs[element // self.block :]
+        return Packed(values[element:], exponents[element:], signs[element // self.block :])
 
     def _pack(self, packed: Storage, block: PackedBlock, heavy: NDArray[Any], panel: int, columns: int) -> None:
         """Some panels of B."""
         j, k, depth, places = block
         first = j + panel * PANEL
         x, x0, ld = flat(self.b, k, depth, first, columns)
-        kernel = panels_kernel(
-            int(self.wide), self.block, int(self.layout.full_range), int(self.emulated), int(self.lifts is not None)
-        )
         factor = self.nudge * 2.0 ** (127 - self.formats[1].bias)
         heavy[panel] = call(
-            kernel, x.dtype, x, x0, ld, depth, columns, places, *self._from(packed, panel * places * PANEL),
-            self.special_columns[first:], self.layout.pack_b, factor, self.tiny, *self._lifts_from(1, k, first),
+            panels_kernel(self._packing()), x.dtype,
+            Source(x, x0, ld, self.layout.pack_b, factor, self.tiny), self._scales(1, k, first),
+            self._from(packed, panel * places * PANEL), self.special_columns[first:], depth, columns, places,
         )  # fmt: skip
 
     def _rows(
@@ -302,20 +304,19 @@ class FusedProduct:
         i: int, rows: int, panel: int, panels: int,
     ) -> None:  # fmt: skip
         """Some rows times some panels."""
-        p, full_range, (j, k, depth, places) = self.params, self.layout.full_range, block
+        p, (j, k, depth, places) = self.params, block
         key = (*self._storage(ROW_BLOCK, places, "<u4"), *SPACE)
         own = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.a, i, rows, k, depth)
         factor = 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
-        kernel = rows_kernel(
-            int(self.wide), self.block, p[FRACTION], p[OUT], int(full_range), int(checked),
-            int(self.emulated), int(p[OUT] == OUTS["rne11"] and not self.layout.lasting), int(self.lifts is not None),
-        )  # fmt: skip
+        each_watched = p[OUT] == OUTS["rne11"] and not self.layout.lasting
         call(
-            kernel, (x.dtype, state.flags.num),
-            x, x0, ld, rows, depth, self.layout.pack_a, factor, self.tiny, *self._from(packed, panel * places * PANEL),
-            places, state, i, j + panel * PANEL, panels, self.redo, self.special_rows, *own,
-            self.layout.constants, self.layout.limits, *self._lifts_from(0, k, i),
+            rows_kernel(self._packing(), p[FRACTION], p[OUT], int(checked), int(each_watched)),
+            (x.dtype, state.flags.num),
+            Source(x, x0, ld, self.layout.pack_a, factor, self.tiny), self._scales(0, k, i),
+            self._from(packed, panel * places * PANEL), state,
+            Geometry(i, rows, j + panel * PANEL, panels, depth, places), Marks(self.redo, self.special_rows),
+            Workspace(Packed(*own[:3]), *own[3:]), self.layout.numbers,
         )  # fmt: skip
         WORKSPACE_POOL.give(key, own)
 

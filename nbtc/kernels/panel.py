@@ -11,14 +11,14 @@ from nbtc.compiler.builder import I32, VectorBuilder
 from nbtc.compiler.processors import host_processor
 from nbtc.kernels.alignment_and_rounding import AlignmentAndRounding, Shape
 from nbtc.kernels.fused_sum import PANEL, ROWS
-from nbtc.kernels.panel_schedules import FLAG_WORD, Beside, Mixed, Plain
+from nbtc.kernels.panel_operands import Sums, of_literal
+from nbtc.kernels.panel_schedules import FLAG_WORD, NUMBERS, Beside, Mixed, Plain
 from nbtc.kernels.rounding import rounding_down
 from nbtc.numerics.models import OUTS
 
 BLOCKS = 16  # register tiles in a row block: 64 rows
 LEAST_BLOCKS = 2  # a tile's start values are made before the tile before is rounded: not the same one
 SCRATCH = 16384  # bytes of scratch, 64-byte aligned, of every shape
-_NAMES = tuple("a ea sa a0 b eb sb b0 g groups tile blocks floor least scale reference scratch".split())  # noqa: SIM905
 
 
 def fetch_panel(v: VectorBuilder, shape: Shape, args: dict[str, Any], group: Any, block: Any) -> None:
@@ -43,70 +43,69 @@ def emit_sums(v: VectorBuilder, shape: Shape, args: dict[str, Any], beside: Besi
     rounding_down(v, name, args, lambda v, args: schedule(v, shape, args, beside).emit())
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def sum_block(
-    typing, wide, block, fraction, out, full_range, checked, zero, each_watched,
-    a, ea, sa, a0, b, eb, sb, b0, g, groups, tile, blocks, floor, least, scale, reference, scratch,
-):  # fmt: skip
-    """Sum blocks g .. g + groups - 1 for up to 64 rows and 64 columns; the first eight arguments are literals."""
-    fixed = (wide, block, fraction, out, full_range, checked, zero, each_watched)
+def _shape(text: Any) -> Shape | None:
+    """The shape that the literal of a `Sums` means on this processor; None where it is none, or no kernel is fast."""
     target = host_processor()
-    if target is None or not all(isinstance(x, types.IntegerLiteral) for x in fixed):
+    if target is None or not isinstance(text, types.StringLiteral):
         return None
-    values = [x.literal_value for x in fixed]
-    name = {code: text for text, code in OUTS.items()}[values[3]]
-    shape = Shape(target, bool(values[0]), values[1], values[2], name, *(bool(x) for x in values[4:]))
-    rest = (a, ea, sa, a0, b, eb, sb, b0, g, groups, tile, blocks, floor, least, scale, reference, scratch)
-    rest = tuple(types.int64 if isinstance(t, types.Integer) else t for t in rest)
+    wide, block, fraction, out, *rest = of_literal(Sums, text.literal_value)
+    name = {code: text for text, code in OUTS.items()}[out]
+    return Shape(target, bool(wide), block, fraction, name, *map(bool, rest))
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
+def sum_block(typing, sums, a, b, span, tile, numbers, scratch):
+    """Sum a span's blocks of products for up to 64 rows and 64 columns; sums: the literal of a `Sums`."""
+    shape = _shape(sums)
+    if shape is None:
+        return None
 
     def codegen(context, builder, sig, args):
         v = VectorBuilder(context, builder)
-        named = dict(zip(_NAMES, args[len(fixed) :], strict=True))
-        for key, t in zip(_NAMES, rest, strict=True):
-            if isinstance(t, types.Array):
-                named[key] = v.pointer(t, named[key])
-        _locate(v, shape, named)
-        for key in ("a0", "b0", "g"):
-            del named[key]
-        emit_sums(v, shape, named)
+        left, right, at = (v.fields(t, x) for t, x in zip((a, b, span), args[1:4], strict=True))
+        named = {"a": left["values"], "ea": left["exponents"], "sa": left["signs"]}
+        named |= {"b": right["values"], "eb": right["exponents"], "sb": right["signs"]}
+        _locate(v, shape, named, at)
+        named |= {"groups": at["groups"], "tile": v.pointer(tile, args[4]), "blocks": at["tiles"]}
+        constants = v.fields(numbers, args[5])
+        named |= {name: constants[name] for name in NUMBERS}
+        emit_sums(v, shape, named | {"scratch": v.pointer(scratch, args[6])})
         return context.get_dummy_value()
 
-    return types.void(*fixed, *rest), codegen
+    return types.void(sums, a, b, span, tile, numbers, scratch), codegen
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def add_tile(typing, out, full_range, each_watched, tile, total, blocks, scale, scratch):
-    """total += tile, 4 * blocks rows of 64 scaled accumulators, each by one IEEE addition; three literals first."""
-    fixed, target = (out, full_range, each_watched), host_processor()
-    if target is None or not all(isinstance(x, types.IntegerLiteral) for x in fixed):
+def add_tile(typing, sums, tile, total, blocks, scale, scratch):
+    """total += tile, 4 * blocks rows of 64 scaled accumulators, each by one IEEE addition."""
+    shape = _shape(sums)
+    if shape is None:
         return None
-    name = {code: text for text, code in OUTS.items()}[out.literal_value]
-    full, each = bool(full_range.literal_value), bool(each_watched.literal_value)
-    shape = Shape(target, False, 0, 0, name, full, False, each_watched=each)
 
     def codegen(context, builder, sig, args):
         v, b = VectorBuilder(context, builder), builder
-        x, c, scratch = (v.pointer(sig.args[i], args[i]) for i in (3, 4, 7))
-        splats = dict.fromkeys(("floor", "least", "scale", "reference"), v.splat(b.trunc(args[6], I32), target.lanes))
+        width = shape.target.bytes
+        x, c, scratch = (v.pointer(sig.args[i], args[i]) for i in (1, 2, 5))
+        splats = dict.fromkeys(NUMBERS, v.splat(b.trunc(args[4], I32), shape.target.lanes))
         sums = AlignmentAndRounding(v, shape, splats)
-        with cgutils.for_range(b, b.mul(args[5], v.int(4 * ROWS * PANEL // target.bytes))) as loop:
-            at = b.mul(loop.index, v.int(target.bytes))
-            y = sums.added(*(v.load(v.at(p, at), sums.floats, target.bytes) for p in (c, x)))
+        with cgutils.for_range(b, b.mul(args[3], v.int(4 * ROWS * PANEL // width))) as loop:
+            at = b.mul(loop.index, v.int(width))
+            y = sums.added(*(v.load(v.at(p, at), sums.floats, width) for p in (c, x)))
             sums.watch(v.at(scratch, 4 * FLAG_WORD + 64), y)
-            v.store(y, v.at(c, at), target.bytes)
+            v.store(y, v.at(c, at), width)
         return context.get_dummy_value()
 
-    return types.void(*fixed, tile, total, types.int64, types.int64, scratch), codegen
+    return types.void(sums, tile, total, types.int64, types.int64, scratch), codegen
 
 
-def _locate(v: VectorBuilder, shape: Shape, args: dict[str, Any]) -> None:
-    """Move the operand pointers to block g of the panels that start at element a0 and b0."""
+def _locate(v: VectorBuilder, shape: Shape, args: dict[str, Any], span: dict[str, Any]) -> None:
+    """Move the operand pointers to the first block of a span."""
     b, size = v.b, 8 if shape.wide else 4
-    rows = b.mul(b.mul(args["g"], args["blocks"]), v.int(ROWS))
-    at = b.add(args["a0"], b.mul(rows, v.int(shape.block)))
+    rows = b.mul(b.mul(span["group"], span["tiles"]), v.int(ROWS))
+    at = b.mul(rows, v.int(shape.block))
     args["a"], args["ea"] = v.at(args["a"], b.mul(at, v.int(size))), v.at(args["ea"], b.mul(at, v.int(4)))
-    args["sa"] = v.at(args["sa"], b.mul(b.add(b.udiv(args["a0"], v.int(shape.block)), rows), v.int(4)))
-    at = b.add(args["b0"], b.mul(args["g"], v.int(PANEL * shape.block)))
+    args["sa"] = v.at(args["sa"], b.mul(rows, v.int(4)))
+    at = b.add(span["first"], b.mul(span["group"], v.int(PANEL * shape.block)))
     args["b"] = v.at(args["b"], b.mul(at, v.int(size)))
     args["eb"] = v.at(args["eb"], b.mul(at, v.int(shape.exponent_bytes)))
     args["sb"] = v.at(args["sb"], b.mul(b.udiv(at, v.int(shape.block)), v.int(4)))

@@ -16,6 +16,7 @@ from nbtc.compiler.jit import jit
 from nbtc.kernels.alignment_and_rounding import WRAP_MARGIN
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel import BLOCKS, LEAST_BLOCKS, add_tile, sum_block
+from nbtc.kernels.panel_operands import Packed, Packing, Scales, Source, Span, Sums, literal
 from nbtc.kernels.panel_pack import columns_packed, rows_packed
 from nbtc.kernels.panel_schedules import FLAG_WORD
 
@@ -73,106 +74,92 @@ def store_tile(state, tile, i, j, rows, columns, scale):
 
 
 @jit
-def padded(x, x0, ld, lines, width, full_lines, full_width):
+def padded(source, lines, width, full_lines, full_width):
     """A zero-padded copy of a block; zeros are what a packer writes for places beyond an operand."""
-    out = np.zeros(full_lines * full_width, x.dtype)
+    out = np.zeros(full_lines * full_width, source.x.dtype)
     for i in range(lines):
-        from_, to = x0 + i * ld, i * full_width
-        copied(out[to : to + width], x[from_ : from_ + width])
-    return out
+        from_, to = source.first + i * source.ld, i * full_width
+        copied(out[to : to + width], source.x[from_ : from_ + width])
+    return Source(out, 0, full_width, source.params, source.factor, source.tiny)
+
+
+@jit
+def moved(source, elements):
+    """The same from a later element on."""
+    return Source(source.x, source.first + elements, source.ld, source.params, source.factor, source.tiny)
 
 
 @cache
-def panels_kernel(wide: int, block: int, full_range: int, emulated: int, lifted: int) -> Any:
-    """kernel(x, x0, ld, depth, columns, places, b, eb, sb, special, p, factor, tiny, lifts, l0, ll): B, packed.
+def panels_kernel(packing: Packing) -> Any:
+    """kernel(source, scales, out, special, depth, columns, places): B, packed.
 
-    x: flat bits, the block's first element at x0, rows ld apart.  lifts: from place l0 on, as `rows_packed` has them.
-    Returns the largest sum of fractions of a block of products.
+    source: its first row, `depth` rows of `columns`, packed as panels of `places` products.  special[column] is set
+    where one holds Inf or NaN.  Returns the largest sum of fractions of a block of products.
     """
+    block, text = packing.block, literal(packing)
 
     @jit
-    def run(x, x0, ld, depth, columns, places, b, eb, sb, special, p, factor, tiny, lifts, l0, ll):
+    def run(source, scales, out, special, depth, columns, places):
         full = columns // PANEL if depth == places else 0
         panels = (columns + PANEL - 1) // PANEL
         heavy = np.int64(0)
         if full:
-            heavy = columns_packed(
-                wide, block, full_range, emulated, lifted, x, x0, ld, full, places, b, eb, sb, special, p, factor, tiny,
-                lifts, l0, ll,
-            )  # fmt: skip
+            heavy = columns_packed(text, source, scales, out, special, full, places)
         for panel in range(full, panels):
             first = panel * PANEL
-            copy = padded(x, x0 + first, ld, depth, min(PANEL, columns - first), places, PANEL)
+            copy = padded(moved(source, first), depth, min(PANEL, columns - first), places, PANEL)
+            later = Scales(scales.exponents, scales.first + first, scales.ld)
             at = first * places
-            edge = columns_packed(
-                wide, block, full_range, emulated, lifted, copy, 0, PANEL, 1, places, b[at:], eb[at:],
-                sb[at // block :], special[first:], p, factor, tiny, lifts, l0 + first, ll,
-            )  # fmt: skip
-            heavy = max(heavy, edge)
+            to = Packed(out.values[at:], out.exponents[at:], out.signs[at // block :])
+            heavy = max(heavy, columns_packed(text, copy, later, to, special[first:], 1, places))
         return heavy
 
     return run
 
 
 @cache
-def rows_kernel(
-    wide: int, block: int, fraction: int, out: int, full_range: int, checked: int, emulated: int, each_watched: int,
-    lifted: int,
-) -> Any:  # fmt: skip
-    """kernel(x, x0, ld, rows, depth, p, factor, tiny, b, eb, sb, places, state, row, column, panels, redo, special,
-    a, ea, sa, scratch, tiles, k, r, lifts, l0, ll): rows of A times panels of B, 64 rows at a time.
+def rows_kernel(packing: Packing, fraction: int, out: int, checked: int, each_watched: int) -> Any:
+    """kernel(source, scales, b, state, geometry, marks, own, numbers): rows of A times panels of B, 64 rows at a time.
 
-    x: flat bits of A, the first element at x0, rows ld apart, `depth` products; b, eb, sb: packed panels of `places`
-    products; state: float32 accumulators (M, N); the block starts at (row, column).  redo[64 rows, panel] is set where
-    the sums may be wrong, special[row] where A has Inf or NaN.  a, ea, sa, scratch, tiles: this thread's workspace.
-    k: int64 floor, least, scale (x), reference; r: the range of accumulators.  emulated: blocks come in pairs, the
-    second continuing from the first, which starts at zero; each pair is added to the accumulator.
-    each_watched: sums that overflow f16 are noted one by one; else an Inf stays one to the end, where it is seen.
-    lifts: from place l0 on, as `rows_packed` has them.
+    source: A from the geometry's first row on; b: packed panels; state: float32 accumulators (M, N).
+    Emulated blocks come in pairs, the second continuing from the first, which starts at zero; each pair is added to
+    the accumulator.  each_watched: sums that overflow f16 are noted one by one; else an Inf stays one to the end, where
+    it is seen.
     """
+    _, block, full_range, emulated, _ = packing
+    text = literal(packing)
+    sums = Sums(packing.wide, block, fraction, out, full_range, checked, 0, each_watched)
+    restarted, continued = literal(sums._replace(from_zero=1)), literal(sums)
 
     @jit
-    def pack(x, x0, ld, rows, depth, places, tiles, a, ea, sa, special, p, factor, tiny, lifts, l0, ll):
+    def pack(source, scales, rows, depth, places, tiles, out, special):
         if rows != ROWS * tiles or depth != places:
-            x, x0, ld = padded(x, x0, ld, rows, depth, ROWS * tiles, places), 0, places
-        rows_packed(
-            wide, block, full_range, emulated, lifted, x, x0, ld, tiles, places, a, ea, sa, special, p, factor, tiny,
-            lifts, l0, ll,
-        )  # fmt: skip
+            source = padded(source, rows, depth, ROWS * tiles, places)
+        rows_packed(text, source, scales, out, special, tiles, places)
 
     @jit
-    def multiply(a, ea, sa, b, eb, sb, depth, state, row, column, panels, redo, scratch, tiles, k, r):
-        rows = min(ROWS * BLOCKS, state.shape[0] - row)
+    def multiply(b, state, row, geometry, redo, own, numbers):
+        rows, depth = min(ROWS * BLOCKS, state.shape[0] - row), geometry.places
         blocks = max(LEAST_BLOCKS, (rows + ROWS - 1) // ROWS)
-        floor, least, scale, reference = k[0], k[1], k[2], k[3]
+        scale = numbers.scale
         down, up = as_f32(np.int32((127 - scale) << 23)), as_f32(np.int32((127 + scale) << 23))
-        first, second = tiles[: ROWS * BLOCKS * PANEL], tiles[ROWS * BLOCKS * PANEL :]
-        flags = scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32]
-        for panel in range(panels):
+        first, second = own.tiles[: ROWS * BLOCKS * PANEL], own.tiles[ROWS * BLOCKS * PANEL :]
+        flags = own.scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32]
+        for panel in range(geometry.panels):
             total = second if emulated else first
-            j = column + panel * PANEL
+            j = geometry.column + panel * PANEL
             columns = min(PANEL, state.shape[1] - j)
-            needs_fallback = load_tile(state, total, row, j, rows, columns, down, r[0], r[1])
+            needs_fallback = load_tile(state, total, row, j, rows, columns, down, numbers.low, numbers.high)
             announce_tile(state, row, j + PANEL, rows)
             flags[:16], flags[16:] = np.uint32(0xFFFFFFFF), np.uint32(0)
-            b0 = panel * depth * PANEL
+            at, scratch = panel * depth * PANEL, own.scratch
             if emulated:
                 for g in range(0, depth // block, 2):
-                    sum_block(
-                        wide, block, fraction, out, full_range, checked, 1, each_watched,
-                        a, ea, sa, 0, b, eb, sb, b0, g, 1, first, blocks, floor, least, scale, reference, scratch,
-                    )  # fmt: skip
-                    sum_block(
-                        wide, block, fraction, out, full_range, checked, 0, each_watched,
-                        a, ea, sa, 0, b, eb, sb, b0, g + 1, 1, first, blocks, floor, least, scale, reference, scratch,
-                    )  # fmt: skip
-                    add_tile(out, full_range, each_watched, first, second, blocks, scale, scratch)
+                    sum_block(restarted, own.a, b, Span(at, g, 1, blocks), first, numbers, scratch)
+                    sum_block(continued, own.a, b, Span(at, g + 1, 1, blocks), first, numbers, scratch)
+                    add_tile(continued, first, second, blocks, scale, scratch)
             else:
-                sum_block(
-                    wide, block, fraction, out, full_range, checked, 0, each_watched,
-                    a, ea, sa, 0, b, eb, sb, b0, 0, depth // block, first, blocks, floor, least, scale, reference,
-                    scratch,
-                )  # fmt: skip
+                sum_block(continued, own.a, b, Span(at, 0, depth // block, blocks), first, numbers, scratch)
             if checked:
                 for q in range(16):
                     needs_fallback |= flags[q] < np.uint32(2 * WRAP_MARGIN)
@@ -184,34 +171,15 @@ def rows_kernel(
                 redo[panel] = np.uint8(1)
 
     @jit
-    def run(
-        x, x0, ld, rows, depth, p, factor, tiny, b, eb, sb, places, state, row, column, panels, redo, special,
-        a, ea, sa, scratch, tiles, k, r, lifts, l0, ll,
-    ):  # fmt: skip
-        for i in range(0, rows, ROWS * BLOCKS):
-            count = min(ROWS * BLOCKS, rows - i)
-            four = max(LEAST_BLOCKS, (count + ROWS - 1) // ROWS)
-            at = row + i
-            pack(
-                x,
-                x0 + i * ld,
-                ld,
-                count,
-                depth,
-                places,
-                four,
-                a,
-                ea,
-                sa,
-                special[at:],
-                p,
-                factor,
-                tiny,
-                lifts,
-                l0 + i,
-                ll,
-            )
-            marks = redo[at // (ROWS * BLOCKS), column // PANEL :]
-            multiply(a, ea, sa, b, eb, sb, places, state, at, column, panels, marks, scratch, tiles, k, r)
+    def run(source, scales, b, state, geometry, marks, own, numbers):
+        depth, places = geometry.depth, geometry.places
+        for i in range(0, geometry.rows, ROWS * BLOCKS):
+            count = min(ROWS * BLOCKS, geometry.rows - i)
+            tiles = max(LEAST_BLOCKS, (count + ROWS - 1) // ROWS)
+            row = geometry.row + i
+            later = Scales(scales.exponents, scales.first + i, scales.ld)
+            pack(moved(source, i * source.ld), later, count, depth, places, tiles, own.a, marks.rows[row:])
+            redo = marks.tiles[row // (ROWS * BLOCKS), geometry.column // PANEL :]
+            multiply(b, state, row, geometry, redo, own, numbers)
 
     return run

@@ -16,6 +16,7 @@ from nbtc.compiler.builder import F32, F64, I1, I8, I16, I32, I64, VectorBuilder
 from nbtc.compiler.processors import host_processor
 from nbtc.kernels.float_fields import BASE, BIAS, FIELD_SHIFT, LEAST, MANTISSA, REFERENCE, SIGN_SHIFT, SPECIAL
 from nbtc.kernels.fused_sum import PANEL, ROWS
+from nbtc.kernels.panel_operands import Packing, of_literal
 
 CHUNK = 16  # elements of a vector
 BIAS64, PLACES64 = 1023, 52  # of an f64's exponent field
@@ -314,59 +315,45 @@ class _Columns:
         return self.b.zext(v.call("llvm.vector.reduce.umax.v16i32", I32, v.load(self.heavy, IV, 64)), I64)
 
 
-_NAMES = (
-    "x", "x0", "ld", "count", "places", "out", "exponents", "signs", "special", "p", "factor", "tiny",
-    "lifts", "lift_at", "lift_ld",
-)  # fmt: skip
-
-
-def _packer(fixed: tuple[Any, ...], rest: tuple[Any, ...], columns: bool) -> Any:
-    """Signature and code generator of one of the intrinsics below."""
-    if not all(isinstance(t, types.IntegerLiteral) for t in fixed):
+def _packer(text: Any, arguments: tuple[Any, ...], columns: bool) -> Any:
+    """Signature and code generator of one of the intrinsics below; `arguments` as they have them."""
+    if not isinstance(text, types.StringLiteral):
         return None
-    wide, block, full_range, emulated, lifted = (t.literal_value for t in fixed)
-    rest = tuple(types.int64 if isinstance(t, types.Integer) else t for t in rest)
-    size = rest[0].dtype.bitwidth // 8
+    how = of_literal(Packing, text.literal_value)
+    source, scales, out, special, *counts = arguments
+    size = source.types[0].dtype.bitwidth // 8
 
     def codegen(context: Any, builder: Any, sig: Any, values: Any) -> Any:
         v = VectorBuilder(context, builder)
-        args = dict(zip(_NAMES, values[len(fixed) :], strict=True))
-        for name, t in zip(_NAMES, rest, strict=True):
-            if isinstance(t, types.Array):
-                args[name] = v.pointer(t, args[name])
-        args["x"] = v.at(args["x"], builder.mul(args["x0"], v.int(size)))
-        pk = _Packer(v, size, bool(wide), bool(emulated), args["p"], args["factor"], args["tiny"])
-        args["tiles"] = args["count"]
-        args["lifts"] = v.at(args["lifts"], builder.mul(args["lift_at"], v.int(4))) if lifted else None
-        writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, block, bool(full_range), args)
-        with cgutils.for_range(builder, args["count"]) as loop:
-            writer.write(loop.index, turns(block) if emulated else [])
+        x, lifts, to = (v.fields(t, value) for t, value in zip((source, scales, out), values[1:4], strict=True))
+        count, places = values[5:]
+        args = {
+            "x": v.at(x["x"], builder.mul(x["first"], v.int(size))), "ld": x["ld"], "tiles": count, "places": places,
+            "out": to["values"], "exponents": to["exponents"], "signs": to["signs"],
+            "special": v.pointer(special, values[4]), "lift_ld": lifts["ld"],
+            "lifts": v.at(lifts["exponents"], builder.mul(lifts["first"], v.int(4))) if how.scaled else None,
+        }  # fmt: skip
+        pk = _Packer(v, size, bool(how.wide), bool(how.emulated), x["params"], x["factor"], x["tiny"])
+        writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, how.block, bool(how.full_range), args)
+        with cgutils.for_range(builder, count) as loop:
+            writer.write(loop.index, turns(how.block) if how.emulated else [])
         return writer.result()
 
-    return (types.int64 if columns else types.void)(*fixed, *rest), codegen
+    result = types.int64 if columns else types.void
+    return result(text, source, scales, out, special, *(types.int64 for _ in counts)), codegen
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def rows_packed(
-    typing, wide, block, full_range, emulated, lifted, x, x0, ld, tiles, places, out, exponents, signs, special, p,
-    factor, tiny, lifts, lift_at, lift_ld,
-):  # fmt: skip
-    """Tiles of four rows of A, from element x0 of x on, rows ld elements apart, `places` products a row.
+def rows_packed(typing, packing, source, scales, out, special, tiles, places):
+    """Tiles of four rows of A, `places` products a row; packing: the literal of a `Packing`.
 
-    `places` is a multiple of 16 and of the block; all elements exist.  Values are stored times `factor`, zeros as
-    +-tiny; special[row] is set where a row holds Inf or NaN.  The first five arguments are literals; emulated: blocks
-    of products are interleaved two by two, and elements widened.  lifted: a block of a row has a scale of
-    2**lifts[lift_at + block * lift_ld + row], int32 (f64 elements only).
+    `places` is a multiple of 16 and of the block; all elements exist.  special[row] is set where a row holds Inf or
+    NaN.  A scaled block of a row is times 2**exponents[first + block * ld + row] of its `Scales`.
     """
-    rest = (x, x0, ld, tiles, places, out, exponents, signs, special, p, factor, tiny, lifts, lift_at, lift_ld)
-    return _packer((wide, block, full_range, emulated, lifted), rest, False)
+    return _packer(packing, (source, scales, out, special, tiles, places), False)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def columns_packed(
-    typing, wide, block, full_range, emulated, lifted, x, x0, ld, panels, places, out, exponents, signs, special, p,
-    factor, tiny, lifts, lift_at, lift_ld,
-):  # fmt: skip
+def columns_packed(typing, packing, source, scales, out, special, panels, places):
     """Panels of 64 columns of B, as `rows_packed`; returns the largest sum of fractions of a block of products."""
-    rest = (x, x0, ld, panels, places, out, exponents, signs, special, p, factor, tiny, lifts, lift_at, lift_ld)
-    return _packer((wide, block, full_range, emulated, lifted), rest, True)
+    return _packer(packing, (source, scales, out, special, panels, places), True)
