@@ -120,7 +120,7 @@ _ROOMS = {
     ),
 }
 _MODULES = ("dpx", "errors", "examples", "mx", "ptx", "sparse", "tcgen05", "testing", "warp", "wgmma", "wmma")
-_EXTRAS = ("cuda", "dask", "torch", "triton")  # what they need may be missing
+_EXTRAS = ("cuda", "cute", "dask", "torch", "triton")  # what they need may be missing
 _NAMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 __all__ = [*_NAMES, *_MODULES]

@@ -14,7 +14,7 @@ MODULES = [
     "nbtc",
     *sorted(m.name for m in pkgutil.walk_packages(nbtc.__path__, "nbtc.") if not m.name.endswith("__main__")),
 ]
-EXTRAS = ("torch", "dask", "triton", "numba_cuda")  # packages that optional parts of nbtc need
+EXTRAS = ("torch", "dask", "triton", "numba_cuda", "cutlass")  # packages that optional parts of nbtc need
 TREE = Path(__file__).resolve().parents[1]
 PAGES = sorted(p for p in (TREE / "README.md", *(TREE / "docs").glob("*.md")) if p.is_file())
 

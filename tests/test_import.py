@@ -58,7 +58,7 @@ for m in pkgutil.walk_packages(nbtc.__path__, "nbtc."):
         if not m.name.endswith("__main__"):
             importlib.import_module(m.name)
     except ImportError as missing:
-        if missing.name not in ("torch", "dask", "triton", "numba_cuda"):
+        if missing.name not in ("torch", "dask", "triton", "numba_cuda", "cutlass"):
             raise
 print([n for n in ("matmul", "gemm", "plan", "instruction", "instructions", "pack", "unpack", "convert")
        if not callable(getattr(nbtc, n))])
@@ -66,18 +66,20 @@ print([n for n in ("matmul", "gemm", "plan", "instruction", "instructions", "pac
     assert run(code)[0] == "[]"
 
 
-@pytest.mark.parametrize("name", ["torch", "dask", "triton"])
-def test_a_door_says_which_extra_it_needs(name):
+@pytest.mark.parametrize(
+    ("name", "package"), [("torch", "torch"), ("dask", "dask"), ("triton", "triton"), ("cute", "cutlass")]
+)
+def test_a_door_says_which_extra_it_needs(name, package):
     code = f"""
 import sys, nbtc
-sys.modules["{name}"] = None
+sys.modules["{package}"] = None
 try:
     nbtc.{name}
 except ImportError as missing:
     print(type(missing).__name__, missing.name, missing)
 """
     said = run(code)[0]
-    assert said.startswith(f"MissingExtraError {name} ") and f"nbtc[{name}]" in said
+    assert said.startswith(f"MissingExtraError {package} ") and f"nbtc[{name}]" in said
 
 
 def test_an_unknown_name_is_an_attribute_error():

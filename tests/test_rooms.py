@@ -32,7 +32,7 @@ LAYERS = (
     ("show",),
     ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "mx", "tcgen05", "testing"),
     ("accuracy", "verify", "report", "examples", "interop"),
-    ("torch", "dask", "cuda", "triton"),
+    ("torch", "dask", "cuda", "cute", "triton"),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
