@@ -38,8 +38,8 @@ def _copy(lanes: Lanes) -> None:
     if lanes.machine.instrument.looks_on:
         whole, part = _whole_and_part(v, wanted, count)
         reach.tell(lanes, "shared", to, count, None, reach.Seen(words.COPY))
-        reach.tell(lanes, "global", origin, count, whole, reach.READ)
-        reach.tell(lanes, "global", origin, 1, part, reach.READ)
+        reach.tell(lanes, "global", origin, count, whole, reach.Seen(words.COPY_SOURCE))
+        reach.tell(lanes, "global", origin, 1, part, reach.Seen(words.COPY_SOURCE))
     machine, site = lanes.machine, ir.Constant(I32, lanes.machine.site(lanes))
     kinds = (L64, L64, L32, I32, I32, POINTER, POINTER)
     helper = lanes.helper(

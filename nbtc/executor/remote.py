@@ -71,11 +71,12 @@ def _reduce(lanes: Lanes) -> None:
     found = reach.places(lanes, space, address, size, writes=True)
     name = Name(space=space, operation=operation, type=kind)
 
-    def act(at: Any, words: list[Any]) -> None:
+    def act(at: Any, given: list[Any]) -> None:
         v: VectorBuilder = lanes.v
-        step(v, name, lanes.b.inttoptr(at, words[0].type.as_pointer()), words[0], words[0])
+        step(v, name, lanes.b.inttoptr(at, given[0].type.as_pointer()), given[0], given[0])
 
-    _each(lanes, found, [lanes.read(value, f"b{8 * size}", lanes=True)], act, size, words.ATOMIC)
+    seen = words.REDUCTION if barrier else words.ATOMIC
+    _each(lanes, found, [lanes.read(value, f"b{8 * size}", lanes=True)], act, size, seen)
     if barrier:
         _tell(lanes, barrier[0], size, found.good)
 

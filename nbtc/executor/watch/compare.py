@@ -43,7 +43,7 @@ def hazard(me, slot, mask):
         done = word(row + (w.DONE_READ if other == w.BULK_READ else w.DONE))
         if done == 0:
             return w.NOT_WAITED
-        alone = mine and other != w.BULK_WRITE and (_same_lane(slot, lane) or done < word(record + w.MET))
+        alone = mine and not (w.TOLD >> other) & 1 and (_same_lane(slot, lane) or done < word(record + w.MET))
         return w.FINE if alone or (mine and other == w.PRODUCT) or knows(record, row, done) else w.RACE
     if mine:
         if then >= word(record + (w.MET if (w.WRITES >> other) & 1 else w.NOW)):
@@ -89,8 +89,13 @@ def _joined(slot, own):
 
 
 @jit(inline=True)
+def _same_kind(slot, own):
+    return (slot ^ own) & (15 << w.KIND_AT) == 0
+
+
+@jit(inline=True)
 def _alike(slot, own):
-    return slot >> w.SEGMENT_AT == own >> w.SEGMENT_AT and (slot ^ own) & (15 << w.KIND_AT) == 0
+    return slot >> w.SEGMENT_AT == own >> w.SEGMENT_AT and _same_kind(slot, own)
 
 
 @jit(inline=True)
@@ -149,7 +154,7 @@ def look_at(me, cell, mask, own, shared):
             wrong = _look(me, slot, mask) if slot else w.FINE
             if wrong:
                 return wrong, slot
-        if kind != w.ATOMIC or not shared or marks & mask == mask:
+        if not (w.ATOMICS >> kind) & 1 or not shared or marks & mask == mask:
             _note_write(cell, own, mask)
             return w.FINE, 0
     if shared and marks & mask != mask:
@@ -180,7 +185,7 @@ def glance(granule, own, known, writes, shared, settled):
         return True
     if shared and marks & w.WRITTEN != w.WRITTEN:
         return False
-    if _before(first, known):
+    if _before(first, known) or ((w.GROUPED >> ((own >> w.KIND_AT) & 15)) & 1 and _same_kind(first, own)):
         put(granule + w.WORD, own)
         return True
     if not _alike(first, own) and _before(second, known):

@@ -30,6 +30,7 @@ _BARRIERS, _INDEX = BLOCK.offset("barriers"), BLOCK.offset("index")
 _X, _LIVE, _WAITING, _THREADS = (
     BLOCK.offset("x"), BLOCK.offset("live_threads"), WARP.offset("waiting"), LAUNCH.offset("threads")
 )  # fmt: skip
+_LANES = WARP.offset("live")
 _GENERATION, _NOTED = BLOCK.offset("cluster_generation"), WARP.offset("cluster_noted")
 _GRID, _CLUSTER = LAUNCH.offset("grid_x"), LAUNCH.offset("cluster_x")
 _ARRIVED, _PHASE, _EXPECTED, _BYTES = barriers.ARRIVED, barriers.PHASE, barriers.EXPECTED, barriers.BARRIER_BYTES
@@ -121,8 +122,24 @@ def end(block, warp, site):
         barrier = block + _BARRIERS + _BYTES * number
         if int32_at(barrier + _ARRIVED) and int32_at(barrier + _EXPECTED) == 0:
             _misused(block, warp, 0, site, w.BARRIER_LEFT, 0)
-    if int32_at(block + _LIVE) == 0 and not alone(block):
-        _give_up(block)
+    if int32_at(block + _LIVE) == 0:
+        _compare_groups(block, warp)
+        if not alone(block):
+            _give_up(block)
+
+
+@jit
+def _compare_groups(block, warp):
+    """A block is over: the four warps of each of its warpgroups have issued the same products."""
+    warps = word(block + w.AT_WATCH) + w.WARPS
+    for n in range(int32_at(word(block + w.AT_LAUNCH) + w.AT_WARPS)):
+        mine = warps + w.WARP_BYTES * n
+        for other in range(n & ~3, (n & ~3) + 4):
+            there = other < w.MOST_WARPS and word(warps + w.WARP_BYTES * other + w.ISSUED) == word(mine + w.ISSUED)
+            if word(mine + w.ISSUED) and not there:
+                state = found(block, warp, 0, word(mine + w.LAST_ISSUED), w.PRODUCT_ALONE)
+                if state:
+                    put(state + w.WHO, word(mine + w.ACTOR))
 
 
 @jit
@@ -154,11 +171,13 @@ def fence_proxy(block, warp):
 
 
 @jit
-def cluster_arrive(block, warp, lanes, site):
+def cluster_arrive(block, warp, lanes, aligned, site):
     """Lanes of a warp arrive at their cluster's barrier."""
     state, record = state_of(block), record_of(block, warp)
     if word(record + w.CLUSTER_LANES) & lanes:
         _misused(block, warp, 0, site, w.CLUSTER_TWICE, 0)
+    elif aligned and lanes != int32_at(warp + _LANES) & _LOW:
+        _misused(block, warp, 0, site, w.BARRIER_APART, 0)
     put(record + w.CLUSTER_LANES, word(record + w.CLUSTER_LANES) | lanes)
     leader = word(word(block + w.AT_PEERS))
     put(word(leader + w.AT_WATCH) + w.HEAD_TIME + w.WORD * (int32_at(leader + _GENERATION) & 1), tick(state))
@@ -235,7 +254,7 @@ def event(what, block, warp, a, b, site):
     elif what == END:
         end(block, warp, site)
     elif what == CLUSTER_ARRIVE:
-        cluster_arrive(block, warp, a, site)
+        cluster_arrive(block, warp, a, b, site)
     elif what == CLUSTER_LEAVE:
         cluster_leave(block, warp, a)
     elif what == COMMIT:

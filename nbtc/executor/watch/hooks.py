@@ -170,7 +170,7 @@ class Watch(Instrument):
         elif op.opcode in ("fence", "membar"):
             self._event(lanes, events.FENCE_PROXY if op.has("proxy") else events.FENCE)
         elif name.startswith("barrier.cluster.arrive"):
-            self._event(lanes, events.CLUSTER_ARRIVE, lanes.active, 0, _site(lanes))
+            self._event(lanes, events.CLUSTER_ARRIVE, lanes.active, int(op.has("aligned")), _site(lanes))
         elif name.startswith(("cp.async.commit_group", "cp.async.bulk.commit_group", "wgmma.commit_group")):
             self._event(lanes, events.COMMIT, _kind(name))
         elif name.startswith("cp.async.wait_all"):

@@ -48,6 +48,8 @@ def product(block, warp, a, b, columns, flags, sets, site):
     """
     record, quarter = record_of(block, warp), int32_at(warp + _INDEX) & 3
     put(record + w.OPERATION, begin_operation(block, warp, w.PRODUCTS))
+    put(record + w.ISSUED, word(record + w.ISSUED) * w.MOST_SITES + site + 1)
+    put(record + w.LAST_ISSUED, site)
     shared = word(block + w.AT_SHARED)
     if a:
         for n in range(32):

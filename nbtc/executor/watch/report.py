@@ -22,6 +22,8 @@ KINDS = {
     words.BULK_READ: "copies from in bulk",
     words.BULK_SOURCE: "copies from in bulk",
     words.PRODUCT: "multiplies from (wgmma)",
+    words.COPY_SOURCE: "copies from (cp.async)",
+    words.REDUCTION: "reduces to (red.async)",
 }
 # what is wrong, and what would repair it
 WORDS = {
@@ -36,8 +38,8 @@ WORDS = {
     ),
     words.NOT_WAITED: (
         "asynchronous operation still under way",
-        "wait for its group first (cp.async.wait_group, cp.async.bulk.wait_group, wgmma.wait_group), then let the "
-        "other threads know by a barrier",
+        "wait for its group (cp.async.wait_group, cp.async.bulk.wait_group, wgmma.wait_group) or the phase of its "
+        "mbarrier first, then let the other threads know by a barrier",
     ),
     words.NO_PROXY_FENCE: (
         "missing proxy fence",
@@ -70,9 +72,13 @@ WORDS = {
         "product without a fence",
         "its registers were written, or never fenced: put wgmma.fence before it",
     ),
+    words.PRODUCT_ALONE: (
+        "product by less than a warpgroup",
+        "all four warps of a warpgroup execute the same products in the same order",
+    ),
     words.BARRIER_APART: (
         "barrier in diverged code",
-        "lanes of one warp wait at two barriers: let all threads of the warp reach the same one",
+        "lanes of one warp are not here, or wait at another barrier: let all threads of the warp reach the same one",
     ),
     words.BARRIER_COUNT: (
         "wrong number of threads at a barrier",

@@ -22,7 +22,7 @@ from nbtc.executor.watch.order import (
 from nbtc.executor.watch.words import int32_at, octet, put, word
 
 LANES = 32
-SIMPLE = 1 << w.READ | 1 << w.WRITE | 1 << w.COPY  # kinds that granules may stand for
+SIMPLE = 1 << w.READ | 1 << w.WRITE | 1 << w.COPY | 1 << w.COPY_SOURCE  # kinds that granules may stand for
 
 
 @jit
@@ -152,7 +152,11 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     _after_wait(state, record)
     kind, order, space, element = what & 0xFF, (what >> 8) & 0xFF, (what >> 16) & 0xFF, what >> 24
     known = horizon(record, space, alone(block))
-    stamp = begin_operation(block, warp, w.COPIES) if kind == w.COPY else word(record + w.NOW)
+    stamp = word(record + w.NOW)
+    if kind == w.COPY:
+        stamp = begin_operation(block, warp, w.COPIES)
+    elif kind == w.COPY_SOURCE:  # of the copy whose target was looked at just before
+        stamp = word(record + w.CHAINS + w.CHAIN * w.COPIES + w.HEAD)
     fixed = stamp << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT
     count = 0 if size < w.CELL_BYTES or not (SIMPLE >> kind) & 1 else max(1, w.GRANULE_BYTES // size)
     given = (addresses, mask, size, order, site, values, element)

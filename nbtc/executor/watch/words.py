@@ -36,12 +36,16 @@ MOST_SITES = 1 << 16
 # kinds of accesses
 (
     NONE, READ, WRITE, STRONG_READ, STRONG_WRITE, ATOMIC, COPY, BULK_WRITE, BULK_STORE, BULK_READ, PRODUCT, BULK_SOURCE,
-) = range(12)  # fmt: skip
-WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC | 1 << COPY | 1 << BULK_WRITE | 1 << BULK_STORE
-STRONG = 1 << STRONG_READ | 1 << STRONG_WRITE | 1 << ATOMIC
+    COPY_SOURCE, REDUCTION,
+) = range(14)  # fmt: skip
+ATOMICS = 1 << ATOMIC | 1 << REDUCTION
+WRITES = 1 << WRITE | 1 << STRONG_WRITE | ATOMICS | 1 << COPY | 1 << BULK_WRITE | 1 << BULK_STORE
+STRONG = 1 << STRONG_READ | 1 << STRONG_WRITE | ATOMICS
 # through the asynchronous proxy; what a copy reads whose end an mbarrier is told is BULK_SOURCE
 ASYNC_PROXY = 1 << BULK_WRITE | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT | 1 << BULK_SOURCE
-GROUPED = ASYNC_PROXY | 1 << COPY  # done when somebody has waited for their group or seen their mbarrier's phase
+# done when somebody has waited for their group or seen their mbarrier's phase
+GROUPED = ASYNC_PROXY | 1 << COPY | 1 << COPY_SOURCE | 1 << REDUCTION
+TOLD = 1 << BULK_WRITE | 1 << REDUCTION  # those that only an mbarrier tells of, so that their own thread knows no more
 GENERIC_WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC
 ACQUIRES, RELEASES = 1, 2  # orders of an access
 MADE, INVALIDATED, UPDATED, RELAXED, TESTED, JOINED = range(6)  # what happens to an mbarrier
@@ -51,8 +55,8 @@ GLOBAL, SHARED, GENERIC = range(3)  # spaces
 (
     FINE, RACE, UNWRITTEN, NOT_WAITED, NO_PROXY_FENCE, FREED_MEMORY, BARRIER_APART, BARRIER_COUNT, BARRIER_LEFT,
     PRODUCT_PENDING, PRODUCT_UNFENCED, MBARRIER_UNMADE, MBARRIER_COUNT, MBARRIER_OVERRUN, MBARRIER_REUSED, LEAK,
-    BLOCK_ENDED, CLUSTER_TWICE, MASK_WITHOUT,
-) = range(19)  # fmt: skip
+    BLOCK_ENDED, CLUSTER_TWICE, MASK_WITHOUT, PRODUCT_ALONE,
+) = range(20)  # fmt: skip
 
 # the launch's words (byte offsets)
 (
@@ -80,12 +84,14 @@ MOST_WARPS = 32
 # its last fence; its last proxy fence and what it knew then; where it arrived at a barrier; an mbarrier it waits for;
 # the segment of its bulk operation; sets of registers (a bit each) of products since the last commit, of all products
 # under way, and those written since the last wgmma.fence; the first segment since its lanes last met; whether they
-# waited for each other since the last access; lanes that have arrived at the cluster's barrier
+# waited for each other since the last access; lanes that have arrived at the cluster's barrier; which products it has
+# issued (a number that differs with their places and order), and the place of the last
 (
     NOW, KNOWN, KNOWN_CLUSTER, KNOWN_GRID, SEEN, FENCED, PROXY_FENCE, PROXY_KNOWN, ACTOR, CLUSTER, BARRIER_SITE,
-    WAIT_BARRIER, WAIT_PHASE, OPERATION, SETS_NOW, SETS_PENDING, SETS_DIRTY, MET, WAITED, CLUSTER_LANES,
-) = range(0, 20 * WORD, WORD)  # fmt: skip
-CHAINS = 20 * WORD  # three kinds of groups
+    WAIT_BARRIER, WAIT_PHASE, OPERATION, SETS_NOW, SETS_PENDING, SETS_DIRTY, MET, WAITED, CLUSTER_LANES, ISSUED,
+    LAST_ISSUED,
+) = range(0, 22 * WORD, WORD)  # fmt: skip
+CHAINS = 22 * WORD  # three kinds of groups
 COPIES, BULKS, PRODUCTS = range(3)
 RING = 16  # groups that may be under way, per kind
 HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last segment, groups committed, last segments of the latest ones
