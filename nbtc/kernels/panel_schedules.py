@@ -13,7 +13,7 @@ from numba.core import cgutils
 
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.compiler.lowering import lowering
-from nbtc.kernels.alignment_and_rounding import BIAS, SIGN, Shape
+from nbtc.kernels.alignment_and_rounding import Shape
 from nbtc.kernels.fused_sum import PANEL, ROWS, Chunk, Exponents, FusedSum, Tile
 
 FLAG_WORD = 3072  # where in the scratch memory the flags of `FusedSum` are
@@ -111,9 +111,10 @@ class Plain(Schedule):
 class Mixed(Schedule):
     """A stream of multiply-adds with the bookkeeping of neighbours mixed in, for processors of many registers.
 
-    While register tile t is summed, exponent maxima of the step after next, the start values of tile t + 1 and (of f64
-    elements) the rounding of tile t - 1 are computed between its multiply-adds; one after the other they cost a tenth
-    more.  All register tiles of a step are unrolled.
+    While register tile t is summed, exponent maxima of the step after next and the start values of tile t + 1 are
+    computed between its multiply-adds; one after the other they cost a tenth more.  Its sums are rounded at its end:
+    what waits in memory costs a store, and on Zen 4 stores of vectors and multiply-adds share a way to the registers (4
+    stores beside 16 of them take 22 cycles instead of 16).  All register tiles of a step are unrolled.
     """
 
     def __init__(self, v: VectorBuilder, shape: Shape, args: dict[str, Any], beside: Beside) -> None:
@@ -122,13 +123,6 @@ class Mixed(Schedule):
         self.steps = v.b.mul(args["groups"], args["blocks"])
         self.o_start = 2 * ROWS * self.sums.exponent_row
         self.o_saved = self.o_start + n
-        self.o_raw = self.o_saved + 2 * n
-        self.o_dump = self.o_raw + n
-
-    @property
-    def deferred(self) -> bool:
-        """True where a sum waits in memory: f32 tiles rounded to f32 at once save a store, others lack registers."""
-        return self.s.wide or self.s.half
 
     def clamp(self, step: Any) -> Any:
         """The last step stands in for those after it (its values are not used)."""
@@ -147,7 +141,7 @@ class Mixed(Schedule):
         return v.at(self.scratch, b.mul(b.and_(step, v.int(1)), v.int(ROWS * self.sums.exponent_row)))
 
     def saved(self, step: Any, part: int) -> Any:
-        """Where the alignment exponents of a register tile wait for its rounding."""
+        """Where the alignment exponents of a register tile wait for its rounding (two buffers)."""
         b, v, n = self.b, self.v, self.sums.width * len(self.sums.tile)
         if self.passes % 2 == 0:
             return v.at(self.scratch, self.o_saved + n * (part & 1))
@@ -165,79 +159,44 @@ class Mixed(Schedule):
         self.sums.store(e, saved, t)
         self.sums.store(low, self.scratch, self.o_start + t)
 
-    def finish(self, at: Tile, saved: Any, chunk: Chunk) -> None:
-        """Round a chunk's sum that was put aside."""
-        t = self.sums.width * self.sums.tile.index(chunk)
-        raw = self.sums.load(self.scratch, self.o_raw + t)
-        self.sums.finish(at, chunk, self.sums.load(saved, t), raw)
-
     def warm_up(self) -> None:
-        """Maxima of two steps, start values of the first tile; and before it a tile to be rounded for nothing."""
-        v, sums, zero = self.v, self.sums, self.v.int(0)
+        """Maxima of two steps, start values of the first tile."""
+        v, zero = self.v, self.v.int(0)
         for i in (0, 1):
             step = self.clamp(v.int(i))
             self.all_maxima(self.exponents(*self.split(step), self.maxima(v.int(i))))
-        start = sums.ends.c(BIAS if self.s.full_range else BIAS << 23)
-        idle = sums.ends.magic(start) if not self.s.wide else sums.ends.c(SIGN if self.s.long_block else 0)
-        n = sums.width * len(sums.tile)
-        for t in range(0, n, sums.width):
-            for i in (0, 1):
-                sums.store(start, self.scratch, self.o_saved + i * n + t)
-            sums.store(idle, self.scratch, self.o_raw + t)
-        for chunk in sums.tile:
+        for chunk in self.sums.tile:
             self.begin(self.tile(zero, 0), self.saved(zero, 0), chunk)
 
     def body(self, step: Any) -> None:
         """All register tiles of one step."""
         v, b, s, sums = self.v, self.b, self.s, self.sums
-        one = v.int(1)
-        first, last = b.icmp_unsigned("==", step, v.int(0)), b.sub(step, one)
-        before = self.tile(b.select(first, step, last), self.passes - 1)
-        before = before._replace(acc=b.select(first, v.at(self.scratch, self.o_dump), before.acc))
-        following = b.add(step, one)
-        after = self.tile(self.clamp(following), 0, self.maxima(following))
-        tiles = [before, *(self.tile(step, part) for part in range(self.passes)), after]
-        saved = [self.saved(last, self.passes - 1), *(self.saved(step, p) for p in range(self.passes))]
-        saved.append(self.saved(following, 0))
+        following = b.add(step, v.int(1))
+        tiles = [self.tile(step, part) for part in range(self.passes)]
+        tiles.append(self.tile(self.clamp(following), 0, self.maxima(following)))
+        saved = [*(self.saved(step, part) for part in range(self.passes)), self.saved(following, 0)]
         ahead = self.exponents(*self.split(self.clamp(b.add(step, v.int(2)))), self.maxima(step))
         best, folded, done = sums.no_maxima(ahead), 0, 0
-        for part in range(1, self.passes + 1):
-            work, queued = self.neighbours(tiles, saved, part), 0
-            current = self.starts(saved[part])
+        for part in range(self.passes):
+            begun, current = 0, self.starts(saved[part])
             for k in range(s.block):
                 sums.multiply(current, tiles[part], k)
                 done += 1
-                while queued < len(work) * (k + 1) // s.block:
-                    work[queued]()
-                    queued += 1
+                while begun < len(sums.tile) * (k + 1) // s.block:
+                    self.begin(tiles[part + 1], saved[part + 1], sums.tile[begun])
+                    begun += 1
                 if folded < s.block * done // (self.passes * s.block):
                     best, folded = self.in_order(sums.fold_exponents(best, ahead, folded)), folded + 1
-            self.put_aside(current, tiles[part], saved[part])
+            self.finish(current, tiles[part], saved[part])
         sums.keep_maxima(best, ahead)
 
     def in_order(self, best: list[list[Any]]) -> list[list[Any]]:
-        """Maxima, where registers are scarce made here: the compiler would take a step's at its end, and spill terms.
+        """Maxima made here: the compiler would take a step's at its end, and spill terms.
 
-        Of 32 products it stored and loaded 113 registers a step, which cost a fifth; of 16 with the rounding to f16 62.
-        Others stay in registers, and are better left to its order.
+        Of 32 products it stored and loaded 113 registers a step, which cost a fifth; of 8 products 20.
         """
-        if not (self.s.long_block or (self.s.wide and self.s.half)):
-            return best
         flat = lowering(self.v).in_order([x for parts in best for x in parts])
         return [[flat.pop(0) for _ in parts] for parts in best]
-
-    def neighbours(self, tiles: list[Tile], saved: list[Any], part: int) -> list[Any]:
-        """Rounding of the tile before and start values of the tile after, chunk by chunk."""
-
-        def one(chunk: Chunk) -> Any:
-            def run() -> None:
-                if self.deferred:
-                    self.finish(tiles[part - 1], saved[part - 1], chunk)
-                self.begin(tiles[part + 1], saved[part + 1], chunk)
-
-            return run
-
-        return [one(chunk) for chunk in self.sums.tile]
 
     def starts(self, saved: Any) -> dict[Chunk, list[Any]]:
         """Accumulators of a tile.  M is made here, not stored: a 64-byte store costs more than making it."""
@@ -247,17 +206,13 @@ class Mixed(Schedule):
             out[chunk] = sums.starts(sums.load(saved, t), sums.load(self.scratch, self.o_start + t))
         return out
 
-    def put_aside(self, current: dict[Chunk, list[Any]], at: Tile, saved: Any) -> None:
-        """A register tile's sums, to be rounded in the course of the next (or at once)."""
+    def finish(self, current: dict[Chunk, list[Any]], at: Tile, saved: Any) -> None:
+        """Round a register tile's sums."""
         sums, outside = self.sums, None
         for i, chunk in enumerate(sums.tile):
-            raw, t = sums.total(current[chunk]), sums.width * i
             if self.s.long_block:
                 outside = sums.outside(outside, current[chunk])
-            if self.deferred:
-                sums.store(raw, self.scratch, self.o_raw + t)
-            else:
-                sums.finish(at, chunk, sums.load(saved, t), raw)
+            sums.finish(at, chunk, sums.load(saved, sums.width * i), sums.total(current[chunk]))
         if self.s.long_block:
             sums.notice(outside)
 
@@ -267,8 +222,3 @@ class Mixed(Schedule):
         with cgutils.for_range(b, self.steps) as loop:
             self.beside(v, self.s, args, *self.split(loop.index))
             self.body(loop.index)
-        if not self.deferred:
-            return
-        last = b.sub(self.steps, v.int(1))
-        for chunk in self.sums.tile:
-            self.finish(self.tile(last, self.passes - 1), self.saved(last, self.passes - 1), chunk)
