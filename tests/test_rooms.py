@@ -73,6 +73,22 @@ def nodes(path: Path) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(parse(path)))
 
 
+def of_every_file(check: Callable[[Path], None]) -> Callable[[], None]:
+    """One test of a rule that says of every file that breaks it how: thousands of tests would take longer than rules."""
+
+    def test() -> None:
+        broken = []
+        for path in FILES:
+            try:
+                check(path)
+            except AssertionError as error:
+                broken.append(f"{module(path)}: {error}")
+        assert not broken, "\n".join(broken)
+
+    test.__name__, test.__doc__ = check.__name__, check.__doc__
+    return test
+
+
 def for_types_alone(node: ast.AST) -> bool:
     """Whether only the type checker reads it."""
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
@@ -105,7 +121,7 @@ def imports(path: Path, left_out: Callable[[ast.AST], bool] | None = None) -> se
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
+@of_every_file
 def test_imports_go_down(path):
     me = room(module(path))
     if not me:
@@ -135,7 +151,7 @@ def test_the_import_graph_of_modules_has_no_cycle():
     assert not graph.keys() - done, f"import each other: {sorted(graph.keys() - done)}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
+@of_every_file
 def test_declarations_need_no_numba(path):
     where = path.relative_to(ROOT).as_posix()
     if not any(where == n or where == f"{n}.py" or where.startswith(f"{n}/") for n in NO_NUMBA):
@@ -149,7 +165,7 @@ def test_declarations_load_without_numba():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
+@of_every_file
 def test_no_assert_checks_input(path):
     lines = [node.lineno for node in nodes(path) if isinstance(node, ast.Assert)]
     assert not lines, f"assert vanishes under python -O: raise one of nbtc.errors in {path.name}, lines {lines}"
@@ -159,7 +175,7 @@ FLAGS = {"fastmath", "nogil", "error_model", "boundscheck", "forceinline", "nopy
 COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "stencil", "cfunc", "generated_jit"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
+@of_every_file
 def test_only_jit_names_numba_flags(path):
     if module(path) == "nbtc.compiler.jit":
         return
@@ -191,7 +207,7 @@ def names_an_architecture(compare: ast.Compare) -> bool:
     return whole and any(ARCHITECTURE.search(ast.unparse(side)) for side in sides)
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
+@of_every_file
 def test_architectures_are_rows_not_branches(path):
     for node in nodes(path):
         if isinstance(node, ast.Compare):
@@ -238,7 +254,7 @@ def is_a_scalar(value):
     return isinstance(value, ast.Constant) or bool(named or made)
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
+@of_every_file
 def test_kernels_copy_by_loops(path):
     """An array that is assigned to a slice has Numba compile the text of an error: `copied` doesn't."""
     for f in jitted(path):
@@ -288,7 +304,7 @@ def parameters(function):
     return len([*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))])
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
+@of_every_file
 def test_functions_stay_readable(path):
     found = functions(parse(path))
     long = {f.name: n for f in found if (n := own_lines(f)) > LINES}
