@@ -25,34 +25,52 @@ class Given(NamedTuple):
 
 
 class HeapCells:
-    """The cells of the module's heap: all of it is freed but what `malloc` gave."""
+    """The granules and cells of the module's heap: all of it is freed but what `malloc` gave.
 
-    def __init__(self, memory: Memory, cells: NDArray[np.int64], live: Mapping[int, int]) -> None:
+    Granules say so, for there are 8 MiB of heap: cells are written only where memory ends inside of a granule, and
+    come from their granule anywhere else.
+    """
+
+    def __init__(
+        self, memory: Memory, granules: NDArray[np.int64], cells: NDArray[np.int64], live: Mapping[int, int]
+    ) -> None:
         self.memory = memory
-        self.first = memory.first // words.CELL_BYTES * words.CELL_BYTES
-        self.cells = cells
-        self.cells[:, _MARKS] = words.FREED
+        self.first = memory.first // words.GRANULE_BYTES * words.GRANULE_BYTES
+        self.granules, self.cells = granules, cells
+        self.granules[:, _MARKS] = words.FREED
         self.given: dict[int, Given] = {}
         for address, size in live.items():
-            self._clear(address, size, 0)
+            self._usable(address, size)
 
-    def _clear(self, address: int, size: int, marks: int) -> None:
-        begin = (address - self.first) // words.CELL_BYTES
-        rows = self.cells[begin : begin + -(-size // words.CELL_BYTES)]
+    def _usable(self, address: int, size: int) -> None:
+        """Memory from a multiple of a granule's bytes on, which nobody has touched."""
+        begin = (address - self.first) // words.GRANULE_BYTES
+        end = begin + size // words.GRANULE_BYTES
+        self.granules[begin:end] = 0
+        if rest := -(-(size % words.GRANULE_BYTES) // words.CELL_BYTES):
+            self.granules[end] = 0
+            self.granules[end, _MARKS] = words.SPLIT
+            last = self.cells[end * words.CELLS : (end + 1) * words.CELLS]
+            last[:] = 0
+            last[rest:, _MARKS] = words.FREED
+
+    def _freed(self, address: int, size: int) -> None:
+        begin = (address - self.first) // words.GRANULE_BYTES
+        rows = self.granules[begin : begin + -(-size // words.GRANULE_BYTES)]
         rows[:] = 0
-        rows[:, _MARKS] = marks
+        rows[:, _MARKS] = words.FREED
 
     def take(self, address: int, given: Given) -> None:
         """`malloc` gave memory."""
         if address:
             self.given[address] = given
-            self._clear(address, given.bytes, 0)
+            self._usable(address, given.bytes)
 
     def give(self, address: int) -> None:
         """It came back."""
         found = self.given.pop(address, None)
         if found is not None:
-            self._clear(address, found.bytes, words.FREED)
+            self._freed(address, found.bytes)
 
 
 def leaked(given: Mapping[int, Given], memory: Sequence[Memory], heap: Memory) -> Given | None:

@@ -61,13 +61,13 @@ class Watched:
         self._put(words.REGION_COUNT, len(self.regions))
 
     def heap(self, memory: Memory, live: Mapping[int, int]) -> HeapCells:
-        """The cells of the heap, which is among the memory given."""
-        first = next(n for n, row in enumerate(self.regions) if row[0] <= memory.first < row[0] + row[1])
-        granules, cells = self.cells[first]
-        begin = (memory.first - int(self.regions[first, 0])) // words.CELL_BYTES
-        end = begin + -(-memory.bytes // words.CELL_BYTES)
-        granules[begin // words.CELLS : -(-end // words.CELLS), words.MARKS // words.WORD] |= words.SPLIT
-        self.heap_cells = HeapCells(memory, cells[begin:end], live)
+        """The granules and cells of the heap, which is among the memory given."""
+        n = next(n for n, row in enumerate(self.regions) if row[0] <= memory.first < row[0] + row[1])
+        before = memory.first - int(self.regions[n, 0])
+        begin, end = before // words.GRANULE_BYTES, -(-(before + memory.bytes) // words.GRANULE_BYTES)
+        granules, cells = self.cells[n]
+        part = slice(begin * words.CELLS, end * words.CELLS)
+        self.heap_cells = HeapCells(memory, granules[begin:end], cells[part], live)
         return self.heap_cells
 
     def lost(self, memory: Sequence[Memory]) -> Given | None:
