@@ -74,7 +74,7 @@ def nodes(path: Path) -> tuple[ast.AST, ...]:
 
 
 def of_every_file(check: Callable[[Path], None]) -> Callable[[], None]:
-    """One test of a rule that says of every file that breaks it how: thousands of tests would take longer than rules."""
+    """One test of a rule, which says of every file that breaks it how: a test a file takes longer than the rules."""
 
     def test() -> None:
         broken = []

@@ -1,12 +1,18 @@
-"""Processors without AVX-512, or without AVX2: the same bits from plainer kernels, and never an aborted process."""
+"""Processors without AVX-512, or without AVX2: the same bits from plainer kernels, and never an aborted process.
+
+Every product runs on one of the two, and every format on both: f16, fp8 and block-scaled products come in several ways,
+some of which are left to the slow tests on the one processor, the others on the other (`HALVES`).
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import subprocess
 import sys
-import warnings
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +20,13 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.errors import UnvalidatedModelWarning
-from nbtc.gemm import block_scaled
+from nbtc.gemm import block_scaled, run
+from nbtc.gemm.plan import Options, prepare
 from nbtc.testing.hosts import HOSTS
 
 RUN = """
 import hashlib
+import sys
 import warnings
 import numpy as np
 import nbtc
@@ -32,21 +39,26 @@ from nbtc.formats.table import FORMATS
 
 FLOATS, INTEGERS = ("normal", "random_bits", "subnormal", "special"), ("uniform", "near_limit")
 # multiplicands, accumulator, how, operands: every kernel and each of its ways to round
-PRODUCTS = (
-    ("f16", "f16", "f32", {}, FLOATS),
-    ("f16", "f16", "f16", {"arch": "sm_80"}, FLOATS),
-    ("bf16", "bf16", "f32", {}, FLOATS),
-    ("tf32", "tf32", "f32", {}, FLOATS),
-    ("e4m3", "e5m2", "f32", {"instruction": "wgmma"}, FLOATS),
-    ("e4m3", "e4m3", "f16", {"instruction": "mma"}, FLOATS),
-    ("s8", "s8", "s32", {}, INTEGERS),
-    ("u8", "s8", "s32", {}, INTEGERS),
-    ("s4", "u4", "s32", {}, INTEGERS),
-    ("b1", "b1", "s32", {}, ("uniform",)),
-    ("f64", "f64", "f64", {}, FLOATS),
-)
+PRODUCTS = {
+    "f16": ("f16", "f16", "f32", {}, FLOATS),
+    "f16-half": ("f16", "f16", "f16", {"arch": "sm_80"}, FLOATS),
+    "bf16": ("bf16", "bf16", "f32", {}, FLOATS),
+    "tf32": ("tf32", "tf32", "f32", {}, FLOATS),
+    "fp8-wgmma": ("e4m3", "e5m2", "f32", {"instruction": "wgmma"}, FLOATS),
+    "fp8-half": ("e4m3", "e5m2", "f16", {"instruction": "mma"}, FLOATS),
+    "s8": ("s8", "s8", "s32", {}, INTEGERS),
+    "u8": ("u8", "s8", "s32", {}, INTEGERS),
+    "s4": ("s4", "u4", "s32", {}, INTEGERS),
+    "b1": ("b1", "b1", "s32", {}, ("uniform",)),
+    "f64": ("f64", "f64", "f64", {}, FLOATS),
+}
 # elements, format of the scales and their block
-SCALED = (("e4m3", "ue8m0", 32), ("e2m1", "ue8m0", 32), ("e2m1", "ue8m0", 16), ("e2m1", "ue4m3", 16))
+SCALED = {
+    "mxfp8": ("e4m3", "ue8m0", 32),
+    "mxfp4": ("e2m1", "ue8m0", 32),
+    "fp4-16": ("e2m1", "ue8m0", 16),
+    "nvfp4": ("e2m1", "ue4m3", 16),
+}
 
 def scaled_digest(name, scale, block):
     h, formats = hashlib.sha256(), (FORMATS[name], FORMATS[name], FORMATS[scale])
@@ -69,61 +81,82 @@ def digest(a, b, acc, how, strategies):
             h.update(to_bits(nbtc.matmul(x, y, c, a_format=a, b_format=b, acc=acc, threads=2, **how)).tobytes())
     return h.hexdigest()
 
+def digest_of(name):
+    if name in PRODUCTS:
+        return digest(*PRODUCTS[name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnvalidatedModelWarning)
+        return scaled_digest(*SCALED[name])
+
 if __name__ == "__main__":
     print("avx512f" in features(), flush=True)
-    for product in PRODUCTS:
-        print(digest(*product), flush=True)
-    warnings.simplefilter("ignore", UnvalidatedModelWarning)
-    for product in SCALED:
-        print(scaled_digest(*product), flush=True)
+    for name in sys.argv[1:]:
+        print(digest_of(name), flush=True)
 """
 
 
-def start(target: dict[str, str]) -> subprocess.Popen[str]:
-    """A process that computes the digests as that processor would; code in the cache is told apart by processor."""
+# what only this one of the two computes by default
+HALVES = {"avx2": ("f16", "fp8-half", "mxfp8", "nvfp4"), "generic": ("f16-half", "fp8-wgmma", "mxfp4", "fp4-16")}
+
+
+def cases() -> list[Any]:
+    """(host, names of products) by default, then what is left."""
+    scope = scripted()
+    halves = {name for half in HALVES.values() for name in half}
+    both = [name for name in (*scope["PRODUCTS"], *scope["SCALED"]) if name not in halves]
+    rest = {host: tuple(sorted(halves - {*half})) for host, half in HALVES.items()}
+    default = [pytest.param(host, (*both, *half), id=host) for host, half in HALVES.items()]
+    return default + [pytest.param(h, r, id=f"{h}-rest", marks=pytest.mark.slow) for h, r in rest.items()]
+
+
+def computed(target: dict[str, str], names: Sequence[str]) -> list[str]:
+    """Whether a process has AVX-512, and its digests, as that processor computes them: the cache tells them apart."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CPU")}
-    root = str(Path(nbtc.__file__).parents[1])
-    environment |= {"PYTHONPATH": root, **target}
-    command = [sys.executable, "-W", "error", "-c", RUN]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment |= {"PYTHONPATH": str(Path(nbtc.__file__).parents[1]), **target}
+    command = [sys.executable, "-W", "error", "-c", RUN, *names]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"
+    return done.stdout.split()
 
 
-def expected() -> list[str]:
-    """The digests by one compiled chain an output, which the oracle tests check."""
-    import dataclasses
+def scripted() -> dict[str, Any]:
+    """What the process runs, as names."""
+    scope: dict[str, Any] = {"__name__": "digests"}
+    exec(RUN, scope)
+    return scope
 
-    from nbtc.gemm import run
-    from nbtc.gemm.plan import Options, prepare
+
+@cache
+def expected(name: str) -> str:
+    """The digest of a product by one compiled chain an output, which the oracle tests check."""
 
     def by_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray, **how: Any) -> np.ndarray:
         p = prepare(a, b, c, Options(**how))
         p.plan = dataclasses.replace(p.plan, engine="chain")
         return run._execute(p, None, False)
 
-    scope: dict[str, Any] = {"__name__": "digests"}
-    exec(RUN, scope)
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnvalidatedModelWarning)
-        patch.setattr(block_scaled, "SMALL", 1 << 60)  # small products are chains
-        scaled = [scope["scaled_digest"](*product) for product in scope["SCALED"]]
-    scope["nbtc"] = type("ByChain", (), {"matmul": staticmethod(by_chain)})
-    return [scope["digest"](*product) for product in scope["PRODUCTS"]] + scaled
+    scope = scripted()
+    with pytest.MonkeyPatch.context() as patch:
+        if name in scope["SCALED"]:
+            patch.setattr(block_scaled, "SMALL", 1 << 60)  # small products are chains
+        else:
+            scope["nbtc"] = type("ByChain", (), {"matmul": staticmethod(by_chain)})
+        return str(scope["digest_of"](name))
 
 
-@pytest.fixture(scope="module")
-def want() -> list[str]:
-    """Computed once for all targets."""
-    found = expected()
-    assert len(set(found)) == len(found) == 15 and all(len(x) == hashlib.sha256().digest_size * 2 for x in found)
-    return found
+def test_every_format_runs_on_both() -> None:
+    """Of the formats whose products are shared out, each processor has one."""
+    scope = scripted()
+    formats = {name: {*row[:2]} for name, row in scope["PRODUCTS"].items()}
+    formats |= {name: {row[0]} for name, row in scope["SCALED"].items()}
+    found = {host: set().union(*(formats[name] for name in half)) for host, half in HALVES.items()}
+    assert found["avx2"] == found["generic"]
 
 
-@pytest.mark.parametrize("name", [n for n in HOSTS if n != "host"])  # other tests judge this processor
-def test_target(name: str, want: list[str]) -> None:
+@pytest.mark.parametrize(("name", "products"), cases())
+def test_target(name: str, products: tuple[str, ...]) -> None:
     """Every kind of product on hard inputs: no process dies, the bits are those of the chain."""
-    process = start(HOSTS[name])
-    out, error = process.communicate(timeout=600)
-    assert process.returncode == 0, f"exit code {process.returncode}: {error[-2000:]}"
-    wide, *digests = out.split()
+    wide, *digests = computed(HOSTS[name], products)
     assert wide == "False"
-    assert digests == want
+    assert digests == [expected(product) for product in products]
+    assert len(set(digests)) == len(digests) and all(len(x) == hashlib.sha256().digest_size * 2 for x in digests)
