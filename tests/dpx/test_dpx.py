@@ -113,11 +113,8 @@ def test_recordings(name, folder):
 def test_python_and_compiled_agree_with_integers(name):
     operands, function = sample(name, 300), getattr(dpx, name)
     check(name, function(*operands), operands)
-    if ARITY[name] == 2:
-        kernel = njit(lambda a, b, i: function(a[i], b[i]))
-    else:
-        kernel = njit(lambda a, b, c, i: function(a[i], b[i], c[i]))
-    rows = [split(kernel(*operands, i)) for i in range(300)]
+    kernel = njit((lambda a, b: function(a, b)) if ARITY[name] == 2 else (lambda a, b, c: function(a, b, c)))
+    rows = [split(kernel(*words)) for words in zip(*operands, strict=True)]
     value = np.array([v for v, _ in rows]).astype(DTYPES[name])
     predicates = tuple(np.array(p) for p in zip(*(p for _, p in rows), strict=True))
     check(name, (value, *predicates) if predicates else value, operands)
