@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import F16, F32, I1, I8, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.executor.product_general import FUNCTION, Tables
 from nbtc.executor.product_split import LANES, REGISTER, VECTOR, P, Split, function
 from nbtc.formats.table import Format
@@ -23,6 +24,7 @@ from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
 from nbtc.kernels.warp import emit_warp
 from nbtc.kernels.warp_f64 import Doubles
+from nbtc.kernels.warp_fp8 import Fp8, added, halves
 from nbtc.kernels.warp_shape import Shape
 from nbtc.ops.mma.product import Plan, executable, prepare
 from nbtc.ops.mma.vector_code import present
@@ -132,25 +134,26 @@ def _pair(kept: Decoded, a: int, b: int) -> Records:
 class Emulated:
     """Dense fp8 as f16 products: of the lower, then of the upper two elements of each word; C is added in the end."""
 
-    def __init__(self, split: Split, formats: tuple[Format, Format]) -> None:
+    def __init__(self, split: Split, formats: list[Format]) -> None:
         self.split, self.formats = split, formats
         self.size_a, self.size_b = 2 * split.size_a, 2 * split.size_b
         self.operand_keys = tuple(f"{f.name}_{split.operand_key}" for f in formats)
 
     def decode(self, v: VectorBuilder, side: int, image: Any, record: Any) -> None:
         """The operand on a side (0: A, 1: B) into its record."""
-        count, size = (4, self.split.size_a) if side == 0 else (2, self.split.size_b)
-        for half in (0, 1):
-            words = place(v, REGISTER * count)
-            for r in range(count):
-                x = v.load(image, vector(I32, LANES), VECTOR, REGISTER * r)
-                v.store(_as_halves(v, x, self.formats[side], half), words, VECTOR, REGISTER * r)
-            self.split.decode(v, side, words, v.at(record, half * size))
+        count, size = self.split.shape.images[side], (self.split.size_a, self.split.size_b)[side]
+        images = [place(v, REGISTER * count) for _ in range(2)]
+        for r in range(count):
+            words = v.load(image, vector(I32, LANES), VECTOR, REGISTER * r)
+            for x, p in zip(halves(v, words, self.formats[side]), images, strict=True):
+                v.store(x, p, VECTOR, REGISTER * r)
+        for half, p in enumerate(images):
+            self.split.decode(v, side, p, v.at(record, half * size))
 
     def core(self, v: VectorBuilder, records: Records, c: Any, d: Any) -> Any:
         """Both products and the sum with C; i1: needs a fallback."""
         s, f16_acc = self.split, self.split.shape.f16_acc
-        registers = 2 if f16_acc else 4
+        registers = s.shape.images[-1]
         first, second = place(v, REGISTER * registers), place(v, REGISTER * registers)
         zero = v.const(vector(I32, LANES), 0)
         for r in range(registers):
@@ -158,41 +161,12 @@ class Emulated:
         bad = s.core(v, records, second, first)
         upper = Records(v.at(records.a, s.size_a), v.at(records.b, s.size_b))
         bad = v.b.or_(bad, s.core(v, upper, first, second))
-        kind = vector(F16, 2 * LANES) if f16_acc else vector(F32, LANES)
-        limit = v.const(vector(I16, 2 * LANES), 0x7C00) if f16_acc else v.const(vector(I32, LANES), 0x7F800000)
         for r in range(registers):
-            x, y = (v.load(p, kind, VECTOR, REGISTER * r) for p in (c, second))
-            total = _added(v, x, y)
+            x, y = (v.load(p, vector(I32, LANES), VECTOR, REGISTER * r) for p in (c, second))
+            total, special = added(v, x, y, f16_acc)
             v.store(total, d, VECTOR, REGISTER * r)
-            odd = v.b.icmp_unsigned("==", v.b.and_(v.bits(total, limit.type), limit), limit)
-            bits = ir.IntType(limit.type.count)
-            bad = v.b.or_(bad, v.b.icmp_unsigned("!=", v.b.bitcast(odd, bits), ir.Constant(bits, 0)))
+            bad = v.b.or_(bad, special)
         return bad
-
-
-def _added(v: VectorBuilder, x: Any, y: Any) -> Any:
-    """x + y rounded once; halves by way of f32, whose sum has bits enough for that."""
-    if x.type.element != F16:
-        return v.b.fadd(x, y)
-    wide = vector(F32, x.type.count)
-    return v.b.fptrunc(v.b.fadd(v.b.fpext(x, wide), v.b.fpext(y, wide)), x.type)
-
-
-def _as_halves(v: VectorBuilder, words: Any, fmt: Format, half: int) -> Any:
-    """The lower or upper two fp8 elements of each word as f16: exact; NaN to NaN."""
-    b, t = v.b, vector(I16, 2 * LANES)
-    octets = v.bits(words, vector(I8, 4 * LANES))
-    x = b.zext(v.shuffle(octets, octets, [4 * n + 2 * half + i for n in range(LANES) for i in (0, 1)]), t)
-    if fmt.exponent == 5:  # e5m2 is the upper half of an f16
-        return v.bits(b.shl(x, v.const(t, 8)), words.type)
-    magnitude = b.and_(x, v.const(t, 0x7F))
-    sign = b.shl(b.and_(x, v.const(t, 0x80)), v.const(t, 8))
-    # the exponent of e4m3 is biased by 7, that of f16 by 15: as f16 bits it is 2**-8 of its value
-    small = b.fpext(v.bits(b.shl(magnitude, v.const(t, 7)), vector(F16, 2 * LANES)), vector(F32, 2 * LANES))
-    value = b.fptrunc(b.fmul(small, v.const(small.type, 256.0)), vector(F16, 2 * LANES))
-    nan = b.icmp_unsigned("==", magnitude, v.const(t, 0x7F))
-    bits = b.or_(sign, b.select(nan, v.const(t, 0x7FFF), v.bits(value, t)))
-    return v.bits(bits, words.type)
 
 
 class Product:
@@ -271,13 +245,11 @@ def _vector_code(plan: Plan) -> Split | Whole | Emulated | None:
     code = plan.shape
     if code is None:
         return None
-    dense = isinstance(code, Shape) and not code.sparse
-    if plan.emulated is not None and not dense:
-        return None
-    if not dense:
+    shape = code.half if isinstance(code, Fp8) else code
+    if not isinstance(shape, Shape) or shape.sparse:
         return Whole(code, plan.numbers, plan.skipped)
-    split = Split(Shape(code.fmt, code.registers, code.f16_acc, code.blocks, by_register=True), plan.numbers)
-    return split if plan.emulated is None else Emulated(split, plan.emulated)
+    split = Split(replace(shape, by_register=True), plan.numbers)
+    return Emulated(split, code.formats) if isinstance(code, Fp8) else split
 
 
 @cache

@@ -11,15 +11,12 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import F64, I8, I16, I64, VectorBuilder, vector
-from nbtc.kernels.slice_elements import OCTETS, V16, VECTOR, W16, Elements, lift
+from nbtc.kernels.float_elements import NUDGE, lift
+from nbtc.kernels.slice_elements import OCTETS, V16, VECTOR, W16, Elements
 from nbtc.kernels.slice_shape import COLUMNS, ROWS, STEPS, UNITS, WORDS, SliceShape
 
 HALF = VECTOR // 2  # bytes of half a register of a warp's image
 REGISTER = 2 * VECTOR
-# On A, these make negative products end one unit below their truncation.  Of at most 2**(F + 2) units of the last place
-# kept the nudge is less than one: 2**(27 - 30) with F = 25, 2**(15 - 18) with F = 13.  It is also less than a product's
-# own last place: 22 bits, and 8 bits of fp8.
-NUDGE = {False: 1 + 2.0**-18, True: 1 + 2.0**-30}
 
 
 def turned(v: VectorBuilder, x: list[Any]) -> list[Any]:
@@ -111,8 +108,8 @@ class SliceOperands:
             fields.append(v.bits(self.a.exponents(elements, False), OCTETS))
             for i in range(s.a.per_word):
                 part = b.lshr(x, v.const(W16, s.a.bits * i)) if i else x
-                values = self.a.values(b.trunc(part, vector(ir.IntType(s.a.bits), ROWS)))
-                self._store_a(values, v.at(to, at.values + VECTOR * s.parts * self._place_a(n, i)))
+                place = at.values + VECTOR * s.parts * self._place_a(n, i)
+                self._store_a(b.trunc(part, vector(ir.IntType(s.a.bits), ROWS)), v.at(to, place))
         for n in range(s.depth // 2):  # element n of a row's first unit twice, then of its second unit
             word, i = divmod(n, s.a.per_word)
             lanes = [4 * row + i * s.a.bits // 8 + side for row in range(ROWS) for side in (0, 0, VECTOR, VECTOR)]
@@ -127,10 +124,10 @@ class SliceOperands:
         unit, step = divmod(word, 4)
         return 8 * step + 4 * unit + i
 
-    def _store_a(self, values: Any, to: Any) -> None:
+    def _store_a(self, x: Any, to: Any) -> None:
         """Sixteen values, nudged; f64 in two vectors: words 0 and 1, and words 2 and 3 of each 128-bit lane."""
         v, b, s = self.v, self.b, self.s
-        factor = NUDGE[s.wide] * 2.0 ** (lift(s.a) + lift(s.b))
+        values, factor = self.a.with_tiny_zeros(x, self.a.values(x)), NUDGE[s.wide] * 2.0 ** (lift(s.a) + lift(s.b))
         if not s.wide:
             v.store(b.fmul(values, v.const(V16, factor)), to, VECTOR)
             return
@@ -213,7 +210,8 @@ class SliceOperands:
                 yield
             return
         for n in range(0, 32, ROWS):
-            values = self.of_b.values(v.shuffle(x, x, list(range(n, n + ROWS))))
+            y = v.shuffle(x, x, list(range(n, n + ROWS)))
+            values = self.of_b.with_tiny_zeros(y, self.of_b.values(y))
             for i in range(0, ROWS, 8):
                 part = v.shuffle(values, values, list(range(i, i + 8)))
                 v.store(self.b.fpext(part, vector(F64, 8)), to, VECTOR, 8 * (n + i))

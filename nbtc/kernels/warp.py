@@ -1,7 +1,7 @@
 """Warp-level products as vector code: all kinds of them behind one door, for one warp and for batches.
 
-A code (`Shape`, `Integers`, `Doubles`) says what is compiled in.  Its emitter writes one warp; a loop over warps is a
-function of its own in the module, so that the rounding mode is set once for all of them and no other code sees it.
+A code (`Shape`, `Fp8`, `Integers`, `Doubles`) says what is compiled in.  Its emitter writes one warp; a loop over warps
+is a function of its own in the module, so that the rounding mode is set once for all of them and no other code sees it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from nbtc.compiler.jit import jit
 from nbtc.kernels import warp_f64
 from nbtc.kernels.warp_f64 import Doubles
 from nbtc.kernels.warp_floats import Codegen
+from nbtc.kernels.warp_fp8 import Fp8, Fp8Warp
 from nbtc.kernels.warp_shape import Shape
 from nbtc.kernels.warp_words import Integers, IntegerWarp
 
@@ -55,6 +56,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     Shape.kind: Kind(Shape.of, lambda code, v, images, numbers: Codegen(code, v, *numbers).emit(*images)),
+    Fp8.kind: Kind(Fp8.of, lambda code, v, images, numbers: Fp8Warp(code, v, images, numbers).emit()),
     Integers.kind: Kind(Integers.of, lambda code, v, images, _: IntegerWarp(code, v, images).emit()),
     Doubles.kind: Kind(Doubles.of, lambda code, v, images, _: warp_f64.emit(code, v, images)),
 }

@@ -18,12 +18,9 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import F64, I8, I32, VectorBuilder, stack_array, vector
 from nbtc.compiler.lowering import lowering
+from nbtc.kernels.float_elements import NUDGE, FloatElements
 from nbtc.kernels.warp_shape import W16, Label, Shape
 
-# Makes every negative product end one unit below its truncation, and no positive one.  A product has 22 bits and at
-# most 2**27 units of the last place kept: 2**-30 of it is less than such a unit, and less than the product's own last
-# place, so no further multiple is crossed; and 11 + 30 bits of a multiplicand are exact.
-NUDGE = 1 + 2.0**-30
 NO_EXPONENT = -4096  # what a zero counts as before the floor
 # B is multiplied by 2**NEAR, which makes start values normal numbers: those of f16 have the least exponents, E = -28,
 # and with F = 25 the field 1023 + 52 - 25 - 28 + NEAR - 2 * 1008, that is 6.  The largest, of bf16, stay below 400.
@@ -67,7 +64,7 @@ class Operands:
     """Decoded A (on the stack) and B (in vectors) of one warp."""
 
     def __init__(self, shape: Shape, v: VectorBuilder) -> None:
-        self.s, self.v, self.b, self.m = shape, v, v.b, lowering(v)
+        self.s, self.v, self.b, self.m, self.elements = shape, v, v.b, lowering(v), FloatElements(v, shape.fmt)
         self.variants = len(shape.groups) // shape.registers
         self.vectors = 64 * 2 * shape.per_word  # bytes of decoded values of an image of sixteen words
         images = 2 * shape.registers
@@ -90,18 +87,8 @@ class Operands:
     # --- elements -----------------------------------------------------------------------------------------------------
     def masks(self, words: Any) -> tuple[Any, Any]:
         """(sign bits, nonzero bits) of sixteen words of elements, as vectors of i1."""
-        v, b, t = self.v, self.b, self.s.element
-        x = v.bits(words, t)
-        magnitude = b.and_(x, v.const(t, self._kept()))
-        return b.icmp_signed("<", x, v.const(t, 0)), b.icmp_unsigned("!=", magnitude, v.const(t, 0))
-
-    def _kept(self) -> int:
-        """The bits of an element's magnitude that count: not the low ones of tf32."""
-        return (1 << (32 // self.s.per_word - 1)) - (1 << self._ignored)
-
-    @property
-    def _ignored(self) -> int:
-        return 13 if self.s.per_word == 1 else 0
+        x = self.v.bits(words, self.s.element)
+        return self.elements.negative(x), self.elements.nonzero(x)
 
     def biased(self, words: Any, nonzero: Any, more: int) -> Any:
         """Exponents of sixteen words of elements in the form in which those of A and of B are added.
@@ -110,7 +97,7 @@ class Operands:
         have the largest byte, and sums saturate.  Full range: halves, far below 0 for zero; the largest field is noted.
         """
         v, b, f, t = self.v, self.b, self.s.fmt, self.s.element
-        x = b.lshr(v.bits(words, t), v.const(t, f.mantissa + self._ignored))
+        x = b.lshr(v.bits(words, t), v.const(t, self.elements.shift))
         top = (1 << f.exponent) - 1
         if self.s.narrow_range:
             table = [255 if n == top else max(n, 1) + more for n in range(top + 1)] * (64 // (top + 1))
@@ -129,9 +116,9 @@ class Operands:
     def doubles(self, words: Any) -> list[Any]:
         """Values of sixteen words of elements: vector i holds elements 2i and 2i + 1 of each 128-bit lane."""
         v, b, t = self.v, self.b, self.s.element
-        width, shift = t.element.width, 11 - self.s.fmt.exponent
+        width, shift, drop = t.element.width, 11 - self.s.fmt.exponent, self.elements.drop
         x = v.bits(words, t)
-        keep = 1 << (width - 1) | self._kept() >> shift & -(1 << max(0, self._ignored - shift))
+        keep = 1 << (width - 1) | self.elements.kept >> shift & -(1 << max(0, drop - shift))
         high = [b.and_(b.ashr(x, v.const(t, shift)), v.const(t, keep))]
         if self.s.per_word == 2:
             low = b.shl(x, v.const(t, 16 - shift))
@@ -148,7 +135,7 @@ class Operands:
 
     def scaled(self, x: Any) -> Any:
         """x brought back among normal numbers, and a little larger than it is: what one side of all products needs."""
-        return self.b.fmul(x, self.v.const(D8, NUDGE * 2.0**NEAR))
+        return self.b.fmul(x, self.v.const(D8, NUDGE[True] * 2.0**NEAR))
 
     def for_a(self, x: Any) -> Any:
         """A decoded vector of A as products need it."""

@@ -74,7 +74,7 @@ class SparseOperands(Operands):
     def negatives(self, j: int, block: int) -> Any:
         v, b, s, t = self.v, self.b, self.s, self.s.element
         left, total, none = self.words_a(j), v.const(t, 0), v.const(t, 0)
-        kept, sign = v.const(t, self._kept()), v.const(t, 1 << (t.element.width - 1))
+        kept, sign = v.const(t, self.elements.kept), v.const(t, 1 << (t.element.width - 1))
         for q in dict.fromkeys(_word(label) for label in s.labels if s.block(label) == block):
             x, y = v.bits(left[q], t), v.bits(self.words_b(j, q), t)
             nonzero = b.icmp_unsigned("!=", v.umin(b.and_(x, kept), b.and_(y, kept)), none)

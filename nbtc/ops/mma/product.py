@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from nbtc.compiler import output_pool
 from nbtc.compiler.threads import parallel_for, shares, thread_count
 from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError, shown, whole_number
-from nbtc.formats.table import Format
 from nbtc.fragments import sparse
 from nbtc.fragments.pack import image
 from nbtc.fragments.placed import check_layout, placed
@@ -27,7 +26,7 @@ from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 from nbtc.kernels.warp import loop
 from nbtc.numerics.fused import check_readable
-from nbtc.numerics.models import FLOOR, FRACTION, Kind, changes, model, params
+from nbtc.numerics.models import FLOOR, FRACTION, changes, model, params
 from nbtc.ops.images import Words, batch, flat
 from nbtc.ops.mma import general as kernel
 from nbtc.ops.mma.one_warp import OneWarp
@@ -45,8 +44,8 @@ class Plan:
     """An instruction on an architecture, ready to run.
 
     places, geometry: the tables of `general.run`.  params: of the numerics model.  word: dtype of the multiplicands'
-    scratch.  cost: nanoseconds of a warp, roughly.  shape: its vector code, or None.  emulated: fp8 formats of A and B
-    where that code is of f16.  skipped: words of metadata before those of the selector.
+    scratch.  cost: nanoseconds of a warp, roughly.  shape: its vector code, or None.  skipped: words of metadata before
+    those of the selector.
     """
 
     row: Row
@@ -58,7 +57,6 @@ class Plan:
     scratch: tuple[int, int, int]
     cost: int
     shape: Any
-    emulated: tuple[Format, Format] | None = None
     skipped: int = 0
 
     @cached_property
@@ -87,9 +85,7 @@ class Plan:
     @cached_property
     def vector(self) -> Callable[..., Any] | None:
         """The compiled loop over warps, or None."""
-        if self.shape is None or self.emulated is not None:
-            return None
-        return loop(self.shape)
+        return None if self.shape is None else loop(self.shape)
 
 
 def operand_places(operand: Operand, by_column: bool = False) -> NDArray[np.int32]:
@@ -187,9 +183,8 @@ def _build(row: Row, target: Arch, selector: int) -> Plan:
     cost = a.products * m * n * stored * 8
     registers = (a.registers, b.registers, c.registers, d.registers)
     shape = vector_code(row, numerics, vector)
-    emulated = (a.format, b.format) if numerics.kind == Kind.EMULATED_FP8 else None
     skipped = selector * (present(row.meta).cols // 4) if row.sparse else 0
-    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, shape, emulated, skipped)
+    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, shape, skipped)
 
 
 def _sparsity(bits: int) -> int:
@@ -276,26 +271,20 @@ def _run(
     needs_fallback = np.empty(count, np.uint8)
 
     def work(first: int, last: int) -> None:
-        step = CHUNK if plan.tiles or plan.emulated else count  # copies stay in the cache
+        step = CHUNK if plan.tiles else count  # copies stay in the cache
         if sum(_vectors(plan, flats, result, n, min(n + step, last), needs_fallback) for n in range(first, last, step)):
             edges = np.flatnonzero(np.diff(needs_fallback[first:last], prepend=0, append=0)) + first
             for stretch in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
                 for start, stop in shares(*stretch, plan.cost):
                     _general(plan, flats, result, start, stop)
 
-    parallel_for(count, VECTOR_COST * max(1, len(plan.tiles), 4 * bool(plan.emulated)), threads, work)
+    parallel_for(count, VECTOR_COST * max(1, len(plan.tiles)), threads, work)
 
 
 def _vectors(
     plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int, needs_fallback: NDArray[np.uint8]
 ) -> bool:
     """Warps first..last by vector code; whether any result is not to be used."""
-    if plan.emulated is not None:
-        from nbtc.ops.mma.fp8_via_f16 import run
-
-        own = [(w[s * first : s * last] if s else w, s) for w, s in flats]
-        d = result.reshape(-1, 32 * plan.registers[3])[first:last].reshape(-1)
-        return run(plan.shape, plan.numbers, plan.emulated, own, d, needs_fallback[first:last])
     vector = plan.vector
     if vector is None:
         return True

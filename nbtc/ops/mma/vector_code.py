@@ -11,6 +11,7 @@ from nbtc.formats.table import Format, f16, f32
 from nbtc.isa.spec import Operand, Row
 from nbtc.kernels.warp import Code
 from nbtc.kernels.warp_f64 import Doubles
+from nbtc.kernels.warp_fp8 import Fp8
 from nbtc.kernels.warp_shape import Shape
 from nbtc.kernels.warp_words import Integers
 from nbtc.numerics.models import BIT_OP, BLOCK, FRACTION, OUT, OUTS, ROUNDING, SATURATE, STEP, Kind, Model
@@ -67,18 +68,19 @@ def _integers(row: Row, params: NDArray[np.int64]) -> Code | None:
 
 def _floats(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | None:
     """Of f16, bf16, tf32, and of fp8 where it is made of f16."""
-    a, d = present(row.a), present(row.d)
-    emulated = numerics.kind == Kind.EMULATED_FP8
-    if not emulated and numerics.kind != Kind.FUSED:
+    a, b, d = (present(o) for o in (row.a, row.b, row.d))
+    if params[FRACTION] > 25 or params[OUT] == OUTS["rz14"]:  # sums are 32-bit integers
         return None
-    blocks, rest = (1, 0) if emulated else divmod(int(params[STEP]), int(params[BLOCK]))
-    multiplicand = f16 if emulated else a.format
+    if numerics.kind == Kind.EMULATED_FP8:
+        return Fp8(a.format.code, b.format.code, a.registers, int(d.format == f16), int(row.sparse))
+    if numerics.kind != Kind.FUSED:
+        return None
+    blocks, rest = divmod(int(params[STEP]), int(params[BLOCK]))
     registers = a.cols // (2 * a.format.per_word)  # of 16 rows of A
-    known = multiplicand.name in ("f16", "bf16", "tf32") and params[OUT] != OUTS["rz14"]
-    known &= int(params[FRACTION]) <= 25  # sums are 32-bit integers
+    known = a.format.name in ("f16", "bf16", "tf32")
     if not known or rest or blocks > registers // 2 or registers not in (2, 4):
         return None
-    return Shape(multiplicand, registers, d.format == f16, blocks, sparse=row.sparse)
+    return Shape(a.format, registers, d.format == f16, blocks, sparse=row.sparse)
 
 
 def tiles(row: Row, registers: int) -> tuple[tuple[slice, slice, slice], ...]:

@@ -13,62 +13,24 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, Number, VectorBuilder, suffix, vector
-from nbtc.compiler.lowering import lowering
+from nbtc.compiler.builder import F64, I8, I16, I32, I64, Number, VectorBuilder, suffix, vector
 from nbtc.compiler.processors import host_processor
 from nbtc.formats.table import FORMATS, Format
-from nbtc.kernels.half_bits import half_bits
+from nbtc.kernels.float_elements import NUDGE, FloatElements
 from nbtc.kernels.panel_pack import paired
 from nbtc.ops.wgmma.gather import PANEL, ROWS
 
-TINY_BITS = 1 << 23  # 2**-126 stands for zeros: below every last kept bit, but rounded as its sign rounds
-# Make negative products land one unit below their truncation.  Of at most 2**(F + 2) units of the last place kept the
-# nudge is less than one: 2**(27 - 30) with F = 25, 2**(15 - 18) with F = 13.  It is also less than a product's own last
-# place: 22 bits, and 8 bits of fp8.
-NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18
 STEP = 64  # bytes of a vector
 _BY_CODE = {f.code: f for f in FORMATS.values()}
 
 
-def lift(fmt: Format) -> int:
-    """Binades by which `Elements.values` falls short of the true values."""
-    return 15 - fmt.bias if fmt.exponent <= 5 else 0
-
-
-class Elements:
-    """Vector code that takes the bits of one format apart; x is always a vector of its elements."""
-
-    def __init__(self, v: VectorBuilder, fmt: Format) -> None:
-        self.v, self.b, self.f, self.m = v, v.b, fmt, lowering(v)
-        self.drop = fmt.bits - 1 - fmt.exponent - fmt.mantissa  # ignored low bits (tf32)
-        self.shift = fmt.mantissa + self.drop
+class Elements(FloatElements):
+    """Elements of gathered operands; x is always a vector of them."""
 
     def load(self, p: Any, count: Number, flip: Any) -> Any:
         """`count` elements, their signs turned where flip says so."""
         x = self.v.load(p, vector(ir.IntType(self.f.bits), count), STEP)
         return self.b.xor(x, self.v.splat(self.b.trunc(flip, x.type.element) if self.f.bits < 32 else flip, count))
-
-    def c(self, x: Any, value: int) -> Any:
-        """A constant of x's type."""
-        return self.v.const(x.type, value)
-
-    def magnitude(self, x: Any) -> Any:
-        return self.b.and_(x, self.c(x, (1 << (self.f.bits - 1)) - (1 << self.drop)))
-
-    def zero(self, x: Any) -> Any:
-        return self.b.icmp_unsigned("==", self.magnitude(x), self.c(x, 0))
-
-    def negative(self, x: Any) -> Any:
-        return self.b.icmp_signed("<", x, self.c(x, 0))
-
-    def field(self, x: Any) -> Any:
-        """Exponent field; that of a subnormal is 1."""
-        return self.v.umax(self.b.lshr(self.magnitude(x), self.c(x, self.shift)), self.c(x, 1))
-
-    def significand(self, x: Any) -> Any:
-        """Significand as an integer, hidden bit included."""
-        b, one = self.b, self.c(x, 1 << self.shift)
-        return b.sub(b.add(self.magnitude(x), one), b.shl(self.field(x), self.c(x, self.shift)))
 
     def exponents(self, x: Any, offset: Any) -> Any:
         """Exponent fields plus an offset as bytes; zeros show 0."""
@@ -77,18 +39,9 @@ class Elements:
         shown = shown if self.f.bits == 8 else b.trunc(shown, t)
         return b.select(self.zero(x), self.v.const(t, 0), b.add(shown, self.v.splat(b.trunc(offset, I8), t.count)))
 
-    def values(self, x: Any, scale: Any) -> Any:
+    def scaled(self, x: Any, scale: Any) -> Any:
         """Values times a power of two as f32; a zero is tiny and keeps its sign."""
-        b, v, n = self.b, self.v, x.type.count
-        words = vector(I32, n)
-        if self.f.exponent > 5:
-            kept = x if self.f.bits == 32 else b.shl(b.zext(x, words), v.const(words, 32 - self.f.bits))
-            plain = v.bits(b.and_(kept, v.const(words, -(1 << (23 - self.f.mantissa)))), vector(F32, n))
-        else:
-            plain = self.m.from_half(half_bits(v, self.f, x, self.magnitude(x)))
-        scaled = b.fmul(plain, v.splat(scale, n))
-        marks = b.select(self.zero(x), v.const(words, TINY_BITS), v.const(words, 0))
-        return v.bits(b.or_(v.bits(scaled, words), marks), vector(F32, n))
+        return self.with_tiny_zeros(x, self.b.fmul(self.values(x), self.v.splat(scale, x.type.count)))
 
 
 def _reduced(v: VectorBuilder, name: str, x: Any) -> Any:
@@ -149,7 +102,7 @@ class _Packer:
         with cgutils.for_range(b, a["tiles"]) as loop:
             i = loop.index
             bits = x.load(v.at(a["raw"], b.mul(i, v.int(2 * STEP))), count, a["flip"])
-            self.put(x.values(bits, a["scale"]), v.at(a["values"], b.mul(i, v.int(self.size * count))))
+            self.put(x.scaled(bits, a["scale"]), v.at(a["values"], b.mul(i, v.int(self.size * count))))
             shown = b.zext(x.exponents(bits, a["offset"]), vector(I32, count))
             four = b.mul(shown, v.const(shown.type, 0x01010101))
             v.store(four, v.at(a["exponents"], b.mul(i, v.int(4 * count))), STEP)
@@ -183,7 +136,7 @@ class _Packer:
         with cgutils.for_range(b, v.int(self.depth)) as loop:
             k = loop.index
             bits = x.load(v.at(a["raw"], b.mul(k, v.int(line))), PANEL, a["flip"])
-            self._panel(x.values(bits, a["scale"]), v.at(a["values"], b.mul(k, v.int(self.size * PANEL))))
+            self._panel(x.scaled(bits, a["scale"]), v.at(a["values"], b.mul(k, v.int(self.size * PANEL))))
             v.store(x.exponents(bits, a["offset"]), v.at(a["exponents"], b.mul(k, v.int(PANEL))), STEP)
             bit = v.splat(b.shl(v.const(I32, 1), b.trunc(k, I32)), PANEL)
             b.store(b.or_(b.load(signs), b.select(x.negative(bits), bit, v.const(words, 0))), signs)
@@ -196,12 +149,12 @@ class _Packer:
         """64 values, nudged; f64 in the order in which the micro-kernel's vectors hold sixteen columns."""
         v, b = self.v, self.b
         if not self.wide:
-            v.store(b.fmul(values, v.const(values.type, NUDGE32)), to, STEP)
+            v.store(b.fmul(values, v.const(values.type, NUDGE[False])), to, STEP)
             return
         for j in range(0, PANEL, 16):
             for h, order in enumerate(paired(self.lanes)):
                 x = b.fpext(v.shuffle(values, values, [j + n for n in order]), vector(F64, 8))
-                v.store(b.fmul(x, v.const(x.type, NUDGE64)), to, STEP, 8 * j + 64 * h)
+                v.store(b.fmul(x, v.const(x.type, NUDGE[True])), to, STEP, 8 * j + 64 * h)
 
 
 class Packing(NamedTuple):

@@ -18,11 +18,12 @@ from nbtc.compiler.jit import jit
 from nbtc.compiler.processors import host_processor
 from nbtc.formats.table import Format
 from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD
+from nbtc.kernels.float_elements import lift
 from nbtc.kernels.panel import SCRATCH
 from nbtc.kernels.panel_schedules import FLAG_WORD
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
 from nbtc.ops.wgmma import tile as tile_of
-from nbtc.ops.wgmma.decode import Packing, lift, magnitudes, pack
+from nbtc.ops.wgmma.decode import Packing, magnitudes, pack
 from nbtc.ops.wgmma.gather import DEPTH_BYTES, K_MAJOR, MN_MAJOR, PANEL, gathers, room, source_of
 from nbtc.ops.wgmma.general import THREADS
 from nbtc.ops.wgmma.sums import FetchingBlock, sum_fetching
