@@ -195,7 +195,9 @@ class Bits(Dot):
 
 
 class ByteBits(Bits):
-    """Single bits counted by bytes, which hold 31 steps: more than any instruction has."""
+    """Single bits counted by bytes; no instruction has more than 31 steps."""
+
+    steps = 31  # words whose bits a byte can count: 31 * 8 < 256
 
     @staticmethod
     def serves(m: Lowering, e: Elements) -> bool:
@@ -210,6 +212,9 @@ class ByteBits(Bits):
     def total(self, x: Any) -> Any:
         t = vector(I32, x.type.count // 4)
         words = self.v.bits(x, t)
+        if self.m.multiplies_octet_pairs:
+            halves = self.m.octet_pairs(words, self.v.const(t, ONES))
+            return self.m.pairs(halves, self.v.const(halves.type, 1))
         pairs = self.b.add(
             self.b.and_(words, self.v.const(t, LOW_HALF)),
             self.b.and_(self.b.lshr(words, self.v.const(t, 8)), self.v.const(t, LOW_HALF)),

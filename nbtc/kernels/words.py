@@ -13,17 +13,17 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from nbtc.compiler.builder import F64, I8, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import F64, I32, I64, VectorBuilder, vector
 from nbtc.compiler.host import features
 from nbtc.compiler.jit import jit
 from nbtc.compiler.processors import GENERIC, Processor, host_processor
+from nbtc.kernels.dot import Bits, ByteBits, Dot, Elements, Octets, Pairs
 from nbtc.kernels.words_pack import per_unit, row_words
 
 BLOCK = 96  # rows packed at a time: a multiple of the rows of every tile
 # operations, as numbered in the literal argument of the intrinsic: bytes four to a word, in pairs of 16 bits, bits, f64
 DOT, PAIRS, XOR, AND, FMA = range(5)
 ROUND = {"rn": 0, "rz": 11, "rm": 9, "rp": 10}  # embedded rounding (AVX-512); 0: the ordinary fma
-COUNTED = 31  # words whose bits a byte can count: 31 * 8 < 256
 
 
 def target() -> Processor:
@@ -70,30 +70,10 @@ def tile_of(op: int) -> Tile:
     return Tile(rows, vectors, F64, t.lanes // 2) if op == FMA else Tile(rows, vectors, I32, t.lanes)
 
 
-def _pairs(v: VectorBuilder, a: Any, b: Any) -> Any:
-    """The dot products of two signed 16-bit integers, a lane."""
-    name = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}[a.type.count]
-    if target().x86:
-        halves = vector(I16, 2 * a.type.count)
-        return v.call(f"llvm.x86.{name}", a.type, v.bits(a, halves), v.bits(b, halves))
-    left, right = ([v.b.ashr(v.b.shl(x, v.const(x.type, n)), v.const(x.type, 16)) for n in (16, 0)] for x in (a, b))
-    return v.b.add(*(v.b.mul(x, y) for x, y in zip(left, right, strict=True)))
-
-
-def _step(v: VectorBuilder, op: int, rounding: int, total: Any, a: Any, b: Any) -> Any:
-    """total + the product of a and b."""
-    if op == DOT:
-        # of words, as its first LLVM had it: every later one knows it
-        return v.call("llvm.x86.avx512.vpdpbusd.512", total.type, total, b, a)
-    if op == PAIRS:
-        return v.b.add(total, _pairs(v, a, b))
-    if op == FMA:
-        return v.fma512(a, b, total, rounding) if rounding else v.fma(a, b, total)
-    both = v.b.and_(a, b) if op == AND else v.b.xor(a, b)
-    if target().lookup:  # counts by byte
-        octets = v.bits(total, vector(I8, 4 * total.type.count))
-        return v.bits(v.b.add(octets, v.byte_counts(both)), total.type)
-    return v.b.add(total, v.popcount(both))
+def _products(v: VectorBuilder, op: int) -> Dot:
+    """How products of words are summed, of all operations but f64's."""
+    way = {DOT: Octets, PAIRS: Pairs}.get(op) or (ByteBits if target().lookup else Bits)
+    return way(v, Elements(1 if op in (XOR, AND) else 8, a_signed=True, both=op == AND))
 
 
 class Flat(NamedTuple):
@@ -127,6 +107,7 @@ class _Emitter:
         self.ld, self.tile = ld, tile_of(op)
         self.keys = [(r, j) for r in range(self.tile.rows) for j in range(self.tile.vectors)]
         self.bytes = target().bytes
+        self.dot = _products(v, op) if op != FMA else None
 
     def place(self, key: tuple[int, int]) -> Any:
         """Where a vector of D is."""
@@ -146,7 +127,7 @@ class _Emitter:
         b.branch(body)
         b.position_at_end(body)
         k = b.phi(I64)
-        sums = {x: b.phi(t) for x in self.keys}
+        sums = {x: b.phi(y.type) for x, y in start.items()}
         k.add_incoming(first, entry)
         for x in self.keys:
             sums[x].add_incoming(start[x], entry)
@@ -157,7 +138,7 @@ class _Emitter:
         for r in range(tile.rows):
             x = v.splat(v.load(row, tile.element, tile.size, tile.size * r), tile.lanes)
             for j, y in enumerate(bs):
-                new[r, j] = _step(v, self.op, self.rounding, sums[r, j], x, y)
+                new[r, j] = self.step(sums[r, j], x, y)
         following = b.add(k, v.int(1))
         k.add_incoming(following, b.block)
         for x in self.keys:
@@ -165,6 +146,12 @@ class _Emitter:
         b.cbranch(b.icmp_signed("<", following, last), body, end)
         b.position_at_end(end)
         return new
+
+    def step(self, total: Any, x: Any, y: Any) -> Any:
+        """total + the product of words of A and B."""
+        if self.dot is not None:
+            return self.dot.step(total, x, y)
+        return self.v.fma512(x, y, total, self.rounding) if self.rounding else self.v.fma(x, y, total)
 
     def emit(self, depth: Any) -> None:
         """D += A * B."""
@@ -175,11 +162,11 @@ class _Emitter:
         for x, y in self.words(v.int(0), depth, start).items():
             v.store(y, self.place(x), tile.size)
 
-    def emit_counted(self, depth: Any) -> None:
+    def emit_counted(self, depth: Any, dot: ByteBits) -> None:
         """The same where bytes count bits: their counts are added up before they can overflow."""
         v, b, tile = self.v, self.b, self.tile
-        none = dict.fromkeys(self.keys, v.const(tile.type, 0))
-        first, step = v.int(0), v.int(COUNTED)
+        none = dict.fromkeys(self.keys, dot.zero(tile.type))
+        first, step = v.int(0), v.int(dot.steps)
         entry, body, end = b.block, b.append_basic_block("counted"), b.append_basic_block("all")
         b.branch(body)
         b.position_at_end(body)
@@ -188,7 +175,7 @@ class _Emitter:
         following = b.add(k, step)
         more = b.icmp_signed("<", following, depth)
         for x, y in self.words(k, b.select(more, following, depth), none).items():
-            total = b.add(v.load(self.place(x), tile.type, tile.size), v.byte_sums(y))
+            total = b.add(v.load(self.place(x), tile.type, tile.size), dot.total(y))
             v.store(total, self.place(x), tile.size)
         k.add_incoming(following, b.block)
         b.cbranch(more, body, end)
@@ -211,8 +198,10 @@ def _tile(typing, op, rounding, a, b, d, ld, depth, down, across):
             x, at = (builder.extract_value(args[i], n) for n in (0, 1))
             places.append(v.at(v.pointer(sig.args[i].types[0], x), builder.mul(at, v.int(width))))
         emitter = _Emitter(v, kind, mode, places, args[5])
-        counted = kind in (XOR, AND) and target().lookup
-        (emitter.emit_counted if counted else emitter.emit)(args[6])
+        if isinstance(emitter.dot, ByteBits):
+            emitter.emit_counted(args[6], emitter.dot)
+        else:
+            emitter.emit(args[6])
         return context.get_dummy_value()
 
     return types.void(op, rounding, a, b, d, types.int64, types.int64, down, across), codegen
