@@ -7,7 +7,7 @@ from typing import Any
 from numba.core import types
 from numba.extending import intrinsic
 
-from nbtc.compiler.builder import I32, VectorBuilder
+from nbtc.compiler.builder import VectorBuilder
 
 
 def _reinterpret(source: Any, target: Any) -> Any:
@@ -27,12 +27,18 @@ as_f32 = _reinterpret(types.int32, types.float32)
 as_i32 = _reinterpret(types.float32, types.int32)
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-def word_at(typing, memory, at):
-    """Four bytes of a uint8 array, from any byte on, as a little-endian uint32."""
+def _loaded(kind: Any) -> Any:
+    """An intrinsic f(memory, at): bytes of a uint8 array, from any byte on, as a little-endian number of this type."""
 
-    def codegen(context, builder, sig, args):
-        v = VectorBuilder(context, builder)
-        return v.load(v.at(v.pointer(sig.args[0], args[0]), args[1]), I32)
+    @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+    def load(typing, memory, at):
+        def codegen(context, builder, sig, args):
+            v = VectorBuilder(context, builder)
+            return v.load(v.at(v.pointer(sig.args[0], args[0]), args[1]), context.get_value_type(kind))
 
-    return types.uint32(memory, types.int64), codegen
+        return kind(memory, types.int64), codegen
+
+    return load
+
+
+word_at, double_word_at = _loaded(types.uint32), _loaded(types.uint64)

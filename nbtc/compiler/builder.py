@@ -129,6 +129,13 @@ class VectorBuilder:
         """Lanes picked from x then y."""
         return self.b.shuffle_vector(x, y, _lanes(tuple(lanes)))
 
+    def joined(self, parts: list[Any]) -> Any:
+        """Vectors of equal length end to end, a power of two of them."""
+        while len(parts) > 1:
+            lanes = list(range(2 * parts[0].type.count))
+            parts = [self.shuffle(x, y, lanes) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
     def bits(self, x: Any, t: ir.Type) -> Any:
         """x's bits as type t."""
         return self.b.bitcast(x, t)

@@ -41,14 +41,7 @@ class Lowering:
         if size == count:
             return emit(*args)
         places = [list(range(n, n + count)) for n in range(0, size, count)]
-        return self.joined([emit(*(self.v.shuffle(x, x, lanes) for x in args)) for lanes in places])
-
-    def joined(self, parts: list[Any]) -> Any:
-        """One vector of some of equal length, a power of two of them."""
-        while len(parts) > 1:
-            lanes = list(range(2 * parts[0].type.count))
-            parts = [self.v.shuffle(x, y, lanes) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-        return parts[0]
+        return self.v.joined([emit(*(self.v.shuffle(x, x, lanes) for x in args)) for lanes in places])
 
     def _like(self, x: Any) -> ir.Type:
         """32-bit integers, as many as x has elements."""

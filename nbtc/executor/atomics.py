@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import F16, F32, F64, I1, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import F16, F32, F64, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.loops import for_lanes
 from nbtc.executor import reach
 from nbtc.executor.action import Action
 from nbtc.executor.data import Instruction
@@ -186,23 +187,17 @@ def _function(name: Name, parts: int) -> Callable[[Any, Any], None]:
         for room, x in zip(rooms, (addresses, *values), strict=True):
             b.store(x, room)
         per_part = len(values) // parts
-        entry, body, end = b.block, b.append_basic_block("lane"), b.append_basic_block("end")
-        b.cbranch(b.icmp_unsigned("==", mask, ir.Constant(I32, 0)), end, body)
-        b.position_at_end(body)
-        left = b.phi(I32)
-        left.add_incoming(mask, entry)
-        lane = v.call("llvm.cttz.i32", I32, left, ir.Constant(I1, 1))
-        index = [b.zext(lane, I64)]
-        at = b.load(b.gep(b.bitcast(rooms[0], I64.as_pointer()), index))
-        for part in range(parts):
-            slots = [b.gep(b.bitcast(r, t.as_pointer()), index) for r in rooms[1 + part * per_part :][:per_part]]
-            p = b.inttoptr(b.add(at, ir.Constant(I64, part * _bytes(name.type))), t.as_pointer())
-            x, y = b.load(slots[0]), b.load(slots[-1])
-            b.store(step(v, name, p, x, y), slots[0])
-        rest = b.and_(left, b.sub(left, ir.Constant(I32, 1)))
-        left.add_incoming(rest, b.block)
-        b.cbranch(b.icmp_unsigned("==", rest, ir.Constant(I32, 0)), end, body)
-        b.position_at_end(end)
+
+        def one(lane: Any) -> None:
+            index = [b.zext(lane, I64)]
+            at = b.load(b.gep(b.bitcast(rooms[0], I64.as_pointer()), index))
+            for part in range(parts):
+                slots = [b.gep(b.bitcast(r, t.as_pointer()), index) for r in rooms[1 + part * per_part :][:per_part]]
+                p = b.inttoptr(b.add(at, ir.Constant(I64, part * _bytes(name.type))), t.as_pointer())
+                x, y = b.load(slots[0]), b.load(slots[-1])
+                b.store(step(v, name, p, x, y), slots[0])
+
+        for_lanes(v, mask, one)
         found = [b.load(rooms[1 + part * per_part]) for part in range(parts)]
         b.ret(b.insert_value(ir.Constant(ir.LiteralStructType([found[0].type] * parts), ir.Undefined), found[0], 0)
               if parts == 1 else _struct(v, found))  # fmt: skip

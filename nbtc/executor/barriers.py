@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
+from numba.core import cgutils
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
 from nbtc.executor.action import Action, no, yes
@@ -145,18 +146,8 @@ def threads_ended(v: VectorBuilder, args: Any) -> None:
     b = v.b
     (block,) = args
     barriers = v.at(block, LAYOUTS["block"].offset("barriers"))
-    before = b.block
-    head, inside, behind = (b.append_basic_block(n) for n in ("barrier", "barrier.one", "barrier.end"))
-    b.branch(head)
-    b.position_at_end(head)
-    i = b.phi(I64)
-    i.add_incoming(v.int(0), before)
-    b.cbranch(b.icmp_unsigned("<", i, v.int(BARRIERS)), inside, behind)
-    b.position_at_end(inside)
-    _complete(v, v.at(barriers, b.mul(i, v.int(BARRIER_BYTES))), block)
-    i.add_incoming(b.add(i, v.int(1)), b.block)
-    b.branch(head)
-    b.position_at_end(behind)
+    with cgutils.for_range(b, v.int(BARRIERS)) as loop:
+        _complete(v, v.at(barriers, b.mul(loop.index, v.int(BARRIER_BYTES))), block)
     b.ret_void()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, vector
+from nbtc.compiler.loops import for_lanes
 from nbtc.executor import reach
 from nbtc.executor.action import Action
 from nbtc.executor.cluster import peer_field
@@ -18,7 +19,6 @@ from nbtc.executor.data import Operand
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.mbarrier import update
-from nbtc.executor.resolve import for_lanes
 from nbtc.executor.services import REDUCE_ELEMENTS
 from nbtc.executor.tensor_map import ELEMENTS
 from nbtc.executor.tma import REDUCTIONS

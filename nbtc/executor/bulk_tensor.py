@@ -11,6 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64
+from nbtc.compiler.loops import for_lanes
 from nbtc.executor import reach
 from nbtc.executor.action import Action
 from nbtc.executor.bulk import (
@@ -33,7 +34,6 @@ from nbtc.executor.data import Address, Immediate, Operand, Vector
 from nbtc.executor.errors import Kind
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
-from nbtc.executor.resolve import for_lanes
 from nbtc.executor.services import TILE_COPY
 from nbtc.executor.tensor_map import BYTES, ELEMENTS, FILLS, INTERLEAVES, LAYOUT, MOST_DIMS, SWIZZLES
 from nbtc.executor.tma import LOAD, REDUCE, REDUCTIONS, STORE

@@ -12,11 +12,12 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, I64
+from nbtc.compiler.loops import for_lanes
 from nbtc.executor.action import Action
 from nbtc.executor.data import Instruction
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import Lanes
-from nbtc.executor.resolve import RANK_SHIFT, for_lanes
+from nbtc.executor.resolve import RANK_SHIFT
 from nbtc.executor.state import LAYOUTS
 from nbtc.executor.values import const, resize
 

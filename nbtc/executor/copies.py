@@ -11,13 +11,14 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.loops import for_lanes
 from nbtc.executor import reach
 from nbtc.executor.action import Action
 from nbtc.executor.data import Immediate, Register
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.mbarrier import update
-from nbtc.executor.resolve import Access, for_lanes
+from nbtc.executor.resolve import Access
 from nbtc.executor.watch import words
 
 L32, L64 = vector(I32, WARP), vector(I64, WARP)

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, suffix, vector
-from nbtc.executor.resolve import ADDRESSES, Access, at_once, fits, fits_shared, for_lanes, place_of, resolver
+from nbtc.compiler.loops import for_lanes
+from nbtc.executor.resolve import ADDRESSES, Access, at_once, fits, fits_shared, place_of, resolver
 
 LANES = 32
 POINTER = I8.as_pointer()
@@ -217,10 +218,7 @@ def load_whole(v: VectorBuilder, shape: Shape, pointer: Any) -> list[Any]:
 
 def store_whole(v: VectorBuilder, shape: Shape, pointer: Any, values: list[Any]) -> None:
     """The inverse of `load_whole`."""
-    while len(values) > 1:  # pairs of vectors joined end to end, then one shuffle brings each lane's elements together
-        wide = 2 * values[0].type.count
-        values = [v.shuffle(x, y, list(range(wide))) for x, y in zip(values[::2], values[1::2], strict=True)]
-    whole = values[0]
+    whole = v.joined(values)  # one shuffle more brings each lane's elements together
     order = [i * LANES + lane for lane in range(LANES) for i in range(shape.elements)]
     v.store(v.shuffle(whole, whole, order), pointer, 1)
 

@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, vector
+from nbtc.compiler.loops import for_lanes
 from nbtc.executor import reach
 from nbtc.executor.action import Action
 from nbtc.executor.bulk import DONE, L64, complete, element_of, for_targets
@@ -19,7 +20,6 @@ from nbtc.executor.cluster import block_ranks
 from nbtc.executor.data import Sink
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
-from nbtc.executor.resolve import for_lanes
 from nbtc.executor.values import const, resize
 from nbtc.executor.watch import words
 

@@ -105,17 +105,9 @@ def _matrix_loader(v: VectorBuilder, machine: Any, access: Access, row: Row, arg
             first, *_ = rows = _rows_of(line)
             parts = [_expanded(v, v.load(found.pointer(v, r), vector(I8, ROW), 1), bits) for r in rows]
             order = (ROW * (line - first) + byte).ravel().tolist()
-            x = end_to_end(v, parts)
+            x = v.joined(parts)  # rows stored one by one and loaded as a whole would wait for the stores
             v.store(v.bits(v.shuffle(x, x, order), L32), out, 64, 4 * WARP * n)
     v.b.ret_void()
-
-
-def end_to_end(v: VectorBuilder, parts: list[Any]) -> Any:
-    """Vectors joined in registers: rows stored one by one and loaded as a whole would wait for the stores."""
-    while len(parts) > 1:
-        size = 2 * parts[0].type.count
-        parts = [v.shuffle(x, y, list(range(size))) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
 
 
 def _expanded(v: VectorBuilder, x: Any, bits: int | None) -> Any:
@@ -155,7 +147,7 @@ def _store_matrix(lanes: Lanes) -> None:
 
 def _words_of_rows(v: VectorBuilder, images: list[Any], rows: list[int]) -> tuple[Any, ...]:
     """The four words of the row that each lane gives the address of, as vectors; rows: those of the images in turn."""
-    whole = end_to_end(v, images)
+    whole = v.joined(images)
     held = v.bits(whole, vector(I32, whole.type.count // 4))
     place = [rows.index(lane) if lane in rows else 0 for lane in range(WARP)]
     return tuple(v.shuffle(held, held, [ROW // 4 * p + word for p in place]) for word in range(ROW // 4))

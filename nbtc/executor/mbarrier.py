@@ -8,12 +8,12 @@ and stores are enough.  Lanes act one after the other, in ascending order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64, VectorBuilder, vector
+from nbtc.compiler.loops import for_lanes
 from nbtc.executor import reach
 from nbtc.executor.action import Action
 from nbtc.executor.data import Instruction, Operand
@@ -59,21 +59,6 @@ def updated(v: VectorBuilder, state: Any, arrivals: Any, owed: Any, dropped: Any
     return packed(v, expected, b.select(nothing, expected, pending), bytes_owed, phase)
 
 
-def each_lane(v: VectorBuilder, mask: Any, body: Callable[[Any], None]) -> None:
-    """body(index) for every lane of an i32 mask, in ascending order; index is an i64 in a list, for `gep`."""
-    b = v.b
-    entry, loop, end = b.block, b.append_basic_block("lane"), b.append_basic_block("lanes_done")
-    b.cbranch(b.icmp_unsigned("==", mask, ir.Constant(I32, 0)), end, loop)
-    b.position_at_end(loop)
-    left = b.phi(I32)
-    left.add_incoming(mask, entry)
-    body([b.zext(v.call("llvm.cttz.i32", I32, left, ir.Constant(I1, 1)), I64)])
-    rest = b.and_(left, b.sub(left, ir.Constant(I32, 1)))
-    left.add_incoming(rest, b.block)
-    b.cbranch(b.icmp_unsigned("==", rest, ir.Constant(I32, 0)), end, loop)
-    b.position_at_end(end)
-
-
 def _stored(v: VectorBuilder, x: Any) -> Any:
     """A vector on the stack, as a pointer to its first element."""
     room = v.b.alloca(x.type)
@@ -88,14 +73,15 @@ def _update(v: VectorBuilder, arguments: Any) -> None:
     at, arrivals, owed, dropped = (_stored(v, x) for x in (addresses, *numbers))
     out = _stored(v, ir.Constant(L64, None))
 
-    def one(index: Any) -> None:
+    def one(lane: Any) -> None:
+        index = [b.zext(lane, I64)]
         p = b.inttoptr(b.load(b.gep(at, index)), I64.as_pointer())
         state = b.load(p)
         values = [b.load(b.gep(x, index)) for x in (arrivals, owed, dropped)]
         b.store(updated(v, state, *values), p)
         b.store(state, b.gep(out, index))
 
-    each_lane(v, mask, one)
+    for_lanes(v, mask, one)
     b.ret(b.load(b.bitcast(out, L64.as_pointer())))
 
 
@@ -126,10 +112,11 @@ def _put(v: VectorBuilder, arguments: Any) -> None:
     b = v.b
     at, new = _stored(v, addresses), _stored(v, states)
 
-    def one(index: Any) -> None:
+    def one(lane: Any) -> None:
+        index = [b.zext(lane, I64)]
         b.store(b.load(b.gep(new, index)), b.inttoptr(b.load(b.gep(at, index)), I64.as_pointer()))
 
-    each_lane(v, mask, one)
+    for_lanes(v, mask, one)
     b.ret_void()
 
 

@@ -55,13 +55,9 @@ def by_lane(v: VectorBuilder, p: Any, count: int, size: int) -> Any:
     out, lanes = place(v, LANES * count * size), VECTOR // size
     kind = vector(ir.IntType(8 * size), lanes)
     for first in range(0, LANES, lanes):
-        parts = [v.load(p, kind, size, size * (LANES * r + first)) for r in range(count)]
-        while len(parts) > 1:
-            parts = [
-                v.shuffle(x, y, list(range(2 * x.type.count))) for x, y in zip(parts[::2], parts[1::2], strict=True)
-            ]
+        whole = v.joined([v.load(p, kind, size, size * (LANES * r + first)) for r in range(count)])
         order = [r * lanes + n for n in range(lanes) for r in range(count)]
-        v.store(v.shuffle(parts[0], parts[0], order), out, VECTOR, size * count * first)
+        v.store(v.shuffle(whole, whole, order), out, VECTOR, size * count * first)
     return out
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I64, VectorBuilder, vector
+from nbtc.compiler.loops import for_lanes
 from nbtc.executor import reach
 from nbtc.executor.action import Action
 from nbtc.executor.atomics import Name, step
@@ -19,7 +20,6 @@ from nbtc.executor.form import slots
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.mbarrier import update
 from nbtc.executor.memory import st
-from nbtc.executor.resolve import for_lanes
 from nbtc.executor.watch import words
 
 L64 = vector(I64, WARP)

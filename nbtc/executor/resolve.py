@@ -6,12 +6,12 @@ memory, local ones offsets in the thread's; generic addresses of both carry a ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.loops import for_lanes
 from nbtc.executor.errors import Kind
 from nbtc.executor.lanes import Lanes
 from nbtc.executor.state import LAYOUTS, LOCAL_WINDOW, SHARED_WINDOW
@@ -39,25 +39,6 @@ def place_of(v: VectorBuilder, structure: str, base: Any, name: str) -> Any:
     """A field of a structure, loaded."""
     bits = LAYOUTS[structure].fields[name].bits
     return v.load(v.at(base, LAYOUTS[structure].offset(name)), ir.IntType(bits), bits // 8)
-
-
-def for_lanes(v: VectorBuilder, mask: Any, body: Callable[[Any], None]) -> None:
-    """Emit a loop over the set bits of an i32 mask; `body(lane)` with an i32."""
-    b = v.b
-    function = b.function
-    before = b.block
-    head, inside, behind = (function.append_basic_block(n) for n in ("lanes", "lane", "lanes.end"))
-    b.branch(head)
-    b.position_at_end(head)
-    rest = b.phi(I32)
-    rest.add_incoming(mask, before)
-    b.cbranch(b.icmp_unsigned("==", rest, ir.Constant(I32, 0)), behind, inside)
-    b.position_at_end(inside)
-    lane = v.call("llvm.cttz.i32", I32, rest, ir.Constant(I1, 1))
-    body(lane)
-    rest.add_incoming(b.and_(rest, b.sub(rest, ir.Constant(I32, 1))), b.block)
-    b.branch(head)
-    b.position_at_end(behind)
 
 
 def resolve(lanes: Lanes, access: Access, addresses: Any, site: int) -> tuple[Any, Any]:

@@ -12,7 +12,8 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
-from nbtc.executor.resolve import for_lanes, place_of
+from nbtc.compiler.loops import for_lanes
+from nbtc.executor.resolve import place_of
 
 LANES = 32
 POINTER = I8.as_pointer()

@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, vector
+from nbtc.compiler.loops import for_lanes
 from nbtc.executor import reach
 from nbtc.executor.action import Action, yes
 from nbtc.executor.bulk import for_targets
@@ -21,7 +22,6 @@ from nbtc.executor.host import Ask, ask_once, text
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.matrix import isa_row, load_image, store_image
 from nbtc.executor.mbarrier import update
-from nbtc.executor.resolve import for_lanes
 from nbtc.executor.watch import words
 
 L32, L64 = vector(I32, WARP), vector(I64, WARP)

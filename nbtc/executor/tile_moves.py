@@ -20,7 +20,7 @@ from nbtc.executor.action import Action
 from nbtc.executor.data import Instruction
 from nbtc.executor.gather import Shape, gather, scatter
 from nbtc.executor.lanes import WARP, Lanes
-from nbtc.executor.matrix_moves import ROW, accepts, end_to_end, row_and_space
+from nbtc.executor.matrix_moves import ROW, accepts, row_and_space
 from nbtc.executor.resolve import POINTER, RANK_SHIFT, TAG
 from nbtc.executor.state import SHARED_WINDOW
 from nbtc.executor.watch import words
@@ -148,7 +148,7 @@ def picked(v: VectorBuilder, parts: list[Any], order: list[int]) -> Any:
     for n in range(0, len(parts), each):
         some = parts[n : n + each]
         some += [some[-1]] * ((1 << (len(some) - 1).bit_length()) - len(some))
-        joined = end_to_end(v, some)
+        joined = v.joined(some)
         first, limit = n * size, (n + each) * size
         mine = [first <= i < limit for i in order]
         x = v.shuffle(joined, joined, [i - first if own else 0 for i, own in zip(order, mine, strict=True)])
@@ -196,7 +196,7 @@ def _load_lines(v: VectorBuilder, tile: Tile, host: Any, pitch: Any) -> list[Any
             chunks = np.unique(places // lines.chunk)
             order = np.searchsorted(chunks, places // lines.chunk) * lines.chunk + places % lines.chunk
             vectors.append(picked(v, [lines.load(c) for c in chunks.tolist()], order.tolist()))
-        found.append(v.bits(end_to_end(v, vectors), vector(ir.IntType(max(32, tile.wide)), WARP)))
+        found.append(v.bits(v.joined(vectors), vector(ir.IntType(max(32, tile.wide)), WARP)))
     return found
 
 

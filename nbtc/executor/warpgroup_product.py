@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from llvmlite import ir
+from numba.core import cgutils
 
 from nbtc.compiler.builder import I1, I32, I64, VectorBuilder, vector
 from nbtc.executor.product_split import LANES, REGISTER, VECTOR, P
@@ -204,14 +205,5 @@ class Emitter:
 
     def _loop(self, body: Callable[[Any], None]) -> None:
         """body(n) for each tile of columns."""
-        b = self.b
-        before, loop, end = b.block, b.append_basic_block("tile"), b.append_basic_block("tiles_done")
-        b.branch(loop)
-        b.position_at_end(loop)
-        n = b.phi(I32)
-        n.add_incoming(ir.Constant(I32, 0), before)
-        body(n)
-        following = b.add(n, ir.Constant(I32, 1))
-        n.add_incoming(following, b.block)
-        b.cbranch(b.icmp_unsigned("<", following, ir.Constant(I32, self.columns // TILE)), loop, end)
-        b.position_at_end(end)
+        with cgutils.for_range(self.b, ir.Constant(I32, self.columns // TILE)) as loop:
+            body(loop.index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
+from numba.core import cgutils
 
 from nbtc.compiler.builder import I32, I64, VectorBuilder
 from nbtc.executor.coroutine import ALIGN, HEADER, VOID, declare
@@ -86,19 +87,8 @@ class Worker:
 
     def loop(self, count: Any, body: Any) -> None:
         """body(i) for i32 i below count."""
-        b = self.b
-        before = b.block
-        head, inside, behind = (b.append_basic_block(n) for n in ("loop", "loop.body", "loop.end"))
-        b.branch(head)
-        b.position_at_end(head)
-        i = b.phi(count.type)
-        i.add_incoming(ir.Constant(count.type, 0), before)
-        b.cbranch(b.icmp_unsigned("<", i, count), inside, behind)
-        b.position_at_end(inside)
-        body(i)
-        i.add_incoming(b.add(i, ir.Constant(count.type, 1)), b.block)
-        b.branch(head)
-        b.position_at_end(behind)
+        with cgutils.for_range(self.b, count, intp=count.type) as loop:
+            body(loop.index)
 
 
 def frame_memory(v: VectorBuilder, args: Any) -> None:

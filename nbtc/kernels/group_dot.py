@@ -186,7 +186,7 @@ def _step(
             mask = v.bits(again, ir.IntType(lanes))
             mask = mask if lanes == LANES else b.zext(mask, I16)
             bad[r] = b.or_(bad[r], b.shl(mask, ir.Constant(I16, at)))
-    return [m.joined(parts) for parts in done], bad
+    return [v.joined(parts) for parts in done], bad
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]

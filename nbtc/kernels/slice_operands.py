@@ -86,7 +86,7 @@ class SliceOperands:
         if not self.s.a_rows:
             return [x for unit in (0, 2) for x in image_parts(v, source, (unit, unit + 1))]
         units = [self._unit(source, n) for n in range(2 * ROWS)]
-        fours = [v.bits(_joined(v, units[n : n + 4]), W16) for n in range(0, 32, 4)]
+        fours = [v.bits(v.joined(units[n : n + 4]), W16) for n in range(0, 32, 4)]
         words = [x for n in (0, 4) for x in turned(v, fours[n : n + 4])]
         if self.s.minus_a:
             signs = sum(1 << n for n in range(self.s.a.bits - 1, 32, self.s.a.bits))
@@ -155,7 +155,7 @@ class SliceOperands:
         if s.by_rows:
             columns = self._from_rows(units)
         else:
-            columns = [_joined(v, [units[n], units[n + 8], units[n + 1], units[n + 9]]) for n in range(0, COLUMNS, 2)]
+            columns = [v.joined([units[n], units[n + 8], units[n + 1], units[n + 9]]) for n in range(0, COLUMNS, 2)]
         if s.minus_b:
             sign = v.const(self.of_b.of(VECTOR), 1 << (s.b.bits - 1))
             columns = [v.bits(b.xor(v.bits(x, sign.type), sign), x.type) for x in columns]
@@ -165,7 +165,7 @@ class SliceOperands:
     def _from_rows(self, units: list[Any]) -> list[Any]:
         """Sixteen rows of eight elements of two bytes: columns, two a vector."""
         v = self.v
-        fours = [v.bits(_joined(v, units[n : n + 4]), vector(I16, 32)) for n in range(0, 16, 4)]
+        fours = [v.bits(v.joined(units[n : n + 4]), vector(I16, 32)) for n in range(0, 16, 4)]
         halves = [
             [v.shuffle(fours[n], fours[n + 1], [8 * k + 4 * h + c for c in range(4) for k in range(8)]) for h in (0, 1)]
             for n in (0, 2)
@@ -228,11 +228,3 @@ class SliceOperands:
             return 8 * (self.s.depth * column + k)
         pair, side = divmod(column, 2)
         return 4 * VECTOR * pair + 16 * (2 * side + k // 4) + 4 * (k % 4)
-
-
-def _joined(v: VectorBuilder, parts: list[Any]) -> Any:
-    """Vectors end to end."""
-    while len(parts) > 1:
-        size = 2 * parts[0].type.count
-        parts = [v.shuffle(x, y, list(range(size))) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]

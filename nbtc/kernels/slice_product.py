@@ -6,13 +6,14 @@ accumulators left as they are: the caller gives them to the general path.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I16, I64, VectorBuilder, vector
 from nbtc.compiler.float_mode import DOWN, enter, leave
+from nbtc.compiler.loops import Values, repeated
 from nbtc.compiler.lowering import lowering
 from nbtc.kernels.slice_elements import V16, VECTOR, W16
 from nbtc.kernels.slice_operands import REGISTER, SliceOperands, image_parts, memory_a, memory_b, turned
@@ -21,7 +22,6 @@ from nbtc.kernels.slice_sparse import expanded
 from nbtc.kernels.slice_sums import SliceSums
 
 P = I8.as_pointer()
-Values = dict[Any, Any]  # of a loop, by what they are
 
 
 class Arguments(NamedTuple):
@@ -94,13 +94,13 @@ class _Slice:
                 pass
             return none
 
-        self._loop(v.int(STEPS), {}, first)
+        repeated(v, v.int(0), v.int(STEPS), 1, {}, first)
 
         def tile(n: Any, found: Values) -> Values:
             bad = self._tile(n, special)
             return {"marked": b.or_(found["marked"], b.shl(b.zext(bad, I64), n))}
 
-        return self._loop(self.args.tiles, {"marked": v.int(0)}, tile)["marked"]
+        return repeated(v, v.int(0), self.args.tiles, 1, {"marked": v.int(0)}, tile)["marked"]
 
     def _decode_a(self) -> Any:
         """A to memory; i1: all tiles need the fallback."""
@@ -111,23 +111,6 @@ class _Slice:
         for line in range(s.lines):
             o.decode_a(words[WORDS * line : WORDS * (line + 1)], v.at(self.a, memory_a(s).size * line))
         return b.or_(o.a.found(), clash)
-
-    def _loop(self, count: Any, values: Values, body: Callable[[Any, Values], Values]) -> Values:
-        """body(n, values) gives the values after each turn; returns those after the last one."""
-        b, before = self.b, self.b.block
-        loop, end = b.append_basic_block("turn"), b.append_basic_block("done")
-        b.branch(loop)
-        b.position_at_end(loop)
-        phis = {key: b.phi(x.type) for key, x in [(None, count), *values.items()]}
-        n = phis.pop(None)
-        after = body(n, phis)
-        following = b.add(n, self.v.int(1))
-        for phi, first, value in [(n, self.v.int(0), following), *((phis[k], values[k], after[k]) for k in values)]:
-            phi.add_incoming(first, before)
-            phi.add_incoming(value, b.block)
-        b.cbranch(b.icmp_unsigned("<", following, count), loop, end)
-        b.position_at_end(end)
-        return after
 
     def _at_b(self, memory: Any, n: Any) -> Any:
         """Where tile n of B is decoded."""
@@ -177,7 +160,7 @@ class _Slice:
                 _mixed(sums.multiply(at_b, k, totals), self._prepare(following, k) if last else iter(()))
                 return {(c, part): x for c, both in totals.items() for part, x in enumerate(both)}
 
-            found = self._loop(v.int(STEPS), starts, step)
+            found = repeated(v, v.int(0), v.int(STEPS), 1, starts, step)
             results += [sums.finish([found[c, part] for part in range(self.s.parts)], begun[c][1]) for c in columns]
         bad = b.or_(special, sums.out_of_range())
         if not self.s.half:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
@@ -18,6 +18,7 @@ from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
 from nbtc.compiler.float_mode import enter, leave
 from nbtc.compiler.jit import jit
 from nbtc.kernels import warp_f64
+from nbtc.kernels.code import Code
 from nbtc.kernels.warp_f64 import Doubles
 from nbtc.kernels.warp_floats import Codegen
 from nbtc.kernels.warp_fp8 import Fp8, Fp8Warp
@@ -28,38 +29,15 @@ AHEAD = 4  # warps between a prefetch and its use
 BYTES = 128  # of a register of a warp
 
 
-class Code(Protocol):
-    """What vector code is compiled for.
-
-    kind, key: a name and numbers that tell it from all others.  images: registers of A, B, C, metadata if any, and D.
-    registers: of sixteen rows of A.  mode: the rounding that it needs to be set, or None.
-    """
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def key(self) -> tuple[int, ...]: ...
-    @property
-    def images(self) -> tuple[int, ...]: ...
-    @property
-    def registers(self) -> int: ...
-    @property
-    def mode(self) -> str | None: ...
-
-
-class Kind(NamedTuple):
-    """of(*key): a code.  emit(code, builder, addresses of a warp's images, (F, floor)): i1, needs the fallback."""
-
-    of: Callable[..., Code]
-    emit: Callable[[Any, VectorBuilder, list[Any], Sequence[Any]], Any]
-
-
-KINDS = {
-    Shape.kind: Kind(Shape.of, lambda code, v, images, numbers: Codegen(code, v, *numbers).emit(*images)),
-    Fp8.kind: Kind(Fp8.of, lambda code, v, images, numbers: Fp8Warp(code, v, images, numbers).emit()),
-    Integers.kind: Kind(Integers.of, lambda code, v, images, _: IntegerWarp(code, v, images).emit()),
-    Doubles.kind: Kind(Doubles.of, lambda code, v, images, _: warp_f64.emit(code, v, images)),
+Emitter = Callable[[Any, VectorBuilder, list[Any], Sequence[Any]], Any]
+# of each class of codes: emit(code, builder, addresses of a warp's images, (F, floor)): i1, needs the fallback
+EMITTERS: dict[type[Code], Emitter] = {
+    Shape: lambda code, v, images, numbers: Codegen(code, v, *numbers).emit(*images),
+    Fp8: lambda code, v, images, numbers: Fp8Warp(code, v, images, numbers).emit(),
+    Integers: lambda code, v, images, _: IntegerWarp(code, v, images).emit(),
+    Doubles: lambda code, v, images, _: warp_f64.emit(code, v, images),
 }
+KINDS: dict[str, type[Code]] = {kind.kind: kind for kind in EMITTERS}
 
 
 def emit_warp(v: VectorBuilder, code: Code, images: list[Any], numbers: Sequence[Any]) -> Any:
@@ -70,7 +48,7 @@ def emit_warp(v: VectorBuilder, code: Code, images: list[Any], numbers: Sequence
     """
     mode = code.mode
     old = enter(v, mode) if mode is not None else None
-    needs_fallback = KINDS[code.kind].emit(code, v, images, numbers)
+    needs_fallback = EMITTERS[type(code)](code, v, images, numbers)
     if mode is not None:
         leave(v, old)
     return needs_fallback
@@ -86,7 +64,7 @@ def _loop_body(v: VectorBuilder, code: Code, arguments: Sequence[Any]) -> Any:
         for p, size in zip(images, code.images, strict=True):
             for line in range(0, BYTES * size, 64):
                 v.prefetch(v.at(p, AHEAD * BYTES * size + line), write=p is images[-1])
-        needs_fallback = KINDS[code.kind].emit(code, v, images, numbers)
+        needs_fallback = EMITTERS[type(code)](code, v, images, numbers)
         v.store(b.zext(needs_fallback, I8), v.at(marks, loop.index))
         b.store(b.add(b.load(found), b.zext(needs_fallback, I64)), found)
     return b.load(found)

@@ -5,13 +5,14 @@ Only NaN results need the fallback: which payload survives is for the general pa
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 
 from nbtc.compiler.builder import F64, I1, I8, VectorBuilder, vector
 from nbtc.compiler.float_mode import DOWN, NEAREST, TOWARD_ZERO, UP
+from nbtc.kernels.code import Code
 from nbtc.numerics.models import ROUNDINGS
 
 D8 = vector(F64, 8)
@@ -19,7 +20,7 @@ MODES = {"rn": NEAREST, "rz": TOWARD_ZERO, "rm": DOWN, "rp": UP}
 
 
 @dataclass(frozen=True)
-class Doubles:
+class Doubles(Code):
     """What is compiled in: A's registers (2 in products of eight rows), and the number of the rounding."""
 
     registers: int
@@ -31,16 +32,6 @@ class Doubles:
     def mode(self) -> str:
         """The rounding mode that its multiply-adds are in."""
         return next(MODES[name] for name, number in ROUNDINGS.items() if number == self.rounding)
-
-    @property
-    def key(self) -> tuple[int, ...]:
-        """All of it as numbers."""
-        return astuple(self)
-
-    @classmethod
-    def of(cls, *key: int) -> Doubles:
-        """The code of a key."""
-        return cls(*key)
 
     @property
     def images(self) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ those chunks' nibbles of metadata.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
@@ -17,6 +17,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import F32, I1, I8, I16, I32, VectorBuilder, stack_array, vector
 from nbtc.compiler.float_mode import enter, leave
 from nbtc.formats.table import FORMATS, Format, f16
+from nbtc.kernels.code import Code
 from nbtc.kernels.float_elements import FloatElements, lift
 from nbtc.kernels.warp_floats import Codegen
 from nbtc.kernels.warp_shape import W16, Shape
@@ -27,7 +28,7 @@ INFINITE = {True: (I16, 0x7C00), False: (I32, 0x7F800000)}  # accumulators' inte
 
 
 @dataclass(frozen=True)
-class Fp8:
+class Fp8(Code):
     """What is compiled in: the codes of A's and B's formats, registers of A, f16 accumulators, sparsity (0 or 1)."""
 
     a: int
@@ -37,17 +38,6 @@ class Fp8:
     sparse: int = 0
 
     kind = "fp8"
-    mode = None  # C is added to nearest
-
-    @property
-    def key(self) -> tuple[int, ...]:
-        """All of it as numbers."""
-        return astuple(self)
-
-    @classmethod
-    def of(cls, *key: int) -> Fp8:
-        """The code of a key."""
-        return cls(*key)
 
     @property
     def formats(self) -> list[Format]:

@@ -43,11 +43,8 @@ def take(v: VectorBuilder, by_register: bool, p: Any, registers: int, lane: int,
     """The registers of some neighbouring lanes, lane by lane: <lanes * registers x i32>."""
     if not by_register:
         return v.load(p, vector(I32, lanes * registers), 4, 4 * registers * lane)
-    parts = [v.load(p, vector(I32, lanes), 4, 128 * r + 4 * lane) for r in range(registers)]
-    while len(parts) > 1:
-        size = 2 * parts[0].type.count
-        parts = [v.shuffle(x, y, list(range(size))) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-    return v.shuffle(parts[0], parts[0], [r * lanes + n for n in range(lanes) for r in range(registers)])
+    whole = v.joined([v.load(p, vector(I32, lanes), 4, 128 * r + 4 * lane) for r in range(registers)])
+    return v.shuffle(whole, whole, [r * lanes + n for n in range(lanes) for r in range(registers)])
 
 
 def put(v: VectorBuilder, by_register: bool, p: Any, registers: int, lane: int, words: Any) -> None:

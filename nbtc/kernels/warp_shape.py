@@ -10,13 +10,14 @@ from llvmlite import ir
 from nbtc.compiler.builder import I16, I32, vector
 from nbtc.compiler.float_mode import DOWN
 from nbtc.formats.table import FORMATS, Format
+from nbtc.kernels.code import Code
 
 W16 = vector(I32, 16)
 Label = tuple[int, int, int]  # of an element of a row of A or a column of B: register of B, lane modulo 4, part of word
 
 
 @dataclass(frozen=True)
-class Shape:
+class Shape(Code):
     """What is compiled in: the multiplicands' format, A's registers (4 or 2), f16 accumulators, blocks a K step.
 
     by_register: images are [register][lane], one vector a register, instead of [lane][register]; dense products only.
@@ -31,7 +32,11 @@ class Shape:
     sparse: bool = False
 
     kind = "floats"
-    mode = DOWN
+
+    @property
+    def mode(self) -> str:
+        """Multiply-adds round down."""
+        return DOWN
 
     @property
     def key(self) -> tuple[int, ...]:
@@ -39,8 +44,9 @@ class Shape:
         return self.fmt.code, self.registers, int(self.f16_acc), self.blocks, int(self.by_register), int(self.sparse)
 
     @classmethod
-    def of(cls, code: int, registers: int, f16_acc: int, blocks: int, by_register: int, sparse: int) -> Shape:
+    def of(cls, *key: int) -> Shape:
         """The shape of a key."""
+        code, registers, f16_acc, blocks, by_register, sparse = key
         fmt = next(f for f in FORMATS.values() if f.code == code)
         return cls(fmt, registers, bool(f16_acc), blocks, bool(by_register), bool(sparse))
 

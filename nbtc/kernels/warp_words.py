@@ -6,10 +6,11 @@ addition to C.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from nbtc.compiler.builder import I1, I32, VectorBuilder, vector
+from nbtc.kernels.code import Code
 from nbtc.kernels.dot import Elements, dot
 from nbtc.kernels.warp_columns import columns
 from nbtc.kernels.warp_select import W16, Selection
@@ -17,7 +18,7 @@ from nbtc.numerics.models import BIT_OPS
 
 
 @dataclass(frozen=True)
-class Integers:
+class Integers(Code):
     """What is compiled in.
 
     bits: of an element.  a_signed, b_signed: 0 or 1.  option: of bits the number of the operation, else whether to
@@ -32,17 +33,6 @@ class Integers:
     sparse: int = 0
 
     kind = "integers"
-    mode = None
-
-    @property
-    def key(self) -> tuple[int, ...]:
-        """All of it as numbers."""
-        return astuple(self)
-
-    @classmethod
-    def of(cls, *key: int) -> Integers:
-        """The code of a key."""
-        return cls(*key)
 
     @property
     def images(self) -> tuple[int, ...]:

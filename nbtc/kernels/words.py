@@ -13,9 +13,10 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from nbtc.compiler.builder import F64, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import F64, I32, VectorBuilder, vector
 from nbtc.compiler.host import features
 from nbtc.compiler.jit import jit
+from nbtc.compiler.loops import Values, repeated
 from nbtc.compiler.processors import GENERIC, Processor, host_processor
 from nbtc.kernels.dot import Bits, ByteBits, Dot, Elements, Octets, Pairs
 from nbtc.kernels.words_pack import per_unit, row_words
@@ -120,32 +121,22 @@ class _Emitter:
         row = v.splat(v.load(self.down, I32, 4, 4 * r), self.tile.lanes)
         return self.b.add(row, v.load(self.across, t, 4, self.bytes * j))
 
-    def words(self, first: Any, last: Any, start: dict[tuple[int, int], Any]) -> dict[tuple[int, int], Any]:
+    def words(self, first: Any, last: Any, start: Values) -> Values:
         """Sums from `start` over words first..last, at least one."""
-        v, b, t, tile = self.v, self.b, self.tile.type, self.tile
-        entry, body, end = b.block, b.append_basic_block("words"), b.append_basic_block("done")
-        b.branch(body)
-        b.position_at_end(body)
-        k = b.phi(I64)
-        sums = {x: b.phi(y.type) for x, y in start.items()}
-        k.add_incoming(first, entry)
-        for x in self.keys:
-            sums[x].add_incoming(start[x], entry)
-        row = v.at(self.a, b.mul(k, v.int(tile.size * tile.rows)))
-        column = v.at(self.columns, b.mul(k, v.int(self.bytes * tile.vectors)))
-        bs = [v.load(column, t, tile.size, self.bytes * j) for j in range(tile.vectors)]
-        new = {}
-        for r in range(tile.rows):
-            x = v.splat(v.load(row, tile.element, tile.size, tile.size * r), tile.lanes)
-            for j, y in enumerate(bs):
-                new[r, j] = self.step(sums[r, j], x, y)
-        following = b.add(k, v.int(1))
-        k.add_incoming(following, b.block)
-        for x in self.keys:
-            sums[x].add_incoming(new[x], b.block)
-        b.cbranch(b.icmp_signed("<", following, last), body, end)
-        b.position_at_end(end)
-        return new
+        v, b, tile = self.v, self.b, self.tile
+
+        def word(k: Any, sums: Values) -> Values:
+            row = v.at(self.a, b.mul(k, v.int(tile.size * tile.rows)))
+            column = v.at(self.columns, b.mul(k, v.int(self.bytes * tile.vectors)))
+            bs = [v.load(column, tile.type, tile.size, self.bytes * j) for j in range(tile.vectors)]
+            new = {}
+            for r in range(tile.rows):
+                x = v.splat(v.load(row, tile.element, tile.size, tile.size * r), tile.lanes)
+                for j, y in enumerate(bs):
+                    new[r, j] = self.step(sums[r, j], x, y)
+            return new
+
+        return repeated(v, first, last, 1, start, word)
 
     def step(self, total: Any, x: Any, y: Any) -> Any:
         """total + the product of words of A and B."""
@@ -166,20 +157,16 @@ class _Emitter:
         """The same where bytes count bits: their counts are added up before they can overflow."""
         v, b, tile = self.v, self.b, self.tile
         none = dict.fromkeys(self.keys, dot.zero(tile.type))
-        first, step = v.int(0), v.int(dot.steps)
-        entry, body, end = b.block, b.append_basic_block("counted"), b.append_basic_block("all")
-        b.branch(body)
-        b.position_at_end(body)
-        k = b.phi(I64)
-        k.add_incoming(first, entry)
-        following = b.add(k, step)
-        more = b.icmp_signed("<", following, depth)
-        for x, y in self.words(k, b.select(more, following, depth), none).items():
-            total = b.add(v.load(self.place(x), tile.type, tile.size), dot.total(y))
-            v.store(total, self.place(x), tile.size)
-        k.add_incoming(following, b.block)
-        b.cbranch(more, body, end)
-        b.position_at_end(end)
+
+        def stretch(k: Any, values: Values) -> Values:
+            following = b.add(k, v.int(dot.steps))
+            last = b.select(b.icmp_signed("<", following, depth), following, depth)
+            for x, y in self.words(k, last, none).items():
+                total = b.add(v.load(self.place(x), tile.type, tile.size), dot.total(y))
+                v.store(total, self.place(x), tile.size)
+            return values
+
+        repeated(v, v.int(0), depth, dot.steps, {}, stretch)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]

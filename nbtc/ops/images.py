@@ -1,13 +1,29 @@
-"""Batches of register images, uint32 (..., 32, registers): broadcast, and made flat for compiled code."""
+"""Batches of register images, uint32 (..., 32, registers): broadcast, and made flat for compiled code; their memory."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.errors import ShapeError
+from nbtc.errors import FormatError, ShapeError
+from nbtc.formats.arrays import as_array
 
 Words = NDArray[np.uint32]
+Bytes = NDArray[np.uint8]
+
+
+def byte_memory(x: Any, name: str) -> Bytes:
+    """Memory as an array of bytes, uint8 (..., bytes); name: what it is, in messages."""
+    memory = as_array(x)
+    if memory.dtype != np.uint8:
+        raise FormatError(
+            f"{name} has dtype {memory.dtype}; it is bytes, uint8 (..., bytes): pass it as .view(np.uint8)"
+        )
+    if memory.ndim < 1:
+        raise ShapeError(f"{name} is a scalar; it must be uint8 (..., bytes), for example np.zeros(1024, np.uint8)")
+    return memory
 
 
 def batch(operands: list[tuple[str, Words, int]], mnemonic: str) -> tuple[int, ...]:

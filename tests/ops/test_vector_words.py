@@ -83,10 +83,10 @@ OTHERS = [
 def test_other_processors(name: str, processor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way to multiply small integers, and to choose bytes, on the ends of all ranges and on any bits."""
     plan = mma.prepare(row(name), "sm_90")
-    loop = VECTOR["forced"](monkeypatch, processor, plan)
     target = VECTOR["PROCESSORS"][processor]
     if plan.row.sparse and not target.shuffles_bytes:
         pytest.skip(f"{processor} has no instruction that chooses bytes")
+    loop = VECTOR["forced"](monkeypatch, processor, plan)
     rng = np.random.default_rng(len(name))
     x = [rng.integers(0, 1 << 32, (WARPS, 32, n), np.uint32) for n in plan.registers[:3]]
     if plan.row.a.format.kind == "float":

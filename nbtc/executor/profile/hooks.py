@@ -12,9 +12,10 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.loops import for_lanes
 from nbtc.executor.instrument import Instrument, Touch
 from nbtc.executor.lanes import Lanes
-from nbtc.executor.resolve import ADDRESSES, POINTER, RANK_SHIFT, TAG, for_lanes
+from nbtc.executor.resolve import ADDRESSES, POINTER, RANK_SHIFT, TAG
 from nbtc.executor.state import SHARED_WINDOW
 from nbtc.executor.uses import Row
 from nbtc.executor.watch import words

@@ -17,8 +17,8 @@ from nbtc.errors import AlignmentError, BoundsError, FormatError, OptionError, S
 from nbtc.formats.arrays import as_array
 from nbtc.isa import move
 from nbtc.isa.spec import Operand, Row
+from nbtc.ops.images import Bytes, byte_memory
 
-Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint32]
 ROW = 16  # bytes of a memory row
 PACKED = {"b8x16.b4x16_p64": 4, "b8x16.b6x16_p32": 6}  # bits of an element in memory; a register slot has 8
@@ -66,15 +66,7 @@ def sources(row: Row) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _memory(smem: Any, writable: bool) -> Bytes:
-    memory = as_array(smem)
-    if memory.dtype != np.uint8:
-        raise FormatError(
-            f"shared memory has dtype {memory.dtype}; it is bytes, uint8 (..., bytes): pass smem.view(np.uint8)"
-        )
-    if memory.ndim < 1:
-        raise ShapeError(
-            "shared memory is a scalar; it must be uint8 (..., bytes), for example np.zeros(1024, np.uint8)"
-        )
+    memory = byte_memory(smem, "shared memory")
     if writable and not (isinstance(smem, np.ndarray) and memory.flags.writeable):
         raise FormatError("stmatrix writes its memory in place: pass a writable NumPy array, for example smem.copy()")
     return memory

@@ -22,14 +22,12 @@ from nbtc.errors import (
     shown,
     whole_number,
 )
-from nbtc.formats.arrays import as_array
 from nbtc.fragments.pack import image
 from nbtc.fragments.placed import check_layout, placed
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
-from nbtc.ops.images import Words
+from nbtc.ops.images import Bytes, Words, byte_memory
 
-Bytes = NDArray[np.uint8]
 POINTER = 32  # bytes that the C++ functions want a tile's address to be a multiple of
 BYTES, ELEMENTS = "byte", "element"  # what a caller counts offsets in
 LEADING = 16  # bytes that a leading dimension is a multiple of, where the tile is that wide
@@ -139,19 +137,6 @@ def _form(row: Row, family: str) -> tuple[Operand, str]:
     return operand, "col" if "col" in row.mnemonic.split(".") else "row"
 
 
-def _memory(mem: Any, name: str) -> Bytes:
-    memory = as_array(mem)
-    if memory.dtype != np.uint8:
-        raise FormatError(
-            f"{name}: memory has dtype {memory.dtype}; it is bytes, uint8 (..., bytes): pass mem.view(np.uint8)"
-        )
-    if memory.ndim < 1:
-        raise ShapeError(
-            f"{name}: memory is a scalar; it must be uint8 (..., bytes), for example np.zeros(512, np.uint8)"
-        )
-    return memory
-
-
 def _place(row: Row, operand: Operand, layout: str, memory: Bytes, offset: Any, stride: Any) -> tuple[int, int]:
     ldm = check_leading(operand, layout, extent(operand, layout) if stride is None else stride, row.mnemonic)
     aligned = min(POINTER, 4 * operand.registers)
@@ -163,7 +148,7 @@ def load(row: Row, mem: Any, offset: Any = 0, stride: Any = None, arch: object =
     declared, _ = _form(row, "wmma.load")
     target = arch_row(arch)
     operand, layout = _form(row.on(target), "wmma.load")
-    memory = _memory(mem, row.mnemonic)
+    memory = byte_memory(mem, f"{row.mnemonic}: memory")
     start, ldm = _place(row, operand, layout, memory, offset, stride)
     return placed(gather(memory, start, operand, layout, ldm), declared, target)
 
@@ -174,7 +159,7 @@ def store(row: Row, mem: Any, regs: Any, offset: Any = 0, stride: Any = None, ar
     target = arch_row(arch)
     operand, layout = _form(row.on(target), "wmma.store")
     check_layout(regs, declared, target, "regs")
-    memory = _memory(mem, row.mnemonic)
+    memory = byte_memory(mem, f"{row.mnemonic}: memory")
     if memory is not mem or not memory.flags.writeable:
         raise FormatError(
             f"{row.mnemonic} writes its memory in place: pass a writable uint8 NumPy array, for example mem.copy()"

@@ -9,7 +9,7 @@ from nbtc.compiler.lowering import host
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.formats.table import Format, f16, f32
 from nbtc.isa.spec import Operand, Row
-from nbtc.kernels.warp import Code
+from nbtc.kernels.code import Code
 from nbtc.kernels.warp_f64 import Doubles
 from nbtc.kernels.warp_fp8 import Fp8
 from nbtc.kernels.warp_shape import Shape

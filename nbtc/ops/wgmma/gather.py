@@ -101,10 +101,8 @@ def _emit(v: VectorBuilder, plan: Plan, bits: int, count: Any, unit: Any, goal: 
         first, to = b.mul(loop.index, v.int(plan.unit_step)), v.at(goal, b.mul(loop.index, v.int(plan.byte_step)))
         for step in plan.steps:
             parts = [v.load(unit(b.add(first, v.int(u))), vector(I64, 2)) for u in step.units]
-            while len(parts) > 2:
-                size = 2 * parts[0].type.count
-                parts = [v.shuffle(x, y, list(range(size))) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-            low, high = (v.bits(x, vector(ir.IntType(bits), width)) for x in parts)
+            both = v.joined(parts[: len(parts) // 2]), v.joined(parts[len(parts) // 2 :])
+            low, high = (v.bits(x, vector(ir.IntType(bits), width)) for x in both)
             lanes = [u * each + e for u, e in step.places]
             halves = [v.shuffle(low, high, lanes[h : h + width]) for h in (0, width)]
             size = 2 * width // len(step.pieces)

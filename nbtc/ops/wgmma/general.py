@@ -9,10 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.core import types
-from numba.extending import intrinsic
 
-from nbtc.compiler.builder import I64, VectorBuilder
+from nbtc.compiler.bits import double_word_at
 from nbtc.compiler.copies import copied
 from nbtc.compiler.jit import jit
 from nbtc.kernels.int_dot import bit_tile, integer_tile
@@ -110,17 +108,6 @@ class Grid(NamedTuple):
     mn_major: bool
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-def _half_unit(typing, memory, at):
-    """Eight bytes at a byte address of any alignment, as a little-endian uint64."""
-
-    def codegen(context, builder, sig, args):
-        v = VectorBuilder(context, builder)
-        return v.load(v.at(v.pointer(sig.args[0], args[0]), args[1]), I64)
-
-    return types.uint64(memory, types.int64), codegen
-
-
 @jit
 def gather_tile(smem, base, units, grid, flip, out, stride_mn, stride_k):
     """Elements (mn, k) of a tile to out[mn * stride_mn + k * stride_k]; units: byte addresses of its 16-byte units."""
@@ -135,7 +122,7 @@ def gather_tile(smem, base, units, grid, flip, out, stride_mn, stride_k):
             at = base + np.int64(units[i * across + j])
             to = i * down_step + j * across_step
             for h in range(2):
-                x = _half_unit(smem, at + np.int64(8) * h)
+                x = double_word_at(smem, at + np.int64(8) * h)
                 for t in range(per >> 1):
                     out[to + (h * (per >> 1) + t) * inner] = np.uint32(x & mask) ^ flip
                     x >>= np.uint64(grid.bits)

@@ -106,12 +106,7 @@ class _Loader(_Mover):
 
     def joined(self, w: Any, t: Any, unit: Any, threads: range, piece: ir.Type) -> Any:
         """The units of some threads, one after the other."""
-        v = self.v
-        parts = [v.load(self.thread(w, t, g, unit), piece) for g in threads]
-        while len(parts) > 1:
-            size = 2 * parts[0].type.count
-            parts = [v.shuffle(x, y, list(range(size))) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-        return parts[0]
+        return self.v.joined([self.v.load(self.thread(w, t, g, unit), piece) for g in threads])
 
     def whole(self, w: Any, t: Any, unit: Any) -> None:
         v, to = self.v, self.place(w, t, unit)
