@@ -51,6 +51,10 @@ class ParseError(NbtcError, ValueError):
     """Text that is no legal PTX form; the message names the nearest legal one."""
 
 
+class SourceError(NbtcError, FileNotFoundError):
+    """Neither program text nor the path of a file of it that can be read."""
+
+
 class UnsupportedInstructionError(NbtcError, ValueError):
     """A legal form that the chosen architecture lacks, or whose arithmetic nobody has recorded."""
 

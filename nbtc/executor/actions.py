@@ -49,14 +49,3 @@ def by_opcode() -> MappingProxyType[str, tuple[Action, ...]]:
 def find(opcode: str, modifiers: tuple[str, ...]) -> Action | None:
     """The row of an instruction, or None when there is none."""
     return next((action for action in by_opcode().get(opcode, ()) if action.matches(modifiers)), None)
-
-
-def refusal(text: str) -> str:
-    """Why `find` knows no such form: the modifiers it can't take, or can't take together."""
-    opcode, *modifiers = text.split(".")
-    known = dict.fromkeys(m for action in by_opcode().get(opcode, ()) for slot in action.slots for m in slot if m)
-    takes = " ".join(f".{m}" for m in known)
-    unknown = " ".join(f".{m}" for m in modifiers if m not in known)
-    if unknown:
-        return f"{text}: {opcode} has no form with {unknown}; it takes {takes}"
-    return f"{text}: {opcode} has no form with these modifiers in this order; it takes {takes}"

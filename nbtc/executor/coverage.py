@@ -98,7 +98,7 @@ def coverage(source: str | os.PathLike[str]) -> Coverage:
     >>> head = ".version 8.0 .target sm_80 .address_size 64 "
     >>> print(coverage(head + ".visible .entry k() { .reg .b32 a; frob.b32 a; ret; }"))
     k: 2 forms, 1 of them can't run
-      frob.b32: no scalar instruction of this name is implemented  (line 1)
+      frob.b32: no instruction of this name is implemented  (line 1)
     """
     module = parse(text_of(source))
     kernels = (f.name for f in module.functions.values() if f.entry and f.body is not None)

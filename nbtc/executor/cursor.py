@@ -102,8 +102,8 @@ class Cursor:
     def fail(self, why: str, token: Token | None = None) -> NoReturn:
         """Raise with the place."""
         token = token or self.next
-        got = "the text ends" if token is END else f"line {token.line}: {token.text[:40]!r}"
-        raise ParseError(f"PTX {got}: {why}")
+        place = "the end of the text" if token is END else f"line {token.line}: {token.text[:40]!r}"
+        raise ParseError(f"PTX, {place}: {why}")
 
     # --- constant expressions (PTX ISA 4.5) -------------------------------------------------------------------------
     def constant(self) -> Immediate:

@@ -64,21 +64,3 @@ def find(text: str) -> tuple[Form, Op] | None:
     op = Op(opcode, tuple(modifiers))
     form = next((form for form in by_opcode().get(opcode, ()) if form.matches(op.modifiers)), None)
     return None if form is None else (form, op)
-
-
-def refusal(text: str) -> str:
-    """Why `find` knows no such form: the opcode is unknown, or the modifiers it can't take together.
-
-    >>> refusal("dp4a.ftz.s32.s32")
-    'dp4a.ftz.s32.s32: dp4a has no form with .ftz; it takes .u32 .s32'
-    """
-    opcode, *modifiers = text.split(".")
-    rows = by_opcode().get(opcode)
-    if rows is None:
-        return f"{text}: no scalar instruction of this name is implemented"
-    known = dict.fromkeys(m for form in rows for slot in form.slots for m in slot if m)
-    unknown = [m for m in modifiers if m not in known]
-    takes = " ".join(f".{m}" for m in known)
-    if unknown:
-        return f"{text}: {opcode} has no form with {' '.join(f'.{m}' for m in unknown)}; it takes {takes}"
-    return f"{text}: {opcode} has no form with these modifiers in this order; it takes {takes}"

@@ -200,7 +200,7 @@ class Machine:
 
     def refuse(self, instruction: Instruction, why: str) -> NoReturn:
         """Raise for what can't be compiled."""
-        raise ProgramError(f"line {instruction.line}: {instruction.mnemonic}: {why}")
+        raise ProgramError(f"{self.linked.kernel.name}: line {instruction.line}: {instruction.mnemonic}: {why}")
 
     def thread_index(self, code: WarpCode, axis: str) -> Any:
         """%tid of an axis."""

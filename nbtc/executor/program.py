@@ -37,8 +37,12 @@ MOST_SHARED = 227 << 10  # bytes of a block on sm_90 (CUDA C++ Programming Guide
 def load(source: str | os.PathLike[str], arch: str | int | None = None) -> Module:
     """A PTX module, from its text or the path of a file.
 
-    arch: whose arithmetic it has ("sm_80"; default: "sm_90", or what `.target` says where that is newer).  Kernels are
-    compiled when they are first launched.  PTX ISA 6.0 to 9.x.
+    arch: whose arithmetic it has ("sm_80"; default: "sm_90", or what `.target` says where that is newer).  PTX ISA 6.0
+    to 9.x.  Raises SourceError where there is no such file, and ParseError, with the line, for text that is no PTX.
+
+    Kernels are compiled when they are first launched.  An instruction that can't run does not disturb the module's
+    other kernels: ProgramError names it with its line when a kernel that reaches it is launched, before anything runs,
+    and `nbtc.coverage` lists all of them at once.
 
     >>> m = load(".version 8.0 .target sm_80 .address_size 64 .visible .entry k() { ret; }")
     >>> m.kernels, m.target

@@ -5,11 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+from nbtc.errors import ParseError
 from nbtc.executor import actions, forms
 from nbtc.executor.action import Action
 from nbtc.executor.data import Group, Instruction, Register, Special, Symbol
 from nbtc.executor.form import Form, Op
 from nbtc.executor.operands import others, registers
+from nbtc.isa.parse import families
+from nbtc.isa.parse import row as parse_row
 
 CARRY = Register("%cc", "pred")  # the condition code register, which no operand names
 
@@ -52,9 +55,28 @@ def waits(instruction: Instruction) -> bool:
 
 
 def refusal(mnemonic: str) -> str:
-    """Why a mnemonic has no row."""
-    opcode = mnemonic.split(".")[0]
-    return actions.refusal(mnemonic) if opcode in actions.by_opcode() else forms.refusal(mnemonic)
+    """Why a mnemonic has no row: the opcode is unknown, or the modifiers it can't take, or can't take together.
+
+    >>> refusal("dp4a.ftz.s32.s32")
+    'dp4a.ftz.s32.s32: dp4a has no form with .ftz; it takes .u32 .s32'
+    >>> refusal("mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32")[-108:]
+    "Nearest legal form: 'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32' (instead of 'm16n8k17' it has 'm16n8k16')"
+    """
+    opcode, *modifiers = mnemonic.split(".")
+    own, acting = forms.by_opcode().get(opcode, ()), actions.by_opcode().get(opcode, ())
+    if not own and not acting:
+        return f"{mnemonic}: no instruction of this name is implemented"
+    if not own and any(family.split(".")[0] == opcode for family in families()):  # its own tables know what is near
+        try:
+            parse_row(mnemonic)
+        except ParseError as error:
+            return str(error)
+    slots = [slot for form in own for slot in form.slots] + [slot for action in acting for slot in action.slots]
+    known = dict.fromkeys(m for slot in slots for m in slot if m)
+    if not known:
+        return f"{mnemonic}: {opcode} has no such form"
+    unknown = " ".join(f".{m}" for m in modifiers if m not in known) or "these modifiers in this order"
+    return f"{mnemonic}: {opcode} has no form with {unknown}; it takes {' '.join(f'.{m}' for m in known)}"
 
 
 class Use(NamedTuple):

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.builder import I1, I8, I64, VectorBuilder, vector
 from nbtc.executor.form import WIDTHS, Form, Op
-from nbtc.executor.forms import find, refusal
+from nbtc.executor.forms import find
+from nbtc.executor.uses import refusal
 
 LANES = 32
 Words = NDArray[Any]

@@ -31,7 +31,20 @@ def test_operands_have_types():
 @pytest.mark.parametrize("text", ["add.rn.s32", "mul.s32", "add.s32.sat", "add", "mad.wide.s64", "add.sat.sat.s32"])
 def test_what_no_row_names_is_refused_by_name(text):
     assert forms.find(text) is None
-    assert forms.refusal(text).startswith(text)
+    assert uses.refusal(text).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("frob.u32", "no instruction of this name is implemented"),
+        ("atom.global.foo.u32", "atom has no such form"),
+        ("wgmma.fence.aligned.sync", "these modifiers in this order; it takes .fence"),
+        ("mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32", "'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'"),
+    ],
+)
+def test_a_refusal_names_what_is_near(text, said):
+    assert said in uses.refusal(text)
 
 
 def test_slots():

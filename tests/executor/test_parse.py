@@ -2,7 +2,8 @@
 
 import pytest
 
-from nbtc.errors import ParseError
+import nbtc
+from nbtc.errors import FormatError, ParseError, ProgramError, SourceError
 from nbtc.executor.data import Address, Generic, Guard, Immediate, Masked, Not, Pair, Register, Selected, Symbol, Vector
 from nbtc.executor.parse import parse
 
@@ -121,3 +122,30 @@ def test_a_strong_definition_counts_among_weak_ones():
     assert parse(HEAD + strong + weak).functions["f"].body[0].modifiers[-1] == "cta"
     with pytest.raises(ParseError, match="f is defined twice"):
         parse(HEAD + weak + strong + strong)
+
+
+@pytest.mark.parametrize("source", ["foo", "no/such/file.ptx", "foo\0", "."])
+def test_what_is_no_file_is_refused_by_rule(source):
+    with pytest.raises(SourceError, match=r"neither PTX, which begins with .version, nor the path of a file") as error:
+        nbtc.load(source)
+    assert isinstance(error.value, FileNotFoundError)
+    with pytest.raises(SourceError):
+        nbtc.coverage(source)
+
+
+def test_what_is_no_text_is_refused():
+    with pytest.raises(FormatError, match="pass its text, or the path"):
+        nbtc.load(3)
+
+
+def test_an_unknown_instruction_is_named_at_the_launch_of_a_kernel_that_reaches_it():
+    """Before anything runs, with kernel and line; other kernels of the module are not disturbed."""
+    module = nbtc.load(f"""{HEAD}.global .u32 seen;
+        .visible .entry bad() {{ .reg .b32 r; mov.u32 r, 1; st.global.u32 [seen], r;
+        frob.u32 r, r;
+        ret; }}
+        .visible .entry good() {{ ret; }}""")
+    with pytest.raises(ProgramError, match=r"^bad: line 6: frob.u32: no instruction of this name is implemented$"):
+        module["bad"][1, 32]()
+    assert not module.globals["seen"].any()
+    module["good"][1, 32]()

@@ -14,7 +14,8 @@ from nbtc.errors import BoundsError, FormatError, ShapeError
 from nbtc.formats.arrays import as_array, pack
 from nbtc.formats.table import Format
 from nbtc.isa.spec import Operand
-from nbtc.ops.memory.wmma import ELEMENTS, POINTER, Bytes, check_leading, check_place, extent, integer
+from nbtc.ops.images import Bytes
+from nbtc.ops.memory.wmma import ELEMENTS, POINTER, check_leading, check_place, extent, integer
 
 
 class Tile(NamedTuple):
