@@ -16,7 +16,7 @@ from nbtc.executor.data import Module
 from nbtc.executor.instrument import Instrument
 from nbtc.executor.launch import Code
 from nbtc.executor.link import link
-from nbtc.executor.machine import Machine, Options, Shape, Site
+from nbtc.executor.machine import BlockShape, Machine, Options, Site
 from nbtc.executor.profile.hooks import Profile
 from nbtc.executor.watch.hooks import Watch
 
@@ -39,7 +39,7 @@ def stamp() -> str:
     return source_digest(Path(__file__).resolve())
 
 
-def build(module: Module, text: str, kernel: str, shape: Shape, options: Options) -> Built:
+def build(module: Module, text: str, kernel: str, shape: BlockShape, options: Options) -> Built:
     """Code of one kernel for blocks of a shape."""
     name = native.digest(stamp(), text, kernel, repr(shape), repr(options))
     found = native.fetch(name)
@@ -55,7 +55,7 @@ def build(module: Module, text: str, kernel: str, shape: Shape, options: Options
     )
 
 
-def _compile(module: Module, kernel: str, shape: Shape, options: Options) -> native.Native:
+def _compile(module: Module, kernel: str, shape: BlockShape, options: Options) -> native.Native:
     linked = link(module, kernel)
     check(linked)
     instrument = INSTRUMENTS[options.instrument]()

@@ -24,7 +24,7 @@ VECTOR = 64  # bytes
 APART = 16  # bytes from lane to lane that have a way of their own: what compilers give each thread of a row
 
 
-class Shape(NamedTuple):
+class LaneElements(NamedTuple):
     """What an access moves for each lane: `elements` of `bits`; `strong` ones one by one, ordered."""
 
     space: str
@@ -53,7 +53,7 @@ class Shape(NamedTuple):
         return self.row if self.elements == 1 else ir.LiteralStructType([self.row] * self.elements)
 
 
-def scalar_load(v: VectorBuilder, pointer: Any, i: int, shape: Shape) -> Any:
+def scalar_load(v: VectorBuilder, pointer: Any, i: int, shape: LaneElements) -> Any:
     """Element i of one lane."""
     size, element = shape.bits // 8, ir.IntType(shape.bits)
     if shape.strong:
@@ -62,7 +62,7 @@ def scalar_load(v: VectorBuilder, pointer: Any, i: int, shape: Shape) -> Any:
     return v.load(pointer, element, 1, i * size)
 
 
-def scalar_store(v: VectorBuilder, pointer: Any, value: Any, i: int, shape: Shape) -> None:
+def scalar_store(v: VectorBuilder, pointer: Any, value: Any, i: int, shape: LaneElements) -> None:
     """Element i of one lane."""
     size = shape.bits // 8
     if shape.strong:
@@ -72,7 +72,7 @@ def scalar_store(v: VectorBuilder, pointer: Any, value: Any, i: int, shape: Shap
         v.store(value, pointer, 1, i * size)
 
 
-def gather(lanes: Any, shape: Shape, addresses: Any, site: int) -> list[Any]:
+def gather(lanes: Any, shape: LaneElements, addresses: Any, site: int) -> list[Any]:
     """The elements at each active lane's address, a vector each; 0 in the other lanes."""
     machine = lanes.machine
     kinds = (ADDRESSES, I32, I32, POINTER, POINTER)
@@ -83,7 +83,7 @@ def gather(lanes: Any, shape: Shape, addresses: Any, site: int) -> list[Any]:
     return [lanes.b.extract_value(found, i) for i in range(shape.elements)]
 
 
-def scatter(lanes: Any, shape: Shape, addresses: Any, values: list[Any], site: int) -> None:
+def scatter(lanes: Any, shape: LaneElements, addresses: Any, values: list[Any], site: int) -> None:
     """Store each active lane's elements; of lanes with one address the highest wins."""
     machine = lanes.machine
     kinds = (ADDRESSES, I32, I32, POINTER, POINTER, *[shape.row] * shape.elements)
@@ -91,7 +91,7 @@ def scatter(lanes: Any, shape: Shape, addresses: Any, values: list[Any], site: i
     lanes.b.call(helper, [addresses, lanes.active, ir.Constant(I32, site), lanes.block, lanes.warp, *values])
 
 
-def _gather(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
+def _gather(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any) -> None:
     _at_once(v, machine, shape, args, _Gather(v, shape))
     kinds = tuple(a.type for a in args)
     slow = machine.helper(
@@ -100,7 +100,7 @@ def _gather(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
     v.b.ret(v.b.call(slow, args, tail=True))
 
 
-def _load_each(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
+def _load_each(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any) -> None:
     """Lane by lane; a function of its own, so that the fast way needs no stack."""
     b = v.b
     room = b.alloca(ir.ArrayType(shape.row, shape.elements))
@@ -121,7 +121,7 @@ def _load_each(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
     b.ret(_struct(v, shape, rows))
 
 
-def _scatter(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
+def _scatter(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any) -> None:
     _at_once(v, machine, shape, args[:5], _Scatter(v, shape, list(args[5:])))
     kinds = tuple(a.type for a in args)
     slow = machine.helper(f"scatter_each_{shape.name}", VOID, kinds, lambda v, a: _store_each(v, machine, shape, a))
@@ -129,7 +129,7 @@ def _scatter(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
     v.b.ret_void()
 
 
-def _store_each(v: VectorBuilder, machine: Any, shape: Shape, args: Any) -> None:
+def _store_each(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any) -> None:
     """Lane by lane."""
     b, values = v.b, args[5:]
     room = b.alloca(ir.ArrayType(shape.row, shape.elements))
@@ -158,7 +158,7 @@ def _each(v: VectorBuilder, machine: Any, access: Access, args: Any, do: Any) ->
     for_lanes(v, good, lambda number: do(number, b.inttoptr(b.load(b.gep(words, [number])), POINTER)))
 
 
-def _at_once(v: VectorBuilder, machine: Any, shape: Shape, args: Any, ways: _Gather | _Scatter) -> None:
+def _at_once(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any, ways: _Gather | _Scatter) -> None:
     """Do it and return if all lanes may go to their addresses."""
     if shape.strong or shape.space == "local":
         return
@@ -187,7 +187,7 @@ def _at_once(v: VectorBuilder, machine: Any, shape: Shape, args: Any, ways: _Gat
         ways.anywhere(b.inttoptr(places, POINTERS), b.bitcast(mask, vector(I1, LANES)))
 
 
-def _side_by_side(v: VectorBuilder, checked: bool, shape: Shape, args: Any) -> tuple[Any, Any]:
+def _side_by_side(v: VectorBuilder, checked: bool, shape: LaneElements, args: Any) -> tuple[Any, Any]:
     """Whether all lanes' elements lie side by side where they may be touched (i1), and the pointer to lane 0's."""
     b = v.b
     addresses, _mask, _site, block, _warp = args
@@ -209,21 +209,21 @@ def _side_by_side(v: VectorBuilder, checked: bool, shape: Shape, args: Any) -> t
     return b.and_(together, inside), b.inttoptr(pointer, POINTER)
 
 
-def load_whole(v: VectorBuilder, shape: Shape, pointer: Any) -> list[Any]:
+def load_whole(v: VectorBuilder, shape: LaneElements, pointer: Any) -> list[Any]:
     """The elements of lanes that lie side by side, several of each: all of them, then taken apart."""
     count = shape.elements
     whole = v.load(pointer, vector(ir.IntType(shape.bits), LANES * count), 1)
     return [v.shuffle(whole, whole, [lane * count + i for lane in range(LANES)]) for i in range(count)]
 
 
-def store_whole(v: VectorBuilder, shape: Shape, pointer: Any, values: list[Any]) -> None:
+def store_whole(v: VectorBuilder, shape: LaneElements, pointer: Any, values: list[Any]) -> None:
     """The inverse of `load_whole`."""
     whole = v.joined(values)  # one shuffle more brings each lane's elements together
     order = [i * LANES + lane for lane in range(LANES) for i in range(shape.elements)]
     v.store(v.shuffle(whole, whole, order), pointer, 1)
 
 
-def _struct(v: VectorBuilder, shape: Shape, rows: list[Any]) -> Any:
+def _struct(v: VectorBuilder, shape: LaneElements, rows: list[Any]) -> Any:
     """What a function of several elements returns."""
     whole: Any = ir.Constant(shape.result, ir.Undefined)
     for i, row in enumerate(rows):
@@ -238,7 +238,7 @@ class _Ways:
     apart: lanes lie `APART` bytes from each other; no byte but theirs is touched.  anywhere: at these pointers.
     """
 
-    def __init__(self, v: VectorBuilder, shape: Shape) -> None:
+    def __init__(self, v: VectorBuilder, shape: LaneElements) -> None:
         self.v, self.b, self.shape = v, v.b, shape
         self.each, self.step = VECTOR // APART, APART * 8 // shape.bits  # lanes of a vector, elements between them
         self.whole = vector(ir.IntType(shape.bits), self.each * self.step)
@@ -278,7 +278,7 @@ class _Gather(_Ways):
 class _Scatter(_Ways):
     """Stores values and returns."""
 
-    def __init__(self, v: VectorBuilder, shape: Shape, values: list[Any]) -> None:
+    def __init__(self, v: VectorBuilder, shape: LaneElements, values: list[Any]) -> None:
         super().__init__(v, shape)
         self.values = values
 

@@ -31,7 +31,7 @@ VOID = ir.VoidType()
 _NOWHERE = (0, "", None)  # line, mnemonic and source of no instruction
 
 
-class Shape(NamedTuple):
+class BlockShape(NamedTuple):
     """What the code takes for granted about thread blocks.
 
     full: every warp has 32 threads.  flat: blocks extend along x alone.  rows: a warp lies in one row of x.
@@ -42,7 +42,7 @@ class Shape(NamedTuple):
     rows: bool
 
     @classmethod
-    def of(cls, block: tuple[int, int, int]) -> Shape:
+    def of(cls, block: tuple[int, int, int]) -> BlockShape:
         """The shape of a block's extents."""
         x, y, z = block
         return cls(x * y * z % LANES == 0, y == z == 1, y == z == 1 or x % LANES == 0)
@@ -78,7 +78,7 @@ class Machine:
 
     turn = TURN
 
-    def __init__(self, linked: Linked, shape: Shape, options: Options, instrument: Instrument = NOTHING) -> None:
+    def __init__(self, linked: Linked, shape: BlockShape, options: Options, instrument: Instrument = NOTHING) -> None:
         self.linked, self.shape, self.options, self.instrument = linked, shape, options, instrument
         self.module = ir.Module(name="program")
         self.module.triple = target()[0]

@@ -15,7 +15,7 @@ from nbtc.executor import moves
 from nbtc.executor.action import Action
 from nbtc.executor.data import WIDTHS, Address, Instruction, Operand, Register, Sink, Symbol
 from nbtc.executor.form import slots
-from nbtc.executor.gather import Shape, gather, scalar_load, scalar_store, scatter
+from nbtc.executor.gather import LaneElements, gather, scalar_load, scalar_store, scatter
 from nbtc.executor.instrument import Touch
 from nbtc.executor.lanes import Lanes, is_vector
 from nbtc.executor.resolve import ADDRESSES, Access, resolve, site_range
@@ -49,7 +49,7 @@ ST = slots(
 )  # fmt: skip
 
 
-def shape_of(lanes: Lanes, address: Operand) -> Shape:
+def shape_of(lanes: Lanes, address: Operand) -> LaneElements:
     """What a load or store moves."""
     op = lanes.op
     space = next((m.split("::")[0] for m in op.modifiers if m in SPACE.split("|")), "generic")
@@ -60,7 +60,7 @@ def shape_of(lanes: Lanes, address: Operand) -> Shape:
         space = "local" if own == "local" else "global"
     count = int(next((m[1:] for m in op.modifiers if m in ("v2", "v4", "v8")), "1"))
     strong = any(m in STRONG for m in op.modifiers)
-    return Shape("global" if space == "const" else space, WIDTHS[op.modifiers[-1]], count, strong)
+    return LaneElements("global" if space == "const" else space, WIDTHS[op.modifiers[-1]], count, strong)
 
 
 def address_of(lanes: Lanes, operand: Operand) -> Any:
@@ -113,7 +113,9 @@ def stored(lanes: Lanes, operand: Operand) -> Any:
     return lanes.read(operand, "b" + kind[1:] if kind[0] in "us" else kind)
 
 
-def watched(lanes: Lanes, shape: Shape, kind: int, address: Any, site: int, values: list[Any] | None = None) -> None:
+def watched(
+    lanes: Lanes, shape: LaneElements, kind: int, address: Any, site: int, values: list[Any] | None = None
+) -> None:
     """Let the instrument see a load (READ) or store (WRITE)."""
     order = 0
     if shape.strong:
@@ -123,7 +125,7 @@ def watched(lanes: Lanes, shape: Shape, kind: int, address: Any, site: int, valu
     lanes.machine.instrument.access(lanes, touch, address, site, values)
 
 
-def _in_parameter(lanes: Lanes, operand: Operand, shape: Shape) -> bool:
+def _in_parameter(lanes: Lanes, operand: Operand, shape: LaneElements) -> bool:
     """Whether the text alone tells that an access lies inside of a parameter of the kernel."""
     if not isinstance(operand, Address) or not isinstance(operand.base, Symbol):
         return False
@@ -135,7 +137,7 @@ def _in_parameter(lanes: Lanes, operand: Operand, shape: Shape) -> bool:
 
 
 # --- all lanes at one address ---
-def _load_one(lanes: Lanes, shape: Shape, address: Any, site: int, certain: bool) -> list[Any]:
+def _load_one(lanes: Lanes, shape: LaneElements, address: Any, site: int, certain: bool) -> list[Any]:
     """certain: nothing is to be checked."""
     b, v = lanes.b, lanes.v
     if certain and not shape.strong:
@@ -154,7 +156,7 @@ def _load_one(lanes: Lanes, shape: Shape, address: Any, site: int, certain: bool
     return [b.load(slot) for slot in results]
 
 
-def _store_one(lanes: Lanes, shape: Shape, address: Any, values: list[Any], site: int) -> None:
+def _store_one(lanes: Lanes, shape: LaneElements, address: Any, values: list[Any], site: int) -> None:
     v = lanes.v
 
     def fast(pointer: Any) -> None:
@@ -211,7 +213,7 @@ def fits_global(lanes: Lanes, address: Any, total: Any, size: int, site: int) ->
 
 
 # --- lanes at addresses of their own ---
-def side_by_side(lanes: Lanes, shape: Shape, addresses: Any, site: int, align: int) -> tuple[Any, Any]:
+def side_by_side(lanes: Lanes, shape: LaneElements, addresses: Any, site: int, align: int) -> tuple[Any, Any]:
     """Whether the lanes' elements lie side by side where they may be touched (i1), and the pointer to lane 0's.
 
     Several elements of a lane: all 32 lanes are active.
@@ -239,7 +241,7 @@ def side_by_side(lanes: Lanes, shape: Shape, addresses: Any, site: int, align: i
     return b.and_(together, fits), b.inttoptr(pointer, POINTER)
 
 
-def load_lanes(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> list[Any]:
+def load_lanes(lanes: Lanes, shape: LaneElements, addresses: Any, site: int) -> list[Any]:
     """The elements at each active lane's address, one vector each."""
     b = lanes.b
     watched(lanes, shape, words.READ, addresses, site)
@@ -255,7 +257,7 @@ def load_lanes(lanes: Lanes, shape: Shape, addresses: Any, site: int) -> list[An
     return [b.load(slot)]
 
 
-def load_row(lanes: Lanes, shape: Shape, pointer: Any) -> Any:
+def load_row(lanes: Lanes, shape: LaneElements, pointer: Any) -> Any:
     """An element of each lane, side by side."""
     b, v, row = lanes.b, lanes.v, shape.row
     if lanes.full:
@@ -265,7 +267,7 @@ def load_row(lanes: Lanes, shape: Shape, pointer: Any) -> Any:
     return v.call(name, row, where, ir.Constant(I32, 1), lanes.active_lanes, ir.Constant(row, None))
 
 
-def store_lanes(lanes: Lanes, shape: Shape, addresses: Any, values: list[Any], site: int) -> None:
+def store_lanes(lanes: Lanes, shape: LaneElements, addresses: Any, values: list[Any], site: int) -> None:
     """Store each active lane's elements at its address."""
     watched(lanes, shape, words.WRITE, addresses, site, values)
     if shape.space == "local" or shape.strong or shape.elements > 1:
@@ -279,7 +281,7 @@ def store_lanes(lanes: Lanes, shape: Shape, addresses: Any, values: list[Any], s
             scatter(lanes, shape, addresses, values, site)
 
 
-def store_row(lanes: Lanes, shape: Shape, pointer: Any, value: Any) -> None:
+def store_row(lanes: Lanes, shape: LaneElements, pointer: Any, value: Any) -> None:
     """The inverse of `load_row`."""
     v, row = lanes.v, shape.row
     if lanes.full:

@@ -15,7 +15,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I32, LINE
 from nbtc.executor import memory
 from nbtc.executor.data import WIDTHS, Address, Immediate, Instruction, Operand, Register, Sink, Vector
-from nbtc.executor.gather import LANES, Shape, load_whole, store_whole
+from nbtc.executor.gather import LANES, LaneElements, load_whole, store_whole
 from nbtc.executor.lanes import Lanes
 from nbtc.executor.uses import row_of, use_of
 
@@ -196,7 +196,7 @@ def _every_lane(frame: Frame, group: Sequence[Instruction]) -> Any:
     return found if masks is ALL else b.and_(found, b.icmp_unsigned("==", masks, ALL))
 
 
-def _move(lanes: Lanes, whole: Shape, pointer: Any, group: Sequence[Instruction]) -> None:
+def _move(lanes: Lanes, whole: LaneElements, pointer: Any, group: Sequence[Instruction]) -> None:
     """All elements of all lanes."""
     if whole.space != "shared":
         for at in range(0, whole.bytes * LANES, LINE):

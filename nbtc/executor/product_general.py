@@ -20,7 +20,7 @@ from nbtc.compiler.jit import c_function, jit
 from nbtc.fragments import sparse
 from nbtc.isa.spec import Operand, Row
 from nbtc.ops.mma import general
-from nbtc.ops.mma.product import Plan
+from nbtc.ops.mma.product import Prepared
 from nbtc.ops.mma.vector_code import present
 
 P = I8.as_pointer()
@@ -50,7 +50,7 @@ def element_places(operand: Operand, by_column: bool = False) -> NDArray[np.int3
 class Tables:
     """A form's tables as constants of a module: places, geometry, parameters, sizes of scratch."""
 
-    def __init__(self, row: Row, plan: Plan, selector: int) -> None:
+    def __init__(self, row: Row, plan: Prepared, selector: int) -> None:
         a, b, c, d = (present(o) for o in (row.a, row.b, row.c, row.d))
         parts = [element_places(a), element_places(b, True), element_places(c), element_places(d)]
         if row.sparse:

@@ -14,9 +14,9 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I8, I32, VectorBuilder
 from nbtc.compiler.float_mode import DOWN, enter, leave
 from nbtc.compiler.lowering import lowering
+from nbtc.kernels.float_code import W16, FloatCode, Label
 from nbtc.kernels.warp_floats import Codegen
 from nbtc.kernels.warp_operands import D8, Operands, Room
-from nbtc.kernels.warp_shape import W16, Label, Shape
 from nbtc.kernels.warp_sums import V16, FullRange, NarrowRange
 
 P = I8.as_pointer()
@@ -28,7 +28,7 @@ REGISTER = 4 * LANES  # bytes of one register of a warp
 class RecordOperands(Operands):
     """Decoded operands that live in the caller's records instead of on the stack and in registers."""
 
-    def __init__(self, shape: Shape, v: VectorBuilder, a: Any, b: Any) -> None:
+    def __init__(self, shape: FloatCode, v: VectorBuilder, a: Any, b: Any) -> None:
         self.record_a, self.record_b, self.used = a, b, 0
         super().__init__(shape, v)
         self.special_at = self.used
@@ -108,7 +108,7 @@ def _turned_back(v: VectorBuilder, x: list[Any]) -> list[Any]:
 class Core(Codegen):
     """The sums of decoded operands; C and D are moved by whole vectors of [register][lane] images."""
 
-    def __init__(self, shape: Shape, v: VectorBuilder, numbers: list[Any], operands: Operands) -> None:
+    def __init__(self, shape: FloatCode, v: VectorBuilder, numbers: list[Any], operands: Operands) -> None:
         self.s, self.v, self.b, self.operands, self.m = shape, v, v.b, operands, lowering(v)
         self.sums = (NarrowRange if shape.narrow_range else FullRange)(shape, v, operands, *numbers)
         self.peaks, self.accs, self.begun, self.totals = {}, {}, {}, {}
@@ -164,7 +164,7 @@ class Split:
     returns whether a fallback is needed.
     """
 
-    def __init__(self, shape: Shape, numbers: tuple[int, int]) -> None:
+    def __init__(self, shape: FloatCode, numbers: tuple[int, int]) -> None:
         self.shape, self.numbers = shape, numbers
         f, v = function(ir.Module(), "measured", ir.VoidType(), 2)
         measured = RecordOperands(shape, v, *f.args)

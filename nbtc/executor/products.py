@@ -22,11 +22,11 @@ from nbtc.executor.product_split import LANES, REGISTER, VECTOR, P, Split, funct
 from nbtc.formats.table import Format
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
+from nbtc.kernels.float_code import FloatCode
 from nbtc.kernels.warp import emit_warp
-from nbtc.kernels.warp_f64 import Doubles
-from nbtc.kernels.warp_fp8 import Fp8, added, halves
-from nbtc.kernels.warp_shape import Shape
-from nbtc.ops.mma.product import Plan, executable, prepare
+from nbtc.kernels.warp_f64 import DoubleCode
+from nbtc.kernels.warp_fp8 import Fp8Code, added, halves
+from nbtc.ops.mma.product import Prepared, executable, prepare
 from nbtc.ops.mma.vector_code import present
 
 
@@ -85,7 +85,7 @@ class Whole:
 
     def _function(self, module: ir.Module, name: str) -> Any:
         f, v = function(module, name, I1, len(Images._fields))
-        size = 8 if isinstance(self.code, Doubles) else 4
+        size = 8 if isinstance(self.code, DoubleCode) else 4
         counts = [n * 4 // size for n in self.code.images]
         a, b, c, meta, d = f.args
         pointers = [by_lane(v, p, n, size) for p, n in zip((a, b, c), counts, strict=False)]
@@ -171,7 +171,7 @@ class Product:
     counts: registers of A, B, C and D.  tiles: where a wmma form is several m16n8 products, their registers.
     """
 
-    def __init__(self, row: Row, plan: Plan, selector: int, key: str) -> None:
+    def __init__(self, row: Row, plan: Prepared, selector: int, key: str) -> None:
         self.row = row
         self.tables = Tables(row, plan, selector)
         operands = [present(o) for o in (row.a, row.b, row.c, row.d)]
@@ -236,16 +236,16 @@ class Product:
         v.b.call(f, [*images, table])
 
 
-def _vector_code(plan: Plan) -> Split | Whole | Emulated | None:
+def _vector_code(plan: Prepared) -> Split | Whole | Emulated | None:
     """The vector code of a plan, if any."""
     code = plan.shape
     if code is None:
         return None
-    shape = code.half if isinstance(code, Fp8) else code
-    if not isinstance(shape, Shape) or shape.sparse:
+    shape = code.half if isinstance(code, Fp8Code) else code
+    if not isinstance(shape, FloatCode) or shape.sparse:
         return Whole(code, plan.numbers, plan.skipped)
     split = Split(replace(shape, by_register=True), plan.numbers)
-    return Emulated(split, code.formats) if isinstance(code, Fp8) else split
+    return Emulated(split, code.formats) if isinstance(code, Fp8Code) else split
 
 
 @cache

@@ -20,7 +20,7 @@ from nbtc.executor.coverage import FormUse, forms_of
 from nbtc.executor.errors import Kind
 from nbtc.executor.launch import Geometry, Request, address_of, aligned, obeyed, run
 from nbtc.executor.link import const_bytes, initial_bytes, link, variables_layout
-from nbtc.executor.machine import Options, Shape
+from nbtc.executor.machine import BlockShape, Options
 from nbtc.executor.names import plain_name
 from nbtc.executor.parse import parse
 from nbtc.executor.profile.result import Profile, empty
@@ -86,7 +86,7 @@ class Module:
         self.variables: NDArray[np.uint8] = aligned(max(size, 1), 256)
         self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)
         self.own_memory = own_memory(self.variables, const_bytes(self.ptx))
-        self.built: dict[tuple[str, Shape, Options], Built] = {}
+        self.built: dict[tuple[str, BlockShape, Options], Built] = {}
         self.geometries: dict[tuple[str, int, int], Geometry] = {}
         self.lock = Lock()
         self.names: dict[str, str] = {}  # further names of kernels, such as instances of templates
@@ -132,7 +132,7 @@ class Module:
     def __repr__(self) -> str:
         return f"<PTX {self.version[0]}.{self.version[1]} module for {self.target}: {', '.join(self.kernels)}>"
 
-    def compiled(self, kernel: str, shape: Shape, options: Options) -> Built:
+    def compiled(self, kernel: str, shape: BlockShape, options: Options) -> Built:
         """Machine code of a kernel, made once."""
         key = (kernel, shape, options)
         found = self.built.get(key)
@@ -252,7 +252,7 @@ class Program:
         kernel = self.module.ptx.functions[self.name]
         g = grid if isinstance(grid, Geometry) else self._geometry(kernel.directives, grid, block, cluster)
         arguments = args if isinstance(args, Arguments) else marshal(kernel, args)
-        built = self.module.compiled(self.name, Shape.of(g.block), options)
+        built = self.module.compiled(self.name, BlockShape.of(g.block), options)
         if not 0 <= shared <= MOST_SHARED - built.code.shared_bytes:
             most = MOST_SHARED - built.code.shared_bytes
             raise OptionError(f"shared={shared}: {self.name} may have 0 to {most} bytes of dynamic shared memory")

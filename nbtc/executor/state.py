@@ -34,7 +34,7 @@ class Field(NamedTuple):
     bits: int
 
 
-class Layout(NamedTuple):
+class Structure(NamedTuple):
     """A structure: its fields and its size in bytes."""
 
     fields: Mapping[str, Field]
@@ -67,7 +67,7 @@ class Layout(NamedTuple):
         return self.fields[name].offset
 
 
-def _layout(**bits: int) -> Layout:
+def _layout(**bits: int) -> Structure:
     """Fields in the order given, each aligned to its size (64 bytes at most)."""
     fields, at = {}, 0
     for name, width in bits.items():
@@ -76,7 +76,7 @@ def _layout(**bits: int) -> Layout:
         at = -(-at // step) * step
         fields[name] = Field(at, width)
         at += size
-    return Layout(MappingProxyType(fields), -(-at // ALIGN) * ALIGN)
+    return Structure(MappingProxyType(fields), -(-at // ALIGN) * ALIGN)
 
 
 POINTER = 64
@@ -169,13 +169,13 @@ WARP = _layout(
 LAYOUTS = MappingProxyType({"launch": LAUNCH, "worker": WORKER, "block": BLOCK, "warp": WARP})
 
 
-def read_field(layout: Layout, base: int, name: str) -> int:
+def read_field(layout: Structure, base: int, name: str) -> int:
     """A field of the structure at an address, from the host's side."""
     field = layout.fields[name]
     return int.from_bytes(ctypes.string_at(base + field.offset, field.bits // 8), "little")
 
 
-def write_field(layout: Layout, base: int, name: str, value: int) -> None:
+def write_field(layout: Structure, base: int, name: str, value: int) -> None:
     """Set a field of the structure at an address."""
     field = layout.fields[name]
     ctypes.memmove(base + field.offset, int(value).to_bytes(field.bits // 8, "little"), field.bits // 8)

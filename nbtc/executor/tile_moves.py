@@ -18,7 +18,7 @@ from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
 from nbtc.executor import memory, reach
 from nbtc.executor.action import Action
 from nbtc.executor.data import Instruction
-from nbtc.executor.gather import Shape, gather, scatter
+from nbtc.executor.gather import LaneElements, gather, scatter
 from nbtc.executor.lanes import WARP, Lanes
 from nbtc.executor.matrix_moves import ROW, accepts, row_and_space
 from nbtc.executor.resolve import POINTER, RANK_SHIFT, TAG
@@ -65,7 +65,7 @@ def _pieces(operand: Operand, layout: str) -> list[list[Piece]]:
     return out
 
 
-Access = tuple[Piece, Shape, Any]  # with its addresses, <32 x i64>
+Access = tuple[Piece, LaneElements, Any]  # with its addresses, <32 x i64>
 
 
 class Tile:
@@ -92,7 +92,9 @@ class Tile:
 
     def accesses(self, lanes: Lanes) -> list[list[Access]]:
         """Each register's pieces with their shape and <32 x i64> addresses."""
-        return [[(p, Shape(self.space, p.bits, 1, False), self._place(lanes, p)) for p in ps] for ps in self.pieces]
+        return [
+            [(p, LaneElements(self.space, p.bits, 1, False), self._place(lanes, p)) for p in ps] for ps in self.pieces
+        ]
 
     def _place(self, lanes: Lanes, piece: Piece) -> Any:
         b = lanes.b

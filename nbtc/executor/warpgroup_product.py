@@ -26,7 +26,7 @@ from nbtc.isa.spec import Row
 from nbtc.kernels.slice_product import Arguments, slice_function
 from nbtc.kernels.slice_shape import SliceShape
 from nbtc.numerics.models import FRACTION, model, params
-from nbtc.ops.mma.product import Plan, prepare
+from nbtc.ops.mma.product import Prepared, prepare
 from nbtc.ops.mma.vector_code import present, vector_code
 
 TILE = 8  # columns of D that one product gives
@@ -54,7 +54,7 @@ def warpgroup_product(mnemonic: str, arch: str, selector: int = 0) -> Product:
     a, b, d = (present(o) for o in (mine.a, mine.b, mine.d))
     numerics = model(target.numerics, "wgmma", a.format, label=target.name, validated=target.validated)
     numbers = params(numerics, a.format, b.format, d.format, a.cols, saturate=row.saturate, op=row.op or "and")
-    plan: Plan = replace(
+    plan: Prepared = replace(
         prepare(mine, arch, selector),
         params=numbers,
         shape=vector_code(mine, numerics, numbers),

@@ -19,11 +19,11 @@ from nbtc.compiler.float_mode import enter, leave
 from nbtc.compiler.jit import jit
 from nbtc.kernels import warp_f64
 from nbtc.kernels.code import Code
-from nbtc.kernels.warp_f64 import Doubles
+from nbtc.kernels.float_code import FloatCode
+from nbtc.kernels.warp_f64 import DoubleCode
 from nbtc.kernels.warp_floats import Codegen
-from nbtc.kernels.warp_fp8 import Fp8, Fp8Warp
-from nbtc.kernels.warp_shape import Shape
-from nbtc.kernels.warp_words import Integers, IntegerWarp
+from nbtc.kernels.warp_fp8 import Fp8Code, Fp8Warp
+from nbtc.kernels.warp_words import IntegerCode, IntegerWarp
 
 AHEAD = 4  # warps between a prefetch and its use
 BYTES = 128  # of a register of a warp
@@ -32,10 +32,10 @@ BYTES = 128  # of a register of a warp
 Emitter = Callable[[Any, VectorBuilder, list[Any], Sequence[Any]], Any]
 # of each class of codes: emit(code, builder, addresses of a warp's images, (F, floor)): i1, needs the fallback
 EMITTERS: dict[type[Code], Emitter] = {
-    Shape: lambda code, v, images, numbers: Codegen(code, v, *numbers).emit(*images),
-    Fp8: lambda code, v, images, numbers: Fp8Warp(code, v, images, numbers).emit(),
-    Integers: lambda code, v, images, _: IntegerWarp(code, v, images).emit(),
-    Doubles: lambda code, v, images, _: warp_f64.emit(code, v, images),
+    FloatCode: lambda code, v, images, numbers: Codegen(code, v, *numbers).emit(*images),
+    Fp8Code: lambda code, v, images, numbers: Fp8Warp(code, v, images, numbers).emit(),
+    IntegerCode: lambda code, v, images, _: IntegerWarp(code, v, images).emit(),
+    DoubleCode: lambda code, v, images, _: warp_f64.emit(code, v, images),
 }
 KINDS: dict[str, type[Code]] = {kind.kind: kind for kind in EMITTERS}
 

@@ -20,7 +20,7 @@ MODES = {"rn": NEAREST, "rz": TOWARD_ZERO, "rm": DOWN, "rp": UP}
 
 
 @dataclass(frozen=True)
-class Doubles(Code):
+class DoubleCode(Code):
     """What is compiled in: A's registers (2 in products of eight rows), and the number of the rounding."""
 
     registers: int
@@ -40,7 +40,7 @@ class Doubles(Code):
         return self.registers, max(2, self.registers // 2), accumulators, accumulators
 
 
-def emit(s: Doubles, v: VectorBuilder, pointers: list[Any]) -> Any:
+def emit(s: DoubleCode, v: VectorBuilder, pointers: list[Any]) -> Any:
     """The code of one warp; returns an i1: whether a result is NaN."""
     b, (a, right, c, d) = v.b, pointers
     each, other, rows = s.registers // 2, s.images[1] // 2, s.images[2] // 4  # f64 of a lane; rows of a lane

@@ -13,8 +13,8 @@ from typing import Any
 
 from nbtc.compiler.builder import I16, I32, VectorBuilder, vector
 from nbtc.compiler.lowering import lowering
+from nbtc.kernels.float_code import W16, FloatCode
 from nbtc.kernels.warp_operands import Operands, put, take
-from nbtc.kernels.warp_shape import W16, Shape
 from nbtc.kernels.warp_sparse import SparseOperands
 from nbtc.kernels.warp_sums import V16, FullRange, NarrowRange
 
@@ -24,13 +24,13 @@ Stage = tuple[range, int]  # row pairs, and a block of products
 
 
 class Codegen:
-    """Emits the code of one Shape: a stream of multiply-adds, and between them the work that surrounds them.
+    """Emits the code of one `FloatCode`: a stream of multiply-adds, and between them the work that surrounds them.
 
     A stage is one block of products of some row pairs.  While it is summed, the stage before is rounded, and the next
     one decoded and started.
     """
 
-    def __init__(self, shape: Shape, v: VectorBuilder, fraction: Any, floor: Any) -> None:
+    def __init__(self, shape: FloatCode, v: VectorBuilder, fraction: Any, floor: Any) -> None:
         self.s, self.v, self.b, self.m = shape, v, v.b, lowering(v)
         self.operands = (SparseOperands if shape.sparse else Operands)(shape, v)
         self.sums = (NarrowRange if shape.narrow_range else FullRange)(shape, v, self.operands, fraction, floor)

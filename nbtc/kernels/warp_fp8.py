@@ -18,9 +18,9 @@ from nbtc.compiler.builder import F32, I1, I8, I16, I32, VectorBuilder, stack_ar
 from nbtc.compiler.float_mode import enter, leave
 from nbtc.formats.table import FORMATS, Format, f16
 from nbtc.kernels.code import Code
+from nbtc.kernels.float_code import W16, FloatCode
 from nbtc.kernels.float_elements import FloatElements, lift
 from nbtc.kernels.warp_floats import Codegen
-from nbtc.kernels.warp_shape import W16, Shape
 
 LANES, WORD = 32, 4  # of a warp; bytes
 NAN = 0x7FFF  # of f16
@@ -28,7 +28,7 @@ INFINITE = {True: (I16, 0x7C00), False: (I32, 0x7F800000)}  # accumulators' inte
 
 
 @dataclass(frozen=True)
-class Fp8(Code):
+class Fp8Code(Code):
     """What is compiled in: the codes of A's and B's formats, registers of A, f16 accumulators, sparsity (0 or 1)."""
 
     a: int
@@ -45,9 +45,9 @@ class Fp8(Code):
         return [next(f for f in FORMATS.values() if f.code == code) for code in (self.a, self.b)]
 
     @property
-    def half(self) -> Shape:
+    def half(self) -> FloatCode:
         """Either f16 product."""
-        return Shape(f16, self.registers, bool(self.f16_acc), 1, sparse=bool(self.sparse))
+        return FloatCode(f16, self.registers, bool(self.f16_acc), 1, sparse=bool(self.sparse))
 
     @property
     def images(self) -> tuple[int, ...]:
@@ -85,7 +85,7 @@ def added(v: VectorBuilder, words: Any, others: Any, f16_acc: bool) -> tuple[Any
     return v.bits(total, words.type), b.icmp_unsigned("!=", b.bitcast(flags, bits), ir.Constant(bits, 0))
 
 
-def _products(v: VectorBuilder, code: Fp8) -> Any:
+def _products(v: VectorBuilder, code: Fp8Code) -> Any:
     """The function of an f16 product: images, F and the floor to an i1, needs the fallback.
 
     Never inlined: no other code may see its rounding mode.
@@ -111,7 +111,7 @@ def _products(v: VectorBuilder, code: Fp8) -> Any:
 class Fp8Warp:
     """Writes the code of one warp; images are [lane][register]."""
 
-    def __init__(self, code: Fp8, v: VectorBuilder, images: list[Any], numbers: Sequence[Any]) -> None:
+    def __init__(self, code: Fp8Code, v: VectorBuilder, images: list[Any], numbers: Sequence[Any]) -> None:
         self.s, self.v, self.b, self.numbers = code, v, v.b, numbers
         self.a, self.right, self.c, *self.meta, self.d = images
 

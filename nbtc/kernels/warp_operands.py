@@ -18,8 +18,8 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import F64, I8, I32, VectorBuilder, stack_array, vector
 from nbtc.compiler.lowering import lowering
+from nbtc.kernels.float_code import W16, FloatCode, Label
 from nbtc.kernels.float_elements import NUDGE, FloatElements
-from nbtc.kernels.warp_shape import W16, Label, Shape
 
 NO_EXPONENT = -4096  # what a zero counts as before the floor
 # B is multiplied by 2**NEAR, which makes start values normal numbers: those of f16 have the least exponents, E = -28,
@@ -60,7 +60,7 @@ def put(v: VectorBuilder, by_register: bool, p: Any, registers: int, lane: int, 
 class Operands:
     """Decoded A (on the stack) and B (in vectors) of one warp."""
 
-    def __init__(self, shape: Shape, v: VectorBuilder) -> None:
+    def __init__(self, shape: FloatCode, v: VectorBuilder) -> None:
         self.s, self.v, self.b, self.m, self.elements = shape, v, v.b, lowering(v), FloatElements(v, shape.fmt)
         self.variants = len(shape.groups) // shape.registers
         self.vectors = 64 * 2 * shape.per_word  # bytes of decoded values of an image of sixteen words

@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 from nbtc.compiler.builder import I32, VectorBuilder, vector
+from nbtc.kernels.float_code import W16, FloatCode, Label
 from nbtc.kernels.warp_operands import B64, Operands
 from nbtc.kernels.warp_select import Selection
-from nbtc.kernels.warp_shape import W16, Label, Shape
 
 
 class SparseOperands(Operands):
     """Decoded A (on the stack) of one warp, and B for each row pair."""
 
-    def __init__(self, shape: Shape, v: VectorBuilder) -> None:
+    def __init__(self, shape: FloatCode, v: VectorBuilder) -> None:
         super().__init__(shape, v)
         self.chosen: dict[tuple[int, int], Any] = {}
         self.fields_b: dict[tuple[int, int], Any] = {}

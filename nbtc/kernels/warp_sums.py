@@ -15,8 +15,8 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import F32, I16, I32, VectorBuilder, vector
 from nbtc.compiler.lowering import lowering
+from nbtc.kernels.float_code import W16, FloatCode
 from nbtc.kernels.warp_operands import D8, NEAR, Operands
-from nbtc.kernels.warp_shape import W16, Shape
 
 BIAS = 127
 # Alignment exponents above may overflow f32: 17 terms below 4 * 2**E each are below 2**(E + 6.1), and 2**128 is Inf.
@@ -34,7 +34,7 @@ class Sums:
 
     limit: Any
 
-    def __init__(self, shape: Shape, v: VectorBuilder, operands: Operands, fraction: Any, floor: Any) -> None:
+    def __init__(self, shape: FloatCode, v: VectorBuilder, operands: Operands, fraction: Any, floor: Any) -> None:
         self.s, self.v, self.b, self.operands, self.m = shape, v, v.b, operands, lowering(v)
         # the high word of the start, but for E in its exponent field: products are scaled as decoded
         bias = 1023 + 52 - BIAS + NEAR - 2 * shape.deficit

@@ -18,7 +18,7 @@ from nbtc.numerics.models import BIT_OPS
 
 
 @dataclass(frozen=True)
-class Integers(Code):
+class IntegerCode(Code):
     """What is compiled in.
 
     bits: of an element.  a_signed, b_signed: 0 or 1.  option: of bits the number of the operation, else whether to
@@ -55,7 +55,7 @@ class Integers(Code):
 class IntegerWarp:
     """Writes the code of one warp."""
 
-    def __init__(self, shape: Integers, v: VectorBuilder, pointers: list[Any]) -> None:
+    def __init__(self, shape: IntegerCode, v: VectorBuilder, pointers: list[Any]) -> None:
         self.s, self.v, self.b, self.dot = shape, v, v.b, dot(v, shape.elements)
         self.a, b, self.c, *meta, self.d = pointers
         tall = shape.registers > 1

@@ -11,13 +11,13 @@ import numpy as np
 from nbtc.compiler.float_mode import call_in_default_mode
 from nbtc.compiler.jit import jit
 from nbtc.ops.mma import general
-from nbtc.ops.mma.product import Plan
+from nbtc.ops.mma.product import Prepared
 
 NO_WORDS = np.zeros(1, np.uint32)
 
 
 @cache
-def product(plan: Plan) -> Callable[..., Any]:
+def product(plan: Prepared) -> Callable[..., Any]:
     """compute(a, b, c, meta, d) of flat uint32 images: vector code where there is some, with the general kernel behind.
 
     For compiled functions alone; `meta` of a dense form is any array.
@@ -35,7 +35,7 @@ def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
     return found
 
 
-def _general(plan: Plan) -> Callable[..., Any]:
+def _general(plan: Prepared) -> Callable[..., Any]:
     places, geometry, params = plan.places, plan.geometry, plan.params
     na, nb, ns = plan.scratch
     word, run = plan.word.type, general.run
@@ -48,7 +48,7 @@ def _general(plan: Plan) -> Callable[..., Any]:
     return _expanded(compute)
 
 
-def _dense(plan: Plan, slow: Any) -> Callable[..., Any]:
+def _dense(plan: Prepared, slow: Any) -> Callable[..., Any]:
     loop, numbers = plan.vector, plan.numbers
 
     def compute(a, b, c, meta, d):
@@ -58,7 +58,7 @@ def _dense(plan: Plan, slow: Any) -> Callable[..., Any]:
     return _expanded(compute)
 
 
-def _sparse(plan: Plan, slow: Any) -> Callable[..., Any]:
+def _sparse(plan: Prepared, slow: Any) -> Callable[..., Any]:
     loop, numbers, skipped = plan.vector, plan.numbers, plan.skipped
 
     def compute(a, b, c, meta, d):
@@ -77,7 +77,7 @@ def _move(source, size, first, target, to_size, to, count):
             target[lane * to_size + to + n] = source[lane * size + first + n]
 
 
-def _tiled(plan: Plan, slow: Any) -> Callable[..., Any]:
+def _tiled(plan: Prepared, slow: Any) -> Callable[..., Any]:
     """A wmma form as several m16n8 products; a tile of 8x32 is a 32x8 one transposed."""
     loop, numbers = plan.vector, plan.numbers
     firsts = np.array([[way.start for way in tile] for tile in plan.tiles])

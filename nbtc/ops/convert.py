@@ -23,7 +23,7 @@ WORKS = 'for example nbtc.ptx.cvt("cvt.rn.f16x2.f32", a, b) with uint32 words'
 
 
 @dataclass(frozen=True)
-class Form:
+class ConversionForm:
     """One form of cvt.  pack: bits of a field of cvt.pack (0: a float conversion, described by the other fields)."""
 
     operands: int
@@ -70,7 +70,7 @@ def cvt(mnemonic: str, *words: ArrayLike, threads: int | None = None) -> NDArray
     return out[()]
 
 
-def _words(x: ArrayLike, form: Form, index: int, mnemonic: str) -> NDArray[Any]:
+def _words(x: ArrayLike, form: ConversionForm, index: int, mnemonic: str) -> NDArray[Any]:
     """One operand as unsigned words of its register's width."""
     word = np.dtype(f"u{form.source_bits // 8}")
     array = as_array(x)
@@ -89,7 +89,7 @@ def _words(x: ArrayLike, form: Form, index: int, mnemonic: str) -> NDArray[Any]:
     return array.view(word)
 
 
-def _convert(form: Form, words: list[NDArray[Any]]) -> NDArray[Any]:
+def _convert(form: ConversionForm, words: list[NDArray[Any]]) -> NDArray[Any]:
     how = form.how
     if how is None:
         raise ParseError("a cvt form without a conversion row cannot be executed; parse it with nbtc.ops.convert.parse")
@@ -105,7 +105,7 @@ def _convert(form: Form, words: list[NDArray[Any]]) -> NDArray[Any]:
     return np.asarray(high << out.type(form.target_bits // 2) | low)
 
 
-def _pack(form: Form, words: list[NDArray[Any]]) -> NDArray[np.uint32]:
+def _pack(form: ConversionForm, words: list[NDArray[Any]]) -> NDArray[np.uint32]:
     width = form.pack
     low = -(1 << (width - 1)) if form.signed else 0
     high = low + (1 << width) - 1
@@ -116,7 +116,7 @@ def _pack(form: Form, words: list[NDArray[Any]]) -> NDArray[np.uint32]:
 
 
 @lru_cache(maxsize=1024)
-def parse(mnemonic: str) -> Form:
+def parse(mnemonic: str) -> ConversionForm:
     """What the form that a mnemonic (or whole line) names does with its operands.
 
     Raises ParseError when the ISA has no such form, UnsupportedInstructionError when nobody recorded what it computes.
@@ -134,7 +134,7 @@ def parse(mnemonic: str) -> Form:
     _, *modifiers, target, source = found.mnemonic.removesuffix(".b32").split(".")
     if modifiers[:1] == ["pack"]:
         width = int(target[1:])
-        return Form(2 if width == 16 else 3, 32, 32, pack=width, signed=target[0] == "s")
+        return ConversionForm(2 if width == 16 else 3, 32, 32, pack=width, signed=target[0] == "s")
     pairs, source_pairs = target.endswith("x2"), source.endswith("x2")
     to, s = FORMATS[target.removesuffix("x2")], FORMATS[source.removesuffix("x2")]
     relu, saturate = "relu" in modifiers, "satfinite" in modifiers
@@ -142,7 +142,7 @@ def parse(mnemonic: str) -> Form:
     how = conversion(s, to, rounding, relu, saturate)
     operands = 2 if pairs and not source_pairs else 1
     widths = _slot(s) * (1 + source_pairs), _slot(to) * (1 + pairs)
-    return Form(operands, *widths, pairs, source_pairs, how, relu, saturate)
+    return ConversionForm(operands, *widths, pairs, source_pairs, how, relu, saturate)
 
 
 def _slot(fmt: Format) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 
 import nbtc
 from nbtc.compiler.jit import jit
-from nbtc.executor.machine import Options, Shape
+from nbtc.executor.machine import BlockShape, Options
 
 TILE, THREADS = 64, 128  # of the matrix products and of attention: rows and columns of a block's tile, and its threads
 STAGES = 24576  # bytes of shared memory: three stages of two tiles, at most
@@ -61,7 +61,7 @@ def compile_seconds(folder: str | Path) -> tuple[float, float]:
 
 def _prepared(text: Path) -> float:
     start = time.process_time()
-    nbtc.load(text).compiled("matmul", Shape.of((THREADS, 1, 1)), Options("sm_90"))
+    nbtc.load(text).compiled("matmul", BlockShape.of((THREADS, 1, 1)), Options("sm_90"))
     return time.process_time() - start
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from nbtc.testing.reference import REFERENCE
 from nbtc.testing.scalar_inputs import operands
-from nbtc.testing.scalar_rows import LANES, Case, Rows
+from nbtc.testing.scalar_rows import LANES, RowCase, Rows
 
 
 class Difference(NamedTuple):
     """The first input on which a row and its reference differ; bits as integers."""
 
-    case: Case
+    case: RowCase
     sources: tuple[int, ...]
     results: tuple[int, ...]
     expected: tuple[int, ...]
@@ -26,7 +26,7 @@ class Difference(NamedTuple):
 
 
 def differences(
-    cases: Sequence[Case], rng: np.random.Generator, count: int, lanes: int | None = LANES, chunk: int = 200
+    cases: Sequence[RowCase], rng: np.random.Generator, count: int, lanes: int | None = LANES, chunk: int = 200
 ) -> Iterator[Difference]:
     """Run cases on `count` inputs each, `chunk` of them compiled together; yield the first difference of each."""
     for start in range(0, len(cases), chunk):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.executor.form import WIDTHS, Form
-from nbtc.testing.scalar_rows import Case, word
+from nbtc.testing.scalar_rows import RowCase, word
 
 Words = NDArray[Any]
 PARTS = ("b0", "b1", "b2", "b3", "h0", "h1")  # of a word, for scalar video instructions
@@ -79,7 +79,7 @@ def _longs(rng: np.random.Generator, count: int) -> Words:
     return rng.integers(0, (1 << 64) - 1, count, dtype=np.uint64, endpoint=True)
 
 
-def operands(rng: np.random.Generator, case: Case, count: int) -> list[Words]:
+def operands(rng: np.random.Generator, case: RowCase, count: int) -> list[Words]:
     """Words for every source of a case; some sources of one width are equal, opposite or neighbours of the first."""
     found = [words(rng, kind, count) for kind in case.sources]
     for kind, x in zip(case.sources[1:], found[1:], strict=True):
@@ -97,7 +97,7 @@ def operands(rng: np.random.Generator, case: Case, count: int) -> list[Words]:
     return found
 
 
-def cases(form: Form, rng: np.random.Generator) -> Iterator[Case]:
+def cases(form: Form, rng: np.random.Generator) -> Iterator[RowCase]:
     """Every text of a row with every number of operands; a lop3 takes a table of its own each time."""
     for choice in product(*form.slots):
         text = ".".join((form.opcode, *filter(None, choice)))
@@ -108,7 +108,7 @@ def cases(form: Form, rng: np.random.Generator) -> Iterator[Case]:
                 if "sat" in choice:  # no such form
                     continue
                 chosen = (str(rng.choice(PARTS)), *chosen[1:])
-            yield Case(text, chosen, constants, given)
+            yield RowCase(text, chosen, constants, given)
 
 
 def selectors(form: Form, choice: tuple[str, ...], rng: np.random.Generator) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ LANES = 32
 Words = NDArray[Any]
 
 
-class Case(NamedTuple):
+class RowCase(NamedTuple):
     """An instruction's text with what its operands add to it.
 
     selectors: as in `Op`.  constants: sources that are immediates, by position.  given: how many sources are written,
@@ -63,7 +63,7 @@ def word(kind: str) -> np.dtype[Any]:
 class Rows:
     """Compiled rows: `rows(i, arrays)` runs case i on arrays of words of one length, a multiple of 32."""
 
-    def __init__(self, cases: Sequence[Case], lanes: int | None = LANES, features: str | None = None) -> None:
+    def __init__(self, cases: Sequence[RowCase], lanes: int | None = LANES, features: str | None = None) -> None:
         self.cases = tuple(cases)
         self.lanes = lanes
         module = ir.Module("rows")
@@ -101,7 +101,7 @@ def _compile(text: str, features: str | None) -> Any:
     return engine
 
 
-def _function(module: ir.Module, name: str, case: Case, lanes: int | None) -> None:
+def _function(module: ir.Module, name: str, case: RowCase, lanes: int | None) -> None:
     """A loop over all elements, `lanes` at a time; None: one scalar at a time."""
     pointer = I8.as_pointer()
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer.as_pointer(), I64]), name)

@@ -26,7 +26,7 @@ from nbtc.testing import raw_bits
 from nbtc.verify import through_ptx
 from nbtc.verify.hardware.trial import Gpu, Machine
 from nbtc.verify.recorded import cases
-from nbtc.verify.replay import GENERATORS, Array, Case, Groups, Index, kind_of
+from nbtc.verify.replay import GENERATORS, Array, Groups, Index, Recorded, kind_of
 
 SMALL = "golden_small.npz.xz"
 # what reading damaged files raises: of NumPy, zipfile, zlib, json, and of arrays and entries that are not there
@@ -181,14 +181,14 @@ def _replay(name: str, groups: Groups, index: Index, gpu: Machine | None, throug
     return report
 
 
-def _functions(kind: str, groups: Groups, index: Index) -> Iterator[Case]:
+def _functions(kind: str, groups: Groups, index: Index) -> Iterator[Recorded]:
     return GENERATORS[kind](groups, index)
 
 
 WAYS = {"functions": _functions, "ptx": through_ptx.cases}
 
 
-def _compare(report: Report, case: Case) -> None:
+def _compare(report: Report, case: Recorded) -> None:
     if case.want.dtype.kind not in "biufV":
         raise RecordingError(f"{case.form}: recorded results are {case.want.dtype}, not numbers or words")
     report.outputs += case.want.size

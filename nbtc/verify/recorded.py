@@ -19,8 +19,8 @@ from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
 from nbtc.verify.hardware.trial import Machine
-from nbtc.verify.hardware.warpgroup import Form, body, syntax
-from nbtc.verify.replay import Array, Case, Groups, Index
+from nbtc.verify.hardware.warpgroup import Variant, body, syntax
+from nbtc.verify.replay import Array, Groups, Index, Recorded
 from nbtc.verify.text import GROUP, UNIT, WARP, instruction_text, read_and_written
 
 
@@ -35,7 +35,7 @@ class Launch(NamedTuple):
     outputs: list[Array]
 
 
-def cases(kind: str, groups: Groups, index: Index, machine: Machine) -> Iterator[Case]:
+def cases(kind: str, groups: Groups, index: Index, machine: Machine) -> Iterator[Recorded]:
     """What `replay`'s generators give, with the GPU's results in the place of the recorded ones.
 
     Forms that the machine lacks, or whose arithmetic nbtc does not know there, are left out.
@@ -52,7 +52,7 @@ def cases(kind: str, groups: Groups, index: Index, machine: Machine) -> Iterator
                 zero = head.endswith("scd0")
                 call, kernel = make(row, entry, x, zero, machine.arch), launch(row, entry, x, zero)
                 machine.run(*kernel)
-                yield Case(form, call, kernel.outputs[0])
+                yield Recorded(form, call, kernel.outputs[0])
             except UnsupportedInstructionError:
                 continue
 
@@ -81,7 +81,7 @@ def wgmma_launch(row: Row, entry: Any, x: dict[str, Array], zero: bool) -> Launc
     """A kernel for the register images, shared-memory images and descriptors of wgmma."""
     scales = tuple((n, entry[f"s{n}"]) for n in row.scales)
     trans = tuple((n, entry[f"t{n}"]) for n in row.trans if not (n == "a" and entry["areg"]))
-    form = Form(row, bool(entry["areg"]), entry["sel"], scales, trans)
+    form = Variant(row, bool(entry["areg"]), entry["sel"], scales, trans)
     blocks, size = len(x["S"]), -(-x["S"].shape[1] // UNIT) * UNIT
     image = np.zeros((blocks, size), np.uint8)
     image[:, : x["S"].shape[1]] = x["S"]

@@ -30,7 +30,7 @@ _NAMES = {
 }
 
 
-class Case(NamedTuple):
+class Recorded(NamedTuple):
     """One recorded result: the form it belongs to, the call that must reproduce it, and its words."""
 
     form: str
@@ -49,19 +49,19 @@ def kind_of(key: str, index: Index) -> str:
     return next((kind for kind, pattern in _NAMES.items() if re.match(pattern, key)), "unknown")
 
 
-def _mma(groups: Groups, index: Index) -> Iterator[Case]:
+def _mma(groups: Groups, index: Index) -> Iterator[Recorded]:
     for head, x in groups.items():
         form = head.split("__")[0]
         entry = index[form]
         more = {"meta": x["E"], "selector": entry["sel"]} if "E" in x else {}
-        yield Case(form, partial(_instruction, entry["op"], x["A"], x["B"], x["C"], arch="sm_90", **more), x["D"])
+        yield Recorded(form, partial(_instruction, entry["op"], x["A"], x["B"], x["C"], arch="sm_90", **more), x["D"])
 
 
 def _instruction(mnemonic: str, a: Array, b: Array, c: Array, **keywords: Any) -> Array:
     return np.asarray(nbtc.instruction(mnemonic)(a, b, c, **keywords))
 
 
-def _wgmma(groups: Groups, index: Index) -> Iterator[Case]:
+def _wgmma(groups: Groups, index: Index) -> Iterator[Recorded]:
     for head, x in groups.items():
         form = head.split("__")[0]
         entry = index[form]
@@ -76,13 +76,13 @@ def _wgmma(groups: Groups, index: Index) -> Iterator[Case]:
             keywords.update(meta=x["E"], selector=entry["sel"])
         a = x["A"] if entry["areg"] else x["desc"][:, 0]
         call = partial(nbtc.ptx.wgmma, entry["op"], x["C"], a, x["desc"][:, 1], x["S"], arch="sm_90", **keywords)
-        yield Case(form, call, x["D"])
+        yield Recorded(form, call, x["D"])
 
 
-def _wmma(groups: Groups, index: Index) -> Iterator[Case]:
+def _wmma(groups: Groups, index: Index) -> Iterator[Recorded]:
     for head, x in groups.items():
         form = head.split("__")[0]
-        yield Case(form, partial(_wmma_product, index[form], x["A"], x["B"], x["C"], x["D"].shape), x["D"])
+        yield Recorded(form, partial(_wmma_product, index[form], x["A"], x["B"], x["C"], x["D"].shape), x["D"])
 
 
 class WmmaNames(NamedTuple):
@@ -119,9 +119,9 @@ def _wmma_product(entry: Mapping[str, Any], a: Array, b: Array, c: Array, shape:
     return out
 
 
-def _maps(groups: Groups, index: Index) -> Iterator[Case]:
+def _maps(groups: Groups, index: Index) -> Iterator[Recorded]:
     for head, x in groups.items():
-        yield Case(head, partial(_map, head), np.stack([x["row"], x["col"]]).astype(np.int64))
+        yield Recorded(head, partial(_map, head), np.stack([x["row"], x["col"]]).astype(np.int64))
 
 
 def _map(name: str) -> Array:
@@ -158,16 +158,16 @@ def _map(name: str) -> Array:
     return np.stack(out)
 
 
-def _move(groups: Groups, index: Index) -> Iterator[Case]:
+def _move(groups: Groups, index: Index) -> Iterator[Recorded]:
     for head, x in groups.items():
         if head == "movmatrix":
-            yield Case(head, partial(nbtc.ptx.movmatrix, x["in"]), x["out"])
+            yield Recorded(head, partial(nbtc.ptx.movmatrix, x["in"]), x["out"])
             continue
         num, trans = int(head[5]), head.endswith("trans")
         if head.startswith("ldm"):
-            yield Case(head, partial(nbtc.ptx.ldmatrix, x["smem"], x["addr"], num, trans), x["out"])
+            yield Recorded(head, partial(nbtc.ptx.ldmatrix, x["smem"], x["addr"], num, trans), x["out"])
         else:
-            yield Case(head, partial(_stored, x["smem"], x["addr"], x["regs"], num, trans), x["out"])
+            yield Recorded(head, partial(_stored, x["smem"], x["addr"], x["regs"], num, trans), x["out"])
 
 
 def _stored(smem: Array, addr: Array, regs: Array, num: int, trans: bool) -> Array:
@@ -176,7 +176,7 @@ def _stored(smem: Array, addr: Array, regs: Array, num: int, trans: bool) -> Arr
     return image
 
 
-def _cvt(groups: Groups, index: Index) -> Iterator[Case]:
+def _cvt(groups: Groups, index: Index) -> Iterator[Recorded]:
     inputs = groups["in"]
     for head, results in groups.items():
         if head == "in":
@@ -184,14 +184,14 @@ def _cvt(groups: Groups, index: Index) -> Iterator[Case]:
         for part, want in results.items():
             x = inputs[part.removesuffix("pair")]
             words = (x, x[np.arange(x.size) ^ 1]) if part.endswith("pair") else (x,)
-            yield Case(head, partial(nbtc.ptx.cvt, head.replace("_", "."), *words), want)
+            yield Recorded(head, partial(nbtc.ptx.cvt, head.replace("_", "."), *words), want)
 
 
-def _dpx(groups: Groups, index: Index) -> Iterator[Case]:
+def _dpx(groups: Groups, index: Index) -> Iterator[Recorded]:
     for head, x in groups.items():
         name = head.removeprefix("__")
         arguments = [np.ascontiguousarray(v).view(np.int32 if "_s32" in name else np.uint32) for v in x["in"].T]
-        yield Case(name, partial(_dpx_result, name, arguments), x["out"])
+        yield Recorded(name, partial(_dpx_result, name, arguments), x["out"])
 
 
 def _dpx_result(name: str, arguments: list[Array]) -> Array:
@@ -204,7 +204,7 @@ def _dpx_result(name: str, arguments: list[Array]) -> Array:
     return np.stack([np.asarray(value).view(np.uint32), np.asarray(bits, np.uint32)], 1)
 
 
-def _warp(groups: Groups, index: Index) -> Iterator[Case]:
+def _warp(groups: Groups, index: Index) -> Iterator[Recorded]:
     lanes = np.arange(32, dtype=np.uint32)
     for head, x in groups.items():
         mask = x["mask"].astype(np.uint32)[:, None]
@@ -215,12 +215,12 @@ def _warp(groups: Groups, index: Index) -> Iterator[Case]:
             _, op, kind = head.split("_")
             values = x["v"].view(_WARP_TYPES[kind])
             call = partial(_reduce, op, mask, values, on)
-            yield Case(head, call, raw_bits(x["out"]))
+            yield Recorded(head, call, raw_bits(x["out"]))
         else:
             op, _, kind = re.fullmatch(r"(shfl(_up|_down|_xor)?)_(.*)", head).groups()  # type: ignore[union-attr]
             values = _typed(x["v"], kind)
             call = partial(getattr(nbtc.warp, f"{op}_sync"), mask, values, x["b"], x["width"][:, None])
-            yield Case(head, call, np.where(on, x["out"], x["v"]).astype(x["v"].dtype))
+            yield Recorded(head, call, np.where(on, x["out"], x["v"]).astype(x["v"].dtype))
 
 
 def _typed(words: Array, kind: str) -> Array:
@@ -241,7 +241,7 @@ def _reduce(op: str, mask: Array, values: Array, on: Array) -> Array:
     return raw_bits(np.where(on, inside, outside))
 
 
-def _votes(v: Array, mask: Array, on: Array, out: Array) -> Iterator[Case]:
+def _votes(v: Array, mask: Array, on: Array, out: Array) -> Iterator[Recorded]:
     w, bit = nbtc.warp, v & 1
     calls: dict[str, Callable[[], Any]] = {
         "all": lambda: w.all_sync(mask, bit),
@@ -252,18 +252,20 @@ def _votes(v: Array, mask: Array, on: Array, out: Array) -> Iterator[Case]:
         "match_all predicate": lambda: w.match_all_sync(mask, v)[1],
     }
     for i, (name, call) in enumerate(calls.items()):
-        yield Case(name, partial(_inside, call, on), out[..., i][on].astype(np.uint32))
+        yield Recorded(name, partial(_inside, call, on), out[..., i][on].astype(np.uint32))
 
 
 def _inside(call: Callable[[], Any], on: Array) -> Array:
     return np.broadcast_to(np.asarray(call()), on.shape)[on].astype(np.uint32)
 
 
-def _descriptors(groups: Groups, index: Index) -> Iterator[Case]:
+def _descriptors(groups: Groups, index: Index) -> Iterator[Recorded]:
     for head, x in groups.items():
         operand, major = head.split("_")[:2]
         fmt = {8: "s8", 16: "f16", 32: "tf32"}[int(operand[1:])]
-        yield Case(head, partial(_addresses, x["desc"], x["addr"].shape[1:], fmt, major), x["addr"].astype(np.int64))
+        yield Recorded(
+            head, partial(_addresses, x["desc"], x["addr"].shape[1:], fmt, major), x["addr"].astype(np.int64)
+        )
 
 
 def _addresses(fields: Array, shape: tuple[int, int], fmt: str, major: str) -> Array:
@@ -275,7 +277,7 @@ def _addresses(fields: Array, shape: tuple[int, int], fmt: str, major: str) -> A
     return np.stack(out).astype(np.int64)
 
 
-def _matmul(groups: Groups, index: Index) -> Iterator[Case]:
+def _matmul(groups: Groups, index: Index) -> Iterator[Recorded]:
     for head, x in groups.items():
         if "order" not in x:
             continue
@@ -289,7 +291,7 @@ def _matmul(groups: Groups, index: Index) -> Iterator[Case]:
         source = groups[f"{kind}__{shape}"]
         narrow = next((t for t in tag.split("_")[1:] if t in ("f16", "bf16")), kind)
         out = as_format(narrow) if x["R"].dtype.itemsize == 2 else None
-        yield Case(f"{tag} {shape}", partial(_library_product, kind, source["A"], source["B"], split, out), x["R"])
+        yield Recorded(f"{tag} {shape}", partial(_library_product, kind, source["A"], source["B"], split, out), x["R"])
 
 
 def _library_product(kind: str, a: Array, b: Array, split: int | None, out: Any) -> Array:
@@ -301,7 +303,7 @@ def _library_product(kind: str, a: Array, b: Array, split: int | None, out: Any)
     return d if out is None else np.asarray(d.astype(out.dtype))
 
 
-GENERATORS: dict[str, Callable[[Groups, Index], Iterator[Case]]] = {
+GENERATORS: dict[str, Callable[[Groups, Index], Iterator[Recorded]]] = {
     "mma": _mma,
     "mma.sp": _mma,
     "wgmma": _wgmma,

@@ -17,7 +17,7 @@ from nbtc.isa.parse import row as parse_row
 from nbtc.numerics.dpx import ROWS, DpxRow
 from nbtc.verify import text
 from nbtc.verify.recorded import Launch, mma_launch, wgmma_launch
-from nbtc.verify.replay import GENERATORS, Array, Case, Groups, Index, wmma_names
+from nbtc.verify.replay import GENERATORS, Array, Groups, Index, Recorded, wmma_names
 from nbtc.verify.text import GROUP, WARP
 
 ARCH = "sm_90"  # of the GPU that recorded
@@ -40,7 +40,7 @@ _PROBES = {  # of descriptors, by the operand's bits: the product, and the binar
 PROBED = 16 << 10  # bytes of shared memory that the recorded descriptors reach
 
 
-def cases(kind: str, groups: Groups, index: Index) -> Iterator[Case]:
+def cases(kind: str, groups: Groups, index: Index) -> Iterator[Recorded]:
     """What `replay`'s generators give, computed by programs; kinds that are no instructions are left out."""
     if kind in CALLS:
         for case, call in zip(GENERATORS[kind](groups, index), CALLS[kind](groups, index), strict=True):

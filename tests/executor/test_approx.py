@@ -7,7 +7,7 @@ import pytest
 
 from nbtc.executor.approx import FORMS
 from nbtc.testing.scalar_inputs import edges
-from nbtc.testing.scalar_rows import Case, Rows
+from nbtc.testing.scalar_rows import RowCase, Rows
 
 TEXTS = [".".join((f.opcode, *filter(None, choice))) for f in FORMS for choice in itertools.product(*f.slots)]
 SINGLE = [t for t in TEXTS if t.endswith(".f32")]
@@ -29,7 +29,7 @@ LEAST = 2.0**-149
 
 @pytest.fixture(scope="module")
 def rows():
-    return Rows([Case(text) for text in TEXTS])
+    return Rows([RowCase(text) for text in TEXTS])
 
 
 def inputs(opcode, rng, count=65536):

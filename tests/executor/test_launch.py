@@ -12,7 +12,7 @@ import pytest
 import nbtc
 from nbtc.compiler import native
 from nbtc.errors import FormatError, OptionError, ProgramError
-from nbtc.executor.machine import Options, Shape
+from nbtc.executor.machine import BlockShape, Options
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 ADD = (
@@ -132,7 +132,7 @@ def test_an_interrupt_ends_an_endless_loop_within_a_second():
 @pytest.mark.parametrize("grid", [1, 5])
 def test_a_time_limit_ends_an_endless_loop(grid):
     program = nbtc.load(FOREVER)["k"]
-    program.module.compiled(program.name, Shape.of((64, 1, 1)), Options(program.arch))
+    program.module.compiled(program.name, BlockShape.of((64, 1, 1)), Options(program.arch))
     start = time.monotonic()
     with pytest.raises(ProgramError, match=r"line 4: bra: .*time limit.*block \(\d, 0, 0\) thread \(\d+, 0, 0\)"):
         program.launch(grid, 64, (), timeout=0.2)
@@ -174,7 +174,7 @@ def test_nothing_absolute_is_in_the_code():
     from nbtc.executor.machine import Machine
 
     module = nbtc.load(ADD + ".global .u32 x[4] = {1, 2, 3, 4};").ptx
-    texts = {str(Machine(link(module, "add"), Shape.of((64, 1, 1)), Options("sm_80")).module) for _ in range(2)}
+    texts = {str(Machine(link(module, "add"), BlockShape.of((64, 1, 1)), Options("sm_80")).module) for _ in range(2)}
     assert len(texts) == 1
 
 

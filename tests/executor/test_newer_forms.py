@@ -8,7 +8,7 @@ import pytest
 import nbtc
 from nbtc.errors import ProgramError
 from nbtc.executor import forms
-from nbtc.testing.scalar_rows import Case, Rows
+from nbtc.testing.scalar_rows import RowCase, Rows
 
 HEAD = ".version 9.1\n.target sm_100a\n.address_size 64\n"
 LANE = """ .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .b16 %h<9>; .reg .pred %p<3>; ld.param.u64 %d9, [out];
@@ -33,7 +33,7 @@ def test_narrow_floats_as_the_other_door_gives_them(target, source):
     words = [rng.integers(0, 1 << 32, 1024, dtype=np.uint32) for _ in range(2 if source == "f32" else 1)]
     near = (rng.standard_normal(1024) * 8).astype(np.float32).view(np.uint32)
     words = [np.concatenate([w, near[:: 1 if i else -1]]) for i, w in enumerate(words)]
-    (found,) = Rows([Case(name)])(0, words)
+    (found,) = Rows([RowCase(name)])(0, words)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         np.testing.assert_array_equal(found, nbtc.ptx.cvt(name, *words).astype(found.dtype))
@@ -42,8 +42,8 @@ def test_narrow_floats_as_the_other_door_gives_them(target, source):
 @pytest.mark.parametrize("source", ["e2m3x2", "e3m2x2"])
 def test_narrow_floats_widen_whatever_stands_beside_them(source):
     codes = np.arange(1 << 16, dtype=np.uint16)
-    (found,) = Rows([Case(f"cvt.rn.f16x2.{source}")])(0, [codes])
-    (same,) = Rows([Case(f"cvt.rn.f16x2.{source}")])(0, [codes & 0x3F3F])
+    (found,) = Rows([RowCase(f"cvt.rn.f16x2.{source}")])(0, [codes])
+    (same,) = Rows([RowCase(f"cvt.rn.f16x2.{source}")])(0, [codes & 0x3F3F])
     np.testing.assert_array_equal(found, same)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -54,7 +54,7 @@ def test_narrow_floats_widen_whatever_stands_beside_them(source):
 def test_16_bit_formats_round_to_nearest_without_saying_so(name):
     """ptxas makes the same machine code of both."""
     codes = np.arange(1 << 16, dtype=np.uint16)
-    (found,), (nearest,) = (Rows([Case(f"cvt.{rounding}{name}")])(0, [codes]) for rounding in ("", "rn."))
+    (found,), (nearest,) = (Rows([RowCase(f"cvt.{rounding}{name}")])(0, [codes]) for rounding in ("", "rn."))
     np.testing.assert_array_equal(found, nearest)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import nbtc
 from nbtc.executor.link import link
-from nbtc.executor.machine import Machine, Options, Shape
+from nbtc.executor.machine import BlockShape, Machine, Options
 from nbtc.executor.parse import parse
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -137,7 +137,7 @@ def test_results_are_those_of_a_plain_launch():
 
 def test_a_plain_launch_has_no_counting_in_it():
     linked = link(parse(KERNEL.format("add.u32 a, t, 1;")), "k")
-    text = str(Machine(linked, Shape.of((32, 1, 1)), Options("sm_80")).module)
+    text = str(Machine(linked, BlockShape.of((32, 1, 1)), Options("sm_80")).module)
     assert (
         "profile" not in text and "atomicrmw add" not in text.split('define internal i8* @"warp"')[-1].split("\n}")[0]
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nbtc.testing.reference import REFERENCE
-from nbtc.testing.scalar_rows import Case, Rows, word
+from nbtc.testing.scalar_rows import RowCase, Rows, word
 
 COUNT = 32
 FILE = Path(__file__).resolve().parents[1] / "golden" / "scalar_rows_h200.npz"
@@ -20,7 +20,7 @@ def recordings():
         cases = json.loads(data["cases"].tobytes())
     at = 0
     for text, selectors, constants, given in cases:
-        case = Case(text, tuple(selectors), tuple((i, x) for i, x in constants), given)
+        case = RowCase(text, tuple(selectors), tuple((i, x) for i, x in constants), given)
         sources, results = len(case.sources), len(case.form.results)
         yield case, words[at : at + sources], words[at + sources : at + sources + results]
         at += sources + results
@@ -44,7 +44,7 @@ def test_signalling_nans_of_doubles(text, quiet):
     """As an H200 answered (driver 580.159.04)."""
     nans = [0x7FF0000000000002, 0xFFF0000000000001, 0x7FF8000000000003, 0x7FF4000000000000]
     given = np.resize(np.array(nans, np.uint64), COUNT)
-    case = Case(text, (), (), 1)
+    case = RowCase(text, (), (), 1)
     (found,) = Rows([case])(0, [given])
     np.testing.assert_array_equal(found, given | np.uint64(quiet))
     reference = [REFERENCE["cvt"](case.op, int(x)) for x in given]
@@ -67,5 +67,5 @@ OUT_OF_BOUNDS = {
 def test_factors_from_outside_of_a_tensor(text):
     """Results of an H100 (driver 580.159.04), which agrees with the rule for 65,536 values of each operand."""
     *given, expected = np.array(OUT_OF_BOUNDS[text], np.uint16).T
-    (found,) = Rows([Case(text)])(0, [np.resize(x, COUNT) for x in given])
+    (found,) = Rows([RowCase(text)])(0, [np.resize(x, COUNT) for x in given])
     np.testing.assert_array_equal(found, np.resize(expected, COUNT))

@@ -9,7 +9,7 @@ from nbtc.executor import forms
 from nbtc.testing.reference import REFERENCE
 from nbtc.testing.scalar_check import differences
 from nbtc.testing.scalar_inputs import cases
-from nbtc.testing.scalar_rows import Case, Rows
+from nbtc.testing.scalar_rows import RowCase, Rows
 
 EXACT = [form for table in forms.TABLES for form in table if not form.approx]
 
@@ -39,9 +39,9 @@ def test_one_scalar_gives_what_a_vector_gives():
 def test_every_permutation_control_as_a_constant():
     rng = np.random.default_rng(8)
     controls = [int(c) for c in rng.integers(0, 1 << 16, 24)]
-    names = [Case("prmt.b32", constants=((2, c),)) for c in controls]
+    names = [RowCase("prmt.b32", constants=((2, c),)) for c in controls]
     names += [
-        Case(f"prmt.b32.{m}", constants=((2, c),))
+        RowCase(f"prmt.b32.{m}", constants=((2, c),))
         for m in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
         for c in range(4)
     ]
@@ -50,16 +50,16 @@ def test_every_permutation_control_as_a_constant():
 
 def test_constant_shifts_and_fields():
     rng = np.random.default_rng(9)
-    names = [Case(f"{op}.b32", constants=((1, n),)) for op in ("shl", "shr") for n in (0, 1, 31, 32, 40)]
-    names += [Case("shr.s32", constants=((1, n),)) for n in (0, 31, 32, 255)]
-    names += [Case("bfe.s32", constants=((1, p), (2, n))) for p in (0, 5, 31, 33) for n in (0, 1, 8, 32, 300)]
-    names += [Case("bfi.b64", constants=((2, p), (3, n))) for p in (0, 5, 63, 70) for n in (0, 1, 8, 64, 300)]
+    names = [RowCase(f"{op}.b32", constants=((1, n),)) for op in ("shl", "shr") for n in (0, 1, 31, 32, 40)]
+    names += [RowCase("shr.s32", constants=((1, n),)) for n in (0, 31, 32, 255)]
+    names += [RowCase("bfe.s32", constants=((1, p), (2, n))) for p in (0, 5, 31, 33) for n in (0, 1, 8, 32, 300)]
+    names += [RowCase("bfi.b64", constants=((2, p), (3, n))) for p in (0, 5, 63, 70) for n in (0, 1, 8, 64, 300)]
     assert [str(d) for d in differences(names, rng, 64)] == []
 
 
 def test_arrays_of_other_lengths_are_refused():
-    rows = Rows([Case("add.u32")])
+    rows = Rows([RowCase("add.u32")])
     with pytest.raises(ValueError, match="multiple of 32"):
         rows(0, [np.zeros(31, np.uint32)] * 2)
     with pytest.raises(LookupError, match="ftz"):
-        Rows([Case("add.ftz.u32")])
+        Rows([RowCase("add.ftz.u32")])

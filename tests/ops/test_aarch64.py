@@ -60,7 +60,7 @@ def room(module: ir.Module, name: str, size: int) -> Any:
     return g
 
 
-def program(plan: mma.Plan, sizes: list[int]) -> ir.Module:
+def program(plan: mma.Prepared, sizes: list[int]) -> ir.Module:
     """Reads images of all warps, one operand after the other; writes results and a byte a warp, 1: not to be used."""
     module = ir.Module("program")
     module.triple = TRIPLE
@@ -88,7 +88,7 @@ def program(plan: mma.Plan, sizes: list[int]) -> ir.Module:
     return module
 
 
-def emulated(plan: mma.Plan, images: list[np.ndarray], size: int, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+def emulated(plan: mma.Prepared, images: list[np.ndarray], size: int, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """(results, which warps are to be done by the general code) of the emulated processor."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

@@ -17,7 +17,7 @@ from nbtc.isa.parse import row
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT, OUTS, SATURATE
 from nbtc.ops.mma import general as mma_kernel
 from nbtc.ops.mma import product as mma
-from nbtc.ops.mma.product import Plan
+from nbtc.ops.mma.product import Prepared
 
 HERE = runpy.run_path(str(Path(__file__).with_name("test_registers.py")))
 spelled: Callable[[str], str] = HERE["spelled"]
@@ -35,7 +35,9 @@ def recordings(prefix: str) -> list[tuple[dict[str, Any], dict[str, Words]]]:
     return found
 
 
-def wrong_bits(prefix: str, mutate: Callable[[Plan], Plan], change: Callable[[Words], Words] = lambda d: d) -> int:
+def wrong_bits(
+    prefix: str, mutate: Callable[[Prepared], Prepared], change: Callable[[Words], Words] = lambda d: d
+) -> int:
     """Words that differ from the recordings when a plan is changed (and its results, by `change`)."""
     count = 0
     for form, x in recordings(prefix):
@@ -45,10 +47,10 @@ def wrong_bits(prefix: str, mutate: Callable[[Plan], Plan], change: Callable[[Wo
     return count
 
 
-def parameter(index: int, value: Callable[[int], int]) -> Callable[[Plan], Plan]:
+def parameter(index: int, value: Callable[[int], int]) -> Callable[[Prepared], Prepared]:
     """A plan with another number in its model."""
 
-    def mutate(plan: Plan) -> Plan:
+    def mutate(plan: Prepared) -> Prepared:
         params = plan.params.copy()
         params[index] = value(int(params[index]))
         return replace(plan, params=params)
@@ -56,15 +58,15 @@ def parameter(index: int, value: Callable[[int], int]) -> Callable[[Plan], Plan]
     return mutate
 
 
-def general(mutate: Callable[[Plan], Plan]) -> Callable[[Plan], Plan]:
+def general(mutate: Callable[[Prepared], Prepared]) -> Callable[[Prepared], Prepared]:
     """The same without vector code."""
     return lambda plan: replace(mutate(plan), shape=None)
 
 
-def place(start: int | None, first: int, second: int) -> Callable[[Plan], Plan]:
+def place(start: int | None, first: int, second: int) -> Callable[[Prepared], Prepared]:
     """A plan with two entries of a lane map (or of the metadata map) exchanged."""
 
-    def mutate(plan: Plan) -> Plan:
+    def mutate(plan: Prepared) -> Prepared:
         places, at = plan.places.copy(), 0 if start is None else int(plan.geometry[start])
         places[[at + first, at + second]] = places[[at + second, at + first]]
         return replace(plan, places=places, shape=None)
@@ -72,7 +74,7 @@ def place(start: int | None, first: int, second: int) -> Callable[[Plan], Plan]:
     return mutate
 
 
-def same(plan: Plan) -> Plan:
+def same(plan: Prepared) -> Prepared:
     return plan
 
 
@@ -82,7 +84,7 @@ def test_no_mutation(prefix: str) -> None:
     assert wrong_bits(prefix, general(same)) == 0
 
 
-MUTATIONS: dict[str, tuple[str, Callable[[Plan], Plan]]] = {
+MUTATIONS: dict[str, tuple[str, Callable[[Prepared], Prepared]]] = {
     "lane map of A": (HALF, place(None, 3, 35)),
     "lane map of B": ("m16n8k16_f32", place(mma_kernel.AT_B, 0, 17)),
     "lane map of C": (HALF, place(mma_kernel.AT_C, 5, 6)),
@@ -105,7 +107,7 @@ def test_a_mutation_is_noticed(name: str) -> None:
 
 
 def test_vector_code_of_another_block_is_noticed() -> None:
-    def halved(plan: Plan) -> Plan:
+    def halved(plan: Prepared) -> Prepared:
         return plan if plan.shape is None else replace(plan, shape=replace(plan.shape, blocks=2))
 
     assert wrong_bits(HALF, lambda p: replace(halved(p), params=parameter(BLOCK, lambda n: n // 2)(p).params)) > 0

@@ -18,7 +18,7 @@ from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.parse import row
 from nbtc.kernels import warp
-from nbtc.kernels.warp_fp8 import Fp8
+from nbtc.kernels.warp_fp8 import Fp8Code
 from nbtc.ops.images import flat
 from nbtc.ops.mma import product as mma
 
@@ -155,7 +155,7 @@ PROCESSORS = {
 }
 
 
-def forced(monkeypatch: pytest.MonkeyPatch, processor: str, plan: mma.Plan) -> Callable[..., int]:
+def forced(monkeypatch: pytest.MonkeyPatch, processor: str, plan: mma.Prepared) -> Callable[..., int]:
     """The loop of a plan as another processor has it, if this machine can run that."""
     from nbtc.compiler.host import architecture, features
 
@@ -212,7 +212,7 @@ def test_fp8_made_of_f16(name: str) -> None:
             want = np.empty(9 * 32 * plan.registers[3], np.uint32)
             mma._general(plan, [flat(x, 2, (9,)) for x in words], want, 0, 9)
             assert (mma.perform(plan, *words).ravel() == want).all(), (arch, keep, window)
-    assert isinstance(plan.shape, Fp8) == (processors.host() is not None)
+    assert isinstance(plan.shape, Fp8Code) == (processors.host() is not None)
 
 
 def test_formats_have_vector_code() -> None:

@@ -17,7 +17,7 @@ from nbtc.fragments import sparse
 from nbtc.instructions import instructions
 from nbtc.isa.parse import row
 from nbtc.isa.spec import Row
-from nbtc.kernels.warp_fp8 import Fp8
+from nbtc.kernels.warp_fp8 import Fp8Code
 from nbtc.ops.images import flat
 from nbtc.ops.mma import product as mma
 
@@ -119,7 +119,7 @@ def test_fp8_made_of_f16(shared: int) -> None:
         if not i.executable or i.a.format.name not in ("e4m3", "e5m2"):
             continue
         plan, rng = mma.prepare(i.row, "sm_90"), np.random.default_rng(shared)
-        assert isinstance(plan.shape, Fp8) == served()
+        assert isinstance(plan.shape, Fp8Code) == served()
         for keep in (0x8F8F8F8F, 0xBFBFBFBF, 0xF7F7F7F7):
             x = [rng.integers(0, 1 << 32, (WARPS, 32, n), np.uint32) & np.uint32(keep) for n in plan.registers[:2]]
             x[0][3, 5, 0] = 0x7F

@@ -29,7 +29,7 @@ def forms(family: str, *kinds: str) -> list[Instruction]:
     return [i for i in instructions(family=family) if i.executable and i.a.format.name in kinds]
 
 
-def want_of(plan: mma.Plan, operands: list[Words], warps: int) -> Words:
+def want_of(plan: mma.Prepared, operands: list[Words], warps: int) -> Words:
     """D by the general path; metadata comes last."""
     flats = [flat(x, 2 if n < 3 else 1, (warps,)) for n, x in enumerate(operands)]
     want = np.empty(warps * 32 * plan.registers[3], np.uint32)

@@ -40,7 +40,7 @@ _NO_WORDS = np.zeros(1, np.uint32)
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Prepared:
     """An instruction on an architecture, ready to run.
 
     places, geometry: the tables of `general.run`.  params: of the numerics model.  word: dtype of the multiplicands'
@@ -131,7 +131,7 @@ def executable(row: Row, arch: object, common: bool = False) -> tuple[Row, Arch]
     return row if common else row.on(target), target
 
 
-def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> Plan:
+def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> Prepared:
     """The plan of a row on an architecture (cached).
 
     common: operands are laid out as on sm_80 and later, whatever the architecture (fragments of the C++ functions).
@@ -144,7 +144,7 @@ def prepare(row: Row, arch: object, selector: int = 0, common: bool = False) -> 
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _prepared(row: Row, arch: object, selector: int, common: bool, changed: int) -> Plan:
+def _prepared(row: Row, arch: object, selector: int, common: bool, changed: int) -> Prepared:
     here, target = executable(row, arch, common)
     if row.sparse:
         sparse.check_selector(row, selector)
@@ -155,7 +155,7 @@ def _prepared(row: Row, arch: object, selector: int, common: bool, changed: int)
     return _build(here, target, selector)
 
 
-def _build(row: Row, target: Arch, selector: int) -> Plan:
+def _build(row: Row, target: Arch, selector: int) -> Prepared:
     a, b, c, d = (present(o) for o in (row.a, row.b, row.c, row.d))
     check_readable(a.format, b.format)
     (m, n), k, stored = (d.rows, d.cols), b.rows, a.cols
@@ -184,7 +184,7 @@ def _build(row: Row, target: Arch, selector: int) -> Plan:
     registers = (a.registers, b.registers, c.registers, d.registers)
     shape = vector_code(row, numerics, vector)
     skipped = selector * (present(row.meta).cols // 4) if row.sparse else 0
-    return Plan(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, shape, skipped)
+    return Prepared(row, registers, np.concatenate(parts), geometry, vector, word, sizes, cost, shape, skipped)
 
 
 def _sparsity(bits: int) -> int:
@@ -224,7 +224,7 @@ def execute(
 
 
 def perform(
-    plan: Plan, a: Any, b: Any, c: Any, meta: Any = None, selector: int = 0, strict: bool = False,
+    plan: Prepared, a: Any, b: Any, c: Any, meta: Any = None, selector: int = 0, strict: bool = False,
     threads: int | None = None,
 ) -> Words:  # fmt: skip
     """`execute` for a plan."""
@@ -260,7 +260,7 @@ def _one_or_more(threads: object) -> bool:
 
 
 def _run(
-    plan: Plan, operands: list[tuple[str, Words, int]], lead: tuple[int, ...], out: Words, threads: int | None
+    plan: Prepared, operands: list[tuple[str, Words, int]], lead: tuple[int, ...], out: Words, threads: int | None
 ) -> None:
     flats = [flat(x, own, lead) for _, x, own in operands]
     result = out.reshape(-1)
@@ -282,7 +282,12 @@ def _run(
 
 
 def _vectors(
-    plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int, needs_fallback: NDArray[np.uint8]
+    plan: Prepared,
+    flats: list[tuple[Words, int]],
+    result: Words,
+    first: int,
+    last: int,
+    needs_fallback: NDArray[np.uint8],
 ) -> bool:
     """Warps first..last by vector code; whether any result is not to be used."""
     vector = plan.vector
@@ -305,7 +310,7 @@ def _vectors(
     return run_tiles(vector, plan.numbers, plan.tiles, images, out, needs_fallback[first:last])
 
 
-def _general(plan: Plan, flats: list[tuple[Words, int]], result: Words, first: int, last: int) -> None:
+def _general(plan: Prepared, flats: list[tuple[Words, int]], result: Words, first: int, last: int) -> None:
     """Warps first..last by the general kernel."""
     words = [w for w, _ in flats] + [_NO_WORDS] * (4 - len(flats))
     strides = np.array([s for _, s in flats] + [0] * (4 - len(flats)), np.int64)

@@ -10,10 +10,10 @@ from nbtc.errors import UnsupportedInstructionError
 from nbtc.formats.table import Format, f16, f32
 from nbtc.isa.spec import Operand, Row
 from nbtc.kernels.code import Code
-from nbtc.kernels.warp_f64 import Doubles
-from nbtc.kernels.warp_fp8 import Fp8
-from nbtc.kernels.warp_shape import Shape
-from nbtc.kernels.warp_words import Integers
+from nbtc.kernels.float_code import FloatCode
+from nbtc.kernels.warp_f64 import DoubleCode
+from nbtc.kernels.warp_fp8 import Fp8Code
+from nbtc.kernels.warp_words import IntegerCode
 from nbtc.numerics.models import BIT_OP, BLOCK, FRACTION, OUT, OUTS, ROUNDING, SATURATE, STEP, Kind, Model
 
 
@@ -41,7 +41,7 @@ def vector_code(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | 
     if row.sparse and not processor.shuffles_bytes:
         return None
     if numerics.kind == Kind.FMA64:
-        return Doubles(a.registers, int(params[ROUNDING])) if processor.lowering.row.fma else None
+        return DoubleCode(a.registers, int(params[ROUNDING])) if processor.lowering.row.fma else None
     if numerics.kind in (Kind.INTEGER, Kind.BITS):
         return _integers(row, params)
     return _floats(row, numerics, params)
@@ -63,7 +63,7 @@ def _integers(row: Row, params: NDArray[np.int64]) -> Code | None:
     left, right = (int(o.format.name.startswith("s")) for o in (a, b))
     mode = params[BIT_OP] if bits == 1 else params[SATURATE]
     registers = 2 if tiles(row, 2) else a.registers  # wmma tiles have 16 bytes of K
-    return Integers(bits, left, right, int(mode), registers, int(row.sparse))
+    return IntegerCode(bits, left, right, int(mode), registers, int(row.sparse))
 
 
 def _floats(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | None:
@@ -72,7 +72,7 @@ def _floats(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | None
     if params[FRACTION] > 25 or params[OUT] == OUTS["rz14"]:  # sums are 32-bit integers
         return None
     if numerics.kind == Kind.EMULATED_FP8:
-        return Fp8(a.format.code, b.format.code, a.registers, int(d.format == f16), int(row.sparse))
+        return Fp8Code(a.format.code, b.format.code, a.registers, int(d.format == f16), int(row.sparse))
     if numerics.kind != Kind.FUSED:
         return None
     blocks, rest = divmod(int(params[STEP]), int(params[BLOCK]))
@@ -80,7 +80,7 @@ def _floats(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | None
     known = a.format.name in ("f16", "bf16", "tf32")
     if not known or rest or blocks > registers // 2 or registers not in (2, 4):
         return None
-    return Shape(a.format, registers, d.format == f16, blocks, sparse=row.sparse)
+    return FloatCode(a.format, registers, d.format == f16, blocks, sparse=row.sparse)
 
 
 def tiles(row: Row, registers: int) -> tuple[tuple[slice, slice, slice], ...]:

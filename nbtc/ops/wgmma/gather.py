@@ -44,7 +44,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GatherLoop:
     """A loop over steps: how far its units and its results move each time."""
 
     unit_step: int
@@ -52,20 +52,20 @@ class Plan:
     steps: list[Step]
 
 
-def rows_plan(bits: int, source: int) -> Plan:
+def rows_plan(bits: int, source: int) -> GatherLoop:
     """Columns of B to [tile][k][4]."""
     each = 128 // bits
     if source == K_MAJOR:  # four columns, two units each
         places = [(2 * r + k // each, k % each) for k in range(2 * each) for r in range(ROWS)]
-        return Plan(UNITS, 128, [Step(list(range(UNITS)), places, [0])])
+        return GatherLoop(UNITS, 128, [Step(list(range(UNITS)), places, [0])])
     steps = []
     for half in (0, 1):  # eight columns are two tiles; eight values of k at once
         places = [(k, ROWS * tile + r) for tile in (0, 1) for k in range(8) for r in range(ROWS)]
         steps.append(Step([8 * half + u for u in range(UNITS)], places, [64 * half, 128 + 64 * half]))
-    return Plan(2 * UNITS, 256, steps)
+    return GatherLoop(2 * UNITS, 256, steps)
 
 
-def columns_plan(bits: int, source: int) -> Plan:
+def columns_plan(bits: int, source: int) -> GatherLoop:
     """Rows of A to [k][64], sixteen a turn of the loop: a warp's."""
     each, line = 128 // bits, PANEL * bits // 8
     steps = []
@@ -91,10 +91,10 @@ def columns_plan(bits: int, source: int) -> Plan:
             ]
             pieces = [(each * t + p + 4 * each * high) * line for high in (0, 1) for p in range(each)]
             steps.append(Step([4 * g + t for g in range(8)], places, pieces))
-    return Plan(4 * UNITS, 2 * bits, steps)
+    return GatherLoop(4 * UNITS, 2 * bits, steps)
 
 
-def _emit(v: VectorBuilder, plan: Plan, bits: int, count: Any, unit: Any, goal: Any) -> None:
+def _emit(v: VectorBuilder, plan: GatherLoop, bits: int, count: Any, unit: Any, goal: Any) -> None:
     """The loop of a plan; unit(i) is the address of unit i (an i64), goal the first byte of the result."""
     b, each, width = v.b, 128 // bits, 512 // bits
     with cgutils.for_range(b, count) as loop:

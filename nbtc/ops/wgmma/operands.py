@@ -28,7 +28,7 @@ from nbtc.isa.spec import Operand, Row
 THREADS = 128
 
 
-class Form(NamedTuple):
+class WgmmaForm(NamedTuple):
     """What a wgmma row says, nothing missing: A, B, D, (m, n, k), and the stored columns of A."""
 
     a: Operand
@@ -38,13 +38,13 @@ class Form(NamedTuple):
     stored: int
 
 
-def form(row: Row) -> Form:
+def form(row: Row) -> WgmmaForm:
     """The parts of a wgmma row; UnsupportedInstructionError for any other."""
     if row.unit != "wgmma" or row.a is None or row.b is None or row.d is None or row.shape is None:
         raise UnsupportedInstructionError(
             f"{row.mnemonic} is no wgmma form: pass one such as wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
         )
-    return Form(row.a, row.b, row.d, row.shape, row.a.cols)
+    return WgmmaForm(row.a, row.b, row.d, row.shape, row.a.cols)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def line_operands(mnemonic: object, given: dict[str, Any]) -> dict[str, Any]:
     return {name: immediate(mnemonic, LINE_NAMES[name][0], x, LINE_NAMES[name][1], name) for name, x in given.items()}
 
 
-def _run(form: op.Form, task: warpgroup.Task, count: int, threads: int | None) -> None:
+def _run(form: op.WgmmaForm, task: warpgroup.Task, count: int, threads: int | None) -> None:
     """All warpgroups: the fused kernel where it serves, then what it left, then what Inf and NaN left of that."""
     columns, floor = form.b.cols, int(task.params[FLOOR])
     cost = int(_COST * form.a.rows * form.stored * columns)
@@ -126,7 +126,7 @@ def _run(form: op.Form, task: warpgroup.Task, count: int, threads: int | None) -
         parallel_for(groups.size, 10 * cost, threads, lambda i, j: warpgroup.repair(groups[i:j], task, left))
 
 
-def _kernel(form: op.Form, task: warpgroup.Task) -> Any:
+def _kernel(form: op.WgmmaForm, task: warpgroup.Task) -> Any:
     """The vector kernel that does this form on this machine, if there is one."""
     p = task.params
     a, b, f16_acc = form.a.format, form.b.format, int(form.d.format.bits == 16)
@@ -149,7 +149,7 @@ def _params(row: Row, target: Arch, changed: int) -> NDArray[np.int64]:
     return params(numbers, a, b, form.d.format, form.stored, saturate=row.saturate, op=row.op or "and")
 
 
-def _panel(form: op.Form) -> tuple[NDArray[Any], NDArray[Any]]:
+def _panel(form: op.WgmmaForm) -> tuple[NDArray[Any], NDArray[Any]]:
     """Empty arrays of the types in which operands are decoded."""
     storage = panels(form.a.format, form.b.format)
     return np.empty(0, storage.value), np.empty(0, storage.exponent)

@@ -28,7 +28,7 @@ from nbtc.verify.text import GROUP, warpgroup_text
 ALIGN = 1024  # bytes: where a swizzle pattern starts over
 
 
-class Form(NamedTuple):
+class Variant(NamedTuple):
     """A form with its immediates: A in registers or shared memory, selector, scales and transposes by operand."""
 
     row: Row
@@ -58,24 +58,24 @@ def trials(rows: list[Row], target: Target, seed: int = 0) -> Iterator[Trial]:
             for selector in row.selectors or (0,):
                 scales = tuple((n, int(rng.choice((1, -1)))) for n in row.scales)
                 trans = tuple((n, int(rng.integers(2))) for n in row.trans if not (n == "a" and registers))
-                yield product(Form(row, registers, selector, scales, trans), target)
+                yield product(Variant(row, registers, selector, scales, trans), target)
 
 
-def product(form: Form, target: Target) -> Trial:
+def product(form: Variant, target: Target) -> Trial:
     """The trial of a form."""
     size, d = image_bytes(form), _held(form.row)[2]
     call = partial(expect, form, target.arch.name)
     return Trial(form.name, body(form, size), GROUP, GROUP * d.registers, partial(draw, form), call, size)
 
 
-def body(form: Form, size: int) -> str:
+def body(form: Variant, size: int) -> str:
     """The kernel of a form, on an image of so many bytes; descriptors count from the image's start."""
     immediates = {"selector": form.selector} | {f"scale{n.upper()}": v for n, v in form.scales}
     immediates |= {f"trans{n.upper()}": v for n, v in form.trans}
     return warpgroup_text(form.row, immediates, syntax(form), size)
 
 
-def syntax(form: Form) -> int:
+def syntax(form: Variant) -> int:
     """Which operand list has A where the form has it, with all immediates."""
     lists = [[s.name for s in slots(text)] for text in form.row.syntax]
     fits = [i for i, names in enumerate(lists) if ("descA" in names) != form.registers]
@@ -89,7 +89,7 @@ def _held(row: Row) -> tuple[Operand, Operand, Operand]:
 
 
 @cache
-def tiles(form: Form) -> tuple[tuple[tuple[Descriptor, int], ...], tuple[tuple[Descriptor, int], ...]]:
+def tiles(form: Variant) -> tuple[tuple[tuple[Descriptor, int], ...], tuple[tuple[Descriptor, int], ...]]:
     """The dense tiles of A and of B, one for each swizzle that the shape has: descriptor and bytes."""
     a, b, _ = _held(form.row)
     found = []
@@ -104,7 +104,7 @@ def tiles(form: Form) -> tuple[tuple[tuple[Descriptor, int], ...], tuple[tuple[D
     return found[0], found[1]
 
 
-def image_bytes(form: Form) -> int:
+def image_bytes(form: Variant) -> int:
     """Bytes of shared memory: A and B in turn, each aligned."""
     a, b = (max(_rounded(size) for _, size in ways) for ways in tiles(form))
     return a * (not form.registers) + b
@@ -114,7 +114,7 @@ def _rounded(size: int) -> int:
     return -(-size // ALIGN) * ALIGN
 
 
-def draw(form: Form, rng: np.random.Generator, blocks: int) -> tuple[list[Array], list[Array]]:
+def draw(form: Variant, rng: np.random.Generator, blocks: int) -> tuple[list[Array], list[Array]]:
     """What the kernel reads, in the order of its registers, and the image."""
     row, (a, b, c) = form.row, _held(form.row)
     kinds = draws.mixture(rng)
@@ -143,7 +143,7 @@ def _descriptors(rng: np.random.Generator, blocks: int, ways: tuple[tuple[Descri
     return np.broadcast_to(codes[rng.integers(0, len(codes), (blocks, 1))], (blocks, GROUP))
 
 
-def expect(form: Form, arch: str, inputs: list[Array], before: list[Array]) -> list[Array]:
+def expect(form: Variant, arch: str, inputs: list[Array], before: list[Array]) -> list[Array]:
     """What nbtc computes."""
     row = form.row
     names = [r.name for r in inline.operands(row, syntax(form))]

@@ -17,7 +17,7 @@ Label = tuple[int, int, int]  # of an element of a row of A or a column of B: re
 
 
 @dataclass(frozen=True)
-class Shape(Code):
+class FloatCode(Code):
     """What is compiled in: the multiplicands' format, A's registers (4 or 2), f16 accumulators, blocks a K step.
 
     by_register: images are [register][lane], one vector a register, instead of [lane][register]; dense products only.
@@ -44,7 +44,7 @@ class Shape(Code):
         return self.fmt.code, self.registers, int(self.f16_acc), self.blocks, int(self.by_register), int(self.sparse)
 
     @classmethod
-    def of(cls, *key: int) -> Shape:
+    def of(cls, *key: int) -> FloatCode:
         """The shape of a key."""
         code, registers, f16_acc, blocks, by_register, sparse = key
         fmt = next(f for f in FORMATS.values() if f.code == code)
