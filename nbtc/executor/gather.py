@@ -240,8 +240,11 @@ class _Ways:
 
     def __init__(self, v: VectorBuilder, shape: LaneElements) -> None:
         self.v, self.b, self.shape = v, v.b, shape
-        self.each, self.step = VECTOR // APART, APART * 8 // shape.bits  # lanes of a vector, elements between them
-        self.whole = vector(ir.IntType(shape.bits), self.each * self.step)
+        self.per_vector, self.step = (
+            VECTOR // APART,
+            APART * 8 // shape.bits,
+        )  # lanes of a vector, elements between them
+        self.whole = vector(ir.IntType(shape.bits), self.per_vector * self.step)
         chosen = [int(n % self.step == 0) for n in range(self.whole.count)]
         self.chosen = ir.Constant(vector(I1, self.whole.count), chosen)
 
@@ -260,7 +263,8 @@ class _Gather(_Ways):
         v, none = self.v, ir.Constant(self.whole, None)
         name, one = f"llvm.masked.load.{suffix(self.whole)}.p0", ir.Constant(I32, 1)
         parts = [
-            v.call(name, self.whole, self.at(pointer, n), one, self.chosen, none) for n in range(LANES // self.each)
+            v.call(name, self.whole, self.at(pointer, n), one, self.chosen, none)
+            for n in range(LANES // self.per_vector)
         ]
         count, step = self.whole.count, self.step
         while len(parts) > 1:
@@ -289,8 +293,8 @@ class _Scatter(_Ways):
     def apart(self, pointer: Any) -> None:
         v = self.v
         name = f"llvm.masked.store.{suffix(self.whole)}.p0"
-        for n in range(LANES // self.each):
-            order = [self.each * n + k // self.step for k in range(self.whole.count)]
+        for n in range(LANES // self.per_vector):
+            order = [self.per_vector * n + k // self.step for k in range(self.whole.count)]
             x = v.shuffle(self.values[0], self.values[0], order)
             v.call(name, VOID, x, self.at(pointer, n), ir.Constant(I32, 1), self.chosen)
         self.b.ret_void()

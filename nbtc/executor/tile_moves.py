@@ -145,13 +145,13 @@ class Tile:
 def picked(v: VectorBuilder, parts: list[Any], order: list[int]) -> Any:
     """Bytes in an order out of vectors of bytes end to end; a shuffle for every `SOURCES` bytes of them, and blends."""
     size = parts[0].type.count
-    each = SOURCES // size
+    count = SOURCES // size
     found = None
-    for n in range(0, len(parts), each):
-        some = parts[n : n + each]
+    for n in range(0, len(parts), count):
+        some = parts[n : n + count]
         some += [some[-1]] * ((1 << (len(some) - 1).bit_length()) - len(some))
         joined = v.joined(some)
-        first, limit = n * size, (n + each) * size
+        first, limit = n * size, (n + count) * size
         mine = [first <= i < limit for i in order]
         x = v.shuffle(joined, joined, [i - first if own else 0 for i, own in zip(order, mine, strict=True)])
         blend = [i + len(order) * own for i, own in enumerate(mine)]
@@ -209,11 +209,11 @@ def _store_lines(v: VectorBuilder, tile: Tile, host: Any, pitch: Any, registers:
     source = np.zeros(tile.lines * tile.line_bytes, np.int64)
     source[places] = np.arange(len(places))
     octets = [v.bits(x, vector(I8, x.type.count * x.type.element.width // 8)) for x in registers]
-    each = octets[0].type.count // VECTOR
+    per_vector = octets[0].type.count // VECTOR
     for number, wanted in enumerate(source.reshape(-1, lines.chunk)):
         parts = np.unique(wanted // VECTOR)
         order = np.searchsorted(parts, wanted // VECTOR) * VECTOR + wanted % VECTOR
-        cut = [_part(v, octets[n // each], n % each) for n in parts.tolist()]
+        cut = [_part(v, octets[n // per_vector], n % per_vector) for n in parts.tolist()]
         lines.store(number, picked(v, cut, order.tolist()))
 
 

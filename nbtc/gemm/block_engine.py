@@ -56,11 +56,11 @@ class Product:
         m, n, k = self.shape
         pack_rows, pack_columns = self.pack
         codes, steps, team = self.codes, self.steps, self.team
-        each = max(ROWS, -(-self.rows // (4 * team.threads)))
-        shares = [(i, min(self.rows, i + each)) for i in range(0, self.rows, each)]
+        size = max(ROWS, -(-self.rows // (4 * team.threads)))
+        shares = [(i, min(self.rows, i + size)) for i in range(0, self.rows, size)]
         team.run(_range(pack_rows, codes.a, codes.xs, k, m, steps), (self.left, self.special[0]), shares)
-        each = max(1, -(-self.panels // (4 * team.threads)))
-        shares = [(p, min(self.panels, p + each)) for p in range(0, self.panels, each)]
+        size = max(1, -(-self.panels // (4 * team.threads)))
+        shares = [(p, min(self.panels, p + size)) for p in range(0, self.panels, size)]
         team.run(_range(pack_columns, codes.b, codes.ys, k, n, steps), (self.right, self.special[1]), shares)
         width = self.panels * LANES
         padded = np.zeros((self.rows, width), np.uint32)
@@ -76,11 +76,11 @@ class Product:
         sizes = np.array([k, width, n, self.steps, self.steps * self.chunks, m])
         fixed = (kernel, self, d, sizes)
         across = 1 if self.rows >= BLOCK * self.team.threads else self.team.threads
-        each = -(-self.panels // across)
+        size = -(-self.panels // across)
         work = [
-            (i, min(self.rows, i + BLOCK), p, min(self.panels, p + each))
+            (i, min(self.rows, i + BLOCK), p, min(self.panels, p + size))
             for i in range(0, self.rows, BLOCK)
-            for p in range(0, self.panels, each)
+            for p in range(0, self.panels, size)
         ]
         self.team.run(_block, fixed, work, m * n * k // max(1, len(work)))
 

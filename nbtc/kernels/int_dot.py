@@ -8,6 +8,7 @@ from numba.extending import intrinsic
 
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS
+from nbtc.numerics.integer import clamped
 from nbtc.numerics.models import A_FORMAT, B_FORMAT, BIT_OP, SATURATE
 
 _S8 = FORMATS["s8"].code
@@ -50,8 +51,7 @@ def integer_tile(a, b, c, sizes, picks, params):
         row = c[i * n : (i + 1) * n]
         if params[SATURATE] != 0:
             for j in range(n):
-                x = np.int64(total[j]) + np.int64(np.int32(row[j]))
-                row[j] = np.uint32(min(max(x, np.int64(-(1 << 31))), np.int64((1 << 31) - 1)))
+                row[j] = np.uint32(clamped(np.int64(total[j]) + np.int64(np.int32(row[j]))))
         else:
             for j in range(n):
                 row[j] += np.uint32(total[j])

@@ -138,13 +138,13 @@ class SliceOperands:
 
     def _signs_a(self, words: list[Any]) -> Any:
         """A bit for each element of the rows, in the order of memory."""
-        v, b, bits, each = self.v, self.b, self.s.a.bits, self.s.a.per_word
+        v, b, bits, per_word = self.v, self.b, self.s.a.bits, self.s.a.per_word
         total = v.const(W16, 0)
         for n, x in enumerate(words):
-            for i in range(each):
-                shift = bits * (i + 1) - 1 - (each * n + i)
+            for i in range(per_word):
+                shift = bits * (i + 1) - 1 - (per_word * n + i)
                 moved = b.lshr(x, v.const(W16, shift)) if shift >= 0 else b.shl(x, v.const(W16, -shift))
-                total = b.or_(total, b.and_(moved, v.const(W16, 1 << (each * n + i))))
+                total = b.or_(total, b.and_(moved, v.const(W16, 1 << (per_word * n + i))))
         return total
 
     # --- B ------------------------------------------------------------------------------------------------------------

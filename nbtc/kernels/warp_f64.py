@@ -43,12 +43,12 @@ class DoubleCode(Code):
 def emit(s: DoubleCode, v: VectorBuilder, pointers: list[Any]) -> Any:
     """The code of one warp; returns an i1: whether a result is NaN."""
     b, (a, right, c, d) = v.b, pointers
-    each, other, rows = s.registers // 2, s.images[1] // 2, s.images[2] // 4  # f64 of a lane; rows of a lane
+    of_a, of_b, rows = s.registers // 2, s.images[1] // 2, s.images[2] // 4  # f64 of a lane; rows of a lane
     columns = []
-    for k in range(4 * other):
+    for k in range(4 * of_b):
         x = ir.Constant(D8, ir.Undefined)
         for n in range(8):
-            y = v.load(right, F64, 4, 8 * ((4 * n + k % 4) * other + k // 4))
+            y = v.load(right, F64, 4, 8 * ((4 * n + k % 4) * of_b + k // 4))
             x = b.insert_element(x, y, v.int(n))
         columns.append(x)
     bad = ir.Constant(vector(I1, 8), [0] * 8)
@@ -58,7 +58,7 @@ def emit(s: DoubleCode, v: VectorBuilder, pointers: list[Any]) -> Any:
         sums = [v.shuffle(both, both, [2 * r + n for n in order]) for r in range(rows)]
         for k, x in enumerate(columns):
             for r in range(rows):
-                y = v.load(a, F64, 4, 8 * ((4 * j + k % 4) * each + r + rows * (k // 4)))
+                y = v.load(a, F64, 4, 8 * ((4 * j + k % 4) * of_a + r + rows * (k // 4)))
                 sums[r] = v.fma(v.splat(y, 8), x, sums[r])
         for x in sums:
             bad = b.or_(bad, b.fcmp_unordered("uno", x, x))

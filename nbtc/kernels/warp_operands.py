@@ -273,8 +273,8 @@ class Operands:
 
     def _columns(self, masks: list[Any]) -> Any:
         """Bit masks of the image of B as one word a column of C's image, bits in the order of A's masks, both rows."""
-        v, b, each = self.v, self.b, self.s.per_word
-        per_mask, width = 16 * each, self.s.registers * 2 * each
+        v, b, per_word = self.v, self.b, self.s.per_word
+        per_mask, width = 16 * per_word, self.s.registers * 2 * per_word
         t = vector(I32, len(masks))
         x = ir.Constant(t, ir.Undefined)
         for n, mask in enumerate(masks):
@@ -284,12 +284,12 @@ class Operands:
         x = v.shuffle(x, x, [n * width // per_mask for n in columns])
         x = b.lshr(x, ir.Constant(W16, [n * width % per_mask for n in columns]))
         x = b.and_(x, v.const(W16, (1 << width) - 1))
-        for groups in (4, 2, 1):  # spread groups of `each` bits to twice the distance
-            if groups * each >= width:
+        for groups in (4, 2, 1):  # spread groups of `per_word` bits to twice the distance
+            if groups * per_word >= width:
                 continue
-            keep = sum(((1 << groups * each) - 1) << at for at in range(0, 32, 2 * groups * each))
-            x = b.and_(b.or_(x, b.shl(x, v.const(W16, groups * each))), v.const(W16, keep & 0xFFFFFFFF))
-        return b.or_(x, b.shl(x, v.const(W16, each)))
+            keep = sum(((1 << groups * per_word) - 1) << at for at in range(0, 32, 2 * groups * per_word))
+            x = b.and_(b.or_(x, b.shl(x, v.const(W16, groups * per_word))), v.const(W16, keep & 0xFFFFFFFF))
+        return b.or_(x, b.shl(x, v.const(W16, per_word)))
 
     def negatives(self, j: int, block: int) -> Any:
         """How many products of each of sixteen results of a block are negative."""

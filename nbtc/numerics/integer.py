@@ -22,6 +22,12 @@ _BITS = _by_code({f.code: f.bits for f in FORMATS.values()})
 _SIGNS = _by_code({f.code: 1 << (f.bits - 1) for f in FORMATS.values() if f.kind == "int" and f.signed})
 
 
+@jit(inline=True)
+def clamped(x):
+    """An exact sum in 64 bits, saturated to s32."""
+    return min(max(x, np.int64(-(1 << 31))), np.int64((1 << 31) - 1))
+
+
 @jit
 def integer_chain(a, a0, sa, b, b0, sb, k, c, params):
     """s32 bits of c + sum of a[t] * b[t]: exact a step, then modulo 2**32 or clamped."""
@@ -36,7 +42,7 @@ def integer_chain(a, a0, sa, b, b0, sb, k, c, params):
             y = np.int64(b[b0 + t * sb]) & mask_b
             acc += ((x ^ sign_a) - sign_a) * ((y ^ sign_b) - sign_b)
         if params[SATURATE]:
-            acc = min(max(acc, np.int64(-(1 << 31))), np.int64((1 << 31) - 1))
+            acc = clamped(acc)
     return np.uint64(acc & 0xFFFFFFFF)
 
 

@@ -71,10 +71,10 @@ def _select(meta, start, places, i, geometry, b, out):
     """
     at, kind, stored, k, n = geometry[AT_E], geometry[SPARSE], geometry[STORED], geometry[K], geometry[N]
     unit = 2 if kind == PAIRS else 1
-    each = 1 if kind == HALVES else 2 * unit  # stored elements of a chunk
+    per_chunk = 1 if kind == HALVES else 2 * unit  # stored elements of a chunk
     for s in range(stored):
-        chunk = s // each
-        place = places[at + i * (stored // each) + chunk]
+        chunk = s // per_chunk
+        place = places[at + i * (stored // per_chunk) + chunk]
         nibble = np.int64(meta[start + (place >> 5)] >> np.uint32(place & 31)) & 15
         first, second = nibble & 3, nibble >> 2
         if kind == HALVES:
@@ -84,9 +84,9 @@ def _select(meta, start, places, i, geometry, b, out):
                 high = np.uint64(b[row + (second >> 1)]) >> np.uint64(16 * (second & 1)) & np.uint64(0xFFFF)
                 out[j * stored + s] = low | high << np.uint64(16)
         else:
-            within = s - chunk * each
+            within = s - chunk * per_chunk
             index = second if within >= unit else first
-            column = chunk * 2 * each + unit * index + within % unit
+            column = chunk * 2 * per_chunk + unit * index + within % unit
             for j in range(n):
                 out[j * stored + s] = b[j * k + column]
 

@@ -51,10 +51,10 @@ def execute(
     d = np.empty((*lead, oc.rows, oc.cols), np.uint32)
     sizes = np.array([oc.rows, oc.cols, ob.rows, row.chunks])
     operands, scales = flattened(given, lead), Scales(row.chunks, is_ue4m3(FORMATS[row.scale]))
-    flat, each = d.reshape(-1), oc.rows * oc.cols
+    flat, outputs = d.reshape(-1), oc.rows * oc.cols
 
     def work(first: int, last: int) -> None:
-        scaled_outputs(operands, flat, _EVERY, sizes, scales, vector, first * each, last * each)
+        scaled_outputs(operands, flat, _EVERY, sizes, scales, vector, first * outputs, last * outputs)
 
     parallel_for(math.prod(lead), NANOSECONDS, threads, work)
     return pack(oc, d.view(oc.format.dtype), "D")

@@ -92,13 +92,13 @@ def tiles(row: Row, registers: int) -> tuple[tuple[slice, slice, slice], ...]:
     rows, cols = max(a.rows, b.cols) // 16, min(a.rows, b.cols) // 8
     if row.family != "wmma.mma" or rows == 0:
         return ()
-    each = c.registers // (rows * cols)
+    accumulators = c.registers // (rows * cols)
     left, right = registers, registers // 2
     return tuple(
         (
             slice(left * r, left * (r + 1)),
             slice(right * n, right * (n + 1)),
-            slice(each * (r * cols + n), each * (r * cols + n + 1)),
+            slice(accumulators * (r * cols + n), accumulators * (r * cols + n + 1)),
         )
         for r in range(rows)
         for n in range(cols)

@@ -37,10 +37,10 @@ def places(shape: str, num: int, split: int = 0) -> tuple[Index, Index]:
     """
     if shape not in SHAPES:
         raise OptionError(f"shape={shape!r} is none of tcgen05.ld: {', '.join(SHAPES)}")
-    each, most, _ = SHAPES[shape]
+    registers, most, _ = SHAPES[shape]
     if num not in [1 << i for i in range(8)] or num > most:
         raise OptionError(f"num={num!r}: {shape} takes powers of two up to {most}; try num=1")
-    lane, r = np.arange(32)[:, None], np.arange(each * num)[None, :]
+    lane, r = np.arange(32)[:, None], np.arange(registers * num)[None, :]
     found = {
         "32x32b": (lane + 0 * r, r + 0 * lane),
         "16x64b": (lane // 4 + 8 * (lane % 2) + 0 * r, 2 * r + lane // 2 % 2),

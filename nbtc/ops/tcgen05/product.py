@@ -144,8 +144,8 @@ def _scales(
 ) -> tuple[Bits, Bits]:
     """Scale codes of A (M, chunks) and of B (chunks, N)."""
     every = range(4)
-    each = i.m // group
-    a = [_scale_codes(c.tmem, at[0], each, i.scale_a_id, chunks, every) for c in ctas]
+    rows = i.m // group
+    a = [_scale_codes(c.tmem, at[0], rows, i.scale_a_id, chunks, every) for c in ctas]
     halves = [(0, 1), (2, 3)] if (i.m, group) == (128, 2) else [every]
     part = i.n // len(halves)
     b = [[_scale_codes(c.tmem, at[1], part, i.scale_b_id, chunks, q) for q in halves] for c in ctas]

@@ -54,9 +54,9 @@ class GatherLoop:
 
 def rows_plan(bits: int, source: int) -> GatherLoop:
     """Columns of B to [tile][k][4]."""
-    each = 128 // bits
+    per_unit = 128 // bits
     if source == K_MAJOR:  # four columns, two units each
-        places = [(2 * r + k // each, k % each) for k in range(2 * each) for r in range(ROWS)]
+        places = [(2 * r + k // per_unit, k % per_unit) for k in range(2 * per_unit) for r in range(ROWS)]
         return GatherLoop(UNITS, 128, [Step(list(range(UNITS)), places, [0])])
     steps = []
     for half in (0, 1):  # eight columns are two tiles; eight values of k at once
@@ -67,43 +67,45 @@ def rows_plan(bits: int, source: int) -> GatherLoop:
 
 def columns_plan(bits: int, source: int) -> GatherLoop:
     """Rows of A to [k][64], sixteen a turn of the loop: a warp's."""
-    each, line = 128 // bits, PANEL * bits // 8
+    per_unit, line = 128 // bits, PANEL * bits // 8
     steps = []
     if source == K_MAJOR:  # eight rows, one unit each
         for part in (0, 8):
             for j in (0, 1):
                 units = [2 * ROW[part + n] + j for n in range(8)]
-                places = [(n, e) for e in range(each) for n in range(8)]
-                steps.append(Step(units, places, [(j * each + e) * line + part * bits // 8 for e in range(each)]))
+                places = [(n, e) for e in range(per_unit) for n in range(8)]
+                steps.append(
+                    Step(units, places, [(j * per_unit + e) * line + part * bits // 8 for e in range(per_unit)])
+                )
     elif source == MN_MAJOR:  # two groups of eight rows at four values of k
-        for k in range(0, 2 * each, 4):
-            units = [2 * each * h + k + n for n in range(4) for h in (0, 1)]
+        for k in range(0, 2 * per_unit, 4):
+            units = [2 * per_unit * h + k + n for n in range(4) for h in (0, 1)]
             places = [(2 * n + ROW[x] // 8, ROW[x] % 8) for n in range(4) for x in range(16)]
             steps.append(Step(units, places, [(k + n) * line for n in range(4)]))
     else:  # a unit is a thread's four registers, the units of a step those of the eight threads of one column group
-        each = 32 // bits
+        per_word = 32 // bits
         for t in range(4):
             places = [
-                (ROW[x] % 8, each * (2 * high + ROW[x] // 8) + p)
+                (ROW[x] % 8, per_word * (2 * high + ROW[x] // 8) + p)
                 for high in (0, 1)
-                for p in range(each)
+                for p in range(per_word)
                 for x in range(16)
             ]
-            pieces = [(each * t + p + 4 * each * high) * line for high in (0, 1) for p in range(each)]
+            pieces = [(per_word * t + p + 4 * per_word * high) * line for high in (0, 1) for p in range(per_word)]
             steps.append(Step([4 * g + t for g in range(8)], places, pieces))
     return GatherLoop(4 * UNITS, 2 * bits, steps)
 
 
 def _emit(v: VectorBuilder, plan: GatherLoop, bits: int, count: Any, unit: Any, goal: Any) -> None:
     """The loop of a plan; unit(i) is the address of unit i (an i64), goal the first byte of the result."""
-    b, each, width = v.b, 128 // bits, 512 // bits
+    b, per_unit, width = v.b, 128 // bits, 512 // bits
     with cgutils.for_range(b, count) as loop:
         first, to = b.mul(loop.index, v.int(plan.unit_step)), v.at(goal, b.mul(loop.index, v.int(plan.byte_step)))
         for step in plan.steps:
             parts = [v.load(unit(b.add(first, v.int(u))), vector(I64, 2)) for u in step.units]
             both = v.joined(parts[: len(parts) // 2]), v.joined(parts[len(parts) // 2 :])
             low, high = (v.bits(x, vector(ir.IntType(bits), width)) for x in both)
-            lanes = [u * each + e for u, e in step.places]
+            lanes = [u * per_unit + e for u, e in step.places]
             halves = [v.shuffle(low, high, lanes[h : h + width]) for h in (0, width)]
             size = 2 * width // len(step.pieces)
             for n, offset in enumerate(step.pieces):

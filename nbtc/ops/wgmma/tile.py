@@ -61,7 +61,7 @@ class _Mover:
         row = b.add(b.mul(unit, v.int(self.columns)), b.mul(t, v.int(2)))
         return v.at(self.tile, b.mul(row, v.int(LINE)), b.mul(w, v.int(64)))
 
-    def each(self, count: Any, body: Any) -> None:
+    def repeat(self, count: Any, body: Any) -> None:
         """body(w, t, i) for all warps, thread columns, and i below `count`."""
         v, b = self.v, self.b
         with cgutils.for_range(b, v.int(16)) as outer, cgutils.for_range(b, count) as inner:
@@ -87,7 +87,7 @@ class _Loader(_Mover):
         self.least, self.most = (cgutils.alloca_once(b, IV) for _ in range(2))
         b.store(v.const(IV, -1), self.least)
         b.store(v.const(IV, 0), self.most)
-        self.each(self.units(), self.whole)
+        self.repeat(self.units(), self.whole)
         self.last(self.part)
         low = v.call("llvm.vector.reduce.umin.v16i32", I32, b.load(self.least))
         high = v.call("llvm.vector.reduce.umax.v16i32", I32, b.load(self.most))
@@ -138,9 +138,9 @@ class _Storer(_Mover):
         v, b = self.v, self.b
         with b.if_else(lines) as (then, otherwise):
             with then:
-                self.each(b.udiv(self.n, v.int(4 * self.columns)), self.lines)
+                self.repeat(b.udiv(self.n, v.int(4 * self.columns)), self.lines)
             with otherwise:
-                self.each(self.units(), self.whole)
+                self.repeat(self.units(), self.whole)
                 self.last(self.part)
 
     def take(self, p: Any) -> Any:
