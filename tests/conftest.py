@@ -11,6 +11,11 @@ def pytest_addoption(parser):
     parser.addoption("--hw", action="store_true", help="run the comparisons with hardware on this machine's GPU")
 
 
+def pytest_collection_modifyitems(items):
+    """Tests marked `long` first: no worker is still at one when the others have nothing left."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_collection_finish():
     """Thousands of collected tests are no garbage: they are not looked through again whenever a compiler allocates.
 

@@ -62,6 +62,7 @@ def test_a_broken_file_is_wrong_use(golden, capsys):
     assert main(["verify", "--golden", str(golden[0])]) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", GENERATORS)
 def test_the_set_that_ships(kind):
     """Each kind by itself: workers share them, and nothing is replayed twice."""

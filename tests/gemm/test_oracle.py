@@ -37,6 +37,7 @@ def compare(case: Case, strategy: str, shape: tuple[int, int], **how: object) ->
     return want.size
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", sorted({c.a for c in cases()}))
 def test_matmul(kind: str) -> None:
     """Three strategies a case."""

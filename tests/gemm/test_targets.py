@@ -153,6 +153,7 @@ def test_every_format_runs_on_both() -> None:
     assert found["avx2"] == found["generic"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "products"), cases())
 def test_target(name: str, products: tuple[str, ...]) -> None:
     """Every kind of product on hard inputs: no process dies, the bits are those of the chain."""

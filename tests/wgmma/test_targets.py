@@ -59,6 +59,7 @@ CASES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "forms"), CASES)
 def test_target(name: str, forms: tuple[str, ...]) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CPU")} | HOSTS[name]
