@@ -25,6 +25,28 @@ from nbtc.compiler.jit import jit
 def scale(x):
     return x * {factor}
 """
+EMITTING = """
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+from nbtc.compiler.jit import jit
+from nbtc.compiler.library import emitted_function
+
+F64 = ir.DoubleType()
+
+@intrinsic
+def tripled(typing, x):
+    def codegen(context, builder, sig, args):
+        function = emitted_function(builder.module, ir.FunctionType(F64, [F64]), "tripled")
+        inner = ir.IRBuilder(function.append_basic_block("entry"))
+        inner.ret(inner.fmul(function.args[0], F64(3.0)))
+        return builder.call(function, args)
+    return types.float64(types.float64), codegen
+
+@jit
+def scale(x):
+    return tripled(x)
+"""
 FACTORY = """
 from nbtc.compiler.jit import jit
 
@@ -77,6 +99,16 @@ def test_callees_are_reused(copy):
     hits = "sum(scale.for_callers.callee.stats.cache_hits.values())"
     run = f"from nbtc.other import twice, scale; print(twice(1.0), {hits}, len(scale.overloads), scale(2.0))"
     assert finish(start(copy, run)) == "9.0 1 0 6.0"
+
+
+def test_what_callees_emit_is_reused(copy):
+    """Emitted functions are on the disk beside a callee's IR, for callers of nbtc's and of anyone's."""
+    (copy / "callee.py").write_text(EMITTING)
+    finish(start(copy))
+    (copy / "other.py").write_text(CALLER.replace("x) + scale(x)", "x) * scale(x)"))
+    hits = "sum(scale.for_callers.callee.stats.cache_hits.values())"
+    run = f"from nbtc.other import twice, scale; import numba; print(twice(1.0), {hits})"
+    assert finish(start(copy, f"{run}; print(numba.njit(lambda x: scale(x))(2.0))")) == "9.0 1\n6.0"
 
 
 def test_kernels_of_one_factory_stay_apart(copy):

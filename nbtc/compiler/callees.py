@@ -13,40 +13,19 @@ from typing import Any
 import llvmlite.binding as llvm
 from numba.core import compiler, lowering
 from numba.core.caching import NullCache
-from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_machinery import register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import BaseNativeLowering
 
 from nbtc.compiler.code_cache import CodeCache, Impl, cache_of
+from nbtc.compiler.library import CalleeLibrary
 from nbtc.compiler.pipeline import with_lowering
 from nbtc.errors import CompilerError
 
 # Some kernels name an instruction in text.  LLVM ends the process if it finds such text without its parser, and IR
 # comes from disk too, so that the process that compiles a caller may not be the one that wrote the text.
 llvm.initialize_native_asmparser()
-
-
-class Linked(JITCodeLibrary):  # type: ignore[misc]
-    """A library that is done when its IR is optimised."""
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
-        self._finalized = True
-
-    def bitcode(self) -> bytes:
-        """What a caller takes in."""
-        return bytes(self._get_module_for_linking().as_bitcode())
-
-    @classmethod
-    def of(cls, codegen: Any, name: str, bitcode: bytes) -> Linked:
-        """What `bitcode` gave."""
-        self = cls(codegen, name)
-        self._final_module = llvm.parse_bitcode(bitcode)
-        self._finalize_final_module()
-        return self
 
 
 class Symbol:
@@ -62,7 +41,7 @@ class _Lowering(BaseNativeLowering):  # type: ignore[misc]
         return lowering.Lower
 
     def run_pass(self, state: Any) -> bool:
-        state.library = Linked(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = CalleeLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         state.flags.no_compile = state.flags.no_cpython_wrapper = True
         super().run_pass(state)
         lowered, symbol = state["cr"], Symbol()
@@ -83,16 +62,17 @@ class _Impl(Impl):
     def reduce(self, compiled: Any) -> tuple[Any, ...]:
         about = compiled.fndesc
         about.typemap = about.calltypes = None  # large, and some can't be pickled
-        name, bitcode = compiled.library.name, compiled.library.bitcode()
-        return name, bitcode, about, compiled.environment, compiled.signature, compiled.reload_init
+        library = compiled.library
+        code = library.name, bytes(library.written_module().as_bitcode()), library.emitted
+        return code, about, compiled.environment, compiled.signature, compiled.reload_init
 
     def rebuild(self, target: Any, entry: tuple[Any, ...]) -> Any:
-        name, bitcode, about, environment, signature, reload_init = entry
+        code, about, environment, signature, reload_init = entry
         for function in reload_init:
             function()
         return compiler.compile_result(
             target_context=target, typing_context=target.typing_context, entry_point=Symbol(), fndesc=about,
-            library=Linked.of(target.codegen(), name, bitcode), environment=environment, signature=signature,
+            library=CalleeLibrary.of(target.codegen(), *code), environment=environment, signature=signature,
             objectmode=False, lifted=(), reload_init=reload_init, referenced_envs=[],
         )  # fmt: skip
 

@@ -26,6 +26,7 @@ from numba.core.typed_passes import BaseNativeLowering
 from nbtc.compiler.callees import serve_callers
 from nbtc.compiler.code_cache import cache_of, name_apart
 from nbtc.compiler.float_mode import DEFAULT, KEEP, framed, switch_mode
+from nbtc.compiler.library import Library
 from nbtc.compiler.pipeline import with_lowering
 from nbtc.errors import CompilerError
 
@@ -61,6 +62,11 @@ class _Lowering(BaseNativeLowering):  # type: ignore[misc]
     @property
     def lowering_class(self) -> type:
         return _Lower
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = Library(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return bool(super().run_pass(state))
 
 
 PIPELINE = with_lowering(_Lowering)

@@ -39,7 +39,7 @@ def fetch_panel(v: VectorBuilder, shape: Shape, args: dict[str, Any], group: Any
 def emit_sums(v: VectorBuilder, shape: Shape, args: dict[str, Any], beside: Beside = fetch_panel) -> None:
     """Call the micro-kernel of a shape with these pointers and numbers."""
     schedule = Mixed if shape.target.mixed else Plain
-    name = f"nbtc_sums_{beside.__name__}_{shape.key}"
+    name = f"sums_{beside.__name__}_{shape.key}"
     rounding_down(v, name, args, lambda v, args: schedule(v, shape, args, beside).emit())
 
 

@@ -14,6 +14,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import LINE, VectorBuilder
 from nbtc.compiler.float_mode import DOWN, enter, leave
+from nbtc.compiler.library import EMITTED, emitted_function
 
 Named = dict[str, Any]  # values by name
 
@@ -24,12 +25,10 @@ def rounding_down(v: VectorBuilder, name: str, args: Named, emit: Callable[[Vect
     Never inlined: LLVM takes arithmetic to be free of modes, and would move it out of the region.
     """
     module = v.b.module
-    function = module.globals.get(name)
+    function = module.globals.get(EMITTED + name)
     if function is None:
         kind = ir.FunctionType(ir.VoidType(), [x.type for x in args.values()])
-        function = ir.Function(module, kind, name)
-        function.linkage = "internal"
-        function.attributes.add("noinline")
+        function = emitted_function(module, kind, name)
         function.attributes.alignstack = LINE  # for vectors that are spilled, which LLVM stores wherever the stack ends
         inner = VectorBuilder(v.context, ir.IRBuilder(function.append_basic_block("entry")), v.target)
         old = enter(inner, DOWN)

@@ -17,6 +17,7 @@ from numba.extending import intrinsic
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
 from nbtc.compiler.float_mode import enter, leave
 from nbtc.compiler.jit import jit
+from nbtc.compiler.library import EMITTED, emitted_function
 from nbtc.kernels import warp_f64
 from nbtc.kernels.code import Code
 from nbtc.kernels.float_code import FloatCode
@@ -76,13 +77,11 @@ def _function(context: Any, module: Any, code: Code) -> Any:
     The rounding mode is set for all of it, since a multiply-add that names its rounding takes no operand from memory,
     and 256 broadcasts a warp cost half as much as its sums.  Never inlined: no other code may see that mode.
     """
-    name = f"nbtc_{code.kind}_" + "_".join(map(str, code.key))
-    if name in module.globals:
-        return module.globals[name]
+    name = f"{code.kind}_" + "_".join(map(str, code.key))
+    if EMITTED + name in module.globals:
+        return module.globals[EMITTED + name]
     p, n = I8.as_pointer(), len(code.images)
-    f = ir.Function(module, ir.FunctionType(I64, [p] * n + [I64] * n + [p, I64, I32, I32]), name)
-    f.linkage = "internal"
-    f.attributes.add("noinline")
+    f = emitted_function(module, ir.FunctionType(I64, [p] * n + [I64] * n + [p, I64, I32, I32]), name)
     v = VectorBuilder(context, ir.IRBuilder(f.append_basic_block("entry")))
     mode = code.mode
     old = enter(v, mode) if mode is not None else None

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from nbtc.compiler.callees import Linked
 from nbtc.compiler.jit import jit
+from nbtc.compiler.library import CalleeLibrary
 
 
 @jit(cached=False)
@@ -30,7 +30,7 @@ def test_callers_take_what_python_cannot_call():
     assert plus_thrice(1, 2) == 7
     callee = thrice.for_callers.callee
     (compiled,) = callee.overloads.values()
-    assert isinstance(compiled.library, Linked) and not thrice.overloads
+    assert isinstance(compiled.library, CalleeLibrary) and not thrice.overloads
     assert thrice(2) == 6 and len(thrice.overloads) == 1  # machine code of its own, when it is asked for
 
 
