@@ -241,6 +241,8 @@ class Body:
         if token.kind != "name" or token.text[0] in ".%":
             c.fail("an instruction should stand here", token)
         opcode, *modifiers = token.text.split(".")
+        while c.next.kind == "name" and c.next.text[0] == ".":  # white space may stand before a modifier
+            modifiers += c.take().text[1:].split(".")
         operands: list[Operand] = []
         while c.next.text != ";":
             operands.append(self._operand())

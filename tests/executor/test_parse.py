@@ -149,3 +149,13 @@ def test_an_unknown_instruction_is_named_at_the_launch_of_a_kernel_that_reaches_
         module["bad"][1, 32]()
     assert not module.globals["seen"].any()
     module["good"][1, 32]()
+
+
+def test_white_space_before_modifiers():
+    """As CUTLASS writes inline assembly for products of fp8 by int4."""
+    spaced, close = (
+        body(f".reg .b32 %r<4>; {name} %r0, %r1, %r2, %r3, 106;").body[0] for name in ("lop3 .b32", "lop3.b32")
+    )
+    assert spaced == close
+    (load,) = body(".reg .b32 %r<4>; .reg .b64 %a; ld .global\n .v2.u32 {%r0, %r1}, [%a];").body
+    assert load.mnemonic == "ld.global.v2.u32"
