@@ -118,6 +118,8 @@ def value_bytes(parameter: Parameter, x: Any) -> bytes:
     """The bytes of what is passed by value: a number for a scalar, or the bytes of a struct."""
     scalar = 8 * parameter.bytes == WIDTHS[parameter.type]
     if not scalar or isinstance(x, bytes | bytearray | memoryview | np.void) or hasattr(x, "__bytes__"):
+        if isinstance(x, int | float):  # bytes(8) would be eight zeros
+            raise FormatError(f"{parameter.name} is a struct of {parameter.bytes} bytes: pass its bytes, not {x!r}")
         raw = bytes(x) if not isinstance(x, np.void) else x.tobytes()
         if len(raw) != parameter.bytes:
             raise ProgramError(f"{parameter.name} takes {parameter.bytes} bytes, not {len(raw)}")

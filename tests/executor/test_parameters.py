@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.errors import ProgramError
+from nbtc.errors import FormatError, ProgramError
 
 TEXT = """.version 8.0
 .target sm_80
@@ -44,3 +44,11 @@ def test_values(load, value):
 def test_what_is_no_parameter_is_named(load, said):
     with pytest.raises(ProgramError, match=f"line 7: ld.param.u64: .*{said}"):
         run(load)
+
+
+@pytest.mark.parametrize("number", [8, True, 1.0])
+def test_a_struct_is_no_number(number):
+    """As many bytes as the number says would be zeros."""
+    kernel = nbtc.load(TEXT.replace(".param .u32 k_a", ".param .b8 k_a[8]").format(load="mov.u64 %rd1, 1;"))["k"]
+    with pytest.raises(FormatError, match="k_a is a struct of 8 bytes: pass its bytes, not"):
+        kernel[1, 32](np.zeros(1, np.uint64), number, 7)
