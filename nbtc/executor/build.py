@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from nbtc.compiler import native
 from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.split import parts
+from nbtc.errors import ProgramError
 from nbtc.executor.contract import contracted
 from nbtc.executor.coverage import check
 from nbtc.executor.data import Module
@@ -24,6 +25,9 @@ INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": Watch, "pro
 
 
 NUMBERS = ("suspends", "loops", "shared_bytes", "local_bytes", "scratch_bytes", "asks", "services")  # of `Code`
+# Basic blocks of a warp, which unoptimised keeps what passes between them on its thread's stack: 0.6 MB where there
+# are 3,457, so 5.8 MB of the 8 MB that threads of Linux have.  The largest kernel of CUTLASS seen has 14,000.
+MOST_BLOCKS = 32_000
 
 
 class Built(NamedTuple):
@@ -60,6 +64,9 @@ def _compile(module: Module, kernel: str, shape: BlockShape, options: Options) -
     check(linked)
     instrument = INSTRUMENTS[options.instrument]()
     machine = Machine(contracted(linked) if options.contract else linked, shape, options, instrument)
+    count = len(machine.module.globals["warp"].blocks)
+    if count > MOST_BLOCKS:
+        raise ProgramError(f"{kernel}: {count:,} basic blocks, of which at most {MOST_BLOCKS:,} fit a thread's stack")
     about: dict[str, Any] = {
         "sites": [list(s) for s in machine.sites],
         "suspends": machine.suspends,

@@ -1,7 +1,7 @@
 """One warp's code: groups of lanes that are apart, and which of them runs next.
 
 Blocks of all functions are numbered one after the other, callees first.  Lanes that wait to enter a block are pending
-there: a bit in `pending`, their mask in `masks`.  The group that runs goes on as long as nobody is pending at its
+there: a member of `pending`, their mask in `masks`.  The group that runs goes on as long as nobody is pending at its
 block or before it; then the lowest pending block runs, so that lanes meet where their ways join.  In a loop that waits
 for other threads, and wherever lanes wait, the next higher group gets its turn instead, and after the last of them the
 other warps.
@@ -13,8 +13,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
 from nbtc.executor.coroutine import NULL, Coroutine
+from nbtc.executor.pending import Pending
 from nbtc.executor.state import BLOCK, LAYOUTS, WARP
 
 POINTER = I8.as_pointer()
@@ -47,7 +48,6 @@ class WarpCode:
         self.v = VectorBuilder(None, self.b)
         self.labels: dict[int, Any] = {}
         self.bit = {number: i for i, number in enumerate(dense)}
-        self.pending_type = ir.IntType(max(64, -(-len(dense) // 64) * 64))
         self.coroutine = Coroutine(self.v, self.function) if suspends else None
         self.dispatch = self.function.append_basic_block("dispatch")
         self.take = self.function.append_basic_block("take")
@@ -74,7 +74,7 @@ class WarpCode:
         self.worker = b.inttoptr(self._get("block", "worker"), POINTER)
         self.mask = self._variable(I32)
         self.spins = self._variable(I32)
-        self.pending = self._variable(self.pending_type)
+        self.pending = Pending(v, len(self.bit), self._variable, self.machine.helper)
         self.masks = self._variable(ir.ArrayType(I32, max(1, len(self.bit))))
         self.first = b.mul(index, ir.Constant(I32, LANES))  # the warp's first thread in the block
         alive: Any = ir.Constant(I32, -1)
@@ -90,9 +90,9 @@ class WarpCode:
         b.branch(self.start)
         b.position_at_end(self.start)
 
-    def _variable(self, kind: ir.Type) -> Any:
+    def _variable(self, kind: ir.Type, first: Any = None) -> Any:
         slot = self.scratch(kind)
-        self.b.store(ir.Constant(kind, None), slot)
+        self.b.store(ir.Constant(kind, first), slot)
         return slot
 
     def scratch(self, kind: ir.Type) -> Any:
@@ -140,17 +140,13 @@ class WarpCode:
         return self.labels[number]
 
     # --- ways -------------------------------------------------------------------------------------------------------
-    def low_bits(self, number: int) -> Any:
-        """Bits of a pending block and all before it."""
-        return ir.Constant(self.pending_type, (2 << self.bit[number]) - 1)
-
     def pend(self, number: int, mask: Any) -> None:
         """Let lanes wait to enter a block."""
         b = self.b
         bit = self.bit[number]
         slot = b.gep(self.masks, [ir.Constant(I32, 0), ir.Constant(I32, bit)])
         b.store(b.or_(b.load(slot), mask), slot)
-        b.store(b.or_(b.load(self.pending), ir.Constant(self.pending_type, 1 << bit)), self.pending)
+        self.pending.add(bit)
 
     def go(self, number: int, mask: Any, alone: bool) -> None:
         """End this code: the group that runs goes to a block; `alone`: nobody is pending anywhere."""
@@ -159,9 +155,8 @@ class WarpCode:
             b.store(mask, self.mask)
             b.branch(self.label(number))
             return
-        before = b.and_(b.load(self.pending), self.low_bits(number))
         straight, wait = (self.function.append_basic_block(n) for n in ("straight", "wait"))
-        b.cbranch(b.icmp_unsigned("==", before, ir.Constant(self.pending_type, 0)), straight, wait)
+        b.cbranch(self.pending.some_up_to(self.bit[number]), wait, straight)
         b.position_at_end(straight)
         b.store(mask, self.mask)
         b.branch(self.label(number))
@@ -212,19 +207,21 @@ class WarpCode:
             b.branch(self.label(number))
             return
         self.pend(number, mask)
-        pending = b.load(self.pending)
+        bit = self.bit[number]
+        above = self.pending.above(bit)
+        some = self.pending.exists(above)
         if self.coroutine:  # while other groups can run the warp must not sleep
-            alone_here = b.icmp_unsigned("==", pending, ir.Constant(self.pending_type, 1 << self.bit[number]))
+            lowest = b.icmp_unsigned("==", b.load(self.pending.lowest), ir.Constant(I32, bit))
+            alone_here = b.and_(lowest, b.not_(some))
             slot = self._at("warp", "wait_address")
             self.v.store(b.select(alone_here, self.v.load(slot, I64, 8), self.v.int(0)), slot, 8)
-        above = b.and_(pending, b.not_(self.low_bits(number)))
         higher, around = (self.function.append_basic_block(n) for n in ("higher", "around"))
-        b.cbranch(b.icmp_unsigned("!=", above, ir.Constant(self.pending_type, 0)), higher, around)
+        b.cbranch(some, higher, around)
         b.position_at_end(higher)
         self._pick(above)
         b.position_at_end(around)
         self.suspend()
-        self._pick(b.load(self.pending))
+        self._pick(b.load(self.pending.lowest))
 
     def advance(self) -> None:
         """Note that the warp got on: a round in which no warp does is a deadlock."""
@@ -249,10 +246,9 @@ class WarpCode:
             self.advance()
             self.suspend()
 
-    def _pick(self, among: Any) -> None:
-        """End this code: the lowest of these pending blocks runs."""
-        index = self.v.call(f"llvm.cttz.i{self.pending_type.width}", self.pending_type, among, ir.Constant(I1, 1))
-        self.picks.append((self.b.trunc(index, I32) if self.pending_type.width > 32 else index, self.b.block))
+    def _pick(self, index: Any) -> None:
+        """End this code: a pending block runs."""
+        self.picks.append((index, self.b.block))
         self.b.branch(self.take)
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -262,11 +258,10 @@ class WarpCode:
         b.position_at_end(self.start)
         b.branch(self.label(first))
         b.position_at_end(self.dispatch)
-        pending = b.load(self.pending)
         some = self.function.append_basic_block("some")
-        b.cbranch(b.icmp_unsigned("==", pending, ir.Constant(self.pending_type, 0)), self.done, some)
+        b.cbranch(self.pending.empty(), self.done, some)
         b.position_at_end(some)
-        self._pick(pending)
+        self._pick(b.load(self.pending.lowest))
         self._take()
         b.position_at_end(self.done)
         if self.coroutine:
@@ -282,8 +277,7 @@ class WarpCode:
         index = b.phi(I32)
         for value, block in self.picks:
             index.add_incoming(value, block)
-        one = b.shl(ir.Constant(self.pending_type, 1), b.zext(index, self.pending_type))
-        b.store(b.and_(b.load(self.pending), b.not_(one)), self.pending)
+        self.pending.take(index)
         slot = b.gep(self.masks, [ir.Constant(I32, 0), index])
         b.store(b.load(slot), self.mask)
         b.store(ir.Constant(I32, 0), slot)
