@@ -189,6 +189,10 @@ class Frame:
         if way not in self.facts.spins:
             return
         b, code = self.b, self.code
+        if self._asks_barriers(way):
+            code.advance()
+            code.turn(self.target(way), mask, self.alone)
+            return
         count = b.add(b.load(code.spins), ir.Constant(I32, 1))
         b.store(count, code.spins)
         tired = b.icmp_unsigned("==", b.and_(count, ir.Constant(I32, code.machine.turn - 1)), ZERO)
@@ -198,6 +202,11 @@ class Frame:
         code.advance()  # what it waits for, other blocks or the host may do
         code.turn(self.target(way), mask, self.alone)
         b.position_at_end(goes)
+
+    def _asks_barriers(self, header: int) -> bool:
+        """Whether a loop asks for a barrier's phase, which only others move on: asking again at once is in vain."""
+        members = (block for b, block in enumerate(self.graph.blocks) if self.graph.loop[b] == header)
+        return any(i.opcode == "mbarrier" and i.modifiers[0].endswith("_wait") for m in members for i in m.instructions)
 
     def end(self, mask: Any, last: bool) -> None:
         """Lanes end the function; `last`: nothing follows in this block."""
@@ -244,7 +253,8 @@ class Frame:
             b.branch(stays)
         b.position_at_end(stays)
         self._back_edge(back, again)
-        code.go(self.target(back), again, False)
+        if not b.block.is_terminated:
+            code.go(self.target(back), again, False)
 
     def poll(self, mask: Any, at: int = -1) -> int:
         """Leave the warp if the launch is to stop; the number of the place where lanes of a mask are: at the end of
@@ -324,6 +334,8 @@ class Frame:
         self.machine.instrument.instruction(lanes, row)
         if row.action is not None:
             if instruction.opcode in WHOLE_WARP and not full:
+                if row.action.waits(instruction) and not guarded:
+                    self._gather(lanes)
                 with self.b.if_else(self.b.icmp_unsigned("==", active, ALL), likely=True) as (whole, partial):
                     with whole:
                         row.action.emit(lanes)
@@ -335,6 +347,15 @@ class Frame:
                 self.machine.instrument.done(lanes, row)
         elif row.form is not None:
             self._scalar(lanes, row.form, row.op)
+
+    def _gather(self, lanes: Lanes) -> None:
+        """Wait for the warp's other lanes that have not ended.
+
+        One lane may be behind the others where it alone waited for something, as the lane that starts copies does.
+        """
+        missing = self.b.and_(lanes.get("warp", "live"), self.b.not_(lanes.active))
+        lanes.put("warp", "wait_address", self.v.int(0))
+        self.retry_unless(self.b.icmp_unsigned("==", missing, ZERO))
 
     def _scalar(self, lanes: Lanes, form: Form, op: Op) -> None:
         """A scalar form: read, compute on scalars or on all lanes, write."""

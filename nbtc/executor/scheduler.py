@@ -178,7 +178,8 @@ def _start(v: VectorBuilder, w: Worker, block: Any, warp_function: Any) -> None:
 
     def start(i: Any) -> None:
         warp = w.warp(block, i)
-        w.put("warp", warp, "ended", ZERO)
+        for name in ("ended", "products", "fenced"):
+            w.put("warp", warp, name, ZERO)
         w.put("warp", warp, "wait_address", v.int(0))
         w.put("warp", warp, "frame", b.ptrtoint(b.call(warp_function, [block, i]), I64))
         _note_end(v, w, block, warp)

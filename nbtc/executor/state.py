@@ -164,6 +164,8 @@ WARP = _layout(
     ended=32,
     user=1024,
     cluster_noted=32,  # generation of the cluster's barrier in which the warp arrived
+    products=32,  # products of its warpgroup that the warp has issued (wgmma.mma_async)
+    fenced=32,  # 1 + `products` when it was last at wgmma.fence, 0 before
     scratch=SCRATCH_BYTES * 8,
 )
 LAYOUTS = MappingProxyType({"launch": LAUNCH, "worker": WORKER, "block": BLOCK, "warp": WARP})

@@ -1,7 +1,8 @@
 """Rows of wgmma in programs.
 
-(PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".)  A product is done when it is issued: a program without
-hazards can't tell.  So the fence, the commit and the wait have nothing to do here.
+(PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".)  A product is done when it is issued, each warp's rows
+apart.  What the four warps of a warpgroup wait for at a fence and before they leave products behind is told in
+`warpgroup_order`; the commit has nothing to do.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64
 from nbtc.errors import NbtcError
-from nbtc.executor.action import Action
-from nbtc.executor.data import Immediate, Instruction, Operand, Register, Vector
+from nbtc.executor import warpgroup_order
+from nbtc.executor.action import Action, yes
+from nbtc.executor.data import Immediate, Operand, Register, Vector
 from nbtc.executor.errors import Kind
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import Lanes
@@ -89,6 +91,7 @@ def _call(lanes: Lanes, emitter: Emitter, operands: tuple[Any, ...]) -> None:
     f = lanes.helper(emitter.name, I1, emitter.ARGUMENTS, emitter.build)
     arguments = [lanes.get("block", "shared"), size, word_a, _word(lanes, b), row, _flag(lanes, keep), image_a, notes]
     made = 8 * emitter.form.row.sparse | 2 * emitter.flags.trans_b | emitter.flags.trans_a
+    warpgroup_order.issued(lanes)
     lanes.machine.instrument.product(lanes, word_a, arguments[3], emitter.columns, made)
     outside = lanes.b.call(f, [*arguments, image, lanes.services])
     with lanes.b.if_then(outside, likely=False):
@@ -118,11 +121,9 @@ def _accepts(modifiers: tuple[str, ...]) -> bool:
     return row is not None and row.family in FAMILIES and row.executable
 
 
-def _always(instruction: Instruction) -> bool:
-    return True
-
-
 ACTIONS = (
-    Action("wgmma", (), _multiply, 1, varying=_always, accepts=_accepts),
-    Action("wgmma", slots("fence|commit_group|wait_group", "sync", "aligned"), _nothing),
+    Action("wgmma", (), _multiply, 1, varying=yes, accepts=_accepts),
+    Action("wgmma", slots("fence", "sync", "aligned"), warpgroup_order.fence, waits=yes),
+    Action("wgmma", slots("commit_group", "sync", "aligned"), _nothing),
+    Action("wgmma", slots("wait_group", "sync", "aligned"), warpgroup_order.wait, waits=yes),
 )

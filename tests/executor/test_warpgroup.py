@@ -1,0 +1,91 @@
+"""What the warps of a warpgroup wait for around products: programs that have no other barrier."""
+
+import numpy as np
+
+import nbtc
+from nbtc.testing import assert_bits_equal
+
+HEAD = ".version 8.5\n.target sm_90a\n.address_size 64\n"
+ROUNDS = 3
+PRODUCT = """
+mov.u32 %s, tile; shr.u32 %s, %s, 4; cvt.u64.u32 %b, %s; or.b64 %b, %b, 0x1000080000; // 128 and 256 bytes apart
+fence.proxy.async;
+wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0, %d1, %d2, %d3}, {%a0, %a1, %a2, %a3}, %b, %more, 1, 1, 0;
+wgmma.commit_group.sync.aligned;
+wgmma.wait_group.sync.aligned 0;
+"""
+# thread t of the warpgroup copies element t of each round's B, so a warp copies a quarter of it
+PROGRAM = f"""{HEAD}.visible .entry k(.param .u64 A, .param .u64 B, .param .u64 D)
+{{
+.reg .b64 %q<4>, %b, %state;
+.reg .b32 %a<4>, %t, %s, %n;
+.reg .f32 %d<4>;
+.reg .b16 %x;
+.reg .pred %more, %p, %passed;
+.shared .align 128 .b8 tile[256];
+.shared .align 8 .b64 bar;
+mov.u32 %t, %tid.x;
+ld.param.u64 %q0, [A]; ld.param.u64 %q1, [B]; ld.param.u64 %q2, [D];
+mad.wide.u32 %q0, %t, 16, %q0; mad.wide.u32 %q1, %t, 2, %q1; mad.wide.u32 %q2, %t, 16, %q2;
+ld.global.v4.b32 {{%a0, %a1, %a2, %a3}}, [%q0];
+mov.f32 %d0, 0.0; mov.f32 %d1, 0.0; mov.f32 %d2, 0.0; mov.f32 %d3, 0.0;
+@PREPARE@
+mov.u32 %n, 0;
+LOOP:
+@COPY@
+setp.ne.u32 %more, %n, 0;
+{PRODUCT}
+add.u64 %q1, %q1, 256;
+add.u32 %n, %n, 1;
+setp.lt.u32 %p, %n, {ROUNDS};
+@%p bra LOOP;
+st.global.v4.f32 [%q2], {{%d0, %d1, %d2, %d3}};
+ret;
+}}
+"""
+EACH_ITS_OWN = """
+mov.u32 %s, tile; mad.lo.u32 %s, %t, 2, %s;
+ld.global.b16 %x, [%q1]; st.shared.b16 [%s], %x;
+"""
+# the first thread alone waits until all 128 have arrived, as one that starts copies does for a free place
+INIT = """
+setp.ne.u32 %p, %t, 0;
+@!%p mbarrier.init.shared.b64 [bar], 128;
+bar.sync 0;
+"""
+ONE_WAITS = f"""
+{EACH_ITS_OWN}
+mbarrier.arrive.shared.b64 %state, [bar];
+@%t0 bra BEHIND;
+SPIN:
+mbarrier.try_wait.parity.shared.b64 %passed, [bar], %parity;
+@!%passed bra SPIN;
+BEHIND:
+""".replace("@%t0 bra", "setp.ne.u32 %p, %t, 0; and.b32 %s, %n, 1; @%p bra").replace("%parity", "%s")
+
+
+def run(prepare, copy):
+    """Sums of A B over the rounds, from the program and from NumPy; small integers, so exact."""
+    rng = np.random.default_rng(5)
+    a = rng.integers(-8, 9, (64, 16)).astype(np.float16)
+    b = rng.integers(-8, 9, (ROUNDS, 8, 16)).astype(np.float16)  # [round, n, k]
+    thread = np.arange(128)
+    row, column = thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
+    rows = np.stack([row, row + 8, row, row + 8], 1)[..., None]
+    columns = np.stack([column, column, column + 8, column + 8], 1)[..., None] + np.arange(2)
+    tiles = b.reshape(ROUNDS, 8, 2, 8).transpose(0, 2, 1, 3).copy()  # two tiles of eight by eight
+    d = np.zeros((128, 4), np.float32)
+    program = PROGRAM.replace("@PREPARE@", prepare).replace("@COPY@", copy)
+    nbtc.load(program, arch="sm_90")["k"][1, 128](a[rows, columns].copy(), tiles, d)
+    want = np.einsum("mk,rnk->mn", a.astype(np.float32), b.astype(np.float32))
+    assert_bits_equal(d, np.stack([want[r, column + i] for r in (row, row + 8) for i in (0, 1)], 1))
+
+
+def test_a_product_reads_what_all_four_warps_wrote_before_their_fences():
+    """And no warp writes again before all have multiplied."""
+    run("", EACH_ITS_OWN)
+
+
+def test_a_fence_waits_for_the_lane_that_waited_alone():
+    run(INIT, ONE_WAITS)
