@@ -186,10 +186,11 @@ class Program:
         """The same kernel with every access, barrier and asynchronous operation watched.
 
         >>> m = load('''.version 8.0 .target sm_80 .address_size 64
-        ... .visible .entry k() { .shared .b32 s[32]; .reg .b32 r; ld.shared.b32 r, [s]; ret; }''')
+        ... .visible .entry k() { .shared .b32 s[2]; .reg .b32 r;
+        ... ld.shared.b32 r, [s]; st.shared.b32 [s+4], r; ret; }''')
         >>> m["k"].checked[1, 32]()  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        nbtc.errors.ProgramError: k: uninitialised shared memory: line 2: ld.shared.b32: ...
+        nbtc.errors.ProgramError: k: uninitialised shared memory: line 3: ld.shared.b32: ...
         """
         return Program(self.module, self.name, self.arch, "watch")
 

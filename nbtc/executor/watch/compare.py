@@ -44,7 +44,7 @@ def hazard(me, slot, mask):
         if done == 0:
             return w.NOT_WAITED
         alone = mine and not (w.TOLD >> other) & 1 and (_same_lane(slot, lane) or done < word(record + w.MET))
-        return w.FINE if alone or (mine and other == w.PRODUCT) or knows(record, row, done) else w.RACE
+        return w.FINE if alone or (mine and (w.WARPS_OWN >> other) & 1) or knows(record, row, done) else w.RACE
     if mine:
         if then >= word(record + (w.MET if (w.WRITES >> other) & 1 else w.NOW)):
             if (slot >> w.SHARED_AT) & 1:

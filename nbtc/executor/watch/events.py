@@ -19,12 +19,13 @@ from nbtc.executor.watch.order import (
     state_of,
     tick,
 )
+from nbtc.executor.watch.touch import used
 from nbtc.executor.watch.words import int32_at, put, word
 
 (
     BEGIN, LEAVE, MEET, FENCE, FENCE_PROXY, CLUSTER_ARRIVE, CLUSTER_LEAVE, COMMIT, WAIT, WAIT_READ, END, OPERATE,
-    PRODUCT_FENCE, REGISTERS,
-) = range(14)  # fmt: skip
+    PRODUCT_FENCE, REGISTERS, USED,
+) = range(15)  # fmt: skip
 ALL_GROUPS = -1  # in place of a number of groups: what is not committed too
 _BARRIERS, _INDEX = BLOCK.offset("barriers"), BLOCK.offset("index")
 _X, _LIVE, _WAITING, _THREADS = (
@@ -236,6 +237,7 @@ def wait_products(block, warp, most):
     for n in range(max(0, count - min(most, w.RING)), count):
         pending |= word(record + w.GROUP_SETS + w.WORD * (n % w.RING))
     put(record + w.SETS_PENDING, pending)
+    put(record + w.SETS_MOVED, word(record + w.SETS_MOVED) & pending)
 
 
 @jit
@@ -268,5 +270,7 @@ def event(what, block, warp, a, b, site):
         put(record_of(block, warp) + w.OPERATION, begin_operation(block, warp, a))
     elif what == REGISTERS:
         _misused(block, warp, 0, site, a, b)
+    elif what == USED:
+        used(block, warp, a, site)
     elif what == PRODUCT_FENCE:
         put(record_of(block, warp) + w.SETS_DIRTY, 0)

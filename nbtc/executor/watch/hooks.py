@@ -15,6 +15,7 @@ from nbtc.executor.resolve import POINTER, place_of
 from nbtc.executor.services import WATCH
 from nbtc.executor.uses import Row
 from nbtc.executor.watch import events, mbarriers, products, registers, service, words
+from nbtc.executor.watch.taints import Taints, is_deferred
 from nbtc.executor.watch.touch import touch_lanes, touch_line
 
 LANES = 32
@@ -39,6 +40,7 @@ class Watch(Instrument):
 
     def __init__(self) -> None:
         self.known: dict[str, registers.Sets] = {}
+        self.taints: dict[Any, Taints] = {}  # by frame
         self.services: set[int] = set()
 
     def _call(self, v: VectorBuilder, services: Any, kernel: Any, arguments: list[Any]) -> None:
@@ -72,10 +74,13 @@ class Watch(Instrument):
         space, kind = SPACES[touch.space], touch.kind
         if kind == words.READ and first_guess(lanes):
             kind = words.STRONG_READ
-        what = kind | touch.order << 8 | space << 16 | touch.element << 24
+        defers = kind == words.READ and touch.space != "global" and is_deferred(lanes.instruction)
+        what = kind | (touch.order | words.DEFERS * defers) << 8 | space << 16 | touch.element << 24
         site = min(site, words.MOST_SITES - 1)
         arguments = [lanes.block, lanes.warp, room, mask, what, touch.bytes, site, given]
         self._call(v, lanes.services, touch_lanes, arguments)
+        if defers:
+            self._unwritten(lanes, touch)
 
     def operates(self, lanes: Lanes, groups: int) -> None:
         """It gets a segment of its own."""
@@ -140,6 +145,20 @@ class Watch(Instrument):
             found = self.known[function.name] = registers.sets_of(function)
         return found
 
+    def _unwritten(self, lanes: Lanes, touch: Touch) -> None:
+        """Note which registers of a load came of unwritten words."""
+        taints, record = self._taints(lanes), registers.record(lanes)
+        if lanes.op.opcode == "ldmatrix":
+            taints.rows(lanes, record)
+        else:
+            taints.loaded(lanes, record, touch.element)
+
+    def _taints(self, lanes: Lanes) -> Taints:
+        found = self.taints.get(lanes.frame)
+        if found is None:
+            found = self.taints[lanes.frame] = Taints(lanes.frame.function)
+        return found
+
     def _complaint(self, lanes: Lanes, hazard: int) -> Any:
         """Code that reports a hazard of some sets, with a product they are of."""
         sets = self._sets(lanes)
@@ -158,6 +177,10 @@ class Watch(Instrument):
         """Fences, groups, barriers of warps and clusters, by their names."""
         op = lanes.op
         name = ".".join((op.opcode, *op.modifiers))
+        unwritten = self._taints(lanes).carry(lanes, row)
+        if unwritten is not None:
+            with lanes.b.if_then(lanes.b.icmp_unsigned("!=", unwritten, ir.Constant(I32, 0)), likely=False):
+                self._event(lanes, events.USED, unwritten, 0, _site(lanes))
         sets = self._sets(lanes)
         if sets.products and not registers.is_product(lanes.instruction):
             registers.touched(lanes, sets, self._complaint(lanes, words.PRODUCT_PENDING))

@@ -22,17 +22,27 @@ MOST_SETS = 63  # bits of a word but the sign; the registers of more are not wat
 
 
 class Sets(NamedTuple):
-    """Of a function: the sets of each register as bits, and a product that each bit is of."""
+    """Of a function: the sets of each register as bits, a product that each bit is of, and the sets whose registers
+    others are moved from."""
 
     bits: Mapping[str, int]
     products: tuple[Instruction, ...]
+    copies: Mapping[str, int]
 
     def of(self, names: Any) -> int:
         """The sets of some registers."""
-        found = 0
-        for register in names:
-            found |= self.bits.get(register.name, 0)
-        return found
+        return _union(self.bits, names)
+
+    def copied(self, names: Any) -> int:
+        """The sets that some registers may be copies of."""
+        return _union(self.copies, names)
+
+
+def _union(bits: Mapping[str, int], registers: Any) -> int:
+    found = 0
+    for register in registers:
+        found |= bits.get(register.name, 0)
+    return found
 
 
 def is_product(instruction: Instruction) -> bool:
@@ -60,7 +70,22 @@ def sets_of(function: Function) -> Sets:
                 products.append(instruction)
                 for name in names:
                     bits[name] = bits.get(name, 0) | known[names]
-    return Sets(bits, tuple(products))
+    return Sets(bits, tuple(products), _copies(function, bits))
+
+
+def _copies(function: Function, bits: Mapping[str, int]) -> Mapping[str, int]:
+    """The sets that each register is moved from, directly or by way of others."""
+    found: dict[str, int] = {}
+    moves = [use_of(i) for i in function.body or () if i.opcode == "mov"] if bits else []
+    changed = True
+    while changed:
+        changed = False
+        for use in moves:
+            mine = _union(bits, use.reads) | _union(found, use.reads)
+            for register in use.writes:
+                changed |= mine & ~found.get(register.name, 0) != 0
+                found[register.name] = found.get(register.name, 0) | mine
+    return found
 
 
 def record(lanes: Lanes) -> Any:
@@ -74,18 +99,28 @@ def record(lanes: Lanes) -> Any:
 def touched(lanes: Lanes, sets: Sets, complain: Any) -> None:
     """Before an instruction that is no product: look at the sets it touches, and note those it writes.
 
-    `complain(bits)` is emitted where some of the bits are of products under way.
+    `complain(bits)` is emitted where some of the bits are of products under way.  Compilers move such registers before
+    they wait and use the copies after that, which is nothing to the hardware: a mov is for others to answer for, who
+    use what it wrote.
     """
     use = use_of(lanes.instruction)
-    mine = sets.of((*use.reads, *use.writes))
+    moves = lanes.instruction.opcode == "mov"
+    mine = sets.of(use.writes if moves else (*use.reads, *use.writes))
+    moved = sets.of(use.reads) if moves else sets.copied(use.reads)
     computes = use.row is not None and use.row.form is not None
     written = sets.of(use.writes) if computes else 0  # compilers leave copies and loads behind a fence to ptxas
-    if not mine:
+    if not mine | moved:
         return
     v, b = lanes.v, lanes.b
     here = record(lanes)
     some = b.icmp_unsigned("!=", lanes.active, ir.Constant(I32, 0))
-    pending = b.and_(v.load(here, I64, 8, words.SETS_PENDING), v.int(mine))
+    under_way, before = (v.load(here, I64, 8, at) for at in (words.SETS_PENDING, words.SETS_MOVED))
+    pending = b.and_(under_way, v.int(mine))
+    if moves and moved:
+        now = b.select(some, b.and_(under_way, v.int(moved)), v.int(0))
+        v.store(b.or_(before, now), here, 8, words.SETS_MOVED)
+    elif moved:
+        pending = b.or_(pending, b.and_(b.and_(under_way, before), v.int(moved)))
     with b.if_then(b.and_(some, b.icmp_unsigned("!=", pending, v.int(0))), likely=False):
         complain(pending)
     if written:

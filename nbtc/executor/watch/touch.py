@@ -113,6 +113,37 @@ def _harmless(me, place, part, slot, given):
 
 
 @jit
+def _defer(record, lane, number, where):
+    """A load finds one of its words unwritten: those that use its value report that."""
+    at = record + w.UNWRITTEN_LANES + w.WORD * number
+    put(at, word(at) | 1 << lane)
+    put(record + w.UNWRITTEN_SITE, where[0])
+    put(record + w.UNWRITTEN_ADDRESS, where[1])
+    put(record + w.UNWRITTEN_SIZE, where[2])
+    put(record + w.UNWRITTEN_LANE, lane)
+
+
+@jit
+def _as_before(record, lane):
+    """A lane loads what the one before it, of those that load, has loaded."""
+    for at in range(record + w.UNWRITTEN_LANES, record + w.UNWRITTEN_LANES + w.MOST_WORDS * w.WORD, w.WORD):
+        if word(at):
+            put(at, word(at) | 1 << lane)
+
+
+@jit
+def used(block, warp, mask, site):
+    """Lanes use a value that they loaded from words that nobody wrote; the latest such load stands for theirs."""
+    record, lane = record_of(block, warp), 0
+    while not (mask >> lane) & 1:
+        lane += 1
+    slot = word(record + w.NOW) << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | lane << w.LANE_AT
+    about = word(record + w.UNWRITTEN_ADDRESS), word(record + w.UNWRITTEN_SIZE)
+    loader, there = word(record + w.UNWRITTEN_LANE), word(record + w.UNWRITTEN_SITE)
+    report(block, warp, loader, there, w.UNWRITTEN, w.READ, about[0], about[1], slot)
+
+
+@jit
 def _parts(me, block, warp, here, at, own, given):
     """An access to some bytes, cell by cell: whether nothing is wrong.  given: what `touch` was."""
     kind, lane = me[3], me[4]
@@ -125,6 +156,9 @@ def _parts(me, block, warp, here, at, own, given):
         plain = wrong == w.RACE and kind == w.WRITE and (slot >> w.KIND_AT) & 15 == w.WRITE
         if plain and _harmless(me, here[4] + at + low, (low, high - low), slot, given):
             wrong = w.FINE
+        if wrong == w.UNWRITTEN and order & w.DEFERS:
+            _defer(me[2], lane, low // w.CELL_BYTES, (site, here[0] + at + low, size))
+            continue
         if wrong:
             report(block, warp, lane, site, wrong, kind, here[0] + at + low, size, slot)
             return False
@@ -162,6 +196,9 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     given = (addresses, mask, size, order, site, values, element)
     lane, before, again, here, settled = 0, -1, 0, NOWHERE, -1
     writes, met = (w.WRITES >> kind) & 1, word(record + w.MET)
+    if order & w.DEFERS:
+        for at in range(record + w.UNWRITTEN_LANES, record + w.UNWRITTEN_LANES + w.MOST_WORDS * w.WORD, w.WORD):
+            put(at, 0)
     while lane < LANES:
         address = word(addresses + w.WORD * lane)
         if not (mask >> lane) & 1:
@@ -174,6 +211,8 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
             at = address - here[0]
         # nothing of memory that is not there, or misaligned, which is reported elsewhere; nor of a third equal read
         if at + size > here[1] or address & (size - 1) or (again > 1 and not writes):
+            if again > 1 and order & w.DEFERS:
+                _as_before(record, lane)
             lane += 1
             continue
         own = fixed | lane << w.LANE_AT

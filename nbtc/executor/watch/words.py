@@ -45,9 +45,11 @@ STRONG = 1 << STRONG_READ | 1 << STRONG_WRITE | ATOMICS
 ASYNC_PROXY = 1 << BULK_WRITE | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT | 1 << BULK_SOURCE
 # done when somebody has waited for their group or seen their mbarrier's phase
 GROUPED = ASYNC_PROXY | 1 << COPY | 1 << COPY_SOURCE | 1 << REDUCTION
+WARPS_OWN = 1 << PRODUCT | 1 << COPY_SOURCE  # reads that all lanes of a warp know to be done when one of them does
 TOLD = 1 << BULK_WRITE | 1 << REDUCTION  # those that only an mbarrier tells of, so that their own thread knows no more
 GENERIC_WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC
-ACQUIRES, RELEASES = 1, 2  # orders of an access
+# orders of an access; of a load whether unwritten words are only noted (`taints`)
+ACQUIRES, RELEASES, DEFERS = 1, 2, 4
 MADE, INVALIDATED, UPDATED, RELAXED, TESTED, JOINED = range(6)  # what happens to an mbarrier
 GLOBAL, SHARED, GENERIC = range(3)  # spaces
 
@@ -85,13 +87,18 @@ MOST_WARPS = 32
 # the segment of its bulk operation; sets of registers (a bit each) of products since the last commit, of all products
 # under way, and those written since the last wgmma.fence; the first segment since its lanes last met; whether they
 # waited for each other since the last access; lanes that have arrived at the cluster's barrier; which products it has
-# issued (a number that differs with their places and order), and the place of the last
+# issued (a number that differs with their places and order), and the place of the last; of the last load that defers,
+# the lanes that found each of up to four words unwritten; of the last that found any, place, address, bytes and lane;
+# sets whose registers were moved to others while they were under way
 (
     NOW, KNOWN, KNOWN_CLUSTER, KNOWN_GRID, SEEN, FENCED, PROXY_FENCE, PROXY_KNOWN, ACTOR, CLUSTER, BARRIER_SITE,
     WAIT_BARRIER, WAIT_PHASE, OPERATION, SETS_NOW, SETS_PENDING, SETS_DIRTY, MET, WAITED, CLUSTER_LANES, ISSUED,
     LAST_ISSUED,
 ) = range(0, 22 * WORD, WORD)  # fmt: skip
-CHAINS = 22 * WORD  # three kinds of groups
+UNWRITTEN_LANES = 22 * WORD
+MOST_WORDS = 4
+UNWRITTEN_SITE, UNWRITTEN_ADDRESS, UNWRITTEN_SIZE, UNWRITTEN_LANE, SETS_MOVED = range(26 * WORD, 31 * WORD, WORD)
+CHAINS = 31 * WORD  # three kinds of groups
 COPIES, BULKS, PRODUCTS = range(3)
 RING = 16  # groups that may be under way, per kind
 HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last segment, groups committed, last segments of the latest ones

@@ -69,9 +69,9 @@ def test_scalars():
 def test_grids():
     x = np.zeros(100, np.int32)
     with nbtc.triton.emulated():
-        kernels.add_in_place[lambda options: (triton.cdiv(100, options["BLOCK"]),)](x, 100, BLOCK=32)
-        kernels.add_in_place[(0,)](x, 100, BLOCK=32)
-        compiled = kernels.add_in_place.warmup(x, 100, BLOCK=32, grid=(1,))
+        kernels.add_in_place[lambda options: (triton.cdiv(100, options["BLOCK"]),)](x, 100, BLOCK=32, num_warps=1)
+        kernels.add_in_place[(0,)](x, 100, BLOCK=32, num_warps=1)
+        compiled = kernels.add_in_place.warmup(x, 100, BLOCK=32, num_warps=1, grid=(1,))
         assert (x == 1).all()
         compiled[(1, 1, 1)](x, 100, 32)
     assert (x[:32] == 2).all() and (x[32:] == 1).all()
@@ -79,7 +79,7 @@ def test_grids():
 
 
 def test_the_tuner_chooses_for_each_device():
-    configs = [triton.Config({"BLOCK": block}) for block in (32, 64)]
+    configs = [triton.Config({"BLOCK": block}, num_warps=1) for block in (32, 64)]
     tuned = triton.autotune(configs, key=["n"], reset_to_zero=["x"])(kernels.add_in_place)
     x = np.full(64, 5, np.int32)
     for arch in ("sm_80", "sm_90"):
@@ -93,7 +93,7 @@ def test_the_tuner_chooses_for_each_device():
 def test_slices_reach_their_allocation_and_no_further():
     x = np.zeros(128, np.int32)
     with nbtc.triton.emulated():
-        kernels.add_in_place[(1,)](x[:32], 64, BLOCK=64)
+        kernels.add_in_place[(1,)](x[:32], 64, BLOCK=64, num_warps=2)
         assert (x[:64] == 1).all() and (x[64:] == 0).all()
         with pytest.raises(errors.ProgramError, match="outside"):
             kernels.add_in_place[(1,)](x, 129, BLOCK=256)

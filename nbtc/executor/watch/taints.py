@@ -1,0 +1,156 @@
+"""Words of shared memory that nobody wrote: a load may read them, what counts is where their values are used.
+
+A load of 16 bytes reads more than a program needs, and compilers load first and choose then.  So a plain load only
+notes for which lanes a register's word was unwritten, scalar instructions pass that on, and the first instruction for
+which the value counts reports it: one that stores it, goes by it, addresses memory with it, multiplies matrices of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I1, I32, I64
+from nbtc.executor.data import Function, Instruction, Register
+from nbtc.executor.lanes import Lanes, is_vector
+from nbtc.executor.registers import MANY_BLOCKS
+from nbtc.executor.uses import Row, use_of
+from nbtc.executor.watch import words
+
+PASSING = ("mov", "cvta", "isspacep")  # what moves or computes registers and is no scalar form
+NONE, ALL = ir.Constant(I32, 0), ir.Constant(I32, -1)
+
+
+def is_deferred(instruction: Instruction) -> bool:
+    """Whether a load leaves it to those that use its registers."""
+    if instruction.opcode == "ldmatrix":
+        return True
+    plain = instruction.opcode == "ld" and not {"volatile", "relaxed", "acquire"} & set(instruction.modifiers)
+    return plain and not {"global", "param", "local", "const"} & {m.split("::")[0] for m in instruction.modifiers}
+
+
+def _computes(instruction: Instruction) -> bool:
+    """Whether an instruction does nothing but give registers values that come of other registers."""
+    row = use_of(instruction).row
+    return row is not None and (row.form is not None or instruction.opcode in PASSING)
+
+
+def reached(function: Function) -> frozenset[str]:
+    """Names of the registers that values of such loads may come to by way of scalar instructions."""
+    body = function.body or ()
+    found = {r.name for i in body if is_deferred(i) for r in use_of(i).writes}
+    passing = [use_of(i) for i in body if _computes(i)]
+    changed = bool(found)
+    while changed:
+        before = len(found)
+        for use in passing:
+            if any(r.name in found for r in use.reads):
+                found |= {r.name for r in use.writes}
+        changed = len(found) != before
+    return frozenset(found)
+
+
+def guards(function: Function) -> frozenset[str]:
+    """Names of the predicates that instructions go by, and of the numbers that branches choose by."""
+    body = function.body or ()
+    chosen = (r.name for i in body if i.opcode == "brx" for r in use_of(i).reads)
+    return frozenset((*chosen, *(i.guard.register.name for i in body if i.guard is not None)))
+
+
+class Taints:
+    """Of a function's registers: which lanes' values come of unwritten words."""
+
+    def __init__(self, function: Function) -> None:
+        self.reached, self.guards = reached(function), guards(function)
+        self._masks: dict[str, Any] = {}
+
+    def _mask(self, lanes: Lanes, name: str) -> Any:
+        """The variable of a register's lanes."""
+        found = self._masks.get(name)
+        if found is None:
+            code = lanes.frame.code
+            found = self._masks[name] = code.variable(I32)
+            if lanes.frame.graph.end > MANY_BLOCKS:
+                code.keep_in_memory(found)
+        return found
+
+    def of(self, lanes: Lanes, registers: Iterable[Register]) -> Any:
+        """The lanes of any of some registers, among the active ones; None if none of them ever has any."""
+        found = None
+        for name in dict.fromkeys(r.name for r in registers if r.name in self.reached):
+            mask = lanes.b.load(self._mask(lanes, name))
+            found = mask if found is None else lanes.b.or_(found, mask)
+        return None if found is None else lanes.b.and_(found, lanes.active)
+
+    def put(self, lanes: Lanes, register: Any, mask: Any) -> None:
+        """A register gets a new value in the active lanes, unwritten in those of a mask."""
+        if isinstance(register, Register) and register.name in self.reached:
+            slot = self._mask(lanes, register.name)
+            others = lanes.b.and_(lanes.b.load(slot), lanes.b.not_(lanes.active))
+            lanes.b.store(lanes.b.or_(others, lanes.b.and_(mask, lanes.active)), slot)
+
+    def carry(self, lanes: Lanes, row: Row) -> Any:
+        """Before an instruction: pass on what it reads to what it writes; lanes for which the values count, or None."""
+        use = use_of(lanes.instruction)
+        if not self.reached:
+            return None
+        mine = self.of(lanes, use.reads)
+        if not _computes(lanes.instruction):
+            for register in use.writes:
+                self.put(lanes, register, NONE)
+            return mine
+        mask = NONE if mine is None else self._result(lanes, row, mine)
+        for register in use.writes:
+            self.put(lanes, register, mask)
+        return mask if mine is not None and any(r.name in self.guards for r in use.writes) else None
+
+    def _result(self, lanes: Lanes, row: Row, mine: Any) -> Any:
+        """The lanes of a scalar instruction's result."""
+        name, b = row.op.opcode, lanes.b
+        if name == "selp":
+            chosen = _truth(lanes, lanes.operands[3])
+            first, second, by = (self._operand(lanes, x) for x in lanes.operands[1:4])
+            return b.or_(b.or_(b.and_(first, chosen), b.and_(second, b.not_(chosen))), by)
+        if name in ("and", "or") and row.op.has("pred"):
+            for x in lanes.operands[1:3]:  # one that decides by itself
+                decides = _truth(lanes, x) if name == "or" else b.not_(_truth(lanes, x))
+                mine = b.and_(mine, b.not_(b.and_(decides, b.not_(self._operand(lanes, x)))))
+        return mine
+
+    def _operand(self, lanes: Lanes, operand: Any) -> Any:
+        register = getattr(operand, "register", operand)
+        found = self.of(lanes, [register]) if isinstance(register, Register) else None
+        return NONE if found is None else found
+
+    def rows(self, lanes: Lanes, record: Any) -> None:
+        """As `loaded`, of ldmatrix: eight lanes each look at the rows of one matrix, which all lanes get parts of."""
+        v, b = lanes.v, lanes.b
+        found = NONE
+        for n in range(words.MOST_WORDS):
+            place = words.UNWRITTEN_LANES + words.WORD * n
+            found = b.or_(found, b.trunc(v.load(record, I64, 8, place), I32))
+        targets = lanes.elements(lanes.operands[0])
+        for n, target in enumerate(targets):
+            eight = ir.Constant(I32, 0xFF << 8 * n) if lanes.op.has("m8n8") else ALL
+            some = b.icmp_unsigned("!=", b.and_(found, eight), NONE)
+            if isinstance(target, Register):
+                b.store(b.select(some, ALL, NONE), self._mask(lanes, target.name))  # the whole warp executes it
+
+    def loaded(self, lanes: Lanes, record: Any, each: int) -> None:
+        """Behind the look at a deferred load, whose elements have so many bytes: its registers' lanes."""
+        for n, target in enumerate(lanes.elements(lanes.operands[0])):
+            at = words.UNWRITTEN_LANES + words.WORD * (n * each // words.CELL_BYTES)
+            mask = NONE
+            for word in range(max(1, each // words.CELL_BYTES)):
+                mask = lanes.b.or_(mask, lanes.b.trunc(lanes.v.load(record, I64, 8, at + words.WORD * word), I32))
+            self.put(lanes, target, mask)
+
+
+def _truth(lanes: Lanes, operand: Any) -> Any:
+    """The lanes in which a predicate holds."""
+    value = lanes.read(operand, "pred")
+    if is_vector(value):
+        return lanes.mask(value)
+    return lanes.b.select(value if value.type == I1 else lanes.b.trunc(value, I1), ALL, NONE)
