@@ -16,7 +16,7 @@ from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
 from nbtc.formats.table import Format, f16, f32
 from nbtc.gemm.cost import POSITIONS
 from nbtc.kernels import panel as micro
-from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD
+from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, sign_bytes
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel_drivers import panels_kernel, rows_kernel
@@ -251,7 +251,8 @@ class FusedProduct:
         places = -(-depth // self.granule) * self.granule
         columns = min(COLUMNS, self.b.shape[1] - j)
         panels, threads = -(-columns // PANEL), self.team.threads
-        key = self._storage(panels * PANEL, places, "<u2" if self.layout.full_range else "|u1")
+        exponent, sign = "<u2" if self.layout.full_range else "|u1", "|u1" if sign_bytes(self.block) == 1 else "<u4"
+        key = self._storage(panels * PANEL, places, exponent, sign)
         packed = WORKSPACE_POOL.take(key)
         share = -(-panels // (1 if threads == 1 else min(panels, 4 * threads)))
         work: list[tuple[int, ...]] = [(p, min(share * PANEL, columns - p * PANEL)) for p in range(0, panels, share)]
@@ -277,10 +278,10 @@ class FusedProduct:
         rows = [(i, min(ROW_BLOCK, m - i)) for i in range(0, m, ROW_BLOCK)]
         return [(*r, p, min(share, panels - p)) for r in rows for p in range(0, panels, share)]
 
-    def _storage(self, lines: int, depth: int, exponent: str) -> Key:
+    def _storage(self, lines: int, depth: int, exponent: str, sign: str) -> Key:
         """Values, exponents and sign words of `lines` rows or columns."""
         n = lines * depth
-        return (n, "<f8" if self.wide else "<f4"), (n, exponent), (n // self.block, "<u4")
+        return (n, "<f8" if self.wide else "<f4"), (n, exponent), (n // self.block, sign)
 
     def _from(self, packed: Storage, element: int) -> Packed:
         """Views from an element on."""
@@ -305,7 +306,7 @@ class FusedProduct:
     ) -> None:  # fmt: skip
         """Some rows times some panels."""
         p, (j, k, depth, places) = self.params, block
-        key = (*self._storage(ROW_BLOCK, places, "<u4"), *SPACE)
+        key = (*self._storage(ROW_BLOCK, places, "<u4", "<u4"), *SPACE)
         own = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.a, i, rows, k, depth)
         factor = 2.0 ** (127 - self.formats[0].bias - self.layout.scale)

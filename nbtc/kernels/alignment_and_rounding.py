@@ -28,6 +28,14 @@ WRAP_MARGIN = 1 << 26
 FLOOR_FIELD = 50
 
 
+def sign_bytes(block: int) -> int:
+    """Size of a column's sign word, a bit for each product: a byte where they fit in one, else 32 bits.
+
+    A row's always has 32 bits: a byte stands there four times.
+    """
+    return 1 if block <= 8 else 4
+
+
 @dataclass(frozen=True)
 class Shape:
     """Compile-time parameters of a micro-kernel.
@@ -74,6 +82,16 @@ class Shape:
     def exponent_bytes(self) -> int:
         """Size of a stored exponent."""
         return 2 if self.full_range else 1
+
+    @property
+    def sign_bytes(self) -> int:
+        """Size of a column's sign word."""
+        return sign_bytes(self.block)
+
+    @property
+    def counted(self) -> bool:
+        """True where negative products are counted in bytes, all columns of a row together."""
+        return self.sign_bytes == 1
 
     @property
     def watched(self) -> bool:

@@ -28,7 +28,10 @@ Chunk = tuple[int, int]  # a row of a register tile, and as many of its columns 
 
 
 class Tile(NamedTuple):
-    """Where the operands of a register tile are: B, its sign words and accumulators from the first column on."""
+    """Where the operands of a register tile are: B and what else has columns from its first column on.
+
+    counts: of negative products; where there are none (`Shape.counted`), sign words are read.
+    """
 
     a: Any
     signs_a: Any
@@ -36,6 +39,15 @@ class Tile(NamedTuple):
     signs_b: Any
     acc: Any
     maxima: Any
+    counts: Any
+
+
+class Signs(NamedTuple):
+    """Sign words of four rows and of all columns of a panel; where counts of negative products are kept."""
+
+    a: Any
+    b: Any
+    to: Any
 
 
 class Exponents(NamedTuple):
@@ -100,6 +112,16 @@ class FusedSum:
             for h, x in enumerate(parts):
                 self.store(self.ends.settle(x), which.to, self.exponent_row * r + self.width * h)
 
+    def count(self, signs: Signs) -> None:
+        """Count the negative products of all columns, and keep the counts."""
+        v, b, octets = self.v, self.b, vector(I8, self.width)
+        for h in range(0, PANEL, self.width):
+            theirs = v.load(signs.b, octets, self.width, h)
+            for r in range(ROWS):
+                x = b.xor(theirs, v.bits(v.splat(v.load(signs.a, I32, 4, 4 * r), self.lanes), octets))
+                n = v.byte_counts(v.bits(x, self.integers)) if self.s.target.lookup else v.popcount(x)
+                self.store(v.bits(n, self.integers), signs.to, PANEL * r + h)
+
     # --- before the multiply-adds -------------------------------------------------------------------------------------
     def begin(self, at: Tile, chunk: Chunk) -> tuple[Any, Any]:
         """(alignment exponents, what the sums start from less M): truncated accumulators plus negative products."""
@@ -107,10 +129,18 @@ class FusedSum:
         acc = None if self.s.from_zero else self.load(at.acc, 4 * PANEL * r + self.width * c)
         maxima = v.at(at.maxima, self.exponent_row * r + self.s.exponent_bytes * self.lanes * c)
         e = self.ends.alignment(maxima, acc)
+        low = self.negative(at, chunk)
+        return e, low if acc is None else b.add(low, self.ends.truncated(acc, e))
+
+    def negative(self, at: Tile, chunk: Chunk) -> Any:
+        """How many products of each of a chunk's sums are negative."""
+        v, b, (r, c) = self.v, self.b, chunk
+        if self.s.counted:
+            places = v.load(at.counts, vector(I8, self.lanes), self.lanes, PANEL * r + self.lanes * c)
+            return b.zext(places, self.integers)
         mine = v.splat(v.load(at.signs_a, I32, 4, 4 * r), self.lanes)
         signs = b.xor(self.load(at.signs_b, self.width * c), mine)
-        low = v.byte_sums(v.byte_counts(signs), self.s.block) if self.s.target.lookup else v.popcount(signs)
-        return e, low if acc is None else b.add(low, self.ends.truncated(acc, e))
+        return v.byte_sums(v.byte_counts(signs), self.s.block) if self.s.target.lookup else v.popcount(signs)
 
     def starts(self, e: Any, low: Any) -> list[Any]:
         """Accumulators of a chunk."""

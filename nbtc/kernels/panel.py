@@ -108,4 +108,4 @@ def _locate(v: VectorBuilder, shape: Shape, args: dict[str, Any], span: dict[str
     at = b.add(span["first"], b.mul(span["group"], v.int(PANEL * shape.block)))
     args["b"] = v.at(args["b"], b.mul(at, v.int(size)))
     args["eb"] = v.at(args["eb"], b.mul(at, v.int(shape.exponent_bytes)))
-    args["sb"] = v.at(args["sb"], b.mul(b.udiv(at, v.int(shape.block)), v.int(4)))
+    args["sb"] = v.at(args["sb"], b.mul(b.udiv(at, v.int(shape.block)), v.int(shape.sign_bytes)))

@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 
 from nbtc.compiler.builder import F32, F64, I1, I8, I16, I32, I64, VectorBuilder, stack_array, vector
 from nbtc.compiler.processors import host_processor
+from nbtc.kernels.alignment_and_rounding import sign_bytes
 from nbtc.kernels.float_fields import BASE, BIAS, FIELD_SHIFT, LEAST, MANTISSA, REFERENCE, SIGN_SHIFT, SPECIAL
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel_operands import Packing, of_literal
@@ -216,11 +217,11 @@ class _Rows:
             to = b.add(b.mul(self.line(tile, at), v.int(4 * ROWS)), half)
             v.store(mask, v.at(self.args["signs"], to, 4 * r), 2)
             return
-        word = b.zext(mask, I32)
+        word, times = b.zext(mask, I32), 0x01010101 if sign_bytes(block) == 1 else 1
         for s in range(0, CHUNK, block):
             part = b.and_(b.lshr(word, v.const(I32, s)), v.const(I32, (1 << block) - 1))
             to = b.mul(self.line(tile, b.add(at, v.int(s))), v.int(4 * ROWS))
-            v.store(part, v.at(self.args["signs"], to, 4 * r), 4)
+            v.store(b.mul(part, v.const(I32, times)), v.at(self.args["signs"], to, 4 * r), 4)
 
     def result(self) -> Any:
         return self.v.context.get_dummy_value()
@@ -291,7 +292,9 @@ class _Columns:
             v.store(weight, self.weight, 64)
         line = b.add(b.mul(panel, b.udiv(a["places"], v.int(block))), g)
         word = b.lshr(v.load(self.word, IV, 64), v.const(IV, 32 - block))
-        v.store(word, v.at(a["signs"], b.mul(b.add(b.mul(line, v.int(PANEL)), column), v.int(4))), 64)
+        size = sign_bytes(block)
+        word = b.trunc(word, vector(I8, CHUNK)) if size == 1 else word
+        v.store(word, v.at(a["signs"], b.mul(b.add(b.mul(line, v.int(PANEL)), column), v.int(size))), CHUNK * size)
         v.store(v.umax(v.load(self.heavy, IV, 64), v.load(self.weight, IV, 64)), self.heavy, 64)
 
     def lift(self, panel: Any, g: Any, column: Any) -> Any:

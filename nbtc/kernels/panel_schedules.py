@@ -14,7 +14,7 @@ from numba.core import cgutils
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.compiler.lowering import lowering
 from nbtc.kernels.alignment_and_rounding import Shape
-from nbtc.kernels.fused_sum import PANEL, ROWS, Chunk, Exponents, FusedSum, Tile
+from nbtc.kernels.fused_sum import PANEL, ROWS, Chunk, Exponents, FusedSum, Signs, Tile
 
 FLAG_WORD = 3072  # where in the scratch memory the flags of `FusedSum` are
 NUMBERS = ("floor", "least", "scale", "reference")
@@ -30,6 +30,8 @@ class Schedule(ABC):
         self.scratch = args["scratch"]
         self.sums = FusedSum(v, shape, {x: args[x] for x in NUMBERS}, v.at(self.scratch, 4 * FLAG_WORD))
         self.columns = self.sums.lanes * self.sums.chunks  # of a register tile
+        self.o_counts = ROWS * self.sums.exponent_row  # counts of negative products lie behind a step's maxima
+        self.kept = self.o_counts + (ROWS * PANEL if shape.counted else 0)
         self.passes = PANEL // self.columns
 
     def at(self, group: Any, block: Any, column: Any, maxima: Any) -> Tile:
@@ -41,9 +43,10 @@ class Schedule(ABC):
             v.at(a["a"], b.mul(step, v.int(ROWS * s.block * size))),
             v.at(a["sa"], b.mul(step, v.int(4 * ROWS))),
             v.at(a["b"], b.mul(deep, v.int(size * s.block)), b.mul(column, v.int(size))),
-            v.at(a["sb"], b.mul(deep, v.int(4)), words),
+            v.at(a["sb"], b.mul(deep, v.int(s.sign_bytes)), b.mul(column, v.int(s.sign_bytes))),
             v.at(a["tile"], b.mul(block, v.int(4 * PANEL * ROWS)), words),
             v.at(maxima, b.mul(column, v.int(s.exponent_bytes))),
+            v.at(maxima, self.o_counts, column),
         )
 
     def exponents(self, group: Any, block: Any, to: Any) -> Exponents:
@@ -58,6 +61,14 @@ class Schedule(ABC):
             v.at(a["eb"], b.mul(group, v.int(row * s.block))),
             to,
         )
+
+    def count(self, group: Any, block: Any, maxima: Any) -> None:
+        """Negative products of a step, where they are counted together."""
+        v, b, a = self.v, self.b, self.args
+        if self.s.counted:
+            step = b.add(b.mul(group, a["blocks"]), block)
+            mine, theirs = v.at(a["sa"], b.mul(step, v.int(4 * ROWS))), v.at(a["sb"], b.mul(group, v.int(PANEL)))
+            self.sums.count(Signs(mine, theirs, v.at(maxima, self.o_counts)))
 
     def all_maxima(self, which: Exponents) -> None:
         """Exponent maxima of a step, made and kept."""
@@ -87,6 +98,7 @@ class Plain(Schedule):
                 places = (v.at(p, self.sums.width * h) for p in (whole.b, whole.to))
                 b_at, to = places
                 self.all_maxima(Exponents(ROWS, min(parts, whole.parts), whole.a, b_at, to))
+            self.count(group.index, block.index, self.scratch)
             with cgutils.for_range(b, v.int(self.passes)) as inner:
                 column = b.mul(inner.index, v.int(self.columns))
                 self.one(self.at(group.index, block.index, column, self.scratch))
@@ -121,7 +133,7 @@ class Mixed(Schedule):
         super().__init__(v, shape, args, beside)
         n = self.sums.width * len(self.sums.tile)
         self.steps = v.b.mul(args["groups"], args["blocks"])
-        self.o_start = 2 * ROWS * self.sums.exponent_row
+        self.o_start = 2 * self.kept
         self.o_saved = self.o_start + n
 
     def clamp(self, step: Any) -> Any:
@@ -138,7 +150,7 @@ class Mixed(Schedule):
     def maxima(self, step: Any) -> Any:
         """Where the exponent maxima of a step are kept (two buffers)."""
         b, v = self.b, self.v
-        return v.at(self.scratch, b.mul(b.and_(step, v.int(1)), v.int(ROWS * self.sums.exponent_row)))
+        return v.at(self.scratch, b.mul(b.and_(step, v.int(1)), v.int(self.kept)))
 
     def saved(self, step: Any, part: int) -> Any:
         """Where the alignment exponents of a register tile wait for its rounding (two buffers)."""
@@ -164,7 +176,9 @@ class Mixed(Schedule):
         v, zero = self.v, self.v.int(0)
         for i in (0, 1):
             step = self.clamp(v.int(i))
-            self.all_maxima(self.exponents(*self.split(step), self.maxima(v.int(i))))
+            places = *self.split(step), self.maxima(v.int(i))
+            self.all_maxima(self.exponents(*places))
+            self.count(*places)
         for chunk in self.sums.tile:
             self.begin(self.tile(zero, 0), self.saved(zero, 0), chunk)
 
@@ -175,7 +189,8 @@ class Mixed(Schedule):
         tiles = [self.tile(step, part) for part in range(self.passes)]
         tiles.append(self.tile(self.clamp(following), 0, self.maxima(following)))
         saved = [*(self.saved(step, part) for part in range(self.passes)), self.saved(following, 0)]
-        ahead = self.exponents(*self.split(self.clamp(b.add(step, v.int(2)))), self.maxima(step))
+        places = *self.split(self.clamp(b.add(step, v.int(2)))), self.maxima(step)
+        ahead = self.exponents(*places)
         best, folded, done = sums.no_maxima(ahead), 0, 0
         for part in range(self.passes):
             begun, current = 0, self.starts(saved[part])
@@ -189,6 +204,7 @@ class Mixed(Schedule):
                     best, folded = self.in_order(sums.fold_exponents(best, ahead, folded)), folded + 1
             self.finish(current, tiles[part], saved[part])
         sums.keep_maxima(best, ahead)
+        self.count(*places)
 
     def in_order(self, best: list[list[Any]]) -> list[list[Any]]:
         """Maxima made here: the compiler would take a step's at its end, and spill terms.

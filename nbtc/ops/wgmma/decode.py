@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from nbtc.compiler.builder import F64, I8, I16, I32, I64, Number, VectorBuilder, suffix, vector
 from nbtc.compiler.processors import host_processor
 from nbtc.formats.table import FORMATS, Format
+from nbtc.kernels.alignment_and_rounding import sign_bytes
 from nbtc.kernels.float_elements import NUDGE, FloatElements
 from nbtc.kernels.panel_pack import paired
 from nbtc.ops.wgmma.gather import PANEL, ROWS
@@ -86,6 +87,7 @@ class _Packer:
     def __init__(self, v: VectorBuilder, fmt: Format, wide: bool, args: dict[str, Any]) -> None:
         self.v, self.b, self.x, self.wide, self.args = v, v.b, Elements(v, fmt), wide, args
         self.size, self.depth = 8 if wide else 4, 256 // fmt.bits
+        self.bytes_of_signs = sign_bytes(self.depth) == 1
         target = host_processor()
         self.lanes = target.lanes if target is not None else 16  # of the micro-kernel's registers
         self.weighed = wide and fmt.bits == 16  # shorter blocks cannot leave 32 bits
@@ -116,7 +118,7 @@ class _Packer:
         return _reduced(v, "umax", b.load(heaviest))
 
     def _row_signs(self, mask: Any, to: Any) -> None:
-        """Every fourth bit of [k][4] to one word a column."""
+        """Every fourth bit of [k][4] to one word a column, as the micro-kernel has those of rows."""
         v, b = self.v, self.b
         for r in range(ROWS):
             word: Any = v.int(0)
@@ -125,6 +127,7 @@ class _Packer:
                 part = b.zext(part, I64) if part.type.width < 64 else part
                 bits = self.x.m.every_fourth_bit(b.lshr(part, v.int(r)))
                 word = b.or_(word, b.shl(bits, v.int(n // ROWS)))
+            word = b.mul(word, v.int(0x01010101 if self.bytes_of_signs else 1))
             v.store(b.trunc(word, I32), to, 4, 4 * r)
 
     def columns(self) -> Any:
@@ -142,7 +145,8 @@ class _Packer:
             b.store(b.or_(b.load(signs), b.select(x.negative(bits), bit, v.const(words, 0))), signs)
             if self.weighed:
                 b.store(b.add(b.load(weights), x.significand(bits)), weights)
-        v.store(b.load(signs), a["signs"], STEP)
+        words = b.load(signs)
+        v.store(b.trunc(words, vector(I8, PANEL)) if self.bytes_of_signs else words, a["signs"], STEP)
         return _reduced(v, "umax", b.load(weights))
 
     def _panel(self, values: Any, to: Any) -> None:
