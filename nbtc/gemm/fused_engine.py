@@ -17,6 +17,7 @@ from nbtc.formats.table import Format, f16, f32
 from nbtc.gemm.cost import POSITIONS
 from nbtc.kernels import panel as micro
 from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, sign_bytes
+from nbtc.kernels.float_elements import NUDGE
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel_drivers import panels_kernel, rows_kernel
@@ -38,9 +39,6 @@ TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
 # They stand for zeros: smaller than every last place (f64: 2**(-133 - 25), times elements below 2**128; f32: the field
 # FLOOR_FIELD is 2**-77, its last place 2**(-77 - 13), times elements below 2**17), but rounded as their sign rounds.
 TINY64, TINY32 = 2.0**-500, 2.0**-126
-# Negative products land one unit below their truncation: 1 + 2**-s with s from F + 2 (27; 15 for the fp8 units' F = 13)
-# and the bits of a product (22; 8), up to what leaves B exact (53 - 11; 24 - 4).  docs/numerics.md has the proof.
-NUDGE64, NUDGE32 = 1 + 2.0**-30, 1 + 2.0**-18
 FULL_RANGE_BASE = 0x2000  # stored exponents start here, so that a sum with a zero's (0) is below twice as much
 NOTHING = np.zeros(0, np.int64)  # no positions
 NO_LIFTS = np.zeros(0, np.int32)
@@ -189,7 +187,7 @@ class FusedProduct:
         self.params: list[int] = params.tolist()
         self.block, fraction = self.params[BLOCK], self.params[FRACTION]
         self.wide, self.emulated = fraction > 13, self.params[KIND] == EMULATED_FP8
-        self.tiny, self.nudge = (TINY64, NUDGE64) if self.wide else (TINY32, NUDGE32)
+        self.tiny, self.nudge = TINY64 if self.wide else TINY32, NUDGE[self.wide]
         self.granule = max(PLACES, self.block * (2 if self.emulated else 1))
         rows, columns = -(-a.shape[0] // ROW_BLOCK), -(-b.shape[1] // PANEL)
         tiles, lines = rows * columns, rows * ROW_BLOCK

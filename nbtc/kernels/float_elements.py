@@ -15,10 +15,9 @@ from nbtc.compiler.lowering import lowering
 from nbtc.formats.table import Format
 
 TINY = 1 << 23  # the f32 bits of 2**-126, in place of zero
-# Factors of one side of all products that make negative ones end one unit below their truncation, and no positive one;
-# by whether sums are of f64.  Of at most 2**(F + 2) units of the last place kept the nudge is less than one:
-# 2**(27 - 30) with F = 25, 2**(15 - 18) with F = 13.  It is also less than a product's own last place, so no further
-# multiple is crossed: a product has 22 bits, of fp8 8; and a multiplicand's 11 + 30, or 4 + 18, bits are exact.
+# By whether sums are of f64: factors of one side of all products that make negative ones end one unit below their
+# truncation, and no positive one: 1 + 2**-s with s from F + 2 (27; 15 for the fp8 units' F = 13) and the bits of a
+# product (22; 8), up to what leaves the multiplicand exact (53 - 11; 24 - 4).  docs/numerics.md has the proof.
 NUDGE = {True: 1 + 2.0**-30, False: 1 + 2.0**-18}
 
 
