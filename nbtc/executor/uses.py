@@ -59,7 +59,7 @@ def refusal(mnemonic: str) -> str:
 
     >>> refusal("dp4a.ftz.s32.s32")
     'dp4a.ftz.s32.s32: dp4a has no form with .ftz; it takes .u32 .s32'
-    >>> refusal("mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32")[-108:]
+    >>> refusal("mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32")[-113:]
     "Nearest legal form: 'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32' (instead of 'm16n8k17' it has 'm16n8k16')"
     """
     opcode, *modifiers = mnemonic.split(".")

@@ -62,7 +62,8 @@ def test_the_command_line_reports_hazards(tmp_path, capsys):
     text = (
         ".shared .b32 s[32]; .reg .b32 r, t, a, x; mov.u32 t, %tid.x; mov.u32 x, s; shl.b32 a, t, 2; add.u32 a, a, x;"
     )
-    for body, code in (("ld.shared.b32 r, [a];", 1), ("st.shared.b32 [a], t; ld.shared.b32 r, [a];", 0)):
+    used = "ld.shared.b32 r, [a]; st.shared.b32 [a], r;"
+    for body, code in ((used, 1), (f"st.shared.b32 [a], t; {used}", 0)):
         path.write_text(f".version 8.0 .target sm_80 .address_size 64 .visible .entry k() {{ {text} {body} ret; }}")
         assert main(["ptx", str(path), "--run", "k", "--block", "32", "--check"]) == code
     assert "uninitialised shared memory" in capsys.readouterr().out
