@@ -298,7 +298,7 @@ class Program:
             failure = run(built.code, request)
         finally:
             if answers:
-                answers.flush()
+                answers.end()
         if answers and answers.error is not None:
             raise answers.error
         if failure is not None:

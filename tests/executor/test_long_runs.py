@@ -14,6 +14,7 @@ import pytest
 
 import nbtc
 from nbtc.errors import ProgramError
+from nbtc.executor.watch.heap import HeapCells
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 # malloc, free, shared and local memory, a barrier: each block adds up t + 1 of its threads
@@ -77,6 +78,18 @@ def test_two_hundred_launches_leave_nothing(checked):
     assert later - pages < PAGES
     assert (later_files, heap.used) == (files, used)
     assert threading.active_count() <= threads + 1  # the pool starts its threads when it first needs them
+
+
+def test_what_watches_a_heap_goes_with_its_launch():
+    """It is tens of megabytes, too much to wait for garbage collection, which counts objects."""
+    module, out = nbtc.load(SUM), np.zeros(1 << 14, np.uint32)
+    gc.collect()
+    gc.disable()
+    try:
+        module["sum"].launch(4, 64, (out,), threads=1, checked=True)
+        assert not [x for x in gc.get_objects() if isinstance(x, HeapCells)]
+    finally:
+        gc.enable()
 
 
 @nbtc.kernel
