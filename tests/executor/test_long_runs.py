@@ -48,6 +48,21 @@ def state():
         return int(file.read().split()[1]), len(os.listdir("/proc/self/fd"))
 
 
+def least_growth(work):
+    """Pages that `work` leaves in memory every time.
+
+    A leak grows each time, an allocator's own pools now and then (298 pages once, in a process of 2.4 GB).
+    """
+    growth = []
+    for _ in range(3):
+        before, _ = state()
+        work()
+        growth.append(state()[0] - before)
+        if growth[-1] < PAGES / 2:
+            break
+    return min(growth)
+
+
 @pytest.fixture
 def usual_collections():
     """Cycles are looked for as often as Python does by itself, which the suite has changed."""
@@ -72,11 +87,9 @@ def test_two_hundred_launches_leave_nothing(checked):
             assert not heap.sizes
 
     launches(20)
-    threads, used, (pages, files) = threading.active_count(), heap.used, state()
-    launches(LAUNCHES)
-    later, later_files = state()
-    assert later - pages < PAGES
-    assert (later_files, heap.used) == (files, used)
+    threads, used, (_, files) = threading.active_count(), heap.used, state()
+    assert least_growth(lambda: launches(LAUNCHES)) < PAGES
+    assert (state()[1], heap.used) == (files, used)
     assert threading.active_count() <= threads + 1  # the pool starts its threads when it first needs them
 
 
@@ -87,7 +100,7 @@ def test_what_watches_a_heap_goes_with_its_launch():
     gc.disable()
     try:
         module["sum"].launch(4, 64, (out,), threads=1, checked=True)
-        assert not [x for x in gc.get_objects() if type(x) is HeapCells]  # isinstance() asks weak proxies, also dead ones
+        assert not [x for x in gc.get_objects() if type(x) is HeapCells]  # isinstance() asks dead weak proxies too
     finally:
         gc.enable()
 
@@ -102,11 +115,13 @@ def test_ten_thousand_launches_of_an_empty_kernel_leave_nothing():
     x = np.zeros(32, np.float32)
     for _ in range(1000):
         nothing[1, 32](x)
-    pages, files = state()
-    for _ in range(10_000):
-        nothing[1, 32](x)
-    later, later_files = state()
-    assert later - pages < PAGES / 2 and later_files == files  # 52 bytes a launch
+    files = state()[1]
+
+    def launches():
+        for _ in range(10_000):
+            nothing[1, 32](x)
+
+    assert least_growth(launches) < PAGES / 2 and state()[1] == files  # 52 bytes a launch
 
 
 def program(number):
