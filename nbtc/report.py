@@ -89,7 +89,7 @@ def product(
     if out is not None:
         with open(out, "wb") as file:  # np.save would append .npy to other names
             np.save(file, d)
-    m, n, k = _sizes(a, b, d, fa)
+    m, n, k = _sizes(a, d, fa)
     work = d.size * k
     x, y = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
     # one after the other, not in turns: two pools of spinning threads would disturb each other
@@ -217,7 +217,7 @@ def _load(path: str, name: str | None) -> tuple[Array, Format]:
     return x, as_format(name if name is not None else "tf32" if x.dtype == np.float32 else x.dtype)
 
 
-def _sizes(a: Array, b: Array, d: Array, fmt: Format) -> tuple[int, int, int]:
+def _sizes(a: Array, d: Array, fmt: Format) -> tuple[int, int, int]:
     packed = fmt.packed and a.dtype != fmt.dtype
     return d.shape[-2], d.shape[-1], a.shape[-1] * (fmt.per_word if packed else 1)
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 Types = tuple[ir.Type, ...]
 WARP = 32
-FULL = (1 << WARP) - 1
 POINTER = I8.as_pointer()
 
 

@@ -47,7 +47,6 @@ class Linked(NamedTuple):
     functions: tuple[Function, ...]
     places: Mapping[tuple[str, str], Place]
     shared_bytes: int
-    shared_align: int
     static_bytes: int
     frame_bytes: Mapping[str, int]
     recursive: frozenset[str]
@@ -127,7 +126,7 @@ def link(module: Module, name: str) -> Linked:
     static, _ = variables_layout(module)
     places = {("", key): place for key, place in static.items()}
     reserved = _reserved(functions)
-    shared, align = _shared(module, functions, places, reserved)
+    shared = _shared(module, functions, places, reserved)
     at, frames = 0, {}
     for function in functions:
         if function.name in recursive:
@@ -135,7 +134,7 @@ def link(module: Module, name: str) -> Linked:
         else:
             at = _local(function, at, places)
     taken = _taken(module, functions)
-    return Linked(module, kernel, functions, places, shared, align, _up(at, 16), frames, recursive, taken, reserved)
+    return Linked(module, kernel, functions, places, shared, _up(at, 16), frames, recursive, taken, reserved)
 
 
 def _call_order(module: Module, kernel: str) -> tuple[list[str], frozenset[str]]:
@@ -189,22 +188,21 @@ def _reserved(functions: Iterable[Function]) -> int:
 
 def _shared(
     module: Module, functions: tuple[Function, ...], places: dict[tuple[str, str], Place], reserved: int
-) -> tuple[int, int]:
+) -> int:
     """Places of shared variables behind what is reserved: those of fixed size, then the dynamic part of open arrays."""
     named = {s.name for f in functions for i in f.body or () for o in i.operands for s in _symbols(o)}
     owned = [("", v) for v in module.variables.values() if v.space == "shared" and v.name in named]
     owned += [(f.name, v) for f in functions for v in f.variables if v.space == "shared"]
-    at, align = reserved, 16
+    at = reserved
     for owner, variable in sorted(owned, key=lambda x: x[1].length is None or (x[1].external and not x[1].bytes)):
         at = _up(at, variable.align)
-        align = max(align, variable.align)
         places[owner, variable.name] = Place("shared", at, variable.bytes)
         at += variable.bytes
     open_ = [(o, v) for o, v in owned if not v.bytes]
     at = _up(at, max([v.align for _, v in open_], default=1))
     for owner, variable in open_:
         places[owner, variable.name] = Place("shared", at, 0)
-    return at, align
+    return at
 
 
 def _symbols(operand: Operand) -> Iterator[Symbol]:

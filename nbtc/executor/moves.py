@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I64
 from nbtc.executor.action import Action
-from nbtc.executor.data import WIDTHS, Instruction, Operand, Sink, Special, Symbol, Vector
+from nbtc.executor.data import WIDTHS, Instruction, Operand, Sink, Special, Vector
 from nbtc.executor.form import slots
 from nbtc.executor.lanes import Lanes, is_vector
 from nbtc.executor.state import LOCAL_WINDOW, SHARED_WINDOW
@@ -137,10 +137,6 @@ def nothing(lanes: Lanes) -> None:
 def createpolicy(lanes: Lanes) -> None:
     """createpolicy: a word that only hints take."""
     lanes.write(lanes.operands[0], ir.Constant(I64, 0))
-
-
-def _symbol(instruction: Instruction) -> bool:
-    return any(isinstance(o, Symbol) for o in instruction.operands)
 
 
 LEVELS = "L1|L2|L2::evict_last|L2::evict_normal"

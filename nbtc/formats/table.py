@@ -59,11 +59,6 @@ class Format:
         return self.name
 
     @property
-    def container(self) -> int:
-        """Bits of a packed register slot or memory element."""
-        return self.bits
-
-    @property
     def per_word(self) -> int:
         """Elements in a 32-bit register word (1 for f64, which takes two words)."""
         return max(1, 32 // self.bits)

@@ -52,7 +52,6 @@ _HEADS: dict[str, str] = {
     **dict.fromkeys(("min", "max", "add"), "dpx"),
 }
 FREE_ORDER = ("mma", "mma.sp", "wmma.load", "wmma.mma", "wmma.store", "wgmma.mma_async", "wgmma.mma_async.sp")
-WITH_SPACE = ("wmma.load", "wmma.store", "ldmatrix", "stmatrix")
 SPACES = {"wmma.load": ("global", "shared", "shared::cta"), "ldmatrix": ("shared", "shared::cta")}
 SPACES["wmma.store"], SPACES["stmatrix"] = SPACES["wmma.load"], SPACES["ldmatrix"]
 
@@ -341,15 +340,6 @@ def unregister(added: Row) -> None:
 def _forget() -> None:
     for cached in (_built, _index, mnemonic, _row, line):
         cached.cache_clear()
-
-
-def supported(text: str, arch: object) -> Row:
-    """The row that `text` names, as `arch` has it.
-
-    Raises ParseError for text that is no form, and UnsupportedInstructionError, naming the architectures that have the
-    form, when `arch` lacks it or its layout there is not known.
-    """
-    return row(text).on(arch_row(arch))
 
 
 def refuse(r: Row) -> UnsupportedInstructionError:

@@ -67,9 +67,9 @@ class Model:
         return self.evidence != "literature"
 
 
-def _fused(id: str, evidence: str, block: int, fraction: int, out: str = "rz24") -> Model:
+def _fused(id: str, evidence: str, block: int, fraction: int) -> Model:
     """A fused row.  The floor follows from F in every row measured: EF = -108 - F (f32), 4 - F (f16)."""
-    return Model(id, Kind.FUSED, evidence, block, fraction, -108 - fraction, 4 - fraction, out)
+    return Model(id, Kind.FUSED, evidence, block, fraction, -108 - fraction, 4 - fraction)
 
 
 _H, _P, _L = "recorded", "public vectors", "literature"

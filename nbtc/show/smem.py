@@ -179,9 +179,9 @@ def _colour(core: tuple[int, int], cores: int) -> str:
     return "#" + "".join(f"{round(255 * c):02x}" for c in order)
 
 
-def _rect(x: float, y: float, w: float, h: float, fill: str, edge: str = "#ffffff", width: float = 0.5) -> str:
+def _rect(x: float, y: float, w: float, h: float, fill: str) -> str:
     box = f"x='{x:g}' y='{y:g}' width='{w:g}' height='{h:g}'"
-    return f"<rect {box} fill='{fill}' stroke='{edge}' stroke-width='{width:g}'/>"
+    return f"<rect {box} fill='{fill}' stroke='#ffffff' stroke-width='0.5'/>"
 
 
 def _label(

@@ -18,7 +18,6 @@ from nbtc.formats.table import Format
 Words = NDArray[np.uint64]
 Shape = tuple[int, int, int]
 Triple = tuple[Words, Words, Words]
-PATTERNS = ("random", "ones", "zero", "edge")
 
 
 def words(fmt: Format, x: Words) -> NDArray[Any]:

@@ -37,9 +37,9 @@ class Block(NamedTuple):
 NOTHING = Block()
 
 
-def read_and_written(row: Row, syntax: int = -1) -> tuple[list[Register], list[Register]]:
+def read_and_written(row: Row) -> tuple[list[Register], list[Register]]:
     """The registers that an instruction reads, and those that it writes alone."""
-    registers = inline.operands(row, syntax)
+    registers = inline.operands(row)
     return [r for r in registers if not r.result], [r for r in registers if r.result]
 
 

@@ -186,18 +186,18 @@ def test_queries():
 
 def test_an_arch_without_the_form_says_which_have_it():
     with pytest.raises(UnsupportedInstructionError, match=r"sm_75 has no .* it exists on sm_80, .*sm_121"):
-        parse.supported(F16, "sm_75")
+        parse.row(F16).on(arch("sm_75"))
     with pytest.raises(UnsupportedInstructionError, match=r"exists on sm_90: pass arch=\"sm_90\""):
-        parse.supported("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "sm_100")
-    assert parse.supported(F16, "sm_90a") is instruction(F16).row
+        parse.row("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16").on(arch("sm_100"))
+    assert parse.row(F16).on(arch("sm_90a")) is instruction(F16).row
 
 
 def test_sm_7x_fragments_are_known_or_refused():
-    known = parse.supported("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", "sm_70")
-    assert known.a.layout != parse.row(known.mnemonic).a.layout
+    plain = parse.row("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32")
+    assert plain.on(arch("sm_70")).a.layout != plain.a.layout
     for text in ("wmma.mma.sync.aligned.row.col.m32n8k16.f32.f32", "wmma.load.a.sync.aligned.row.m16n16k16.s8"):
         with pytest.raises(UnsupportedInstructionError, match="is not known"):
-            parse.supported(text, "sm_72")
+            parse.row(text).on(arch("sm_72"))
 
 
 def test_rows_without_arithmetic_refuse_to_run():

@@ -29,7 +29,7 @@ def shuffle(name: str, mask: ArrayLike, var: ArrayLike, b: ArrayLike, width: Arr
     steps = _integers(name, _THIRD[name], b, -(2**31), 2**32 - 1, "0")
     widths, masks = _widths(name, width), check_mask(name, mask)
     batch = _batch(name, values, steps, widths, masks)
-    _check_agreement(name, masks, batch)
+    _check_agreement(name, masks)
     words = _words(values, batch)
     out = np.empty(words.shape, words.dtype)
     # lanes and deltas count modulo 32: their low bits are all that matters
@@ -149,7 +149,7 @@ def _check_lanes(name: str, label: str, values: Array) -> None:
 def _masks(name: str, values: Array, mask: ArrayLike) -> tuple[Array, tuple[int, ...]]:
     masks = check_mask(name, mask)
     batch = _batch(name, values, masks)
-    _check_agreement(name, masks, batch)
+    _check_agreement(name, masks)
     return masks, batch
 
 
@@ -170,7 +170,7 @@ def _batch(name: str, *arrays: Array) -> tuple[int, ...]:
     )
 
 
-def _check_agreement(name: str, masks: Array, batch: tuple[int, ...]) -> None:
+def _check_agreement(name: str, masks: Array) -> None:
     """Lanes that are in a mask must have come with the same mask: on a GPU anything else is a deadlock."""
     if masks.ndim == 0 or masks.shape[-1] == 1:
         return
