@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import numba
 from numba.core import caching
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -180,9 +181,14 @@ class CodeCache(caching.FunctionCache):  # type: ignore[misc]
         return str(sig), codegen.magic_tuple(), self._py_func.__qualname__
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Compiled code, or None: also when the file is damaged, or can't be read."""
+        """Compiled code, or None: also when the file is damaged, or can't be read.
+
+        Numba's own first registers all that it can compile, a quarter of what a process takes whose code is on the
+        disk.  Code that runs needs the runtime alone; a compilation registers the rest itself.
+        """
         with suppress(Exception):
-            return super().load_overload(sig, target_context)
+            rtsys.initialize(target_context)
+            return self._load_overload(sig, target_context)
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
