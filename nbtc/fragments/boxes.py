@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +82,7 @@ def panel(name: str, letter: str, operand: Operand, product: int = 0, addressed:
             step = operand.registers * 8 // operand.cols
             notes.append(f"columns {WIDEST} to {cols - 1} go on alike: every 8 columns the register grows by {step}")
             cols = WIDEST
-    boxes = tuple(_boxes(operand, letter, rows, cols, product))
+    boxes = _boxes(operand, letter, rows, cols, product)
     return Panel(name, operand, letter, rows, cols, boxes, "; ".join(notes), addressed)
 
 
@@ -114,7 +115,8 @@ def scale_panel(row: Row, side: str, byte: int = 0, thread: int = 0) -> Panel:
     return Panel(name, operand, "s", operand.rows, operand.cols, tuple(boxes))
 
 
-def _boxes(operand: Operand, letter: str, rows: int, cols: int, product: int) -> list[Box]:
+@lru_cache(32)  # who draws several forms draws the same operands
+def _boxes(operand: Operand, letter: str, rows: int, cols: int, product: int) -> tuple[Box, ...]:
     keys, lanes, registers = _holders(operand, product)
     down, across = _step(operand)
     found = []
@@ -133,7 +135,7 @@ def _boxes(operand: Operand, letter: str, rows: int, cols: int, product: int) ->
                     _name(letter, operand, registers[row, col]),
                 )
             )  # fmt: skip
-    return found
+    return tuple(found)
 
 
 def _holders(operand: Operand, product: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -233,7 +233,8 @@ def _map(x: NDArray[Any] | None, batch: tuple[int, ...]) -> NDArray[np.int64]:
     if not batch:
         return np.zeros(1, np.int64)
     own = np.arange(prod(x.shape[:-2])).reshape(x.shape[:-2])
-    return np.ascontiguousarray(np.broadcast_to(own, batch)).reshape(-1)
+    # a copy in any case: a broadcast array is read-only, and kernels would be compiled once more for each such operand
+    return np.array(np.broadcast_to(own, batch), order="C").reshape(-1)
 
 
 def _matrix_at(x: NDArray[Any], index: int) -> NDArray[Any]:

@@ -25,14 +25,16 @@ def decode(bits: int, fmt: Format) -> Term:
         bits >>= 13
     man, exp = fmt.mantissa, fmt.exponent
     fraction, field = bits & ((1 << man) - 1), bits >> man & ((1 << exp) - 1)
-    negative = bits >> (man + exp) & 1
-    last = field == (1 << exp) - 1
-    if {"ieee": last, "nan": last and fraction == (1 << man) - 1, "none": False}[fmt.specials]:
+    negative, bias = bits >> (man + exp) & 1, (1 << exp - 1) - 1
+    if field == (1 << exp) - 1 and (fmt.specials == "ieee" or (fmt.specials == "nan" and fraction == (1 << man) - 1)):
         return (1, NAN) if fraction else (-1 if negative else 1, INF)
-    significand = fraction | (1 << man if field else 0)
-    if not significand:
+    if field:
+        significand, exponent = fraction | 1 << man, field - bias
+    elif fraction:
+        significand, exponent = fraction, 1 - bias
+    else:
         return 0, 0
-    return -significand if negative else significand, max(field, 1) - fmt.bias
+    return -significand if negative else significand, exponent
 
 
 @cache
@@ -81,9 +83,9 @@ def compose(
 
     digits: significant bits kept when fewer than the format's.  clamp: overflow stops at the largest finite value.
     """
-    man = fmt.mantissa
+    man, bias, emin = fmt.mantissa, fmt.bias, fmt.emin
     digits = digits or man + 1
-    last = max(magnitude.bit_length() + unit - digits, fmt.emin - digits + 1)
+    last = max(magnitude.bit_length() + unit - digits, emin - digits + 1)
     cut = last - unit
     if cut > 0:
         kept = magnitude >> cut
@@ -91,21 +93,21 @@ def compose(
     else:
         kept, last = magnitude, unit
     top = kept.bit_length() - 1 + last  # exponent of the leading one
-    if top > fmt.bias and kept:
+    if top > bias and kept:
         return infinity(negative, fmt) - clamp
-    if kept and top >= fmt.emin:
+    if kept and top >= emin:
         places = kept.bit_length() - 1 - man
         fraction = kept >> places if places > 0 else kept << -places
-        code = (top - fmt.emin << man) + fraction  # the hidden bit adds one to the field
+        code = (top - emin << man) + fraction  # the hidden bit adds one to the field
     else:
-        code = kept << (last - fmt.emin + man)
+        code = kept << (last - emin + man)
     return code | negative << (fmt.exponent + man)
 
 
 def ieee_sum(terms: Sequence[tuple[int, int, int]], fmt: Format, mode: str = "rn") -> int:
     """One rounding of the exact sum of (sign bit, signed significand, unit exponent) terms, signed zeros as in IEEE."""
-    unit = min(x for _, _, x in terms)
-    total = sum(s << (x - unit) for _, s, x in terms)
+    unit = min([x for _, _, x in terms])
+    total = sum([s << (x - unit) for _, s, x in terms])
     if total:
         negative = total < 0
         stops = mode == "rz" or mode == ("rp" if negative else "rm")
@@ -129,9 +131,9 @@ def multiply_add(a: int, b: int, c: int, fmt: Format, acc: Format, mode: str = "
     """fma(a, b, c) with a, b in `fmt` and c and the result in `acc`; NaNs canonical (f64: 0xFFF8 shifted up)."""
     (sa, ea), (sb, eb), (sc, ec) = decode(a, fmt), decode(b, fmt), decode(c, acc)
     negative = sign(a, fmt) ^ sign(b, fmt)
-    special = special_sum([(sa, ea, sb, eb)], sc, ec)
-    if special is not None:
-        if special == 0:
+    if max(ea, eb, ec) >= INF:
+        special = special_sum([(sa, ea, sb, eb)], sc, ec)
+        if not special:
             return 0xFFF8 << 48 if acc.name == "f64" else canonical_nan(acc)
         return infinity(special < 0, acc)
     product = (negative, sa * sb, ea + eb - 2 * fmt.mantissa)

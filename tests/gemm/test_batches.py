@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import nbtc
+from nbtc.gemm.chain_engine import chain_outputs
 from nbtc.testing import assert_bits_equal
 
 RNG = np.random.default_rng(17)
@@ -63,3 +64,14 @@ def test_many_small_rows_are_one_product() -> None:
     p = nbtc.plan(a, b)
     assert p.engine == nbtc.plan(a.reshape(-1, 64), b).engine != nbtc.plan(a[0], b).engine == "chain"
     assert (nbtc.matmul(a, b) == 64).all()
+
+
+def test_broadcast_batches_are_compiled_once() -> None:
+    """Whichever operand has the batch axes: one function of each type."""
+    a, b, c = np.eye(4, dtype=np.float16), np.eye(4, dtype=np.float16), np.ones((4, 4), np.float32)
+    nbtc.matmul(a, b, c)
+    count = len(chain_outputs.signatures)
+    for shapes in (((3,), (), ()), ((), (3,), ()), ((), (), (3,)), ((2, 1), (3,), ()), ((2, 3), (2, 3), (2, 3))):
+        x, y, z = (np.broadcast_to(v, (*lead, 4, 4)) for v, lead in zip((a, b, c), shapes, strict=True))
+        assert (nbtc.matmul(x, y, z) == c + np.eye(4)).all()
+    assert len(chain_outputs.signatures) == count

@@ -1,7 +1,5 @@
 """The vector kernels of whole warpgroups against the scalar chain and the general path that they fall back to."""
 
-import gc
-
 import numpy as np
 import pytest
 
@@ -182,10 +180,8 @@ def test_results_keep_their_memory_while_a_view_lives():
     address, view = first.ctypes.data, first[5:, 1]
     view[:] = 7
     del first
-    gc.collect()
     other = output_pool.empty((1 << 18, 3), np.uint32)
     other[:] = 9
     assert other.ctypes.data != address and (view == 7).all()
     del view
-    gc.collect()
     assert output_pool.empty((1 << 18, 3), np.uint32).ctypes.data == address
