@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.jit import in_default_float_mode
 from nbtc.compiler.threads import parallel_for
-from nbtc.errors import FormatError, OptionError, ShapeError
+from nbtc.errors import FormatError, OptionError, ShapeError, shown, whole_number
 from nbtc.formats.arrays import as_array, as_format
 from nbtc.formats.quantize import largest, mx_kernel, nvfp4_kernel
 from nbtc.formats.table import FORMATS, Format, ue4m3, ue8m0
@@ -42,7 +42,7 @@ def _recipe(name: str, element: object) -> tuple[Recipe, Format]:
     found = RECIPES.get(name) if isinstance(name, str) else None
     if found is None:
         raise OptionError(
-            f"{name!r} is no block format: there are {', '.join(RECIPES)}; e.g. nbtc.mx.quantize(x, 'mxfp4')"
+            f"{shown(name)} is no block format: there are {', '.join(RECIPES)}; e.g. nbtc.mx.quantize(x, 'mxfp4')"
         )
     fmt = FORMATS[found.elements[0]] if element is None else as_format(element)
     if fmt.name not in found.elements:
@@ -50,6 +50,15 @@ def _recipe(name: str, element: object) -> tuple[Recipe, Format]:
             f"element={fmt.name!r}: {name} has elements of {' or '.join(found.elements)}; pass one of them"
         )
     return found, fmt
+
+
+def _axis(axis: object, array: NDArray[Any]) -> int:
+    found = whole_number(axis)
+    if found is None or not -array.ndim <= found < array.ndim:
+        raise ShapeError(
+            f"axis={shown(axis)} is none of an array of shape {array.shape}: pass at least 1-D data and axis=-1"
+        )
+    return found
 
 
 @in_default_float_mode
@@ -75,10 +84,7 @@ def quantize(
     array = as_array(x)
     if array.dtype.name not in ("float32", "float16", "bfloat16"):
         raise FormatError(f"x is {array.dtype}: quantize takes float32, float16 or bfloat16; try x.astype(np.float32)")
-    if not array.ndim or isinstance(axis, bool) or not -array.ndim <= axis < array.ndim:
-        raise ShapeError(
-            f"axis={axis} is outside of an array of shape {array.shape}: pass at least 1-D data and axis=-1"
-        )
+    axis = _axis(axis, array)
     values = np.ascontiguousarray(np.moveaxis(array, axis, -1), np.float32)
     values = values if values.flags.writeable else values.copy()
     n, lines = values.shape[-1], values.size // max(1, values.shape[-1])
@@ -126,20 +132,23 @@ def dequantize(
     True
     """
     e, s = as_array(elements), as_array(scales)
-    if as_format(e.dtype).bits > 8 or as_format(s.dtype).name not in ("ue8m0", "e4m3"):
+    fmt = as_format(e.dtype)
+    if fmt.kind != "float" or fmt.bits > 8 or as_format(s.dtype).name not in ("ue8m0", "e4m3"):
         raise FormatError(
             f"elements are {e.dtype} and scales {s.dtype}: pass what nbtc.mx.quantize returns, elements of 8 bits and "
             "fewer and scales of float8_e8m0fnu or float8_e4m3fn"
         )
-    values, factors = np.moveaxis(e.astype(np.float32), axis, -1), np.moveaxis(s.astype(np.float32), axis, -1)
-    n = values.shape[-1]
-    fits = [b for b in (32, 16) if -(-n // b) == factors.shape[-1] and (b == 16 or as_format(s.dtype) is ue8m0)]
-    if values.ndim != factors.ndim or values.shape[:-1] != factors.shape[:-1] or not fits:
+    axis = _axis(axis, e) % e.ndim
+    n, before, behind = e.shape[axis], e.shape[:axis], e.shape[axis + 1 :]
+    sizes = (32, 16) if as_format(s.dtype) is ue8m0 else (16,)
+    fits = [block for block in sizes if s.shape == (*before, -(-n // block), *behind)]
+    if not fits:
         raise ShapeError(
             f"elements of shape {e.shape} have one scale for each block of 32 or 16 along axis {axis}, not scales of "
             f"shape {s.shape}: pass the same axis as to quantize"
         )
     with np.errstate(all="ignore"):
+        values, factors = np.moveaxis(e.astype(np.float32), axis, -1), np.moveaxis(s.astype(np.float32), axis, -1)
         found = values * np.repeat(factors, fits[0], -1)[..., :n]
         if tensor_scale is not None:
             found *= np.float32(tensor_scale)

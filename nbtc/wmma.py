@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.python_only import PythonOnly, refuse_in_compiled_code
 from nbtc.errors import FormatError, OptionError, RangeError, ShapeError, shown, whole_number
-from nbtc.formats.arrays import as_array, as_format
+from nbtc.formats.arrays import as_array, as_flag, as_format
 from nbtc.formats.conversions import convert
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.spec import Operand
@@ -182,7 +182,11 @@ def float_to_tf32(x: ArrayLike) -> NDArray[np.float32]:
     >>> float(float_to_tf32(np.float32(1.0004883)))
     1.0009765625
     """
-    return np.asarray(convert(np.asarray(x, np.float32), "tf32", rounding="rna"), np.float32)
+    array = as_array(x)
+    if array.dtype.kind not in "iuf":
+        raise FormatError(f"float_to_tf32({shown(x)}): {array.dtype} is no real number: pass float32")
+    with np.errstate(over="ignore"):
+        return np.asarray(convert(array.astype(np.float32), "tf32", rounding="rna"), np.float32)
 
 
 def fill_fragment(frag: fragment, v: Any) -> None:
@@ -308,7 +312,7 @@ def store_matrix_sync(mem: NDArray[Any], frag: fragment, ldm: int, layout: Memor
 
 
 def _multiply(d: fragment, a: fragment, b: fragment, c: fragment, saturate: bool, op: str | None, arch: object) -> None:
-    uses = tuple(f.use.name if isinstance(f, fragment) else repr(f) for f in (d, a, b, c))
+    uses = tuple(f.use.name if isinstance(f, fragment) else shown(f) for f in (d, a, b, c))
     if uses != ("accumulator", "matrix_a", "matrix_b", "accumulator"):
         raise OptionError(
             f"the fragments are {', '.join(uses)}; the order is d, a, b, c: accumulator, matrix_a, "
@@ -359,9 +363,10 @@ def mma_sync(d: fragment, a: fragment, b: fragment, c: fragment, satf: bool = Fa
     >>> float(c.x[0, 0])
     9.0
     """
+    satf = as_flag(satf, "satf")
     if satf and isinstance(d, fragment) and d.element_type.bits == 64:
         raise OptionError("satf=True: double products have no saturation; leave it out: mma_sync(d, a, b, c)")
-    _multiply(d, a, b, c, bool(satf), None, arch)
+    _multiply(d, a, b, c, satf, None, arch)
 
 
 def bmma_sync(

@@ -25,8 +25,15 @@ WG = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 LOAD, STORE = "wmma.load.a.sync.aligned.row.m16n16k16.f16", "wmma.store.d.sync.aligned.row.m16n16k16.f16"
 WRONG: list[Any] = [
     "z" * 100_000, 10**5000, -(10**5000), None, [], {}, object(), 1.5, float("nan"), b"x", np.array([None]),
-    [[1], [1, 2]], -1, 10**20, True, np.zeros(0), (1,),
+    [[1], [1, 2]], -1, 10**20, True, np.zeros(0), (1,), np.array([1, 2]), np.ma.masked_array([1.0, 2.0], [True, False]),
 ]  # fmt: skip
+PROGRAM = nbtc.load(""".version 8.0 .target sm_80 .address_size 64 .visible .entry none(.param .u64 x, .param .u32 n) {
+  ret; }""")["none"]
+X = np.zeros(4, np.float32)
+A, B, C = (nbtc.wmma.fragment(use, 16, 16, 16, fmt, *layout) for use, fmt, *layout in (
+    (nbtc.wmma.matrix_a, "f16", nbtc.wmma.row_major), (nbtc.wmma.matrix_b, "f16", nbtc.wmma.row_major),
+    (nbtc.wmma.accumulator, "f32")))  # fmt: skip
+E, SCALES = nbtc.mx.quantize(np.zeros((16, 32), np.float32), "mxfp8")
 CALLS: dict[str, Callable[[Any], Any]] = {
     "matmul a": lambda x: nbtc.matmul(x, H),
     "matmul b": lambda x: nbtc.matmul(H, x),
@@ -110,6 +117,47 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "abe": lambda x: nbtc.testing.assert_bits_equal(x, np.zeros(3)),
     "ulp": lambda x: nbtc.testing.ulp_distance(x, np.zeros(3, np.float32)),
     "plan k": lambda x: nbtc.plan(H, H, saturate=x),
+    "progress": lambda x: nbtc.matmul(H, H, progress=x),
+    "gemm alpha": lambda x: nbtc.gemm(x, H, H, 1, None),
+    "instrs sparse": lambda x: nbtc.instructions(sparse=x),
+    "ldm trans": lambda x: ptx.ldmatrix(MEMORY, ROWS, trans=x),
+    "addr k": lambda x: Descriptor(0, 16, 16).address(np.arange(3), x, "f16"),
+    "sp strict": lambda x: ptx.mma_sp(
+        SP, *(np.zeros((32, 4), np.uint32) for _ in "abc"), np.zeros(32, np.uint32), strict=x
+    ),
+    "wmma a": lambda x: nbtc.wmma.mma_sync(C, x, B, C),
+    "wmma satf": lambda x: nbtc.wmma.mma_sync(C, A, B, C, x),
+    "wmma store": lambda x: nbtc.wmma.store_matrix_sync(x, C, 16, nbtc.wmma.mem_row_major),
+    "to tf32": lambda x: nbtc.wmma.float_to_tf32(x),
+    "quantize": lambda x: nbtc.mx.quantize(x, "mxfp8"),
+    "quantize to": lambda x: nbtc.mx.quantize(S, x),
+    "quantize axis": lambda x: nbtc.mx.quantize(S, "mxfp8", axis=x),
+    "dequantize": lambda x: nbtc.mx.dequantize(x, x),
+    "dequantize axis": lambda x: nbtc.mx.dequantize(*nbtc.mx.quantize(S, "mxfp8"), axis=x),
+    "scaled kind": lambda x: nbtc.matmul(E, E.T, arch="sm_120", scale_a=SCALES, scale_b=SCALES.T, kind=x),
+    "kernel of": lambda x: PROGRAM.module[x],
+    "configuration": lambda x: PROGRAM[x],
+    "grid": lambda x: PROGRAM[x, 32](X, 1),
+    "block": lambda x: PROGRAM[1, x](X, 1),
+    "dynamic": lambda x: PROGRAM[1, 32, 0, x](X, 1),
+    "pointer": lambda x: PROGRAM[1, 32](x, 1),
+    "scalar": lambda x: PROGRAM[1, 32](X, x),
+    "args": lambda x: PROGRAM.launch(1, 32, x),
+    "shared": lambda x: PROGRAM.launch(1, 32, (X, 1), shared=x),
+    "cluster": lambda x: PROGRAM.launch(1, 32, (X, 1), cluster=x),
+    "cooperative": lambda x: PROGRAM.launch(1, 32, (X, 1), cooperative=x),
+    "memory": lambda x: PROGRAM.launch(1, 32, (X, 1), memory=x),
+    "launch threads": lambda x: PROGRAM.launch(1, 32, (X, 1), threads=x),
+    "checked": lambda x: PROGRAM.launch(1, 32, (X, 1), checked=x),
+    "launch progress": lambda x: PROGRAM.launch(1, 32, (X, 1), progress=x),
+    "contract": lambda x: PROGRAM.launch(1, 32, (X, 1), contract=x),
+    "timeout": lambda x: PROGRAM.launch(1, 32, (X, 1), timeout=x),
+    "map": lambda x: nbtc.TensorMap(x, (16, 16)),
+    "map box": lambda x: nbtc.TensorMap(H, x),
+    "map swizzle": lambda x: nbtc.TensorMap(H, (16, 16), swizzle=x),
+    "map dtype": lambda x: nbtc.TensorMap(H, (16, 16), dtype=x),
+    "kernel": lambda x: nbtc.kernel(x),
+    "device": lambda x: nbtc.device(x),
 }
 
 
@@ -120,3 +168,18 @@ def test_wrong_arguments(name: str) -> None:
             CALLS[name](x)
         except NbtcError as error:
             assert 30 <= len(str(error)) <= 1500, f"{name}: {str(error)[:200]}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "instrs sparse", "ldm trans", "sp strict", "wmma satf", "cooperative", "checked", "memory", "pointer",
+        "progress", "launch progress", "gemm alpha", "args", "grid",
+    ],
+)  # fmt: skip
+def test_arrays_are_no_options_and_masks_are_not_ignored(name: str) -> None:
+    for x in (np.ma.masked_array(np.ones(4, np.float32), True), np.ones((2, 2))):
+        if name == "pointer" and not isinstance(x, np.ma.MaskedArray):
+            continue  # a program may write to any plain array
+        with pytest.raises(NbtcError):
+            CALLS[name](x)

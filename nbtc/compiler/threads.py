@@ -177,6 +177,12 @@ def _silent(*_: int) -> None:
     """Report nothing."""
 
 
+def check_progress(progress: object) -> None:
+    """Refuse what is no progress= argument."""
+    if not (callable(progress) or isinstance(progress, bool)):
+        raise OptionError(f"progress={shown(progress)} is neither True, False nor a callable that takes (done, total)")
+
+
 def reporter(
     progress: object, total: int, unit: str = "MAC"
 ) -> tuple[Callable[[int, int], object], Callable[[], object]]:

@@ -14,7 +14,7 @@ from nbtc.dialect.complaint import complaint
 from nbtc.dialect.module import Bounds
 from nbtc.dialect.parameters import Packer
 from nbtc.dialect.words import DeviceFunction
-from nbtc.errors import CompilerError, KernelError, OptionError
+from nbtc.errors import CompilerError, KernelError, OptionError, shown
 from nbtc.executor.arguments import Arguments
 from nbtc.executor.launch import Geometry, geometry, obeyed
 from nbtc.executor.program import Program, load
@@ -44,7 +44,7 @@ class Kernel:
     """
 
     def __init__(self, function: Callable[..., Any], arch: str, mode: str = "", bounds: Bounds = UNBOUNDED) -> None:
-        update_wrapper(self, function)
+        update_wrapper(self, _checked(function, "kernel"))
         self.function, self.arch, self._mode, self._bounds = function, arch, mode, bounds
         self._names = tuple(inspect.signature(function).parameters)
         self._made: dict[Any, Specialized] = {}
@@ -165,7 +165,7 @@ class Device(DeviceFunction):
     """A function that kernels call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        update_wrapper(self, function)
+        update_wrapper(self, _checked(function, "device"))
         super().__init__(function)
 
     def __call__(self, *_: Any, **__: Any) -> None:
@@ -174,6 +174,12 @@ class Device(DeviceFunction):
 
     def __repr__(self) -> str:
         return f"<device function {self.function.__name__}>"
+
+
+def _checked(function: Callable[..., Any], decorator: str) -> Callable[..., Any]:
+    if not inspect.isfunction(function):
+        raise KernelError(f"@nbtc.{decorator} takes a Python function, not {shown(function)}: put it above a def")
+    return function
 
 
 def _bounds(threads: int | None, cluster: Any) -> Bounds:

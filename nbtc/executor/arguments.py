@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nbtc.errors import FormatError, ProgramError, RangeError
+from nbtc.errors import FormatError, ProgramError, RangeError, shown
 from nbtc.executor.data import WIDTHS, Function, Variable
 from nbtc.executor.tensor_map import TensorMap
 
@@ -46,6 +46,8 @@ def parameters_of(function: Function) -> tuple[Parameter, ...]:
 def memory_of(x: Any, name: str) -> Memory | None:
     """The memory of an array: NumPy's or torch's, anything with `__array_interface__` or DLPack; None for others."""
     if isinstance(x, np.ndarray):
+        if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
+            raise FormatError(f"{name} is a masked array, whose mask no program knows: pass its elements, {name}.data")
         if x.dtype.hasobject:
             raise FormatError(f"{name} is an array of {x.dtype}: pass one of numbers, whose memory a program can read")
         about = x.__array_interface__
@@ -90,6 +92,8 @@ class Arguments(NamedTuple):
 def marshal(kernel: Function, args: Sequence[Any]) -> Arguments:
     """Arguments in the order of the parameters."""
     parameters = kernel.prototype.arguments
+    if not isinstance(args, list | tuple):
+        raise FormatError(f"args={shown(args)} of {kernel.name}: pass a tuple or list, one item a parameter")
     if len(args) != len(parameters):
         wanted = ", ".join(f".{v.type} {v.name}" for v in parameters)
         raise ProgramError(f"{kernel.name} takes {len(parameters)} arguments ({wanted}), not {len(args)}")
@@ -119,10 +123,14 @@ def value_bytes(parameter: Parameter, x: Any) -> bytes:
     scalar = 8 * parameter.bytes == WIDTHS[parameter.type]
     if not scalar or isinstance(x, bytes | bytearray | memoryview | np.void) or hasattr(x, "__bytes__"):
         if isinstance(x, int | float):  # bytes(8) would be eight zeros
-            raise FormatError(f"{parameter.name} is a struct of {parameter.bytes} bytes: pass its bytes, not {x!r}")
+            raise FormatError(
+                f"{parameter.name} is a struct of {parameter.bytes} bytes: pass its bytes, not {shown(x)}"
+            )
         raw = bytes(x) if not isinstance(x, np.void) else x.tobytes()
         if len(raw) != parameter.bytes:
-            raise ProgramError(f"{parameter.name} takes {parameter.bytes} bytes, not {len(raw)}")
+            raise ProgramError(
+                f"{parameter.name} takes {parameter.bytes} bytes, not {len(raw)}: pass as many as it has"
+            )
         return raw
     return _number(parameter, x)
 
@@ -136,15 +144,20 @@ def _number(variable: Parameter, x: Any) -> bytes:
     if not isinstance(x, int | float | bool | np.generic):
         raise FormatError(f"{variable.name} is .{variable.type}: pass a number, not {type(x).__name__}")
     if kind.kind == "f":
-        with np.errstate(over="ignore"):
-            return np.array(x, kind).tobytes()
+        try:
+            with np.errstate(over="ignore"):
+                return np.array(x, kind).tobytes()
+        except OverflowError:
+            raise RangeError(f"{variable.name} is .{variable.type}: {shown(x)} is beyond every float") from None
     if isinstance(x, float) or int(x) != x:
         if kind.itemsize in (4, 8) and variable.type[0] == "b":
             return np.array(x, f"<f{kind.itemsize}").tobytes()
-        raise FormatError(f"{variable.name} is .{variable.type}: pass a whole number, not {x!r}")
+        raise FormatError(f"{variable.name} is .{variable.type}: pass a whole number, not {shown(x)}")
     low, high = -(1 << (8 * kind.itemsize - 1)), 1 << (8 * kind.itemsize)
     if not low <= int(x) < high:
-        raise RangeError(f"{variable.name} is .{variable.type}: {int(x)} does not fit")
+        raise RangeError(
+            f"{variable.name} is .{variable.type}: {shown(int(x))} does not fit, pass one of {low} to {high - 1}"
+        )
     return (int(x) % high).to_bytes(kind.itemsize, "little")
 
 
@@ -157,8 +170,10 @@ def own_memory(variables: Any, constant: int) -> tuple[Memory, Memory]:
     )
 
 
-def memory_list(arrays: Iterable[Any]) -> list[Memory]:
+def memory_list(arrays: Sequence[Any]) -> list[Memory]:
     """The memory of arrays that pointers reach."""
+    if not isinstance(arrays, list | tuple):  # an array alone would be taken for a list of its rows
+        raise FormatError(f"memory={shown(arrays)}: pass a list of arrays, such as memory=[x]")
     found = []
     for i, x in enumerate(arrays):
         memory = memory_of(x, f"memory[{i}]")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.native import Loaded
 from nbtc.compiler.threads import in_background, reporter, thread_count
-from nbtc.errors import OptionError
+from nbtc.errors import OptionError, shown, whole_number
 from nbtc.executor.arguments import Memory
 from nbtc.executor.errors import Kind, Stop
 from nbtc.executor.resolve import RANGE_BYTES, SITE_BYTES
@@ -83,22 +83,24 @@ class Geometry(NamedTuple):
 
 def extents(given: Any, what: str) -> Dim:
     """An int or up to 3 ints as three numbers."""
-    numbers = (given,) if isinstance(given, int | np.integer) else tuple(given)
-    if not 1 <= len(numbers) <= 3 or not all(isinstance(n, int | np.integer) and n >= 1 for n in numbers):
-        raise OptionError(f"{what}={given!r}: pass a whole number from 1 up, or up to three of them")
-    x, y, z = (*(int(n) for n in numbers), 1, 1)[:3]
+    several = isinstance(given, list | tuple) or (isinstance(given, np.ndarray) and given.ndim == 1)
+    numbers = [whole_number(n) for n in (given if several else (given,))]
+    found = [n for n in numbers if n is not None and n >= 1]
+    if not 1 <= len(found) == len(numbers) <= 3:
+        raise OptionError(f"{what}={shown(given)}: pass a whole number from 1 up, or up to three of them")
+    x, y, z = (*found, 1, 1)[:3]
     return x, y, z
 
 
 def geometry(grid: Any, block: Any, cluster: Any) -> Geometry:
     """The extents of a launch, checked against what devices take."""
-    g = Geometry(extents(grid, "grid"), extents(block, "block"), extents(cluster or 1, "cluster"))
+    g = Geometry(extents(grid, "grid"), extents(block, "block"), extents(1 if cluster is None else cluster, "cluster"))
     if g.threads > MOST_THREADS:
-        raise OptionError(f"block={block!r} has {g.threads} threads: a block has {MOST_THREADS} at most")
+        raise OptionError(f"block={shown(block)} has {shown(g.threads)} threads: a block has {MOST_THREADS} at most")
     if any(n > most for n, most in zip(g.grid, EXTENTS, strict=True)):
-        raise OptionError(f"grid={grid!r}: a grid has {EXTENTS} blocks along x, y and z at most")
+        raise OptionError(f"grid={shown(grid)}: a grid has {EXTENTS} blocks along x, y and z at most")
     if any(n % c for n, c in zip(g.grid, g.cluster, strict=True)):
-        raise OptionError(f"grid={grid!r} is no multiple of cluster={cluster!r}")
+        raise OptionError(f"grid={shown(grid)} is no multiple of cluster={shown(cluster)}")
     return g
 
 
@@ -110,19 +112,19 @@ def obeyed(directives: Mapping[str, tuple[int, ...]], grid: Any, block: Any, clu
     wanted, exact, most = (_extents_of(directives, n) for n in ("reqnctapercluster", "reqntid", "maxntid"))
     if "blocksareclusters" in directives and wanted:
         grid = tuple(n * c for n, c in zip(extents(grid, "grid"), wanted, strict=True))
-    g = geometry(grid, block, cluster or wanted)
+    g = geometry(grid, block, wanted if cluster is None else cluster)
     if wanted and g.cluster != wanted:
-        raise OptionError(f"cluster={cluster!r}: the kernel says .reqnctapercluster {wanted}")
-    if "explicitcluster" in directives and not (cluster or wanted):
+        raise OptionError(f"cluster={shown(cluster)}: the kernel says .reqnctapercluster {wanted}")
+    if "explicitcluster" in directives and cluster is None and not wanted:
         raise OptionError("the kernel says .explicitcluster: pass cluster=, its blocks along x, y and z")
     rank = directives.get("maxclusterrank", (MOST_IN_CLUSTER,))[0]
     if math.prod(g.cluster) > rank:
-        raise OptionError(f"cluster={cluster!r} has {math.prod(g.cluster)} blocks: {rank} is the most here")
+        raise OptionError(f"cluster={shown(cluster)} has {shown(math.prod(g.cluster))} blocks: {rank} is the most here")
     if exact and g.block != exact:
-        raise OptionError(f"block={block!r}: the kernel says .reqntid {exact} and takes no other block")
+        raise OptionError(f"block={shown(block)}: the kernel says .reqntid {exact} and takes no other block")
     if most and g.threads > math.prod(most):
         raise OptionError(
-            f"block={block!r}: the kernel says .maxntid {most} and takes {math.prod(most)} threads at most"
+            f"block={shown(block)}: the kernel says .maxntid {most} and takes {math.prod(most)} threads at most"
         )
     return g
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.errors import OptionError, ProgramError
+from nbtc.compiler.threads import check_progress, thread_count
+from nbtc.errors import OptionError, ProgramError, shown, whole_number
 from nbtc.executor import report
 from nbtc.executor.answers import Answers, Heap
 from nbtc.executor.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
@@ -28,6 +29,7 @@ from nbtc.executor.source import text_of
 from nbtc.executor.summary import summary
 from nbtc.executor.watch.memory import Watched
 from nbtc.executor.watch.report import hazard, leak
+from nbtc.formats.arrays import as_flag
 from nbtc.isa.archs import arch as find_arch
 
 MOST_GEOMETRIES = 1 << 10  # of launches that a module remembers
@@ -72,8 +74,8 @@ def _seconds(timeout: object) -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise OptionError(f"timeout={timeout!r}: pass seconds, a number above 0, or None for no limit")
-    return float(timeout)
+        raise OptionError(f"timeout={shown(timeout)}: pass seconds, a number above 0, or None for no limit")
+    return float(min(timeout, threading.TIMEOUT_MAX))
 
 
 class Module:
@@ -88,7 +90,7 @@ class Module:
         self.own_memory = own_memory(self.variables, const_bytes(self.ptx))
         self.built: dict[tuple[str, BlockShape, Options], Built] = {}
         self.geometries: dict[tuple[str, int, int], Geometry] = {}
-        self.lock = Lock()
+        self.lock = threading.Lock()
         self.names: dict[str, str] = {}  # further names of kernels, such as instances of templates
         self.heap = Heap() if "malloc" in self.ptx.functions else None
 
@@ -114,13 +116,12 @@ class Module:
 
     def __getitem__(self, name: str) -> Program:
         """The kernel of this name, mangled, or plain where it is unambiguous."""
-        matches = [k for k in self.kernels if k in (name, self.names.get(name))] or [
-            k for k in self.kernels if plain_name(k) == name
-        ]
+        spelled = (name, self.names.get(name)) if isinstance(name, str) else ()
+        matches = [k for k in self.kernels if k in spelled] or [k for k in self.kernels if plain_name(k) in spelled[:1]]
         if len(matches) != 1:
             known = ", ".join(self.kernels) or "none"
             several = f"is ambiguous ({', '.join(matches)})" if matches else "is no kernel of this module"
-            raise ProgramError(f"{name!r} {several}; kernels: {known}")
+            raise ProgramError(f"{shown(name)} {several}; kernels: {known}")
         return Program(self, matches[0], self.arch)
 
     def __iter__(self) -> Iterator[str]:
@@ -212,8 +213,10 @@ class Program:
         """Bind a launch configuration, in Numba's order."""
         parts = configuration if isinstance(configuration, tuple) else (configuration,)
         if not 2 <= len(parts) <= 4:
-            raise OptionError(f"{configuration!r}: pass [grid, block], with stream and shared_bytes behind if need be")
-        return Configured(self, parts[0], parts[1], int(parts[3]) if len(parts) == 4 else 0)
+            raise OptionError(
+                f"{shown(configuration)}: pass [grid, block], with stream and shared_bytes behind if need be"
+            )
+        return Configured(self, parts[0], parts[1], parts[3] if len(parts) == 4 else 0)
 
     def launch(
         self,
@@ -242,11 +245,14 @@ class Program:
         with a ProgramError that names a thread and the line where it was, counted from the first instruction.
         progress: True shows a bar, a callable gets (blocks begun, all blocks) about every 50 ms and in the end.
         """
+        if not isinstance(checked, bool | str) or checked not in (False, True, "off"):
+            raise OptionError(f"checked={shown(checked)}: pass False (bounds are checked), True (hazards too) or 'off'")
+        if not isinstance(contract, str) or contract not in ("ptxas", "off"):
+            raise OptionError(f"contract={shown(contract)}: pass 'ptxas' or 'off'")
+        check_progress(progress)
+        if threads is not None:
+            thread_count(threads)
         checked = checked or self.instrument == "watch"
-        if checked not in (False, True, "off"):
-            raise OptionError(f"checked={checked!r}: pass False (bounds are checked), True (hazards too) or 'off'")
-        if contract not in ("ptxas", "off"):
-            raise OptionError(f"contract={contract!r}: pass 'ptxas' or 'off'")
         name = _arch_name(arch) if arch is not None else self.arch
         instrument = "watch" if checked is True else self.instrument
         options = Options(name, checked != "off", contract == "ptxas", instrument)
@@ -254,9 +260,11 @@ class Program:
         g = grid if isinstance(grid, Geometry) else self._geometry(kernel.directives, grid, block, cluster)
         arguments = args if isinstance(args, Arguments) else marshal(kernel, args)
         built = self.module.compiled(self.name, BlockShape.of(g.block), options)
-        if not 0 <= shared <= MOST_SHARED - built.code.shared_bytes:
-            most = MOST_SHARED - built.code.shared_bytes
-            raise OptionError(f"shared={shared}: {self.name} may have 0 to {most} bytes of dynamic shared memory")
+        dynamic, most = whole_number(shared), MOST_SHARED - built.code.shared_bytes
+        if dynamic is None or not 0 <= dynamic <= most:
+            raise OptionError(
+                f"shared={shown(shared)}: {self.name} may have 0 to {most} bytes of dynamic shared memory"
+            )
         memory_ranges = [*arguments.memory, *memory_list(memory), *self.module.own_memory]
         heap = self.module.heap
         if heap is not None:
@@ -269,8 +277,8 @@ class Program:
             parameters=arguments.bytes,
             variables=address_of(self.module.variables),
             memory=memory_ranges,
-            dynamic_bytes=shared,
-            cooperative=cooperative,
+            dynamic_bytes=dynamic,
+            cooperative=as_flag(cooperative, "cooperative"),
             threads=threads,
             callback=answers.callback if answers else None,
             timeout=_seconds(timeout),
@@ -321,7 +329,7 @@ class Program:
 class Configured:
     """A kernel with its launch configuration, to be called with the arguments."""
 
-    def __init__(self, program: Program, grid: Any, block: Any, shared: int) -> None:
+    def __init__(self, program: Program, grid: Any, block: Any, shared: Any) -> None:
         self.program, self.grid, self.block, self.shared = program, grid, block, shared
 
     def __call__(self, *args: Any) -> Any:

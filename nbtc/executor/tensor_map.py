@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nbtc.errors import AlignmentError, FormatError, OptionError, RangeError, ShapeError
+from nbtc.errors import AlignmentError, FormatError, OptionError, RangeError, ShapeError, shown
 from nbtc.formats.arrays import as_array
 from nbtc.formats.device_arrays import DeviceArray, device_array, is_device_array
 
@@ -218,10 +218,11 @@ def _address(array: Any) -> int:
 def _element(array: Any, dtype: str | None) -> tuple[str, Element]:
     """The element type by name, or the array's own."""
     name = dtype if dtype is not None else _BY_DTYPE.get(array.dtype.name)
-    name = {"b8": "u8", "e4m3": "u8", "e5m2": "u8", "s8": "u8", "s16": "u16"}.get(str(name), name)
-    if name not in ELEMENTS:
+    if isinstance(name, str):
+        name = {"b8": "u8", "e4m3": "u8", "e5m2": "u8", "s8": "u8", "s16": "u16"}.get(name, name)
+    if not isinstance(name, str) or name not in ELEMENTS:
         raise FormatError(
-            f"{dtype if dtype is not None else array.dtype} is no element type of a tensor map; they are "
+            f"{shown(dtype) if dtype is not None else array.dtype} is no element type of a tensor map; they are "
             f"{' '.join(ELEMENTS)}: pass dtype= one of them"
         )
     if ELEMENTS[name].size != array.dtype.itemsize:
@@ -238,7 +239,7 @@ def _whole(what: str, given: Any, count: int) -> tuple[int, ...]:
         values = tuple(int(x.__index__()) for x in given)
     except (TypeError, AttributeError):
         raise FormatError(
-            f"{what}={given!r} is no sequence of whole numbers; one a dimension, innermost first"
+            f"{what}={shown(given)} is no sequence of whole numbers; one a dimension, innermost first"
         ) from None
     if len(values) != count:
         raise ShapeError(f"{what}={values} has {len(values)} numbers, {count} are wanted: one a dimension")
@@ -250,7 +251,7 @@ def _counts(what: str, given: Any, rank: int, most: int) -> tuple[int, ...]:
     values = _whole(what, given, rank)
     for value in values:
         if not 1 <= value <= most:
-            raise RangeError(f"{what}={values}: {value} is not from 1 to {most}")
+            raise RangeError(f"{what}={shown(values)}: {shown(value)} is not from 1 to {most}")
     return values
 
 
@@ -273,6 +274,6 @@ def _pixel_box(given: PixelBox, rank: int) -> PixelBox:
 
 
 def _mode(what: str, given: Any, modes: dict[str, int]) -> int:
-    if given not in modes:
-        raise OptionError(f"{what}={given!r} is not one of {', '.join(map(repr, modes))}")
+    if not isinstance(given, str) or given not in modes:
+        raise OptionError(f"{what}={shown(given)} is not one of {', '.join(map(repr, modes))}")
     return modes[given]

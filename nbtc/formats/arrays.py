@@ -85,6 +85,17 @@ def as_array(x: ArrayLike) -> NDArray[Any]:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
+def as_flag(x: object, name: str) -> bool:
+    """An option that is on or off: a bool of Python or NumPy, or 0 or 1.  Raises OptionError for anything else.
+
+    >>> as_flag(True, "trans"), as_flag(np.False_, "trans"), as_flag(1, "trans")
+    (True, False, True)
+    """
+    if not isinstance(x, bool | np.bool_) and whole_number(x) not in (0, 1):
+        raise OptionError(f"{name}={shown(x)} is neither True nor False: pass {name}=True or {name}=False")
+    return bool(x)
+
+
 def _listed(x: Any) -> NDArray[Any]:
     try:
         return np.asarray(x)

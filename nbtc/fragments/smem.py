@@ -192,6 +192,12 @@ class Descriptor:
         """
         fmt = operand_format(format, major)
         m, n = _indices("mn", mn), _indices("k", k)
+        try:
+            np.broadcast_shapes(m.shape, n.shape)
+        except ValueError:
+            raise ShapeError(
+                f"mn of shape {m.shape} and k of shape {n.shape} do not broadcast: pass mn[:, None]"
+            ) from None
         units = self.mode.units
         off = byte_offset(m, n, self.leading, self.stride, units, fmt.bits, major)
         return np.asarray(swizzled_address((self.start + off) % WINDOW, units, self.base_offset), np.int64)

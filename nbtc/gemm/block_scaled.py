@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.jit import in_default_float_mode
 from nbtc.compiler.threads import ThreadTeam, thread_count
-from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError
+from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError, shown
 from nbtc.formats.arrays import as_array, as_format, to_bits
 from nbtc.formats.table import FORMATS, Format, ue4m3
 from nbtc.gemm.cost import Size
@@ -123,12 +123,13 @@ def _scales(scale_a: Any, scale_b: Any, m: int, n: int, k: int) -> BlockScales:
 def _key(kind: str | None, fa: Format, fb: Format, scales: BlockScales) -> Key:
     four = fa.name == fb.name == "e2m1"
     default = "mxf8f6f4" if not four else "mxf4" if scales.block == 32 else "mxf4nvf4"
-    key = (kind or default, scales.block, scales.format.name)
-    if key not in SIZES or not KINDS[key[0]].takes(fa.name, fb.name, "f32"):
+    key = (default if kind is None else kind, scales.block, scales.format.name)
+    if not isinstance(kind, str | None) or key not in SIZES or not KINDS[key[0]].takes(fa.name, fb.name, "f32"):
         legal = "; ".join(f"{k}: blocks of {n} with {s} scales" for k, n, s in SIZES)
+        asked = "" if kind is None else f" as kind {shown(kind)}"
         raise UnsupportedInstructionError(
             f"no instruction multiplies {fa.name} x {fb.name} in blocks of {scales.block} with {scales.format.name} "
-            f"scales{f' as kind {kind}' if kind else ''}: {legal}; mxf4 and mxf4nvf4 take e2m1 alone, mxf8f6f4 formats "
+            f"scales{asked}: {legal}; mxf4 and mxf4nvf4 take e2m1 alone, mxf8f6f4 formats "
             "of 8, 6 and 4 bits"
         )
     return key

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.threads import thread_count
+from nbtc.compiler.threads import check_progress, thread_count
 from nbtc.errors import FormatError, OptionError, ShapeError, shown
-from nbtc.formats.arrays import as_array, as_format, significant, to_bits
+from nbtc.formats.arrays import as_array, as_flag, as_format, significant, to_bits
 from nbtc.formats.table import FORMATS, Format
 from nbtc.gemm.choose import accumulator, plain_line, row_for
 from nbtc.gemm.cost import POSITIONS, Size, copied_bytes
@@ -143,8 +143,7 @@ class _Question(NamedTuple):
 def prepare(a: Any, b: Any, c: Any = None, options: Options | None = None) -> Problem:
     """Check everything and decide everything; computes nothing, copies no operand."""
     o = options or Options()
-    if not (callable(o.progress) or isinstance(o.progress, bool)):
-        raise OptionError(f"progress={o.progress!r} is neither True, False nor a callable that takes (done, total)")
+    check_progress(o.progress)
     out = destination(o.out)
     av, bv, cv = as_array(a), as_array(b), None if c is None else as_array(c)
     question = (
@@ -235,11 +234,7 @@ def _instruction(instruction: object) -> str | None:
 
 
 def _check_options(fa: Format, acc: Format, saturate: object, op: object, k_split: object) -> None:
-    if not isinstance(saturate, bool | np.bool_):
-        raise OptionError(
-            f"saturate={shown(saturate)} is neither True nor False: pass saturate=True to clamp integer sums"
-        )
-    if saturate and fa.kind != "int":
+    if as_flag(saturate, "saturate") and fa.kind != "int":
         raise OptionError(
             f"saturate=True with {fa.name} multiplicands: .satfinite exists for integers alone (s8 u8 s4 u4); drop it"
         )

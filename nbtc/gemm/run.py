@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.jit import in_default_float_mode
 from nbtc.compiler.threads import ThreadTeam
-from nbtc.errors import FormatError, OptionError
+from nbtc.errors import FormatError, OptionError, shown
 from nbtc.formats.arrays import as_array, as_given, from_bits
 from nbtc.formats.table import Format
 from nbtc.gemm import block_scaled
@@ -193,14 +193,16 @@ def _format_of(dtype: np.dtype[Any], acc: Format) -> Format:
 
 @in_default_float_mode
 def _scalar(x: Any, dtype: np.dtype[Any], name: str) -> Any:
-    value = np.asarray(x)
+    value = as_array(x)
     if value.ndim or value.dtype.kind not in "iuf":
-        raise OptionError(f"{name}={x!r} must be one real number, such as {name}=1.0")
+        raise OptionError(f"{name}={shown(x)} must be one real number, such as {name}=1.0")
     if dtype.kind == "i":
         if value.dtype.kind == "f" and not float(value).is_integer():
-            raise OptionError(f"{name}={x!r} must be a whole number for an integer product, such as {name}=2")
+            raise OptionError(f"{name}={shown(x)} must be a whole number for an integer product, such as {name}=2")
         if not -(1 << 31) <= int(value) < 1 << 31:
-            raise OptionError(f"{name}={x!r} does not fit int32, the type of the accumulator: pass -2**31 .. 2**31 - 1")
+            raise OptionError(
+                f"{name}={shown(x)} does not fit int32, the type of the accumulator: pass -2**31 .. 2**31 - 1"
+            )
         return np.int32(int(value))
     with np.errstate(over="ignore"):
         return value.astype(dtype)[()]

@@ -253,6 +253,9 @@ def rows(
             f"{unknown[0]!r} is nothing a row has; filter by arch, family, a, b, c, d, shape, sparse, ordered, "
             "saturate, rounding, op, executable, a_layout, b_layout, min_arch, unit"
         )
+    from nbtc.formats.arrays import as_flag
+
+    more = {n: as_flag(x, n) if Row.__dataclass_fields__[n].type == "bool" else x for n, x in more.items()}
     return tuple(r for f in chosen for r in _family_rows(f) if _matches(r, target, formats, size, more))
 
 

@@ -32,7 +32,7 @@ class Emulated:
             raise OptionError(
                 "the function was compiled without its PTX: add --keep-ptx to the options of cute.compile"
             )
-        self.compiled, self.arch, self.threads, self.memory = compiled, arch, threads, tuple(memory)
+        self.compiled, self.arch, self.threads, self.memory = compiled, arch, threads, memory
         self.module = load(compiled.__ptx__)
         if ".im2col" in self.module.text:
             raise UnsupportedInstructionError(

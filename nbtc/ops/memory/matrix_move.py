@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.threads import thread_count
 from nbtc.errors import AlignmentError, BoundsError, FormatError, OptionError, ShapeError, shown
-from nbtc.formats.arrays import as_array
+from nbtc.formats.arrays import as_array, as_flag
 from nbtc.isa import move
 from nbtc.isa.spec import Operand, Row
 from nbtc.ops.images import Bytes, byte_memory
@@ -38,9 +38,9 @@ def _rows(family: str) -> dict[tuple[str, bool, str, int], Row]:
 def form(family: str, num: Any, trans: Any, shape: Any, type: Any) -> Row:
     """The instruction row of these options; OptionError names the legal ones."""
     table = _rows(family)
-    plain = isinstance(shape, str) and isinstance(type, str) and isinstance(trans, int | np.bool_)
+    plain = isinstance(shape, str) and isinstance(type, str)
     plain = plain and isinstance(num, int | np.integer) and not isinstance(num, bool)
-    found = table.get((shape, bool(trans), type, num)) if plain else None
+    found = table.get((shape, as_flag(trans, "trans"), type, num)) if plain else None
     if found is None:
         ends = sorted({f'shape="{s}", type="{t}", trans={b}, num={n}' for s, b, t, n in table})
         near = [e for e in ends if f'"{shape}"' in e] or ends

@@ -75,8 +75,9 @@ def place(
 
 def _checked(mem: Any, fmt: Format, label: str, write: bool) -> NDArray[Any]:
     """`mem` as an array of the format's dtype, or of packed words."""
-    if write and (not isinstance(mem, np.ndarray) or not mem.flags.writeable):
-        raise FormatError(f"{label} writes mem in place: pass a writable NumPy array of {fmt.dtype}")
+    masked = isinstance(mem, np.ma.MaskedArray)
+    if write and (masked or not isinstance(mem, np.ndarray) or not mem.flags.writeable):
+        raise FormatError(f"{label} writes mem in place: pass a writable NumPy array of {fmt.dtype}, and no masked one")
     typed = mem if write else np.asarray(as_array(mem))
     if fmt.packed and typed.dtype == fmt.dtype and not write and typed.ndim:
         typed = pack(typed, fmt)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from nbtc.compiler import output_pool
 from nbtc.compiler.threads import parallel_for, shares, thread_count
 from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError, shown, whole_number
+from nbtc.formats.arrays import as_flag
 from nbtc.fragments import sparse
 from nbtc.fragments.pack import image
 from nbtc.fragments.placed import check_layout, placed
@@ -238,7 +239,7 @@ def perform(
                 f"{name} needs metadata: pass meta=, uint32 (..., 32), as nbtc.sparse.compress returns it"
             )
         meta = sparse.metadata_words(row, meta)
-        if strict:
+        if as_flag(strict, "strict"):
             sparse.check_legal(row, meta, selector)
         operands.append(("meta", meta, 1))
     elif meta is not None:
