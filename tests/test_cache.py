@@ -3,14 +3,13 @@
 import inspect
 import os
 import shutil
-import subprocess
-import sys
 from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
 
 import nbtc
+from tests.processes import forked, fresh, output
 
 CALLER = """
 from nbtc.compiler.jit import jit
@@ -76,41 +75,32 @@ def copy(tmp_path):
     return package
 
 
-def start(package: Path, code: str = RUN, **more: str) -> subprocess.Popen[str]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")} | more
-    environment |= {"PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(package.parent.parent / "cache")}
-    command = [sys.executable, "-W", "error", "-P", "-c", code]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    out, error = process.communicate(timeout=300)
-    assert process.returncode == 0, error
-    return out.strip()
+def start(package, code=RUN, process=forked, **more):
+    return process(code, PYTHONPATH=str(package.parent), NUMBA_CACHE_DIR=str(package.parent.parent / "cache"), **more)
 
 
 def test_machine_code_is_reused(copy):
-    assert finish(start(copy)) == "6.0 0"
-    assert finish(start(copy)) == "6.0 1"
+    assert output(start(copy, process=fresh)) == "6.0 0"
+    assert output(start(copy, process=fresh)) == "6.0 1"
 
 
 def test_callees_are_reused(copy):
     """By callers that are compiled in another process: their IR comes from the disk."""
-    finish(start(copy))
+    output(start(copy))
     (copy / "other.py").write_text(CALLER.replace("x) + scale(x)", "x) * scale(x)"))
     hits = "sum(scale.for_callers.callee.stats.cache_hits.values())"
     run = f"from nbtc.other import twice, scale; print(twice(1.0), {hits}, len(scale.overloads), scale(2.0))"
-    assert finish(start(copy, run)) == "9.0 1 0 6.0"
+    assert output(start(copy, run)) == "9.0 1 0 6.0"
 
 
 def test_what_callees_emit_is_reused(copy):
     """Emitted functions are on the disk beside a callee's IR, for callers of nbtc's and of anyone's."""
     (copy / "callee.py").write_text(EMITTING)
-    finish(start(copy))
+    output(start(copy))
     (copy / "other.py").write_text(CALLER.replace("x) + scale(x)", "x) * scale(x)"))
     hits = "sum(scale.for_callers.callee.stats.cache_hits.values())"
     run = f"from nbtc.other import twice, scale; import numba; print(twice(1.0), {hits})"
-    assert finish(start(copy, f"{run}; print(numba.njit(lambda x: scale(x))(2.0))")) == "9.0 1\n6.0"
+    assert output(start(copy, f"{run}; print(numba.njit(lambda x: scale(x))(2.0))")) == "9.0 1\n6.0"
 
 
 def test_kernels_of_one_factory_stay_apart(copy):
@@ -118,26 +108,26 @@ def test_kernels_of_one_factory_stay_apart(copy):
     (copy / "factory.py").write_text(FACTORY)
     run = "from nbtc.factory import times; f = [times(n) for n in {}]; print(*[g(1.0) for g in f], {})"
     hits = "sum(sum(g.stats.cache_hits.values()) for g in f)"
-    assert finish(start(copy, run.format("(2.0,)", hits))) == "6.0 0"
-    assert finish(start(copy, run.format("(3.0,)", hits))) == "9.0 0"
-    assert finish(start(copy, run.format("(5.0, 3.0)", hits))) == "15.0 9.0 1"
-    assert finish(start(copy, run.format("(2.0, 3.0, 5.0)", hits))) == "6.0 9.0 15.0 3"
+    assert output(start(copy, run.format("(2.0,)", hits))) == "6.0 0"
+    assert output(start(copy, run.format("(3.0,)", hits))) == "9.0 0"
+    assert output(start(copy, run.format("(5.0, 3.0)", hits))) == "15.0 9.0 1"
+    assert output(start(copy, run.format("(2.0, 3.0, 5.0)", hits))) == "6.0 9.0 15.0 3"
 
 
 def test_a_changed_callee_is_never_run_stale(copy):
-    assert finish(start(copy)) == "6.0 0"
+    assert output(start(copy)) == "6.0 0"
     stamp = (copy / "callee.py").stat()
     (copy / "callee.py").write_text(CALLEE.format(factor=5.0))
     # an installer may keep times: only the text tells
     os.utime(copy / "callee.py", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     Path(cache_from_source(str(copy / "callee.py"))).unlink(missing_ok=True)  # wherever Python keeps bytecode
-    assert finish(start(copy)) == "10.0 0"
+    assert output(start(copy)) == "10.0 0"
 
 
 def test_processes_that_compile_at_once_agree(copy):
-    results = [finish(p) for p in [start(copy) for _ in range(4)]]
+    results = [output(p) for p in [start(copy) for _ in range(4)]]
     assert {r.split()[0] for r in results} == {"6.0"}
-    assert finish(start(copy)) == "6.0 1"
+    assert output(start(copy)) == "6.0 1"
 
 
 def damaged(path: Path, how: str) -> None:
@@ -168,9 +158,9 @@ for how in ("none", "short", "empty", "other", "flipped", "folder"):
 
 def test_a_damaged_entry_is_compiled_anew(copy):
     """Each time by a dispatcher of its own, which knows nothing but the disk."""
-    finish(start(copy))
+    output(start(copy))
     cache = copy.parent.parent / "cache"
-    found = finish(start(copy, DAMAGED.format(damaged=inspect.getsource(damaged), cache=str(cache)))).splitlines()
+    found = output(start(copy, DAMAGED.format(damaged=inspect.getsource(damaged), cache=str(cache)))).splitlines()
     assert found == ["none 6.0 1", *(f"{how} 6.0 0" for how in ("short", "empty", "other", "flipped", "folder"))]
     assert not list(cache.rglob("tmp*")), "nothing half written is left"
 
@@ -178,11 +168,11 @@ def test_a_damaged_entry_is_compiled_anew(copy):
 @pytest.mark.skipif(os.name != "posix", reason="limits of file sizes are POSIX's")
 def test_a_cache_that_cannot_be_written_is_none(copy):
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (99, 99)); "  # as on a disk that is full
-    # Python itself takes bytecode that was cut short for whole
-    assert finish(start(copy, full + RUN, PYTHONDONTWRITEBYTECODE="1")) == "6.0 0"
+    whole = "import sys; sys.dont_write_bytecode = True; "  # or Python itself takes what was cut short for whole
+    assert output(start(copy, whole + full + RUN)) == "6.0 0"
     (copy.parent.parent / "cache").rename(copy.parent.parent / "before")
     (copy.parent.parent / "cache").write_text("no folder")
-    assert finish(start(copy)).startswith("6.0")
+    assert output(start(copy)).startswith("6.0")
 
 
 def test_without_a_compiler_nbtc_says_so(copy):
@@ -196,4 +186,4 @@ for call in (lambda: nbtc.matmul(x, x), lambda: nbtc.warp.reduce_add_sync(1, np.
     except nbtc.errors.CompilerError as error:
         print("NUMBA_DISABLE_JIT" in str(error))
 """
-    assert finish(start(copy, code, NUMBA_DISABLE_JIT="1")).split() == ["True", "True"]
+    assert output(start(copy, code, fresh, NUMBA_DISABLE_JIT="1")).split() == ["True", "True"]

@@ -1,11 +1,11 @@
 """`import nbtc` is quick and has no side effect: NumPy and Numba come with the first thing that needs it."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import forked, fresh, output
 
 CODE = """
 import sys, time
@@ -17,8 +17,7 @@ print([m for m in ("numpy", "numba", "llvmlite", "ml_dtypes", "torch") if m in s
 
 
 def run(code: str) -> list[str]:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.split("\n")
+    return output(fresh(code)).split("\n")
 
 
 def test_import_is_quick():
@@ -63,7 +62,7 @@ for m in pkgutil.walk_packages(nbtc.__path__, "nbtc."):
 print([n for n in ("matmul", "gemm", "plan", "instruction", "instructions", "pack", "unpack", "convert")
        if not callable(getattr(nbtc, n))])
 """
-    assert run(code)[0] == "[]"
+    assert output(forked(code)) == "[]"
 
 
 @pytest.mark.parametrize(

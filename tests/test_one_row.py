@@ -4,11 +4,10 @@ It runs in a process of its own: the toy format must be there before kernels are
 are compiled in), and must not be found by other tests.
 """
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.processes import forked, output
 
 TREE = Path(__file__).resolve().parents[1]
 AFTER = r"""
@@ -40,8 +39,5 @@ def test_the_page_on_adding_runs(tmp_path):
     text = (TREE / "docs" / "adding.md").read_text(encoding="utf-8")
     steps = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert len(steps) > 6
-    path = os.pathsep.join(p for p in (str(TREE), os.environ.get("PYTHONPATH")) if p)
-    env = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONWARNINGS": "ignore"}
-    code = "\n".join([*steps, AFTER])
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and done.stdout.strip() == "every step holds", done.stderr[-3000:]
+    code = "\n".join(["import warnings; warnings.simplefilter('ignore')", *steps, AFTER])
+    assert output(forked(code, NUMBA_CACHE_DIR=str(tmp_path))) == "every step holds"

@@ -1,14 +1,12 @@
 """Kernels that kernels call: callers take in their IR, and Python may call them all the same."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from numba import njit
 
 from nbtc.compiler.jit import jit
 from nbtc.compiler.library import CalleeLibrary
+from tests.processes import forked, output
 
 
 @jit(cached=False)
@@ -88,5 +86,4 @@ def test_instructions_named_in_text_are_understood_in_every_process():
         "machine = llvm.Target.from_default_triple().create_target_machine()\n"
         "assert machine.emit_object(llvm.parse_assembly(text))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert output(forked(script)) == ""

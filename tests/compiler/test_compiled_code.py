@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numba
 import numpy as np
 import pytest
 
 import nbtc
 from nbtc.errors import CompilerError
+from tests.processes import forked, fresh, output
 
 FORM = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
 LOAD = nbtc.instruction("ldmatrix.sync.aligned.m8n8.x1.shared.b16")
@@ -23,8 +20,7 @@ import numba, numpy as np, nbtc
 a, b, c = (np.zeros((32, n), np.uint32) for n in (2, 1, 4))
 print(numba.njit(lambda a, b, c: nbtc.ptx.mma_sync({FORM!r}, a, b, c))(a, b, c).shape)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.stdout == "(32, 4)\n", run.stderr
+    assert output(fresh(code)) == "(32, 4)"
 
 
 @pytest.mark.parametrize(
@@ -84,8 +80,7 @@ for thread in threading.enumerate():
         thread.join(60)
 print(len(kernel.signatures), kernel(1.0))
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert run.stdout.split() == ["interrupted", "1", "2.0"], run.stderr
+    assert output(forked(code)).split() == ["interrupted", "1", "2.0"]
 
 
 ENTRY = """
@@ -107,11 +102,6 @@ print(calls, three.cache_hits, five.cache_hits)
 
 def test_c_functions_are_kept_on_disk(tmp_path) -> None:
     (tmp_path / "entry.py").write_text(ENTRY)
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    said = [
-        subprocess.run(
-            [sys.executable, tmp_path / "entry.py"], env=environment, capture_output=True, text=True, check=True
-        ).stdout.strip()
-        for _ in range(2)
-    ]
+    run = f"import sys; sys.path.append({str(tmp_path)!r}); import entry"
+    said = [output(forked(run, NUMBA_CACHE_DIR=str(tmp_path / "cache"))) for _ in range(2)]
     assert said == ["[21, 35] 0 0", "[21, 35] 1 1"]

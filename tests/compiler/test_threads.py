@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -15,19 +13,10 @@ from nbtc.compiler import threads as policy
 from nbtc.compiler.threads import most_threads, parallel_for, shares
 from nbtc.errors import OptionError
 from nbtc.ops.mma import product
+from tests.processes import forked, output
 
 FORM = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 RNG = np.random.default_rng(3)
-
-
-def python(code: str, **environment: str) -> list[str]:
-    """What a process of its own prints."""
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], env=os.environ | environment, capture_output=True, text=True,
-        timeout=240,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    return run.stdout.split()
 
 
 COUNTS = """
@@ -54,7 +43,7 @@ print(thread_count(None), nbtc.plan(x, x).threads, information()["threads"], len
     ],
 )
 def test_every_door_uses_and_reports_the_same_number(set_threads: str, environment: dict[str, str], want: int) -> None:
-    *said, used = map(int, python(COUNTS.format(set_threads=set_threads), **environment))
+    *said, used = map(int, output(forked(COUNTS.format(set_threads=set_threads), **environment)).split())
     assert said == [want] * 3
     assert used == 1 if want == 1 else used <= want  # quick work may be done before another thread wakes
 
@@ -138,4 +127,4 @@ else:
     os.kill(child, 9)
     print("hangs")
 """
-    assert python(code) == ["done", "0"]
+    assert output(forked(code)).split() == ["done", "0"]

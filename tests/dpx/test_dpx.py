@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ from numba.core.errors import TypingError
 
 from nbtc import dpx, errors
 from nbtc.ops import dpx as ops
+from tests.processes import forked, output
 
 NAMES = dpx.__all__
 FOLDERS = [Path(__file__).parents[1] / "golden", *map(Path, filter(None, [os.environ.get("NBTC_GOLDEN")]))]
@@ -264,8 +263,7 @@ def test_first_use_may_be_inside_a_function_being_compiled():
         "print(numba.njit(lambda x: nbtc.dpx.vimax3_s32(x, 2, 3))(9))\n"
         "print(numba.njit(lambda x: nbtc.warp.shfl_sync(0xFFFFFFFF, x, 3))(np.arange(32))[0])\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.stdout.split() == ["9", "3"], run.stderr
+    assert output(forked(code)).split() == ["9", "3"]
 
 
 @pytest.mark.parametrize("name", ["viaddmax_s32", "viaddmax_u32", "vimax3_s16x2"])

@@ -2,21 +2,21 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
+from tests.executor import broken_programs
 from tests.executor.broken_programs import CASES
+from tests.processes import forked
 
 
 @pytest.fixture(scope="module")
 def raised():
     """What each of them raised: all run in one process, of which the last word says whether it lived to the end."""
-    command = [sys.executable, "-m", "tests.executor.broken_programs"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 0, f"the process died at {lines[-1:]}: {done.stderr[-2000:]}"
+    process = forked(f"import runpy; runpy.run_path({broken_programs.__file__!r}, run_name='__main__')")
+    out, error = process.communicate(timeout=300)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert process.returncode == 0, f"the process died at {lines[-1:]}: {error[-2000:]}"
     return {name: (kind, message) for name, kind, message in lines}
 
 

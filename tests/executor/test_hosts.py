@@ -1,12 +1,9 @@
 """Programs on plainer processors than this one: shuffles, which each kind of processor does in its own way."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from nbtc.testing.hosts import HOSTS
+from tests.processes import forked, fresh, output
 
 CODE = """
 import numpy as np, nbtc
@@ -28,7 +25,5 @@ print(np.array_equal(a[:32], x[7 * lane % 32]), np.array_equal(a[32:], x[lane ^ 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_shuffles_on_every_processor(host):
-    run = subprocess.run(
-        [sys.executable, "-c", CODE], env=os.environ | HOSTS[host], capture_output=True, text=True, check=False
-    )
-    assert run.stdout.split() == ["True", "True"], run.stderr
+    start = fresh if HOSTS[host] else forked
+    assert output(start(CODE, **HOSTS[host])).split() == ["True", "True"]

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import nbtc
 from nbtc.gemm import block_scaled, run
 from nbtc.gemm.plan import Options, prepare
 from nbtc.testing.hosts import HOSTS
+from tests.processes import fresh, output
 
 RUN = """
 import hashlib
@@ -111,12 +107,7 @@ def cases() -> list[Any]:
 
 def computed(target: dict[str, str], names: Sequence[str]) -> list[str]:
     """Whether a process has AVX-512, and its digests, as that processor computes them: the cache tells them apart."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CPU")}
-    environment |= {"PYTHONPATH": str(Path(nbtc.__file__).parents[1]), **target}
-    command = [sys.executable, "-W", "error", "-c", RUN, *names]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"
-    return done.stdout.split()
+    return output(fresh(RUN, *names, **target), timeout=600).split()
 
 
 def scripted() -> dict[str, Any]:

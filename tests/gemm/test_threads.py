@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -17,6 +14,7 @@ import pytest
 
 import nbtc
 from nbtc.gemm import gemm
+from tests.processes import forked, output
 
 RNG = np.random.default_rng(11)
 A, B = RNG.standard_normal((200, 520), np.float32), RNG.standard_normal((520, 330), np.float32)
@@ -33,20 +31,6 @@ KINDS: dict[str, tuple[np.ndarray, np.ndarray, dict[str, Any]]] = {
     "nothing": (A[:0].astype(np.float16), B.astype(np.float16), {}),
     "no depth": (A[:, :0].astype(np.float16), B[:0].astype(np.float16), {}),
 }
-
-
-def python(code: str, folder: Path | None = None) -> subprocess.Popen[str]:
-    """A process of its own that runs `code`."""
-    environment = os.environ | {"PYTHONPATH": str(Path(nbtc.__file__).parents[1])}
-    if folder is not None:
-        environment["NUMBA_CACHE_DIR"] = str(folder)
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, None])
@@ -140,7 +124,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize(("kind", "threads"), [("float16", 1), ("float16", 2), ("float64", 2)])
 def test_interrupt_stops_within_a_second(kind: str, threads: int) -> None:
     """SIGINT in the middle of a product of many seconds raises KeyboardInterrupt soon."""
-    process = python(INTERRUPTED.format(kind=kind, threads=threads))
+    process = forked(INTERRUPTED.format(kind=kind, threads=threads))
     assert process.stdout is not None and process.stdout.readline().strip() == "ready"
     time.sleep(0.7)
     sent = time.time()
@@ -187,10 +171,8 @@ print(figure("VmHWM") - before, nbtc.plan(a, b, c, **options).peak_bytes)
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux says what a peak was")
 def test_memory_stays_within_the_plan(kind: str, size: int, options: dict[str, Any], with_c: bool, depth: int) -> None:
     """The peak of a product, beyond what its operands take, is at most plan's figure."""
-    process = python(MEMORY.format(kind=kind, size=size, options=options, with_c=with_c, depth=depth))
-    out, error = process.communicate(timeout=120)
-    assert process.returncode == 0, error
-    used, promised = map(int, out.split())
+    process = forked(MEMORY.format(kind=kind, size=size, options=options, with_c=with_c, depth=depth))
+    used, promised = map(int, output(process).split())
     assert 0 < used <= promised
 
 
@@ -243,6 +225,4 @@ else:
     raise SystemExit("the child hangs")
 raise SystemExit(os.waitstatus_to_exitcode(status))
 """
-    process = python(code)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 0, error
+    assert output(forked(code), timeout=60) == ""

@@ -1,7 +1,6 @@
 """The fixture as a user's tests see it."""
 
-import subprocess
-import sys
+from tests.processes import forked
 
 TESTS = """
 import numpy as np
@@ -16,7 +15,7 @@ def test_zero_sign(assert_bits_equal):
 
 def test_the_fixture_compares_bits(tmp_path):
     (tmp_path / "test_bits.py").write_text(TESTS, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "nbtc.testing.plugin", str(tmp_path / "test_bits.py")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
-    assert "the layer: 1 of 1 differ in bits: 1 zero sign" in done.stdout
+    arguments = ["-q", "-p", "nbtc.testing.plugin", str(tmp_path / "test_bits.py")]
+    out, error = forked(f"import os, pytest; os.chdir({str(tmp_path)!r}); pytest.main({arguments})").communicate(300)
+    assert "1 failed, 1 passed" in out, out + error
+    assert "the layer: 1 of 1 differ in bits: 1 zero sign" in out

@@ -6,15 +6,12 @@ kernels share with whole products on both in any case.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import nbtc
 from nbtc.testing.hosts import HOSTS
+from tests.processes import fresh, output
 
 # of each kernel a form: sums of products of f64 and of f32, bytes that saturate, bits, rows on plain vectors
 FORMS = (
@@ -62,12 +59,7 @@ CASES = [
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "forms"), CASES)
 def test_target(name: str, forms: tuple[str, ...]) -> None:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CPU")} | HOSTS[name]
-    environment["PYTHONPATH"] = str(Path(nbtc.__file__).parents[1])
     golden = Path(__file__).parents[1] / "golden" / "wgmma.npz"
-    command = [sys.executable, "-W", "error", "-c", RUN, str(golden), *forms]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-2000:]
-    wide, *lines = done.stdout.splitlines()
+    wide, *lines = output(fresh(RUN, str(golden), *forms, **HOSTS[name]), timeout=600).splitlines()
     assert wide == "False"
     assert [(form, int(n) > 0) for form, n in (line.split() for line in lines)] == [(form, True) for form in forms]
