@@ -177,6 +177,10 @@ class Target(NamedTuple):
     lowering: type[Lowering]
     has: frozenset[str]
 
+    def __str__(self) -> str:
+        """The same in every process."""
+        return " ".join([self.lowering.__name__, *sorted(self.has)])
+
     @property
     def shuffles_bytes(self) -> bool:
         """Whether bytes can be moved by computed places."""

@@ -24,6 +24,8 @@ FORMAT = 1  # of the files: a JSON line, then the object file
 # What every x86-64 processor has (cx16 and sahf: all but the first of them); LLVM gives up without some of these.
 BASELINE = frozenset({"64bit", "cmov", "cx8", "cx16", "fxsr", "mmx", "sahf", "sse", "sse2", "x87"})
 LOCK = Lock()  # LLVM's global state (targets, contexts) is not to be set up by two threads
+if hasattr(os, "register_at_fork"):  # a child would wait for ever for the lock of a thread that it doesn't have
+    os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 
 class Native(NamedTuple):
@@ -85,8 +87,12 @@ def _machine(level: int) -> Any:
     return llvm.Target.from_triple(triple).create_target_machine(opt=level, cpu=cpu, features=features, jit=True)
 
 
-def compile_text(text: str, level: int = 2, code_level: int = 2) -> bytes:
-    """An object file of a module's text; how far LLVM optimises the text, and the machine code."""
+def compile_text(text: str, level: int | None = 2, code_level: int = 2) -> bytes:
+    """An object file of a module's text; how far LLVM optimises the text, and the machine code.
+
+    level: None for vector instructions that are as they should be: only variables are put into registers, and
+    instructions joined.
+    """
     code = _compiled(text, level, code_level)
     if code is None:
         code = _compiled(masked_logic.with_plain_choices(text), level, code_level)
@@ -95,7 +101,7 @@ def compile_text(text: str, level: int = 2, code_level: int = 2) -> bytes:
     return code
 
 
-def _compiled(text: str, level: int, code_level: int = 2) -> bytes | None:
+def _compiled(text: str, level: int | None, code_level: int = 2) -> bytes | None:
     """An object file of a module's text; None where an instruction may be a wrong one (see `masked_logic`)."""
     llvm = binding()
     with LOCK:
@@ -104,15 +110,24 @@ def _compiled(text: str, level: int, code_level: int = 2) -> bytes | None:
         module.triple = target()[0]
         module.data_layout = str(machine.target_data)
         module.verify()
-        tuning = llvm.create_pipeline_tuning_options(speed_level=level)
+        tuning = llvm.create_pipeline_tuning_options(speed_level=level or 0)
         tuning.loop_vectorization = tuning.slp_vectorization = False  # warps are vectors already
         tuning.loop_unrolling = False
         builder = llvm.create_pass_builder(machine, tuning)
-        builder.getModulePassManager().run(module, builder)
+        passes = builder.getModulePassManager() if level is not None else _few_passes()
+        passes.run(module, builder)
         code = bytes(machine.emit_object(module))
         if masked_logic.may_hold(code) and masked_logic.holds(machine.emit_assembly(module)):
             return None
         return code
+
+
+def _few_passes() -> Any:
+    passes = binding().create_new_module_pass_manager()
+    passes.add_always_inliner_pass()  # what `masked_logic` hides choices in
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    return passes
 
 
 def load(native: Native) -> Loaded:

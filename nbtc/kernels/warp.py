@@ -1,23 +1,28 @@
 """Warp-level products as vector code: all kinds of them behind one door, for one warp and for batches.
 
 A code (`Shape`, `Fp8`, `Integers`, `Doubles`) says what is compiled in.  Its emitter writes one warp; a loop over warps
-is a function of its own in the module, so that the rounding mode is set once for all of them and no other code sees it.
+is a function of its own, so that the rounding mode is set once for all of them and no other code sees it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from nbtc.compiler import lowering
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
+from nbtc.compiler.code_cache import source_digest
+from nbtc.compiler.emitted import Emitted, Named, call_emitted, machine_code
 from nbtc.compiler.float_mode import enter, leave
-from nbtc.compiler.jit import jit
+from nbtc.compiler.jit import call, in_default_float_mode, jit
 from nbtc.compiler.library import EMITTED, emitted_function
+from nbtc.compiler.native import Loaded
 from nbtc.kernels import warp_f64
 from nbtc.kernels.code import Code
 from nbtc.kernels.float_code import FloatCode
@@ -55,40 +60,64 @@ def emit_warp(v: VectorBuilder, code: Code, images: list[Any], numbers: Sequence
     return needs_fallback
 
 
-def _loop_body(v: VectorBuilder, code: Code, arguments: Sequence[Any]) -> Any:
-    """All warps; returns how many need the fallback."""
-    b, n = v.b, len(code.images)
-    arrays, strides, (marks, count, *numbers) = arguments[:n], arguments[n : 2 * n], arguments[2 * n :]
+class Warps(NamedTuple):
+    """Arguments of the compiled loop over warps: images, words from one warp's to the next one's of each, which warps,
+    F and the floor, and where it is noted which warps are for the general path.
+
+    Dense products don't read `meta`.
+    """
+
+    a: Any
+    b: Any
+    c: Any
+    meta: Any
+    d: Any
+    a_step: int
+    b_step: int
+    c_step: int
+    meta_step: int
+    d_step: int
+    first: int
+    last: int
+    fraction: int
+    floor: int
+    marks: Any
+
+
+def _write_loop(v: VectorBuilder, code: Code, given: Named) -> Any:
+    """The warps of `Warps`; returns how many are for the general path.
+
+    The rounding mode is set for all of them, since a multiply-add that names its rounding takes no operand from memory,
+    and 256 broadcasts a warp cost half as much as its sums.
+    """
+    b, first = v.b, given["first"]
+    names = [name for name in ("a", "b", "c", "meta", "d") if name != "meta" or len(code.images) == 5]
+    steps = [b.shl(given[f"{name}_step"], v.int(2)) for name in names]
+    arrays = [v.at(given[name], b.mul(first, step)) for name, step in zip(names, steps, strict=True)]
+    numbers, marks = [b.trunc(given[x], I32) for x in ("fraction", "floor")], v.at(given["marks"], first)
+    old = enter(v, code.mode) if code.mode is not None else None
     found = cgutils.alloca_once_value(b, v.int(0))
-    with cgutils.for_range(b, count) as loop:
-        images = [v.at(p, b.mul(loop.index, step)) for p, step in zip(arrays, strides, strict=True)]
+    with cgutils.for_range(b, b.sub(given["last"], first)) as loop:
+        images = [v.at(p, b.mul(loop.index, step)) for p, step in zip(arrays, steps, strict=True)]
         for p, size in zip(images, code.images, strict=True):
             for line in range(0, BYTES * size, 64):
                 v.prefetch(v.at(p, AHEAD * BYTES * size + line), write=p is images[-1])
         needs_fallback = EMITTERS[type(code)](code, v, images, numbers)
         v.store(b.zext(needs_fallback, I8), v.at(marks, loop.index))
         b.store(b.add(b.load(found), b.zext(needs_fallback, I64)), found)
+    if old is not None:
+        leave(v, old)
     return b.load(found)
 
 
-def _function(context: Any, module: Any, code: Code) -> Any:
-    """The compiled loop over warps of a code: addresses of images, strides in bytes, marks, count, F, the floor.
-
-    The rounding mode is set for all of it, since a multiply-add that names its rounding takes no operand from memory,
-    and 256 broadcasts a warp cost half as much as its sums.  Never inlined: no other code may see that mode.
-    """
+def _function(module: Any, code: Code) -> Any:
+    """One warp as a function of a module, which is never inlined: no other code may see its rounding mode."""
     name = f"{code.kind}_" + "_".join(map(str, code.key))
     if EMITTED + name in module.globals:
         return module.globals[EMITTED + name]
-    p, n = I8.as_pointer(), len(code.images)
-    f = emitted_function(module, ir.FunctionType(I64, [p] * n + [I64] * n + [p, I64, I32, I32]), name)
-    v = VectorBuilder(context, ir.IRBuilder(f.append_basic_block("entry")))
-    mode = code.mode
-    old = enter(v, mode) if mode is not None else None
-    found = _loop_body(v, code, f.args)
-    if mode is not None:
-        leave(v, old)
-    v.b.ret(found)
+    f = emitted_function(module, ir.FunctionType(I64, [I8.as_pointer()] * len(code.images) + [I32] * 2), name)
+    v, n = VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry"))), len(code.images)
+    v.b.ret(v.b.zext(emit_warp(v, code, list(f.args[:n]), f.args[n:]), I64))
     return f
 
 
@@ -102,44 +131,70 @@ def _code(text: str) -> Code:
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _some_warps(typing, text, images, strides, first, last, numbers, marks):
-    """Warps first..last of uint32 arrays, w at word w * stride of each; the code's text is a literal.
-
-    marks[w] tells which results are not to be used (None where warp 0 is the only one); returns how many.
-    """
+def _one_warp(typing, text, images, numbers):
+    """One warp of uint32 arrays; the code's text is a literal.  Returns whether the result is not to be used."""
     if not isinstance(text, types.StringLiteral):
         return None
-    code, integers = _code(text.literal_value), (strides, numbers)
-    wanted = [types.UniTuple(types.int64, len(t)) for t in integers]
-    one = isinstance(marks, types.NoneType)
+    code, wanted = _code(text.literal_value), types.UniTuple(types.int64, len(numbers))
 
     def codegen(context, builder, sig, args):
         v = VectorBuilder(context, builder)
         arrays = [v.pointer(t, x) for t, x in zip(images, cgutils.unpack_tuple(builder, args[1]), strict=True)]
-        start, stop = args[3], args[4]
-        steps = [builder.shl(x, v.int(2)) for x in cgutils.unpack_tuple(builder, args[2])]
-        arrays = [v.at(p, builder.mul(start, n)) for p, n in zip(arrays, steps, strict=True)]
-        place = cgutils.alloca_once(builder, I8) if one else v.at(v.pointer(marks, args[6]), start)
-        rest = [builder.trunc(x, I32) for x in cgutils.unpack_tuple(builder, args[5])]
-        f = _function(context, builder.module, code)
-        return builder.call(f, [*arrays, *steps, place, builder.sub(stop, start), *rest])
+        rest = [builder.trunc(x, I32) for x in cgutils.unpack_tuple(builder, args[2])]
+        return builder.call(_function(builder.module, code), [*arrays, *rest])
 
-    return types.int64(text, images, wanted[0], types.int64, types.int64, wanted[1], marks), codegen
+    return types.int64(text, images, wanted), codegen
 
 
-@cache
-def _kernel(text: str) -> Callable[..., int]:
-    def some_warps(images, strides, first, last, numbers, marks):
-        return _some_warps(text, images, strides, first, last, numbers, marks)
+@jit
+def some_warps(address, images, strides, first, last, numbers, marks):
+    """The loop at an address, with the arguments of a `Loop`."""
+    a, b, c, meta, d = images[0], images[1], images[2], images[3], images[-1]
+    steps = strides[0], strides[1], strides[2], strides[3], strides[-1]
+    return call_emitted(address, Warps(a, b, c, meta, d, *steps, first, last, numbers[0], numbers[1], marks))
 
-    return jit(some_warps)  # type: ignore[no-any-return]
 
-
-def loop(code: Code) -> Callable[..., int]:
+class Loop:
     """loop(images, strides, first, last, numbers, marks), compiled: warps first..last of a batch.
 
     images: flat uint32 words of A, B, C, metadata if any, and D; strides: words from one warp to the next.  numbers: F
-    and the floor.  marks[w] (or None for a single warp) is set where warp w is for the general path, else cleared;
-    returns how many are.
+    and the floor.  marks[w] is set where warp w is for the general path, else cleared; returns how many are.
     """
-    return _kernel(_text(code))
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+
+    @cached_property
+    def _loaded(self) -> Loaded:
+        code = self.code
+        functions = {"warps": Emitted(Warps, lambda v, given: _write_loop(v, code, given))}
+        return in_default_float_mode(machine_code)(functions, _stamp(), _text(code), str(lowering.host()))
+
+    @cached_property
+    def address(self) -> int:
+        """Of its machine code, for `some_warps`."""
+        return self._loaded.address("warps")
+
+    def __call__(self, images: Any, strides: Any, first: int, last: int, numbers: Any, marks: Any) -> int:
+        return int(call(some_warps, len(images), self.address, images, strides, first, last, numbers, marks))
+
+    @cached_property
+    def one_warp(self) -> Callable[..., int]:
+        """one_warp(images, numbers) for compiled callers, who take in its code: whether it is for the general path."""
+        text = _text(self.code)
+
+        def one_warp(images, numbers):
+            return _one_warp(text, images, numbers)
+
+        return jit(one_warp)  # type: ignore[no-any-return]
+
+
+@cache
+def _stamp() -> str:
+    return source_digest(Path(__file__).resolve())
+
+
+@cache
+def loop(code: Code) -> Loop:
+    """The compiled loop over warps of a code."""
+    return Loop(code)

@@ -25,9 +25,10 @@ def product(plan: Prepared) -> Callable[..., Any]:
     slow = _general(plan)
     if plan.vector is None:
         return slow
+    one_warp = plan.vector.one_warp
     if plan.tiles:
-        return _tiled(plan, slow)
-    return _sparse(plan, slow) if plan.row.sparse else _dense(plan, slow)
+        return _tiled(plan, one_warp, slow)
+    return (_sparse if plan.row.sparse else _dense)(plan, one_warp, slow)
 
 
 def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,22 +49,22 @@ def _general(plan: Prepared) -> Callable[..., Any]:
     return _expanded(compute)
 
 
-def _dense(plan: Prepared, slow: Any) -> Callable[..., Any]:
-    loop, numbers = plan.vector, plan.numbers
+def _dense(plan: Prepared, one_warp: Any, slow: Any) -> Callable[..., Any]:
+    numbers = plan.numbers
 
     def compute(a, b, c, meta, d):
-        if call_in_default_mode(loop, ((a, b, c, d), (0, 0, 0, 0), 0, 1, numbers, None)):
+        if call_in_default_mode(one_warp, ((a, b, c, d), numbers)):
             slow(a, b, c, meta, d)
 
     return _expanded(compute)
 
 
-def _sparse(plan: Prepared, slow: Any) -> Callable[..., Any]:
-    loop, numbers, skipped = plan.vector, plan.numbers, plan.skipped
+def _sparse(plan: Prepared, one_warp: Any, slow: Any) -> Callable[..., Any]:
+    numbers, skipped = plan.numbers, plan.skipped
 
     def compute(a, b, c, meta, d):
         own = meta[skipped:]
-        if call_in_default_mode(loop, ((a, b, c, own, d), (0, 0, 0, 0, 0), 0, 1, numbers, None)):
+        if call_in_default_mode(one_warp, ((a, b, c, own, d), numbers)):
             slow(a, b, c, meta, d)
 
     return _expanded(compute)
@@ -77,9 +78,9 @@ def _move(source, size, first, target, to_size, to, count):
             target[lane * to_size + to + n] = source[lane * size + first + n]
 
 
-def _tiled(plan: Prepared, slow: Any) -> Callable[..., Any]:
+def _tiled(plan: Prepared, one_warp: Any, slow: Any) -> Callable[..., Any]:
     """A wmma form as several m16n8 products; a tile of 8x32 is a 32x8 one transposed."""
-    loop, numbers = plan.vector, plan.numbers
+    numbers = plan.numbers
     firsts = np.array([[way.start for way in tile] for tile in plan.tiles])
     ca, cb, cc = (way.stop - way.start for way in plan.tiles[0])
     ra, rb, rc, rd = plan.registers
@@ -96,7 +97,7 @@ def _tiled(plan: Prepared, slow: Any) -> Callable[..., Any]:
             _move(left, ra, firsts[n, 0], pa, ca, 0, ca)
             _move(right, rb, firsts[n, 1], pb, cb, 0, cb)
             _move(c, rc, firsts[n, 2], pc, cc, 0, cc)
-            if call_in_default_mode(loop, ((pa, pb, pc, pd), (0, 0, 0, 0), 0, 1, numbers, None)):
+            if call_in_default_mode(one_warp, ((pa, pb, pc, pd), numbers)):
                 needs_fallback = True
             _move(pd, cc, 0, d, rd, firsts[n, 2], cc)
         if needs_fallback:

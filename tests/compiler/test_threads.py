@@ -100,22 +100,23 @@ def test_warps_of_the_general_path_come_in_short_shares(monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_fork_waits_for_a_compilation_in_another_thread() -> None:
-    """A child inherits the compiler's lock as it is, and nobody would ever release it there."""
+    """A child inherits the compilers' locks as they are, and nobody would ever release them there."""
     code = """
 import os, threading, time, warnings
 import nbtc.compiler.jit
+from nbtc.compiler.native import LOCK
 from numba.core.compiler_lock import global_compiler_lock
 warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is what is tested
 held = threading.Event()
 def compile_something():
-    with global_compiler_lock:
+    with global_compiler_lock, LOCK:
         held.set()
         time.sleep(0.5)
 threading.Thread(target=compile_something).start()
 held.wait()
 child = os.fork()
 if child == 0:
-    with global_compiler_lock:
+    with global_compiler_lock, LOCK:
         os._exit(0)
 for _ in range(100):
     done, status = os.waitpid(child, os.WNOHANG)

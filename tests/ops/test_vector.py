@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nbtc.compiler import lowering as processors
-from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.parse import row
 from nbtc.kernels import warp
@@ -155,7 +153,7 @@ PROCESSORS = {
 }
 
 
-def forced(monkeypatch: pytest.MonkeyPatch, processor: str, plan: mma.Prepared) -> Callable[..., int]:
+def forced(monkeypatch: pytest.MonkeyPatch, processor: str, plan: mma.Prepared) -> warp.Loop:
     """The loop of a plan as another processor has it, if this machine can run that."""
     from nbtc.compiler.host import architecture, features
 
@@ -164,7 +162,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, processor: str, plan: mma.Prepared) 
         pytest.skip(f"no {processor} here")
     monkeypatch.setattr(processors, "host", lambda: target)
     assert plan.shape is not None
-    return jit(warp.loop(plan.shape).py_func, cached=False)  # type: ignore[no-any-return]
+    return warp.Loop(plan.shape)
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import call
+from nbtc.kernels.warp import Loop, some_warps
 from nbtc.ops.images import Words
 
 WORD = np.dtype(np.uint32)
@@ -22,7 +22,7 @@ class OneWarp:
     counts: registers of A, B, C and D.  loop: the compiled loop over warps, with its numbers.
     """
 
-    def __init__(self, counts: tuple[int, ...], loop: Callable[..., Any], numbers: tuple[int, int]) -> None:
+    def __init__(self, counts: tuple[int, ...], loop: Loop, numbers: tuple[int, int]) -> None:
         self.a, self.b, self.c, self.d = ((32, n) for n in counts)
         self.loop, self.numbers = loop, numbers
 
@@ -39,4 +39,5 @@ class OneWarp:
         """D of images that it takes; None where the general path has to do it."""
         d = np.empty(self.d, WORD)
         images = a.ravel(), b.ravel(), c.ravel(), d.ravel()
-        return None if call(self.loop, OneWarp, images, ALONE, 0, 1, self.numbers, _MARK) else d
+        place = self.loop.address
+        return None if call(some_warps, len(images), place, images, ALONE, 0, 1, self.numbers, _MARK) else d

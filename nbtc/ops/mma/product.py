@@ -7,7 +7,6 @@ and its numerics model into a `Plan`, once; `execute` only checks the operands a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -25,7 +24,7 @@ from nbtc.fragments.placed import check_layout, placed
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
-from nbtc.kernels.warp import loop
+from nbtc.kernels.warp import Loop, loop
 from nbtc.numerics.fused import check_readable
 from nbtc.numerics.models import FLOOR, FRACTION, changes, model, params
 from nbtc.ops.images import Words, batch, flat
@@ -84,7 +83,7 @@ class Prepared:
         return int(self.params[FRACTION]), int(self.params[FLOOR])
 
     @cached_property
-    def vector(self) -> Callable[..., Any] | None:
+    def vector(self) -> Loop | None:
         """The compiled loop over warps, or None."""
         return None if self.shape is None else loop(self.shape)
 

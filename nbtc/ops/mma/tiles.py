@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
+from nbtc.kernels.warp import Loop
 from nbtc.ops.images import Words
 
 Tile = tuple[slice, slice, slice]  # registers of A, B and C (D)
@@ -43,7 +43,7 @@ def _part(image: Words, way: slice) -> Words:
 
 
 def run(
-    loop: Callable[..., Any],
+    loop: Loop,
     numbers: tuple[int, int],
     tiles: tuple[Tile, ...],
     images: list[Words],
