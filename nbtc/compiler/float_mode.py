@@ -11,6 +11,7 @@ x86 has MXCSR and AArch64 FPCR.  Elsewhere nothing is set: callers must then be 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -113,6 +114,20 @@ def leave(v: VectorBuilder, old: Any) -> None:
     register = register_of(v.b)
     if register is not None:
         _write(v, register, old)
+
+
+def separate_function(
+    module: ir.Module, name: str, result: ir.Type, parameters: Sequence[ir.Type], target: Any = None
+) -> tuple[ir.Function, VectorBuilder]:
+    """A new function of the module, and what writes its body: never inlined, so that no other code sees its mode.
+
+    target: as of `VectorBuilder`.
+    """
+    f = ir.Function(module, ir.FunctionType(result, parameters), name)
+    f.linkage = "internal"
+    for attribute in ("noinline", "nounwind"):
+        f.attributes.add(attribute)
+    return f, VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry")), target)
 
 
 def framed(context: Any, callee: Any) -> Any:

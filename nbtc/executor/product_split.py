@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, VectorBuilder
-from nbtc.compiler.float_mode import DOWN, enter, leave
+from nbtc.compiler.float_mode import DOWN, enter, leave, separate_function
 from nbtc.compiler.lowering import lowering
 from nbtc.kernels.float_code import W16, FloatCode, Label
 from nbtc.kernels.warp_floats import Codegen
@@ -148,15 +148,6 @@ class Decoded(RecordOperands):
         self.load_b()
 
 
-def function(module: ir.Module, name: str, result: ir.Type, pointers: int) -> tuple[Any, VectorBuilder]:
-    """A function of the module with so many pointers, never inlined: no other code may see its rounding mode."""
-    f = ir.Function(module, ir.FunctionType(result, [P] * pointers), name)
-    f.linkage = "internal"
-    for attribute in ("noinline", "nounwind"):
-        f.attributes.add(attribute)
-    return f, VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry")))
-
-
 class Split:
     """The functions of a dense floating product.
 
@@ -166,7 +157,7 @@ class Split:
 
     def __init__(self, shape: FloatCode, numbers: tuple[int, int]) -> None:
         self.shape, self.numbers = shape, numbers
-        f, v = function(ir.Module(), "measured", ir.VoidType(), 2)
+        f, v = separate_function(ir.Module(), "measured", ir.VoidType(), [P, P])
         measured = RecordOperands(shape, v, *f.args)
         self.size_a, self.size_b = measured.size_a, measured.size_b
 
@@ -193,7 +184,7 @@ class Split:
         return v.b.call(self._named(v.b.module, "core"), [*records, c, d])
 
     def _decode_a(self, module: ir.Module, name: str) -> Any:
-        f, v = function(module, name, ir.VoidType(), 2)
+        f, v = separate_function(module, name, ir.VoidType(), [P, P])
         operands = RecordOperands(self.shape, v, f.args[1], None)
         for _ in operands.decode_a(f.args[0], range(8)):
             pass
@@ -202,13 +193,13 @@ class Split:
         return f
 
     def _decode_b(self, module: ir.Module, name: str) -> Any:
-        f, v = function(module, name, ir.VoidType(), 2)
+        f, v = separate_function(module, name, ir.VoidType(), [P, P])
         RecordOperands(self.shape, v, f.args[1], f.args[1]).store_b(f.args[0])
         v.b.ret_void()
         return f
 
     def _core(self, module: ir.Module, name: str) -> Any:
-        f, v = function(module, name, I1, 4)
+        f, v = separate_function(module, name, I1, [P] * 4)
         operands = Decoded(self.shape, v, f.args[0], f.args[1])
         old = enter(v, DOWN)
         numbers = [v.const(I32, n) for n in self.numbers]

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.float_mode import separate_function
 from nbtc.executor.product_general import FUNCTION, Tables
-from nbtc.executor.product_split import LANES, REGISTER, VECTOR, P, Split, function
+from nbtc.executor.product_split import LANES, REGISTER, VECTOR, P, Split
 from nbtc.formats.table import Format
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
@@ -84,7 +85,7 @@ class Whole:
         return v.b.call(f, list(images))
 
     def _function(self, module: ir.Module, name: str) -> Any:
-        f, v = function(module, name, I1, len(Images._fields))
+        f, v = separate_function(module, name, I1, [P] * len(Images._fields))
         size = 8 if isinstance(self.code, DoubleCode) else 4
         counts = [n * 4 // size for n in self.code.images]
         a, b, c, meta, d = f.args
@@ -100,7 +101,7 @@ class Whole:
     def _sums(self, module: ir.Module, name: str) -> Any:
         """The sums alone, without even the images' change of order: what LLVM knows without reading memory
         it computes before the rounding mode is set."""
-        f, v = function(module, name, I1, len(self.code.images))
+        f, v = separate_function(module, name, I1, [P] * len(self.code.images))
         v.b.ret(emit_warp(v, self.code, list(f.args), [v.const(I32, n) for n in self.numbers]))
         return f
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I16, I64, VectorBuilder, vector
-from nbtc.compiler.float_mode import DOWN, enter, leave
+from nbtc.compiler.float_mode import DOWN, enter, leave, separate_function
 from nbtc.compiler.loops import Values, repeated
 from nbtc.compiler.lowering import lowering
 from nbtc.kernels.slice_elements import V16, VECTOR, W16
@@ -44,18 +44,11 @@ TYPES = (P, P, P, P, I64, I1)
 
 
 def slice_function(module: ir.Module, shape: SliceShape) -> Any:
-    """The function of a shape, made on first use: returns the tiles that need the fallback, a bit each (i64).
-
-    Never inlined: no other code may see its rounding mode.
-    """
+    """The function of a shape, made on first use: returns the tiles that need the fallback, a bit each (i64)."""
     name = f"nbtc_slice_{shape.key}"
     if name in module.globals:
         return module.globals[name]
-    f = ir.Function(module, ir.FunctionType(I64, TYPES), name)
-    f.linkage = "internal"
-    for attribute in ("noinline", "nounwind"):
-        f.attributes.add(attribute)
-    v = VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry")))
+    f, v = separate_function(module, name, I64, TYPES)
     old = enter(v, DOWN)
     found = _Slice(v, shape, Arguments(*f.args)).emit()
     leave(v, old)

@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import F32, I1, I8, I16, I32, VectorBuilder, stack_array, vector
-from nbtc.compiler.float_mode import enter, leave
+from nbtc.compiler.float_mode import enter, leave, separate_function
 from nbtc.formats.table import FORMATS, Format, f16
 from nbtc.kernels.code import Code
 from nbtc.kernels.float_code import W16, FloatCode
@@ -86,20 +86,12 @@ def added(v: VectorBuilder, words: Any, others: Any, f16_acc: bool) -> tuple[Any
 
 
 def _products(v: VectorBuilder, code: Fp8Code) -> Any:
-    """The function of an f16 product: images, F and the floor to an i1, needs the fallback.
-
-    Never inlined: no other code may see its rounding mode.
-    """
+    """The function of an f16 product: images, F and the floor to an i1, needs the fallback."""
     shape, module = code.half, v.b.module
     name = "nbtc_half_" + "_".join(map(str, shape.key))
     if name in module.globals:
         return module.globals[name]
-    kind = ir.FunctionType(I1, [I8.as_pointer()] * len(shape.images) + [I32, I32])
-    f = ir.Function(module, kind, name)
-    f.linkage = "internal"
-    for attribute in ("noinline", "nounwind"):
-        f.attributes.add(attribute)
-    own = VectorBuilder(v.context, ir.IRBuilder(f.append_basic_block("entry")), v.target)
+    f, own = separate_function(module, name, I1, [I8.as_pointer()] * len(shape.images) + [I32, I32], v.target)
     *images, fraction, floor = f.args
     old = enter(own, shape.mode)
     bad = Codegen(shape, own, fraction, floor).emit(*images)
