@@ -187,12 +187,12 @@ def from_blocked(blocked: ArrayLike, rows: int, blocks: int) -> NDArray[Any]:
     True
     """
     x = as_array(blocked)
-    high, wide = -(-rows // 128), -(-blocks // 4)
-    if x.dtype.itemsize != 1 or x.size != high * wide * 512:
+    down, across = -(-rows // 128), -(-blocks // 4)
+    if x.dtype.itemsize != 1 or x.size != down * across * 512:
         raise ShapeError(
-            f"{x.size} elements of {x.dtype} are not {high * wide} tiles of 512 bytes, as {rows} rows of {blocks} "
+            f"{x.size} elements of {x.dtype} are not {down * across} tiles of 512 bytes, as {rows} rows of {blocks} "
             "scales fill: pass the whole array, of one byte a scale"
         )
-    tiles = np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(high, wide, 32, 4, 4)
-    whole = np.ascontiguousarray(tiles.transpose(0, 3, 2, 1, 4)).reshape(high * 128, wide * 4)
+    tiles = np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(down, across, 32, 4, 4)
+    whole = np.ascontiguousarray(tiles.transpose(0, 3, 2, 1, 4)).reshape(down * 128, across * 4)
     return np.ascontiguousarray(whole[:rows, :blocks]).view(x.dtype)

@@ -321,14 +321,14 @@ def _multiply(d: fragment, a: fragment, b: fragment, c: fragment, saturate: bool
     clamp = saturate and c.format.name == "s32"
     found = product_row(d, a, b, c, clamp, op)
     plan = _mma.prepare(found, arch, 0, common=True)
-    _wide(d, a, b, c)
+    _check_batches(d, a, b, c)
     words = _mma.perform(plan, a._image(), b._image(), c._image())
     d._take(np.broadcast_to(words, (*d.batch, *words.shape[-2:])))
     if saturate and not clamp:
         _saturate(d)
 
 
-def _wide(d: fragment, *others: fragment) -> None:
+def _check_batches(d: fragment, *others: fragment) -> None:
     try:
         good = np.broadcast_shapes(d.batch, *(f.batch for f in others)) == d.batch
     except ValueError:

@@ -161,11 +161,11 @@ def _template(function: Any, arity: int, typed: Callable[[Any], Any]) -> None:
 
 def _arithmetic(function: Any, operation: str) -> None:
     @target.lowering_registry.lower(function, F16, F16)
-    def half(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def of_f16(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return getattr(builder, operation)(*args)
 
     @target.lowering_registry.lower(function, BF16, BF16)
-    def brain(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def of_bf16(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return from_float(builder, BF16, getattr(builder, operation)(*(to_float(builder, BF16, a) for a in args)))
 
 
@@ -174,11 +174,11 @@ def _comparison(function: Any, relation: str) -> None:
     compare = "fcmp_unordered" if relation == "!=" else "fcmp_ordered"
 
     @target.lowering_registry.lower(function, F16, F16)
-    def half(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def of_f16(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return getattr(builder, compare)(relation, *args)
 
     @target.lowering_registry.lower(function, BF16, BF16)
-    def brain(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def of_bf16(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return getattr(builder, compare)(relation, *(to_float(builder, BF16, a) for a in args))
 
 

@@ -56,10 +56,10 @@ def _emit_product(
     operands: dict[str, Any] = {
         name: registers.values(c, b, *given[name], *size) for name, size in zip("abc", sizes[:3], strict=True)
     }
-    count, wide = sizes[3]
-    kinds = [ir.DoubleType() if wide else I32] * count
+    count, f64 = sizes[3]
+    kinds = [ir.DoubleType() if f64 else I32] * count
     return registers.packed(
-        c, b, registers.result(count, wide), rows.emit(b, form, {"d": kinds}, {**operands, **more}, effect=True)
+        c, b, registers.result(count, f64), rows.emit(b, form, {"d": kinds}, {**operands, **more}, effect=True)
     )
 
 
@@ -68,8 +68,8 @@ def _mma_sync(context: Any, mnemonic: Any, a: Any, b: Any, c: Any, arch: Any = N
     form = rows.find(_mnemonic(mnemonic, "mma_sync"), "mma", "mma_sync")
     _for_python("mma_sync", arch=arch, threads=threads)
     sizes = [registers.of(o) for o in _operands(form)]
-    for name, kind, (count, wide) in zip("abc", (a, b, c), sizes, strict=False):
-        registers.check(kind, count, f"{form.mnemonic}: {name}", wide)
+    for name, kind, (count, f64) in zip("abc", (a, b, c), sizes, strict=False):
+        registers.check(kind, count, f"{form.mnemonic}: {name}", f64)
 
     def emit(cx: Any, builder: Any, sig: Any, args: Any) -> Any:
         given = dict(zip("abc", zip((a, b, c), args[1:4], strict=True), strict=True))
@@ -93,8 +93,8 @@ def _mma_sp(
     if chosen not in form.selectors:
         words.refuse(f"{form.mnemonic}: selector={selector}: write out one of {', '.join(map(str, form.selectors))}")
     sizes = [registers.of(o) for o in _operands(form)]
-    for name, kind, (count, wide) in zip("abc", (a, b, c), sizes, strict=False):
-        registers.check(kind, count, f"{form.mnemonic}: {name}", wide)
+    for name, kind, (count, f64) in zip("abc", (a, b, c), sizes, strict=False):
+        registers.check(kind, count, f"{form.mnemonic}: {name}", f64)
 
     def emit(cx: Any, builder: Any, sig: Any, args: Any) -> Any:
         given = dict(zip("abc", zip((a, b, c), args[1:4], strict=True), strict=True))

@@ -88,14 +88,14 @@ def _reduction(op: str, kinds: tuple[str, ...]) -> None:
     def typing(context: Any, mask: Any, value: Any) -> Any:
         kind = types.unliteral(value)
         _number(name, mask=mask, value=kind)
-        wide = types.uint32 if kind in (types.uint32, types.uint64) else types.int32
-        form = row(f"redux.sync.{op}.{kinds[wide == types.int32 and len(kinds) > 1]}")
+        word = types.uint32 if kind in (types.uint32, types.uint64) else types.int32
+        form = row(f"redux.sync.{op}.{kinds[word == types.int32 and len(kinds) > 1]}")
 
         def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:
-            given = {"a": c.cast(b, args[1], value, wide), "mask": _mask(c, b, args[0], mask)}
+            given = {"a": c.cast(b, args[1], value, word), "mask": _mask(c, b, args[0], mask)}
             return rows.emit(b, form, {"d": [I32]}, given)[0]
 
-        return signature(wide, mask, value), emit
+        return signature(word, mask, value), emit
 
     typing.__name__ = name
     words.word(f"{HERE}.{name}")(typing)

@@ -116,10 +116,9 @@ def _wgmma(
     def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:
         zero = ir.Constant(I32, 0)
         before = [zero] * count if fresh else registers.values(c, b, d, args[1], count)
-        wide = [types.uint64, types.uint64]
         operands: dict[str, Any] = {
-            first: c.cast(b, args[2], a, wide[0]) if by_address else registers.values(c, b, a, args[2], size),
-            "descB": c.cast(b, args[3], b_desc, wide[1]),
+            first: c.cast(b, args[2], a, types.uint64) if by_address else registers.values(c, b, a, args[2], size),
+            "descB": c.cast(b, args[3], b_desc, types.uint64),
             "scaleD": ir.Constant(I1, 0) if fresh else c.cast(b, args[5], scale_d, types.boolean),
             **immediates,
         }

@@ -181,7 +181,7 @@ def inline(
     kind: Any = ir.VoidType()
     if register:
         kind = register[0] if len(register) == 1 else ir.LiteralStructType(register)
-    raw = [builder.bitcast(a, _register_type(a.type)) if _is_half(a.type) else a for a in arguments]
+    raw = [builder.bitcast(a, _register_type(a.type)) if _has_16_bits(a.type) else a for a in arguments]
     raw += [ir.Constant(ir.IntType(32), n) for n in immediates]
     constraints = [f"={CONSTRAINTS[str(t)]}" for t in register]
     constraints += [CONSTRAINTS[str(a.type)] for a in raw[: len(arguments)]] + ["n"] * len(immediates)
@@ -196,7 +196,7 @@ def inline(
     if not register:
         return []
     parts = [found] if len(register) == 1 else [builder.extract_value(found, n) for n in range(len(register))]
-    return [builder.bitcast(p, t) if _is_half(t) else p for p, t in zip(parts, results, strict=True)]
+    return [builder.bitcast(p, t) if _has_16_bits(t) else p for p, t in zip(parts, results, strict=True)]
 
 
 _in_words: ContextVar[bool] = ContextVar("predicates in words", default=False)
@@ -234,12 +234,12 @@ def _by_words(
     return [builder.trunc(x, _PREDICATE) if n in outputs else x for n, x in enumerate(found)]
 
 
-def _is_half(kind: ir.Type) -> bool:
+def _has_16_bits(kind: ir.Type) -> bool:
     return str(kind) in ("half", "bfloat")
 
 
 def _register_type(kind: ir.Type) -> ir.Type:
-    return ir.IntType(16) if _is_half(kind) else kind
+    return ir.IntType(16) if _has_16_bits(kind) else kind
 
 
 def nvvm(builder: Any, name: str, result: ir.Type, arguments: Sequence[Any] = ()) -> Any:

@@ -65,8 +65,8 @@ def _sizes(match: re.Match[str]) -> list[int]:
 
 
 def _value_bytes(match: re.Match[str]) -> int:
-    wide = match["kind"] in "fFeEgGaAsp" or (match["kind"] in "diuoxX" and _BITS.get(match["size"], 32) == 64)
-    return 8 if wide else 4
+    eight = match["kind"] in "fFeEgGaAsp" or (match["kind"] in "diuoxX" and _BITS.get(match["size"], 32) == 64)
+    return 8 if eight else 4
 
 
 def formatted(text: str, values: Values, string: Callable[[int], str]) -> str:

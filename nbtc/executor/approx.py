@@ -22,7 +22,7 @@ from nbtc.executor.float_values import (
 )
 from nbtc.executor.floats import canonical, nearest
 from nbtc.executor.form import Form, Op, slots
-from nbtc.executor.half import packed, single
+from nbtc.executor.half_precision import packed, single
 from nbtc.executor.narrow import narrowed
 from nbtc.executor.values import const, is_negative, is_zero, like, resize
 
@@ -184,7 +184,7 @@ def approximate(v: VectorBuilder, op: Op, *operands: Any) -> Any:
     return canonical(v, "f32", flush(v, F32_KIND, bits) if op.has("ftz") else bits)
 
 
-def half_function(v: VectorBuilder, op: Op, name: str, a: Any) -> Any:
+def half_precision_function(v: VectorBuilder, op: Op, name: str, a: Any) -> Any:
     """ex2, tanh of f16 and bf16: the f32 function, cut (as an H200 was seen to do); an f16 overflows at 2**16."""
     x = to_number(v, name, flush(v, KINDS[name], a) if op.has("ftz") else a)
     word = FUNCTIONS[op.opcode](v, x)
@@ -233,7 +233,7 @@ def full_rsqrt(v: VectorBuilder, op: Op, a: Any) -> Any:
     return canonical(v, "f64", double_bits(v, rsqrt(v, as_float(v, a))))
 
 
-def _half_rows() -> list[Form]:
+def _half_precision_rows() -> list[Form]:
     rows = []
     for opcode, name, ftz, error in (
         ("ex2", "f16", (), "relative error 2**-9.9"),
@@ -242,9 +242,9 @@ def _half_rows() -> list[Form]:
         ("tanh", "bf16", (), "absolute error 2**-8"),
     ):
         for t, make in ((name, single), (f"{name}x2", packed)):
-            emit = make(half_function)
+            emit = make(half_precision_function)
             rows.append(Form(opcode, slots("approx", *ftz, t), (t,), (t,), emit, approx=error))
     return rows
 
 
-FORMS = (*_rows(), *_half_rows())
+FORMS = (*_rows(), *_half_precision_rows())

@@ -25,11 +25,11 @@ ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 SCOPES = ("cta", "cluster", "gpu", "sys")
 INTEGERS = {"u32", "s32", "u64", "s64"}
 BITS = {"b32", "b64"}
-HALVES = {"f16", "f16x2", "bf16", "bf16x2"}
+HALF_PRECISION = {"f16", "f16x2", "bf16", "bf16x2"}
 TYPES = {  # of each operation
-    "add": INTEGERS - {"s64"} | {"f32", "f64"} | HALVES,
-    "min": INTEGERS | HALVES | {"f32"},
-    "max": INTEGERS | HALVES | {"f32"},
+    "add": INTEGERS - {"s64"} | {"f32", "f64"} | HALF_PRECISION,
+    "min": INTEGERS | HALF_PRECISION | {"f32"},
+    "max": INTEGERS | HALF_PRECISION | {"f32"},
     "inc": {"u32"},
     "dec": {"u32"},
     "and": BITS,
@@ -79,9 +79,9 @@ def split(modifiers: tuple[str, ...]) -> Name | None:
     name = Name(**found)
     if name.type not in TYPES.get(name.operation, ()):
         return None
-    if name.vector and (name.type not in HALVES | {"f32"} or name.operation not in ("add", "min", "max")):
+    if name.vector and (name.type not in HALF_PRECISION | {"f32"} or name.operation not in ("add", "min", "max")):
         return None
-    if name.type in HALVES | {"f32"} and name.operation != "add" and not name.vector:
+    if name.type in HALF_PRECISION | {"f32"} and name.operation != "add" and not name.vector:
         return None
     if name.hint and name.operation == "cas":
         return None
@@ -141,7 +141,7 @@ def _float(v: VectorBuilder, operation: str, x: Any, y: Any, flush: bool) -> Any
 
 def _updated(v: VectorBuilder, name: Name, x: Any, y: Any) -> Any:
     """The new value of memory x."""
-    if name.type in HALVES:
+    if name.type in HALF_PRECISION:
         return _halves(v, name.operation, x, y, name.type.startswith("b"))
     # PTX ISA: addition of f32 in global memory flushes subnormals, in shared memory it keeps them
     return _float(v, name.operation, x, y, name.type == "f32" and name.space == "global")
@@ -171,7 +171,7 @@ def step(v: VectorBuilder, name: Name, p: Any, x: Any, y: Any) -> Any:
         return b.extract_value(b.cmpxchg(p, x, y, "seq_cst", "seq_cst"), 0)
     if name.operation in ("min", "max") and name.type in INTEGERS:
         return b.atomic_rmw(("u" if name.type[0] == "u" else "") + name.operation, p, x, "seq_cst")
-    if name.operation in DIRECT and name.type[0] in "usb" and name.type not in HALVES:
+    if name.operation in DIRECT and name.type[0] in "usb" and name.type not in HALF_PRECISION:
         return b.atomic_rmw(DIRECT[name.operation], p, x, "seq_cst")
     return _exchange_loop(v, p, t, lambda old: _updated(v, name, old, x))
 

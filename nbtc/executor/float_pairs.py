@@ -13,7 +13,7 @@ from nbtc.executor.rounding import DIRECTIONS
 from nbtc.executor.values import pieces
 
 COUNTS = {"add": 2, "sub": 2, "mul": 2, "fma": 3}
-HALVES = ("f16", "bf16")
+HALF_PRECISION = ("f16", "bf16")
 
 
 def two(v: VectorBuilder, op: Op, *operands: Any) -> Any:
@@ -38,13 +38,13 @@ FORMS = (
     *(
         Form(
             opcode,
-            slots(CHOSEN if opcode == "fma" else ANY, "sat?", "f32", half),
-            (*(half,) * (n - 1), "f32"),
+            slots(CHOSEN if opcode == "fma" else ANY, "sat?", "f32", name),
+            (*(name,) * (n - 1), "f32"),
             ("f32",),
             mixed,
         )
         for opcode, n in COUNTS.items()
         if opcode != "mul"
-        for half in HALVES
+        for name in HALF_PRECISION
     ),
 )

@@ -102,7 +102,7 @@ def _places(lanes: Lanes, address: Operand) -> Any:
     return reach.places(lanes, space or "generic", address, BYTES, writes=True)
 
 
-def _wide(lanes: Lanes, x: Any) -> Any:
+def _in_64_bits(lanes: Lanes, x: Any) -> Any:
     return lanes.b.zext(lanes.spread(x), L64)
 
 
@@ -130,7 +130,7 @@ def _set(lanes: Lanes, address: Operand, states: Any, count: Any = None) -> None
 
 def _init(lanes: Lanes) -> None:
     address, count = lanes.operands
-    x = _wide(lanes, lanes.read(count, "u32"))
+    x = _in_64_bits(lanes, lanes.read(count, "u32"))
     _set(lanes, address, lanes.b.or_(x, lanes.b.shl(x, lanes.v.const(L64, PENDING))), x)
 
 
@@ -142,7 +142,7 @@ def _arrive(lanes: Lanes) -> None:
     state, address, *rest = lanes.operands
     op, v = lanes.op, lanes.v
     transactions = op.has("expect_tx")
-    number = _wide(lanes, lanes.read(rest[0], "u32")) if rest else v.const(L64, 1)
+    number = _in_64_bits(lanes, lanes.read(rest[0], "u32")) if rest else v.const(L64, 1)
     one, none = v.const(L64, 1), v.const(L64, 0)
     arrivals = one if transactions else number
     dropped = arrivals if op.opcode == "mbarrier" and op.has("arrive_drop") else none
@@ -152,7 +152,7 @@ def _arrive(lanes: Lanes) -> None:
 
 def _owe(lanes: Lanes) -> None:
     address, number = lanes.operands
-    v, x = lanes.v, _wide(lanes, lanes.read(number, "u32"))
+    v, x = lanes.v, _in_64_bits(lanes, lanes.read(number, "u32"))
     none = v.const(L64, 0)
     owed = x if lanes.op.has("expect_tx") else lanes.b.sub(none, x)
     update(lanes, _places(lanes, address), none, owed, none)
@@ -165,7 +165,7 @@ def _test(lanes: Lanes) -> None:
     found = _places(lanes, address)
     now = b.lshr(_states(lanes, found, none, none, none), v.const(L64, PHASE))
     if lanes.op.has("parity"):
-        phase = b.and_(_wide(lanes, lanes.read(asked, "u32")), v.const(L64, 1))
+        phase = b.and_(_in_64_bits(lanes, lanes.read(asked, "u32")), v.const(L64, 1))
     else:
         phase = b.lshr(lanes.read(asked, "b64", lanes=True), v.const(L64, PHASE))
     differ = b.and_(b.xor(now, phase), v.const(L64, 1))

@@ -40,8 +40,8 @@ def element_places(operand: Operand, by_column: bool = False) -> NDArray[np.int3
     position = col * operand.rows + row if by_column else row * operand.cols + col
     groups = 0 if operand.layout is None else operand.layout.products()[:, None]
     position = position + groups * operand.rows * operand.cols
-    wide = operand.format.bits == 64
-    word = 2 * (register // 2 * operand.lanes + lane) if wide else register * operand.lanes + lane
+    f64 = operand.format.bits == 64
+    word = 2 * (register // 2 * operand.lanes + lane) if f64 else register * operand.lanes + lane
     out = np.zeros(operand.products * operand.rows * operand.cols, np.int32)
     out[position.T.ravel()[::-1]] = (32 * word + shift[None, :]).T.ravel()[::-1]
     return out

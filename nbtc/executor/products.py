@@ -176,8 +176,8 @@ class Product:
         self.row = row
         self.tables = Tables(row, plan, selector)
         operands = [present(o) for o in (row.a, row.b, row.c, row.d)]
-        wide = operands[0].format.bits == 64
-        self.size = 8 if wide else 4
+        f64 = operands[0].format.bits == 64
+        self.size = 8 if f64 else 4
         self.counts = tuple(o.registers * 4 // self.size for o in operands)
         self.tiles = plan.tiles if plan.shape is not None else ()
         self.turned = bool(self.tiles) and operands[1].cols == 32  # 8 x 32: a 32 x 8 tile with A and B exchanged

@@ -20,7 +20,7 @@ RESERVED_SHARED = 1024  # bytes of a block, from sm_80 on (CUDA C++ Programming 
 SHARED_WINDOW, LOCAL_WINDOW, FUNCTION_WINDOW = (n << 56 for n in (1, 2, 3))
 FUNCTION_STEP = 16  # between the "addresses" of functions
 
-_WORDS, _HALF = [struct.Struct(f"<{n}Q") for n in range(4)], struct.Struct("<I")
+_WORDS64, _WORD32 = [struct.Struct(f"<{n}Q") for n in range(4)], struct.Struct("<I")
 ALIGN = 64  # bytes: a cache line, so that two workers never write to one
 
 BARRIERS = 16  # of a block (PTX ISA, "bar")
@@ -45,21 +45,21 @@ class Structure(NamedTuple):
         data = bytearray(self.size)
         for name, value in values.items():
             field = self.fields[name]
-            (_WORDS[1] if field.bits == 64 else _HALF).pack_into(data, field.offset, value)
+            (_WORDS64[1] if field.bits == 64 else _WORD32).pack_into(data, field.offset, value)
         return np.frombuffer(data, np.uint8)
 
     def set(self, data: Any, name: str, *values: int) -> None:
         """Change a field of a structure's bytes, and with more values the pointers behind it."""
         field = self.fields[name]
         if field.bits == 64:
-            _WORDS[len(values)].pack_into(data, field.offset, *values)
+            _WORDS64[len(values)].pack_into(data, field.offset, *values)
         else:
-            _HALF.pack_into(data, field.offset, *values)
+            _WORD32.pack_into(data, field.offset, *values)
 
     def get(self, data: Any, name: str) -> int:
         """A field of a structure's bytes."""
         field = self.fields[name]
-        found: int = (_WORDS[1] if field.bits == 64 else _HALF).unpack_from(data, field.offset)[0]
+        found: int = (_WORDS64[1] if field.bits == 64 else _WORD32).unpack_from(data, field.offset)[0]
         return found
 
     def offset(self, name: str) -> int:

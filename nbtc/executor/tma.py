@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from nbtc.compiler.builder import I8, VectorBuilder
 from nbtc.compiler.jit import jit
 from nbtc.executor.tensor_map import ELEMENTS, LAYOUT, MOST_DIMS, SIZES, UNIT
-from nbtc.numerics.ieee import add32, bits64, f32_of, f64_of, half_to_single, single_to_half
+from nbtc.numerics.ieee import add32, bits64, f16_to_f32, f32_of, f32_to_f16, f64_of
 
 LOAD, STORE, REDUCE = range(3)
 # what is wrong with a copy: nothing, a start that is no multiple of 16 bytes, a store from before the array's begin,
@@ -157,7 +157,7 @@ def _reduce(op, number, size, address, at):
     """The element at `address` op that at `at`, to `address`."""
     x, y = load_element(address, size), load_element(at, size)
     if number == _F16:
-        low = single_to_half(_reduced_single(op, half_to_single(np.int64(x)), half_to_single(np.int64(y))))
+        low = f32_to_f16(_reduced_single(op, f16_to_f32(np.int64(x)), f16_to_f32(np.int64(y))))
         store_element(address, size, np.uint64(low))
     elif number == _BF16:
         wide = _reduced_single(op, np.int64(x << np.uint64(16)), np.int64(y << np.uint64(16)))

@@ -74,7 +74,7 @@ class _Order:
 @cache
 def _word_order(operand: Operand) -> _Order | None:
     """The word order of an operand, or None if the elements of a register are not neighbours in the matrix."""
-    coords, per_word, wide = operand.coords(), max(1, 32 // operand.width), max(1, operand.width // 32)
+    coords, per_word, words = operand.coords(), max(1, 32 // operand.width), max(1, operand.width // 32)
     product = 0 if operand.layout is None else operand.layout.products()[:, None]
     for transposed in (False, True):
         major, minor = (1, 0) if transposed else (0, 1)
@@ -82,8 +82,8 @@ def _word_order(operand: Operand) -> _Order | None:
         flat = (product * size[0] + coords[..., major]) * size[1] + coords[..., minor]
         runs = flat.reshape(operand.lanes, -1, per_word)
         if size[1] % per_word == 0 and (runs == runs[..., :1] // per_word * per_word + np.arange(per_word)).all():
-            first = runs[..., 0] // per_word * wide
-            gather = (first[..., None] + np.arange(wide)).reshape(operand.lanes, operand.registers).astype(np.intp)
+            first = runs[..., 0] // per_word * words
+            gather = (first[..., None] + np.arange(words)).reshape(operand.lanes, operand.registers).astype(np.intp)
             _, index = np.unique(gather.T.ravel(), return_index=True)  # of several copies the first register
             register, lane = np.divmod(index, operand.lanes)
             return _Order(transposed, gather, lane * operand.registers + register)

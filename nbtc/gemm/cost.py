@@ -49,10 +49,10 @@ def packed_bytes(size: Size, mark: int) -> int:
     items, k = prod(batch), size.shape[-1]
     result = items * m * n * acc.dtype.itemsize
     columns, depth = min(1024, -(-n // 64) * 64), -(-k // 32) * 32
-    wide, word = max(11 * min(512, depth), 7 * min(1024, depth)), fa.dtype.itemsize  # a packed column of either kind
+    column, word = max(11 * min(512, depth), 7 * min(1024, depth)), fa.dtype.itemsize  # a packed column of either kind
     at_once = 1 if size.merged else min(items, threads)  # items that threads work on
-    packed = at_once * columns * (wide + word * min(1024, depth)) + threads * (
-        64 * wide + 512 * 1024 * word + (1 << 16)
+    packed = at_once * columns * (column + word * min(1024, depth)) + threads * (
+        64 * column + 512 * 1024 * word + (1 << 16)
     )
     whole = at_once * (m + n) * k if fa.packed else 0  # words of a part of K
     outputs = m * n * (items if size.merged else at_once)

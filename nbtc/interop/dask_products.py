@@ -164,8 +164,8 @@ def _finish(saturate: bool, where: Any, scales: Any, total: Any, c: Any) -> Any:
     """What comes after the last chunk: c where parts were added, scales."""
     result = total.copy()
     if c is not None:
-        wide = np.broadcast_to(np.asarray(c).astype(result.dtype, copy=False), result.shape)
-        result = add(result, wide, saturate)
+        whole = np.broadcast_to(np.asarray(c).astype(result.dtype, copy=False), result.shape)
+        result = add(result, whole, saturate)
     apply_scales(result, tuple(_scale_of(x, where, axis) for x, axis in zip(scales, (-2, -1), strict=True)))
     return result
 

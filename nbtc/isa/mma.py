@@ -104,9 +104,9 @@ def operands(a: Operand, b: Operand, c: Operand, d: Operand | None = None) -> st
 
 
 def _quad(a_layout: str, b_layout: str, d: str, c: str) -> Row:
-    half = named("f16")
-    oa = Operand(half, 8, 4, 2, 4, QUAD_PAIR[f"a {a_layout}"])
-    ob = Operand(half, 4, 8, 2, 4, QUAD_PAIR[f"b {b_layout}"])
+    f16 = named("f16")
+    oa = Operand(f16, 8, 4, 2, 4, QUAD_PAIR[f"a {a_layout}"])
+    ob = Operand(f16, 4, 8, 2, 4, QUAD_PAIR[f"b {b_layout}"])
     oc, od = (Operand(named(t), 8, 8, 4 if t == "f16" else 8, 8, QUAD_PAIR[f"c {t}"]) for t in (c, d))
     return Row(
         f"mma.sync.aligned.m8n8k4.{a_layout}.{b_layout}.{d}.f16.f16.{c}", "mma", "sm_70", (8, 8, 4), oa, ob, oc, od,

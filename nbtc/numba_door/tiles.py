@@ -21,14 +21,14 @@ from nbtc.ops.memory.wmma import LEADING, POINTER
 class Memory(NamedTuple):
     """The items that a tile consists of, elements or bytes of packed ones, in the order of the image.
 
-    dtype: of an item.  line, place: of each item, its line in memory and the items before it there.  wide: elements of
-    a line; lines: of the tile.  rule: elements that ldm is a multiple of; aligned: that offsets are.
+    dtype: of an item.  line, place: of each item, its line in memory and the items before it there.  length: elements
+    of a line; lines: of the tile.  rule: elements that ldm is a multiple of; aligned: that offsets are.
     """
 
     dtype: np.dtype[Any]
     line: Any
     place: Any
-    wide: int
+    length: int
     lines: int
     rule: int
     aligned: int
@@ -38,12 +38,12 @@ def memory_of(operand: Operand, layout: str) -> Memory:
     """Where the elements of a fragment lie."""
     fmt, coords = operand.format, operand.coords()
     major, minor = (0, 1) if layout == "row" else (1, 0)
-    each = max(1, 8 // fmt.bits)
-    line, place = coords[:, ::each, major].ravel(), coords[:, ::each, minor].ravel() // each
-    wide = operand.cols if layout == "row" else operand.rows
-    lines = operand.rows * operand.cols // wide
-    rule = min(8 * LEADING, wide * fmt.bits) // fmt.bits
-    return Memory(np.dtype(f"u{max(8, fmt.bits) // 8}"), line, place, wide, lines, rule, 8 * POINTER // fmt.bits)
+    per_item = max(1, 8 // fmt.bits)
+    line, place = coords[:, ::per_item, major].ravel(), coords[:, ::per_item, minor].ravel() // per_item
+    length = operand.cols if layout == "row" else operand.rows
+    lines = operand.rows * operand.cols // length
+    rule = min(8 * LEADING, length * fmt.bits) // fmt.bits
+    return Memory(np.dtype(f"u{max(8, fmt.bits) // 8}"), line, place, length, lines, rule, 8 * POINTER // fmt.bits)
 
 
 @jit
@@ -61,9 +61,9 @@ def scatter(memory, start, ldm, line, place, items):
 
 
 @jit
-def check_tile(size, ldm, offset, wide, lines, rule, aligned):
+def check_tile(size, ldm, offset, length, lines, rule, aligned):
     """Raise unless the tile is aligned and lies inside of `size` elements."""
-    if ldm < wide:
+    if ldm < length:
         raise RangeError("wmma: the leading dimension is less than a line of the tile; ldm counts elements")
     if ldm % rule != 0:
         raise AlignmentError(
@@ -71,22 +71,22 @@ def check_tile(size, ldm, offset, wide, lines, rule, aligned):
         )
     if offset % aligned != 0:
         raise AlignmentError("wmma: a tile starts at a multiple of 32 bytes; offset counts elements")
-    if offset < 0 or offset + (lines - 1) * ldm + wide > size:
+    if offset < 0 or offset + (lines - 1) * ldm + length > size:
         raise BoundsError("wmma: the tile leaves its memory: pass more of it, another offset or ldm, in elements")
 
 
 def mover(tile: Tile, layout: str, move: Any) -> Callable[..., Any]:
     """moved(image, mem, ldm, offset): what load (move=gather) and store (scatter) are."""
     dtype, line, place, *numbers = memory_of(tile.operand, layout)
-    wide, lines, rule, aligned = numbers
+    length, lines, rule, aligned = numbers
     held = tile.format.per_word if tile.format.packed else 1  # elements of an array's item
-    each = max(1, 8 // tile.format.bits)  # elements of an item that is moved
+    per_item = max(1, 8 // tile.format.bits)  # elements of an item that is moved
     word = dtype.type
 
     def moved(image, mem, ldm, offset):
-        check_tile(mem.size * held, ldm, offset, wide, lines, rule, aligned)
+        check_tile(mem.size * held, ldm, offset, length, lines, rule, aligned)
         items = image.view(word).reshape(-1)
-        move(mem.reshape(-1).view(word), offset // each, ldm // each, line, place, items)
+        move(mem.reshape(-1).view(word), offset // per_item, ldm // per_item, line, place, items)
 
     found: Callable[..., Any] = jit(moved, expanded=True)
     return found

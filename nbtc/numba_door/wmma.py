@@ -79,16 +79,16 @@ def _fill(frag, v):
     if fmt.kind == "float" and fmt.bits < 32:
         code = _encoder(fmt)
 
-        def narrow(frag, v):
+        def encoded(frag, v):
             frag.x[:] = stored(code(v))
 
-        return narrow
+        return encoded
     if fmt.kind == "float":
 
-        def wide(frag, v):
+        def stored_as_is(frag, v):
             frag.x[:] = stored(v)
 
-        return wide
+        return stored_as_is
     low, high = fmt.low, fmt.high
 
     def integer(frag, v):

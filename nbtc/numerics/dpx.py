@@ -126,9 +126,9 @@ def word(a, b, c, scheme, least, bits, signed, relu):
     low = lane(a, b, c, scheme, least, bits, signed, relu)
     if bits == 32:
         return low
-    half = np.uint32(16)
-    high = lane(np.uint32(a >> half), np.uint32(b >> half), np.uint32(c >> half), scheme, least, bits, signed, relu)
-    return np.uint32(high << half) | low
+    upper = np.uint32(16)
+    high = lane(np.uint32(a >> upper), np.uint32(b >> upper), np.uint32(c >> upper), scheme, least, bits, signed, relu)
+    return np.uint32(high << upper) | low
 
 
 @jit(inline=True)

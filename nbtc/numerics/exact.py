@@ -46,9 +46,9 @@ class Fused:
     def __init__(self, row: Model, a: Format, b: Format, acc: Format, block: int, c: Format | None = None) -> None:
         self.formats, self.acc, self.block, self.fraction = (a, b), acc, block, row.fraction
         self.first = c or acc
-        half = acc.name == "f16"
-        self.floor = row.floor16 if half else row.floor32
-        self.mode, self.digits = ("rn", 11) if half else ("rz", 14 if row.out == "rz14" else 24)
+        f16_acc = acc.name == "f16"
+        self.floor = row.floor16 if f16_acc else row.floor32
+        self.mode, self.digits = ("rn", 11) if f16_acc else ("rz", 14 if row.out == "rz14" else 24)
         self.widen = row.fraction - a.mantissa - b.mantissa
 
     def left(self, bits: Sequence[int]) -> list[Term]:

@@ -24,13 +24,13 @@ from nbtc.numerics.ieee import (
     add32,
     bits32,
     encode,
+    f16_to_f32,
     f32_of,
+    f32_to_f16,
     f64_of,
     fma32,
     fma64,
-    half_to_single,
     round_magnitude,
-    single_to_half,
 )
 from nbtc.numerics.integer import bit_chain, integer_chain
 from nbtc.numerics.models import (
@@ -235,7 +235,7 @@ def _float_chain(a, a0, sa, b, b0, sb, k, c, params):
         fa = fa[0], fa[1], fa[2], least, fa[4], fa[5], fa[6]
         fb = fb[0], fb[1], fb[2], least, fb[4], fb[5], fb[6]
     first_least = _LAYOUT[params[C_FORMAT], 3]  # a C that was converted may be aligned as what it was before
-    half = params[ACC_FORMAT] == _F16
+    f16_acc = params[ACC_FORMAT] == _F16
     size, step = params[BLOCK], params[STEP]
     span = step if emulated else size
     rounding = Rounding(params[FRACTION], params[FLOOR], params[OUT])
@@ -255,16 +255,16 @@ def _float_chain(a, a0, sa, b, b0, sb, k, c, params):
             x, y = Strided(a, a0 + first * sa, sa), Strided(b, b0 + first * sb, sb)
             value = block_sum(x, y, Extent(here, size, stretch), (fa, fb, own), value, rounding, 0)
         if emulated:
-            value = add16(acc, value) if half else add32(acc, value)
+            value = add16(acc, value) if f16_acc else add32(acc, value)
         acc = value
         start += span
     return np.uint64(acc)
 
 
 @jit(inline=True)
-def _half_at(x, start, stride, t, k):
+def _f16_at(x, start, stride, t, k):
     """Element t of an f16 vector as f32 bits; zero from k on."""
-    return half_to_single(np.int64(x[start + t * stride]) & 0xFFFF) if t < k else np.int64(0)
+    return f16_to_f32(np.int64(x[start + t * stride]) & 0xFFFF) if t < k else np.int64(0)
 
 
 @jit(inline=True)
@@ -276,23 +276,23 @@ def _product32(x, y):
 @jit
 def _scalar_chain(a, a0, sa, b, b0, sb, k, c, params):
     """f16 m8n8k4 without a tensor core: four f32 fma from +0, then c; or two pairs for an f16 accumulator."""
-    half = params[ACC_FORMAT] == _F16
-    acc = half_to_single(np.int64(c)) if half else np.int64(c)
+    f16_acc = params[ACC_FORMAT] == _F16
+    acc = f16_to_f32(np.int64(c)) if f16_acc else np.int64(c)
     for s in range(0, k, 4):
-        if half:
+        if f16_acc:
             for pair in range(s, s + 4, 2):
-                x0, y0 = _half_at(a, a0, sa, pair, k), _half_at(b, b0, sb, pair, k)
-                x1, y1 = _half_at(a, a0, sa, pair + 1, k), _half_at(b, b0, sb, pair + 1, k)
+                x0, y0 = _f16_at(a, a0, sa, pair, k), _f16_at(b, b0, sb, pair, k)
+                x1, y1 = _f16_at(a, a0, sa, pair + 1, k), _f16_at(b, b0, sb, pair + 1, k)
                 acc = add32(acc, fma32(x1, y1, _product32(x0, y0)))
-            acc = half_to_single(single_to_half(acc))
+            acc = f16_to_f32(f32_to_f16(acc))
         else:
             total = np.int64(0)
             for t in range(s, s + 4):
-                total = fma32(_half_at(a, a0, sa, t, k), _half_at(b, b0, sb, t, k), total)
+                total = fma32(_f16_at(a, a0, sa, t, k), _f16_at(b, b0, sb, t, k), total)
             acc = add32(acc, total)
     if k == 0:
         return np.uint64(c)
-    return np.uint64(single_to_half(acc) if half else acc)
+    return np.uint64(f32_to_f16(acc) if f16_acc else acc)
 
 
 @jit
@@ -317,25 +317,25 @@ def _by_word(kind, a, a0, sa, b, b0, sb, k, c, params):
 def _compiled_by_word(kind, a, a0, sa, b, b0, sb, k, c, params):
     """One of four bodies, so that code for a word size holds no other's arithmetic."""
 
-    def bytes_(kind, a, a0, sa, b, b0, sb, k, c, params):
+    def words_8(kind, a, a0, sa, b, b0, sb, k, c, params):
         if kind == _INTEGER:
             return integer_chain(a, a0, sa, b, b0, sb, k, c, params)
         if kind == _BITS:
             return bit_chain(a, a0, sa, b, b0, sb, k, c, params)
         return _float_chain(a, a0, sa, b, b0, sb, k, c, params)
 
-    def halves(kind, a, a0, sa, b, b0, sb, k, c, params):
+    def words_16(kind, a, a0, sa, b, b0, sb, k, c, params):
         if kind == _SCALAR:
             return _scalar_chain(a, a0, sa, b, b0, sb, k, c, params)
         return _float_chain(a, a0, sa, b, b0, sb, k, c, params)
 
-    def singles(kind, a, a0, sa, b, b0, sb, k, c, params):
+    def words_32(kind, a, a0, sa, b, b0, sb, k, c, params):
         return _float_chain(a, a0, sa, b, b0, sb, k, c, params)
 
-    def doubles(kind, a, a0, sa, b, b0, sb, k, c, params):
+    def words_64(kind, a, a0, sa, b, b0, sb, k, c, params):
         return _fma64_chain(a, a0, sa, b, b0, sb, k, c, params)
 
-    return {8: bytes_, 16: halves, 32: singles, 64: doubles}.get(a.dtype.bitwidth)
+    return {8: words_8, 16: words_16, 32: words_32, 64: words_64}.get(a.dtype.bitwidth)
 
 
 @jit

@@ -122,7 +122,7 @@ def encode(kept, unit, mantissa, low, high):
 
 
 @jit(inline=True)
-def half_to_single(x):
+def f16_to_f32(x):
     """f16 bits to f32 bits (int64 both); any NaN becomes canonical."""
     sign = (x & 0x8000) << 16
     magnitude = x & 0x7FFF
@@ -137,7 +137,7 @@ def half_to_single(x):
 
 
 @jit(inline=True)
-def single_to_half(x):
+def f32_to_f16(x):
     """f32 bits to f16 bits (int64 both), nearest even; any NaN becomes canonical."""
     sign = (x >> 16) & 0x8000
     magnitude = x & 0x7FFFFFFF
@@ -165,7 +165,7 @@ def fma32(a, b, c):
 @jit(inline=True)
 def add16(x, y):
     """f16 bits x + y, nearest even (through f64, where the sum is exact); NaN canonical."""
-    total = np.float64(f32_of(np.uint32(half_to_single(x)))) + np.float64(f32_of(np.uint32(half_to_single(y))))
+    total = np.float64(f32_of(np.uint32(f16_to_f32(x)))) + np.float64(f32_of(np.uint32(f16_to_f32(y))))
     single = np.float32(total)
     bits = np.int64(bits32(single))
     # the sum has at most 41 bits: an f32 made odd where inexact rounds to f16 like the sum itself
@@ -174,7 +174,7 @@ def add16(x, y):
         if abs(back) > abs(total):
             bits -= 1
         bits |= 1
-    return single_to_half(bits)
+    return f32_to_f16(bits)
 
 
 @jit(inline=True)

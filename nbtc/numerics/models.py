@@ -206,15 +206,15 @@ def params(
 
     c: the format that C has, if not the accumulator's; kernels take it converted, and align it as the row says.
     """
-    half = acc.name == "f16"
+    f16_acc = acc.name == "f16"
     p = np.zeros(PARAMS, np.int64)
     p[KIND] = row.kind
     p[A_FORMAT], p[B_FORMAT], p[ACC_FORMAT] = a.code, b.code, acc.code
     p[BLOCK] = min(row.block, step) if row.kind in (Kind.FUSED, Kind.SCALED) else row.block
     if row.kind == Kind.EMULATED_FP8:
         p[BLOCK] = step // 2
-    p[FRACTION], p[FLOOR] = row.fraction, row.floor16 if half else row.floor32
-    p[OUT] = OUTS["rne11" if half else row.out]
+    p[FRACTION], p[FLOOR] = row.fraction, row.floor16 if f16_acc else row.floor32
+    p[OUT] = OUTS["rne11" if f16_acc else row.out]
     p[STEP], p[SATURATE], p[ROUNDING], p[BIT_OP] = step, saturate, ROUNDINGS[rounding], BIT_OPS[op]
     p[C_FORMAT] = c.code if c is not None and row.c_as_given else acc.code
     return p

@@ -31,7 +31,7 @@ def kernel(row: DpxRow) -> Callable[..., None]:
     """The compiled loop of a row over flat arrays of words: (a, b[, c], value[, predicates...])."""
     # Only numbers in the closure: they are compile-time constants, and the cache on disk tells rows apart by them.
     scheme, least, bits, signed, relu = row.codes
-    half = np.uint32(16)
+    upper = np.uint32(16)
 
     def two(a, b, out):
         for i in range(out.size):
@@ -51,7 +51,7 @@ def kernel(row: DpxRow) -> Callable[..., None]:
         for i in range(out.size):
             x, y = a[i], b[i]
             out[i] = word(x, y, y, scheme, least, bits, signed, relu)
-            high[i] = wins(np.uint32(x >> half), np.uint32(y >> half), least, bits, signed)
+            high[i] = wins(np.uint32(x >> upper), np.uint32(y >> upper), least, bits, signed)
             low[i] = wins(x, y, least, bits, signed)
 
     loop = (three if row.arity == 3 else two, one_predicate, two_predicates)[row.predicates]
@@ -204,7 +204,7 @@ def register(function: Callable[..., Any], row: DpxRow) -> None:
     """Make `function` callable on scalars inside `@njit` functions, where it becomes a few inlined instructions."""
     scheme, least, bits, signed, relu = row.codes
     value = np.int32 if row.format == "s32" else np.uint32
-    half, u32 = np.uint32(16), _int_bits if row.format == "s32" else _word_bits
+    upper, u32 = np.uint32(16), _int_bits if row.format == "s32" else _word_bits
 
     def plain2(a, b):
         return value(word(u32(a), u32(b), u32(b), scheme, least, bits, signed, relu))
@@ -218,7 +218,7 @@ def register(function: Callable[..., Any], row: DpxRow) -> None:
 
     def predicate2(a, b):
         best = value(word(u32(a), u32(b), u32(b), scheme, least, bits, signed, relu))
-        high = wins(np.uint32(u32(a) >> half), np.uint32(u32(b) >> half), least, bits, signed)
+        high = wins(np.uint32(u32(a) >> upper), np.uint32(u32(b) >> upper), least, bits, signed)
         return best, high, wins(u32(a), u32(b), least, bits, signed)
 
     chosen = (plain3 if row.arity == 3 else plain2, predicate1, predicate2)[row.predicates]

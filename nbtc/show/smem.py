@@ -299,8 +299,8 @@ def _tile(
     t = 128 // drawing.format.bits
     out = [_label(x0, top - 24, "the tile: byte address of each unit", 11, bold=True)]
     x0 += 46
-    shown, wide = grid[:LINES], min(len(grid[0]), 32)
-    for j, u in enumerate(grid[0][:wide]):
+    shown, columns = grid[:LINES], min(len(grid[0]), 32)
+    for j, u in enumerate(grid[0][:columns]):
         name = f"k{u.k}-{u.k + t - 1}" if drawing.major == "k" else f"k{u.k}"
         out.append(_label(x0 + cell * (j + 0.5), top - 6, name, 8.5, "middle"))
     lines_of: dict[int, int] = {}
@@ -311,7 +311,7 @@ def _tile(
     for row in shown:
         name = str(row[0].mn) if drawing.major == "k" else f"{row[0].mn}-{row[0].mn + t - 1}"
         out.append(_label(x0 - 5, y + 11, name, 8.5, "end"))
-        for j, u in enumerate(row[:wide]):
+        for j, u in enumerate(row[:columns]):
             fill = "#ff3030" if lines_of[u.address] > 1 else _colour(u.core, cores)
             out.append(_rect(x0 + cell * j, y, cell, CELL, fill))
             out.append(_label(x0 + cell * (j + 0.5), y + 11, str(u.address), 8.5, "middle"))
@@ -319,4 +319,4 @@ def _tile(
     if len(grid) > LINES:
         out.append(_label(x0, y + 12, f"... {len(grid) - LINES} more rows", 9, fill="#777777"))
         y += CELL
-    return out, max(46 + cell * wide, 330), y
+    return out, max(46 + cell * columns, 330), y

@@ -16,7 +16,7 @@ from nbtc.formats.table import FORMATS, Format
 from nbtc.numerics import models
 from nbtc.numerics.exact import Oracle
 from nbtc.numerics.fused import chain
-from nbtc.numerics.ieee import add16, fma64, fma64_software, single_to_half
+from nbtc.numerics.ieee import add16, f32_to_f16, fma64, fma64_software
 from nbtc.testing.cases import UNITS
 
 WORDS = {64: np.uint64, 32: np.uint32, 16: np.uint16, 8: np.uint8, 4: np.uint8, 6: np.uint8, 1: np.uint8}
@@ -161,7 +161,7 @@ def test_half_rounding() -> None:
         h, g = (rng.integers(0, 1 << 16, 4000, dtype=np.uint16) for _ in range(2))
         total = (h.view(np.float16) + g.view(np.float16)).view(np.uint16)
     for bits32, w in zip(x.tolist(), want.tolist(), strict=True):
-        got = single_to_half(np.int64(bits32))
+        got = f32_to_f16(np.int64(bits32))
         assert got == w or (w & 0x7C00 == 0x7C00 and w & 0x3FF and got == 0x7FFF)
     for p, q, w in zip(h.tolist(), g.tolist(), total.tolist(), strict=True):
         got = add16(np.int64(p), np.int64(q))

@@ -37,8 +37,8 @@ def kernel(columns=256):
     """The kernel for tiles of so many columns: a multiple of 64 up to 256."""
     form = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16"
     a_tile, b_tile = ROWS * DEPTH, columns * DEPTH
-    stage_halves = a_tile + b_tile
-    stage_bytes = 2 * stage_halves
+    stage_elements = a_tile + b_tile
+    stage_bytes = 2 * stage_elements
     half_rows = a_tile // CONSUMERS
     boxes = columns // BOX
 
@@ -60,14 +60,14 @@ def kernel(columns=256):
             for step in range(steps):
                 ptx.mbarrier_wait(empty[stage], parity ^ 1)
                 ptx.mbarrier_arrive_expect_tx(full[stage], stage_bytes)
-                here = tiles[stage * stage_halves :]
+                here = tiles[stage * stage_elements :]
                 ptx.tma_load(here, a_map, (step * DEPTH, row * ROWS), full[stage])
                 ptx.tma_load(here[a_tile:], b_map, (step * DEPTH, col * columns), full[stage])
                 stage, parity = following(stage, parity)
 
     @nbtc.device
     def store(d, d_map, tiles, group, t, row, col):
-        first = STAGES * stage_halves + group * 2 * BOX * BOX
+        first = STAGES * stage_elements + group * 2 * BOX * BOX
         for p in nbtc.unroll(boxes):
             if t == 0:
                 ptx.cp_async_bulk_wait_group(1, read=True)

@@ -25,10 +25,10 @@ ROW = 2 * DEPTH  # bytes
 @cache
 def kernel(across=4, along=8):
     """The kernel whose warps make `across` by `along` (even) products of 16x8: blocks of 32 across x 32 along."""
-    tall, wide = 32 * across, 32 * along
-    a_tile = tall * DEPTH
-    stage_halves = a_tile + wide * DEPTH
-    pairs, a_copies, b_copies = along // 2, tall // 32, wide // 32
+    height, width = 32 * across, 32 * along
+    a_tile = height * DEPTH
+    stage_elements = a_tile + width * DEPTH
+    pairs, a_copies, b_copies = along // 2, height // 32, width // 32
 
     @nbtc.device
     def fetch_rows(tiles, first, source, row, col, copies):
@@ -43,8 +43,8 @@ def kernel(across=4, along=8):
     @nbtc.device
     def fetch(tiles, stage, step, a, b, row, col):
         if step * DEPTH < a.shape[1]:
-            fetch_rows(tiles, stage * stage_halves, a, row, step * DEPTH, a_copies)
-            fetch_rows(tiles, stage * stage_halves + a_tile, b, col, step * DEPTH, b_copies)
+            fetch_rows(tiles, stage * stage_elements, a, row, step * DEPTH, a_copies)
+            fetch_rows(tiles, stage * stage_elements + a_tile, b, col, step * DEPTH, b_copies)
         ptx.cp_async_commit_group()
 
     @nbtc.device
@@ -75,14 +75,14 @@ def kernel(across=4, along=8):
         fa, fb = nbtc.local((2, across, 4), np.uint32), nbtc.local((2, along, 2), np.uint32)
         lane, warp = nbtc.thread_idx.x % 32, nbtc.thread_idx.x // 32
         tile_row, tile_col = place(nbtc.block_idx.x, rows, cols)
-        down, right = warp % 2 * (tall // 2), warp // 2 * (wide // 4)
+        down, right = warp % 2 * (height // 2), warp // 2 * (width // 4)
         a_at, b_at = ROW * (down + lane % 16), 2 * a_tile + ROW * (right + lane % 16)
         for i in nbtc.unroll(across):
             for j in nbtc.unroll(along):
                 for e in nbtc.unroll(4):
                     acc[i, j, e] = 0
         for s in range(AHEAD):
-            fetch(tiles, s, s, a, b, tile_row * tall, tile_col * wide)
+            fetch(tiles, s, s, a, b, tile_row * height, tile_col * width)
         ptx.cp_async_wait_group(PENDING)
         nbtc.syncthreads()
         load(tiles, 0, 0, fa, fb, 0, a_at, b_at)
@@ -93,19 +93,19 @@ def kernel(across=4, along=8):
                     ptx.cp_async_wait_group(PENDING)
                     nbtc.syncthreads()
                     read = (read + 1) % STAGES
-                load(tiles, 2 * stage_halves * read, (part + 1) % 4, fa, fb, (part + 1) % 2, a_at, b_at)
+                load(tiles, 2 * stage_elements * read, (part + 1) % 4, fa, fb, (part + 1) % 2, a_at, b_at)
                 if part == 0:
-                    fetch(tiles, write, step + AHEAD, a, b, tile_row * tall, tile_col * wide)
+                    fetch(tiles, write, step + AHEAD, a, b, tile_row * height, tile_col * width)
                     write = (write + 1) % STAGES
                 multiply(acc, fa, fb, part % 2)
-        row = tile_row * tall + down + lane // 4
-        col = (tile_col * wide + right) // 2 + lane % 4
+        row = tile_row * height + down + lane // 4
+        col = (tile_col * width + right) // 2 + lane % 4
         for i in nbtc.unroll(across):
             for j in nbtc.unroll(along):
                 d[row + 16 * i, col + 4 * j] = ptx.cvt("cvt.rn.f16x2.f32", acc[i, j, 1], acc[i, j, 0])
                 d[row + 16 * i + 8, col + 4 * j] = ptx.cvt("cvt.rn.f16x2.f32", acc[i, j, 3], acc[i, j, 2])
 
-    return product, 2 * STAGES * stage_halves
+    return product, 2 * STAGES * stage_elements
 
 
 def launch(a, b, d, across=4, along=8, stream=None):

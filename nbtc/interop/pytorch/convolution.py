@@ -70,7 +70,7 @@ def weight_gradient(
     if g.transposed:  # the roles of input and output change places
         a, b = b, a
     windows = _windows(_padded(b, g.padding), weight.shape[2:], g.stride, g.dilation, a.shape[2:])
-    out = np.empty(tuple(weight.shape), _wide(a))
+    out = np.empty(tuple(weight.shape), _accumulator(a))
     per, made = a.shape[1] // g.groups, b.shape[1] // g.groups
     for i in range(g.groups):
         left = np.moveaxis(a[:, i * per : (i + 1) * per], 1, 0).reshape(per, -1)
@@ -81,7 +81,7 @@ def weight_gradient(
     return rounded(out, x.dtype)
 
 
-def _wide(a: NDArray[Any]) -> type[np.generic]:
+def _accumulator(a: NDArray[Any]) -> type[np.generic]:
     """The accumulator's type."""
     return np.float64 if a.dtype == np.float64 else np.float32
 
@@ -144,18 +144,18 @@ def _spread(s: Settings, x: NDArray[Any], w: NDArray[Any], g: Geometry, sizes: A
     kernel = w.shape[2:]
     before = [d * (k - 1) - p for k, d, p in zip(kernel, g.dilation, g.padding, strict=True)]
     room = [n + d * (k - 1) for n, k, d in zip(sizes, kernel, g.dilation, strict=True)]
-    wide = np.zeros((*x.shape[:2], *room), f"u{x.dtype.itemsize}").view(x.dtype)
+    spread = np.zeros((*x.shape[:2], *room), f"u{x.dtype.itemsize}").view(x.dtype)
     into, take = [slice(None), slice(None)], [slice(None), slice(None)]
     for at, n, t, limit in zip(before, x.shape[2:], g.stride, room, strict=True):
         first = -(min(at, 0) // t)  # elements before the first one that any window reaches
         last = min(n, (limit - 1 - at) // t + 1)
         into.append(slice(at + first * t, max(at + (last - 1) * t + 1, 0), t))
         take.append(slice(first, last))
-    wide[tuple(into)] = x[tuple(take)]
+    spread[tuple(into)] = x[tuple(take)]
     flipped = w[(slice(None), slice(None), *[slice(None, None, -1)] * rank)]
     per = w.shape[0] // g.groups  # (groups * per, C_out / groups, ...) -> (C_out, per, ...)
     swapped = flipped.reshape(g.groups, per, *w.shape[1:]).swapaxes(1, 2).reshape(-1, per, *kernel)
-    windows = _windows(wide, kernel, (1,) * rank, g.dilation, sizes)
+    windows = _windows(spread, kernel, (1,) * rank, g.dilation, sizes)
     return _convolved(s, windows, swapped, g.groups, dtype, rank)
 
 
@@ -164,7 +164,7 @@ def _convolved(
 ) -> torch.Tensor:
     """Windows (N, C, out..., kernel...) times weights (C_out, C / groups, kernel...): (N, C_out, out...)."""
     count, sizes = windows.shape[0], windows.shape[2 : 2 + rank]
-    out = np.empty((count, w.shape[0], *sizes), _wide(w))
+    out = np.empty((count, w.shape[0], *sizes), _accumulator(w))
     channels, made = w.shape[1], w.shape[0] // groups
     for i in range(groups):
         columns = _columns(s, w[i * made : (i + 1) * made])

@@ -114,11 +114,11 @@ def _inside(lines: Lines, operand: Operand, layout: str, ldm: int, offset: int, 
         raise ShapeError(
             f"{label}: lines of this memory are {lines.step} elements apart, but ldm={ldm}: pass ldm={lines.step}"
         )
-    wide = extent(operand, layout)
-    deep = operand.rows * operand.cols // wide
+    length = extent(operand, layout)
+    number = operand.rows * operand.cols // length
     first, at = divmod(offset, lines.step)
-    if offset < 0 or at + wide > lines.length or first + deep > lines.number:
+    if offset < 0 or at + length > lines.length or first + number > lines.number:
         raise BoundsError(
-            f"{label}: {deep} lines of {wide} elements from line {first}, element {at} on leave this memory of "
+            f"{label}: {number} lines of {length} elements from line {first}, element {at} on leave this memory of "
             f"{lines.number} lines of {lines.length}: pass another offset, or a larger part of the array"
         )

@@ -68,13 +68,13 @@ def integer(value: Any, name: str) -> int:
 def check_leading(operand: Operand, layout: str, given: Any, name: str) -> int:
     """The leading dimension as an int, or an error: it must reach over the tile, and keep its lines aligned."""
     ldm = integer(given, f"{name}: leading dimension")
-    wide, bits = extent(operand, layout), operand.format.bits
-    if ldm < wide:
+    length, bits = extent(operand, layout), operand.format.bits
+    if ldm < length:
         raise RangeError(
-            f"{name}: leading dimension {shown(ldm)} is less than the {wide} elements of a line of the "
-            f"{operand.rows}x{operand.cols} tile ({layout}-major); nearest: {wide}"
+            f"{name}: leading dimension {shown(ldm)} is less than the {length} elements of a line of the "
+            f"{operand.rows}x{operand.cols} tile ({layout}-major); nearest: {length}"
         )
-    rule = min(8 * LEADING, wide * bits)
+    rule = min(8 * LEADING, length * bits)
     if ldm * bits % rule:
         step = rule // bits
         raise AlignmentError(

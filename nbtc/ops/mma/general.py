@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
 from nbtc.numerics.fused import chain
-from nbtc.numerics.ieee import half_to_single, single_to_half
+from nbtc.numerics.ieee import f16_to_f32, f32_to_f16
 
 # entries of the geometry vector
 GROUPS, M, N, K, STORED, WIDEN_C, NARROW_D, SPARSE = range(8)
@@ -121,8 +121,8 @@ def run(images, strides, first, last, places, geometry, params, scratch):
                 p = row * n + j
                 acc = element(c, wc, places[at_c + p], bits_c)
                 if widen:
-                    acc = np.uint64(half_to_single(np.int64(acc)))
+                    acc = np.uint64(f16_to_f32(np.int64(acc)))
                 acc = chain(xa, row * stored, 1, x, columns + j * stored, 1, stored, acc, params)
                 if narrow:
-                    acc = np.uint64(single_to_half(np.int64(acc)))
+                    acc = np.uint64(f32_to_f16(np.int64(acc)))
                 _deposit(d, wd, places[at_d + p], bits_d, acc)

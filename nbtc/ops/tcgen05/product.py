@@ -229,8 +229,8 @@ def _product(
     if base not in ((0, 16) if i.m == 64 else (0,)):
         raise OptionError(f"D at lane {base}: it starts at lane 0{', or 16 for M = 64' if i.m == 64 else ''}")
     region = ctas[0].tmem.region(d, int(column.max()) + 1, "mma (D)")
-    wide = (128, i.n + 31)
-    reads = [(s & 0xFFFF, (s & 0xFFFF) + n // 32) for s, n in zip(scale_at, wide, strict=True) if s is not None]
+    columns = (128, i.n + 31)
+    reads = [(s & 0xFFFF, (s & 0xFFFF) + n // 32) for s, n in zip(scale_at, columns, strict=True) if s is not None]
     reads += [(a & 0xFFFF, (a & 0xFFFF) + 8)] if a_in_tmem else []
     for c in ctas:
         c.tmem.uses("mma", [region, *reads], ("mma", "cp"))

@@ -34,8 +34,8 @@ def fragment(row: Row, more: int, target: Target) -> Trial:
     if held is None:
         raise LookupError(f"{row.mnemonic} has no fragment")
     operand, layout = held.on(target.arch), "col" if ".col." in row.mnemonic else "row"
-    wide = extent(operand, layout)
-    stride = wide + more * _step(operand.format, wide)
+    length = extent(operand, layout)
+    stride = length + more * _step(operand.format, length)
     size = -(-span(operand, layout, stride) // 32) * 32
     registers = next(r for r in inline.operands(row) if r.name == "r")
     stores = row.family == "wmma.store"
@@ -47,9 +47,9 @@ def fragment(row: Row, more: int, target: Target) -> Trial:
     return Trial(f"{row.mnemonic}, stride {stride}", body, WARP, outputs, partial(_draw, operand, size, stores), call)
 
 
-def _step(fmt: Format, wide: int) -> int:
+def _step(fmt: Format, length: int) -> int:
     """Elements by which a leading dimension may grow: 16 bytes, or a whole line where that is shorter."""
-    return max(1, min(8 * LINE, wide * fmt.bits) // fmt.bits)
+    return max(1, min(8 * LINE, length * fmt.bits) // fmt.bits)
 
 
 def _draw(
