@@ -1,16 +1,17 @@
-"""Warp products as compiled for AArch64, run by an emulator of that processor: the bits of this machine.
+"""Warp products as compiled for AArch64: they call nothing and, run by an emulator, give the bits of this machine.
 
-Needs `qemu-aarch64` and `aarch64-linux-gnu-ld` (Debian: qemu-user, binutils-aarch64-linux-gnu), no foreign libraries: a
-program is nothing but the product's code and three system calls.
+The emulation needs `qemu-aarch64` and `aarch64-linux-gnu-ld` (Debian: qemu-user, binutils-aarch64-linux-gnu), no
+foreign libraries: a program is nothing but the product's code and three system calls.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -25,8 +26,6 @@ from nbtc.kernels.warp import emit_warp
 from nbtc.ops.mma import product as mma
 
 TOOLS = [shutil.which(name) for name in ("qemu-aarch64", "aarch64-linux-gnu-as", "aarch64-linux-gnu-ld")]
-pytestmark = pytest.mark.skipif(None in TOOLS, reason="no emulator of AArch64, or no assembler and linker for it")
-
 TRIPLE, WARPS = "aarch64-unknown-linux-gnu", 64
 READ, WRITE, EXIT = 63, 64, 93  # system calls
 FORMS = [
@@ -88,14 +87,43 @@ def program(plan: mma.Prepared, sizes: list[int]) -> ir.Module:
     return module
 
 
-def emulated(plan: mma.Prepared, images: list[np.ndarray], size: int, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """(results, which warps are to be done by the general code) of the emulated processor."""
+class Compiled(NamedTuple):
+    """A form's plan on AArch64, the program's IR and its assembly."""
+
+    name: str
+    plan: mma.Prepared
+    ir: str
+    assembly: str
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def compiled(request: pytest.FixtureRequest) -> Compiled:
+    """Once for all that is asked of a form."""
+    target = processors.target("aarch64", frozenset({"neon"}))
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as here:
+        warnings.simplefilter("ignore")
+        here.setattr("nbtc.ops.mma.vector_code.host", lambda: target)
+        plan = mma._build(*mma.executable(row(request.param), "sm_90"), 0)
+    sizes = [128 * n for n in plan.registers]
+    text = str(program(plan, [*sizes[:3], *[128] * plan.row.sparse, sizes[3]]))
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    module = program(plan, [x[0].nbytes for x in images] + [4 * size])
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(features="+neon", opt=2)
-    text = machine.emit_assembly(llvm.parse_assembly(str(module)))
-    (folder / "a.s").write_text(text + "\n.text\n" + SYSTEM_CALL)
+    return Compiled(request.param, plan, text, machine.emit_assembly(llvm.parse_assembly(text)))
+
+
+def test_code_calls_nothing(compiled: Compiled) -> None:
+    """But the program's own functions: no call into a run-time library, no absolute address."""
+    called = set(re.findall(r"^\s+(?:bl|b)\s+([A-Za-z_]\w*)", compiled.assembly, re.MULTILINE))
+    assert "warp" in called
+    assert not (others := {name for name in called - {"warp", "system_call"} if not name.startswith("nbtc_")}), others
+    assert "inttoptr" not in compiled.ir
+
+
+def emulated(form: Compiled, images: list[np.ndarray], folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """(results, which warps are to be done by the general code) of the emulated processor."""
+    size = 32 * form.plan.registers[3]
+    (folder / "a.s").write_text(form.assembly + "\n.text\n" + SYSTEM_CALL)
     (folder / "given").write_bytes(b"".join(x.tobytes() for x in images))
     emulator, assembler, linker = TOOLS
     subprocess.run([assembler, "-o", folder / "a.o", folder / "a.s"], check=True)
@@ -105,22 +133,16 @@ def emulated(plan: mma.Prepared, images: list[np.ndarray], size: int, folder: Pa
     return np.frombuffer(raw[: 4 * WARPS * size], np.uint32), np.frombuffer(raw[4 * WARPS * size :], np.uint8)
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_bits_are_those_of_this_machine(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    target = processors.target("aarch64", frozenset({"neon"}))
-    form, rng = row(name), np.random.default_rng(len(name))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with monkeypatch.context() as here:
-            here.setattr("nbtc.ops.mma.vector_code.host", lambda: target)
-            plan = mma._build(*mma.executable(form, "sm_90"), 0)
-        ra, rb, rc, rd = plan.registers
-        images = [rng.integers(0, 1 << 32, (WARPS, 32, n), dtype=np.uint32) for n in (ra, rb, rc)]
-        if form.a.format.kind == "float" and form.a.format.bits < 64:  # numbers near one
-            images = [ordinary(x, f.format.name) for x, f in zip(images, (form.a, form.b, form.c), strict=True)]
-        meta = np.full((WARPS, 32), 0x44444444, np.uint32) if form.sparse else None
-        want = mma.execute(form, *images, meta=meta)
-    found, bad = emulated(plan, images if meta is None else [*images, meta], 32 * rd, tmp_path)
+@pytest.mark.skipif(None in TOOLS, reason="no emulator of AArch64, or no assembler and linker for it")
+@pytest.mark.filterwarnings("ignore::nbtc.errors.UnvalidatedModelWarning")
+def test_bits_are_those_of_this_machine(compiled: Compiled, tmp_path: Path) -> None:
+    form, rng = row(compiled.name), np.random.default_rng(len(compiled.name))
+    images = [rng.integers(0, 1 << 32, (WARPS, 32, n), dtype=np.uint32) for n in compiled.plan.registers[:3]]
+    if form.a.format.kind == "float" and form.a.format.bits < 64:  # numbers near one
+        images = [ordinary(x, f.format.name) for x, f in zip(images, (form.a, form.b, form.c), strict=True)]
+    meta = np.full((WARPS, 32), 0x44444444, np.uint32) if form.sparse else None
+    want = mma.execute(form, *images, meta=meta)
+    found, bad = emulated(compiled, images if meta is None else [*images, meta], tmp_path)
     good = bad == 0
     assert good.mean() > 0.8  # the others hold Inf or NaN
     assert (found.reshape(WARPS, -1)[good] == want.reshape(WARPS, -1)[good]).all()
