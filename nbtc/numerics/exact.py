@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 from nbtc.errors import FormatError
 from nbtc.formats.table import FORMATS, Format
 from nbtc.numerics.exact_float import (
+    Number,
     Term,
     add,
+    add_product,
     canonical_nan,
     compose,
     decode,
     infinity,
-    multiply_add,
     narrow,
+    number,
     special_sum,
     table,
     through_f16,
@@ -134,25 +136,25 @@ class ScalarFma:
     def __init__(self, row: Model, a: Format, b: Format, acc: Format, step: int) -> None:
         self.acc = acc
 
-    def left(self, bits: Sequence[int]) -> list[int]:
-        """f16 bits as they are."""
-        return list(bits)
+    def left(self, bits: Sequence[int]) -> list[Number]:
+        """Decoded multiplicands."""
+        return [number(x, FORMATS["f16"]) for x in bits]
 
     right = left
 
-    def step(self, a: list[int], b: list[int], c: int) -> int:
+    def step(self, a: list[Number], b: list[Number], c: int) -> int:
         """s = a chain from +0, then c + s (f32); two chains of two, then (c + u0) + u1 rounded to f16 (f16)."""
         f16, f32 = FORMATS["f16"], FORMATS["f32"]
         if self.acc == f32:
             s = 0
             for x, y in zip(a, b, strict=True):
-                s = multiply_add(x, y, s, f16, f32)
+                s = add_product(x, y, s, f16, f32)
             return add(c, s, f32)
         total = widen(c)
         for k in (0, 2):
             # starting from -0 leaves the first product, signed zeros included, as it is
-            first = multiply_add(a[k], b[k], 1 << 31, f16, f32)
-            total = add(total, multiply_add(a[k + 1], b[k + 1], first, f16, f32), f32)
+            first = add_product(a[k], b[k], 1 << 31, f16, f32)
+            total = add(total, add_product(a[k + 1], b[k + 1], first, f16, f32), f32)
         return narrow(total)
 
 
@@ -162,18 +164,18 @@ class Fma64:
     def __init__(self, mode: str) -> None:
         self.mode = mode
 
-    def left(self, bits: Sequence[int]) -> list[int]:
-        """f64 bits as they are."""
-        return list(bits)
+    def left(self, bits: Sequence[int]) -> list[Number]:
+        """Decoded multiplicands."""
+        return [number(x, FORMATS["f64"]) for x in bits]
 
     right = left
 
-    def step(self, a: list[int], b: list[int], c: int) -> int:
+    def step(self, a: list[Number], b: list[Number], c: int) -> int:
         """The chain; of several NaNs that of b wins, then c, then a, made quiet."""
         f64 = FORMATS["f64"]
         for x, y in zip(a, b, strict=True):
-            nans = [v for v in (y, c, x) if v & (1 << 63) - 1 > 0x7FF << 52]
-            c = nans[0] | 1 << 51 if nans else multiply_add(x, y, c, f64, f64, self.mode)
+            nans = [v for v in (y[0], c, x[0]) if v & (1 << 63) - 1 > 0x7FF << 52]
+            c = nans[0] | 1 << 51 if nans else add_product(x, y, c, f64, f64, self.mode)
         return c
 
 

@@ -11,6 +11,7 @@ from functools import cache
 from nbtc.formats.table import FORMATS, Format
 
 Term = tuple[int, int]  # signed significand and the exponent of its hidden bit; a zero is (0, 0)
+Number = tuple[int, int, int, int]  # the bits of a float, its sign bit and its term
 INF, NAN = 1 << 20, 1 << 21  # exponents that mark an infinity (significand +-1) and a NaN (significand 1)
 
 
@@ -127,16 +128,25 @@ def one(fmt: Format) -> int:
     return fmt.bias << fmt.mantissa
 
 
+def number(bits: int, fmt: Format) -> Number:
+    """A float as a factor."""
+    return (bits, sign(bits, fmt), *decode(bits, fmt))
+
+
 def multiply_add(a: int, b: int, c: int, fmt: Format, acc: Format, mode: str = "rn") -> int:
     """fma(a, b, c) with a, b in `fmt` and c and the result in `acc`; NaNs canonical (f64: 0xFFF8 shifted up)."""
-    (sa, ea), (sb, eb), (sc, ec) = decode(a, fmt), decode(b, fmt), decode(c, acc)
-    negative = sign(a, fmt) ^ sign(b, fmt)
+    return add_product(number(a, fmt), number(b, fmt), c, fmt, acc, mode)
+
+
+def add_product(a: Number, b: Number, c: int, fmt: Format, acc: Format, mode: str = "rn") -> int:
+    """`multiply_add` of factors that are decoded once for many products."""
+    (_, na, sa, ea), (_, nb, sb, eb), (sc, ec) = a, b, decode(c, acc)
     if max(ea, eb, ec) >= INF:
         special = special_sum([(sa, ea, sb, eb)], sc, ec)
         if not special:
             return 0xFFF8 << 48 if acc.name == "f64" else canonical_nan(acc)
         return infinity(special < 0, acc)
-    product = (negative, sa * sb, ea + eb - 2 * fmt.mantissa)
+    product = (na ^ nb, sa * sb, ea + eb - 2 * fmt.mantissa)
     return ieee_sum([product, (sign(c, acc), sc, ec - acc.mantissa)], acc, mode)
 
 
