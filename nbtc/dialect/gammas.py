@@ -1,4 +1,4 @@
-"""The gamma function, the tail of the bell curve and inverse hyperbolic functions, as `maths`.
+"""The gamma function, the complementary error function and inverse hyperbolic functions, as `maths`.
 
 Between 3/2 and 5/2 the gamma function is exp of the Taylor series of its logarithm around 2; elsewhere its recurrence
 leads there, by factors that are exact and a product that is carried as two numbers.
@@ -11,7 +11,7 @@ import math
 from nbtc.dialect.angles import sin
 from nbtc.dialect.maths import INF, NAN, erf, exp, exp_of_sum, fma, log, log1p, polynomial
 from nbtc.dialect.maths_constants import (
-    BELL_TERMS,
+    ERFC_TERMS,
     LN2_NEAREST,
     LOG_GAMMA_SERIES,
     PI,
@@ -23,10 +23,10 @@ GAMMA_OVERFLOWS = 172.0  # 171! is larger than any float64
 ALL_WHOLE = -(2.0**52)  # smaller numbers have no fraction
 GAMMA_VANISHES = -400.0  # 1 / 184! is smaller than any; two factors' products stay below 2**1023 down to -400
 STIRLING_FROM = 16.0  # the first term left out of the series is below 2**-57 there
-BELL_STEP = 0.5  # of the trapezoidal rule: what it leaves out is exp(-(pi / 0.5)**2) = 2**-56.9 of the integral
+ERFC_STEP = 0.5  # of the trapezoidal rule: what it leaves out is exp(-(pi / 0.5)**2) = 2**-56.9 of the integral
 
 
-# --- the tail of the bell curve ---
+# --- the complementary error function ---
 def erfc(x):
     a = abs(x)
     if x != x:
@@ -36,16 +36,16 @@ def erfc(x):
     if a > 28.0:  # exp(-28**2) is below the smallest float64
         return 2.0 if x < 0.0 else 0.0
     square = x * x
-    bell = exp_of_sum(-square, -fma(x, x, -square))
+    gaussian = exp_of_sum(-square, -fma(x, x, -square))
     # the integral of exp(-t**2) / (t**2 + x**2) over all t by the trapezoidal rule, less the pole's share (Matta and
     # Reichel, "Uniform computation of the error function and other related functions", 1971)
     total = 0.5 / square
-    for n in range(len(BELL_TERMS)):
-        at = BELL_STEP * (n + 1)
-        total += BELL_TERMS[n] / (at * at + square)
-    found = 2.0 * BELL_STEP / PI * a * bell * total
-    if a < PI / BELL_STEP:  # the pole at i * x lies inside of the strip that the rule sees
-        found -= 2.0 / (exp(2.0 * PI / BELL_STEP * a) - 1.0)
+    for n in range(len(ERFC_TERMS)):
+        at = ERFC_STEP * (n + 1)
+        total += ERFC_TERMS[n] / (at * at + square)
+    found = 2.0 * ERFC_STEP / PI * a * gaussian * total
+    if a < PI / ERFC_STEP:  # the pole at i * x lies inside of the strip that the rule sees
+        found -= 2.0 / (exp(2.0 * PI / ERFC_STEP * a) - 1.0)
     return 2.0 - found if x < 0.0 else found
 
 

@@ -300,14 +300,14 @@ def erf(x):
     if a > 6.0:
         return math.copysign(1.0, x)
     square = x * x
-    bell = exp_of_sum(-square, -fma(x, x, -square))
+    gaussian = exp_of_sum(-square, -fma(x, x, -square))
     if a > 2.0:  # 1 - erfc, by its continued fraction
         f = a
         for n in range(CONTINUED_TERMS, 0, -1):
             f = a + 0.5 * n / f
-        return math.copysign(1.0 - 0.5 * TWO_OVER_ROOT_PI * bell / f, x)
+        return math.copysign(1.0 - 0.5 * TWO_OVER_ROOT_PI * gaussian / f, x)
     term = total = 1.0
     for n in range(1, SERIES_TERMS):
         term *= 2.0 * square / (2 * n + 1)
         total += term
-    return TWO_OVER_ROOT_PI * x * bell * total
+    return TWO_OVER_ROOT_PI * x * gaussian * total

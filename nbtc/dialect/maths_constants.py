@@ -67,7 +67,7 @@ ATAN_SERIES = tuple((-1) ** (k // 2) / k for k in range(29, 1, -2))
 ATANH_SERIES = tuple(2 / k for k in range(25, 3, -2))  # of 2 atanh
 SERIES_TERMS = 40  # of erf up to 2: the last is below 2**-56 of the sum
 CONTINUED_TERMS = 60  # of erfc from 2 on: what is left out is below exp(-43)
-BELL_TERMS = tuple(math.exp(-((n / 2) ** 2)) for n in range(1, 13))  # exp(-t**2) at steps of 1/2: the next is 2**-60
+ERFC_TERMS = tuple(math.exp(-((n / 2) ** 2)) for n in range(1, 13))  # exp(-t**2) at steps of 1/2: the next is 2**-60
 
 
 # --- the gamma function: sums by Euler and Maclaurin's formula from 10 on ---

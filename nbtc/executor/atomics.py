@@ -98,20 +98,20 @@ def _single(v: VectorBuilder, operation: str, x: Any, y: Any) -> Any:
     return v.b.fadd(x, y) if operation == "add" else v.over({"min": "minnum", "max": "maxnum"}[operation], x, y)
 
 
-def _halves(v: VectorBuilder, operation: str, x: Any, y: Any, brain: bool) -> Any:
+def _half_precision(v: VectorBuilder, operation: str, x: Any, y: Any, bf16: bool) -> Any:
     """Bits of one or two 16-bit floats: by way of f32, which has digits enough for one rounding after it."""
     b, count = v.b, x.type.width // 16
     t, wide = vector(I16, count), vector(F32, count)
 
     def widened(bits: Any) -> Any:
         halves = v.bits(bits, t)
-        if not brain:
+        if not bf16:
             return b.fpext(v.bits(halves, vector(F16, count)), wide)
         return v.bits(b.shl(b.zext(halves, vector(I32, count)), v.const(vector(I32, count), 16)), wide)
 
     total = _single(v, operation, widened(x), widened(y))
     nan = b.fcmp_unordered("uno", total, total)
-    if brain:
+    if bf16:
         bits = v.bits(total, vector(I32, count))
         odd = b.and_(b.lshr(bits, v.const(bits.type, 16)), v.const(bits.type, 1))
         rounded = b.lshr(b.add(b.add(bits, odd), v.const(bits.type, 0x7FFF)), v.const(bits.type, 16))
@@ -142,7 +142,7 @@ def _float(v: VectorBuilder, operation: str, x: Any, y: Any, flush: bool) -> Any
 def _updated(v: VectorBuilder, name: Name, x: Any, y: Any) -> Any:
     """The new value of memory x."""
     if name.type in HALF_PRECISION:
-        return _halves(v, name.operation, x, y, name.type.startswith("b"))
+        return _half_precision(v, name.operation, x, y, name.type.startswith("b"))
     # PTX ISA: addition of f32 in global memory flushes subnormals, in shared memory it keeps them
     return _float(v, name.operation, x, y, name.type == "f32" and name.space == "global")
 

@@ -19,7 +19,7 @@ SMALL = {f"{name}x2": name for name in ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1")}
 SINGLE = KINDS["f32"]
 HALF_LEAST_NORMAL = SINGLE.least_normal >> 1  # 2**-127, the least scale, as f32 bits
 SCALE_NAN, MOST_SCALE = 0xFF, 0xFE
-BRAIN_LEAST, BRAIN_NAN = 0x0040, 0x7FFF  # as bf16: the least scale, a subnormal; a NaN
+BF16_LEAST, BF16_NAN = 0x0040, 0x7FFF  # as bf16: the least scale, a subnormal; a NaN
 
 
 def narrow_one(v: VectorBuilder, op: Op, source: str, target: str, x: Any) -> Any:
@@ -84,7 +84,7 @@ def singles_to_scales(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
     return lanes_joined(v, _scale(v, op, a), _scale(v, op, b))
 
 
-def brains_to_scales(v: VectorBuilder, op: Op, a: Any) -> Any:
+def bf16_to_ue8m0(v: VectorBuilder, op: Op, a: Any) -> Any:
     """Two packed bf16 as scales."""
     upper, lower = halves(v, a)
     return lanes_joined(
@@ -92,17 +92,17 @@ def brains_to_scales(v: VectorBuilder, op: Op, a: Any) -> Any:
     )
 
 
-def scales_to_brains(v: VectorBuilder, op: Op, a: Any) -> Any:
+def ue8m0_to_bf16(v: VectorBuilder, op: Op, a: Any) -> Any:
     """Two scales as packed bf16."""
-    return lanes_joined(v, *(_brain(v, x) for x in halves(v, a)))
+    return lanes_joined(v, *(_bf16_of_scale(v, x) for x in halves(v, a)))
 
 
-def _brain(v: VectorBuilder, x: Any) -> Any:
+def _bf16_of_scale(v: VectorBuilder, x: Any) -> Any:
     word = resize(v, x, 16)
     found = v.b.shl(word, const(v, word, KINDS["bf16"].fraction))
-    found = v.b.select(v.b.icmp_unsigned("==", word, const(v, word, 0)), const(v, word, BRAIN_LEAST), found)
+    found = v.b.select(v.b.icmp_unsigned("==", word, const(v, word, 0)), const(v, word, BF16_LEAST), found)
     nan = v.b.icmp_unsigned("==", word, const(v, word, SCALE_NAN))
-    return v.b.select(nan, const(v, word, BRAIN_NAN), found)
+    return v.b.select(nan, const(v, word, BF16_NAN), found)
 
 
 def _rows() -> list[Form]:
@@ -115,8 +115,8 @@ def _rows() -> list[Form]:
         rows += [Form("cvt", slots("rn", "relu?", p, small), (small,), (p,), small_to_packed) for p in wide]
     scales = ("rz|rp", "satfinite?", "ue8m0x2")
     rows.append(Form("cvt", slots(*scales, "f32"), ("f32", "f32"), ("ue8m0x2",), singles_to_scales))
-    rows.append(Form("cvt", slots(*scales, "bf16x2"), ("bf16x2",), ("ue8m0x2",), brains_to_scales))
-    rows.append(Form("cvt", slots("rn", "bf16x2", "ue8m0x2"), ("ue8m0x2",), ("bf16x2",), scales_to_brains))
+    rows.append(Form("cvt", slots(*scales, "bf16x2"), ("bf16x2",), ("ue8m0x2",), bf16_to_ue8m0))
+    rows.append(Form("cvt", slots("rn", "bf16x2", "ue8m0x2"), ("ue8m0x2",), ("bf16x2",), ue8m0_to_bf16))
     return rows
 
 

@@ -219,10 +219,10 @@ def side_by_side(lanes: Lanes, shape: LaneElements, addresses: Any, site: int, a
     Several elements of a lane: all 32 lanes are active.
     """
     b, v = lanes.b, lanes.v
-    narrow = vector(I32, LANES) if shape.space == "shared" else ADDRESSES
-    places = b.trunc(addresses, narrow) if shape.space == "shared" else addresses
+    kind = vector(I32, LANES) if shape.space == "shared" else ADDRESSES
+    places = b.trunc(addresses, kind) if shape.space == "shared" else addresses
     first = b.extract_element(places, ir.Constant(I32, 0))
-    steps = ir.Constant(narrow, [shape.bytes * lane for lane in range(LANES)])
+    steps = ir.Constant(kind, [shape.bytes * lane for lane in range(LANES)])
     row = b.add(v.splat(first, LANES), steps)
     same = b.icmp_unsigned("==", places, row)
     total: Any = v.int(shape.bytes * LANES)

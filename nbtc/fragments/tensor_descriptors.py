@@ -80,8 +80,8 @@ class InstructionDescriptor:
             value, width = getattr(self, name), fields.get(name, (0, 0))[1]
             if not 0 <= int(value) < 1 << width:
                 raise DescriptorError(f"{name}={value} with kind {self.kind}: legal are 0 to {(1 << width) - 1}")
-        narrow = (as_format(self.a).bits == 16, self.kind == "mxf8f6f4")
-        if (self.transpose_a or self.transpose_b) and self.kind in ("mxf4", "mxf4nvf4") and not any(narrow):
+        allowed = (as_format(self.a).bits == 16, self.kind == "mxf8f6f4")
+        if (self.transpose_a or self.transpose_b) and self.kind in ("mxf4", "mxf4nvf4") and not any(allowed):
             raise DescriptorError(f"transposed operands of kind {self.kind}: 4-bit operands are K-major; drop it")
 
     @property

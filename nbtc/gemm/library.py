@@ -9,14 +9,14 @@ from nbtc.formats.arrays import as_format
 from nbtc.gemm.orders import Order
 from nbtc.gemm.orders import order as order_row
 
-Size = tuple[int, int, int]
-SQUARE: tuple[Size, ...] = ((64, 64, 64), (128, 128, 128), (512, 512, 512), (2048, 2048, 256))
-FLAT: tuple[Size, ...] = ((64, 64, 16), (64, 64, 32), (32, 32, 512), (16, 4096, 512), (48, 80, 48), (1024, 1024, 80))
+MNK = tuple[int, int, int]
+SQUARE: tuple[MNK, ...] = ((64, 64, 64), (128, 128, 128), (512, 512, 512), (2048, 2048, 256))
+FLAT: tuple[MNK, ...] = ((64, 64, 16), (64, 64, 32), (32, 32, 512), (16, 4096, 512), (48, 80, 48), (1024, 1024, 80))
 FP8 = SQUARE + FLAT
 MOST = (*FP8, (100, 200, 72))
 ALL = (*MOST, (33, 65, 136))
 TF32 = ((128, 128, 128), (512, 512, 512), (2048, 2048, 256), (64, 64, 32), (16, 4096, 512), (1024, 1024, 80))
-DEEP: tuple[Size, ...] = ((512, 512, 512), (2048, 2048, 256), (32, 32, 512), (16, 4096, 512))  # fp8 with K > 128
+DEEP: tuple[MNK, ...] = ((512, 512, 512), (2048, 2048, 256), (32, 32, 512), (16, 4096, 512))  # fp8 with K > 128
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Recorded:
     b: str
     out: tuple[str, ...]
     layout: tuple[str, ...]
-    sizes: tuple[Size, ...]
+    sizes: tuple[MNK, ...]
     order: str = "seq"
     fast: tuple[bool, ...] = (True, False)
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from nbtc.errors import FormatError, OptionError, ShapeError
 from nbtc.formats.arrays import as_array, is_tensor
 from nbtc.formats.table import Format
+from nbtc.gemm.problem import Shape
 
 BLOCK_BYTES = 64 << 20  # of a block of the result
 BLOCK_ROWS = 512  # at least: packing B again for each block then costs less than a hundredth of the arithmetic
-Shape = tuple[int, ...]
 Block = tuple[slice, slice]  # of the first batch axis, of rows
 
 

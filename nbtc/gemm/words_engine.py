@@ -154,9 +154,9 @@ class WordsProduct:
         ldd, how = d.shape[1], self.how
         key = ((micro.BLOCK * depth, how.word), (how.lines * how.width, how.sum), (micro.BLOCK, "<i4"))
         own = WORKSPACE_POOL.take(key)
-        part, goal = Part(*flat(a, i, rows, k, units)), Part(d.reshape(-1), i * ldd + j + q, ldd)
+        part, destination = Part(*flat(a, i, rows, k, units)), Part(d.reshape(-1), i * ldd + j + q, ldd)
         call(
             how.rows, part.x.dtype, part, rows, units, how.readings[0], micro.Packed(packed[q * depth :], across[q:]),
-            goal, columns, micro.Room(*own),
+            destination, columns, micro.Room(*own),
         )  # fmt: skip
         WORKSPACE_POOL.give(key, own)

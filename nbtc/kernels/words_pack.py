@@ -186,11 +186,11 @@ def column_words(source: int, width: int) -> Any:
     def four_rows(x, at, ld, out, to, flip):
         one, two = x[at : at + width], x[at + ld : at + ld + width]
         three, four = x[at + 2 * ld : at + 2 * ld + width], x[at + 3 * ld : at + 3 * ld + width]
-        goal, flips = out[to : to + width], np.uint32(flip) * np.uint32(0x01010101)
+        destination, flips = out[to : to + width], np.uint32(flip) * np.uint32(0x01010101)
         for j in range(width):
             low = np.uint32(one[j]) | (np.uint32(two[j]) << np.uint32(8))
             high = np.uint32(three[j]) | (np.uint32(four[j]) << np.uint32(8))
-            goal[j] = (low | (high << np.uint32(16))) ^ flips
+            destination[j] = (low | (high << np.uint32(16))) ^ flips
 
     @jit
     def line(x, at, ld, units, have, out, to, signed, flip):
@@ -207,23 +207,23 @@ def column_words(source: int, width: int) -> Any:
                 high[j] = four_bytes(row[j] >> np.uint32(16), signed, True)
         elif source == BYTE_PAIRS:
             row, second = x[at : at + have], x[at + ld : at + ld + have] if units > 1 else x[:0]
-            goal = out[to : to + have]
+            destination = out[to : to + have]
             if units > 1:
                 for j in range(have):
-                    goal[j] = byte_pair(row[j], second[j], signed)
+                    destination[j] = byte_pair(row[j], second[j], signed)
             else:
                 for j in range(have):
-                    goal[j] = byte_pair(row[j], np.uint8(0), signed)
+                    destination[j] = byte_pair(row[j], np.uint8(0), signed)
         elif source == NIBBLE_PAIRS:
             row = x[at : at + have]
             for q in range(4):
-                goal, shift = out[to + q * width : to + q * width + have], np.uint32(8 * q)
+                destination, shift = out[to + q * width : to + q * width + have], np.uint32(8 * q)
                 for j in range(have):
-                    goal[j] = nibble_pair(row[j] >> shift, signed)
+                    destination[j] = nibble_pair(row[j] >> shift, signed)
         else:
-            row, goal = x[at : at + have], out[to : to + have]
+            row, destination = x[at : at + have], out[to : to + have]
             for j in range(have):
-                goal[j] = row[j]
+                destination[j] = row[j]
 
     @jit
     def run(b, units, columns, out, sums, reading):

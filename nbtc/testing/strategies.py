@@ -16,7 +16,7 @@ from nbtc.errors import OptionError
 from nbtc.formats.table import Format
 
 Words = NDArray[np.uint64]
-Shape = tuple[int, int, int]
+MNK = tuple[int, int, int]
 Triple = tuple[Words, Words, Words]
 
 
@@ -69,7 +69,7 @@ def _spread(rng: np.random.Generator, shape: tuple[int, ...], low: int, high: in
     return rng.integers(low, high + 1, shape)
 
 
-def normal(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def normal(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """Magnitudes around one, as in real data."""
     m, n, k = shape
 
@@ -80,7 +80,7 @@ def normal(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Fo
     return draw((m, k), a), draw((k, n), b), draw((m, n), acc)
 
 
-def wide(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def wide(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """Exponents uniform in a window whose width and place change from call to call."""
     m, n, k = shape
 
@@ -92,7 +92,7 @@ def wide(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Form
     return draw((m, k), a), draw((k, n), b), draw((m, n), acc)
 
 
-def random_bits(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def random_bits(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """Any bits; in most rows and columns Inf and NaN are made finite, so that not every result is NaN."""
     m, n, k = shape
 
@@ -106,7 +106,7 @@ def random_bits(rng: np.random.Generator, shape: Shape, a: Format, b: Format, ac
     return x, y, tame(whole(rng, (m, n), acc), acc, rng.random((m, n)) < 0.1)
 
 
-def cancellation(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def cancellation(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """Products that cancel in pairs at random places, so that low bits and c decide."""
     m, n, k = shape
     x = floats(rng, a, _spread(rng, (m, k), -2, 2))
@@ -121,7 +121,7 @@ def cancellation(rng: np.random.Generator, shape: Shape, a: Format, b: Format, a
     return x, y, _zeros(rng, floats(rng, acc, _spread(rng, (m, n), small, 1)), acc, 0.3)
 
 
-def subnormal(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def subnormal(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """Operands and accumulators around their formats' smallest normal, with zeros of both signs."""
     m, n, k = shape
     x = floats(rng, a, _spread(rng, (m, k), a.emin - 1, a.emin + 2))
@@ -132,7 +132,7 @@ def subnormal(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc:
     return _zeros(rng, x, a, 0.2), _zeros(rng, y, b, 0.2), _zeros(rng, c, acc, 0.4)
 
 
-def alignment_edge(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def alignment_edge(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """One large term a block, the others 8 to 40 binades below: what is cut, and where, decides the result."""
     m, n, k = shape
     up = min(a.bias - 2, 14)
@@ -147,7 +147,7 @@ def alignment_edge(rng: np.random.Generator, shape: Shape, a: Format, b: Format,
     return x, y, _zeros(rng, c, acc, 0.2)
 
 
-def extreme(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def extreme(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """Products and accumulators near the largest finite result: overflow, and sums that come back from beyond it."""
     m, n, k = shape
     top = min(a.bias + b.bias, acc.bias + 1)
@@ -160,7 +160,7 @@ def extreme(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: F
     return x, y, floats(rng, acc, _spread(rng, (m, n), acc.bias - 2, acc.bias), "edge")
 
 
-def floor(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def floor(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """Sums that reach the next representable result only if a bit at 2**s counts, s around the last kept one.
 
     All other terms are zeros, so the exponent that a zero counts as decides what is kept.  Two or three products spell
@@ -179,7 +179,7 @@ def floor(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: For
     return x, y, _zeros(rng, c, acc, 0.8)
 
 
-def tie(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def tie(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """A large power of two, what is missing to the next result (or a tie), and one bit around the last kept one."""
     top = 14  # e4m3 holds 2**8 and 2**-9, times 2**6 and 2**-6
 
@@ -201,7 +201,7 @@ def tie(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Forma
 
 def _spelled(
     rng: np.random.Generator,
-    shape: Shape,
+    shape: MNK,
     a: Format,
     b: Format,
     scales: tuple[int, int],
@@ -252,7 +252,7 @@ def _exact(significand: int, unit: int, fmt: Format) -> int:
     return code << 13 if fmt.name == "tf32" else code
 
 
-def special(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def special(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """Zeros of both signs, one, the smallest and largest numbers, and in some rows Inf and NaN."""
     m, n, k = shape
 
@@ -271,7 +271,7 @@ def special(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: F
     return x, y, draw((m, n), acc, rng.random((m, n)) < 0.2)
 
 
-def nan_payloads(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def nan_payloads(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """Ordinary numbers with a few NaNs of random sign, quiet bit and payload."""
     x, y, c = normal(rng, shape, a, b, acc)
 
@@ -282,13 +282,13 @@ def nan_payloads(rng: np.random.Generator, shape: Shape, a: Format, b: Format, a
     return sprinkle(x, a), sprinkle(y, b), sprinkle(c, acc)
 
 
-def uniform(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def uniform(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """Integers or bits, all codes alike."""
     m, n, k = shape
     return whole(rng, (m, k), a), whole(rng, (k, n), b), whole(rng, (m, n), acc)
 
 
-def near_limit(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def near_limit(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """Extreme integers, and accumulators near either end of s32: wrap and clamp."""
     m, n, k = shape
 
@@ -302,7 +302,7 @@ def near_limit(rng: np.random.Generator, shape: Shape, a: Format, b: Format, acc
     return draw((m, k), a), draw((k, n), b), c
 
 
-_Strategy = Callable[[np.random.Generator, Shape, Format, Format, Format], Triple]
+_Strategy = Callable[[np.random.Generator, MNK, Format, Format, Format], Triple]
 FLOAT: dict[str, _Strategy] = {
     f.__name__: f
     for f in (
@@ -332,7 +332,7 @@ def strategies(fmt: Format) -> tuple[str, ...]:
     return tuple(FLOAT if fmt.kind == "float" else INTEGER)
 
 
-def operands(rng: np.random.Generator, strategy: str, shape: Shape, a: Format, b: Format, acc: Format) -> Triple:
+def operands(rng: np.random.Generator, strategy: str, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:
     """Element bits (uint64) of A (m, k), B (k, n) and C (m, n) for shape (m, n, k).
 
     Raises OptionError for a strategy that the format does not have.

@@ -289,8 +289,8 @@ def _matmul(groups: Groups, index: Index) -> Iterator[Recorded]:
         tag, shape = head.split("__")
         kind = tag.split("_")[0]
         source = groups[f"{kind}__{shape}"]
-        narrow = next((t for t in tag.split("_")[1:] if t in ("f16", "bf16")), kind)
-        out = as_format(narrow) if x["R"].dtype.itemsize == 2 else None
+        f16_or_bf16 = next((t for t in tag.split("_")[1:] if t in ("f16", "bf16")), kind)
+        out = as_format(f16_or_bf16) if x["R"].dtype.itemsize == 2 else None
         yield Recorded(f"{tag} {shape}", partial(_library_product, kind, source["A"], source["B"], split, out), x["R"])
 
 

@@ -16,7 +16,7 @@ from nbtc.gemm.orders import order as order_row
 from nbtc.interop.pytorch.convolution import WINDOWS
 from nbtc.interop.pytorch.ops import LEFT, ROWS
 from nbtc.interop.pytorch.products import NoEmulation, Settings
-from nbtc.interop.pytorch.report import Ledger, Report
+from nbtc.interop.pytorch.report import Recorder, Report
 from nbtc.isa.archs import arch as arch_row
 
 TF32_ROUNDINGS = ("rn", "rna", "rz", "none")
@@ -63,15 +63,15 @@ class emulate(TorchDispatchMode):  # noqa: N801  a context manager's name
                 raise OptionError(f"{name}={value!r} is none of {', '.join(map(repr, legal))}")
         self.arch = arch_row(arch).name
         way = order if order is None or isinstance(order, Library) else order_row(order)
-        self._ledger = Ledger()
-        self._settings = Settings(self.arch, way, instruction, tf32_rounding, convolution, threads, self._ledger)
+        self._recorder = Recorder()
+        self._settings = Settings(self.arch, way, instruction, tf32_rounding, convolution, threads, self._recorder)
         self._depth = 0
         self._stack = ExitStack()
         self._tracker: Any = None
 
     def report(self) -> Report:
         """What was computed so far: products by module, op, shape and instruction, and what was left to PyTorch."""
-        return self._ledger.report(self.arch)
+        return self._recorder.report(self.arch)
 
     def __enter__(self) -> emulate:
         if not self._depth:
@@ -107,7 +107,7 @@ class emulate(TorchDispatchMode):  # noqa: N801  a context manager's name
             return self._product(func, ROWS[target], target != name, args, kwargs)
         if name in LEFT:
             self._locate(name)
-            self._ledger.leave(LEFT[name])
+            self._recorder.leave(LEFT[name])
             return func(*args, **kwargs)
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE):
             with self:  # in inference mode, composite operations arrive whole
@@ -117,11 +117,11 @@ class emulate(TorchDispatchMode):  # noqa: N801  a context manager's name
         return func(*args, **kwargs)
 
     def _locate(self, name: str) -> None:
-        """Tell the ledger where the model is."""
+        """Tell the recorder where the model is."""
         inside = [path for path in self._tracker.parents if path != "Global"]
-        self._ledger.module = max(inside, key=lambda path: path.count("."), default="")
-        self._ledger.op = name.removeprefix("aten::")
-        self._ledger.backward = torch._C._current_graph_task_id() != -1
+        self._recorder.module = max(inside, key=lambda path: path.count("."), default="")
+        self._recorder.op = name.removeprefix("aten::")
+        self._recorder.backward = torch._C._current_graph_task_id() != -1
 
     def _product(self, func: Any, handler: Any, in_place: bool, args: Any, kwargs: Any) -> Any:
         """One operation of ROWS; in-place and out= forms are the plain form and a copy."""
@@ -132,7 +132,7 @@ class emulate(TorchDispatchMode):  # noqa: N801  a context manager's name
                 raise NoEmulation(f"the form {func}")
             result = handler(self._settings, *args, **plain)
         except NoEmulation as why:
-            self._ledger.leave(str(why))
+            self._recorder.leave(str(why))
             return func(*args, **kwargs)
         if in_place:
             return args[0].copy_(result)

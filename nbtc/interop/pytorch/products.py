@@ -17,7 +17,7 @@ from nbtc.formats.conversions import convert
 from nbtc.gemm.library import Library
 from nbtc.gemm.orders import Order
 from nbtc.gemm.run import matmul, plan
-from nbtc.interop.pytorch.report import Ledger
+from nbtc.interop.pytorch.report import Recorder
 from nbtc.interop.pytorch.tensors import array
 
 PROMOTED = 13  # fraction bits of the sums that libraries promote to float32 every 128 elements of K
@@ -33,7 +33,7 @@ class Settings(NamedTuple):
     tf32_rounding: str
     convolution: str
     threads: int | None
-    ledger: Ledger
+    recorder: Recorder
 
 
 class NoEmulation(Exception):
@@ -77,7 +77,7 @@ def product(
         d = matmul(a, b, order=order, **more)
     except UnsupportedInstructionError as error:
         raise NoEmulation(str(error)) from None
-    s.ledger.product(planned.shape, planned.instruction, planned.order.name, perf_counter() - start)
+    s.recorder.product(planned.shape, planned.instruction, planned.order.name, perf_counter() - start)
     return d
 
 

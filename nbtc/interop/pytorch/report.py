@@ -75,7 +75,7 @@ def table(rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join("  ".join(word.ljust(w) for word, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
-class Ledger:
+class Recorder:
     """Collects rows while a mode runs; `module` and `op` say where it is."""
 
     def __init__(self) -> None:

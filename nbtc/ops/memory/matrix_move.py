@@ -17,9 +17,8 @@ from nbtc.errors import AlignmentError, BoundsError, FormatError, OptionError, S
 from nbtc.formats.arrays import as_array, as_flag
 from nbtc.isa import move
 from nbtc.isa.spec import Operand, Row
-from nbtc.ops.images import Bytes, byte_memory
+from nbtc.ops.images import Bytes, Words, byte_memory
 
-Words = NDArray[np.uint32]
 ROW = 16  # bytes of a memory row
 PACKED = {"b8x16.b4x16_p64": 4, "b8x16.b6x16_p32": 6}  # bits of an element in memory; a register slot has 8
 

@@ -101,7 +101,7 @@ def run(images, strides, first, last, places, geometry, params, scratch):
     a, b, c, meta, d = images
     xa, xb, xs = scratch
     groups, m, n, k, stored = geometry[GROUPS], geometry[M], geometry[N], geometry[K], geometry[STORED]
-    widen, narrow, kind = geometry[WIDEN_C], geometry[NARROW_D], geometry[SPARSE]
+    widen_c, narrow_d, kind = geometry[WIDEN_C], geometry[NARROW_D], geometry[SPARSE]
     bits_a, bits_b, bits_c, bits_d = geometry[A_BITS], geometry[B_BITS], geometry[C_BITS], geometry[D_BITS]
     at_b, at_c, at_d = geometry[AT_B], geometry[AT_C], geometry[AT_D]
     for w in range(first, last):
@@ -120,9 +120,9 @@ def run(images, strides, first, last, places, geometry, params, scratch):
             for j in range(n):
                 p = row * n + j
                 acc = element(c, wc, places[at_c + p], bits_c)
-                if widen:
+                if widen_c:
                     acc = np.uint64(f16_to_f32(np.int64(acc)))
                 acc = chain(xa, row * stored, 1, x, columns + j * stored, 1, stored, acc, params)
-                if narrow:
+                if narrow_d:
                     acc = np.uint64(f32_to_f16(np.int64(acc)))
                 _deposit(d, wd, places[at_d + p], bits_d, acc)

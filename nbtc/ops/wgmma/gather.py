@@ -96,11 +96,14 @@ def columns_plan(bits: int, source: int) -> GatherLoop:
     return GatherLoop(4 * UNITS, 2 * bits, steps)
 
 
-def _emit(v: VectorBuilder, plan: GatherLoop, bits: int, count: Any, unit: Any, goal: Any) -> None:
-    """The loop of a plan; unit(i) is the address of unit i (an i64), goal the first byte of the result."""
+def _emit(v: VectorBuilder, plan: GatherLoop, bits: int, count: Any, unit: Any, destination: Any) -> None:
+    """The loop of a plan; unit(i) is the address of unit i (an i64), destination the first byte of the result."""
     b, per_unit, width = v.b, 128 // bits, 512 // bits
     with cgutils.for_range(b, count) as loop:
-        first, to = b.mul(loop.index, v.int(plan.unit_step)), v.at(goal, b.mul(loop.index, v.int(plan.byte_step)))
+        first, to = (
+            b.mul(loop.index, v.int(plan.unit_step)),
+            v.at(destination, b.mul(loop.index, v.int(plan.byte_step))),
+        )
         for step in plan.steps:
             parts = [v.load(unit(b.add(first, v.int(u))), vector(I64, 2)) for u in step.units]
             both = v.joined(parts[: len(parts) // 2]), v.joined(parts[len(parts) // 2 :])

@@ -185,11 +185,11 @@ def store_accumulators(words, g, n, f16_acc, tile, columns):
         for t in range(4):
             first = (g * THREADS + 4 * quad + t) * pairs
             if f16_acc:
-                goal = words[first : first + pairs]
+                destination = words[first : first + pairs]
                 for j in range(n >> 3):
                     x, y = upper[4 * j + t], lower[4 * j + t]
-                    goal[2 * j] = np.uint32(x & np.uint64(0xFFFF)) | np.uint32(x >> np.uint64(16))
-                    goal[2 * j + 1] = np.uint32(y & np.uint64(0xFFFF)) | np.uint32(y >> np.uint64(16))
+                    destination[2 * j] = np.uint32(x & np.uint64(0xFFFF)) | np.uint32(x >> np.uint64(16))
+                    destination[2 * j + 1] = np.uint32(y & np.uint64(0xFFFF)) | np.uint32(y >> np.uint64(16))
             else:
                 image = pair_words[first : first + pairs]
                 for j in range(n >> 3):

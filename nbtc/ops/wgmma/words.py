@@ -52,12 +52,12 @@ class _Words:
         """Stack memory."""
         return stack_array(self.b, 4 * words)
 
-    def prepare(self, source: Any, count: int, goal: Any, of_b: bool) -> list[Any]:
+    def prepare(self, source: Any, count: int, destination: Any, of_b: bool) -> list[Any]:
         """`count` words to planes: all words of the first plane, then those of the next; returns them by vector."""
         v, found = self.v, []
         for n in range(0, 4 * count, 64):
             for p, x in enumerate(self.dot.planes(v.load(source, W, 4, n), of_b)):
-                v.store(x, goal, 64, 4 * count * p + n)
+                v.store(x, destination, 64, 4 * count * p + n)
                 found.append(x)
         return found
 
