@@ -108,16 +108,16 @@ def coverage(source: str | os.PathLike[str]) -> Coverage:
 def forms_of(linked: Linked) -> tuple[FormUse, ...]:
     """The forms of a kernel with its functions, in alphabetical order."""
     lines: dict[str, list[int]] = {}
-    reasons: dict[str, str] = {}
+    reasons: dict[str, dict[str, None]] = {}
     for function in linked.functions:
         for i in function.body or ():
             lines.setdefault(i.mnemonic, []).append(i.line)
             why = refused(i, function, linked.module)
             if why:
-                reasons.setdefault(i.mnemonic, why)
+                reasons.setdefault(i.mnemonic, {})[why] = None
     rows = {name: row_of(name) for name in lines}
     return tuple(
-        FormUse(name, tuple(found), row.approx if (row := rows[name]) else "", reasons.get(name, ""))
+        FormUse(name, tuple(found), row.approx if (row := rows[name]) else "", "; ".join(reasons.get(name, ())))
         for name, found in sorted(lines.items())
     )
 
@@ -142,6 +142,8 @@ def refused(i: Instruction, function: Function, module: Module) -> str:
         name = callee.name if isinstance(callee, Symbol) else ""
         known = module.functions.get(module.aliases.get(name, name))
         if (known is None or known.body is None) and name not in FUNCTIONS:
+            if name.startswith(("cudaCDP", "__cudaCDP", "cudaLaunchDevice", "cudaGetParameterBuffer")):
+                return f"call: {name}: kernels that launch kernels (dynamic parallelism) are not emulated"
             return f"call: {name} has no body, and the host provides only {', '.join(FUNCTIONS)}"
     return ""
 

@@ -33,6 +33,7 @@ from nbtc.formats.arrays import as_flag
 from nbtc.isa.archs import arch as find_arch
 
 MOST_GEOMETRIES = 1 << 10  # of launches that a module remembers
+CHECK_ALL = os.environ.get("NBTC_CHECKED", "0") not in ("", "0")  # every launch that would look at bounds alone
 MOST_SHARED = 227 << 10  # bytes of a block on sm_90 (CUDA C++ Programming Guide, "Compute Capabilities")
 
 
@@ -252,7 +253,7 @@ class Program:
         check_progress(progress)
         if threads is not None:
             thread_count(threads)
-        checked = checked or self.instrument == "watch"
+        checked = checked or self.instrument == "watch" or (CHECK_ALL and not self.instrument)
         name = _arch_name(arch) if arch is not None else self.arch
         instrument = "watch" if checked is True else self.instrument
         options = Options(name, checked != "off", contract == "ptxas", instrument)

@@ -15,6 +15,10 @@ from nbtc.isa.parse import families
 from nbtc.isa.parse import row as parse_row
 
 CARRY = Register("%cc", "pred")  # the condition code register, which no operand names
+TEXTURES = (
+    "textures and surfaces are not emulated: how texture units filter is not specified to the bit; load from arrays"
+)
+NOT_EMULATED = dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep"), TEXTURES)
 
 
 class Row(NamedTuple):
@@ -65,7 +69,7 @@ def refusal(mnemonic: str) -> str:
     opcode, *modifiers = mnemonic.split(".")
     own, acting = forms.by_opcode().get(opcode, ()), actions.by_opcode().get(opcode, ())
     if not own and not acting:
-        return f"{mnemonic}: no instruction of this name is implemented"
+        return f"{mnemonic}: {NOT_EMULATED.get(opcode, 'no instruction of this name is implemented')}"
     if not own and any(family.split(".")[0] == opcode for family in families()):  # its own tables know what is near
         try:
             parse_row(mnemonic)

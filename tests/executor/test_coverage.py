@@ -19,7 +19,9 @@ TEXT = """.version 8.0
   tex.2d.v4.f32.f32 {a, a, a, a}, [t, {a, a}];
   mov.u32 a, %nosuch;
   call.uni nowhere;
+  call.uni cudaGetParameterBufferV2;
   ret; }
+.extern .func cudaGetParameterBufferV2();
 .extern .func nowhere();
 """
 
@@ -29,6 +31,7 @@ def test_forms_and_what_is_missing():
     assert found["good"].runs and not found["_Z3badv"].runs and not found.runs
     text = str(found["_Z3badv"])
     assert "tex" in text and "line 9" in text and "%nosuch" in text and "nowhere has no body" in text
+    assert "kernels that launch kernels" in text
     assert "rcp.approx.f32" in str(found["good"])
 
 
