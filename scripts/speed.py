@@ -211,7 +211,7 @@ print((resident("VmHWM") - before) / (a.nbytes + b.nbytes + d.nbytes))
 
 def fresh(code: str, cache: str) -> list[float]:
     """The numbers that a new process prints."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "NBTC_CACHE_DIR": cache}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return [float(text) for text in done.stdout.split()]
 

@@ -23,7 +23,7 @@ print(time.perf_counter() - t)
 
 def seconds(code: str, cache: str) -> float:
     """What a fresh process printed, with its compiled code kept in the folder `cache`."""
-    environment = {**ENVIRONMENT, "NUMBA_CACHE_DIR": cache}
+    environment = {**ENVIRONMENT, "NUMBA_CACHE_DIR": cache, "NBTC_CACHE_DIR": cache}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return float(done.stdout)
 

@@ -39,12 +39,15 @@ class Emitted(NamedTuple):
     body: Callable[[VectorBuilder, Named], Any]
 
 
-def machine_code(functions: dict[str, Emitted], *key: str) -> native.Loaded:
-    """Functions by their names, from disk if they are there; key: texts that tell all that they depend on."""
+def machine_code(functions: dict[str, Emitted], *key: str, level: int | None = TEXT_LEVEL) -> native.Loaded:
+    """Functions by their names, from disk if they are there; key: texts that tell all that they depend on.
+
+    level: how far LLVM optimises their text.
+    """
     name = native.digest("emitted", *key)
     found = native.fetch(name)
     if found is None:
-        found = native.Native(native.compile_text(_text(functions), TEXT_LEVEL, CODE_LEVEL), {})
+        found = native.Native(native.compile_text(_text(functions), level, CODE_LEVEL), {})
         native.keep(name, found)
     return native.load(found)
 

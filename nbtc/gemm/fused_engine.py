@@ -20,8 +20,9 @@ from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, sign_bytes
 from nbtc.kernels.float_elements import NUDGE
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
 from nbtc.kernels.fused_sum import PANEL, ROWS
-from nbtc.kernels.panel_drivers import panels_kernel, rows_kernel
-from nbtc.kernels.panel_operands import Geometry, Marks, Numbers, Packed, Packing, Scales, Source, Workspace
+from nbtc.kernels.panel_code import form, packer
+from nbtc.kernels.panel_drivers import multiply_rows, pack_columns
+from nbtc.kernels.panel_operands import Form, Geometry, Marks, Numbers, Packed, Packing, Scales, Source, Workspace
 from nbtc.kernels.specials import Block, decide, special_places
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 
@@ -33,7 +34,7 @@ COLUMNS, DEPTH_F64, DEPTH_F32 = 1024, 512, 1024
 NEAR_SPREAD = 37
 PLACES = 16  # products are packed sixteen at a time; zeros at the end of K change no sum that has been rounded once
 EMULATED_FP8 = int(Kind.EMULATED_FP8)
-SPACE = (micro.SCRATCH, "|u1"), (2 * ROW_BLOCK * PANEL, "<f4")  # scratch and tiles of the micro-kernel
+SPACE = (micro.SCRATCH // 4, "<u4"), (2 * ROW_BLOCK * PANEL, "<f4")  # scratch and tiles of the micro-kernel
 DECIDED = 512  # rows looked at together for what an Inf or NaN decides
 TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
 # They stand for zeros: smaller than every last place (f64: 2**(-133 - 25), times elements below 2**128; f32: the field
@@ -44,7 +45,6 @@ NOTHING = np.zeros(0, np.int64)  # no positions
 NO_LIFTS = np.zeros(0, np.int32)
 # full range: an alignment exponent takes part in powers of two that two normal f32 factors make, |n| <= 254
 MOST_LIFTED = 100
-Storage = tuple[NDArray[Any], ...]
 
 
 def contiguous(x: NDArray[Any]) -> NDArray[Any]:
@@ -203,6 +203,8 @@ class FusedProduct:
         rc = exponents_of(state.view(np.uint32), f32) if has_c and not half else None
         p = self.params
         self.layout = layout(p[FRACTION], half, p[FLOOR], *self.formats, ra, rb, rc, self.lifts is not None)
+        flags = self.layout.full_range, self.emulated, self.lifts is not None
+        self.packing = Packing(int(self.wide), self.block, *map(int, flags))
         deep = DEPTH_F64 if self.wide else DEPTH_F32
         for j in range(0, self.b.shape[1], COLUMNS):
             for k in range(0, self.a.shape[1], deep):
@@ -230,10 +232,6 @@ class FusedProduct:
         x = (self.lifts.a, self.lifts.b)[side]
         return Scales(x.reshape(-1), k // self.block * x.shape[1] + line, x.shape[1])
 
-    def _packing(self) -> Packing:
-        flags = self.layout.full_range, self.emulated, self.lifts is not None
-        return Packing(int(self.wide), self.block, *map(int, flags))
-
     def _decide(self, out: NDArray[np.uint32], i: int, rows: int, j: int, columns: int) -> None:
         """Write the outputs of a block that an Inf or NaN decides."""
         pa, pb, depth = self.layout.pack_a, self.layout.pack_b, self.a.shape[1]
@@ -249,20 +247,23 @@ class FusedProduct:
         places = -(-depth // self.granule) * self.granule
         columns = min(COLUMNS, self.b.shape[1] - j)
         panels, threads = -(-columns // PANEL), self.team.threads
-        exponent, sign = "<u2" if self.layout.full_range else "|u1", "|u1" if sign_bytes(self.block) == 1 else "<u4"
-        key = self._storage(panels * PANEL, places, exponent, sign)
-        packed = WORKSPACE_POOL.take(key)
+        key = self._storage(panels * PANEL * places, *self._word_sizes)
+        packed = Packed(*WORKSPACE_POOL.take(key))
         share = -(-panels // (1 if threads == 1 else min(panels, 4 * threads)))
         work: list[tuple[int, ...]] = [(p, min(share * PANEL, columns - p * PANEL)) for p in range(0, panels, share)]
         heavy = np.zeros(panels, np.int64)
         block = PackedBlock(j, k, depth, places)
-        self.team.run(self._pack, (packed, block, heavy), work)
+        pack = packer(self.packing, self.b.itemsize, True)
+        self.team.run(self._pack, (pack, packed, block, heavy), work)
         # 16 products and c can only leave 32 bits when significands sum to 31 on both sides: 15 without leading bits
         heavy_sums = self.block == 16 and int(heavy.max()) >= 15 << self.formats[1].mantissa
         checked = self.wide and (heavy_sums or self.block > 16)
+        p, half = self.params, self.params[OUT] == OUTS["rne11"]
+        # compiled here: several threads would all do it
+        found = form(self.packing, self.a.itemsize, p[FRACTION], p[OUT], checked, half and not self.layout.lasting)
         work = self._shares(panels)
         macs = self.a.shape[0] * columns * depth // len(work)
-        self.team.run(self._rows, (state, packed, block, checked), work, macs)
+        self.team.run(self._rows, (found, state, packed, block), work, macs)
         WORKSPACE_POOL.give(key, packed)
 
     def _shares(self, panels: int) -> list[tuple[int, ...]]:
@@ -276,43 +277,53 @@ class FusedProduct:
         rows = [(i, min(ROW_BLOCK, m - i)) for i in range(0, m, ROW_BLOCK)]
         return [(*r, p, min(share, panels - p)) for r in rows for p in range(0, panels, share)]
 
-    def _storage(self, lines: int, depth: int, exponent: str, sign: str) -> Key:
-        """Values, exponents and sign words of `lines` rows or columns."""
-        n = lines * depth
-        return (n, "<f8" if self.wide else "<f4"), (n, exponent), (n // self.block, sign)
+    @property
+    def _word_sizes(self) -> tuple[int, int]:
+        """Bytes of a stored exponent and of a sign word of B; of A they have four."""
+        return 2 if self.layout.full_range else 1, sign_bytes(self.block)
 
-    def _from(self, packed: Storage, element: int) -> Packed:
-        """Views from an element on."""
-        values, exponents, signs = packed
-        return Packed(values[element:], exponents[element:], signs[element // self.block :])
+    def _storage(self, n: int, exponent: int, sign: int) -> Key:
+        """Values, exponents and sign words of n elements, in words of eight bytes."""
+        sizes = n * (8 if self.wide else 4), n * exponent, n // self.block * sign
+        return tuple((size // 8, "<u8") for size in sizes)
 
-    def _pack(self, packed: Storage, block: PackedBlock, heavy: NDArray[Any], panel: int, columns: int) -> None:
+    def _from(self, packed: Packed, element: int) -> Packed:
+        """Views of B from an element on."""
+        if not element:
+            return packed
+        places = [n for n, _ in self._storage(element, *self._word_sizes)]
+        return Packed(*(x[n:] for x, n in zip(packed, places, strict=True)))
+
+    def _pack(
+        self, pack: int, packed: Packed, block: PackedBlock, heavy: NDArray[Any], panel: int, columns: int
+    ) -> None:
         """Some panels of B."""
         j, k, depth, places = block
-        first = j + panel * PANEL
+        first, size = j + panel * PANEL, self.b.itemsize
+        key = ((PANEL * places * size, "|u1"),)
+        edge = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.b, k, depth, first, columns)
         factor = self.nudge * 2.0 ** (127 - self.formats[1].bias)
         heavy[panel] = call(
-            panels_kernel(self._packing()), x.dtype,
-            Source(x, x0, ld, self.layout.pack_b, factor, self.tiny), self._scales(1, k, first),
-            self._from(packed, panel * places * PANEL), self.special_columns[first:], depth, columns, places,
+            pack_columns, None, pack,
+            Source(x.view(np.uint8), x0, ld, size, self.layout.pack_b, factor, self.tiny), self._scales(1, k, first),
+            self._from(packed, panel * places * PANEL), self.special_columns[first:], (depth, columns, places), *edge,
         )  # fmt: skip
+        WORKSPACE_POOL.give(key, edge)
 
     def _rows(
-        self, state: NDArray[np.float32], packed: Storage, block: PackedBlock, checked: bool,
+        self, form: Form, state: NDArray[np.float32], packed: Packed, block: PackedBlock,
         i: int, rows: int, panel: int, panels: int,
     ) -> None:  # fmt: skip
         """Some rows times some panels."""
-        p, (j, k, depth, places) = self.params, block
-        key = (*self._storage(ROW_BLOCK, places, "<u4", "<u4"), *SPACE)
+        (j, k, depth, places), size = block, self.a.itemsize
+        key = (*self._storage(ROW_BLOCK * places, 4, 4), *SPACE, (ROW_BLOCK * places * size, "|u1"))
         own = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.a, i, rows, k, depth)
         factor = 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
-        each_watched = p[OUT] == OUTS["rne11"] and not self.layout.lasting
         call(
-            rows_kernel(self._packing(), p[FRACTION], p[OUT], int(checked), int(each_watched)),
-            (x.dtype, state.flags.num),
-            Source(x, x0, ld, self.layout.pack_a, factor, self.tiny), self._scales(0, k, i),
+            multiply_rows, state.flags.num, form,
+            Source(x.view(np.uint8), x0, ld, size, self.layout.pack_a, factor, self.tiny), self._scales(0, k, i),
             self._from(packed, panel * places * PANEL), state,
             Geometry(i, rows, j + panel * PANEL, panels, depth, places), Marks(self.redo, self.special_rows),
             Workspace(Packed(*own[:3]), *own[3:]), self.layout.numbers,

@@ -1,20 +1,17 @@
-"""Fused sums of a panel, as compiled code calls them."""
+"""Fused sums of a panel, and of two tiles."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
 from nbtc.compiler.builder import I32, VectorBuilder
-from nbtc.compiler.processors import host_processor
 from nbtc.kernels.alignment_and_rounding import AlignmentAndRounding, Shape
 from nbtc.kernels.fused_sum import PANEL, ROWS
-from nbtc.kernels.panel_operands import Sums, of_literal
+from nbtc.kernels.panel_operands import Numbers, Packed, Span
 from nbtc.kernels.panel_schedules import FLAG_WORD, NUMBERS, Beside, Mixed, Plain
 from nbtc.kernels.rounding import rounding_down
-from nbtc.numerics.models import OUTS
 
 BLOCKS = 16  # register tiles in a row block: 64 rows
 LEAST_BLOCKS = 2  # a tile's start values are made before the tile before is rounded: not the same one
@@ -43,59 +40,47 @@ def emit_sums(v: VectorBuilder, shape: Shape, args: dict[str, Any], beside: Besi
     rounding_down(v, name, args, lambda v, args: schedule(v, shape, args, beside).emit())
 
 
-def _shape(text: Any) -> Shape | None:
-    """The shape that the literal of a `Sums` means on this processor; None where it is none, or no kernel is fast."""
-    target = host_processor()
-    if target is None or not isinstance(text, types.StringLiteral):
-        return None
-    wide, block, fraction, out, *rest = of_literal(Sums, text.literal_value)
-    name = {code: text for text, code in OUTS.items()}[out]
-    return Shape(target, bool(wide), block, fraction, name, *map(bool, rest))
+class SumArguments(NamedTuple):
+    """Of the sums of a span's blocks of products, for up to 64 rows and 64 columns, into the tile."""
+
+    a: Packed
+    b: Packed
+    span: Span
+    tile: Any
+    numbers: Numbers
+    scratch: Any
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def sum_block(typing, sums, a, b, span, tile, numbers, scratch):
-    """Sum a span's blocks of products for up to 64 rows and 64 columns; sums: the literal of a `Sums`."""
-    shape = _shape(sums)
-    if shape is None:
-        return None
-
-    def codegen(context, builder, sig, args):
-        v = VectorBuilder(context, builder)
-        left, right, at = (v.fields(t, x) for t, x in zip((a, b, span), args[1:4], strict=True))
-        named = {"a": left["values"], "ea": left["exponents"], "sa": left["signs"]}
-        named |= {"b": right["values"], "eb": right["exponents"], "sb": right["signs"]}
-        _locate(v, shape, named, at)
-        named |= {"groups": at["groups"], "tile": v.pointer(tile, args[4]), "blocks": at["tiles"]}
-        constants = v.fields(numbers, args[5])
-        named |= {name: constants[name] for name in NUMBERS}
-        emit_sums(v, shape, named | {"scratch": v.pointer(scratch, args[6])})
-        return context.get_dummy_value()
-
-    return types.void(sums, a, b, span, tile, numbers, scratch), codegen
+def write_sums(v: VectorBuilder, shape: Shape, x: dict[str, Any]) -> None:
+    """The body of a function of `SumArguments`."""
+    left, right, at, numbers = x["a"], x["b"], x["span"], x["numbers"]
+    named = {"a": left["values"], "ea": left["exponents"], "sa": left["signs"]}
+    named |= {"b": right["values"], "eb": right["exponents"], "sb": right["signs"]}
+    _locate(v, shape, named, at)
+    named |= {"groups": at["groups"], "tile": x["tile"], "blocks": at["tiles"]}
+    emit_sums(v, shape, named | {name: numbers[name] for name in NUMBERS} | {"scratch": x["scratch"]})
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def add_tile(typing, sums, tile, total, blocks, scale, scratch):
-    """total += tile, 4 * blocks rows of 64 scaled accumulators, each by one IEEE addition."""
-    shape = _shape(sums)
-    if shape is None:
-        return None
+class AddArguments(NamedTuple):
+    """Of total += tile, 4 * blocks rows of 64 scaled accumulators, each by one IEEE addition."""
 
-    def codegen(context, builder, sig, args):
-        v, b = VectorBuilder(context, builder), builder
-        width = shape.target.bytes
-        x, c, scratch = (v.pointer(sig.args[i], args[i]) for i in (1, 2, 5))
-        splats = dict.fromkeys(NUMBERS, v.splat(b.trunc(args[4], I32), shape.target.lanes))
-        sums = AlignmentAndRounding(v, shape, splats)
-        with cgutils.for_range(b, b.mul(args[3], v.int(4 * ROWS * PANEL // width))) as loop:
-            at = b.mul(loop.index, v.int(width))
-            y = sums.added(*(v.load(v.at(p, at), sums.floats, width) for p in (c, x)))
-            sums.watch(v.at(scratch, 4 * FLAG_WORD + 64), y)
-            v.store(y, v.at(c, at), width)
-        return context.get_dummy_value()
+    tile: Any
+    total: Any
+    blocks: int
+    scale: int
+    scratch: Any
 
-    return types.void(sums, tile, total, types.int64, types.int64, scratch), codegen
+
+def write_addition(v: VectorBuilder, shape: Shape, x: dict[str, Any]) -> None:
+    """The body of a function of `AddArguments`."""
+    b, width = v.b, shape.target.bytes
+    splats = dict.fromkeys(NUMBERS, v.splat(b.trunc(x["scale"], I32), shape.target.lanes))
+    sums = AlignmentAndRounding(v, shape, splats)
+    with cgutils.for_range(b, b.mul(x["blocks"], v.int(4 * ROWS * PANEL // width))) as loop:
+        at = b.mul(loop.index, v.int(width))
+        y = sums.added(*(v.load(v.at(p, at), sums.floats, width) for p in (x["total"], x["tile"])))
+        sums.watch(v.at(x["scratch"], 4 * FLAG_WORD + 64), y)
+        v.store(y, v.at(x["total"], at), width)
 
 
 def _locate(v: VectorBuilder, shape: Shape, args: dict[str, Any], span: dict[str, Any]) -> None:

@@ -1,13 +1,13 @@
-"""What compiled code of panels works on: the literals that it is compiled for, operands, geometries and workspaces."""
+"""What compiled code of panels works on: operands, geometries and workspaces.
+
+Whatever may have elements of several types is an array of bytes here, so that the drivers are compiled for one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-
-Row = TypeVar("Row")
 
 
 class Packing(NamedTuple):
@@ -24,38 +24,33 @@ class Packing(NamedTuple):
     scaled: int
 
 
-class Sums(NamedTuple):
-    """The sums of a micro-kernel, as `Shape` has them; out is a code of `OUTS`."""
+class Form(NamedTuple):
+    """Addresses of what packs rows of A and of what sums, products of a sum, and what must be looked at afterwards.
 
-    wide: int
+    restarted, added: not 0 where blocks come in pairs (emulated), the second continuing from the first, which starts at
+    zero; each pair is added to the accumulator.  checked: a sum may leave 32 bits.  watched: a result may overflow
+    within a span.
+    """
+
+    pack: int
+    sums: int
+    restarted: int
+    added: int
     block: int
-    fraction: int
-    out: int
-    full_range: int
     checked: int
-    from_zero: int
-    each_watched: int
-
-
-def literal(row: tuple[int, ...]) -> str:
-    """The numbers of one of the above, as compiled code takes them: a constant of its type."""
-    return " ".join(str(int(x)) for x in row)
-
-
-def of_literal(kind: Callable[..., Row], text: str) -> Row:
-    """What `literal` made text of."""
-    return kind(*map(int, text.split()))
+    watched: int
 
 
 class Source(NamedTuple):
-    """A block of an operand: flat bits, its first element, elements from line to line, and how they are decoded.
+    """A block of an operand: flat bytes, its first element, elements from line to line, and how they are decoded.
 
-    params: `float_params`.  Values are stored times `factor`, zeros as +-tiny.
+    size: bytes of an element.  params: `float_params`.  Values are stored times `factor`, zeros as +-tiny.
     """
 
     x: Any
     first: int
     ld: int
+    size: int
     params: Any
     factor: float
     tiny: float
@@ -119,8 +114,11 @@ class Marks(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """A thread's own memory: 64 packed rows of A, scratch of the micro-kernel, two tiles of accumulators."""
+    """A thread's own memory: 64 packed rows of A, scratch of the micro-kernel (32-bit words), two tiles of
+    accumulators, and room for 64 rows of A as they come.
+    """
 
     a: Packed
     scratch: Any
     tiles: Any
+    edge: Any

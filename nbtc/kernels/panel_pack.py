@@ -7,17 +7,16 @@ auto-vectoriser, the same loops took seven times as long: as much as a tenth of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
 from nbtc.compiler.builder import F32, F64, I1, I8, I16, I32, I64, VectorBuilder, stack_array, vector
 from nbtc.compiler.processors import host_processor
 from nbtc.kernels.alignment_and_rounding import sign_bytes
 from nbtc.kernels.float_fields import BASE, BIAS, FIELD_SHIFT, LEAST, MANTISSA, REFERENCE, SIGN_SHIFT, SPECIAL
 from nbtc.kernels.fused_sum import PANEL, ROWS
-from nbtc.kernels.panel_operands import Packing, of_literal
+from nbtc.kernels.panel_operands import Packed, Packing, Scales, Source
 
 CHUNK = 16  # elements of a vector
 BIAS64, PLACES64 = 1023, 52  # of an f64's exponent field
@@ -224,7 +223,7 @@ class _Rows:
             v.store(b.mul(part, v.const(I32, times)), v.at(self.args["signs"], to, 4 * r), 4)
 
     def result(self) -> Any:
-        return self.v.context.get_dummy_value()
+        return None
 
 
 # --- columns of B -----------------------------------------------------------------------------------------------------
@@ -318,45 +317,36 @@ class _Columns:
         return self.b.zext(v.call("llvm.vector.reduce.umax.v16i32", I32, v.load(self.heavy, IV, 64)), I64)
 
 
-def _packer(text: Any, arguments: tuple[Any, ...], columns: bool) -> Any:
-    """Signature and code generator of one of the intrinsics below; `arguments` as they have them."""
-    if not isinstance(text, types.StringLiteral):
-        return None
-    how = of_literal(Packing, text.literal_value)
-    source, scales, out, special, *counts = arguments
-    size = source.types[0].dtype.bitwidth // 8
+class PackArguments(NamedTuple):
+    """Of a packer: tiles of four rows of A, or panels of 64 columns of B, from `begin` to `end`.
 
-    def codegen(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-        v = VectorBuilder(context, builder)
-        x, lifts, to = (v.fields(t, value) for t, value in zip((source, scales, out), values[1:4], strict=True))
-        count, places = values[5:]
-        args = {
-            "x": v.at(x["x"], builder.mul(x["first"], v.int(size))), "ld": x["ld"], "tiles": count, "places": places,
-            "out": to["values"], "exponents": to["exponents"], "signs": to["signs"],
-            "special": v.pointer(special, values[4]), "lift_ld": lifts["ld"],
-            "lifts": v.at(lifts["exponents"], builder.mul(lifts["first"], v.int(4))) if how.scaled else None,
-        }  # fmt: skip
-        pk = _Packer(v, size, bool(how.wide), bool(how.emulated), x["params"], x["factor"], x["tiny"])
-        writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, how.block, bool(how.full_range), args)
-        with cgutils.for_range(builder, count) as loop:
-            writer.write(loop.index, turns(how.block) if how.emulated else [])
-        return writer.result()
-
-    result = types.int64 if columns else types.void
-    return result(text, source, scales, out, special, *(types.int64 for _ in counts)), codegen
-
-
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def rows_packed(typing, packing, source, scales, out, special, tiles, places):
-    """Tiles of four rows of A, `places` products a row; packing: the literal of a `Packing`.
-
-    `places` is a multiple of 16 and of the block; all elements exist.  special[row] is set where a row holds Inf or
-    NaN.  A scaled block of a row is times 2**exponents[first + block * ld + row] of its `Scales`.
+    Each has `places` products a line, a multiple of 16 and of the block; all elements exist.  special[line] is set
+    where a line holds Inf or NaN.  A scaled block of a line is times 2**exponents[first + block * ld + line] of its
+    `Scales`.
     """
-    return _packer(packing, (source, scales, out, special, tiles, places), False)
+
+    source: Source
+    scales: Scales
+    out: Packed
+    special: Any
+    begin: int
+    end: int
+    places: int
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def columns_packed(typing, packing, source, scales, out, special, panels, places):
-    """Panels of 64 columns of B, as `rows_packed`; returns the largest sum of fractions of a block of products."""
-    return _packer(packing, (source, scales, out, special, panels, places), True)
+def write_packer(v: VectorBuilder, how: Packing, size: int, columns: bool, x: dict[str, Any]) -> Any:
+    """The body of a packer of elements of `size` bytes, whose arguments are x; of columns, it gives the largest sum of
+    fractions of a block of products.
+    """
+    b, source, scales, out = v.b, x["source"], x["scales"], x["out"]
+    args = {
+        "x": v.at(source["x"], b.mul(source["first"], v.int(size))), "ld": source["ld"], "places": x["places"],
+        "tiles": x["end"], "out": out["values"], "exponents": out["exponents"], "signs": out["signs"],
+        "special": x["special"], "lift_ld": scales["ld"],
+        "lifts": v.at(scales["exponents"], b.mul(scales["first"], v.int(4))) if how.scaled else None,
+    }  # fmt: skip
+    pk = _Packer(v, size, bool(how.wide), bool(how.emulated), source["params"], source["factor"], source["tiny"])
+    writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, how.block, bool(how.full_range), args)
+    with cgutils.for_range_slice(b, x["begin"], x["end"], v.int(1), I64) as (index, _):
+        writer.write(index, turns(how.block) if how.emulated else [])
+    return writer.result()

@@ -132,6 +132,7 @@ def _child(mutated: _Mutated, battery: Battery, seconds: int) -> None:
     sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - the process ends with it
     for module in (callees, jit):  # code of a mutant would be found again as the file's own
         vars(module)["cache_of"] = lambda *_: None
+    os.environ["NBTC_CACHE_DIR"] = ""
     alive = False
     try:
         _forget()

@@ -1,0 +1,34 @@
+"""Compiled drivers of large products: one for all forms, which differ in emitted code alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nbtc.compiler.processors import host_processor
+from tests.processes import forked, output
+
+PRODUCTS = """
+import numpy as np, nbtc
+from nbtc.kernels.panel_drivers import multiply_rows, pack_columns
+from nbtc.testing.cases import large_engines
+a, b = np.arange(24, dtype=np.float16).reshape(4, 6), np.ones((6, 5), np.float16)
+with large_engines():
+    for arch in ("sm_90", "sm_80"):
+        assert (nbtc.matmul(a, b, arch=arch) == a @ b).all()
+print(len(multiply_rows.signatures), len(pack_columns.signatures), sum(multiply_rows.stats.cache_hits.values()))
+"""
+
+
+@pytest.mark.skipif(host_processor() is None, reason="no vector code for this processor")
+def test_products_share_their_driver(tmp_path: Path) -> None:
+    """The next process finds it, and what was emitted, on disk: addresses are of neither."""
+    said, kept = [], []
+    for _ in range(2):
+        run = forked(PRODUCTS, NUMBA_CACHE_DIR=str(tmp_path / "numba"), NBTC_CACHE_DIR=str(tmp_path / "nbtc"))
+        said.append(output(run))
+        kept.append({path: path.stat().st_mtime_ns for path in (tmp_path / "nbtc").rglob("*.o")})
+    assert said == ["1 1 0", "1 1 1"]
+    assert len(kept[0]) == 6  # for blocks of 16 and of 8 products: sums, a packer of rows and one of columns
+    assert kept[0] == kept[1]
