@@ -214,12 +214,13 @@ class Answers:
         self.assertion = ""
         self.error: BaseException | None = None
         self.callback = CALLBACK(self._answer)
+        self.tensor = TensorAnswers()
         self._ways = {
             Ask.PRINT: self._print,
             Ask.ASSERT: self._assert,
             Ask.MALLOC: self._malloc,
             Ask.FREE: self._free,
-            Ask.TENSOR: TensorAnswers().answer,
+            Ask.TENSOR: self.tensor.answer,
         }
 
     def _answer(self, launch: int, block: int, warp: int, what: int, mask: int, words: int) -> int:

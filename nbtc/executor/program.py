@@ -28,7 +28,7 @@ from nbtc.executor.profile.result import Profile, empty
 from nbtc.executor.source import text_of
 from nbtc.executor.summary import summary
 from nbtc.executor.watch.memory import Watched
-from nbtc.executor.watch.report import hazard, leak
+from nbtc.executor.watch.report import hazard, kept, leak
 from nbtc.formats.arrays import as_flag
 from nbtc.isa.archs import arch as find_arch
 
@@ -318,6 +318,9 @@ class Program:
         lost = request.watched.lost(request.memory) if request.watched is not None else None
         if lost is not None:
             raise ProgramError(leak(self.name, built.sites, request, lost))
+        columns = answers.tensor.kept() if answers is not None and request.watched is not None else None
+        if columns is not None:
+            raise ProgramError(kept(self.name, request, columns))
         return None if request.profile is None else Profile(self.name, built.sites, request.profile)
 
     def __str__(self) -> str:

@@ -6,7 +6,7 @@ Every block has tensor memory from its first allocation to its last deallocation
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +30,21 @@ def _image(address: int, registers: int) -> NDArray[np.uint32]:
     return np.ctypeslib.as_array(words, (registers, WARP_LANES))
 
 
+class Allocated(NamedTuple):
+    """Columns of a block's tensor memory, and the line of the text that allocated them."""
+
+    block: int
+    address: int
+    columns: int
+    line: int
+
+
 class TensorAnswers:
     """Answers the questions of one launch."""
 
     def __init__(self) -> None:
         self._memories: dict[int, TensorMemory] = {}
+        self._lines: dict[tuple[int, int], int] = {}  # of each allocation: (block, address) -> line
         self._ways = {
             "alloc": self._alloc, "dealloc": self._dealloc, "relinquish": self._relinquish, "ld": self._move,
             "st": self._move, "cp": self._copy, "mma": self._multiply, "scaled": self._scaled,
@@ -43,8 +53,9 @@ class TensorAnswers:
     def answer(self, row: Any, thread: Any) -> None:
         """One question of a lane: its text, "line what ...", and words."""
         line, what, *rest = ctypes.string_at(int(row[0])).decode().split(" ")
+        more = {"ld": [what], "st": [what], "alloc": [line]}.get(what, [])
         try:
-            self._ways[what](row, thread, [what, *rest] if what in ("ld", "st") else rest)
+            self._ways[what](row, thread, more + rest)
         except NbtcError as error:
             raise ProgramError(f"line {line}: tcgen05.{what}: {error}" if what != "scaled" else str(error)) from error
 
@@ -57,6 +68,16 @@ class TensorAnswers:
     # --- allocation -------------------------------------------------------------------------------------------------
     def _alloc(self, row: Any, thread: Any, rest: list[str]) -> None:
         row[0] = self._memory(thread.block, new=True).alloc(int(row[1]))
+        self._lines[read_field(BLOCK, thread.block, "index"), int(row[0])] = int(rest[0])
+
+    def kept(self) -> Allocated | None:
+        """An allocation that nobody has given back, as all have to be ("Tensor Memory Allocation and Management")."""
+        found = (
+            Allocated(block, address, columns, self._lines[block, address])
+            for block, memory in sorted(self._memories.items())
+            for address, columns in memory.allocated.items()
+        )
+        return next(found, None)
 
     def _dealloc(self, row: Any, thread: Any, rest: list[str]) -> None:
         memory = self._memory(thread.block)

@@ -219,3 +219,17 @@ def test_forms_of_a_newer_version_of_ptx():
     with pytest.raises(ProgramError, match=r"PTX ISA 9\.1.*\.version 9\.0"):
         scaled_kernel(mnemonic, "9.0")[1, 32](np.zeros(128, np.uint32), np.zeros(384, np.uint32))
     scaled_kernel(mnemonic, "9.1")[1, 32](np.zeros(128, np.uint32), np.zeros(384, np.uint32))
+
+
+def test_columns_that_nobody_deallocates():
+    """Kernels have to; checked mode looks whether they did."""
+    arrays = np.zeros((2, 4), np.uint32)
+    broken, repaired = program(ALLOC, ""), program(ALLOC)
+    line = HEAD.count("\n") + 1 + (REGISTERS + ALLOC).partition("tcgen05.alloc")[0].count("\n")
+    said = (
+        rf"k: tensor memory that nobody deallocates: line {line}: tcgen05.alloc: block \(0, 0, 0\) got 128 columns at"
+    )
+    with pytest.raises(ProgramError, match=said):
+        broken.checked[1, 128](*arrays)
+    broken[1, 128](*arrays)
+    repaired.checked[2, 128](*arrays)

@@ -1,6 +1,7 @@
 """What the warps of a warpgroup wait for around products: programs that have no other barrier."""
 
 import numpy as np
+import pytest
 
 import nbtc
 from nbtc.testing import assert_bits_equal
@@ -89,3 +90,20 @@ def test_a_product_reads_what_all_four_warps_wrote_before_their_fences():
 
 def test_a_fence_waits_for_the_lane_that_waited_alone():
     run(INIT, ONE_WAITS)
+
+
+def test_a_warp_that_never_multiplies_is_waited_for_by_name():
+    """The other three stand at the fence before the product, and it at a barrier of all four."""
+    text = f"""{HEAD}.visible .entry k()
+    {{
+    .reg .b64 %b; .reg .b32 %a<4>, %t, %s; .reg .f32 %d<4>; .reg .pred %more, %p; .shared .align 128 .b8 tile[256];
+    mov.u32 %t, %tid.x; setp.ge.u32 %p, %t, 96;
+    mov.b32 %a0, 0; mov.b32 %a1, 0; mov.b32 %a2, 0; mov.b32 %a3, 0; setp.ne.u32 %more, %a0, 0;
+    @%p bra END;
+    {PRODUCT}
+    END: bar.sync 0;
+    ret;
+    }}"""
+    said = r"k: line \d+: wgmma.fence.*waits forever.*wgmma.fence.*warp 2 of.*bar.sync, warp 3 of block \(0, 0, 0\)$"
+    with pytest.raises(nbtc.errors.ProgramError, match=said):
+        nbtc.load(text)["k"][1, 128]()

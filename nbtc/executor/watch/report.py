@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from nbtc.executor.launch import Dim, Request
 from nbtc.executor.machine import Site
+from nbtc.executor.tensor_answers import Allocated
 from nbtc.executor.watch import words
 from nbtc.executor.watch.heap import Given
 from nbtc.executor.watch.memory import Found, Seen
@@ -140,6 +141,15 @@ def leak(kernel: str, sites: Sequence[Site], request: Request, given: Given) -> 
     return (
         f"{kernel}: memory that nobody frees: {_where(sites, given.site)}: {_who(seen, request)} got {given.bytes} "
         "bytes, and no pointer to them is left; free them, or keep a pointer in memory that lasts"
+    )
+
+
+def kept(kernel: str, request: Request, found: Allocated) -> str:
+    """The message of tensor memory that is allocated when its block has ended."""
+    return (
+        f"{kernel}: tensor memory that nobody deallocates: line {found.line}: tcgen05.alloc: "
+        f"block {place(found.block, request.geometry.grid)} got {found.columns} columns at {found.address:#x} and "
+        "ended with them; tcgen05.dealloc them, by a warp that ends after their last use"
     )
 
 
