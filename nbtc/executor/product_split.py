@@ -17,7 +17,7 @@ from nbtc.compiler.lowering import lowering
 from nbtc.kernels.float_code import W16, FloatCode, Label
 from nbtc.kernels.warp_floats import Codegen
 from nbtc.kernels.warp_operands import D8, Operands, Room
-from nbtc.kernels.warp_sums import V16, FullRange, NarrowRange
+from nbtc.kernels.warp_sums import V16, FullRange, LimitedRange
 
 P = I8.as_pointer()
 VECTOR = 64  # bytes of a vector, and the alignment of records and images
@@ -110,7 +110,7 @@ class Core(Codegen):
 
     def __init__(self, shape: FloatCode, v: VectorBuilder, numbers: list[Any], operands: Operands) -> None:
         self.s, self.v, self.b, self.operands, self.m = shape, v, v.b, operands, lowering(v)
-        self.sums = (NarrowRange if shape.narrow_range else FullRange)(shape, v, operands, *numbers)
+        self.sums = (LimitedRange if shape.limited_range else FullRange)(shape, v, operands, *numbers)
         self.peaks, self.accs, self.begun, self.totals = {}, {}, {}, {}
         self.loaded: dict[int, list[Any]] = {}
         self.finished: dict[int, dict[int, Any]] = {}

@@ -36,11 +36,11 @@ def slice_shape(row: Row, params: NDArray[Any], flags: Flags) -> SliceShape | No
     if (row.sparse and a.bits != 8) or params[KIND] != Kind.FUSED or host() is None or max(a.exponent, b.exponent) > 5:
         return None
     out, fraction = int(params[OUT]), int(params[FRACTION])
-    half, short = (out == OUTS[name] for name in ("rne11", "rz14"))
+    f16_acc, short = (out == OUTS[name] for name in ("rne11", "rz14"))
     read = not (flags.registers or flags.trans_a)  # else an image is made first
     signs = read and flags.minus_a, flags.minus_b
-    shape = SliceShape(a, b, half, fraction, int(params[FLOOR]), short, read, flags.trans_b, *signs, row.sparse)
-    most = 25 if shape.wide else 13  # sums of more bits leave 32 bits, or what an f32 has below M
+    shape = SliceShape(a, b, f16_acc, fraction, int(params[FLOOR]), short, read, flags.trans_b, *signs, row.sparse)
+    most = 25 if shape.in_f64 else 13  # sums of more bits leave 32 bits, or what an f32 has below M
     return shape if a.bits in (8, 16) and params[BLOCK] == shape.depth and fraction <= most else None
 
 

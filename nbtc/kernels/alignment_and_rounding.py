@@ -1,6 +1,6 @@
 """A fused sum, but for its multiply-adds: alignment exponents and start values before them, rounding after them.
 
-Two ways, the same bits.  `NarrowRange` is for operands whose exponents span few binades (every f16 and fp8, and most
+Two ways, the same bits.  `LimitedRange` is for operands whose exponents span few binades (every f16 and fp8, and most
 bf16 and tf32 data): accumulators live in the tile scaled by 2**-x, so that every exponent field stays in range and
 alignment is an integer addition to the field.  `FullRange` takes every exponent, at twice the operations: 16-bit
 exponents, and scalings with subnormal and overflow handling.
@@ -43,7 +43,7 @@ class Shape:
     wide: f64 elements (else f32).  block: products a sum.  fraction: F.  out: rounding.  full_range: any exponent
     (`FullRange`).  checked: a sum that could leave 32 bits flags its tile.  from_zero: the accumulator starts at zero,
     not in the tile.  each_watched: results that overflow are noted one by one; else the caller looks at the last ones,
-    since an Inf in the tile stays one (`NarrowRange`: 2**128 times anything).
+    since an Inf in the tile stays one (`LimitedRange`: 2**128 times anything).
     """
 
     target: Processor
@@ -182,7 +182,7 @@ class AlignmentAndRounding:
         v.store(v.umax(v.load(flag, self.integers, 4), magnitude), flag, 4)
 
 
-class NarrowRange(AlignmentAndRounding):
+class LimitedRange(AlignmentAndRounding):
     """Exponents in bytes; a byte is the field of a product's exponent."""
 
     def settle(self, best: Any) -> Any:

@@ -68,7 +68,7 @@ class FloatCode(Code):
         return W16 if self.per_word == 1 else vector(I16, 32)
 
     @property
-    def narrow_range(self) -> bool:
+    def limited_range(self) -> bool:
         """Whether the exponent of any product fits a byte."""
         return self.fmt.exponent < 8
 
@@ -90,9 +90,9 @@ class FloatCode(Code):
     def groups(self) -> list[list[Label]]:
         """Products whose exponents share a word: four bytes, two halves or one, whose order is that of the list."""
         registers = range(self.registers // 2)
-        if self.registers == 4 and (self.narrow_range or self.per_word == 1):
+        if self.registers == 4 and (self.limited_range or self.per_word == 1):
             return [[(r, t, h) for h in range(self.per_word) for r in registers] for t in range(4)]
-        if self.narrow_range:
+        if self.limited_range:
             return [[(0, t + n, h) for n in (0, 1) for h in range(self.per_word)] for t in (0, 2)]
         return [[(r, t, h) for h in range(self.per_word)] for r in registers for t in range(4)]
 

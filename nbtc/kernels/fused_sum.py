@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, VectorBuilder, vector
-from nbtc.kernels.alignment_and_rounding import SIGN, WRAP_MARGIN, FullRange, NarrowRange, Shape
+from nbtc.kernels.alignment_and_rounding import SIGN, WRAP_MARGIN, FullRange, LimitedRange, Shape
 
 ROWS = 4  # rows of a register tile
 PANEL = 64  # columns of a panel
@@ -75,7 +75,7 @@ class FusedSum:
         self.chunks = target.sums // (ROWS * shape.parts)
         self.tile = [(r, c) for r in range(ROWS) for c in range(self.chunks)]
         splats = {name: v.splat(v.b.trunc(x, I32), self.lanes) for name, x in numbers.items()}
-        self.ends = (FullRange if shape.full_range else NarrowRange)(v, shape, splats)
+        self.ends = (FullRange if shape.full_range else LimitedRange)(v, shape, splats)
         self.integers = self.ends.integers
         self.exponent_row = PANEL * shape.exponent_bytes
         n = shape.exponent_bytes

@@ -16,7 +16,7 @@ from nbtc.compiler.bits import as_f32
 from nbtc.compiler.copies import copied
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS, NO_KERNEL, Format
-from nbtc.kernels.rows_emitter import NARROW_ZERO, WIDE_ZERO, RowBlock, sum_row
+from nbtc.kernels.rows_emitter import F32_ZERO, F64_ZERO, RowBlock, sum_row
 from nbtc.numerics.fused import chain
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT
 
@@ -40,8 +40,8 @@ class Panels(NamedTuple):
 
 def panels(a: Format, b: Format) -> Panels:
     """The storage in which products of two formats, and their alignment, are exact."""
-    wide = max(a.exponent, b.exponent) > 5
-    return Panels(np.float64, np.int16, WIDE_ZERO) if wide else Panels(np.float32, np.int8, NARROW_ZERO)
+    in_f64 = max(a.exponent, b.exponent) > 5
+    return Panels(np.float64, np.int16, F64_ZERO) if in_f64 else Panels(np.float32, np.int8, F32_ZERO)
 
 
 class Decoded(NamedTuple):

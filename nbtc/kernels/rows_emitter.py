@@ -17,7 +17,7 @@ COLUMNS, CHUNK = 64, 16  # columns a step, and those that share one 32-bit vecto
 IV, FV = vector(I32, CHUNK), vector(F32, CHUNK)
 # Exponents that mark a zero (f32 and f64 elements): with any other exponent they stay below every sum of two real ones,
 # and two of them do not overflow the int8 or int16 they are stored in.
-NARROW_ZERO, WIDE_ZERO = -60, -4000
+F32_ZERO, F64_ZERO = -60, -4000
 _RZ14, _RNE11 = OUTS["rz14"], OUTS["rne11"]
 
 
@@ -28,13 +28,13 @@ class RowEmitter:
     real loops, so one kernel serves every block size.
     """
 
-    def __init__(self, v: VectorBuilder, wide: bool, out: str, args: dict[str, Any]) -> None:
-        self.v, self.b, self.wide, self.out, self.args = v, v.b, wide, out, args
-        self.half = out == "rne11"
-        self.value, self.size = (F64, 8) if wide else (F32, 4)
-        self.exponents = vector(I16 if wide else I8, COLUMNS)
+    def __init__(self, v: VectorBuilder, in_f64: bool, out: str, args: dict[str, Any]) -> None:
+        self.v, self.b, self.in_f64, self.out, self.args = v, v.b, in_f64, out, args
+        self.f16_acc = out == "rne11"
+        self.value, self.size = (F64, 8) if in_f64 else (F32, 4)
+        self.exponents = vector(I16 if in_f64 else I8, COLUMNS)
         self.mark = (
-            WIDE_ZERO if wide else NARROW_ZERO
+            F64_ZERO if in_f64 else F32_ZERO
         ) >> 1  # between the sums of real exponents and those with a zero's
         self.fraction, self.floor = (v.splat(self.b.trunc(args[x], I32), CHUNK) for x in ("fraction", "floor"))
 
@@ -80,10 +80,10 @@ class RowEmitter:
             eb = v.load(self.place("b_exponents", bits // 8, self.picked(k), column), t, bits // 8)
             e = b.add(v.splat(ea, COLUMNS), eb)
             b.store(v.smax(b.load(best), e), best)
-            if self.wide or self.half:
+            if self.in_f64 or self.f16_acc:
                 b.store(v.over("smin", b.load(least), e), least)
         top = b.load(best)
-        if self.wide or self.half:  # elsewhere the floor lies below every real exponent and is seen only without one
+        if self.in_f64 or self.f16_acc:  # elsewhere the floor lies below every real exponent: seen only without one
             floor = v.splat(b.trunc(self.args["floor"], t.element), COLUMNS)
             some = b.icmp_signed("<", b.load(least), v.const(t, self.mark))
             top = b.select(some, v.smax(top, floor), top)
@@ -93,7 +93,7 @@ class RowEmitter:
         """A chunk of the accumulator as f32."""
         v, b = self.v, self.b
         x = v.load(self.place("c", 4, v.int(0), column), IV, 4, 4 * CHUNK * q)
-        if not self.half:
+        if not self.f16_acc:
             return x
         scaled = b.fmul(v.bits(b.shl(b.and_(x, self.c(0x7FFF)), self.c(13)), FV), v.const(FV, 2.0**112))
         return b.or_(v.bits(scaled, IV), b.shl(b.and_(x, self.c(0x8000)), self.c(16)))
@@ -105,11 +105,11 @@ class RowEmitter:
         product = b.sext(v.shuffle(top, top, list(range(CHUNK * q, CHUNK * (q + 1)))), IV)
         product = b.select(b.icmp_signed("<", product, self.c(self.mark)), self.floor, product)
         field = b.and_(b.lshr(x, self.c(23)), self.c(255))
-        own = v.smax(b.sub(field, self.c(127)), self.c(-14 if self.half else -126))
+        own = v.smax(b.sub(field, self.c(127)), self.c(-14 if self.f16_acc else -126))
         own = b.select(b.icmp_signed("==", b.shl(x, self.c(1)), self.c(0)), self.floor, own)
         e = v.smax(product, own)
         kept = v.over("smin", v.smax(e, self.c(LOW)), self.c(HIGH))
-        special = b.icmp_signed(">", field, self.c(142 if self.half else 254))
+        special = b.icmp_signed(">", field, self.c(142 if self.f16_acc else 254))
         bad = b.or_(special, b.icmp_signed("!=", e, kept))
         up = v.bits(b.shl(b.sub(b.add(self.fraction, self.c(127)), kept), self.c(23)), FV)
         return kept, up, v.truncated(b.fmul(v.bits(x, FV), up)), bad
@@ -118,7 +118,7 @@ class RowEmitter:
         """The start values plus every product, truncated to the common unit."""
         v, b, t = self.v, self.b, vector(self.value, CHUNK)
         sums = [self.slot(s) for s in starts]
-        scales = [b.fpext(u, t) for u in ups] if self.wide else ups
+        scales = [b.fpext(u, t) for u in ups] if self.in_f64 else ups
         with cgutils.for_range_slice(b, self.args["start"], self.args["stop"], v.int(1), I64) as (k, _):
             a = v.splat(v.load(v.at(self.args["a"], b.mul(k, v.int(self.size))), self.value, self.size), CHUNK)
             row = self.place("b", self.size, self.picked(k), column)
@@ -133,7 +133,7 @@ class RowEmitter:
         sign = b.ashr(x, self.c(31))
         magnitude = b.sub(b.xor(x, sign), sign)
         y = self.rounded(magnitude, aligned)
-        signed = b.or_(y, b.and_(sign, self.c(0x8000 if self.half else -(1 << 31))))
+        signed = b.or_(y, b.and_(sign, self.c(0x8000 if self.f16_acc else -(1 << 31))))
         y = b.select(b.icmp_signed("==", y, self.c(0)), y, signed)  # every zero is +0
         at = self.place("c", 4, v.int(0), column)
         v.store(y, at, 4, 4 * CHUNK * q)
@@ -149,7 +149,7 @@ class RowEmitter:
         over = b.icmp_signed(">", v.truncated(near), magnitude)
         bits = b.add(v.bits(near, IV), b.sext(over, IV))  # toward zero
         down = v.bits(b.shl(b.sub(b.add(aligned, self.c(127)), self.fraction), self.c(23)), FV)
-        if not self.half:
+        if not self.f16_acc:
             y = v.bits(b.fmul(v.bits(bits, FV), down), IV)
             return b.and_(y, self.c(-1024)) if self.out == "rz14" else y
         inexact = b.zext(b.icmp_signed("!=", v.truncated(v.bits(bits, FV)), magnitude), IV)
@@ -183,7 +183,7 @@ class RowBlock(NamedTuple):
     floor: int
 
 
-def _row_kernel(wide: bool, out: str) -> Any:
+def _row_kernel(in_f64: bool, out: str) -> Any:
     """The intrinsic that sums a block of a row; not zero when it leaves elements undone."""
 
     @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
@@ -191,8 +191,8 @@ def _row_kernel(wide: bool, out: str) -> Any:
         def codegen(context, builder, sig, values):
             v = VectorBuilder(context, builder)
             args = v.fields(row, values[0])
-            _locate(v, args, 8 if wide else 4, 2 if wide else 1)
-            return RowEmitter(v, wide, out, args).emit()
+            _locate(v, args, 8 if in_f64 else 4, 2 if in_f64 else 1)
+            return RowEmitter(v, in_f64, out, args).emit()
 
         return types.int32(row), codegen
 

@@ -119,7 +119,7 @@ class SliceOperands:
 
     def _place_a(self, word: int, i: int) -> int:
         """Where element i of a word of A stands, in vectors: of fp8 the same words of both units side by side."""
-        if self.s.wide:
+        if self.s.in_f64:
             return 2 * word + i
         unit, step = divmod(word, 4)
         return 8 * step + 4 * unit + i
@@ -127,8 +127,8 @@ class SliceOperands:
     def _store_a(self, x: Any, to: Any) -> None:
         """Sixteen values, nudged; f64 in two vectors: words 0 and 1, and words 2 and 3 of each 128-bit lane."""
         v, b, s = self.v, self.b, self.s
-        values, factor = self.a.with_tiny_zeros(x, self.a.values(x)), NUDGE[s.wide] * 2.0 ** (lift(s.a) + lift(s.b))
-        if not s.wide:
+        values, factor = self.a.with_tiny_zeros(x, self.a.values(x)), NUDGE[s.in_f64] * 2.0 ** (lift(s.a) + lift(s.b))
+        if not s.in_f64:
             v.store(b.fmul(values, v.const(V16, factor)), to, VECTOR)
             return
         for part in (0, 1):
@@ -204,7 +204,7 @@ class SliceOperands:
     def _store_b(self, x: Any, to: Any) -> Iterator[None]:
         """Values of two columns: of fp8 as `line_values` has them, of 16 bits one after the other."""
         v, s = self.v, self.s
-        if not s.wide:
+        if not s.in_f64:
             for n, values in enumerate(self.of_b.line_values(x)):
                 v.store(values, to, VECTOR, VECTOR * n)
                 yield
@@ -220,11 +220,11 @@ class SliceOperands:
     @property
     def step_b(self) -> int:
         """Bytes from a value of B to that of the next step."""
-        return 8 * self.s.depth // 4 if self.s.wide else VECTOR
+        return 8 * self.s.depth // 4 if self.s.in_f64 else VECTOR
 
     def place_b(self, column: int, k: int) -> int:
         """Where value k of a column's first step lies: of fp8 those of the first words of both units."""
-        if self.s.wide:
+        if self.s.in_f64:
             return 8 * (self.s.depth * column + k)
         pair, side = divmod(column, 2)
         return 4 * VECTOR * pair + 16 * (2 * side + k // 4) + 4 * (k % 4)

@@ -70,7 +70,7 @@ class _Slice:
     def __init__(self, v: VectorBuilder, shape: SliceShape, arguments: Arguments) -> None:
         self.v, self.b, self.s, self.args, self.m = v, v.b, shape, arguments, lowering(v)
         self.operands = SliceOperands(v, shape)
-        self.registers = 2 if shape.half else 4
+        self.registers = 2 if shape.f16_acc else 4
 
     def emit(self) -> Any:
         v, b, s = self.v, self.b, self.s
@@ -156,7 +156,7 @@ class _Slice:
             found = repeated(v, v.int(0), v.int(STEPS), 1, starts, step)
             results += [sums.finish([found[c, part] for part in range(self.s.parts)], begun[c][1]) for c in columns]
         bad = b.or_(special, sums.out_of_range())
-        if not self.s.half:
+        if not self.s.f16_acc:
             bad = self._or_tiny(bad, sums, accumulators)
         with b.if_then(b.not_(bad), likely=True):
             self.store_d(d, results)
@@ -176,7 +176,7 @@ class _Slice:
     def load_d(self, d: Any) -> list[Any]:
         """Accumulators as f32, column by column."""
         v, b = self.v, self.b
-        if self.s.half:
+        if self.s.f16_acc:
             pairs = image_parts(v, d, (0, 1))
             halves = [b.lshr(x, v.const(W16, shift)) for x in pairs for shift in (0, 16)]
             found = [self.m.from_half(b.trunc(x, vector(I16, ROWS))) for x in halves]
@@ -188,7 +188,7 @@ class _Slice:
     def store_d(self, d: Any, results: list[Any]) -> None:
         """The inverse of `load_d`."""
         v, b = self.v, self.b
-        if self.s.half:
+        if self.s.f16_acc:
             wide = [b.zext(x, W16) for x in results]
             pairs = [b.or_(x, b.shl(y, v.const(W16, 16))) for x, y in zip(wide[::2], wide[1::2], strict=True)]
             parts = {0: turned(v, pairs)}

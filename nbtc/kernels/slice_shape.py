@@ -28,16 +28,16 @@ SPECIAL = 175
 class SliceShape:
     """What is compiled in.
 
-    a, b: multiplicands of 8 or of 16 bits, whose exponents have five bits at most.  half: f16 accumulators.  fraction:
-    F.  floor: exponent of a sum of zeros, as f16 accumulators have it.  short: results keep 14 significant bits.
-    a_rows: A is read at addresses, not from a register image.  by_rows: B lies in rows of eight columns, not in
+    a, b: multiplicands of 8 or of 16 bits, whose exponents have five bits at most.  f16_acc: of accumulators.
+    fraction: F.  floor: exponent of a sum of zeros, as f16 accumulators have it.  short: results keep 14 significant
+    bits.  a_rows: A is read at addresses, not from a register image.  by_rows: B lies in rows of eight columns, not in
     columns.  minus_a (where A is read), minus_b: signs are turned.  sparse: A stores half of K, metadata says which
     (8-bit elements, two of four).
     """
 
     a: Format
     b: Format
-    half: bool
+    f16_acc: bool
     fraction: int
     floor: int
     short: bool
@@ -50,19 +50,19 @@ class SliceShape:
     @property
     def key(self) -> str:
         """Tells functions of different shapes apart."""
-        flags = self.half, self.short, self.a_rows, self.by_rows, self.minus_a, self.minus_b, self.sparse
+        flags = self.f16_acc, self.short, self.a_rows, self.by_rows, self.minus_a, self.minus_b, self.sparse
         text = "".join(str(int(x)) for x in flags)
         return f"{self.a.name}_{self.b.name}_{self.fraction}_{-self.floor}_{text}"
 
     @property
-    def wide(self) -> bool:
+    def in_f64(self) -> bool:
         """Whether sums need f64 (52 bits below M's first) or are at home in f32 (23 bits)."""
         return self.a.bits == 16
 
     @property
     def parts(self) -> int:
         """Vectors that sixteen sums take."""
-        return 2 if self.wide else 1
+        return 2 if self.in_f64 else 1
 
     @property
     def lines(self) -> int:

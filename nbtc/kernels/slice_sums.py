@@ -62,14 +62,14 @@ class SliceSums:
         e = b.and_(e, self.c(INFINITE))
         bits = v.bits(acc, W16)
         own = b.and_(bits, self.c(INFINITE))
-        if s.half:
+        if s.f16_acc:
             nonzero = b.icmp_unsigned("!=", b.shl(bits, self.c(1)), self.c(0))
             own = b.select(nonzero, v.umax(own, self.c(HALF_LEAST << 23)), self.c(s.floor + BIAS << 23))
         e = v.umax(e, own)
         self.highest, self.lowest = v.umax(self.highest, e), v.umin(self.lowest, e)
         up = b.sub(self.c(s.fraction + 2 * BIAS << 23), e)
         low = b.add(self.m.to_integer(b.fmul(acc, v.bits(up, V16))), self._negatives(at_b, column))
-        if not s.wide:
+        if not s.in_f64:
             high = b.add(e, self.c((23 - s.fraction << 23) + (1 << 22)))
             return [v.bits(b.add(high, low), V16)], Begun(e, high)
         high = b.add(b.lshr(e, self.c(3)), self.c((1023 - BIAS + 52 - s.fraction << 20) + (1 << 19)))
@@ -92,7 +92,7 @@ class SliceSums:
     def multiply(self, at_b: Any, step: Any, sums: dict[int, list[Any]]) -> Iterator[None]:
         """Add the products of a step to columns' sums, piece by piece."""
         v, b, s, o = self.v, self.b, self.s, self.operands
-        element, size = (F64, 8) if s.wide else (F32, 4)
+        element, size = (F64, 8) if s.in_f64 else (F32, 4)
         kind = vector(element, VECTOR // size)
         right_at = v.at(at_b, b.mul(step, v.int(o.step_b)))
         left_at = v.at(self.memory, b.mul(step, v.int(VECTOR * s.parts * s.depth // STEPS)))
@@ -111,7 +111,7 @@ class SliceSums:
         n = self._integers(sums, begun)
         x = self._single(n)
         x = b.fmul(x, v.bits(b.sub(begun.e, self.c(s.fraction << 23)), V16))
-        if s.half:
+        if s.f16_acc:
             bits = self.m.to_half(x)
             negative_zero = b.icmp_unsigned("==", bits, v.const(bits.type, 1 << 15))
             return b.select(negative_zero, v.const(bits.type, 0), bits)
@@ -122,7 +122,7 @@ class SliceSums:
     def _integers(self, sums: list[Any], begun: Begun) -> Any:
         """Sums in units of the last place kept."""
         v, b = self.v, self.b
-        if not self.s.wide:
+        if not self.s.in_f64:
             return b.sub(v.bits(sums[0], W16), begun.high)
         lanes = [4 * u + n for u in range(4) for n in (0, 2, 16, 18)]
         return v.shuffle(v.bits(sums[0], W16), v.bits(sums[1], W16), lanes)
@@ -130,11 +130,11 @@ class SliceSums:
     def _single(self, n: Any) -> Any:
         """Integers as f32, toward zero; odd in the last place where inexact and another rounding follows."""
         v, b = self.v, self.b
-        if not self.s.wide:  # of at most 32 products that are not zero, and as many or twice as many units: exact
+        if not self.s.in_f64:  # of at most 32 products that are not zero, and as many or twice as many units: exact
             return b.sitofp(n, V16)
         x = self.m.to_float(n)
         self.largest = self.m.larger(self.largest, x)
-        if self.s.half:
+        if self.s.f16_acc:
             inexact = b.zext(b.icmp_signed("!=", self.m.to_integer(x), n), W16)
             x = v.bits(b.or_(v.bits(x, W16), inexact), V16)
         return x
@@ -143,7 +143,7 @@ class SliceSums:
         """i1: some row met Inf or NaN, or may have left its range."""
         b = self.b
         bad = b.icmp_unsigned(">", self.highest, self.c(self.s.top << 23))
-        if self.s.wide:  # sixteen products of almost 4 and c take more than 32 bits
+        if self.s.in_f64:  # sixteen products of almost 4 and c take more than 32 bits
             bad = b.or_(bad, b.fcmp_ordered(">=", self.largest, self.v.const(V16, 2.0**31 - 2.0**27)))
         return self._any(bad)
 

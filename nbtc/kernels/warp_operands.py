@@ -73,7 +73,7 @@ class Operands:
     def more(self) -> tuple[int, int]:
         """What is added to exponent fields of A and of B, so that sums are biased exponents of f32."""
         bias = 127 - 2 * self.s.fmt.bias
-        return ((bias + 1) // 2, bias // 2) if self.s.narrow_range else (0, 0)
+        return ((bias + 1) // 2, bias // 2) if self.s.limited_range else (0, 0)
 
     def room(self, size: int) -> Room:
         """Stack memory of `size` bytes."""
@@ -96,19 +96,19 @@ class Operands:
         v, b, f, t = self.v, self.b, self.s.fmt, self.s.element
         x = b.lshr(v.bits(words, t), v.const(t, self.elements.shift))
         top = (1 << f.exponent) - 1
-        if self.s.narrow_range:
+        if self.s.limited_range:
             table = [255 if n == top else max(n, 1) + more for n in range(top + 1)] * (64 // (top + 1))
             found = self.m.byte_table(table, v.bits(x, B64))
             if found is not None:
                 return b.select(nonzero, v.bits(found, t), v.const(t, 0))
         field = b.and_(x, v.const(t, top))
         exponent = v.umax(field, v.const(t, 1))
-        if self.s.narrow_range:
+        if self.s.limited_range:
             special = b.icmp_unsigned("==", field, v.const(t, top))
             exponent = b.select(special, v.const(t, 255), b.add(exponent, v.const(t, more)))
         else:
             self.special = self.m.opt_barrier(v.umax(self.special, field))
-        return b.select(nonzero, exponent, v.const(t, 0 if self.s.narrow_range else NO_EXPONENT))
+        return b.select(nonzero, exponent, v.const(t, 0 if self.s.limited_range else NO_EXPONENT))
 
     def doubles(self, words: Any) -> list[Any]:
         """Values of sixteen words of elements: vector i holds elements 2i and 2i + 1 of each 128-bit lane."""

@@ -62,7 +62,7 @@ class Sums:
             for g, group in enumerate(s.groups):
                 if shared or s.block(group[0]) == block:
                     x = self._product(o.field_a(j, g), o.field_b(j, g))
-                    top = x if top is None else (v.umax if s.narrow_range else v.smax)(top, x)
+                    top = x if top is None else (v.umax if s.limited_range else v.smax)(top, x)
             tops.append(top)
         count = len(s.groups[0])
         if count == 4 or (count == 2 and not (shared and s.blocks == 2)):
@@ -74,12 +74,12 @@ class Sums:
 
     def _product(self, x: Any, y: Any) -> Any:
         """Exponents of products."""
-        return self.v.over("uadd.sat", x, y) if self.s.narrow_range else self.b.add(x, y)
+        return self.v.over("uadd.sat", x, y) if self.s.limited_range else self.b.add(x, y)
 
     def _fold(self, x: Any, shift: int) -> Any:
         """The maximum with what lies `shift` bits below."""
         moved = self.v.bits(self.b.shl(self.v.bits(x, W16), self.c(shift)), x.type)
-        return (self.v.umax if self.s.narrow_range else self.v.smax)(x, moved)
+        return (self.v.umax if self.s.limited_range else self.v.smax)(x, moved)
 
     def multiply(self, pairs: range, block: int, starts: list[list[Any]]) -> Iterator[list[list[Any]]]:
         """The sums of several row pairs so far, after each product."""
@@ -130,7 +130,7 @@ class Sums:
         return b.icmp_unsigned("!=", b.bitcast(b.or_(far, wrapped), I16), ir.Constant(I16, 0))
 
 
-class NarrowRange(Sums):
+class LimitedRange(Sums):
     """Multiplicands of few binades: every scale is a normal f32, and exponents stay where f32 has them."""
 
     limit = ir.Constant(W16, [TOP << 23] * 16)

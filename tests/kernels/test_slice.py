@@ -40,9 +40,11 @@ ORDINARY = ("normal", "cancellation", "alignment_edge")  # of which no tile may 
 def shape_of(a: str, b: str, acc: str, flags: tuple[bool, ...]) -> SliceShape:
     """The shape with the arithmetic of sm_90's warpgroup unit."""
     row = Case("sm_90", "wgmma", a, b, acc, 8 * LINE // FORMATS[a].bits).row
-    half = acc == "f16"
-    short = not half and row.out == "rz14"
-    return SliceShape(FORMATS[a], FORMATS[b], half, row.fraction, row.floor16 if half else row.floor32, short, *flags)
+    f16_acc = acc == "f16"
+    short = not f16_acc and row.out == "rz14"
+    return SliceShape(
+        FORMATS[a], FORMATS[b], f16_acc, row.fraction, row.floor16 if f16_acc else row.floor32, short, *flags
+    )
 
 
 def compiled(shape: SliceShape) -> tuple[Any, Any]:
@@ -76,17 +78,17 @@ def matrix_of(image: np.ndarray) -> np.ndarray:
     return image.reshape(-1, 2, 8, 4).transpose(1, 2, 0, 3).reshape(ROWS, -1)
 
 
-def accumulators(c: np.ndarray, half: bool) -> np.ndarray:
+def accumulators(c: np.ndarray, f16_acc: bool) -> np.ndarray:
     """The image of an accumulator: registers of f32 hold every other column, of f16 two columns."""
-    if half:
+    if f16_acc:
         return image_of(np.ascontiguousarray(c.astype(np.uint16)).view(np.uint32))
     x = c.astype(np.uint32).reshape(2, 8, -1, 4, 2)  # half, g, tile, t, side
     return aligned(x.transpose(2, 0, 4, 1, 3).reshape(-1, 32))
 
 
-def results(image: np.ndarray, half: bool) -> np.ndarray:
+def results(image: np.ndarray, f16_acc: bool) -> np.ndarray:
     """The inverse of `accumulators`."""
-    if half:
+    if f16_acc:
         return np.ascontiguousarray(matrix_of(image)).view(np.uint16)
     return image.reshape(-1, 2, 2, 8, 4).transpose(1, 3, 0, 4, 2).reshape(ROWS, -1)
 
@@ -123,7 +125,7 @@ def oracle(case: Case, a: np.ndarray, b: np.ndarray, c: np.ndarray, indices: np.
 def compare(shape: SliceShape, f: Any, strategy: str, keep: bool) -> tuple[int, int]:
     """(tiles that needed the fallback, outputs that are wrong)."""
     a_format, b_format = shape.a, shape.b
-    acc = FORMATS["f16" if shape.half else "f32"]
+    acc = FORMATS["f16" if shape.f16_acc else "f32"]
     case = Case("sm_90", "wgmma", a_format.name, b_format.name, acc.name, shape.depth)
     rng = np.random.default_rng(len(strategy))
     a, b, c = operands(rng, strategy, (ROWS, COLUMNS * TILES, shape.depth), a_format, b_format, acc)
@@ -140,13 +142,13 @@ def compare(shape: SliceShape, f: Any, strategy: str, keep: bool) -> tuple[int, 
     source, places = addresses(shape, left, right)
     if not shape.a_rows:
         source = image_of(left)
-    d = accumulators(c, shape.half)
+    d = accumulators(c, shape.f16_acc)
     kept = d.copy()
     marked = f(source.ctypes.data, places.ctypes.data, meta.ctypes.data, d.ctypes.data, TILES, keep)
     sign = np.uint64(1 << (a_format.bits - 1))
     a, b = (x ^ sign if turned else x for x, turned in ((a, shape.minus_a), (b, shape.minus_b)))
     want = oracle(case, a, b, c if keep else np.zeros_like(c), indices)
-    found, before = results(d, shape.half), results(kept, shape.half)
+    found, before = results(d, shape.f16_acc), results(kept, shape.f16_acc)
     bad = [bool(marked >> n & 1) for n in range(TILES)]
     wanted = np.where(np.repeat(bad, COLUMNS), before, want.astype(found.dtype))
     return sum(bad), int((found != wanted).sum())
