@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 
 from nbtc.compiler import native
 from nbtc.compiler.builder import F64, I8, I64, VectorBuilder
+from nbtc.compiler.garbage import rarely_collected
 
 POINTER = I8.as_pointer()
 NUMBERS: dict[Any, Any] = {int: types.int64, float: types.float64, np.float32: types.float64}  # as they are passed
@@ -39,6 +40,7 @@ class Emitted(NamedTuple):
     body: Callable[[VectorBuilder, Named], Any]
 
 
+@rarely_collected
 def machine_code(functions: dict[str, Emitted], *key: str, level: int | None = TEXT_LEVEL) -> native.Loaded:
     """Functions by their names, from disk if they are there; key: texts that tell all that they depend on.
 

@@ -26,6 +26,7 @@ from numba.core.typed_passes import BaseNativeLowering
 from nbtc.compiler.callees import serve_callers
 from nbtc.compiler.code_cache import cache_of, name_apart
 from nbtc.compiler.float_mode import DEFAULT, KEEP, framed, switch_mode
+from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.library import Library
 from nbtc.compiler.pipeline import with_lowering
 from nbtc.errors import CompilerError
@@ -94,12 +95,13 @@ def jit(
     if config.DISABLE_JIT:
         return _uncompiled(function)
     dispatcher = njit(**options)(function)
+    in_mode = _compiling if framed else rarely_collected
+    dispatcher.compile = in_mode(dispatcher.compile)
     if framed:
-        dispatcher.compile = in_default_float_mode(dispatcher.compile)
         dispatcher._compile_for_args = _uninterrupted(dispatcher._compile_for_args)
     if cached and not inline:
         dispatcher._cache = cache_of(function) or dispatcher._cache
-    serve_callers(dispatcher, cached=cached and not inline, in_mode=in_default_float_mode if framed else _as_is)
+    serve_callers(dispatcher, cached=cached and not inline, in_mode=in_mode)
     return cast(F, dispatcher)
 
 
@@ -168,10 +170,6 @@ def call(kernel: Any, types: object, *arguments: Any) -> Any:
     return found(*arguments)
 
 
-def _as_is(function: F) -> F:
-    return function
-
-
 @jit(framed=False)
 def control_word(word):
     """The thread's floating-point control word before it became `word`."""
@@ -196,6 +194,11 @@ def in_default_float_mode(function: F) -> F:
     return cast(F, inside)
 
 
+def _compiling(compile_: F) -> F:
+    """What a kernel's compilation runs in."""
+    return in_default_float_mode(rarely_collected(compile_))
+
+
 def c_function(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function that native code calls by its `.address`; machine code is kept on disk, as kernels' is.
 
@@ -206,7 +209,7 @@ def c_function(signature: Any) -> Callable[[Callable[..., Any]], Any]:
         name_apart(function)
         found = CFunc(function, normalize_signature(signature), locals={}, options={"error_model": "numpy"})
         found._cache = cache_of(function) or found._cache
-        found.compile()
+        rarely_collected(found.compile)()
         return found
 
     return compiled

@@ -30,6 +30,7 @@ from numba.core.target_extension import (
 )
 from numba.core.typing.templates import Registry as TypingRegistry
 
+from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.native import binding
 from nbtc.dialect import fatal, loops
 from nbtc.errors import CompilerError
@@ -326,6 +327,7 @@ class PtxDispatcher(Dispatcher):  # type: ignore[misc]
         self.descriptor = descriptor()
         super().__init__(function, {}, {}, compiler.Compiler)
 
+    @rarely_collected
     def compile(self, sig: Any) -> Any:
         """Compile for argument types."""
         with target_override(NAME):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from nbtc.compiler import native
 from nbtc.compiler.code_cache import source_digest
+from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.split import parts
 from nbtc.errors import ProgramError
 from nbtc.executor.contract import contracted
@@ -59,6 +60,7 @@ def build(module: Module, text: str, kernel: str, shape: BlockShape, options: Op
     )
 
 
+@rarely_collected
 def _compile(module: Module, kernel: str, shape: BlockShape, options: Options) -> native.Native:
     linked = link(module, kernel)
     check(linked)
