@@ -6,23 +6,24 @@ Values are scaled into the middle of f32, so that they are exact there whatever 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
-from nbtc.compiler.builder import F64, I8, I16, I32, I64, Number, VectorBuilder, suffix, vector
+from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, Number, VectorBuilder, suffix, vector
+from nbtc.compiler.emitted import Named
 from nbtc.compiler.processors import host_processor
-from nbtc.formats.table import FORMATS, Format
+from nbtc.formats.table import Format
 from nbtc.kernels.alignment_and_rounding import sign_bytes
 from nbtc.kernels.float_elements import NUDGE, FloatElements
 from nbtc.kernels.panel_pack import paired
 from nbtc.ops.wgmma.gather import PANEL, ROWS
+from nbtc.ops.wgmma.parts import part
 
 STEP = 64  # bytes of a vector
-_BY_CODE = {f.code: f for f in FORMATS.values()}
 
 
 class Elements(FloatElements):
@@ -51,27 +52,29 @@ def _reduced(v: VectorBuilder, name: str, x: Any) -> Any:
     return v.b.zext(v.call(f"llvm.vector.reduce.{name}.{suffix(x.type)}", t, x), I64)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def magnitudes(typing, code, raw, size):
-    """Least non-zero magnitude less one, and greatest magnitude shifted up by 32, of `size` bytes of elements."""
-    if not isinstance(code, types.IntegerLiteral):
-        return None
-    fmt = _BY_CODE[code.literal_value]
+class Gathered(NamedTuple):
+    """Elements of an operand, and their size in bytes."""
 
-    def codegen(context, builder, sig, args):
-        v, b = VectorBuilder(context, builder), builder
-        x, count = Elements(v, fmt), 8 * STEP // fmt.bits
+    raw: Any
+    size: int
+
+
+@cache
+def magnitudes(fmt: Format) -> int:
+    """The address of what finds the least non-zero magnitude (less one) of `Gathered`, and the greatest times 2**32."""
+
+    def write(v: VectorBuilder, given: Named) -> Any:
+        b, x, count = v.b, Elements(v, fmt), 8 * STEP // fmt.bits
         t = vector(ir.IntType(fmt.bits), count)
         least, most = (_slot(v, v.const(t, n)) for n in (-1, 0))
-        p = v.pointer(raw, args[1])
-        with cgutils.for_range(b, b.udiv(args[2], v.int(STEP))) as loop:
-            m = x.magnitude(v.load(v.at(p, b.mul(loop.index, v.int(STEP))), t, STEP))
+        with cgutils.for_range(b, b.udiv(given["size"], v.int(STEP))) as loop:
+            m = x.magnitude(v.load(v.at(given["raw"], b.mul(loop.index, v.int(STEP))), t, STEP))
             b.store(v.umin(b.load(least), b.sub(m, v.const(t, 1))), least)  # a zero wraps to the end
             b.store(v.umax(b.load(most), m), most)
         low, high = _reduced(v, "umin", b.load(least)), _reduced(v, "umax", b.load(most))
         return b.or_(low, b.shl(high, v.int(32)))
 
-    return types.int64(code, raw, types.int64), codegen
+    return part(__file__, Gathered, write, fmt)
 
 
 def _slot(v: VectorBuilder, value: Any) -> Any:
@@ -167,7 +170,7 @@ class Packing(NamedTuple):
     """
 
     raw: Any
-    flip: np.uint32
+    flip: int
     offset: int
     scale: np.float32
     values: Any
@@ -176,15 +179,16 @@ class Packing(NamedTuple):
     tiles: int
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def pack(typing, code, wide, panel, operand):
-    """Write the panel (of A) or the tiles (of B); largest sum of significands of a dot product, 0 if harmless."""
-    if not all(isinstance(t, types.IntegerLiteral) for t in (code, wide, panel)):
-        return None
-    fmt, side = _BY_CODE[code.literal_value], "columns" if panel.literal_value else "rows"
+@cache
+def packer(fmt: Format, wide: bool, panel: bool) -> int:
+    """The address of what writes the panel (of A) or the tiles (of B) of a `Packing`.
 
-    def codegen(context, builder, sig, args):
-        v = VectorBuilder(context, builder)
-        return getattr(_Packer(v, fmt, bool(wide.literal_value), v.fields(operand, args[3])), side)()
+    It gives the largest sum of significands of a dot product, 0 if harmless.
+    """
 
-    return types.int64(code, wide, panel, operand), codegen
+    def write(v: VectorBuilder, given: Named) -> Any:
+        words = {"flip": v.b.trunc(given["flip"], I32), "scale": v.b.fptrunc(given["scale"], F32)}
+        emitter = _Packer(v, fmt, wide, given | words)
+        return emitter.columns() if panel else emitter.rows()
+
+    return part(__file__, Packing, write, fmt, wide, panel)

@@ -8,25 +8,28 @@ are left to `warpgroup.run`, which is exact for all of them.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.bits import as_f32, as_i32
+from nbtc.compiler.emitted import call_emitted
 from nbtc.compiler.jit import jit
 from nbtc.compiler.processors import host_processor
+from nbtc.errors import CompilerError
 from nbtc.formats.table import Format
-from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD
+from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, Shape
 from nbtc.kernels.float_elements import lift
 from nbtc.kernels.panel import SCRATCH
 from nbtc.kernels.panel_schedules import FLAG_WORD
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
 from nbtc.ops.wgmma import tile as tile_of
-from nbtc.ops.wgmma.decode import Packing, magnitudes, pack
-from nbtc.ops.wgmma.gather import DEPTH_BYTES, K_MAJOR, MN_MAJOR, PANEL, gathers, room, source_of
+from nbtc.ops.wgmma.decode import Gathered, Packing, magnitudes, packer
+from nbtc.ops.wgmma.gather import DEPTH_BYTES, PANEL, Gatherers, gather, room
 from nbtc.ops.wgmma.general import THREADS
-from nbtc.ops.wgmma.sums import FetchingBlock, sum_fetching
+from nbtc.ops.wgmma.sums import FetchingBlock, sums
+from nbtc.ops.wgmma.tile import Moving
 
 # Binades an operand may span for exponents to fit a byte with room to tell zeros, which show 0: of spans S, sums of two
 # real exponents begin at F + 127 - 2 S = 152 - 2 S, of which each side has half; a real one and a zero stay below if
@@ -39,50 +42,84 @@ _RNE11, _FUSED = OUTS["rne11"], int(Kind.FUSED)
 
 
 def serves(params: NDArray[np.int64], stored: int) -> bool:
-    """True when `kernel` can do a dense form on this machine: floating, all products in one block."""
+    """True when `run` can do a dense form on this machine: floating, all products in one block."""
     return int(params[KIND]) == _FUSED and int(params[BLOCK]) == stored and host_processor() is not None
 
 
-@cache
-def _sums(wide: int, block: int, fraction: int, out: int) -> Any:
-    """sums(block, words, ahead): a `FetchingBlock`; False when a result is not to be used.
+class Side(NamedTuple):
+    """What `run` has to know of an operand: its gathered bits' functions, and numbers of its format.
 
-    Apart from `kernel`, so that formats share its machine code.
+    fixed: its exponents are taken to be from `least` to `most`; else its elements are looked at.  shift: to the
+    exponent in a magnitude.  special: the least magnitude of Inf and NaN.  every: `magnitudes` of nothing but zeros.
+    heavy: significands that may sum too high.
     """
 
-    @jit
-    def sums(x, words, ahead):
-        flags = x.scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32]
-        flags[:16], flags[16:] = np.uint32(0xFFFFFFFF), np.uint32(0)
-        sum_fetching(wide, block, fraction, out, x, words, ahead)
-        if out == _RNE11:
-            for q in range(16, 32):
-                if flags[q] >= np.uint32(0x7F7FFFFF):
-                    return False
-        return True
+    magnitudes: int
+    pack: int
+    fixed: int
+    least: int
+    most: int
+    shift: int
+    bias: int
+    special: int
+    every: int
+    lift: int
+    heavy: int
 
-    return sums
+
+def _side(fmt: Format, wide: bool, panel: bool) -> Side:
+    shift = fmt.bits - 1 - fmt.exponent
+    return Side(
+        magnitudes(fmt), packer(fmt, wide, panel), int(fmt.exponent <= 5), fmt.emin, fmt.emax, shift, fmt.bias,
+        fmt.special << (shift - fmt.mantissa), (1 << fmt.bits) - 1, lift(fmt), HEAVY << fmt.mantissa,
+    )  # fmt: skip
+
+
+class Steps(NamedTuple):
+    """What a form consists of: addresses of functions and numbers.
+
+    bounded: results are f16, which have an end that sums reach.
+    """
+
+    gather: Gatherers
+    a: Side
+    b: Side
+    load: int
+    sums: int
+    store: int
+    wide: int
+    f16_acc: int
+    block: int
+    fraction: int
+    bounded: int
 
 
 @cache
-def _range(fmt: Format) -> Any:
-    """span(raw): (least, greatest) exponent of a gathered operand: of the format if that is small; sound or not."""
-    code, bias, shift = fmt.code, fmt.bias, fmt.bits - 1 - fmt.exponent
-    special = fmt.special << (shift - fmt.mantissa)
-    fixed, low, high = fmt.exponent <= 5, fmt.emin, fmt.emax
-    every = (1 << fmt.bits) - 1  # `magnitudes` of nothing but zeros
+def steps(a: Format, b: Format, f16_acc: int, block: int, fraction: int, out: int, gather: Gatherers) -> Steps:
+    """Those of a form; f16_acc: 1 for f16 accumulators."""
+    wide, target = fraction > 13, host_processor()
+    if target is None:
+        raise CompilerError("no vector code for this processor: ask `serves` first")
+    name = {code: text for text, code in OUTS.items()}[out]
+    shape = Shape(target, wide, block, fraction, name, full_range=False, checked=False)
+    return Steps(
+        gather, _side(a, wide, True), _side(b, wide, False),
+        tile_of.loader(f16_acc), sums(shape), tile_of.storer(f16_acc),
+        int(wide), f16_acc, block, fraction, int(out == _RNE11),
+    )  # fmt: skip
 
-    @jit
-    def span(raw):
-        seen = magnitudes(code, raw, raw.size)
-        least, most = seen & np.int64(0xFFFFFFFF), seen >> np.int64(32)
-        if fixed:
-            return low, high, most < special
-        if least == every:
-            return 0, 0, True
-        return max((least + 1) >> shift, 1) - bias, max(most >> shift, 1) - bias, most < special
 
-    return span
+@jit(inline=True)
+def _span(side, raw):
+    """(least, greatest) exponent of a gathered operand: of the format if that is small; sound or not."""
+    seen = call_emitted(side.magnitudes, Gathered(raw, raw.size))
+    least, most = seen & np.int64(0xFFFFFFFF), seen >> np.int64(32)
+    if side.fixed:
+        return side.least, side.most, most < side.special
+    if least == side.every:
+        return 0, 0, True
+    shift, bias = side.shift, side.bias
+    return max((least + 1) >> shift, 1) - bias, max(most >> shift, 1) - bias, most < side.special
 
 
 @jit(inline=True)
@@ -91,62 +128,56 @@ def _power(x):
     return as_f32(np.int32((x + 127) << 23))
 
 
-@cache
-def kernel(a_fmt: Format, b_fmt: Format, f16_acc: int, block: int, fraction: int, out: int) -> Any:
-    """run(first, last, task, floor, left): warpgroups first..last; left[g] is set for what `general.run` has to do."""
-    bits, wide = a_fmt.bits, int(fraction > 13)
-    gather = gathers(bits)
-    span_a, span_b, sums = _range(a_fmt), _range(b_fmt), _sums(wide, block, fraction, out)
-    a_code, b_code, a_lift, b_lift = a_fmt.code, b_fmt.code, lift(a_fmt), lift(b_fmt)
-    a_bias, b_bias, share = a_fmt.bias, b_fmt.bias, fraction // 2
-    a_heavy, b_heavy = HEAVY << a_fmt.mantissa, HEAVY << b_fmt.mantissa
-    size = 8 if wide else 4
+@jit(inline=True)
+def _largest(words):
+    found = np.uint32(0)
+    for x in words:
+        found = max(found, x)
+    return found
 
-    @jit
-    def run(first, last, task, floor, left):
-        geometry, sources = task.geometry, task.sources
-        d, d_from, keep, out_words = task.accumulators
-        n = geometry.n
-        value = np.float64 if wide else np.float32
-        raw_a, raw_b = room(PANEL * DEPTH_BYTES), room(n * DEPTH_BYTES)
-        av, bv = room(PANEL * block * size).view(value), room(n * block * size).view(value)
-        ae, be = room(PANEL * block), room(4 * n * block).view(np.uint32)
-        sa, sb = room(4 * PANEL).view(np.uint32), room(4 * n).view(np.uint32)
-        tile, scratch = room(4 * n * PANEL).view(np.float32), room(SCRATCH)
-        a_source, b_source = source_of(geometry), MN_MAJOR if geometry.b_mn else K_MAJOR
-        flip_a, flip_b = np.uint32(geometry.flip_a), np.uint32(geometry.flip_b)
-        registers = n >> 2 if f16_acc else n >> 1
-        lines = n % (64 if f16_acc else 32) == 0 and (np.int64(out_words.ctypes.data) & 63) == 0
-        for g in range(first, last):
-            left[g] = np.uint8(1)
-            gather(a_source, b_source, g, geometry, sources, raw_a, raw_b)
-            a_low, a_high, a_sound = span_a(raw_a)
-            b_low, b_high, b_sound = span_b(raw_b)
-            if not (a_sound and b_sound and _near(a_low, a_high, b_low, b_high)):
-                continue
-            scale, low = a_high + b_high - fraction, fraction + 127 - (a_high - a_low) - (b_high - b_low)
-            zero = low >> 1
-            up_a, up_b = _power(share - a_high + a_lift), _power(fraction - share - b_high + b_lift)
-            heavy_a = pack(a_code, wide, 1, Packing(raw_a, flip_a, zero - a_low - a_bias, up_a, av, ae, sa, 0))
-            below = low - zero - b_low - b_bias
-            heavy_b = pack(b_code, wide, 0, Packing(raw_b, flip_b, below, up_b, bv, be, sb, n >> 2))
-            if heavy_a >= a_heavy and heavy_b >= b_heavy:
-                continue
-            if keep[g]:
-                start = d_from[g] * registers * THREADS
-                seen = tile_of.load(f16_acc, d, start, tile, n, _power(-scale), False)
-                if not _tame(seen, FLOOR_FIELD - 127 + scale, f16_acc):
-                    continue
-            else:
-                tile[:] = np.float32(0.0)
-            ahead = d_from[min(g + 1, last - 1)] * registers * THREADS
-            least = floor + 127 - scale
-            x = FetchingBlock(bv, be, sb, av, ae, sa, tile, n >> 2, least, 113 - scale, scale, low, scratch)
-            if sums(x, d, ahead):
-                tile_of.store(f16_acc, out_words, g * registers * THREADS, tile, n, _power(scale), lines)
-                left[g] = np.uint8(0)
 
-    return run
+@jit
+def run(first, last, task, steps, floor, left):
+    """Warpgroups first..last; left[g] is set for what `general.run` has to do."""
+    geometry, sources = task.geometry, task.sources
+    d, d_from, keep, out_words = task.accumulators
+    n, f16_acc, block, fraction = geometry.n, steps.f16_acc, steps.block, steps.fraction
+    size = 8 if steps.wide else 4
+    raw_a, raw_b = room(PANEL * DEPTH_BYTES), room(n * DEPTH_BYTES)
+    av, bv, ae, be = room(PANEL * block * size), room(n * block * size), room(PANEL * block), room(4 * n * block)
+    sa, sb, tile, scratch = room(4 * PANEL), room(4 * n), room(4 * n * PANEL), room(SCRATCH)
+    flags, share = scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32], fraction // 2
+    registers = n >> 2 if f16_acc else n >> 1
+    lines = int(n % (64 if f16_acc else 32) == 0 and (np.int64(out_words.ctypes.data) & 63) == 0)
+    for g in range(first, last):
+        left[g] = np.uint8(1)
+        gather(steps.gather, g, geometry, sources, raw_a, raw_b)
+        a_low, a_high, a_sound = _span(steps.a, raw_a)
+        b_low, b_high, b_sound = _span(steps.b, raw_b)
+        if not (a_sound and b_sound and _near(a_low, a_high, b_low, b_high)):
+            continue
+        scale, low = a_high + b_high - fraction, fraction + 127 - (a_high - a_low) - (b_high - b_low)
+        zero = low >> 1
+        up_a, up_b = _power(share - a_high + steps.a.lift), _power(fraction - share - b_high + steps.b.lift)
+        above, below = zero - a_low - steps.a.bias, low - zero - b_low - steps.b.bias
+        heavy_a = call_emitted(steps.a.pack, Packing(raw_a, geometry.flip_a, above, up_a, av, ae, sa, 0))
+        heavy_b = call_emitted(steps.b.pack, Packing(raw_b, geometry.flip_b, below, up_b, bv, be, sb, n >> 2))
+        if heavy_a >= steps.a.heavy and heavy_b >= steps.b.heavy:
+            continue
+        if keep[g]:
+            start = d_from[g] * registers * THREADS
+            seen = call_emitted(steps.load, Moving(d, start, tile, n, _power(-scale), 0))
+            if not _tame(seen, FLOOR_FIELD - 127 + scale, f16_acc != 0):
+                continue
+        else:
+            tile[:] = np.uint8(0)
+        ahead, least = d_from[min(g + 1, last - 1)] * registers * THREADS, floor + 127 - scale
+        flags[:16], flags[16:] = np.uint32(0xFFFFFFFF), np.uint32(0)
+        x = FetchingBlock(bv, be, sb, av, ae, sa, tile, n >> 2, least, 113 - scale, scale, low, scratch, d, ahead)
+        call_emitted(steps.sums, x)
+        if not steps.bounded or _largest(flags[16:]) < np.uint32(0x7F7FFFFF):
+            call_emitted(steps.store, Moving(out_words, g * registers * THREADS, tile, n, _power(scale), lines))
+            left[g] = np.uint8(0)
 
 
 @jit(inline=True)

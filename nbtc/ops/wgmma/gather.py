@@ -10,17 +10,18 @@ Every layout moves 128 bytes a step: eight 16-byte units in, one permutation, an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
 from nbtc.compiler.builder import I32, I64, VectorBuilder, vector
+from nbtc.compiler.emitted import Named, call_emitted
 from nbtc.compiler.jit import jit
-from nbtc.ops.wgmma.general import THREADS
+from nbtc.ops.wgmma.general import THREADS, Geometry
+from nbtc.ops.wgmma.parts import part
 
 UNIT, UNITS = 16, 8  # bytes of a unit, units a step
 ROWS, PANEL = 4, 64  # rows of a tile, columns of a panel of the micro-kernel
@@ -118,30 +119,37 @@ def _emit(v: VectorBuilder, plan: GatherLoop, bits: int, count: Any, unit: Any, 
                     v.store(part, to, 1, offset + q * bits // 8)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _gather(typing, columns, bits, source, memory, base, units, first, count, raw):
-    """One plan: `count` turns of its loop, units from memory at base (+ the addresses units[first ...])."""
-    fixed = (columns, bits, source)
-    if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
-        return None
-    side, width, kind = (x.literal_value for x in fixed)
-    plan = columns_plan(width, kind) if side else rows_plan(width, kind)
+class Gathering(NamedTuple):
+    """Arguments of a gathering: `turns` of its plan's loop.
 
-    def codegen(context, builder, sig, args):
-        v = VectorBuilder(context, builder)
-        start, table = v.at(v.pointer(memory, args[3]), args[4]), v.pointer(units, args[5])
+    Units lie in memory at base plus the addresses units[first ...], those of registers one behind the other at base.
+    """
+
+    memory: Any
+    base: int
+    units: Any
+    first: int
+    turns: int
+    raw: Any
+
+
+@cache
+def gathering(bits: int, source: int, columns: bool) -> int:
+    """The address of what gathers elements of 8, 16 or 32 bits of A (to [k][64]) or of B (to [tile][k][4])."""
+    plan = (columns_plan if columns else rows_plan)(bits, source)
+
+    def write(v: VectorBuilder, given: Named) -> None:
+        b, start = v.b, v.at(given["memory"], given["base"])
 
         def unit(i: Any) -> Any:
-            if kind == REGISTERS:
-                return v.at(start, builder.mul(i, v.int(UNIT)))
-            at = v.at(table, builder.mul(builder.add(args[6], i), v.int(4)))
-            return v.at(start, builder.sext(v.load(at, I32, 4), I64))
+            if source == REGISTERS:
+                return v.at(start, b.mul(i, v.int(UNIT)))
+            at = v.at(given["units"], b.mul(b.add(given["first"], i), v.int(4)))
+            return v.at(start, b.sext(v.load(at, I32, 4), I64))
 
-        _emit(v, plan, width, args[7], unit, v.pointer(raw, args[8]))
-        return context.get_dummy_value()
+        _emit(v, plan, bits, given["turns"], unit, given["raw"])
 
-    i = types.int64
-    return types.void(*fixed, memory, i, units, i, i, raw), codegen
+    return part(__file__, Gathering, write, bits, source, columns)
 
 
 @jit
@@ -152,40 +160,29 @@ def room(size):
     return raw[first : first + size]
 
 
+class Gatherers(NamedTuple):
+    """Addresses of what gathers A and B of a form."""
+
+    a: int
+    b: int
+
+
+@lru_cache(maxsize=256)
+def gatherers(geometry: Geometry, bits: int) -> Gatherers:
+    """Those of a task, for elements of so many bits or of such pieces of them."""
+    a_source = REGISTERS if geometry.a_registers else (MN_MAJOR if geometry.a_mn else K_MAJOR)
+    b_source = MN_MAJOR if geometry.b_mn else K_MAJOR
+    return Gatherers(gathering(bits, a_source, True), gathering(bits, b_source, False))
+
+
 @jit(inline=True)
-def source_of(geometry):
-    """Where A comes from."""
-    return REGISTERS if geometry.a_registers else (MN_MAJOR if geometry.a_mn else K_MAJOR)
-
-
-@cache
-def gathers(bits: int) -> Any:
-    """gather(a_source, b_source, g, geometry, sources, raw_a, raw_b): elements of 8, 16 or 32 bits of a warpgroup.
-
-    64 rows of A to [k][64], n columns of B to [tile][k][4].
-    """
-
-    @jit
-    def rows(source, smem, base, units, first, n, raw):
-        if bits == 16 and source == MN_MAJOR:
-            _gather(0, bits, MN_MAJOR, smem, base, units, first, n >> 3, raw)
-        else:
-            _gather(0, bits, K_MAJOR, smem, base, units, first, n >> 2, raw)
-
-    @jit
-    def columns(source, smem, base, units, first, words, word, raw):
-        if source == REGISTERS:
-            _gather(1, bits, REGISTERS, words, 4 * word, units, 0, 4, raw)
-        elif bits == 16 and source == MN_MAJOR:
-            _gather(1, bits, MN_MAJOR, smem, base, units, first, 4, raw)
-        else:
-            _gather(1, bits, K_MAJOR, smem, base, units, first, 4, raw)
-
-    @jit(inline=True)
-    def gather(a_source, b_source, g, geometry, sources, raw_a, raw_b):
-        smem, images, a_units, a_which, a_words, a_from, b_units, b_which = sources
-        base, n = images[g] * geometry.smem_bytes, geometry.n
-        columns(a_source, smem, base, a_units, 2 * PANEL * a_which[g], a_words, 4 * THREADS * a_from[g], raw_a)
-        rows(b_source, smem, base, b_units, 2 * n * b_which[g], n, raw_b)
-
-    return gather
+def gather(which, g, geometry, sources, raw_a, raw_b):
+    """The elements of a warpgroup: 64 rows of A to [k][64], n columns of B to [tile][k][4]."""
+    smem, images, a_units, a_which, a_words, a_from, b_units, b_which = sources
+    base, n = images[g] * geometry.smem_bytes, geometry.n
+    if geometry.a_registers:
+        call_emitted(which.a, Gathering(a_words, UNIT * THREADS * a_from[g], a_units, 0, 4, raw_a))
+    else:
+        call_emitted(which.a, Gathering(smem, base, a_units, 2 * PANEL * a_which[g], 4, raw_a))
+    turns = n >> 3 if geometry.b_mn else n >> 2
+    call_emitted(which.b, Gathering(smem, base, b_units, 2 * n * b_which[g], turns, raw_b))

@@ -25,6 +25,7 @@ from nbtc.ops.wgmma import fused as warpgroup_fused
 from nbtc.ops.wgmma import general as warpgroup
 from nbtc.ops.wgmma import operands as op
 from nbtc.ops.wgmma import words as warpgroup_words
+from nbtc.ops.wgmma.gather import gatherers
 
 # argument -> its operand in a PTX line, and its default
 LINE_NAMES = {
@@ -114,7 +115,10 @@ def _run(form: op.WgmmaForm, task: warpgroup.Task, count: int, threads: int | No
     needed = np.ones(count, np.uint8)
     kernel = _kernel(form, task)
     if kernel is not None:
-        parallel_for(count, cost // 3, threads, lambda i, j: call(kernel, warpgroup.Task, i, j, task, floor, needed))
+        run, steps = kernel
+        parallel_for(
+            count, cost // 3, threads, lambda i, j: call(run, warpgroup.Task, i, j, task, steps, floor, needed)
+        )
     groups = np.flatnonzero(needed)
     if not groups.size:
         return
@@ -126,17 +130,18 @@ def _run(form: op.WgmmaForm, task: warpgroup.Task, count: int, threads: int | No
         parallel_for(groups.size, 10 * cost, threads, lambda i, j: warpgroup.repair(groups[i:j], task, left))
 
 
-def _kernel(form: op.WgmmaForm, task: warpgroup.Task) -> Any:
-    """The vector kernel that does this form on this machine, if there is one."""
+def _kernel(form: op.WgmmaForm, task: warpgroup.Task) -> tuple[Any, Any] | None:
+    """The loop over warpgroups and what it does with each, of the vector code for this form on this machine, if any."""
     p = task.params
     a, b, f16_acc = form.a.format, form.b.format, int(form.d.format.bits == 16)
     if task.geometry.sparse != warpgroup.DENSE:
         return None
     if warpgroup_fused.serves(p, form.stored):
-        return warpgroup_fused.kernel(a, b, f16_acc, *(int(p[i]) for i in (BLOCK, FRACTION, OUT)))
+        numbers = (int(p[i]) for i in (BLOCK, FRACTION, OUT))
+        return warpgroup_fused.run, warpgroup_fused.steps(a, b, f16_acc, *numbers, gatherers(task.geometry, a.bits))
     if warpgroup_words.serves(p):
         signs = (warpgroup_words.BITS,) * 2 if p[KIND] == Kind.BITS else (int(a.signed), int(b.signed))
-        return warpgroup_words.kernel(*signs, int(p[SATURATE]))
+        return warpgroup_words.run, warpgroup_words.steps(*signs, int(p[SATURATE]), gatherers(task.geometry, 32))
     return None
 
 

@@ -6,16 +6,14 @@ long as the sums.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
-from numba.core import types
-from numba.extending import intrinsic
-
 from nbtc.compiler.builder import VectorBuilder
-from nbtc.compiler.processors import host_processor
+from nbtc.compiler.emitted import Named
 from nbtc.kernels.alignment_and_rounding import Shape
 from nbtc.kernels.panel import emit_sums
-from nbtc.numerics.models import OUTS
+from nbtc.ops.wgmma.parts import part
 from nbtc.ops.wgmma.tile import fetch
 
 
@@ -26,7 +24,7 @@ def _fetching(v: VectorBuilder, shape: Shape, args: dict[str, Any], group: Any, 
 
 class FetchingBlock(NamedTuple):
     """A block of products and its tile: values, exponents and signs of A and B, 4 * blocks rows by 64 columns of
-    scaled accumulators, what the alignment needs, scratch.
+    scaled accumulators, what the alignment needs, scratch.  words[ahead] is where the memory to fetch begins.
     """
 
     a: Any
@@ -42,28 +40,17 @@ class FetchingBlock(NamedTuple):
     scale: int
     reference: int
     scratch: Any
+    words: Any
+    ahead: int
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def sum_fetching(typing, wide, block, fraction, out, x, words, ahead):
-    """One block of products into the tile, as `panel.sum_block` does it.
+@cache
+def sums(shape: Shape) -> int:
+    """The address of what sums a `FetchingBlock` into its tile, as `panel.sum_block` does it."""
 
-    The first four arguments are literals.  words[ahead] is where the memory to fetch begins.
-    """
-    fixed = (wide, block, fraction, out)
-    target = host_processor()
-    if target is None or not all(isinstance(t, types.IntegerLiteral) for t in fixed):
-        return None
-    values = [t.literal_value for t in fixed]
-    name = {code: text for text, code in OUTS.items()}[values[3]]
-    shape = Shape(target, bool(values[0]), values[1], values[2], name, full_range=False, checked=False)
-
-    def codegen(context, builder, sig, args):
-        v = VectorBuilder(context, builder)
-        named = v.fields(x, args[len(fixed)])
-        named["groups"] = v.int(1)
-        named["ahead"] = v.at(v.pointer(words, args[-2]), builder.mul(args[-1], v.int(4)))
+    def write(v: VectorBuilder, given: Named) -> None:
+        named = {name: x for name, x in given.items() if name != "words"}
+        named |= {"groups": v.int(1), "ahead": v.at(given["words"], v.b.mul(given["ahead"], v.int(4)))}
         emit_sums(v, shape, named, _fetching)
-        return context.get_dummy_value()
 
-    return types.void(*fixed, x, words, types.int64), codegen
+    return part(__file__, FetchingBlock, write, shape.key)

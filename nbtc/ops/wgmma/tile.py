@@ -6,15 +6,19 @@ The tile is D transposed: one row for each of the N columns, 64 places for the r
 
 from __future__ import annotations
 
-from typing import Any
+from abc import ABC, abstractmethod
+from functools import cache
+from typing import Any, NamedTuple
 
+import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
 from nbtc.compiler.builder import F32, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.emitted import Named
 from nbtc.compiler.lowering import lowering
 from nbtc.ops.wgmma.gather import LANE, PANEL, ROW
+from nbtc.ops.wgmma.parts import part
 
 SINGLE, HALF, WHOLE = 0, 1, 2  # accumulators: f32, f16, s32 (which are moved as they are)
 LINE = 4 * PANEL  # bytes of a tile row
@@ -39,7 +43,7 @@ def fetch(v: VectorBuilder, p: Any, block: Any, half: bool) -> None:
         v.prefetch(first, 64 * n)
 
 
-class _Mover:
+class _Mover(ABC):
     """Walks over the eight threads (`g`) that hold two neighbouring columns of every eight, of one warp."""
 
     def __init__(self, v: VectorBuilder, kind: int, words: Any, tile: Any, n: Any, scale: Any) -> None:
@@ -67,6 +71,10 @@ class _Mover:
         with cgutils.for_range(b, v.int(16)) as outer, cgutils.for_range(b, count) as inner:
             body(b.lshr(outer.index, v.int(2)), b.and_(outer.index, v.int(3)), inner.index)
 
+    @abstractmethod
+    def emit(self, lines: Any) -> Any:
+        """Move everything."""
+
     def units(self) -> Any:
         """Whole units of a thread."""
         return self.b.udiv(self.n, self.v.int(self.columns))
@@ -81,7 +89,7 @@ class _Mover:
 
 
 class _Loader(_Mover):
-    def emit(self) -> Any:
+    def emit(self, lines: Any) -> Any:
         """Smallest magnitude but zero (less one), and the largest, of f32 bits without their sign, in 64 bits."""
         v, b = self.v, self.b
         self.least, self.most = (cgutils.alloca_once(b, IV) for _ in range(2))
@@ -200,26 +208,35 @@ class _Storer(_Mover):
         to.set_metadata("nontemporal", self.b.module.add_metadata([ir.Constant(I32, 1)]))
 
 
-def _mover(kind: type[_Mover], result: Any) -> Any:
-    @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-    def move(typing, accumulator, words, first, tile, n, scale, lines):
-        """Register image from words[first] on, and a tile with n rows; `scale` multiplies what is moved."""
-        if not isinstance(accumulator, types.IntegerLiteral):
-            return None
+class Moving(NamedTuple):
+    """A register image from words[first] on, and a tile with n rows; `scale` multiplies what is moved.
 
-        def codegen(context, builder, sig, args):
-            v = VectorBuilder(context, builder)
-            image = v.at(v.pointer(words, args[1]), builder.mul(args[2], v.int(4)))
-            mover = kind(v, accumulator.literal_value, image, v.pointer(tile, args[3]), args[4], args[5])
-            if kind is _Loader:
-                return mover.emit()
-            mover.emit(args[6])
-            return context.get_dummy_value()
+    lines: not 0 if registers lie on 64-byte boundaries (of storing).
+    """
 
-        i = types.int64
-        return result(accumulator, words, i, tile, i, types.float32, types.boolean), codegen
-
-    return move
+    words: Any
+    first: int
+    tile: Any
+    n: int
+    scale: np.float32
+    lines: int
 
 
-load, store = _mover(_Loader, types.int64), _mover(_Storer, types.void)
+@cache
+def _mover(kind: type[_Mover], accumulator: int) -> int:
+    def write(v: VectorBuilder, given: Named) -> Any:
+        b, image = v.b, v.at(given["words"], v.b.mul(given["first"], v.int(4)))
+        mover = kind(v, accumulator, image, given["tile"], given["n"], b.fptrunc(given["scale"], F32))
+        return mover.emit(b.icmp_unsigned("!=", given["lines"], v.int(0)))
+
+    return part(__file__, Moving, write, kind.__name__, accumulator)
+
+
+def loader(accumulator: int) -> int:
+    """The address of what loads a tile, a `Moving`; it gives magnitudes as `_Loader.emit` says."""
+    return _mover(_Loader, accumulator)
+
+
+def storer(accumulator: int) -> int:
+    """The address of what stores a tile, a `Moving`."""
+    return _mover(_Storer, accumulator)

@@ -6,22 +6,23 @@ Roles and order as in `fused`: a tile has four columns of B and the 64 rows of A
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import cgutils
 from numpy.typing import NDArray
 
 from nbtc.compiler.builder import I32, VectorBuilder, stack_array, vector
+from nbtc.compiler.emitted import Named, call_emitted
 from nbtc.compiler.jit import jit
 from nbtc.compiler.lowering import host
 from nbtc.kernels.dot import Elements, dot
 from nbtc.numerics.models import BIT_OP, BIT_OPS, KIND, Kind
 from nbtc.ops.wgmma import tile as tile_of
-from nbtc.ops.wgmma.gather import DEPTH_BYTES, K_MAJOR, PANEL, ROWS, gathers, room, source_of
+from nbtc.ops.wgmma.gather import DEPTH_BYTES, PANEL, ROWS, Gatherers, gather, room
 from nbtc.ops.wgmma.general import THREADS
-from nbtc.ops.wgmma.tile import WHOLE, fetch
+from nbtc.ops.wgmma.parts import part
+from nbtc.ops.wgmma.tile import WHOLE, Moving, fetch
 
 WORDS, CHUNKS = DEPTH_BYTES // 4, PANEL // 16
 W = vector(I32, 16)
@@ -29,7 +30,7 @@ BITS = 2  # instead of a signedness: bits, not bytes
 
 
 def serves(params: NDArray[np.int64]) -> bool:
-    """True when `kernel` does a dense form on this machine."""
+    """True when `run` does a dense form on this machine."""
     bits = params[KIND] == Kind.BITS and params[BIT_OP] == BIT_OPS["and"]
     return bool(bits or params[KIND] == Kind.INTEGER) and host() is not None
 
@@ -99,52 +100,64 @@ class _Words:
             v.store(v.over("sadd.sat", old, total) if self.saturate else b.add(old, total), to, 64, at)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _sum_words(typing, a_signed, b_signed, saturate, a, b, tiles, tile, words, ahead):
-    """tile += the products of [k][64] words of A and [tile][k][4] words of B; the first three are literals.
+class Tiles(NamedTuple):
+    """Arguments of the sums: tile += the products of [k][64] words of A and [tile][k][4] words of B.
 
     words[ahead] is where the accumulators to fetch begin.
     """
-    fixed = (a_signed, b_signed, saturate)
-    if not all(isinstance(x, types.IntegerLiteral) for x in fixed):
-        return None
-    left, right, clamped = (x.literal_value for x in fixed)
-    elements = Elements(1, both=True) if left == BITS else Elements(8, bool(left), bool(right))
 
-    def codegen(context, builder, sig, args):
-        v = VectorBuilder(context, builder)
-        named = {"a": v.pointer(a, args[3]), "b": v.pointer(b, args[4]), "tiles": args[5]}
-        named["tile"] = v.pointer(tile, args[6])
-        named["ahead"] = v.at(v.pointer(words, args[7]), builder.mul(args[8], v.int(4)))
-        _Words(v, elements, bool(clamped), named).emit()
-        return context.get_dummy_value()
-
-    return types.void(*fixed, a, b, types.int64, tile, words, types.int64), codegen
+    a: Any
+    b: Any
+    tiles: int
+    tile: Any
+    words: Any
+    ahead: int
 
 
 @cache
-def kernel(a_signed: int, b_signed: int, saturate: int) -> Any:
-    """Compiled loop over warpgroups, arguments as `fused.kernel`; BITS on both sides: and, popcount."""
-    gather = gathers(32)
+def _sums(a_signed: int, b_signed: int, saturate: int) -> int:
+    """The address of what sums `Tiles`; BITS on both sides: and, popcount."""
+    elements = Elements(1, both=True) if a_signed == BITS else Elements(8, bool(a_signed), bool(b_signed))
 
-    @jit
-    def run(first, last, task, floor, left):
-        geometry, sources = task.geometry, task.sources
-        d, d_from, keep, out_words = task.accumulators
-        n = geometry.n
-        raw_a, raw_b = room(PANEL * DEPTH_BYTES), room(n * DEPTH_BYTES)
-        tile = room(4 * n * PANEL).view(np.uint32)
-        a_source, size = source_of(geometry), (n >> 1) * THREADS
-        lines = n % 32 == 0 and (np.int64(out_words.ctypes.data) & 63) == 0
-        for g in range(first, last):
-            gather(a_source, K_MAJOR, g, geometry, sources, raw_a, raw_b)
-            if keep[g]:
-                tile_of.load(WHOLE, d, d_from[g] * size, tile, n, np.float32(1.0), False)
-            else:
-                tile[:] = np.uint32(0)
-            ahead = d_from[min(g + 1, last - 1)] * size
-            _sum_words(a_signed, b_signed, saturate, raw_a, raw_b, n >> 2, tile, d, ahead)
-            tile_of.store(WHOLE, out_words, g * size, tile, n, np.float32(1.0), lines)
-            left[g] = np.uint8(0)
+    def write(v: VectorBuilder, given: Named) -> None:
+        ahead = v.at(given["words"], v.b.mul(given["ahead"], v.int(4)))
+        _Words(v, elements, bool(saturate), given | {"ahead": ahead}).emit()
 
-    return run
+    return part(__file__, Tiles, write, elements, saturate)
+
+
+class Steps(NamedTuple):
+    """Addresses of what a form consists of."""
+
+    gather: Gatherers
+    load: int
+    sums: int
+    store: int
+
+
+@cache
+def steps(a_signed: int, b_signed: int, saturate: int, gather: Gatherers) -> Steps:
+    """Those of a form; BITS on both sides: and, popcount."""
+    return Steps(gather, tile_of.loader(WHOLE), _sums(a_signed, b_signed, saturate), tile_of.storer(WHOLE))
+
+
+@jit
+def run(first, last, task, steps, floor, left):
+    """Warpgroups first..last, as `fused.run`."""
+    geometry, sources = task.geometry, task.sources
+    d, d_from, keep, out_words = task.accumulators
+    n = geometry.n
+    raw_a, raw_b = room(PANEL * DEPTH_BYTES), room(n * DEPTH_BYTES)
+    tile, one = room(4 * n * PANEL), np.float32(1.0)
+    size = (n >> 1) * THREADS
+    lines = int(n % 32 == 0 and (np.int64(out_words.ctypes.data) & 63) == 0)
+    for g in range(first, last):
+        gather(steps.gather, g, geometry, sources, raw_a, raw_b)
+        if keep[g]:
+            call_emitted(steps.load, Moving(d, d_from[g] * size, tile, n, one, 0))
+        else:
+            tile[:] = np.uint8(0)
+        ahead = d_from[min(g + 1, last - 1)] * size
+        call_emitted(steps.sums, Tiles(raw_a, raw_b, n >> 2, tile, d, ahead))
+        call_emitted(steps.store, Moving(out_words, g * size, tile, n, one, lines))
+        left[g] = np.uint8(0)
