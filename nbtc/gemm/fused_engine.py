@@ -104,7 +104,7 @@ def exponents_of(x: NDArray[Any], fmt: Format, widened: bool = False) -> Range:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PackedLayout:
     """How operands are stored for one product: packing parameters of A and B and the constants of the kernel.
 
     lasting: an Inf in the tile stays one: the exponent field 255 + scale - F of its rounding is that of a number.
@@ -119,10 +119,10 @@ class Layout:
 
 
 @lru_cache(maxsize=64)
-def layout(
-    fraction: int, half: bool, floor: int, a: Format, b: Format, ra: Range, rb: Range, rc: Range | None,
+def packed_layout(
+    fraction: int, f16_acc: bool, floor: int, a: Format, b: Format, ra: Range, rb: Range, rc: Range | None,
     lifted: bool = False,
-) -> Layout:  # fmt: skip
+) -> PackedLayout:  # fmt: skip
     """Byte exponents and scaled accumulators where operands (and c) span few binades, else 16 bits and true scale.
 
     lifted: ranges are those of elements with their scales.
@@ -138,17 +138,17 @@ def layout(
     if near:
         bases = low // 2, low - low // 2
         numbers = floor + 127 - scale, 113 - scale, scale, low
-        limits = 0.0 if half else 2.0**floor_exponent, 2.0**60
+        limits = 0.0 if f16_acc else 2.0**floor_exponent, 2.0**60
     else:
         scale, bases = 0, (FULL_RANGE_BASE, FULL_RANGE_BASE)
-        numbers = floor + 127, 113 if half else 1, 0, ra.least + rb.least - 2 * FULL_RANGE_BASE + 127
+        numbers = floor + 127, 113 if f16_acc else 1, 0, ra.least + rb.least - 2 * FULL_RANGE_BASE + 127
         limits = 0.0, float(np.finfo(np.float32).max)
     lasting = near and scale < fraction
     pack_a, pack_b = (
         float_params(f, r.least, x, r.least if f.exponent <= 5 and not lifted else None)
         for f, r, x in zip((a, b), (ra, rb), bases, strict=True)
     )
-    return Layout(not near, scale, pack_a, pack_b, Numbers(*numbers, *map(np.float32, limits)), lasting)
+    return PackedLayout(not near, scale, pack_a, pack_b, Numbers(*numbers, *map(np.float32, limits)), lasting)
 
 
 class Lifts(NamedTuple):
@@ -186,8 +186,8 @@ class FusedProduct:
         self.a, self.b, self.formats, self.team, self.lifts = a, b, formats, team, lifts
         self.params: list[int] = params.tolist()
         self.block, fraction = self.params[BLOCK], self.params[FRACTION]
-        self.wide, self.emulated = fraction > 13, self.params[KIND] == EMULATED_FP8
-        self.tiny, self.nudge = TINY64 if self.wide else TINY32, NUDGE[self.wide]
+        self.in_f64, self.emulated = fraction > 13, self.params[KIND] == EMULATED_FP8
+        self.tiny, self.nudge = TINY64 if self.in_f64 else TINY32, NUDGE[self.in_f64]
         self.granule = max(PLACES, self.block * (2 if self.emulated else 1))
         rows, columns = -(-a.shape[0] // ROW_BLOCK), -(-b.shape[1] // PANEL)
         tiles, lines = rows * columns, rows * ROW_BLOCK
@@ -199,18 +199,18 @@ class FusedProduct:
     def run(self, state: NDArray[np.float32], has_c: bool) -> None:
         """state (M, N) float32: c in, the chain's result out (f16 accumulators as f32 values)."""
         ra, rb = self._ranges()
-        half = self.params[OUT] == OUTS["rne11"]
-        rc = exponents_of(state.view(np.uint32), f32) if has_c and not half else None
+        f16_acc = self.params[OUT] == OUTS["rne11"]
+        rc = exponents_of(state.view(np.uint32), f32) if has_c and not f16_acc else None
         p = self.params
-        self.layout = layout(p[FRACTION], half, p[FLOOR], *self.formats, ra, rb, rc, self.lifts is not None)
+        self.layout = packed_layout(p[FRACTION], f16_acc, p[FLOOR], *self.formats, ra, rb, rc, self.lifts is not None)
         flags = self.layout.full_range, self.emulated, self.lifts is not None
-        self.packing = Packing(int(self.wide), self.block, *map(int, flags))
-        deep = DEPTH_F64 if self.wide else DEPTH_F32
+        self.packing = Packing(int(self.in_f64), self.block, *map(int, flags))
+        deep = DEPTH_F64 if self.in_f64 else DEPTH_F32
         for j in range(0, self.b.shape[1], COLUMNS):
             for k in range(0, self.a.shape[1], deep):
                 self._block(state, j, k, min(deep, self.a.shape[1] - k))
         # byte exponents mean that no finite sum comes near overflow; elsewhere the order of the products matters
-        if not half and not self.layout.full_range and self.special.any():
+        if not f16_acc and not self.layout.full_range and self.special.any():
             work = [
                 (i, min(DECIDED, self.a.shape[0] - i), j, min(COLUMNS, self.b.shape[1] - j))
                 for i in range(0, self.a.shape[0], DECIDED)
@@ -251,16 +251,16 @@ class FusedProduct:
         packed = Packed(*WORKSPACE_POOL.take(key))
         share = -(-panels // (1 if threads == 1 else min(panels, 4 * threads)))
         work: list[tuple[int, ...]] = [(p, min(share * PANEL, columns - p * PANEL)) for p in range(0, panels, share)]
-        heavy = np.zeros(panels, np.int64)
+        fraction_sums = np.zeros(panels, np.int64)
         block = PackedBlock(j, k, depth, places)
         pack = packer(self.packing, self.b.itemsize, True)
-        self.team.run(self._pack, (pack, packed, block, heavy), work)
+        self.team.run(self._pack, (pack, packed, block, fraction_sums), work)
         # 16 products and c can only leave 32 bits when significands sum to 31 on both sides: 15 without leading bits
-        heavy_sums = self.block == 16 and int(heavy.max()) >= 15 << self.formats[1].mantissa
-        checked = self.wide and (heavy_sums or self.block > 16)
-        p, half = self.params, self.params[OUT] == OUTS["rne11"]
+        may_overflow = self.block == 16 and int(fraction_sums.max()) >= 15 << self.formats[1].mantissa
+        checked = self.in_f64 and (may_overflow or self.block > 16)
+        p, f16_acc = self.params, self.params[OUT] == OUTS["rne11"]
         # compiled here: several threads would all do it
-        found = form(self.packing, self.a.itemsize, p[FRACTION], p[OUT], checked, half and not self.layout.lasting)
+        found = form(self.packing, self.a.itemsize, p[FRACTION], p[OUT], checked, f16_acc and not self.layout.lasting)
         work = self._shares(panels)
         macs = self.a.shape[0] * columns * depth // len(work)
         self.team.run(self._rows, (found, state, packed, block), work, macs)
@@ -284,7 +284,7 @@ class FusedProduct:
 
     def _storage(self, n: int, exponent: int, sign: int) -> Key:
         """Values, exponents and sign words of n elements, in words of eight bytes."""
-        sizes = n * (8 if self.wide else 4), n * exponent, n // self.block * sign
+        sizes = n * (8 if self.in_f64 else 4), n * exponent, n // self.block * sign
         return tuple((size // 8, "<u8") for size in sizes)
 
     def _from(self, packed: Packed, element: int) -> Packed:
@@ -295,7 +295,7 @@ class FusedProduct:
         return Packed(*(x[n:] for x, n in zip(packed, places, strict=True)))
 
     def _pack(
-        self, pack: int, packed: Packed, block: PackedBlock, heavy: NDArray[Any], panel: int, columns: int
+        self, pack: int, packed: Packed, block: PackedBlock, fraction_sums: NDArray[Any], panel: int, columns: int
     ) -> None:
         """Some panels of B."""
         j, k, depth, places = block
@@ -304,7 +304,7 @@ class FusedProduct:
         edge = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.b, k, depth, first, columns)
         factor = self.nudge * 2.0 ** (127 - self.formats[1].bias)
-        heavy[panel] = call(
+        fraction_sums[panel] = call(
             pack_columns, None, pack,
             Source(x.view(np.uint8), x0, ld, size, self.layout.pack_b, factor, self.tiny), self._scales(1, k, first),
             self._from(packed, panel * places * PANEL), self.special_columns[first:], (depth, columns, places), *edge,

@@ -101,13 +101,13 @@ def pack_columns(pack, source, scales, out, special, sizes, edge):
     """
     depth, columns, places = sizes
     full = columns // PANEL if depth == places else 0
-    heavy = call_emitted(pack, PackArguments(source, scales, out, special, 0, full, places))
+    most = call_emitted(pack, PackArguments(source, scales, out, special, 0, full, places))
     for panel in range(full, (columns + PANEL - 1) // PANEL):
         first = panel * PANEL
         copy = padded(moved(source, first), depth, min(PANEL, columns - first), places, PANEL, edge)
         only = moved(copy, -first)  # panels are counted from the first
-        heavy = max(heavy, call_emitted(pack, PackArguments(only, scales, out, special, panel, panel + 1, places)))
-    return heavy
+        most = max(most, call_emitted(pack, PackArguments(only, scales, out, special, panel, panel + 1, places)))
+    return most
 
 
 @jit

@@ -13,11 +13,11 @@ import numpy as np
 class Packing(NamedTuple):
     """How both operands of a product are packed.
 
-    wide: values are f64 (else f32).  block: products of a sum.  full_range: exponents take 16 bits.  emulated: blocks
+    in_f64: values are f64 (else f32).  block: products of a sum.  full_range: exponents take 16 bits.  emulated: blocks
     of products are interleaved two by two, and elements widened.  scaled: elements have block scales (f64 alone).
     """
 
-    wide: int
+    in_f64: int
     block: int
     full_range: int
     emulated: int

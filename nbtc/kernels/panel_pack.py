@@ -35,8 +35,10 @@ class _Packer:
     widened: the elements are converted to a wider format first, in which their subnormals are normal.
     """
 
-    def __init__(self, v: VectorBuilder, size: int, wide: bool, widened: bool, p: Any, factor: Any, tiny: Any) -> None:
-        self.v, self.b, self.wide, self.widened = v, v.b, wide, widened
+    def __init__(
+        self, v: VectorBuilder, size: int, in_f64: bool, widened: bool, p: Any, factor: Any, tiny: Any
+    ) -> None:
+        self.v, self.b, self.in_f64, self.widened = v, v.b, in_f64, widened
         self.raw = vector(_INTS[size], CHUNK)
         b, bits = v.b, 8 * size
 
@@ -54,10 +56,10 @@ class _Packer:
         self.to_top, self.field = lanes(b.sub(v.int(bits), b.add(sign, v.int(1)))), lanes(field)
         self.up, self.left = lanes(b.sub(v.int(23), field)), lanes(b.sub(v.int(31), sign))
         self.rebase = lanes(b.sub(entry(BASE), b.add(entry(BIAS), entry(REFERENCE))))
-        element, self.lanes = (F64, 8) if wide else (F32, 16)
-        cast = (lambda x: x) if wide else (lambda x: b.fptrunc(x, F32))
+        element, self.lanes = (F64, 8) if in_f64 else (F32, 16)
+        cast = (lambda x: x) if in_f64 else (lambda x: b.fptrunc(x, F32))
         self.factor = v.splat(cast(factor), self.lanes)
-        self.tiny = v.bits(v.splat(cast(tiny), self.lanes), vector(I64 if wide else I32, self.lanes))
+        self.tiny = v.bits(v.splat(cast(tiny), self.lanes), vector(I64 if in_f64 else I32, self.lanes))
         self.vector = vector(element, self.lanes)
 
     def magnitude(self, x: Any) -> Any:
@@ -97,7 +99,7 @@ class _Packer:
         out = []
         for lanes in orders:
             x = v.shuffle(scaled, scaled, lanes)
-            x = b.fmul(b.fpext(x, self.vector) if self.wide else x, self.factor)
+            x = b.fmul(b.fpext(x, self.vector) if self.in_f64 else x, self.factor)
             if lift is not None:
                 field = b.zext(
                     b.add(v.shuffle(lift, lift, lanes), v.const(vector(I32, len(lanes)), BIAS64)), self.tiny.type
@@ -197,15 +199,15 @@ class _Rows:
     def store_values(self, place: Any, x: Any, lift: Any) -> None:
         v, b, pk, a = self.v, self.b, self.pk, self.args
         magnitude = pk.finite(pk.magnitude(x))
-        n, size = pk.lanes, 8 if pk.wide else 4
+        n, size = pk.lanes, 8 if pk.in_f64 else 4
         orders = [list(range(at, at + n)) for at in range(0, CHUNK, n)]
         for i, y in enumerate(pk.values(magnitude, pk.sign(x), orders, lift)):
             v.store(y, v.at(a["out"], b.mul(place, v.int(size))), 64, 64 * i)
         e = pk.exponents(magnitude, lift)  # in every byte, or both halves, of its word
-        narrow = vector(I16 if self.full_range else I8, 32 if self.full_range else 64)
-        copies = narrow.count // CHUNK
-        e = v.bits(e, narrow)
-        e = v.shuffle(e, e, [copies * (i // copies) for i in range(narrow.count)])
+        kind = vector(I16 if self.full_range else I8, 32 if self.full_range else 64)
+        copies = kind.count // CHUNK
+        e = v.bits(e, kind)
+        e = v.shuffle(e, e, [copies * (i // copies) for i in range(kind.count)])
         v.store(e, v.at(a["exponents"], b.mul(place, v.int(4))), 64)
 
     def store_signs(self, tile: Any, at: Any, r: int, mask: Any) -> None:
@@ -244,8 +246,8 @@ class _Columns:
 
     def __init__(self, v: VectorBuilder, pk: _Packer, block: int, full_range: bool, args: dict[str, Any]) -> None:
         self.v, self.b, self.pk, self.block, self.full_range, self.args = v, v.b, pk, block, full_range, args
-        self.noted, self.word, self.weight, self.heavy = (_room(v, n) for n in (PANEL // CHUNK, 1, 1, 1))
-        _blank(v, self.heavy)
+        self.noted, self.word, self.fraction_sum, self.largest_sum = (_room(v, n) for n in (PANEL // CHUNK, 1, 1, 1))
+        _blank(v, self.largest_sum)
         target = host_processor()
         self.order = paired(target.lanes if target else CHUNK)
 
@@ -268,7 +270,7 @@ class _Columns:
         v, b, a, pk, block = self.v, self.b, self.args, self.pk, self.block
         size = pk.raw.element.width // 8
         _blank(v, self.word)
-        _blank(v, self.weight)
+        _blank(v, self.fraction_sum)
         lift = self.lift(panel, g, column)
         with cgutils.for_range(b, v.int(block)) as loop:
             t = loop.index
@@ -280,21 +282,21 @@ class _Columns:
             pk.note(noted, magnitude)
             magnitude = pk.finite(magnitude)
             place = b.add(b.mul(b.add(b.mul(panel, a["places"]), k), v.int(PANEL)), column)
-            orders = self.order if pk.wide else [list(range(CHUNK))]
+            orders = self.order if pk.in_f64 else [list(range(CHUNK))]
             for i, y in enumerate(pk.values(magnitude, sign, orders, lift)):
-                v.store(y, v.at(a["out"], b.mul(place, v.int(8 if pk.wide else 4))), 64, 64 * i)
+                v.store(y, v.at(a["out"], b.mul(place, v.int(8 if pk.in_f64 else 4))), 64, 64 * i)
             e = b.trunc(pk.exponents(magnitude, lift), vector(I16 if self.full_range else I8, CHUNK))
             v.store(e, v.at(a["exponents"], b.mul(place, v.int(2 if self.full_range else 1))), 16)
             word = b.lshr(v.load(self.word, IV, 64), v.const(IV, 1))
             v.store(b.or_(word, sign), self.word, 64)
-            weight = b.add(v.load(self.weight, IV, 64), b.and_(magnitude, pk.fraction))
-            v.store(weight, self.weight, 64)
+            fraction_sum = b.add(v.load(self.fraction_sum, IV, 64), b.and_(magnitude, pk.fraction))
+            v.store(fraction_sum, self.fraction_sum, 64)
         line = b.add(b.mul(panel, b.udiv(a["places"], v.int(block))), g)
         word = b.lshr(v.load(self.word, IV, 64), v.const(IV, 32 - block))
         size = sign_bytes(block)
         word = b.trunc(word, vector(I8, CHUNK)) if size == 1 else word
         v.store(word, v.at(a["signs"], b.mul(b.add(b.mul(line, v.int(PANEL)), column), v.int(size))), CHUNK * size)
-        v.store(v.umax(v.load(self.heavy, IV, 64), v.load(self.weight, IV, 64)), self.heavy, 64)
+        v.store(v.umax(v.load(self.largest_sum, IV, 64), v.load(self.fraction_sum, IV, 64)), self.largest_sum, 64)
 
     def lift(self, panel: Any, g: Any, column: Any) -> Any:
         """Exponents of sixteen columns' scales in block g of k; None without scales."""
@@ -314,7 +316,7 @@ class _Columns:
     def result(self) -> Any:
         """The largest sum of fractions of a block of products, in units of the last place."""
         v = self.v
-        return self.b.zext(v.call("llvm.vector.reduce.umax.v16i32", I32, v.load(self.heavy, IV, 64)), I64)
+        return self.b.zext(v.call("llvm.vector.reduce.umax.v16i32", I32, v.load(self.largest_sum, IV, 64)), I64)
 
 
 class PackArguments(NamedTuple):
@@ -345,7 +347,7 @@ def write_packer(v: VectorBuilder, how: Packing, size: int, columns: bool, x: di
         "special": x["special"], "lift_ld": scales["ld"],
         "lifts": v.at(scales["exponents"], b.mul(scales["first"], v.int(4))) if how.scaled else None,
     }  # fmt: skip
-    pk = _Packer(v, size, bool(how.wide), bool(how.emulated), source["params"], source["factor"], source["tiny"])
+    pk = _Packer(v, size, bool(how.in_f64), bool(how.emulated), source["params"], source["factor"], source["tiny"])
     writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, how.block, bool(how.full_range), args)
     with cgutils.for_range_slice(b, x["begin"], x["end"], v.int(1), I64) as (index, _):
         writer.write(index, turns(how.block) if how.emulated else [])
