@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.jit import jit
 from nbtc.errors import UnvalidatedModelWarning
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS, Format
 from nbtc.gemm import matmul
+from nbtc.gemm.chain_engine import chain_outputs
 from nbtc.instructions import instructions
 from nbtc.numerics import models
 from nbtc.numerics.exact import Oracle
-from nbtc.numerics.fused import chain
 from nbtc.testing.strategies import operands, words
 
 FP8, INT8, INT4 = ("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4")
@@ -36,15 +35,12 @@ NARROW = {"fp8": FP8, "fp6": ("e2m3", "e3m2"), "fp4": ("e2m1",)}
 UNITS = ("mma", "quad", "wgmma", "wmma")  # block scales have cases of their own, tcgen05 the rows of others
 
 
-@jit
-def chains(a, b, c, params):
-    """d[i, j] of uint64 words c, by the compiled core; one specialisation serves all formats of a word size."""
-    m, n, k = a.shape[0], b.shape[1], a.shape[1]
-    d = np.empty((m, n), np.uint64)
-    fa, fb = a.reshape(-1), b.reshape(-1)
-    for i in range(m):
-        for j in range(n):
-            d[i, j] = chain(fa, i * k, 1, fb, j, n, k, c[i, j], params)
+def chains(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], params: NDArray[np.int64]) -> NDArray[Any]:
+    """Accumulator bits, in words of c's size, by the compiled core: one chain an output, as in `matmul`'s repairs."""
+    d, first = np.empty_like(c, order="C"), np.zeros(1, np.int64)
+    flat = tuple(np.ascontiguousarray(x).reshape(-1) for x in (a, b, c))
+    sizes = np.array([*c.shape, a.shape[1]])
+    chain_outputs((*flat, d.reshape(-1)), first, True, sizes, (first, first, first), params, 0, d.size)
     return d
 
 
@@ -120,7 +116,7 @@ class Case:
 
     def core(self, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> NDArray[Any]:
         """Bits of the case by the compiled core; words of the formats' sizes, as `operands` gives them."""
-        return chains(a, b, c.astype(np.uint64), self.params()).astype(c.dtype)  # type: ignore[no-any-return]
+        return chains(a, b, c.astype(FORMATS[self.acc].bits_dtype), self.params()).astype(c.dtype)
 
     def options(self) -> dict[str, Any]:
         """What `matmul` has to be told besides the operands."""

@@ -5,25 +5,22 @@ import zlib
 import numpy as np
 import pytest
 
-from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS
 from nbtc.kernels.int_dot import bit_tile, integer_tile
 from nbtc.kernels.rows import Decoded, Picks, Sizes, decode, fused_tile, mark_specials, panels, redo_tile
 from nbtc.numerics import models
-from nbtc.numerics.fused import chain
+from nbtc.testing.cases import chains
 
 M, N = 24, 64
 
 
-@jit(cached=False)
-def scalar_tile(a, b, c, m, n, k, pick, pick_step, params):
-    column = np.empty(k, b.dtype)  # `chain` reads integers from bytes and floats from any word
-    for i in range(m):
-        for j in range(n):
-            for t in range(k):
-                column[t] = b[pick[i * pick_step + t] * n + j]
-            start = np.uint64(c[i * n + j])
-            c[i * n + j] = np.uint32(chain(a, i * k, 1, column, 0, 1, k, start, params))
+def by_chains(a, b, c, pick, pick_step, params):
+    """One chain an output: element t of row i of A meets row pick[i * pick_step + t] of B."""
+    a, b, c = (x.reshape(rows, -1) for x, rows in ((a, M), (b, b.size // N), (c, M)))
+    k = a.shape[1]
+    rows = [b[pick[i * pick_step :][:k]] for i in range(M)]
+    lines = [chains(a[i : i + 1], rows[i], c[i : i + 1], params) for i in range(M)]
+    return np.concatenate(lines).reshape(-1)
 
 
 def bits(rng, fmt, shape, exponents):
@@ -72,13 +69,12 @@ def test_fused_tile_is_the_chain(a_name, b_name, acc, arch, step):
                 mark_specials(a, a_fmt.code, M, k, True, rows)
             if decode(b, b_fmt.code, store.zero, bv, be):
                 mark_specials(b, b_fmt.code, k, N, False, columns)
-            got, want, redo = c.copy(), c.copy(), np.empty(M * N, np.uint8)
+            got, redo = c.copy(), np.empty(M * N, np.uint8)
             sizes, picks = Sizes(M, N, k), Picks(pick, pick_step)
             if fused_tile(Decoded(av, ae, bv, be, rows, columns), got, redo, sizes, picks, params):
                 redone += np.count_nonzero(redo)
                 redo_tile(a, b, c, got, redo, N, sizes, picks, params)
-            scalar_tile(a, b, want, M, N, k, pick, pick_step, params)
-            np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(got, by_chains(a, b, c, pick, pick_step, params))
     assert 0 < redone < M * N * len(CLASSES) * 2  # both ways were taken
 
 
@@ -106,9 +102,9 @@ def test_integer_tile_is_the_chain(a_name, b_name, saturate):
     a, b = (rng.integers(0, 256, size).astype(np.uint32) for size in (M * 32, 64 * N))
     c = rng.choice(np.array([0, 0x7FFFFFFF, 0x80000000, 12345], np.uint32), M * N)
     pick = rng.integers(0, 64, M * 32)
-    got, want = c.copy(), c.copy()
+    got = c.copy()
     integer_tile(a, b, got, Sizes(M, N, 32), Picks(pick, 32), params)
-    scalar_tile(a.astype(np.uint8), b.astype(np.uint8), want, M, N, 32, pick, 32, params)
+    want = by_chains(a.astype(np.uint8), b.astype(np.uint8), c, pick, 32, params)
     np.testing.assert_array_equal(got, want)
     assert (got != c).any()
 
