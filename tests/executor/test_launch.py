@@ -112,6 +112,7 @@ def test_structs_by_value():
 
 def test_an_interrupt_ends_an_endless_loop_within_a_second():
     program, sent = nbtc.load(FOREVER)["k"], []
+    program.module.compiled(program.name, BlockShape.of((64, 1, 1)), Options(program.arch))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
 
     def interrupt():
