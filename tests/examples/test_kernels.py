@@ -17,6 +17,7 @@ from nbtc.examples.kernels import (
     tiles,
     warpgroup,
 )
+from nbtc.executor import program
 from nbtc.testing import assert_bits_equal
 
 pytestmark = pytest.mark.hw
@@ -123,8 +124,9 @@ def halves(m, n, k):
     return RNG.standard_normal((m, k)).astype(np.float16), RNG.standard_normal((n, k)).astype(np.float16)
 
 
-@pytest.mark.parametrize("blocks", [1, 3])
-def test_a_warpgroup_fetches_and_two_multiply(blocks):
+@pytest.mark.parametrize(("blocks", "checked"), [(1, True), (3, False)])
+def test_a_warpgroup_fetches_and_two_multiply(blocks, checked, monkeypatch):
+    monkeypatch.setattr(program, "CHECK_ALL", checked)
     a, b = halves(256, 128, 320)  # four tiles, five steps of k: stages are used again
     d = np.zeros((256, 128), np.float16)
     hopper.launch(a, b, d, columns=64, blocks=blocks)

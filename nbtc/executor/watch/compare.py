@@ -39,6 +39,12 @@ def hazard(me, slot, mask):
     if row == 0:
         return w.FINE
     mine = word(row) == word(record + w.ACTOR)
+    if other == w.PRODUCT and not mine:
+        done = word(row + w.DONE_READ)
+        if done == 0:
+            return w.NOT_WAITED
+        peer = word(row) >> 2 == word(record + w.ACTOR) >> 2  # of its warpgroup
+        return w.FINE if (peer and done <= word(record + w.PRODUCTS_SEEN)) or knows(record, row, done) else w.RACE
     if (w.GROUPED >> other) & 1:
         done = word(row + (w.DONE_READ if other == w.BULK_READ else w.DONE))
         if done == 0:

@@ -28,6 +28,7 @@ from nbtc.executor.watch.words import int32_at, put, word
 ) = range(15)  # fmt: skip
 ALL_GROUPS = -1  # in place of a number of groups: what is not committed too
 _BARRIERS, _INDEX = BLOCK.offset("barriers"), BLOCK.offset("index")
+_WARP_INDEX = WARP.offset("index")
 _X, _LIVE, _WAITING, _THREADS = (
     BLOCK.offset("x"), BLOCK.offset("live_threads"), WARP.offset("waiting"), LAUNCH.offset("threads")
 )  # fmt: skip
@@ -224,8 +225,31 @@ def wait(block, warp, kind, most, read_only):
         last = word(chain + w.GROUPS + w.WORD * ((count - 1 - most) % w.RING))
     else:
         return
-    finish(state, last, tick(state), read_only)
+    time = tick(state)
+    finish(state, last, time, read_only)
+    if kind == w.PRODUCTS:
+        put(record + w.PRODUCTS_SEEN, time)
+        if most != ALL_GROUPS:
+            _finish_for_peers(block, warp, count - 1 - most, time)
     advance(state, record)
+
+
+@jit
+def _finish_for_peers(block, warp, group, time):
+    """A product is one operation of four warps: where one has seen that it is done, it is done with all operands.
+
+    The others have issued what is in the group, and perhaps not committed it yet.
+    """
+    state, chains = state_of(block), word(block + w.AT_WATCH) + w.WARPS + w.CHAINS + w.CHAIN * w.PRODUCTS
+    mine = int32_at(warp + _WARP_INDEX)
+    first = mine & ~3
+    for n in range(first, min(first + 4, int32_at(word(block + w.AT_LAUNCH) + w.AT_WARPS))):
+        chain = chains + w.WARP_BYTES * n
+        count = word(chain + w.COUNT)
+        if n == mine or count < group or count - group > w.RING:
+            continue
+        last = word(chain + w.HEAD) if count == group else word(chain + w.GROUPS + w.WORD * (group % w.RING))
+        finish(state, last, time, True)
 
 
 @jit

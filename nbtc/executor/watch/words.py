@@ -67,7 +67,8 @@ GLOBAL, SHARED, GENERIC = range(3)  # spaces
 ) = range(0, 15 * WORD, WORD)  # fmt: skip
 STATE_WORDS = 16
 REGION = 4 * WORD  # first byte, bytes (both multiples of a granule's), granules, cells
-SEGMENT = 4 * WORD  # block << 8 | warp, cluster << 32 | the segment before in its group, when done, when read
+SEGMENT = 4 * WORD  # block << 8 | warp, cluster << 32 | the segment before in its group, when done, when read (of a
+# product: when one of the warpgroup's warps saw that it is done)
 BEFORE, DONE, DONE_READ = WORD, 2 * WORD, 3 * WORD
 # fruitless looks at flags and mbarriers, in a row and by all warps, after which nobody gets on any more: at most 1,024
 # warps are resident and each looks 64 times a turn, so that all have had a few dozen turns
@@ -89,7 +90,7 @@ MOST_WARPS = 32
 # waited for each other since the last access; lanes that have arrived at the cluster's barrier; which products it has
 # issued (a number that differs with their places and order), and the place of the last; of the last load that defers,
 # the lanes that found each of up to four words unwritten; of the last that found any, place, address, bytes and lane;
-# sets whose registers were moved to others while they were under way
+# sets whose registers were moved to others while they were under way; when it last waited for products
 (
     NOW, KNOWN, KNOWN_CLUSTER, KNOWN_GRID, SEEN, FENCED, PROXY_FENCE, PROXY_KNOWN, ACTOR, CLUSTER, BARRIER_SITE,
     WAIT_BARRIER, WAIT_PHASE, OPERATION, SETS_NOW, SETS_PENDING, SETS_DIRTY, MET, WAITED, CLUSTER_LANES, ISSUED,
@@ -97,8 +98,10 @@ MOST_WARPS = 32
 ) = range(0, 22 * WORD, WORD)  # fmt: skip
 UNWRITTEN_LANES = 22 * WORD
 MOST_WORDS = 4
-UNWRITTEN_SITE, UNWRITTEN_ADDRESS, UNWRITTEN_SIZE, UNWRITTEN_LANE, SETS_MOVED = range(26 * WORD, 31 * WORD, WORD)
-CHAINS = 31 * WORD  # three kinds of groups
+UNWRITTEN_SITE, UNWRITTEN_ADDRESS, UNWRITTEN_SIZE, UNWRITTEN_LANE, SETS_MOVED, PRODUCTS_SEEN = range(
+    26 * WORD, 32 * WORD, WORD
+)
+CHAINS = 32 * WORD  # three kinds of groups
 COPIES, BULKS, PRODUCTS = range(3)
 RING = 16  # groups that may be under way, per kind
 HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last segment, groups committed, last segments of the latest ones
