@@ -18,6 +18,7 @@ F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 LINE = 64  # bytes of a cache line and of the widest vectors
 TO_NEAREST, ROUND_DOWN, ROUND_TOWARD_ZERO, AS_THE_MODE = 8, 9, 11, 4  # embedded rounding, no exceptions
 
+_FLOATS = {ir.HalfType: "f16", ir.FloatType: "f32", ir.DoubleType: "f64"}  # by class: types take long to hash
 Number = int  # inside `VectorBuilder`, `int` is its method
 
 
@@ -40,7 +41,7 @@ def suffix(t: ir.Type) -> str:
     """The overload suffix of an LLVM intrinsic's name."""
     if isinstance(t, ir.VectorType):
         return f"v{t.count}{suffix(t.element)}"
-    return f"i{t.width}" if isinstance(t, ir.IntType) else {F16: "f16", F32: "f32", F64: "f64"}[t]
+    return f"i{t.width}" if isinstance(t, ir.IntType) else _FLOATS[type(t)]
 
 
 def stack_array(b: Any, size: int) -> Any:

@@ -11,6 +11,8 @@ from nbtc.compiler.jit import jit
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.numerics.fused import chain
 
+PIECE = 16  # bits of the smallest accumulator
+NO_C, ALL = np.zeros(0, np.uint16), np.zeros(0, np.int64)  # in the place of what there is none of
 MACS_PER_TASK = 1 << 21  # about 20 ms: an interrupt waits no longer
 
 
@@ -18,8 +20,9 @@ MACS_PER_TASK = 1 << 21  # about 20 ms: an interrupt waits no longer
 def chain_outputs(arrays, chosen, whole, sizes, maps, params, first, last):
     """d[t] = chain of output t for t in first..last (whole), or for those positions of `chosen`.
 
-    arrays: a (batch, M, K), b (batch, K, N), c (batch, M, N) and d, flat.  sizes = M, N, K.  maps: which matrix of a, b
-    and c belongs to a batch item (-1: no c).
+    arrays: a (batch, M, K), b (batch, K, N), c (batch, M, N) and d, flat; accumulators as pieces of 16 bits, so that
+    each word size of the multiplicands is compiled once.  sizes = M, N, K, pieces of an element of c and of d.
+    maps: which matrix of a, b and c belongs to a batch item (-1: no c).
     """
     a, b, c, d = arrays
     ia, ib, ic = maps
@@ -30,8 +33,12 @@ def chain_outputs(arrays, chosen, whole, sizes, maps, params, first, last):
         i, j = rest // n, rest % n
         start = np.uint64(0)
         if ic[item] >= 0:
-            start = np.uint64(c[ic[item] * m * n + rest])
-        d[at] = chain(a, (ia[item] * m + i) * k, 1, b, ib[item] * k * n + j, n, k, start, params)
+            for q in range(sizes[3]):
+                piece = c[(ic[item] * m * n + rest) * sizes[3] + q]
+                start |= np.uint64(piece) << np.uint64(PIECE * q)
+        result = chain(a, (ia[item] * m + i) * k, 1, b, ib[item] * k * n + j, n, k, start, params)
+        for q in range(sizes[4]):
+            d[at * sizes[4] + q] = np.uint16(result >> np.uint64(PIECE * q) & np.uint64((1 << PIECE) - 1))
 
 
 def run(
@@ -41,11 +48,15 @@ def run(
     """Bits of a (X, M, K), b (Y, K, N), c (Z, M, N) or None, into d (batch, M, N), C order; maps: item -> X, Y, Z."""
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     count = d.size if chosen is None else chosen.size
-    flat = [np.ascontiguousarray(x).reshape(-1) for x in (a, b, np.zeros(0, d.dtype) if c is None else c)]
-    flat = [x if x.flags.writeable else x.copy() for x in flat]
-    out = d.reshape(-1)
-    positions = np.zeros(0, np.int64) if chosen is None else chosen
-    sizes = np.array([m, n, k])
+    arrays = _flat(a), _flat(b), NO_C if c is None else _flat(c).view(np.uint16), d.reshape(-1).view(np.uint16)
+    sizes = np.array((m, n, k, 0 if c is None else 8 * c.itemsize // PIECE, 8 * d.itemsize // PIECE))
     per = max(1, min(MACS_PER_TASK // max(1, k), -(-count // team.threads)))
     shares = [(t, min(count, t + per)) for t in range(0, count, per)]
-    team.run(chain_outputs, ((*flat, out), positions, chosen is None, sizes, maps, params), shares, per * k)
+    fixed = arrays, ALL if chosen is None else chosen, chosen is None, sizes, maps, params
+    team.run(chain_outputs, fixed, shares, per * k)
+
+
+def _flat(x: NDArray[Any]) -> NDArray[Any]:
+    """C order, writeable: compiled code has one specialisation, whatever came in."""
+    x = np.ascontiguousarray(x).reshape(-1)
+    return x if x.flags.writeable else x.copy()

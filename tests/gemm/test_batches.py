@@ -67,11 +67,13 @@ def test_many_small_rows_are_one_product() -> None:
 
 
 def test_broadcast_batches_are_compiled_once() -> None:
-    """Whichever operand has the batch axes: one function of each type."""
+    """Whichever operand has the batch axes, whatever accumulators are: one function of each size of elements."""
     a, b, c = np.eye(4, dtype=np.float16), np.eye(4, dtype=np.float16), np.ones((4, 4), np.float32)
     nbtc.matmul(a, b, c)
     count = len(chain_outputs.signatures)
     for shapes in (((3,), (), ()), ((), (3,), ()), ((), (), (3,)), ((2, 1), (3,), ()), ((2, 3), (2, 3), (2, 3))):
         x, y, z = (np.broadcast_to(v, (*lead, 4, 4)) for v, lead in zip((a, b, c), shapes, strict=True))
         assert (nbtc.matmul(x, y, z) == c + np.eye(4)).all()
+    assert (nbtc.matmul(a, b, c.astype(np.float16), acc="f16") == c + np.eye(4)).all()
+    assert (nbtc.matmul(a, b) == np.eye(4)).all()
     assert len(chain_outputs.signatures) == count
