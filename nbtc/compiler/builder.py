@@ -201,11 +201,11 @@ class VectorBuilder:
             return self.call("llvm.x86.avx2.pmadd.wd", vector(I32, 8), sums, self.const(pairs, 1))
         return self.bits(sums, vector(I32, 8))
 
-    def round_to_half(self, x: Any, *, native: bool) -> Any:
+    def round_to_f16(self, x: Any, *, native: bool) -> Any:
         """f32 rounded to nearest even to f16, as f32, in every mode; native: with F16C or AVX-512; else for x >= 0."""
         b, n = self.b, x.type.count
         if not native:
-            return self._round_to_half(x)
+            return self._round_to_f16(x)
         nearest = ir.Constant(I32, 0)
         if n == 16:
             blank, mask = self.const(vector(I16, n), 0), ir.Constant(I16, -1)
@@ -214,7 +214,7 @@ class VectorBuilder:
             bits = self.call("llvm.x86.vcvtps2ph.256", vector(I16, n), x, nearest)
         return b.fpext(self.bits(bits, vector(F16, n)), x.type)
 
-    def _round_to_half(self, x: Any) -> Any:
+    def _round_to_f16(self, x: Any) -> Any:
         """The same with integer operations."""
         b, t = self.b, vector(I32, x.type.count)
         y = self.bits(x, t)

@@ -73,7 +73,7 @@ class Avx2(X86):
 
     row = AVX2
 
-    def from_half(self, bits: Any) -> Any:
+    def from_f16(self, bits: Any) -> Any:
         return self.b.fpext(self.v.bits(bits, vector(F16, bits.type.count)), vector(F32, bits.type.count))
 
     def picked(self, x: Any, places: Any) -> Any | None:
@@ -88,7 +88,7 @@ class Avx2(X86):
 
         return self.by_parts(8, one, places)
 
-    def to_half(self, x: Any) -> Any:
+    def to_f16(self, x: Any) -> Any:
         name = "llvm.x86.vcvtps2ph.256"
         return self.by_parts(8, lambda y: self.v.call(name, vector(I16, 8), y, ir.Constant(I32, 0)), x)
 
@@ -118,7 +118,7 @@ class Avx512(Avx2):
         args = magnitude, x, ir.Constant(I16, -1), ir.Constant(I32, NEAREST)
         return self.v.call("llvm.x86.avx512.mask.range.ps.512", x.type, x, y, *args)
 
-    def to_half(self, x: Any) -> Any:
+    def to_f16(self, x: Any) -> Any:
         t, mask, mode = vector(I16, 16), ir.Constant(I16, -1), ir.Constant(I32, NEAREST)
         name, none = "llvm.x86.avx512.mask.vcvtps2ph.512", self.v.const(t, 0)
         return self.by_parts(16, lambda y: self.v.call(name, t, y, mode, none, mask), x)
@@ -156,7 +156,7 @@ class Neon(Lowering):
     row = NEON
     constraint = "w"
 
-    def from_half(self, bits: Any) -> Any:
+    def from_f16(self, bits: Any) -> Any:
         return self.b.fpext(self.v.bits(bits, vector(F16, bits.type.count)), vector(F32, bits.type.count))
 
     @classmethod

@@ -119,7 +119,7 @@ class Lowering:
         b, v, t = self.b, self.v, self._like(x)
         return v.bits(v.umax(v.bits(x, t), b.and_(v.bits(y, t), v.const(t, MAGNITUDE))), x.type)
 
-    def from_half(self, bits: Any) -> Any:
+    def from_f16(self, bits: Any) -> Any:
         """f16 bits as f32."""
         b, v, t = self.b, self.v, self._like(bits)
         x = b.zext(bits, t)
@@ -129,7 +129,7 @@ class Lowering:
         bits = b.select(special, b.or_(moved, v.const(t, INFINITE << 23)), v.bits(value, t))
         return self._signed(bits, b.shl(b.and_(x, v.const(t, 0x8000)), v.const(t, 16)))
 
-    def to_half(self, x: Any) -> Any:
+    def to_f16(self, x: Any) -> Any:
         """f32 as f16 bits, to nearest, ties to even; no NaN."""
         b, v, t = self.b, self.v, self._like(x)
         signs = b.lshr(self._signs(x), v.const(t, 16))

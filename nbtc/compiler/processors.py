@@ -21,7 +21,7 @@ class Processor(NamedTuple):
     architectures, needs: where it serves, as LLVM's triples begin, and its features.  lanes: 32-bit lanes of a vector
     register.  registers: how many there are.  sums: those that the sums of a register tile fill, which leaves the
     others to operands and bookkeeping.  mixed: the bookkeeping of neighbouring tiles is mixed into the sums, for which
-    sixteen registers are too few.  fma: a multiply-add is one instruction.  half: so is rounding to f16, with its own
+    sixteen registers are too few.  fma: a multiply-add is one instruction.  to_f16: so is rounding to f16, with its own
     rounding mode.  rounds: a conversion names its rounding.  scale: x * 2**n with subnormal results is one instruction.
     lookup: bits are counted by a table of nibbles in a register.  broadcasts: f64 are spread over 512 bits as integers.
     """
@@ -34,7 +34,7 @@ class Processor(NamedTuple):
     sums: int
     mixed: bool = False
     fma: bool = True
-    half: bool = False
+    to_f16: bool = False
     rounds: bool = False
     scale: bool = False
     lookup: bool = False
@@ -65,12 +65,12 @@ AVX_512 = Processor(
     registers=32,
     sums=16,
     mixed=True,
-    half=True,
+    to_f16=True,
     rounds=True,
     scale=True,
     broadcasts=True,
 )
-AVX2 = Processor("AVX2", X86, _AVX2, lanes=8, registers=16, sums=8, half=True, lookup=True)
+AVX2 = Processor("AVX2", X86, _AVX2, lanes=8, registers=16, sums=8, to_f16=True, lookup=True)
 SSE2 = Processor("SSE2", X86, frozenset(), lanes=4, registers=16, sums=8, fma=False)
 NEON = Processor("NEON", ARM, frozenset(), lanes=4, registers=32, sums=16)
 PROCESSORS = (AVX_512, AVX2, SSE2, NEON)

@@ -242,7 +242,7 @@ def _vector_code(plan: Prepared) -> Split | Whole | Emulated | None:
     code = plan.shape
     if code is None:
         return None
-    shape = code.half if isinstance(code, Fp8Code) else code
+    shape = code.product if isinstance(code, Fp8Code) else code
     if not isinstance(shape, FloatCode) or shape.sparse:
         return Whole(code, plan.numbers, plan.skipped)
     split = Split(replace(shape, by_register=True), plan.numbers)

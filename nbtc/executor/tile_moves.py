@@ -75,14 +75,14 @@ class Tile:
         row, space = row_and_space(lanes)
         self.fragment: Operand = next(o for o in (row.a, row.b, row.c, row.d) if o is not None)
         self.layout = "col" if "col" in row.mnemonic.split(".") else "row"
-        self.space, self.wide = reach.space_of(space), self.fragment.format.bits
+        self.space, self.width = reach.space_of(space), self.fragment.format.bits
         self.pieces = _pieces(self.fragment, self.layout)
         extents = (self.fragment.rows, self.fragment.cols)
         self.lines, natural = extents if self.layout == "row" else extents[::-1]
-        self.line_bytes = natural * self.wide // 8
+        self.line_bytes = natural * self.width // 8
         stride = lanes.read(rest[0], "u32", lanes=True) if rest else lanes.v.const(L32, natural)
         self.address = reach.address(lanes, address)
-        self.pitch = lanes.b.mul(lanes.b.zext(stride, L64), lanes.v.const(L64, self.wide))  # bits from line to line
+        self.pitch = lanes.b.mul(lanes.b.zext(stride, L64), lanes.v.const(L64, self.width))  # bits from line to line
         self.site = lanes.machine.site(lanes)
 
     @property
@@ -99,7 +99,7 @@ class Tile:
     def _place(self, lanes: Lanes, piece: Piece) -> Any:
         b = lanes.b
         line, along = (piece.rows, piece.cols) if self.layout == "row" else (piece.cols, piece.rows)
-        bits = b.add(b.mul(self.pitch, ir.Constant(L64, line)), ir.Constant(L64, [n * self.wide for n in along]))
+        bits = b.add(b.mul(self.pitch, ir.Constant(L64, line)), ir.Constant(L64, [n * self.width for n in along]))
         return b.add(self.address, b.lshr(bits, lanes.v.const(L64, 3)))
 
     def whole(self, lanes: Lanes) -> tuple[Any, Any, Any]:
@@ -132,10 +132,10 @@ class Tile:
 
     def bytes_of(self, register: int) -> NDArray[np.int64]:
         """Where in the tile each byte of a register lies, [lane][byte], line by line without gaps."""
-        out = np.zeros((WARP, max(32, self.wide) // 8), np.int64)
+        out = np.zeros((WARP, max(32, self.width) // 8), np.int64)
         for piece in self.pieces[register]:
             line, along = (piece.rows, piece.cols) if self.layout == "row" else (piece.cols, piece.rows)
-            first = np.array(line) * self.line_bytes + np.array(along) * self.wide // 8
+            first = np.array(line) * self.line_bytes + np.array(along) * self.width // 8
             size = piece.bits // 8
             at = piece.shift // 8
             out[:, at : at + size] = first[:, None] + np.arange(size)
@@ -190,7 +190,7 @@ def _load_lines(v: VectorBuilder, tile: Tile, host: Any, pitch: Any) -> list[Any
     """The registers of a fragment."""
     in_line = all(len(pieces) == 1 for pieces in tile.pieces)
     # a register meets eight rows and columns: where it goes across lines, it takes eight elements of each
-    lines = Lines(v, tile, host, pitch, ROW if in_line else min(ROW, EIGHT * tile.wide // 8))
+    lines = Lines(v, tile, host, pitch, ROW if in_line else min(ROW, EIGHT * tile.width // 8))
     found = []
     for register in range(len(tile.pieces)):
         vectors = []
@@ -198,7 +198,7 @@ def _load_lines(v: VectorBuilder, tile: Tile, host: Any, pitch: Any) -> list[Any
             chunks = np.unique(places // lines.chunk)
             order = np.searchsorted(chunks, places // lines.chunk) * lines.chunk + places % lines.chunk
             vectors.append(picked(v, [lines.load(c) for c in chunks.tolist()], order.tolist()))
-        found.append(v.bits(v.joined(vectors), vector(ir.IntType(max(32, tile.wide)), WARP)))
+        found.append(v.bits(v.joined(vectors), vector(ir.IntType(max(32, tile.width)), WARP)))
     return found
 
 
@@ -228,7 +228,7 @@ def _load_fragment(lanes: Lanes) -> None:
     b, accesses = lanes.b, tile.accesses(lanes)
     for _, shape, at in chain.from_iterable(accesses):
         memory.watched(lanes, shape, words.READ, at, tile.site)
-    kind = vector(ir.IntType(max(32, tile.wide)), WARP)
+    kind = vector(ir.IntType(max(32, tile.width)), WARP)
     slots = [lanes.frame.code.scratch(kind) for _ in accesses]
     whole, host, pitch = tile.whole(lanes)
     with b.if_else(whole, likely=True) as (at_once, one_by_one):
@@ -256,7 +256,7 @@ def _store_fragment(lanes: Lanes) -> None:
     address, source, *rest = lanes.operands
     tile = Tile(lanes, address, tuple(rest))
     b, accesses = lanes.b, tile.accesses(lanes)
-    registers = [lanes.read(r, f"b{max(32, tile.wide)}", lanes=True) for r in lanes.elements(source)]
+    registers = [lanes.read(r, f"b{max(32, tile.width)}", lanes=True) for r in lanes.elements(source)]
     if len(registers) != len(accesses):
         lanes.refuse(f"a fragment of {len(registers)} registers where the form has {len(accesses)}")
     parts = [

@@ -37,17 +37,17 @@ def sign_bytes(block: int) -> int:
 
 
 @dataclass(frozen=True)
-class Shape:
+class SumShape:
     """Compile-time parameters of a micro-kernel.
 
-    wide: f64 elements (else f32).  block: products a sum.  fraction: F.  out: rounding.  full_range: any exponent
+    in_f64: f64 elements (else f32).  block: products a sum.  fraction: F.  out: rounding.  full_range: any exponent
     (`FullRange`).  checked: a sum that could leave 32 bits flags its tile.  from_zero: the accumulator starts at zero,
     not in the tile.  each_watched: results that overflow are noted one by one; else the caller looks at the last ones,
     since an Inf in the tile stays one (`LimitedRange`: 2**128 times anything).
     """
 
     target: Processor
-    wide: bool
+    in_f64: bool
     block: int
     fraction: int
     out: str
@@ -59,22 +59,22 @@ class Shape:
     @property
     def key(self) -> str:
         """Tells functions of different shapes apart."""
-        parts = (self.target.name, self.wide, self.block, self.fraction, self.out, self.full_range, self.checked,
+        parts = (self.target.name, self.in_f64, self.block, self.fraction, self.out, self.full_range, self.checked,
                  self.from_zero, self.each_watched)  # fmt: skip
         return "_".join(str(int(x) if isinstance(x, bool) else x) for x in parts)
 
     @property
     def parts(self) -> int:
         """Vectors of elements that hold as many columns as a vector of 32-bit words (a chunk)."""
-        return 2 if self.wide else 1
+        return 2 if self.in_f64 else 1
 
     @property
     def long_block(self) -> bool:
         """True where sums of ordinary significands can leave 32 bits, so that each is looked at."""
-        return self.wide and self.block > 16
+        return self.in_f64 and self.block > 16
 
     @property
-    def half(self) -> bool:
+    def f16_acc(self) -> bool:
         """True where results are f16."""
         return self.out == "rne11"
 
@@ -96,18 +96,18 @@ class Shape:
     @property
     def watched(self) -> bool:
         """True where a result can overflow within the kernel."""
-        return self.full_range or (self.each_watched and self.half)
+        return self.full_range or (self.each_watched and self.f16_acc)
 
     @property
     def magic_shift(self) -> int:
         """Field of M minus field of the alignment exponent, in the units of the high half (f64) or of the word."""
-        return 1023 - BIAS + 52 - self.fraction if self.wide else 23 - self.fraction
+        return 1023 - BIAS + 52 - self.fraction if self.in_f64 else 23 - self.fraction
 
 
 class AlignmentAndRounding:
     """What both ways share.  Alignment exponents are f32 exponent fields, kept shifted into place (full range: not)."""
 
-    def __init__(self, v: VectorBuilder, shape: Shape, splats: dict[str, Any]) -> None:
+    def __init__(self, v: VectorBuilder, shape: SumShape, splats: dict[str, Any]) -> None:
         self.v, self.b, self.s = v, v.b, shape
         self.integers, self.floats = vector(I32, shape.target.lanes), vector(F32, shape.target.lanes)
         self.floor, self.least, self.scale, self.reference = (
@@ -128,7 +128,7 @@ class AlignmentAndRounding:
         v, b = self.v, self.b
         size = v.over("abs", n, v.const(I1, 0))
         f = b.sitofp(size, self.floats)
-        if not self.s.half:
+        if not self.s.f16_acc:
             return f
         inexact = b.zext(b.icmp_signed("!=", v.truncated(f), size), self.integers)
         return v.bits(b.or_(v.bits(f, self.integers), inexact), self.floats)
@@ -145,13 +145,13 @@ class AlignmentAndRounding:
         v, b = self.v, self.b
         sign = b.and_(n, self.c(SIGN))
         bits = v.bits(x, self.integers)
-        if self.s.half or self.s.full_range:
+        if self.s.f16_acc or self.s.full_range:
             sign = b.select(b.icmp_signed("!=", bits, self.c(0)), sign, self.c(0))
         return v.bits(b.or_(bits, sign), self.floats)
 
-    def to_half(self, x: Any) -> Any:
+    def to_f16(self, x: Any) -> Any:
         """A magnitude rounded to f16, as f32."""
-        return self.v.round_to_half(x, native=self.s.target.half)
+        return self.v.round_to_f16(x, native=self.s.target.to_f16)
 
     def fourteen(self, x: Any) -> Any:
         """The upper 14 significand bits when the unit keeps no more."""
@@ -163,11 +163,11 @@ class AlignmentAndRounding:
         """c + x of the tile by one IEEE addition, in the mode that rounds to nearest."""
         b = self.b
         y = b.fadd(c, x)
-        if not self.s.half:
+        if not self.s.f16_acc:
             return y
         bits = self.v.bits(y, self.integers)
         size = self.v.bits(b.and_(bits, self.c(0x7FFFFFFF)), self.floats)
-        size = self.to_half(b.fmul(size, self.power(self.scale)))
+        size = self.to_f16(b.fmul(size, self.power(self.scale)))
         return self.signed(b.fmul(size, self.power(b.neg(self.scale))), bits)
 
     def watch(self, flag: Any, x: Any) -> None:
@@ -195,14 +195,14 @@ class LimitedRange(AlignmentAndRounding):
     def alignment(self, maxima: Any, acc: Any) -> Any:
         v, b, lanes = self.v, self.b, self.s.target.lanes
         e = b.shl(b.zext(v.load(maxima, vector(I8, lanes), lanes), self.integers), self.c(23))
-        if self.s.half:
+        if self.s.f16_acc:
             e = v.umax(e, b.shl(self.floor, self.c(23)))
         if self.s.from_zero:
             return e
         own = b.and_(acc, self.c(0x7F800000))
         # subnormals of f16 have fields 103 - x to 112 - x: twice as much is at least 113 - x, `least`, where x <= 93;
         # narrow ranges have x <= 60 - F, since exponents of their largest products are at most 60
-        if self.s.half:
+        if self.s.f16_acc:
             own = v.umax(own, v.umin(b.add(own, own), b.shl(self.least, self.c(23))))
         return v.umax(e, own)
 
@@ -213,19 +213,19 @@ class LimitedRange(AlignmentAndRounding):
 
     def magic(self, e: Any) -> Any:
         b, s = self.b, self.s
-        if s.wide:
+        if s.in_f64:
             return b.add(b.lshr(e, self.c(3)), self.c((s.magic_shift << 20) + (1 << 19)))
         return b.add(e, self.c((s.magic_shift << 23) + (1 << 22)))
 
     def round(self, n: Any, e: Any) -> Any:
         v, b = self.v, self.b
-        if self.s.half:  # at the true scale, then back to the tile's
+        if self.s.f16_acc:  # at the true scale, then back to the tile's
             down = v.bits(b.add(e, b.shl(b.sub(self.scale, self.c(self.s.fraction)), self.c(23))), self.floats)
             back = self.power(b.neg(self.scale))
             if self.s.target.rounds:  # the sum with +0 makes -0 to +0
-                x = self.to_half(b.fmul(self.odd(n), down))
+                x = self.to_f16(b.fmul(self.odd(n), down))
                 return v.fma512(x, back, v.const(self.floats, 0.0), TO_NEAREST)
-            return self.signed(b.fmul(self.to_half(b.fmul(self.magnitude(n), down)), back), n)
+            return self.signed(b.fmul(self.to_f16(b.fmul(self.magnitude(n), down)), back), n)
         down = b.sub(e, self.c(self.s.fraction << 23))
         if self.s.target.rounds:
             return self.fourteen(b.fmul(v.to_float_rz(n), v.bits(down, self.floats)))
@@ -262,10 +262,10 @@ class FullRange(AlignmentAndRounding):
         return self.v.truncated(self.scaled(self.v.bits(acc, self.floats), up))
 
     def magic(self, e: Any) -> Any:
-        b, field = self.b, 20 if self.s.wide else 23
+        b, field = self.b, 20 if self.s.in_f64 else 23
         return b.add(b.shl(e, self.c(field)), self.c((self.s.magic_shift << field) + (1 << (field - 1))))
 
     def round(self, n: Any, e: Any) -> Any:
         down = self.b.sub(e, self.c(self.s.fraction + BIAS))
         x = self.fourteen(self.scaled(self.magnitude(n), down))
-        return self.signed(self.to_half(x) if self.s.half else x, n)
+        return self.signed(self.to_f16(x) if self.s.f16_acc else x, n)

@@ -72,7 +72,7 @@ class FloatElements:
         b, one = self.b, self.c(x, 1 << self.shift)
         return b.sub(b.add(self.magnitude(x), one), b.shl(self.field(x), self.c(x, self.shift)))
 
-    def half_bits(self, x: Any) -> Any:
+    def f16_bits(self, x: Any) -> Any:
         """f16 bits of the same fields, 2**-lift of the true values; of formats with at most five exponent bits."""
         if self.f.bits == 16:
             return x
@@ -84,7 +84,7 @@ class FloatElements:
         """Values as f32, 2**-lift of the true ones."""
         b, v, n = self.b, self.v, x.type.count
         if self.f.exponent <= 5:
-            return self.m.from_half(self.half_bits(x))
+            return self.m.from_f16(self.f16_bits(x))
         words = vector(I32, n)
         kept = x if self.f.bits == 32 else b.shl(b.zext(x, words), v.const(words, 32 - self.f.bits))
         return v.bits(b.and_(kept, v.const(words, -(1 << (23 - self.f.mantissa)))), vector(F32, n))

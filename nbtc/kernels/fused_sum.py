@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, VectorBuilder, vector
-from nbtc.kernels.alignment_and_rounding import SIGN, WRAP_MARGIN, FullRange, LimitedRange, Shape
+from nbtc.kernels.alignment_and_rounding import SIGN, WRAP_MARGIN, FullRange, LimitedRange, SumShape
 
 ROWS = 4  # rows of a register tile
 PANEL = 64  # columns of a panel
@@ -30,7 +30,7 @@ Chunk = tuple[int, int]  # a row of a register tile, and as many of its columns 
 class Tile(NamedTuple):
     """Where the operands of a register tile are: B and what else has columns from its first column on.
 
-    counts: of negative products; where there are none (`Shape.counted`), sign words are read.
+    counts: of negative products; where there are none (`SumShape.counted`), sign words are read.
     """
 
     a: Any
@@ -66,10 +66,10 @@ class FusedSum:
     The first flags are the smallest distance from a sum that wrapped, the second the largest magnitude of a result.
     """
 
-    def __init__(self, v: VectorBuilder, shape: Shape, numbers: dict[str, Any], flags: Any) -> None:
+    def __init__(self, v: VectorBuilder, shape: SumShape, numbers: dict[str, Any], flags: Any) -> None:
         self.v, self.b, self.s, self.flags = v, v.b, shape, flags
         target = shape.target
-        self.element, self.size = (F64, 8) if shape.wide else (F32, 4)
+        self.element, self.size = (F64, 8) if shape.in_f64 else (F32, 4)
         self.width, self.lanes = target.bytes, target.lanes  # of a register; of a chunk
         self.vector = vector(self.element, self.width // self.size)
         self.chunks = target.sums // (ROWS * shape.parts)
@@ -146,7 +146,7 @@ class FusedSum:
         """Accumulators of a chunk."""
         v, b, n = self.v, self.b, self.lanes
         high = self.ends.magic(e)
-        if not self.s.wide:
+        if not self.s.in_f64:
             return [v.bits(b.add(high, low), self.vector)]
         if self.s.long_block:  # from 0 to 2**32 - 1: no start borrows from M
             low = b.xor(low, self.ends.c(SIGN))
@@ -173,7 +173,7 @@ class FusedSum:
 
     def broadcast(self, p: Any) -> Any:
         """An element in all lanes."""
-        if self.s.target.broadcasts and self.s.wide:
+        if self.s.target.broadcasts and self.s.in_f64:
             return self.v.broadcast512(p)
         return self.v.splat(self.v.load(p, self.element, self.size), self.vector.count)
 
@@ -182,7 +182,7 @@ class FusedSum:
         """The sum modulo 2**32 from the accumulators of a chunk, by column (f32: still with M; long: with 2**31)."""
         words = [self.v.bits(x, self.integers) for x in sums]
         lanes = [4 * q + i for q in range(self.lanes // 4) for i in (0, 2, self.lanes, self.lanes + 2)]
-        return self.v.shuffle(words[0], words[1], lanes) if self.s.wide else words[0]
+        return self.v.shuffle(words[0], words[1], lanes) if self.s.in_f64 else words[0]
 
     def outside(self, found: Any, sums: list[Any]) -> Any:
         """`found` and the bits in which sums of more products than 16 differ from the upper half of M's fraction.
@@ -210,7 +210,7 @@ class FusedSum:
     def finish(self, at: Tile, chunk: Chunk, e: Any, n: Any) -> None:
         """Round a chunk's sums once and store them."""
         b, (r, c) = self.b, chunk
-        if not self.s.wide:
+        if not self.s.in_f64:
             n = b.sub(n, self.ends.magic(e))
         if self.s.long_block:
             n = b.xor(n, self.ends.c(SIGN))

@@ -90,7 +90,7 @@ class _Part:
         self.lanes = m.row.lanes
         self.words, self.factors, self.records = column
         self.rows = rows
-        self.integers, self.wide = vector(I32, self.lanes), vector(F64, self.lanes // 2)
+        self.integers, self.f64s = vector(I32, self.lanes), vector(F64, self.lanes // 2)
 
     def c(self, value: int) -> Any:
         return self.v.const(self.integers, value)
@@ -102,18 +102,18 @@ class _Part:
     def sums(self, cs: list[Any]) -> list[Any]:
         """c + the scaled sums of each row, as f32 bits; zeros are +0."""
         v, b = self.v, self.b
-        totals = [[b.fpext(self.half(v.bits(c, vector(F32, self.lanes)), h), self.wide) for h in range(2)] for c in cs]
+        totals = [[b.fpext(self.half(v.bits(c, vector(F32, self.lanes)), h), self.f64s) for h in range(2)] for c in cs]
         ahead = 2 if self.m.row.registers > 16 else 1  # groups whose sums are in registers at a time
         groups: list[list[Any]] = []
         for g in range(self.chunks):
             groups += [self.group(n) for n in range(len(groups), min(g + ahead, self.chunks))]
             scales = [
-                v.load(self.factors, self.wide, 8, 8 * (LANES * g + self.at + self.lanes // 2 * h)) for h in range(2)
+                v.load(self.factors, self.f64s, 8, 8 * (LANES * g + self.at + self.lanes // 2 * h)) for h in range(2)
             ]
             for r, n in enumerate(groups[g]):
-                own = v.splat(v.load(self.rows[r][1], F64, 8, 8 * g), self.wide.count)
+                own = v.splat(v.load(self.rows[r][1], F64, 8, 8 * g), self.f64s.count)
                 for h in range(2):
-                    x = b.fmul(b.sitofp(self.half(n, h), self.wide), scales[h])
+                    x = b.fmul(b.sitofp(self.half(n, h), self.f64s), scales[h])
                     totals[r][h] = self.m.multiply_add(x, own, totals[r][h])
         return [self.rounded(halves) for halves in totals]
 

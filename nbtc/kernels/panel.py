@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from numba.core import cgutils
 
 from nbtc.compiler.builder import I32, VectorBuilder
-from nbtc.kernels.alignment_and_rounding import AlignmentAndRounding, Shape
+from nbtc.kernels.alignment_and_rounding import AlignmentAndRounding, SumShape
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel_operands import Numbers, Packed, Span
 from nbtc.kernels.panel_schedules import FLAG_WORD, NUMBERS, Beside, Mixed, Plain
@@ -18,7 +18,7 @@ LEAST_BLOCKS = 2  # a tile's start values are made before the tile before is rou
 SCRATCH = 16384  # bytes of scratch, 64-byte aligned, of every shape
 
 
-def fetch_panel(v: VectorBuilder, shape: Shape, args: dict[str, Any], group: Any, block: Any) -> None:
+def fetch_panel(v: VectorBuilder, shape: SumShape, args: dict[str, Any], group: Any, block: Any) -> None:
     """Each of a row block's tiles asks for its share of the next block of products of B.
 
     The first tile reads all of it within the time of its own sums; from the last-level cache that took as long again
@@ -26,14 +26,14 @@ def fetch_panel(v: VectorBuilder, shape: Shape, args: dict[str, Any], group: Any
     """
     b = v.b
     following = b.add(group, v.int(1))
-    for name, size in (("b", 8 if shape.wide else 4), ("eb", shape.exponent_bytes)):
+    for name, size in (("b", 8 if shape.in_f64 else 4), ("eb", shape.exponent_bytes)):
         bytes_ = PANEL * shape.block * size
         first = v.at(args[name], b.mul(following, v.int(bytes_)), b.mul(block, v.int(bytes_ // BLOCKS)))
         for line in range(0, bytes_ // BLOCKS, 64):
             v.prefetch(first, line, level=2)
 
 
-def emit_sums(v: VectorBuilder, shape: Shape, args: dict[str, Any], beside: Beside = fetch_panel) -> None:
+def emit_sums(v: VectorBuilder, shape: SumShape, args: dict[str, Any], beside: Beside = fetch_panel) -> None:
     """Call the micro-kernel of a shape with these pointers and numbers."""
     schedule = Mixed if shape.target.mixed else Plain
     name = f"sums_{beside.__name__}_{shape.key}"
@@ -51,7 +51,7 @@ class SumArguments(NamedTuple):
     scratch: Any
 
 
-def write_sums(v: VectorBuilder, shape: Shape, x: dict[str, Any]) -> None:
+def write_sums(v: VectorBuilder, shape: SumShape, x: dict[str, Any]) -> None:
     """The body of a function of `SumArguments`."""
     left, right, at, numbers = x["a"], x["b"], x["span"], x["numbers"]
     named = {"a": left["values"], "ea": left["exponents"], "sa": left["signs"]}
@@ -71,7 +71,7 @@ class AddArguments(NamedTuple):
     scratch: Any
 
 
-def write_addition(v: VectorBuilder, shape: Shape, x: dict[str, Any]) -> None:
+def write_addition(v: VectorBuilder, shape: SumShape, x: dict[str, Any]) -> None:
     """The body of a function of `AddArguments`."""
     b, width = v.b, shape.target.bytes
     splats = dict.fromkeys(NUMBERS, v.splat(b.trunc(x["scale"], I32), shape.target.lanes))
@@ -83,9 +83,9 @@ def write_addition(v: VectorBuilder, shape: Shape, x: dict[str, Any]) -> None:
         v.store(y, v.at(x["total"], at), width)
 
 
-def _locate(v: VectorBuilder, shape: Shape, args: dict[str, Any], span: dict[str, Any]) -> None:
+def _locate(v: VectorBuilder, shape: SumShape, args: dict[str, Any], span: dict[str, Any]) -> None:
     """Move the operand pointers to the first block of a span."""
-    b, size = v.b, 8 if shape.wide else 4
+    b, size = v.b, 8 if shape.in_f64 else 4
     rows = b.mul(b.mul(span["group"], span["tiles"]), v.int(ROWS))
     at = b.mul(rows, v.int(shape.block))
     args["a"], args["ea"] = v.at(args["a"], b.mul(at, v.int(size))), v.at(args["ea"], b.mul(at, v.int(4)))

@@ -10,7 +10,7 @@ from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.emitted import Emitted, machine_code
 from nbtc.compiler.native import Loaded
 from nbtc.compiler.processors import GENERIC, host_processor
-from nbtc.kernels.alignment_and_rounding import Shape
+from nbtc.kernels.alignment_and_rounding import SumShape
 from nbtc.kernels.panel import AddArguments, SumArguments, write_addition, write_sums
 from nbtc.kernels.panel_operands import Form, Packing
 from nbtc.kernels.panel_pack import PackArguments, write_packer
@@ -41,7 +41,7 @@ def packer(packing: Packing, size: int, columns: bool) -> int:
 
 
 @cache
-def _sums(shape: Shape, emulated: bool) -> dict[str, int]:
+def _sums(shape: SumShape, emulated: bool) -> dict[str, int]:
     """What sums blocks of products; emulated: also with a start at zero, and what adds such a tile."""
     functions = {"sums": Emitted(SumArguments, lambda v, x: write_sums(v, shape, x))}
     if emulated:
@@ -53,10 +53,10 @@ def _sums(shape: Shape, emulated: bool) -> dict[str, int]:
 
 @cache
 def form(packing: Packing, size: int, fraction: int, out: int, checked: bool, each_watched: bool) -> Form:
-    """A product's, whose elements of A have `size` bytes; out: a code of `OUTS`, the others as `Shape` has them."""
+    """A product's, whose elements of A have `size` bytes; out: a code of `OUTS`, the others as `SumShape` has them."""
     target, name = host_processor() or GENERIC, {code: text for text, code in OUTS.items()}[out]
     full_range, emulated = bool(packing.full_range), bool(packing.emulated)
-    shape = Shape(
+    shape = SumShape(
         target, bool(packing.in_f64), packing.block, fraction, name, full_range, checked, each_watched=each_watched
     )
     code = {"restarted": 0, "added": 0} | _sums(shape, emulated)

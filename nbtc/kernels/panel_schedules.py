@@ -13,19 +13,19 @@ from numba.core import cgutils
 
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.compiler.lowering import lowering
-from nbtc.kernels.alignment_and_rounding import Shape
+from nbtc.kernels.alignment_and_rounding import SumShape
 from nbtc.kernels.fused_sum import PANEL, ROWS, Chunk, Exponents, FusedSum, Signs, Tile
 
 FLAG_WORD = 3072  # where in the scratch memory the flags of `FusedSum` are
 NUMBERS = ("floor", "least", "scale", "reference")
 # emits what else is done at every step: (builder, shape, arguments, block of products, row tile)
-Beside = Callable[[VectorBuilder, Shape, dict[str, Any], Any, Any], None]
+Beside = Callable[[VectorBuilder, SumShape, dict[str, Any], Any, Any], None]
 
 
 class Schedule(ABC):
     """What both schedules share: where the operands of a step are."""
 
-    def __init__(self, v: VectorBuilder, shape: Shape, args: dict[str, Any], beside: Beside) -> None:
+    def __init__(self, v: VectorBuilder, shape: SumShape, args: dict[str, Any], beside: Beside) -> None:
         self.v, self.b, self.s, self.args, self.beside = v, v.b, shape, args, beside
         self.scratch = args["scratch"]
         self.sums = FusedSum(v, shape, {x: args[x] for x in NUMBERS}, v.at(self.scratch, 4 * FLAG_WORD))
@@ -129,7 +129,7 @@ class Mixed(Schedule):
     stores beside 16 of them take 22 cycles instead of 16).  All register tiles of a step are unrolled.
     """
 
-    def __init__(self, v: VectorBuilder, shape: Shape, args: dict[str, Any], beside: Beside) -> None:
+    def __init__(self, v: VectorBuilder, shape: SumShape, args: dict[str, Any], beside: Beside) -> None:
         super().__init__(v, shape, args, beside)
         n = self.sums.width * len(self.sums.tile)
         self.steps = v.b.mul(args["groups"], args["blocks"])

@@ -179,7 +179,7 @@ class _Slice:
         if self.s.f16_acc:
             pairs = image_parts(v, d, (0, 1))
             halves = [b.lshr(x, v.const(W16, shift)) for x in pairs for shift in (0, 16)]
-            found = [self.m.from_half(b.trunc(x, vector(I16, ROWS))) for x in halves]
+            found = [self.m.from_f16(b.trunc(x, vector(I16, ROWS))) for x in halves]
         else:
             even, odd = (image_parts(v, d, (i, i + 2)) for i in (0, 1))
             found = [v.bits(x, V16) for pair in zip(even, odd, strict=True) for x in pair]

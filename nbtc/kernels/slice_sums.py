@@ -112,7 +112,7 @@ class SliceSums:
         x = self._single(n)
         x = b.fmul(x, v.bits(b.sub(begun.e, self.c(s.fraction << 23)), V16))
         if s.f16_acc:
-            bits = self.m.to_half(x)
+            bits = self.m.to_f16(x)
             negative_zero = b.icmp_unsigned("==", bits, v.const(bits.type, 1 << 15))
             return b.select(negative_zero, v.const(bits.type, 0), bits)
         if s.short:

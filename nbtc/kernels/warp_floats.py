@@ -96,12 +96,12 @@ class Codegen:
         """Accumulators of rows j and j + 8 as f32, in the image's order."""
         v, f16_acc = self.v, self.s.f16_acc
         words = take(v, self.s.by_register, c, 2 if f16_acc else 4, 4 * j, 4)
-        return self.m.from_half(v.bits(words, vector(I16, 16))) if f16_acc else v.bits(words, V16)
+        return self.m.from_f16(v.bits(words, vector(I16, 16))) if f16_acc else v.bits(words, V16)
 
     def store_d(self, j: int, d: Any, x: Any) -> None:
         """The inverse of `load_c`."""
         v, f16_acc = self.v, self.s.f16_acc
-        words = v.bits(self.m.to_half(x), vector(I32, 8)) if f16_acc else v.bits(x, W16)
+        words = v.bits(self.m.to_f16(x), vector(I32, 8)) if f16_acc else v.bits(x, W16)
         put(v, self.s.by_register, d, 2 if f16_acc else 4, 4 * j, words)
 
 

@@ -45,14 +45,14 @@ class Fp8Code(Code):
         return [next(f for f in FORMATS.values() if f.code == code) for code in (self.a, self.b)]
 
     @property
-    def half(self) -> FloatCode:
+    def product(self) -> FloatCode:
         """Either f16 product."""
         return FloatCode(f16, self.registers, bool(self.f16_acc), 1, sparse=bool(self.sparse))
 
     @property
     def images(self) -> tuple[int, ...]:
         """Registers of A, B, C, metadata if any, and D."""
-        return self.half.images
+        return self.product.images
 
 
 def halves(v: VectorBuilder, words: Any, fmt: Format) -> list[Any]:
@@ -62,10 +62,10 @@ def halves(v: VectorBuilder, words: Any, fmt: Format) -> list[Any]:
     found = []
     for half in (0, 1):
         pairs = v.shuffle(octets, octets, [4 * n + 2 * half + i for n in range(count) for i in (0, 1)])
-        bits = x.half_bits(pairs)
+        bits = x.f16_bits(pairs)
         if lift(fmt):
             value = v.b.fmul(x.values(pairs), v.const(vector(F32, 2 * count), 2.0 ** lift(fmt)))
-            bits = v.b.select(x.special(pairs), v.const(bits.type, NAN), x.m.to_half(value))
+            bits = v.b.select(x.special(pairs), v.const(bits.type, NAN), x.m.to_f16(value))
         found.append(v.bits(bits, words.type))
     return found
 
@@ -77,7 +77,7 @@ def added(v: VectorBuilder, words: Any, others: Any, f16_acc: bool) -> tuple[Any
     t = vector(integer, count * (2 if f16_acc else 1))
     x, y = (v.bits(z, t) for z in (words, others))
     if f16_acc:  # f32 holds the exact sum's bits that f16 needs
-        total = m.to_half(b.fadd(m.from_half(x), m.from_half(y)))
+        total = m.to_f16(b.fadd(m.from_f16(x), m.from_f16(y)))
     else:
         total = v.bits(b.fadd(*(v.bits(z, vector(F32, count)) for z in (x, y))), t)
     flags = b.icmp_unsigned("==", b.and_(total, v.const(t, infinite)), v.const(t, infinite))
@@ -87,8 +87,8 @@ def added(v: VectorBuilder, words: Any, others: Any, f16_acc: bool) -> tuple[Any
 
 def _products(v: VectorBuilder, code: Fp8Code) -> Any:
     """The function of an f16 product: images, F and the floor to an i1, needs the fallback."""
-    shape, module = code.half, v.b.module
-    name = "nbtc_half_" + "_".join(map(str, shape.key))
+    shape, module = code.product, v.b.module
+    name = "nbtc_f16_" + "_".join(map(str, shape.key))
     if name in module.globals:
         return module.globals[name]
     f, own = separate_function(module, name, I1, [I8.as_pointer()] * len(shape.images) + [I32, I32], v.target)

@@ -1,8 +1,8 @@
 """A and B of an m16n8 product, decoded from a warp's register image by vector code.
 
 A multiplicand becomes an f64 by moving bits: sign, exponent and mantissa go to their places, and the value that stands
-there is the number times a fixed power of two (`Shape.deficit`); a subnormal becomes a subnormal f64 and needs no care.
-B is multiplied by a power of two that brings it back among the normal numbers, A is left where it is.
+there is the number times a fixed power of two (`FloatCode.deficit`); a subnormal becomes a subnormal f64 and needs no
+care.  B is multiplied by a power of two that brings it back among the normal numbers, A is left where it is.
 
 Vectors of B are made to need no permutation later: a 128-bit lane u of every vector belongs to columns 2u and 2u + 1,
 as in the image of C.

@@ -115,7 +115,7 @@ class Sums:
     def rounded(self, x: Any) -> Any:
         """x in the accumulator's format; every zero is +0."""
         if self.s.f16_acc:
-            x = self.m.from_half(self.m.to_half(x))
+            x = self.m.from_f16(self.m.to_f16(x))
         return self.m.positive_zero(x)
 
     def own(self, acc: Any) -> Any:

@@ -15,7 +15,7 @@ from nbtc.compiler.builder import F32, F64, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.processors import NEON
 from nbtc.formats.table import FORMATS
 from nbtc.kernels import group_dot, panel, panel_pack, words
-from nbtc.kernels.alignment_and_rounding import Shape
+from nbtc.kernels.alignment_and_rounding import SumShape
 from nbtc.kernels.dot import Elements
 from nbtc.ops.wgmma import decode
 from nbtc.ops.wgmma import words as warpgroup_words
@@ -50,11 +50,11 @@ def calls(emit: Callable[[VectorBuilder, list[Any]], Any], *arguments: ir.Type) 
 
 
 SHAPES = {
-    "f16": Shape(NEON, True, 16, 25, "rz24", full_range=False, checked=True),
-    "f16 to f16": Shape(NEON, True, 16, 25, "rne11", full_range=False, checked=False),
-    "bf16 of any exponent": Shape(NEON, True, 16, 25, "rz24", full_range=True, checked=True),
-    "fp8": Shape(NEON, False, 32, 13, "rz14", full_range=False, checked=False),
-    "fp8 to f16, any exponent": Shape(NEON, False, 32, 13, "rne11", full_range=True, checked=False),
+    "f16": SumShape(NEON, True, 16, 25, "rz24", full_range=False, checked=True),
+    "f16 to f16": SumShape(NEON, True, 16, 25, "rne11", full_range=False, checked=False),
+    "bf16 of any exponent": SumShape(NEON, True, 16, 25, "rz24", full_range=True, checked=True),
+    "fp8": SumShape(NEON, False, 32, 13, "rz14", full_range=False, checked=False),
+    "fp8 to f16, any exponent": SumShape(NEON, False, 32, 13, "rne11", full_range=True, checked=False),
 }
 
 

@@ -11,7 +11,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I8, I64, VectorBuilder
 from nbtc.compiler.processors import AVX_512
 from nbtc.kernels import panel
-from nbtc.kernels.alignment_and_rounding import Shape
+from nbtc.kernels.alignment_and_rounding import SumShape
 
 POINTERS = ("a", "ea", "sa", "b", "eb", "sb", "tile", "scratch")
 NUMBERS = ("groups", "blocks", "floor", "least", "scale", "reference")
@@ -20,7 +20,7 @@ NUMBERS = ("groups", "blocks", "floor", "least", "scale", "reference")
 @pytest.fixture(scope="module")
 def assembly() -> str:
     """Blocks of eight products to f32, sm_80's: of all shapes the one with most bookkeeping beside its sums."""
-    shape = Shape(AVX_512, True, 8, 24, "rz24", full_range=False, checked=False)
+    shape = SumShape(AVX_512, True, 8, 24, "rz24", full_range=False, checked=False)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()

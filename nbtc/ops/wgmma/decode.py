@@ -87,17 +87,17 @@ def _slot(v: VectorBuilder, value: Any) -> Any:
 class _Packer:
     """Writes one operand; `weighed` formats also report the largest sum of significands of a dot product."""
 
-    def __init__(self, v: VectorBuilder, fmt: Format, wide: bool, args: dict[str, Any]) -> None:
-        self.v, self.b, self.x, self.wide, self.args = v, v.b, Elements(v, fmt), wide, args
-        self.size, self.depth = 8 if wide else 4, 256 // fmt.bits
+    def __init__(self, v: VectorBuilder, fmt: Format, in_f64: bool, args: dict[str, Any]) -> None:
+        self.v, self.b, self.x, self.in_f64, self.args = v, v.b, Elements(v, fmt), in_f64, args
+        self.size, self.depth = 8 if in_f64 else 4, 256 // fmt.bits
         self.bytes_of_signs = sign_bytes(self.depth) == 1
         target = host_processor()
         self.lanes = target.lanes if target is not None else 16  # of the micro-kernel's registers
-        self.weighed = wide and fmt.bits == 16  # shorter blocks cannot leave 32 bits
+        self.weighed = in_f64 and fmt.bits == 16  # shorter blocks cannot leave 32 bits
 
     def put(self, values: Any, at: Any) -> None:
         v = self.v
-        v.store(self.b.fpext(values, vector(F64, values.type.count)) if self.wide else values, at, STEP)
+        v.store(self.b.fpext(values, vector(F64, values.type.count)) if self.in_f64 else values, at, STEP)
 
     def rows(self) -> Any:
         """Tiles of four columns of B, 128 bytes each."""
@@ -155,7 +155,7 @@ class _Packer:
     def _panel(self, values: Any, to: Any) -> None:
         """64 values, nudged; f64 in the order in which the micro-kernel's vectors hold sixteen columns."""
         v, b = self.v, self.b
-        if not self.wide:
+        if not self.in_f64:
             v.store(b.fmul(values, v.const(values.type, NUDGE[False])), to, STEP)
             return
         for j in range(0, PANEL, 16):
@@ -180,7 +180,7 @@ class Packing(NamedTuple):
 
 
 @cache
-def packer(fmt: Format, wide: bool, panel: bool) -> int:
+def packer(fmt: Format, in_f64: bool, panel: bool) -> int:
     """The address of what writes the panel (of A) or the tiles (of B) of a `Packing`.
 
     It gives the largest sum of significands of a dot product, 0 if harmless.
@@ -188,7 +188,7 @@ def packer(fmt: Format, wide: bool, panel: bool) -> int:
 
     def write(v: VectorBuilder, given: Named) -> Any:
         words = {"flip": v.b.trunc(given["flip"], I32), "scale": v.b.fptrunc(given["scale"], F32)}
-        emitter = _Packer(v, fmt, wide, given | words)
+        emitter = _Packer(v, fmt, in_f64, given | words)
         return emitter.columns() if panel else emitter.rows()
 
-    return part(__file__, Packing, write, fmt, wide, panel)
+    return part(__file__, Packing, write, fmt, in_f64, panel)

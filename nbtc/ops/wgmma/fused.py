@@ -19,7 +19,7 @@ from nbtc.compiler.jit import jit
 from nbtc.compiler.processors import host_processor
 from nbtc.errors import CompilerError
 from nbtc.formats.table import Format
-from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, Shape
+from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, SumShape
 from nbtc.kernels.float_elements import lift
 from nbtc.kernels.panel import SCRATCH
 from nbtc.kernels.panel_schedules import FLAG_WORD
@@ -37,7 +37,7 @@ from nbtc.ops.wgmma.tile import Moving
 SPREAD = 37
 # Significands that must sum to this on both sides for 16 products and c to leave 32 bits: each product is less than
 # twice either of its significands, so below that the sum is less than (2 * 31 + 2) * 2**25 = 2**31.
-HEAVY = 31
+LONG_SUM = 31
 _RNE11, _FUSED = OUTS["rne11"], int(Kind.FUSED)
 
 
@@ -51,7 +51,7 @@ class Side(NamedTuple):
 
     fixed: its exponents are taken to be from `least` to `most`; else its elements are looked at.  shift: to the
     exponent in a magnitude.  special: the least magnitude of Inf and NaN.  every: `magnitudes` of nothing but zeros.
-    heavy: significands that may sum too high.
+    long_sum: significands that may sum too high.
     """
 
     magnitudes: int
@@ -64,14 +64,14 @@ class Side(NamedTuple):
     special: int
     every: int
     lift: int
-    heavy: int
+    long_sum: int
 
 
-def _side(fmt: Format, wide: bool, panel: bool) -> Side:
+def _side(fmt: Format, in_f64: bool, panel: bool) -> Side:
     shift = fmt.bits - 1 - fmt.exponent
     return Side(
-        magnitudes(fmt), packer(fmt, wide, panel), int(fmt.exponent <= 5), fmt.emin, fmt.emax, shift, fmt.bias,
-        fmt.special << (shift - fmt.mantissa), (1 << fmt.bits) - 1, lift(fmt), HEAVY << fmt.mantissa,
+        magnitudes(fmt), packer(fmt, in_f64, panel), int(fmt.exponent <= 5), fmt.emin, fmt.emax, shift, fmt.bias,
+        fmt.special << (shift - fmt.mantissa), (1 << fmt.bits) - 1, lift(fmt), LONG_SUM << fmt.mantissa,
     )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ class Steps(NamedTuple):
     load: int
     sums: int
     store: int
-    wide: int
+    in_f64: int
     f16_acc: int
     block: int
     fraction: int
@@ -97,15 +97,15 @@ class Steps(NamedTuple):
 @cache
 def steps(a: Format, b: Format, f16_acc: int, block: int, fraction: int, out: int, gather: Gatherers) -> Steps:
     """Those of a form; f16_acc: 1 for f16 accumulators."""
-    wide, target = fraction > 13, host_processor()
+    in_f64, target = fraction > 13, host_processor()
     if target is None:
         raise CompilerError("no vector code for this processor: ask `serves` first")
     name = {code: text for text, code in OUTS.items()}[out]
-    shape = Shape(target, wide, block, fraction, name, full_range=False, checked=False)
+    shape = SumShape(target, in_f64, block, fraction, name, full_range=False, checked=False)
     return Steps(
-        gather, _side(a, wide, True), _side(b, wide, False),
+        gather, _side(a, in_f64, True), _side(b, in_f64, False),
         tile_of.loader(f16_acc), sums(shape), tile_of.storer(f16_acc),
-        int(wide), f16_acc, block, fraction, int(out == _RNE11),
+        int(in_f64), f16_acc, block, fraction, int(out == _RNE11),
     )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def run(first, last, task, steps, floor, left):
     geometry, sources = task.geometry, task.sources
     d, d_from, keep, out_words = task.accumulators
     n, f16_acc, block, fraction = geometry.n, steps.f16_acc, steps.block, steps.fraction
-    size = 8 if steps.wide else 4
+    size = 8 if steps.in_f64 else 4
     raw_a, raw_b = room(PANEL * DEPTH_BYTES), room(n * DEPTH_BYTES)
     av, bv, ae, be = room(PANEL * block * size), room(n * block * size), room(PANEL * block), room(4 * n * block)
     sa, sb, tile, scratch = room(4 * PANEL), room(4 * n), room(4 * n * PANEL), room(SCRATCH)
@@ -160,9 +160,9 @@ def run(first, last, task, steps, floor, left):
         zero = low >> 1
         up_a, up_b = _power(share - a_high + steps.a.lift), _power(fraction - share - b_high + steps.b.lift)
         above, below = zero - a_low - steps.a.bias, low - zero - b_low - steps.b.bias
-        heavy_a = call_emitted(steps.a.pack, Packing(raw_a, geometry.flip_a, above, up_a, av, ae, sa, 0))
-        heavy_b = call_emitted(steps.b.pack, Packing(raw_b, geometry.flip_b, below, up_b, bv, be, sb, n >> 2))
-        if heavy_a >= steps.a.heavy and heavy_b >= steps.b.heavy:
+        sum_a = call_emitted(steps.a.pack, Packing(raw_a, geometry.flip_a, above, up_a, av, ae, sa, 0))
+        sum_b = call_emitted(steps.b.pack, Packing(raw_b, geometry.flip_b, below, up_b, bv, be, sb, n >> 2))
+        if sum_a >= steps.a.long_sum and sum_b >= steps.b.long_sum:
             continue
         if keep[g]:
             start = d_from[g] * registers * THREADS

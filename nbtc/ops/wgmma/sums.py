@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.compiler.emitted import Named
-from nbtc.kernels.alignment_and_rounding import Shape
+from nbtc.kernels.alignment_and_rounding import SumShape
 from nbtc.kernels.panel import emit_sums
 from nbtc.ops.wgmma.parts import part
 from nbtc.ops.wgmma.tile import fetch
 
 
-def _fetching(v: VectorBuilder, shape: Shape, args: dict[str, Any], group: Any, block: Any) -> None:
+def _fetching(v: VectorBuilder, shape: SumShape, args: dict[str, Any], group: Any, block: Any) -> None:
     """Each row block of four columns of D asks for the memory that four columns of the next D take."""
-    fetch(v, args["ahead"], block, shape.half)
+    fetch(v, args["ahead"], block, shape.f16_acc)
 
 
 class FetchingBlock(NamedTuple):
@@ -45,7 +45,7 @@ class FetchingBlock(NamedTuple):
 
 
 @cache
-def sums(shape: Shape) -> int:
+def sums(shape: SumShape) -> int:
     """The address of what sums a `FetchingBlock` into its tile, as `panel.sum_block` does it."""
 
     def write(v: VectorBuilder, given: Named) -> None:

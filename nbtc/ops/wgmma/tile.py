@@ -20,7 +20,7 @@ from nbtc.compiler.lowering import lowering
 from nbtc.ops.wgmma.gather import LANE, PANEL, ROW
 from nbtc.ops.wgmma.parts import part
 
-SINGLE, HALF, WHOLE = 0, 1, 2  # accumulators: f32, f16, s32 (which are moved as they are)
+OF_F32, OF_F16, OF_S32 = 0, 1, 2  # accumulators; s32 are moved as they are
 LINE = 4 * PANEL  # bytes of a tile row
 UNIT = 16  # bytes of a thread's registers that move together
 IV, FV, HALVES = vector(I32, 16), vector(F32, 16), vector(I16, 32)
@@ -28,16 +28,16 @@ IV, FV, HALVES = vector(I32, 16), vector(F32, 16), vector(I16, 32)
 SPLIT = [[16 * (n // 2 % 2) + 4 * (n // 4) + 2 * (n % 2) + p for n in range(16)] for p in (0, 1)]
 JOIN = [[16 * (n % 2) + 4 * (n // 4) + 2 * a + n // 2 % 2 for n in range(16)] for a in (0, 1)]
 # f16: a unit is [s][h][p] of sixteen columns, s their halves; both columns of a half move as one vector.
-HALF_SPLIT = [[8 * (ROW[n] % 8) + 4 * s + 2 * (ROW[n] // 8) + p for p in (0, 1) for n in range(16)] for s in (0, 1)]
-HALF_JOIN = [
+F16_SPLIT = [[8 * (ROW[n] % 8) + 4 * s + 2 * (ROW[n] // 8) + p for p in (0, 1) for n in range(16)] for s in (0, 1)]
+F16_JOIN = [
     [32 * s + 16 * p + LANE[8 * h + 4 * a + q] for q in range(4) for s in (0, 1) for h in (0, 1) for p in (0, 1)]
     for a in (0, 1)
 ]
 
 
-def fetch(v: VectorBuilder, p: Any, block: Any, half: bool) -> None:
+def fetch(v: VectorBuilder, p: Any, block: Any, f16: bool) -> None:
     """Ask for the memory that a block of four columns takes of the accumulators at p, to be read soon."""
-    lines = 8 if half else 16
+    lines = 8 if f16 else 16
     first = v.at(p, v.b.mul(block, v.int(64 * lines)))
     for n in range(lines):
         v.prefetch(first, 64 * n)
@@ -47,11 +47,11 @@ class _Mover(ABC):
     """Walks over the eight threads (`g`) that hold two neighbouring columns of every eight, of one warp."""
 
     def __init__(self, v: VectorBuilder, kind: int, words: Any, tile: Any, n: Any, scale: Any) -> None:
-        self.v, self.b, self.half, self.plain, self.tile = v, v.b, kind == HALF, kind == WHOLE, tile
+        self.v, self.b, self.f16, self.plain, self.tile = v, v.b, kind == OF_F16, kind == OF_S32, tile
         self.m = lowering(v)
         self.words, self.n, self.scale = words, n, v.splat(scale, 16)
-        self.row = v.b.mul(n, v.int(1 if self.half else 2))  # bytes of a thread's registers
-        self.columns = 16 if self.half else 8  # of the tile, those that a unit takes part in
+        self.row = v.b.mul(n, v.int(1 if self.f16 else 2))  # bytes of a thread's registers
+        self.columns = 16 if self.f16 else 8  # of the tile, those that a unit takes part in
 
     def thread(self, w: Any, t: Any, g: int, unit: Any) -> Any:
         """A unit of one thread of a warp."""
@@ -82,7 +82,7 @@ class _Mover(ABC):
     def last(self, body: Any) -> None:
         """body(w, t, unit) for the half a unit that an odd number of eight f16 columns leaves."""
         v, b = self.v, self.b
-        if self.half:
+        if self.f16:
             odd = b.icmp_unsigned("!=", b.and_(self.n, v.int(8)), v.int(0))
             with b.if_then(odd), cgutils.for_range(b, v.int(16)) as outer:
                 body(b.lshr(outer.index, v.int(2)), b.and_(outer.index, v.int(3)), self.units())
@@ -118,11 +118,11 @@ class _Loader(_Mover):
 
     def whole(self, w: Any, t: Any, unit: Any) -> None:
         v, to = self.v, self.place(w, t, unit)
-        piece = vector(I16, 8) if self.half else vector(F32, 4)
+        piece = vector(I16, 8) if self.f16 else vector(F32, 4)
         low, high = (self.joined(w, t, unit, r, piece) for r in (range(4), range(4, 8)))
-        if self.half:
+        if self.f16:
             for s in (0, 1):
-                self.widened(v.at(to, 8 * s * LINE), v.shuffle(low, high, HALF_SPLIT[s]))
+                self.widened(v.at(to, 8 * s * LINE), v.shuffle(low, high, F16_SPLIT[s]))
         else:
             for p in (0, 1):
                 self.put(v.at(to, p * LINE), v.shuffle(low, high, SPLIT[p]))
@@ -130,13 +130,13 @@ class _Loader(_Mover):
     def widened(self, to: Any, both: Any) -> None:
         """Two columns of f16."""
         v = self.v
-        x = self.m.from_half(v.bits(both, HALVES))
+        x = self.m.from_f16(v.bits(both, HALVES))
         for p in (0, 1):
             self.put(v.at(to, p * LINE), v.shuffle(x, x, list(range(16 * p, 16 * p + 16))))
 
     def part(self, w: Any, t: Any, unit: Any) -> None:
         x = self.joined(w, t, unit, range(8), vector(I16, 4))
-        lanes = [n // 8 * 4 + n % 4 for n in HALF_SPLIT[0]]
+        lanes = [n // 8 * 4 + n % 4 for n in F16_SPLIT[0]]
         self.widened(self.place(w, t, unit), self.v.shuffle(x, x, lanes))
 
 
@@ -160,14 +160,14 @@ class _Storer(_Mover):
         """Two columns as f16."""
         v = self.v
         x = v.shuffle(self.take(p), self.take(v.at(p, LINE)), list(range(32)))
-        return self.m.to_half(x)
+        return self.m.to_f16(x)
 
     def joined(self, w: Any, t: Any, unit: Any) -> list[Any]:
         """A unit of threads 0..3 and one of threads 4..7, as words."""
         v, at = self.v, self.place(w, t, unit)
-        if self.half:
+        if self.f16:
             low, high = self.narrowed(at), self.narrowed(v.at(at, 8 * LINE))
-            return [v.bits(v.shuffle(low, high, lanes), IV) for lanes in HALF_JOIN]
+            return [v.bits(v.shuffle(low, high, lanes), IV) for lanes in F16_JOIN]
         low, high = self.take(at), self.take(v.at(at, LINE))
         return [v.bits(v.shuffle(low, high, lanes), IV) for lanes in JOIN]
 
@@ -180,7 +180,7 @@ class _Storer(_Mover):
     def part(self, w: Any, t: Any, unit: Any) -> None:
         v, b = self.v, self.b
         low = self.narrowed(self.place(w, t, unit))
-        for a, lanes in enumerate(HALF_JOIN):
+        for a, lanes in enumerate(F16_JOIN):
             x = v.bits(v.shuffle(low, low, lanes), vector(I64, 8))
             for q in range(4):
                 v.store(b.extract_element(x, v.const(I32, 2 * q)), self.thread(w, t, 4 * a + q, unit))

@@ -22,7 +22,7 @@ from nbtc.ops.wgmma import tile as tile_of
 from nbtc.ops.wgmma.gather import DEPTH_BYTES, PANEL, ROWS, Gatherers, gather, room
 from nbtc.ops.wgmma.general import THREADS
 from nbtc.ops.wgmma.parts import part
-from nbtc.ops.wgmma.tile import WHOLE, Moving, fetch
+from nbtc.ops.wgmma.tile import OF_S32, Moving, fetch
 
 WORDS, CHUNKS = DEPTH_BYTES // 4, PANEL // 16
 W = vector(I32, 16)
@@ -138,7 +138,7 @@ class Steps(NamedTuple):
 @cache
 def steps(a_signed: int, b_signed: int, saturate: int, gather: Gatherers) -> Steps:
     """Those of a form; BITS on both sides: and, popcount."""
-    return Steps(gather, tile_of.loader(WHOLE), _sums(a_signed, b_signed, saturate), tile_of.storer(WHOLE))
+    return Steps(gather, tile_of.loader(OF_S32), _sums(a_signed, b_signed, saturate), tile_of.storer(OF_S32))
 
 
 @jit
