@@ -83,6 +83,18 @@ def test_shared_memory_and_a_barrier():
         np.testing.assert_array_equal(out, np.arange(n)[::-1])
 
 
+def test_an_arrival_behind_a_loop_lets_others_go_on():
+    """In the round in which it comes all warps stand at barriers, one of them at a barrier that is complete."""
+    k = kernel(
+        "setp.lt.u32 %p1, %r2, 32; mov.u32 %r3, 0; @%p1 bar.sync 3, 128; LOOP: add.u32 %r3, %r3, 1; "
+        "setp.lt.u32 %p1, %r3, 9; @%p1 bra LOOP; setp.ge.u32 %p1, %r2, 32; @%p1 bar.arrive 3, 128; bar.sync 0; "
+        "st.global.u32 [%rd3], %r3; ret;"
+    )
+    out = np.zeros(128, np.uint32)
+    k[1, 128](out, 0)
+    assert (out == 9).all()
+
+
 def test_a_barrier_does_not_wait_for_threads_that_have_ended():
     k = kernel("setp.ge.u32 %p1, %r2, 40; @%p1 bra X; bar.sync 0; st.global.u32 [%rd3], %r2; X: ret;")
     out = np.zeros(128, np.uint32)
