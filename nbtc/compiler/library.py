@@ -16,6 +16,8 @@ from llvmlite import ir
 from numba.core.cgutils import normalize_ir_text
 from numba.core.codegen import JITCodeLibrary
 
+from nbtc.compiler.native import few_passes
+
 EMITTED = "nbtc_"  # how names of emitted functions begin
 
 
@@ -52,8 +54,8 @@ class Library(JITCodeLibrary):  # type: ignore[misc]
     def _optimised(self, text: str) -> bytes:
         """Bitcode of emitted functions."""
         module = _parsed(text)
-        self._optimize_functions(module)
-        passes = llvm.create_new_module_pass_manager()
+        module.data_layout = self._codegen._data_layout
+        passes = few_passes()
         passes.add_strip_dead_prototype_pass()
         passes.run(module, self._codegen._pass_builder())
         return bytes(module.as_bitcode())

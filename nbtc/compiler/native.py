@@ -114,7 +114,7 @@ def _compiled(text: str, level: int | None, code_level: int = 2) -> bytes | None
         tuning.loop_vectorization = tuning.slp_vectorization = False  # warps are vectors already
         tuning.loop_unrolling = False
         builder = llvm.create_pass_builder(machine, tuning)
-        passes = builder.getModulePassManager() if level is not None else _few_passes()
+        passes = builder.getModulePassManager() if level is not None else few_passes()
         passes.run(module, builder)
         code = bytes(machine.emit_object(module))
         if masked_logic.may_hold(code) and masked_logic.holds(machine.emit_assembly(module)):
@@ -122,7 +122,8 @@ def _compiled(text: str, level: int | None, code_level: int = 2) -> bytes | None
         return code
 
 
-def _few_passes() -> Any:
+def few_passes() -> Any:
+    """What LLVM does to vector instructions that are as they should be."""
     passes = binding().create_new_module_pass_manager()
     passes.add_always_inliner_pass()  # what `masked_logic` hides choices in
     passes.add_sroa_pass()
