@@ -138,6 +138,9 @@ def dequantize(
             f"elements are {e.dtype} and scales {s.dtype}: pass what nbtc.mx.quantize returns, elements of 8 bits and "
             "fewer and scales of float8_e8m0fnu or float8_e4m3fn"
         )
+    factor = None if tensor_scale is None else as_array(tensor_scale)
+    if factor is not None and (factor.ndim or factor.dtype.kind not in "iuf"):
+        raise FormatError(f"tensor_scale={shown(tensor_scale)} is not one real number: pass what quantize returned")
     axis = _axis(axis, e) % e.ndim
     n, before, behind = e.shape[axis], e.shape[:axis], e.shape[axis + 1 :]
     sizes = (32, 16) if as_format(s.dtype) is ue8m0 else (16,)
@@ -150,8 +153,8 @@ def dequantize(
     with np.errstate(all="ignore"):
         values, factors = np.moveaxis(e.astype(np.float32), axis, -1), np.moveaxis(s.astype(np.float32), axis, -1)
         found = values * np.repeat(factors, fits[0], -1)[..., :n]
-        if tensor_scale is not None:
-            found *= np.float32(tensor_scale)
+        if factor is not None:
+            found *= factor.astype(np.float32)
     return np.ascontiguousarray(np.moveaxis(found, -1, axis), np.float32)
 
 
@@ -186,8 +189,12 @@ def from_blocked(blocked: ArrayLike, rows: int, blocks: int) -> NDArray[Any]:
     >>> bool((from_blocked(to_blocked(x), 130, 5) == x).all())
     True
     """
-    x = as_array(blocked)
-    down, across = -(-rows // 128), -(-blocks // 4)
+    x, wanted = as_array(blocked), (whole_number(rows), whole_number(blocks))
+    if any(n is None or not 0 <= n < 1 << 62 for n in wanted):
+        raise ShapeError(
+            f"rows={shown(rows)}, blocks={shown(blocks)}: pass the whole numbers that `to_blocked` was given"
+        )
+    down, across = -(-int(rows) // 128), -(-int(blocks) // 4)
     if x.dtype.itemsize != 1 or x.size != down * across * 512:
         raise ShapeError(
             f"{x.size} elements of {x.dtype} are not {down * across} tiles of 512 bytes, as {rows} rows of {blocks} "

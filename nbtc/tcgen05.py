@@ -21,6 +21,7 @@ what neither settles raises by name.  (PTX ISA, "TensorCore 5th Generation Famil
 
 from __future__ import annotations
 
+from nbtc.errors import FormatError, shown
 from nbtc.fragments import tensor_descriptors as _descriptors
 from nbtc.fragments.tensor_descriptors import InstructionDescriptor
 from nbtc.ops.tcgen05.memory import TensorMemory
@@ -47,36 +48,42 @@ class Descriptor(_descriptors.Descriptor):
         return explain(self, shape, format, major)
 
 
+def _checked(tmem: object) -> TensorMemory:
+    if not isinstance(tmem, TensorMemory):
+        raise FormatError(f"{shown(tmem)} is no tensor memory: pass a nbtc.tcgen05.TensorMemory, one for each CTA")
+    return tmem
+
+
 def alloc(tmem: TensorMemory, columns: int) -> int:
     """tcgen05.alloc: the address of newly allocated columns, a power of two from 32 to 512."""
-    return tmem.alloc(columns)
+    return _checked(tmem).alloc(columns)
 
 
 def dealloc(tmem: TensorMemory, address: int, columns: int) -> None:
     """tcgen05.dealloc: free what `alloc` gave."""
-    tmem.dealloc(address, columns)
+    _checked(tmem).dealloc(address, columns)
 
 
 def relinquish_alloc_permit(tmem: TensorMemory) -> None:
     """tcgen05.relinquish_alloc_permit: this CTA allocates no more."""
-    tmem.relinquished = True
+    _checked(tmem).relinquished = True
 
 
 def commit(tmem: TensorMemory) -> None:
     """tcgen05.commit: a barrier will tell when the products and copies so far are complete."""
-    tmem.commit()
+    _checked(tmem).commit()
 
 
 def wait(tmem: TensorMemory) -> None:
     """The wait on the barrier of a commit; `fence` must follow before registers are loaded."""
-    tmem.wait()
+    _checked(tmem).wait()
 
 
 def wait_st(tmem: TensorMemory) -> None:
     """tcgen05.wait::st: stores from registers are complete."""
-    tmem.wait_st()
+    _checked(tmem).wait_st()
 
 
 def fence(tmem: TensorMemory) -> None:
     """tcgen05.fence::after_thread_sync: what was complete before a synchronisation is seen after it."""
-    tmem.fence()
+    _checked(tmem).fence()

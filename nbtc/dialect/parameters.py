@@ -18,6 +18,7 @@ from numba.core import types
 from numba.np.arrayobj import populate_array
 
 from nbtc.dialect import words
+from nbtc.errors import RangeError
 from nbtc.executor.tensor_map import BYTES as MAP_BYTES
 
 GLOBAL = 1  # the address space of device memory
@@ -205,5 +206,10 @@ class Packer:
     def __call__(self, arguments: Sequence[Any]) -> bytearray:
         """The bytes of all."""
         raw = bytearray(self._struct.size)
-        self._struct.pack_into(raw, 0, *self.fields(arguments))
+        try:
+            self._struct.pack_into(raw, 0, *self.fields(arguments))
+        except struct.error:
+            raise RangeError(
+                "a kernel's argument is a whole number beyond 64 bits: pass a float, or a smaller one"
+            ) from None
         return raw

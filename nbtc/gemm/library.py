@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nbtc.errors import GuessedOrderWarning, OptionError, warn
+from nbtc.errors import GuessedOrderWarning, OptionError, shown, warn
 from nbtc.formats.arrays import as_format
 from nbtc.gemm.orders import Order
 from nbtc.gemm.orders import order as order_row
@@ -126,7 +126,7 @@ def library(name: str, *, gpu: str, fast_accum: bool = False) -> Library:
     >>> print(nbtc.plan(x, x, order=cublas).order.name)
     slice64/2
     """
-    if (name, gpu) not in LIBRARIES:
+    if not (isinstance(name, str) and isinstance(gpu, str)) or (name, gpu) not in LIBRARIES:
         have = ", ".join(f"nbtc.library({n!r}, gpu={g!r})" for n, g in LIBRARIES)
-        raise OptionError(f"library {name!r} on gpu={gpu!r} was not recorded; recorded: {have}")
+        raise OptionError(f"library {shown(name)} on gpu={shown(gpu)} was not recorded; recorded: {have}")
     return Library(name, gpu, fast_accum)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.errors import FormatError, OptionError, ShapeError
+from nbtc.errors import FormatError, OptionError, RangeError, ShapeError, shown
 from nbtc.formats.arrays import as_array
 from nbtc.formats.table import Format
 
@@ -30,7 +30,10 @@ def _scale(x: Any, name: str, batch: tuple[int, ...], last: tuple[int, int], acc
             f"{name} with {acc.name} accumulators: scales multiply a float32 result; drop it, or pass acc='f32'"
         )
     number = isinstance(x, int | float) and not isinstance(x, bool)
-    values = np.asarray(x, np.float32) if number else as_array(x)
+    try:
+        values = np.asarray(x, np.float32) if number else as_array(x)
+    except OverflowError:
+        raise RangeError(f"{name}={shown(x)} is beyond every float: pass a number that float32 holds") from None
     if values.dtype != np.float32:
         raise FormatError(
             f"{name} is {values.dtype}: scales of a finished product are float32; pass {name}.astype(np.float32)"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.errors import BoundsError, HazardError, OptionError
+from nbtc.errors import BoundsError, HazardError, OptionError, shown, whole_number
 
 LANES, COLUMNS, LEAST = 128, 512, 32
 Region = tuple[int, int]  # columns first..last
@@ -26,6 +26,14 @@ class Pending:
     reads: tuple[Region, ...] = ()
     source: tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8]] | None = None
     committed: bool = False
+
+
+def tensor_address(given: object) -> int:
+    """An address of tensor memory; OptionError for what is none."""
+    found = whole_number(given)
+    if found is None or not 0 <= found < 1 << 32:
+        raise OptionError(f"address {shown(given)}: pass a 32-bit number, lane << 16 | column, such as `alloc` returns")
+    return found
 
 
 @dataclass(eq=False)
@@ -48,8 +56,8 @@ class TensorMemory:
 
     def alloc(self, columns: int) -> int:
         """The address (lane 0) of newly allocated columns: a power of two, 32 to 512."""
-        if columns not in (32, 64, 128, 256, 512):
-            raise OptionError(f"alloc({columns!r}): columns are a power of two from 32 to 512; try 64")
+        if whole_number(columns) not in (32, 64, 128, 256, 512):
+            raise OptionError(f"alloc({shown(columns)}): columns are a power of two from 32 to 512; try 64")
         if self.relinquished:
             raise HazardError("alloc after relinquish_alloc_permit: a CTA that gave up the permit allocates no more")
         if self.allocated and columns > max(self.allocated.values()):
@@ -64,14 +72,17 @@ class TensorMemory:
 
     def dealloc(self, address: int, columns: int) -> None:
         """Free what `alloc` gave."""
-        if self.allocated.get(address & 0xFFFF) != columns:
-            raise OptionError(f"dealloc({address:#x}, {columns}): allocated are {self.allocated}; pass one of these")
-        self.uses("dealloc", [(address & 0xFFFF, (address & 0xFFFF) + columns)])
-        del self.allocated[address & 0xFFFF]
+        first, count = tensor_address(address) & 0xFFFF, whole_number(columns)
+        if count is None or self.allocated.get(first) != count:
+            raise OptionError(
+                f"dealloc({shown(address)}, {shown(columns)}): allocated are {self.allocated}; pass one of these"
+            )
+        self.uses("dealloc", [(first, first + count)])
+        del self.allocated[first]
 
     def region(self, address: int, columns: int, what: str) -> Region:
         """Columns of an access, inside of the allocations (of the whole memory while nothing is allocated)."""
-        first = address & 0xFFFF
+        first = tensor_address(address) & 0xFFFF
         inside = any(a <= first and first + columns <= a + n for a, n in self.allocated.items())
         if first + columns > COLUMNS or (self.allocated and not inside):
             raise BoundsError(

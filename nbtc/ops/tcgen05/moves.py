@@ -10,9 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.errors import BoundsError, FormatError, OptionError, ShapeError, UnsupportedInstructionError
+from nbtc.errors import (
+    BoundsError,
+    FormatError,
+    OptionError,
+    ShapeError,
+    UnsupportedInstructionError,
+    shown,
+    whole_number,
+)
+from nbtc.formats.arrays import as_array
 from nbtc.fragments.tensor_descriptors import Descriptor
-from nbtc.ops.tcgen05.memory import Pending, TensorMemory
+from nbtc.ops.tcgen05.memory import Pending, TensorMemory, tensor_address
 
 Index = NDArray[np.int64]
 SHAPES = {"32x32b": (1, 128, 32), "16x64b": (1, 128, 16), "16x128b": (2, 64, 16), "16x256b": (4, 32, 16),
@@ -35,11 +44,11 @@ def places(shape: str, num: int, split: int = 0) -> tuple[Index, Index]:
     >>> lane[5].tolist(), column[5].tolist()
     ([1, 1, 9, 9], [2, 3, 2, 3])
     """
-    if shape not in SHAPES:
-        raise OptionError(f"shape={shape!r} is none of tcgen05.ld: {', '.join(SHAPES)}")
+    if not isinstance(shape, str) or shape not in SHAPES:
+        raise OptionError(f"shape={shown(shape)} is none of tcgen05.ld: {', '.join(SHAPES)}")
     registers, most, _ = SHAPES[shape]
-    if num not in [1 << i for i in range(8)] or num > most:
-        raise OptionError(f"num={num!r}: {shape} takes powers of two up to {most}; try num=1")
+    if whole_number(num) not in [1 << i for i in range(8)] or num > most:
+        raise OptionError(f"num={shown(num)}: {shape} takes powers of two up to {most}; try num=1")
     lane, r = np.arange(32)[:, None], np.arange(registers * num)[None, :]
     found = {
         "32x32b": (lane + 0 * r, r + 0 * lane),
@@ -57,7 +66,7 @@ def _reached(
     """Lanes and (first) columns of all registers of a warpgroup, (128, registers)."""
     lane, column = places(shape, num, split)
     column = 2 * column if packed else column
-    base = address >> 16
+    base = tensor_address(address) >> 16
     if base not in ((0,) if SHAPES[shape][2] == 32 else (0, 16)):
         raise OptionError(
             f"{what} at lane {base}: {shape} starts at lane 0{' or 16' if SHAPES[shape][2] == 16 else ''}"
@@ -99,7 +108,7 @@ def st(
     128
     """
     lanes, columns = _reached(t, address, shape, num, split, unpack, "st")
-    x = np.asarray(registers)
+    x = as_array(registers)
     if x.dtype != np.uint32 or x.shape != lanes.shape:
         error = FormatError if x.dtype != np.uint32 else ShapeError
         raise error(f"registers are {x.dtype} of shape {x.shape}: {shape}.x{num} stores uint32 {lanes.shape}")
@@ -119,8 +128,8 @@ def cp(t: TensorMemory, address: int, descriptor: Any, smem: Any, shape: str, ex
     """
     if expand:
         raise UnsupportedInstructionError(f"tcgen05.cp ...{expand}: where expanded elements land is not verified")
-    if shape not in COPIES:
-        raise OptionError(f"shape={shape!r} is none of tcgen05.cp: {', '.join(COPIES)}")
+    if not isinstance(shape, str) or shape not in COPIES:
+        raise OptionError(f"shape={shown(shape)} is none of tcgen05.cp: {', '.join(COPIES)}")
     rows, units, lanes = COPIES[shape]
     d = descriptor if isinstance(descriptor, Descriptor) else Descriptor.decode(descriptor)
     memory = np.asarray(smem)
