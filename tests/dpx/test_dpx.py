@@ -108,15 +108,29 @@ def test_recordings(name, folder):
         np.testing.assert_array_equal(p, want[:, 1] >> i & 1)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_python_and_compiled_agree_with_integers(name):
-    operands, function = sample(name, 300), getattr(dpx, name)
-    check(name, function(*operands), operands)
-    kernel = njit((lambda a, b: function(a, b)) if ARITY[name] == 2 else (lambda a, b, c: function(a, b, c)))
-    rows = [split(kernel(*words)) for words in zip(*operands, strict=True)]
-    value = np.array([v for v, _ in rows]).astype(DTYPES[name])
-    predicates = tuple(np.array(p) for p in zip(*(p for _, p in rows), strict=True))
-    check(name, (value, *predicates) if predicates else value, operands)
+def fours():
+    """The functions, each with three others of as many operands and of the same type: one kernel calls all four."""
+    kinds = {}
+    for name in NAMES:
+        kinds.setdefault((ARITY[name], DTYPES[name]), []).append(name)
+    return [names[i : i + 4] for names in kinds.values() for i in range(0, len(names), 4)]
+
+
+@pytest.mark.parametrize("names", fours(), ids=" ".join)
+def test_python_and_compiled_agree_with_integers(names):
+    e, f, g, h = (getattr(dpx, name) for name in names)
+    if ARITY[names[0]] == 2:
+        kernel = njit(lambda a, b: (e(a, b), f(a, b), g(a, b), h(a, b)))
+    else:
+        kernel = njit(lambda a, b, c: (e(a, b, c), f(a, b, c), g(a, b, c), h(a, b, c)))
+    operands = sample(names[0], 300)
+    found = [kernel(*words) for words in zip(*operands, strict=True)]
+    for n, name in enumerate(names):
+        check(name, getattr(dpx, name)(*operands), operands)
+        rows = [split(results[n]) for results in found]
+        value = np.array([v for v, _ in rows]).astype(DTYPES[name])
+        predicates = tuple(np.array(p) for p in zip(*(p for _, p in rows), strict=True))
+        check(name, (value, *predicates) if predicates else value, operands)
 
 
 @settings(max_examples=300, deadline=None)
