@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.threads import ThreadTeam
 from nbtc.errors import UnvalidatedModelWarning
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS, Format
-from nbtc.gemm import matmul
-from nbtc.gemm.chain_engine import chain_outputs
+from nbtc.gemm import chain_engine, matmul
 from nbtc.instructions import instructions
 from nbtc.numerics import models
 from nbtc.numerics.exact import Oracle
@@ -38,9 +38,7 @@ UNITS = ("mma", "quad", "wgmma", "wmma")  # block scales have cases of their own
 def chains(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], params: NDArray[np.int64]) -> NDArray[Any]:
     """Accumulator bits, in words of c's size, by the compiled core: one chain an output, as in `matmul`'s repairs."""
     d, first = np.empty_like(c, order="C"), np.zeros(1, np.int64)
-    flat = tuple(np.ascontiguousarray(x).reshape(-1) for x in (a, b, c))
-    sizes = np.array([*c.shape, a.shape[1]])
-    chain_outputs((*flat, d.reshape(-1)), first, True, sizes, (first, first, first), params, 0, d.size)
+    chain_engine.run(a, b, c, d, (first, first, first), params, ThreadTeam(1, False, 0))
     return d
 
 
