@@ -22,13 +22,13 @@ A, B = RNG.standard_normal((2, 130, 130)).astype(np.float16)
 @pytest.mark.parametrize(
     ("good", "bad"),
     [
-        ({"saturate": False}, {"saturate": 0}),
+        ({"saturate": False}, {"saturate": 0.0}),
         ({"k_split": 1}, {"k_split": True}),
         ({"arch": 90}, {"arch": 90.0}),
     ],
 )
 def test_equal_is_not_the_same(good: dict[str, Any], bad: dict[str, Any]) -> None:
-    """0 == False and 1 == True: a remembered decision for one must not let the other in."""
+    """0.0 == False and 1 == True: a remembered decision for one must not let the other in."""
     nbtc.matmul(A, B, **good)
     with pytest.raises((OptionError, ArchError)):
         nbtc.matmul(A, B, **bad)
