@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from itertools import accumulate, pairwise
@@ -23,6 +25,8 @@ from nbtc.compiler import masked_logic
 FORMAT = 1  # of the files: a JSON line, then the object file
 # What every x86-64 processor has (cx16 and sahf: all but the first of them); LLVM gives up without some of these.
 BASELINE = frozenset({"64bit", "cmov", "cx8", "cx16", "fxsr", "mmx", "sahf", "sse", "sse2", "x87"})
+# Of LLVM's text of a function: its attributes, which stand before it, and its type and name with those of arguments.
+_DEFINED = re.compile(r"(?:^; Function Attrs: (?P<attributes>.*)\n)?^define (?P<head>.*\))[^()]*\{$", re.MULTILINE)
 LOCK = Lock()  # LLVM's global state (targets, contexts) is not to be set up by two threads
 if hasattr(os, "register_at_fork"):  # a child would wait for ever for the lock of a thread that it doesn't have
     os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
@@ -93,16 +97,23 @@ def compile_text(text: str, level: int | None = 2, code_level: int = 2) -> bytes
     level: None for vector instructions that are as they should be: only variables are put into registers, and
     instructions joined.
     """
-    code = _compiled(text, level, code_level)
-    if code is None:
-        code = _compiled(masked_logic.with_plain_choices(text), level, code_level)
+    return _checked(lambda x: _compiled(x, level, code_level), text).object
+
+
+def compile_function(text: str, name: str) -> Native:
+    """The same of a function for other modules: `about["declaration"]` is how they declare it."""
+    return _checked(lambda x: _compiled(x, name=name), text)
+
+
+def _checked(make: Callable[[str], Native | None], text: str) -> Native:
+    code = make(text) or make(masked_logic.with_plain_choices(text))
     if code is None:
         raise RuntimeError("LLVM compiled a choice by a mask to an instruction that it is known to encode wrongly")
     return code
 
 
-def _compiled(text: str, level: int | None, code_level: int = 2) -> bytes | None:
-    """An object file of a module's text; None where an instruction may be a wrong one (see `masked_logic`)."""
+def _compiled(text: str, level: int | None = 2, code_level: int = 2, name: str = "") -> Native | None:
+    """Machine code of a module's text; None where an instruction may be a wrong one (see `masked_logic`)."""
     llvm = binding()
     with LOCK:
         machine = _machine(code_level)
@@ -116,10 +127,19 @@ def _compiled(text: str, level: int | None, code_level: int = 2) -> bytes | None
         builder = llvm.create_pass_builder(machine, tuning)
         passes = builder.getModulePassManager() if level is not None else few_passes()
         passes.run(module, builder)
+        about = {"declaration": _declaration(str(module.get_function(name)))} if name else {}
         code = bytes(machine.emit_object(module))
         if masked_logic.may_hold(code) and masked_logic.holds(machine.emit_assembly(module)):
             return None
-        return code
+        return Native(code, about)
+
+
+def _declaration(definition: str) -> str:
+    """How other modules declare a function, with all that LLVM found out about it."""
+    found = _DEFINED.search(definition)
+    if found is None:
+        raise RuntimeError(f"LLVM writes a function otherwise than is known: {definition[:200]!r}")
+    return f"declare {found['head']} {found['attributes'] or ''}"
 
 
 def few_passes() -> Any:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nbtc.compiler import native
 from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.garbage import rarely_collected
-from nbtc.compiler.split import parts
+from nbtc.compiler.split import objects
 from nbtc.errors import ProgramError
 from nbtc.executor.contract import contracted
 from nbtc.executor.coverage import check
@@ -79,5 +79,5 @@ def _compile(module: Module, kernel: str, shape: BlockShape, options: Options) -
         "scratch_bytes": machine.scratch.bytes,
         "services": sorted(instrument.services),
     }
-    objects = [native.compile_text(*part) for part in parts(machine.module, "warp")]
-    return native.Native(b"".join(objects), {**about, "sizes": [len(o) for o in objects]})
+    made = objects(machine.module, "warp")
+    return native.Native(b"".join(made), {**about, "sizes": [len(o) for o in made]})

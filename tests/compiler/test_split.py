@@ -1,11 +1,11 @@
-"""A large function compiled apart from the rest of its module, less optimised: the same bits."""
+"""A program's functions compiled each by itself: the same bits, and shared by programs."""
 
 import numpy as np
 import pytest
 from llvmlite import ir
 
 import nbtc
-from nbtc.compiler import split
+from nbtc.compiler import native, split
 
 # Two warps hand sums round a ring through shared memory, in a loop with barriers; lanes part and meet again.
 RING = """.version 8.0 .target sm_80 .address_size 64
@@ -40,30 +40,109 @@ def want(rounds):
     return v
 
 
-@pytest.mark.parametrize("limits", [(1, 1), (1, 1 << 30), (1 << 30, 1 << 30)], ids=["plain", "apart", "whole"])
-def test_bits_of_a_warp_that_is_compiled_apart(limits, monkeypatch, tmp_path):
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """Names of the functions that others may share, as they are compiled; an empty cache."""
     monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
+    real, names = native.compile_function, []
+    monkeypatch.setattr(native, "compile_function", lambda text, name: names.append(name) or real(text, name))
+    return names
+
+
+@pytest.mark.parametrize("limits", [(1, 1), (1, 1 << 30), (1 << 30, 1 << 30)], ids=["plain", "text alone", "whole"])
+def test_bits_of_a_warp_that_is_optimised_less(limits, monkeypatch, compiled):
     monkeypatch.setattr(split, "MANY_BLOCKS", limits[0])
     monkeypatch.setattr(split, "MOST_BLOCKS", limits[1])
     assert (ring(9) == want(9)).all()
-    assert len(list(tmp_path.rglob("*.o"))) == 1
-    assert (ring(5) == want(5)).all()  # from the disk
+    count = len(compiled)
+    assert (ring(5) == want(5)).all()
+    assert len(compiled) == count  # all is on disk
 
 
-def test_which_functions_are_apart():
-    module = ir.Module()
-    module.triple, kind = "x86_64-unknown-linux-gnu", ir.FunctionType(ir.VoidType(), [])
-    functions = [ir.Function(module, kind, name) for name in ("warp", "run")]
-    for f in functions:
-        ir.IRBuilder(f.append_basic_block()).ret_void()
-    functions[0].linkage = "internal"
-    assert [(p.level, p.code_level) for p in split.parts(module, "warp")] == [(2, 2)]
+def test_programs_share_what_their_warps_call(compiled):
+    ring(9)
+    assert "run" in compiled
+    assert "warp" not in compiled
+    count = len(compiled)
+    x = np.arange(64, dtype=np.uint32)
+    nbtc.load(RING.replace("xor.b32 v, v, w", "sub.u32 v, v, w"))["ring"][1, 64](x, 3)
+    assert len(compiled) == count
+
+
+def test_how_far_a_function_is_optimised():
+    function = empty(ir.Module(), "warp")
+    assert split.levels(function) == (2, 2)
     for _ in range(split.MANY_BLOCKS):
-        ir.IRBuilder(functions[0].append_basic_block()).unreachable()
-    apart, rest = split.parts(module, "warp")
-    assert (apart.level, apart.code_level, rest.level, rest.code_level) == (1, 0, 2, 2)
-    assert 'define void @"warp"' in apart.text and 'declare void @"run"()' in apart.text
+        function.append_basic_block()
+    assert split.levels(function) == (1, 0)
     for _ in range(split.MOST_BLOCKS):
-        ir.IRBuilder(functions[0].append_basic_block()).unreachable()
-    assert split.parts(module, "warp")[0].level == 0
-    assert 'define void @"run"' in rest.text and 'declare void @"warp"()' in rest.text
+        function.append_basic_block()
+    assert split.levels(function) == (0, 0)
+
+
+def empty(module, name, *callees):
+    """A function that calls others."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), []), name)
+    function.linkage = "internal"
+    b = ir.IRBuilder(function.append_basic_block())
+    for callee in callees:
+        b.call(callee, [])
+    b.ret_void()
+    return function
+
+
+def test_functions_come_after_those_they_call(compiled):
+    module = ir.Module()
+    module.triple = native.target()[0]
+    first = empty(module, "first")
+    second = empty(module, "second", first)
+    warp = empty(module, "warp", second)
+    empty(module, "run", warp, first)
+    assert len(split.objects(module, "warp")) == 4
+    assert compiled == ["first", "second", "run"]
+
+
+def texts(metadata_before):
+    """The modules of a function that adds a constant of its module to a word, and its caller's."""
+    module, number = ir.Module(), ir.IntType(32)
+    module.triple = native.target()[0]
+    for n in range(metadata_before):
+        module.add_metadata([ir.Constant(number, 7 + n)])
+        ir.GlobalVariable(module, number, f"other{n}").initializer = ir.Constant(number, n)
+    table = ir.GlobalVariable(module, number, "table")
+    table.initializer, table.global_constant, table.linkage = ir.Constant(number, 5), True, "internal"
+    kind = ir.FunctionType(ir.VoidType(), [number.as_pointer()])
+    f, warp = (ir.Function(module, kind, name) for name in ("add", "warp"))
+    f.attributes.add("nounwind")
+    b = ir.IRBuilder(f.append_basic_block())
+    with b.if_then(b.icmp_signed(">", b.load(f.args[0]), ir.Constant(number, 0)), likely=True):
+        b.store(b.add(b.load(table), b.load(f.args[0])), f.args[0])
+    b.ret_void()
+    c = ir.IRBuilder(warp.append_basic_block())
+    c.call(f, [warp.args[0]])
+    c.ret_void()
+    parts = split._Parts(module, "warp")
+    parts.compiled("add")
+    return parts.text("add"), parts.text("warp")
+
+
+def test_a_functions_text_is_the_same_in_every_module(compiled):
+    before, after = texts(0), texts(3)
+    assert before == after
+    assert '@"table" = internal constant i32 5' in after[0]
+    assert "other" not in after[0]
+    assert "!0 = !{" in after[0]
+    assert compiled == ["add"]
+
+
+def test_callers_know_what_llvm_found_out(compiled):
+    _, warp = texts(0)
+    (declaration,) = (line for line in warp.splitlines() if line.startswith("declare"))
+    assert "@add(ptr" in declaration
+    assert "captures(none)" in declaration or "nocapture" in declaration
+    assert "argmem: readwrite" in declaration or "argmemonly" in declaration
+
+
+def test_a_declaration_that_is_not_understood_is_an_error():
+    with pytest.raises(RuntimeError, match="otherwise than is known"):
+        native._declaration("definiert void @f() {")
