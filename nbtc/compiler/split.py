@@ -13,7 +13,6 @@ warp calls for its products stay optimised.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from nbtc.compiler import native
@@ -39,73 +38,74 @@ def levels(function: Any) -> Levels:
     return Levels() if count < MANY_BLOCKS else Levels(int(count < MOST_BLOCKS), 0)
 
 
-def objects(module: Any, own: str) -> list[bytes]:
-    """Object files of an `llvmlite.ir` module, one a function; `own` is the one that no other module has."""
-    parts = _Parts(module, own)
-    shared = [parts.compiled(name) for name in parts.callees_first() if name != own]
-    function = module.globals[own]
-    return [native.compile_text(parts.text(own), *levels(function)), *shared]
+class Compiled(NamedTuple):
+    """Machine code of a function, how others declare it, and what it names."""
+
+    object: bytes
+    declaration: str
+    named: tuple[str, ...]
 
 
-class _Parts:
-    """A module's functions as modules of their own."""
+class Functions:
+    """The functions of an `llvmlite.ir` module, each a module of its own; they may call those of another collection.
 
-    def __init__(self, module: Any, own: str) -> None:
-        self.globals = module.globals
-        self.head = f'target triple = "{module.triple}"\ntarget datalayout = "{module.data_layout}"'
-        self.metadata = [str(x) for x in module.metadata]
-        self.bodies = {
-            name: str(x).replace("define internal ", "define ", 1)
-            for name, x in module.globals.items()
-            if getattr(x, "blocks", None)
-        }
-        self.declarations = {own: _declared(module.globals[own])}
+    A function's instructions are let go when it is compiled.
+    """
 
-    def callees_first(self) -> list[str]:
-        """Names of the functions."""
-        seen: set[str] = set()
-        order: list[str] = []
+    def __init__(self, module: Any, others: Functions | None = None) -> None:
+        self.module, self.globals, self.others = module, module.globals, others
+        self.made: dict[str, Compiled] = {}
+        self._under_way: set[str] = set()
 
-        def visit(name: str) -> None:
-            if name in self.bodies and name not in seen:
-                seen.add(name)
-                for callee in self._named(self.bodies[name]):
-                    visit(callee)
-                order.append(name)
+    def objects(self, own: str, *shared: str) -> list[bytes]:
+        """Object files of a program: its own function, those that it shares with others, and all that they call."""
+        self._under_way.add(own)
+        body = str(self.globals[own]).replace("define internal ", "define ", 1)
+        text, named = self._text(own, body)
+        found = {own: native.compile_text(text, *levels(self.globals[own]))}
+        for name in (todo := [*named, *shared]):
+            if name not in found and (made := self.compiled(name)) is not None:
+                found[name] = made.object
+                todo += made.named
+        return list(found.values())
 
-        for name in self.bodies:
-            visit(name)
-        return order
-
-    def compiled(self, name: str) -> bytes:
-        """The object file of a function, which other programs may have left on disk."""
-        text = self.text(name)
+    def compiled(self, name: str) -> Compiled | None:
+        """A function's machine code, which other programs may have left on disk; None for what has no body here."""
+        if name in self.made or name in self._under_way:
+            return self.made.get(name)
+        function = self.globals.get(name)
+        if not getattr(function, "blocks", None):
+            return self.others.compiled(name) if self.others and function is None else None
+        self._under_way.add(name)
+        text, named = self._text(name, str(function).replace("define internal ", "define ", 1))
+        self._under_way.remove(name)
         key = native.digest("function", text)
         found = native.fetch(key)
         if found is None:
             found = native.compile_function(text, name)
             native.keep(key, found)
-        self.declarations[name] = found.about["declaration"]
-        return found.object
+        self.made[name] = Compiled(found.object, found.about["declaration"], named)
+        function.blocks = []
+        return self.made[name]
 
-    def text(self, name: str) -> str:
-        """The module of a function: all that it names, and nothing else."""
-        needed = dict.fromkeys(self._named(self.bodies[name]))
+    def _text(self, name: str, body: str) -> tuple[str, tuple[str, ...]]:
+        """The module of a function: all that it names, and nothing else; these names."""
+        needed = {x: self._outside(x) for x in _NAME.findall(body) if x != name}
         for x in (todo := list(needed)):
-            new = [y for y in self._named(self._outside(x)) if y not in needed]
-            needed.update(dict.fromkeys(new))
+            new = {y: self._outside(y) for y in _NAME.findall(needed[x]) if y not in (*needed, x, name)}
+            needed |= new
             todo += new
-        outside = (self._outside(x) for x in needed if x != name)
-        return "\n".join([self.head, *outside, *self._with_metadata(self.bodies[name])])
-
-    def _named(self, text: str) -> Iterator[str]:
-        return (x for x in _NAME.findall(text) if x in self.globals)
+        head = f'target triple = "{self.module.triple}"\ntarget datalayout = "{self.module.data_layout}"'
+        return "\n".join([head, *needed.values(), *self._with_metadata(body)]), tuple(needed)
 
     def _outside(self, name: str) -> str:
-        """What stands in a module for what another function's module or LLVM has, and for a constant."""
-        if name not in self.bodies:
-            return str(self.globals[name])
-        return self.declarations.get(name) or _declared(self.globals[name])  # not compiled yet: they call each other
+        """What stands in other functions' modules for a name: a declaration, or a constant."""
+        made, here = self.compiled(name), self.globals.get(name)
+        if made is not None:
+            return made.declaration
+        if here is None and self.others:
+            return self.others._outside(name)
+        return _declared(here) if getattr(here, "blocks", None) else str(here)
 
     def _with_metadata(self, body: str) -> list[str]:
         """A function's text and the metadata that it refers to, numbered anew so that modules agree."""
@@ -116,7 +116,7 @@ class _Parts:
 
         lines = [renumbered(body)]
         for number in (todo := list(numbers)):
-            lines.append(renumbered(self.metadata[int(number)]))
+            lines.append(renumbered(str(self.module.metadata[int(number)])))
             todo += list(numbers)[len(todo) :]
         return lines
 

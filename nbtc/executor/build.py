@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 from nbtc.compiler import native
 from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.garbage import rarely_collected
-from nbtc.compiler.split import objects
+from nbtc.compiler.split import Functions
 from nbtc.errors import ProgramError
 from nbtc.executor.contract import contracted
 from nbtc.executor.coverage import check
 from nbtc.executor.data import Module
+from nbtc.executor.helpers import emitting
 from nbtc.executor.instrument import Instrument
 from nbtc.executor.launch import Code
 from nbtc.executor.link import link
@@ -49,7 +50,8 @@ def build(module: Module, text: str, kernel: str, shape: BlockShape, options: Op
     name = native.digest(stamp(), text, kernel, repr(shape), repr(options))
     found = native.fetch(name)
     if found is None:
-        found = _compile(module, kernel, shape, options)
+        with emitting():
+            found = _compile(module, kernel, shape, options)
         native.keep(name, found)
     loaded = native.load(found)
     about = loaded.about
@@ -79,5 +81,5 @@ def _compile(module: Module, kernel: str, shape: BlockShape, options: Options) -
         "scratch_bytes": machine.scratch.bytes,
         "services": sorted(instrument.services),
     }
-    made = objects(machine.module, "warp")
+    made = Functions(machine.module, machine.helpers.functions).objects("warp", "run")
     return native.Native(b"".join(made), {**about, "sizes": [len(o) for o in made]})

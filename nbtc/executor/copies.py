@@ -41,10 +41,10 @@ def _copy(lanes: Lanes) -> None:
         reach.tell(lanes, "shared", to, count, None, reach.Seen(words.COPY))
         reach.tell(lanes, "global", origin, count, whole, reach.Seen(words.COPY_SOURCE))
         reach.tell(lanes, "global", origin, 1, part, reach.Seen(words.COPY_SOURCE))
-    machine, site = lanes.machine, ir.Constant(I32, lanes.machine.site(lanes))
+    helpers, site = lanes.machine.helpers, ir.Constant(I32, lanes.machine.site(lanes))
     kinds = (L64, L64, L32, I32, I32, POINTER, POINTER)
     helper = lanes.helper(
-        f"nbtc_cp_async_{count}", ir.VoidType(), kinds, lambda v, args: _copier(v, machine, count, args)
+        f"nbtc_cp_async_{count}", ir.VoidType(), kinds, lambda v, args: _copier(v, helpers, count, args)
     )
     b.call(helper, [to, origin, wanted, lanes.active, site, lanes.block, lanes.warp])
 
@@ -65,16 +65,16 @@ def _source_bytes(lanes: Lanes, operand: Any, count: int) -> Any:
     return lanes.v.umin(lanes.read(operand, "u32", lanes=True), lanes.v.const(L32, count))
 
 
-def _copier(v: VectorBuilder, machine: Any, count: int, args: Any) -> None:
+def _copier(v: VectorBuilder, helpers: Any, count: int, args: Any) -> None:
     """The body of a helper: addresses in shared memory, addresses of the sources, bytes of them, lanes, and where."""
     b = v.b
     to, source, sizes, active, *where = args
     whole, part = (b.and_(mask, active) for mask in _whole_and_part(v, sizes, count))
-    target = reach.places_in(v, machine, Access("shared", count, True), to, active, where)
-    full = reach.places_in(v, machine, Access("global", count, False), source, whole, where)
+    target = reach.places_in(v, helpers, Access("shared", count, True), to, active, where)
+    full = reach.places_in(v, helpers, Access("global", count, False), source, whole, where)
     every = b.and_(target.good, full.good)
     _all_at_once(v, count, target, full, every)
-    ends = reach.places_in(v, machine, Access("global", 1, False), source, part, where)
+    ends = reach.places_in(v, helpers, Access("global", 1, False), source, part, where)
     sources = b.select(b.bitcast(whole, vector(I1, WARP)), full.words, ends.words)
     some = b.or_(whole, part)
     fine = b.and_(target.good, b.or_(b.or_(full.good, ends.good), b.not_(some)))

@@ -74,9 +74,9 @@ def scalar_store(v: VectorBuilder, pointer: Any, value: Any, i: int, shape: Lane
 
 def gather(lanes: Any, shape: LaneElements, addresses: Any, site: int) -> list[Any]:
     """The elements at each active lane's address, a vector each; 0 in the other lanes."""
-    machine = lanes.machine
+    helpers = lanes.machine.helpers
     kinds = (ADDRESSES, I32, I32, POINTER, POINTER)
-    helper = lanes.helper(f"gather_{shape.name}", shape.result, kinds, lambda v, args: _gather(v, machine, shape, args))
+    helper = lanes.helper(f"gather_{shape.name}", shape.result, kinds, lambda v, args: _gather(v, helpers, shape, args))
     found = lanes.b.call(helper, [addresses, lanes.active, ir.Constant(I32, site), lanes.block, lanes.warp])
     if shape.elements == 1:
         return [found]
@@ -85,22 +85,22 @@ def gather(lanes: Any, shape: LaneElements, addresses: Any, site: int) -> list[A
 
 def scatter(lanes: Any, shape: LaneElements, addresses: Any, values: list[Any], site: int) -> None:
     """Store each active lane's elements; of lanes with one address the highest wins."""
-    machine = lanes.machine
+    helpers = lanes.machine.helpers
     kinds = (ADDRESSES, I32, I32, POINTER, POINTER, *[shape.row] * shape.elements)
-    helper = lanes.helper(f"scatter_{shape.name}", VOID, kinds, lambda v, args: _scatter(v, machine, shape, args))
+    helper = lanes.helper(f"scatter_{shape.name}", VOID, kinds, lambda v, args: _scatter(v, helpers, shape, args))
     lanes.b.call(helper, [addresses, lanes.active, ir.Constant(I32, site), lanes.block, lanes.warp, *values])
 
 
-def _gather(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any) -> None:
-    _at_once(v, machine, shape, args, _Gather(v, shape))
+def _gather(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
+    _at_once(v, helpers, shape, args, _Gather(v, shape))
     kinds = tuple(a.type for a in args)
-    slow = machine.helper(
-        f"gather_each_{shape.name}", shape.result, kinds, lambda v, a: _load_each(v, machine, shape, a)
+    slow = helpers.function(
+        f"gather_each_{shape.name}", shape.result, kinds, lambda v, a: _load_each(v, helpers, shape, a)
     )
     v.b.ret(v.b.call(slow, args, tail=True))
 
 
-def _load_each(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any) -> None:
+def _load_each(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
     """Lane by lane; a function of its own, so that the fast way needs no stack."""
     b = v.b
     room = b.alloca(ir.ArrayType(shape.row, shape.elements))
@@ -113,7 +113,7 @@ def _load_each(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any) -
         for i in range(shape.elements):
             v.store(scalar_load(v, pointer, i, shape), v.at(cells, at), 1, i * step)
 
-    _each(v, machine, Access(shape.space, shape.bytes, False), args, lane)
+    _each(v, helpers, Access(shape.space, shape.bytes, False), args, lane)
     rows = [b.load(b.gep(room, [ir.Constant(I32, 0), ir.Constant(I32, i)])) for i in range(shape.elements)]
     if shape.elements == 1:
         b.ret(rows[0])
@@ -121,15 +121,15 @@ def _load_each(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any) -
     b.ret(_struct(v, shape, rows))
 
 
-def _scatter(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any) -> None:
-    _at_once(v, machine, shape, args[:5], _Scatter(v, shape, list(args[5:])))
+def _scatter(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
+    _at_once(v, helpers, shape, args[:5], _Scatter(v, shape, list(args[5:])))
     kinds = tuple(a.type for a in args)
-    slow = machine.helper(f"scatter_each_{shape.name}", VOID, kinds, lambda v, a: _store_each(v, machine, shape, a))
+    slow = helpers.function(f"scatter_each_{shape.name}", VOID, kinds, lambda v, a: _store_each(v, helpers, shape, a))
     v.b.call(slow, args, tail=True)
     v.b.ret_void()
 
 
-def _store_each(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any) -> None:
+def _store_each(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
     """Lane by lane."""
     b, values = v.b, args[5:]
     room = b.alloca(ir.ArrayType(shape.row, shape.elements))
@@ -144,25 +144,25 @@ def _store_each(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any) 
             value = v.load(v.at(cells, at), ir.IntType(shape.bits), 1, i * step)
             scalar_store(v, pointer, value, i, shape)
 
-    _each(v, machine, Access(shape.space, shape.bytes, True), args[:5], lane)
+    _each(v, helpers, Access(shape.space, shape.bytes, True), args[:5], lane)
     b.ret_void()
 
 
-def _each(v: VectorBuilder, machine: Any, access: Access, args: Any, do: Any) -> None:
+def _each(v: VectorBuilder, helpers: Any, access: Access, args: Any, do: Any) -> None:
     """do(lane, pointer) for every lane that may go to its address."""
     b = v.b
     addresses, mask, site, block, warp = args
     out = b.alloca(ADDRESSES)
-    good = b.call(resolver(machine, access), [addresses, mask, ir.Constant(I32, access.bytes), site, block, warp, out])
+    good = b.call(resolver(helpers, access), [addresses, mask, ir.Constant(I32, access.bytes), site, block, warp, out])
     words = b.bitcast(out, I64.as_pointer())
     for_lanes(v, good, lambda number: do(number, b.inttoptr(b.load(b.gep(words, [number])), POINTER)))
 
 
-def _at_once(v: VectorBuilder, machine: Any, shape: LaneElements, args: Any, ways: _Gather | _Scatter) -> None:
+def _at_once(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any, ways: _Gather | _Scatter) -> None:
     """Do it and return if all lanes may go to their addresses."""
     if shape.strong or shape.space == "local":
         return
-    b, checked = v.b, machine.options.checked
+    b, checked = v.b, helpers.checked
     addresses, mask, _site, _block, _warp = args
     if shape.elements > 1:
         together, pointer = _side_by_side(v, checked, shape, args)

@@ -205,8 +205,8 @@ class Lanes:
         self.put("warp", "wait_value", value)
 
     def helper(self, name: str, result: ir.Type, arguments: Types, build: Callable[[Any, Any], None]) -> Any:
-        """A function of the module, made on first use: `build(v, arguments)` emits its body, `ret` included."""
-        return self.machine.helper(name, result, arguments, build)
+        """A function that programs share: `build(v, arguments)` emits its body, `ret` included, on first use."""
+        return self.machine.helpers.function(name, result, arguments, build)
 
     def host(self, what: int, *words: Any) -> Any:
         """Ask the host: `what` and up to 4 vectors of <32 x i64>; an i32 answer (see `host`)."""

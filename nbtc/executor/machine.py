@@ -1,26 +1,23 @@
-"""A kernel's LLVM module: the code of a warp, the helpers it calls, and the scheduler that runs blocks of warps."""
+"""The code of a kernel's warps: an LLVM module, which calls the functions of `helpers` and is run by one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import I1, I8, I32, vector
 from nbtc.compiler.native import target
 from nbtc.errors import ProgramError
-from nbtc.executor import barriers, calls, scheduler, worker
+from nbtc.executor import barriers, calls, helpers, scheduler
 from nbtc.executor.data import Function, Instruction
-from nbtc.executor.errors import Kind, Stop
 from nbtc.executor.flow import Block, Graph, graph
 from nbtc.executor.frame import Frame
 from nbtc.executor.instrument import NOTHING, Instrument
-from nbtc.executor.lanes import Lanes, Types, is_vector
+from nbtc.executor.lanes import Lanes, is_vector
 from nbtc.executor.link import Linked, const_bytes
 from nbtc.executor.resolve import place_of
 from nbtc.executor.scratch import Scratch
-from nbtc.executor.state import LAYOUTS
 from nbtc.executor.uniform import Facts, Setting, facts
 from nbtc.executor.uses import waits
 from nbtc.executor.values import const
@@ -98,6 +95,8 @@ class Machine:
         kernel = linked.kernel.name
         self.lanes_end_early = any(self._may_leave_some(self.graphs[name], self.facts[name]) for name in self.graphs)
         self.suspends = instrument.suspends or any(self._takes_turns(name) for name in self.facts)
+        setting = helpers.Setting(options, self.suspends, linked.reserved_bytes)
+        self.helpers = helpers.helpers_of(setting, type(instrument))
         self.loops = self.suspends or any(g.outer for g in self.graphs.values())
         self._build(kernel)
 
@@ -138,7 +137,6 @@ class Machine:
             if not frame.function.entry:
                 calls.emit_ways_out(frame)
         code.close(bases[kernel])
-        scheduler.emit(self, code.function)
 
     def _parts(self, block: Block, f: Facts, b: int) -> bool:
         """Whether lanes that leave a block may have to wait where it leads."""
@@ -146,18 +144,6 @@ class Machine:
         return b in f.apart or (last is not None and (last.guard is not None or last.opcode in ("brx", "call")))
 
     # --- for the emitters -------------------------------------------------------------------------------------------
-    def helper(self, name: str, result: ir.Type, arguments: Types, build: Callable[[Any, Any], None]) -> Any:
-        """An internal function of the module, made on first use."""
-        found = self.module.globals.get(name)
-        if found is not None:
-            return found
-        function = ir.Function(self.module, ir.FunctionType(result, arguments), name)
-        function.linkage = "internal"
-        function.attributes.add("noinline")
-        function.attributes.add("nounwind")
-        build(VectorBuilder(None, ir.IRBuilder(function.append_basic_block("entry"))), function.args)
-        return function
-
     def site(self, lanes: Lanes) -> int:
         """The number of an instruction's place, the same for all that it does."""
         key = lanes.frame.function.name, id(lanes.instruction)
@@ -173,30 +159,13 @@ class Machine:
         self.sites.append(Site(function.name, line, mnemonic, *(source or ("", 0))))
         return len(self.sites) - 1
 
-    def note_stop(self) -> Any:
-        """The function (launch, block, warp, site, mask, stop) that notes where lanes were when their time was over."""
-        return self.helper("note_stop", VOID, (POINTER, POINTER, POINTER, I32, I32, I32), self._note_stop)
-
-    def _note_stop(self, v: VectorBuilder, args: Any) -> None:
-        launch, block, warp, site, mask, stop = args
-        with v.b.if_then(v.b.icmp_unsigned("==", stop, ir.Constant(I32, Stop.TIME_LIMIT))):
-            lane = v.call("llvm.cttz.i32", I32, mask, ir.Constant(I1, 0))
-            kind = ir.Constant(I32, Kind.TIME_LIMIT)
-            self.record(v, launch, (block, warp), (site, kind, lane, v.int(0)))
-        v.b.ret_void()
-
-    def record(self, v: VectorBuilder, launch: Any, where: tuple[Any, Any], what: tuple[Any, Any, Any, Any]) -> None:
-        """Call what notes the first error of a launch: (block, warp), (site, kind, lane, address)."""
-        helper = self.helper("record", VOID, (POINTER, POINTER, POINTER, I32, I32, I32, I64), _record)
-        v.b.call(helper, [launch, *where, *what])
-
     def emit_failure(self, lanes: Lanes, kind: int, mask: Any, addresses: Any) -> None:
         """Record an error of the first lane of a mask."""
         v, b = lanes.v, lanes.b
         lane = v.call("llvm.cttz.i32", I32, mask, ir.Constant(I1, 1))
         address = v.int(0) if addresses is None else b.extract_element(lanes.spread(addresses), lane)
         site = ir.Constant(I32, self.site(lanes))
-        self.record(v, lanes.launch, (lanes.block, lanes.warp), (site, ir.Constant(I32, kind), lane, address))
+        self.helpers.record(v, lanes.launch, (lanes.block, lanes.warp), (site, ir.Constant(I32, kind), lane, address))
 
     def refuse(self, instruction: Instruction, why: str) -> NoReturn:
         """Raise for what can't be compiled."""
@@ -239,17 +208,13 @@ class Machine:
             return inside(space)
         return lanes.b.not_(lanes.b.or_(inside("const"), inside("param")))
 
-    def frame_memory(self) -> Any:
-        """The function that gives a coroutine its memory."""
-        return self.helper("frame_memory", POINTER, (POINTER, I64), worker.frame_memory)
-
     def end_lanes(self, frame: Frame, mask: Any, last: bool) -> None:
         """Lanes of a group end the kernel; if nothing follows, the warp goes on with other groups or ends."""
         b, v, code = frame.b, frame.v, frame.code
         if self.suspends:
             scheduler.lanes_end(v, code, mask)
             self.instrument.ends(frame, mask)
-            b.call(self.helper("threads_ended", VOID, (POINTER,), barriers.threads_ended), [code.block])
+            b.call(self.helpers.function("threads_ended", VOID, (POINTER,), barriers.threads_ended), [code.block])
         if last:
             code.finish(frame.alone)
         else:
@@ -265,28 +230,3 @@ class Machine:
         kind = ir.FunctionType(I32, [POINTER, POINTER, POINTER, I32, I32, POINTER])
         function = b.inttoptr(lanes.get("launch", "callback"), kind.as_pointer())
         return b.call(function, [lanes.launch, lanes.block, lanes.warp, ir.Constant(I32, what), lanes.active, room])
-
-
-def _record(v: VectorBuilder, args: Any) -> None:
-    """Note an error if it is the launch's first, and stop the launch."""
-    b = v.b
-    launch, block, warp, site, kind, lane, address = args
-
-    def field(name: str) -> Any:
-        return v.at(launch, LAYOUTS["launch"].offset(name))
-
-    claim = b.bitcast(field("failed"), I32.as_pointer())
-    pair = b.cmpxchg(claim, ir.Constant(I32, 0), ir.Constant(I32, 1), "seq_cst", "seq_cst")
-    with b.if_then(b.extract_value(pair, 1)):
-        thread = b.add(b.mul(place_of(v, "warp", warp, "index"), ir.Constant(I32, LANES)), lane)
-        block_index = b.trunc(place_of(v, "block", block, "index"), I32)
-        for name, value in (
-            ("error_site", site),
-            ("error_kind", kind),
-            ("error_block", block_index),
-            ("error_thread", thread),
-            ("error_address", address),
-        ):
-            v.store(value, field(name), 4)
-        b.store_atomic(ir.Constant(I32, 1), b.bitcast(field("stop"), I32.as_pointer()), "release", 4)
-    b.ret_void()

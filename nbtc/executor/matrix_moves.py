@@ -88,17 +88,17 @@ def _load_matrix(lanes: Lanes) -> None:
         f"nbtc_{row.mnemonic}_{access.space}",
         ir.VoidType(),
         (ADDRESSES, I32, I32, POINTER, POINTER, POINTER),
-        lambda v, args: _matrix_loader(v, lanes.machine, access, row, args),
+        lambda v, args: _matrix_loader(v, lanes.machine.helpers, access, row, args),
     )
     lanes.b.call(helper, [addresses, mine.active, ir.Constant(I32, site), lanes.block, lanes.warp, out])
     for n, register in enumerate(registers):
         lanes.write(register, v.load(out, L32, 64, 4 * WARP * n))
 
 
-def _matrix_loader(v: VectorBuilder, machine: Any, access: Access, row: Row, args: Any) -> None:
+def _matrix_loader(v: VectorBuilder, helpers: Any, access: Access, row: Row, args: Any) -> None:
     """The body of a helper: addresses of rows, the lanes that give them, site, block, warp, the registers' image."""
     addresses, active, *where, out = args
-    found = reach.places_in(v, machine, access, addresses, active, where)
+    found = reach.places_in(v, helpers, access, addresses, active, where)
     bits = EXPANDED.get(".".join(row.mnemonic.split(".")[-2:]))
     with v.b.if_then(v.b.icmp_unsigned("==", found.good, active), likely=True):
         for n, (line, byte) in enumerate(zip(*_sources(row), strict=True)):

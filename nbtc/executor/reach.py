@@ -88,12 +88,12 @@ def tell(lanes: Lanes, space: str, addresses: Any, size: int, among: Any, seen: 
 
 
 def places_in(
-    v: VectorBuilder, machine: Any, access: Access, addresses: Any, mask: Any, where: Sequence[Any]
+    v: VectorBuilder, helpers: Any, access: Access, addresses: Any, mask: Any, where: Sequence[Any]
 ) -> Places:
     """As `places_at` for the body of a helper, which knows where it is called: (site, block, warp)."""
     with v.b.goto_entry_block():
         out = v.b.alloca(ADDRESSES)
-    good = v.b.call(resolver(machine, access), [addresses, mask, ir.Constant(I32, access.bytes), *where, out])
+    good = v.b.call(resolver(helpers, access), [addresses, mask, ir.Constant(I32, access.bytes), *where, out])
     return Places(v.b.load(out), good)
 
 

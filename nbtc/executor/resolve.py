@@ -49,26 +49,27 @@ def resolve(lanes: Lanes, access: Access, addresses: Any, site: int) -> tuple[An
     out = lanes.frame.code.lane_words()
     size = ir.Constant(I32, access.bytes)
     mask = lanes.b.call(
-        resolver(lanes.machine, access),
+        resolver(lanes.machine.helpers, access),
         [lanes.spread(addresses), lanes.active, size, ir.Constant(I32, site), lanes.block, lanes.warp, out],
     )
     return out, mask
 
 
-def resolver(machine: Any, access: Access) -> Any:
+def resolver(helpers: Any, access: Access) -> Any:
     """The function (addresses, mask, bytes, site, block, warp, out) -> mask that `resolve` calls."""
-    return machine.helper(
+    return helpers.function(
         f"resolve_{access.space}_{'w' if access.write else 'r'}",
         I32,
         (ADDRESSES, I32, I32, I32, POINTER, POINTER, ADDRESSES.as_pointer()),
-        lambda v, args: _resolver(v, access, machine, machine.options.checked, args),
+        lambda v, args: _resolver(v, access, helpers, args),
     )
 
 
-def _resolver(v: VectorBuilder, access: Access, machine: Any, checked: bool, args: Any) -> None:
+def _resolver(v: VectorBuilder, access: Access, helpers: Any, args: Any) -> None:
     """The body of a resolver: all lanes at once where that can be told, else lane by lane."""
     b = v.b
     addresses, mask, size, site, block, warp, out = args
+    checked = helpers.checked
     if access.space != "local":
         places, fine = at_once(v, checked, access.space, b.zext(size, I64), (addresses, mask, site, block, warp))
         with b.if_then(fine, likely=True):
@@ -80,7 +81,7 @@ def _resolver(v: VectorBuilder, access: Access, machine: Any, checked: bool, arg
     kept = b.alloca(ADDRESSES)
     b.store(addresses, kept)
     given = b.bitcast(kept, I64.as_pointer())
-    where = _Where(v, machine, checked, access.write, size, site, block, warp)
+    where = _Where(v, helpers, access.write, size, site, block, warp)
 
     def lane(number: Any) -> None:
         address = b.load(b.gep(given, [number]))
@@ -91,7 +92,7 @@ def _resolver(v: VectorBuilder, access: Access, machine: Any, checked: bool, arg
             crooked = b.icmp_unsigned("!=", low, v.int(0))
             kind = b.select(crooked, ir.Constant(I32, Kind.MISALIGNED), kind)
             with b.if_then(b.icmp_unsigned("!=", kind, ir.Constant(I32, 0)), likely=False):
-                machine.record(v, where.launch, (block, warp), (site, kind, number, address))
+                helpers.record(v, where.launch, (block, warp), (site, kind, number, address))
                 b.store(b.xor(b.load(good), b.shl(ir.Constant(I32, 1), number)), good)
 
     for_lanes(v, mask, lane)
@@ -181,9 +182,9 @@ class _Where:
     """Emits the search for one address in each space."""
 
     def __init__(
-        self, v: VectorBuilder, machine: Any, checked: bool, write: bool, size: Any, site: Any, block: Any, warp: Any
+        self, v: VectorBuilder, helpers: Any, write: bool, size: Any, site: Any, block: Any, warp: Any
     ) -> None:
-        self.v, self.b, self.machine, self.checked, self.write = v, v.b, machine, checked, write
+        self.v, self.b, self.helpers, self.checked, self.write = v, v.b, helpers, helpers.checked, write
         self.size, self.site, self.warp, self.block = size, site, warp, block
         self.launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
         self.worker = v.b.inttoptr(place_of(v, "block", block, "worker"), POINTER)
@@ -248,7 +249,7 @@ class _Where:
             for axis in "xyz":
                 size = b.mul(size, place_of(v, "launch", self.launch, f"cluster_{axis}"))
             fits = b.icmp_unsigned("<=", rank, b.zext(size, I64))
-            if not self.machine.suspends:  # blocks run one by one: no other is there
+            if not self.helpers.suspends:  # blocks run one by one: no other is there
                 fits = ir.Constant(I1, 0)
             with b.if_else(fits) as (then, otherwise):
                 with then:
@@ -269,7 +270,7 @@ class _Where:
     def _global(self, address: Any, lane: Any) -> tuple[Any, Any]:
         if not self.checked:
             return address, self.fine
-        search = self.machine.helper("find_range", I32, (POINTER, POINTER, I64, I64, I32, I32), _find_range)
+        search = self.helpers.function("find_range", I32, (POINTER, POINTER, I64, I64, I32, I32), _find_range)
         size = self.b.zext(self.size, I64)
         args = [self.launch, self.worker, address, size, self.site, ir.Constant(I32, int(self.write))]
         return address, self.b.call(search, args)

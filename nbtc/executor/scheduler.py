@@ -22,13 +22,13 @@ POINTER = I8.as_pointer()
 RUNNING, ENDED = (ir.Constant(I32, n) for n in (1, 2))  # of a resident block; 0 is a free slot
 
 
-def emit(machine: Any, warp_function: Any) -> None:
+def emit(helpers: Any, warp_function: Any) -> None:
     """The function `run(worker)`."""
-    function = ir.Function(machine.module, ir.FunctionType(VOID, [POINTER]), "run")
+    function = ir.Function(helpers.module, ir.FunctionType(VOID, [POINTER]), "run")
     v = VectorBuilder(None, ir.IRBuilder(function.append_basic_block("entry")))
     old = float_mode.enter(v)
-    if machine.suspends:
-        _rounds(machine, v, Worker(v, function.args[0]), warp_function)
+    if helpers.suspends:
+        _rounds(helpers, v, Worker(v, function.args[0]), warp_function)
     else:
         _straight(v, Worker(v, function.args[0]), warp_function)
     float_mode.leave(v, old)
@@ -57,7 +57,7 @@ def _straight(v: VectorBuilder, w: Worker, warp_function: Any) -> None:
     b.position_at_end(behind)
 
 
-def _rounds(machine: Any, v: VectorBuilder, w: Worker, warp_function: Any) -> None:
+def _rounds(helpers: Any, v: VectorBuilder, w: Worker, warp_function: Any) -> None:
     """Round after round over the warps of all resident blocks."""
     b = v.b
     slots = w.get("worker", w.worker, "slots")
@@ -89,7 +89,7 @@ def _rounds(machine: Any, v: VectorBuilder, w: Worker, warp_function: Any) -> No
     b.store(v.int(1), taken)  # the grid is given out
     b.cbranch(b.icmp_unsigned("==", b.load(live), v.int(0)), end, round_)
     b.position_at_end(got)
-    _admit_cluster(machine, v, w, index, warp_function)
+    _admit_cluster(helpers, v, w, index, warp_function)
     b.store(b.add(b.load(live), w.cluster_size()), live)
     cooperative = b.icmp_unsigned("!=", w.get("launch", w.launch, "cooperative"), ZERO)
     b.cbranch(cooperative, head, round_)
@@ -112,13 +112,13 @@ def _rounds(machine: Any, v: VectorBuilder, w: Worker, warp_function: Any) -> No
     b.position_at_end(after)
     b.cbranch(b.and_(fixed, b.not_(empty)), stuck, head)
     b.position_at_end(stuck)
-    _deadlock(machine, v, w, slots)
+    _deadlock(helpers, v, w, slots)
     b.branch(end)
     b.position_at_end(end)
     free_frames(v, w)
 
 
-def _admit_cluster(machine: Any, v: VectorBuilder, w: Worker, index: Any, warp_function: Any) -> None:
+def _admit_cluster(helpers: Any, v: VectorBuilder, w: Worker, index: Any, warp_function: Any) -> None:
     """Put the blocks of a cluster into free slots, tell each of the others, and start their warps."""
     b = v.b
     first = b.alloca(I64)
@@ -130,7 +130,7 @@ def _admit_cluster(machine: Any, v: VectorBuilder, w: Worker, index: Any, warp_f
         leader = b.inttoptr(b.load(first), POINTER)
         w.put("block", block, "peers", b.ptrtoint(w.at("block", leader, "user"), I64))
         v.store(b.ptrtoint(block, I64), w.peer(block, rank), 8)
-        machine.instrument.begins(v, block, machine.linked.reserved_bytes)
+        helpers.instrument.begins(v, block, helpers.reserved)
         with b.if_then(leads):
             size = b.trunc(w.cluster_size(), I32)
             w.put("block", block, "cluster_live", size)
@@ -267,7 +267,7 @@ def _warp_round(v: VectorBuilder, w: Worker, block: Any, warp: Any, marks: tuple
                 b.store(v.int(1), hungry)
 
 
-def _deadlock(machine: Any, v: VectorBuilder, w: Worker, slots: Any) -> None:
+def _deadlock(helpers: Any, v: VectorBuilder, w: Worker, slots: Any) -> None:
     """Every warp waits for another: the first of them is reported."""
     b = v.b
 
@@ -280,7 +280,7 @@ def _deadlock(machine: Any, v: VectorBuilder, w: Worker, slots: Any) -> None:
                 with b.if_then(b.icmp_unsigned("!=", w.get("warp", warp, "frame"), v.int(0))):
                     site = w.get("warp", warp, "wait_site")
                     kind = ir.Constant(I32, Kind.DEADLOCK)
-                    machine.record(v, w.launch, (block, warp), (site, kind, ZERO, v.int(0)))
+                    helpers.record(v, w.launch, (block, warp), (site, kind, ZERO, v.int(0)))
 
             w.loop(w.get("launch", w.launch, "warps"), warp_of)
 

@@ -85,15 +85,16 @@ class Stack:
 
     def copy(self, mask: Any, to: Any, origin: Any, size: int) -> None:
         """Copy bytes between places."""
-        helper = self.frame.machine.helper("lanes_copy", VOID, (I32, OFFSETS, OFFSETS, I32, POINTER, POINTER), _copy)
+        kinds = (I32, OFFSETS, OFFSETS, I32, POINTER, POINTER)
+        helper = self.frame.machine.helpers.function("lanes_copy", VOID, kinds, _copy)
         self.b.call(helper, [mask, to, origin, ir.Constant(I32, size), *self.ends])
 
     def push(self, mask: Any, to: Any, words: Any) -> None:
         """Store a word of 64 bits."""
-        helper = self.frame.machine.helper("lanes_push", VOID, (I32, OFFSETS, WORDS, POINTER, POINTER), _push)
+        helper = self.frame.machine.helpers.function("lanes_push", VOID, (I32, OFFSETS, WORDS, POINTER, POINTER), _push)
         self.b.call(helper, [mask, to, words, *self.ends])
 
     def pop(self, mask: Any, origin: Any, words: Any) -> Any:
         """Load a word of 64 bits."""
-        helper = self.frame.machine.helper("lanes_pop", WORDS, (I32, OFFSETS, WORDS, POINTER, POINTER), _pop)
+        helper = self.frame.machine.helpers.function("lanes_pop", WORDS, (I32, OFFSETS, WORDS, POINTER, POINTER), _pop)
         return self.b.call(helper, [mask, origin, words, *self.ends])

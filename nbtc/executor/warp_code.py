@@ -66,7 +66,7 @@ class WarpCode:
         b.position_at_end(begin)
         if self.coroutine:  # it waits at once, so that all code is in the part that is resumed, and only there
             worker = b.inttoptr(self._get("block", "worker"), POINTER)
-            self.coroutine.begin(lambda size: b.call(self.machine.frame_memory(), [worker, size]))
+            self.coroutine.begin(lambda size: b.call(self.machine.helpers.frame_memory, [worker, size]))
             self.coroutine.suspend()
         self.early_block = b.block
         self.warp = v.at(self.block, BLOCK.size, b.mul(b.zext(index, I64), v.int(WARP.size)))
@@ -74,7 +74,7 @@ class WarpCode:
         self.worker = b.inttoptr(self._get("block", "worker"), POINTER)
         self.mask = self._variable(I32)
         self.spins = self._variable(I32)
-        self.pending = Pending(v, len(self.bit), self._variable, self.machine.helper)
+        self.pending = Pending(v, len(self.bit), self._variable, self.machine.helpers.function)
         self.masks = self._variable(ir.ArrayType(I32, max(1, len(self.bit))))
         self.first = b.mul(index, ir.Constant(I32, LANES))  # the warp's first thread in the block
         alive: Any = ir.Constant(I32, -1)
@@ -298,6 +298,6 @@ class WarpCode:
         branch = b.cbranch(b.icmp_unsigned("!=", stop, ir.Constant(I32, 0)), stops, go_on)
         branch.set_metadata("prof", unlikely(self.module))
         b.position_at_end(stops)
-        b.call(self.machine.note_stop(), [self.launch, self.block, self.warp, ir.Constant(I32, site), mask, stop])
+        b.call(self.machine.helpers.note_stop, [self.launch, self.block, self.warp, ir.Constant(I32, site), mask, stop])
         b.branch(self.done)
         b.position_at_end(go_on)

@@ -6,6 +6,7 @@ from llvmlite import ir
 
 import nbtc
 from nbtc.compiler import native, split
+from nbtc.executor import helpers
 
 # Two warps hand sums round a ring through shared memory, in a loop with barriers; lanes part and meet again.
 RING = """.version 8.0 .target sm_80 .address_size 64
@@ -42,11 +43,18 @@ def want(rounds):
 
 @pytest.fixture
 def compiled(monkeypatch, tmp_path):
-    """Names of the functions that others may share, as they are compiled; an empty cache."""
+    """Texts of the functions that others may share, by name, as they are compiled; an empty cache."""
     monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
-    real, names = native.compile_function, []
-    monkeypatch.setattr(native, "compile_function", lambda text, name: names.append(name) or real(text, name))
-    return names
+    monkeypatch.setattr(helpers, "_HELPERS", {})
+    real, texts = native.compile_function, {}
+
+    def compile_function(text, name):
+        assert name not in texts
+        texts[name] = text
+        return real(text, name)
+
+    monkeypatch.setattr(native, "compile_function", compile_function)
+    return texts
 
 
 @pytest.mark.parametrize("limits", [(1, 1), (1, 1 << 30), (1 << 30, 1 << 30)], ids=["plain", "text alone", "whole"])
@@ -98,46 +106,65 @@ def test_functions_come_after_those_they_call(compiled):
     second = empty(module, "second", first)
     warp = empty(module, "warp", second)
     empty(module, "run", warp, first)
-    assert len(split.objects(module, "warp")) == 4
-    assert compiled == ["first", "second", "run"]
+    empty(module, "of no use", second)
+    assert len(split.Functions(module).objects("warp", "run")) == 4
+    assert list(compiled) == ["first", "second", "run"]
 
 
-def texts(metadata_before):
-    """The modules of a function that adds a constant of its module to a word, and its caller's."""
-    module, number = ir.Module(), ir.IntType(32)
+def test_functions_that_call_each_other(compiled):
+    module = ir.Module()
     module.triple = native.target()[0]
-    for n in range(metadata_before):
-        module.add_metadata([ir.Constant(number, 7 + n)])
-        ir.GlobalVariable(module, number, f"other{n}").initializer = ir.Constant(number, n)
-    table = ir.GlobalVariable(module, number, "table")
-    table.initializer, table.global_constant, table.linkage = ir.Constant(number, 5), True, "internal"
-    kind = ir.FunctionType(ir.VoidType(), [number.as_pointer()])
-    f, warp = (ir.Function(module, kind, name) for name in ("add", "warp"))
+    first = ir.Function(module, ir.FunctionType(ir.VoidType(), []), "first")
+    second = empty(module, "second", first)
+    ir.IRBuilder(first.append_basic_block()).call(second, [])
+    first_builder = ir.IRBuilder(first.blocks[0])
+    first_builder.position_at_end(first.blocks[0])
+    first_builder.ret_void()
+    assert len(split.Functions(module).objects("first")) == 2
+
+
+NUMBER = ir.IntType(32)
+
+
+def adding(others):
+    """A function that adds a constant of its module to a word; the module has other constants and metadata before."""
+    module = ir.Module()
+    module.triple = native.target()[0]
+    for n in range(others):
+        module.add_metadata([ir.Constant(NUMBER, 7 + n)])
+        ir.GlobalVariable(module, NUMBER, f"other{n}").initializer = ir.Constant(NUMBER, n)
+    table = ir.GlobalVariable(module, NUMBER, "table")
+    table.initializer, table.global_constant, table.linkage = ir.Constant(NUMBER, 5), True, "internal"
+    f = ir.Function(module, ir.FunctionType(ir.VoidType(), [NUMBER.as_pointer()]), "add")
     f.attributes.add("nounwind")
     b = ir.IRBuilder(f.append_basic_block())
-    with b.if_then(b.icmp_signed(">", b.load(f.args[0]), ir.Constant(number, 0)), likely=True):
+    with b.if_then(b.icmp_signed(">", b.load(f.args[0]), ir.Constant(NUMBER, 0)), likely=True):
         b.store(b.add(b.load(table), b.load(f.args[0])), f.args[0])
     b.ret_void()
-    c = ir.IRBuilder(warp.append_basic_block())
-    c.call(f, [warp.args[0]])
-    c.ret_void()
-    parts = split._Parts(module, "warp")
-    parts.compiled("add")
-    return parts.text("add"), parts.text("warp")
+    return f
 
 
 def test_a_functions_text_is_the_same_in_every_module(compiled):
-    before, after = texts(0), texts(3)
-    assert before == after
-    assert '@"table" = internal constant i32 5' in after[0]
-    assert "other" not in after[0]
-    assert "!0 = !{" in after[0]
-    assert compiled == ["add"]
+    made = [split.Functions(adding(n).module).compiled("add") for n in (0, 3)]
+    assert made[0] == made[1]
+    text = compiled["add"]  # once
+    assert '@"table" = internal constant i32 5' in text
+    assert "other" not in text
+    assert "!0 = !{" in text
 
 
-def test_callers_know_what_llvm_found_out(compiled):
-    _, warp = texts(0)
-    (declaration,) = (line for line in warp.splitlines() if line.startswith("declare"))
+@pytest.mark.parametrize("apart", [False, True], ids=["one module", "two"])
+def test_callers_know_what_llvm_found_out(apart, compiled):
+    f = adding(0)
+    module = ir.Module() if apart else f.module
+    module.triple = native.target()[0]
+    caller = ir.Function(module, f.ftype, "caller")
+    b = ir.IRBuilder(caller.append_basic_block())
+    b.call(f, [caller.args[0]])
+    b.ret_void()
+    others = split.Functions(f.module)
+    assert split.Functions(module, others if apart else None).compiled("caller").named == ("add",)
+    (declaration,) = (line for line in compiled["caller"].splitlines() if line.startswith("declare"))
     assert "@add(ptr" in declaration
     assert "captures(none)" in declaration or "nocapture" in declaration
     assert "argmem: readwrite" in declaration or "argmemonly" in declaration

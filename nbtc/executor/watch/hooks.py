@@ -24,6 +24,11 @@ VOID = ir.VoidType()
 SPACES = {"global": words.GLOBAL, "shared": words.SHARED, "generic": words.GENERIC}
 
 
+def _slot(kernel: Any) -> int:
+    """Where a kernel stands in the table of services."""
+    return WATCH + service.KERNELS.index(kernel)
+
+
 def _word(v: VectorBuilder, x: Any) -> Any:
     if isinstance(x, int):
         return v.int(x)
@@ -41,11 +46,11 @@ class Watch(Instrument):
     def __init__(self) -> None:
         self.known: dict[str, registers.Sets] = {}
         self.taints: dict[Any, Taints] = {}  # by frame
-        self.services: set[int] = set()
+        self.services: set[int] = {_slot(events.event)}  # which every block's beginning calls
 
     def _call(self, v: VectorBuilder, services: Any, kernel: Any, arguments: list[Any]) -> None:
         """Call one of the checked mode's kernels with 64-bit words."""
-        b, slot = v.b, WATCH + service.KERNELS.index(kernel)
+        b, slot = v.b, _slot(kernel)
         self.services.add(slot)
         address = v.load(services, I64, 8, 8 * slot)
         kind = ir.FunctionType(VOID, [I64] * len(arguments))
