@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from llvmlite import ir
+
 from nbtc.compiler import native
 
 # Basic blocks of a function, and how far LLVM then optimises its text; its machine code not at all.  The largest of the
@@ -23,6 +25,19 @@ from nbtc.compiler import native
 MANY_BLOCKS, MOST_BLOCKS = 1000, 5000
 _NAME = re.compile(r'@"([^"]+)"')
 _METADATA = re.compile(r"!(\d+)\b")
+
+
+class Program(ir.Module):  # type: ignore[misc]
+    """A module of what no other has; all else belongs to the module `shared`."""
+
+    def __init__(self, name: str, shared: ir.Module) -> None:
+        super().__init__(name)
+        self.triple, self.shared = shared.triple, shared
+
+
+def shared_module(module: ir.Module) -> ir.Module:
+    """Where a function belongs that code in a module calls and others may have too."""
+    return module.shared if isinstance(module, Program) else module
 
 
 class Levels(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, vector
-from nbtc.compiler.native import target
+from nbtc.compiler.split import Program
 from nbtc.errors import ProgramError
 from nbtc.executor import barriers, calls, helpers, scheduler
 from nbtc.executor.data import Function, Instruction
@@ -77,8 +77,6 @@ class Machine:
 
     def __init__(self, linked: Linked, shape: BlockShape, options: Options, instrument: Instrument = NOTHING) -> None:
         self.linked, self.shape, self.options, self.instrument = linked, shape, options, instrument
-        self.module = ir.Module(name="program")
-        self.module.triple = target()[0]
         self.sites: list[Site] = []
         self._site_of: dict[tuple[str, int], int] = {}  # by function and an instruction's identity
         self.scratch = Scratch()
@@ -97,6 +95,7 @@ class Machine:
         self.suspends = instrument.suspends or any(self._takes_turns(name) for name in self.facts)
         setting = helpers.Setting(options, self.suspends, linked.reserved_bytes)
         self.helpers = helpers.helpers_of(setting, type(instrument))
+        self.module = Program("program", self.helpers.module)
         self.loops = self.suspends or any(g.outer for g in self.graphs.values())
         self._build(kernel)
 

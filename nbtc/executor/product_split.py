@@ -14,6 +14,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I8, I32, VectorBuilder
 from nbtc.compiler.float_mode import DOWN, enter, leave, separate_function
 from nbtc.compiler.lowering import lowering
+from nbtc.compiler.split import shared_module
 from nbtc.kernels.float_code import W16, FloatCode, Label
 from nbtc.kernels.warp_floats import Codegen
 from nbtc.kernels.warp_operands import D8, Operands, Room
@@ -172,6 +173,7 @@ class Split:
         return self.operand_key, self.operand_key
 
     def _named(self, module: ir.Module, part: str) -> Any:
+        module = shared_module(module)
         key = self.operand_key if part != "core" else f"{self.operand_key}_{self.numbers[0]}_{self.numbers[1] % 2**32}"
         return module.globals.get(f"nbtc_{part}_{key}") or getattr(self, f"_{part}")(module, f"nbtc_{part}_{key}")
 

@@ -18,6 +18,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.float_mode import separate_function
+from nbtc.compiler.split import shared_module
 from nbtc.executor.product_general import FUNCTION, Tables
 from nbtc.executor.product_split import LANES, REGISTER, VECTOR, P, Split
 from nbtc.formats.table import Format
@@ -80,7 +81,7 @@ class Whole:
     def call(self, v: VectorBuilder, images: Images) -> Any:
         """i1: needs a fallback."""
         key = hashlib.sha256(repr((self.code, self.numbers, self.skipped)).encode()).hexdigest()[:16]
-        module = v.b.module
+        module = shared_module(v.b.module)
         f = module.globals.get(f"nbtc_whole_{key}") or self._function(module, f"nbtc_whole_{key}")
         return v.b.call(f, list(images))
 
