@@ -6,6 +6,7 @@ of no program.  Their machine code is found by their text (`nbtc.compiler.split`
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import RLock
@@ -93,6 +94,8 @@ class Helpers:
 
 
 _LOCK = RLock()
+if hasattr(os, "register_at_fork"):  # a child would wait for ever for the lock of a thread that it doesn't have
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 _HELPERS: dict[Setting, Helpers] = {}
 
 
