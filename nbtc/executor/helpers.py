@@ -93,16 +93,30 @@ class Helpers:
         return self.function("frame_memory", POINTER, (POINTER, I64), worker.frame_memory)
 
 
-_LOCK = RLock()
-if hasattr(os, "register_at_fork"):  # a child would wait for ever for the lock of a thread that it doesn't have
-    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 _HELPERS: dict[Setting, Helpers] = {}
+
+
+class _State:
+    """Whose turn it is to emit a program."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+
+    def in_child(self) -> None:
+        """After a fork: a thread that was emitting is not there, nor what it would have finished."""
+        self.lock = RLock()
+        _HELPERS.clear()
+
+
+_STATE = _State()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_STATE.in_child)
 
 
 @contextmanager
 def emitting() -> Iterator[None]:
     """Programs are emitted and compiled one at a time; one that fails leaves no half of a function behind."""
-    with _LOCK:
+    with _STATE.lock:
         try:
             yield
         except BaseException:

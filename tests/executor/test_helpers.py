@@ -1,6 +1,8 @@
 """Functions that programs share: a body depends on its name and on the setting, never on the program it was met in."""
 
+import os
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -81,6 +83,26 @@ def test_half_a_function_is_forgotten(first, monkeypatch, tmp_path):
     assert not helpers._HELPERS
     nbtc.load(text)["k"][1, 1](x)
     assert x[0] == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_forked_process_waits_for_no_thread(first):
+    begun, end = threading.Event(), threading.Event()
+
+    def emit():
+        with helpers.emitting():
+            begun.set()
+            end.wait(60)
+
+    thread = threading.Thread(target=emit)
+    thread.start()
+    begun.wait(60)
+    child = os.fork()
+    if not child:
+        os._exit(0 if helpers._STATE.lock.acquire(timeout=1) else 1)
+    end.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_threads_compile_programs_of_one_setting(first, monkeypatch, tmp_path):
