@@ -20,6 +20,10 @@ from nbtc.executor.worker import ZERO, Worker, free_frames
 
 POINTER = I8.as_pointer()
 RUNNING, ENDED = (ir.Constant(I32, n) for n in (1, 2))  # of a resident block; 0 is a free slot
+# Rounds without an advance before all counts as stuck.  A warp that looks at a flag and then arrives somewhere has not
+# advanced, but lets another go on in the next round; a chain of such warps may be as long as there are warps in a few
+# clusters.  A round in which all sleep takes microseconds.
+MOST_IDLE = 1 << 12
 
 
 def emit(helpers: Any, warp_function: Any) -> None:
@@ -62,8 +66,8 @@ def _rounds(helpers: Any, v: VectorBuilder, w: Worker, warp_function: Any) -> No
     b = v.b
     slots = w.get("worker", w.worker, "slots")
     blocks = w.get("launch", w.launch, "blocks")
-    live, taken, hungry, moved, over = (b.alloca(I64) for _ in range(5))
-    for slot in (live, taken, over):
+    live, taken, hungry, moved, over, idle = (b.alloca(I64) for _ in range(6))
+    for slot in (live, taken, over, idle):
         b.store(v.int(0), slot)
     b.store(v.int(1), hungry)  # the worker wants a block
     head, last, some, take, round_, check, stuck, end = (
@@ -106,7 +110,8 @@ def _rounds(helpers: Any, v: VectorBuilder, w: Worker, warp_function: Any) -> No
     b.store(b.zext(want, I64), hungry)
     finished = b.and_(empty, given_out)
     full = b.icmp_unsigned(">", b.add(b.load(live), w.cluster_size()), slots)
-    fixed = b.and_(still, b.or_(given_out, full))
+    b.store(b.select(still, b.add(b.load(idle), v.int(1)), v.int(0)), idle)
+    fixed = b.and_(b.icmp_unsigned(">=", b.load(idle), v.int(MOST_IDLE)), b.or_(given_out, full))
     after = b.append_basic_block("after")
     b.cbranch(finished, end, after)
     b.position_at_end(after)

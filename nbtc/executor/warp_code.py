@@ -224,7 +224,7 @@ class WarpCode:
         self._pick(b.load(self.pending.lowest))
 
     def advance(self) -> None:
-        """Note that the warp got on: a round in which no warp does is a deadlock."""
+        """Note that the warp got on: many rounds in which no warp does are a deadlock."""
         if self.coroutine:
             self.v.store(ir.Constant(I32, 1), self._at("warp", "advanced"), 4)
 
@@ -237,8 +237,7 @@ class WarpCode:
         """Let the other warps come as far, where nothing makes this one wait.
 
         Warps run abreast on a GPU: programs that lack a barrier but never fail there would fail if one ran to its end.
-        Behind a loop is where a turn costs least.  The round in which the warp goes on is no idle one either: what
-        it then does, such as an arrival, may be what another waits for.
+        Behind a loop is where a turn costs least.
         """
         if self.coroutine:
             never = self.v.b.ptrtoint(self._at("warp", "ended"), I64)  # it holds 0 as long as the warp runs
@@ -246,7 +245,6 @@ class WarpCode:
             self.v.store(ir.Constant(I32, 1), self._at("warp", "wait_value"), 4)
             self.advance()
             self.suspend()
-            self.advance()
 
     def _pick(self, index: Any) -> None:
         """End this code: a pending block runs."""

@@ -83,16 +83,19 @@ def test_shared_memory_and_a_barrier():
         np.testing.assert_array_equal(out, np.arange(n)[::-1])
 
 
-def test_an_arrival_behind_a_loop_lets_others_go_on():
+@pytest.mark.parametrize("outer", ["@%p1 bra OUTER;", ""])
+def test_an_arrival_behind_a_loop_lets_others_go_on(outer):
     """In the round in which it comes all warps stand at barriers, one of them at a barrier that is complete."""
     k = kernel(
-        "setp.lt.u32 %p1, %r2, 32; mov.u32 %r3, 0; @%p1 bar.sync 3, 128; LOOP: add.u32 %r3, %r3, 1; "
-        "setp.lt.u32 %p1, %r3, 9; @%p1 bra LOOP; setp.ge.u32 %p1, %r2, 32; @%p1 bar.arrive 3, 128; bar.sync 0; "
-        "st.global.u32 [%rd3], %r3; ret;"
+        ".shared .b32 flag; mov.u32 %r3, 0; st.volatile.shared.u32 [flag], 0; bar.sync 0; shr.u32 %r4, %r2, 5; "
+        "OUTER: add.u32 %r3, %r3, 1; setp.eq.u32 %p1, %r4, 0; @%p1 bar.sync 3, 64; setp.eq.u32 %p1, %r4, 3; "
+        "@%p1 st.volatile.shared.u32 [flag], %r3; setp.ne.u32 %p1, %r4, 1; @%p1 bra JOIN; "
+        "SPIN: ld.volatile.shared.u32 %r5, [flag]; setp.lt.u32 %p1, %r5, %r3; @%p1 bra SPIN; bar.arrive 3, 64; "
+        f"JOIN: bar.sync 0; setp.lt.u32 %p1, %r3, 3; {outer} st.global.u32 [%rd3], %r3; ret;"
     )
     out = np.zeros(128, np.uint32)
     k[1, 128](out, 0)
-    assert (out == 9).all()
+    assert (out == (3 if outer else 1)).all()
 
 
 def test_a_barrier_does_not_wait_for_threads_that_have_ended():
