@@ -10,7 +10,7 @@ from nbtc.compiler.builder import I32, VectorBuilder
 from nbtc.kernels.alignment_and_rounding import AlignmentAndRounding, SumShape
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel_operands import Numbers, Packed, Span
-from nbtc.kernels.panel_schedules import FLAG_WORD, NUMBERS, Beside, Mixed, Plain
+from nbtc.kernels.panel_schedules import NUMBERS, Beside, Mixed, Plain
 from nbtc.kernels.rounding import rounding_down
 
 BLOCKS = 16  # register tiles in a row block: 64 rows
@@ -62,13 +62,15 @@ def write_sums(v: VectorBuilder, shape: SumShape, x: dict[str, Any]) -> None:
 
 
 class AddArguments(NamedTuple):
-    """Of total += tile, 4 * blocks rows of 64 scaled accumulators, each by one IEEE addition."""
+    """Of total += tile, 4 * blocks rows of 64 scaled accumulators, each by one IEEE addition.
+
+    An Inf stays one to the end, where it is seen: nothing need watch for it here, as the sums of blocks do.
+    """
 
     tile: Any
     total: Any
     blocks: int
     scale: int
-    scratch: Any
 
 
 def write_addition(v: VectorBuilder, shape: SumShape, x: dict[str, Any]) -> None:
@@ -79,7 +81,6 @@ def write_addition(v: VectorBuilder, shape: SumShape, x: dict[str, Any]) -> None
     with cgutils.for_range(b, b.mul(x["blocks"], v.int(4 * ROWS * PANEL // width))) as loop:
         at = b.mul(loop.index, v.int(width))
         y = sums.added(*(v.load(v.at(p, at), sums.floats, width) for p in (x["total"], x["tile"])))
-        sums.watch(v.at(x["scratch"], 4 * FLAG_WORD + 64), y)
         v.store(y, v.at(x["total"], at), width)
 
 

@@ -143,7 +143,7 @@ def _multiply(form, b, state, row, geometry, redo, own, numbers):
                 call_emitted(form.restarted, SumArguments(own.a, b, span, first, numbers, scratch))
                 span = Span(at, g + 1, 1, blocks)
                 call_emitted(form.sums, SumArguments(own.a, b, span, first, numbers, scratch))
-                call_emitted(form.added, AddArguments(first, second, blocks, scale, scratch))
+                call_emitted(form.added, AddArguments(first, second, blocks, scale))
         else:
             span = Span(at, 0, depth // form.block, blocks)
             call_emitted(form.sums, SumArguments(own.a, b, span, first, numbers, scratch))

@@ -33,7 +33,6 @@ class Found(NamedTuple):
     other: Seen | None
     address: int
     size: int
-    detail: int
 
 
 class Watched:
@@ -93,7 +92,7 @@ class Watched:
         slot = self._get(words.OTHER)
         return Found(
             self._get(words.HAZARD), mine, self._slot(slot) if slot else None, self._get(words.ADDRESS),
-            self._get(words.SIZE), self._get(words.DETAIL),
+            self._get(words.SIZE),
         )  # fmt: skip
 
     def _slot(self, slot: int) -> Seen:

@@ -62,9 +62,8 @@ GLOBAL, SHARED, GENERIC = range(3)  # spaces
 
 # the launch's words (byte offsets)
 (
-    CLOCK, HAZARD, SITE, WHO, LANE, KIND, ADDRESS, SIZE, OTHER, DETAIL, SEGMENTS, MOST_SEGMENTS, REGIONS, REGION_COUNT,
-    IDLE,
-) = range(0, 15 * WORD, WORD)  # fmt: skip
+    CLOCK, HAZARD, SITE, WHO, LANE, KIND, ADDRESS, SIZE, OTHER, SEGMENTS, MOST_SEGMENTS, REGIONS, REGION_COUNT, IDLE,
+) = range(0, 14 * WORD, WORD)  # fmt: skip
 STATE_WORDS = 16
 REGION = 4 * WORD  # first byte, bytes (both multiples of a granule's), granules, cells
 SEGMENT = 4 * WORD  # block << 8 | warp, cluster << 32 | the segment before in its group, when done, when read (of a
