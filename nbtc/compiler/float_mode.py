@@ -98,13 +98,19 @@ def _write(v: VectorBuilder, register: Register, word: Any) -> None:
 def enter(v: VectorBuilder, mode: str = NEAREST) -> Any:
     """Emit: switch to a mode, all numbers kept as they are, no exceptions; returns the word to `leave` with.
 
+    To the default mode from any, the caller's; to another one from the default mode alone.
+
     LLVM takes arithmetic to be free of modes.  What needs this one belongs into a function that is not inlined and
     that is called between `enter` and `leave`, or reads and writes memory between them.
     """
     register = register_of(v.b)
     if register is None:
         return None
-    old = _read(v, register)
+    if mode == NEAREST:
+        old = _read(v, register)
+    else:  # only compiled code asks for another mode, and it runs in the default one: reading the control word would
+        # wait for all arithmetic under way, at every product of a program
+        old = ir.Constant(register.type, register.modes[NEAREST])
     _write(v, register, ir.Constant(register.type, register.modes[mode]))
     return old
 
