@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # the names of _ROOMS and _MODULES once more: checkers and ed
         wgmma as wgmma,
         wmma as wmma,
     )
-    from nbtc.dialect.kernel import device as device, kernel as kernel
+    from nbtc.dialect.kernel import Kernel as Kernel, device as device, kernel as kernel
     from nbtc.dialect.language import (
         atomic_add as atomic_add,
         atomic_and as atomic_and,
@@ -64,12 +64,14 @@ if TYPE_CHECKING:  # the names of _ROOMS and _MODULES once more: checkers and ed
         warp_idx as warp_idx,
         where as where,
     )
-    from nbtc.executor.coverage import coverage as coverage
-    from nbtc.executor.program import load as load
+    from nbtc.executor.coverage import Coverage as Coverage, coverage as coverage
+    from nbtc.executor.profile.result import Profile as Profile
+    from nbtc.executor.program import Module as Module, Program as Program, load as load
     from nbtc.executor.tensor_map import TensorMap as TensorMap
     from nbtc.formats.arrays import as_format as as_format, pack as pack, unpack as unpack
     from nbtc.formats.conversions import convert as convert
     from nbtc.formats.table import (
+        Format as Format,
         b1 as b1,
         bf16 as bf16,
         e2m1 as e2m1,
@@ -103,15 +105,16 @@ __version__ = "0.1.0"
 
 # Where public names are defined.
 _ROOMS = {
-    "nbtc.formats.table": "b1 bf16 e2m1 e2m3 e3m2 e4m3 e5m2 f16 f32 f64 s32 s4 s8 tf32 u4 u8 ue4m3 ue8m0",
+    "nbtc.formats.table": "Format b1 bf16 e2m1 e2m3 e3m2 e4m3 e5m2 f16 f32 f64 s32 s4 s8 tf32 u4 u8 ue4m3 ue8m0",
     "nbtc.formats.arrays": "as_format pack unpack",
     "nbtc.formats.conversions": "convert",
     "nbtc.gemm": "gemm library matmul order Plan plan",
     "nbtc.instructions": "Instruction instruction instructions",
-    "nbtc.executor.coverage": "coverage",
-    "nbtc.executor.program": "load",
+    "nbtc.executor.coverage": "Coverage coverage",
+    "nbtc.executor.profile.result": "Profile",
+    "nbtc.executor.program": "Module Program load",
     "nbtc.executor.tensor_map": "TensorMap",
-    "nbtc.dialect.kernel": "device kernel",
+    "nbtc.dialect.kernel": "Kernel device kernel",
     "nbtc.dialect.language": (
         "atomic_add atomic_and atomic_cas atomic_dec atomic_exch atomic_inc atomic_max atomic_min atomic_or "
         "atomic_sub atomic_xor block_dim block_idx grid grid_dim lane_id local nanosleep shared syncthreads "
