@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from nbtc.executor.program import Module, load
 from nbtc.interop.extras import need
-from nbtc.interop.nvrtc import to_ptx
+from nbtc.interop.nvrtc import source_of, to_ptx
 
 __all__ = ["compile", "emulate", "emulated", "register"]
 
 
 def compile(
-    cuda_source: str,
+    cuda_source: str | os.PathLike[str],
     arch: str = "sm_90a",
     options: Sequence[str] = (),
     *,
     names: Sequence[str] = (),
-    filename: str = "source.cu",
+    filename: str | None = None,
 ) -> Module:
     """A module of CUDA C++, compiled by NVRTC (extra `nbtc[nvrtc]`; no GPU, no CUDA toolkit).
 
-    arch: what the compiler may use, and whose arithmetic the kernels have ("sm_80", "sm_90a").  options: of NVRTC, such
-    as "-DTILE=64" or "--fmad=false"; CUDA's headers are found.  names: instances of templates that the module shall
-    hold, such as "axpy<float>": kernels under these names.  filename: what messages call the source.  Raises
-    ProgramError with the compiler's messages, MissingExtraError where the compiler is not installed.
+    cuda_source: the text, or the path of a file of it (a `pathlib.Path`, or a string of one line that ends in .cu,
+    .cuh, .cpp, .h or .hpp), whose folder is searched for headers.  arch: what the compiler may use, and whose
+    arithmetic the kernels have ("sm_80", "sm_90a").  options: of NVRTC, such as "-DTILE=64" or "--fmad=false"; CUDA's
+    headers are found.  names: instances of templates that the module shall hold, such as "axpy<float>": kernels under
+    these names.  filename: what messages call the source (default: the file's name, or "source.cu").
+
+    Of several NVRTCs the newest is taken; `nbtc info` names it.  Raises ProgramError with the compiler's messages,
+    SourceError where there is no such file, MissingExtraError where the compiler is not installed.
 
     >>> import numpy as np, nbtc
     >>> source = 'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
@@ -35,7 +40,9 @@ def compile(
     >>> x.tolist()                                                          # doctest: +SKIP
     [0.0, 2.0, 4.0, 6.0]
     """
-    made = to_ptx(cuda_source, arch, tuple(options), tuple(names), filename)
+    source = source_of(cuda_source)
+    include = [f"--include-path={folder}" for folder in source.folders]
+    made = to_ptx(source.text, arch, (*include, *options), tuple(names), filename or source.name)
     module = load(made.text, arch)
     module.names.update(made.names)
     return module

@@ -6,25 +6,29 @@ Only its C interface is used, by ctypes: no bindings, no toolkit.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
+import os
 import re
-import sys
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nbtc.errors import MissingExtraError, OptionError, ProgramError
+from nbtc.errors import FormatError, OptionError, ProgramError, SourceError, shown
+from nbtc.interop.toolkit import compiler
 
-WHEELS = "nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl"
-LIBRARY = {"win32": "nvrtc64_*.dll"}.get(sys.platform, "libnvrtc.so.*")
-
-
-class Compiler(NamedTuple):
-    """The library, and the folders of CUDA's headers."""
-
-    library: Any
-    include: tuple[Path, ...]
+# Headers of the host's library that the compiler lacks although it knows by itself what device code takes from them:
+# printf, assert, maths, memcpy. Empty ones are provided, and <cstdint> with its types: files written for nvcc compile.
+KNOWN = ("cstdio", "stdio.h", "cassert", "assert.h", "cmath", "math.h", "cstdlib", "stdlib.h", "cstring", "string.h")
+# As <cuda/std/cstdint> has them under this compiler, so that both may be included.
+WORDS = {"8": "char", "16": "short", "32": "int", "64": "long long", "ptr": "long long"}
+INTEGERS = (
+    "#pragma once\n"
+    + "".join(f"typedef signed {t} int{n}_t; typedef unsigned {t} uint{n}_t;\n" for n, t in WORDS.items())
+    + f"namespace std {{{''.join(f' using ::int{n}_t; using ::uint{n}_t;' for n in WORDS)} }}\n"
+)
+PROVIDED = dict.fromkeys(KNOWN, "\n") | dict.fromkeys(("cstdint", "stdint.h"), INTEGERS)
+OWN = re.compile(r"(cuda|cub|thrust|nv)/|(cuda\w*|mma|cooperative_groups\w*)\.h")
+HOST = re.compile(r"[a-z_]+|c?[a-z]+\.h")  # <vector>, <stdio.h>
+MISSING = re.compile(r'(?:could|cannot) (?:not )?open source file "([^"]+)"')
 
 
 class Ptx(NamedTuple):
@@ -34,20 +38,28 @@ class Ptx(NamedTuple):
     names: dict[str, str]
 
 
-@cache
-def compiler() -> Compiler:
-    """The installed compiler; MissingExtraError says what to install."""
-    spec = importlib.util.find_spec("nvidia")
-    roots = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
-    libraries = sorted(p for root in roots for p in root.glob(f"*/*/{LIBRARY}") if "builtins" not in p.name)
-    if not libraries:
-        raise MissingExtraError(
-            "nbtc.cuda.compile needs NVIDIA's run-time compiler, which is not installed: pip install 'nbtc[nvrtc]' "
-            f"(or {WHEELS})",
-            name="nvidia",
-        )
-    include = [p for root in roots for p in (*root.glob("*/include"), *root.glob("*/include/cccl")) if p.is_dir()]
-    return Compiler(ctypes.CDLL(str(libraries[-1])), tuple(include))
+class Source(NamedTuple):
+    """CUDA C++: the text, what messages call it, and folders that are searched for its headers."""
+
+    text: str
+    name: str
+    folders: tuple[str, ...] = ()
+
+
+def source_of(given: str | os.PathLike[str]) -> Source:
+    """CUDA C++ itself, or what a file has; SourceError where there is no such file."""
+    if isinstance(given, str) and not re.fullmatch(r"[^\n{};#]+\.(cu|cuh|cpp|cc|h|hpp)", given.strip()):
+        return Source(given, "source.cu")
+    if not isinstance(given, str | os.PathLike):
+        raise FormatError(f"{shown(given)} is no CUDA C++: pass its text, or the path of a file of it")
+    path = Path(given)
+    try:
+        return Source(path.read_text(encoding="utf-8", errors="replace"), path.name, (str(path.resolve().parent),))
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise SourceError(
+            f"{shown(str(given))} cannot be read ({why}): pass a file of CUDA C++, or its text"
+        ) from error
 
 
 class _Program:
@@ -56,7 +68,11 @@ class _Program:
     def __init__(self, source: str, name: str) -> None:
         self.library = compiler().library
         self.handle = ctypes.c_void_p()
-        self._call("nvrtcCreateProgram", ctypes.byref(self.handle), source.encode(), name.encode(), 0, None, None)
+        count = len(PROVIDED)
+        texts = (ctypes.c_char_p * count)(*(text.encode() for text in PROVIDED.values()))
+        names = (ctypes.c_char_p * count)(*(header.encode() for header in PROVIDED))
+        given = (ctypes.byref(self.handle), source.encode(), name.encode(), count, texts, names)
+        self._call("nvrtcCreateProgram", *given)
 
     def _call(self, name: str, *arguments: Any) -> None:
         code = getattr(self.library, name)(*arguments)
@@ -72,7 +88,9 @@ class _Program:
         """Compile; ProgramError carries the compiler's messages with their source lines."""
         words = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
         if self.library.nvrtcCompileProgram(self.handle, len(options), words):
-            raise ProgramError(f"CUDA C++ does not compile:\n{self._text('ProgramLog').strip()}")
+            log = self._text("ProgramLog").strip()
+            major, minor = compiler().version
+            raise ProgramError(f"CUDA C++ does not compile (NVRTC {major}.{minor}):\n{log}{hint(log)}")
 
     def _text(self, what: str) -> str:
         size = ctypes.c_size_t()
@@ -94,6 +112,29 @@ class _Program:
     def close(self) -> None:
         """Give the program back."""
         self.library.nvrtcDestroyProgram(ctypes.byref(self.handle))
+
+
+def hint(log: str) -> str:
+    """What to do about a header that was not found, as a line behind the compiler's message.
+
+    >>> print(hint('a.cu(1): catastrophic error: cannot open source file "vector"'))
+    <BLANKLINE>
+    "vector" is a header of the host's C++ library, which device code cannot use: leave the #include out, put host code
+    into `#ifndef __CUDACC_RTC__`, or take <cuda/std/...>, such as <cuda/std/array>.
+    """
+    found = MISSING.search(log)
+    if found is None:
+        return ""
+    header = found[1]
+    if OWN.match(header):
+        return f"\n\"{header}\" is one of CUDA's own headers: pip install 'nbtc[nvrtc]' brings all of them."
+    if HOST.fullmatch(header):
+        return (
+            f'\n"{header}" is a header of the host\'s C++ library, which device code cannot use: leave the #include '
+            "out, put host code\ninto `#ifndef __CUDACC_RTC__`, or take <cuda/std/...>, such as <cuda/std/array>."
+        )
+    where = "the folder of a file that is compiled is searched already"
+    return f'\nName the folder that has "{header}", options=["-I/path/to/folder"]; {where}.'
 
 
 def to_ptx(source: str, arch: str, options: Sequence[str], names: Sequence[str], name: str) -> Ptx:
