@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 import nbtc
 from nbtc.accuracy import accuracy
 from nbtc.compiler.threads import thread_count
-from nbtc.errors import FormatError, OptionError, shown
+from nbtc.errors import FormatError, MissingExtraError, OptionError, shown
 from nbtc.formats.arrays import as_format, unpack
 from nbtc.formats.table import Format
 from nbtc.isa.archs import ARCHS
@@ -51,6 +51,7 @@ def information() -> dict[str, Any]:
         "machine": f"{platform.system()} {platform.machine()}",
         "kernels": kernels,
         "threads": nbtc_threads(),
+        "nvrtc": _nvrtc(),
         "architectures": {
             a.name: "recordings or public vectors"
             if a.validated
@@ -140,6 +141,17 @@ def planned(shape: tuple[int, int, int], formats: tuple[str, str], **keywords: A
 def _model(model: Any) -> dict[str, Any]:
     """A numerics row as plain data."""
     return {name: getattr(x, "name", x) for name, x in asdict(model).items()}
+
+
+def _nvrtc() -> str:
+    """Which compiler `nbtc.cuda.compile` takes."""
+    from nbtc.interop.toolkit import compiler
+
+    try:
+        found = compiler()
+    except MissingExtraError:
+        return "not installed (nbtc[nvrtc])"
+    return f"{found.version[0]}.{found.version[1]}, {found.path}"
 
 
 def nbtc_threads() -> int:

@@ -14,6 +14,7 @@ from nbtc.executor.data import Function, Instruction, Module, Register, Special,
 from nbtc.executor.host import FUNCTIONS
 from nbtc.executor.link import Linked, link
 from nbtc.executor.matrix import first_version
+from nbtc.executor.names import full_name, signature
 from nbtc.executor.operands import others
 from nbtc.executor.parse import parse
 from nbtc.executor.source import text_of
@@ -52,7 +53,7 @@ class KernelCoverage(NamedTuple):
 
     def __str__(self) -> str:
         approximate = [f for f in self.forms if f.error]
-        head = f"{self.kernel}: {len(self.forms)} forms, {len(self.missing)} of them can't run"
+        head = f"{signature(self.kernel)}: {len(self.forms)} forms, {len(self.missing)} of them can't run"
         lines = [f"  {f.refused}  (line {_numbers(f.lines)})" for f in self.missing]
         lines += [f"  approximate: {f.form}: {f.error}" for f in approximate]
         return "\n".join([head, *lines])
@@ -166,4 +167,4 @@ def check(linked: Linked) -> None:
             why = refused(i, function, linked.module)
             if why:
                 where = f" ({i.source.file}:{i.source.line})" if i.source else ""
-                raise ProgramError(f"{linked.kernel.name}: line {i.line}{where}: {why}")
+                raise ProgramError(f"{full_name(linked.kernel.name)}: line {i.line}{where}: {why}")

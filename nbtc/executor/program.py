@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from nbtc.executor.errors import Kind
 from nbtc.executor.launch import Geometry, Request, address_of, aligned, obeyed, run
 from nbtc.executor.link import const_bytes, initial_bytes, link, variables_layout
 from nbtc.executor.machine import BlockShape, Options
-from nbtc.executor.names import plain_name
+from nbtc.executor.names import full_name, plain_name, signature
 from nbtc.executor.parse import parse
 from nbtc.executor.profile.result import Profile, empty
 from nbtc.executor.source import text_of
@@ -116,14 +116,22 @@ class Module:
         return Globals(self)
 
     def __getitem__(self, name: str) -> Program:
-        """The kernel of this name, mangled, or plain where it is unambiguous."""
-        spelled = (name, self.names.get(name)) if isinstance(name, str) else ()
-        matches = [k for k in self.kernels if k in spelled] or [k for k in self.kernels if plain_name(k) in spelled[:1]]
+        """The kernel of this name: mangled, or as C++ spells it where that is unambiguous ("axpy", "axpy<float>",
+        "axpy<float>(float, float const*)")."""
+        matches = self._called(name) if isinstance(name, str) else []
         if len(matches) != 1:
-            known = ", ".join(self.kernels) or "none"
-            several = f"is ambiguous ({', '.join(matches)})" if matches else "is no kernel of this module"
+            known = ", ".join(map(signature, self.kernels)) or "none"
+            several = (
+                f"is ambiguous ({', '.join(map(signature, matches))})" if matches else "is no kernel of this module"
+            )
             raise ProgramError(f"{shown(name)} {several}; kernels: {known}")
         return Program(self, matches[0], self.arch)
+
+    def _called(self, name: str) -> list[str]:
+        """Kernels of this name: mangled, with types, with template arguments, or plain."""
+        exact = [k for k in self.kernels if k in (name, self.names.get(name))]
+        spellings: tuple[Callable[[str], str], ...] = (signature, full_name, plain_name)
+        return exact or next((m for f in spellings if (m := [k for k in self.kernels if f(k) == name])), [])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.kernels)
@@ -132,7 +140,8 @@ class Module:
         return len(self.kernels)
 
     def __repr__(self) -> str:
-        return f"<PTX {self.version[0]}.{self.version[1]} module for {self.target}: {', '.join(self.kernels)}>"
+        major, minor = self.version
+        return f"<PTX {major}.{minor} module for {self.target}: {', '.join(map(signature, self.kernels))}>"
 
     def compiled(self, kernel: str, shape: BlockShape, options: Options) -> Built:
         """Machine code of a kernel, made once."""
@@ -313,21 +322,21 @@ class Program:
         if failure is not None:
             said = answers.assertion if answers else ""
             if failure.kind == Kind.HAZARD and request.watched is not None:
-                raise ProgramError(hazard(self.name, built.sites, request, request.watched.found()))
+                raise ProgramError(hazard(full_name(self.name), built.sites, request, request.watched.found()))
             raise ProgramError(report.failure(self.name, built.sites, request, failure, said))
         lost = request.watched.lost(request.memory) if request.watched is not None else None
         if lost is not None:
-            raise ProgramError(leak(self.name, built.sites, request, lost))
+            raise ProgramError(leak(full_name(self.name), built.sites, request, lost))
         columns = answers.tensor.kept() if answers is not None and request.watched is not None else None
         if columns is not None:
-            raise ProgramError(kept(self.name, request, columns))
+            raise ProgramError(kept(full_name(self.name), request, columns))
         return None if request.profile is None else Profile(self.name, built.sites, request.profile)
 
     def __str__(self) -> str:
         return summary(link(self.module.ptx, self.name), self.arch)
 
     def __repr__(self) -> str:
-        return f"<kernel {plain_name(self.name)} on {self.arch}, {len(self.params)} parameters>"
+        return f"<kernel {full_name(self.name)} on {self.arch}, {len(self.params)} parameters>"
 
 
 class Configured:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from nbtc.executor.errors import Kind
 from nbtc.executor.launch import Dim, Failure, Request
 from nbtc.executor.machine import Site
+from nbtc.executor.names import full_name
 from nbtc.executor.state import BARRIERS
 
 WORDS = {
@@ -50,12 +51,12 @@ def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure, as
     """The message of a `ProgramError`."""
     kind = Kind(f.kind)
     site = sites[f.site] if f.site < len(sites) else Site(kernel, 0, "", "", 0)
-    inside = "" if site.function == kernel else f" in {site.function}"
+    inside = "" if site.function == kernel else f" in {full_name(site.function)}"
     source = f" ({site.file}:{site.source_line})" if site.file else ""
     g = request.geometry
     who = f"block {_place(f.block, g.grid)} thread {_place(f.thread, g.block)}"
     words = assertion or WORDS.get(kind, kind.name)
-    text = f"{kernel}{inside}: line {site.line}{source}: {site.mnemonic}: {words}; {who}"
+    text = f"{full_name(kernel)}{inside}: line {site.line}{source}: {site.mnemonic}: {words}; {who}"
     if kind in ACCESS:
         text += f", address {f.address:#x}{_nearest(request, f.address) if kind is not Kind.SHARED_BOUNDS else ''}"
     return text + _waiting(sites, request, f)

@@ -7,7 +7,7 @@ from collections import Counter
 from nbtc.executor.coverage import forms_of
 from nbtc.executor.flow import graph
 from nbtc.executor.link import Linked
-from nbtc.executor.names import plain_name
+from nbtc.executor.names import full_name, signature
 from nbtc.executor.uniform import Setting, facts
 from nbtc.executor.uses import use_of
 
@@ -27,9 +27,9 @@ def summary(linked: Linked, arch: str) -> str:
     kinds = Counter(registers.values())
     forms = forms_of(linked)
     missing = sum(bool(f.refused) for f in forms)
-    functions = ", ".join(plain_name(f.name) for f in linked.functions[:-1])
+    functions = ", ".join(full_name(f.name) for f in linked.functions[:-1])
     rows = [
-        f"kernel {plain_name(linked.kernel.name)} on {arch}",
+        f"kernel {signature(linked.kernel.name)} on {arch}",
         f"  parameters  {', '.join(f'.{v.type} {v.name}' for v in linked.kernel.prototype.arguments) or 'none'}",
         f"  registers   {len(registers)} ({', '.join(f'{n} {kind}' for kind, n in kinds.most_common())}), "
         f"{varying} of them differ between lanes",

@@ -1,12 +1,13 @@
 """CUDA C++ through NVRTC, where its wheels are installed; what is said where they are not."""
 
-import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import nbtc
 from nbtc import errors
+from nbtc.interop import toolkit
 
 SOURCE = """
 extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }
@@ -16,7 +17,7 @@ template <class T> __global__ void axpy(T a, const T *x, T *y, int n)
     if (i < n) y[i] += a * x[i];
 }
 """
-installed = importlib.util.find_spec("nvidia") is not None
+installed = bool(toolkit.candidates())
 needs = pytest.mark.skipif(not installed, reason="NVRTC's wheels are not installed")
 
 
@@ -45,3 +46,66 @@ def test_what_to_install():
 def test_bad_architecture():
     with pytest.raises((errors.OptionError, errors.MissingExtraError)):
         nbtc.cuda.compile(SOURCE, arch="hopper")
+
+
+def wheels(root, *names):
+    """Folders as wheels of NVRTC make them: a name such as "cu13/lib/libnvrtc.so.13"."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+@pytest.mark.skipif(toolkit.WINDOWS, reason="names of Linux")
+def test_the_newest_of_several_is_taken_with_headers_of_its_own(tmp_path, monkeypatch):
+    old, new, newest = tmp_path / "old", tmp_path / "new", tmp_path / "newest"
+    wheels(old, "cuda_nvrtc/lib/libnvrtc.so.12", "cuda_nvrtc/lib/libnvrtc-builtins.so.12.8")
+    wheels(old, "cuda_nvrtc/include/nvrtc.h", "cuda_runtime/include/cuda_fp16.h")
+    wheels(new, "cu13/lib/libnvrtc.so.13", "cu13/lib/libnvrtc-builtins.so.13.0", "cu13/lib/libnvrtc.alt.so.13")
+    wheels(newest, "cu13/lib/libnvrtc.so.13", "cu13/lib/libnvrtc-builtins.so.13.5", "cu13/include/cuda_fp16.h")
+    monkeypatch.setattr(toolkit, "_roots", lambda: iter((new, old, newest)))
+    found = toolkit.candidates()
+    assert [c.version for c in found] == [(13, 5), (13, 0), (12, 8)]
+    assert toolkit.headers(found[0].path) == (newest / "cu13/include",)
+    assert toolkit.headers(found[2].path) == (old / "cuda_nvrtc/include", old / "cuda_runtime/include")
+    assert toolkit.headers(found[1].path)[0] == newest / "cu13/include"  # it has none: those of the other wheels
+
+
+@needs
+def test_its_builtins_are_loaded_with_it():
+    """They are opened by their name alone, which finds what is loaded, in a process without torch too."""
+    assert nbtc.cuda.compile("__global__ void f(float *x) { x[0] = sinf(x[0]); }").kernels
+    assert toolkit.compiler().version >= (12, 0)
+
+
+@needs
+def test_a_file_is_read_with_the_headers_beside_it(tmp_path):
+    (tmp_path / "size.cuh").write_text("#define SIZE 3\n")
+    (tmp_path / "fill.cu").write_text(
+        '#include <cstdio>\n#include <cstdint>\n#include "size.cuh"\n'
+        'extern "C" __global__ void fill(uint32_t *x) { *x = SIZE; }'
+    )
+    for path in (tmp_path / "fill.cu", str(tmp_path / "fill.cu")):
+        x = np.zeros(1, np.uint32)
+        nbtc.cuda.compile(path)["fill"][1, 1](x)
+        assert x[0] == 3
+    (tmp_path / "bad.cu").write_text("int x = ;")
+    with pytest.raises(errors.ProgramError, match=r"bad\.cu\(1\)"):
+        nbtc.cuda.compile(tmp_path / "bad.cu")
+
+
+def test_a_file_that_is_not_there():
+    for path in ("nowhere/kernel.cu", Path("nowhere.txt")):
+        with pytest.raises(errors.SourceError, match="cannot be read"):
+            nbtc.cuda.compile(path)
+    with pytest.raises(errors.FormatError):
+        nbtc.cuda.compile(5)
+
+
+@needs
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [("vector", r"host's C\+\+ library"), ("mine.cuh", "-I/path"), ("cub/nothing.cuh", r"nbtc\[nvrtc\]")],
+)
+def test_a_missing_header_has_a_hint(header, says):
+    with pytest.raises(errors.ProgramError, match=says):
+        nbtc.cuda.compile(f"#include <{header}>\n")

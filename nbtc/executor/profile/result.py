@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.executor.machine import Site
-from nbtc.executor.names import plain_name
+from nbtc.executor.names import full_name
 from nbtc.executor.profile import picture
 from nbtc.executor.profile.hooks import COUNTERS
 
@@ -75,7 +75,7 @@ class Profile:
     """
 
     def __init__(self, kernel: str, sites: Sequence[Site], counters: NDArray[np.uint64]) -> None:
-        self.kernel = plain_name(kernel)
+        self.kernel = full_name(kernel)
         rows: dict[Site, NDArray[np.uint64]] = {}
         for site, row in zip(sites, counters, strict=True):
             if row.any():
