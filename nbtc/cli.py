@@ -335,9 +335,8 @@ def _verify_programs(args: argparse.Namespace) -> Result:
     for report in verify_programs(args.programs, args.only):
         reports.append(report)
         if not args.json:
-            kind = "exact" if report.exact else "tolerance"
             counts = f"{report.outputs:>10,} outputs {report.mismatches:>8,} mismatches"
-            print(f"{report.program:<34}{kind:<10}{counts}{'' if report.ok else '   <--'}", flush=True)
+            print(f"{report.program:<34}{counts}{'' if report.ok else '   <--'}", flush=True)
             for failure in report.failures[:5]:
                 print(f"    {failure}")
     good, total = sum(r.ok for r in reports), len(reports)

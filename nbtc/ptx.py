@@ -43,6 +43,7 @@ from nbtc.dialect.copies import (
     tma_store,
 )
 from nbtc.errors import UnsupportedInstructionError
+from nbtc.executor.approx_arrays import approx
 from nbtc.fragments import scales
 from nbtc.isa.parse import immediate, row
 from nbtc.isa.spec import Row
@@ -59,7 +60,7 @@ from nbtc.ops.wgmma.product import execute as execute_wgmma
 from nbtc.ops.wgmma.product import line_operands
 
 __all__ = [
-    "bar_sync", "cluster_arrive", "cluster_rank", "cluster_wait", "cp_async", "cp_async_bulk",
+    "approx", "bar_sync", "cluster_arrive", "cluster_rank", "cluster_wait", "cp_async", "cp_async_bulk",
     "cp_async_bulk_commit_group", "cp_async_bulk_store", "cp_async_bulk_wait_group", "cp_async_commit_group",
     "cp_async_wait_all", "cp_async_wait_group", "cvt", "elect_sync", "fence_mbarrier_init", "ldmatrix",
     "mbarrier_arrive", "mbarrier_arrive_cluster", "mbarrier_arrive_expect_tx", "mbarrier_init", "mbarrier_inval",
@@ -235,7 +236,7 @@ def wgmma(
 inside.register(mma_sync)
 matrix_move.register({f.__name__: f for f in (ldmatrix, stmatrix, movmatrix)})
 refuse_in_compiled_code(
-    (cvt, mma_sp, wgmma, wmma_load, wmma_mma, wmma_store),
+    (approx, cvt, mma_sp, wgmma, wmma_load, wmma_mma, wmma_store),
     "nbtc.ptx.mma_sync and ldmatrix, nbtc.instruction objects, nbtc.wmma, nbtc.warp and nbtc.dpx do",
 )
 refresh_numba_registry()

@@ -37,6 +37,11 @@ def vector(element: ir.Type, count: int) -> ir.VectorType:
     return ir.VectorType(element, count)
 
 
+def like(x: Any, element: ir.Type) -> ir.Type:
+    """`element` in as many lanes as x has."""
+    return vector(element, x.type.count) if isinstance(x.type, ir.VectorType) else element
+
+
 def suffix(t: ir.Type) -> str:
     """The overload suffix of an LLVM intrinsic's name."""
     if isinstance(t, ir.VectorType):
@@ -183,7 +188,7 @@ class VectorBuilder:
     def truncated(self, x: Any) -> Any:
         """x to 32-bit integers, toward zero in every mode; any integer where it is Inf, NaN or too large."""
         # without it, LLVM may take it for anything each time
-        return self.freeze(self.b.fptosi(x, vector(I32, x.type.count)))
+        return self.freeze(self.b.fptosi(x, like(x, I32)))
 
     def byte_counts(self, x: Any) -> Any:
         """Bits set in each byte of eight 32-bit lanes (AVX2)."""

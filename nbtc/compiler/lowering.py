@@ -7,6 +7,7 @@ subclasses here in a processor's own instructions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -139,6 +140,25 @@ class Avx512(Avx2):
         low, high = (self.v.shuffle(x, x, list(range(n, n + 16))) for n in (0, 16))
         name = "llvm.x86.avx512.vpermi2var.d.512"  # the fifth bit of a place tells which of the two registers
         return self.by_parts(16, lambda at: self.v.call(name, low.type, low, at, high), places)
+
+    def looked_up(self, columns: Sequence[list[int]], index: Any) -> list[Any]:
+        if not isinstance(index.type, ir.VectorType) or len(columns[0]) > 128:
+            return super().looked_up(columns, index)
+        return [self.by_parts(16, lambda at, c=column: self._words_of(c, at), index) for column in columns]
+
+    def _words_of(self, column: list[int], at: Any) -> Any:
+        """Words of a column by sixteen places: 32 at a time from two registers, of which higher bits pick one."""
+        b, v, t = self.b, self.v, vector(I32, 16)
+        words = column + [0] * (-len(column) % 32)
+        found = []
+        for n in range(0, len(words), 32):
+            low, high = (ir.Constant(t, words[k : k + 16]) for k in (n, n + 16))
+            found.append(v.call("llvm.x86.avx512.vpermi2var.d.512", t, low, at, high))
+        for bit in (5, 6):
+            if len(found) > 1:
+                upper = b.icmp_unsigned("!=", b.and_(at, v.const(t, 1 << bit)), v.const(t, 0))
+                found = [b.select(upper, y, x) for x, y in zip(found[::2], found[1::2], strict=True)]
+        return found[0]
 
     def byte_table(self, table: list[int], x: Any) -> Any | None:
         if "avx512vbmi" not in self.has:

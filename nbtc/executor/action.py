@@ -45,7 +45,6 @@ class Action(NamedTuple):
     varying: Callable[[Instruction], bool] = no
     waits: Callable[[Instruction], bool] = no
     remote: Callable[[Instruction], bool] = no
-    approx: str = ""
     whole: bool = False
     accepts: Callable[[tuple[str, ...]], bool] | None = None
 

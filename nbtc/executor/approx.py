@@ -1,249 +1,224 @@
-"""Approximate functions within the errors that the PTX ISA states (".approx" and ".full" forms).
+"""Approximate functions (".approx" and ".full" forms): what PTX adds around the special function unit.
 
-The bits of the hardware come from tables inside the chip; these are deterministic polynomials in f32, the same on every
-processor.  What a correctly rounded operation gives cheaply (rcp, sqrt, div) is correctly rounded.
+The unit takes subnormals for zeros (`kernels.special_functions`).  Forms without .ftz scale subnormal operands into its
+range, and divisions multiply by its reciprocal; every product and sum here is an f32 operation rounded to nearest.  The
+scalings are those that ptxas writes; results were recorded for every input (divisions: samples), see
+`numerics.special_functions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import factorial, log, pi
 from typing import Any
 
-from nbtc.compiler.builder import I32, VectorBuilder, suffix
+from llvmlite import ir
+
+from nbtc.compiler.builder import F64 as DOUBLE
+from nbtc.compiler.builder import VectorBuilder, suffix
+from nbtc.compiler.split import shared_module
+from nbtc.executor import floats
 from nbtc.executor.float_values import (
     KINDS,
     as_float,
     double_bits,
     float_bits,
-    flush,
     is_nan,
+    magnitude_bits,
     to_number,
 )
-from nbtc.executor.floats import canonical, nearest
-from nbtc.executor.form import Form, Op, slots
+from nbtc.executor.floats import canonical
+from nbtc.executor.form import Emit, Form, Op, Slot, slots
 from nbtc.executor.half_precision import packed, single
 from nbtc.executor.narrow import narrowed
-from nbtc.executor.values import const, is_negative, is_zero, like, resize
+from nbtc.executor.values import const, is_negative, like, resize
+from nbtc.kernels.special_functions import special_function
+from nbtc.numerics.special_functions import SUMMARY
 
-F32_KIND = KINDS["f32"]
-BIAS = 127
-# Taylor series, cut where the next term is below 2**-27 of the sum for the reduced arguments.
-EXP2 = [log(2) ** k / factorial(k) for k in range(8)]  # 2**x, |x| <= 1/2
-ATANH = [2 / log(2) / (2 * k + 1) for k in range(5)]  # log2((1 + s) / (1 - s)) / s in s**2, |s| <= 3 - 2 * sqrt(2)
-SIN = [(-1) ** k / factorial(2 * k + 1) for k in range(5)]  # sin(x) / x in x**2, |x| <= pi / 4
-COS = [(-1) ** k / factorial(2 * k) for k in range(6)]  # cos(x) in x**2, |x| <= pi / 4
-TANH = [1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835]  # tanh(x) / x in x**2, |x| <= 1/4
-SQRT_HALF = 0x3F3504F3  # sqrt(1/2) as f32 bits: log2's arguments are scaled to lie between it and twice it
-LARGE_DIVISOR = 2.0**126  # div.approx gives zero for finite numbers divided by more
+F32, F64 = KINDS["f32"], KINDS["f64"]
+UP = 24  # exponents by which subnormal operands are scaled: all of them become normal
+# what a result is multiplied by where its operand was scaled by 2**24
+BACK = {"rcp": 2.0**24, "rsqrt": 2.0**12, "sqrt": 2.0**-12}
+LARGE = 2.0**126  # reciprocals of what is larger are subnormal
+UP_F64 = 54  # as UP; even, so that a root's result is scaled by 2**27
 
 
-def polynomial(v: VectorBuilder, x: Any, coefficients: Sequence[float]) -> Any:
-    """Horner's rule, lowest coefficient first."""
-    found = v.const(x.type, coefficients[-1])
-    for c in reversed(coefficients[:-1]):
-        found = v.fma(found, x, v.const(x.type, c))
-    return found
+def unit(v: VectorBuilder, name: str, x: Any) -> Any:
+    """A function of the unit on f32 words: a call, since its code is long and many programs have it."""
+    module = shared_module(v.b.module)
+    own = f"nbtc_unit_{name}_{suffix(x.type)}"
+    function = module.globals.get(own)
+    if function is None:
+        function = ir.Function(module, ir.FunctionType(x.type, [x.type]), own)
+        function.linkage = "internal"
+        for attribute in ("noinline", "nounwind"):
+            function.attributes.add(attribute)
+        inner = VectorBuilder(None, ir.IRBuilder(function.append_basic_block("entry")), v.target)
+        inner.b.ret(special_function(inner, name, function.args[0]))
+    return v.b.call(function, [x])
 
 
-def _power(v: VectorBuilder, n: Any) -> Any:
-    """2.0**n for an i32 n from -126 to 127."""
-    return as_float(v, v.b.shl(v.b.add(n, const(v, n, BIAS)), const(v, n, F32_KIND.fraction)))
+def _magnitude(v: VectorBuilder, x: Any) -> Any:
+    return as_float(v, magnitude_bits(v, F32, float_bits(v, x)))
 
 
-def to_i32(v: VectorBuilder, x: Any) -> Any:
-    """A float without a fraction as an i32; 0 for a NaN."""
-    t = like(x, I32)
-    return v.call(f"llvm.fptosi.sat.{suffix(t)}.{suffix(x.type)}", t, x)
+def _scaled_operand(v: VectorBuilder, x: Any, *cases: tuple[str, float, float]) -> Any:
+    """What x is multiplied by: the factor of the last case (comparison, bound, factor) that |x| meets, else 1."""
+    size, factor = _magnitude(v, x), v.const(x.type, 1.0)
+    for comparison, bound, times in cases:
+        met = v.b.fcmp_ordered(comparison, size, v.const(x.type, bound))
+        factor = v.b.select(met, v.const(x.type, times), factor)
+    return factor
 
 
-def ex2(v: VectorBuilder, x: Any) -> Any:
-    """2**x."""
-    held = v.over("maxnum", v.over("minnum", x, v.const(x.type, 130.0)), v.const(x.type, -152.0))
-    whole = v.over("roundeven", held)
-    found = polynomial(v, v.b.fsub(held, whole), EXP2)
-    n = to_i32(v, whole)
-    half = v.b.ashr(n, const(v, n, 1))  # in two steps, since the result may be subnormal
-    found = v.b.fmul(v.b.fmul(found, _power(v, half)), _power(v, v.b.sub(n, half)))
-    return v.b.select(v.b.fcmp_unordered("uno", x, x), x, found)
+SUBNORMAL = ("<", 2.0**-126, 2.0**UP)
 
 
-def lg2(v: VectorBuilder, x: Any) -> Any:
-    """log2(x): -inf for zeros, NaN below."""
-    tiny = v.b.fcmp_ordered("<", x, v.const(x.type, 2.0**-126))
-    bits = float_bits(v, v.b.select(tiny, v.b.fmul(x, v.const(x.type, 2.0**24)), x))
-    offset = v.b.sub(bits, const(v, bits, SQRT_HALF))
-    n = v.b.ashr(offset, const(v, bits, F32_KIND.fraction))
-    fraction = v.b.and_(offset, const(v, bits, F32_KIND.least_normal - 1))
-    m = as_float(v, v.b.add(fraction, const(v, bits, SQRT_HALF)))
-    one = v.const(x.type, 1.0)
-    s = v.b.fdiv(v.b.fsub(m, one), v.b.fadd(m, one))
-    n = v.b.sub(n, v.b.select(tiny, const(v, n, 24), const(v, n, 0)))
-    found = v.b.fadd(v.b.fmul(s, polynomial(v, v.b.fmul(s, s), ATANH)), v.b.sitofp(n, x.type))
-    infinite = v.b.fcmp_ordered("==", x, v.const(x.type, float("inf")))
-    found = v.b.select(infinite, x, found)
-    found = v.b.select(v.b.fcmp_ordered("==", x, v.const(x.type, 0.0)), v.const(x.type, float("-inf")), found)
-    return v.b.select(v.b.fcmp_unordered("<", x, v.const(x.type, 0.0)), v.const(x.type, float("nan")), found)
+def _call(v: VectorBuilder, name: str, x: Any) -> Any:
+    """The unit on floats."""
+    return as_float(v, unit(v, name, float_bits(v, x)))
 
 
-def _turns(v: VectorBuilder, x: Any) -> Any:
-    """x / (2 pi) toward zero."""
-    factor = v.const(x.type, 1 / (2 * pi))
-    found = v.b.fmul(x, factor)
-    bits = float_bits(v, found)
-    left = v.fma(x, factor, v.b.fneg(found))
-    other_sign = is_negative(v, v.b.xor(bits, float_bits(v, left)))
-    back = v.b.and_(other_sign, v.b.fcmp_ordered("!=", left, v.const(x.type, 0.0)))
-    return as_float(v, v.b.sub(bits, resize(v, back, 32)))
+def _kept_subnormals(v: VectorBuilder, name: str, x: Any) -> Any:
+    """A function of all f32, subnormal ones too."""
+    if name in ("sin", "cos", "tanh"):
+        return _call(v, name, x)
+    if name == "ex2":
+        low = v.b.fcmp_ordered("<", x, v.const(x.type, -126.0))
+        half = _call(v, name, v.b.select(low, v.b.fmul(x, v.const(x.type, 0.5)), x))
+        return v.b.select(low, v.b.fmul(half, half), half)
+    cases = [SUBNORMAL, (">=", LARGE, 0.25)] if name == "rcp" else [SUBNORMAL]
+    factor = _scaled_operand(v, x, *cases)
+    found = _call(v, name, v.b.fmul(x, factor))
+    if name == "rcp":
+        return v.b.fmul(found, factor)
+    tiny = v.b.fcmp_ordered("!=", factor, v.const(x.type, 1.0))
+    if name == "lg2":
+        return v.b.select(tiny, v.b.fsub(found, v.const(x.type, float(UP))), found)
+    return v.b.select(tiny, v.b.fmul(found, v.const(x.type, BACK[name])), found)
 
 
-def _circular(v: VectorBuilder, x: Any, turn: int) -> Any:
-    """sin(x + turn * pi / 2): the number of turns is an f32 rounded toward zero, as on the hardware, then cut exactly.
-
-    That decides the result of large arguments: with it an H200's sines and cosines are met within 2**-21 up to 128.
-    """
-    quarters = v.b.fmul(_turns(v, x), v.const(x.type, 4.0))
-    whole = v.over("roundeven", quarters)
-    rest = v.b.fmul(v.b.fsub(quarters, whole), v.const(x.type, pi / 2))
-    fours = v.over("floor", v.b.fmul(whole, v.const(x.type, 0.25)))
-    n = to_i32(v, v.b.fsub(whole, v.b.fmul(fours, v.const(x.type, 4.0))))
-    n = v.b.add(n, const(v, n, turn))
-    square = v.b.fmul(rest, rest)
-    sine = v.b.fmul(rest, polynomial(v, square, SIN))
-    picked = v.b.select(is_zero(v, v.b.and_(n, const(v, n, 1))), sine, polynomial(v, square, COS))
-    found = v.b.select(is_zero(v, v.b.and_(n, const(v, n, 2))), picked, v.b.fneg(picked))
-    if not turn:  # sin(-0) is -0
-        found = v.b.select(v.b.fcmp_ordered("==", x, v.const(x.type, 0.0)), x, found)
-    return v.b.select(v.b.fcmp_ordered("==", v.over("fabs", x), v.const(x.type, float("inf"))), _nan(v, x), found)
+def approximate(v: VectorBuilder, op: Op, x: Any) -> Any:
+    """A function of one f32; .ftz is the unit as it is."""
+    if op.has("ftz"):
+        return unit(v, op.opcode, x)
+    return canonical(v, "f32", float_bits(v, _kept_subnormals(v, op.opcode, as_float(v, x))))
 
 
-def _nan(v: VectorBuilder, x: Any) -> Any:
-    return v.const(x.type, float("nan"))
-
-
-def sin(v: VectorBuilder, x: Any) -> Any:
-    """sin(x)."""
-    return _circular(v, x, 0)
-
-
-def cos(v: VectorBuilder, x: Any) -> Any:
-    """cos(x)."""
-    return _circular(v, x, 1)
-
-
-def tanh(v: VectorBuilder, x: Any) -> Any:
-    """tanh(x): an odd polynomial near zero, 1 - 2 / (exp(2 |x|) + 1) beyond."""
-    m = v.over("fabs", x)
-    one = v.const(x.type, 1.0)
-    power = ex2(v, v.b.fmul(m, v.const(x.type, 2 / log(2))))
-    far = v.b.fsub(one, v.b.fdiv(v.const(x.type, 2.0), v.b.fadd(power, one)))
-    near = v.b.fmul(x, polynomial(v, v.b.fmul(x, x), TANH))
-    close = v.b.fcmp_ordered("<", m, v.const(x.type, 0.25))
-    return v.b.select(close, near, v.over("copysign", far, x))
-
-
-def rsqrt(v: VectorBuilder, x: Any) -> Any:
-    """1 / sqrt(x)."""
-    return v.b.fdiv(v.const(x.type, 1.0), v.over("sqrt", x))
-
-
-def _plain(opcode: str) -> Callable[..., Any]:
-    return lambda v, *x: nearest(v, opcode, x)
-
-
-def div_approx(v: VectorBuilder, a: Any, b: Any) -> Any:
-    """a / b; for |b| above 2**126 zero, or a NaN when a is infinite."""
-    found = v.b.fdiv(a, b)
-    m = v.over("fabs", b)
-    inf = v.const(b.type, float("inf"))
-    huge = v.b.and_(v.b.fcmp_ordered(">", m, v.const(b.type, LARGE_DIVISOR)), v.b.fcmp_ordered("<", m, inf))
-    zero = v.b.fmul(a, v.over("copysign", v.const(b.type, 0.0), b))  # a NaN for an infinite a
-    return v.b.select(huge, zero, found)
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "rcp": _plain("rcp"),
-    "sqrt": _plain("sqrt"),
-    "rsqrt": rsqrt,
-    "ex2": ex2,
-    "lg2": lg2,
-    "sin": sin,
-    "cos": cos,
-    "tanh": tanh,
-}
-
-
-def approximate(v: VectorBuilder, op: Op, *operands: Any) -> Any:
-    """An f32 function; .ftz makes subnormal operands and results zero."""
-    x = [as_float(v, flush(v, F32_KIND, n) if op.has("ftz") else n) for n in operands]
-    if op.opcode == "div":
-        found = (_plain("div") if op.has("full") else div_approx)(v, *x)
-    else:
-        found = FUNCTIONS[op.opcode](v, *x)
-    bits = float_bits(v, found)
-    return canonical(v, "f32", flush(v, F32_KIND, bits) if op.has("ftz") else bits)
+def divide(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
+    """a times the reciprocal of b, both scaled where the reciprocal would be lost: .approx keeps large divisors."""
+    x, y = as_float(v, a), as_float(v, b)
+    cases = [] if op.has("ftz") else [SUBNORMAL]
+    if op.has("full"):
+        cases.append((">" if op.has("ftz") else ">=", LARGE, 0.25))
+    if cases:
+        factor = _scaled_operand(v, y, *cases)
+        x, y = v.b.fmul(x, factor), v.b.fmul(y, factor)
+    product = Op("mul", ("ftz", "f32") if op.has("ftz") else ("f32",))
+    return floats.arithmetic(v, product, float_bits(v, x), unit(v, "rcp", float_bits(v, y)))
 
 
 def half_precision_function(v: VectorBuilder, op: Op, name: str, a: Any) -> Any:
-    """ex2, tanh of f16 and bf16: the f32 function, cut (as an H200 was seen to do); an f16 overflows at 2**16."""
-    x = to_number(v, name, flush(v, KINDS[name], a) if op.has("ftz") else a)
-    word = FUNCTIONS[op.opcode](v, x)
+    """ex2, tanh of f16 and bf16: that of the f32, cut; an f16 overflows at 2**16."""
+    word = unit(v, op.opcode, float_bits(v, to_number(v, name, a)))
     if name == "f16":
-        over = v.b.fcmp_ordered(">=", word, v.const(word.type, 2.0**16))
-        word = v.b.select(over, v.const(word.type, float("inf")), word)
-    found = narrowed(v, "f32", name, "rz", float_bits(v, word))
-    return flush(v, KINDS[name], found) if op.has("ftz") else found
+        over = v.b.icmp_signed(">=", word, const(v, word, 127 + 16 << F32.fraction))
+        word = v.b.select(v.b.and_(over, v.b.not_(is_nan(v, F32, word))), const(v, word, F32.infinity), word)
+    return narrowed(v, "f32", name, "rz", word)
+
+
+def _upper(v: VectorBuilder, x: Any) -> Any:
+    """The upper word of a double."""
+    return resize(v, v.b.lshr(x, const(v, x, 32)), 32)
+
+
+def _seed(v: VectorBuilder, name: str, x: Any) -> Any:
+    """rcp, rsqrt of a double's sign, exponent and 20 upper bits of its fraction, as many bits of the result.
+
+    The unit gets a number from 1/2 to 2 of that fraction, and the result's exponent is moved: subnormals are zeros.
+    """
+    b = v.b
+    x = b.and_(x, const(v, x, -1 << 32))  # a NaN that only its lower word tells from an infinity is taken for one
+    word = _upper(v, x)
+    exponent = b.and_(b.lshr(word, const(v, word, 20)), const(v, word, (1 << 11) - 1))
+    unbiased = b.sub(exponent, const(v, exponent, F64.bias))
+    if name == "rsqrt":
+        left = b.and_(unbiased, const(v, exponent, 1))
+        moved = b.neg(b.ashr(unbiased, const(v, exponent, 1)))
+    else:
+        left, moved = const(v, exponent, 0), b.neg(unbiased)
+    fraction = b.shl(b.and_(word, const(v, word, (1 << 20) - 1)), const(v, word, F32.fraction - 20))
+    field = b.shl(b.add(left, const(v, left, F32.bias)), const(v, left, F32.fraction))
+    found = unit(v, name, b.or_(b.and_(word, const(v, word, 1 << 31)), b.or_(field, fraction)))
+    wide = double_bits(v, b.fpext(as_float(v, found), like(x, DOUBLE)))
+    kept = b.and_(wide, const(v, x, -1 << 32))
+    result = b.add(kept, b.shl(resize(v, moved, 64, signed=True), const(v, x, F64.fraction)))
+    # an exponent that is none: zero with the sign
+    end = b.add(resize(v, b.and_(b.lshr(kept, const(v, x, F64.fraction)), const(v, x, (1 << 11) - 1)), 32), moved)
+    sign = b.and_(x, const(v, x, F64.sign))
+    result = b.select(b.icmp_signed("<=", end, const(v, end, 0)), sign, result)
+    return _specials(v, name, x, result)
+
+
+def _specials(v: VectorBuilder, name: str, x: Any, result: Any) -> Any:
+    """A double's result where the operand is zero, negative (a root), infinite or no number."""
+    b, size = v.b, magnitude_bits(v, F64, x)
+    sign = b.and_(x, const(v, x, F64.sign))
+    nan = const(v, x, F32.nan << 32)
+    if name == "rsqrt":
+        result = b.select(is_negative(v, x), nan, result)
+    result = b.select(b.icmp_unsigned("==", size, const(v, size, F64.infinity)), sign, result)
+    if name == "rsqrt":
+        result = b.select(b.icmp_unsigned("==", x, const(v, x, F64.sign | F64.infinity)), nan, result)
+    zero = b.icmp_unsigned("<", size, const(v, size, F64.least_normal))
+    result = b.select(zero, b.or_(sign, const(v, x, F64.infinity)), result)
+    return b.select(is_nan(v, F64, x), nan, result)
 
 
 def upper_word(v: VectorBuilder, op: Op, a: Any) -> Any:
     """rcp, rsqrt .approx.ftz.f64: from the upper word of a double to one whose lower word is zero, cut."""
-    kind = KINDS["f64"]
-    low = (1 << 32) - 1
-    x = flush(v, kind, v.b.and_(a, const(v, a, ~low)))
-    found = double_bits(v, FUNCTIONS[op.opcode](v, as_float(v, x)))
-    bits = flush(v, kind, v.b.and_(found, const(v, a, ~low)))
-    nan = const(v, a, F32_KIND.nan << 32)
-    return v.b.select(is_nan(v, kind, found), nan, bits)
-
-
-def _rows() -> list[Form]:
-    error = "relative error 2**-23"
-    bounds = {
-        "rcp": error,
-        "sqrt": error,
-        "rsqrt": "relative error 2**-22.9",
-        "ex2": "relative error 2**-22.5",
-        "lg2": "absolute error 2**-22 from 1/2 to 2, else relative error 2**-22",
-        "sin": "absolute error 2**-20.5 from -2 pi to 2 pi",
-        "cos": "absolute error 2**-20.5 from -2 pi to 2 pi",
-    }
-    one, two = ("f32",), ("f32", "f32")
-    rows = [Form(n, slots("approx", "ftz?", "f32"), one, one, approximate, approx=e) for n, e in bounds.items()]
-    rows.append(Form("tanh", slots("approx", "f32"), one, one, approximate, approx="relative error 2**-11"))
-    rows.append(Form("div", slots("approx|full", "ftz?", "f32"), two, one, approximate, approx="2 ulp"))
-    double = ("f64",)
-    gross = "relative error 2**-20"
-    rows += [Form(n, slots("approx", "ftz", "f64"), double, double, upper_word, approx=gross) for n in ("rcp", "rsqrt")]
-    rows.append(Form("rsqrt", slots("approx", "f64"), double, double, full_rsqrt, approx="relative error 2**-52"))
-    return rows
+    return _seed(v, op.opcode, a)
 
 
 def full_rsqrt(v: VectorBuilder, op: Op, a: Any) -> Any:
-    """rsqrt.approx.f64, subnormals kept."""
-    return canonical(v, "f64", double_bits(v, rsqrt(v, as_float(v, a))))
+    """rsqrt.approx.f64, subnormals kept: the seed r and one step, r + (1/2 + 3/8 e) r e with e = 1 - x r r."""
+    b = v.b
+    tiny = b.icmp_unsigned("<", magnitude_bits(v, F64, a), const(v, a, F64.least_normal))
+    number = as_float(v, a)
+    t = number.type
+    x = b.select(tiny, b.fmul(number, v.const(t, 2.0**UP_F64)), number)
+    r = as_float(v, _seed(v, "rsqrt", double_bits(v, x)))
+    e = v.fma(x, b.fneg(b.fmul(r, r)), v.const(t, 1.0))
+    found = v.fma(v.fma(e, v.const(t, 0.375), v.const(t, 0.5)), b.fmul(r, e), r)
+    found = b.select(tiny, b.fmul(found, v.const(t, 2.0 ** (UP_F64 // 2))), found)
+    bits = double_bits(v, found)
+    size = magnitude_bits(v, F64, a)
+    sign = b.and_(a, const(v, a, F64.sign))
+    negative = b.and_(is_negative(v, a), b.icmp_unsigned("!=", size, const(v, a, 0)))
+    bits = b.select(negative, const(v, a, F64.nan), bits)
+    bits = b.select(b.icmp_unsigned("==", size, const(v, a, 0)), b.or_(sign, const(v, a, F64.infinity)), bits)
+    bits = b.select(b.icmp_unsigned("==", a, const(v, a, F64.infinity)), const(v, a, 0), bits)
+    return b.select(is_nan(v, F64, a), b.or_(a, const(v, a, F64.quiet)), bits)
+
+
+def _rows() -> list[Form]:
+    one, two = ("f32",), ("f32", "f32")
+    names = ("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos")
+    rows = [_row(n, slots("approx", "ftz?", "f32"), one, approximate) for n in names]
+    rows.append(_row("tanh", slots("approx", "f32"), one, approximate))
+    rows.append(_row("div", slots("approx|full", "ftz?", "f32"), two, divide))
+    rows += [_row(n, slots("approx", "ftz", "f64"), ("f64",), upper_word) for n in ("rcp", "rsqrt")]
+    rows.append(_row("rsqrt", slots("approx", "f64"), ("f64",), full_rsqrt))
+    return rows
+
+
+def _row(opcode: str, modifiers: tuple[Slot, ...], sources: tuple[str, ...], emit: Emit) -> Form:
+    return Form(opcode, modifiers, sources, sources[:1], emit, evidence=SUMMARY)
 
 
 def _half_precision_rows() -> list[Form]:
     rows = []
-    for opcode, name, ftz, error in (
-        ("ex2", "f16", (), "relative error 2**-9.9"),
-        ("ex2", "bf16", ("ftz",), "relative error 2**-7"),
-        ("tanh", "f16", (), "absolute error 2**-10.987"),
-        ("tanh", "bf16", (), "absolute error 2**-8"),
-    ):
+    for opcode, name, ftz in (("ex2", "f16", ()), ("ex2", "bf16", ("ftz",)), ("tanh", "f16", ()), ("tanh", "bf16", ())):
         for t, make in ((name, single), (f"{name}x2", packed)):
-            emit = make(half_precision_function)
-            rows.append(Form(opcode, slots("approx", *ftz, t), (t,), (t,), emit, approx=error))
+            rows.append(_row(opcode, slots("approx", *ftz, t), (t,), make(half_precision_function)))
     return rows
 
 

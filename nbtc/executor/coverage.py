@@ -27,11 +27,11 @@ LINES = 8  # of a form that are printed
 
 
 class FormUse(NamedTuple):
-    """A form and where a kernel uses it; error: the bound of an approximate one; refused: why it can't run."""
+    """A form and where a kernel uses it; evidence: what backs bits that the ISA leaves open; refused: why not."""
 
     form: str
     lines: tuple[int, ...]
-    error: str = ""
+    evidence: str = ""
     refused: str = ""
 
 
@@ -52,10 +52,9 @@ class KernelCoverage(NamedTuple):
         return not self.missing
 
     def __str__(self) -> str:
-        approximate = [f for f in self.forms if f.error]
         head = f"{signature(self.kernel)}: {len(self.forms)} forms, {len(self.missing)} of them can't run"
         lines = [f"  {f.refused}  (line {_numbers(f.lines)})" for f in self.missing]
-        lines += [f"  approximate: {f.form}: {f.error}" for f in approximate]
+        lines += [f"  {f.form}: {f.evidence}" for f in self.forms if f.evidence]
         return "\n".join([head, *lines])
 
 
@@ -118,7 +117,7 @@ def forms_of(linked: Linked) -> tuple[FormUse, ...]:
                 reasons.setdefault(i.mnemonic, {})[why] = None
     rows = {name: row_of(name) for name in lines}
     return tuple(
-        FormUse(name, tuple(found), row.approx if (row := rows[name]) else "", "; ".join(reasons.get(name, ())))
+        FormUse(name, tuple(found), row.evidence if (row := rows[name]) else "", "; ".join(reasons.get(name, ())))
         for name, found in sorted(lines.items())
     )
 

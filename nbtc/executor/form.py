@@ -100,8 +100,8 @@ class Form(NamedTuple):
     """One row: `opcode` with one choice of each slot, in order.
 
     sources, results: PTX types of the operands.  optional: how many of the last sources may be left out; `emit` then
-    gets fewer.  selectors: operands may carry `.b0`, `.h1`, a minus sign.  approx: the error bound of the PTX ISA for
-    an approximate function; "" when the result is exact.
+    gets fewer.  selectors: operands may carry `.b0`, `.h1`, a minus sign.  evidence: what says that the bits are
+    the hardware's, where the PTX ISA leaves them open; "" where it defines them.
     A second result of type `pred` (`p|q`) may be left out in the text.
     """
 
@@ -112,7 +112,7 @@ class Form(NamedTuple):
     emit: Emit
     optional: int = 0
     selectors: bool = False
-    approx: str = ""
+    evidence: str = ""
 
     def matches(self, modifiers: tuple[str, ...]) -> bool:
         """Whether the modifiers are one choice of each slot, in the order of the slots."""

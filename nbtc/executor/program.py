@@ -185,7 +185,7 @@ class Program:
 
     @property
     def forms(self) -> tuple[FormUse, ...]:
-        """The instruction forms it uses, with their lines; approximate ones with their error bounds."""
+        """The instruction forms it uses, with their lines; approximate functions with what backs their bits."""
         return forms_of(link(self.module.ptx, self.name))
 
     def on(self, arch: str | int) -> Program:

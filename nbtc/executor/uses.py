@@ -36,9 +36,9 @@ class Row(NamedTuple):
         return 1 if self.form is not None and any(r != "cc" for r in self.form.results) else 0
 
     @property
-    def approx(self) -> str:
-        """The error bound of an approximate form, else nothing."""
-        return (self.action or self.form).approx  # type: ignore[union-attr]
+    def evidence(self) -> str:
+        """What backs the bits of a form that the ISA leaves open, else nothing."""
+        return self.form.evidence if self.form is not None else ""
 
 
 @cache

@@ -6,12 +6,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import VectorBuilder, suffix, vector
+from nbtc.compiler.builder import VectorBuilder, like, suffix, vector
 
-
-def like(x: Any, element: ir.Type) -> ir.Type:
-    """`element` in as many lanes as x has."""
-    return vector(element, x.type.count) if isinstance(x.type, ir.VectorType) else element
+__all__ = [
+    "const", "count_leading_zeros", "high_product", "is_negative", "is_zero", "like", "magnitude", "number", "order",
+    "pieces", "resize", "shift", "width",
+]  # fmt: skip
 
 
 def width(x: Any) -> int:

@@ -60,7 +60,7 @@ def cvt(mnemonic: str, *words: ArrayLike, threads: int | None = None) -> NDArray
         )
     if len(words) != form.operands:
         raise ShapeError(f"{mnemonic} takes {form.operands} source operands, {len(words)} were given; {WORKS}")
-    given = [_words(w, form, i, mnemonic) for i, w in enumerate(words)]
+    given = [register_words(w, form.source_bits, i, mnemonic) for i, w in enumerate(words)]
     try:
         given = list(np.broadcast_arrays(*given))
     except ValueError:
@@ -70,20 +70,18 @@ def cvt(mnemonic: str, *words: ArrayLike, threads: int | None = None) -> NDArray
     return out[()]
 
 
-def _words(x: ArrayLike, form: ConversionForm, index: int, mnemonic: str) -> NDArray[Any]:
-    """One operand as unsigned words of its register's width."""
-    word = np.dtype(f"u{form.source_bits // 8}")
+def register_words(x: ArrayLike, bits: int, index: int, mnemonic: str, works: str = WORKS) -> NDArray[Any]:
+    """Source operand `index` of an instruction as unsigned words of its register's width; works: a call that would."""
+    word = np.dtype(f"u{bits // 8}")
     array = as_array(x)
     if array.dtype.kind in "ui" and not isinstance(x, np.ndarray | np.generic):
         low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
-        if low < -(1 << (form.source_bits - 1)) or high >= 1 << form.source_bits:
-            raise RangeError(
-                f"operand {index} of {mnemonic} is a {form.source_bits}-bit word, {x!r} does not fit; {WORKS}"
-            )
+        if low < -(1 << (bits - 1)) or high >= 1 << bits:
+            raise RangeError(f"operand {index} of {mnemonic} is a {bits}-bit word, {x!r} does not fit; {works}")
         array = array.astype(word)
     if array.dtype.kind not in "ui" or array.dtype.itemsize != word.itemsize:
         raise FormatError(
-            f"operand {index} of {mnemonic} is a {form.source_bits}-bit register: pass {word} words, not {array.dtype} "
+            f"operand {index} of {mnemonic} is a {bits}-bit register: pass {word} words, not {array.dtype} "
             f"(x.view(np.{word}) for the bits of an array; nbtc.convert takes values)"
         )
     return array.view(word)

@@ -205,8 +205,3 @@ def make(entry: Entry) -> Array:
     out = raw[start : start + wanted.size * wanted.dtype.itemsize].view(wanted.dtype)
     out[:] = build(wanted)
     return out.reshape(shape)
-
-
-def as_float(x: Array, kind: str) -> Array:
-    """The numbers that an array of a type holds."""
-    return (x.view(NARROW[kind]) if kind in NARROW else x).astype(np.float64)

@@ -1,8 +1,7 @@
 """Recorded programs: PTX text, inputs and what a GPU returned, run again and compared.
 
 A folder holds `manifest.json`, `results.npz` and the PTX files that the manifest names; docs/recordings.md describes
-an entry.  Programs that are `exact` must give every byte; the others, which use approximate instructions, must stay
-within their tolerance.
+an entry.  Every byte of every output must be the recorded one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 import nbtc
 from nbtc.errors import NbtcError, OptionError, RecordingError
 from nbtc.verify import reading
-from nbtc.verify.inputs import DTYPES, NUMBERS, Array, Entry, as_float, make
+from nbtc.verify.inputs import DTYPES, NUMBERS, Array, Entry, make
 
 SECONDS = 120.0  # that a program may take
 ARRAYS = ("in", "out", "inout", "scratch")
@@ -37,7 +36,6 @@ class ProgramReport:
 
     program: str
     family: str
-    exact: bool
     outputs: int = 0
     mismatches: int = 0
     failures: list[str] = field(default_factory=list)
@@ -69,7 +67,7 @@ def verify_programs(folder: str | Path, only: str | None = None) -> Iterator[Pro
     with reading("results.npz"), np.load(root / "results.npz") as recorded:
         for program in chosen:
             with reading("manifest.json", program["name"]):
-                report = ProgramReport(program["name"], program["family"], bool(program["exact"]))
+                report = ProgramReport(program["name"], program["family"])
                 _replay(root, program, recorded, report)
             yield report
 
@@ -169,17 +167,10 @@ def _compare(program: Entry, name: str, x: Array, want: Array, report: ProgramRe
     digest = program["outputs"][name].get("sha256")
     first = x.reshape(-1)[: want.size]
     want = want.reshape(-1)
-    if program["exact"]:
-        wrong = first.view(f"<u{x.itemsize}") != want.view(f"<u{x.itemsize}")
-        if digest and hashlib.sha256(x.tobytes()).hexdigest() != digest and not wrong.any():
-            report.mismatches += 1
-            report.failures.append(f"{name}: its digest differs, its first {FIRST:,} elements do not")
-    else:
-        everything = (*program["args"], *program.get("buffers", ()), *program.get("globals", ()))
-        kind = next(e["dtype"] for e in everything if e.get("name") == name)
-        near = program["tolerance"]
-        got, expected = as_float(first, kind), as_float(want, kind)
-        wrong = ~np.isclose(got, expected, rtol=near["rtol"], atol=near["atol"], equal_nan=True)
+    wrong = first.view(f"<u{x.itemsize}") != want.view(f"<u{x.itemsize}")
+    if digest and hashlib.sha256(x.tobytes()).hexdigest() != digest and not wrong.any():
+        report.mismatches += 1
+        report.failures.append(f"{name}: its digest differs, its first {FIRST:,} elements do not")
     if wrong.any():
         at = int(np.flatnonzero(wrong)[0])
         report.mismatches += int(wrong.sum())

@@ -35,10 +35,10 @@ def test_forms_and_what_is_missing():
     assert "rcp.approx.f32" in str(found["good"])
 
 
-def test_forms_of_a_program_tell_the_errors_of_approximations():
+def test_forms_of_a_program_tell_what_backs_approximate_functions():
     k = nbtc.load(TEXT)["good"]
-    errors = {f.form: f.error for f in k.forms}
-    assert errors["rcp.approx.f32"] and not errors["ret"]
+    evidence = {f.form: f.evidence for f in k.forms}
+    assert "sm_90" in evidence["rcp.approx.f32"] and not evidence["ret"]
 
 
 def test_a_plain_name_finds_a_mangled_kernel():

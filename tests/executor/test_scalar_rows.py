@@ -11,7 +11,7 @@ from nbtc.testing.scalar_check import differences
 from nbtc.testing.scalar_inputs import cases
 from nbtc.testing.scalar_rows import RowCase, Rows
 
-EXACT = [form for table in forms.TABLES for form in table if not form.approx]
+EXACT = [form for table in forms.TABLES for form in table if not form.evidence]
 
 
 def sample(opcode, rng):
