@@ -9,6 +9,7 @@ import numpy as np
 from numba.core import types
 from numba.np import numpy_support
 
+from nbtc.dialect import folding
 from nbtc.dialect.parameters import TENSOR_MAP, Place
 from nbtc.errors import FormatError, RangeError, shown
 from nbtc.executor.arguments import Memory, memory_of, memory_of_map
@@ -54,7 +55,9 @@ def given(x: Any) -> Given:
         return Given(x.dtype, x)
     if isinstance(x, tuple):
         items = [given(item) for item in x]
-        return Given(tuple(i.key for i in items), tuple(i.value for i in items))
+        values, keys = [i.value for i in items], tuple(i.key for i in items)
+        # fields have names: the class tells them apart from another's
+        return Given((kind, keys), kind(*values)) if hasattr(x, "_fields") else Given((tuple, keys), tuple(values))
     if kind is TensorMap:
         return Given(kind, x)
     if is_device_array(x):
@@ -64,7 +67,9 @@ def given(x: Any) -> Given:
         return Given((found.dtype, len(found.shape), layout, found.writable), known)
     if hasattr(x, "__array_interface__") or hasattr(x, "__dlpack__") or isinstance(x, np.ndarray):
         return given(as_array(x))
-    raise FormatError(f"a kernel takes arrays, numbers and tuples of them, not {shown(x)}")
+    if folding.is_record(x):
+        return given(folding.as_named_tuple(x))
+    raise FormatError(f"a kernel takes arrays, numbers, tuples of them and frozen dataclasses, not {shown(x)}")
 
 
 def kind_of(name: str, key: Any, value: Any) -> Any:
@@ -75,7 +80,9 @@ def kind_of(name: str, key: Any, value: Any) -> Any:
         dtype, ndim, layout, writeable = key
         return types.Array(_element(name, dtype), ndim, layout, readonly=not writeable)
     if isinstance(value, tuple):
-        return types.BaseTuple.from_types([kind_of(name, k, v) for k, v in zip(key, value, strict=True)])
+        group, keys = key
+        kinds = [kind_of(name, k, v) for k, v in zip(keys, value, strict=True)]
+        return types.BaseTuple.from_types(kinds, group) if group is not tuple else types.BaseTuple.from_types(kinds)
     if isinstance(key, np.dtype):
         return _element(name, key)
     if isinstance(value, TensorMap):
@@ -98,7 +105,7 @@ def _element(name: str, dtype: Any) -> Any:
 
 def on_device(values: Sequence[Any]) -> bool:
     """Whether a launch is one for a GPU: its arrays lie there."""
-    flat = [item for x in values for item in (x if type(x) is tuple else (x,))]
+    flat = [item for x in values for item in (x if isinstance(x, tuple) and not isinstance(x, DeviceArray) else (x,))]
     arrays = [x.array if isinstance(x, TensorMap) else x for x in flat]
     found = any(isinstance(x, DeviceArray) for x in arrays)
     if found and any(isinstance(x, np.ndarray) for x in arrays):
@@ -122,5 +129,7 @@ def _placed(x: Any, name: str, memory: list[Memory]) -> Any:
         memory.append(memory_of_map(x, name))
         return bytes(x)
     if isinstance(x, tuple) and not isinstance(x, DeviceArray):
-        return tuple(_placed(item, f"{name}[{n}]", memory) for n, item in enumerate(x))
+        fields = getattr(x, "_fields", None)
+        names = [f"{name}.{field}" for field in fields] if fields else [f"{name}[{n}]" for n in range(len(x))]
+        return tuple(_placed(item, label, memory) for item, label in zip(x, names, strict=True))
     return x

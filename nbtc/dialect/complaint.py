@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import re
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from numba.core.ir import Loc
+from numba.core.ir import UNDEFINED, FreeVar, Global, Loc
 
 from nbtc.errors import KernelError, NbtcError
 
@@ -20,6 +21,30 @@ EMPTY = re.compile(
     r"Overload |Invalid use of|No match|Rejected|Known signatures|raised from|<source|[=~^-]+$|$)"
 )
 MOST = 300  # characters of a reason
+
+
+CONTEXT = re.compile(r'File "[^"\n]*", line \d+:.*?(?=\n\s*\n|\Z)', re.DOTALL)  # with lines of the source
+# What Numba says of things that device code has not, and what to do instead.
+INSTEAD = (
+    (
+        re.compile(r"readonly (array|buffer)"),
+        "an array that is written here is read-only: pass one that may be written (x.copy(), or x.flags.writeable = "
+        "True where the memory is yours)",
+    ),
+    (
+        re.compile(r"NRT required but not enabled|NRT not enabled"),
+        "nothing is allocated in a kernel, neither lists, sets and dicts nor new arrays: use tuples, nbtc.local or "
+        "nbtc.shared",
+    ),
+    (
+        re.compile(r"set_try_status|try_except"),
+        "kernels have no `try`: an exception that is raised in one ends the launch",
+    ),
+    (
+        re.compile(r"numba_attempt_nocopy_reshape"),
+        "reshape has no device code: pass the array in the shape that the kernel wants",
+    ),
+)
 
 
 @contextmanager
@@ -58,9 +83,35 @@ def _last_loc(trace: TracebackType | None) -> Loc | None:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of a message that says something."""
+    """The first line of a message that says something, or what nbtc says instead."""
     text = ESCAPES.sub("", str(getattr(error, "msg", None) or error))
-    lines = [" ".join(line.split()) for line in text.splitlines()]
+    for pattern, sentence in INSTEAD:
+        if pattern.search(text):
+            return sentence
+    unknown = _unknown_name(error.__traceback__)
+    if unknown is not None and "Cannot determine Numba type" in text:
+        return unknown
+    lines = [" ".join(line.split()) for line in CONTEXT.sub("", text).splitlines()]
     said = [line for line in lines if not EMPTY.match(line)]
     reason = " ".join(said[:2]) if said else (lines or ["an operation without device code"])[0]
     return reason if len(reason) <= MOST else reason[: MOST - 3] + "..."
+
+
+def _unknown_name(trace: TracebackType | None) -> str | None:
+    """What is wrong with a global name or a closure's that has no type: Numba's typing of it keeps it at hand."""
+    found = None
+    while trace is not None:
+        found, trace = trace.tb_frame.f_locals.get("gvar", found), trace.tb_next
+    if not isinstance(found, Global | FreeVar):
+        return None
+    name, value = found.name, found.value
+    if value is UNDEFINED:
+        return f"{name} is not defined: define or import it before the kernel is compiled, at its first launch"
+    if inspect.isfunction(value):
+        return f"{name} is a plain Python function: put @nbtc.device above its def to call it from kernels"
+    if inspect.isclass(value) or callable(value):
+        return f"{name} has no device code: kernels call nbtc's functions, functions under @nbtc.device, and maths"
+    return (
+        f"{name} is a {type(value).__name__}, which kernels cannot hold: numbers, strings, arrays, tuples of them, and "
+        "fields of frozen dataclasses and named tuples can be constants; pass what changes as an argument"
+    )

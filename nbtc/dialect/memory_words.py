@@ -26,7 +26,13 @@ def _extents(name: str, shape: Any) -> tuple[int, ...]:
     parts = tuple(shape) if isinstance(shape, types.BaseTuple) else (shape,)
     found = tuple(getattr(p, "literal_value", None) for p in parts)
     if not all(isinstance(n, int) and n > 0 for n in found):
-        words.refuse(f"{name}: the shape is {shape}: pass constants from 1 up, such as {name}((16, 64), nbtc.f16)")
+        said = ", ".join("?" if n is None else str(n) for n in found)
+        words.refuse(
+            f"{name}: the shape is ({said}){', where ? is known only when the kernel runs' * (None in found)}: pass "
+            f"constants from 1 up, such as {name}((16, 64), nbtc.f16), with names and arithmetic of constants"
+            + ", or None for the part whose size the launch gives"
+            * (name == "shared")
+        )
     return found  # type: ignore[return-value]
 
 

@@ -15,7 +15,7 @@ from numba.core.debuginfo import DIBuilder
 from numba.core.errors import NumbaDebugInfoWarning
 
 from nbtc.compiler import native
-from nbtc.dialect import math_words, selectable, target, vocabulary
+from nbtc.dialect import folding, math_words, selectable, target, vocabulary
 from nbtc.dialect.parameters import MAP_ALIGN, Parameter, parameter
 from nbtc.errors import KernelError
 from nbtc.isa.archs import arch as find_arch
@@ -76,7 +76,8 @@ def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str, bounds:
         typing, context = where.typing_context, where.target_context
         typing.refresh()
         context.refresh()
-        found = compiler.compile_extra(typing, context, function, tuple(kinds), None, target.flags(), {})
+        options: Any = (None, target.flags(), {}, None, folding.Compiler)
+        found = compiler.compile_extra(typing, context, function, tuple(kinds), *options)
         if found.signature.return_type is not types.none:
             raise KernelError(f"a kernel returns nothing, and this one {found.signature.return_type}: store results")
         names = function.__code__.co_varnames

@@ -32,7 +32,7 @@ from numba.core.typing.templates import Registry as TypingRegistry
 
 from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.native import binding
-from nbtc.dialect import fatal, loops
+from nbtc.dialect import fatal, folding, loops
 from nbtc.errors import CompilerError
 
 NAME = "nbtc_ptx"
@@ -325,7 +325,7 @@ class PtxDispatcher(Dispatcher):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any], **_: Any) -> None:
         self.descriptor = descriptor()
-        super().__init__(function, {}, {}, compiler.Compiler)
+        super().__init__(function, {}, {}, folding.Compiler)
 
     @rarely_collected
     def compile(self, sig: Any) -> Any:

@@ -16,10 +16,12 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core import types
 
 from nbtc.compiler import native
 from nbtc.compiler.code_cache import source_digest
 from nbtc.dialect import vocabulary, words
+from nbtc.dialect.folding import is_record
 from nbtc.dialect.module import Written
 from nbtc.formats.table import Format
 
@@ -44,7 +46,13 @@ def digest(function: Callable[..., Any], kinds: Sequence[Any], *others: str) -> 
         parts = list(_function(function, set()))
     except _UnknownError:
         return None
-    return native.digest("kernel", _stamp(), numba.__version__, *others, *map(str, kinds), *parts)
+    return native.digest("kernel", _stamp(), numba.__version__, *others, *map(_spelled, kinds), *parts)
+
+
+def _spelled(kind: Any) -> str:
+    """A type with the names of its fields, which Numba's name of a named tuple leaves out."""
+    items = [_spelled(item) for item in kind] if isinstance(kind, types.BaseTuple) else []
+    return f"{kind} {getattr(kind, 'fields', ())} {items}" if items else str(kind)
 
 
 def fetch(name: str | None) -> Written | None:
@@ -111,6 +119,11 @@ def _value(x: Any, seen: set[int]) -> Iterator[str]:
         yield f"{type(x).__name__} {x!r}"
     elif isinstance(x, np.ndarray | np.generic):
         yield f"{x.dtype} {np.shape(x)} {hashlib.sha256(x.tobytes()).hexdigest()}"
+    elif is_record(x):
+        fields = getattr(x, "_fields", None) or tuple(x.__dataclass_fields__)
+        yield f"{type(x).__module__}.{type(x).__qualname__} {fields}"
+        for name in fields:
+            yield from _value(getattr(x, name), seen)
     elif isinstance(x, tuple):
         yield f"{type(x).__name__} {len(x)}"
         for item in x:
