@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from nbtc.errors import ArchError, shown
+from nbtc.isa.gpus import BY_KEY, CAPABILITIES, GPU, GPUS, key_of
 
 
 @dataclass(frozen=True)
@@ -71,19 +72,41 @@ class ArchNames(tuple[str, ...]):
 
 
 def arch(name: object) -> Arch:
-    """The row of an architecture named "sm_90", "sm_90a", "90" or 90; all its targets have the same arithmetic.
+    """The row of an architecture named "sm_90", "sm_90a", "compute_90", "90", 90 or as a GPU: "H100", "RTX 4090".
 
-    >>> arch("sm_90a").name, arch(90).name
-    ('sm_90', 'sm_90')
+    Case and spaces don't matter; all targets of an architecture, and all its GPUs, have the same arithmetic.
+
+    >>> arch("sm_90a").name, arch(90).name, arch("h200").name, arch("RTX 4090").name
+    ('sm_90', 'sm_90', 'sm_90', 'sm_89')
     """
     return name if isinstance(name, Arch) else target(name).arch
+
+
+def gpu(name: object) -> GPU:
+    """The GPU that an `arch=` names; an architecture stands for the first of its GPUs: "sm_90" for an H100 SXM.
+
+    >>> gpu("sm_90").name, gpu("H200").multiprocessors, gpu("A100 40GB").capability.shared_block_optin
+    ('NVIDIA H100 80GB HBM3', 132, 166912)
+    """
+    if isinstance(name, GPU):
+        return name
+    found = BY_KEY.get(key_of(name)) if isinstance(name, str) else None
+    if found is not None:
+        return found
+    row = arch(name)
+    for candidate in GPUS:
+        if candidate.arch == row.name:
+            return candidate
+    raise ArchError(f"arch={shown(name)}: no GPU of {row.name} is described; known: {', '.join(g.name for g in GPUS)}")
 
 
 def target(name: object) -> Target:
     """The PTX target of that name: which forms it may contain depends on the suffix (`Row.legal_on`).
 
-    >>> str(target("sm_120f")), target("sm_120a").arch.number
-    ('sm_120f', 120)
+    A GPU's name stands for the target with all forms of its architecture.
+
+    >>> str(target("sm_120f")), target("sm_120a").arch.number, str(target("H100"))
+    ('sm_120f', 120, 'sm_90a')
     """
     if isinstance(name, bool) or not isinstance(name, int | str):
         raise ArchError(
@@ -106,13 +129,25 @@ def _targets() -> dict[str, Target]:
 
 
 def _named(text: str, name: object) -> Target:
-    """A target of a table that has changed since, or what is wrong with its name."""
-    match = re.fullmatch(r"(?:sm_)?(\d+)([af]?)", text)
+    """A target in a less usual spelling, of a GPU or of a table that has changed since; or what is wrong with it."""
+    key = key_of(text)
+    if key in BY_KEY:
+        row = ARCHS[BY_KEY[key].arch]
+        return Target(row, row.suffixes[:1])
+    match = re.fullmatch(r"(?:sm|compute)?(\d+)([af]?)", key)
     found = ARCHS.get(f"sm_{match.group(1)}") if match else None
     if match is None or found is None:
-        raise ArchError(f'arch={shown(name)} is not an architecture nbtc knows; known: {_known()}. Try arch="sm_90".')
+        gpus = ", ".join(shown(g.aliases[0] if g.aliases else g.name) for g in GPUS)
+        raise ArchError(
+            f"arch={shown(name)} is not an architecture nbtc knows; known: {_known()}, and the GPUs {gpus}. "
+            'Try arch="sm_90".'
+        )
     suffix = match.group(2)
     if suffix not in found.suffixes:
         have = ", ".join(found.name + s for s in ("", *found.suffixes))
         raise ArchError(f"arch={text!r} is no target: {found.name} has no suffix {suffix!r}; its targets are {have}")
     return Target(found, suffix)
+
+
+if not CAPABILITIES.keys() == ARCHS.keys():
+    raise ValueError(f"architectures without limits: {ARCHS.keys() ^ CAPABILITIES.keys()}")
