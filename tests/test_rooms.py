@@ -43,7 +43,7 @@ NO_NUMBA = (
     "formats/table.py",
     "formats/arrays.py",
     "__init__.py",
-    "cli.py",
+    "cli",
     "show",
     "numerics/models.py",
 )

@@ -5,73 +5,120 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nbtc.errors import OptionError
-from nbtc.executor.program import load
+from nbtc.executor.program import Program
+from nbtc.formats.table import FORMATS
 
 FIRST = 6  # elements of an array that are printed
 
 
 class Launch(NamedTuple):
-    """What the command line asks for."""
+    """How the command line launches a kernel."""
 
-    file: str
-    kernel: str
     grid: tuple[int, ...]
     block: tuple[int, ...]
     shared: int
-    arch: str | None
     check: bool = False  # watch for hazards
 
 
 def argument(text: str, seed: int) -> Any:
     """An argument of a kernel from its text."""
     kind, _, rest = text.partition(":")
-    if text.endswith(".npy"):
-        return np.load(text)
     if kind in ("zeros", "random"):
         name, _, count = rest.partition(":")
+        dtype = _dtype(name)
+        if dtype is None or not count.isdecimal():
+            raise OptionError(f"{text!r}: write {kind}:f32:1024, a format or a NumPy dtype and a number of elements")
+        return np.zeros(int(count), dtype) if kind == "zeros" else _random(dtype, int(count), seed)
+    file, _, name = text.rpartition(":")
+    if text.endswith(".npy") or file.endswith(".npy"):
+        return _loaded(text if text.endswith(".npy") else file, "" if text.endswith(".npy") else name)
+    for number in (partial(int, base=0), float):
         try:
-            dtype, size = np.dtype(name), int(count)
-        except (TypeError, ValueError):
-            raise OptionError(f"{text!r}: write {kind}:float32:1024, a NumPy dtype and a number of elements") from None
-        return np.zeros(size, dtype) if kind == "zeros" else _random(dtype, size, seed)
+            return number(text)
+        except ValueError:
+            continue
+    legal = "a number, FILE.npy, FILE.npy:FORMAT, zeros:FORMAT:COUNT or random:FORMAT:COUNT"
+    raise OptionError(f"{text!r} is no argument: pass {legal}")
+
+
+def _dtype(name: str) -> np.dtype[Any] | None:
+    """By nbtc's name (f16 is half precision), or by NumPy's."""
+    if name in FORMATS:
+        return FORMATS[name].dtype
     try:
-        return int(text, 0)
-    except ValueError:
-        pass
+        return np.dtype(name)
+    except TypeError:
+        return None
+
+
+def _loaded(file: str, name: str) -> Any:
+    """An array; types that NumPy's files do not know come back as raw bytes, and are named."""
     try:
-        return float(text)
-    except ValueError:
-        legal = "a number, FILE.npy, zeros:DTYPE:COUNT or random:DTYPE:COUNT"
-        raise OptionError(f"{text!r} is no argument: pass {legal}") from None
+        with open(file, "rb") as opened:
+            x = np.load(opened, allow_pickle=False)
+    except ValueError as error:
+        raise OptionError(
+            f"{file} is no .npy file of numbers ({error}): write it with numpy.save(path, array)"
+        ) from None
+    dtype = _dtype(name) if name else x.dtype
+    if dtype is None or (dtype.kind == "V" and not name) or dtype.itemsize != x.dtype.itemsize:
+        raise OptionError(f"{file} has elements of {x.dtype.itemsize} bytes: name their format, such as {file}:bf16")
+    return x.view(dtype)
 
 
 def _random(dtype: np.dtype[Any], size: int, seed: int) -> Any:
+    """Standard normal floats, and integers of the whole range."""
     rng = np.random.default_rng(seed)
-    if dtype.kind == "f":
-        return rng.standard_normal(size).astype(dtype)
-    info = np.iinfo(dtype)
-    return rng.integers(info.min, info.max, size, dtype, endpoint=True)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, size, dtype, endpoint=True)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, size).astype(dtype)
+    fmt = next((f for f in FORMATS.values() if f.dtype == dtype), None)
+    if fmt is not None and fmt.kind == "int":
+        return rng.integers(fmt.low, fmt.high + 1, size).astype(dtype)
+    return rng.standard_normal(size).astype(dtype)
 
 
-def run(launch: Launch, texts: Sequence[str]) -> dict[str, Any]:
+def outputs(program: Program, texts: Sequence[str]) -> dict[int, str]:
+    """Which parameters are written to which files: "2=out.npy" or "name=out.npy"."""
+    names = {name: n for n, p in enumerate(program.params) for name in (p.name, str(n))}
+    found = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        if not equals or not file or name not in names:
+            raise OptionError(f"--out {text}: write PARAMETER=FILE.npy, PARAMETER one of {', '.join(names) or 'none'}")
+        found[names[name]] = file
+    return found
+
+
+def run(program: Program, launch: Launch, texts: Sequence[str], out: Sequence[str] = ()) -> dict[str, Any]:
     """Launch a kernel; its time, and of each array argument a digest and the first elements."""
-    program = load(launch.file, launch.arch)[launch.kernel]
+    files = outputs(program, out)
     args = [argument(text, seed) for seed, text in enumerate(texts)]
+    for n, file in files.items():
+        if n >= len(args) or not isinstance(args[n], np.ndarray):
+            raise OptionError(f"--out {n}={file}: argument {n} is no array: pass a file, zeros: or random: as --arg")
     start = time.perf_counter()
     program.launch(launch.grid, launch.block, args, shared=launch.shared, checked=launch.check)
     seconds = time.perf_counter() - start
+    for n, file in files.items():
+        with open(file, "wb") as opened:  # np.save would append .npy to other names
+            np.save(opened, args[n])
     arrays = [
         {
             "parameter": p.name,
             "sha256": hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest(),
             "first": x.reshape(-1)[:FIRST].tolist(),
+            "written": files.get(n),
         }
-        for p, x in zip(program.params, args, strict=True)
+        for n, (p, x) in enumerate(zip(program.params, args, strict=True))
         if isinstance(x, np.ndarray)
     ]
     return {"kernel": program.name, "arch": program.arch, "seconds": seconds, "arrays": arrays}

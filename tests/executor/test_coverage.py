@@ -1,12 +1,15 @@
 """What kernels use, what can't run, and the command line."""
 
+import io
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import nbtc
 from nbtc.cli import main
+from nbtc.executor.command import argument
 
 TEXT = """.version 8.0
 .target sm_80
@@ -71,3 +74,50 @@ def test_the_command_line_reports_hazards(tmp_path, capsys):
         assert main(["ptx", str(path), "--run", "k", "--block", "32", "--check"]) == code
     assert "uninitialised shared memory" in capsys.readouterr().out
     assert main(["ptx", str(path), "--check"]) == 2
+
+
+SCALE = """.version 8.0 .target sm_80 .address_size 64
+.visible .entry scale(.param .u64 x, .param .f32 by) {
+  .reg .b64 p; .reg .b32 t, i; .reg .f32 v, f; ld.param.u64 p, [x]; ld.param.f32 f, [by]; mov.u32 t, %tid.x;
+  mad.wide.u32 p, t, 4, p; ld.global.f32 v, [p]; mul.f32 v, v, f; st.global.f32 [p], v; ret; }
+"""
+
+
+def test_the_command_line_reads_and_writes_arrays(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(SCALE))
+    np.save(tmp_path / "x.npy", np.arange(4, dtype=np.float32))
+    words = ["--run", "", "--block", "4", "--arg", str(tmp_path / "x.npy"), "--arg", "2"]
+    assert main(["ptx", "-", *words, "--out", f"0={tmp_path / 'y.npy'}"]) == 0
+    assert np.load(tmp_path / "y.npy").tolist() == [0, 2, 4, 6]
+    path = tmp_path / "scale.ptx"
+    path.write_text(SCALE)
+    words = ["--run", "scale", "--block", "4", "--arg", "zeros:f32:4", "--arg", "0.5"]
+    assert main(["ptx", str(path), *words, "--out", f"x={tmp_path / 'y'}"]) == 0
+    assert np.load(tmp_path / "y").tolist() == [0, 0, 0, 0]
+    capsys.readouterr()
+    for wrong in (["--out", "9=y.npy"], ["--out", "y.npy"], ["--out", "1=y.npy"]):
+        assert main(["ptx", str(path), *words, *wrong]) == 2
+        assert "--out" in capsys.readouterr().err
+    assert main(["ptx", str(path), "--out", "0=y.npy"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [("zeros:bf16:3", ml_dtypes.bfloat16), ("random:f16:3", np.float16), ("random:s4:3", ml_dtypes.int4),
+     ("zeros:e4m3:3", ml_dtypes.float8_e4m3fn), ("random:uint16:3", np.uint16), ("random:b1:3", np.bool_)],
+)  # fmt: skip
+def test_arguments_have_the_formats_of_nbtc(text, dtype):
+    assert argument(text, 0).dtype == dtype and argument(text, 0).shape == (3,)
+
+
+def test_arguments_from_files(tmp_path):
+    x = np.arange(3).astype(ml_dtypes.bfloat16)
+    np.save(tmp_path / "x.npy", x)
+    assert argument(f"{tmp_path}/x.npy:bf16", 0).tobytes() == x.tobytes()
+    for wrong in (f"{tmp_path}/x.npy", f"{tmp_path}/x.npy:f32", f"{tmp_path}/x.npy:what"):
+        with pytest.raises(nbtc.errors.OptionError, match="name their format"):
+            argument(wrong, 0)
+    assert (argument("0x10", 0), argument("2.5", 0)) == (16, 2.5)
+    for wrong in ("zeros:what:3", "zeros:f32", "three"):
+        with pytest.raises(nbtc.errors.OptionError):
+            argument(wrong, 0)

@@ -7,6 +7,8 @@ import pytest
 
 import nbtc
 from nbtc import errors
+from nbtc.cli import main
+from nbtc.executor.command import argument
 from nbtc.interop import toolkit
 
 SOURCE = """
@@ -109,3 +111,17 @@ def test_a_file_that_is_not_there():
 def test_a_missing_header_has_a_hint(header, says):
     with pytest.raises(errors.ProgramError, match=says):
         nbtc.cuda.compile(f"#include <{header}>\n")
+
+
+@needs
+def test_the_command_line_runs_a_source(tmp_path, capsys):
+    path = tmp_path / "twice.cu"
+    path.write_text("__global__ void twice(float *x) { x[threadIdx.x] *= 2; }")
+    out = tmp_path / "y.npy"
+    words = [str(path), "--block", "4", "--arg", "random:f32:4", "--out", f"0={out}"]
+    assert main(["run", *words]) == main(["ptx", *words, "--run", "twice"]) == 0
+    assert (np.load(out) == 2 * argument("random:f32:4", 0)).all()
+    assert main(["ptx", str(path)]) == 0
+    assert "twice(float*): " in capsys.readouterr().out
+    path.write_text(path.read_text() * 2 + "x")
+    assert main(["run", *words]) == 2
