@@ -30,6 +30,7 @@ from nbtc.executor.summary import summary
 from nbtc.executor.watch.memory import Watched
 from nbtc.executor.watch.report import hazard, kept, leak
 from nbtc.formats.arrays import as_flag
+from nbtc.isa.archs import ARCHS
 from nbtc.isa.archs import arch as find_arch
 
 MOST_GEOMETRIES = 1 << 10  # of launches that a module remembers
@@ -40,8 +41,9 @@ MOST_SHARED = 227 << 10  # bytes of a block on sm_90 (CUDA C++ Programming Guide
 def load(source: str | os.PathLike[str], arch: str | int | None = None) -> Module:
     """A PTX module, from its text or the path of a file.
 
-    arch: whose arithmetic it has ("sm_80"; default: "sm_90", or what `.target` says where that is newer).  PTX ISA 6.0
-    to 9.x.  Raises SourceError where there is no such file, and ParseError, with the line, for text that is no PTX.
+    arch: whose arithmetic it has ("sm_80", "H100"; default: what `.target` says, so that text for sm_80 computes as an
+    A100).  PTX ISA 6.0 to 9.x.  Raises SourceError where there is no such file, and ParseError, with the line, for
+    text that is no PTX.
 
     Kernels are compiled when they are first launched.  An instruction that can't run does not disturb the module's
     other kernels: ProgramError names it with its line when a kernel that reaches it is launched, before anything runs,
@@ -59,15 +61,15 @@ def _arch_name(name: str | int) -> str:
     return find_arch(name).name
 
 
-def _device(target: str) -> str:
-    """The architecture that runs a text unless the caller names one: sm_90 as everywhere, or a newer one it is for.
+def _own_arch(target: str) -> str:
+    """The architecture that a text is for: what `.target` says, or the oldest there is where that is older.
 
-    PTX for an older target runs on newer devices, with their arithmetic; so does that for targets from before there
-    were tensor cores, such as "sm_52", which older compilers write unless told otherwise.
+    Targets from before there were tensor cores, such as "sm_52", are what older compilers write unless told otherwise;
+    what such a text can say is the same on all architectures.
     """
     if re.fullmatch(r"sm_[2-6]\d", target):
-        return find_arch("sm_90").name
-    return max((find_arch(target), find_arch("sm_90")), key=lambda a: a.number).name
+        return min(ARCHS.values(), key=lambda a: a.number).name
+    return _arch_name(target)
 
 
 def _seconds(timeout: object) -> float | None:
@@ -84,7 +86,7 @@ class Module:
 
     def __init__(self, text: str, arch: str | int | None = None) -> None:
         self.text, self.ptx = text, parse(text)
-        self.arch = _arch_name(arch) if arch is not None else _device(self.ptx.target)
+        self.arch = _arch_name(arch) if arch is not None else _own_arch(self.ptx.target)
         self._layout, size = variables_layout(self.ptx)
         self.variables: NDArray[np.uint8] = aligned(max(size, 1), 256)
         self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)

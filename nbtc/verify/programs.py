@@ -1,7 +1,7 @@
 """Recorded programs: PTX text, inputs and what a GPU returned, run again and compared.
 
 A folder holds `manifest.json`, `results.npz` and the PTX files that the manifest names; docs/recordings.md describes
-an entry.  Every byte of every output must be the recorded one.
+an entry.  Every byte of every output must be the recorded one; the architecture is that of the GPU in the manifest.
 """
 
 from __future__ import annotations
@@ -60,15 +60,17 @@ def verify_programs(folder: str | Path, only: str | None = None) -> Iterator[Pro
     if not (root / "manifest.json").is_file():
         raise OptionError(f"{str(folder)!r} holds no manifest.json: pass a folder of recorded programs")
     with reading("manifest.json"):
-        programs = json.loads((root / "manifest.json").read_text(encoding="utf-8"))["programs"]
-        chosen = [p for p in programs if only is None or only in p["name"]]
+        manifest = json.loads((root / "manifest.json").read_text(encoding="utf-8"))
+        capability = manifest.get("recorded_on", {}).get("compute_capability")  # "9.0": whose bits the results are
+        arch = f"sm_{capability.replace('.', '')}" if capability else None
+        chosen = [p for p in manifest["programs"] if only is None or only in p["name"]]
     if not chosen:
         raise OptionError(f"no program named *{only}* in {str(folder)!r}")
     with reading("results.npz"), np.load(root / "results.npz") as recorded:
         for program in chosen:
             with reading("manifest.json", program["name"]):
                 report = ProgramReport(program["name"], program["family"])
-                _replay(root, program, recorded, report)
+                _replay(root, {**program, "arch": arch}, recorded, report)
             yield report
 
 
@@ -95,7 +97,7 @@ def _replay(root: Path, program: Entry, recorded: Mapping[str, Array], report: P
 
 def _run(root: Path, program: Entry, arrays: Arrays) -> tuple[Arrays, str]:
     """Launch a program on its arrays; the module variables that it leaves, and what it printed."""
-    module = nbtc.load(root / program["ptx"])
+    module = nbtc.load(root / program["ptx"], arch=program["arch"])
     variables = {}
     for entry in program.get("globals", ()):
         x = make(entry)

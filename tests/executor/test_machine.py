@@ -212,7 +212,7 @@ def test_addresses_of_parameters_and_constants_fit_32_bits():
 
 def test_a_kernel_prints(loops):
     text = str(loops)
-    assert "kernel k on sm_90" in text and "blocks, lanes may be apart in" in text
+    assert "kernel k on sm_80" in text and "blocks, lanes may be apart in" in text
     assert repr(loops) == "<kernel k on sm_90, 2 parameters>"
 
 

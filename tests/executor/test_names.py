@@ -34,7 +34,7 @@ def test_instances_of_a_template_are_told_apart():
     module = nbtc.load(f".version 8.0 .target sm_80 .address_size 64 {entries}")
     assert module["f<double>"].name == module["f<double>()"].name == "_Z1fIdEvv"
     assert module["g"].name == module["_Z1gv"].name == "_Z1gv"
-    assert repr(module["f<float>"]) == "<kernel f<float> on sm_90, 0 parameters>"
+    assert repr(module["f<float>"]) == "<kernel f<float> on sm_80, 0 parameters>"
     with pytest.raises(
         errors.ProgramError, match=r"'f' is ambiguous \(f<float>\(\), f<double>\(\)\); kernels: .*g\(\)"
     ):
