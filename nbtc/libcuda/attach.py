@@ -1,0 +1,176 @@
+"""What runs when a library's first function is called: the library's table gets entries that call Python.
+
+An entry is made at its function's first call.  A function that isn't there is named on stderr then, and gives
+CUDA_ERROR_NOT_SUPPORTED.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import ctypes
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from nbtc.libcuda import attach_points, state
+from nbtc.libcuda.errors import NOT_SUPPORTED, OUT_OF_MEMORY, UNKNOWN, CudaError, say
+from nbtc.libcuda.registry import DRIVER, RUNTIME, Implementation, implementation
+from nbtc.libcuda.rows import SONAMES, Row, rows
+
+RESOLVER = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+CLOSER = ctypes.CFUNCTYPE(None)
+_keep: list[Any] = []  # callbacks, which C calls as long as the process lives
+_attached: dict[str, Attached] = {}
+# Functions of the driver that need no context, or look after it themselves.
+FREE = ("cuInit", "cuDriverGet", "cuGetError", "cuGetProc", "cuGetExport", "cuDevice", "cuCtx", "cuPointer",
+        "cuLibrary", "cuKernel", "cuMemPool", "cuMemAddress", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap",
+        "cuMemSetAccess", "cuMemGetAllocation", "cuMemGetDefault", "cuMemGetMem", "cuThread", "cuGraph", "cuLink",
+        "cuTensorMap", "cuProfiler", "cuUserObject", "cuStreamIsCapturing", "cuModuleGetLoadingMode")  # fmt: skip
+
+
+class Attached:
+    """A library of this process: its table and what fills it."""
+
+    def __init__(self, which: str, count: int, table: int) -> None:
+        self.which, self.rows = which, rows(which)
+        if len(self.rows) != count:
+            raise RuntimeError(f"{SONAMES[which]} has {count} functions, its table {len(self.rows)}: delete the file")
+        self.words = (ctypes.c_uint64 * count).from_address(table)
+        self.index = {row.name: i for i, row in enumerate(self.rows)}
+
+    def resolve(self, index: int) -> None:
+        """A function is called for the first time."""
+        try:
+            self.words[index] = entry(self.which, self.rows[index])
+        except BaseException:
+            traceback.print_exc()
+            self.words[index] = _address(ctypes.CFUNCTYPE(ctypes.c_int32)(lambda: UNKNOWN))
+
+
+def _address(callback: Any) -> int:
+    _keep.append(callback)
+    return ctypes.cast(callback, ctypes.c_void_p).value or 0
+
+
+def unexpected() -> int:
+    """An exception that isn't an answer: an interrupt is for the caller's own Python, others are told."""
+    error = sys.exception()
+    if isinstance(error, KeyboardInterrupt):
+        _thread.interrupt_main()
+    elif isinstance(error, MemoryError):
+        return OUT_OF_MEMORY
+    else:
+        traceback.print_exc()
+    return UNKNOWN
+
+
+def guarded(function: Implementation, needs_context: bool) -> Callable[..., int]:
+    """A function whose exceptions are its result."""
+    current = state.current
+
+    def checked(*args: Any) -> int:
+        try:
+            current()
+            return function(*args) or 0
+        except CudaError as error:
+            return error.code
+        except BaseException:
+            return unexpected()
+
+    def unchecked(*args: Any) -> int:
+        try:
+            return function(*args) or 0
+        except CudaError as error:
+            return error.code
+        except BaseException:
+            return unexpected()
+
+    return checked if needs_context else unchecked
+
+
+def entry(which: str, row: Row) -> int:
+    """The address of a function's entry."""
+    found = implementation(DRIVER if which == "driver" else RUNTIME, row.name)
+    if found is None:
+        say(f"{row.name} isn't there: it returns an error (CUDA_ERROR_NOT_SUPPORTED)", once=True)
+        return _address(ctypes.CFUNCTYPE(ctypes.c_int32)(lambda: NOT_SUPPORTED))
+    if which == "driver":
+        return _address(row.prototype(guarded(found, not row.name.startswith(FREE))))
+    from nbtc.libcuda.runtime.results import tracked
+
+    return _address(row.prototype(tracked(found, row)))
+
+
+def _warn_of_another(folder: str) -> None:
+    """Say it where NVIDIA's driver is in the process too."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            paths = set(re.findall(r"(/\S*/libcuda\.so[.\d]*)$", file.read(), re.MULTILINE))
+    except OSError:
+        return
+    others = sorted(p for p in paths if not p.startswith(folder))
+    if others:
+        say(f"this process has NVIDIA's driver too ({', '.join(others)}): what was loaded first counts", once=True)
+
+
+class _Output:
+    """Python's standard output in a process that isn't Python's: C's own, whose order is kept so."""
+
+    def __init__(self) -> None:
+        libc = ctypes.CDLL(None)
+        self._stream = ctypes.c_void_p.in_dll(libc, "stdout")
+        self._write, self._flush = libc.fwrite, libc.fflush
+        self._write.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p]
+        self._flush.argtypes = [ctypes.c_void_p]
+
+    def write(self, text: str) -> int:
+        """Text, as C's buffer takes it."""
+        raw = text.encode("utf-8", "surrogateescape")
+        self._write(raw, 1, len(raw), self._stream)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what C's buffer holds."""
+        self._flush(self._stream)
+
+
+def _write_profiles() -> None:
+    from nbtc.libcuda import launching
+
+    if launching.settings.profile and os.getpid() == state._process[0]:
+        with open(launching.settings.profile, "w", encoding="utf-8") as file:
+            file.write(launching.reported_profiles() + "\n")
+
+
+def _at_exit(own: bool, close: int) -> None:
+    """Profiles are written, and the table closed before Python ends (where Python isn't the host's, it never does)."""
+    if own:
+        libc = ctypes.CDLL(None)
+        callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(lambda status, data: _write_profiles())
+        _keep.append(callback)
+        libc.on_exit(callback, None)
+    else:
+        atexit.register(CLOSER(close))
+        atexit.register(_write_profiles)
+
+
+def attach(which: str, count: int, own: int, table: int, slot: int, close: int, folder: str) -> None:
+    """Called by a library, which lies in `folder`, at its first call; own: Python was started for it."""
+    if which in _attached:
+        return
+    attach_points.folder = folder
+    import nbtc.libcuda.driver
+    import nbtc.libcuda.runtime  # noqa: F401
+
+    if own and not _attached:
+        sys.stdout = _Output()  # type: ignore[assignment]
+    made = _attached[which] = Attached(which, count, table)
+    resolver = RESOLVER(made.resolve)
+    if not own or len(_attached) == 1:
+        _at_exit(bool(own), close)
+    _warn_of_another(folder)
+    ctypes.c_uint64.from_address(slot).value = _address(resolver)

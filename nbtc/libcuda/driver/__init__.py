@@ -1,0 +1,24 @@
+"""The functions of the driver API, by the names of cuda.h (CUDA Driver API)."""
+
+from nbtc.libcuda.driver import (
+    contexts,
+    copies,
+    devices,
+    entry_points,
+    graphs,
+    kernels,
+    launches,
+    linking,
+    memory,
+    modules,
+    older,
+    pools,
+    streams,
+    tensor_maps,
+    virtual,
+)
+
+__all__ = [
+    "contexts", "copies", "devices", "entry_points", "graphs", "kernels", "launches", "linking", "memory", "modules",
+    "older", "pools", "streams", "tensor_maps", "virtual",
+]  # fmt: skip

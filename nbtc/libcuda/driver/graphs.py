@@ -1,0 +1,272 @@
+"""Graphs and their capture (CUDA Driver API, "Graph Management", "Stream Management")."""
+
+from __future__ import annotations
+
+import ctypes
+
+from nbtc.libcuda import host
+from nbtc.libcuda.driver import nodes
+from nbtc.libcuda.errors import (
+    CAPTURE_UNMATCHED,
+    GRAPH_EXEC_UPDATE_FAILURE,
+    ILLEGAL_STATE,
+    INVALID_VALUE,
+    STREAM_CAPTURE_INVALIDATED,
+    STREAM_CAPTURE_UNSUPPORTED,
+    SUCCESS,
+    CudaError,
+)
+from nbtc.libcuda.registry import driver, driver_as
+from nbtc.libcuda.state import handles
+from nbtc.libcuda.streams import LEGACY, Event, Executable, Graph, Node, Stream, capturing, stream_of, submit
+
+ACTIVE, INVALIDATED = 1, 2  # CUstreamCaptureStatus
+UPDATE_TOPOLOGY = 2  # CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED
+SET_DEPENDENCIES = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
+
+
+def new_graph() -> Graph:
+    """An empty graph with a handle."""
+    made = Graph()
+    made.handle = handles.add(made)
+    return made
+
+
+def begin(handle: int, graph: Graph, mode: int, after: list[Node]) -> int:
+    """Let a stream gather nodes."""
+    stream = stream_of(handle)
+    if stream.graph is not None:
+        return ILLEGAL_STATE
+    if handle in (0, LEGACY) or not 0 <= mode <= 2:
+        return STREAM_CAPTURE_UNSUPPORTED if 0 <= mode <= 2 else INVALID_VALUE
+    stream.graph, stream.last, stream.origin, stream.mode = graph, after, True, mode
+    capturing.append(stream)
+    return SUCCESS
+
+
+@driver
+def cuStreamBeginCapture_v2(handle: int, mode: int) -> int:
+    return begin(handle, Graph(), mode, [])
+
+
+@driver
+def cuStreamBeginCaptureToGraph(h: int, graph: int, deps: int, data: int, count: int, mode: int) -> int:
+    return begin(h, handles.get(graph, Graph), mode, nodes.given(deps, count))
+
+
+@driver
+def cuStreamEndCapture(handle: int, out: int) -> int:
+    stream = stream_of(handle)
+    graph = stream.graph
+    if graph is None or not stream.origin:
+        host.given64(out, 0)
+        return ILLEGAL_STATE if graph is None else CAPTURE_UNMATCHED
+    for x in list(handles.objects.values()):
+        if isinstance(x, Stream | Event) and x.graph is graph:
+            x.graph, x.last = None, []
+    stream.graph, stream.last, stream.origin = None, [], False
+    capturing.remove(stream)
+    if graph.invalid:
+        host.put64(out, 0)
+        return STREAM_CAPTURE_INVALIDATED
+    graph.handle = graph.handle or handles.add(graph)
+    host.put64(out, graph.handle)
+    return SUCCESS
+
+
+def _status(stream: Stream) -> int:
+    return 0 if stream.graph is None else INVALIDATED if stream.graph.invalid else ACTIVE
+
+
+@driver
+def cuStreamIsCapturing(handle: int, out: int) -> None:
+    host.put32(out, _status(stream_of(handle)))
+
+
+@driver_as("cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v2")
+def cuStreamGetCaptureInfo_v2(h: int, status: int, number: int = 0, graph: int = 0, deps: int = 0, n: int = 0) -> None:
+    cuStreamGetCaptureInfo_v3(h, status, number, graph, deps, 0, n)
+
+
+@driver
+def cuStreamGetCaptureInfo_v3(h: int, status: int, number: int, graph: int, deps: int, edges: int, count: int) -> None:
+    stream = stream_of(h)
+    host.put32(status, _status(stream))
+    found = stream.graph
+    if found is None:
+        return
+    host.given64(number, found.id)
+    if graph:
+        found.handle = found.handle or handles.add(found)
+        host.put64(graph, found.handle)
+    if deps:
+        stream.dependencies = (ctypes.c_uint64 * max(1, len(stream.last)))(*(n.handle for n in stream.last))
+        host.put64(deps, ctypes.addressof(stream.dependencies))
+    host.given64(edges, 0)
+    host.given64(count, len(stream.last))
+
+
+@driver
+def cuStreamUpdateCaptureDependencies(h: int, deps: int, count: int, flags: int) -> int:
+    stream, given = stream_of(h), nodes.given(deps, count)
+    if stream.graph is None:
+        return ILLEGAL_STATE
+    stream.last = given if flags & SET_DEPENDENCIES else stream.last + given
+    return SUCCESS
+
+
+@driver
+def cuStreamUpdateCaptureDependencies_v2(h: int, deps: int, data: int, count: int, flags: int) -> int:
+    found: int = cuStreamUpdateCaptureDependencies(h, deps, count, flags)
+    return found
+
+
+@driver
+def cuGraphCreate(out: int, flags: int) -> int:
+    if flags:
+        return INVALID_VALUE
+    host.put64(out, 0)
+    host.put64(out, new_graph().handle)
+    return SUCCESS
+
+
+@driver
+def cuGraphDestroy(handle: int) -> None:
+    graph = handles.get(handle, Graph)
+    for node in graph.nodes:
+        handles.drop(node.handle)
+    handles.drop(handle)
+
+
+@driver
+def cuGraphClone(out: int, handle: int) -> None:
+    found: dict[Node, Node] = {}
+    made = handles.get(handle, Graph).copied(found)
+    made.clones = {old.handle: new for old, new in found.items()}
+    made.handle = handles.add(made)
+    host.put64(out, made.handle)
+
+
+@driver
+def cuGraphNodeFindInClone(out: int, node: int, clone: int) -> int:
+    found = handles.get(clone, Graph).clones.get(node)
+    if found is None:
+        return INVALID_VALUE
+    host.put64(out, found.handle)
+    return SUCCESS
+
+
+def _put_nodes(found: list[Node], out: int, count: int) -> None:
+    """Handles into an array of the size that `count` says, or only how many there are."""
+    if out:
+        for i, node in enumerate(found[: host.u64(count)]):
+            host.put64(out + 8 * i, node.handle)
+    host.put64(count, len(found))
+
+
+@driver
+def cuGraphGetNodes(handle: int, out: int, count: int) -> None:
+    _put_nodes(handles.get(handle, Graph).nodes, out, count)
+
+
+@driver
+def cuGraphGetRootNodes(handle: int, out: int, count: int) -> None:
+    graph = handles.get(handle, Graph)
+    after = {b for _, b in graph.edges}
+    _put_nodes([n for n in graph.nodes if n not in after], out, count)
+
+
+@driver_as("cuGraphGetEdges")
+def cuGraphGetEdges(handle: int, first: int, second: int, count: int) -> None:
+    edges = handles.get(handle, Graph).edges
+    if first and second:
+        for i, (a, b) in enumerate(edges[: host.u64(count)]):
+            host.put64(first + 8 * i, a.handle)
+            host.put64(second + 8 * i, b.handle)
+    host.put64(count, len(edges))
+
+
+@driver
+def cuGraphGetEdges_v2(handle: int, first: int, second: int, data: int, count: int) -> None:
+    cuGraphGetEdges(handle, first, second, count)
+
+
+def instantiate(out: int, handle: int) -> None:
+    """A graph that can be launched."""
+    host.put64(out, 0)
+    host.put64(out, handles.add(Executable(handles.get(handle, Graph))))
+
+
+@driver
+def cuGraphInstantiateWithFlags(out: int, handle: int, flags: int) -> None:
+    instantiate(out, handle)
+
+
+@driver
+def cuGraphInstantiateWithParams(out: int, handle: int, parameters: int) -> None:
+    """CUDA_GRAPH_INSTANTIATE_PARAMS: flags, the stream to upload to, the node in error, the result."""
+    host.read(parameters, 28)
+    instantiate(out, handle)
+    host.put32(parameters + 24, 0)
+
+
+@driver
+def cuGraphInstantiate_v2(out: int, handle: int, node: int, log: int, size: int) -> None:
+    instantiate(out, handle)
+
+
+@driver
+def cuGraphExecDestroy(handle: int) -> None:
+    handles.get(handle, Executable).drop()
+    handles.drop(handle)
+
+
+@driver
+def cuGraphUpload(handle: int, stream: int) -> None:
+    handles.get(handle, Executable)
+    stream_of(stream)
+
+
+def run_nodes(order: list[Node]) -> None:
+    """The nodes of a graph in order; graphs inside of it in their places."""
+    for node in order:
+        if node.enabled and node.run is not None:
+            node.run()
+
+
+@driver
+def cuGraphLaunch(handle: int, stream: int) -> None:
+    found = handles.get(handle, Executable)
+    submit(stream, nodes.NodeKind.GRAPH, lambda: run_nodes(found.order), found.graph)
+
+
+@driver
+def cuGraphExecUpdate_v2(handle: int, graph: int, info: int) -> int:
+    """New parameters from a graph of the same shape; info: what differs, where that is not so."""
+    found, other = handles.get(handle, Executable), handles.get(graph, Graph)
+    host.write(info, bytes(24))
+    same = [n.kind for n in found.graph.nodes] == [n.kind for n in other.nodes]
+
+    def edges(g: Graph) -> list[tuple[int, int]]:
+        number = {n: i for i, n in enumerate(g.nodes)}
+        return [(number[a], number[b]) for a, b in g.edges]
+
+    if not same or edges(found.graph) != edges(other):
+        host.put32(info, UPDATE_TOPOLOGY)
+        raise CudaError(GRAPH_EXEC_UPDATE_FAILURE)
+    for mine, new in zip(found.graph.nodes, other.nodes, strict=True):
+        mine.run, mine.params = new.run, new.params
+    return SUCCESS
+
+
+@driver
+def cuGraphDebugDotPrint(handle: int, path: int, flags: int) -> None:
+    graph = handles.get(handle, Graph)
+    number = {n: i for i, n in enumerate(graph.nodes)}
+    lines = [f'  n{i} [label="{n.kind.name}"];' for n, i in number.items()]
+    lines += [f"  n{number[a]} -> n{number[b]};" for a, b in graph.edges]
+    try:
+        with open(host.name(path), "w", encoding="utf-8") as file:
+            file.write("\n".join(["digraph {", *lines, "}", ""]))
+    except OSError:
+        raise CudaError(INVALID_VALUE) from None

@@ -1,0 +1,135 @@
+"""Memory pools (CUDA Driver API, "Stream Ordered Memory Allocator"): allocations in a stream's order."""
+
+from __future__ import annotations
+
+from nbtc.libcuda import host
+from nbtc.libcuda.driver.memory import put_allocation
+from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, SUCCESS, CudaError, say
+from nbtc.libcuda.memory import Kind, memory
+from nbtc.libcuda.registry import driver, driver_as
+from nbtc.libcuda.state import device, handles
+from nbtc.libcuda.streams import NodeKind, stream_of, submit
+
+SWITCHES = (1, 2, 3)  # attributes that are ints; the others count bytes
+THRESHOLD, RESERVED, USED = 4, (5, 6), (7, 8)
+READ_WRITE = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+
+
+class Pool:
+    """A memory pool."""
+
+    def __init__(self) -> None:
+        self.attributes: dict[int, int] = dict.fromkeys(SWITCHES, 1)
+
+
+default = Pool()
+default_handle = handles.add(default)
+_current = [default_handle]
+
+
+@driver
+def cuMemAllocAsync(out: int, size: int, stream: int) -> int:
+    if stream_of(stream).graph is not None:
+        say("memory allocated while a stream is captured isn't there", once=True)
+        raise CudaError(NOT_SUPPORTED)
+    return put_allocation(out, size, Kind.POOL)
+
+
+@driver
+def cuMemAllocFromPoolAsync(out: int, size: int, pool: int, stream: int) -> int:
+    handles.get(pool, Pool)
+    found: int = cuMemAllocAsync(out, size, stream)
+    return found
+
+
+@driver
+def cuMemFreeAsync(address: int, stream: int) -> None:
+    if memory.blocks.get(address) is None:
+        raise CudaError(INVALID_VALUE)
+    run = lambda: memory.free(address, Kind.POOL, Kind.DEVICE, Kind.MANAGED)  # noqa: E731
+    submit(stream, NodeKind.FREE, run)  # type: ignore[arg-type]
+
+
+@driver
+def cuDeviceGetDefaultMemPool(out: int, number: int) -> None:
+    device(number)
+    host.put64(out, default_handle)
+
+
+@driver
+def cuDeviceGetMemPool(out: int, number: int) -> None:
+    device(number)
+    host.put64(out, _current[0])
+
+
+@driver
+def cuDeviceSetMemPool(number: int, pool: int) -> None:
+    device(number)
+    handles.get(pool, Pool)
+    _current[0] = pool
+
+
+@driver
+def cuMemPoolCreate(out: int, properties: int) -> None:
+    host.read(properties, 16)
+    host.put64(out, 0)
+    host.put64(out, handles.add(Pool()))
+
+
+@driver
+def cuMemPoolDestroy(pool: int) -> int:
+    handles.get(pool, Pool)
+    if pool == default_handle:
+        return INVALID_VALUE
+    if _current[0] == pool:
+        _current[0] = default_handle
+    handles.drop(pool)
+    return SUCCESS
+
+
+@driver
+def cuMemPoolSetAttribute(pool: int, what: int, value: int) -> int:
+    found = handles.get(pool, Pool)
+    if not 1 <= what <= 8:
+        return INVALID_VALUE
+    found.attributes[what] = host.u32(value) if what in SWITCHES else host.u64(value)
+    return SUCCESS
+
+
+@driver
+def cuMemPoolGetAttribute(pool: int, what: int, out: int) -> int:
+    found = handles.get(pool, Pool)
+    if not 1 <= what <= 8:
+        return INVALID_VALUE
+    used = sum(b.bytes for b in list(memory.blocks.values()) if b.kind is Kind.POOL)
+    if what in SWITCHES:
+        host.put32(out, found.attributes[what])
+    else:
+        host.put64(out, found.attributes.get(what, 0) if what == THRESHOLD else used)
+    return SUCCESS
+
+
+@driver
+def cuMemPoolTrimTo(pool: int, size: int) -> None:
+    handles.get(pool, Pool)
+
+
+@driver
+def cuMemPoolSetAccess(pool: int, rows: int, count: int) -> None:
+    handles.get(pool, Pool)
+
+
+@driver
+def cuMemPoolGetAccess(out: int, pool: int, location: int) -> None:
+    handles.get(pool, Pool)
+    host.put32(out, READ_WRITE)
+
+
+@driver_as("cuMemGetDefaultMemPool", "cuMemGetMemPool")
+def cuMemGetMemPool(out: int, location: int, kind: int) -> None:
+    host.put64(out, default_handle)
+
+
+@driver
+def cuMemSetMemPool(location: int, kind: int, pool: int) -> None:
+    handles.get(pool, Pool)

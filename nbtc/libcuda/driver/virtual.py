@@ -1,0 +1,144 @@
+"""Virtual memory (CUDA Driver API, "Virtual Memory Management"): addresses reserved, memory mapped to them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+from nbtc.libcuda import host
+from nbtc.libcuda.driver.memory import Outside
+from nbtc.libcuda.errors import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, CudaError
+from nbtc.libcuda.memory import Block, Kind, memory
+from nbtc.libcuda.registry import driver
+from nbtc.libcuda.state import handles, numbers
+
+GRANULARITY = 2 << 20  # bytes, a device's
+NO_ACCESS, READ, READ_WRITE = 0, 1, 3
+SHARED, PRIVATE, FIXED, ANONYMOUS, NO_RESERVE = 1, 2, 16, 32, 0x4000  # MAP_*
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_FAILED = ctypes.c_void_p(-1).value
+_reserved: dict[int, int] = {}  # bytes by first address
+_mapped: dict[int, Physical] = {}
+
+
+class Physical:
+    """Memory without an address."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.users, self.released = size, 0, False
+        self.file = os.memfd_create("nbtc", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(self.file, size)
+        except OSError:
+            os.close(self.file)
+            raise CudaError(OUT_OF_MEMORY) from None
+
+    def drop(self) -> None:
+        """Give it back when nobody uses it any more."""
+        if self.released and not self.users:
+            os.close(self.file)
+
+
+def _map(address: int, size: int, protection: int, flags: int, file: int = -1) -> int:
+    found: Any = _libc.mmap(address or None, size, protection, flags, file, 0)
+    if found in (None, _FAILED):
+        raise CudaError(OUT_OF_MEMORY)
+    return int(found)
+
+
+@driver
+def cuMemGetAllocationGranularity(out: int, properties: int, option: int) -> None:
+    host.read(properties, 16)
+    host.put64(out, GRANULARITY)
+
+
+@driver
+def cuMemCreate(out: int, size: int, properties: int, flags: int) -> int:
+    host.read(properties, 16)
+    if not 0 < size <= memory.total or size % GRANULARITY or flags:
+        return INVALID_VALUE
+    host.put64(out, 0)
+    host.put64(out, handles.add(Physical(size)))
+    return SUCCESS
+
+
+@driver
+def cuMemRelease(handle: int) -> None:
+    found = handles.get(handle, Physical)
+    found.released = True
+    handles.drop(handle)
+    found.drop()
+
+
+@driver
+def cuMemAddressReserve(out: int, size: int, alignment: int, address: int, flags: int) -> int:
+    if not 0 < size <= 1 << 45 or size % GRANULARITY or flags:
+        return INVALID_VALUE
+    host.put64(out, 0)
+    room = _map(0, size + GRANULARITY, NO_ACCESS, PRIVATE | ANONYMOUS | NO_RESERVE)
+    first = -(-room // GRANULARITY) * GRANULARITY
+    if first > room:
+        _libc.munmap(room, first - room)
+    if room + GRANULARITY > first:
+        _libc.munmap(first + size, room + GRANULARITY - first)
+    _reserved[first] = size
+    host.put64(out, first)
+    return SUCCESS
+
+
+@driver
+def cuMemAddressFree(address: int, size: int) -> int:
+    if _reserved.get(address) != size or memory.overlaps(address, size):
+        return INVALID_VALUE
+    del _reserved[address]
+    _libc.munmap(address, size)
+    return SUCCESS
+
+
+@driver
+def cuMemMap(address: int, size: int, offset: int, handle: int, flags: int) -> int:
+    found = handles.get(handle, Physical)
+    inside = any(first <= address and address + size <= first + n for first, n in _reserved.items())
+    if not inside or size != found.size or offset or flags or memory.overlaps(address, size):
+        return INVALID_VALUE
+    _map(address, size, NO_ACCESS, SHARED | FIXED, found.file)
+    found.users += 1
+    _mapped[address] = found
+    return SUCCESS
+
+
+@driver
+def cuMemSetAccess(address: int, size: int, rows: int, count: int) -> int:
+    """Rows of location and flags: kernels and copies reach what may be read and written."""
+    flags = {host.u32(rows + 12 * i + 8) for i in range(min(count, 64))}
+    here = [a for a in _mapped if address <= a < address + size]
+    if not here or not flags or flags - {NO_ACCESS, READ, READ_WRITE}:
+        return INVALID_VALUE
+    for at in here:
+        length = _mapped[at].size
+        access = READ_WRITE if READ_WRITE in flags else READ if READ in flags else NO_ACCESS
+        if at in memory.blocks:
+            memory.free(at, Kind.MAPPED)
+        _map(at, length, access, SHARED | FIXED, _mapped[at].file)
+        if access == READ_WRITE:
+            memory.add(Block(at, length, Kind.MAPPED, 0, Outside(at, length), next(numbers), None))
+    return SUCCESS
+
+
+@driver
+def cuMemUnmap(address: int, size: int) -> int:
+    here = [a for a in _mapped if address <= a < address + size]
+    if not here:
+        return INVALID_VALUE
+    for at in here:
+        found = _mapped.pop(at)
+        if at in memory.blocks:
+            memory.free(at, Kind.MAPPED)
+        _map(at, found.size, NO_ACCESS, PRIVATE | ANONYMOUS | NO_RESERVE | FIXED)
+        found.users -= 1
+        found.drop()
+    return SUCCESS

@@ -1,0 +1,204 @@
+"""The caller's memory: numbers and texts that a function's arguments point to, read and written without following a
+bad pointer.
+
+`process_vm_readv` and `process_vm_writev` on the process itself copy like memcpy, and return an error where that would
+crash.  What is surely mapped as long as the process lives, its main stack and the data of its executable, is reached
+without a system call: nearly all results of C programs lie there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import struct
+from typing import Any, NamedTuple
+
+from nbtc.libcuda.errors import INVALID_VALUE, CudaError
+
+_MAPS = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (r)(w)\S+ \S+ \S+ \S+ *(\S*)$", re.MULTILINE)
+_libc = ctypes.CDLL(None, use_errno=True)
+WORD, HALF = struct.Struct("<Q"), struct.Struct("<I")
+MOST_TEXT = 1 << 16
+PAGE = 4096
+
+
+class Vector(ctypes.Structure):
+    """struct iovec."""
+
+    _fields_ = [("base", ctypes.c_uint64), ("length", ctypes.c_uint64)]
+
+
+_move = _libc.process_vm_readv
+_move.argtypes = [ctypes.c_int, ctypes.POINTER(Vector), ctypes.c_ulong, ctypes.POINTER(Vector), ctypes.c_ulong,
+                  ctypes.c_ulong]  # fmt: skip
+_move.restype = ctypes.c_ssize_t
+
+
+class Steady(NamedTuple):
+    """Memory that stays mapped."""
+
+    low: int
+    high: int
+    view: Any
+
+
+def _steady() -> list[Steady]:
+    """The main stack, and the executable's data."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        executable = os.readlink("/proc/self/exe")
+    except OSError:
+        return []
+    found = []
+    for m in _MAPS.finditer(text):
+        if m[5] in ("[stack]", executable):
+            low, high = int(m[1], 16), int(m[2], 16)
+            found.append(Steady(low, high, (ctypes.c_ubyte * (high - low)).from_address(low)))
+    return sorted(found, key=lambda s: s.view is None or -s.high)[:4]  # the stack first
+
+
+_ranges: list[Steady] = _steady()
+_slow = 0
+
+
+def _copy(target: int, source: int, size: int) -> bool:
+    """Copy bytes; False where either side can't be."""
+    pid, done = os.getpid(), 0
+    while done < size:  # the kernel moves 2 GB at most at once
+        moved = _move(pid, Vector(target + done, size - done), 1, Vector(source + done, size - done), 1, 0)
+        if moved <= 0:
+            return False
+        done += moved
+    return True
+
+
+def _is_address(at: int, size: int) -> bool:
+    return PAGE <= at <= (1 << 47) - PAGE - size
+
+
+def copy(target: int, source: int, size: int) -> None:
+    """Copy between any two places of the process."""
+    if not _is_address(target, size) or not _is_address(source, size) or not _copy(target, source, size):
+        raise CudaError(INVALID_VALUE)
+
+
+def _refresh() -> None:
+    """Look again, now and then, at how far the stack reaches."""
+    global _slow, _ranges
+    _slow += 1
+    if _slow & (_slow - 1) == 0:
+        _ranges = _steady()
+
+
+def read(at: int, size: int) -> bytes:
+    """Bytes that a pointer of the caller leads to."""
+    for low, high, view in _ranges:
+        if low <= at <= high - size:
+            return bytes(view[at - low : at - low + size])
+    _refresh()
+    room = ctypes.create_string_buffer(max(size, 1))
+    if not _is_address(at, size) or not _copy(ctypes.addressof(room), at, size):
+        raise CudaError(INVALID_VALUE)
+    return room.raw[:size]
+
+
+def write(at: int, data: bytes) -> None:
+    """Bytes to where a pointer of the caller leads."""
+    size = len(data)
+    for low, high, view in _ranges:
+        if low <= at <= high - size:
+            view[at - low : at - low + size] = data
+            return
+    _refresh()
+    if not _is_address(at, size) or not _copy(at, _address(data), size):
+        raise CudaError(INVALID_VALUE)
+
+
+def _address(data: bytes) -> int:
+    return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+
+
+def put64(at: int, value: int) -> None:
+    """A word to where a result goes."""
+    for low, high, view in _ranges:
+        if low <= at <= high - 8:
+            WORD.pack_into(view, at - low, value)
+            return
+    write(at, WORD.pack(value))
+
+
+def put32(at: int, value: int) -> None:
+    """An int to where a result goes."""
+    for low, high, view in _ranges:
+        if low <= at <= high - 4:
+            HALF.pack_into(view, at - low, value & 0xFFFFFFFF)
+            return
+    write(at, HALF.pack(value & 0xFFFFFFFF))
+
+
+def put_float(at: int, value: float) -> None:
+    """A float to where a result goes."""
+    write(at, struct.pack("<f", value))
+
+
+def given64(at: int, value: int) -> None:
+    """A word for a caller who wants it: NULL says not."""
+    if at:
+        put64(at, value)
+
+
+def given32(at: int, value: int) -> None:
+    """An int for a caller who wants it."""
+    if at:
+        put32(at, value)
+
+
+def u64(at: int) -> int:
+    """A word of the caller's."""
+    for low, high, view in _ranges:
+        if low <= at <= high - 8:
+            found: int = WORD.unpack_from(view, at - low)[0]
+            return found
+    return int.from_bytes(read(at, 8), "little")
+
+
+def u32(at: int) -> int:
+    """An unsigned int of the caller's."""
+    return int.from_bytes(read(at, 4), "little")
+
+
+def words(at: int, count: int) -> tuple[int, ...]:
+    """An array of words."""
+    if not 0 <= count <= MOST_TEXT:
+        raise CudaError(INVALID_VALUE)
+    return struct.unpack(f"<{count}Q", read(at, 8 * count)) if count else ()
+
+
+def halves(at: int, count: int) -> tuple[int, ...]:
+    """An array of unsigned ints."""
+    if not 0 <= count <= MOST_TEXT:
+        raise CudaError(INVALID_VALUE)
+    return struct.unpack(f"<{count}I", read(at, 4 * count)) if count else ()
+
+
+def text(at: int, most: int = MOST_TEXT) -> bytes:
+    """A text of C, at most that long, page by page so that one that ends before an unmapped page can be read."""
+    if not at:
+        raise CudaError(INVALID_VALUE)
+    found = bytearray()
+    while len(found) < most:
+        size = PAGE - at % PAGE
+        piece = read(at, size)
+        end = piece.find(b"\0")
+        if end >= 0:
+            return bytes(found + piece[:end])
+        found += piece
+        at += size
+    raise CudaError(INVALID_VALUE)
+
+
+def name(at: int) -> str:
+    """A text of C as a name."""
+    return text(at).decode("utf-8", "replace")

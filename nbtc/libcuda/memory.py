@@ -1,0 +1,186 @@
+"""Memory that kernels may touch: allocations of every kind by address, and copies that follow no bad pointer."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from nbtc.executor.arguments import Memory as Range
+from nbtc.executor.launch import address_of, aligned
+from nbtc.libcuda import host
+from nbtc.libcuda.errors import INVALID_VALUE, OUT_OF_MEMORY, CudaError
+from nbtc.libcuda.state import current_or_none, numbers, processor
+
+ALIGN = 512  # bytes; cuMemAlloc promises 256 (CUDA C++ Programming Guide, "Device Memory Accesses")
+PITCH = 512  # bytes that rows of a pitched allocation are multiples of
+
+
+class Kind(IntEnum):
+    """Whose memory it is, as clients see it."""
+
+    HOST = 1
+    DEVICE = 2
+    MANAGED = 3
+    POOL = 4
+    MAPPED = 5  # by cuMemMap
+    MODULE = 6  # a module's variables
+
+
+class Block(NamedTuple):
+    """An allocation; `owner` keeps it alive."""
+
+    first: int
+    bytes: int
+    kind: Kind
+    flags: int
+    owner: Any
+    id: int
+    context: Any
+
+    @property
+    def end(self) -> int:
+        """The first byte behind it."""
+        return self.first + max(self.bytes, 1)
+
+
+class Memory:
+    """All memory of the device."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, Block] = {}
+        self._starts: list[int] = []
+        self.used = self.version = 0
+        self.lock = threading.RLock()
+        self._reach: list[Range] = []
+        self._seen = -1
+
+    @property
+    def total(self) -> int:
+        """Bytes that the device has."""
+        return processor().facts.memory_bytes
+
+    def allocate(self, size: int, kind: Kind, flags: int = 0, align: int = ALIGN) -> int:
+        """The address of fresh memory."""
+        if not 0 < size <= self.total - self.used:
+            raise CudaError(OUT_OF_MEMORY if size > 0 else INVALID_VALUE)
+        try:
+            room = aligned(size, align)
+        except (MemoryError, ValueError):
+            raise CudaError(OUT_OF_MEMORY) from None
+        return self.add(Block(address_of(room), size, kind, flags, room, next(numbers), current_or_none()))
+
+    def add(self, block: Block) -> int:
+        """Let kernels reach a range."""
+        with self.lock:
+            if self.overlaps(block.first, block.bytes):
+                raise CudaError(INVALID_VALUE)
+            insort(self._starts, block.first)
+            self.blocks[block.first] = block
+            self.used += block.bytes if block.kind is not Kind.MODULE else 0
+            self.version += 1
+        return block.first
+
+    def overlaps(self, first: int, size: int) -> bool:
+        """Whether some of it is an allocation's already."""
+        with self.lock:
+            at = bisect_left(self._starts, first + max(size, 1)) - 1
+            return at >= 0 and self.blocks[self._starts[at]].end > first
+
+    def free(self, first: int, *kinds: Kind) -> Block:
+        """Take back an allocation of one of these kinds."""
+        with self.lock:
+            found = self.blocks.get(first)
+            if found is None or found.kind not in kinds:
+                raise CudaError(INVALID_VALUE)
+            del self.blocks[first]
+            del self._starts[bisect_left(self._starts, first)]
+            self.used -= found.bytes if found.kind is not Kind.MODULE else 0
+            self.version += 1
+        return found
+
+    def find(self, address: int) -> Block | None:
+        """The allocation that an address lies in."""
+        with self.lock:
+            at = bisect_right(self._starts, address) - 1
+            found = self.blocks[self._starts[at]] if at >= 0 else None
+        return found if found is not None and address < found.end else None
+
+    def of_context(self, context: Any) -> Iterable[Block]:
+        """What a context's end takes along."""
+        with self.lock:
+            return [b for b in self.blocks.values() if b.context is context]
+
+    def reach(self) -> list[Range]:
+        """What kernels may touch; the same list as long as nothing changes."""
+        if self._seen != self.version:
+            with self.lock:
+                self._reach = [
+                    Range(f"device memory of allocation {b.id}", b.first, b.bytes, True, b.owner)
+                    for b in self.blocks.values()
+                    if b.bytes and b.kind is not Kind.MODULE
+                ]
+                self._seen = self.version
+        return self._reach
+
+    def inside(self, address: int, size: int) -> Block:
+        """The allocation that holds all of a range; an error where there is none."""
+        found = self.find(address)
+        if found is None or address + size > found.end:
+            raise CudaError(INVALID_VALUE)
+        return found
+
+    def everywhere(self, address: int, size: int) -> bool:
+        """Whether a range lies in one allocation."""
+        found = self.find(address)
+        return found is not None and address + size <= found.end
+
+
+memory = Memory()
+
+
+def copy(target: int, source: int, size: int, device: tuple[bool, bool] = (False, False)) -> None:
+    """Copy bytes; device: whether the target and the source have to be the device's.
+
+    What lies in allocations is known to be there; the host's other memory is copied by the kernel, which says so where
+    it isn't.  A range that begins in an allocation and leaves it is refused, wherever it ends.
+    """
+    if size < 0:
+        raise CudaError(INVALID_VALUE)
+    if not size:
+        return
+    known = True
+    for address, wanted in zip((target, source), device, strict=True):
+        found = memory.find(address)
+        if found is not None and address + size > found.end:
+            raise CudaError(INVALID_VALUE)
+        if found is None and wanted:
+            raise CudaError(INVALID_VALUE)
+        known = known and found is not None
+    if known:
+        ctypes.memmove(target, source, size)
+    else:
+        host.copy(target, source, size)
+
+
+def fill(target: int, value: int, width: int, count: int) -> None:
+    """`count` elements of `width` bytes, all alike, in one allocation."""
+    size = width * count
+    if not size:
+        return
+    memory.inside(target, size)
+    raw = (value & (1 << 8 * width) - 1).to_bytes(width, "little")
+    if len(set(raw)) == 1:
+        ctypes.memset(target, raw[0], size)
+        return
+    if target % width:
+        raise CudaError(INVALID_VALUE)
+    ctypes.memmove(target, raw, width)
+    done = width
+    while done < size:  # what is there doubles
+        step = min(done, size - done)
+        ctypes.memmove(target + done, target, step)
+        done += step

@@ -1,0 +1,102 @@
+"""Launches, kernels' attributes, occupancy (CUDA Runtime API, "Execution Control", "Occupancy")."""
+
+from __future__ import annotations
+
+from nbtc.libcuda import host
+from nbtc.libcuda.code import REGISTERS
+from nbtc.libcuda.driver.kernels import set_attribute
+from nbtc.libcuda.driver.launches import active_clusters
+from nbtc.libcuda.driver.streams import put_stream
+from nbtc.libcuda.errors import INVALID_VALUE, SUCCESS
+from nbtc.libcuda.launching import Config, arguments, config_of, launch, occupancy
+from nbtc.libcuda.registry import DRIVER, runtime, runtime_as
+from nbtc.libcuda.rows import Dim
+from nbtc.libcuda.runtime.registration import function
+from nbtc.libcuda.state import processor
+
+
+def _launched(address: int, config: Config, args: int) -> None:
+    f = function(address)
+    launch(f, config, arguments(f, args, 0))
+
+
+@runtime_as("cudaLaunchKernel", "__cudaLaunchKernel")
+def cudaLaunchKernel(address: int, grid: Dim, block: Dim, args: int, shared: int, stream: int) -> None:
+    config = Config((grid.x, grid.y, grid.z), (block.x, block.y, block.z), shared, stream)
+    _launched(address, config, args)
+
+
+@runtime
+def cudaLaunchCooperativeKernel(address: int, grid: Dim, block: Dim, args: int, shared: int, stream: int) -> None:
+    config = Config((grid.x, grid.y, grid.z), (block.x, block.y, block.z), shared, stream, None, True)
+    _launched(address, config, args)
+
+
+@runtime
+def cudaLaunchKernelExC(config: int, address: int, args: int) -> None:
+    _launched(address, config_of(config, False), args)
+
+
+@runtime
+def cudaStreamCreate(out: int) -> int:
+    return put_stream(out, 0, 0)
+
+
+@runtime
+def cudaEventCreate(out: int) -> int:
+    found: int = DRIVER["cuEventCreate"](out, 0)
+    return found
+
+
+@runtime
+def cudaFuncGetAttributes(out: int, address: int) -> None:
+    """cudaFuncAttributes."""
+    f, number = function(address), processor().number
+    room = bytearray(144)
+    for at, value in ((0, f.shared), (8, f.constant), (16, f.local)):
+        room[at : at + 8] = value.to_bytes(8, "little")
+    for at, value in ((24, f.threads), (28, REGISTERS), (32, number), (36, number), (44, f.dynamic), (48, -1)):
+        room[at : at + 4] = (value & 0xFFFFFFFF).to_bytes(4, "little")
+    host.write(out, bytes(room))
+
+
+@runtime
+def cudaFuncSetAttribute(address: int, what: int, value: int) -> int:
+    return set_attribute(function(address), what, value)
+
+
+@runtime_as("cudaFuncSetCacheConfig", "cudaFuncSetSharedMemConfig")
+def cudaFuncSetCacheConfig(address: int, config: int) -> None:
+    function(address)
+
+
+@runtime
+def cudaFuncGetName(out: int, address: int) -> None:
+    host.put64(out, function(address).label_at)
+
+
+@runtime_as("cudaOccupancyMaxActiveBlocksPerMultiprocessor", "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags")
+def cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+    out: int, address: int, threads: int, shared: int, flags: int = 0
+) -> int:
+    if threads <= 0:
+        return INVALID_VALUE
+    host.put32(out, occupancy(function(address), threads, shared))
+    return SUCCESS
+
+
+@runtime
+def cudaOccupancyAvailableDynamicSMemPerBlock(out: int, address: int, blocks: int, threads: int) -> int:
+    found: int = DRIVER["cuOccupancyAvailableDynamicSMemPerBlock"](out, function(address).handle, blocks, threads)
+    return found
+
+
+@runtime
+def cudaOccupancyMaxPotentialClusterSize(out: int, address: int, config: int) -> None:
+    function(address)
+    host.put32(out, processor().facts.cluster)
+
+
+@runtime
+def cudaOccupancyMaxActiveClusters(out: int, address: int, config: int) -> None:
+    host.put32(out, active_clusters(function(address), config, False))

@@ -1,0 +1,190 @@
+"""Streams, events and graphs.
+
+What a stream is given is done at once and in order, which CUDA allows; so an event has passed as soon as it is
+recorded.  A stream that is being captured gathers nodes instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+from nbtc.libcuda.errors import (
+    CAPTURE_IMPLICIT,
+    INVALID_VALUE,
+    STREAM_CAPTURE_INVALIDATED,
+    STREAM_CAPTURE_UNSUPPORTED,
+    CudaError,
+)
+from nbtc.libcuda.state import Context, current, handles, numbers
+
+LEGACY, PER_THREAD = 1, 2  # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+
+
+class NodeKind(IntEnum):
+    """CUgraphNodeType."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+    HOST = 3
+    GRAPH = 4
+    EMPTY = 5
+    WAIT_EVENT = 6
+    EVENT_RECORD = 7
+    ALLOC = 10
+    FREE = 11
+    CONDITIONAL = 13
+
+
+class Node:
+    """A node of a graph: what it does, and the parameters it was made from."""
+
+    def __init__(self, kind: NodeKind, run: Callable[[], None] | None, params: Any = None) -> None:
+        self.kind, self.run, self.params = kind, run, params
+        self.graph: Graph | None = None
+        self.enabled = True
+        self.handle = handles.add(self)
+
+
+class Graph:
+    """Nodes and their edges."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.edges: list[tuple[Node, Node]] = []
+        self.handle = 0
+        self.id = next(numbers)
+        self.invalid = False
+        self.clones: dict[int, Node] = {}  # of a copied graph: its nodes by the handles of those they copy
+
+    def add(self, node: Node, after: list[Node]) -> Node:
+        """A node after others."""
+        if any(n.graph is not self for n in after):
+            raise CudaError(INVALID_VALUE)
+        node.graph = self
+        self.nodes.append(node)
+        self.edges += [(n, node) for n in after]
+        return node
+
+    def ordered(self) -> list[Node]:
+        """All nodes, each after those it waits for."""
+        before: dict[Node, int] = dict.fromkeys(self.nodes, 0)
+        behind: dict[Node, list[Node]] = {}
+        for first, second in self.edges:
+            before[second] += 1
+            behind.setdefault(first, []).append(second)
+        ready = [n for n in self.nodes if not before[n]]
+        for node in ready:  # which grows
+            for other in behind.get(node, ()):
+                before[other] -= 1
+                if not before[other]:
+                    ready.append(other)
+        if len(ready) != len(self.nodes):
+            raise CudaError(INVALID_VALUE)
+        return ready
+
+    def copied(self, found: dict[Node, Node]) -> Graph:
+        """The same nodes anew; `found` gets who became whom."""
+        made = Graph()
+        for node in self.nodes:
+            params = node.params.copied({}) if isinstance(node.params, Graph) else node.params
+            found[node] = made.add(Node(node.kind, node.run, params), [])
+        made.edges = [(found[a], found[b]) for a, b in self.edges]
+        return made
+
+
+class Stream:
+    """A stream, and the capture it takes part in."""
+
+    def __init__(self, flags: int = 0, priority: int = 0) -> None:
+        self.flags, self.priority, self.id = flags, priority, next(numbers)
+        self.graph: Graph | None = None
+        self.last: list[Node] = []
+        self.origin = False
+        self.mode = 0
+        self.context: Context | None = None
+        self.handle = 0
+        self.dependencies: Any = None  # keeps the array that `cuStreamGetCaptureInfo` handed out
+
+
+class Event:
+    """An event: when it was recorded, or where in a capture."""
+
+    def __init__(self, flags: int) -> None:
+        self.flags = flags
+        self.at: float | None = None
+        self.graph: Graph | None = None
+        self.last: list[Node] = []
+        self.context: Context | None = None
+
+
+standard = {0: Stream(), LEGACY: Stream(), PER_THREAD: Stream(NON_BLOCKING)}
+capturing: list[Stream] = []  # those that a capture began on
+
+
+def stream_of(handle: int) -> Stream:
+    """A stream by its handle."""
+    found = standard.get(handle)
+    return found if found is not None else handles.get(handle, Stream)
+
+
+def submit(handle: int, kind: NodeKind, run: Callable[[], None], params: Any = None) -> None:
+    """Do it, or note it where the stream is being captured."""
+    stream = stream_of(handle)
+    if stream.graph is None:
+        if capturing and handle in (0, LEGACY):
+            _implicit()
+        current()
+        run()
+        return
+    if stream.graph.invalid:
+        raise CudaError(STREAM_CAPTURE_INVALIDATED)
+    stream.last = [stream.graph.add(Node(kind, run, params), stream.last)]
+
+
+def _implicit() -> None:
+    """The legacy stream would wait for streams that are being captured: their captures are spoilt."""
+    for stream in capturing:
+        if stream.mode == 0 and stream.graph is not None and not stream.flags & NON_BLOCKING:
+            stream.graph.invalid = True
+            raise CudaError(CAPTURE_IMPLICIT)
+
+
+def synchronous(stream: Stream) -> None:
+    """Refuse to wait for a stream that is being captured."""
+    if stream.graph is not None:
+        stream.graph.invalid = True
+        raise CudaError(STREAM_CAPTURE_UNSUPPORTED)
+
+
+def unsafe_in_capture() -> None:
+    """Calls that may wait for the device are refused while a thread captures in global mode."""
+    for stream in capturing:
+        if stream.mode == 0 and stream.graph is not None:
+            stream.graph.invalid = True
+            raise CudaError(STREAM_CAPTURE_UNSUPPORTED)
+
+
+class Executable:
+    """A graph ready to be launched: the order of its nodes, each of which may be changed."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.found: dict[Node, Node] = {}
+        self.graph = graph.copied(self.found)
+        self.order = self.graph.ordered()
+        self.source = {id(n): n for n in graph.nodes}
+
+    def node(self, handle: int) -> Node:
+        """What became of a node of the graph that this was made from."""
+        node = self.found.get(handles.get(handle, Node))
+        if node is None:
+            raise CudaError(INVALID_VALUE)
+        return node
+
+    def drop(self) -> None:
+        """Its nodes are gone."""
+        for node in self.graph.nodes:
+            handles.drop(node.handle)
