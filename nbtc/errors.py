@@ -88,7 +88,14 @@ class KernelError(NbtcError, TypeError):
 
 
 class ProgramError(NbtcError, RuntimeError):
-    """A PTX program that can't run, or that did what no program may; the message names the place."""
+    """A PTX program that can't run, or that did what no program may; the message names the place.
+
+    kind: what a launch recorded, such as "LOAD_BOUNDS" or "ASSERT"; empty for what was found before or after it ran.
+    """
+
+    def __init__(self, message: str = "", kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class DeviceError(NbtcError, RuntimeError):

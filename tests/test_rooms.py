@@ -31,7 +31,7 @@ LAYERS = (
     ("dialect",),
     ("show",),
     ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "mx", "tcgen05", "testing"),
-    ("accuracy", "verify", "report", "examples", "interop"),
+    ("accuracy", "verify", "report", "examples", "interop", "libcuda"),
     ("torch", "dask", "cuda", "cute", "triton"),
     ("cli", "__main__"),
 )
@@ -283,6 +283,8 @@ PUBLIC = {
     "nbtc.executor.program.launch",
     "nbtc.ops.tcgen05.product.mma",
     "nbtc.interop.triton.launcher.__call__",  # Triton calls its launchers so
+    "nbtc.libcuda.driver.launches.cuLaunchKernel",  # CUDA's own
+    "nbtc.libcuda.driver.tensor_maps.cuTensorMapEncodeTiled",
 }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from nbtc import __version__
 from nbtc.cli import drawings, products, programs
+from nbtc.cli import run as run_command
 from nbtc.cli.drawings import facts, write
 from nbtc.cli.result import FINE, MISMATCH, WRONG_USE, Result
 from nbtc.errors import NbtcError, OptionError, shown
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("verify", _verify, "replay recordings of hardware and compare every bit")
     _verify_options(sub)
     programs.add(command, _size)
+    run_command.add(command, _size)
     return parser
 
 

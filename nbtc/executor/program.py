@@ -325,7 +325,7 @@ class Program:
             said = answers.assertion if answers else ""
             if failure.kind == Kind.HAZARD and request.watched is not None:
                 raise ProgramError(hazard(full_name(self.name), built.sites, request, request.watched.found()))
-            raise ProgramError(report.failure(self.name, built.sites, request, failure, said))
+            raise ProgramError(report.failure(self.name, built.sites, request, failure, said), Kind(failure.kind).name)
         lost = request.watched.lost(request.memory) if request.watched is not None else None
         if lost is not None:
             raise ProgramError(leak(full_name(self.name), built.sites, request, lost))

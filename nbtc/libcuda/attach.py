@@ -6,7 +6,6 @@ CUDA_ERROR_NOT_SUPPORTED.
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import ctypes
 import os
@@ -17,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtc.libcuda import attach_points, state
-from nbtc.libcuda.errors import NOT_SUPPORTED, OUT_OF_MEMORY, UNKNOWN, CudaError, say
+from nbtc.libcuda.errors import INVALID_CONFIGURATION, INVALID_VALUE, NOT_SUPPORTED, UNKNOWN, CudaError, say, unexpected
 from nbtc.libcuda.registry import DRIVER, RUNTIME, Implementation, implementation
 from nbtc.libcuda.rows import SONAMES, Row, rows
 
@@ -56,18 +55,6 @@ def _address(callback: Any) -> int:
     return ctypes.cast(callback, ctypes.c_void_p).value or 0
 
 
-def unexpected() -> int:
-    """An exception that isn't an answer: an interrupt is for the caller's own Python, others are told."""
-    error = sys.exception()
-    if isinstance(error, KeyboardInterrupt):
-        _thread.interrupt_main()
-    elif isinstance(error, MemoryError):
-        return OUT_OF_MEMORY
-    else:
-        traceback.print_exc()
-    return UNKNOWN
-
-
 def guarded(function: Implementation, needs_context: bool) -> Callable[..., int]:
     """A function whose exceptions are its result."""
     current = state.current
@@ -77,7 +64,7 @@ def guarded(function: Implementation, needs_context: bool) -> Callable[..., int]
             current()
             return function(*args) or 0
         except CudaError as error:
-            return error.code
+            return INVALID_VALUE if error.code == INVALID_CONFIGURATION else error.code
         except BaseException:
             return unexpected()
 
@@ -85,7 +72,7 @@ def guarded(function: Implementation, needs_context: bool) -> Callable[..., int]
         try:
             return function(*args) or 0
         except CudaError as error:
-            return error.code
+            return INVALID_VALUE if error.code == INVALID_CONFIGURATION else error.code
         except BaseException:
             return unexpected()
 
@@ -167,7 +154,7 @@ def attach(which: str, count: int, own: int, table: int, slot: int, close: int, 
     import nbtc.libcuda.runtime  # noqa: F401
 
     if own and not _attached:
-        sys.stdout = _Output()  # type: ignore[assignment]
+        sys.stdout = _Output()
     made = _attached[which] = Attached(which, count, table)
     resolver = RESOLVER(made.resolve)
     if not own or len(_attached) == 1:

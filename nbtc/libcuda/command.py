@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 
 from nbtc.errors import OptionError, SourceError
-from nbtc.isa.archs import arch as find_arch
+from nbtc.isa.archs import gpu
 from nbtc.libcuda.library import folder
 from nbtc.libcuda.rows import SONAMES
 
@@ -25,7 +25,7 @@ def environment(
     before LD_LIBRARY_PATH.
     """
     if arch is not None:
-        find_arch(arch)
+        gpu(arch)
     made, place = dict(base), folder()
     ours = [str(place / soname) for soname in SONAMES.values()]
     for name, first, mark in (("LD_LIBRARY_PATH", [str(place)], ":"), ("LD_PRELOAD", ours, ":")):

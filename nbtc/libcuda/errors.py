@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import re
 import sys
+import traceback
 
 from nbtc.libcuda.rows import numbered
 
@@ -20,7 +22,7 @@ NOT_PERMITTED, NOT_SUPPORTED = 800, 801
 STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_WRONG_THREAD = 900, 901, 903, 908
 CAPTURE_IMPLICIT, GRAPH_EXEC_UPDATE_FAILURE, UNKNOWN = 906, 910, 999
 HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED = 712, 713
-INVALID_DEVICE_FUNCTION, INVALID_SYMBOL = 98, 13  # the runtime's own
+INVALID_DEVICE_FUNCTION, INVALID_SYMBOL, INVALID_CONFIGURATION = 98, 13, 9  # the runtime's own
 
 # Where CUDA's text is not what its name says in small letters.
 _TEXTS = {
@@ -35,6 +37,7 @@ _TEXTS = {
     713: "pointer does not correspond to a registered memory region", 716: "misaligned address",
     719: "unspecified launch failure", 720: "too many blocks in cooperative launch",
     800: "operation not permitted", 801: "operation not supported", 13: "invalid device symbol",
+    9: "invalid configuration argument", 12: "invalid pitch argument", 21: "invalid copy direction for memcpy",
     900: "operation not permitted when stream is capturing",
     901: "operation failed due to a previous error during capture", 999: "unknown error",
 }  # fmt: skip
@@ -71,3 +74,15 @@ def say(message: str, once: bool = False) -> None:
         return
     _said.add(message)
     print(f"nbtc: {message}", file=sys.stderr, flush=True)
+
+
+def unexpected() -> int:
+    """The result of an exception that isn't an answer: an interrupt is for the caller's Python, others are told."""
+    error = sys.exception()
+    if isinstance(error, KeyboardInterrupt):
+        _thread.interrupt_main()
+    elif isinstance(error, MemoryError):
+        return OUT_OF_MEMORY
+    else:
+        traceback.print_exc()
+    return UNKNOWN

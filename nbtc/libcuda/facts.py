@@ -1,13 +1,13 @@
-"""The device's facts as the driver tells them, from the rows of GPUs."""
+"""The device's facts as the driver tells them, from the row of a GPU."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from nbtc.interop.devices import DEVICES
 from nbtc.isa.archs import arch as find_arch
+from nbtc.isa.archs import gpu
 
-MEMORY = 80 << 30
+PORTABLE_CLUSTER = 8  # blocks (CUDA C++ Programming Guide, "Thread Block Clusters")
 
 
 class Facts(NamedTuple):
@@ -18,6 +18,7 @@ class Facts(NamedTuple):
     processors: int
     shared_block: int  # bytes that a block may opt in to
     shared_processor: int
+    shared_reserved: int  # bytes that the system takes of each block
     memory_bytes: int
     l2_bytes: int
     clock_khz: int
@@ -25,15 +26,17 @@ class Facts(NamedTuple):
     bus_bits: int
     threads_processor: int
     blocks_processor: int
+    registers: int
     cluster: int  # blocks of a portable cluster, 0 where there are none
 
 
 def facts(name: str) -> Facts:
     """Those of a GPU, or of the GPU that stands for an architecture."""
-    arch = find_arch(name).name
-    row = DEVICES[arch]
-    shared = row.shared << 10
+    row = gpu(name)
+    limits = row.capability
+    clusters = bool(find_arch(row.arch).suffixes)  # those that have them have targets of their own
     return Facts(
-        f"NVIDIA {arch} (nbtc)", arch, row.processors, shared, shared + 1024, MEMORY, 50 << 20, 1980000, 2619000, 5120,
-        2048, 32, 8,
+        row.name, row.arch, row.multiprocessors, limits.shared_block_optin, limits.shared,
+        limits.shared - limits.shared_block_optin, row.memory, row.l2, row.clock, row.memory_clock, row.bus_width,
+        limits.threads, limits.blocks, limits.registers, PORTABLE_CLUSTER * clusters,
     )  # fmt: skip

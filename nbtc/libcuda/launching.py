@@ -12,11 +12,12 @@ from nbtc.errors import NbtcError, OptionError, ProgramError
 from nbtc.executor.arguments import Arguments
 from nbtc.executor.launch import Geometry
 from nbtc.libcuda import host
-from nbtc.libcuda.code import Function
+from nbtc.libcuda.code import REGISTERS, Function
 from nbtc.libcuda.errors import (
     ASSERT,
     COOPERATIVE_LAUNCH_TOO_LARGE,
     ILLEGAL_ADDRESS,
+    INVALID_CONFIGURATION,
     INVALID_PTX,
     INVALID_VALUE,
     LAUNCH_FAILED,
@@ -103,7 +104,7 @@ def runner(f: Function, config: Config, raw: bytearray) -> Callable[[], None]:
     except NbtcError as error:
         if config.grid != (0, 0, 0):
             say(f"{f.name}: {error}")
-        raise CudaError(INVALID_VALUE) from error
+        raise CudaError(INVALID_CONFIGURATION) from error
     if not 0 <= config.shared <= f.dynamic:
         say(
             f"{f.name}: {config.shared} bytes of dynamic shared memory, {f.dynamic} are allowed: set "
@@ -133,7 +134,7 @@ def _run(f: Function, config: Config, geometry: Geometry, raw: bytearray) -> Non
         say(f"{f.name}: {error}")
         raise CudaError(INVALID_VALUE) from error
     except ProgramError as error:
-        _failed(str(error), getattr(error, "kind", ""))
+        _failed(str(error), error.kind)
     except NbtcError as error:
         say(f"{type(error).__name__}: {error}")
         raise CudaError(INVALID_PTX) from error
@@ -166,8 +167,8 @@ def occupancy(f: Function, threads: int, shared: int) -> int:
     return min(
         facts.blocks_processor,
         facts.threads_processor // (32 * warps),
-        65536 // (64 * 32 * warps),
-        facts.shared_processor // (-(-(f.shared + shared) // 128) * 128 + 1024),
+        facts.registers // (REGISTERS * 32 * warps),
+        facts.shared_processor // max(1, -(-(f.shared + shared) // 128) * 128 + facts.shared_reserved),
     )
 
 

@@ -86,6 +86,10 @@ class Graph:
             raise CudaError(INVALID_VALUE)
         return ready
 
+    def run(self) -> None:
+        """Do what its nodes do."""
+        run_nodes(self.ordered())
+
     def copied(self, found: dict[Node, Node]) -> Graph:
         """The same nodes anew; `found` gets who became whom."""
         made = Graph()
@@ -94,6 +98,13 @@ class Graph:
             found[node] = made.add(Node(node.kind, node.run, params), [])
         made.edges = [(found[a], found[b]) for a, b in self.edges]
         return made
+
+
+def run_nodes(order: list[Node]) -> None:
+    """The nodes of a graph in order; graphs inside of it in their places."""
+    for node in order:
+        if node.enabled and node.run is not None:
+            node.run()
 
 
 class Stream:

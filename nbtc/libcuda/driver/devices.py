@@ -49,8 +49,8 @@ def attributes() -> dict[str, int]:
         **{f"MAX_GRID_DIM_{a}": n for a, n in zip("XYZ", GRID, strict=True)},
         "MAX_THREADS_PER_BLOCK": THREADS, "WARP_SIZE": 32, "TOTAL_CONSTANT_MEMORY": 64 << 10,
         "MAX_SHARED_MEMORY_PER_BLOCK": 48 << 10, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": facts.shared_block,
-        "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": facts.shared_processor, "RESERVED_SHARED_MEMORY_PER_BLOCK": 1024,
-        "MAX_REGISTERS_PER_BLOCK": 65536, "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536, "MAX_PITCH": (1 << 31) - 1,
+        "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": facts.shared_processor, "RESERVED_SHARED_MEMORY_PER_BLOCK": facts.shared_reserved,
+        "MAX_REGISTERS_PER_BLOCK": facts.registers, "MAX_REGISTERS_PER_MULTIPROCESSOR": facts.registers, "MAX_PITCH": (1 << 31) - 1,
         "MULTIPROCESSOR_COUNT": facts.processors, "CLOCK_RATE": facts.clock_khz,
         "MEMORY_CLOCK_RATE": facts.memory_clock_khz, "GLOBAL_MEMORY_BUS_WIDTH": facts.bus_bits,
         "L2_CACHE_SIZE": facts.l2_bytes, "MAX_THREADS_PER_MULTIPROCESSOR": facts.threads_processor,
@@ -72,7 +72,7 @@ def attribute(number: int) -> int:
 
 def uuid() -> bytes:
     """The device's: the same in every process."""
-    return b"nbtc" + processor().arch.encode().ljust(12, b"\0")
+    return b"nbtc" + processor().facts.name.encode()[-12:].ljust(12, b"\0")
 
 
 @driver

@@ -18,7 +18,19 @@ from nbtc.libcuda.errors import (
 )
 from nbtc.libcuda.registry import driver, driver_as
 from nbtc.libcuda.state import handles
-from nbtc.libcuda.streams import LEGACY, Event, Executable, Graph, Node, Stream, capturing, stream_of, submit
+from nbtc.libcuda.streams import (
+    LEGACY,
+    Event,
+    Executable,
+    Graph,
+    Node,
+    NodeKind,
+    Stream,
+    capturing,
+    run_nodes,
+    stream_of,
+    submit,
+)
 
 ACTIVE, INVALIDATED = 1, 2  # CUstreamCaptureStatus
 UPDATE_TOPOLOGY = 2  # CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED
@@ -227,17 +239,10 @@ def cuGraphUpload(handle: int, stream: int) -> None:
     stream_of(stream)
 
 
-def run_nodes(order: list[Node]) -> None:
-    """The nodes of a graph in order; graphs inside of it in their places."""
-    for node in order:
-        if node.enabled and node.run is not None:
-            node.run()
-
-
 @driver
 def cuGraphLaunch(handle: int, stream: int) -> None:
     found = handles.get(handle, Executable)
-    submit(stream, nodes.NodeKind.GRAPH, lambda: run_nodes(found.order), found.graph)
+    submit(stream, NodeKind.GRAPH, lambda: run_nodes(found.order), found.graph)
 
 
 @driver

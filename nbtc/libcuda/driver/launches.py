@@ -14,14 +14,14 @@ from nbtc.libcuda.state import handles, processor
 
 
 @driver
-def cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra):  # type: ignore[no-untyped-def]
+def cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
     function = handles.get(f, Function)
     raw = arguments(function, params, extra)
     launch(function, Config((gx, gy, gz), (bx, by, bz), shared, stream), raw)
 
 
 @driver
-def cuLaunchCooperativeKernel(f, gx, gy, gz, bx, by, bz, shared, stream, params):  # type: ignore[no-untyped-def]
+def cuLaunchCooperativeKernel(f, gx, gy, gz, bx, by, bz, shared, stream, params):
     function = handles.get(f, Function)
     raw = arguments(function, params, 0)
     launch(function, Config((gx, gy, gz), (bx, by, bz), shared, stream, None, True), raw)
@@ -56,7 +56,7 @@ def best_block(function: Function, callback: int, shared: int, limit: int) -> tu
 
 
 @driver_as("cuOccupancyMaxPotentialBlockSize", "cuOccupancyMaxPotentialBlockSizeWithFlags")
-def cuOccupancyMaxPotentialBlockSize(grid, block, f, callback, shared, limit, flags=0):  # type: ignore[no-untyped-def]
+def cuOccupancyMaxPotentialBlockSize(grid, block, f, callback, shared, limit, flags=0):
     blocks, threads = best_block(handles.get(f, Function), callback, shared, limit)
     host.put32(grid, blocks)
     host.put32(block, threads)
@@ -68,7 +68,9 @@ def cuOccupancyAvailableDynamicSMemPerBlock(out: int, f: int, blocks: int, threa
     if blocks <= 0 or threads <= 0:
         return INVALID_VALUE
     facts = processor().facts
-    host.put64(out, max(0, min(facts.shared_processor // blocks - 1024, facts.shared_block) - function.shared))
+    host.put64(
+        out, max(0, min(facts.shared_processor // blocks - facts.shared_reserved, facts.shared_block) - function.shared)
+    )
     return SUCCESS
 
 

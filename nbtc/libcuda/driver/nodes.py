@@ -81,11 +81,9 @@ def called(at: int) -> Made:
 
 def child(handle: int) -> Made:
     """A graph inside of a graph: what it was when it was added."""
-    from nbtc.libcuda.driver.graphs import run_nodes
-
     copied = handles.get(handle, Graph).copied({})
     copied.handle = handles.add(copied)
-    return NodeKind.GRAPH, lambda: run_nodes(copied.ordered()), copied
+    return NodeKind.GRAPH, copied.run, copied
 
 
 def recorded(event: int) -> Made:
@@ -119,17 +117,17 @@ def _register(name: str, read: Callable[[int], Made]) -> None:
     def add(out: int, graph: int, after: int, count: int, at: int, context: int = 0) -> None:
         put_node(out, graph, after, count, read(at))
 
-    def change(node: int, at: int) -> None:
+    def set_params(node: int, at: int) -> None:
         found = handles.get(node, Node)
         change(found, read(at))
 
-    def change_executable(executable: int, node: int, at: int, context: int = 0) -> None:
+    def set_executable(executable: int, node: int, at: int, context: int = 0) -> None:
         found = handles.get(executable, Executable).node(node)
         change(found, read(at))
 
     DRIVER[f"cuGraphAdd{name}{end}"] = add
-    DRIVER[f"cuGraph{name}SetParams{end}"] = change
-    DRIVER[f"cuGraphExec{name}SetParams{end}"] = change_executable
+    DRIVER[f"cuGraph{name}SetParams{end}"] = set_params
+    DRIVER[f"cuGraphExec{name}SetParams{end}"] = set_executable
 
 
 def change(node: Node, made: Made) -> None:

@@ -17,9 +17,7 @@ MOST_STRIDE = 1 << 40
 
 
 @driver
-def cuTensorMapEncodeTiled(  # type: ignore[no-untyped-def]
-    out, kind, rank, address, dims, strides, box, steps, interleave, swizzle, promotion, fill
-):
+def cuTensorMapEncodeTiled(out, kind, rank, address, dims, strides, box, steps, interleave, swizzle, promotion, fill):
     if interleave:
         say("interleaved tensor maps aren't there: they return CUDA_ERROR_NOT_SUPPORTED", once=True)
         raise CudaError(NOT_SUPPORTED)

@@ -64,7 +64,7 @@ def cudaMemcpyFromSymbol(target: int, name: int, size: int, offset: int, kind: i
 
 
 @runtime_as("cudaMemcpy2D", "cudaMemcpy2DAsync")
-def cudaMemcpy2DAsync(to, to_pitch, source, pitch, width, height, kind, stream=0):  # type: ignore[no-untyped-def]
+def cudaMemcpy2DAsync(to, to_pitch, source, pitch, width, height, kind, stream=0):
     writes, reads = sides(kind)
     target, origin = Side(to, to_pitch, 0, writes), Side(source, pitch, 0, reads)
     submit_rows(target, origin, Extent(width, height, 1), stream)

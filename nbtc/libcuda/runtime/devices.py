@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 from nbtc.libcuda import host, state
+from nbtc.libcuda.attach_points import exported
 from nbtc.libcuda.driver.contexts import cuDevicePrimaryCtxReset
 from nbtc.libcuda.driver.devices import BLOCK, GRID, THREADS, attribute, attributes, uuid
-from nbtc.libcuda.driver.entry_points import entry_point, exported
+from nbtc.libcuda.driver.entry_points import entry_point
 from nbtc.libcuda.errors import INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_UNSUPPORTED, SUCCESS, CudaError
 from nbtc.libcuda.memory import memory
 from nbtc.libcuda.registry import runtime, runtime_as

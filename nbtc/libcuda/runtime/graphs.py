@@ -63,7 +63,7 @@ def _line(target: int, source: int, size: int, kind: int) -> nodes.Made:
 
 
 @runtime
-def cudaGraphAddMemcpyNode1D(out, graph, after, count, target, source, size, kind):  # type: ignore[no-untyped-def]
+def cudaGraphAddMemcpyNode1D(out, graph, after, count, target, source, size, kind):
     nodes.put_node(out, graph, after, count, _line(target, source, size, kind))
 
 

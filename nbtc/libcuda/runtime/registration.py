@@ -62,22 +62,22 @@ def __cudaUnregisterFatBinary(handle: int) -> None:
     _binaries.remove(found)
     for table in (kernels, variables):
         for host_address in [a for a, row in table.items() if row[0] is found]:
-            del table[host_address]  # type: ignore[attr-defined]
+            del table[host_address]
     handles.drop(handle)
 
 
 @runtime
-def __cudaRegisterFunction(binary, function, device, name, limit, tid, bid, block, grid, warp):  # type: ignore[no-untyped-def]
+def __cudaRegisterFunction(binary, function, device, name, limit, tid, bid, block, grid, warp):
     kernels[function] = (handles.get(binary, Binary), host.name(name))
 
 
 @runtime
-def __cudaRegisterVar(binary, variable, address, name, ext, size, constant, everywhere):  # type: ignore[no-untyped-def]
+def __cudaRegisterVar(binary, variable, address, name, ext, size, constant, everywhere):
     variables[variable] = (handles.get(binary, Binary), host.name(name), size)
 
 
 @runtime
-def __cudaRegisterManagedVar(binary, where, address, name, ext, size, constant, everywhere):  # type: ignore[no-untyped-def]
+def __cudaRegisterManagedVar(binary, where, address, name, ext, size, constant, everywhere):
     found = handles.get(binary, Binary)
     found.managed.append((where, host.name(name)))
     variables[where] = (found, host.name(name), size)

@@ -8,7 +8,7 @@ from typing import Any
 
 from nbtc.libcuda import errors, state
 from nbtc.libcuda.code import constant_text
-from nbtc.libcuda.errors import NOT_READY, OUT_OF_MEMORY, UNKNOWN, CudaError
+from nbtc.libcuda.errors import NOT_READY, CudaError, unexpected
 from nbtc.libcuda.registry import Implementation, runtime
 from nbtc.libcuda.rows import Row
 
@@ -29,8 +29,6 @@ def note(code: int) -> int:
 
 def tracked(function: Implementation, row: Row) -> Callable[..., Any]:
     """A function whose exceptions are its result."""
-    from nbtc.libcuda.attach import unexpected
-
     use, current = state.use_primary, state.current
     free, quiet = row.name.startswith(FREE), row.name in QUIET
 
@@ -51,10 +49,8 @@ def tracked(function: Implementation, row: Row) -> Callable[..., Any]:
             code = function(*args) or 0
         except CudaError as error:
             code = error.code
-        except MemoryError:
-            code = OUT_OF_MEMORY
         except BaseException:
-            code = unexpected() or UNKNOWN
+            code = unexpected()
         return code if quiet or not code else note(code)
 
     return called if row.result == "cudaError_t" else plain

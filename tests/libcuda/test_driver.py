@@ -1,0 +1,158 @@
+"""The driver's functions, as a client calls them by ctypes."""
+
+from __future__ import annotations
+
+from clients import python
+
+
+def test_a_kernel_runs_on_copied_memory():
+    done = python("""
+ready()
+m = module(TWICE)
+f = kernel(m, "twice")
+x = (u32 * 64)(*range(64))
+d = allocate(256)
+ok(cu.cuMemcpyHtoD_v2(d, x, c_size_t(256)))
+ok(launch(f, (1, 1, 1), (64, 1, 1), d, u32(40)))
+ok(cu.cuCtxSynchronize())
+ok(cu.cuMemcpyDtoH_v2(x, d, c_size_t(256)))
+assert list(x) == [2 * i if i < 40 else i for i in range(64)]
+at, size = u64(), c_size_t()
+ok(cu.cuModuleGetGlobal_v2(byref(at), byref(size), m, b"counter"))
+v = u32()
+ok(cu.cuMemcpyDtoH_v2(byref(v), at, c_size_t(4)))
+assert (v.value, size.value) == (7, 4)
+major = i32()
+ok(cu.cuDeviceGetAttribute(byref(major), 75, 0))
+name = create_string_buffer(64)
+ok(cu.cuDeviceGetName(name, 64, 0))
+text = c_char_p()
+ok(cu.cuGetErrorName(700, byref(text)))
+assert text.value == b"CUDA_ERROR_ILLEGAL_ADDRESS"
+print(major.value, name.value.decode())
+""")
+    assert done.stdout.startswith("9 ")
+
+
+def test_what_comes_before_initialisation_or_without_a_context_is_refused():
+    python("""
+n, p = i32(), u64()
+assert cu.cuDeviceGetCount(byref(n)) == 3
+assert cu.cuMemAlloc_v2(byref(p), c_size_t(64)) == 3
+ok(cu.cuInit(0))
+assert cu.cuMemAlloc_v2(byref(p), c_size_t(64)) == 201
+assert cu.cuDeviceGet(byref(n), 1) == 101
+""")
+
+
+def test_graphs_are_captured_changed_and_launched():
+    python("""
+ready()
+f = kernel(module(TWICE), "twice")
+x = (u32 * 32)(*range(32))
+d = allocate(128)
+s, g, e = u64(), u64(), u64()
+ok(cu.cuStreamCreate(byref(s), 1))
+ok(cu.cuStreamBeginCapture_v2(s, 0))
+ok(cu.cuMemcpyHtoDAsync_v2(d, x, c_size_t(128), s))
+ok(launch(f, (1, 1, 1), (32, 1, 1), d, u32(32), stream=s.value))
+ok(launch(f, (1, 1, 1), (32, 1, 1), d, u32(32), stream=s.value))
+assert cu.cuStreamSynchronize(c_void_p(0)) == 0
+ok(cu.cuStreamEndCapture(s, byref(g)))
+n = c_size_t()
+ok(cu.cuGraphGetNodes(g, None, byref(n)))
+assert n.value == 3
+ok(cu.cuGraphInstantiateWithFlags(byref(e), g, u64(0)))
+for _ in range(2):
+    ok(cu.cuGraphLaunch(e, s))
+ok(cu.cuStreamSynchronize(s))
+y = (u32 * 32)()
+ok(cu.cuMemcpyDtoH_v2(y, d, c_size_t(128)))
+assert list(y) == [4 * i for i in range(32)]
+ok(cu.cuGraphExecDestroy(e))
+ok(cu.cuGraphDestroy(g))
+assert cu.cuGraphDestroy(g) == 400
+""")
+
+
+def test_memory_is_mapped_to_reserved_addresses():
+    python("""
+ready()
+size, properties = c_size_t(2 << 20), (u64 * 4)()
+first, handle = u64(), u64()
+ok(cu.cuMemAddressReserve(byref(first), size, c_size_t(0), u64(0), u64(0)))
+ok(cu.cuMemCreate(byref(handle), size, properties, u64(0)))
+ok(cu.cuMemMap(first, size, c_size_t(0), handle, u64(0)))
+assert cu.cuMemsetD8_v2(first, c_ubyte(5), size) == 1, "no access was given"
+access = (u32 * 3)(1, 0, 3)
+ok(cu.cuMemSetAccess(first, size, access, c_size_t(1)))
+ok(cu.cuMemsetD8_v2(first, c_ubyte(5), size))
+ok(cu.cuMemUnmap(first, size))
+ok(cu.cuMemRelease(handle))
+ok(cu.cuMemAddressFree(first, size))
+assert cu.cuMemRelease(handle) == 400
+""")
+
+
+def test_a_fault_stays_until_the_context_is_reset():
+    done = python("""
+context = ready()
+f = kernel(module(TWICE), "twice")
+d = allocate(16)
+ok(launch(f, (1, 1, 1), (32, 1, 1), d, u32(32)))
+assert cu.cuCtxSynchronize() == 700
+p = u64()
+assert cu.cuMemAlloc_v2(byref(p), c_size_t(64)) == 700
+ok(cu.cuDevicePrimaryCtxReset_v2(0))
+ok(cu.cuCtxSetCurrent(context))
+d = allocate(128)
+f = kernel(module(TWICE), "twice")
+ok(launch(f, (1, 1, 1), (32, 1, 1), d, u32(32)))
+ok(cu.cuCtxSynchronize())
+""")
+    assert "reads outside of all memory it was given" in done.stderr
+
+
+def test_entry_points_are_those_of_the_version_that_is_asked_for():
+    python("""
+ok(cu.cuInit(0))
+p, status = u64(), i32()
+ok(cu.cuGetProcAddress_v2(b"cuMemAlloc", byref(p), 13000, u64(0), byref(status)))
+assert p.value == cast(cu.cuMemAlloc_v2, c_void_p).value
+assert cu.cuGetProcAddress_v2(b"cuNothing", byref(p), 13000, u64(0), byref(status)) == 500 and status.value == 1
+assert cu.cuGetProcAddress_v2(b"cuMemAllocAsync", byref(p), 11000, u64(0), byref(status)) == 500 and status.value == 2
+""")
+
+
+def test_private_tables_are_refused_with_what_to_do():
+    done = python("""
+p = u64(5)
+for _ in range(3):
+    assert cu.cuGetExportTable(byref(p), (c_ubyte * 16)()) == 500 and not p.value
+assert cu.cuMemGetHandleForAddressRange(byref(p), u64(0), c_size_t(0), 0, u64(0)) in (3, 801)
+""")
+    assert done.stderr.count("-cudart shared") == 1
+    assert "cuMemGetHandleForAddressRange isn't there" in done.stderr
+
+
+def test_machine_code_is_refused_by_name():
+    done = python("""
+ready()
+m = u64()
+assert cu.cuModuleLoadData(byref(m), b"\\x7fELF" + bytes(60)) == 209
+assert cu.cuModuleLoadData(byref(m), b"hello" + bytes(60)) == 200
+assert cu.cuModuleLoadData(byref(m), b".version 8.0\\n.target sm_80\\nnonsense" + bytes(60)) == 218
+""")
+    assert "machine code without PTX" in done.stderr
+
+
+def test_a_real_driver_beside_this_one_is_said(tmp_path):
+    """What stands for it is a copy of this library under the other's name."""
+    import shutil
+
+    from nbtc.libcuda.library import folder
+
+    other = tmp_path / "libcuda.so.550.54"
+    shutil.copy(folder() / "libcuda.so.1", other)
+    done = python(f"CDLL({str(other)!r})\nok(cu.cuInit(0))\n")
+    assert str(other) in done.stderr

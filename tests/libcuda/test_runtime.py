@@ -1,0 +1,131 @@
+"""Executables of nvcc, with the shared runtime."""
+
+from __future__ import annotations
+
+from clients import compiled, run
+
+SOURCE = r"""
+#include <cstdio>
+#include <cstdlib>
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+#define CHECK(x) do { cudaError_t e = (x); if (e) { printf("%s: %s\n", #x, cudaGetErrorName(e)); exit(1); } } while (0)
+__device__ int total;
+__constant__ float factor;
+__managed__ int managed[4];
+__global__ void scale(float *x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= factor;
+  if (i == 0) printf("hello from %d threads\n", blockDim.x);
+}
+__global__ void count(const int *x) {
+  atomicAdd(&total, x[threadIdx.x]);
+  if (threadIdx.x < 4) managed[threadIdx.x] = threadIdx.x + 1;
+}
+__global__ void together(int *x) {
+  cg::grid_group g = cg::this_grid();
+  x[blockIdx.x] = blockIdx.x;
+  g.sync();
+  if (threadIdx.x == 0) x[gridDim.x + blockIdx.x] = x[(blockIdx.x + 1) % gridDim.x];
+}
+__global__ void bad(int *x) { x[1 << 20] = 1; }
+template <class T> __global__ void fill(T *x, T v) {
+  extern __shared__ char room[];
+  room[threadIdx.x] = 1;
+  x[threadIdx.x] = v;
+}
+int main(int argc, char **argv) {
+  const int n = 1000;
+  float *x, f = 3;
+  CHECK(cudaMallocManaged(&x, n * sizeof(float)));
+  for (int i = 0; i < n; i++) x[i] = i;
+  CHECK(cudaMemcpyToSymbol(factor, &f, sizeof f));
+  printf("before\n");
+  scale<<<4, 256>>>(x, n);
+  CHECK(cudaDeviceSynchronize());
+  printf("after\n");
+  for (int i = 0; i < n; i++) if (x[i] != 3.0f * i) return 2;
+  int h[32], *d, sum = 0;
+  for (int i = 0; i < 32; i++) h[i] = i;
+  cudaStream_t s; CHECK(cudaStreamCreate(&s));
+  CHECK(cudaMallocAsync(&d, sizeof h, s));
+  CHECK(cudaMemcpyAsync(d, h, sizeof h, cudaMemcpyHostToDevice, s));
+  count<<<1, 32, 0, s>>>(d);
+  CHECK(cudaMemcpyFromSymbolAsync(&sum, total, sizeof sum, 0, cudaMemcpyDeviceToHost, s));
+  CHECK(cudaStreamSynchronize(s));
+  if (sum != 496 || managed[3] != 4) return 3;
+  int *y, z[16]; CHECK(cudaMalloc(&y, sizeof z));
+  int blocks = 8; void *args[] = {&y};
+  CHECK(cudaLaunchCooperativeKernel((void*)together, dim3(blocks), dim3(32), args, 0, 0));
+  CHECK(cudaMemcpy(z, y, sizeof z, cudaMemcpyDeviceToHost));
+  for (int i = 0; i < 8; i++) if (z[8 + i] != (i + 1) % 8) return 4;
+  cudaFuncAttributes a; CHECK(cudaFuncGetAttributes(&a, fill<double>));
+  if (a.maxThreadsPerBlock != 1024) return 5;
+  fill<<<1, 32, 100 << 10>>>(x, 1.0f);
+  if (cudaGetLastError() != cudaErrorInvalidValue) return 6;
+  CHECK(cudaFuncSetAttribute(fill<float>, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10));
+  fill<<<1, 32, 100 << 10>>>(x, 1.0f);
+  CHECK(cudaGetLastError());
+  fill<<<1, 2048>>>(x, 1.0f);
+  if (cudaGetLastError() != cudaErrorInvalidConfiguration) return 7;
+  cudaGraph_t g; cudaGraphExec_t exec; cudaEvent_t first, last; float ms;
+  CHECK(cudaEventCreate(&first)); CHECK(cudaEventCreate(&last));
+  CHECK(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+  count<<<1, 32, 0, s>>>(d);
+  CHECK(cudaStreamEndCapture(s, &g)); CHECK(cudaGraphInstantiate(&exec, g, 0));
+  CHECK(cudaEventRecord(first, s));
+  for (int i = 0; i < 3; i++) CHECK(cudaGraphLaunch(exec, s));
+  CHECK(cudaEventRecord(last, s)); CHECK(cudaEventSynchronize(last)); CHECK(cudaEventElapsedTime(&ms, first, last));
+  CHECK(cudaMemcpyFromSymbol(&sum, total, sizeof sum));
+  if (sum != 4 * 496 || !(ms > 0)) return 8;
+  if (argc > 1) {
+    bad<<<1, 1>>>(y);
+    cudaError_t code = cudaDeviceSynchronize();
+    printf("%s, then %s\n", cudaGetErrorName(code), cudaGetErrorName(cudaMalloc(&y, 4)));
+    CHECK(cudaDeviceReset());
+    CHECK(cudaMalloc(&y, 4));
+  }
+  printf("done\n");
+  return 0;
+}
+"""
+
+
+def place(source, what):
+    """Where a message says that a line of a program is."""
+    return f"program.cu:{source[: source.index(what)].count(chr(10)) + 1}"
+
+
+def test_an_executable_runs_unmodified(tmp_path):
+    program = compiled(tmp_path, SOURCE)
+    done = run(program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    refused = done.stderr.splitlines()
+    assert len(refused) == 2 and "49152 are allowed" in refused[0] and "2048 threads" in refused[1]
+    assert done.stdout == "before\nhello from 256 threads\nafter\ndone\n"
+    done = run(program, "fault")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cudaErrorIllegalAddress, then cudaErrorIllegalAddress\ndone\n" in done.stdout
+    assert place(SOURCE, "void bad") in done.stderr and "writes outside of all memory" in done.stderr
+
+
+def test_a_static_runtime_is_refused_with_what_to_do(tmp_path):
+    program = compiled(tmp_path, "int main() { return cudaFree(0) != 0; }", "-cudart", "static")
+    done = run(program)
+    assert done.returncode == 1
+    assert "-cudart shared" in done.stderr
+
+
+RACE = r"""
+__shared__ int s[64];
+__global__ void race(int *x) { s[threadIdx.x] = threadIdx.x; x[threadIdx.x] = s[63 - threadIdx.x]; }
+int main() { int *x; cudaMalloc(&x, 256); race<<<1, 64>>>(x); return cudaDeviceSynchronize() == cudaSuccess ? 0 : 9; }
+"""
+
+
+def test_checked_mode_names_the_source_line_of_a_race(tmp_path):
+    program = compiled(tmp_path, RACE)
+    assert run(program).returncode == 0
+    done = run(program, NBTC_CHECKED="1")
+    assert done.returncode == 9
+    assert place(RACE, "void race") in done.stderr and "race" in done.stderr
