@@ -104,3 +104,12 @@ def test_orders_of_one_architecture_and_keyword_inputs(tf32):
 def test_one_architecture_is_no_comparison():
     with pytest.raises(OptionError, match="two or more"):
         nbtc.torch.compare(nn.ReLU(), INPUT, ("sm_90",))
+
+
+def test_one_architecture_is_compared_with_torch_here():
+    """Each letter of "sm_90" was an architecture once."""
+    model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(256, 8)).bfloat16()
+    found = nbtc.torch.compare(model, torch.ones(4, 256).bfloat16(), "sm_90")
+    assert found.archs == ("torch", "sm_90") and {row.arch for row in found.layers} == {"sm_90"}
+    assert found.layers[0].differ == 0
+    assert nbtc.torch.compare(model, torch.ones(4, 256).bfloat16(), 90).archs == found.archs

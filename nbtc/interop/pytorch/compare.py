@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -99,13 +99,17 @@ class _Call(NamedTuple):
 
 
 def compare(
-    model: torch.nn.Module, inputs: Any, archs: Sequence[str | emulate] = ("sm_80", "sm_90"), *,
+    model: torch.nn.Module,
+    inputs: Any,
+    archs: str | int | emulate | Sequence[str | int | emulate] = ("sm_80", "sm_90"),
+    *,
     threads: int | None = None,
-) -> Comparison:  # fmt: skip
+) -> Comparison:
     """Run a model on several architectures and say, layer by layer, how its outputs differ from the first one's.
 
     inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.  archs: names, or `emulate(...)` objects for
-    other choices of one architecture (an order of summation, say).  Nothing is trained: no gradients are made, random
+    other choices of one architecture (an order of summation, say); a single one is compared with the model as torch
+    computes it here.  Nothing is trained: no gradients are made, random
     numbers are the same in every run, and buffers that a run changes are put back.  Memory: the outputs of every module
     once.  Raises OptionError for fewer than two architectures, and what the model raises.
 
@@ -115,7 +119,11 @@ def compare(
     >>> [row.module for row in found.layers], found.layers[0].differ
     (['0', '1', ''], 0)
     """
-    modes = [a if isinstance(a, emulate) else emulate(a, threads=threads) for a in archs]
+    alone = isinstance(archs, str | int | emulate)
+    given = [archs] if isinstance(archs, str | int | emulate) else list(archs)
+    modes: list[Any] = [a if isinstance(a, emulate) else emulate(a, threads=threads) for a in given]
+    if alone:
+        modes.insert(0, _Here())
     if len(modes) < 2:
         raise OptionError(f'archs={archs!r}: a comparison needs two or more, such as ("sm_80", "sm_90")')
     names = _names(modes)
@@ -130,13 +138,23 @@ def compare(
     return Comparison(names, tuple(layers), tuple(mode.report() for mode in modes))
 
 
-def _names(modes: list[emulate]) -> tuple[str, ...]:
+class _Here(nullcontext[None]):
+    """The model as torch computes it on this machine."""
+
+    arch = "torch"
+
+    def report(self) -> Report:
+        """Nothing was emulated."""
+        return Report(self.arch, (), ())
+
+
+def _names(modes: list[Any]) -> tuple[str, ...]:
     """A name for each run, told apart where an architecture comes twice."""
     plain = [mode.arch for mode in modes]
     return tuple(n if plain.count(n) == 1 else f"{n} #{plain[:i].count(n)}" for i, n in enumerate(plain))
 
 
-def _run(model: torch.nn.Module, inputs: Any, mode: emulate) -> dict[tuple[str, int], _Call]:
+def _run(model: torch.nn.Module, inputs: Any, mode: Any) -> dict[tuple[str, int], _Call]:
     """Every call of every module, in the order in which they end."""
     calls: dict[tuple[str, int], _Call] = {}
     handles = []
