@@ -2,9 +2,12 @@
 
 import ctypes
 import gc
+import os
 
 import numpy as np
 import pytest
+
+os.environ.setdefault("NBTC_QUIET", "1")  # for processes that tests start, whose output they read
 
 
 def pytest_addoption(parser):

@@ -31,7 +31,7 @@ LAYERS = (
     ("dialect",),
     ("show",),
     ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "mx", "tcgen05", "testing"),
-    ("accuracy", "verify", "report", "examples", "interop", "libcuda"),
+    ("accuracy", "verify", "report", "warmup", "examples", "interop", "libcuda"),
     ("torch", "dask", "cuda", "cute", "triton"),
     ("cli", "__main__"),
 )

@@ -1,4 +1,4 @@
-"""The command line: info, list, show, gemm, explain, verify, ptx.
+"""The command line: info, list, show, gemm, explain, verify, ptx, warmup.
 
 Each command is a function from its options to a `Result`: data for `--json`, the same as text, and an exit code.
 Exit codes: 0 fine, 1 a mismatch was found, 2 wrong use (bad options, files that cannot be read or written).
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbtc import __version__
-from nbtc.cli import drawings, products, programs
+from nbtc.cli import drawings, products, programs, warming
 from nbtc.cli import run as run_command
 from nbtc.cli.drawings import facts, write
 from nbtc.cli.result import FINE, MISMATCH, WRONG_USE, Result
@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     _verify_options(sub)
     programs.add(command, _size)
     run_command.add(command, _size)
+    warming.add(command)
     return parser
 
 

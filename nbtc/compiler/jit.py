@@ -23,6 +23,7 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import BaseNativeLowering
 
+from nbtc.compiler.announce import announced
 from nbtc.compiler.callees import serve_callers
 from nbtc.compiler.code_cache import cache_of, name_apart
 from nbtc.compiler.float_mode import DEFAULT, KEEP, framed, switch_mode
@@ -196,7 +197,7 @@ def in_default_float_mode(function: F) -> F:
 
 def _compiling(compile_: F) -> F:
     """What a kernel's compilation runs in."""
-    return in_default_float_mode(rarely_collected(compile_))
+    return in_default_float_mode(announced(rarely_collected(compile_)))
 
 
 def c_function(signature: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -15,6 +15,7 @@ from numba.core.debuginfo import DIBuilder
 from numba.core.errors import NumbaDebugInfoWarning
 
 from nbtc.compiler import native
+from nbtc.compiler.announce import announced
 from nbtc.dialect import folding, math_words, selectable, target, vocabulary
 from nbtc.dialect.parameters import MAP_ALIGN, Parameter, parameter
 from nbtc.errors import KernelError
@@ -67,6 +68,7 @@ def processor(arch: str) -> tuple[str, str]:
     return f"sm_{number}", f"+ptx{PROCESSORS[number]}"
 
 
+@announced
 @global_compiler_lock
 def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str, bounds: Bounds) -> Written:
     """The PTX of a Python function for arguments of these types."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbtc.compiler import native
+from nbtc.compiler.announce import announced
 from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.split import Functions
@@ -62,6 +63,7 @@ def build(module: Module, text: str, kernel: str, shape: BlockShape, options: Op
     )
 
 
+@announced
 @rarely_collected
 def _compile(module: Module, kernel: str, shape: BlockShape, options: Options) -> native.Native:
     linked = link(module, kernel)

@@ -332,3 +332,12 @@ def test_show_knows_functions(capsys):
 def test_the_package_lists_its_own_names_alone():
     names = [n for n in dir(nbtc) if not n.startswith("__")]
     assert sorted(names) == sorted(nbtc.__all__)
+
+
+def test_warmup(capsys):
+    code, data = run(capsys, "warmup", "b1", "programs", "--arch", "sm_80")
+    assert code == 0 and [row["what"] for row in data["warmed"]] == ["b1", "programs"]
+    assert main(["warmup", "s8"]) == 0
+    printed = capsys.readouterr()
+    assert "kept" in printed.out and printed.err.startswith("s8")
+    assert "nothing to warm up: pass " in refused(capsys, "warmup", "f17")

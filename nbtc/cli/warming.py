@@ -1,0 +1,32 @@
+"""The command `warmup`: the cache of machine code, filled ahead."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from nbtc.cli.drawings import Adder
+from nbtc.cli.result import Result
+
+KINDS = "formats (f16, e4m3, s8 ...), block formats (mxfp4, nvfp4 ...), programs, checked; default: the usual ones"
+
+
+def add(command: Adder) -> None:
+    """Add it to a parser."""
+    sub = command("warmup", _warmup, "compile what first calls need and keep it, for images of containers and CI")
+    sub.add_argument("what", nargs="*", help=KINDS)
+    sub.add_argument("--arch", default="sm_90", help="default sm_90, an H100 or H200")
+
+
+def _warmup(args: argparse.Namespace) -> Result:
+    from nbtc.compiler.native import cache_folder
+    from nbtc.warmup import warm
+
+    done = []
+    for found in warm(args.what, args.arch):
+        done.append(found)
+        if not args.json:
+            print(f"{found.what:<10}{found.seconds:8.2f} s", file=sys.stderr, flush=True)
+    folder = cache_folder()
+    where = f"machine code is kept in {folder}" if folder is not None else "nothing is kept: NBTC_CACHE_DIR is empty"
+    return Result({"warmed": [found._asdict() for found in done], "folder": str(folder) if folder else None}, where)
