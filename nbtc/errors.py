@@ -114,6 +114,10 @@ class UnvalidatedModelWarning(NbtcWarning):
     """A numerics model that no hardware recording backs was used (raised once a model and architecture)."""
 
 
+class UntestedVersionWarning(NbtcWarning):
+    """A tool of a version that nbtc was not tested with: private names that a door uses may have moved."""
+
+
 class GuessedOrderWarning(NbtcWarning):
     """A library's order of summation for a shape that nobody recorded was guessed."""
 

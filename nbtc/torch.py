@@ -9,7 +9,9 @@ from nbtc.interop.extras import need
 need("torch", "torch")
 
 from nbtc.interop.pytorch.compare import Comparison, LayerDifference, compare  # noqa: E402
+from nbtc.interop.pytorch.inductor.backend import compile  # noqa: E402
+from nbtc.interop.pytorch.inductor.options import inductor_options  # noqa: E402
 from nbtc.interop.pytorch.mode import emulate  # noqa: E402
 from nbtc.interop.pytorch.report import Report  # noqa: E402
 
-__all__ = ["Comparison", "LayerDifference", "Report", "compare", "emulate"]
+__all__ = ["Comparison", "LayerDifference", "Report", "compare", "compile", "emulate", "inductor_options"]

@@ -77,7 +77,7 @@ def product(
         d = matmul(a, b, order=order, **more)
     except UnsupportedInstructionError as error:
         raise NoEmulation(str(error)) from None
-    s.recorder.product(planned.shape, planned.instruction, planned.order.name, perf_counter() - start)
+    s.recorder.product(planned.shape, planned.instruction, planned.order, perf_counter() - start)
     return d
 
 

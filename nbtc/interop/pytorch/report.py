@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from nbtc.gemm.orders import Order
+
 
 class ProductRow(NamedTuple):
     """Products of one kind: where, what, how often.
 
     module: path of the innermost module, "" outside of any.  backward: computed for a gradient.  shape: (batch..., M,
-    N, K).  seconds: wall-clock time in all.
+    N, K).  seconds: wall-clock time in all.  evidence: of the order, where a library's is asked for.
     """
 
     module: str
@@ -22,6 +24,7 @@ class ProductRow(NamedTuple):
     order: str
     calls: int
     seconds: float
+    evidence: str = ""
 
 
 class LeftRow(NamedTuple):
@@ -83,9 +86,9 @@ class Recorder:
         self._left: dict[tuple[str, str, str], int] = {}
         self.module, self.op, self.backward = "", "", False
 
-    def product(self, shape: tuple[int, ...], instruction: str, order: str, seconds: float) -> None:
+    def product(self, shape: tuple[int, ...], instruction: str, order: Order, seconds: float) -> None:
         """One more product."""
-        key = (self.module, self.op, self.backward, shape, instruction, order)
+        key = (self.module, self.op, self.backward, shape, instruction, order.name, order.evidence)
         total = self._products.setdefault(key, [0, 0.0])
         total[0] += 1
         total[1] += seconds
@@ -97,5 +100,7 @@ class Recorder:
 
     def report(self, arch: str) -> Report:
         """Everything so far."""
-        products = tuple(ProductRow._make((*key, int(total[0]), total[1])) for key, total in self._products.items())
+        products = tuple(
+            ProductRow._make((*key[:-1], int(total[0]), total[1], key[-1])) for key, total in self._products.items()
+        )
         return Report(arch, products, tuple(LeftRow(*key, calls) for key, calls in self._left.items()))

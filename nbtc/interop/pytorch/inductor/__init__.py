@@ -1,0 +1,1 @@
+"""Whole models: TorchInductor's kernels for a GPU, compiled and run without one."""

@@ -1,0 +1,181 @@
+"""`nbtc.torch.compile` and the Dynamo backend "nbtc"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from nbtc.errors import OptionError
+from nbtc.gemm.library import LIBRARIES, Library
+from nbtc.gemm.orders import order as order_row
+from nbtc.interop.pytorch.inductor import private
+from nbtc.interop.pytorch.inductor.graph import fake_input, to_cuda
+from nbtc.interop.pytorch.inductor.options import HERE, OPTIONS
+from nbtc.interop.pytorch.inductor.running import adopt, on_cpu
+from nbtc.interop.pytorch.inductor.session import ModelReport, Session, here
+from nbtc.interop.pytorch.products import Settings
+from nbtc.isa.archs import gpu as gpu_row
+from nbtc.isa.gpus import GPU
+
+CUBLAS = "cublas 13.0"
+
+
+class Choices(NamedTuple):
+    """How a model is compiled; see `compile`."""
+
+    arch: object = "H200"
+    order: object = None
+    convolution: str = "channels_last"
+    threads: int | None = None
+
+
+class Compiler:
+    """The backend for one GPU: what Dynamo calls with every graph."""
+
+    def __init__(self, choices: Choices, config: dict[str, Any]) -> None:
+        gpu = gpu_row(choices.arch)
+        self.session = Session(gpu)
+        way = _library(gpu) if choices.order is None else choices.order
+        way = way if way is None or isinstance(way, Library) else order_row(way)
+        self._settings = Settings(
+            gpu.arch, way, None, "rn", choices.convolution, choices.threads, self.session.recorder
+        )
+        self._config = {**OPTIONS, **config, **HERE}
+
+    def __call__(self, module: Any, example_inputs: Any, **_: Any) -> Callable[..., Any]:
+        from torch._functorch import config as functorch_config
+        from torch._inductor.compile_fx import compile_fx
+
+        private.check_versions()
+        mode = torch._guards.TracingContext.get().fake_mode
+        moved, held = to_cuda(module)
+        with self._compiling(), functorch_config.patch(enable_autograd_cache=False):
+            given = zip(moved.graph.find_nodes(op="placeholder"), (*example_inputs, *held), strict=True)
+            inputs = [fake_input(node, x, mode) for node, x in given]
+            compiled = compile_fx(
+                moved, inputs, inner_compile=self._inner, config_patches=private.known_options(self._config)
+            )
+        return (lambda *args: compiled(*args, *held)) if held else compiled
+
+    @contextmanager
+    def _compiling(self) -> Iterator[None]:
+        from nbtc.interop.triton.active import emulated
+
+        with (
+            private.believing(self.session.gpu, adopt),
+            emulated(self.session.gpu.arch, threads=self._settings.threads),
+            decomposed_attention(),
+        ):
+            yield
+
+    def _inner(self, graph: Any, inputs: Any, **options: Any) -> Any:
+        """Inductor's compiler of one graph: forward, or backward, maybe much later."""
+        from torch._functorch import config as functorch_config
+        from torch._inductor.compile_fx import compile_fx_inner
+
+        before = here.graph
+        here.graph = graph
+        try:
+            with self._compiling(), functorch_config.patch(enable_autograd_cache=False):
+                output = compile_fx_inner(graph, inputs, **options)
+        finally:
+            here.graph = before
+        self.session.wrappers.append(str(getattr(output, "source_code", "")))
+        output.current_callable = on_cpu(output.current_callable, self.session, self._settings)
+        return output
+
+
+def _library(gpu: GPU) -> Library | None:
+    """The library whose orders a GPU's products take, where one was recorded."""
+    for name, product in LIBRARIES:
+        if name == CUBLAS and gpu_row(product).arch == gpu.arch:
+            return Library(name, product)
+    return None
+
+
+@contextmanager
+def decomposed_attention() -> Iterator[None]:
+    """Attention as two products and a softmax in half precision: fused kernels are machine code without PTX."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    before = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(before)
+
+
+def _split(options: dict[str, Any] | None) -> tuple[Choices, dict[str, Any]]:
+    """nbtc's choices and inductor's configuration of one dictionary of options."""
+    import torch._inductor.config as config
+
+    given = dict(options or {})
+    choices = Choices(**{name: given.pop(name) for name in Choices._fields if name in given})
+    known = config.get_config_copy()
+    for name, value in given.items():
+        if name not in known:
+            have = ", ".join(Choices._fields)
+            raise OptionError(f"option {name!r} is neither nbtc's ({have}) nor one of torch._inductor.config")
+        if name in OPTIONS and value != OPTIONS[name]:
+            raise OptionError(
+                f"option {name}={value!r}: kernels would be chosen by a clock, which here is not the GPU's; "
+                f"leave it at {OPTIONS[name]!r}"
+            )
+    return choices, given
+
+
+@cache
+def _compiler_of(key: str, choices: Choices) -> Compiler:
+    return Compiler(choices, json.loads(key))
+
+
+def backend(module: Any, example_inputs: Any, *, options: dict[str, Any] | None = None, mode: Any = None) -> Any:
+    """The backend "nbtc" of `torch.compile`, which finds it by this name: `options` as `nbtc.torch.compile` has them.
+
+    All graphs with the same options share a session; for a report of one model use `nbtc.torch.compile`.
+    """
+    if mode not in (None, "default"):
+        raise OptionError(f'mode={mode!r}: it would choose kernels by a clock; leave it out, options={{"arch": "H200"}}')
+    choices, config = _split(options)
+    return _compiler_of(json.dumps(config, sort_keys=True), choices)(module, example_inputs)
+
+
+def compile(
+    model: Any, arch: object = "H200", *, order: object = None, convolution: str = "channels_last",
+    threads: int | None = None, dynamic: bool | None = None, fullgraph: bool = False,
+    options: dict[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """A model (or function) whose forward and backward passes have a GPU's bits, on CPU tensors and without a GPU.
+
+    TorchInductor generates the kernels that it generates for this GPU, Triton compiles them, and their PTX runs as
+    programs; what inductor calls a library for (products, convolutions) is nbtc's product in the library's order.  What
+    is returned is `torch.compile`'s, with two more attributes: `report()` (kernels with times, products with their
+    order and its evidence, what fell back to PyTorch and why) and `kernels`, by name: `.source`, `.ptx`, `.config`,
+    `.program`, `.checked`, `.profile`.
+
+    arch: the GPU, "H200", "A100", "RTX 4090" ...; an architecture is the first GPU that has it ("sm_90" an H100 SXM).
+    Kernels are chosen for its multiprocessors.  order: of all products, as `nbtc.matmul` takes it; default: that of
+    cuBLAS where it was recorded (`nbtc.library`), else one chain.  convolution: as `emulated` takes it.  threads: of
+    the CPU.  dynamic, fullgraph: as `torch.compile` takes them.  options: of `torch._inductor.config`; those that would
+    choose a kernel by a clock are refused.
+
+    On the GPU, compile with `options=nbtc.torch.inductor_options()`.  Attention is decomposed into products and a
+    softmax.  Random numbers are CUDA's for the seed of `torch.manual_seed`.  Raises ArchError and OptionError.
+    """
+    choices, config = _split({**(options or {}), "arch": arch, "order": order, "convolution": convolution, "threads": threads})
+    compiler = Compiler(choices, config)
+    made = torch.compile(model, backend=compiler, dynamic=dynamic, fullgraph=fullgraph)
+    object.__setattr__(made, "report", compiler.session.report)
+    object.__setattr__(made, "kernels", compiler.session.kernels)
+    object.__setattr__(made, "session", compiler.session)
+    return made
+
+
+__all__ = ["Compiler", "ModelReport", "backend", "compile"]

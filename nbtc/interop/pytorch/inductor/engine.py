@@ -1,0 +1,105 @@
+"""`torch.autograd.grad` on fake CUDA tensors: a walk over the nodes in the order of PyTorch's engine.
+
+The engine asks the driver for streams as soon as a node is of CUDA; the nodes themselves do not, and can be called from
+Python.  Tracing on CPU instead would be wrong: some operations decompose otherwise there (`nn.RMSNorm` becomes
+`_fused_rms_norm` on CUDA alone).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+class Walk:
+    """One backward pass.
+
+    A node runs when everything that needs it ran; of those ready, the one with the highest sequence number.  Gradients
+    are summed in the order in which they arrive.
+    """
+
+    def __init__(self, roots: Sequence[Any], wanted: Sequence[Any]) -> None:
+        self.wanted = [(id(e.node), e.output_nr) for e in wanted]
+        self.captured: dict[tuple[int, int], Any] = dict.fromkeys(self.wanted)
+        self.nodes, self.leads = _reach([e.node for e in roots], {key for key, _ in self.wanted})
+        self.missing: Counter[int] = Counter()
+        for node in self.nodes.values():
+            self.missing.update(id(n) for n, _ in node.next_functions if n is not None)
+        self.missing.update(id(e.node) for e in roots)
+        self.buffers: dict[int, dict[int, Any]] = {}
+        self.ready: list[tuple[int, int, Any]] = []
+        self._tick = itertools.count()
+
+    def arrive(self, node: Any, number: int, gradient: Any) -> None:
+        """A gradient (or None) of one of a node's outputs; the node is ready when it was the last."""
+        if gradient is not None:
+            buffer = self.buffers.setdefault(id(node), {})
+            gradient = _fitted(gradient, node._input_metadata[number])
+            buffer[number] = buffer[number] + gradient if number in buffer else gradient
+        self.missing[id(node)] -= 1
+        if not self.missing[id(node)]:
+            heapq.heappush(self.ready, (-node._sequence_nr(), next(self._tick), node))
+
+    def run(self) -> tuple[Any, ...]:
+        """Every ready node until none is; the gradients that were wanted."""
+        while self.ready:
+            node = heapq.heappop(self.ready)[2]
+            given = self.buffers.pop(id(node), {})
+            for number, gradient in given.items():
+                if (id(node), number) in self.captured:
+                    self.captured[id(node), number] = gradient
+            following = [n for n, _ in node.next_functions if n is not None and self.leads[id(n)]]
+            results: tuple[Any, ...] = (None,) * len(node.next_functions)
+            if following and given:
+                results = _applied(node, [given.get(i) for i in range(len(node._input_metadata))])
+            for (n, number), gradient in zip(node.next_functions, results, strict=False):
+                if n is not None and self.leads[id(n)]:
+                    self.arrive(n, number, gradient)
+        return tuple(self.captured[key] for key in self.wanted)
+
+
+def _reach(roots: list[Any], targets: set[int]) -> tuple[dict[int, Any], dict[int, bool]]:
+    """All nodes that the roots reach, and whether each leads to a target: depth first, without recursion."""
+    nodes: dict[int, Any] = {}
+    leads: dict[int, bool] = {}
+    order = list(roots)
+    while order:
+        node = order[-1]
+        following = [n for n, _ in node.next_functions if n is not None]
+        if id(node) not in nodes:
+            nodes[id(node)] = node
+            order += [n for n in following if id(n) not in nodes]
+        else:
+            order.pop()
+            leads[id(node)] = id(node) in targets or any(leads.get(id(n), False) for n in following)
+    return nodes, leads
+
+
+def _applied(node: Any, gradients: list[Any]) -> tuple[Any, ...]:
+    """A node's gradients, of autograd.Functions written in Python too."""
+    call = node.apply if isinstance(node, torch.autograd.function.BackwardCFunction) else node
+    results = call(*gradients)
+    return results if isinstance(results, tuple) else (results,)
+
+
+def _fitted(gradient: Any, about: Any) -> Any:
+    """A gradient with the shape and dtype that its node's output had, as the engine makes it."""
+    if tuple(gradient.shape) != tuple(about.shape):
+        gradient = gradient.sum_to_size(tuple(about.shape))
+    return gradient if gradient.dtype == about.dtype else gradient.to(about.dtype)
+
+
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **_: Any) -> tuple[Any, ...]:
+    """`torch.autograd.grad` as AOTAutograd calls it: sequences of tensors, unused inputs allowed."""
+    edge = torch.autograd.graph.get_gradient_edge
+    roots = [edge(y) for y in outputs]
+    walk = Walk(roots, [edge(x) for x in inputs])
+    with torch.no_grad():
+        for root, gradient in zip(roots, grad_outputs, strict=True):
+            walk.arrive(root.node, root.output_nr, gradient)
+        return walk.run()

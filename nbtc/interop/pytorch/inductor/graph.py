@@ -1,0 +1,80 @@
+"""Dynamo's graph of CPU tensors as a graph of CUDA tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx.node import map_aggregate
+
+CUDA = torch.device("cuda", 0)
+
+
+def to_cuda(module: Any) -> tuple[Any, list[torch.Tensor]]:
+    """A copy of a graph whose devices are CUDA's, and the tensors that it held, which become further inputs."""
+    module = _copied(module)
+    held: list[torch.Tensor] = []
+    last = None
+    for node in list(module.graph.nodes):
+        if node.op == "placeholder":
+            last = node
+        elif node.op == "get_attr" and isinstance(value := _attribute(module, node.target), torch.Tensor):
+            last = _lifted(module.graph, node, last, len(held))
+            held.append(value)
+            continue
+        node.args = map_aggregate(node.args, _moved)
+        node.kwargs = {
+            k: CUDA if k == "device" and v == "cpu" else v for k, v in map_aggregate(node.kwargs, _moved).items()
+        }
+    module._parameters.clear()
+    module._buffers.clear()
+    module.recompile()
+    return module, held
+
+
+def _lifted(graph: Any, node: Any, last: Any, number: int) -> Any:
+    """A placeholder in the place of a tensor that the graph held."""
+    before = graph.inserting_after(last) if last is not None else graph.inserting_before(next(iter(graph.nodes)))
+    with before:
+        made = graph.placeholder(f"held_{number}")
+    made.meta = dict(node.meta)
+    made._dynamo_source = None
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
+    return made
+
+
+def _moved(x: Any) -> Any:
+    return CUDA if isinstance(x, torch.device) and x.type == "cpu" else x
+
+
+def _copied(module: Any) -> Any:
+    """Dynamo goes on reading its own graph."""
+    graph = torch.fx.Graph()
+    nodes: dict[Any, Any] = {}
+    graph.output(graph.graph_copy(module.graph, nodes))
+    for old, new in nodes.items():
+        if hasattr(old, "_dynamo_source"):
+            new._dynamo_source = old._dynamo_source
+    copied = torch.fx.GraphModule(module, graph)
+    copied.meta = module.meta
+    for name, value in (("_param_name_to_source", {}), ("_source_to_user_stacks", None)):
+        if hasattr(module, name):
+            setattr(copied, name, getattr(module, name) if value is None else value)
+    return copied
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module
+
+
+def fake_input(node: Any, x: Any, mode: Any) -> Any:
+    """A fake CUDA tensor like a CPU tensor; numbers that Dynamo wraps as tensors stay where they are."""
+    wrapped_number = getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
+    if not isinstance(x, torch.Tensor) or wrapped_number:
+        return x
+    with mode:
+        y = torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=CUDA)
+    return y.requires_grad_(x.requires_grad)

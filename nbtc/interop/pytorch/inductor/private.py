@@ -1,0 +1,327 @@
+"""Every private name of PyTorch that compiled models touch, and why; nothing else of nbtc names one.
+
+Tested with the versions of `TESTED`.  While a thread is inside `believing`, PyTorch tells *that thread* of a GPU; all
+other threads see what is there, and when the last one leaves nothing is exchanged any more.
+
+| name | why |
+|---|---|
+| `torch.cuda.*` of `_cuda`, `_DeviceGuard`, `_lazy_init` | what inductor asks of a device; there is no driver |
+| `torch._dynamo.device_interface.device_interfaces["cuda"]` | the same questions by another way |
+| `torch._subclasses.fake_tensor`: `init_gpu_context`, `FakeTensorMode.avoid_device_init` | fake CUDA tensors start no driver |
+| c10's `device_guard_impl_registry` | an autograd node of a CUDA tensor needs a guard, which a CPU build lacks |
+| `torch.autograd.grad` | the engine asks for streams: `engine.grad` walks instead |
+| `triton_helpers.set_driver_to_gpu` | Triton's driver is nbtc's |
+| `torch._C._cuda_getCurrentRawStream`, `torch._C._dynamo.guards._empty_strided_cuda` | what wrappers import |
+| `ConstantFolder`, `UniformValueConstantFolder` | they run operations on the device: here on the CPU |
+| functools caches of `_triton`, `_inductor.utils`, `fake_tensor`, `DeviceProperties.create` | they remember the device |
+| `PyCodeCache.load_by_key_path` | wrappers are taken where they are loaded |
+| `CachingAutotuner.compile_results`, `.launchers`; `CompiledKernel._init_handles` | kernels, launched without a driver |
+| `convert_frame.compile_lock` | one compilation at a time, as Dynamo has it |
+| `torch.cuda._lazy_seed_tracker` | seeds that wait for a GPU (`torch.manual_seed`) |
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from nbtc.errors import UntestedVersionWarning, warn
+from nbtc.interop.pytorch.inductor import engine
+from nbtc.isa.gpus import GPU
+
+TESTED = {"torch": ("2.11",), "triton": ("3.6",)}
+CPU = torch.device("cpu")
+_CUDA_SLOT, _META_SLOT, _SLOTS = 1, 14, 22  # of c10::DeviceType
+_MISSING = object()
+
+
+class _Here(threading.local):
+    """What this thread believes in."""
+
+    properties: Any = None
+
+
+_here = _Here()
+
+
+def check_versions() -> None:
+    """Warn once where the versions installed were never tested."""
+    import triton
+
+    for name, found in (("torch", torch.__version__), ("triton", triton.__version__)):
+        if ".".join(found.split(".")[:2]) not in TESTED[name]:
+            tested = ", ".join(TESTED[name])
+            warn(
+                f"{name} {found} was not tested with nbtc.torch.compile (tested: {tested}); private names that it "
+                "uses may have moved, and kernels are those of this version",
+                UntestedVersionWarning,
+            )
+
+
+def compile_lock() -> Any:
+    """Dynamo's own lock: whoever compiles has it."""
+    from torch._dynamo import convert_frame
+
+    return convert_frame.compile_lock
+
+
+def properties(gpu: GPU) -> SimpleNamespace:
+    """What `torch.cuda.get_device_properties` gives of a GPU."""
+    c = gpu.capability
+    return SimpleNamespace(
+        name=gpu.name, major=c.major, minor=c.minor, multi_processor_count=gpu.multiprocessors,
+        total_memory=gpu.memory, regs_per_multiprocessor=c.registers, max_threads_per_multi_processor=c.threads,
+        max_threads_per_block=c.threads_block, warp_size=c.warp_size, shared_memory_per_block=c.shared_block,
+        shared_memory_per_block_optin=c.shared_block_optin, shared_memory_per_multiprocessor=c.shared,
+        L2_cache_size=gpu.l2, is_integrated=0, is_multi_gpu_board=0, gcnArchName=gpu.name,
+        memory_clock_rate=gpu.memory_clock, clock_rate=gpu.clock, memory_bus_width=gpu.bus_width,
+    )  # fmt: skip
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+class _Guard:
+    """`torch.cuda.device` and `_DeviceGuard`: there is one device."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __enter__(self) -> _Guard:
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        return None
+
+
+def _cuda() -> dict[str, Any]:
+    """Names of torch.cuda as they are with one GPU, whose properties are those of the thread."""
+    return {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "is_initialized": lambda: True,
+        "_lazy_init": _nothing,
+        "get_device_properties": lambda device=None: _here.properties,
+        "get_device_capability": lambda device=None: (_here.properties.major, _here.properties.minor),
+        "get_device_name": lambda device=None: _here.properties.name,
+        "is_bf16_supported": lambda including_emulation=True: _here.properties.major >= 8,
+        "is_tf32_supported": lambda: _here.properties.major >= 8,
+        "mem_get_info": lambda device=None: (_here.properties.total_memory, _here.properties.total_memory),
+        "memory_allocated": lambda device=None: 0,
+        "max_memory_allocated": lambda device=None: 0,
+        "synchronize": _nothing,
+        "set_device": _nothing,
+        "device": _Guard,
+        "_DeviceGuard": _Guard,
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": _nothing,
+    }
+
+
+def _interface() -> Any:
+    """Dynamo's and inductor's view of a device type, without a driver."""
+    from torch._dynamo.device_interface import DeviceInterface
+
+    cuda = _cuda()
+
+    class Worker:
+        set_device = staticmethod(_nothing)
+        current_device = staticmethod(lambda: 0)
+        get_device_properties = staticmethod(cuda["get_device_properties"])
+
+    names: dict[str, Any] = {
+        "device": _Guard,
+        "Event": torch.cuda.Event,
+        "Stream": torch.cuda.Stream,
+        "Worker": Worker,
+        "exchange_device": staticmethod(lambda device: 0),
+        "maybe_exchange_device": staticmethod(lambda device: 0),
+        "get_raw_stream": staticmethod(lambda device: 0),
+        "get_compute_capability": staticmethod(
+            lambda device=None: 10 * _here.properties.major + _here.properties.minor
+        ),
+        "is_triton_capable": staticmethod(lambda device=None: _here.properties.major >= 7),
+        "raise_if_triton_unavailable": staticmethod(_nothing),
+    }
+    same = ("current_device", "set_device", "device_count", "synchronize", "is_available", "get_device_properties")
+    names |= {name: staticmethod(cuda[name]) for name in (*same, "is_bf16_supported", "memory_allocated")}
+    return type("Interface", (DeviceInterface,), names)
+
+
+def _caches() -> list[Any]:
+    """functools caches that remember what device there is."""
+    import torch._inductor.utils as inductor_utils
+    from torch._inductor.runtime.hints import DeviceProperties
+    from torch._subclasses import fake_tensor
+    from torch.utils import _triton
+
+    found = [
+        value
+        for owner in (_triton, inductor_utils, fake_tensor)
+        for value in list(vars(owner).values())
+        if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == owner.__name__
+    ]
+    return [*found, DeviceProperties.create]
+
+
+@contextmanager
+def _guard() -> Iterator[None]:
+    """A C++ device guard of CUDA that does nothing.
+
+    A CUDA build without a GPU makes one itself.  A CPU build has none: that of "meta" takes its place, in the registry
+    that libc10 exports.
+    """
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    registry = (ctypes.c_void_p * _SLOTS).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
+    before = registry[_CUDA_SLOT]
+    if before:
+        torch._C._ensureCUDADeviceGuardSet()
+        yield
+        return
+    registry[_CUDA_SLOT] = registry[_META_SLOT]
+    try:
+        yield
+    finally:
+        registry[_CUDA_SLOT] = before
+
+
+class _CudaMeansCpu(TorchDispatchMode):
+    """Operations on "cuda" run on the CPU."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") is not None:
+            kwargs["device"] = CPU
+        return func(*tree_map(lambda x: CPU if isinstance(x, torch.device) else x, args), **kwargs)
+
+
+def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if _here.properties is None:
+            return function(*args, **kwargs)
+        with _CudaMeansCpu():
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+def _of_this_thread(owner: Any, name: str, fake: Any) -> Any:
+    """A function that is the fake one for threads that believe in a GPU, and the original for all others."""
+    original = getattr(owner, name, _MISSING)
+    if original is _MISSING:
+        return fake
+
+    @functools.wraps(original, updated=())
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        return (original if _here.properties is None else fake)(*args, **kwargs)
+
+    return chosen
+
+
+def _exchanged() -> Iterator[tuple[Any, str, Any]]:
+    """(owner, name, replacement) of everything that is exchanged."""
+    from torch._inductor import constant_folding
+    from torch._inductor.fx_passes import joint_graph
+    from torch._inductor.runtime import triton_helpers
+    from torch._subclasses import fake_tensor
+
+    fakes = [(torch.cuda, name, fake) for name, fake in _cuda().items()]
+    fakes += [
+        (fake_tensor, "init_gpu_context", _nothing),
+        (torch.autograd, "grad", engine.grad),
+        (triton_helpers, "set_driver_to_gpu", _nothing),
+        (torch._C, "_cuda_getCurrentRawStream", lambda device: 0),
+        (torch._C._dynamo.guards, "_empty_strided_cuda", torch._C._dynamo.guards._empty_strided_cpu),
+    ]
+    for owner, name, fake in fakes:
+        yield owner, name, _of_this_thread(owner, name, fake)
+    yield fake_tensor.FakeTensorMode, "avoid_device_init", True
+    for folder in (joint_graph.UniformValueConstantFolder, constant_folding.ConstantFolder):
+        for name in ("__init__", "run"):
+            if name in vars(folder):
+                yield folder, name, _on_cpu(vars(folder)[name])
+
+
+@contextmanager
+def believing(gpu: GPU, loaded: Callable[[Any], None]) -> Iterator[None]:
+    """This thread believes in one GPU, with nbtc's driver of Triton; nothing reaches a real driver.
+
+    loaded: called with every module of generated code.  Nothing happens where the thread believes already.
+    """
+    if _here.properties is not None:
+        yield
+        return
+    import torch._inductor.codegen.common
+    import torch._inductor.compile_fx  # noqa: F401
+    from torch._dynamo import device_interface
+    from torch._inductor.codecache import PyCodeCache
+
+    device_interface.get_interface_for_device("cuda")  # the registry fills itself on first use
+    load = PyCodeCache.load_by_key_path
+
+    def loading(*args: Any, **kwargs: Any) -> Any:
+        module = load(*args, **kwargs)
+        if _here.properties is not None:
+            loaded(module)
+        return module
+
+    with compile_lock(), ExitStack() as stack:
+        for owner, name, replacement in list(_exchanged()):
+            stack.enter_context(patch.object(owner, name, replacement, create=not hasattr(owner, name)))
+        stack.enter_context(patch.object(PyCodeCache, "load_by_key_path", staticmethod(loading)))
+        interface = _interface()
+        stack.enter_context(patch.dict(device_interface.device_interfaces, {"cuda": interface, "cuda:0": interface}))
+        stack.enter_context(_guard())
+        _here.properties = properties(gpu)
+        caches = _caches()
+        _clear(caches)
+        try:
+            yield
+        finally:
+            _here.properties = None
+            _clear(caches)
+
+
+def _clear(caches: list[Any]) -> None:
+    for cache in caches:
+        cache.cache_clear()
+
+
+def ready(tuner: Any) -> None:
+    """Have a kernel of inductor loaded for good: launching it asks no driver any more."""
+    for result in tuner.compile_results:
+        result.kernel._init_handles()
+        result.kernel._init_handles = _nothing
+
+
+def pending_seed() -> tuple[Any, int] | None:
+    """(what stands for the call, seed) of the last `torch.manual_seed` that waits for a GPU, if one was called."""
+    tracker = torch.cuda._lazy_seed_tracker
+    found = tracker.manual_seed_all_cb
+    if not found:
+        return None
+    call = found[0]
+    seeds = dict(zip(call.__code__.co_freevars, (c.cell_contents for c in call.__closure__ or ()), strict=True))
+    return call, int(seeds["seed"])
+
+
+def known_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Those options of inductor that this version has."""
+    import torch._inductor.config as config
+
+    known = config.get_config_copy()
+    return {name: value for name, value in options.items() if name in known}

@@ -1,0 +1,185 @@
+"""Generated wrappers on CPU tensors: kernels are launched as programs, library calls are nbtc's products.
+
+A wrapper's module is changed once, when it is loaded: names that it took of CUDA are exchanged in its own globals, so
+nothing of torch is exchanged while it runs.  What it does there belongs to the session of the running thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from nbtc.interop.pytorch.inductor.philox import generator
+from nbtc.interop.pytorch.inductor.private import CPU, ready
+from nbtc.interop.pytorch.inductor.session import Session, here, origins
+from nbtc.interop.pytorch.ops import ROWS
+from nbtc.interop.pytorch.products import NoEmulation, Settings
+
+# Bits that no device changes: memory, shapes, copies, conversions (which round to nearest even everywhere).
+EXACT = {
+    "aten::" + name
+    for name in (
+        "empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "as_strided", "view", "_unsafe_view",
+        "_reshape_alias", "alias", "detach", "permute", "transpose", "t", "expand", "slice", "select", "squeeze",
+        "unsqueeze", "unfold", "split", "unbind", "copy_", "clone", "_to_copy", "fill_", "zero_", "zeros", "full",
+        "resize_", "set_", "cat", "_local_scalar_dense", "scalar_tensor", "ones", "arange", "view_as_real", "lift_fresh",
+        "nonzero", "index_select", "gather", "constant_pad_nd", "is_same_size", "sym_size", "sym_stride",
+    )
+}  # fmt: skip
+RANDOM = {"aten::randint"}
+FALLBACK = "inductor has no kernel for it: PyTorch's CPU kernel ran, whose last bits may be others"
+
+
+class _Guard:
+    """`torch.cuda._DeviceGuard`."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *failure: Any) -> None:
+        return None
+
+
+class _Cuda:
+    """`torch.cuda` of a wrapper."""
+
+    _DeviceGuard = device = _Guard
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.cuda, name)
+
+    @staticmethod
+    def set_device(device: Any) -> None:
+        """There is one."""
+
+    @staticmethod
+    def synchronize(device: Any = None) -> None:
+        """Launches are synchronous."""
+
+
+class _Torch:
+    """`torch` of a wrapper."""
+
+    cuda = _Cuda()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+_torch = _Torch()
+
+
+class Launch:
+    """A kernel of a wrapper: what `triton_...run(...)` is called on."""
+
+    def __init__(self, name: str, tuner: Any, origin: str) -> None:
+        self.name, self.tuner, self.origin = name, tuner, origin
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tuner, name)
+
+    def run(self, *args: Any, stream: Any = None, **options: Any) -> Any:
+        """Launch it, and write that down."""
+        (launcher,) = self.tuner.launchers
+        session = here.session
+        start = time.perf_counter()
+        result = launcher(*args, **options, stream=0)
+        seconds = time.perf_counter() - start
+        if session is not None:
+            kernel = session.kernels.of(self.name, self.tuner, self.origin)
+            kernel.first = kernel.first or seconds
+            kernel.launches += 1
+            kernel.seconds += seconds
+            for watch in session.watchers:
+                watch(kernel.name, [x for x in args if isinstance(x, torch.Tensor)])
+        return result
+
+
+def adopt(module: Any) -> None:
+    """Exchange what a freshly loaded module of generated code took of CUDA; modules of single kernels have nothing."""
+    if not hasattr(module, "call") or isinstance(getattr(module, "torch", None), _Torch):
+        return
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    places = origins(module.__file__, here.graph)
+    for name, value in list(vars(module).items()):
+        if isinstance(value, CachingAutotuner):
+            ready(value)
+            setattr(module, name, Launch(name, value, places.get(name, "")))
+    module.torch = _torch
+    module.get_raw_stream = lambda device: 0
+    module.empty_strided_cuda = module.empty_strided_cpu
+
+
+class Running(TorchDispatchMode):
+    """What a wrapper calls of PyTorch: products are nbtc's, seeds CUDA's, and all else is counted as left."""
+
+    def __init__(self, session: Session, settings: Settings) -> None:
+        super().__init__()
+        self._session, self._settings = session, settings
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if "device" in kwargs and kwargs["device"] is not None:
+            kwargs["device"] = CPU
+        name = func._schema.name
+        if name in ROWS:
+            return self._product(func, name, args, kwargs)
+        if name in RANDOM and func._overloadname in ("low", "low_out"):
+            return self._seeds(args, kwargs)
+        if not func.is_view and name not in EXACT:
+            self._note(name)
+            self._session.recorder.leave(FALLBACK)
+        return func(*tree_map(lambda x: CPU if isinstance(x, torch.device) else x, args), **kwargs)
+
+    def _note(self, name: str) -> None:
+        recorder = self._session.recorder
+        recorder.module, recorder.op, recorder.backward = "", name.removeprefix("aten::"), False
+
+    def _seeds(self, args: Any, kwargs: Any) -> torch.Tensor:
+        """`aten.randint` of inductor's seeds."""
+        low, high, size = args[:3]
+        out = kwargs.get("out")
+        out = torch.empty(size, dtype=torch.int64) if out is None else out
+        return generator.integers(low, high, out)
+
+    def _product(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """An operation of ROWS; with out= it is the plain form and a copy."""
+        self._note(name)
+        plain = {k: v for k, v in kwargs.items() if k != "out"}
+        try:
+            result = ROWS[name](self._settings, *args, **plain)
+        except NoEmulation as why:
+            self._session.recorder.leave(str(why))
+            result = func(*args, **kwargs)
+        else:
+            if (out := kwargs.get("out")) is not None:
+                result = out.copy_(result)
+        for watch in self._session.watchers:
+            watch(self._session.recorder.op, [x for x in (result if isinstance(result, tuple) else (result,))])
+        return result
+
+
+def on_cpu(call: Callable[..., Any], session: Session, settings: Settings) -> Callable[..., Any]:
+    """A wrapper's call in its session."""
+
+    @functools.wraps(call)
+    def running(*args: Any) -> Any:
+        before = here.session
+        here.session = session
+        try:
+            with Running(session, settings):
+                return call(*args)
+        finally:
+            here.session = before
+
+    return running

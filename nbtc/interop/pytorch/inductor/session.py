@@ -1,0 +1,170 @@
+"""What one compiled model compiled and ran: kernels, products, and what was left to PyTorch."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nbtc.interop.pytorch.report import LeftRow, ProductRow, Recorder, table
+from nbtc.isa.gpus import GPU
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_COMMENT = re.compile(r"#\s+\S+ => (.+)")
+_ASSIGNED = re.compile(r"(\w+) = async_compile\.triton\(")
+
+
+class KernelRow(NamedTuple):
+    """One kernel of a report.  source: file and line of the model.  seconds: of all launches, `first` of the first."""
+
+    name: str
+    source: str
+    launches: int
+    seconds: float
+    first: float
+
+
+class ModelReport(NamedTuple):
+    """What a compiled model ran so far; prints as tables.
+
+    kernels: TorchInductor's, run as programs.  products: library calls, each with its order of summation and the
+    evidence for it ("recorded", "rule", "guess").  left: what PyTorch computed on the CPU, and why.
+    """
+
+    gpu: str
+    kernels: tuple[KernelRow, ...]
+    products: tuple[ProductRow, ...]
+    left: tuple[LeftRow, ...]
+
+    def __str__(self) -> str:
+        kernels = [
+            (k.name, k.source, str(k.launches), f"{1e3 * k.seconds:.1f}", f"{1e3 * k.first:.1f}") for k in self.kernels
+        ]
+        products = [
+            (p.op, "x".join(map(str, p.shape)), p.order, str(p.calls), f"{1e3 * p.seconds:.1f}", p.evidence)
+            for p in self.products
+        ]
+        parts = [
+            f"kernels for {self.gpu}",
+            table([("kernel", "from", "launches", "ms", "first"), *kernels]),
+            "library products",
+            table([("op", "shape", "order", "calls", "ms", "evidence"), *products]),
+        ]
+        if self.left:
+            parts += ["left to PyTorch on the CPU", table([("op", "calls", "why"), *_left(self.left)])]
+        return "\n".join(parts)
+
+
+def _left(rows: Iterable[LeftRow]) -> Iterator[tuple[str, str, str]]:
+    for row in rows:
+        yield row.op, str(row.calls), row.reason
+
+
+class Kernel:
+    """A generated kernel.
+
+    name: inductor's.  source: its Triton source.  ptx: what ran.  config: of Triton.  origin: file and line of the
+    model.  program: the `nbtc.Program`; `checked` and `profile` are its own, to be launched by hand.
+    """
+
+    def __init__(self, name: str, tuner: Any, origin: str) -> None:
+        (result,) = tuner.compile_results
+        self.name, self.origin, self.source = name, origin, str(tuner.fn.src)
+        self.ptx = str(result.kernel.asm["ptx"])
+        chosen = result.config
+        self.config = {**chosen.kwargs, "num_warps": chosen.num_warps, "num_stages": chosen.num_stages}
+        self.program = result.kernel.function.program
+        self.launches, self.seconds, self.first = 0, 0.0, 0.0
+
+    @property
+    def checked(self) -> Any:
+        """The program in checked mode."""
+        return self.program.checked
+
+    @property
+    def profile(self) -> Any:
+        """The program with counters."""
+        return self.program.profile
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.name!r}, launches={self.launches})"
+
+
+class Kernels(Mapping[str, Kernel]):
+    """Kernels by name; another kernel of the same name has a number appended."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Kernel] = {}
+        self._of: dict[int, tuple[Any, Kernel]] = {}  # by tuner, which is kept alive
+
+    def of(self, name: str, tuner: Any, origin: str) -> Kernel:
+        """The row of a tuner."""
+        found = self._of.get(id(tuner))
+        if found is None:
+            number = sum(1 for k in self._rows if k == name or k.startswith(f"{name} "))
+            kernel = Kernel(f"{name} {number + 1}" if number else name, tuner, origin)
+            self._rows[kernel.name] = kernel
+            found = self._of[id(tuner)] = (tuner, kernel)
+        return found[1]
+
+    def __getitem__(self, name: str) -> Kernel:
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+class Session:
+    """One compiled model (or everything that the backend compiled by its name with the same options)."""
+
+    def __init__(self, gpu: GPU) -> None:
+        self.gpu = gpu
+        self.kernels = Kernels()
+        self.recorder = Recorder()
+        self.wrappers: list[str] = []
+        self.watchers: list[Any] = []  # called with (name, outputs) of every launch and library call
+
+    def report(self) -> ModelReport:
+        """Everything so far."""
+        rows = tuple(
+            KernelRow(k.name, k.origin, k.launches, k.seconds, k.first)
+            for k in self.kernels.values()
+        )
+        made = self.recorder.report(self.gpu.arch)
+        return ModelReport(self.gpu.name, rows, made.products, made.left)
+
+
+class _Here(threading.local):
+    """What this thread runs, and which graph it compiles."""
+
+    session: Session | None = None
+    graph: Any = None
+
+
+here = _Here()
+
+
+def origins(path: str, graph: Any) -> dict[str, str]:
+    """Where in the model each kernel of a wrapper is from: "file:line", from the comments that inductor writes."""
+    lines = {} if graph is None else {node.name: _frame(node.meta.get("stack_trace")) for node in graph.graph.nodes}
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        if match := _COMMENT.match(line):
+            names += [name.strip() for name in match[1].split(",")]
+        elif match := _ASSIGNED.match(line):
+            places = dict.fromkeys(lines[name] for name in names if lines.get(name))
+            found[match[1]] = ", ".join(list(places)[:3]) + (", ..." if len(places) > 3 else "")
+            names = []
+    return found
+
+
+def _frame(trace: str | None) -> str:
+    """The innermost frame of a stack trace as "file:line"."""
+    frames = _FRAME.findall(trace or "")
+    return f"{Path(frames[-1][0]).name}:{frames[-1][1]}" if frames else ""
