@@ -1,6 +1,6 @@
 """PyTorch models with the bits of a GPU's tensor cores, on the CPU (extra `nbtc[torch]`).
 
-`emulate` is a context in which matrix products are emulated, `compare` runs a model on several architectures and says
+`emulated` is a context in which matrix products are emulated, `compare` runs a model on several architectures and says
 which layer parts first.
 """
 
@@ -9,9 +9,12 @@ from nbtc.interop.extras import need
 need("torch", "torch")
 
 from nbtc.interop.pytorch.compare import Comparison, LayerDifference, compare  # noqa: E402
-from nbtc.interop.pytorch.inductor.backend import compile  # noqa: E402
+from nbtc.interop.pytorch.inductor.backend import ModelReport, backend, compile  # noqa: E402
 from nbtc.interop.pytorch.inductor.options import inductor_options  # noqa: E402
-from nbtc.interop.pytorch.mode import emulate  # noqa: E402
+from nbtc.interop.pytorch.mode import emulated  # noqa: E402
 from nbtc.interop.pytorch.report import Report  # noqa: E402
 
-__all__ = ["Comparison", "LayerDifference", "Report", "compare", "compile", "emulate", "inductor_options"]
+__all__ = [
+    "Comparison", "LayerDifference", "ModelReport", "Report", "backend", "compare", "compile", "emulated",
+    "inductor_options",
+]  # fmt: skip

@@ -12,7 +12,7 @@ WAYS = {
     "sm_89, promoted": {"arch": "sm_89"},
 }
 
-found = nbtc.torch.compare(Transformer(fp8=True), tokens(), [nbtc.torch.emulate(**way) for way in WAYS.values()])
+found = nbtc.torch.compare(Transformer(fp8=True), tokens(), [nbtc.torch.emulated(**way) for way in WAYS.values()])
 picture = found.svg()
 for name, way in zip(found.archs, WAYS, strict=True):
     picture = picture.replace(f">{name}<", f">{way}<").replace(f"from {name}:", f"from {way}:")

@@ -124,7 +124,7 @@ def _from_torch(x: Any) -> NDArray[Any]:
     if x.requires_grad and torch.is_grad_enabled():
         raise FormatError(
             f"a tensor of shape {tuple(x.shape)} requires a gradient, which a product outside of PyTorch would lose: "
-            "pass x.detach(), or compute with PyTorch's own operations inside `with nbtc.torch.emulate(...):`"
+            "pass x.detach(), or compute with PyTorch's own operations inside `with nbtc.torch.emulated(...):`"
         )
     x = x.detach().cpu()
     if x.is_neg():

@@ -67,7 +67,7 @@ def matmul(
     the bits do not depend on it.  progress: True for a bar, or a callable of (done, total) multiply-adds.
 
     Returns an array of the accumulator's dtype, a torch tensor if an operand is one (tensors that require a gradient
-    are refused while PyTorch records them: see `nbtc.torch.emulate`).  Raises subclasses of TypeError and ValueError
+    are refused while PyTorch records them: see `nbtc.torch.emulated`).  Raises subclasses of TypeError and ValueError
     from `nbtc.errors` before any work.  PTX ISA: "Warp Level Matrix Multiply-Accumulate Instructions", "Asynchronous
     Warpgroup Level Matrix Multiply-Accumulate Instructions".
 

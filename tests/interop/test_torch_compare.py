@@ -95,7 +95,7 @@ def test_orders_of_one_architecture_and_keyword_inputs(tf32):
     torch.manual_seed(0)
     net = Net()
     mean, state = net.norm.running_mean.clone(), torch.random.get_rng_state()
-    ways = [nbtc.torch.emulate("sm_90"), nbtc.torch.emulate("sm_90", order="slice64/2")]
+    ways = [nbtc.torch.emulated("sm_90"), nbtc.torch.emulated("sm_90", order="slice64/2")]
     found = nbtc.torch.compare(net, {"x": torch.randn(32, 64, generator=torch.Generator().manual_seed(1))}, ways)
     assert found.archs == ("sm_90 #0", "sm_90 #1") and found.first.module == "layer"
     assert torch.equal(net.norm.running_mean, mean) and torch.equal(torch.random.get_rng_state(), state)

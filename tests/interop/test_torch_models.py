@@ -112,7 +112,7 @@ def test_a_network_and_its_gradients(model, hand, inputs, arch, dtype, monkeypat
     other = hand().to(dtype)
     other.load_state_dict(copy.deepcopy(net.state_dict()))
     x = inputs(dtype)
-    with nbtc.torch.emulate(arch) as mode:
+    with nbtc.torch.emulated(arch) as mode:
         y = net(x)
         (y * torch.linspace(-1, 1, y.numel()).reshape(y.shape).to(dtype)).sum().backward()
     z = other(x)
@@ -133,6 +133,6 @@ def test_architectures_differ_so_these_tests_can_fail(model):
     x = torch.randn(3, 3, 12, 12) if model is ResidualNet else torch.randint(0, 50, (4, 16))
     results = []
     for arch in ("sm_80", "sm_90"):
-        with torch.no_grad(), nbtc.torch.emulate(arch):
+        with torch.no_grad(), nbtc.torch.emulated(arch):
             results.append(net(x))
     assert not torch.equal(*results)

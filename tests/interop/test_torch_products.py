@@ -1,4 +1,4 @@
-"""Each operation under `emulate` against `nbtc.matmul` called by hand."""
+"""Each operation under `emulated` against `nbtc.matmul` called by hand."""
 
 import warnings
 
@@ -12,7 +12,7 @@ from nbtc.errors import ArchError, GuessedOrderWarning, OptionError
 
 from .by_hand import numpy
 
-emulate = nbtc.torch.emulate
+emulated = nbtc.torch.emulated
 
 
 def same(x: torch.Tensor, y: torch.Tensor) -> None:
@@ -36,7 +36,7 @@ def test_products(dtype):
     x, y, z = (numpy(t) for t in (a, b, c))
     wide = np.float64 if dtype == torch.float64 else np.float32
     d = nbtc.matmul(x, y, arch="sm_80")
-    with emulate("sm_80") as mode:
+    with emulated("sm_80") as mode:
         same(a @ b, back(d, dtype))
         same(torch.addmm(c, a, b), back(d + z.astype(wide), dtype))
         same(torch.addmm(bias, a, b), back(d + numpy(bias).astype(wide), dtype))
@@ -61,7 +61,7 @@ def test_alpha_and_beta_are_fused_as_recorded(dtype, wide):
 
     a, b, c = tensors((6, 16), (16, 5), (6, 5), dtype=dtype)
     d = nbtc.matmul(numpy(a), numpy(b))
-    with emulate("sm_90"):
+    with emulated("sm_90"):
         got = torch.addmm(c, a, b, beta=0.3, alpha=0.7)
         batched = torch.baddbmm(c[None], a[None], b[None], beta=0.3, alpha=0.7)
     alpha, beta = wide(0.7), wide(0.3)
@@ -78,7 +78,7 @@ def test_alpha_and_beta_are_fused_as_recorded(dtype, wide):
 def test_int8():
     g = torch.Generator().manual_seed(1)
     a, b = (torch.randint(-128, 128, s, generator=g, dtype=torch.int8) for s in ((32, 64), (64, 16)))
-    with emulate("sm_90") as mode:
+    with emulated("sm_90") as mode:
         same(torch._int_mm(a, b), (a.int() @ b.int()).to(torch.int32))
     assert "s32.s8.s8" in mode.report().products[0].instruction
 
@@ -93,7 +93,7 @@ def test_fp8_with_scales(arch, fast):
     promoted = not fast and arch != "sm_120"  # whose sums keep 25 bits
     d = nbtc.matmul(numpy(a), numpy(b.t()), arch=arch, order="promote128" if promoted else "seq")
     one, two = torch.tensor(0.3), torch.tensor(0.7)
-    with emulate(arch) as mode:
+    with emulated(arch) as mode:
         more = {"use_fast_accum": fast}
         got = torch._scaled_mm(a, b.t(), one, two, out_dtype=torch.float32, **more)
         same(got, torch.from_numpy(d * (np.float32(0.3) * np.float32(0.7))))
@@ -110,13 +110,13 @@ def test_float32_is_tf32_when_torch_says_so():
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("highest")
-        with emulate("sm_90") as mode:
+        with emulated("sm_90") as mode:
             same(a @ b, torch.mm(a, b))
         assert "without tf32" in mode.report().left[0].reason and not mode.report().products
         torch.set_float32_matmul_precision("high")
-        with emulate("sm_90"):
+        with emulated("sm_90"):
             got = a @ b
-        with emulate("sm_90", tf32_rounding="none"):
+        with emulated("sm_90", tf32_rounding="none"):
             plain = a @ b
     finally:
         torch.set_float32_matmul_precision(before)
@@ -128,21 +128,21 @@ def test_float32_is_tf32_when_torch_says_so():
 def test_orders_and_libraries():
     a, b = tensors((33, 136), (136, 65))
     x, y = numpy(a), numpy(b)
-    with emulate("sm_90", order="split2x72:resfirst16"):
+    with emulated("sm_90", order="split2x72:resfirst16"):
         same(a @ b, back(nbtc.matmul(x, y, order="split2x72:resfirst16"), torch.bfloat16))
     cublas = nbtc.library("cublas 13.0", gpu="H200")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with emulate("sm_90", order=cublas) as mode:
+        with emulated("sm_90", order=cublas) as mode:
             a @ b
         assert mode.report().products[0].order == "seq"
-    with pytest.warns(GuessedOrderWarning), emulate("sm_90", order=cublas):
+    with pytest.warns(GuessedOrderWarning), emulated("sm_90", order=cublas):
         a[:5] @ b
 
 
 def test_attention_is_its_products():
     q, k, v = tensors((2, 3, 10, 16), (2, 3, 10, 16), (2, 3, 10, 16))
-    with emulate("sm_80") as mode:
+    with emulated("sm_80") as mode:
         got = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     half = 16**-0.25  # q and k each take the root of 1 / sqrt(16)
     scores = nbtc.matmul(numpy(q * half), numpy((k * half).transpose(-1, -2)), arch="sm_80")
@@ -150,20 +150,20 @@ def test_attention_is_its_products():
     weights = torch.softmax(back(scores, torch.bfloat16) + mask, -1)
     same(got, back(nbtc.matmul(numpy(weights), numpy(v), arch="sm_80"), torch.bfloat16))
     assert [row.shape for row in mode.report().products] == [(6, 10, 10, 16), (6, 10, 16, 10)]
-    with torch.inference_mode(), emulate("sm_80"):
+    with torch.inference_mode(), emulated("sm_80"):
         same(functional.scaled_dot_product_attention(q, k, v, is_causal=True), got)
 
 
 def test_nans_are_canonical_and_infinities_stay():
     a = torch.tensor([[float("inf")], [1.0], [float("nan")]]).bfloat16()
-    with emulate("sm_90"):
+    with emulated("sm_90"):
         got = a @ torch.tensor([[1.0, 0.0]]).bfloat16()
     assert got.view(torch.int16).tolist() == [[0x7F80, 0x7FFF], [0x3F80, 0], [0x7FFF, 0x7FFF]]
 
 
 def test_what_is_left_is_listed_with_its_reason():
     a, v = tensors((4, 16), (16,))
-    with emulate("sm_75") as mode:
+    with emulated("sm_75") as mode:
         same(a @ v, torch.mv(a, v))
         a @ a.T
         torch.ones(2, 2, dtype=torch.int64) @ torch.ones(2, 2, dtype=torch.int64)
@@ -176,7 +176,7 @@ def test_what_is_left_is_listed_with_its_reason():
 
 def test_modules_and_gradients_are_told_apart():
     net = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)).bfloat16()
-    with emulate("sm_90") as mode:
+    with emulated("sm_90") as mode:
         net(torch.ones(4, 32).bfloat16()).sum().backward()
         net(torch.ones(4, 32).bfloat16())
     rows = mode.report().products
@@ -190,7 +190,7 @@ def test_settings_come_back_and_nothing_is_emulated_outside():
     a, b = tensors((8, 512), (512, 8))
     before = torch.mm(a, b)
     flags = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(), torch.backends.mha.get_fastpath_enabled()
-    mode = emulate("sm_90")
+    mode = emulated("sm_90")
     with pytest.raises(ZeroDivisionError), mode:
         raise ZeroDivisionError
     after = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(), torch.backends.mha.get_fastpath_enabled()
@@ -203,7 +203,7 @@ def test_settings_come_back_and_nothing_is_emulated_outside():
 
 def test_a_mode_inside_a_mode_wins():
     a, b = tensors((16, 512), (512, 16))
-    with emulate("sm_80"), emulate("sm_90"):
+    with emulated("sm_80"), emulated("sm_90"):
         same(a @ b, back(nbtc.matmul(numpy(a), numpy(b), arch="sm_90"), torch.bfloat16))
 
 
@@ -214,20 +214,20 @@ def test_compiled_functions_run_uncompiled_inside():
     def inside(x, y):
         return x @ y
 
-    with emulate("sm_80") as mode:
+    with emulated("sm_80") as mode:
         same(inside(a, b), back(nbtc.matmul(numpy(a), numpy(b), arch="sm_80"), torch.bfloat16))
     assert len(mode.report().products) == 1
     inside(a, b)  # compiled now
-    with emulate("sm_80"):
+    with emulated("sm_80"):
         same(inside(a, b), back(nbtc.matmul(numpy(a), numpy(b), arch="sm_80"), torch.bfloat16))
 
 
 def test_bad_arguments():
     with pytest.raises(ArchError):
-        emulate("sm_1")
+        emulated("sm_1")
     with pytest.raises(OptionError, match="tf32_rounding"):
-        emulate("sm_90", tf32_rounding="up")
+        emulated("sm_90", tf32_rounding="up")
     with pytest.raises(OptionError, match="convolution"):
-        emulate("sm_90", convolution="nhwc")
+        emulated("sm_90", convolution="nhwc")
     with pytest.raises(OptionError, match="order"):
-        emulate("sm_90", order="sequential")
+        emulated("sm_90", order="sequential")

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from nbtc.errors import OptionError
 from nbtc.interop.pytorch.depth_picture import depth_picture
-from nbtc.interop.pytorch.mode import emulate
+from nbtc.interop.pytorch.mode import emulated
 from nbtc.interop.pytorch.report import Report, table
 from nbtc.interop.pytorch.tensors import array
 from nbtc.testing import raw_bits, ulp_distance
@@ -101,14 +101,14 @@ class _Call(NamedTuple):
 def compare(
     model: torch.nn.Module,
     inputs: Any,
-    archs: str | int | emulate | Sequence[str | int | emulate] = ("sm_80", "sm_90"),
+    archs: str | int | emulated | Sequence[str | int | emulated] = ("sm_80", "sm_90"),
     *,
     threads: int | None = None,
 ) -> Comparison:
     """Run a model on several architectures and say, layer by layer, how its outputs differ from the first one's.
 
-    inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.  archs: names, or `emulate(...)` objects for
-    other choices of one architecture (an order of summation, say); a single one is compared with the model as torch
+    inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.  archs: names, or `emulated(...)` objects
+    for other choices of one architecture (an order of summation, say); a single one is compared with the model as torch
     computes it here.  Nothing is trained: no gradients are made, random
     numbers are the same in every run, and buffers that a run changes are put back.  Memory: the outputs of every module
     once.  Raises OptionError for fewer than two architectures, and what the model raises.
@@ -119,9 +119,9 @@ def compare(
     >>> [row.module for row in found.layers], found.layers[0].differ
     (['0', '1', ''], 0)
     """
-    alone = isinstance(archs, str | int | emulate)
-    given = [archs] if isinstance(archs, str | int | emulate) else list(archs)
-    modes: list[Any] = [a if isinstance(a, emulate) else emulate(a, threads=threads) for a in given]
+    alone = isinstance(archs, str | int | emulated)
+    given = [archs] if isinstance(archs, str | int | emulated) else list(archs)
+    modes: list[Any] = [a if isinstance(a, emulated) else emulated(a, threads=threads) for a in given]
     if alone:
         modes.insert(0, _Here())
     if len(modes) < 2:

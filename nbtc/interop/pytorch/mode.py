@@ -1,4 +1,4 @@
-"""`emulate`: a dispatch mode in which matrix products on CPU tensors have a GPU's bits."""
+"""`emulated`: a dispatch mode in which matrix products on CPU tensors have a GPU's bits."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TF32_ROUNDINGS = ("rn", "rna", "rz", "none")
 COMPOSITE = "CompositeImplicitAutograd"
 
 
-class emulate(TorchDispatchMode):  # noqa: N801  a context manager's name
-    """Inside `with emulate(arch):` every matrix product of CPU tensors has the bits of that architecture.
+class emulated(TorchDispatchMode):  # noqa: N801  a context manager's name
+    """Inside `with emulated(arch):` every matrix product of CPU tensors has the bits of that architecture.
 
     arch: "sm_70" ... "sm_120".  order: how K is summed, as `nbtc.matmul` takes it, or an `nbtc.library`; None is one
     chain in ascending k, and for fp8 without `use_fast_accum` on sums of 13 bits a promotion every 128 elements.
@@ -44,7 +44,7 @@ class emulate(TorchDispatchMode):  # noqa: N801  a context manager's name
 
     >>> import torch, nbtc
     >>> x = torch.full((2, 32), 0.1, dtype=torch.bfloat16)
-    >>> with nbtc.torch.emulate("sm_90") as mode:
+    >>> with nbtc.torch.emulated("sm_90") as mode:
     ...     y = x @ x.T
     >>> y[0, 0].item(), mode.report().products[0].shape
     (0.3203125, (2, 2, 32))
@@ -73,7 +73,7 @@ class emulate(TorchDispatchMode):  # noqa: N801  a context manager's name
         """What was computed so far: products by module, op, shape and instruction, and what was left to PyTorch."""
         return self._recorder.report(self.arch)
 
-    def __enter__(self) -> emulate:
+    def __enter__(self) -> emulated:
         if not self._depth:
             with ExitStack() as stack:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))

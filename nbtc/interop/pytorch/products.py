@@ -25,7 +25,7 @@ DTYPES = {torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.float8
 
 
 class Settings(NamedTuple):
-    """How a mode computes; see `emulate`."""
+    """How a mode computes; see `emulated`."""
 
     arch: str
     order: Order | Library | None

@@ -37,7 +37,7 @@ class LeftRow(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What `emulate` computed (`products`) and what it did not (`left`); prints as a table, `.json()` as text."""
+    """What `emulated` computed (`products`) and what it did not (`left`); prints as a table, `.json()` as text."""
 
     arch: str
     products: tuple[ProductRow, ...]

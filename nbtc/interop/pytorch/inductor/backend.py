@@ -142,7 +142,7 @@ def backend(module: Any, example_inputs: Any, *, options: dict[str, Any] | None 
     All graphs with the same options share a session; for a report of one model use `nbtc.torch.compile`.
     """
     if mode not in (None, "default"):
-        raise OptionError(f'mode={mode!r}: it would choose kernels by a clock; leave it out, options={{"arch": "H200"}}')
+        raise OptionError(f"mode={mode!r} would choose kernels by a clock, or CUDA graphs: leave it out")
     choices, config = _split(options)
     return _compiler_of(json.dumps(config, sort_keys=True), choices)(module, example_inputs)
 
@@ -169,7 +169,8 @@ def compile(
     On the GPU, compile with `options=nbtc.torch.inductor_options()`.  Attention is decomposed into products and a
     softmax.  Random numbers are CUDA's for the seed of `torch.manual_seed`.  Raises ArchError and OptionError.
     """
-    choices, config = _split({**(options or {}), "arch": arch, "order": order, "convolution": convolution, "threads": threads})
+    mine = {"arch": arch, "order": order, "convolution": convolution, "threads": threads}
+    choices, config = _split({**(options or {}), **mine})
     compiler = Compiler(choices, config)
     made = torch.compile(model, backend=compiler, dynamic=dynamic, fullgraph=fullgraph)
     object.__setattr__(made, "report", compiler.session.report)

@@ -5,17 +5,17 @@ other threads see what is there, and when the last one leaves nothing is exchang
 
 | name | why |
 |---|---|
-| `torch.cuda.*` of `_cuda`, `_DeviceGuard`, `_lazy_init` | what inductor asks of a device; there is no driver |
+| `torch.cuda.*` of `_cuda`, `_DeviceGuard`, `_lazy_init` | what inductor asks of a device |
 | `torch._dynamo.device_interface.device_interfaces["cuda"]` | the same questions by another way |
-| `torch._subclasses.fake_tensor`: `init_gpu_context`, `FakeTensorMode.avoid_device_init` | fake CUDA tensors start no driver |
+| `torch._subclasses.fake_tensor`: `init_gpu_context`, `FakeTensorMode.avoid_device_init` | they start no driver |
 | c10's `device_guard_impl_registry` | an autograd node of a CUDA tensor needs a guard, which a CPU build lacks |
 | `torch.autograd.grad` | the engine asks for streams: `engine.grad` walks instead |
 | `triton_helpers.set_driver_to_gpu` | Triton's driver is nbtc's |
 | `torch._C._cuda_getCurrentRawStream`, `torch._C._dynamo.guards._empty_strided_cuda` | what wrappers import |
 | `ConstantFolder`, `UniformValueConstantFolder` | they run operations on the device: here on the CPU |
-| functools caches of `_triton`, `_inductor.utils`, `fake_tensor`, `DeviceProperties.create` | they remember the device |
+| caches of `_triton`, `_inductor.utils`, `fake_tensor`, `DeviceProperties.create` | they remember the GPU |
 | `PyCodeCache.load_by_key_path` | wrappers are taken where they are loaded |
-| `CachingAutotuner.compile_results`, `.launchers`; `CompiledKernel._init_handles` | kernels, launched without a driver |
+| `CachingAutotuner.compile_results`, `.launchers`, `CompiledKernel._init_handles` | launches without a driver |
 | `convert_frame.compile_lock` | one compilation at a time, as Dynamo has it |
 | `torch.cuda._lazy_seed_tracker` | seeds that wait for a GPU (`torch.manual_seed`) |
 """
@@ -43,7 +43,6 @@ from nbtc.isa.gpus import GPU
 TESTED = {"torch": ("2.11",), "triton": ("3.6",)}
 CPU = torch.device("cpu")
 _CUDA_SLOT, _META_SLOT, _SLOTS = 1, 14, 22  # of c10::DeviceType
-_MISSING = object()
 
 
 class _Here(threading.local):
@@ -221,8 +220,8 @@ def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _of_this_thread(owner: Any, name: str, fake: Any) -> Any:
     """A function that is the fake one for threads that believe in a GPU, and the original for all others."""
-    original = getattr(owner, name, _MISSING)
-    if original is _MISSING:
+    original: Any = getattr(owner, name, None)
+    if original is None:
         return fake
 
     @functools.wraps(original, updated=())

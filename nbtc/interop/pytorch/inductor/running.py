@@ -28,8 +28,8 @@ EXACT = {
         "empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "as_strided", "view", "_unsafe_view",
         "_reshape_alias", "alias", "detach", "permute", "transpose", "t", "expand", "slice", "select", "squeeze",
         "unsqueeze", "unfold", "split", "unbind", "copy_", "clone", "_to_copy", "fill_", "zero_", "zeros", "full",
-        "resize_", "set_", "cat", "_local_scalar_dense", "scalar_tensor", "ones", "arange", "view_as_real", "lift_fresh",
-        "nonzero", "index_select", "gather", "constant_pad_nd", "is_same_size", "sym_size", "sym_stride",
+        "resize_", "set_", "cat", "_local_scalar_dense", "scalar_tensor", "ones", "arange", "view_as_real",
+        "lift_fresh", "nonzero", "index_select", "gather", "constant_pad_nd", "is_same_size", "sym_size", "sym_stride",
     )
 }  # fmt: skip
 RANDOM = {"aten::randint"}
@@ -165,7 +165,7 @@ class Running(TorchDispatchMode):
             if (out := kwargs.get("out")) is not None:
                 result = out.copy_(result)
         for watch in self._session.watchers:
-            watch(self._session.recorder.op, [x for x in (result if isinstance(result, tuple) else (result,))])
+            watch(self._session.recorder.op, list(result) if isinstance(result, tuple) else [result])
         return result
 
 

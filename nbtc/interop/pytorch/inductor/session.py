@@ -131,10 +131,7 @@ class Session:
 
     def report(self) -> ModelReport:
         """Everything so far."""
-        rows = tuple(
-            KernelRow(k.name, k.origin, k.launches, k.seconds, k.first)
-            for k in self.kernels.values()
-        )
+        rows = tuple(KernelRow(k.name, k.origin, k.launches, k.seconds, k.first) for k in self.kernels.values())
         made = self.recorder.report(self.gpu.arch)
         return ModelReport(self.gpu.name, rows, made.products, made.left)
 

@@ -1,0 +1,139 @@
+"""Whole models: a model's generated kernels run as a GPU's programs, and torch is as it was afterwards."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+nn = torch.nn
+
+import nbtc  # noqa: E402
+from nbtc.errors import ArchError, OptionError  # noqa: E402
+from nbtc.interop.pytorch.inductor import engine, philox, private  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::nbtc.errors.NbtcWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """Every test compiles anew."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Net(nn.Module):
+    """Small integers, with which no sum is rounded, in whatever order."""
+
+    def __init__(self, d=16):
+        super().__init__()
+        self.a, self.b = nn.Linear(d, 2 * d), nn.Linear(2 * d, d)
+
+    def forward(self, x):
+        return x + self.b(torch.relu(self.a(x)))
+
+
+def integers(*shape):
+    return torch.randint(-1, 2, shape, generator=torch.Generator().manual_seed(sum(shape))).bfloat16()
+
+
+def step(model, net, x):
+    """Output and gradients."""
+    x = x.clone().requires_grad_()
+    for p in net.parameters():
+        p.grad = None
+    y = model(x)
+    y.sum().backward()
+    return [y.detach(), x.grad, *(p.grad for p in net.parameters())]
+
+
+def test_a_step_of_training():
+    net, x = Net().bfloat16(), integers(2, 4, 16)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.copy_(integers(*p.shape))
+    fast = nbtc.torch.compile(net, arch="H200", fullgraph=True)
+    before = torch.cuda.is_available, torch.autograd.grad, torch.cuda.get_device_properties
+    made = step(fast, net, x)
+    assert before == (torch.cuda.is_available, torch.autograd.grad, torch.cuda.get_device_properties)
+    for expected in (step(net, net, x), step(fast, net, x)):
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(made, expected, strict=True))
+
+    report = fast.report()
+    assert {p.op for p in report.products} == {"addmm", "mm"} and not report.left
+    assert all(k.launches == 2 for k in report.kernels) and report.gpu == "NVIDIA H200"
+    assert any("test_torch_compile.py" in k.source for k in report.kernels)
+    name = report.kernels[0].name
+    assert ".target sm_90" in fast.kernels[name].ptx and "tl.load" in fast.kernels[name].source
+    assert name in str(report) and fast.kernels[name].program.name == name
+
+
+def test_found_by_name():
+    fast = torch.compile(lambda x: (x * 2 + 1).sum(-1), backend="nbtc", options={"arch": "A100"})
+    x = torch.arange(64.0).reshape(4, 16)
+    assert torch.equal(fast(x), (x * 2 + 1).sum(-1))
+    assert not torch.cuda.is_available()
+
+
+def test_what_a_clock_would_choose_is_refused():
+    with pytest.raises(OptionError, match="clock"):
+        nbtc.torch.compile(nn.Linear(4, 4), options={"max_autotune": True})
+    with pytest.raises(OptionError, match="neither nbtc's"):
+        nbtc.torch.compile(nn.Linear(4, 4), options={"maximal": True})
+    with pytest.raises(ArchError):
+        nbtc.torch.compile(nn.Linear(4, 4), arch="H2000")
+    options = nbtc.torch.inductor_options()
+    assert options["deterministic"] and torch.compile(nn.Linear(4, 4), options=options) is not None
+
+
+def test_other_threads_see_what_is_there():
+    seen = []
+
+    def look():
+        seen.append((torch.cuda.is_available(), torch.cuda.device_count()))
+
+    def adopted(module):
+        raise AssertionError("nothing is compiled here")
+
+    from nbtc.isa.archs import gpu
+
+    with private.believing(gpu("A100"), adopted):
+        assert torch.cuda.get_device_properties(0).multi_processor_count == 108 and torch.cuda.is_available()
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+    assert seen == [(torch.cuda.is_available(), torch.cuda.device_count())] and not seen[0][0]
+
+
+def test_the_walk_gives_what_the_engine_gives():
+    def outputs(x, w):
+        y = torch.tanh(x @ w)
+        return [y * y.sum(0), (y + x[:, :3]).cumsum(1)]
+
+    leaves = [
+        torch.randn(5, 4, requires_grad=True),
+        torch.randn(4, 3, requires_grad=True),
+        torch.ones(2, requires_grad=True),
+    ]
+    made = outputs(*leaves[:2])
+    given = [torch.randn_like(y) for y in made]
+    walked = engine.grad(made, leaves, given)
+    expected = torch.autograd.grad(made, leaves, given, allow_unused=True, retain_graph=True)
+    assert walked[2] is None and expected[2] is None
+    assert all(torch.equal(a, b) for a, b in zip(walked[:2], expected[:2], strict=True))
+
+
+def test_random_words_are_those_of_the_paper():
+    """Known answers of Philox 4x32-10 (Random123's kat_vectors)."""
+    import numpy as np
+
+    ones = philox.philox(2**64 - 1, np.array([2**64 - 1], np.uint64), 2**64 - 1)
+    assert [hex(w) for w in ones[0]] == ["0x408f276d", "0x41c83b0e", "0xa20bc7c6", "0x6d5451fd"]
+
+
+def test_importing_compiles_nothing():
+    code = "import nbtc.torch, sys; sys.exit('torch._inductor.compile_fx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
