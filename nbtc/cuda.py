@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from nbtc.compiler.threads import thread_count
 from nbtc.executor.program import Module, load
 from nbtc.interop.extras import need
 from nbtc.interop.nvrtc import source_of, to_ptx
 
-__all__ = ["compile", "emulate", "emulated", "register"]
+__all__ = ["compile", "emulate", "emulated", "install", "register"]
 
 
 def compile(
@@ -96,6 +97,30 @@ def emulate(kernel: Any, arch: str = "sm_90", *, threads: int | None = None) -> 
     from nbtc.interop.numba_cuda.program import Emulated
 
     return Emulated(kernel, arch, threads)
+
+
+def install(arch: str | None = None, *, checked: bool = False, threads: int | None = None) -> None:
+    """Give this process a GPU: nbtc's CUDA driver, for cuda.core, numba-cuda, PyCUDA, Triton and whatever else asks.
+
+    Call it before they are imported; `nbtc run python ...` does the same for a whole process.  (CUDA Driver API; CUDA
+    Runtime API.)  arch: a GPU, such as "H200", or an architecture (default: NBTC_ARCH, else "sm_90", an H100).
+    checked: every launch is watched for races and bad accesses.  threads: of the CPU, for the blocks of a grid.  A
+    kernel's fault is printed with its line, and is the client's CUDA error.
+
+    Linux on x86-64 alone: raises DeviceError elsewhere, and where a CUDA library is loaded already; OptionError where
+    the process has another GPU; ArchError for unknown ones.
+
+    >>> import nbtc
+    >>> nbtc.cuda.install("H100")                                   # doctest: +SKIP
+    >>> from numba import cuda                                      # doctest: +SKIP
+    >>> cuda.get_current_device().compute_capability                # doctest: +SKIP
+    (9, 0)
+    """
+    from nbtc.libcuda.inprocess import install as load_libraries
+
+    if threads is not None:
+        thread_count(threads)
+    load_libraries(arch, checked, threads)
 
 
 def register() -> None:

@@ -1,6 +1,6 @@
 """Write nbtc/libcuda/tables/: the functions of CUDA's driver and runtime, read from their public headers.
 
-    python scripts/cuda_tables.py [/usr/local/cuda/include [/usr/local/cuda/lib64/libcudart.so]]
+    python scripts/cuda_tables.py [INCLUDE [LIBCUDART [INCLUDE_OF_NVRTC_AND_NVJITLINK]]]
 
 One line a function: its exported name, the name it has for `cuGetProcAddress`, the CUDA version it came with (of
 cudaTypedefs.h; 0 where that has none) and the types of its result and parameters.  Names of the runtime's functions
@@ -87,11 +87,12 @@ def versions(include: str, exported: dict[str, str]) -> dict[str, tuple[str, int
     newest of both lists belong together, and so on downwards.
     """
     text = Path(include, "cudaTypedefs.h").read_text()
-    asked: dict[str, set[int]] = {}
-    for base, version in re.findall(r"PFN_(cu\w+?)_v(\d+)(?:_pt[ds][sz])?\)", text):
-        asked.setdefault(base, set()).add(int(version))
+    plain: dict[str, set[int]] = {}
+    threads: dict[str, set[int]] = {}  # those of the variants for threads' streams, which came later
+    for base, version, end in re.findall(r"PFN_(cu\w+?)_v(\d+)(_pt[ds][sz])?\)", text):
+        (threads if end else plain).setdefault(base, set()).add(int(version))
     found = {}
-    for base, known in asked.items():
+    for base, known in (threads | plain).items():
         names = [n for n in (base, *(f"{base}_v{i}" for i in range(2, 9))) if n in exported]
         for name, version in zip(reversed(names), sorted(known, reverse=True), strict=False):
             for end in ("", "_ptsz", "_ptds"):
@@ -128,7 +129,23 @@ def attributes(include: str) -> str:
     return "".join(f"{n} {name}\n" for n, name in sorted(found.items()))
 
 
-def main(include: str, library: str) -> None:
+COMPILERS = {"nvrtc": "nvrtc.h", "nvjitlink": "nvJitLink.h"}
+
+
+def compiler(include: str, which: str) -> str:
+    """The functions of NVRTC or nvJitLink, by all names that their public header gives them."""
+    text = Path(include, COMPILERS[which]).read_text()
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+    pattern = r"(nvrtcResult\s|nvJitLinkResult\s|const char *\*)\s*((?:__)?(?:nvrtc|nvJitLink)\w+)\s*\(([^;{}]*?)\)\s*;"
+    found = {}
+    for result, name, arguments in re.findall(pattern, text):
+        kinds = ",".join(plain_type(p) for p in parameters(" ".join(arguments.split())))
+        for n in (name, re.sub(r"^__|_\d+_\d+$", "", name)):  # the header's own functions have the plain names
+            found[n] = f"{'char*' if '*' in result else result.strip()}({kinds})"
+    return "".join(f"{n} {n} 0 {s}\n" for n, s in sorted(found.items()))
+
+
+def main(include: str, library: str, compilers: str) -> None:
     driver: dict[str, str] = {}
     runtime: dict[str, str] = dict(REGISTRATION)
     for mode in MODES:
@@ -146,6 +163,8 @@ def main(include: str, library: str) -> None:
     rest = sorted(exported - runtime.keys() - {"__cudaRegisterUnifiedTable", "__cudaGetProcAddress"})
     runtime = {n: s for n, s in runtime.items() if n in exported} | dict.fromkeys(rest, "cudaError_t()")
     (TABLES / "runtime.txt").write_text("".join(f"{n} {n} 0 {s}\n" for n, s in sorted(runtime.items())))
+    for which in COMPILERS:
+        (TABLES / f"{which}.txt").write_text(compiler(compilers, which))
     (TABLES / "properties.txt").write_text(fields(include))
     (TABLES / "driver_errors.txt").write_text(errors(include, "cuda.h", "cudaError_enum"))
     (TABLES / "runtime_errors.txt").write_text(errors(include, "cuda_runtime_api.h", "cudaError"))
@@ -155,4 +174,5 @@ def main(include: str, library: str) -> None:
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    main((given or ["/usr/local/cuda/include"])[0], (given[1:] or ["/usr/local/cuda/lib64/libcudart.so"])[0])
+    defaults = ["/usr/local/cuda/include", "/usr/local/cuda/lib64/libcudart.so", "/usr/local/cuda/include"]
+    main(*(given + defaults[len(given) :]))

@@ -18,7 +18,7 @@ from typing import Any
 from nbtc.libcuda import attach_points, state
 from nbtc.libcuda.errors import INVALID_CONFIGURATION, INVALID_VALUE, NOT_SUPPORTED, UNKNOWN, CudaError, say, unexpected
 from nbtc.libcuda.registry import DRIVER, RUNTIME, Implementation, implementation
-from nbtc.libcuda.rows import SONAMES, Row, rows
+from nbtc.libcuda.rows import COMPILERS, SONAMES, Row, rows
 
 RESOLVER = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 CLOSER = ctypes.CFUNCTYPE(None)
@@ -82,6 +82,8 @@ def guarded(function: Implementation, needs_context: bool) -> Callable[..., int]
 def entry(which: str, row: Row) -> int:
     """The address of a function's entry."""
     found = implementation(DRIVER if which == "driver" else RUNTIME, row.name)
+    if which in COMPILERS:
+        return _compiler_entry(which, row)
     if found is None:
         say(f"{row.name} isn't there: it returns an error (CUDA_ERROR_NOT_SUPPORTED)", once=True)
         return _address(ctypes.CFUNCTYPE(ctypes.c_int32)(lambda: NOT_SUPPORTED))
@@ -90,6 +92,20 @@ def entry(which: str, row: Row) -> int:
     from nbtc.libcuda.runtime.results import tracked
 
     return _address(row.prototype(tracked(found, row)))
+
+
+def _compiler_entry(which: str, row: Row) -> int:
+    """A compiler's own function, or what goes before it."""
+    from nbtc.libcuda.compilers import INTERNAL_ERROR, instead, real
+
+    found = instead(row.name)
+    if found is not None:
+        return _address(row.prototype(guarded(found, False)))
+    library = real(which)
+    if library is None:
+        code = INTERNAL_ERROR[which]
+        return _address(ctypes.CFUNCTYPE(ctypes.c_int32)(lambda: code))
+    return ctypes.cast(library[row.name], ctypes.c_void_p).value or 0
 
 
 def _warn_of_another(folder: str) -> None:

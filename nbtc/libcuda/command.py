@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from nbtc.errors import OptionError, SourceError
 from nbtc.isa.archs import gpu
@@ -28,15 +29,22 @@ def environment(
         gpu(arch)
     made, place = dict(base), folder()
     ours = [str(place / soname) for soname in SONAMES.values()]
-    for name, first, mark in (("LD_LIBRARY_PATH", [str(place)], ":"), ("LD_PRELOAD", ours, ":")):
-        rest = [p for p in made.get(name, "").split(mark) if p and p not in first]
-        made[name] = mark.join([*first, *rest])
+    for name, first in (("LD_LIBRARY_PATH", [str(place)]), ("LD_PRELOAD", ours), ("PATH", [str(place / "bin")])):
+        rest = [p for p in made.get(name, "").split(":") if p and p not in first]
+        made[name] = ":".join([*first, *rest])
     given = {
+        **tools(place),
         "NBTC_ARCH": arch, "NBTC_CHECKED": "1" if checked else None,
         "NBTC_PROFILE": os.path.abspath(profile) if profile else None,
         "NBTC_THREADS": str(threads) if threads else None,
     }  # fmt: skip
     return made | {name: value for name, value in given.items() if value is not None}
+
+
+def tools(place: Path) -> dict[str, str]:
+    """What tells Triton where its assembler and the driver are."""
+    ptxas = str(place / "bin" / "ptxas")
+    return {"TRITON_PTXAS_PATH": ptxas, "TRITON_PTXAS_BLACKWELL_PATH": ptxas, "TRITON_LIBCUDA_PATH": str(place)}
 
 
 def run(command: Sequence[str], env: Mapping[str, str]) -> None:

@@ -46,11 +46,16 @@ class Settings(NamedTuple):
 
     threads: int | None
     profile: str
+    checked: bool
 
 
 def _settings() -> Settings:
     given = os.environ.get("NBTC_THREADS", "")
-    return Settings(int(given) if given.isdecimal() and int(given) else None, os.environ.get("NBTC_PROFILE", ""))
+    return Settings(
+        int(given) if given.isdecimal() and int(given) else None,
+        os.environ.get("NBTC_PROFILE", ""),
+        os.environ.get("NBTC_CHECKED", "0") not in ("", "0"),
+    )
 
 
 settings = _settings()
@@ -129,6 +134,7 @@ def _run(f: Function, config: Config, geometry: Geometry, raw: bytearray) -> Non
             shared=config.shared,
             cooperative=config.cooperative,
             threads=settings.threads,
+            checked=settings.checked,
         )
     except OptionError as error:
         say(f"{f.name}: {error}")

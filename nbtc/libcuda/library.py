@@ -12,9 +12,10 @@ from pathlib import Path
 
 from nbtc import __version__
 from nbtc.errors import DeviceError
+from nbtc.libcuda import shims
 from nbtc.libcuda.rows import SONAMES, TABLES, VERSIONED, rows
 
-SOURCES = ("elf.py", "boot.py", "rows.py")
+SOURCES = ("elf.py", "boot.py", "rows.py", "shims.py")
 
 
 def _require_platform() -> None:
@@ -56,6 +57,7 @@ def folder() -> Path:
     for which, soname in SONAMES.items():
         if not (place / soname).is_file():
             _write(place, which, soname)
+    shims.write(place)
     return place
 
 

@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TABLES = Path(__file__).with_name("tables")
-SONAMES = {"driver": "libcuda.so.1", "runtime": "libcudart.so.13"}
-VERSIONED = {"runtime": "libcudart.so.13"}  # the version that all its symbols have
+SONAMES = {
+    "driver": "libcuda.so.1", "runtime": "libcudart.so.13", "nvrtc": "libnvrtc.so.13",
+    "nvjitlink": "libnvJitLink.so.13",
+}  # fmt: skip
+COMPILERS = ("nvrtc", "nvjitlink")  # libraries that go before NVIDIA's own, and call them
+VERSIONED = {which: SONAMES[which] for which in ("runtime", *COMPILERS)}  # the version that all their symbols have
 VERSION = 13000  # of CUDA: 1000 * major + 10 * minor
 
 WORD, INT, WIDE = ctypes.c_uint64, ctypes.c_int32, ctypes.c_uint64
@@ -54,7 +58,7 @@ _WIDE = """
     CUexternalMemory CUexternalSemaphore CUgraph CUgraphNode CUgraphExec CUmemoryPool CUuserObject CUgreenCtx
     CUlinkState CUhostFn CUstreamCallback CUoccupancyB2DSize CUgraphDeviceNode CUasyncCallbackHandle
     CUasyncCallback CUlogsCallback CUlogsCallbackHandle CUdevResourceDesc CUcoredumpCallbackHandle
-    CUeglStreamConnection
+    CUeglStreamConnection nvrtcProgram nvJitLinkHandle
 """
 WIDE_NAMES = frozenset(_WIDE.split())
 NARROW_T = frozenset(("cudaError_t", "cudaDataType_t"))  # enumerations that are spelled like handles

@@ -14,9 +14,11 @@ from nbtc.libcuda.rows import SONAMES, rows
 def implementations(which):
     import nbtc.libcuda.driver
     import nbtc.libcuda.runtime  # noqa: F401
+    from nbtc.libcuda.compilers.linker import LINKER
+    from nbtc.libcuda.compilers.nvrtc import NVRTC
     from nbtc.libcuda.registry import DRIVER, RUNTIME
 
-    return DRIVER if which == "driver" else RUNTIME
+    return {"driver": DRIVER, "runtime": RUNTIME, "nvrtc": NVRTC, "nvjitlink": LINKER}[which]
 
 
 @pytest.mark.parametrize("which", SONAMES)

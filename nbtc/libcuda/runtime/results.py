@@ -13,8 +13,9 @@ from nbtc.libcuda.registry import Implementation, runtime
 from nbtc.libcuda.rows import Row
 
 QUIET = ("cudaGetLastError", "cudaPeekAtLastError", "cudaGetErrorName", "cudaGetErrorString")
-# Functions that work without the device, or after a kernel's fault.
-FREE = ("__cuda", "cudaGetError", "cudaGetLast", "cudaPeekAt", "cudaDeviceReset", "cudaGetDevice", "cudaSetDevice",
+BEFORE = ("__cuda", "cudaGetError", "cudaGetLast", "cudaPeekAt", "cudaDeviceReset")  # that need no device
+# Functions that work after a kernel's fault too.
+FREE = ("cudaGetError", "cudaGetLast", "cudaPeekAt", "cudaGetDevice", "cudaSetDevice",
         "cudaDriverGet", "cudaRuntimeGet", "cudaDeviceGet", "cudaChooseDevice", "cudaCreateChannelDesc",
         "cudaGetDriverEntryPoint", "cudaUserObject")  # fmt: skip
 _last: dict[int, int] = {}
@@ -30,7 +31,7 @@ def note(code: int) -> int:
 def tracked(function: Implementation, row: Row) -> Callable[..., Any]:
     """A function whose exceptions are its result."""
     use, current = state.use_primary, state.current
-    free, quiet = row.name.startswith(FREE), row.name in QUIET
+    before, free, quiet = row.name.startswith(BEFORE), row.name.startswith(FREE), row.name in QUIET
 
     def plain(*args: Any) -> Any:
         try:
@@ -43,9 +44,10 @@ def tracked(function: Implementation, row: Row) -> Callable[..., Any]:
 
     def called(*args: Any) -> int:
         try:
-            if not free:
+            if not before:
                 use()
-                current()
+                if not free:
+                    current()
             code = function(*args) or 0
         except CudaError as error:
             code = error.code

@@ -1,0 +1,144 @@
+"""Python packages that use CUDA, on nbtc's driver: each in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def client(code: str, command: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """A program of Python; without a command before it, it calls `nbtc.cuda.install`."""
+    first = "" if command else "import nbtc; nbtc.cuda.install('H200')\n"
+    line = [*command, sys.executable, "-P", "-c", first + code]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=600)
+    assert not done.returncode, done.stdout + done.stderr
+    return done
+
+
+NUMBA = """
+import warnings
+import numpy as np
+from numba import cuda
+warnings.simplefilter("ignore")
+@cuda.jit
+def scaled(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] = 2 * x[i] + 1
+d = cuda.to_device(np.arange(100.0))
+scaled[1, 128](d)
+assert (d.copy_to_host() == 2 * np.arange(100.0) + 1).all()
+h = np.arange(10.0)
+scaled[1, 32](h)
+assert h[3] == 7
+assert tuple(cuda.get_current_device().compute_capability) == (9, 0)
+try:
+    scaled[1, 2048](d)
+except Exception as error:
+    assert "CUDA_ERROR_INVALID_VALUE" in str(error), error
+else:
+    raise SystemExit("a block of 2048 threads ran")
+"""
+
+
+@pytest.mark.parametrize("command", [(), (sys.executable, "-m", "nbtc", "run", "--arch", "H200")])
+def test_numba_cuda(command):
+    pytest.importorskip("numba_cuda")
+    client(NUMBA, command)
+
+
+def test_cuda_core():
+    pytest.importorskip("cuda.core")
+    client("""
+import numpy as np
+from cuda.core import Device, LaunchConfig, LegacyPinnedMemoryResource, Program, ProgramOptions, launch
+code = '''extern "C" __global__ void axpy(float a, const float *x, float *y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] += a * x[i]; }'''
+device = Device()
+device.set_current()
+stream = device.create_stream()
+options = ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+kernel = Program(code, code_type="c++", options=options).compile("cubin").get_kernel("axpy")
+memory, n = LegacyPinnedMemoryResource(), 1000
+buffers = [memory.allocate(4 * n) for _ in range(2)]
+x, y = (np.from_dlpack(b).view(np.float32) for b in buffers)
+x[:], y[:] = np.arange(n), 1
+launch(stream, LaunchConfig(grid=4, block=256), kernel, np.float32(2), *buffers, np.int32(n))
+stream.sync()
+assert (y == 1 + 2 * x).all() and "H200" in device.name
+""")
+
+
+def test_triton_on_the_device_of_a_cuda_build_of_torch():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    if torch.version.cuda is None or not torch.version.cuda.startswith("13"):
+        pytest.skip("torch is not a build for CUDA 13")
+    client("""
+import sys
+import os, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    with open(os.path.join(folder, "kernels.py"), "w") as file:
+        file.write('''
+import triton, triton.language as tl
+@triton.jit
+def add(x, y, o, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
+''')
+    sys.path.insert(0, folder)
+    import torch
+    from kernels import add
+    assert torch.cuda.is_available() and "H200" in torch.cuda.get_device_name()
+    x, y, o = (torch.empty(1000, device="cuda") for _ in range(3))
+    a, b = torch.randn(1000), torch.randn(1000)
+    x.copy_(a); y.copy_(b)
+    add[(8,)](x, y, o, 1000, B=128)
+    assert (o.cpu() == a + b).all()
+""")
+
+
+def test_one_process_has_one_gpu_and_no_other_driver(tmp_path):
+    client("""
+import nbtc.errors
+nbtc.cuda.install("H200")
+try:
+    nbtc.cuda.install("A100")
+except nbtc.errors.OptionError as error:
+    assert "one GPU" in str(error)
+else:
+    raise SystemExit("two GPUs")
+""")
+    import shutil
+
+    from nbtc.libcuda.library import folder
+
+    other = tmp_path / "libcudart.so.13"
+    shutil.copy(folder() / "libcudart.so.13", other)
+    done = client(
+        f"""
+import nbtc, nbtc.errors, ctypes
+ctypes.CDLL({str(other)!r})
+try:
+    nbtc.cuda.install("H200")
+except nbtc.errors.DeviceError as error:
+    print(error)
+""",
+        (sys.executable, "-c", "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"),
+    )
+    assert str(other) in done.stdout
+
+
+def test_shims_give_ptx(tmp_path):
+    from nbtc.libcuda.library import folder
+
+    source, out = tmp_path / "k.ptx", tmp_path / "k.cubin"
+    source.write_text(".version 8.0 .target sm_80\n")
+    ptxas = str(folder() / "bin" / "ptxas")
+    subprocess.run([ptxas, "-v", "--gpu-name=sm_90a", str(source), "-o", str(out)], check=True)
+    assert out.read_text() == source.read_text()
+    assert b"release 13.0" in subprocess.run([ptxas, "--version"], capture_output=True, check=True).stdout
+    assert subprocess.run([ptxas], capture_output=True).returncode == 1
