@@ -67,7 +67,7 @@ if TYPE_CHECKING:  # the names of _ROOMS and _MODULES once more: checkers and ed
     from nbtc.executor.coverage import Coverage as Coverage, coverage as coverage
     from nbtc.executor.profile.result import Profile as Profile
     from nbtc.executor.program import Module as Module, Program as Program, load as load
-    from nbtc.executor.tensor_map import TensorMap as TensorMap
+    from nbtc.executor.transfer.tensor_map import TensorMap as TensorMap
     from nbtc.formats.arrays import as_format as as_format, pack as pack, unpack as unpack
     from nbtc.formats.conversions import convert as convert
     from nbtc.formats.table import (
@@ -113,7 +113,7 @@ _ROOMS = {
     "nbtc.executor.coverage": "Coverage coverage",
     "nbtc.executor.profile.result": "Profile",
     "nbtc.executor.program": "Module Program load",
-    "nbtc.executor.tensor_map": "TensorMap",
+    "nbtc.executor.transfer.tensor_map": "TensorMap",
     "nbtc.dialect.kernel": "Kernel device kernel",
     "nbtc.dialect.language": (
         "atomic_add atomic_and atomic_cas atomic_dec atomic_exch atomic_inc atomic_max atomic_min atomic_or "

@@ -43,7 +43,7 @@ from nbtc.dialect.copies import (
     tma_store,
 )
 from nbtc.errors import UnsupportedInstructionError
-from nbtc.executor.approx_arrays import approx
+from nbtc.executor.rows.approx_arrays import approx
 from nbtc.fragments import scales
 from nbtc.isa.parse import immediate, row
 from nbtc.isa.spec import Row

@@ -44,7 +44,7 @@ def launch_on_the_gpu(kernel, grid, block, args, *, shared=0, stream=None, **opt
     """`Kernel.launch` with host arrays, on copies of their memory in the GPU's."""
     from nbtc.dialect import arguments
     from nbtc.driver.arrays import Buffer
-    from nbtc.executor.tensor_map import TensorMap
+    from nbtc.executor.transfer.tensor_map import TensorMap
     from nbtc.formats.device_arrays import DeviceArray
 
     assert not options, f"no launch of a test on a GPU has {sorted(options)}"

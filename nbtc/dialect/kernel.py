@@ -15,8 +15,8 @@ from nbtc.dialect.module import Bounds
 from nbtc.dialect.parameters import Packer
 from nbtc.dialect.words import DeviceFunction
 from nbtc.errors import CompilerError, KernelError, OptionError, shown
-from nbtc.executor.arguments import Arguments
-from nbtc.executor.launch import Geometry, geometry, obeyed
+from nbtc.executor.launch.arguments import Arguments
+from nbtc.executor.launch.launch import Geometry, geometry, obeyed
 from nbtc.executor.program import Program, load
 from nbtc.isa.archs import arch as find_arch
 

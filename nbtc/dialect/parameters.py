@@ -19,7 +19,7 @@ from numba.np.arrayobj import populate_array
 
 from nbtc.dialect import words
 from nbtc.errors import RangeError
-from nbtc.executor.tensor_map import BYTES as MAP_BYTES
+from nbtc.executor.transfer.tensor_map import BYTES as MAP_BYTES
 
 GLOBAL = 1  # the address space of device memory
 MAP_ALIGN = 64  # bytes (CUDA driver API, "Tensor Map Object Management")

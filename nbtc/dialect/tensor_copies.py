@@ -13,7 +13,7 @@ from nbtc.dialect import copies, words
 from nbtc.dialect.addresses import shared_address
 from nbtc.dialect.narrow import MODELS
 from nbtc.dialect.parameters import TensorMapType
-from nbtc.executor.tensor_map import MOST_DIMS
+from nbtc.executor.transfer.tensor_map import MOST_DIMS
 
 HERE = copies.__name__
 I64 = ir.IntType(64)

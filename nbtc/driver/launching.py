@@ -14,10 +14,10 @@ from nbtc.driver.arrays import device_of
 from nbtc.driver.device import Device, device
 from nbtc.driver.tensor_map import encoded
 from nbtc.errors import DeviceError, FormatError, shown
-from nbtc.executor.arguments import Parameter, value_bytes
-from nbtc.executor.data import WIDTHS
-from nbtc.executor.launch import geometry
-from nbtc.executor.tensor_map import TensorMap
+from nbtc.executor.launch.arguments import Parameter, value_bytes
+from nbtc.executor.launch.launch import geometry
+from nbtc.executor.text.data import WIDTHS
+from nbtc.executor.transfer.tensor_map import TensorMap
 from nbtc.formats.device_arrays import device_array, is_device_array
 
 _ENTRY = r"\.entry\s+{}\s*(?:\((?P<list>[^)]*)\))?"

@@ -10,7 +10,7 @@ from typing import Any
 
 from nbtc.driver.library import Driver
 from nbtc.errors import FormatError
-from nbtc.executor.tensor_map import BYTES, FILLS, INTERLEAVES, SWIZZLES, TensorMap
+from nbtc.executor.transfer.tensor_map import BYTES, FILLS, INTERLEAVES, SWIZZLES, TensorMap
 
 ALIGN = 64  # bytes: what the driver wants the map to lie at
 # CUtensorMapDataType in the order of its numbers (cuda.h)

@@ -1,5 +1,7 @@
 """PTX programs on the CPU: a warp in lock-step, 32 lanes wide.
 
-`form` says what a row is, `forms` finds the row of an instruction's text, one file a family holds the rows and emits
-their arithmetic; `values` holds what the emitters share.
+A folder for each step of a program's way: `text` reads it, `rows` finds the row of each instruction, whose emitters
+stand in `scalar`, `memory`, `control`, `transfer` and `matrix` and are written in the words of `emit`; `kernel`
+prepares one kernel, `code` emits it, `launch` runs it, `watch` and `profile` look on.  `program` is what users see of
+all that.
 """

@@ -13,15 +13,15 @@ from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.split import Functions
 from nbtc.errors import ProgramError
-from nbtc.executor.contract import contracted
+from nbtc.executor.code.helpers import emitting
+from nbtc.executor.code.machine import BlockShape, Machine, Options, Site
 from nbtc.executor.coverage import check
-from nbtc.executor.data import Module
-from nbtc.executor.helpers import emitting
-from nbtc.executor.instrument import Instrument
-from nbtc.executor.launch import Code
-from nbtc.executor.link import link
-from nbtc.executor.machine import BlockShape, Machine, Options, Site
+from nbtc.executor.emit.instrument import Instrument
+from nbtc.executor.kernel.contract import contracted
+from nbtc.executor.kernel.link import link
+from nbtc.executor.launch.launch import Code
 from nbtc.executor.profile.hooks import Profile
+from nbtc.executor.text.data import Module
 from nbtc.executor.watch.hooks import Watch
 
 INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": Watch, "profile": Profile}

@@ -9,17 +9,17 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from nbtc.errors import ProgramError
-from nbtc.executor.calls import parts
-from nbtc.executor.data import Function, Instruction, Module, Register, Special, Symbol
-from nbtc.executor.host import FUNCTIONS
-from nbtc.executor.link import Linked, link
-from nbtc.executor.matrix import first_version
-from nbtc.executor.names import full_name, signature
-from nbtc.executor.operands import others
-from nbtc.executor.parse import parse
-from nbtc.executor.source import text_of
-from nbtc.executor.specials import READERS, VECTORS
-from nbtc.executor.uses import refusal, row_of
+from nbtc.executor.control.calls import parts
+from nbtc.executor.control.host import FUNCTIONS
+from nbtc.executor.emit.specials import READERS, VECTORS
+from nbtc.executor.kernel.link import Linked, link
+from nbtc.executor.matrix.matrix import first_version
+from nbtc.executor.rows.uses import refusal, row_of
+from nbtc.executor.text.data import Function, Instruction, Module, Register, Special, Symbol
+from nbtc.executor.text.names import full_name, signature
+from nbtc.executor.text.operands import others
+from nbtc.executor.text.parse import parse
+from nbtc.executor.text.source import text_of
 from nbtc.isa.archs import target
 from nbtc.isa.parse import rows
 

@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.threads import check_progress, thread_count
 from nbtc.errors import OptionError, ProgramError, shown, whole_number
-from nbtc.executor import report
-from nbtc.executor.answers import Answers, Heap
-from nbtc.executor.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
 from nbtc.executor.build import Built, build
+from nbtc.executor.code.machine import BlockShape, Options
 from nbtc.executor.coverage import FormUse, forms_of
-from nbtc.executor.errors import Kind
-from nbtc.executor.launch import Geometry, Request, address_of, aligned, obeyed, run
-from nbtc.executor.link import const_bytes, initial_bytes, link, variables_layout
-from nbtc.executor.machine import BlockShape, Options
-from nbtc.executor.names import full_name, plain_name, signature
-from nbtc.executor.parse import parse
+from nbtc.executor.emit.errors import Kind
+from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variables_layout
+from nbtc.executor.launch import report
+from nbtc.executor.launch.answers import Answers, Heap
+from nbtc.executor.launch.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
+from nbtc.executor.launch.launch import Geometry, Request, address_of, aligned, obeyed, run
 from nbtc.executor.profile.result import Profile, empty
-from nbtc.executor.source import text_of
 from nbtc.executor.summary import summary
+from nbtc.executor.text.names import full_name, plain_name, signature
+from nbtc.executor.text.parse import parse
+from nbtc.executor.text.source import text_of
 from nbtc.executor.watch.memory import Watched
 from nbtc.executor.watch.report import hazard, kept, leak
 from nbtc.formats.arrays import as_flag

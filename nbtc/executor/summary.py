@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from nbtc.executor.coverage import forms_of
-from nbtc.executor.flow import graph
-from nbtc.executor.link import Linked
-from nbtc.executor.names import full_name, signature
-from nbtc.executor.uniform import Setting, facts
-from nbtc.executor.uses import use_of
+from nbtc.executor.kernel.flow import graph
+from nbtc.executor.kernel.link import Linked
+from nbtc.executor.kernel.uniform import Setting, facts
+from nbtc.executor.rows.uses import use_of
+from nbtc.executor.text.names import full_name, signature
 
 
 def summary(linked: Linked, arch: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbtc.errors import NbtcError
-from nbtc.executor.launch import Geometry, obeyed
+from nbtc.executor.launch.launch import Geometry, obeyed
 from nbtc.executor.program import Module
 from nbtc.libcuda import fatbin, host
 from nbtc.libcuda.errors import INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NO_BINARY_FOR_GPU, NOT_FOUND, CudaError, say

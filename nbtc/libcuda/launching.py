@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from nbtc.errors import NbtcError, OptionError, ProgramError
-from nbtc.executor.arguments import Arguments
-from nbtc.executor.launch import Geometry
+from nbtc.executor.launch.arguments import Arguments
+from nbtc.executor.launch.launch import Geometry
 from nbtc.libcuda import host
 from nbtc.libcuda.code import REGISTERS, Function
 from nbtc.libcuda.errors import (

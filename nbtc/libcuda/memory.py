@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from nbtc.executor.arguments import Memory as Range
-from nbtc.executor.launch import address_of, aligned
+from nbtc.executor.launch.arguments import Memory as Range
+from nbtc.executor.launch.launch import address_of, aligned
 from nbtc.libcuda import host
 from nbtc.libcuda.errors import INVALID_VALUE, OUT_OF_MEMORY, CudaError
 from nbtc.libcuda.state import current_or_none, numbers, processor

@@ -14,11 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.errors import UnsupportedInstructionError
-from nbtc.executor import forms
-from nbtc.executor.data import Address, Function, Immediate, Instruction, Not, Operand, Pair, Register, Special, Symbol
-from nbtc.executor.form import WIDTHS
-from nbtc.executor.literals import bits_of
-from nbtc.executor.parse import parse
+from nbtc.executor.emit.form import WIDTHS
+from nbtc.executor.rows import forms
+from nbtc.executor.text.data import (
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Not,
+    Operand,
+    Pair,
+    Register,
+    Special,
+    Symbol,
+)
+from nbtc.executor.text.literals import bits_of
+from nbtc.executor.text.parse import parse
 from nbtc.testing.reference import REFERENCE
 from nbtc.testing.reference.integers import signed
 

@@ -19,7 +19,7 @@ import numpy as np
 
 import nbtc
 from nbtc.compiler.jit import jit
-from nbtc.executor.machine import BlockShape, Options
+from nbtc.executor.code.machine import BlockShape, Options
 
 TILE, THREADS = 64, 128  # of the matrix products and of attention: rows and columns of a block's tile, and its threads
 STAGES = 24576  # bytes of shared memory: three stages of two tiles, at most

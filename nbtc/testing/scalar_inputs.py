@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.executor.form import WIDTHS, Form
+from nbtc.executor.emit.form import WIDTHS, Form
 from nbtc.testing.scalar_rows import RowCase, word
 
 Words = NDArray[Any]

@@ -15,9 +15,9 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from nbtc.compiler.builder import I1, I8, I64, VectorBuilder, vector
-from nbtc.executor.form import WIDTHS, Form, Op
-from nbtc.executor.forms import find
-from nbtc.executor.uses import refusal
+from nbtc.executor.emit.form import WIDTHS, Form, Op
+from nbtc.executor.rows.forms import find
+from nbtc.executor.rows.uses import refusal
 
 LANES = 32
 Words = NDArray[Any]

@@ -6,7 +6,7 @@ from llvmlite import ir
 
 import nbtc
 from nbtc.compiler import native, split
-from nbtc.executor import helpers
+from nbtc.executor.code import helpers
 
 # Two warps hand sums round a ring through shared memory, in a loop with barriers; lanes part and meet again.
 RING = """.version 8.0 .target sm_80 .address_size 64

@@ -12,7 +12,7 @@ from itertools import groupby
 
 import numpy as np
 
-from nbtc.executor import forms
+from nbtc.executor.rows import forms
 from nbtc.testing.scalar_check import differences
 from nbtc.testing.scalar_inputs import cases
 

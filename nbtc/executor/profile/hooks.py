@@ -13,11 +13,11 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
-from nbtc.executor.instrument import Instrument, Touch
-from nbtc.executor.lanes import Lanes
-from nbtc.executor.resolve import ADDRESSES, POINTER, RANK_SHIFT, TAG
-from nbtc.executor.state import SHARED_WINDOW
-from nbtc.executor.uses import Row
+from nbtc.executor.emit.instrument import Instrument, Touch
+from nbtc.executor.emit.lanes import Lanes
+from nbtc.executor.emit.state import SHARED_WINDOW
+from nbtc.executor.memory.resolve import ADDRESSES, POINTER, RANK_SHIFT, TAG
+from nbtc.executor.rows.uses import Row
 from nbtc.executor.watch import words
 
 LANES = 32

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.executor.machine import Site
-from nbtc.executor.names import full_name
+from nbtc.executor.code.machine import Site
 from nbtc.executor.profile import picture
 from nbtc.executor.profile.hooks import COUNTERS
+from nbtc.executor.text.names import full_name
 
 LANES, SECTOR = 32, 32  # lanes of a warp, bytes of a sector
 SHOWN = 24  # places that printing shows

@@ -7,7 +7,7 @@ first access that is different splits it into its four cells, and the next write
 from __future__ import annotations
 
 from nbtc.compiler.jit import jit
-from nbtc.executor.state import LOCAL_WINDOW, SHARED_WINDOW
+from nbtc.executor.emit.state import LOCAL_WINDOW, SHARED_WINDOW
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import cluster_blocks, state_of
 from nbtc.executor.watch.words import int32_at, put, word

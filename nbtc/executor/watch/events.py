@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nbtc.compiler.jit import jit
-from nbtc.executor import barriers
-from nbtc.executor.state import BLOCK, LAUNCH, WARP
+from nbtc.executor.control import barriers
+from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import (
     advance,

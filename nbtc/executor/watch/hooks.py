@@ -7,13 +7,13 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I32, I64, VectorBuilder, vector
-from nbtc.executor.data import Immediate, Instruction
-from nbtc.executor.form import Op
-from nbtc.executor.instrument import Instrument, Touch
-from nbtc.executor.lanes import Lanes, is_vector
-from nbtc.executor.resolve import POINTER, place_of
-from nbtc.executor.services import WATCH
-from nbtc.executor.uses import Row
+from nbtc.executor.emit.form import Op
+from nbtc.executor.emit.instrument import Instrument, Touch
+from nbtc.executor.emit.lanes import Lanes, is_vector
+from nbtc.executor.memory.resolve import POINTER, place_of
+from nbtc.executor.rows.uses import Row
+from nbtc.executor.text.data import Immediate, Instruction
+from nbtc.executor.transfer.services import WATCH
 from nbtc.executor.watch import events, mbarriers, products, registers, service, words
 from nbtc.executor.watch.taints import Taints, is_deferred
 from nbtc.executor.watch.touch import touch_lanes, touch_line

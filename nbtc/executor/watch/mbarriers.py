@@ -8,7 +8,7 @@ the last uses of two warps, and the same of the phase before.
 from __future__ import annotations
 
 from nbtc.compiler.jit import jit
-from nbtc.executor import mbarrier
+from nbtc.executor.transfer import mbarrier
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.cells import host_cell
 from nbtc.executor.watch.compare import hazard

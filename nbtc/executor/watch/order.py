@@ -8,8 +8,8 @@ race may be missed, but none is made up.
 from __future__ import annotations
 
 from nbtc.compiler.jit import jit
-from nbtc.executor.errors import Kind
-from nbtc.executor.state import BLOCK, LAUNCH, WARP
+from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.words import int32_at, put, put_int32, word
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbtc.compiler.jit import jit
-from nbtc.executor.state import WARP
+from nbtc.executor.emit.state import WARP
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import begin_operation, record_of
 from nbtc.executor.watch.touch import touch_line

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I32, I64
-from nbtc.executor.data import Function, Instruction, Vector
-from nbtc.executor.lanes import Lanes
-from nbtc.executor.operands import registers
-from nbtc.executor.uses import use_of
+from nbtc.executor.emit.lanes import Lanes
+from nbtc.executor.rows.uses import use_of
+from nbtc.executor.text.data import Function, Instruction, Vector
+from nbtc.executor.text.operands import registers
 from nbtc.executor.watch import words
 
 MOST_SETS = 63  # bits of a word but the sign; the registers of more are not watched

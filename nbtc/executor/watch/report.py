@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nbtc.executor.launch import Dim, Request
-from nbtc.executor.machine import Site
-from nbtc.executor.tensor_answers import Allocated
+from nbtc.executor.code.machine import Site
+from nbtc.executor.launch.launch import Dim, Request
+from nbtc.executor.launch.tensor_answers import Allocated
 from nbtc.executor.watch import words
 from nbtc.executor.watch.heap import Given
 from nbtc.executor.watch.memory import Found, Seen

@@ -13,10 +13,10 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64
-from nbtc.executor.data import Function, Instruction, Register
-from nbtc.executor.lanes import Lanes, is_vector
-from nbtc.executor.registers import MANY_BLOCKS
-from nbtc.executor.uses import Row, use_of
+from nbtc.executor.code.registers import MANY_BLOCKS
+from nbtc.executor.emit.lanes import Lanes, is_vector
+from nbtc.executor.rows.uses import Row, use_of
+from nbtc.executor.text.data import Function, Instruction, Register
 from nbtc.executor.watch import words
 
 PASSING = ("mov", "cvta", "isspacep")  # what moves or computes registers and is no scalar form

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from numba import types
 
-from nbtc.executor.state import BLOCK, LAUNCH
-from nbtc.executor.tma import accessors
+from nbtc.executor.emit.state import BLOCK, LAUNCH
+from nbtc.executor.transfer.tma import accessors
 
 word, put = accessors(types.int64)
 int32_at, put_int32 = accessors(types.int32)

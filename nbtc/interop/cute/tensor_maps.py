@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nbtc.errors import UnsupportedInstructionError
-from nbtc.executor.tensor_map import ELEMENTS, LAYOUT, MOST_DIMS, UNIT
+from nbtc.executor.transfer.tensor_map import ELEMENTS, LAYOUT, MOST_DIMS, UNIT
 
 WORDS = 8  # of 64 bits that have fields; the others stay as they were
 ALIGN = 64  # bytes of a parameter that is a map (CUDA driver API, "Tensor Map Object Management")

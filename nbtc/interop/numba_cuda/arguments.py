@@ -9,7 +9,7 @@ from numba.cuda.core import config
 from numba.cuda.cudadrv import devicearray, devices
 from numba.cuda.cudadrv.driver import is_device_memory
 
-from nbtc.executor.launch import aligned
+from nbtc.executor.launch.launch import aligned
 from nbtc.interop.numba_cuda.memory import Memory
 
 ALIGN = 16  # bytes: the widest access of a thread

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.executor.launch import address_of, aligned
+from nbtc.executor.launch.launch import address_of, aligned
 
 ALIGN = 256  # bytes: what cuMemAlloc promises ("CUDA C++ Programming Guide", "Device Memory Accesses")
 TOTAL = 64 << 30  # bytes that the device is said to have

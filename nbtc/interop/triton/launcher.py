@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.errors import OptionError
-from nbtc.executor.launch import aligned
-from nbtc.executor.tensor_map import ELEMENTS, SWIZZLES, TensorMap
+from nbtc.executor.launch.launch import aligned
+from nbtc.executor.transfer.tensor_map import ELEMENTS, SWIZZLES, TensorMap
 from nbtc.interop.triton.tensors import address, memory_behind
 
 LANES = 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nbtc.executor.tensor_map import LAYOUT, MOST_BOX, MOST_DIMS, UNIT
+from nbtc.executor.transfer.tensor_map import LAYOUT, MOST_BOX, MOST_DIMS, UNIT
 from nbtc.libcuda import host
 from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, SUCCESS, CudaError, say
 from nbtc.libcuda.memory import memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nbtc.executor.form import WIDTHS, Op
+from nbtc.executor.emit.form import WIDTHS, Op
 from nbtc.testing.reference.integers import join, signed, split, value, wrapped
 
 BOOLEANS = {"and": int.__and__, "or": int.__or__, "xor": int.__xor__}

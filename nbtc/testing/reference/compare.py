@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from nbtc.executor.form import WIDTHS, Op
+from nbtc.executor.emit.form import WIDTHS, Op
 from nbtc.formats.table import FORMATS, Format
 from nbtc.numerics.exact_float import INF, NAN, decode
 from nbtc.testing.reference.bits import BOOLEANS

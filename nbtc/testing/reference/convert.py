@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
-from nbtc.executor.form import WIDTHS, Op
+from nbtc.executor.emit.form import WIDTHS, Op
 from nbtc.formats.table import Format
 from nbtc.testing.reference.integers import join, signed, split, value, wrapped
 from nbtc.testing.reference.rounding import FORMATS, LARGE, flushed, greatest, infinity, nan, number, rounded

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from nbtc.executor.form import Op
+from nbtc.executor.emit.form import Op
 from nbtc.formats.table import Format
 from nbtc.testing.reference.integers import join, split
 from nbtc.testing.reference.rounding import FORMATS, LARGE, flushed, nan, number, root, rounded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nbtc.executor.form import WIDTHS, Op
+from nbtc.executor.emit.form import WIDTHS, Op
 
 
 def signed(bits: int, width: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nbtc.executor.form import Op
+from nbtc.executor.emit.form import Op
 from nbtc.testing.reference.compare import ORDERS
 from nbtc.testing.reference.integers import join, signed, split, value, wrapped
 

@@ -1,0 +1,1 @@
+"""What every row's emitter is written in: rows, values, lanes, the machine's structures."""

@@ -1,0 +1,68 @@
+"""What a program's code does besides the program, at the few places where something could look on.
+
+The base class does nothing, and costs nothing: its methods emit no code.  `Options.instrument` names the one that a
+program is compiled with, and so is part of what its machine code is found by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from nbtc.executor.emit.lanes import Lanes
+    from nbtc.executor.rows.uses import Row
+
+
+class Touch(NamedTuple):
+    """One access to memory: the space's name, bytes of each lane, what it does (`watch.words`), bytes of an element."""
+
+    space: str
+    bytes: int
+    kind: int
+    order: int = 0
+    element: int = 0
+
+
+class Instrument:
+    """Emits nothing."""
+
+    looks_on = False  # whether it is to see every access by itself
+    suspends = False  # whether every program's warps are to be coroutines, which know their live lanes
+    services: Set[int] = frozenset()  # slots of the functions that its code calls (`services`)
+
+    def instruction(self, lanes: Lanes, row: Row) -> None:
+        """Before an instruction of lanes that execute it."""
+
+    def done(self, lanes: Lanes, row: Row) -> None:
+        """Behind an instruction that is no scalar form."""
+
+    def access(self, lanes: Lanes, touch: Touch, addresses: Any, site: int, values: Any = None) -> None:
+        """Before the active lanes' access; addresses: i64, of each lane where they vary; values: what is written."""
+
+    def begins(self, v: Any, block: Any, reserved: int) -> None:
+        """A block has got its place and is about to start.  reserved: first bytes of shared memory that are not its."""
+
+    def operates(self, lanes: Lanes, groups: int) -> None:
+        """A bulk operation begins, which belongs to a kind of groups (`watch.words`), or to none (-1)."""
+
+    def line(self, lanes: Lanes, lane: Any, address: Any, size: Any, kind: int) -> None:
+        """The operation's access by a lane (i32): bytes from a place of the host."""
+
+    def mbarrier(self, lanes: Lanes, what: int, found: Any, a: Any = None, b: Any = None) -> None:
+        """Something happens at the mbarriers of lanes (`watch.mbarriers`)."""
+
+    def product(self, lanes: Lanes, a: Any, b: Any, columns: int, flags: int) -> None:
+        """A product of the warpgroup with operands in shared memory, by their descriptors, is issued."""
+
+    def ends(self, frame: Any, mask: Any) -> None:
+        """Lanes end the kernel."""
+
+    def arrives(self, lanes: Lanes, barrier: Any, new: Any, count: Any) -> None:
+        """Lanes (i32 mask, perhaps none) are about to arrive at a barrier for `count` threads."""
+
+    def leaves(self, lanes: Lanes, barrier: Any, released: Any) -> None:
+        """Lanes go on behind a barrier."""
+
+
+NOTHING = Instrument()

@@ -1,0 +1,240 @@
+"""What is the same in all lanes of a warp, and where lanes may be apart.
+
+A register varies when an instruction that writes it may give lanes different values, or when lanes may execute the
+write at different times and see each other's later value.  A block is apart when only some of the lanes that have not
+ended may be in it.  Both depend on each other: the least solution is found by repetition.
+
+A loop spins when what ends it may be another thread's doing.  Its lanes take turns with those that have left it, so
+everything behind such a loop is apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from nbtc.executor.emit.specials import VARYING_SPECIALS
+from nbtc.executor.kernel.flow import Graph
+from nbtc.executor.rows.uses import Use, use_of, waits
+from nbtc.executor.text.data import Address, Function, Instruction, Register, Special, Symbol
+
+
+class Facts(NamedTuple):
+    """What is known about one function.
+
+    varies: names of registers held as vectors.  apart: blocks where lanes may be missing that have not ended.
+    spins: headers of loops that wait for other threads.  private: varying registers whose other lanes nobody reads
+    while a block writes them, so that a write need not keep them.
+    """
+
+    varies: frozenset[str]
+    apart: frozenset[int]
+    spins: frozenset[int]
+    private: frozenset[str]
+
+
+class _Places(NamedTuple):
+    defs: Mapping[str, list[tuple[int, int]]]
+    reads: Mapping[str, list[tuple[int, int]]]
+
+
+class Setting(NamedTuple):
+    """What a function's facts depend on besides itself.
+
+    shared: special registers that all lanes share although they name a thread's place (`%tid.y` in wide blocks).
+    recursive: it may be entered again before it has returned.  restless: its calls may let lanes take turns.
+    """
+
+    shared: frozenset[str] = frozenset()
+    recursive: bool = False
+    restless: bool = False
+
+
+def facts(function: Function, graph: Graph, setting: Setting) -> Facts:
+    """The facts of a function.  Lanes may come at different times into any but a kernel."""
+    return _Analysis(function, graph, setting).solve()
+
+
+class _Analysis:
+    def __init__(self, function: Function, graph: Graph, setting: Setting) -> None:
+        self.function, self.graph, self.setting = function, graph, setting
+        self.uses = [[use_of(i) for i in block.instructions] for block in graph.blocks]
+        self.places = self._find_places()
+        self.parameters = {v.name for v in function.variables if v.space == "param"}  # of calls: each lane has its own
+        if not function.entry:
+            self.parameters |= {v.name for v in (*function.prototype.results, *function.prototype.arguments)}
+        self.own = {v.name for v in function.variables if v.space == "local"}
+        self.regions = {b: graph.region(b) for b, block in enumerate(graph.blocks) if len(block.targets) > 1}
+        self.spins = self._spinning()
+
+    def _find_places(self) -> _Places:
+        defs: dict[str, list[tuple[int, int]]] = {}
+        reads: dict[str, list[tuple[int, int]]] = {}
+        for b, uses in enumerate(self.uses):
+            for i, use in enumerate(uses):
+                for register in use.reads:
+                    reads.setdefault(register.name, []).append((b, i))
+                for register in use.writes:
+                    defs.setdefault(register.name, []).append((b, i))
+        return _Places(defs, reads)
+
+    def solve(self) -> Facts:
+        settled = not (self.setting.recursive or self.setting.restless)
+        varies, apart = self._fixpoint(settled)
+        waiting = {b for b in apart if self._waits(b)}
+        turns = {h for h in self.spins if not apart.isdisjoint(self._members(h))} | self._left_apart(varies)
+        if settled and not waiting and not turns:
+            return Facts(frozenset(varies), frozenset(apart), frozenset(self.spins), self._private(varies, True))
+        varies, apart = self._fixpoint(strict=False)
+        return Facts(frozenset(varies), frozenset(apart), frozenset(self.spins), self._private(varies, False))
+
+    # --- lanes apart ------------------------------------------------------------------------------------------------
+    def _fixpoint(self, strict: bool) -> tuple[set[str], set[int]]:
+        varies = {v.name for v in (*self.function.prototype.results, *self.function.prototype.arguments)}
+        apart = set() if self.function.entry else set(range(self.graph.end))
+        once = self._once(strict)
+        while True:
+            before = len(varies), len(apart)
+            for b in range(self.graph.end):
+                self._spread(b, varies, apart, once)
+                self._branch(b, varies, apart, strict)
+            if (len(varies), len(apart)) == before:
+                return varies, apart
+
+    def _spread(self, b: int, varies: set[str], apart: set[int], once: set[str]) -> None:
+        """What a block's instructions make varying."""
+        for instruction, use in zip(self.graph.blocks[b].instructions, self.uses[b], strict=True):
+            if not use.writes:
+                continue
+            mixed = self._mixes(instruction, use, varies)
+            for register in use.writes:
+                if mixed or (b in apart and register.name not in once):
+                    varies.add(register.name)
+
+    def _mixes(self, instruction: Instruction, use: Use, varies: set[str]) -> bool:
+        """Whether an instruction's results may differ between lanes."""
+        if any(register.name in varies for register in use.reads):
+            return True
+        if any(self._name_varies(name) for name in use.names):
+            return True
+        if use.row is not None and use.row.action is not None and use.row.action.varying(instruction):
+            return True
+        return bool(use.row is None)
+
+    def _name_varies(self, name: Special | Symbol) -> bool:
+        if isinstance(name, Special):
+            return name.name in VARYING_SPECIALS and name.name not in self.setting.shared
+        return name.name in self.parameters or (self.setting.recursive and name.name in self.own)
+
+    def _branch(self, b: int, varies: set[str], apart: set[int], strict: bool) -> None:
+        """What a block's end takes apart."""
+        if b in self.regions and self._divides(b, varies):
+            region, meet = set(self.regions[b]), self.graph.meets[b]
+            while region and meet < self.graph.end and max(region) > meet:  # no order in which they surely meet
+                region |= {meet}
+                region |= self.graph.region(meet)
+                meet = self.graph.meets[meet]
+            apart |= region
+        if self.setting.restless and any(i.opcode == "call" for i in self.graph.blocks[b].instructions):
+            apart |= self._behind(b)
+        if not strict and b in apart and self._waits(b):
+            apart |= self._behind(b)
+        if not strict:
+            for header in self.graph.loops(b):
+                if header in self.spins and (b in apart or self._divides(b, varies)):
+                    apart |= self._behind(header)
+
+    def _divides(self, b: int, varies: set[str]) -> bool:
+        """Whether the lanes of a block may leave it by different ways."""
+        last = self.graph.blocks[b].instructions[-1] if self.graph.blocks[b].instructions else None
+        if last is None or (last.guard is None and last.opcode != "brx"):
+            return False
+        return any(register.name in varies for register in self.uses[b][-1].reads)
+
+    def _waits(self, b: int) -> bool:
+        return any(map(waits, self.graph.blocks[b].instructions[:1]))
+
+    def _behind(self, b: int) -> set[int]:
+        """Blocks that can be reached from b, itself included if it is in a loop or apart."""
+        seen: set[int] = set()
+        todo = list(self.graph.blocks[b].targets)
+        while todo:
+            t = todo.pop()
+            if t not in seen:
+                seen.add(t)
+                todo.extend(self.graph.blocks[t].targets)
+        return seen
+
+    # --- loops ------------------------------------------------------------------------------------------------------
+    def _members(self, header: int) -> set[int]:
+        return {b for b in range(self.graph.end) if header in self.graph.loops(b)}
+
+    def _left_apart(self, varies: set[str]) -> set[int]:
+        """Spinning loops that lanes may leave at different times."""
+        return {h for h in self.spins if any(self._divides(b, varies) for b in self._members(h))}
+
+    def _spinning(self) -> set[int]:
+        """Headers of loops whose end depends on what other threads write."""
+        tainted: set[str] = set()
+        control: set[int] = set()
+        while True:
+            before = len(tainted), len(control)
+            for b, uses in enumerate(self.uses):
+                for instruction, use in zip(self.graph.blocks[b].instructions, uses, strict=True):
+                    if b in control or self._remote(b, instruction, use) or any(r.name in tainted for r in use.reads):
+                        tainted.update(r.name for r in use.writes)
+                if b in self.regions and self._divides(b, tainted):
+                    control |= self.regions[b]
+            if (len(tainted), len(control)) == before:
+                break
+        return {
+            header
+            for b, block in enumerate(self.graph.blocks)
+            if self._divides(b, tainted)
+            for header in self.graph.loops(b)
+            if block.leaves or any(header not in self.graph.loops(t) for t in block.targets)
+        }
+
+    def _remote(self, b: int, instruction: Instruction, use: Use) -> bool:
+        """Whether an instruction reads what other threads may change: atomics and the like, or a load in a loop
+        whose address stays the same."""
+        if use.row is None or use.row.action is None:
+            return False
+        if use.row.action.remote(instruction):
+            return True
+        if instruction.opcode != "ld" or instruction.modifiers[0] in ("param", "const", "local"):
+            return False
+        base = instruction.operands[-1].base if isinstance(instruction.operands[-1], Address) else None
+        loops = self.graph.loops(b)
+        if not loops or "nc" in instruction.modifiers:
+            return False
+        if not isinstance(base, Register):
+            return True
+        return not any(loops[0] in self.graph.loops(d) for d, _ in self.places.defs.get(base.name, ()))
+
+    # --- registers whose other lanes don't matter ---------------------------------------------------------------------
+    def _once(self, strict: bool) -> set[str]:
+        """Registers that each turn of a block writes before it reads them: what lanes elsewhere hold is never read.
+
+        Written once, where every read comes later in the same turn of the innermost loop.  When lanes take turns
+        (not `strict`) only within one block.
+        """
+        return {name for name, places in self.places.defs.items() if self._written_first(name, places, strict)}
+
+    def _written_first(self, name: str, defs: list[tuple[int, int]], strict: bool) -> bool:
+        reads = self.places.reads.get(name, [])
+        b, i = defs[0]
+        guarded = self.graph.blocks[b].instructions[i].guard is not None
+        if guarded or len(defs) > 1:
+            return False
+        inner = self.graph.loop[b]
+        for rb, ri in reads:
+            if rb == b:
+                if ri <= i:
+                    return False
+            elif not strict or not self.graph.dominates(b, rb) or (inner >= 0 and inner not in self.graph.loops(rb)):
+                return False
+        return True
+
+    def _private(self, varies: set[str], strict: bool) -> frozenset[str]:
+        return frozenset(self._once(strict) & varies)

@@ -1,0 +1,271 @@
+"""The host's side of what programs ask for: formatted output, assertions, memory from `malloc`."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nbtc.executor.control.host import Ask
+from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.state import BLOCK, LAUNCH, LOCAL_WINDOW, SHARED_WINDOW, WARP, read_field, write_field
+from nbtc.executor.launch.arguments import Memory
+from nbtc.executor.launch.launch import CALLBACK, LANES
+from nbtc.executor.launch.tensor_answers import TensorAnswers
+from nbtc.executor.watch.heap import Given, HeapCells
+
+HEAP_BYTES = 8 << 20  # CUDA's default heap (cudaLimitMallocHeapSize)
+HEAP_MARGIN = 4096  # bytes of nobody on both sides: what misses an array beside the heap is outside of all memory
+HEAP_ALIGN = 16
+ROWS = 6  # words a question may have in each lane
+MOST_TEXT = 1 << 16  # characters of a %s, should its end be missing
+TAG = 56
+_SPECIFIER = re.compile(
+    r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?:\.(?P<precision>\*|\d*))?"
+    r"(?P<size>hh|h|ll|l)?(?P<kind>[diuoxXfFeEgGaAcsp%])"
+)  # other sizes and kinds (z, j, t, L, q, n) are printed as they stand
+_BITS = {"hh": 8, "h": 16, "l": 64, "ll": 64}
+_TAIL = 8  # bytes of the format that lie behind the values in the device's buffer
+
+
+class Values:
+    """The values behind a format, each at a multiple of its size.
+
+    Device code copies the values that the format announces, but does not know the size hh: what is read beyond the
+    copy is the format's own text, which follows it (seen on an H200; the CUDA C++ Programming Guide leaves hh out).
+    """
+
+    def __init__(self, address: int, text: str) -> None:
+        self.at = 0
+        copied = 0
+        for match in _SPECIFIER.finditer(text):
+            for size in _sizes(match):
+                copied = -(-copied // size) * size + size
+        self.bytes = (ctypes.string_at(address, copied) if copied else b"") + text.encode()[:_TAIL]
+
+    def take(self, size: int) -> int:
+        """The next value's bits; zeros where there is nothing left."""
+        self.at = -(-self.at // size) * size
+        raw = self.bytes[self.at : self.at + size]
+        self.at += size
+        return int.from_bytes(raw, "little")
+
+
+def _sizes(match: re.Match[str]) -> list[int]:
+    """Bytes of the values that device code copies for one specifier."""
+    stars = [4] * (match["width"] == "*") + [4] * (match["precision"] == "*")
+    if match["kind"] == "%" or match["size"] == "hh":
+        return stars if match["kind"] != "%" else []
+    return [*stars, _value_bytes(match)]
+
+
+def _value_bytes(match: re.Match[str]) -> int:
+    eight = match["kind"] in "fFeEgGaAsp" or (match["kind"] in "diuoxX" and _BITS.get(match["size"], 32) == 64)
+    return 8 if eight else 4
+
+
+def formatted(text: str, values: Values, string: Callable[[int], str]) -> str:
+    """C's printf, as device code calls it: values lie one behind the other, floats as doubles."""
+
+    def one(match: re.Match[str]) -> str:
+        kind = match["kind"]
+        if kind == "%":
+            return "%"
+        width = str(_signed(values.take(4), 32)) if match["width"] == "*" else match["width"]
+        precision = str(values.take(4)) if match["precision"] == "*" else match["precision"]
+        head = f"%{match['flags']}{width}" + ("" if precision is None else f".{precision}")
+        return _one(head, kind, _BITS.get(match["size"], 32), values.take(_value_bytes(match)), string)
+
+    return _SPECIFIER.sub(one, text)
+
+
+def _one(head: str, kind: str, bits: int, raw: int, string: Callable[[int], str]) -> str:
+    """One value in its format; `head` is what stands before the size."""
+    if kind in "diuoxX":
+        raw &= (1 << bits) - 1
+        return _integer(head, kind, _signed(raw, bits) if kind in "di" else raw)
+    if kind in "fFeEgG":
+        return (head + kind) % _double(raw)
+    if kind in "aA":
+        found = re.sub(r"\.?0*p", "p", _double(raw).hex())
+        return (head + "s") % (found.upper() if kind == "A" else found)
+    if kind == "c":
+        return (head + "c") % chr(raw & 0xFF)
+    if kind == "s":
+        return (head + "s") % string(raw)
+    return (head + "s") % (f"{raw:#x}" if raw else "(nil)")
+
+
+def _signed(raw: int, bits: int) -> int:
+    return raw - (1 << bits) if raw >> (bits - 1) else raw
+
+
+def _double(raw: int) -> float:
+    return float(np.uint64(raw).view(np.float64))
+
+
+def _integer(head: str, kind: str, value: int) -> str:
+    """Python writes octal with 0o where C writes 0."""
+    found = (head + ("d" if kind in "di" or kind == "u" else kind)) % value
+    return found.replace("0o", "0", 1) if kind == "o" and "#" in head else found
+
+
+class Heap:
+    """Memory for `malloc`, which lasts as long as the module."""
+
+    def __init__(self) -> None:
+        self.memory = np.empty(HEAP_BYTES + 2 * HEAP_MARGIN, np.uint8)
+        self.start = self.memory.ctypes.data + HEAP_MARGIN
+        self.used = -self.start % HEAP_ALIGN
+        self.sizes: dict[int, int] = {}
+        self.free: dict[int, list[int]] = {}
+        self.lock = Lock()
+
+    def take(self, size: int) -> int:
+        """An address, or 0 when there is no room."""
+        room = -(-max(size, 1) // HEAP_ALIGN) * HEAP_ALIGN
+        with self.lock:
+            if self.free.get(room):
+                address = self.free[room].pop()
+            elif self.used + room <= HEAP_BYTES:
+                address, self.used = self.start + self.used, self.used + room
+            else:
+                return 0
+            self.sizes[address] = room
+            return address
+
+    @property
+    def range(self) -> Memory:
+        """All of it."""
+        return Memory("malloc'ed memory", self.start, HEAP_BYTES, True, self.memory)
+
+    def give(self, address: int) -> bool:
+        """Take memory back; False if it was not given out."""
+        with self.lock:
+            room = self.sizes.pop(address, 0)
+            if room:
+                self.free.setdefault(room, []).append(address)
+            return bool(room)
+
+
+class _Thread(NamedTuple):
+    """The thread that asks: addresses of its launch, block and warp, and its lane."""
+
+    launch: int
+    block: int
+    warp: int
+    lane: int
+
+    def stop(self) -> None:
+        """End the launch."""
+        write_field(LAUNCH, self.launch, "stop", 1)
+
+    def indices(self) -> tuple[int, int]:
+        """Of the block in the grid, and of the thread in the block."""
+        index = read_field(BLOCK, self.block, "index")
+        return index, LANES * read_field(WARP, self.warp, "index") + self.lane
+
+    def fail(self, kind: Kind, site: int) -> None:
+        """Record an error unless there is one, and end the launch."""
+        if not read_field(LAUNCH, self.launch, "failed"):
+            write_field(LAUNCH, self.launch, "failed", 1)
+            write_field(LAUNCH, self.launch, "error_kind", kind)
+            write_field(LAUNCH, self.launch, "error_site", site)
+            block, thread = self.indices()
+            write_field(LAUNCH, self.launch, "error_block", block & 0xFFFFFFFF)
+            write_field(LAUNCH, self.launch, "error_thread", thread)
+        self.stop()
+
+    def string(self, address: int) -> str:
+        """A text that ends with a zero byte, at a generic address."""
+        tag, offset = address >> TAG << TAG, address & ((1 << TAG) - 1)
+        limit = MOST_TEXT
+        if tag == SHARED_WINDOW:
+            address = read_field(BLOCK, self.block, "shared") + offset
+            limit = read_field(LAUNCH, self.launch, "shared_bytes") - offset
+        elif tag == LOCAL_WINDOW:
+            size = read_field(LAUNCH, self.launch, "local_bytes")
+            thread = LANES * read_field(WARP, self.warp, "index") + self.lane
+            address, limit = read_field(BLOCK, self.block, "local") + thread * size + offset, size - offset
+        elif (limit := self._room(address)) == 0:
+            return "(bad address)"
+        raw = ctypes.string_at(address, max(0, min(limit, MOST_TEXT)))
+        return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+
+    def _room(self, address: int) -> int:
+        """Bytes from an address to the end of the memory it lies in."""
+        count = read_field(LAUNCH, self.launch, "range_count")
+        table = ctypes.cast(read_field(LAUNCH, self.launch, "ranges"), ctypes.POINTER(ctypes.c_uint64))
+        rows = ((table[3 * i], table[3 * i + 1]) for i in range(count))
+        return max((first + size - address for first, size in rows if first <= address < first + size), default=0)
+
+
+class Answers:
+    """Answers the questions of one launch."""
+
+    def __init__(self, heap: Heap | None, cells: HeapCells | None = None) -> None:
+        self.heap, self.cells = heap, cells
+        self.text: list[str] = []
+        self.assertion = ""
+        self.error: BaseException | None = None
+        self.callback = CALLBACK(self._answer)
+        self.tensor = TensorAnswers()
+        self._ways = {
+            Ask.PRINT: self._print,
+            Ask.ASSERT: self._assert,
+            Ask.MALLOC: self._malloc,
+            Ask.FREE: self._free,
+            Ask.TENSOR: self.tensor.answer,
+        }
+
+    def _answer(self, launch: int, block: int, warp: int, what: int, mask: int, words: int) -> int:
+        rows = np.ctypeslib.as_array(ctypes.cast(words, ctypes.POINTER(ctypes.c_uint64)), (ROWS, LANES))
+        try:
+            for lane in range(LANES):
+                if mask >> lane & 1:
+                    self._ways[Ask(what)](rows[:, lane], _Thread(launch, block, warp, lane))
+        except BaseException as error:  # it must not pass through compiled code: the launcher raises it
+            self.error = self.error or error
+            _Thread(launch, block, warp, 0).stop()
+            return -1
+        return 0
+
+    def _print(self, row: Any, thread: _Thread) -> None:
+        text = _plain(row[0])
+        self.text.append(formatted(text, Values(int(row[1]), text), thread.string))
+
+    def _assert(self, row: Any, thread: _Thread) -> None:
+        message, file, function = (_plain(p) for p in row[:3])
+        self.assertion = f"{file}:{int(row[3]) & 0xFFFFFFFF}: {function}: assertion `{message}` failed"
+        thread.fail(Kind.ASSERT, int(row[4]))
+
+    def _malloc(self, row: Any, thread: _Thread) -> None:
+        size, site = int(row[0]), int(row[1])
+        row[0] = self.heap.take(size) if self.heap else 0
+        if self.cells is not None:
+            self.cells.take(int(row[0]), Given(size, site, *thread.indices()))
+
+    def _free(self, row: Any, thread: _Thread) -> None:
+        if int(row[0]) and not (self.heap and self.heap.give(int(row[0]))):
+            thread.fail(Kind.FREE, int(row[1]))
+        elif self.cells is not None:
+            self.cells.give(int(row[0]))
+
+    def end(self) -> None:
+        """Print what the program printed, and let go of the heap's granules, 16 MB.
+
+        `ctypes.cast` of a callback makes a cycle, so this object waits for garbage collection, which counts objects:
+        launches that kept their granules meanwhile took 600 MB of a process (measured).
+        """
+        self.cells = None
+        if self.text:
+            sys.stdout.write("".join(self.text))
+
+
+def _plain(address: Any) -> str:
+    return ctypes.string_at(int(address)).decode("utf-8", "replace")

@@ -1,0 +1,375 @@
+"""One launch of compiled code: the machine's structures in memory, workers on threads, and what went wrong."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.compiler.native import Loaded
+from nbtc.compiler.threads import in_background, reporter, thread_count
+from nbtc.errors import OptionError, shown, whole_number
+from nbtc.executor.emit.errors import Kind, Stop
+from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, WORKER
+from nbtc.executor.launch.arguments import Memory
+from nbtc.executor.memory.resolve import RANGE_BYTES, SITE_BYTES
+from nbtc.executor.transfer.services import table
+from nbtc.executor.watch.memory import Watched, block_words
+from nbtc.executor.watch.words import block_bytes
+
+LANES = 32
+MOST_THREADS = 1024  # of a block (CUDA C++ Programming Guide, "Compute Capabilities")
+MOST_IN_CLUSTER = 16  # blocks (CUDA C++ Programming Guide, "Thread Block Clusters": 8, or 16 where it is allowed)
+EXTENTS = ((1 << 31) - 1, 65535, 65535)  # of a grid
+RESIDENT = 64  # blocks a worker holds at most while some wait for others
+RESIDENT_BYTES = 1 << 28  # and what their memory may take
+SHARED_ALIGN = 1024  # of shared memory: what swizzled tiles want
+IDLE, GEOMETRIES, MOST_KEPT = 2, 8, 1 << 24  # idle sessions kept of one geometry, geometries, bytes of a session
+WORKSPACE = 64  # bytes: where the threads of a cooperative grid count those that have arrived at its barrier
+POLL_SECONDS = 0.05  # how often a waiting caller looks for Ctrl-C
+_RANGE = struct.Struct("<QQQ")
+Dim = tuple[int, int, int]
+Bytes = NDArray[np.uint8]
+CALLBACK = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_void_p
+)
+
+
+class Code(NamedTuple):
+    """Compiled code with what a launch has to know about it; `sessions` that no launch uses, by geometry."""
+
+    loaded: Loaded
+    run: Callable[[int], None]
+    suspends: bool
+    loops: bool
+    sites: int
+    shared_bytes: int
+    local_bytes: int
+    scratch_bytes: int
+    asks: bool  # the host: it prints, asserts, allocates
+    services: Sequence[int]  # slots of the instrument's functions
+    sessions: dict[Any, list[Any]]
+
+
+class Geometry(NamedTuple):
+    """The extents of a launch."""
+
+    grid: Dim
+    block: Dim
+    cluster: Dim
+
+    @property
+    def blocks(self) -> int:
+        """Of the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def warps(self) -> int:
+        """Of a block."""
+        return -(-self.threads // LANES)
+
+
+def extents(given: Any, what: str) -> Dim:
+    """An int or up to 3 ints as three numbers."""
+    several = isinstance(given, list | tuple) or (isinstance(given, np.ndarray) and given.ndim == 1)
+    numbers = [whole_number(n) for n in (given if several else (given,))]
+    found = [n for n in numbers if n is not None and n >= 1]
+    if not 1 <= len(found) == len(numbers) <= 3:
+        raise OptionError(f"{what}={shown(given)}: pass a whole number from 1 up, or up to three of them")
+    x, y, z = (*found, 1, 1)[:3]
+    return x, y, z
+
+
+def geometry(grid: Any, block: Any, cluster: Any) -> Geometry:
+    """The extents of a launch, checked against what devices take."""
+    g = Geometry(extents(grid, "grid"), extents(block, "block"), extents(1 if cluster is None else cluster, "cluster"))
+    if g.threads > MOST_THREADS:
+        raise OptionError(f"block={shown(block)} has {shown(g.threads)} threads: a block has {MOST_THREADS} at most")
+    if any(n > most for n, most in zip(g.grid, EXTENTS, strict=True)):
+        raise OptionError(f"grid={shown(grid)}: a grid has {EXTENTS} blocks along x, y and z at most")
+    if any(n % c for n, c in zip(g.grid, g.cluster, strict=True)):
+        raise OptionError(f"grid={shown(grid)} is no multiple of cluster={shown(cluster)}")
+    return g
+
+
+def obeyed(directives: Mapping[str, tuple[int, ...]], grid: Any, block: Any, cluster: Any) -> Geometry:
+    """The extents of a launch of a kernel that says which it takes.
+
+    (PTX ISA, "Performance-Tuning Directives", "Cluster Dimension Directives".)
+    """
+    wanted, exact, most = (_extents_of(directives, n) for n in ("reqnctapercluster", "reqntid", "maxntid"))
+    if "blocksareclusters" in directives and wanted:
+        grid = tuple(n * c for n, c in zip(extents(grid, "grid"), wanted, strict=True))
+    g = geometry(grid, block, wanted if cluster is None else cluster)
+    if wanted and g.cluster != wanted:
+        raise OptionError(f"cluster={shown(cluster)}: the kernel says .reqnctapercluster {wanted}")
+    if "explicitcluster" in directives and cluster is None and not wanted:
+        raise OptionError("the kernel says .explicitcluster: pass cluster=, its blocks along x, y and z")
+    rank = directives.get("maxclusterrank", (MOST_IN_CLUSTER,))[0]
+    if math.prod(g.cluster) > rank:
+        raise OptionError(f"cluster={shown(cluster)} has {shown(math.prod(g.cluster))} blocks: {rank} is the most here")
+    if exact and g.block != exact:
+        raise OptionError(f"block={shown(block)}: the kernel says .reqntid {exact} and takes no other block")
+    if most and g.threads > math.prod(most):
+        raise OptionError(
+            f"block={shown(block)}: the kernel says .maxntid {most} and takes {math.prod(most)} threads at most"
+        )
+    return g
+
+
+def _extents_of(directives: Mapping[str, tuple[int, ...]], name: str) -> Dim | None:
+    """The numbers of a directive, those left out 1."""
+    given = directives.get(name)
+    return extents(given, f".{name}") if given else None
+
+
+class Failure(NamedTuple):
+    """What the program recorded when it failed."""
+
+    kind: int
+    site: int
+    block: int
+    thread: int
+    address: int
+    waiting: tuple[tuple[int, int, int], ...] = ()  # in a deadlock: (block, warp, site) of each warp that waits
+
+
+class Request(NamedTuple):
+    """Everything a launch needs besides the code."""
+
+    geometry: Geometry
+    parameters: bytearray
+    variables: int  # the address of the module's
+    memory: Sequence[Memory]
+    dynamic_bytes: int
+    cooperative: bool
+    threads: int | None
+    callback: Any  # a CALLBACK
+    timeout: float | None = None  # seconds
+    watched: Watched | None = None  # the words of a checked launch
+    profile: NDArray[np.uint64] | None = None  # the counters of a profiled one
+    progress: object = False  # who is told of blocks that have begun: a callable, or whoever sees a bar
+
+
+def aligned(size: int, align: int) -> Bytes:
+    """Memory on a boundary."""
+    raw = np.empty(size + align, np.uint8)
+    start = -address_of(raw) % align
+    return raw[start : start + size]
+
+
+def address_of(x: NDArray[Any]) -> int:
+    """The address of an array's first element."""
+    return int(x.__array_interface__["data"][0])
+
+
+class Session:
+    """The machine's structures for launches of one geometry: made once, used by one launch at a time."""
+
+    def __init__(self, code: Code, request: Request, count: int) -> None:
+        g = request.geometry
+        self.suspends = code.suspends
+        self.launch = aligned(LAUNCH.size, 64)
+        self.parameters = aligned(max(1, len(request.parameters)), 64)
+        shared = -(-(code.shared_bytes + request.dynamic_bytes) // SHARED_ALIGN) * SHARED_ALIGN
+        local = g.warps * LANES * code.local_bytes
+        stride = BLOCK.size + g.warps * WARP.size
+        watch = block_bytes(shared) if request.watched else 0
+        slots = _slots(code, request, count, stride + shared + local + watch)
+        self.sites = np.zeros((count, code.sites * SITE_BYTES), np.uint8)
+        self.blocks = aligned(count * slots * stride, 64).reshape(count, slots * stride)
+        self.room = aligned(count * slots * (shared + local), SHARED_ALIGN)
+        self.scratch = aligned(count * code.scratch_bytes, 64).reshape(count, code.scratch_bytes)
+        self.workspace = aligned(WORKSPACE, 64)
+        self.bytes = self.blocks.nbytes + self.room.nbytes + self.scratch.nbytes
+        starts = address_of(self.room) + (shared + local) * np.arange(count * slots)
+        self.workers = [aligned(WORKER.size, 64) for _ in range(count)]
+        self.addresses = [address_of(w) for w in self.workers]
+        self._heads = np.ndarray((count, slots, BLOCK.size), np.uint8, self.blocks, 0, (slots * stride, stride, 1))
+        self._head = np.zeros((count, slots, BLOCK.size), np.uint8)
+        watches = np.zeros((count, slots), np.int64)
+        if request.watched is not None:
+            self.watch = block_words(count * slots, code.shared_bytes + request.dynamic_bytes)
+            self.bytes += self.watch.nbytes
+            watches[:] = (address_of(self.watch) + self.watch.strides[0] * np.arange(count * slots)).reshape(
+                count, slots
+            )
+        for name, values in (
+            ("launch", np.full((count, slots), address_of(self.launch))),
+            ("worker", np.repeat(np.array(self.addresses)[:, None], slots, 1)),
+            ("shared", starts.reshape(count, slots)),
+            ("local", (starts + shared).reshape(count, slots)),
+            ("watch", watches),
+        ):
+            offset = BLOCK.offset(name)
+            self._head[:, :, offset : offset + 8] = values.astype(np.uint64)[..., None].view(np.uint8)
+        each = (slots * stride, stride, WARP.size, 1)
+        self._warps = np.ndarray((count, slots, g.warps, WARP.size), np.uint8, self.blocks, BLOCK.size, each)
+        index = WARP.offset("index")
+        self._warps[..., index : index + 4] = np.arange(g.warps, dtype=np.uint32).view(np.uint8).reshape(-1, 4)
+        self._first = [
+            WORKER.packed(
+                launch=address_of(self.launch),
+                sites=address_of(self.sites[i]) if code.sites else 0,
+                blocks=address_of(self.blocks[i]),
+                block_stride=stride,
+                slots=slots,
+                index=i,
+                scratch=address_of(self.scratch[i]) if code.scratch_bytes else 0,
+            )
+            for i in range(count)
+        ]
+        self._own = [
+            (address_of(self.parameters), len(request.parameters), False),
+            (address_of(self.workspace), WORKSPACE, True),
+        ]
+        self._launch = self._constants(code, request)
+        self.ranges, self._ranges_at = np.zeros(0, np.uint8), 0
+
+    def _constants(self, code: Code, request: Request) -> NDArray[np.uint8]:
+        """The words of a launch that all launches of a session have in common."""
+        g = request.geometry
+        return LAUNCH.packed(
+            parameters=address_of(self.parameters),
+            **{f"grid_{a}": n for a, n in zip("xyz", g.grid, strict=True)},
+            **{f"block_{a}": n for a, n in zip("xyz", g.block, strict=True)},
+            **{f"cluster_{a}": n for a, n in zip("xyz", g.cluster, strict=True)},
+            threads=g.threads,
+            warps=g.warps,
+            shared_bytes=code.shared_bytes + request.dynamic_bytes,
+            dynamic_bytes=request.dynamic_bytes,
+            local_bytes=code.local_bytes,
+            cooperative=int(request.cooperative),
+            blocks=g.blocks,
+            workspace=address_of(self.workspace) if request.cooperative else 0,
+            services=address_of(table().words),
+        )
+
+    def prepare(self, request: Request) -> None:
+        """Set everything as a launch finds it."""
+        if request.parameters:
+            self.parameters.data[: len(request.parameters)] = request.parameters
+        rows = [(m.first, m.bytes, m.writable) for m in request.memory if m.bytes]
+        rows += self._own
+        self.workspace[:] = 0
+        if request.watched is not None:
+            request.watched.cover(address_of(self.workspace), WORKSPACE)
+        self._set_ranges(rows)
+        callback = ctypes.cast(request.callback, ctypes.c_void_p).value if request.callback else None
+        self.launch[:] = self._launch
+        LAUNCH.set(self.launch, "variables", request.variables, self._ranges_at, len(rows))
+        LAUNCH.set(self.launch, "callback", callback or 0)
+        watch = request.watched.address if request.watched else 0
+        LAUNCH.set(self.launch, "watch", watch, 0 if request.profile is None else address_of(request.profile))
+        for worker, first in zip(self.workers, self._first, strict=True):
+            worker[:] = first
+        self.sites[:] = 0  # a range remembered from another launch may be gone
+        self._heads[:] = self._head
+
+    def _set_ranges(self, rows: list[tuple[int, int, bool]]) -> None:
+        """The memory that the program may touch, in room that lasts as long as launches fit."""
+        if len(rows) * RANGE_BYTES > len(self.ranges):
+            self.ranges = np.zeros(len(rows) * RANGE_BYTES, np.uint8)
+            self._ranges_at = address_of(self.ranges)
+        room = self.ranges.data
+        for n, row in enumerate(rows):
+            _RANGE.pack_into(room, n * RANGE_BYTES, *row)
+
+    def failure(self) -> Failure | None:
+        """What the launch recorded."""
+        if not self.get("failed"):
+            return None
+        names = ("error_kind", "error_site", "error_block", "error_thread", "error_address")
+        kind, site, block, thread, address = (self.get(name) for name in names)
+        found = Failure(kind, site, block, thread, address)
+        return found._replace(waiting=tuple(self._waiting())) if found.kind == Kind.DEADLOCK else found
+
+    def _waiting(self) -> Iterator[tuple[int, int, int]]:
+        """Block, warp and place of each warp that has not ended."""
+        for head, warps in zip(
+            self._heads.reshape(-1, BLOCK.size), self._warps.reshape(-1, *self._warps.shape[2:]), strict=True
+        ):
+            if BLOCK.get(head, "resident"):
+                for warp in warps:
+                    if WARP.get(warp, "frame"):
+                        yield BLOCK.get(head, "index"), WARP.get(warp, "index"), WARP.get(warp, "wait_site")
+
+    def get(self, name: str) -> int:
+        """A field of the launch."""
+        return LAUNCH.get(self.launch, name)
+
+    def stop(self, why: Stop) -> None:
+        """Let every warp end as soon as it looks."""
+        self.launch[LAUNCH.offset("stop")] = why
+
+
+def run(code: Code, request: Request) -> Failure | None:
+    """Run all blocks; None, or what went wrong first."""
+    g = request.geometry
+    count = 1 if g.blocks == 1 or request.watched else min(thread_count(request.threads), g.blocks)
+    key = (g, count, request.dynamic_bytes, request.cooperative)
+    idle = code.sessions.setdefault(key, [])
+    try:
+        session = idle.pop()
+    except IndexError:
+        session = Session(code, request, count)
+    session.prepare(request)
+    table().prepare(code.services)
+    if count == 1 and not code.loops and not request.progress:
+        code.run(session.addresses[0])
+    else:
+        _in_threads(code, session, request)
+    failure: Failure | None = session.failure()
+    if session.bytes <= MOST_KEPT and len(idle) < IDLE:
+        if len(code.sessions) > GEOMETRIES:
+            code.sessions.clear()
+        idle.append(session)
+    return failure
+
+
+def _slots(code: Code, request: Request, count: int, block_bytes: int) -> int:
+    """How many blocks a worker may hold."""
+    if not code.suspends:
+        return 1
+    x, y, z = request.geometry.cluster
+    cluster = x * y * z  # whose blocks are resident together
+    share = -(-request.geometry.blocks // (count * cluster)) * cluster
+    if request.cooperative:
+        return share
+    most = min(share, RESIDENT, RESIDENT_BYTES // max(1, block_bytes))
+    return max(1, most // cluster) * cluster
+
+
+def _in_threads(code: Code, session: Session, request: Request) -> None:
+    """Workers on threads of the pool; the caller waits where Ctrl-C finds it, watches the time, tells of progress."""
+    end = math.inf if request.timeout is None else time.monotonic() + request.timeout
+    blocks = request.geometry.blocks
+    report, close = reporter(request.progress, blocks, "block")
+    waiting = {in_background(code.run, address) for address in session.addresses}
+    try:
+        while waiting:
+            left = end - time.monotonic()
+            _, waiting = wait(waiting, timeout=max(0.0, min(left, POLL_SECONDS)))
+            report(min(session.get("next_block"), blocks), blocks)
+            if waiting and left <= 0:
+                session.stop(Stop.TIME_LIMIT)
+                wait(waiting)
+                return
+    except BaseException:
+        session.stop(Stop.ENDED)
+        wait(waiting)
+        raise
+    finally:
+        close()

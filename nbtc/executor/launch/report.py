@@ -1,0 +1,92 @@
+"""What went wrong in a launch, in words: the place in the program, the thread, the address and what lies near it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nbtc.executor.code.machine import Site
+from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.state import BARRIERS
+from nbtc.executor.launch.launch import Dim, Failure, Request
+from nbtc.executor.text.names import full_name
+
+WORDS = {
+    Kind.TRAP: "trap",
+    Kind.LOAD_BOUNDS: "reads outside of all memory it was given",
+    Kind.STORE_BOUNDS: "writes outside of all memory it was given",
+    Kind.MISALIGNED: "uses an address that is no multiple of the access",
+    Kind.READ_ONLY: "writes to memory that is read-only",
+    Kind.SHARED_BOUNDS: "leaves the block's shared memory",
+    Kind.LOCAL_BOUNDS: "leaves the thread's local memory",
+    Kind.BRANCH_INDEX: "branches by an index beyond its table",
+    Kind.DEADLOCK: "waits forever: every warp waits for another",
+    Kind.STACK_OVERFLOW: "calls too deep, or takes too much at once: the stack is full",
+    Kind.BAD_CALL: "calls an address that is no function",
+    Kind.ASSERT: "an assertion failed",
+    Kind.TIME_LIMIT: "was running when the time limit of the launch was over",
+    Kind.WHOLE_WARP: "needs all 32 lanes of its warp, and some are elsewhere or have ended",
+    Kind.BARRIER_NUMBER: f"names a barrier that is none of the {BARRIERS} of its block",
+    Kind.FREE: "frees memory that malloc did not give",
+    Kind.TENSOR_COPY: "copies a tile whose array the program may not touch, from coordinates it may not begin at, or "
+    "in another mode than its tensor map's",
+}
+FEW = 4  # warps of a deadlock that are named at each place
+ACCESS = (
+    Kind.LOAD_BOUNDS,
+    Kind.STORE_BOUNDS,
+    Kind.MISALIGNED,
+    Kind.READ_ONLY,
+    Kind.SHARED_BOUNDS,
+    Kind.LOCAL_BOUNDS,
+    Kind.TENSOR_COPY,
+)
+
+
+def _place(index: int, extent: Dim) -> str:
+    x, y, _ = extent
+    return f"({index % x}, {index // x % y}, {index // (x * y)})"
+
+
+def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure, assertion: str = "") -> str:
+    """The message of a `ProgramError`."""
+    kind = Kind(f.kind)
+    site = sites[f.site] if f.site < len(sites) else Site(kernel, 0, "", "", 0)
+    inside = "" if site.function == kernel else f" in {full_name(site.function)}"
+    source = f" ({site.file}:{site.source_line})" if site.file else ""
+    g = request.geometry
+    who = f"block {_place(f.block, g.grid)} thread {_place(f.thread, g.block)}"
+    words = assertion or WORDS.get(kind, kind.name)
+    text = f"{full_name(kernel)}{inside}: line {site.line}{source}: {site.mnemonic}: {words}; {who}"
+    if kind in ACCESS:
+        text += f", address {f.address:#x}{_nearest(request, f.address) if kind is not Kind.SHARED_BOUNDS else ''}"
+    return text + _waiting(sites, request, f)
+
+
+def _waiting(sites: Sequence[Site], request: Request, f: Failure) -> str:
+    """Which warps wait where."""
+    where: dict[tuple[int, str], list[str]] = {}
+    for block, warp, site in f.waiting:
+        here = sites[site]
+        who = where.setdefault((here.line, here.mnemonic), [])
+        who.append(f"warp {warp} of block {_place(block, request.geometry.grid)}")
+    return "".join(f"; at line {line}, {name}, {_few(who)}" for (line, name), who in sorted(where.items()))
+
+
+def _few(who: Sequence[str]) -> str:
+    """The first of a list, and how many more there are."""
+    return ", ".join(who[:FEW]) + (f" and {len(who) - FEW} more" if len(who) > FEW else "")
+
+
+def _nearest(request: Request, address: int) -> str:
+    """Which array an address is near, and by how much it misses it."""
+    best = ""
+    least = 1 << 64
+    for m in (m for m in request.memory if m.bytes):
+        before, behind = m.first - address, address - (m.first + m.bytes)
+        distance = max(before, behind + 1, 0)
+        if distance < least:
+            least = distance
+            where = f"{before} bytes before" if before > 0 else f"{behind} bytes behind the end of"
+            where = where if distance else f"{address - m.first} bytes into"
+            best = f", {where} {m.name} ({m.bytes} bytes)"
+    return best

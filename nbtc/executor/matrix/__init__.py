@@ -1,0 +1,1 @@
+"""Rows of matrices: fragments to and from memory, mma, wgmma, tcgen05."""

@@ -1,0 +1,166 @@
+"""Rows of mma.sync, mma.sp and wmma.mma: registers to images, a product, and back.
+
+(PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions".)  Decoded operands are kept while the registers they
+come from live (`scratch`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I64
+from nbtc.errors import NbtcError
+from nbtc.executor.control.host import ask_once
+from nbtc.executor.emit.action import Action
+from nbtc.executor.emit.lanes import Lanes
+from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P
+from nbtc.executor.matrix.products import Decoded, Images, Product, product
+from nbtc.executor.text.data import Immediate, Instruction, Operand, Vector
+from nbtc.isa.parse import row as parse_row
+from nbtc.isa.spec import Row
+
+FAMILIES = {"mma": ("mma", "mma.sp"), "wmma": ("wmma.mma",)}
+
+
+@cache
+def isa_row(text: str) -> Row | None:
+    """The instruction row of a mnemonic as a program spells it, or None."""
+    try:
+        return parse_row(text)
+    except NbtcError:
+        return None
+
+
+def first_version(text: str) -> str:
+    """The version of the PTX ISA that a product first stands in, where it is newer than its family; else nothing."""
+    row = isa_row(text)
+    return row.version if row is not None else ""
+
+
+def image_of(lanes: Lanes, operand: Operand, count: int, size: int) -> Any:
+    """The address of an operand's registers as a [register][lane] image: where they live, or a copy."""
+    kept = lanes.frame.registers.image(operand, count)
+    return store_image(lanes, operand, count, size) if kept is None else kept
+
+
+def store_image(lanes: Lanes, operand: Operand, count: int, size: int, image: Any = None) -> Any:
+    """Registers of a warp as a [register][lane] image; its address, given or in memory of this instruction."""
+    registers = lanes.elements(operand)
+    if len(registers) != count:
+        lanes.refuse(f"an operand of {len(registers)} registers where the form has {count}")
+    if image is None:
+        image = lanes.machine.scratch.image(lanes, LANES * count * size)
+    for n, register in enumerate(registers):
+        lanes.v.store(lanes.read(register, f"b{8 * size}", lanes=True), image, VECTOR, LANES * size * n)
+    return image
+
+
+def load_image(lanes: Lanes, operand: Operand, image: Any, size: int) -> None:
+    """The inverse of `store_image`."""
+    kind = ir.VectorType(ir.IntType(8 * size), LANES)
+    for n, register in enumerate(lanes.elements(operand)):
+        lanes.write(register, lanes.v.load(image, kind, VECTOR, LANES * size * n))
+
+
+def _decoded(lanes: Lanes, form: Product, side: int, operand: Operand) -> tuple[Any, list[Any]]:
+    """Addresses of an operand's image (where its registers live, or a copy) and of its records, made here unless still
+    good."""
+    code, count, v = form.records, form.counts[side], lanes.v
+    if code is None:
+        return image_of(lanes, operand, count, form.size), []
+    role, slices = form.role(side), form.slices(side)
+    kept = lanes.frame.registers.image(operand, count)
+    before, size = 0 if kept is not None else REGISTER * count, code.size_b if role else code.size_a
+    key = f"{role} {code.operand_keys[role]} {len(slices)}"
+    memory, good = lanes.machine.scratch.record(lanes, key, operand, before + size * len(slices))
+    image = memory if kept is None else kept
+    records = [v.at(memory, before + size * n) for n in range(len(slices))]
+    if not good:
+        if kept is None:
+            store_image(lanes, operand, count, form.size, image)
+        for way, record in zip(slices, records, strict=True):
+            code.decode(v, role, v.at(image, REGISTER * way.start), record)
+    return image, records
+
+
+def _product(lanes: Lanes, selector: int) -> Product:
+    try:
+        return product(lanes.instruction.mnemonic, lanes.machine.options.arch, selector)
+    except NbtcError as error:
+        return lanes.refuse(str(error))
+
+
+class Parts(NamedTuple):
+    """Operands of a product by role."""
+
+    d: Operand
+    a: Operand
+    b: Operand
+    c: Operand
+    meta: Operand | None
+    selector: int
+
+
+def _parts(lanes: Lanes, row: Row) -> Parts:
+    d, a, b, c, *more = lanes.operands
+    if not row.sparse:
+        return Parts(d, a, b, c, None, 0)
+    meta, selector = more
+    if not isinstance(selector, Immediate):
+        lanes.refuse("the sparsity selector is a constant")
+    return Parts(d, a, b, c, meta, int(selector.value))
+
+
+def multiply(lanes: Lanes) -> None:
+    """One product of the warp."""
+    row = isa_row(lanes.instruction.mnemonic)
+    if row is None:
+        lanes.refuse("no such matrix product")
+        return
+    if row.scale:
+        multiply_scaled(lanes, row)
+        return
+    parts = _parts(lanes, row)
+    form, v = _product(lanes, parts.selector), lanes.v
+    (a, records_a), (b, records_b) = (_decoded(lanes, form, side, o) for side, o in enumerate((parts.a, parts.b)))
+    c = image_of(lanes, parts.c, form.counts[2], form.size)
+    meta = ir.Constant(P, None) if parts.meta is None else store_image(lanes, parts.meta, 1, 4)
+    count = form.counts[3]
+    kept = None if parts.d in (parts.a, parts.b, parts.c) else lanes.frame.registers.image(parts.d, count)
+    d = lanes.machine.scratch.image(lanes, LANES * count * form.size) if kept is None else kept
+    form.call(v, Images(a, b, c, meta, d), lanes.services, Decoded(records_a, records_b))
+    if kept is None:  # not where its operands live: what needs the fallback reads them again
+        load_image(lanes, parts.d, d, form.size)
+
+
+def multiply_scaled(lanes: Lanes, row: Row) -> None:
+    """One block-scaled product of the warp, by the host."""
+    d, a, b, c, scale_a, at_a, scale_b, at_b = lanes.operands
+    places = (*lanes.elements(at_a), *lanes.elements(at_b))
+    chosen = [o.value for o in places if isinstance(o, Immediate)]
+    if len(chosen) != len(places):
+        lanes.refuse("which byte and which thread hold the scales are constants here")
+    images = [store_image(lanes, o, len(lanes.elements(o)), 4) for o in (a, b, c)]
+    result = lanes.machine.scratch.image(lanes, LANES * 4 * len(lanes.elements(d)))
+    scales = store_image(lanes, Vector((scale_a, scale_b)), 2, 4)
+    words = " ".join(("scaled", row.mnemonic, lanes.machine.options.arch, *map(str, chosen)))
+    ask_once(lanes, words, *(lanes.b.ptrtoint(p, I64) for p in (*images, result, scales)))
+    load_image(lanes, d, result, 4)
+
+
+def _accepts(opcode: str) -> Any:
+    def accepts(modifiers: tuple[str, ...]) -> bool:
+        row = isa_row(".".join((opcode, *modifiers)))
+        return row is not None and row.family in FAMILIES[opcode] and row.executable
+
+    return accepts
+
+
+def _always(instruction: Instruction) -> bool:
+    return True
+
+
+ACTIONS = tuple(Action(opcode, (), multiply, 1, varying=_always, accepts=_accepts(opcode)) for opcode in FAMILIES)

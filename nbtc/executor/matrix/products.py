@@ -1,0 +1,260 @@
+"""mma, mma.sp and wmma.mma in a program: functions of its module that work on register-major images of a warp.
+
+An image is [register][lane]: 32 words a register, or 32 double words a register of f64.  A product has up to two ways
+with the same bits: vector code (`product_split` where decoded operands can be kept, else one function from images to
+images), and the general function of `product_general`, which takes what the vector code reports as needing a fallback
+(Inf, NaN, sums out of range) and all forms that have none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.float_mode import separate_function
+from nbtc.compiler.split import shared_module
+from nbtc.executor.matrix.product_general import FUNCTION, Tables
+from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P, Split
+from nbtc.formats.table import Format
+from nbtc.isa.parse import row as parse_row
+from nbtc.isa.spec import Row
+from nbtc.kernels.float_code import FloatCode
+from nbtc.kernels.warp import emit_warp
+from nbtc.kernels.warp_f64 import DoubleCode
+from nbtc.kernels.warp_fp8 import Fp8Code, added, halves
+from nbtc.kernels.warp_words import IntegerCode
+from nbtc.ops.mma.product import Prepared, executable, prepare
+from nbtc.ops.mma.vector_code import present
+
+
+class Images(NamedTuple):
+    """Addresses of a warp's operands; meta is null where the form is dense."""
+
+    a: Any
+    b: Any
+    c: Any
+    meta: Any
+    d: Any
+
+
+def place(v: VectorBuilder, size: int) -> Any:
+    """Stack memory of the function that is being written."""
+    with v.b.goto_entry_block():
+        room = v.b.alloca(ir.ArrayType(I8, size))
+        room.align = VECTOR
+        return v.b.bitcast(room, P)
+
+
+def by_lane(v: VectorBuilder, p: Any, count: int, size: int) -> Any:
+    """A copy of `count` registers of `size` bytes as [lane][register], on the stack."""
+    if count == 1:
+        return p
+    out, lanes = place(v, LANES * count * size), VECTOR // size
+    kind = vector(ir.IntType(8 * size), lanes)
+    for first in range(0, LANES, lanes):
+        whole = v.joined([v.load(p, kind, size, size * (LANES * r + first)) for r in range(count)])
+        order = [r * lanes + n for n in range(lanes) for r in range(count)]
+        v.store(v.shuffle(whole, whole, order), out, VECTOR, size * count * first)
+    return out
+
+
+def by_register(v: VectorBuilder, p: Any, count: int, size: int, out: Any) -> None:
+    """The inverse of `by_lane`, to `out`."""
+    lanes = VECTOR // size
+    for first in range(0, LANES, lanes):
+        x = v.load(p, vector(ir.IntType(8 * size), lanes * count), size, size * count * first)
+        for r in range(count):
+            v.store(v.shuffle(x, x, list(range(r, lanes * count, count))), out, size, size * (LANES * r + first))
+
+
+class Whole:
+    """Vector code that goes from images to images."""
+
+    def __init__(self, code: Any, numbers: tuple[int, int], skipped: int) -> None:
+        self.code, self.numbers, self.skipped = code, numbers, skipped
+
+    def call(self, v: VectorBuilder, images: Images) -> Any:
+        """i1: needs a fallback."""
+        key = hashlib.sha256(repr((self.code, self.numbers, self.skipped)).encode()).hexdigest()[:16]
+        module = shared_module(v.b.module)
+        f = module.globals.get(f"nbtc_whole_{key}") or self._function(module, f"nbtc_whole_{key}")
+        found = v.b.call(f, list(images))
+        return v.const(I1, 0) if isinstance(self.code, IntegerCode) else found  # LLVM doesn't look into the function
+
+    def _function(self, module: ir.Module, name: str) -> Any:
+        f, v = separate_function(module, name, I1, [P] * len(Images._fields))
+        size = 8 if isinstance(self.code, DoubleCode) else 4
+        counts = [n * 4 // size for n in self.code.images]
+        a, b, c, meta, d = f.args
+        pointers = [by_lane(v, p, n, size) for p, n in zip((a, b, c), counts, strict=False)]
+        if len(counts) == 5:
+            pointers.append(v.at(meta, 4 * self.skipped))
+        result = place(v, LANES * counts[-1] * size)
+        bad = v.b.call(self._sums(module, f"{name}_sums"), [*pointers, result])
+        by_register(v, result, counts[-1], size, d)
+        v.b.ret(bad)
+        return f
+
+    def _sums(self, module: ir.Module, name: str) -> Any:
+        """The sums alone, without even the images' change of order: what LLVM knows without reading memory
+        it computes before the rounding mode is set."""
+        f, v = separate_function(module, name, I1, [P] * len(self.code.images))
+        v.b.ret(emit_warp(v, self.code, list(f.args), [v.const(I32, n) for n in self.numbers]))
+        return f
+
+
+class Records(NamedTuple):
+    """Decoded operands of one product: addresses."""
+
+    a: Any
+    b: Any
+
+
+class Decoded(NamedTuple):
+    """Addresses of a form's decoded operands: of each of its `slices` of A and of B."""
+
+    a: Sequence[Any] = ()
+    b: Sequence[Any] = ()
+
+
+NO_RECORDS = Decoded()
+
+
+def _pair(kept: Decoded, a: int, b: int) -> Records:
+    """The records of one product; of none where no operands are decoded beforehand."""
+    return Records(kept.a[a], kept.b[b]) if kept.a else Records(None, None)
+
+
+class Emulated:
+    """Dense fp8 as f16 products: of the lower, then of the upper two elements of each word; C is added in the end."""
+
+    def __init__(self, split: Split, formats: list[Format]) -> None:
+        self.split, self.formats = split, formats
+        self.size_a, self.size_b = 2 * split.size_a, 2 * split.size_b
+        self.operand_keys = tuple(f"{f.name}_{split.operand_key}" for f in formats)
+
+    def decode(self, v: VectorBuilder, side: int, image: Any, record: Any) -> None:
+        """The operand on a side (0: A, 1: B) into its record."""
+        count, size = self.split.shape.images[side], (self.split.size_a, self.split.size_b)[side]
+        images = [place(v, REGISTER * count) for _ in range(2)]
+        for r in range(count):
+            words = v.load(image, vector(I32, LANES), VECTOR, REGISTER * r)
+            for x, p in zip(halves(v, words, self.formats[side]), images, strict=True):
+                v.store(x, p, VECTOR, REGISTER * r)
+        for half, p in enumerate(images):
+            self.split.decode(v, side, p, v.at(record, half * size))
+
+    def core(self, v: VectorBuilder, records: Records, c: Any, d: Any) -> Any:
+        """Both products and the sum with C; i1: needs a fallback."""
+        s, f16_acc = self.split, self.split.shape.f16_acc
+        registers = s.shape.images[-1]
+        first, second = place(v, REGISTER * registers), place(v, REGISTER * registers)
+        zero = v.const(vector(I32, LANES), 0)
+        for r in range(registers):
+            v.store(zero, second, VECTOR, REGISTER * r)
+        bad = s.core(v, records, second, first)
+        upper = Records(v.at(records.a, s.size_a), v.at(records.b, s.size_b))
+        bad = v.b.or_(bad, s.core(v, upper, first, second))
+        for r in range(registers):
+            x, y = (v.load(p, vector(I32, LANES), VECTOR, REGISTER * r) for p in (c, second))
+            total, special = added(v, x, y, f16_acc)
+            v.store(total, d, VECTOR, REGISTER * r)
+            bad = v.b.or_(bad, special)
+        return bad
+
+
+class Product:
+    """A form on an architecture, as a program executes it.
+
+    counts: registers of A, B, C and D.  tiles: where a wmma form is several m16n8 products, their registers.
+    """
+
+    def __init__(self, row: Row, plan: Prepared, selector: int, key: str) -> None:
+        self.row = row
+        self.tables = Tables(row, plan, selector)
+        operands = [present(o) for o in (row.a, row.b, row.c, row.d)]
+        f64 = operands[0].format.bits == 64
+        self.size = 8 if f64 else 4
+        self.counts = tuple(o.registers * 4 // self.size for o in operands)
+        self.tiles = plan.tiles if plan.shape is not None else ()
+        self.turned = bool(self.tiles) and operands[1].cols == 32  # 8 x 32: a 32 x 8 tile with A and B exchanged
+        self.code = _vector_code(plan)
+        self.key = hashlib.sha256(key.encode()).hexdigest()[:16]
+
+    @property
+    def records(self) -> Split | Emulated | None:
+        """The code whose decoded operands can be kept, if it has such."""
+        return self.code if isinstance(self.code, Split | Emulated) else None
+
+    def role(self, side: int) -> int:
+        """What the operand on a side (0: A, 1: B) is to the vector code: its A (0) or its B (1)."""
+        return 1 - side if self.turned else side
+
+    def slices(self, side: int) -> list[slice]:
+        """The registers of an operand that are decoded together: all, or those of each row or column of tiles."""
+        if not self.tiles:
+            return [slice(0, self.counts[side])]
+        starts = {way.start: way for way in (tile[self.role(side)] for tile in self.tiles)}
+        return list(starts.values())
+
+    def call(self, v: VectorBuilder, images: Images, cells: Any, records: Decoded = NO_RECORDS) -> None:
+        """Write the image of D.  records: operands decoded before, where `records` keeps such.  cells: address of the
+        launch's table."""
+        if self.code is None:
+            self.general(v, images, cells)
+            return
+        bad = v.const(I1, 0)
+        for part, pair in self._parts(v, images, records):
+            if isinstance(self.code, Whole):
+                found = self.code.call(v, part)
+            else:
+                found = self.code.core(v, pair, part.c, part.d)
+            bad = v.b.or_(bad, found)
+        with v.b.if_then(bad, likely=False):
+            self.general(v, images, cells)
+
+    def _parts(self, v: VectorBuilder, images: Images, records: Decoded) -> Iterator[tuple[Images, Records]]:
+        """Images and records of each tile; of a form that is a single product, all."""
+        if not self.tiles:
+            yield images, _pair(records, 0, 0)
+            return
+        a, b = (images.b, images.a) if self.turned else (images.a, images.b)
+        for left, right, both in self.tiles:
+            places = zip((a, b, images.c, images.d), (left, right, both, both), strict=True)
+            moved = [v.at(p, REGISTER * way.start) for p, way in places]
+            places_kept = [way.start // (way.stop - way.start) for way in (left, right)]
+            kept = Decoded(records.b, records.a) if self.turned else records
+            yield Images(moved[0], moved[1], moved[2], images.meta, moved[3]), _pair(kept, *places_kept)
+
+    def general(self, v: VectorBuilder, images: Images, cells: Any) -> None:
+        """The same by the general function."""
+        table = self.tables.constant(v.b.module, f"nbtc_tables_{self.key}")
+        address = v.load(cells, I64, 8, 8 * self.tables.slot)
+        f = v.b.inttoptr(address, FUNCTION.as_pointer())
+        v.b.call(f, [*images, table])
+
+
+def _vector_code(plan: Prepared) -> Split | Whole | Emulated | None:
+    """The vector code of a plan, if any."""
+    code = plan.shape
+    if code is None:
+        return None
+    shape = code.product if isinstance(code, Fp8Code) else code
+    if not isinstance(shape, FloatCode) or shape.sparse:
+        return Whole(code, plan.numbers, plan.skipped)
+    split = Split(replace(shape, by_register=True), plan.numbers)
+    return Emulated(split, code.formats) if isinstance(code, Fp8Code) else split
+
+
+@cache
+def product(mnemonic: str, arch: str, selector: int = 0) -> Product:
+    """The product of a mnemonic; raises UnsupportedInstructionError where the architecture has none."""
+    row = parse_row(mnemonic)
+    plan = prepare(row, arch, selector)
+    return Product(executable(row, arch)[0], plan, selector, f"{row.mnemonic} {arch} {selector}")

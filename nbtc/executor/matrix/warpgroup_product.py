@@ -1,0 +1,209 @@
+"""wgmma in a program: a warp sums its own sixteen rows, by the products of the mma form of the same depth.
+
+(PTX ISA, "wgmma.mma_async".)  A warpgroup is four independent warps: its fragments are those of mma m16n8, metadata
+too.  Only the numerics model is the warpgroup unit's.  Operands in shared memory are read row by row, 16 bytes each,
+at the addresses that their descriptors give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from nbtc.compiler.builder import I1, I32, I64, VectorBuilder, vector
+from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P
+from nbtc.executor.matrix.products import NO_RECORDS, Decoded, Images, Product, place
+from nbtc.executor.matrix.warpgroup_memory import ROWS, Shared, Tile, negate, read_rows, row_addresses, tile_offsets
+from nbtc.executor.matrix.warpgroup_slice import Flags, slice_shape, unit_places
+from nbtc.isa.archs import arch as arch_row
+from nbtc.isa.parse import row as parse_row
+from nbtc.isa.spec import Row
+from nbtc.kernels.slice_product import Arguments, slice_function
+from nbtc.kernels.slice_shape import SliceShape
+from nbtc.numerics.models import FRACTION, model, params
+from nbtc.ops.mma.product import Prepared, prepare
+from nbtc.ops.mma.vector_code import present, vector_code
+
+TILE = 8  # columns of D that one product gives
+UNITS_A = ((0, 0), (8, 0), (0, 1), (8, 1))  # (first row, 16-byte unit of K) of each register of A
+
+
+def slice_row(row: Row) -> Row:
+    """The mma form of a warp's slice of a wgmma form: 16 rows and 8 columns of the same depth."""
+    a, b, d = (present(o).format.name for o in (row.a, row.b, row.d))
+    _, _, k = row.shape or (0, 0, 0)
+    if a == "b1":
+        return parse_row(f"mma.sync.aligned.m16n8k{k}.row.col.s32.b1.b1.s32.and.popc")
+    head = "mma.sp::ordered_metadata" if row.sparse else "mma"
+    clamp = ".satfinite" if row.saturate else ""
+    return parse_row(f"{head}.sync.aligned.m16n8k{k}.row.col{clamp}.{d}.{a}.{b}.{d}")
+
+
+@cache
+def warpgroup_product(mnemonic: str, arch: str, selector: int = 0) -> Product:
+    """The product of a warp's slice, 16 x 8, with the arithmetic of the warpgroup unit of an architecture."""
+    row, target = parse_row(mnemonic), arch_row(arch)
+    row.require(target)
+    # there are warpgroup forms whose slices mma.sp has on other architectures alone, with arithmetic of their own
+    mine = replace(slice_row(row), executable=True, min_arch=row.min_arch)
+    a, b, d = (present(o) for o in (mine.a, mine.b, mine.d))
+    numerics = model(target.numerics, "wgmma", a.format, label=target.name, validated=target.validated)
+    numbers = params(numerics, a.format, b.format, d.format, a.cols, saturate=row.saturate, op=row.op or "and")
+    plan: Prepared = replace(
+        prepare(mine, arch, selector),
+        params=numbers,
+        shape=vector_code(mine, numerics, numbers),
+    )
+    return Product(mine, plan, selector, f"{mnemonic} {arch} {selector} {int(numbers[FRACTION])}")
+
+
+class Tiles(NamedTuple):
+    """What the tiles of D have in common: B's descriptor, images of A and of metadata, whether D counts, its image."""
+
+    word_b: Any
+    a: Any
+    meta: Any
+    keep: Any
+    d: Any
+
+
+class Emitter:
+    """Writes the function of one form with its flags.
+
+    Its arguments: address and bytes of shared memory, descriptors of A and B (i64), the warp's first row (i32), whether
+    D counts (i1), images of A (read if in registers), metadata and D (in place), and the pointers of the launch.
+    Returns i1: an operand lies outside of shared memory.
+    """
+
+    ARGUMENTS = (I64, I64, I64, I64, I32, I1, P, P, P, P)
+
+    def __init__(self, form: Product, columns: int, flags: Flags) -> None:
+        self.form, self.columns, self.flags = form, columns, flags
+        self.bits = present(form.row.a).format.bits
+        self.slices = slice_shape(form.row, form.tables.params, flags)
+
+    @property
+    def name(self) -> str:
+        """Of the helper function."""
+        return f"nbtc_wgmma_{self.form.key}_{self.columns}_{''.join(str(int(f)) for f in self.flags)}"
+
+    @property
+    def registers(self) -> int:
+        """Of D."""
+        return self.form.counts[3] * (self.columns // TILE)
+
+    def build(self, v: VectorBuilder, arguments: Any) -> None:
+        """The body."""
+        base, size, word_a, word_b, first, keep, a, meta, d, cells = arguments
+        self.v, self.b, self.shared, self.cells = v, v.b, Shared(base, size), cells
+        self.bad = self.b.alloca(I1)
+        self.b.store(ir.Constant(I1, 0), self.bad)
+        tiles = Tiles(word_b, ir.Constant(P, None), meta, keep, d)
+        if self.slices is not None:
+            self._sum_slices(tiles, self.slices, (word_a, first, a))
+        else:
+            self._sum_tiles(tiles._replace(a=self._read_a(word_a, first, a)))
+        self.b.ret(self.b.load(self.bad))
+
+    def _sum_tiles(self, tiles: Tiles) -> None:
+        """All tiles by the product's own ways."""
+        v, record = self.v, None
+        code = self.form.records
+        if code is not None:
+            record = place(v, code.size_a)
+            code.decode(v, 0, tiles.a, record)
+        self._loop(lambda n: self._tile(n, tiles, record))
+
+    def _sum_slices(self, tiles: Tiles, shape: SliceShape, of_a: tuple[Any, Any, Any]) -> None:
+        """All tiles by the slice's vector code; those that it reports by the general function."""
+        v, b, count = self.v, self.b, self.columns // TILE
+        units, outside = unit_places(v, self.shared, Tile(v, tiles.word_b), shape, count)
+        self._note(outside)
+        if shape.a_rows:
+            a = place(v, 8 * 4 * ROWS)
+            addresses, outside = row_addresses(v, self.shared, self._offsets_a(*of_a[:2]))
+            self._note(outside)
+            v.store(addresses, a, VECTOR)
+        else:
+            a = self._read_a(*of_a)
+        f = slice_function(b.module, shape)
+        found = b.call(f, Arguments(a, units, tiles.meta, tiles.d, v.int(count), tiles.keep))
+        with b.if_then(b.icmp_unsigned("!=", found, v.int(0)), likely=False):
+            known = tiles._replace(a=self._read_a(*of_a) if shape.a_rows else a)
+
+            def general(n: Any) -> None:
+                wanted = b.trunc(b.lshr(found, b.zext(n, I64)), I1)
+                with b.if_then(wanted, likely=False):
+                    self.form.general(v, self._images(n, known), self.cells)
+
+            self._loop(general)
+
+    def _note(self, outside: Any) -> None:
+        self.b.store(self.b.or_(self.b.load(self.bad), outside), self.bad)
+
+    def _offsets_a(self, word: Any, first: Any) -> Any:
+        """Offsets of A's 16-byte rows, eight a register."""
+        v, b, count = self.v, self.b, 4 * ROWS
+        kind = vector(I32, count)
+        if self.flags.trans_a:  # units of eight rows of A; a register's eight rows of memory run along K
+            unit = b.add(
+                v.splat(b.lshr(first, ir.Constant(I32, 3)), count),
+                ir.Constant(kind, [r // 8 for r, _ in UNITS_A for _ in range(ROWS)]),
+            )
+            k = ir.Constant(kind, [ROWS * u + n for _, u in UNITS_A for n in range(ROWS)])
+            return Tile(v, word).rows(unit, k, True)
+        mn = b.add(v.splat(first, count), ir.Constant(kind, [r + n for r, _ in UNITS_A for n in range(ROWS)]))
+        return Tile(v, word).rows(mn, ir.Constant(kind, [u for _, u in UNITS_A for _ in range(ROWS)]), False)
+
+    def _read_a(self, word: Any, first: Any, given: Any) -> Any:
+        """The image of A: the registers', or the warp's rows of shared memory."""
+        v, f = self.v, self.flags
+        if f.registers:
+            if f.minus_a:
+                negate(v, given, 4, self.bits)  # an image of this instruction: the registers stay as they are
+            return given
+        image = place(v, 4 * REGISTER)
+        self._note(read_rows(v, self.shared, self._offsets_a(word, first), image, f.trans_a))
+        if f.minus_a:
+            negate(v, image, 4, self.bits)
+        return image
+
+    def _read_b(self, word: Any, n: Any, image: Any) -> None:
+        """Tile n of B."""
+        v, f, registers = self.v, self.flags, self.form.counts[1]
+        offsets = tile_offsets(v, Tile(v, word), n, registers, f.trans_b)
+        self._note(read_rows(v, self.shared, offsets, image, f.trans_b))
+        if f.minus_b:
+            negate(v, image, registers, self.bits)
+
+    def _images(self, n: Any, tiles: Tiles) -> Images:
+        """Images of a tile: eight columns of D."""
+        v, b, form = self.v, self.b, self.form
+        registers = form.counts[3]
+        image_b, before = place(v, REGISTER * form.counts[1]), place(v, REGISTER * registers)
+        self._read_b(tiles.word_b, n, image_b)
+        at = v.at(tiles.d, b.zext(b.mul(n, ir.Constant(I32, REGISTER * registers)), I64))
+        for r in range(registers):
+            x = v.load(at, vector(I32, LANES), VECTOR, REGISTER * r)
+            v.store(b.select(tiles.keep, x, ir.Constant(x.type, None)), before, VECTOR, REGISTER * r)
+        return Images(tiles.a, image_b, before, tiles.meta, at)
+
+    def _tile(self, n: Any, tiles: Tiles, record_a: Any) -> None:
+        """Eight columns of D."""
+        v, form = self.v, self.form
+        images, records = self._images(n, tiles), NO_RECORDS
+        if form.records is not None:
+            record_b = place(v, form.records.size_b)
+            form.records.decode(v, 1, images.b, record_b)
+            records = Decoded((record_a,), (record_b,))
+        form.call(v, images, self.cells, records)
+
+    def _loop(self, body: Callable[[Any], None]) -> None:
+        """body(n) for each tile of columns."""
+        with cgutils.for_range(self.b, ir.Constant(I32, self.columns // TILE)) as loop:
+            body(loop.index)

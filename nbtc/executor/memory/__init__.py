@@ -1,0 +1,1 @@
+"""Where lanes read and write: addresses to checked places, loads, stores, atomics, the stack."""

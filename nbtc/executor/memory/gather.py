@@ -1,0 +1,305 @@
+"""Loads and stores of lanes whose elements lie anywhere: functions of the module, one a space and shape.
+
+If one look at all lanes shows that each is inside of the range where this place of the program was last, and aligned,
+whole vectors do it where lanes lie 16 bytes apart (each thread has 16 bytes of a row, element by element), else the
+processor's gather.  Else lane by lane, each address looked up and checked (`resolve`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, suffix, vector
+from nbtc.compiler.loops import for_lanes
+from nbtc.executor.memory.resolve import ADDRESSES, Access, at_once, fits, fits_shared, place_of, resolver
+
+LANES = 32
+POINTER = I8.as_pointer()
+VOID = ir.VoidType()
+POINTERS = ir.VectorType(POINTER, LANES)
+WORDS = (8, 16, 32, 64)  # bits of elements that processors gather
+VECTOR = 64  # bytes
+APART = 16  # bytes from lane to lane that have a way of their own: what compilers give each thread of a row
+
+
+class LaneElements(NamedTuple):
+    """What an access moves for each lane: `elements` of `bits`; `strong` ones one by one, ordered."""
+
+    space: str
+    bits: int
+    elements: int
+    strong: bool
+
+    @property
+    def bytes(self) -> int:
+        """Of all elements of a lane."""
+        return self.bits // 8 * self.elements
+
+    @property
+    def name(self) -> str:
+        """For the helpers' names."""
+        return f"{self.space}_{self.bits}x{self.elements}{'s' if self.strong else ''}"
+
+    @property
+    def row(self) -> ir.Type:
+        """One element of every lane."""
+        return vector(ir.IntType(self.bits), LANES)
+
+    @property
+    def result(self) -> ir.Type:
+        """All elements of every lane."""
+        return self.row if self.elements == 1 else ir.LiteralStructType([self.row] * self.elements)
+
+
+def scalar_load(v: VectorBuilder, pointer: Any, i: int, shape: LaneElements) -> Any:
+    """Element i of one lane."""
+    size, element = shape.bits // 8, ir.IntType(shape.bits)
+    if shape.strong:
+        place = v.b.bitcast(v.at(pointer, i * size), element.as_pointer())
+        return v.b.load_atomic(place, "acquire", size)
+    return v.load(pointer, element, 1, i * size)
+
+
+def scalar_store(v: VectorBuilder, pointer: Any, value: Any, i: int, shape: LaneElements) -> None:
+    """Element i of one lane."""
+    size = shape.bits // 8
+    if shape.strong:
+        place = v.b.bitcast(v.at(pointer, i * size), value.type.as_pointer())
+        v.b.store_atomic(value, place, "release", size)
+    else:
+        v.store(value, pointer, 1, i * size)
+
+
+def gather(lanes: Any, shape: LaneElements, addresses: Any, site: int) -> list[Any]:
+    """The elements at each active lane's address, a vector each; 0 in the other lanes."""
+    helpers = lanes.machine.helpers
+    kinds = (ADDRESSES, I32, I32, POINTER, POINTER)
+    helper = lanes.helper(f"gather_{shape.name}", shape.result, kinds, lambda v, args: _gather(v, helpers, shape, args))
+    found = lanes.b.call(helper, [addresses, lanes.active, ir.Constant(I32, site), lanes.block, lanes.warp])
+    if shape.elements == 1:
+        return [found]
+    return [lanes.b.extract_value(found, i) for i in range(shape.elements)]
+
+
+def scatter(lanes: Any, shape: LaneElements, addresses: Any, values: list[Any], site: int) -> None:
+    """Store each active lane's elements; of lanes with one address the highest wins."""
+    helpers = lanes.machine.helpers
+    kinds = (ADDRESSES, I32, I32, POINTER, POINTER, *[shape.row] * shape.elements)
+    helper = lanes.helper(f"scatter_{shape.name}", VOID, kinds, lambda v, args: _scatter(v, helpers, shape, args))
+    lanes.b.call(helper, [addresses, lanes.active, ir.Constant(I32, site), lanes.block, lanes.warp, *values])
+
+
+def _gather(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
+    _at_once(v, helpers, shape, args, _Gather(v, shape))
+    kinds = tuple(a.type for a in args)
+    slow = helpers.function(
+        f"gather_each_{shape.name}", shape.result, kinds, lambda v, a: _load_each(v, helpers, shape, a)
+    )
+    v.b.ret(v.b.call(slow, args, tail=True))
+
+
+def _load_each(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
+    """Lane by lane; a function of its own, so that the fast way needs no stack."""
+    b = v.b
+    room = b.alloca(ir.ArrayType(shape.row, shape.elements))
+    b.store(ir.Constant(room.type.pointee, None), room)
+    cells = b.bitcast(room, POINTER)
+    step = shape.bits // 8 * LANES
+
+    def lane(number: Any, pointer: Any) -> None:
+        at = b.mul(b.zext(number, I64), v.int(shape.bits // 8))
+        for i in range(shape.elements):
+            v.store(scalar_load(v, pointer, i, shape), v.at(cells, at), 1, i * step)
+
+    _each(v, helpers, Access(shape.space, shape.bytes, False), args, lane)
+    rows = [b.load(b.gep(room, [ir.Constant(I32, 0), ir.Constant(I32, i)])) for i in range(shape.elements)]
+    if shape.elements == 1:
+        b.ret(rows[0])
+        return
+    b.ret(_struct(v, shape, rows))
+
+
+def _scatter(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
+    _at_once(v, helpers, shape, args[:5], _Scatter(v, shape, list(args[5:])))
+    kinds = tuple(a.type for a in args)
+    slow = helpers.function(f"scatter_each_{shape.name}", VOID, kinds, lambda v, a: _store_each(v, helpers, shape, a))
+    v.b.call(slow, args, tail=True)
+    v.b.ret_void()
+
+
+def _store_each(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
+    """Lane by lane."""
+    b, values = v.b, args[5:]
+    room = b.alloca(ir.ArrayType(shape.row, shape.elements))
+    for i, value in enumerate(values):
+        b.store(value, b.gep(room, [ir.Constant(I32, 0), ir.Constant(I32, i)]))
+    cells = b.bitcast(room, POINTER)
+    step = shape.bits // 8 * LANES
+
+    def lane(number: Any, pointer: Any) -> None:
+        at = b.mul(b.zext(number, I64), v.int(shape.bits // 8))
+        for i in range(shape.elements):
+            value = v.load(v.at(cells, at), ir.IntType(shape.bits), 1, i * step)
+            scalar_store(v, pointer, value, i, shape)
+
+    _each(v, helpers, Access(shape.space, shape.bytes, True), args[:5], lane)
+    b.ret_void()
+
+
+def _each(v: VectorBuilder, helpers: Any, access: Access, args: Any, do: Any) -> None:
+    """do(lane, pointer) for every lane that may go to its address."""
+    b = v.b
+    addresses, mask, site, block, warp = args
+    out = b.alloca(ADDRESSES)
+    good = b.call(resolver(helpers, access), [addresses, mask, ir.Constant(I32, access.bytes), site, block, warp, out])
+    words = b.bitcast(out, I64.as_pointer())
+    for_lanes(v, good, lambda number: do(number, b.inttoptr(b.load(b.gep(words, [number])), POINTER)))
+
+
+def _at_once(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any, ways: _Gather | _Scatter) -> None:
+    """Do it and return if all lanes may go to their addresses."""
+    if shape.strong or shape.space == "local":
+        return
+    b, checked = v.b, helpers.checked
+    addresses, mask, _site, _block, _warp = args
+    if shape.elements > 1:
+        together, pointer = _side_by_side(v, checked, shape, args)
+        with b.if_then(b.and_(together, b.icmp_unsigned("==", mask, ir.Constant(I32, -1)))):
+            ways.together(pointer)
+        return
+    if shape.bits not in WORDS:
+        return
+    if shape.space != "shared":
+        first = b.extract_element(addresses, ir.Constant(I32, 0))
+        row = b.add(v.splat(first, LANES), ir.Constant(ADDRESSES, [APART * lane for lane in range(LANES)]))
+        same = b.bitcast(b.icmp_unsigned("==", addresses, row), I32)
+        total = APART * (LANES - 1) + shape.bytes
+        apart = b.and_(
+            b.icmp_unsigned("==", b.and_(same, mask), ir.Constant(I32, -1)), fits(v, checked, first, total, args)
+        )
+        apart = b.and_(apart, b.icmp_unsigned("==", b.and_(first, v.int(shape.bytes - 1)), v.int(0)))
+        with b.if_then(apart):
+            ways.apart(b.inttoptr(first, POINTER))
+    places, all_fine = at_once(v, checked, shape.space, v.int(shape.bytes), args)
+    with b.if_then(all_fine, likely=True):
+        ways.anywhere(b.inttoptr(places, POINTERS), b.bitcast(mask, vector(I1, LANES)))
+
+
+def _side_by_side(v: VectorBuilder, checked: bool, shape: LaneElements, args: Any) -> tuple[Any, Any]:
+    """Whether all lanes' elements lie side by side where they may be touched (i1), and the pointer to lane 0's."""
+    b = v.b
+    addresses, _mask, _site, block, _warp = args
+    shared = shape.space == "shared"
+    places = b.trunc(addresses, vector(I32, LANES)) if shared else addresses
+    first = b.extract_element(places, ir.Constant(I32, 0))
+    row = b.add(v.splat(first, LANES), ir.Constant(places.type, [shape.bytes * lane for lane in range(LANES)]))
+    together = b.icmp_unsigned("==", b.bitcast(b.icmp_unsigned("==", places, row), I32), ir.Constant(I32, -1))
+    total = shape.bytes * LANES
+    if shared:
+        first = b.zext(first, I64)
+        inside = fits_shared(v, checked, first, total, block)
+        pointer = b.add(place_of(v, "block", block, "shared"), first)
+    else:
+        inside, pointer = fits(v, checked, first, total, args), first
+    if checked:
+        low = b.and_(first, v.int(shape.bytes - 1))
+        inside = b.and_(inside, b.icmp_unsigned("==", low, v.int(0)))
+    return b.and_(together, inside), b.inttoptr(pointer, POINTER)
+
+
+def load_whole(v: VectorBuilder, shape: LaneElements, pointer: Any) -> list[Any]:
+    """The elements of lanes that lie side by side, several of each: all of them, then taken apart."""
+    count = shape.elements
+    whole = v.load(pointer, vector(ir.IntType(shape.bits), LANES * count), 1)
+    return [v.shuffle(whole, whole, [lane * count + i for lane in range(LANES)]) for i in range(count)]
+
+
+def store_whole(v: VectorBuilder, shape: LaneElements, pointer: Any, values: list[Any]) -> None:
+    """The inverse of `load_whole`."""
+    whole = v.joined(values)  # one shuffle more brings each lane's elements together
+    order = [i * LANES + lane for lane in range(LANES) for i in range(shape.elements)]
+    v.store(v.shuffle(whole, whole, order), pointer, 1)
+
+
+def _struct(v: VectorBuilder, shape: LaneElements, rows: list[Any]) -> Any:
+    """What a function of several elements returns."""
+    whole: Any = ir.Constant(shape.result, ir.Undefined)
+    for i, row in enumerate(rows):
+        whole = v.b.insert_value(whole, row, i)
+    return whole
+
+
+class _Ways:
+    """An access of all lanes at once, which ends its function.
+
+    together: several elements of each, side by side.
+    apart: lanes lie `APART` bytes from each other; no byte but theirs is touched.  anywhere: at these pointers.
+    """
+
+    def __init__(self, v: VectorBuilder, shape: LaneElements) -> None:
+        self.v, self.b, self.shape = v, v.b, shape
+        self.per_vector, self.step = (
+            VECTOR // APART,
+            APART * 8 // shape.bits,
+        )  # lanes of a vector, elements between them
+        self.whole = vector(ir.IntType(shape.bits), self.per_vector * self.step)
+        chosen = [int(n % self.step == 0) for n in range(self.whole.count)]
+        self.chosen = ir.Constant(vector(I1, self.whole.count), chosen)
+
+    def at(self, pointer: Any, n: int) -> Any:
+        """Where vector n of whole ones lies."""
+        return self.b.bitcast(self.v.at(pointer, VECTOR * n), self.whole.as_pointer())
+
+
+class _Gather(_Ways):
+    """Returns the elements."""
+
+    def together(self, pointer: Any) -> None:
+        self.b.ret(_struct(self.v, self.shape, load_whole(self.v, self.shape, pointer)))
+
+    def apart(self, pointer: Any) -> None:
+        v, none = self.v, ir.Constant(self.whole, None)
+        name, one = f"llvm.masked.load.{suffix(self.whole)}.p0", ir.Constant(I32, 1)
+        parts = [
+            v.call(name, self.whole, self.at(pointer, n), one, self.chosen, none)
+            for n in range(LANES // self.per_vector)
+        ]
+        count, step = self.whole.count, self.step
+        while len(parts) > 1:
+            order = list(range(0, 2 * count, step))
+            parts = [v.shuffle(x, y, order) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+            count, step = parts[0].type.count, 1
+        self.b.ret(parts[0])
+
+    def anywhere(self, pointers: Any, active: Any) -> None:
+        v, row = self.v, self.shape.row
+        name = f"llvm.masked.gather.{suffix(row)}.v{LANES}p0"
+        self.b.ret(v.call(name, row, pointers, ir.Constant(I32, 1), active, ir.Constant(row, None)))
+
+
+class _Scatter(_Ways):
+    """Stores values and returns."""
+
+    def __init__(self, v: VectorBuilder, shape: LaneElements, values: list[Any]) -> None:
+        super().__init__(v, shape)
+        self.values = values
+
+    def together(self, pointer: Any) -> None:
+        store_whole(self.v, self.shape, pointer, self.values)
+        self.b.ret_void()
+
+    def apart(self, pointer: Any) -> None:
+        v = self.v
+        name = f"llvm.masked.store.{suffix(self.whole)}.p0"
+        for n in range(LANES // self.per_vector):
+            order = [self.per_vector * n + k // self.step for k in range(self.whole.count)]
+            x = v.shuffle(self.values[0], self.values[0], order)
+            v.call(name, VOID, x, self.at(pointer, n), ir.Constant(I32, 1), self.chosen)
+        self.b.ret_void()
+
+    def anywhere(self, pointers: Any, active: Any) -> None:
+        name = f"llvm.masked.scatter.{suffix(self.shape.row)}.v{LANES}p0"
+        self.v.call(name, VOID, self.values[0], pointers, ir.Constant(I32, 1), active)
+        self.b.ret_void()

@@ -1,0 +1,110 @@
+"""Which registers an instruction reads and writes, and what its row says about them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from nbtc.errors import ParseError
+from nbtc.executor.emit.action import Action
+from nbtc.executor.emit.form import Form, Op
+from nbtc.executor.rows import actions, forms
+from nbtc.executor.text.data import Group, Instruction, Register, Special, Symbol
+from nbtc.executor.text.operands import others, registers
+from nbtc.isa.parse import families
+from nbtc.isa.parse import row as parse_row
+
+CARRY = Register("%cc", "pred")  # the condition code register, which no operand names
+TEXTURES = (
+    "textures and surfaces are not emulated: how texture units filter is not specified to the bit; load from arrays"
+)
+NOT_EMULATED = dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep"), TEXTURES)
+
+
+class Row(NamedTuple):
+    """An instruction's row: a scalar form with its split name, or an action."""
+
+    form: Form | None
+    op: Op
+    action: Action | None
+
+    @property
+    def results(self) -> int:
+        """Leading operands that are written."""
+        if self.action is not None:
+            return self.action.results
+        return 1 if self.form is not None and any(r != "cc" for r in self.form.results) else 0
+
+    @property
+    def evidence(self) -> str:
+        """What backs the bits of a form that the ISA leaves open, else nothing."""
+        return self.form.evidence if self.form is not None else ""
+
+
+@cache
+def row_of(mnemonic: str) -> Row | None:
+    """The row of a mnemonic, or None when nothing implements it."""
+    opcode, *modifiers = mnemonic.split(".")
+    found = forms.find(mnemonic)
+    if found is not None:
+        return Row(found[0], found[1], None)
+    action = actions.find(opcode, tuple(modifiers))
+    return None if action is None else Row(None, Op(opcode, tuple(modifiers)), action)
+
+
+def waits(instruction: Instruction) -> bool:
+    """Whether lanes may have to wait at an instruction."""
+    row = row_of(instruction.mnemonic)
+    return row is not None and row.action is not None and row.action.waits(instruction)
+
+
+def refusal(mnemonic: str) -> str:
+    """Why a mnemonic has no row: the opcode is unknown, or the modifiers it can't take, or can't take together.
+
+    >>> refusal("dp4a.ftz.s32.s32")
+    'dp4a.ftz.s32.s32: dp4a has no form with .ftz; it takes .u32 .s32'
+    >>> refusal("mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32")[-113:]
+    "Nearest legal form: 'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32' (instead of 'm16n8k17' it has 'm16n8k16')"
+    """
+    opcode, *modifiers = mnemonic.split(".")
+    own, acting = forms.by_opcode().get(opcode, ()), actions.by_opcode().get(opcode, ())
+    if not own and not acting:
+        return f"{mnemonic}: {NOT_EMULATED.get(opcode, 'no instruction of this name is implemented')}"
+    if not own and any(family.split(".")[0] == opcode for family in families()):  # its own tables know what is near
+        try:
+            parse_row(mnemonic)
+        except ParseError as error:
+            return str(error)
+    slots = [slot for form in own for slot in form.slots] + [slot for action in acting for slot in action.slots]
+    known = dict.fromkeys(m for slot in slots for m in slot if m)
+    if not known:
+        return f"{mnemonic}: {opcode} has no such form"
+    unknown = " ".join(f".{m}" for m in modifiers if m not in known) or "these modifiers in this order"
+    return f"{mnemonic}: {opcode} has no form with {unknown}; it takes {' '.join(f'.{m}' for m in known)}"
+
+
+class Use(NamedTuple):
+    """What an instruction reads and writes."""
+
+    reads: tuple[Register, ...]
+    writes: tuple[Register, ...]
+    names: tuple[Special | Symbol, ...]
+    row: Row | None
+
+
+def use_of(instruction: Instruction) -> Use:
+    """Registers read and written by an instruction, guard and carry included; an unknown one writes nothing."""
+    row = row_of(instruction.mnemonic)
+    results = row.results if row else 0
+    if instruction.opcode == "call" and isinstance(instruction.operands[0], Group):
+        results = 1
+    targets, sources = instruction.operands[:results], instruction.operands[results:]
+    writes = [r for operand in targets for r in registers(operand)]
+    reads = [r for operand in sources for r in registers(operand)]
+    if instruction.guard is not None:
+        reads.append(instruction.guard.register)
+    if row and row.form is not None:
+        reads += [CARRY] * ("cc" in row.form.sources)
+        writes += [CARRY] * ("cc" in row.form.results)
+    names = tuple(name for operand in sources for name in others(operand))
+    return Use(tuple(reads), tuple(writes), names, row)

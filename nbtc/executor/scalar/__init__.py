@@ -1,0 +1,1 @@
+"""Rows that work on one lane at a time: integers, floats, conversions."""

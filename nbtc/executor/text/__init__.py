@@ -1,0 +1,1 @@
+"""PTX text to frozen data: tokens, declarations, instructions with their operands."""

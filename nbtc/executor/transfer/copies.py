@@ -1,0 +1,144 @@
+"""Rows of cp.async: a few bytes a lane from global to shared memory, with zeros for what is left out.
+
+(PTX ISA, "cp.async", "cp.async.commit_group", "cp.async.wait_group", "cp.async.mbarrier.arrive".)  A copy is done when
+it is issued, so groups have nothing to wait for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.loops import for_lanes
+from nbtc.executor.emit.action import Action
+from nbtc.executor.emit.form import slots
+from nbtc.executor.emit.lanes import WARP, Lanes
+from nbtc.executor.memory import reach
+from nbtc.executor.memory.resolve import Access
+from nbtc.executor.text.data import Immediate, Register
+from nbtc.executor.transfer.mbarrier import update
+from nbtc.executor.watch import words
+
+L32, L64 = vector(I32, WARP), vector(I64, WARP)
+POINTER = I8.as_pointer()
+HINTS = ("L2::cache_hint?", "L2::64B|L2::128B|L2::256B?")
+
+
+def _copy(lanes: Lanes) -> None:
+    target, source, size, *rest = lanes.operands
+    if not isinstance(size, Immediate) or size.value not in (4, 8, 16):
+        lanes.refuse("cp.async copies 4, 8 or 16 bytes")
+        return
+    b, v, count = lanes.b, lanes.v, int(size.value)
+    wanted = v.const(L32, count)
+    if (rest and not lanes.op.has("L2::cache_hint")) or len(rest) > 1:
+        wanted = _source_bytes(lanes, rest[0], count)
+    to, origin = reach.address(lanes, target), reach.address(lanes, source)
+    if lanes.machine.instrument.looks_on:
+        whole, part = _whole_and_part(v, wanted, count)
+        reach.tell(lanes, "shared", to, count, None, reach.Seen(words.COPY))
+        reach.tell(lanes, "global", origin, count, whole, reach.Seen(words.COPY_SOURCE))
+        reach.tell(lanes, "global", origin, 1, part, reach.Seen(words.COPY_SOURCE))
+    helpers, site = lanes.machine.helpers, ir.Constant(I32, lanes.machine.site(lanes))
+    kinds = (L64, L64, L32, I32, I32, POINTER, POINTER)
+    helper = lanes.helper(
+        f"nbtc_cp_async_{count}", ir.VoidType(), kinds, lambda v, args: _copier(v, helpers, count, args)
+    )
+    b.call(helper, [to, origin, wanted, lanes.active, site, lanes.block, lanes.warp])
+
+
+def _whole_and_part(v: VectorBuilder, wanted: Any, count: int) -> tuple[Any, Any]:
+    """i32 masks of the lanes that copy everything, and of those that copy less but something."""
+    b = v.b
+    whole = b.bitcast(b.icmp_unsigned("==", wanted, v.const(L32, count)), I32)
+    some = b.bitcast(b.icmp_unsigned("!=", wanted, ir.Constant(L32, None)), I32)
+    return whole, b.and_(some, b.not_(whole))  # of the part the rest is zeros; only the first byte is looked up
+
+
+def _source_bytes(lanes: Lanes, operand: Any, count: int) -> Any:
+    """How many bytes each lane copies: a number, or all unless a predicate says to ignore the source."""
+    if isinstance(operand, Register) and operand.type == "pred":
+        ignored = lanes.read(operand, "pred", lanes=True)
+        return lanes.b.select(ignored, ir.Constant(L32, None), lanes.v.const(L32, count))
+    return lanes.v.umin(lanes.read(operand, "u32", lanes=True), lanes.v.const(L32, count))
+
+
+def _copier(v: VectorBuilder, helpers: Any, count: int, args: Any) -> None:
+    """The body of a helper: addresses in shared memory, addresses of the sources, bytes of them, lanes, and where."""
+    b = v.b
+    to, source, sizes, active, *where = args
+    whole, part = (b.and_(mask, active) for mask in _whole_and_part(v, sizes, count))
+    target = reach.places_in(v, helpers, Access("shared", count, True), to, active, where)
+    full = reach.places_in(v, helpers, Access("global", count, False), source, whole, where)
+    every = b.and_(target.good, full.good)
+    _all_at_once(v, count, target, full, every)
+    ends = reach.places_in(v, helpers, Access("global", 1, False), source, part, where)
+    sources = b.select(b.bitcast(whole, vector(I1, WARP)), full.words, ends.words)
+    some = b.or_(whole, part)
+    fine = b.and_(target.good, b.or_(b.or_(full.good, ends.good), b.not_(some)))
+    _each(v, count, (target.words, sources, sizes), fine)
+    b.ret_void()
+
+
+def _each(v: VectorBuilder, count: int, vectors: Any, mask: Any) -> None:
+    """Lane by lane: to, from, bytes of each."""
+    b, rooms = v.b, []
+    whole = ir.IntType(8 * count)
+    with b.goto_entry_block():
+        buffer = b.alloca(whole)
+        places = [b.alloca(x.type) for x in vectors]
+    for x, room in zip(vectors, places, strict=True):
+        b.store(x, room)
+        rooms.append(b.bitcast(room, x.type.element.as_pointer()))
+
+    def lane(number: Any) -> None:
+        at, where, size = (b.load(b.gep(room, [number])) for room in rooms)
+        b.store(ir.Constant(whole, 0), buffer)
+        part = b.bitcast(buffer, POINTER)
+        origin = b.inttoptr(where, POINTER)
+        everything = b.icmp_unsigned("==", size, ir.Constant(I32, count))
+        with b.if_else(everything, likely=True) as (then, otherwise):
+            with then:
+                v.store(v.load(origin, whole), part)
+            with otherwise, b.if_then(b.icmp_unsigned("!=", size, ir.Constant(I32, 0))):
+                v.call("llvm.memcpy.p0.p0.i64", ir.VoidType(), part, origin, b.zext(size, I64), ir.Constant(I1, 0))
+        v.store(b.load(buffer), b.inttoptr(at, POINTER))
+
+    for_lanes(v, mask, lane)
+
+
+def _all_at_once(v: VectorBuilder, count: int, target: reach.Places, full: reach.Places, every: Any) -> None:
+    """Where all lanes copy everything: no loop, no sizes; then return."""
+    b, kind = v.b, ir.IntType(8 * count)
+    with b.if_then(b.icmp_unsigned("==", every, ir.Constant(I32, -1)), likely=True):
+        for lane in range(WARP):
+            v.store(v.load(full.pointer(v, lane), kind, 1), target.pointer(v, lane), 1)
+        b.ret_void()
+
+
+def _nothing(lanes: Lanes) -> None:
+    """The copies are done."""
+
+
+def _arrive(lanes: Lanes) -> None:
+    """cp.async.mbarrier.arrive.noinc: the thread's copies, which are done, arrive at an mbarrier."""
+    none, one = lanes.v.const(L64, 0), lanes.v.const(L64, 1)
+    found = reach.places(lanes, "shared", lanes.operands[0], 8, writes=True)
+    lanes.machine.instrument.mbarrier(lanes, words.JOINED, found)
+    update(lanes, found, one, none, none)
+
+
+def _expect_and_arrive(lanes: Lanes) -> None:
+    """cp.async.mbarrier.arrive: the arrival is first added to those that the phase waits for, so the count stays."""
+    found = reach.places(lanes, "shared", lanes.operands[0], 8, writes=True)
+    lanes.machine.instrument.mbarrier(lanes, words.JOINED, found)
+
+
+ACTIONS = (
+    Action("cp", slots("async", "mbarrier", "arrive", "noinc", "shared|shared::cta?", "b64"), _arrive),
+    Action("cp", slots("async", "mbarrier", "arrive", "shared|shared::cta?", "b64"), _expect_and_arrive),
+    Action("cp", slots("async", "ca|cg", "shared|shared::cta", "global", *HINTS), _copy),
+    Action("cp", slots("async", "commit_group|wait_group|wait_all"), _nothing),
+)

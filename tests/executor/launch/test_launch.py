@@ -1,0 +1,195 @@
+"""Launches: arguments, memory, threads, interrupts, and machine code on disk."""
+
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import nbtc
+from nbtc.compiler import native
+from nbtc.errors import FormatError, OptionError, ProgramError
+from nbtc.executor.code.machine import BlockShape, Options
+
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+ADD = (
+    HEAD
+    + """
+.visible .entry add(.param .u64 a, .param .u64 out, .param .u32 n)
+{
+ .reg .pred %p<2>; .reg .b32 %r<9>; .reg .b64 %rd<9>;
+ ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [out]; ld.param.u32 %r1, [n];
+ mov.u32 %r2, %tid.x; mov.u32 %r3, %ctaid.x; mov.u32 %r4, %ntid.x; mad.lo.u32 %r2, %r3, %r4, %r2;
+ mul.wide.u32 %rd3, %r2, 4; add.u64 %rd4, %rd1, %rd3; add.u64 %rd5, %rd2, %rd3;
+ ld.global.u32 %r5, [%rd4]; add.u32 %r5, %r5, %r1; st.global.u32 [%rd5], %r5; ret;
+}
+"""
+)
+FOREVER = HEAD + ".visible .entry k() { .reg .b32 a; L: add.u32 a, a, 1; bra L; }"
+
+
+@pytest.fixture(scope="module")
+def add():
+    return nbtc.load(ADD)["add"]
+
+
+def test_launches_from_many_threads(add):
+    def work(i):
+        a, out = np.arange(512, dtype=np.uint32), np.zeros(512, np.uint32)
+        for _ in range(20):
+            add[4, 128](a, out, i)
+        return np.array_equal(out, a + i)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def test_unchecked_runs_the_same(add):
+    a, out = np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)
+    add.launch(2, 32, (a, out, 5), checked="off")
+    np.testing.assert_array_equal(out, a + 5)
+
+
+def test_strided_arrays_and_addresses(add):
+    a, out = np.arange(64, dtype=np.uint32), np.zeros((2, 64), np.uint32)
+    add.launch(1, 32, (a[32:], out[1], 1))
+    np.testing.assert_array_equal(out[1, :32], a[32:] + 1)
+    add.launch(1, 32, (a.ctypes.data, out, 2), memory=[a])
+    np.testing.assert_array_equal(out[0, :32], a[:32] + 2)
+    with pytest.raises(ProgramError, match="reads outside"):
+        add.launch(1, 32, (a.ctypes.data, out, 2))
+
+
+def test_read_only_arrays_are_not_written(add):
+    a, out = np.arange(32, dtype=np.uint32), np.zeros(32, np.uint32)
+    out.flags.writeable = False
+    with pytest.raises(ProgramError, match="read-only"):
+        add[1, 32](a, out, 1)
+    assert not out.any()
+
+
+def test_wrong_arguments_are_refused(add):
+    a = np.zeros(32, np.uint32)
+    for bad in ("text", [1, 2], 1.5):
+        with pytest.raises((FormatError, ProgramError)):
+            add[1, 32](a, a, bad)
+    for grid in (0, -1, (1, 2, 3, 4), 1.5, "x"):
+        with pytest.raises((OptionError, TypeError)):
+            add[grid, 32](a, a, 1)
+    with pytest.raises(OptionError, match="dynamic shared"):
+        add[1, 32, 0, 1 << 20](a, a, 1)
+    with pytest.raises(OptionError, match="no multiple of cluster"):
+        add.launch(3, 32, (a, a, 1), cluster=2)
+
+
+def test_dynamic_shared_memory():
+    k = nbtc.load(
+        HEAD + ".extern .shared .align 16 .b8 dyn[]; .visible .entry k(.param .u64 out) { .reg .b32 a, b; .reg .b64 d;"
+        " mov.u32 a, dyn; st.shared.u32 [a+60], a; ld.shared.u32 b, [a+60]; mov.u32 b, %dynamic_smem_size;"
+        " ld.param.u64 d, [out]; st.global.u32 [d], b; ret; }"
+    )["k"]
+    out = np.zeros(1, np.uint32)
+    k[1, 32, None, 64](out)
+    assert out[0] == 64
+    with pytest.raises(ProgramError, match="shared memory"):
+        k[1, 32, None, 32](out)
+
+
+def test_structs_by_value():
+    k = nbtc.load(
+        HEAD + ".visible .entry k(.param .align 8 .b8 s[16], .param .u64 out) { .reg .b32 a; .reg .b64 d;"
+        " ld.param.u32 a, [s+12]; ld.param.u64 d, [out]; st.global.u32 [d], a; ret; }"
+    )["k"]
+    out = np.zeros(1, np.uint32)
+    k[1, 1](np.array([1, 2, 3, 4], np.uint32).tobytes(), out)
+    assert out[0] == 4
+    with pytest.raises(ProgramError, match="16 bytes"):
+        k[1, 1](b"short", out)
+
+
+def test_an_interrupt_ends_an_endless_loop_within_a_second():
+    program, sent = nbtc.load(FOREVER)["k"], []
+    program.module.compiled(program.name, BlockShape.of((64, 1, 1)), Options(program.arch))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
+
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(1, interrupt)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            program[4, 64]()
+        assert time.monotonic() - sent[0] < 1
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("grid", [1, 5])
+def test_a_time_limit_ends_an_endless_loop(grid):
+    program = nbtc.load(FOREVER)["k"]
+    program.module.compiled(program.name, BlockShape.of((64, 1, 1)), Options(program.arch))
+    start = time.monotonic()
+    with pytest.raises(ProgramError, match=r"line 4: bra: .*time limit.*block \(\d, 0, 0\) thread \(\d+, 0, 0\)"):
+        program.launch(grid, 64, (), timeout=0.2)
+    assert 0.2 <= time.monotonic() - start < 1.2
+
+
+def test_a_time_limit_leaves_others_alone(add):
+    a, out = np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)
+    add.launch(2, 32, (a, out, 5), timeout=60)
+    np.testing.assert_array_equal(out, a + 5)
+
+
+def test_machine_code_is_found_again_and_a_damaged_file_is_no_harm(tmp_path, monkeypatch):
+    monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
+    made = []
+    monkeypatch.setattr(native, "compile_text", lambda *part, real=native.compile_text: made.append(1) or real(*part))
+
+    def run():
+        a, out = np.arange(32, dtype=np.uint32), np.zeros(32, np.uint32)
+        nbtc.load(ADD)["add"][1, 32](a, out, 7)
+        np.testing.assert_array_equal(out, a + 7)
+
+    run()
+    run()
+    assert len(made) == 1
+    files = [p for p in tmp_path.rglob("*") if p.is_file()]
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-10])
+    run()
+    assert len(made) == 2
+    for file in files:
+        file.write_bytes(b"")
+    run()
+    assert len(made) == 3
+    monkeypatch.setenv("NBTC_CACHE_DIR", str(files[0] / "below"))  # no folder can be made there
+    run()
+
+
+def test_nothing_absolute_is_in_the_code():
+    from nbtc.executor.code.machine import Machine
+    from nbtc.executor.kernel.link import link
+
+    module = nbtc.load(ADD + ".global .u32 x[4] = {1, 2, 3, 4};").ptx
+    texts = {str(Machine(link(module, "add"), BlockShape.of((64, 1, 1)), Options("sm_80")).module) for _ in range(2)}
+    assert len(texts) == 1
+
+
+def test_a_guarded_ret_before_the_last_one():
+    text = "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.ge.u32 p, t, 40; bar.sync 0; @p ret; ret; }"
+    nbtc.load(f"{HEAD}.visible .entry k() {text}")["k"][1, 64]()
+
+
+def test_progress_counts_blocks():
+    """A callable is told how many blocks have begun, and in the end that all have."""
+    told = []
+    kernel = nbtc.load(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")["k"]
+    kernel.launch(500, 64, (), progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (500, 500)
+    assert told == sorted(told)
