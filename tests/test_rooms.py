@@ -282,7 +282,7 @@ PUBLIC = {
     "nbtc.ptx.wgmma",
     "nbtc.executor.program.launch",
     "nbtc.ops.tcgen05.product.mma",
-    "nbtc.interop.triton.launcher.__call__",  # Triton calls its launchers so
+    "nbtc.triton.launcher.__call__",  # Triton calls its launchers so
     "nbtc.libcuda.driver.launches.cuLaunchKernel",  # CUDA's own
     "nbtc.libcuda.driver.tensor_maps.cuTensorMapEncodeTiled",
 }

@@ -12,7 +12,7 @@ nn = torch.nn
 
 import nbtc  # noqa: E402
 from nbtc.errors import ArchError, OptionError  # noqa: E402
-from nbtc.interop.pytorch.inductor import engine, philox, private  # noqa: E402
+from nbtc.torch.inductor import engine, philox, private  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::nbtc.errors.NbtcWarning", "ignore::DeprecationWarning")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
@@ -18,18 +18,11 @@ from nbtc.executor.kernel import neighbours
 from nbtc.executor.kernel.flow import END, ENDS, Block, Graph
 from nbtc.executor.kernel.uniform import Facts
 from nbtc.executor.rows.uses import CARRY, Row, row_of, use_of
-from nbtc.executor.text.data import (
-    Function,
-    Guard,
-    Instruction,
-    Not,
-    Operand,
-    Pair,
-    Register,
-    Selected,
-    Special,
-    Symbol,
-)
+from nbtc.executor.text import data
+from nbtc.executor.text.data import Function, Guard, Instruction, Not, Operand, Pair, Register, Symbol
+
+if TYPE_CHECKING:
+    from nbtc.executor.code.machine import Machine
 
 ZERO, ALL = ir.Constant(I32, 0), ir.Constant(I32, -1)
 # fragments are spread over all lanes, and a warp has its registers as a whole
@@ -41,7 +34,7 @@ class Frame:
 
     def __init__(self, code: WarpCode, function: Function, graph: Graph, facts: Facts, base: int) -> None:
         self.code, self.function, self.graph, self.facts, self.base = code, function, graph, facts, base
-        self.machine = code.machine
+        self.machine: Machine = code.machine
         self.v, self.b = code.v, code.b
         self.launch, self.worker, self.block, self.warp = code.launch, code.worker, code.block, code.warp
         self.registers = Registers(code, graph, facts)
@@ -87,9 +80,9 @@ class Frame:
         """Whether all lanes have the same value of an operand."""
         if isinstance(operand, Register):
             return operand.name not in self.facts.varies
-        if isinstance(operand, Not | Selected):
+        if isinstance(operand, Not | data.Selected):
             return operand.register.name not in self.facts.varies
-        if isinstance(operand, Special):
+        if isinstance(operand, data.Special):
             return operand.name not in VARYING_SPECIALS or operand.name in self.machine.shape.shared_specials
         if isinstance(operand, Symbol):
             place = self.machine.linked.place(self.function.name, operand.name)
@@ -389,9 +382,11 @@ class Frame:
             if kind == "cc":
                 lanes.write(CARRY, value)
             elif (target := next(targets, None)) is not None:
-                lanes.write(target.register if isinstance(target, Selected) else target, value, kind.startswith("s"))
+                lanes.write(
+                    target.register if isinstance(target, data.Selected) else target, value, kind.startswith("s")
+                )
 
 
 def _selecting(op: Op, operands: tuple[Operand, ...]) -> Op:
     """The operation with what its operands' names are followed or preceded by."""
-    return op._replace(selectors=tuple(o.selector if isinstance(o, Selected) else "" for o in operands))
+    return op._replace(selectors=tuple(o.selector if isinstance(o, data.Selected) else "" for o in operands))

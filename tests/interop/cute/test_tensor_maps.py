@@ -12,9 +12,9 @@ from numpy.lib.stride_tricks import as_strided
 
 import nbtc
 from nbtc import errors
+from nbtc.cute.emulated import Emulated
+from nbtc.cute.tensor_maps import decoded
 from nbtc.executor.transfer.tensor_map import BYTES
-from nbtc.interop.cute.emulated import Emulated
-from nbtc.interop.cute.tensor_maps import decoded
 
 
 @cute.kernel

@@ -123,7 +123,7 @@ def test_bad_architecture():
 
 def test_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    for name in [m for m in sys.modules if m == "nbtc.triton" or m.startswith("nbtc.interop.triton")]:
+    for name in [m for m in sys.modules if m == "nbtc.triton" or m.startswith("nbtc.triton")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(errors.MissingExtraError, match=r"nbtc\[triton\]"):
         import_module("nbtc.triton")

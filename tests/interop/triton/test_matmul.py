@@ -8,8 +8,8 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import nbtc
-from nbtc.interop.triton import launcher
 from nbtc.testing import assert_bits_equal
+from nbtc.triton import launcher
 from tests.interop.triton import kernels
 
 SUMS = {"f32": (np.float32, tl.float32), "f16": (np.float16, tl.float16), "s32": (np.int32, tl.int32)}

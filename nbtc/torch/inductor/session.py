@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nbtc.interop.pytorch.report import LeftRow, ProductRow, Recorder, table
 from nbtc.isa.gpus import GPU
+from nbtc.torch.report import LeftRow, ProductRow, Recorder, table
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _COMMENT = re.compile(r"#\s+\S+ => (.+)")

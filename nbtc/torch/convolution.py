@@ -16,8 +16,8 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from nbtc.interop.pytorch.products import Settings, operand, product
-from nbtc.interop.pytorch.tensors import rounded
+from nbtc.torch.products import Settings, operand, product
+from nbtc.torch.tensors import rounded
 
 WINDOWS = ("unfold", "channels_last")
 COPIED = 64 << 20  # bytes of windows copied at a time

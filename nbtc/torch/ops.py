@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from nbtc.gemm.scales import apply_scales
-from nbtc.interop.pytorch import convolution
-from nbtc.interop.pytorch.products import NoEmulation, Settings, epilogue, operand, product
-from nbtc.interop.pytorch.tensors import array, rounded
+from nbtc.torch import convolution
+from nbtc.torch.products import NoEmulation, Settings, epilogue, operand, product
+from nbtc.torch.tensors import array, rounded
 
 Handler = Callable[..., Any]
 

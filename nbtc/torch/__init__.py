@@ -8,11 +8,11 @@ from nbtc.interop.extras import need
 
 need("torch", "torch")
 
-from nbtc.interop.pytorch.compare import Comparison, LayerDifference, compare  # noqa: E402
-from nbtc.interop.pytorch.inductor.backend import ModelReport, backend, compile  # noqa: E402
-from nbtc.interop.pytorch.inductor.options import inductor_options  # noqa: E402
-from nbtc.interop.pytorch.mode import emulated  # noqa: E402
-from nbtc.interop.pytorch.report import Report  # noqa: E402
+from nbtc.torch.comparison import Comparison, LayerDifference, compare  # noqa: E402
+from nbtc.torch.inductor.backend import ModelReport, backend, compile  # noqa: E402
+from nbtc.torch.inductor.options import inductor_options  # noqa: E402
+from nbtc.torch.mode import emulated  # noqa: E402
+from nbtc.torch.report import Report  # noqa: E402
 
 __all__ = [
     "Comparison", "LayerDifference", "ModelReport", "Report", "backend", "compare", "compile", "emulated",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nbtc.errors import OptionError
 from nbtc.executor.launch.launch import aligned
 from nbtc.executor.transfer.tensor_map import ELEMENTS, SWIZZLES, TensorMap
-from nbtc.interop.triton.tensors import address, memory_behind
+from nbtc.triton.tensors import address, memory_behind
 
 LANES = 32
 # Integers below it are no addresses: Linux loads a program of fixed address at 4 MiB, its heap lies behind.  Most

@@ -12,7 +12,7 @@ from nbtc.interop.extras import need
 
 need("dask", "dask")
 
-from nbtc.interop.dask_products import DaskPlan, describe, graph, prepare  # noqa: E402
+from nbtc.dask.products import DaskPlan, describe, graph, prepare  # noqa: E402
 
 __all__ = ["DaskPlan", "matmul", "plan"]
 

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nbtc.interop.cute.emulated import Emulated
-from nbtc.interop.cute.tensors import tensor as _tensor
+from nbtc.interop.extras import need
+
+need("cutlass", "cute")
+
+from nbtc.cute.emulated import Emulated  # noqa: E402
+from nbtc.cute.tensors import tensor as _tensor  # noqa: E402
 
 __all__ = ["Emulated", "emulate", "tensor"]
 

@@ -17,8 +17,8 @@ from nbtc.formats.conversions import convert
 from nbtc.gemm.library import Library
 from nbtc.gemm.orders import Order
 from nbtc.gemm.run import matmul, plan
-from nbtc.interop.pytorch.report import Recorder
-from nbtc.interop.pytorch.tensors import array
+from nbtc.torch.report import Recorder
+from nbtc.torch.tensors import array
 
 PROMOTED = 13  # fraction bits of the sums that libraries promote to float32 every 128 elements of K
 DTYPES = {torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.float8_e4m3fn, torch.float8_e5m2}

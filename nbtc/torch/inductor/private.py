@@ -37,8 +37,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from nbtc.errors import UntestedVersionWarning, warn
-from nbtc.interop.pytorch.inductor import engine
 from nbtc.isa.gpus import GPU
+from nbtc.torch.inductor import engine
 
 TESTED = {"torch": ("2.11",), "triton": ("3.6",)}
 CPU = torch.device("cpu")

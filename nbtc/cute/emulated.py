@@ -11,13 +11,13 @@ from typing import Any
 
 from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 
+from nbtc.cute.host import Host, Launch
+from nbtc.cute.tensor_maps import ALIGN, decoded
+from nbtc.cute.tensors import dynamic_sizes, is_tensor, leaves, memory_behind, tensor
 from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError, shown
 from nbtc.executor.launch.arguments import Arguments, Memory, Parameter, marshal, memory_list
 from nbtc.executor.program import load
 from nbtc.executor.transfer.tensor_map import BYTES
-from nbtc.interop.cute.host import Host, Launch
-from nbtc.interop.cute.tensor_maps import ALIGN, decoded
-from nbtc.interop.cute.tensors import dynamic_sizes, is_tensor, leaves, memory_behind, tensor
 
 
 class Emulated:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nbtc.interop.pytorch.inductor import private
+from nbtc.torch.inductor import private
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEYS = (0x9E3779B9, 0xBB67AE85)

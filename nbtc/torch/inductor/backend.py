@@ -13,14 +13,14 @@ import torch
 from nbtc.errors import OptionError
 from nbtc.gemm.library import LIBRARIES, Library
 from nbtc.gemm.orders import order as order_row
-from nbtc.interop.pytorch.inductor import private
-from nbtc.interop.pytorch.inductor.graph import fake_input, to_cuda
-from nbtc.interop.pytorch.inductor.options import HERE, OPTIONS
-from nbtc.interop.pytorch.inductor.running import adopt, on_cpu
-from nbtc.interop.pytorch.inductor.session import ModelReport, Session, here
-from nbtc.interop.pytorch.products import Settings
 from nbtc.isa.archs import gpu as gpu_row
 from nbtc.isa.gpus import GPU
+from nbtc.torch.inductor import private
+from nbtc.torch.inductor.graph import fake_input, to_cuda
+from nbtc.torch.inductor.options import HERE, OPTIONS
+from nbtc.torch.inductor.running import adopt, on_cpu
+from nbtc.torch.inductor.session import ModelReport, Session, here
+from nbtc.torch.products import Settings
 
 CUBLAS = "cublas 13.0"
 
@@ -64,7 +64,7 @@ class Compiler:
 
     @contextmanager
     def _compiling(self) -> Iterator[None]:
-        from nbtc.interop.triton.active import emulated
+        from nbtc.triton.active import emulated
 
         with (
             private.believing(self.session.gpu, adopt),

@@ -13,11 +13,11 @@ from torch.utils.module_tracker import ModuleTracker
 from nbtc.errors import OptionError
 from nbtc.gemm.library import Library
 from nbtc.gemm.orders import order as order_row
-from nbtc.interop.pytorch.convolution import WINDOWS
-from nbtc.interop.pytorch.ops import LEFT, ROWS
-from nbtc.interop.pytorch.products import NoEmulation, Settings
-from nbtc.interop.pytorch.report import Recorder, Report
 from nbtc.isa.archs import arch as arch_row
+from nbtc.torch.convolution import WINDOWS
+from nbtc.torch.ops import LEFT, ROWS
+from nbtc.torch.products import NoEmulation, Settings
+from nbtc.torch.report import Recorder, Report
 
 TF32_ROUNDINGS = ("rn", "rna", "rz", "none")
 COMPOSITE = "CompositeImplicitAutograd"

@@ -8,9 +8,13 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from nbtc.interop.triton import active
-from nbtc.interop.triton.tensors import Tensor
-from nbtc.interop.triton.tensors import tensor as _tensor
+from nbtc.interop.extras import need
+
+need("triton", "triton")
+
+from nbtc.triton import active  # noqa: E402
+from nbtc.triton.tensors import Tensor  # noqa: E402
+from nbtc.triton.tensors import tensor as _tensor  # noqa: E402
 
 __all__ = ["emulated", "tensor"]
 

@@ -15,11 +15,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from nbtc.interop.pytorch.inductor.philox import generator
-from nbtc.interop.pytorch.inductor.private import CPU, ready
-from nbtc.interop.pytorch.inductor.session import Session, here, origins
-from nbtc.interop.pytorch.ops import ROWS
-from nbtc.interop.pytorch.products import NoEmulation, Settings
+from nbtc.torch.inductor.philox import generator
+from nbtc.torch.inductor.private import CPU, ready
+from nbtc.torch.inductor.session import Session, here, origins
+from nbtc.torch.ops import ROWS
+from nbtc.torch.products import NoEmulation, Settings
 
 # Bits that no device changes: memory, shapes, copies, conversions (which round to nearest even everywhere).
 EXACT = {

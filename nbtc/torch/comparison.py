@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch.utils._pytree import tree_leaves
 
 from nbtc.errors import OptionError
-from nbtc.interop.pytorch.depth_picture import depth_picture
-from nbtc.interop.pytorch.mode import emulated
-from nbtc.interop.pytorch.report import Report, table
-from nbtc.interop.pytorch.tensors import array
 from nbtc.testing import raw_bits, ulp_distance
+from nbtc.torch.depth_picture import depth_picture
+from nbtc.torch.mode import emulated
+from nbtc.torch.report import Report, table
+from nbtc.torch.tensors import array
 
 
 class LayerDifference(NamedTuple):

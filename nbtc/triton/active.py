@@ -15,8 +15,8 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from nbtc.interop.triton.driver import Driver
-from nbtc.interop.triton.tensors import Described, Tensor, tensor
+from nbtc.triton.driver import Driver
+from nbtc.triton.tensors import Described, Tensor, tensor
 
 PIPELINE = "nbtc: PTX as the binary"  # the key of kernels in Triton's cache on disk
 DESCRIPTORS = (TensorDescriptor, GluonDescriptor)

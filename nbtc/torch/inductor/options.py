@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbtc.interop.pytorch.inductor import private
+from nbtc.torch.inductor import private
 
 OPTIONS: dict[str, Any] = {
     "deterministic": True,  # one configuration a reduction, none by the registers ptxas takes; no split by trial

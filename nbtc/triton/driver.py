@@ -12,8 +12,8 @@ from triton.backends.driver import DriverBase
 from nbtc.errors import ArchError
 from nbtc.executor.program import Module, load
 from nbtc.interop.devices import DEVICES, REGISTERS, THREAD_REGISTERS, THREADS
-from nbtc.interop.triton.launcher import LANES, Launcher, Loaded
 from nbtc.isa.archs import arch as find_arch
+from nbtc.triton.launcher import LANES, Launcher, Loaded
 
 
 class Utils:

@@ -1,1 +1,0 @@
-"""PyTorch's matrix products with the bits of a chosen GPU."""
