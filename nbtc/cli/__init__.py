@@ -93,7 +93,8 @@ def _verify_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--outputs", type=_count, default=10**7, metavar="N", help="with --hw: how many, such as 1e10 (1e7)"
     )
-    sub.add_argument("--exhaustive", action="store_true", help="with --hw: also every input of every conversion")
+    every = "with --hw: also every input of conversions (cvt) and approximate functions (approx)"
+    sub.add_argument("--exhaustive", action="store_true", help=every)
     sub.add_argument("--seed", type=_seed, default=0, help="with --hw: of the inputs (default 0)")
     sub.add_argument("--workers", type=_size, help="with --hw: processes (default: one a core)")
     sub.add_argument(

@@ -12,10 +12,11 @@ import pytest
 
 from nbtc.cli import main
 from nbtc.errors import DeviceError, OptionError
+from nbtc.executor.scalar.approx import MNEMONICS
 from nbtc.instructions import instructions
 from nbtc.isa.archs import target
-from nbtc.verify.hardware import campaign, conversions, draws, products
-from nbtc.verify.hardware.families import FAMILIES, PROGRAMS, rows
+from nbtc.verify.hardware import campaign, draws, products, sweeps
+from nbtc.verify.hardware.families import FAMILIES, PROGRAMS, SWEEPS, rows
 from nbtc.verify.hardware.trial import Emulated, Gpu, Trial, compare
 
 TARGET = target("sm_90a")
@@ -24,6 +25,7 @@ SAMPLE = {
     "mma": (40,), "mma.sp": (), "wgmma": (), "wgmma.sp": (), "wmma.load": (100,), "wmma.mma": (),
     "wmma.store": (1,), "ldmatrix": (5,), "stmatrix": (2,), "movmatrix": (0,), "cvt": (61,), "shfl": (2,),
     "redux": (2,), "vote": (3,), "match": (1,), "elect": (0,), "dpx": (33,), PROGRAMS: (4,),
+    "approx": (16,),
 }  # fmt: skip
 
 
@@ -113,18 +115,36 @@ def test_what_a_machine_refuses_is_a_failure_not_an_end():
 
 def test_exhaustive_parts_are_all_inputs():
     """Parts of a conversion put together are every input once; both operands of a form with two are complete."""
-    parts = [t for t in campaign.exhaustive_tasks("sm_90a") if t.number == 0]
+    parts = [t for t in campaign.exhaustive_tasks(["mma", "cvt"], "sm_90a") if t.number == 0]
     assert sum(t.outputs for t in parts) == 1 << 32 and parts[1].start == parts[0].outputs
-    words = np.arange(1 << 16, dtype=np.uint16) * np.uint16(conversions.FACTOR & 0xFFFF) + np.uint16(1)
+    words = np.arange(1 << 16, dtype=np.uint16) * np.uint16(sweeps.FACTOR & 0xFFFF) + np.uint16(1)
     assert len(np.unique(words)) == 1 << 16  # an odd factor permutes the words of any size
 
 
 @pytest.mark.parametrize("number", [1])
 def test_an_exhaustive_part(number, machine):
-    task = next(t for t in campaign.exhaustive_tasks("sm_90a") if t.number == number)
+    task = next(t for t in campaign.exhaustive_tasks(["cvt"], "sm_90a") if t.number == number)
     start = min(task.outputs, 0x7F7FF000) if task.outputs > 1 << 16 else 0
     answer = campaign.run_task(task._replace(start=start, outputs=1 << 13), machine)
     assert (answer.outputs, answer.mismatches, answer.error) == (1 << 13, 0, "")
+
+
+def test_every_sweep_of_a_family_is_every_form():
+    conversions = {s.name for s in SWEEPS["cvt"](TARGET)}
+    assert len(conversions) == 54 and not {t.form for t in FAMILIES["cvt"](TARGET)} < conversions
+    functions = [s.name for s in SWEEPS["approx"](TARGET)]
+    assert functions == [t.form for t in FAMILIES["approx"](TARGET)] == list(MNEMONICS)
+    assert {s.name for s in SWEEPS["approx"](target("sm_80"))} == {n for n in MNEMONICS if "bf16" not in n}
+    values = {s.name: s.values for s in SWEEPS["approx"](TARGET)}
+    assert values["rcp.approx.ftz.f64"] == values["div.full.f32"] == 1 << 32 and values["tanh.approx.f16"] == 1 << 16
+
+
+@pytest.mark.parametrize("name", ["div.full.f32", "rsqrt.approx.f64", "ex2.approx.f16"])
+def test_a_sweep_of_words_of_each_width(name, machine):
+    """Operands that the kernel makes are those that nbtc computes with: a pair, upper words, 16 bits."""
+    sweep = next(s for s in SWEEPS["approx"](TARGET) if s.name == name)
+    outcome = compare(sweep.trial(0x3F7FF000 % sweep.values), machine, np.random.default_rng(0), 32)
+    assert (outcome.outputs, outcome.mismatches) == (1 << 13, 0)
 
 
 def test_unknown_families_and_wrong_counts():

@@ -8,6 +8,7 @@ scalings are those that ptxas writes; results were recorded for every input (div
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from llvmlite import ir
@@ -223,3 +224,4 @@ def _half_precision_rows() -> list[Form]:
 
 
 FORMS = (*_rows(), *_half_precision_rows())
+MNEMONICS = {".".join((f.opcode, *filter(None, choice))): f for f in FORMS for choice in product(*f.slots)}

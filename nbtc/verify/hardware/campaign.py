@@ -19,14 +19,14 @@ import numpy as np
 
 from nbtc.errors import OptionError
 from nbtc.isa.archs import target
-from nbtc.verify.hardware import conversions
-from nbtc.verify.hardware.families import FAMILIES, rows
+from nbtc.verify.hardware.families import FAMILIES, SWEEPS
+from nbtc.verify.hardware.sweeps import Sweep
 from nbtc.verify.hardware.trial import Gpu, Machine, Outcome, Trial, compare
 
 ROUND = 1 << 20  # outputs of a round at most: its arrays are a few times as many words
 SLICE = 1 << 22  # inputs of a round of an exhaustive trial
 SLICES = 1 << 5  # rounds of it that one task does
-EXHAUSTIVE = "cvt, every input"
+EXHAUSTIVE = ", every input"  # after a family's name
 MOST_FAILURES = 100  # that a report lists
 
 
@@ -105,6 +105,11 @@ def _trials(family: str, name: str) -> tuple[Trial, ...]:
 
 
 @cache
+def _sweeps(family: str, name: str) -> tuple[Sweep, ...]:
+    return tuple(SWEEPS[family](target(name)))
+
+
+@cache
 def _gpu() -> Gpu:
     return Gpu()
 
@@ -126,13 +131,13 @@ def tasks(names: Sequence[str], name: str, outputs: int, seed: int) -> Iterator[
         yield Task(family, i, trial.outputs * trial.most or max(1, outputs // max(1, free)), seed)
 
 
-def exhaustive_tasks(name: str) -> Iterator[Task]:
-    """Every input of every conversion."""
-    for i, row in enumerate(rows(target(name), "cvt")):
-        if conversions.is_exhaustible(row):
-            inputs, step = conversions.values(row), SLICE * SLICES
+def exhaustive_tasks(names: Sequence[str], name: str) -> Iterator[Task]:
+    """Every input of every form, in those of the families where that can be had."""
+    for family in (n for n in names if n in SWEEPS):
+        for i, sweep in enumerate(_sweeps(family, name)):
+            inputs, step = sweep.values, SLICE * SLICES
             for start in range(0, inputs, step):
-                yield Task(EXHAUSTIVE, i, min(step, inputs - start), 0, start)
+                yield Task(family + EXHAUSTIVE, i, min(step, inputs - start), 0, start)
 
 
 def run_task(task: Task, machine: Machine) -> Answer:
@@ -151,10 +156,10 @@ def run_task(task: Task, machine: Machine) -> Answer:
 
 
 def _rounds(task: Task, machine: Machine) -> Iterator[tuple[str, Outcome]]:
-    if task.family == EXHAUSTIVE:
-        row = rows(target(machine.target), "cvt")[task.number]
+    if task.family.endswith(EXHAUSTIVE):
+        sweep = _sweeps(task.family.removesuffix(EXHAUSTIVE), machine.target)[task.number]
         for start in range(task.start, task.start + task.outputs, SLICE):
-            trial = conversions.exhaustive(row, start)
+            trial = sweep.trial(start)
             count = min(SLICE, task.start + task.outputs - start)
             blocks = count // trial.threads
             yield trial.form, compare(trial, machine, np.random.default_rng(0), blocks)
@@ -187,16 +192,17 @@ def campaign(
 ) -> Campaign:  # fmt: skip
     """Compare every form of the families named (None: all) with this machine's GPU.
 
-    outputs: how many, over all forms.  exhaustive: every input of every conversion besides.  workers: processes (None:
-    one a core).  machine: what runs the kernels in this process, in the place of the GPU.  progress: gets a line each
-    time a family gets on.  DeviceError where there is no GPU.
+    outputs: how many, over all forms.  exhaustive: besides, every input of the conversions and approximate functions
+    among them.  workers: processes (None: one a core).  machine: what runs the kernels in this process, in the place
+    of the GPU.  progress: gets a line each time a family gets on.  DeviceError where there is no GPU.
     """
     judge = _gpu() if machine is None else machine
     began = time.time()
     report = Campaign(judge.name, judge.target, judge.driver_version, seed, date=time.strftime("%Y-%m-%d"))
     chosen = families(names)
-    work = [*tasks(chosen, judge.target, outputs, seed), *(exhaustive_tasks(judge.target) if exhaustive else ())]
-    for name in [*chosen, *([EXHAUSTIVE] if exhaustive else [])]:
+    work = list(tasks(chosen, judge.target, outputs, seed))
+    work += exhaustive_tasks(chosen, judge.target) if exhaustive else ()
+    for name in dict.fromkeys((*chosen, *(t.family for t in work))):
         report.families[name] = Count(forms=len({t.number for t in work if t.family == name}))
     order = np.random.default_rng(seed).permutation(
         len(work)

@@ -8,7 +8,17 @@ from itertools import chain
 from nbtc.instructions import instructions
 from nbtc.isa.archs import Target
 from nbtc.isa.spec import Row
-from nbtc.verify.hardware import conversions, dynamic, exchange, moves, products, programs, warpgroup
+from nbtc.verify.hardware import (
+    conversions,
+    dynamic,
+    exchange,
+    moves,
+    products,
+    programs,
+    special_functions,
+    warpgroup,
+)
+from nbtc.verify.hardware.sweeps import Sweep
 from nbtc.verify.hardware.trial import Trial
 
 Trials = Callable[[Target], Iterator[Trial]]
@@ -51,6 +61,12 @@ FAMILIES: dict[str, Trials] = {
     **{name.removesuffix(".sync"): _of(exchange.trials, name) for name in exchange.FAMILIES},
     "dpx": lambda target: dynamic.trials(),
     PROGRAMS: _programs,
+    "approx": special_functions.trials,
+}
+# families of which every input can be tried
+SWEEPS: dict[str, Callable[[Target], Iterator[Sweep]]] = {
+    "cvt": lambda target: conversions.sweeps(rows(target, "cvt")),
+    "approx": special_functions.sweeps,
 }
 
 
