@@ -16,7 +16,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
 from nbtc.executor.code.coroutine import NULL, Coroutine
 from nbtc.executor.code.pending import Pending
-from nbtc.executor.emit.state import BLOCK, LAYOUTS, WARP
+from nbtc.executor.emit.state import BARRIERS, BLOCK, LAYOUTS, WARP
 
 POINTER = I8.as_pointer()
 TURN = 64  # rounds of a waiting loop before others get their turn: many loops around atomics end sooner
@@ -84,7 +84,10 @@ class WarpCode:
         b.store(alive, self.mask)
         if self.coroutine:
             v.store(alive, self._at("warp", "live"), 4)
-            v.store(ir.Constant(I32, 0), self._at("warp", "waiting"), 4)
+            for name in ("waiting", "released"):
+                v.store(ir.Constant(I32, 0), self._at("warp", name), 4)
+            none = ir.Constant(vector(I32, BARRIERS), [0] * BARRIERS)
+            v.store(none, self._at("warp", "barrier_waiters"), 64)
         self.advance()
         self.start = self.function.append_basic_block("start")
         b.branch(self.start)

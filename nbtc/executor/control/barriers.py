@@ -1,9 +1,9 @@
 """Barriers of a thread block (PTX ISA 9.7.13, "bar, barrier").
 
 A barrier is a few words in the block: how many threads have arrived, its phase, how many it waits for (0: all threads
-that have not ended), how many of those that arrived brought a true predicate, and of the phase that ended last how many
-did and whether all did.  A thread that arrives notes the phase's parity in its warp and is released when the phase
-moves on; the last to arrive moves it.
+that have not ended) and how many of those that arrived brought a true predicate.  A thread that waits is noted in its
+warp; the last to arrive moves the phase on, releases all that wait and tells each what the predicates were.  A barrier
+may be used again, by other threads, before one that it released runs: comparing phases later would miss its own.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
+from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.executor.emit.action import Action, no, yes
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
-from nbtc.executor.emit.state import BARRIERS, LAYOUTS
+from nbtc.executor.emit.state import BARRIERS, BLOCK, LAYOUTS
+from nbtc.executor.emit.state import WARP as WARP_STATE
 from nbtc.executor.memory.reach import first_lane
 from nbtc.executor.memory.resolve import place_of
 from nbtc.executor.text.data import Immediate, Operand
 
-ARRIVED, PHASE, EXPECTED, TRUE, COUNTED, ALL = 0, 4, 8, 12, 16, 20  # bytes of a barrier's words
+ARRIVED, PHASE, EXPECTED, TRUE = 0, 4, 8, 12  # bytes of a barrier's words
 BARRIER_BYTES = 32
+L32 = vector(I32, WARP)
 POINTER = I8.as_pointer()
 ZERO = ir.Constant(I32, 0)
 
@@ -59,8 +61,8 @@ def _note(lanes: Lanes, barrier: Any, new: Any, count: Any, true: Any, waits: bo
     lanes.b.call(helper, [barrier, lanes.block, lanes.warp, new, count, true])
 
 
-def _wait(lanes: Lanes, operands: tuple[Operand, ...], true: Any) -> Any:
-    """Arrive, and go on when all have; returns the barrier."""
+def _wait(lanes: Lanes, operands: tuple[Operand, ...], true: Any) -> None:
+    """Arrive, and go on when all have."""
     b, v = lanes.b, lanes.v
     barrier, count = _barrier(lanes, operands[0]), _count(lanes, operands)
     waiting = lanes.get("warp", "waiting")
@@ -68,15 +70,14 @@ def _wait(lanes: Lanes, operands: tuple[Operand, ...], true: Any) -> Any:
     lanes.machine.instrument.arrives(lanes, barrier, new, count)
     _note(lanes, barrier, new, count, true, True)
     phase = v.load(barrier, I32, 4, PHASE)
-    parity = b.sub(ZERO, b.and_(phase, ir.Constant(I32, 1)))
-    released = b.and_(lanes.active, b.xor(lanes.get("warp", "parity"), parity))
+    released = b.and_(lanes.active, lanes.get("warp", "released"))
     lanes.wait_on(v.at(barrier, PHASE), phase)
     lanes.go_on_with(released)
     lanes.put("warp", "wait_address", v.int(0))
-    lanes.put("warp", "waiting", b.and_(lanes.get("warp", "waiting"), b.not_(released)))
+    for name in ("waiting", "released"):
+        lanes.put("warp", name, b.and_(lanes.get("warp", name), b.not_(released)))
     lanes.active = released
     lanes.machine.instrument.leaves(lanes, barrier, released)
-    return barrier
 
 
 def sync(lanes: Lanes) -> None:
@@ -96,12 +97,14 @@ def reduce(lanes: Lanes) -> None:
     """bar.red, barrier.red: a barrier that tells how many predicates were true, or whether all or any were."""
     target, *operands, predicate = lanes.operands
     true = lanes.mask(lanes.read(predicate, "pred", lanes=True))
-    barrier = _wait(lanes, tuple(operands), true)
-    counted, everyone = (lanes.v.load(barrier, I32, 4, n) for n in (COUNTED, ALL))
+    _wait(lanes, tuple(operands), true)
+    told = lanes.v.load(lanes.field("warp", "told"), L32, 64)
+    counted = lanes.b.lshr(told, lanes.v.const(L32, 1))
     if lanes.op.has("popc"):
         lanes.write(target, counted)
     else:
-        lanes.write(target, lanes.b.icmp_unsigned("!=", everyone if lanes.op.has("and") else counted, ZERO))
+        found = lanes.b.and_(told, lanes.v.const(L32, 1)) if lanes.op.has("and") else counted
+        lanes.write(target, lanes.b.icmp_unsigned("!=", found, lanes.v.const(L32, 0)))
 
 
 def _arrive(v: VectorBuilder, args: Any, waits: bool) -> None:
@@ -111,12 +114,9 @@ def _arrive(v: VectorBuilder, args: Any, waits: bool) -> None:
     some = b.icmp_unsigned("!=", new, ZERO)
     with b.if_then(some):
         if waits:
-            waiting, parity = (v.at(warp, LAYOUTS["warp"].offset(n)) for n in ("waiting", "parity"))
-            v.store(b.or_(v.load(waiting, I32, 4), new), waiting, 4)
-            phase = v.load(barrier, I32, 4, PHASE)
-            odd = b.sub(ZERO, b.and_(phase, ir.Constant(I32, 1)))
-            old = b.and_(v.load(parity, I32, 4), b.not_(new))
-            v.store(b.or_(old, b.and_(odd, new)), parity, 4)
+            number = _number(v, barrier, block)
+            for place in (v.at(warp, LAYOUTS["warp"].offset("waiting")), _waiters(v, warp, number)):
+                v.store(b.or_(v.load(place, I32, 4), new), place, 4)
         v.store(b.add(v.load(barrier, I32, 4, TRUE), v.popcount(b.and_(true, new))), barrier, 4, TRUE)
         arrived = b.add(v.load(barrier, I32, 4, ARRIVED), v.popcount(new))
         v.store(arrived, barrier, 4, ARRIVED)
@@ -134,11 +134,42 @@ def _complete(v: VectorBuilder, barrier: Any, block: Any) -> None:
     full = b.and_(b.icmp_unsigned("!=", arrived, ZERO), b.icmp_unsigned(">=", arrived, needed))
     with b.if_then(full):
         true = v.load(barrier, I32, 4, TRUE)
-        v.store(true, barrier, 4, COUNTED)
-        v.store(b.zext(b.icmp_unsigned("==", true, arrived), I32), barrier, 4, ALL)
+        every = b.zext(b.icmp_unsigned("==", true, arrived), I32)
+        _release(v, barrier, block, b.or_(b.shl(true, ir.Constant(I32, 1)), every))
         v.store(ZERO, barrier, 4, TRUE)
         v.store(ZERO, barrier, 4, ARRIVED)
         v.store(b.add(v.load(barrier, I32, 4, PHASE), ir.Constant(I32, 1)), barrier, 4, PHASE)
+
+
+def _number(v: VectorBuilder, barrier: Any, block: Any) -> Any:
+    """Which of a block's barriers one is (i64)."""
+    b = v.b
+    first = b.add(b.ptrtoint(block, I64), v.int(LAYOUTS["block"].offset("barriers")))
+    return b.udiv(b.sub(b.ptrtoint(barrier, I64), first), v.int(BARRIER_BYTES))
+
+
+def _waiters(v: VectorBuilder, warp: Any, number: Any) -> Any:
+    """Where a warp notes which of its lanes wait at a barrier."""
+    return v.at(warp, LAYOUTS["warp"].offset("barrier_waiters"), v.b.shl(number, v.int(2)))
+
+
+def _release(v: VectorBuilder, barrier: Any, block: Any, told: Any) -> None:
+    """Release all that wait at a barrier, and tell each of the predicates: twice how many were true, and 1 if all."""
+    b = v.b
+    number = _number(v, barrier, block)
+    launch = b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
+    warps = b.zext(place_of(v, "launch", launch, "warps"), I64)
+    with cgutils.for_range(b, warps) as loop:
+        warp = v.at(block, BLOCK.size, b.mul(loop.index, v.int(WARP_STATE.size)))
+        waiters = _waiters(v, warp, number)
+        mask = v.load(waiters, I32, 4)
+        with b.if_then(b.icmp_unsigned("!=", mask, ZERO)):
+            v.store(ZERO, waiters, 4)
+            released = v.at(warp, LAYOUTS["warp"].offset("released"))
+            v.store(b.or_(v.load(released, I32, 4), mask), released, 4)
+            place = v.at(warp, LAYOUTS["warp"].offset("told"))
+            lanes = b.bitcast(mask, vector(I1, WARP))
+            v.store(b.select(lanes, v.splat(told, WARP), v.load(place, L32, 64)), place, 64)
 
 
 def threads_ended(v: VectorBuilder, args: Any) -> None:

@@ -160,12 +160,14 @@ WARP = _layout(
     waiting=32,  # mask of lanes that have arrived somewhere and wait
     wait_site=32,  # where lanes waited last
     advanced=32,  # 1: the warp has got on since it was resumed
-    parity=32,  # mask: the parity of the phase that each waiting lane waits for
+    released=32,  # mask of those among them that may go on
     ended=32,
     user=1024,
     cluster_noted=32,  # generation of the cluster's barrier in which the warp arrived
     products=32,  # products of its warpgroup that the warp has issued (wgmma.mma_async)
     fenced=32,  # 1 + `products` when it was last at wgmma.fence, 0 before
+    barrier_waiters=BARRIERS * 32,  # of each barrier of the block, mask of the lanes that wait there
+    told=32 * 32,  # what a barrier that reduces told each lane that it released
     scratch=SCRATCH_BYTES * 8,
 )
 LAYOUTS = MappingProxyType({"launch": LAUNCH, "worker": WORKER, "block": BLOCK, "warp": WARP})
