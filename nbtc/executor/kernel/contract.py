@@ -3,7 +3,12 @@
 The rules are those that an H200's driver was seen to follow (recorded in the contract_* programs): a `mul` fuses with
 each `add` or `sub` that reads it if all its readers are such sums, of the same basic block, and none has a rounding
 modifier; a `neg` between them moves into the product; .ftz has to agree, .sat may stand on the sum alone; of two
-products in one sum the first is fused.  A rounding modifier on either, or any other reader, keeps them apart.
+products in one sum the first is fused; a guard may stand on the sum.  A rounding modifier on either, or any other
+reader, keeps them two operations.
+
+Divisions with .approx or .full and `rcp.approx` end in a product of their own, by the reciprocal or by what scales it
+back: it fuses as any other (golden/contract_quotients.npz: quotients, reciprocals and products before 30 kinds of sums
+on an H200).  What the other functions of the unit end with does not.
 """
 
 from __future__ import annotations
@@ -18,13 +23,20 @@ from nbtc.executor.kernel.link import Linked
 from nbtc.executor.rows.uses import use_of
 from nbtc.executor.text.data import Function, Instruction, Operand, Register
 
+SUMS = ("add", "sub")
 TYPES = frozenset({"f32", "f64", "f16", "bf16", "f16x2", "bf16x2"})
 MODIFIERS = {
     "mul": frozenset({"ftz"}),
+    "div": frozenset({"approx", "full", "ftz"}),
+    "rcp": frozenset({"approx"}),
     "neg": frozenset({"ftz"}),
     "add": frozenset({"ftz", "sat"}),
     "sub": frozenset({"ftz", "sat"}),
 }
+
+
+# The factors of the product that a quotient or reciprocal ends in, as instructions of their own.
+FACTORS = {"div": ("div%dividend", "div%reciprocal"), "rcp": ("rcp%scale", "rcp%scaled")}
 
 
 class Sum(NamedTuple):
@@ -70,7 +82,9 @@ def _fresh() -> Iterator[str]:
 def _plain(i: Instruction) -> str:
     """The type of a product, sum or negation that may take part, else nothing."""
     allowed = MODIFIERS.get(i.opcode)
-    if allowed is None or i.guard is not None or i.modifiers[-1] not in TYPES:
+    if allowed is None or i.modifiers[-1] not in TYPES or (i.guard is not None and i.opcode not in SUMS):
+        return ""
+    if i.opcode in FACTORS and not {"approx", "full"} & {*i.modifiers}:
         return ""
     return i.modifiers[-1] if allowed.issuperset(i.modifiers[:-1]) else ""
 
@@ -129,7 +143,7 @@ class _Block:
                     return None
                 if i.opcode == "neg" and neg is None:
                     todo.append((at, at))
-                elif i.opcode in ("add", "sub"):
+                elif i.opcode in SUMS:
                     found.append(Sum(at, i.operands.index(self.instructions[source].operands[0], 1), neg))
                 else:
                     return None
@@ -140,7 +154,7 @@ class _Block:
         """Products that fuse, with their sums: each sum takes its first product, and a product all its sums or none."""
         live = {}
         for at, i in enumerate(self.instructions):
-            sums = self._sums(at, exposed) if i.opcode == "mul" and _plain(i) else None
+            sums = self._sums(at, exposed) if i.opcode in ("mul", *FACTORS) and _plain(i) else None
             if sums is not None:
                 live[at] = sums
         while True:
@@ -166,7 +180,7 @@ class _Block:
         return [i for at in sorted(found) for i in found[at]]
 
     def _fused_sum(self, s: Sum, factors: list[Operand], fresh: Iterator[str]) -> list[Instruction]:
-        """A sum as a fused multiply-add, behind the negations of its operands."""
+        """A sum as a fused multiply-add, after the negations of its operands."""
         total = self.instructions[s.at]
         kind = total.modifiers[-1]
         minus = total.opcode == "sub"
@@ -183,13 +197,22 @@ class _Block:
         addend = signed(total.operands[3 - s.operand], minus and s.operand == 1)
         modifiers = ("rn", *(m for m in total.modifiers if m in ("ftz", "sat")), kind)
         operands = (total.operands[0], first, factors[1], addend)
-        return [*made, Instruction("fma", modifiers, operands, total.line, None, total.source)]
+        return [*made, Instruction("fma", modifiers, operands, total.line, total.guard, total.source)]
 
     def _kept_factors(self, mul: int, last: int, fresh: Iterator[str]) -> tuple[list[Operand], list[Instruction]]:
         """The factors as sums up to `last` may read them: copied where one is written anew before."""
         product = self.instructions[mul]
         factors: list[Operand] = []
         copies = []
+        if product.opcode in FACTORS:
+            for opcode, operands in zip(
+                FACTORS[product.opcode], (product.operands[1:], product.operands[-1:]), strict=True
+            ):
+                made = Register(next(fresh), product.modifiers[-1])
+                parts = (made, *operands)
+                copies.append(Instruction(opcode, product.modifiers, parts, product.line, None, product.source))
+                factors.append(made)
+            return factors, copies
         for operand in product.operands[1:]:
             if isinstance(operand, Register) and any(operand.name in self.writes[k] for k in range(mul, last)):
                 copy = Register(next(fresh), operand.type)

@@ -36,6 +36,7 @@ TABLES: tuple[tuple[Form, ...], ...] = (
     convert_small.FORMS,
     float_pairs.FORMS,
     approx.FORMS,
+    approx.FACTORS,
     video.FORMS,
     video_packed.FORMS,
 )

@@ -37,7 +37,7 @@ from nbtc.numerics.special_functions import SUMMARY
 F32, F64 = KINDS["f32"], KINDS["f64"]
 UP = 24  # exponents by which subnormal operands are scaled: all of them become normal
 # what a result is multiplied by where its operand was scaled by 2**24
-BACK = {"rcp": 2.0**24, "rsqrt": 2.0**12, "sqrt": 2.0**-12}
+BACK = {"rsqrt": 2.0**12, "sqrt": 2.0**-12}
 LARGE = 2.0**126  # reciprocals of what is larger are subnormal
 UP_F64 = 54  # as UP; even, so that a root's result is scaled by 2**27
 
@@ -86,11 +86,8 @@ def _kept_subnormals(v: VectorBuilder, name: str, x: Any) -> Any:
         low = v.b.fcmp_ordered("<", x, v.const(x.type, -126.0))
         half = _call(v, name, v.b.select(low, v.b.fmul(x, v.const(x.type, 0.5)), x))
         return v.b.select(low, v.b.fmul(half, half), half)
-    cases = [SUBNORMAL, (">=", LARGE, 0.25)] if name == "rcp" else [SUBNORMAL]
-    factor = _scaled_operand(v, x, *cases)
+    factor = _scaled_operand(v, x, SUBNORMAL)
     found = _call(v, name, v.b.fmul(x, factor))
-    if name == "rcp":
-        return v.b.fmul(found, factor)
     tiny = v.b.fcmp_ordered("!=", factor, v.const(x.type, 1.0))
     if name == "lg2":
         return v.b.select(tiny, v.b.fsub(found, v.const(x.type, float(UP))), found)
@@ -101,20 +98,50 @@ def approximate(v: VectorBuilder, op: Op, x: Any) -> Any:
     """A function of one f32; .ftz is the unit as it is."""
     if op.has("ftz"):
         return unit(v, op.opcode, x)
+    if op.opcode == "rcp":
+        return floats.arithmetic(v, Op("mul", ("f32",)), scale(v, op, x), scaled(v, op, x))
     return canonical(v, "f32", float_bits(v, _kept_subnormals(v, op.opcode, as_float(v, x))))
 
 
-def divide(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
-    """a times the reciprocal of b, both scaled where the reciprocal would be lost: .approx keeps large divisors."""
-    x, y = as_float(v, a), as_float(v, b)
+def _divisor_factor(v: VectorBuilder, op: Op, b: Any) -> Any | None:
+    """What both operands of a division are multiplied by, so that the reciprocal is not lost; None for nothing.
+
+    .approx keeps large divisors as they are.
+    """
     cases = [] if op.has("ftz") else [SUBNORMAL]
     if op.has("full"):
         cases.append((">" if op.has("ftz") else ">=", LARGE, 0.25))
-    if cases:
-        factor = _scaled_operand(v, y, *cases)
-        x, y = v.b.fmul(x, factor), v.b.fmul(y, factor)
-    product = Op("mul", ("ftz", "f32") if op.has("ftz") else ("f32",))
-    return floats.arithmetic(v, product, float_bits(v, x), unit(v, "rcp", float_bits(v, y)))
+    return _scaled_operand(v, as_float(v, b), *cases) if cases else None
+
+
+def _times(v: VectorBuilder, x: Any, factor: Any | None) -> Any:
+    return x if factor is None else float_bits(v, v.b.fmul(as_float(v, x), factor))
+
+
+def dividend(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
+    """The first factor of a quotient."""
+    return _times(v, a, _divisor_factor(v, op, b))
+
+
+def reciprocal(v: VectorBuilder, op: Op, b: Any) -> Any:
+    """The second."""
+    return unit(v, "rcp", _times(v, b, _divisor_factor(v, op, b)))
+
+
+def divide(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
+    """a times the reciprocal of b."""
+    multiply = Op("mul", ("ftz", "f32") if op.has("ftz") else ("f32",))
+    return floats.arithmetic(v, multiply, dividend(v, op, a, b), reciprocal(v, op, b))
+
+
+def scale(v: VectorBuilder, op: Op, x: Any) -> Any:
+    """What rcp.approx multiplies its operand by, and the result: its two factors are this and `scaled`."""
+    return float_bits(v, _scaled_operand(v, as_float(v, x), SUBNORMAL, (">=", LARGE, 0.25)))
+
+
+def scaled(v: VectorBuilder, op: Op, x: Any) -> Any:
+    """The reciprocal of what `scale` makes of x."""
+    return unit(v, "rcp", _times(v, x, as_float(v, scale(v, op, x))))
 
 
 def half_precision_function(v: VectorBuilder, op: Op, name: str, a: Any) -> Any:
@@ -225,3 +252,12 @@ def _half_precision_rows() -> list[Form]:
 
 FORMS = (*_rows(), *_half_precision_rows())
 MNEMONICS = {".".join((f.opcode, *filter(None, choice))): f for f in FORMS for choice in product(*f.slots)}
+
+# What `kernel.contract` makes of quotients and reciprocals whose last product joins a sum; no text can spell them.
+_QUOTIENT = slots("approx|full", "ftz?", "f32")
+FACTORS = (
+    _row("div%dividend", _QUOTIENT, ("f32", "f32"), dividend),
+    _row("div%reciprocal", _QUOTIENT, ("f32",), reciprocal),
+    _row("rcp%scale", slots("approx", "f32"), ("f32",), scale),
+    _row("rcp%scaled", slots("approx", "f32"), ("f32",), scaled),
+)

@@ -30,6 +30,13 @@ FUSED = {
     "mul.f64 %d1, %d2, %d3; add.f64 %d4, %d1, %d5;": ["fma.rn.f64"],
     "mul.f16x2 %r1, %r2, %r3; sub.f16x2 %r4, %r1, %r5;": ["neg.f16x2", "fma.rn.f16x2"],
     "mul.bf16x2 %r1, %r2, %r3; add.bf16x2 %r4, %r1, %r5;": ["fma.rn.bf16x2"],
+    "mul.f32 %f1, %f2, %f3; @%p1 add.f32 %f4, %f1, %f5;": ["fma.rn.f32"],
+    "div.full.f32 %f1, %f2, %f3; add.f32 %f4, %f1, %f5;": [
+        "div%dividend.full.f32",
+        "div%reciprocal.full.f32",
+        "fma.rn.f32",
+    ],
+    "rcp.approx.f32 %f1, %f2; add.f32 %f4, %f1, %f5;": ["rcp%scale.approx.f32", "rcp%scaled.approx.f32", "fma.rn.f32"],
     # every reader is a sum: the product is gone
     "mul.f32 %f1, %f2, %f3; add.f32 %f4, %f1, %f5; sub.f32 %f6, %f5, %f1;": ["fma.rn.f32", "neg.f32", "fma.rn.f32"],
     # the second product has another reader, so the first sum takes the first and the other stays
@@ -44,6 +51,9 @@ FUSED = {
     "mul.f32 %f1, %f2, %f3; add.f32 %f1, %f1, %f5; add.f32 %f4, %f1, %f1;": ["fma.rn.f32", "add.f32"],
 }
 APART = (
+    "div.rn.f32 %f1, %f2, %f3; add.f32 %f4, %f1, %f5;",
+    "rcp.approx.ftz.f32 %f1, %f2; add.ftz.f32 %f4, %f1, %f5;",
+    "mul.f32 %f1, %f2, %f3; @%p1 add.f32 %f1, %f1, %f5;",
     "mul.rn.f32 %f1, %f2, %f3; add.f32 %f4, %f1, %f5;",
     "mul.f32 %f1, %f2, %f3; add.rn.f32 %f4, %f1, %f5;",
     "mul.rz.f32 %f1, %f2, %f3; add.rz.f32 %f4, %f1, %f5;",
@@ -54,7 +64,6 @@ APART = (
     "mul.f32 %f1, %f2, %f3; neg.f32 %f6, %f1; add.f32 %f4, %f1, %f6;",
     "mul.f32 %f1, %f2, %f3; bra L; L: add.f32 %f4, %f1, %f5;",
     "@%p1 mul.f32 %f1, %f2, %f3; add.f32 %f4, %f1, %f5;",
-    "mul.f32 %f1, %f2, %f3; @%p1 add.f32 %f4, %f1, %f5;",
     "mul.f32 %f1, %f2, %f3; @%p1 mov.f32 %f1, %f7; add.f32 %f4, %f1, %f5;",
     "L: sub.f32 %f6, %f1, %f7; mul.f32 %f1, %f2, %f3; add.f32 %f4, %f1, %f5; @%p1 bra L;",
     "mul.f64 %d1, %d2, %d3; add.rn.f64 %d4, %d1, %d5;",
