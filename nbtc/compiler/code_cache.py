@@ -24,6 +24,8 @@ from numba.core import caching
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
+from nbtc.compiler.added_rows import frozen_digest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -80,7 +82,7 @@ def _stamped(locator: type) -> type:
 
     class Stamped(locator):  # type: ignore[misc]
         def get_source_stamp(self) -> tuple[Any, ...]:
-            return (super().get_source_stamp(), *map(source_digest, self._nbtc_sources))
+            return (super().get_source_stamp(), *map(source_digest, self._nbtc_sources), frozen_digest("formats"))
 
         @classmethod
         def from_function(cls, py_func: Any, py_file: str) -> Any:

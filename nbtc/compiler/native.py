@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from nbtc.compiler import masked_logic
+from nbtc.compiler import added_rows, masked_logic
 
 FORMAT = 1  # of the files: a JSON line, then the object file
 # What every x86-64 processor has (cx16 and sahf: all but the first of them); LLVM gives up without some of these.
@@ -175,9 +175,9 @@ def cache_folder() -> Path | None:
 
 
 def digest(*parts: str) -> str:
-    """A name for what depends on these texts, this processor and this LLVM."""
+    """A name for what depends on these texts, the rows of number formats, this processor and this LLVM."""
     llvm = binding()
-    said = (str(FORMAT), str(llvm.llvm_version_info), *target(), *parts)
+    said = (str(FORMAT), str(llvm.llvm_version_info), *target(), added_rows.digest("formats"), *parts)
     found = hashlib.sha256()
     for part in said:
         found.update(part.encode())

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nbtc.compiler import native
+from nbtc.compiler import added_rows, native
 from nbtc.compiler.announce import announced
 from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.garbage import rarely_collected
@@ -48,7 +48,7 @@ def stamp() -> str:
 
 def build(module: Module, text: str, kernel: str, shape: BlockShape, options: Options) -> Built:
     """Code of one kernel for blocks of a shape."""
-    name = native.digest(stamp(), text, kernel, repr(shape), repr(options))
+    name = native.digest(stamp(), added_rows.digest(), text, kernel, repr(shape), repr(options))
     found = native.fetch(name)
     if found is None:
         with emitting():

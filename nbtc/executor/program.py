@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.added_rows import changes
 from nbtc.compiler.threads import check_progress, thread_count
 from nbtc.errors import OptionError, ProgramError, shown, whole_number
 from nbtc.executor.build import Built, build
@@ -91,7 +92,7 @@ class Module:
         self.variables: NDArray[np.uint8] = aligned(max(size, 1), 256)
         self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)
         self.own_memory = own_memory(self.variables, const_bytes(self.ptx))
-        self.built: dict[tuple[str, BlockShape, Options], Built] = {}
+        self.built: dict[tuple[str, BlockShape, Options, int], Built] = {}
         self.geometries: dict[tuple[str, int, int], Geometry] = {}
         self.lock = threading.Lock()
         self.names: dict[str, str] = {}  # further names of kernels, such as instances of templates
@@ -147,7 +148,7 @@ class Module:
 
     def compiled(self, kernel: str, shape: BlockShape, options: Options) -> Built:
         """Machine code of a kernel, made once."""
-        key = (kernel, shape, options)
+        key = (kernel, shape, options, changes())
         found = self.built.get(key)
         if found is None:
             with self.lock:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from nbtc.compiler.added_rows import Rows
 from nbtc.errors import FormatError
 
 Kind = Literal["float", "int", "bit"]
@@ -149,9 +150,9 @@ ue8m0 = Format(
 ue4m3 = Format("ue4m3", NO_KERNEL, "float", 7, 4, 3, signed=False, specials="nan", dtype_name="float8_e4m3fn")
 
 # where two formats share a dtype the first one is what the dtype means: f32 before tf32, e4m3 before ue4m3
-FORMATS: dict[str, Format] = {
+FORMATS: Rows[str, Format] = Rows("formats", {
     f.name: f
     for f in (
         f64, f32, f16, bf16, tf32, e4m3, e5m2, s8, u8, s32, s4, u4, b1, e2m1, e2m3, e3m2, ue8m0, ue4m3,
     )
-}  # fmt: skip
+})  # fmt: skip

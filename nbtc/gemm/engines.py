@@ -20,7 +20,7 @@ from nbtc.formats.arrays import from_bits, pack
 from nbtc.formats.table import Format
 from nbtc.gemm import chain_engine
 from nbtc.gemm.cost import POSITIONS, Size, chain_bytes, packed_bytes
-from nbtc.gemm.fused_engine import FusedProduct
+from nbtc.gemm.fused_engine import FusedProduct, serves
 from nbtc.gemm.portable_engine import PortableProduct
 from nbtc.gemm.problem import Problem, matrix
 from nbtc.gemm.words_engine import WordsProduct, scheme
@@ -163,7 +163,9 @@ class Panel(_ByItem):
     name, rate, worth = "panel", 12.0, 6_000_000
 
     def serves(self, params: NDArray[np.int64]) -> bool:
-        return params[KIND] in (Kind.FUSED, Kind.EMULATED_FP8) and host_processor() is not None
+        if params[KIND] not in (Kind.FUSED, Kind.EMULATED_FP8) or host_processor() is None:
+            return False
+        return serves(int(params[BLOCK]), int(params[FRACTION]), bool(params[KIND] == Kind.EMULATED_FP8))
 
     def product(self, item: Item, team: ThreadTeam) -> Positions:
         d, product = item.d, FusedProduct(*item.elements, item.formats, item.problem.plan.params, team)

@@ -47,6 +47,16 @@ NO_LIFTS = np.zeros(0, np.int32)
 MOST_LIFTED = 100
 
 
+# Fractions for which the bounds above were derived; sums of f32 terms are exact for 13 alone.
+FRACTIONS = (13, 23, 24, 25)
+
+
+def serves(block: int, fraction: int, emulated: bool) -> bool:
+    """Whether operands packed `PLACES` at a time hold whole blocks, however K is cut, and the bounds hold for a row."""
+    granule = max(PLACES, block * (2 if emulated else 1))
+    return fraction in FRACTIONS and not (DEPTH_F64 % granule or DEPTH_F32 % granule or granule % max(1, block))
+
+
 def contiguous(x: NDArray[Any]) -> NDArray[Any]:
     """A C-order writeable array of the same elements: compiled code has one specialisation, whatever came in."""
     x = np.ascontiguousarray(x)

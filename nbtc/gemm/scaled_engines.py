@@ -17,7 +17,7 @@ from nbtc.gemm import block_engine, lifted_engine, scaled_engine
 from nbtc.gemm.cost import OVERHEAD, Size, packed_bytes
 from nbtc.gemm.engines import Cut, Engine
 from nbtc.gemm.problem import Plan
-from nbtc.numerics.models import KIND, Kind
+from nbtc.kernels import group_pack, scaled_rows
 from nbtc.numerics.scaled import Scales, scaled_outputs
 from nbtc.ops.mma.scaled import flattened
 
@@ -144,7 +144,7 @@ class Blocks(_ByItem):
     name, rate, worth, complete = "blocks", 36.0, 15_000_000, True
 
     def serves(self, params: NDArray[np.int64]) -> bool:
-        return bool(params[KIND] == Kind.GROUPED)
+        return all(params[at] == number for at, number in group_pack.SERVED.items())
 
     def peak_bytes(self, size: Size) -> int:
         return _results_bytes(size) + block_engine.packed_bytes(*size.shape[-3:])
@@ -160,7 +160,7 @@ class Rows(_ByItem):
     name, rate, worth, complete = "rows", 1.8, 1_000_000, True
 
     def serves(self, params: NDArray[np.int64]) -> bool:
-        return bool(params[KIND] == Kind.SCALED)
+        return all(params[at] == number for at, number in scaled_rows.SERVED.items())
 
     def peak_bytes(self, size: Size) -> int:
         return _results_bytes(size) + scaled_engine.decoded_bytes(*size.shape[-3:])

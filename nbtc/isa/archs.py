@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from nbtc.compiler.added_rows import Rows
 from nbtc.errors import ArchError, shown
 from nbtc.isa.gpus import BY_KEY, CAPABILITIES, GPU, GPUS, key_of
 
@@ -52,7 +53,7 @@ _ROWS = (
     Arch("sm_120", 120, "sm_120", validated=False, suffixes="af"),
     Arch("sm_121", 121, "sm_120", validated=False, suffixes="af"),
 )
-ARCHS: dict[str, Arch] = {a.name: a for a in _ROWS}
+ARCHS: Rows[str, Arch] = Rows("architectures", {a.name: a for a in _ROWS})
 
 
 class ArchNames(tuple[str, ...]):

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from nbtc.compiler.added_rows import record
 from nbtc.errors import OptionError, ParseError, UnsupportedInstructionError, shown
 from nbtc.isa import cvt, dpx, lines, mma, mma_sp, move, tcgen05, warp, wgmma, wmma
 from nbtc.isa.archs import Arch
@@ -331,12 +332,14 @@ def register(added: Row) -> None:
             "new form another mnemonic, or remove the row first with nbtc.isa.parse.unregister"
         )
     _added.append(added)
+    record("instructions", repr(added))
     _forget()
 
 
 def unregister(added: Row) -> None:
     """Remove a row that `register` added."""
     _added.remove(added)
+    record("instructions", f"{added.mnemonic} taken away")
     _forget()
 
 

@@ -10,10 +10,13 @@ import numpy as np
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import ue4m3, ue8m0
 from nbtc.kernels.group_dot import C_PLACES, HEAD, LANES, OFFSET, STEP, WORDS
+from nbtc.numerics import models
 
 _HALVES = (0, 1, 2, 3, 4, 6, 8, 12)  # twice the positive e2m1 numbers, by code
 _TWICE = np.array([*_HALVES, *(-x for x in _HALVES)], np.int8)
-FRACTION = 35
+FRACTION, FLOOR = 35, -139
+# The row of a model whose sums `group_dot` has, in places that this fraction leaves: f64 holds no others exactly.
+SERVED = {models.KIND: models.Kind.GROUPED, models.BLOCK: 16, models.FRACTION: FRACTION, models.FLOOR: FLOOR}
 BIAS32 = 127  # of the fields that bounds are compared with
 NAN_EXPONENT = 1 << 20  # marks a NaN among exponents
 

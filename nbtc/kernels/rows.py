@@ -21,8 +21,8 @@ from nbtc.numerics.fused import chain
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, OUT
 
 # what `decode` needs to know of a format: mantissa bits, ignored low bits, magnitude mask, first special, bias
-_ROWS = np.zeros((1 + max(f.code for f in FORMATS.values()), 5), np.int32)
-for _f in FORMATS.values():
+_ROWS = np.zeros((1 + max(f.code for f in FORMATS.frozen()), 5), np.int32)
+for _f in FORMATS.frozen():
     if _f.kind == "float" and _f.bits <= 32 and _f.code != NO_KERNEL:
         _ROWS[_f.code] = (
             _f.mantissa, _f.bits - 1 - _f.exponent - _f.mantissa, (1 << (_f.exponent + _f.mantissa)) - 1, _f.special,

@@ -12,12 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
+from nbtc.numerics import models
 from nbtc.numerics.fused import Strided
 from nbtc.numerics.scaled import scaled_chain
 
 STEP, COLUMNS = 32, 64  # elements of K of an instruction; columns of a panel
 NOTHING = -(1 << 20)  # exponent of a zero: below every other
 FRACTION, FLOOR = 25, -133
+# The row of a model whose sums these loops have: their integers hold no others.
+SERVED = {models.KIND: models.Kind.SCALED, models.BLOCK: STEP, models.FRACTION: FRACTION, models.FLOOR: FLOOR}
 BIAS64, PLACES64 = 1023, 52
 
 

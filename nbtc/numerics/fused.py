@@ -49,7 +49,7 @@ from nbtc.numerics.models import (
     Kind,
 )
 
-_SIZE = 1 + max(f.code for f in FORMATS.values())
+_SIZE = 1 + max(f.code for f in FORMATS.frozen())
 _F16 = FORMATS["f16"].code
 _EMULATED, _SCALAR, _INTEGER, _BITS = (int(k) for k in (Kind.EMULATED_FP8, Kind.SCALAR_FMA, Kind.INTEGER, Kind.BITS))
 _RZ14, _RNE11 = OUTS["rz14"], OUTS["rne11"]
@@ -60,7 +60,7 @@ _MAGNITUDE32 = np.int64(0x7FFFFFFF)
 _LAYOUT = np.zeros((_SIZE, 4), np.int64)  # bits to keep, shift left of magnitude and of sign, least exponent field
 _SCALE = np.zeros(_SIZE, np.float32)
 _LIMIT = np.zeros((_SIZE, 2), np.int64)  # f32 bits of the first special value; 1 if that one is an infinity
-for _f in FORMATS.values():
+for _f in FORMATS.frozen():
     if _f.kind != "float" or _f.bits > 32 or _f.code == NO_KERNEL:
         continue
     _ignored = 13 if _f is tf32 else 0
@@ -70,7 +70,7 @@ for _f in FORMATS.values():
     _LIMIT[_f.code] = int(_first.view(np.uint32)), _f.infinite
 
 
-READABLE = frozenset(f.name for f in FORMATS.values() if f.code != NO_KERNEL)
+READABLE = frozenset(f.name for f in FORMATS.frozen() if f.code != NO_KERNEL)
 
 
 def check_readable(*formats: Format) -> None:

@@ -8,7 +8,7 @@ from nbtc.compiler.jit import jit
 from nbtc.formats.table import FORMATS
 from nbtc.numerics.models import A_FORMAT, B_FORMAT, BIT_OP, SATURATE, STEP
 
-_SIZE = 1 + max(f.code for f in FORMATS.values())
+_SIZE = 1 + max(f.code for f in FORMATS.frozen())
 
 
 def _by_code(values: dict[int, int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -18,8 +18,8 @@ def _by_code(values: dict[int, int]) -> np.ndarray[tuple[int], np.dtype[np.int64
     return table
 
 
-_BITS = _by_code({f.code: f.bits for f in FORMATS.values()})
-_SIGNS = _by_code({f.code: 1 << (f.bits - 1) for f in FORMATS.values() if f.kind == "int" and f.signed})
+_BITS = _by_code({f.code: f.bits for f in FORMATS.frozen()})
+_SIGNS = _by_code({f.code: 1 << (f.bits - 1) for f in FORMATS.frozen() if f.kind == "int" and f.signed})
 
 
 @jit(inline=True)

@@ -14,6 +14,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler import added_rows
 from nbtc.errors import UnsupportedInstructionError, UnvalidatedModelWarning, warn
 from nbtc.formats.table import Format
 
@@ -78,7 +79,7 @@ _SM89_FP8 = Model("sm_89 fp8", Kind.FUSED, _P, 16, 13, -132, -20, "rz14")
 _SM90_FP8 = Model("sm_90 wgmma fp8", Kind.FUSED, _H, 32, 13, -133, -21, "rz14")
 
 # (architecture, unit, format family) -> row.  Unit "quad" is f16 m8n8k4, four products a warp.
-_ROWS: dict[tuple[str, str, str], Model] = {
+_SOURCE: dict[tuple[str, str, str], Model] = {
     ("sm_70", "mma", "f16"): _VOLTA,
     ("sm_70", "quad", "f16"): _VOLTA,
     ("sm_75", "mma", "f16"): _fused("sm_75 f16", _L, 8, 24),
@@ -116,31 +117,30 @@ _ROWS: dict[tuple[str, str, str], Model] = {
 }
 # the units of sm_100's tcgen05 and of sm_120's block scales: one arithmetic, in the same published model
 _T05 = {"f16": 16, "bf16": 16, "tf32": 8, "fp8": 32, "fp6": 32, "fp4": 32}
-_ROWS |= {("sm_100", "tcgen05", f): _fused(f"sm_100 tcgen05 {f}", _L, block, 25) for f, block in _T05.items()}
-_ROWS |= {("sm_100", "tcgen05", f): Model("sm_100 tcgen05 integer", Kind.INTEGER, _L) for f in ("s8", "u8")}
+_SOURCE |= {("sm_100", "tcgen05", f): _fused(f"sm_100 tcgen05 {f}", _L, block, 25) for f, block in _T05.items()}
+_SOURCE |= {("sm_100", "tcgen05", f): Model("sm_100 tcgen05 integer", Kind.INTEGER, _L) for f in ("s8", "u8")}
 for _arch in ("sm_100", "sm_120"):
     _mx = replace(_fused(f"{_arch} mxf8f6f4", _L, 32, 25), kind=Kind.SCALED)
-    _ROWS |= {(_arch, "scaled", f): _mx for f in ("fp8", "fp6", "fp4")}
+    _SOURCE |= {(_arch, "scaled", f): _mx for f in ("fp8", "fp6", "fp4")}
     # F = 35: nothing here is below 2**-139, so this floor does not follow the rule of the others
-    _ROWS[_arch, "grouped", "fp4"] = Model(f"{_arch} mxf4", Kind.GROUPED, _L, 16, 35, -139)
+    _SOURCE[_arch, "grouped", "fp4"] = Model(f"{_arch} mxf4", Kind.GROUPED, _L, 16, 35, -139)
+_ROWS = added_rows.Rows("models", _SOURCE)
 _BORROWS = ("mma", "wmma", "wgmma")  # units without a row of their own have that of "mma"
 _NARROW = {8: "fp8", 6: "fp6", 4: "fp4"}
 _EXACT = {"int": Model("integer", Kind.INTEGER, _H), "bit": Model("popcount", Kind.BITS, _H)}
 _SPARSE_RECORDED = frozenset({"sm_90"})  # elsewhere sparse forms use the dense row, which nobody has compared
 _F64_EVIDENCE = {"sm_90": _H}  # elsewhere IEEE itself is the evidence: literature
 _WARNED: set[str] = set()
-_CHANGES: list[str] = []
 
 
 def register(arch: str, unit: str, family: str, row: Model) -> None:
     """Add a row at run time (a new architecture is a new row)."""
     _ROWS[arch, unit, family] = row
-    _CHANGES.append(row.id)
 
 
 def changes() -> int:
     """How often the table was changed: what was decided by an older one must be decided again."""
-    return len(_CHANGES)
+    return added_rows.changes("models", "architectures")
 
 
 def family(fmt: Format) -> str:

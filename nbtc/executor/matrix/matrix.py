@@ -6,11 +6,11 @@ come from live (`scratch`).
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from nbtc.compiler.added_rows import cached
 from nbtc.compiler.builder import I64
 from nbtc.errors import NbtcError
 from nbtc.executor.control.host import ask_once
@@ -25,7 +25,7 @@ from nbtc.isa.spec import Row
 FAMILIES = {"mma": ("mma", "mma.sp"), "wmma": ("wmma.mma",)}
 
 
-@cache
+@cached
 def isa_row(text: str) -> Row | None:
     """The instruction row of a mnemonic as a program spells it, or None."""
     try:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from nbtc.compiler.added_rows import cached, digest
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.float_mode import separate_function
 from nbtc.compiler.split import shared_module
@@ -252,9 +252,9 @@ def _vector_code(plan: Prepared) -> Split | Whole | Emulated | None:
     return Emulated(split, code.formats) if isinstance(code, Fp8Code) else split
 
 
-@cache
+@cached
 def product(mnemonic: str, arch: str, selector: int = 0) -> Product:
     """The product of a mnemonic; raises UnsupportedInstructionError where the architecture has none."""
     row = parse_row(mnemonic)
     plan = prepare(row, arch, selector)
-    return Product(executable(row, arch)[0], plan, selector, f"{row.mnemonic} {arch} {selector}")
+    return Product(executable(row, arch)[0], plan, selector, f"{row.mnemonic} {arch} {selector} {digest()}")

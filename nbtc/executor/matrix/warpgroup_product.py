@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba.core import cgutils
 
+from nbtc.compiler.added_rows import cached, digest
 from nbtc.compiler.builder import I1, I32, I64, VectorBuilder, vector
 from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P
 from nbtc.executor.matrix.products import NO_RECORDS, Decoded, Images, Product, place
@@ -44,7 +44,7 @@ def slice_row(row: Row) -> Row:
     return parse_row(f"{head}.sync.aligned.m16n8k{k}.row.col{clamp}.{d}.{a}.{b}.{d}")
 
 
-@cache
+@cached
 def warpgroup_product(mnemonic: str, arch: str, selector: int = 0) -> Product:
     """The product of a warp's slice, 16 x 8, with the arithmetic of the warpgroup unit of an architecture."""
     row, target = parse_row(mnemonic), arch_row(arch)
@@ -59,7 +59,7 @@ def warpgroup_product(mnemonic: str, arch: str, selector: int = 0) -> Product:
         params=numbers,
         shape=vector_code(mine, numerics, numbers),
     )
-    return Product(mine, plan, selector, f"{mnemonic} {arch} {selector} {int(numbers[FRACTION])}")
+    return Product(mine, plan, selector, f"{mnemonic} {arch} {selector} {int(numbers[FRACTION])} {digest()}")
 
 
 class Tiles(NamedTuple):
