@@ -138,15 +138,16 @@ class Function:
         return found
 
 
-_texts: dict[bytes, Any] = {}
+_texts: dict[bytes, int] = {}
 
 
 def constant_text(text: bytes) -> int:
     """The address of a constant text of C, which ends with a zero."""
     found = _texts.get(text)
     if found is None:
-        found = _texts[text] = ctypes.create_string_buffer(text, len(text))
-    return ctypes.addressof(found)
+        found = _texts[text] = handles.room(len(text))
+        ctypes.memmove(found, text, len(text))
+    return found
 
 
 class Library:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import re
+import struct
 import sys
 import traceback
 
@@ -83,6 +84,8 @@ def unexpected() -> int:
         _thread.interrupt_main()
     elif isinstance(error, MemoryError):
         return OUT_OF_MEMORY
+    elif isinstance(error, struct.error | OverflowError):  # a number that no result can hold came of an argument
+        return INVALID_VALUE
     else:
         traceback.print_exc()
     return UNKNOWN

@@ -12,6 +12,7 @@ import ctypes
 import os
 import re
 import struct
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from nbtc.libcuda.errors import INVALID_VALUE, CudaError
@@ -21,6 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 WORD, HALF = struct.Struct("<Q"), struct.Struct("<I")
 MOST_TEXT = 1 << 16
 PAGE = 4096
+LARGE = 1 << 20  # bytes of a copy from which reading the process's map costs little beside it
 
 
 class Vector(ctypes.Structure):
@@ -74,13 +76,52 @@ def _copy(target: int, source: int, size: int) -> bool:
     return True
 
 
+_guards: list[tuple[int, int, Callable[[int, int], bool]]] = []
+
+
+def guard(low: int, high: int, allowed: Callable[[int, int], bool]) -> None:
+    """Of a range of addresses only what `allowed` says of an address and a size may be reached."""
+    _guards.append((low, high, allowed))
+
+
 def _is_address(at: int, size: int) -> bool:
-    return PAGE <= at <= (1 << 47) - PAGE - size
+    if not PAGE <= at <= (1 << 47) - PAGE - size:
+        return False
+    return all(at >= high or at + size <= low or allowed(at, size) for low, high, allowed in _guards)
+
+
+def mapped(at: int, size: int, write: bool) -> bool:
+    """Whether all of a range may be read, or written, by what the system says of the process's memory."""
+    end, reached = at + size, at
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            extent, access = line.split(" ", 2)[:2]
+            low, high = (int(x, 16) for x in extent.split("-"))
+            if high <= reached:
+                continue
+            if low > reached or access[write] != "rw"[write]:
+                return False
+            reached = high
+            if reached >= end:
+                return True
+    return False
+
+
+def _to_the_end(target: int, source: int, size: int) -> bool:
+    """Whether a copy would come to its end: one that stops half-way has overwritten what it should not."""
+    if size >= LARGE:
+        return mapped(target, size, True) and mapped(source, size, False)
+    room = ctypes.create_string_buffer(1)
+    at = ctypes.addressof(room)
+    return _copy(at, target + size - 1, 1) and _copy(at, source + size - 1, 1)
 
 
 def copy(target: int, source: int, size: int) -> None:
     """Copy between any two places of the process."""
-    if not _is_address(target, size) or not _is_address(source, size) or not _copy(target, source, size):
+    possible = _is_address(target, size) and _is_address(source, size)
+    if possible and size > PAGE:
+        possible = _to_the_end(target, source, size)
+    if not possible or not _copy(target, source, size):
         raise CudaError(INVALID_VALUE)
 
 

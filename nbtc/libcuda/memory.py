@@ -10,11 +10,12 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from nbtc.executor.launch.arguments import Memory as Range
-from nbtc.executor.launch.launch import address_of, aligned
 from nbtc.libcuda import host
+from nbtc.libcuda.arena import Arena
 from nbtc.libcuda.errors import INVALID_VALUE, OUT_OF_MEMORY, CudaError
 from nbtc.libcuda.state import current_or_none, numbers, processor
 
+GRANULE = 512  # bytes that allocations are multiples of
 ALIGN = 512  # bytes; cuMemAlloc promises 256 (CUDA C++ Programming Guide, "Device Memory Accesses")
 PITCH = 512  # bytes that rows of a pitched allocation are multiples of
 
@@ -28,6 +29,13 @@ class Kind(IntEnum):
     POOL = 4
     MAPPED = 5  # by cuMemMap
     MODULE = 6  # a module's variables
+
+
+class Outside:
+    """Memory that no array of Python's holds, as an array has it."""
+
+    def __init__(self, first: int, count: int) -> None:
+        self.__array_interface__: Any = {"data": (first, False), "shape": (count,), "typestr": "|u1", "version": 3}
 
 
 class Block(NamedTuple):
@@ -57,6 +65,18 @@ class Memory:
         self.lock = threading.RLock()
         self._reach: list[Range] = []
         self._seen = -1
+        self._arena: list[Arena] = []
+
+    @property
+    def arena(self) -> Arena:
+        """Where allocations lie; twice the memory, so that its pieces need not fit perfectly."""
+        if not self._arena:
+            with self.lock:
+                if not self._arena:
+                    made = Arena(2 * self.total)
+                    host.guard(made.low, made.high, self.everywhere)
+                    self._arena.append(made)
+        return self._arena[0]
 
     @property
     def total(self) -> int:
@@ -67,11 +87,9 @@ class Memory:
         """The address of fresh memory."""
         if not 0 < size <= self.total - self.used:
             raise CudaError(OUT_OF_MEMORY if size > 0 else INVALID_VALUE)
-        try:
-            room = aligned(size, align)
-        except (MemoryError, ValueError):
-            raise CudaError(OUT_OF_MEMORY) from None
-        return self.add(Block(address_of(room), size, kind, flags, room, next(numbers), current_or_none()))
+        rounded = -(-size // GRANULE) * GRANULE
+        first = self.arena.take(rounded, max(align, GRANULE))
+        return self.add(Block(first, size, kind, flags, Outside(first, size), next(numbers), current_or_none()))
 
     def add(self, block: Block) -> int:
         """Let kernels reach a range."""
@@ -100,6 +118,8 @@ class Memory:
             del self._starts[bisect_left(self._starts, first)]
             self.used -= found.bytes if found.kind is not Kind.MODULE else 0
             self.version += 1
+        if self._arena and self.arena.low <= first < self.arena.high:
+            self.arena.give(first)
         return found
 
     def find(self, address: int) -> Block | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections import deque
@@ -10,8 +9,11 @@ from itertools import count
 from typing import Any, TypeVar
 
 from nbtc.errors import NbtcError
+from nbtc.libcuda import host
+from nbtc.libcuda.arena import reserve
 from nbtc.libcuda.errors import INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_INITIALIZED, CudaError, say
 
+CHUNK = 1 << 26  # bytes of address space that handles are taken from
 BLOCK = 256  # bytes of zeros that a handle leads to, into which some clients look
 IDLE_BLOCKS = 4096  # how many handles are destroyed before the first is used again: a stale one is known as such
 Kind = TypeVar("Kind")
@@ -23,19 +25,27 @@ class Handles:
 
     def __init__(self) -> None:
         self.objects: dict[int, Any] = {}
-        self._blocks: dict[int, Any] = {}
         self._idle: deque[int] = deque()
+        self._next = self._end = 0
 
     def add(self, x: Any) -> int:
         """A handle for an object."""
         if len(self._idle) > IDLE_BLOCKS:
             at = self._idle.popleft()
-            ctypes.memset(at, 0, BLOCK)
         else:
-            block = ctypes.create_string_buffer(BLOCK)
-            at = ctypes.addressof(block)
-            self._blocks[at] = block
+            at = self.room(BLOCK)
         self.objects[at] = x
+        return at
+
+    def room(self, size: int) -> int:
+        """Memory that clients may read and no function writes to, for ever."""
+        if self._next + size > self._end:
+            length = max(CHUNK, size)
+            self._next, length = reserve(length)
+            self._end = self._next + length
+            host.guard(self._next, self._end, lambda at, size: False)
+        at = self._next
+        self._next += -(-size // 16) * 16
         return at
 
     def get(self, at: int, kind: type[Kind]) -> Kind:

@@ -142,10 +142,12 @@ def submit_fill(target: int, value: int, width: int, count: int, stream: int) ->
 
 def fill_rows(target: Side, value: int, width: int, extent: Extent) -> None:
     """Fill rows of elements; the extent's width counts elements."""
+    if not (extent.width and extent.height and extent.depth):
+        return
     if extent.height > MOST_ROWS or (extent.height > 1 and target.pitch < width * extent.width):
         raise CudaError(INVALID_VALUE)
-    if extent.height and extent.width:
-        memory.inside(target.first, (extent.height - 1) * target.pitch + width * extent.width)
+    rows = (extent.height - 1) * target.pitch + (extent.depth - 1) * target.plane
+    memory.inside(target.first, rows + width * extent.width)
     for z in range(extent.depth):
         for y in range(extent.height):
             fill(target.row(y, z), value, width, extent.width)

@@ -12,12 +12,14 @@ from nbtc.libcuda.errors import (
     SUCCESS,
     CudaError,
 )
-from nbtc.libcuda.memory import ALIGN, PITCH, Block, Kind, memory
+from nbtc.libcuda.memory import ALIGN, PITCH, Block, Kind, Outside, memory
 from nbtc.libcuda.registry import driver, driver_as
 from nbtc.libcuda.state import current_or_none, numbers, primary
 from nbtc.libcuda.streams import stream_of, unsafe_in_capture
 
 PAGE = 4096
+READ_ONLY = 8  # CU_MEMHOSTREGISTER_READ_ONLY
+registered: set[int] = set()  # memory of the host's own that kernels may reach
 DEVICE_KINDS = (Kind.DEVICE, Kind.MANAGED, Kind.POOL)
 
 
@@ -77,39 +79,33 @@ def cuMemFree_v2(address: int) -> int:
 
 @driver
 def cuMemFreeHost(address: int) -> int:
-    found = memory.blocks.get(address)
-    if found is not None and isinstance(found.owner, Outside):
+    if address in registered:
         return INVALID_VALUE
     memory.free(address, Kind.HOST)
     return SUCCESS
-
-
-class Outside:
-    """Memory of the host that kernels may reach, as an array has it."""
-
-    def __init__(self, first: int, count: int) -> None:
-        self.__array_interface__: Any = {"data": (first, False), "shape": (count,), "typestr": "|u1", "version": 3}
 
 
 @driver
 def cuMemHostRegister_v2(address: int, size: int, flags: int) -> int:
     if not address or size <= 0 or flags & ~15:
         return INVALID_VALUE
-    for at in {address, address + size - 1, *range(address, address + size, 1 << 30)}:
-        host.read(at, 1)
+    if size > memory.total or not host.mapped(address, size, not flags & READ_ONLY):
+        return INVALID_VALUE
     if memory.overlaps(address, size):
         return HOST_MEMORY_ALREADY_REGISTERED
     outside = Outside(address, size)
     memory.add(Block(address, size, Kind.HOST, flags, outside, next(numbers), current_or_none()))
+    registered.add(address)
     return SUCCESS
 
 
 @driver
 def cuMemHostUnregister(address: int) -> int:
-    found = memory.blocks.get(address)
-    if found is None or not isinstance(found.owner, Outside):
+    if address not in registered:
         return HOST_MEMORY_NOT_REGISTERED
-    memory.free(address, Kind.HOST)
+    registered.discard(address)
+    if address in memory.blocks:  # not since its context ended
+        memory.free(address, Kind.HOST)
     return SUCCESS
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from nbtc.libcuda import host
 from nbtc.libcuda.driver.contexts import PRIORITIES
-from nbtc.libcuda.errors import INVALID_HANDLE, INVALID_VALUE, SUCCESS
+from nbtc.libcuda.errors import INVALID_HANDLE, INVALID_VALUE, LAUNCH_TIMEOUT, SUCCESS, CudaError, say
 from nbtc.libcuda.memory import memory
 from nbtc.libcuda.registry import DRIVER, driver, driver_as
 from nbtc.libcuda.state import current, disown, handles, own, primary
@@ -16,6 +16,7 @@ from nbtc.libcuda.streams import Event, NodeKind, Stream, standard, stream_of, s
 
 DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 POLL_SECONDS = 0.0005
+WAIT_SECONDS = 2  # for another thread of the host: streams here do one thing after the other
 
 
 @driver
@@ -190,7 +191,11 @@ def _wait(width: int) -> Callable[..., int]:
         value &= (1 << 8 * width) - 1
 
         def run() -> None:
+            end = time.monotonic() + WAIT_SECONDS
             while not _satisfied(flags & 3, int.from_bytes(ctypes.string_at(address, width), "little"), value, width):
+                if time.monotonic() > end:
+                    say(f"a stream waited {WAIT_SECONDS} s for a value in memory that nobody wrote")
+                    raise CudaError(LAUNCH_TIMEOUT)
                 time.sleep(POLL_SECONDS)  # another thread of the host will write it
                 memory.inside(address, width)
 

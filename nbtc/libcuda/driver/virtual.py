@@ -7,9 +7,8 @@ import os
 from typing import Any
 
 from nbtc.libcuda import host
-from nbtc.libcuda.driver.memory import Outside
 from nbtc.libcuda.errors import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, CudaError
-from nbtc.libcuda.memory import Block, Kind, memory
+from nbtc.libcuda.memory import Block, Kind, Outside, memory
 from nbtc.libcuda.registry import driver
 from nbtc.libcuda.state import handles, numbers
 

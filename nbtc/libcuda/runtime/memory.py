@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbtc.libcuda import host
-from nbtc.libcuda.driver.memory import DEVICE_KINDS, Outside, put_allocation, put_pitched
+from nbtc.libcuda.driver.memory import DEVICE_KINDS, put_allocation, put_pitched, registered
 from nbtc.libcuda.errors import INVALID_VALUE, SUCCESS
 from nbtc.libcuda.memory import PITCH, Kind, memory
 from nbtc.libcuda.registry import runtime
@@ -39,8 +39,7 @@ def cudaFree(address: int) -> int:
 
 @runtime
 def cudaFreeHost(address: int) -> int:
-    found = memory.blocks.get(address)
-    if address and (found is None or isinstance(found.owner, Outside)):
+    if address in registered:
         return INVALID_VALUE
     if address:
         memory.free(address, Kind.HOST)
