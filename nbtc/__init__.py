@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the names of _ROOMS and _MODULES once more: checkers and ed
         dpx as dpx,
         errors as errors,
         examples as examples,
+        intrinsics as intrinsics,
         mx as mx,
         ptx as ptx,
         sparse as sparse,
@@ -122,7 +123,9 @@ _ROOMS = {
         "threadfence_system unroll warp_idx where"
     ),
 }
-_MODULES = ("dpx", "errors", "examples", "mx", "ptx", "sparse", "tcgen05", "testing", "warp", "wgmma", "wmma")
+_MODULES = (
+    "dpx", "errors", "examples", "intrinsics", "mx", "ptx", "sparse", "tcgen05", "testing", "warp", "wgmma", "wmma",
+)  # fmt: skip
 _EXTRAS = ("cuda", "cute", "dask", "torch", "triton")  # what they need may be missing
 _NAMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 

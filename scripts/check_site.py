@@ -14,7 +14,10 @@ from pathlib import Path
 
 import nbtc
 
-MODULES = ("dpx", "errors", "mx", "ptx", "sparse", "tcgen05", "testing", "testing.strategies", "warp", "wgmma", "wmma")
+MODULES = (
+    "dpx", "errors", "intrinsics", "mx", "ptx", "sparse", "tcgen05", "testing", "testing.strategies", "warp", "wgmma",
+    "wmma",
+)  # fmt: skip
 EXTRAS = ("cuda", "cute", "dask", "torch", "triton")  # whose packages may be missing here
 HEADING = re.compile(r'<h\d id="(nbtc[\w.]*)" class="doc doc-heading">')
 TYPES = {  # what calls return, which has no public name but members that users read

@@ -30,7 +30,7 @@ LAYERS = (
     ("driver",),
     ("dialect",),
     ("show",),
-    ("ptx", "wmma", "wgmma", "warp", "dpx", "sparse", "instructions", "mx", "tcgen05", "testing"),
+    ("ptx", "wmma", "wgmma", "warp", "dpx", "intrinsics", "sparse", "instructions", "mx", "tcgen05", "testing"),
     ("accuracy", "verify", "report", "warmup", "examples", "interop", "libcuda"),
     ("torch", "dask", "cuda", "cute", "triton"),
     ("cli", "__main__"),

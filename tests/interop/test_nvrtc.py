@@ -8,8 +8,10 @@ import pytest
 import nbtc
 from nbtc import errors
 from nbtc.cli import main
+from nbtc.dialect.intrinsics import INTRINSICS, operands
 from nbtc.executor.command import argument
 from nbtc.interop import toolkit
+from nbtc.testing.scalar_inputs import words
 
 SOURCE = """
 extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }
@@ -125,3 +127,19 @@ def test_the_command_line_runs_a_source(tmp_path, capsys):
     assert "twice(float*): " in capsys.readouterr().out
     path.write_text(path.read_text() * 2 + "x")
     assert main(["run", *words]) == 2
+
+
+@needs
+def test_intrinsics_are_what_nvrtc_makes_of_them():
+    """nbtc.intrinsics and CUDA C++ have the same bits."""
+    calls = {name: ", ".join(("x[i]", "y[i]")[: operands(name)]) for name in INTRINSICS}
+    bodies = "".join(f"out[{n} * size + i] = {name}({given});" for n, (name, given) in enumerate(calls.items()))
+    text = 'extern "C" __global__ void all(const float *x, const float *y, float *out, int size)'
+    module = nbtc.cuda.compile(f"{text} {{ int i = blockIdx.x * blockDim.x + threadIdx.x; {bodies} }}")
+    rng = np.random.default_rng(11)
+    x, y = (words(rng, "f32", 1 << 12).view(np.float32) for _ in "xy")
+    out = np.zeros((len(calls), x.size), np.float32)
+    module["all"][x.size // 128, 128](x, y, out, x.size)
+    for name, found in zip(calls, out, strict=True):
+        wanted = getattr(nbtc.intrinsics, name)(*(x, y)[: operands(name)])
+        np.testing.assert_array_equal(found.view(np.uint32), wanted.view(np.uint32), name)
