@@ -65,14 +65,35 @@ def test_a_tile_over_the_edge(swizzle):
     assert (got.view(np.uint8).reshape(lines.shape) == lines).all()
 
 
-def test_loads_of_tf32_round():
-    array = aligned((1, 8), np.uint32)
-    array[:] = [0x3F801000, 0x3F800FFF, 0xBF801000, 0x3F803000, 0x7F800000, 0x3F802000, 1, 0xC0FFFFFF]
-    shared = aligned(32, np.uint8)
-    tile = nbtc.TensorMap(array.view(np.float32), (8, 1), dtype="tf32")
-    assert run(LOAD, array, tile, (0, 0), shared) == (FINE, 32)
-    want = [0x3F802000, 0x3F800000, 0xBF802000, 0x3F804000, 0x7F800000, 0x3F802000, 0, 0xC1000000]
-    assert shared.view(np.uint32).tolist() == want
+@pytest.mark.parametrize("dtype", ["tf32", "tf32_ftz"])
+def test_loads_of_tf32_round(dtype):
+    """To nearest even, subnormals too; NaNs become one (what an H200 gave for 65,536 words, both types alike)."""
+    cases = {
+        0x3F801000: 0x3F800000, 0x3F803000: 0x3F804000, 0xBF801000: 0xBF800000, 0xBF803000: 0xBF804000,  # ties
+        0x3F800FFF: 0x3F800000, 0x3F801001: 0x3F802000, 0x3F802000: 0x3F802000, 0xC0FFFFFF: 0xC1000000,
+        0x00000001: 0x00000000, 0x80001000: 0x80000000, 0x00003000: 0x00004000, 0x007FF001: 0x00800000,  # subnormal
+        0x7F7FF000: 0x7F800000, 0xFF7FFFFF: 0xFF800000, 0x7F7FEFFF: 0x7F7FE000, 0x7F800000: 0x7F800000,  # too large
+        0x7F800001: 0x7FFFE000, 0xFF800001: 0x7FFFE000, 0x7FC00000: 0x7FFFE000, 0xFFFFFFFF: 0x7FFFE000,  # NaN
+    }  # fmt: skip
+    array = aligned((1, len(cases)), np.uint32)
+    array[:] = list(cases)
+    shared = aligned(4 * len(cases), np.uint8)
+    tile = nbtc.TensorMap(array.view(np.float32), (len(cases), 1), dtype=dtype)
+    assert run(LOAD, array, tile, (0, 0), shared) == (FINE, 4 * len(cases))
+    assert shared.view(np.uint32).tolist() == list(cases.values())
+
+
+def test_finite_tf32_loads_are_rounded_as_cvt_rn_does():
+    rng = np.random.default_rng(13)
+    array = aligned((64, 256), np.uint32)
+    array[:] = rng.integers(0, 2**32, array.shape, np.uint32)
+    array[::2] = array[::2] & np.uint32(0xFFFFE000) | np.uint32(0x1000)  # ties
+    finite = array & 0x7F800000 != 0x7F800000
+    array[~finite] = 0
+    shared = aligned((64, 256), np.uint32)
+    tile = nbtc.TensorMap(array.view(np.float32), (256, 64), dtype="tf32")
+    assert run(LOAD, array, tile, (0, 0), shared)[0] == FINE
+    assert (shared == nbtc.convert(array.view(np.float32), "tf32", rounding="rn").view(np.uint32)).all()
 
 
 def test_stores_and_sums():
