@@ -1,4 +1,4 @@
-"""Programs whose results the PTX ISA leaves open, or says elsewhere: run here, and on a GPU by tests/golden/make_edges.py.
+"""Programs at the edges of what the PTX ISA says: run here, and on a GPU by tests/golden/make_edges.py.
 
 Each is a name, a text with an entry `k`, and what its parameters are given: uint32 arrays, the last of which it writes.
 """
@@ -65,7 +65,8 @@ LOADED = 256  # words of a row
 TF32_LOAD = (
     HEAD
     + f""".visible .entry k(.param .align 64 .b8 map[128], .param .u64 out) {{
- .shared .align 128 .b8 s[{4 * LOADED}]; .shared .align 8 .b64 bar; .reg .b64 m, q, st, d; .reg .b32 x, row, a, i, w; .reg .pred p;
+ .shared .align 128 .b8 s[{4 * LOADED}]; .shared .align 8 .b64 bar;
+ .reg .b64 m, q, st, d; .reg .b32 x, row, a, i, w; .reg .pred p;
  mov.b64 m, map; cvta.param.u64 m, m; ld.param.u64 q, [out]; mov.u32 x, 0; mov.u32 row, %ctaid.x;
  mbarrier.init.shared.b64 [bar], 1; fence.proxy.async; mbarrier.arrive.expect_tx.shared.b64 st, [bar], {4 * LOADED};
  cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [s], [m, {{x, row}}], [bar];
@@ -77,8 +78,8 @@ M: ld.shared.u32 w, [a]; st.global.u32 [q], w; add.u32 a, a, 4; add.u64 q, q, 4;
 
 
 def tf32_words() -> np.ndarray:
-    """Float32 words: around every 64th tf32 number of both signs the tie and its neighbours, and others drawn."""
-    tf32 = np.arange(0, 1 << 32, 1 << 19, dtype=np.uint32)[:, None]
+    """Float32 words: around every 256th tf32 number of both signs the tie and its neighbours, and others drawn."""
+    tf32 = np.arange(0, 1 << 32, 1 << 21, dtype=np.uint32)[:, None]
     near = tf32 + np.array([0, 1, 0x0FFF, 0x1000, 0x1001, 0x1FFF, 0x2FFF, 0x3000, 0x3001], np.uint32)
     drawn = np.random.default_rng(5).integers(0, 2**32, 7 * len(tf32), np.uint32)
     return np.concatenate([near.ravel(), drawn]).reshape(-1, LOADED)

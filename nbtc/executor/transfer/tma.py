@@ -33,10 +33,8 @@ _BOX, _DIM, _STRIDE, _STEP, _BASE = (
     _AT[n] for n in ("box_dim", "global_dim", "global_stride", "element_stride", "global_address")
 )
 _F16, _F32, _F64, _BF16, _S32, _S64 = (ELEMENTS[n].number for n in ("f16", "f32", "f64", "bf16", "s32", "s64"))
-_TF32 = (
-    ELEMENTS["tf32"].number,
-    ELEMENTS["tf32_ftz"].number,
-)  # tf32_ftz keeps subnormals too: an H200 gave the same bits
+# an H200 loads the same bits of both (test_loads_of_tf32_round): subnormals are rounded, not flushed
+_TF32 = (ELEMENTS["tf32"].number, ELEMENTS["tf32_ftz"].number)
 _NAN = np.array([0xF7, 0x7F], np.uint8)  # what out-of-bounds floats are filled with, as recorded: 0x7ff7 repeated
 
 
@@ -182,7 +180,7 @@ def _reduce(op, number, size, address, at):
 def _to_tf32(word):
     """A float32's bits rounded to tf32, to nearest even; what is too large becomes infinite, every NaN one NaN.
 
-    `cvt.rna.tf32.f32` rounds ties away, so its rule was rejected: the copies of an H200 differ from it in every second tie
+    Not as `cvt.rna.tf32.f32`, which rounds ties away: an H200's copies differ from that in every second tie
     (test_loads_of_tf32_round).
     """
     if word & np.uint32(0x7FFFFFFF) > np.uint32(0x7F800000):
