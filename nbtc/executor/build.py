@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nbtc.compiler import added_rows, native
+from nbtc.compiler import added_rows, native, stacks
 from nbtc.compiler.announce import announced
 from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.garbage import rarely_collected
@@ -27,10 +27,16 @@ from nbtc.executor.watch.hooks import Watch
 INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": Watch, "profile": Profile}
 
 
-NUMBERS = ("suspends", "loops", "shared_bytes", "local_bytes", "scratch_bytes", "asks", "services")  # of `Code`
-# Basic blocks of a warp, which unoptimised keeps what passes between them on its thread's stack: 0.6 MB where there
-# are 3,457, so 5.8 MB of the 8 MB that threads of Linux have.  The largest kernel of CUTLASS seen has 14,000.
-MOST_BLOCKS = 32_000
+NUMBERS = (
+    "suspends",
+    "loops",
+    "shared_bytes",
+    "local_bytes",
+    "scratch_bytes",
+    "stack_bytes",
+    "asks",
+    "services",
+)  # of `Code`
 
 
 class Built(NamedTuple):
@@ -70,9 +76,6 @@ def _compile(module: Module, kernel: str, shape: BlockShape, options: Options) -
     check(linked)
     instrument = INSTRUMENTS[options.instrument]()
     machine = Machine(contracted(linked) if options.contract else linked, shape, options, instrument)
-    count = len(machine.module.globals["warp"].blocks)
-    if count > MOST_BLOCKS:
-        raise ProgramError(f"{kernel}: {count:,} basic blocks, of which at most {MOST_BLOCKS:,} fit a thread's stack")
     about: dict[str, Any] = {
         "sites": [list(s) for s in machine.sites],
         "suspends": machine.suspends,
@@ -84,4 +87,16 @@ def _compile(module: Module, kernel: str, shape: BlockShape, options: Options) -
         "services": sorted(instrument.services),
     }
     made = Functions(machine.module, machine.helpers.functions).objects("warp", "run")
+    about["stack_bytes"] = _stack(kernel, made)
     return native.Native(b"".join(made), {**about, "sizes": [len(o) for o in made]})
+
+
+def _stack(kernel: str, objects: list[bytes]) -> int:
+    """Bytes of a thread's stack that a kernel's code takes."""
+    found = stacks.frames(objects)
+    if found > stacks.MOST:
+        raise ProgramError(
+            f"{kernel}: its code takes {found / stacks.MIB:,.0f} MiB of a thread's stack, of which "
+            f"{stacks.MOST / stacks.MIB:,.0f} MiB is the most here: split the kernel, or unroll less"
+        )
+    return found

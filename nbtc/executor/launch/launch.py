@@ -7,15 +7,16 @@ import math
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler import stacks
 from nbtc.compiler.native import Loaded
 from nbtc.compiler.threads import in_background, reporter, thread_count
-from nbtc.errors import OptionError, shown, whole_number
+from nbtc.errors import OptionError, ProgramError, shown, whole_number
 from nbtc.executor.emit.errors import Kind, Stop
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, WORKER
 from nbtc.executor.launch.arguments import Memory
@@ -53,6 +54,7 @@ class Code(NamedTuple):
     shared_bytes: int
     local_bytes: int
     scratch_bytes: int
+    stack_bytes: int  # of a thread, for the frames of the code
     asks: bool  # the host: it prints, asserts, allocates
     services: Sequence[int]  # slots of the instrument's functions
     sessions: dict[Any, list[Any]]
@@ -327,7 +329,7 @@ def run(code: Code, request: Request) -> Failure | None:
         session = Session(code, request, count)
     session.prepare(request)
     table().prepare(code.services)
-    if count == 1 and not code.loops and not request.progress:
+    if count == 1 and not code.loops and not request.progress and code.stack_bytes <= stacks.ANY_THREAD:
         code.run(session.addresses[0])
     else:
         _in_threads(code, session, request)
@@ -352,13 +354,26 @@ def _slots(code: Code, request: Request, count: int, block_bytes: int) -> int:
     return max(1, most // cluster) * cluster
 
 
+def _started(code: Code, worker: int) -> Future[Any]:
+    """A worker, on a thread that has room for the frames of its code."""
+    if code.stack_bytes <= stacks.ANY_THREAD:
+        return in_background(code.run, worker)
+    try:
+        return stacks.on_stack(code.stack_bytes, code.run, worker)
+    except RuntimeError as error:
+        size = f"{code.stack_bytes / stacks.MIB:,.0f} MiB"
+        raise ProgramError(f"the kernel takes {size} of stack, and no thread with as much starts here") from error
+
+
 def _in_threads(code: Code, session: Session, request: Request) -> None:
     """Workers on threads of the pool; the caller waits where Ctrl-C finds it, watches the time, tells of progress."""
     end = math.inf if request.timeout is None else time.monotonic() + request.timeout
     blocks = request.geometry.blocks
     report, close = reporter(request.progress, blocks, "block")
-    waiting = {in_background(code.run, address) for address in session.addresses}
+    waiting: set[Future[Any]] = set()
     try:
+        for address in session.addresses:
+            waiting.add(_started(code, address))
         while waiting:
             left = end - time.monotonic()
             _, waiting = wait(waiting, timeout=max(0.0, min(left, POLL_SECONDS)))

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import nbtc
+from nbtc.compiler import stacks
 from nbtc.errors import ProgramError
-from nbtc.executor import build
 
+on_stack = stacks.on_stack
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 BEGIN = """.visible .entry k(.param .u64 X, .param .u64 Y) {
 .reg .b64 %x, %y; .reg .b32 %t, %way, %seen, %turn; .reg .pred %p;
@@ -44,7 +45,16 @@ def test_a_block_far_behind_gets_its_turn():
     assert np.array_equal(run(block.format, 36, np.arange(32, dtype=np.uint32) + 4), 31 - np.arange(32))
 
 
-def test_more_blocks_than_fit_a_stack_are_refused(monkeypatch):
-    monkeypatch.setattr(build, "MOST_BLOCKS", 20)
-    with pytest.raises(ProgramError, match=r"k: [0-9]+ basic blocks, of which at most 20 fit a thread's stack"):
+def test_code_that_takes_more_stack_than_a_thread_can_have_is_refused(monkeypatch):
+    monkeypatch.setattr(stacks, "MOST", 64)
+    with pytest.raises(ProgramError, match=r"k: its code takes .* MiB of a thread's stack, of which .* is the most"):
         run("add.u32 %seen, %t, {};".format, 8, np.arange(32, dtype=np.uint32) % 8)
+
+
+def test_code_with_large_frames_runs_on_threads_that_have_room_for_them(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(stacks, "ANY_THREAD", 64)
+    monkeypatch.setattr(stacks, "on_stack", lambda size, *work: sizes.append(size) or on_stack(size, *work))
+    ways = np.arange(32, dtype=np.uint32) % 9
+    assert np.array_equal(run("add.u32 %seen, %t, {};".format, 9, ways), np.arange(32) + ways)
+    assert len(sizes) == 1 and sizes[0] > 64
