@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from nbtc.errors import GuessedOrderWarning, OptionError, shown, warn
 from nbtc.formats.arrays import as_format
+from nbtc.gemm.library_shapes import find
 from nbtc.gemm.orders import Order
 from nbtc.gemm.orders import order as order_row
 
@@ -80,23 +81,27 @@ class Library:
     fast_accum: bool = False
 
     def order(
-        self, m: int, n: int, k: int, *, a: object, b: object = None, out: object = None, layout: str = "nn"
-    ) -> Order:
+        self, m: int, n: int, k: int, *, a: object, b: object = None, out: object = None, layout: str = "nn",
+        bias: bool = False, batch: int = 0,
+    ) -> Order:  # fmt: skip
         """The order of a product of M x N x K: the recorded one, or a guess, which its `.evidence` says.
 
         a, b: formats of the multiplicands (b: as a).  out: format of the result (default: the accumulator's).  layout:
-        "nn" when B is row-major, "nt" when it is column-major.  Raises OptionError for another layout.
+        "nn" when B is row-major, "nt" when it is column-major, "tn" and "tt" when A is column-major too.  bias: a
+        vector is added to every row.  batch: of how many products (0: it is no batch).  Raises OptionError for another
+        layout.
 
-        A guess is one chain in ascending k (promoted every 128 elements for fp8 without fast accumulation): that is
-        what most recorded shapes show, but a library may split any other K.  It warns, once a shape.
+        `.evidence` of the order is "recorded" for shapes that were recorded, "rule" where recorded neighbours agree,
+        "guess" elsewhere: as the nearest recorded shape, or one chain in ascending k (promoted every 128 elements for
+        fp8 without fast accumulation).  A guess warns, once a shape.
 
         >>> library("cublas 13.0", gpu="H200").order(33, 65, 136, a="bf16", out="f32").name
         'k8:split9x16'
         """
         fa = as_format(a)
         fb = fa if b is None else as_format(b)
-        if layout not in ("nn", "nt"):
-            raise OptionError(f'layout={layout!r} is neither "nn" (B row-major) nor "nt" (B column-major)')
+        if layout not in ("nn", "nt", "tn", "tt"):
+            raise OptionError(f'layout={layout!r} is none of "nn", "nt" (B column-major), "tn" (A column-major), "tt"')
         result = {"f64": "f64", "int": "s32"}.get(fa.name if fa.name == "f64" else fa.kind, "f32")
         result = result if out is None else as_format(out).name
         names = {"f32": "tf32"}
@@ -106,6 +111,14 @@ class Library:
             if kind and (m, n, k) in row.sizes:
                 evidence = f"recorded: {self.name} on {self.gpu}, {m} x {n} x {k} {layout}"
                 return replace(order_row(row.order), evidence=evidence)
+        op = "bmm" if batch else "addmm" if bias else "mm"
+        shape = f"{self.name} on {self.gpu}, {m} x {n} x {k} {layout}"
+        found = find(op, ask[0], layout, (batch, m, n, k)) if ask[0] == ask[1] else None
+        if found is not None:
+            text = f"{found.kind}: {shape}{found.why and f' ({found.why})'}"
+            if found.kind == "guess":
+                warn(f"{text}; {found.order!r} is used, its bits may differ", GuessedOrderWarning)
+            return replace(order_row(found.order), evidence=text)
         fp8 = fa.kind == "float" and fa.bits == 8
         guess = order_row("promote128" if fp8 and not self.fast_accum and k > 128 else "seq")
         text = f"guess: no recording of {self.name} on {self.gpu} for {m} x {n} x {k} {ask[0]} x {ask[1]} {layout}"

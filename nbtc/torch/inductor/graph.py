@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
+from nbtc.interop.pytorch.inductor.private import factories
+
 CUDA = torch.device("cuda", 0)
 
 
@@ -22,14 +24,25 @@ def to_cuda(module: Any) -> tuple[Any, list[torch.Tensor]]:
             last = _lifted(module.graph, node, last, len(held))
             held.append(value)
             continue
-        node.args = map_aggregate(node.args, _moved)
-        node.kwargs = {
-            k: CUDA if k == "device" and v == "cpu" else v for k, v in map_aggregate(node.kwargs, _moved).items()
-        }
+        _move(node)
     module._parameters.clear()
     module._buffers.clear()
     module.recompile()
     return module, held
+
+
+def _move(node: Any) -> None:
+    """One node's devices; a function that makes a tensor makes it on the GPU, as the CPU is where it would be here."""
+    node.args = map_aggregate(node.args, _moved)
+    node.kwargs = {
+        k: CUDA if k == "device" and v == "cpu" else v for k, v in map_aggregate(node.kwargs, _moved).items()
+    }
+    if node.op == "call_function" and node.target in factories() and node.kwargs.get("device") is None:
+        node.kwargs = {**node.kwargs, "device": CUDA}
+    if node.op == "call_method" and node.target == "cpu":
+        node.target, node.args = "to", (node.args[0], CUDA)
+    elif node.op == "call_method" and node.target == "to":
+        node.args = tuple(CUDA if isinstance(x, str) and x == "cpu" else x for x in node.args)
 
 
 def _lifted(graph: Any, node: Any, last: Any, number: int) -> Any:
@@ -75,6 +88,8 @@ def fake_input(node: Any, x: Any, mode: Any) -> Any:
     wrapped_number = getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
     if not isinstance(x, torch.Tensor) or wrapped_number:
         return x
+    shown = node.meta.get("example_value")  # with sizes that are symbols, where shapes are dynamic
+    shown = shown if isinstance(shown, torch.Tensor) else x
     with mode:
-        y = torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=CUDA)
+        y = torch.empty_strided(shown.size(), shown.stride(), dtype=x.dtype, device=CUDA)
     return y.requires_grad_(x.requires_grad)

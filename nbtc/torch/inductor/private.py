@@ -14,6 +14,7 @@ other threads see what is there, and when the last one leaves nothing is exchang
 | `torch._C._cuda_getCurrentRawStream`, `torch._C._dynamo.guards._empty_strided_cuda` | what wrappers import |
 | `ConstantFolder`, `UniformValueConstantFolder` | they run operations on the device: here on the CPU |
 | caches of `_triton`, `_inductor.utils`, `fake_tensor`, `DeviceProperties.create` | they remember the GPU |
+| `torch.utils._device._device_constructors` | which functions make tensors on the default device |
 | `PyCodeCache.load_by_key_path` | wrappers are taken where they are loaded |
 | `CachingAutotuner.compile_results`, `.launchers`, `CompiledKernel._init_handles` | launches without a driver |
 | `convert_frame.compile_lock` | one compilation at a time, as Dynamo has it |
@@ -298,6 +299,13 @@ def believing(gpu: GPU, loaded: Callable[[Any], None]) -> Iterator[None]:
 def _clear(caches: list[Any]) -> None:
     for cache in caches:
         cache.cache_clear()
+
+
+def factories() -> set[Any]:
+    """Functions that make tensors, on the default device where none is named."""
+    from torch.utils._device import _device_constructors
+
+    return set(_device_constructors())
 
 
 def ready(tuner: Any) -> None:

@@ -1,0 +1,100 @@
+"""Orders that a library took for the shapes of real models, and which neighbours of a shape speak for it.
+
+`library_shapes.txt.xz` has a line for every recorded product whose bits one order explains: operation, format, layout,
+batch, M, N, K, order.  On an H200 bfloat16 products are split over K as the name of cuBLAS' kernel says ("splitK"): into
+as many parts as blocks of threads stand at one tile, each of a whole number of 64 elements.
+"""
+
+from __future__ import annotations
+
+import lzma
+import math
+import re
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+STEP = 64  # elements of K that those kernels take at a time
+UNSPLIT = 3072  # the smallest K of a bfloat16 product that was split, of 1,600 with N and K multiples of 8
+ALIGNED = 8  # elements: operands whose rows are not multiples of 16 bytes take other kernels
+SAME = {"f16": "bf16"}  # formats with the same kernels, of which the second is recorded
+
+Size = tuple[int, int, int, int]  # batch (0: none), M, N, K
+
+
+class Found(NamedTuple):
+    """An order's name, and what speaks for it: "recorded", "rule" or "guess"."""
+
+    order: str
+    kind: str
+    why: str
+
+
+@cache
+def shapes() -> dict[tuple[str, str, str], dict[Size, str]]:
+    """Recorded orders by (operation, format, layout), then by size."""
+    packed = files("nbtc").joinpath("data", "library_shapes.txt.xz").read_bytes()
+    table: dict[tuple[str, str, str], dict[Size, str]] = {}
+    for line in lzma.decompress(packed).decode().splitlines():
+        op, name, layout, batch, m, n, k, order = line.split()
+        table.setdefault((op, name, layout), {})[int(batch), int(m), int(n), int(k)] = order
+    return table
+
+
+def find(op: str, name: str, layout: str, size: Size) -> Found | None:
+    """What is known of a product; None for a kind of product that was never recorded.
+
+    >>> find("mm", "bf16", "nt", (0, 4, 4096, 4096))
+    Found(order='split2x2048', kind='recorded', why='')
+    >>> find("mm", "bf16", "nt", (0, 3, 4096, 4096)).kind
+    'rule'
+    """
+    recorded = shapes().get((op, SAME.get(name, name), layout))
+    if recorded is None:
+        return None
+    like = f" as {SAME[name]}" if name in SAME else ""
+    if size in recorded:
+        return Found(recorded[size], "rule" if like else "recorded", f"recorded{like}" if like else "")
+    between = _between(recorded, size)
+    if between is not None:
+        return Found(between, "rule", f"the next smaller and larger recorded M have it{like}")
+    _, m, n, k = size
+    if SAME.get(name, name) == "bf16" and k < UNSPLIT and not (n % ALIGNED or k % ALIGNED):
+        return Found("seq", "rule", f"no recorded K below {UNSPLIT} is split{like}")
+    near, far = _nearest(recorded, size)
+    order = scaled(recorded[near], near[3], k)
+    return Found(order, "guess", f"the nearest recorded shape, {near[1]} x {near[2]} x {near[3]}, has its kind{like}")
+
+
+def _between(recorded: dict[Size, str], size: Size) -> str | None:
+    """The order of the next smaller and the next larger M, where they agree."""
+    batch, m, n, k = size
+    other = {s[1]: order for s, order in recorded.items() if (s[0], s[2], s[3]) == (batch, n, k)}
+    below, above = max((x for x in other if x < m), default=None), min((x for x in other if x > m), default=None)
+    if below is None or above is None or other[below] != other[above]:
+        return None
+    return other[below]
+
+
+def _nearest(recorded: dict[Size, str], size: Size) -> tuple[Size, float]:
+    """The recorded shape at the smallest distance, in doublings of M, N and K."""
+
+    def far(other: Size) -> float:
+        return sum(abs(math.log2(x + 1) - math.log2(y + 1)) for x, y in zip(other, size, strict=True))
+
+    nearest = min(recorded, key=far)
+    return nearest, far(nearest)
+
+
+def scaled(order: str, before: int, k: int) -> str:
+    """The order for another K: as many parts, each of whole steps.
+
+    >>> scaled("split3x2752", 8192, 4096), scaled("seq", 64, 128)
+    ('split3x1408', 'seq')
+    """
+    found = re.search(r"split(\d+)x(\d+)", order)
+    if not found or k == before:
+        return order
+    unit = STEP if int(found[2]) % STEP == 0 else 4
+    part = max(unit, -(-k // (int(found[1]) * unit)) * unit)
+    return order.replace(found[0], f"split{-(-k // part)}x{part}") if part < k else "seq"
