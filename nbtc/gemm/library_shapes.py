@@ -1,7 +1,7 @@
 """Orders that a library took for the shapes of real models, and which neighbours of a shape speak for it.
 
-`library_shapes.txt.xz` has a line for every recorded product whose bits one order explains: operation, format, layout,
-batch, M, N, K, order.  On an H200 bfloat16 products are split over K as the name of cuBLAS' kernel says ("splitK"): into
+`library_shapes.txt.xz` has a line for every recorded product whose bits one order explains: operation, format,
+layout, batch, M, N, K, order.  On an H200 bfloat16 products are split over K as the name of cuBLAS' kernel says ("splitK"): into
 as many parts as blocks of threads stand at one tile, each of a whole number of 64 elements.
 """
 
@@ -58,10 +58,10 @@ def find(op: str, name: str, layout: str, size: Size) -> Found | None:
     between = _between(recorded, size)
     if between is not None:
         return Found(between, "rule", f"the next smaller and larger recorded M have it{like}")
-    _, m, n, k = size
+    n, k = size[2:]
     if SAME.get(name, name) == "bf16" and k < UNSPLIT and not (n % ALIGNED or k % ALIGNED):
         return Found("seq", "rule", f"no recorded K below {UNSPLIT} is split{like}")
-    near, far = _nearest(recorded, size)
+    near = _nearest(recorded, size)
     order = scaled(recorded[near], near[3], k)
     return Found(order, "guess", f"the nearest recorded shape, {near[1]} x {near[2]} x {near[3]}, has its kind{like}")
 
@@ -76,14 +76,13 @@ def _between(recorded: dict[Size, str], size: Size) -> str | None:
     return other[below]
 
 
-def _nearest(recorded: dict[Size, str], size: Size) -> tuple[Size, float]:
+def _nearest(recorded: dict[Size, str], size: Size) -> Size:
     """The recorded shape at the smallest distance, in doublings of M, N and K."""
 
     def far(other: Size) -> float:
         return sum(abs(math.log2(x + 1) - math.log2(y + 1)) for x, y in zip(other, size, strict=True))
 
-    nearest = min(recorded, key=far)
-    return nearest, far(nearest)
+    return min(recorded, key=far)
 
 
 def scaled(order: str, before: int, k: int) -> str:

@@ -27,7 +27,8 @@ def addmm(
     """addmm and baddbmm: the sum with c in the accumulator's type, one rounding at the end."""
     if a.dtype == torch.int8 or a.dtype != b.dtype:
         raise NoEmulation(f"{a.dtype} times {b.dtype} wraps to its own type: _int_mm and _scaled_mm are emulated")
-    d = product(operand(a, s), operand(b, s), s, a.dtype)
+    vector = c is not None and (c.ndim == 1 or (c.ndim == 2 and c.stride(0) == 0))
+    d = product(operand(a, s), operand(b, s), s, a.dtype, bias=vector)
     return rounded(epilogue(d, None if c is None else array(c), float(alpha), float(beta)), a.dtype)
 
 

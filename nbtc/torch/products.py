@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -63,16 +64,17 @@ def operand(t: torch.Tensor, s: Settings, convolution: bool = False) -> NDArray[
 
 
 def product(
-    a: NDArray[Any], b: NDArray[Any], s: Settings, out: torch.dtype, *, fast_accum: bool = True
+    a: NDArray[Any], b: NDArray[Any], s: Settings, out: torch.dtype, *, fast_accum: bool = True, bias: bool = False
 ) -> NDArray[Any]:
     """a (..., M, K) @ b (..., K, N) from zero with a mode's bits, in the accumulator's type.
 
-    out: the dtype a library would round to.  fast_accum: False promotes fp8 sums every 128 elements of K.
+    out: the dtype a library would round to.  fast_accum: False promotes fp8 sums every 128 elements of K.  bias: a
+    vector will be added to each row, for which libraries have other kernels.
     """
     more: dict[str, Any] = {"arch": s.arch, "instruction": s.instruction, "threads": s.threads}
     start = perf_counter()
     try:
-        order = _order(a, b, s, out, fast_accum, more)
+        order = _order(a, b, s, out, (fast_accum, bias), more)
         planned = plan(a, b, order=order, **more)
         d = matmul(a, b, order=order, **more)
     except UnsupportedInstructionError as error:
@@ -82,14 +84,16 @@ def product(
 
 
 def _order(
-    a: NDArray[Any], b: NDArray[Any], s: Settings, out: torch.dtype, fast_accum: bool, more: dict[str, Any]
+    a: NDArray[Any], b: NDArray[Any], s: Settings, out: torch.dtype, kind: tuple[bool, bool], more: dict[str, Any]
 ) -> Order | str:
-    """The order of summation of this product."""
+    """The order of summation of this product; kind: (fast_accum, bias)."""
+    fast_accum, bias = kind
     if isinstance(s.order, Library):
-        layout = "nt" if b.strides[-2] < b.strides[-1] else "nn"
+        layout = "".join("t" if x.strides[-2] < x.strides[-1] else "n" for x in (a, b))
         (m, k), n = a.shape[-2:], b.shape[-1]
+        batch = prod(a.shape[:-2]) if a.ndim > 2 else 0
         library = replace(s.order, fast_accum=fast_accum)
-        return library.order(m, n, k, a=a.dtype, b=b.dtype, out=as_format(out), layout=layout)
+        return library.order(m, n, k, a=a.dtype, b=b.dtype, out=as_format(out), layout=layout, bias=bias, batch=batch)
     if s.order is not None:
         return s.order
     promoted = not fast_accum and plan(a, b, **more).model.fraction == PROMOTED

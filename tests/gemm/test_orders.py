@@ -161,17 +161,70 @@ def test_library_choices():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert nbtc.plan(wide, wide.T.copy(), order=cublas).order.name == "split4x4"
-    with pytest.warns(GuessedOrderWarning, match="64 x 64 x 16 tf32 x tf32 nt"):  # B in column-major order
-        assert "guess" in nbtc.plan(wide, wide.T, order=cublas).explain()
+    far = np.ones((7, 30000), np.float32)
+    with pytest.warns(GuessedOrderWarning, match="7 x 7 x 30000"):  # far from any that was recorded
+        assert "guess" in nbtc.plan(far, far.T, order=cublas).explain()
     with pytest.warns(GuessedOrderWarning):
         assert cublas.order(8, 8, 1024, a="e4m3").name == "promote128"
     with pytest.raises(OptionError, match=r"cublas 13\.0"):
         nbtc.library("cublas 12.0", gpu="H200")
     with pytest.raises(OptionError, match="layout"):
-        cublas.order(64, 64, 64, a="f16", layout="tn")
+        cublas.order(64, 64, 64, a="f16", layout="kn")
 
 
 def test_pictures():
     tree = nbtc.order("promote128").tree(1280, step=32)
     assert "d = ((((s0 + s1) + s2) + s3) + s4) + s5 + ... + s9" in tree and "s5 = [640..671]" in tree
     assert nbtc.order("resfirst16").tree(24).splitlines()[-1] == "s0 = [0..7] -> [8..23]"
+
+
+def test_shapes_of_real_models():
+    cublas = nbtc.library(**CUBLAS)
+    split = cublas.order(1, 4096, 14336, a="bf16", layout="nt")  # four parts: 128 blocks of threads at 32 tiles
+    assert split.name == "split4x3584" and split.recorded
+    assert cublas.order(8192, 4096, 4096, a="bf16", layout="nt").name == "seq"
+    between = cublas.order(3, 4096, 14336, a="f16", layout="nt")  # recorded M on both sides have it
+    assert between.name == "split4x3584" and between.evidence.startswith("rule")
+    assert cublas.order(100, 96, 2048, a="bf16", layout="tn").evidence.startswith("rule")
+
+
+def hashed(index, seed):
+    """Numbers of 11 bits and eight exponents, the same wherever they are made: a hash of an element's index."""
+    h = (index * 0x9E3779B1 + seed * 0x7FEB352D + 12345) & 0xFFFFFFFF
+    h ^= h >> 15
+    h = (h * 0x85EBCA6B) & 0xFFFFFFFF
+    h ^= h >> 13
+    h = (h * 0xC2B2AE35) & 0xFFFFFFFF
+    h ^= h >> 16
+    mantissa = ((h & 1023) + 1024) * (1 - 2 * (h >> 20 & 1))
+    return mantissa.astype(np.float32), np.exp2(-(10.0 + (h >> 11 & 7))).astype(np.float32)
+
+
+def cancelling(rows, columns, n, k):
+    """Rows of A and columns of B whose products cancel in pairs: what is left shows the order of the sum."""
+    i = np.arange(k)
+    mirror = np.minimum(i, k - 1 - i)
+    sign = np.sign(k - 1 - 2 * i).astype(np.float32)
+    mantissa, power = hashed(rows[:, None] * k + mirror, 3)
+    left = mantissa * sign * power
+    mantissa, power = hashed(mirror[:, None] * n + columns, 4)
+    return left, mantissa * power
+
+
+with np.load(Path(__file__).parents[1] / "golden" / "library_shapes.npz") as file:
+    SHAPES = {key: file[key] for key in file.files if key != "names"}
+    NAMES = [str(x) for x in file["names"]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recorded_shapes(name):
+    """Some of the products that `library_shapes` was made from, a few outputs of each."""
+    op, fmt, layout, batch, m, n, k = name.split()
+    m, n, k = int(m), int(n), int(k)
+    a, b = cancelling(SHAPES[f"{name} rows"], SHAPES[f"{name} columns"], n, k)
+    a, b = (x.astype(FORMATS[fmt].dtype) for x in (a, b))
+    order = nbtc.library(**CUBLAS).order(m, n, k, a=fmt, layout=layout, bias=op == "addmm", batch=int(batch))
+    assert order.recorded
+    d = nbtc.matmul(a, b, order=order).astype(FORMATS["f32" if fmt == "tf32" else fmt].dtype)
+    expected = SHAPES[f"{name} result"]
+    assert_bits_equal(d.view(expected.dtype), expected)

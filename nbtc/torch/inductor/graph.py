@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
-from nbtc.interop.pytorch.inductor.private import factories
+from nbtc.torch.inductor.private import factories
 
 CUDA = torch.device("cuda", 0)
 
