@@ -27,6 +27,7 @@ from nbtc.executor.watch.words import block_bytes
 
 LANES = 32
 MOST_THREADS = 1024  # of a block (CUDA C++ Programming Guide, "Compute Capabilities")
+MOST_DEPTH = 64  # of them along z (same page)
 MOST_IN_CLUSTER = 16  # blocks (CUDA C++ Programming Guide, "Thread Block Clusters": 8, or 16 where it is allowed)
 EXTENTS = ((1 << 31) - 1, 65535, 65535)  # of a grid
 RESIDENT = 64  # blocks a worker holds at most while some wait for others
@@ -99,6 +100,8 @@ def geometry(grid: Any, block: Any, cluster: Any) -> Geometry:
     g = Geometry(extents(grid, "grid"), extents(block, "block"), extents(1 if cluster is None else cluster, "cluster"))
     if g.threads > MOST_THREADS:
         raise OptionError(f"block={shown(block)} has {shown(g.threads)} threads: a block has {MOST_THREADS} at most")
+    if g.block[2] > MOST_DEPTH:
+        raise OptionError(f"block={shown(block)}: a block has {MOST_DEPTH} threads along z at most")
     if any(n > most for n, most in zip(g.grid, EXTENTS, strict=True)):
         raise OptionError(f"grid={shown(grid)}: a grid has {EXTENTS} blocks along x, y and z at most")
     if any(n % c for n, c in zip(g.grid, g.cluster, strict=True)):

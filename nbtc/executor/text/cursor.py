@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import operator
 import struct
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
 
 from nbtc.errors import ParseError
 from nbtc.executor.text.data import WIDTHS, Immediate
 from nbtc.executor.text.lex import Token, integer, tokens
 
 END = Token("end", "", 0)
-_BINARY = (("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"))
+# binary operators, from the weakest to the strongest
+_BINARY = (
+    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"),
+    ("*", "/", "%"),
+)  # fmt: skip
+_STRENGTH = {operator: level for level, operators in enumerate(_BINARY) for operator in operators}
 _BITS64 = (1 << 64) - 1
+
+
+class Whole(NamedTuple):
+    """A value of a constant expression: its 64 bits, and whether they are a .u64; else they are a .s64."""
+
+    bits: int
+    unsigned: bool = False
+
+    @property
+    def number(self) -> int:
+        """What it counts as."""
+        return self.bits if self.unsigned or self.bits < 1 << 63 else self.bits - (1 << 64)
+
+    @classmethod
+    def of(cls, number: int, unsigned: bool = False) -> Whole:
+        """A number cut to 64 bits."""
+        return cls(number & _BITS64, unsigned)
 
 
 class Cursor:
@@ -80,6 +104,13 @@ class Cursor:
             self.at += 1
         return self.tokens[first : self.at]
 
+    def number(self) -> int:
+        """Read a whole number."""
+        token = self.take()
+        if token.kind != "integer":
+            self.fail("a number should stand here", token)
+        return integer(token.text, token.line)
+
     def integers(self) -> tuple[int, ...]:
         """Read numbers with commas between them, perhaps none."""
         found = []
@@ -123,62 +154,79 @@ class Cursor:
     def _float_bits(bits: int, width: int, sign: int) -> Immediate:
         return Immediate(bits ^ (1 << (width - 1)) if sign < 0 else bits, width)
 
-    def expression(self, level: int = 0) -> int:
-        """Read an expression of whole numbers, operators from the weakest to the strongest."""
-        if level == len(_BINARY):
-            return self._product()
-        value = self.expression(level + 1)
-        while self.next.text in _BINARY[level]:
-            value = _apply(self.take().text, value, self.expression(level + 1))
-        return value
+    def expression(self) -> int:
+        """Read an expression of whole numbers, which are .s64 or .u64 (PTX ISA 4.5.5).
 
-    def _product(self) -> int:
+        Where its text and ptxas differ ptxas is followed: &, | and ^ take the usual conversions, % is unsigned.
+        """
+        return self._conditional().number
+
+    def _conditional(self) -> Whole:
+        value = self._binary(0)
+        if not self.takes("?"):
+            return value
+        first = self._conditional()
+        self.expect(":")
+        second = self._conditional()
+        return first if value.bits else second
+
+    def _binary(self, weakest: int) -> Whole:
+        """Operands with operators between them, none weaker than that."""
         value = self._unary()
-        while self.next.text in ("*", "/"):
-            operator, right = self.take(), self._unary()
-            if operator.text == "/" and not right:
-                self.fail("division by zero", operator)
-            if operator.text == "*":
-                value *= right
-            else:  # toward zero
-                value = abs(value) // abs(right) * (1 if (value < 0) == (right < 0) else -1)
+        while (level := _STRENGTH.get(self.next.text, -1)) >= weakest:
+            sign = self.take()
+            right = self._binary(level + 1)
+            if sign.text in ("/", "%") and not right.bits:
+                self.fail("division by zero", sign)
+            value = _apply(sign.text, value, right)
         return value
 
-    def _unary(self) -> int:
+    def _unary(self) -> Whole:
         token = self.take()
         if token.kind == "integer":
-            return integer(token.text, token.line)
+            literal = integer(token.text, token.line)
+            return Whole.of(literal, token.text[-1] == "U" or literal >> 63 != 0)
         if token.text == "(":
             if self.next.text in (".s64", ".u64"):  # a cast
                 unsigned = self.take().text == ".u64"
                 self.expect(")")
-                return self._unary() & _BITS64 if unsigned else self._unary()
-            value = self.expression()
+                return Whole(self._unary().bits, unsigned)
+            value = self._conditional()
             self.expect(")")
             return value
         if token.text in ("-", "+", "~", "!"):
             value = self._unary()
-            return {"-": -value, "+": value, "~": ~value, "!": int(not value)}[token.text]
+            if token.text == "~":
+                return Whole.of(~value.bits, unsigned=True)
+            if token.text == "!":
+                return Whole(int(not value.bits))
+            return Whole.of(-value.bits if token.text == "-" else value.bits, value.unsigned)
         self.fail("a constant should stand here", token)
 
 
-def _apply(operator: str, a: int, b: int) -> int:
-    return int(
-        {
-            "||": lambda: bool(a) or bool(b),
-            "&&": lambda: bool(a) and bool(b),
-            "|": lambda: a | b,
-            "^": lambda: a ^ b,
-            "&": lambda: a & b,
-            "==": lambda: a == b,
-            "!=": lambda: a != b,
-            "<": lambda: a < b,
-            ">": lambda: a > b,
-            "<=": lambda: a <= b,
-            ">=": lambda: a >= b,
-            "<<": lambda: (a << (b & 63)) & _BITS64,
-            ">>": lambda: a >> (b & 63),
-            "+": lambda: a + b,
-            "-": lambda: a - b,
-        }[operator]()
-    )
+def _apply(operator: str, a: Whole, b: Whole) -> Whole:
+    if operator in _LOGIC:
+        return Whole(int(_LOGIC[operator](bool(a.bits), bool(b.bits))))
+    if operator in _SHIFTS:
+        return Whole.of(_SHIFTS[operator](a.number, b.bits & 63), a.unsigned)
+    unsigned = a.unsigned or b.unsigned or operator == "%"
+    x, y = Whole(a.bits, unsigned).number, Whole(b.bits, unsigned).number
+    if operator in _COMPARISONS:
+        return Whole(int(_COMPARISONS[operator](x, y)))
+    return Whole.of(_ARITHMETIC[operator](x, y), unsigned)
+
+
+def _quotient(a: int, b: int) -> int:
+    """Toward zero."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+_LOGIC: dict[str, Callable[[bool, bool], bool]] = {"||": operator.or_, "&&": operator.and_}
+_SHIFTS: dict[str, Callable[[int, int], int]] = {"<<": operator.lshift, ">>": operator.rshift}
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
+}  # fmt: skip
+_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "|": operator.or_, "^": operator.xor, "&": operator.and_, "+": operator.add, "-": operator.sub,
+    "*": operator.mul, "/": _quotient, "%": operator.mod,
+}  # fmt: skip

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 from nbtc.executor.text.cursor import Cursor
 from nbtc.executor.text.data import WIDTHS, Generic, Immediate, Masked, Symbol, Variable
+
+Initial = Immediate | Symbol | Generic | Masked
+ZERO = Immediate(0)
+FLOATS = ("f16", "f32", "f64", "f16x2", "bf16", "bf16x2", "tf32")
 
 
 def parameters(c: Cursor) -> tuple[Variable, ...]:
@@ -24,9 +31,8 @@ def variables(c: Cursor, external: bool, several: bool = False) -> list[Variable
     while c.next.text[:1] == ".":
         word = c.take()
         if word.text == ".align":
-            align = max(align, *c.integers()) if not kind else align  # behind .ptr it tells what is pointed to
-            while kind and c.next.kind == "integer":
-                c.take()
+            number = c.number()
+            align = max(align, number) if not kind else align  # behind .ptr it tells what is pointed to
         elif word.text in (".v2", ".v4", ".v8"):
             lanes = int(word.text[2:])
         elif word.text == ".attribute":
@@ -54,32 +60,53 @@ def attribute(c: Cursor) -> None:
 def _variable(c: Cursor, what: tuple[str, str, int, int], external: bool) -> Variable:
     space, kind, align, lanes = what
     line, name = c.next.line, c.name()
-    count: int | None = lanes
+    extents: list[int | None] = [lanes] if lanes > 1 else []
     while c.takes("["):
-        extent = None if c.next.text == "]" else c.expression()
-        count = None if extent is None or count is None else count * extent
+        token = c.next
+        extent = None if token.text == "]" else c.expression()
+        extents.append(extent)
+        if extent is not None and extent < 0:
+            c.fail(f"{name} has an extent of {extent}", token)
+        if extent is None and len(extents) > 1 + (lanes > 1):
+            c.fail(f"only the first extent of {name} may be left open", token)
         c.expect("]")
-    initial: tuple[Immediate | Symbol | Generic | Masked, ...] = ()
+    if lanes > 1:
+        extents = [*extents[1:], lanes]
+    inner = prod(e for e in extents[1:] if e is not None)
+    first = extents[0] if extents else 1
+    count = None if first is None else inner * first
+    initial: tuple[Initial, ...] = ()
     if c.takes("="):
-        initial = tuple(_initial(c))
+        initial = tuple(_initial(c, extents, kind))
         count = len(initial) if count is None else count
     natural = max(1, WIDTHS[kind] // 8) * lanes
     return Variable(name, space, kind, count, align or natural, initial, external, line)
 
 
-def _initial(c: Cursor) -> list[Immediate | Symbol | Generic | Masked]:
-    """An initialiser, nested braces flattened."""
+def _initial(c: Cursor, extents: Sequence[int | None], kind: str) -> list[Initial]:
+    """An initialiser's elements in the order of memory; what braces leave out is 0, as in C (PTX ISA 5.4.4)."""
+    token = c.next
     if not c.takes("{"):
-        return [_initial_value(c)]
-    found = []
+        value = _initial_value(c)
+        if isinstance(value, Immediate) and value.float_bits and kind not in FLOATS:
+            c.fail(f"a float can't initialise a .{kind}; its type is .f32 or .f64", token)
+        return [value]
+    inner = prod(e for e in extents[1:] if e is not None)
+    found: list[Initial] = []
     while not c.takes("}"):
-        found.extend(_initial(c))
+        nested = c.next.text == "{"
+        found += [ZERO] * (-len(found) % inner) if nested else []
+        found += _initial(c, extents[1:], kind)
         if c.next.text != "}":
             c.expect(",")
-    return found
+    most = inner * extents[0] if extents and extents[0] is not None else None
+    if most is not None and len(found) > most:
+        c.fail(f"{len(found)} values for {most} elements", token)
+    wanted = most if most is not None else -(-len(found) // inner) * inner
+    return found + [ZERO] * (wanted - len(found))
 
 
-def _initial_value(c: Cursor) -> Immediate | Symbol | Generic | Masked:
+def _initial_value(c: Cursor) -> Initial:
     token = c.next
     if token.kind == "integer" and c.peek(1).text == "(" and c.peek(2).kind == "name":  # 0xFF00(symbol)
         mask = c.integers()[0]

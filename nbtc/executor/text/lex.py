@@ -23,7 +23,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-MOST_DIGITS = 40  # of a literal: far beyond 64 bits, and far below where Python refuses to convert
+MOST_DIGITS = 72  # of a literal: "0b" and 64 bits with zeros before them; Python refuses to convert thousands
 
 
 class Token(NamedTuple):
@@ -67,9 +67,11 @@ def integer(text: str, line: int) -> int:
     digits = text.rstrip("U")
     if len(digits) > MOST_DIGITS:
         raise ParseError(f"line {line}: a number of {len(digits)} digits; PTX integers have 64 bits")
-    if digits[:2].lower() in ("0x", "0b"):
-        return int(digits, 0)
+    base = 0 if digits[:2].lower() in ("0x", "0b") else 8 if digits[0] == "0" and len(digits) > 1 else 10
     try:
-        return int(digits, 8 if digits[0] == "0" and len(digits) > 1 else 10)
+        value = int(digits, base)
     except ValueError:
         raise ParseError(f"line {line}: {text!r} is no octal number (it begins with 0)") from None
+    if value >> 64:
+        raise ParseError(f"line {line}: {text} needs {value.bit_length()} bits; PTX integers have 64 (PTX ISA 4.5.1)")
+    return value

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 
 from nbtc.errors import ParseError
 from nbtc.executor.text.cursor import END, Cursor
 from nbtc.executor.text.data import Function, Module, Prototype, Variable
 from nbtc.executor.text.declare import attribute, parameters, variables
-from nbtc.executor.text.lex import Token
+from nbtc.executor.text.lex import Token, integer
 from nbtc.executor.text.parse_body import Body
 
 LINKING = (".extern", ".visible", ".weak", ".common")
@@ -26,13 +27,20 @@ def parse(text: str) -> Module:
     >>> m.target, m.functions["k"].body[0].opcode
     ('sm_80', 'ret')
     """
-    return _ModuleParser(text).module()
+    try:
+        return _ModuleParser(text).module()
+    except RecursionError:
+        raise ParseError("PTX: parentheses or braces are nested too deeply to be read") from None
 
 
 def _files(tokens: list[Token]) -> dict[int, str]:
     """Source files by their numbers: compilers write them before the code or behind it."""
     places = (n for n, token in enumerate(tokens[:-2]) if token.text == ".file")
-    return {int(tokens[n + 1].text): tokens[n + 2].text.strip('"') for n in places}
+    return {
+        integer(tokens[n + 1].text, tokens[n + 1].line): tokens[n + 2].text.strip('"')
+        for n in places
+        if tokens[n + 1].kind == "integer"
+    }
 
 
 class _ModuleParser:
@@ -93,8 +101,11 @@ class _ModuleParser:
         c = self.c
         word = c.take()
         if word.text == ".version":
-            major, _, minor = c.take().text.partition(".")
-            self.version = (int(major), int(minor or 0))
+            number = c.take()
+            parts = re.fullmatch(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?", number.text)
+            if parts is None:
+                c.fail("a version such as 8.0 should stand here", number)
+            self.version = (int(parts[1]), int(parts[2] or 0))
         elif word.text == ".target":
             self.target = c.name()
             while c.takes(","):

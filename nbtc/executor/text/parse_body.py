@@ -29,8 +29,10 @@ from nbtc.executor.text.data import (
     Vector,
 )
 from nbtc.executor.text.declare import parameters, variables
+from nbtc.executor.text.lex import integer
 
 COMPONENTS = {name: i for names in ("xyzw", "rgba") for i, name in enumerate(names)}
+MOST_REGISTERS = 1 << 20  # that a function may declare: a hundred times what compilers write, and 200 MB here
 Names = dict[str, Any]  # of one scope: registers, vectors of registers, symbols of variables
 
 
@@ -65,6 +67,7 @@ class Body:
         self.unresolved: list[_Unresolved] = []
         self.later: dict[int, tuple[int, ...]] = {}  # instructions that name such, with their scopes
         self.source: Source | None = None
+        self.registers = 0  # declared with a count
 
     def parse(self) -> Function:
         """Read `{ ... }`."""
@@ -73,6 +76,8 @@ class Body:
         self.c.expect("{")
         while len(self.scope_ids) > 0:
             self._statement()
+        if not self.instructions:  # an empty body returns
+            self.instructions.append(Instruction("ret", (), (), self.function.line))
         keys = {key: self._key(*key) for key in self.labels}
         table_keys = {key: self._key(*key) for key in self.tables}
         known = keys | table_keys
@@ -178,7 +183,9 @@ class Body:
     def _location(self) -> None:
         self.c.take()
         numbers = self.c.line()
-        file, line = int(numbers[0].text), int(numbers[1].text)
+        if [n.kind for n in numbers[:2]] != ["integer", "integer"]:
+            self.c.fail("the numbers of a file and a line should stand behind .loc", numbers[0] if numbers else None)
+        file, line = (integer(n.text, n.line) for n in numbers[:2])
         self.source = Source(self.files.get(file, f"file {file}"), line)
 
     def _registers(self) -> None:
@@ -190,7 +197,11 @@ class Body:
         while True:
             name = c.name()
             if c.takes("<"):
-                for i in range(*c.integers()[:1]):
+                token, count = c.next, c.number()
+                self.registers += count
+                if self.registers > MOST_REGISTERS:
+                    c.fail(f"a function has at most {MOST_REGISTERS} registers here", token)
+                for i in range(count):
                     self._declare(Variable(f"{name}{i}", "reg", kind, lanes, 0))
                 c.expect(">")
             else:
@@ -233,9 +244,10 @@ class Body:
         guard = None
         if c.takes("@"):
             negated = c.takes("!")
+            place = c.next
             register = self._find(c.name())
-            if not isinstance(register, Register):
-                c.fail("a guard is a predicate register")
+            if not isinstance(register, Register) or register.type != "pred":
+                c.fail("a guard is a predicate register, declared as .reg .pred", place)
             guard = Guard(register, negated)
         token = c.take()
         if token.kind != "name" or token.text[0] in ".%":
@@ -248,6 +260,8 @@ class Body:
             operands.append(self._operand())
             if c.next.text != ";":
                 c.expect(",")
+                if c.next.text == ";":
+                    c.fail("an operand should stand behind the comma")
         c.expect(";")
         return Instruction(opcode, tuple(modifiers), tuple(operands), token.line, guard, self.source)
 
