@@ -166,6 +166,16 @@ def test_declarations_load_without_numba():
 
 
 @of_every_file
+def test_the_oracle_is_its_own(path):
+    """What computes fast takes nothing from the oracle that it is compared with, and the oracle nothing from it."""
+    exact = {n for n in imports(path) if n.startswith("nbtc.numerics.exact")}
+    assert not exact or room(module(path)) in ("numerics", "testing"), f"{module(path)} imports {exact}"
+    if path.name.startswith("exact") and room(module(path)) == "numerics":
+        jitted = {n for n in imports(path) if room(n) in ("kernels", "gemm", "ops", "compiler")}
+        assert not jitted, f"{module(path)} imports {jitted}"
+
+
+@of_every_file
 def test_no_assert_checks_input(path):
     lines = [node.lineno for node in nodes(path) if isinstance(node, ast.Assert)]
     assert not lines, f"assert vanishes under python -O: raise one of nbtc.errors in {path.name}, lines {lines}"

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.threads import ThreadTeam
+from nbtc.formats.arrays import from_bits
 from nbtc.formats.table import Format
 from nbtc.gemm.fused_engine import contiguous
 from nbtc.kernels.scaled_rows import COLUMNS, NOTHING, STEP, Panels, panel_rows
-from nbtc.numerics.exact_float import INF, decode
 from nbtc.numerics.scaled import Operands, Scales
 
 ROWS = 8  # rows of a task: tens of milliseconds
@@ -23,12 +23,12 @@ NAN_SCALE = 0xFF
 def element_table(fmt: Format) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.bool_]]:
     """Value, exponent and whether it is no number, of every byte."""
     values, exponents, special = np.zeros(256), np.full(256, NOTHING, np.int32), np.zeros(256, np.bool_)
-    for code in range(1 << fmt.bits):
-        significand, exponent = decode(code, fmt)
-        if exponent >= INF:
-            special[code] = True
-        elif significand:
-            values[code], exponents[code] = np.ldexp(float(significand), exponent - fmt.mantissa), exponent
+    numbers = from_bits(np.arange(1 << fmt.bits, dtype=fmt.bits_dtype), fmt).astype(np.float64)
+    count, finite = numbers.size, np.isfinite(numbers)
+    special[:count] = ~finite
+    values[:count][finite] = numbers[finite]
+    counted = finite & (numbers != 0)  # of zeros `NOTHING` stays; a subnormal has the least exponent
+    exponents[:count][counted] = np.maximum(np.frexp(numbers[counted])[1] - 1, fmt.emin)
     return values, exponents, special
 
 

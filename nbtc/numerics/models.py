@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from nbtc.compiler import added_rows
 from nbtc.errors import UnsupportedInstructionError, UnvalidatedModelWarning, warn
 from nbtc.formats.table import Format
+from nbtc.numerics import sources
 
 
 class Kind(IntEnum):
@@ -49,7 +50,8 @@ class Model:
     evidence: "recorded" (bit-compared with recordings of that GPU, any input class), "public vectors" (bit-compared
     with published results of that GPU on ordinary inputs), or "literature" (published models agree; no vectors here).
     c_as_given: an f16 C of a form with f32 results is aligned as the f16 it is, whose subnormals have the exponent -14;
-    elsewhere it is converted first, and they are normal numbers.
+    elsewhere it is converted first, and they are normal numbers.  source: the publication or repository that decides a
+    row without recordings of nbtc's own, and what in it (`sources`).
     """
 
     id: str
@@ -61,6 +63,7 @@ class Model:
     floor16: int = 0
     out: str = "rz24"
     c_as_given: bool = False
+    source: str = ""
 
     @property
     def validated(self) -> bool:
@@ -69,7 +72,10 @@ class Model:
 
 
 def _fused(id: str, evidence: str, block: int, fraction: int) -> Model:
-    """A fused row.  The floor follows from F in every row measured: EF = -108 - F (f32), 4 - F (f16)."""
+    """A fused row.  The floor follows from F: EF = -108 - F (f32), 4 - F (f16), published, and recorded on sm_90.
+
+    The two fp8 rows of 13 places are no exception that shows: their floors are those of 24 and 25 places.
+    """
     return Model(id, Kind.FUSED, evidence, block, fraction, -108 - fraction, 4 - fraction)
 
 
@@ -122,9 +128,15 @@ _SOURCE |= {("sm_100", "tcgen05", f): Model("sm_100 tcgen05 integer", Kind.INTEG
 for _arch in ("sm_100", "sm_120"):
     _mx = replace(_fused(f"{_arch} mxf8f6f4", _L, 32, 25), kind=Kind.SCALED)
     _SOURCE |= {(_arch, "scaled", f): _mx for f in ("fp8", "fp6", "fp4")}
-    # F = 35: nothing here is below 2**-139, so this floor does not follow the rule of the others
+    # A zero counts as 2**-139 in the published model, not as the others' rule has it; two ue8m0 scales reach 2**-254
     _SOURCE[_arch, "grouped", "fp4"] = Model(f"{_arch} mxf4", Kind.GROUPED, _L, 16, 35, -139)
-_ROWS = added_rows.Rows("models", _SOURCE)
+_ROWS = added_rows.Rows(
+    "models",
+    {
+        key: row if row.evidence == _H else replace(row, source=sources.of(*key[:2], row.kind.name))
+        for key, row in _SOURCE.items()
+    },
+)
 _BORROWS = ("mma", "wmma", "wgmma")  # units without a row of their own have that of "mma"
 _NARROW = {8: "fp8", 6: "fp6", 4: "fp4"}
 _EXACT = {"int": Model("integer", Kind.INTEGER, _H), "bit": Model("popcount", Kind.BITS, _H)}
