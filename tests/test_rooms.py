@@ -165,6 +165,42 @@ def test_declarations_load_without_numba():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+# The folders of the executor, from the ground up; what lies beside them (program, build, coverage ...) stands above.
+STEPS = (
+    "text", "emit", "memory", "scalar", "control", "transfer", "matrix", "rows", "kernel", "code", "watch", "profile",
+    "launch",
+)  # fmt: skip
+# Arrows that still go up, for types or for names of kinds of accesses; none may be added, and one that is gone leaves.
+UPWARD = {
+    ("control", "kernel"), ("emit", "code"), ("emit", "rows"), ("kernel", "code"), ("matrix", "watch"),
+    ("memory", "watch"), ("transfer", "matrix"), ("transfer", "watch"), ("watch", "launch"),
+}  # fmt: skip
+
+
+def step(name: str) -> int:
+    """The place of a module's folder in the executor's order; above all folders what lies in none."""
+    folder = ([*name.split("."), ""])[2]
+    return STEPS.index(folder) if folder in STEPS else len(STEPS)
+
+
+def test_a_programs_way_goes_one_way():
+    """The executor's folders import from those before them, type-checking imports included."""
+    found = set()
+    for path in (ROOT / "executor").rglob("*.py"):
+        for name in imports(path):
+            if name.startswith("nbtc.executor.") and step(name) > step(module(path)):
+                found.add((module(path).split(".")[2], ([*name.split("."), ""])[2]))
+    assert not found - UPWARD, f"upward: {found - UPWARD}"
+    assert not UPWARD - found, f"gone, take off the list: {UPWARD - found}"
+
+
+def test_folders_of_the_executor_stay_small():
+    folders = [p for p in (ROOT / "executor").iterdir() if p.is_dir() and p.name != "__pycache__"]
+    assert {p.name for p in folders} == set(STEPS), "a folder is a step of a program's way: give it its place in STEPS"
+    many = {p.name: n for p in folders if (n := len(list(p.glob("*.py")))) > 22}
+    assert not many, f"a folder has at most 22 files: {many}"
+
+
 @of_every_file
 def test_the_oracle_is_its_own(path):
     """What computes fast takes nothing from the oracle that it is compared with, and the oracle nothing from it."""

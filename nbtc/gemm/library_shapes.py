@@ -1,8 +1,8 @@
 """Orders that a library took for the shapes of real models, and which neighbours of a shape speak for it.
 
 `library_shapes.txt.xz` has a line for every recorded product whose bits one order explains: operation, format,
-layout, batch, M, N, K, order.  On an H200 bfloat16 products are split over K as the name of cuBLAS' kernel says ("splitK"): into
-as many parts as blocks of threads stand at one tile, each of a whole number of 64 elements.
+layout, batch, M, N, K, order.  On an H200 bfloat16 products are split over K as the name of cuBLAS' kernel says
+("splitK"): into as many parts as blocks of threads stand at one tile, each of a whole number of 64 elements.
 """
 
 from __future__ import annotations
