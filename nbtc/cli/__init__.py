@@ -148,6 +148,8 @@ def _verify(args: argparse.Namespace) -> Result:
         return _verify_hardware(args)
     from nbtc.verify import verify
 
+    if args.report and not args.hw:
+        raise OptionError(f"--report {shown(args.report)} is written of comparisons with a GPU alone: pass --hw too")
     reports = []
     for report in verify(args.golden, args.only, args.hw, args.through):
         reports.append(report)

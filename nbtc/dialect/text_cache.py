@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import hashlib
+from enum import Enum
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -101,7 +102,7 @@ def _named(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
     for step in dis.get_instructions(code):
         if step.opname in GLOBALS and step.argval in names:
             value = names[step.argval]
-        elif step.opname in ATTRIBUTES and isinstance(value, ModuleType) and hasattr(value, step.argval):
+        elif step.opname in ATTRIBUTES and isinstance(value, ModuleType | type) and hasattr(value, step.argval):
             value = getattr(value, step.argval)
         else:
             value = None
@@ -115,7 +116,10 @@ def _named(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
 def _value(x: Any, seen: set[int]) -> Iterator[str]:
     """The parts of a constant's identity."""
     inner = getattr(x, "py_func", None) or getattr(x, "function", None)
-    if isinstance(x, PLAIN):
+    if isinstance(x, Enum):
+        yield f"{type(x).__module__}.{type(x).__qualname__}.{x.name}"
+        yield from _value(x.value, seen)
+    elif isinstance(x, PLAIN):
         yield f"{type(x).__name__} {x!r}"
     elif isinstance(x, np.ndarray | np.generic):
         yield f"{x.dtype} {np.shape(x)} {hashlib.sha256(x.tobytes()).hexdigest()}"
@@ -130,16 +134,38 @@ def _value(x: Any, seen: set[int]) -> Iterator[str]:
             yield from _value(item, seen)
     elif isinstance(x, Format):
         yield f"format {x.name}"
-    elif words.full_name(x) in words.VOCABULARY or words.full_name(x).startswith(("nbtc.", "numpy.", "builtins.")):
+    elif words.full_name(x) in words.VOCABULARY or words.full_name(x).startswith(("numpy.", "builtins.")):
         yield words.full_name(x)
-    elif isinstance(inner, FunctionType) or isinstance(x, FunctionType):
+    elif isinstance(inner, FunctionType) or isinstance(x, FunctionType):  # nbtc's own too: a closure has many values
         yield from _function(inner if isinstance(inner, FunctionType) else x, seen)
     elif isinstance(x, ModuleType):
         yield x.__name__
-    elif isinstance(x, type) or not hasattr(x, "__dict__") or type(x).__module__.startswith("nbtc."):
+    elif words.full_name(x).startswith("nbtc."):
+        yield words.full_name(x)
+    elif isinstance(x, type):
+        yield from _class(x, seen)
+    elif isinstance(x, types.Type | np.dtype) or type(x).__module__.startswith("nbtc."):
         yield _said(x)
     else:
         raise _UnknownError
+
+
+def _class(x: type, seen: set[int]) -> Iterator[str]:
+    """The parts of a class's identity: its name, and the values of its attributes, which a kernel takes as constants."""
+    yield f"class {x.__module__}.{x.__qualname__}"
+    if id(x) in seen:
+        return
+    seen.add(id(x))
+    if issubclass(x, Enum):
+        for member in x:
+            yield from _value(member, seen)
+        return
+    for part in x.__mro__[:-1]:
+        for name, value in vars(part).items():
+            if name.startswith("__") or (hasattr(value, "__get__") and not isinstance(value, FunctionType)):
+                continue
+            yield name
+            yield from _value(value, seen)
 
 
 def _said(x: Any) -> str:

@@ -20,7 +20,7 @@ from nbtc.gemm.cost import Size
 from nbtc.gemm.engines import Cut, engines_for, named
 from nbtc.gemm.orders import every
 from nbtc.gemm.orders import order as order_row
-from nbtc.gemm.out import check_out
+from nbtc.gemm.out import check_out, destination
 from nbtc.gemm.plan import SMALL, Options, accumulator_bits, batch_axes, depth, operand_format
 from nbtc.gemm.problem import Plan, matrix
 from nbtc.gemm.scaled_engines import CHAIN, ENGINES, BlockScales, ScaledProblem
@@ -85,7 +85,7 @@ def prepare(a: Any, b: Any, c: Any, options: Options) -> ScaledProblem:
     whole = Size((fa, fb, FORMATS["f32"]), (*batch, m, n, k), (*batch, m, n), thread_count(o.threads), False)
     plan = _plan(target, row, whole, step, o.k_split)
     if o.out is not None:
-        check_out(o.out, (*batch, m, n), FORMATS["f32"])
+        check_out(destination(o.out), (*batch, m, n), FORMATS["f32"])
     ax, bx = (
         np.asarray(to_bits(v, f) if not p else matrix(v, f, p, axis, k), np.uint8)
         for v, f, p, axis in ((x, fa, pa, -1), (y, fb, pb, -2))

@@ -115,9 +115,10 @@ class Options(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """What a decision rests on: the state of the tables, options, the operands' dtypes and shapes."""
+    """What a decision rests on: the tables' state, the engines, options, the operands' dtypes and shapes."""
 
     changed: int
+    engines: tuple[Any, ...]
     arch: object
     acc: object
     instruction: object
@@ -147,7 +148,7 @@ def prepare(a: Any, b: Any, c: Any = None, options: Options | None = None) -> Pr
     out = destination(o.out)
     av, bv, cv = as_array(a), as_array(b), None if c is None else as_array(c)
     question = (
-        changes(), o.arch, o.acc, o.instruction, o.kind, o.a_format, o.b_format, o.saturate, o.op, o.k_split, o.order,
+        changes(), tuple(ENGINES), o.arch, o.acc, o.instruction, o.kind, o.a_format, o.b_format, o.saturate, o.op, o.k_split, o.order,
         _layout(o.order, bv), rows_at_once(out, (av, bv), cv), thread_count(o.threads),
         copied_bytes(av), av.dtype, av.shape, bv.dtype, bv.shape,
         *((None, None) if cv is None else (cv.dtype, cv.shape)),

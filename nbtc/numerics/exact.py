@@ -244,7 +244,9 @@ class Oracle:
         self.acc, self.width = acc, step
         own = c is not None and c != acc and row.c_as_given
         self.convert = c is not None and c != acc and not own
-        self.kind = _kind(row, a, b, acc, step, c if own else None, saturate, rounding, op)
+        self.kind = _kind(row, a, b, acc, step, None, saturate, rounding, op)
+        # the first instruction's C; the sums that later ones take have the accumulator's format
+        self.first = _kind(row, a, b, acc, step, c, saturate, rounding, op) if own else self.kind
 
     def dot(self, a: Sequence[int], b: Sequence[int], c: int) -> int:
         """Accumulator bits after the chain over all of K, from the bits of a, b (one element each) and c."""
@@ -262,7 +264,7 @@ class Oracle:
     def _run(self, a: Any, b: Any, c: int) -> int:
         c = widen(c) if self.convert else c
         for at in range(0, len(a), self.width):
-            c = self.kind.step(a[at : at + self.width], b[at : at + self.width], c)
+            c = (self.kind if at else self.first).step(a[at : at + self.width], b[at : at + self.width], c)
         return c
 
     def _padded(self, bits: Sequence[int]) -> list[int]:

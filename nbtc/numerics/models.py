@@ -193,13 +193,13 @@ def model(
 def _warn(row: Model, label: str, unit: str) -> None:
     key = f"{label} {unit} {row.id}"
     if key not in _WARNED:
-        _WARNED.add(key)
         basis = row.evidence if not row.validated else "another chip"
         warn(
             f'numerics model "{row.id}" used for {label} ({unit}) rests on {basis}: '
             "no recording of this very hardware backs it here",
             UnvalidatedModelWarning,
         )
+        _WARNED.add(key)  # after it: where warnings are errors, every call raises
 
 
 def params(

@@ -1,5 +1,6 @@
 """Kernels kept on disk, and launches that are quick, leave nothing behind and may overlap."""
 
+import enum
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -106,3 +107,37 @@ def test_launches_from_several_threads():
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(launch, range(40))) == [8 * 64 * v for v in range(40)]
+
+
+def closing_over(value):
+    """The name of the text of a kernel that takes `value` as a constant."""
+
+    def inner(x):
+        x[0] = value
+
+    return text_cache.digest(inner, (types.float64[::1],), "sm_90")
+
+
+def test_constants_in_classes_and_enums_are_part_of_a_text():
+    def numbered(n):
+        return enum.Enum("Mode", {"K": n})
+
+    def kept(n):
+        return type("Settings", (), {"FACTOR": n, "__module__": __name__})
+
+    for make in (numbered, kept, lambda n: numbered(n).K, lambda n: enum.IntEnum("Mode", {"K": n}).K):
+        assert closing_over(make(1)) == closing_over(make(1)) != closing_over(make(2)), make(1)
+        assert closing_over(make(1)) is not None
+
+
+def test_device_functions_of_nbtc_itself_are_more_than_their_names():
+    """The examples are modules of nbtc, and make functions that close over numbers."""
+
+    def made(n):
+        def f(x):
+            return x + n
+
+        f.__module__ = "nbtc.examples.kernels.hopper"
+        return closing_over(nbtc.device(f))
+
+    assert made(64) == made(64) != made(128)

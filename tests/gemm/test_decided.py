@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 import nbtc
 from nbtc.compiler.workspace_pool import MOST, PLACES, WorkspacePool
-from nbtc.errors import ArchError, FormatError, NbtcError, OptionError
+from nbtc.errors import ArchError, FormatError, NbtcError, OptionError, UnvalidatedModelWarning
+from nbtc.gemm import engines
 from nbtc.isa.archs import arch
 from nbtc.numerics import models
 from nbtc.testing import assert_bits_equal
@@ -89,3 +91,38 @@ def test_workspace_pool() -> None:
     for n in range(2 * PLACES):
         pool.give(((n + 1, "|u1"),), pool.take(((n + 1, "|u1"),)))
     assert len(pool.free) == PLACES
+
+
+class Named:
+    """An engine that serves every product, of which nothing but its place in the list is asked."""
+
+    name, rate, worth, complete = "named", 1.0, 1, True
+
+    def serves(self, params: Any) -> bool:
+        return True
+
+    def peak_bytes(self, size: Any) -> int:
+        return 0
+
+    def run(self, problem: Any, c: Any, d: Any, cut: Any, team: Any) -> None:
+        raise NotImplementedError
+
+
+def test_engines_that_come_and_go_are_seen() -> None:
+    before = nbtc.plan(A, B).engine
+    engines.ENGINES.insert(0, Named())
+    try:
+        assert nbtc.plan(A, B).engine == "named"
+    finally:
+        engines.ENGINES.pop(0)
+    assert nbtc.plan(A, B).engine == before
+
+
+def test_a_warning_that_is_an_error_is_one_every_time() -> None:
+    a = np.ones((16, 16), np.float16)
+    models._WARNED.clear()
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(UnvalidatedModelWarning):
+                nbtc.matmul(a, a, arch="sm_72", instruction="wmma")
