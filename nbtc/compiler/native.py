@@ -215,8 +215,10 @@ def keep(name: str, native: Native) -> None:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(head.encode() + b"\n" + native.object)
-        try:
-            os.replace(file.name, path)
-        except OSError:
-            os.unlink(file.name)
+            try:
+                file.write(head.encode() + b"\n" + native.object)
+                file.close()  # which writes too, and may find the disk full
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dis
 import hashlib
-from enum import Enum
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -151,7 +151,7 @@ def _value(x: Any, seen: set[int]) -> Iterator[str]:
 
 
 def _class(x: type, seen: set[int]) -> Iterator[str]:
-    """The parts of a class's identity: its name, and the values of its attributes, which a kernel takes as constants."""
+    """The parts of a class's identity: its name, and the values of its attributes, constants to a kernel."""
     yield f"class {x.__module__}.{x.__qualname__}"
     if id(x) in seen:
         return

@@ -16,7 +16,9 @@ from nbtc.formats.arrays import as_format
 
 CUDA, CUDA_MANAGED = 2, 13  # device types of DLPack
 _LETTERS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # type codes of DLPack that are NumPy kinds
-_NAMED = {4: "bfloat16", 10: "float8_e4m3fn", 12: "float8_e5m2"}  # and those that ml_dtypes has
+# and those that ml_dtypes has; 15 to 17, of 6 and 4 bits, it keeps one a byte where DLPack packs them
+_NAMED = {4: "bfloat16", 10: "float8_e4m3fn", 12: "float8_e5m2", 14: "float8_e8m0fnu"}
+_PAIR_OF_FP4 = (17, 4, 2)  # code, bits and lanes of torch's float4_e2m1fn_x2: two elements a byte
 _CAPSULE = b"dltensor"
 
 
@@ -94,11 +96,14 @@ def _from_dlpack(x: Any) -> DeviceArray:
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     t = _Tensor.from_address(get(capsule, _CAPSULE))
     letter, name = _LETTERS.get(t.code), _NAMED.get(t.code)
-    if t.lanes != 1 or (letter is None and name is None):
+    if (t.code, t.bits, t.lanes) == _PAIR_OF_FP4:
+        dtype = np.dtype(np.uint8)  # packed, as nbtc's functions take them
+    elif t.lanes != 1 or (letter is None and name is None):
         raise FormatError(
             f"an array of DLPack type {t.code} with {t.bits} bits has no NumPy dtype: pass a view of bytes"
         )
-    dtype = np.dtype(f"{letter}{t.bits // 8}") if letter else np.dtype(as_format(name).dtype)
+    else:
+        dtype = np.dtype(f"{letter}{t.bits // 8}") if letter else np.dtype(as_format(name).dtype)
     shape = tuple(t.shape[: t.ndim])
     strides = tuple(s * dtype.itemsize for s in t.strides[: t.ndim]) if t.strides else dense(shape, dtype)
     return DeviceArray((t.data or 0) + t.byte_offset, shape, strides, dtype)

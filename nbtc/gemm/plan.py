@@ -148,8 +148,8 @@ def prepare(a: Any, b: Any, c: Any = None, options: Options | None = None) -> Pr
     out = destination(o.out)
     av, bv, cv = as_array(a), as_array(b), None if c is None else as_array(c)
     question = (
-        changes(), tuple(ENGINES), o.arch, o.acc, o.instruction, o.kind, o.a_format, o.b_format, o.saturate, o.op, o.k_split, o.order,
-        _layout(o.order, bv), rows_at_once(out, (av, bv), cv), thread_count(o.threads),
+        changes(), tuple(ENGINES), o.arch, o.acc, o.instruction, o.kind, o.a_format, o.b_format, o.saturate, o.op,
+        o.k_split, o.order, _layout(o.order, bv), rows_at_once(out, (av, bv), cv), thread_count(o.threads),
         copied_bytes(av), av.dtype, av.shape, bv.dtype, bv.shape,
         *((None, None) if cv is None else (cv.dtype, cv.shape)),
     )  # fmt: skip

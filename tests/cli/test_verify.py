@@ -211,3 +211,10 @@ def test_damaged_recordings_are_wrong_use(golden, capsys, damage):
     said = capsys.readouterr().err
     assert said.startswith("nbtc: ") and said.count("\n") == 1 and len(said) < 800
     assert ".npz" in said or "index.json" in said
+
+
+def test_a_report_is_of_comparisons_with_a_gpu(tmp_path, capsys):
+    """Without one nothing would be written."""
+    report = tmp_path / "report.md"
+    assert main(["verify", "--only", "dpx", "--report", str(report)]) == 2
+    assert "--hw" in capsys.readouterr().err and not report.exists()

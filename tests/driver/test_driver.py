@@ -265,6 +265,23 @@ def test_dlpack_where_there_is_no_interface():
     assert found[:4] == (x.ctypes.data, x.shape, x.strides, x.dtype)
 
 
+@pytest.mark.parametrize(
+    ("code", "bits", "lanes", "dtype"), [(14, 8, 1, "float8_e8m0fnu"), (17, 4, 2, "uint8"), (10, 8, 1, "float8_e4m3fn")]
+)
+def test_dlpack_of_narrow_floats(code, bits, lanes, dtype):
+    import ml_dtypes
+
+    shape = (ctypes.c_int64 * 2)(3, 5)
+    tensor = device_arrays._Tensor(4096, device_arrays.CUDA, 0, 2, code, bits, lanes, shape, None, 0)
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    capsule = new(ctypes.addressof(tensor), device_arrays._CAPSULE, None)
+    x = type("Narrow", (), {"__dlpack_device__": lambda s: (2, 0), "__dlpack__": lambda s: capsule})()
+    found = device_array(x)
+    assert found.dtype == getattr(ml_dtypes, dtype, None) or found.dtype == dtype
+    assert (found.address, found.shape, found.strides) == (4096, (3, 5), (5, 1))
+
+
 @pytest.mark.parametrize("name", ["cuda_stream", "ptr"])
 def test_streams_of_other_libraries(name):
     assert launching.stream_handle(type("Stream", (), {name: 5})()) == 5

@@ -285,3 +285,13 @@ def test_doubtful_models_warn_once() -> None:
 def test_packed_bytes_are_twice_the_numbers() -> None:
     numbers = from_bits(np.arange(16, dtype=np.uint8), "e2m1").astype(np.float32)
     assert (2 * numbers == import_module("nbtc.kernels.group_pack")._TWICE).all()
+
+
+def test_the_result_goes_to_a_tensor_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(s).astype(ml_dtypes.float8_e4m3fn) for s in ((32, 64), (64, 32)))
+    how = {"arch": "sm_120", "scale_a": np.ones((32, 2), E8), "scale_b": np.ones((2, 32), E8)}
+    out = torch.zeros(32, 32)
+    nbtc.matmul(a, b, out=out, **how)
+    assert_bits_equal(out.numpy(), nbtc.matmul(a, b, **how))

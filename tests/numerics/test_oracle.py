@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nbtc.formats.table import FORMATS
+from nbtc.numerics import models
+from nbtc.numerics.exact import Oracle
 from nbtc.testing import assert_bits_equal
 from nbtc.testing.cases import Case, cases
 from nbtc.testing.strategies import strategies
@@ -70,3 +73,16 @@ def test_no_products_copies_c() -> None:
         a, b = np.zeros((1, 0), fa.bits_dtype), np.zeros((0, 3), fb.bits_dtype)
         assert_bits_equal(case.core(a, b, c), c)
         assert_bits_equal(case.oracle().matrix(a, b, c), c)
+
+
+def test_later_steps_take_sums_in_the_accumulators_format() -> None:
+    """An f16 C that is aligned as it is given: what one instruction leaves to the next is f32."""
+    f16, f32 = FORMATS["f16"], FORMATS["f32"]
+    row = models.model("sm_70", "mma", f16)
+    assert row.c_as_given
+    given, wide = Oracle(row, f16, f16, f32, 4, c=f16), Oracle(row, f16, f16, f32, 4)
+    rng = np.random.default_rng(70)
+    for _ in range(50):
+        a, b = rng.integers(0, 0x7C00, (2, 8)).tolist()
+        c = int(rng.integers(0, 0x7C00))
+        assert given.dot(a, b, c) == wide.dot(a[4:], b[4:], given.dot(a[:4], b[:4], c))
