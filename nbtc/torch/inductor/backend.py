@@ -140,6 +140,9 @@ def backend(module: Any, example_inputs: Any, *, options: dict[str, Any] | None 
     """The backend "nbtc" of `torch.compile`, which finds it by this name: `options` as `nbtc.torch.compile` has them.
 
     All graphs with the same options share a session; for a report of one model use `nbtc.torch.compile`.
+
+    >>> import torch
+    >>> fast = torch.compile(torch.relu, backend="nbtc", options={"arch": "A100"})     # doctest: +SKIP
     """
     if mode not in (None, "default"):
         raise OptionError(f"mode={mode!r} would choose kernels by a clock, or CUDA graphs: leave it out")
@@ -168,6 +171,11 @@ def compile(
 
     On the GPU, compile with `options=nbtc.torch.inductor_options()`.  Attention is decomposed into products and a
     softmax.  Random numbers are CUDA's for the seed of `torch.manual_seed`.  Raises ArchError and OptionError.
+
+    >>> import torch, nbtc
+    >>> fast = nbtc.torch.compile(torch.nn.ReLU(), arch="A100")          # doctest: +SKIP
+    >>> fast(torch.tensor([-1.0, 2.0])).tolist(), len(fast.kernels)      # doctest: +SKIP
+    ([0.0, 2.0], 1)
     """
     mine = {"arch": arch, "order": order, "convolution": convolution, "threads": threads}
     choices, config = _split({**(options or {}), **mine})
