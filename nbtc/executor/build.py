@@ -35,6 +35,7 @@ NUMBERS = (
     "scratch_bytes",
     "stack_bytes",
     "asks",
+    "spins",
     "services",
 )  # of `Code`
 
@@ -80,6 +81,7 @@ def _compile(module: Module, kernel: str, shape: BlockShape, options: Options) -
         "sites": [list(s) for s in machine.sites],
         "suspends": machine.suspends,
         "loops": machine.loops,
+        "spins": any(f.spins for f in machine.facts.values()),
         "shared_bytes": linked.shared_bytes,
         "asks": machine.asks,
         "local_bytes": linked.local_bytes,

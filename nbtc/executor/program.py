@@ -33,6 +33,7 @@ from nbtc.executor.watch.report import hazard, kept, leak
 from nbtc.formats.arrays import as_flag
 from nbtc.isa.archs import ARCHS
 from nbtc.isa.archs import arch as find_arch
+from nbtc.isa.archs import gpu as find_gpu
 
 MOST_GEOMETRIES = 1 << 10  # of launches that a module remembers
 CHECK_ALL = os.environ.get("NBTC_CHECKED", "0") not in ("", "0")  # every launch that would look at bounds alone
@@ -71,6 +72,11 @@ def _own_arch(target: str) -> str:
     if re.fullmatch(r"sm_[2-6]\d", target):
         return min(ARCHS.values(), key=lambda a: a.number).name
     return _arch_name(target)
+
+
+def _together(arch: str, threads: int, shared: int) -> int:
+    """How many blocks of a launch are on a GPU of an architecture at once."""
+    return find_gpu(arch).resident_blocks(threads, shared)
 
 
 def _seconds(timeout: object) -> float | None:
@@ -295,6 +301,7 @@ class Program:
             threads=threads,
             callback=answers.callback if answers else None,
             timeout=_seconds(timeout),
+            together=_together(name, g.threads, built.code.shared_bytes + dynamic) if built.code.spins else 0,
             watched=watched,
             profile=empty(built.code.sites) if instrument == "profile" else None,
             progress=progress,

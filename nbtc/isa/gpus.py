@@ -102,6 +102,19 @@ class GPU:
         """The limits of its compute capability."""
         return CAPABILITIES[self.arch]
 
+    def resident_blocks(self, threads: int, shared: int) -> int:
+        """How many blocks of so many threads and bytes of shared memory are on the GPU at once, registers aside.
+
+        >>> from nbtc.isa.archs import gpu
+        >>> gpu("H100").resident_blocks(32, 0), gpu("H100").resident_blocks(1024, 100 << 10)
+        (4224, 264)
+        """
+        limits = self.capability
+        reserved = KIB if limits.major >= 8 else 0  # as in `Capability`
+        each = min(limits.blocks, limits.warps // -(-threads // limits.warp_size))
+        each = min(each, limits.shared // max(1, shared + reserved))
+        return max(1, each) * self.multiprocessors
+
     def source_of(self, figure: str) -> str:
         """Where a figure is from."""
         return dict(self.sources).get(figure, self.source)

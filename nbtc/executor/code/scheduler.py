@@ -66,8 +66,8 @@ def _rounds(helpers: Any, v: VectorBuilder, w: Worker, warp_function: Any) -> No
     b = v.b
     slots = w.get("worker", w.worker, "slots")
     blocks = w.get("launch", w.launch, "blocks")
-    live, taken, hungry, moved, over, idle = (b.alloca(I64) for _ in range(6))
-    for slot in (live, taken, over, idle):
+    live, taken, hungry, moved, over, idle, peak = (b.alloca(I64) for _ in range(7))
+    for slot in (live, taken, over, idle, peak):
         b.store(v.int(0), slot)
     b.store(v.int(1), hungry)  # the worker wants a block
     head, last, some, take, round_, check, stuck, end = (
@@ -95,12 +95,14 @@ def _rounds(helpers: Any, v: VectorBuilder, w: Worker, warp_function: Any) -> No
     b.position_at_end(got)
     _admit_cluster(helpers, v, w, index, warp_function)
     b.store(b.add(b.load(live), w.cluster_size()), live)
+    b.store(v.call("llvm.umax.i64", I64, b.load(live), b.load(peak)), peak)
     cooperative = b.icmp_unsigned("!=", w.get("launch", w.launch, "cooperative"), ZERO)
     b.cbranch(cooperative, head, round_)
     b.position_at_end(round_)
     b.store(v.int(0), moved)
     b.store(v.int(0), hungry)
-    w.loop(slots, lambda slot: _block_round(v, w, slot, (live, hungry, moved)))
+    # a block takes the first free slot, so those behind the most that were ever taken are free: there may be thousands
+    w.loop(b.load(peak), lambda slot: _block_round(v, w, slot, (live, hungry, moved)))
     b.branch(check)
     b.position_at_end(check)
     given_out = b.icmp_unsigned("!=", b.load(taken), v.int(0))

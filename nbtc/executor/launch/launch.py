@@ -57,6 +57,7 @@ class Code(NamedTuple):
     scratch_bytes: int
     stack_bytes: int  # of a thread, for the frames of the code
     asks: bool  # the host: it prints, asserts, allocates
+    spins: bool  # it waits in loops for what other threads write, of other blocks perhaps
     services: Sequence[int]  # slots of the instrument's functions
     sessions: dict[Any, list[Any]]
 
@@ -163,6 +164,7 @@ class Request(NamedTuple):
     threads: int | None
     callback: Any  # a CALLBACK
     timeout: float | None = None  # seconds
+    together: int = 0  # blocks that are on a GPU at once, so that they may wait for each other
     watched: Watched | None = None  # the words of a checked launch
     profile: NDArray[np.uint64] | None = None  # the counters of a profiled one
     progress: object = False  # who is told of blocks that have begun: a callable, or whoever sees a bar
@@ -324,7 +326,7 @@ def run(code: Code, request: Request) -> Failure | None:
     """Run all blocks; None, or what went wrong first."""
     g = request.geometry
     count = 1 if g.blocks == 1 or request.watched else min(thread_count(request.threads), g.blocks)
-    key = (g, count, request.dynamic_bytes, request.cooperative)
+    key = (g, count, request.dynamic_bytes, request.cooperative, request.together)
     idle = code.sessions.setdefault(key, [])
     try:
         session = idle.pop()
@@ -353,7 +355,7 @@ def _slots(code: Code, request: Request, count: int, block_bytes: int) -> int:
     share = -(-request.geometry.blocks // (count * cluster)) * cluster
     if request.cooperative:
         return share
-    most = min(share, RESIDENT, RESIDENT_BYTES // max(1, block_bytes))
+    most = min(share, max(min(RESIDENT, RESIDENT_BYTES // max(1, block_bytes)), -(-request.together // count)))
     return max(1, most // cluster) * cluster
 
 

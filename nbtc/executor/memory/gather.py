@@ -199,7 +199,7 @@ def _side_by_side(v: VectorBuilder, checked: bool, shape: LaneElements, args: An
     total = shape.bytes * LANES
     if shared:
         first = b.zext(first, I64)
-        inside = fits_shared(v, checked, first, total, block)
+        inside = fits_shared(v, checked, first, v.int(total), block)
         pointer = b.add(place_of(v, "block", block, "shared"), first)
     else:
         inside, pointer = fits(v, checked, first, total, args), first

@@ -17,6 +17,7 @@ from nbtc.executor.emit.instrument import Touch
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.values import const
 from nbtc.executor.memory import moves
+from nbtc.executor.memory import resolve as range_checks
 from nbtc.executor.memory.gather import LaneElements, gather, scalar_load, scalar_store, scatter
 from nbtc.executor.memory.resolve import ADDRESSES, Access, resolve, site_range
 from nbtc.executor.text.data import WIDTHS, Address, Instruction, Operand, Register, Sink, Symbol
@@ -194,11 +195,9 @@ def _aligned(lanes: Lanes, address: Any, size: int) -> Any:
 
 def fits_shared(lanes: Lanes, offset: Any, total: Any, size: int) -> Any:
     """Whether so many bytes from an offset are the block's; they are aligned to `size`."""
-    if not lanes.machine.options.checked:
-        return ir.Constant(I1, 1)
-    b = lanes.b
-    limit = b.zext(lanes.get("launch", "shared_bytes"), I64)
-    return b.and_(b.icmp_unsigned("<=", b.add(offset, total), limit), _aligned(lanes, offset, size))
+    checked = lanes.machine.options.checked
+    inside = range_checks.fits_shared(lanes.v, checked, offset, total, lanes.block)
+    return lanes.b.and_(inside, _aligned(lanes, offset, size)) if checked else inside
 
 
 def fits_global(lanes: Lanes, address: Any, total: Any, size: int, site: int) -> Any:

@@ -6,12 +6,13 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I64
+from nbtc.compiler.builder import I32, I64
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.state import LOCAL_WINDOW, SHARED_WINDOW
 from nbtc.executor.emit.values import const, resize
+from nbtc.executor.memory.resolve import RANK_SHIFT
 from nbtc.executor.text.data import WIDTHS, Instruction, Operand, Sink, Special, Vector
 
 TYPES = "pred|b16|b32|b64|b128|u16|u32|u64|s16|s32|s64|f32|f64"
@@ -115,6 +116,15 @@ def _own_place(instruction: Instruction) -> bool:
     return "local" in instruction.modifiers and "to" not in instruction.modifiers
 
 
+def _own_block(lanes: Lanes, address: Any) -> Any:
+    """Whether a shared address, as another block of the cluster may have made it, is this block's."""
+    b, v = lanes.b, lanes.v
+    rank = b.and_(b.lshr(address, const(v, address, RANK_SHIFT)), const(v, address, 0xFF))
+    own = b.zext(b.add(lanes.get("block", "cluster_rank"), ir.Constant(I32, 1)), I64)
+    own = lanes.spread(own) if is_vector(rank) else own
+    return b.or_(b.icmp_unsigned("==", rank, const(v, rank, 0)), b.icmp_unsigned("==", rank, own))
+
+
 def isspacep(lanes: Lanes) -> None:
     """isspacep: whether a generic address lies in a space."""
     target, source = lanes.operands
@@ -123,6 +133,8 @@ def isspacep(lanes: Lanes) -> None:
     tag = lanes.b.lshr(value, const(lanes.v, value, TAG))
     if space in WINDOWS:
         inside = lanes.b.icmp_unsigned("==", tag, const(lanes.v, tag, WINDOWS[space] >> TAG))
+        if lanes.op.has("shared::cta"):
+            inside = lanes.b.and_(inside, _own_block(lanes, value))
     else:
         inside = lanes.b.icmp_unsigned("==", tag, const(lanes.v, tag, 0))
         room = lanes.machine.in_room(lanes, value, space)

@@ -161,13 +161,13 @@ def fits(v: VectorBuilder, checked: bool, first: Any, total: int, args: Any) -> 
     return b.and_(b.icmp_unsigned("<", offset, length), b.icmp_unsigned("<=", b.add(offset, v.int(total)), length))
 
 
-def fits_shared(v: VectorBuilder, checked: bool, offset: Any, total: int, block: Any) -> Any:
-    """Whether [offset, offset + total) lies in the block's shared memory."""
+def fits_shared(v: VectorBuilder, checked: bool, offset: Any, total: Any, block: Any) -> Any:
+    """Whether [offset, offset + total) lies in the block's shared memory; unchecked, whether it is not another's."""
     if not checked:
-        return ir.Constant(I1, 1)
+        return v.b.icmp_unsigned("<", offset, v.int(1 << RANK_SHIFT))
     launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
     limit = v.b.zext(place_of(v, "launch", launch, "shared_bytes"), I64)
-    return v.b.icmp_unsigned("<=", v.b.add(offset, v.int(total)), limit)
+    return v.b.icmp_unsigned("<=", v.b.add(offset, total), limit)
 
 
 def _last_range(v: VectorBuilder, site: Any, block: Any) -> tuple[Any, Any]:
@@ -270,10 +270,14 @@ class _Where:
     def _global(self, address: Any, lane: Any) -> tuple[Any, Any]:
         if not self.checked:
             return address, self.fine
-        search = self.helpers.function("find_range", I32, (POINTER, POINTER, I64, I64, I32, I32), _find_range)
-        size = self.b.zext(self.size, I64)
-        args = [self.launch, self.worker, address, size, self.site, ir.Constant(I32, int(self.write))]
-        return address, self.b.call(search, args)
+        where = (self.launch, self.worker, address, self.b.zext(self.size, I64), self.site)
+        return address, find_range(self.helpers, self.v, where, self.write)
+
+
+def find_range(helpers: Any, v: VectorBuilder, where: tuple[Any, ...], write: bool) -> Any:
+    """The error kind (0: none) of an access that must lie in one range: (launch, worker, address, bytes, site)."""
+    search = helpers.function("find_range", I32, (POINTER, POINTER, I64, I64, I32, I32), _find_range)
+    return v.b.call(search, [*where, ir.Constant(I32, int(write))])
 
 
 def _find_range(v: VectorBuilder, args: Any) -> None:

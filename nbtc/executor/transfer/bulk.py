@@ -14,9 +14,11 @@ from nbtc.compiler.builder import I1, I8, I32, I64, vector
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.control.cluster import peer_field
 from nbtc.executor.emit.action import Action
+from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.memory import reach
+from nbtc.executor.memory.resolve import find_range
 from nbtc.executor.text.data import Operand
 from nbtc.executor.transfer.mbarrier import update
 from nbtc.executor.transfer.services import REDUCE_ELEMENTS
@@ -60,12 +62,47 @@ def element_of(x: Any, lanes: Lanes, lane: Any) -> Any:
 
 # --- lines of memory ------------------------------------------------------------------------------------------------
 def _ends(lanes: Lanes, space: str, operand: Operand, size: Any, writes: bool) -> tuple[Any, Any]:
-    """(places of a line's begin, lanes whose whole line may be touched): its first and last 16 bytes are looked up."""
+    """(places of a line's begin, lanes whose whole line may be touched).
+
+    Its first and last 16 bytes are looked up, and then the line as a whole: they may lie in two arrays with something
+    else between.  Lines of no bytes touch nothing.
+    """
+    b, v = lanes.b, lanes.v
+    some = lanes.mask(b.icmp_unsigned("!=", size, v.const(L64, 0)))
     first = reach.address(lanes, operand)
-    last = lanes.b.sub(lanes.b.add(first, size), lanes.v.const(L64, UNIT))
-    begin = reach.places_at(lanes, space, first, UNIT, writes)
-    end = reach.places_at(lanes, space, last, UNIT, writes)
-    return begin.words, lanes.b.and_(begin.good, end.good)
+    last = b.sub(b.add(first, size), v.const(L64, UNIT))
+    begin = reach.places_at(lanes, space, first, UNIT, writes, some)
+    end = reach.places_at(lanes, space, last, UNIT, writes, some)
+    good = b.and_(begin.good, end.good)
+    if lanes.machine.options.checked:
+        good = _unbroken(lanes, space, (begin.words, end.words, size, good), writes)
+    return begin.words, good
+
+
+def _unbroken(lanes: Lanes, space: str, line: tuple[Any, Any, Any, Any], writes: bool) -> Any:
+    """The lanes whose line (places of its begin and last unit, bytes, lanes) is in one piece of memory; what is wrong
+    with the others is recorded."""
+    b, v = lanes.b, lanes.v
+    begins, ends, sizes, mask = line
+    with b.goto_entry_block():
+        kept = b.alloca(I32)
+    b.store(mask, kept)
+    site = ir.Constant(I32, lanes.machine.site(lanes))
+
+    def lane(number: Any) -> None:
+        begin, end, size = (element_of(x, lanes, number) for x in (begins, ends, sizes))
+        if reach.space_of(space) == "shared":  # of two blocks of a cluster, if the line is long enough
+            whole = b.icmp_unsigned("==", b.sub(end, begin), b.sub(size, v.int(UNIT)))
+            kind = b.select(whole, ir.Constant(I32, 0), ir.Constant(I32, Kind.SHARED_BOUNDS))
+        else:
+            where = (lanes.launch, lanes.worker, begin, size, site)
+            kind = find_range(lanes.machine.helpers, v, where, writes)
+        with b.if_then(b.icmp_unsigned("!=", kind, ir.Constant(I32, 0)), likely=False):
+            lanes.machine.helpers.record(v, lanes.launch, (lanes.block, lanes.warp), (site, kind, number, begin))
+            b.store(b.xor(b.load(kept), b.shl(ir.Constant(I32, 1), number)), kept)
+
+    for_lanes(v, mask, lane)
+    return b.load(kept)
 
 
 def _spaces(lanes: Lanes) -> tuple[str, str]:
