@@ -101,7 +101,6 @@ def _rounds(helpers: Any, v: VectorBuilder, w: Worker, warp_function: Any) -> No
     b.position_at_end(round_)
     b.store(v.int(0), moved)
     b.store(v.int(0), hungry)
-    # a block takes the first free slot, so those behind the most that were ever taken are free: there may be thousands
     w.loop(b.load(peak), lambda slot: _block_round(v, w, slot, (live, hungry, moved)))
     b.branch(check)
     b.position_at_end(check)
@@ -154,7 +153,10 @@ def _admit_cluster(helpers: Any, v: VectorBuilder, w: Worker, index: Any, warp_f
 
 
 def _settle(v: VectorBuilder, w: Worker, index: Any) -> Any:
-    """Put a block into a free slot; its structure."""
+    """Put a block into the first free slot; its structure.
+
+    So slots after as many as were ever taken at once are free: rounds leave out what may be thousands.
+    """
     b = v.b
     entry = b.block
     head, follow, found = (b.append_basic_block(n) for n in ("slot", "slot.next", "slot.found"))
