@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import F16, F32, I8, I16, I32, VectorBuilder, vector
+from nbtc.compiler.builder import F16, F32, I8, I16, I32, VectorBuilder, like, vector
 from nbtc.compiler.host import architecture, features
 from nbtc.compiler.plain_lowering import Lowering, width_of
 from nbtc.compiler.processors import AVX2, AVX_512, NEON, SSE2, Processor, processor
@@ -60,6 +60,11 @@ class X86(Lowering):
         return self.by_registers(_PSHUFB, I8, x, places)
 
 
+def _narrowed(own: Lowering, x: Any) -> Any:
+    """LLVM's conversion to f16, as bits."""
+    return own.v.bits(own.b.fptrunc(x, like(x, F16)), like(x, I16))
+
+
 _PMADDWD = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
 _PMADDUBSW = {
     128: "llvm.x86.ssse3.pmadd.ub.sw.128", 256: "llvm.x86.avx2.pmadd.ub.sw", 512: "llvm.x86.avx512.pmaddubs.w.512",
@@ -75,7 +80,10 @@ class Avx2(X86):
     row = AVX2
 
     def from_f16(self, bits: Any) -> Any:
-        return self.b.fpext(self.v.bits(bits, vector(F16, bits.type.count)), vector(F32, bits.type.count))
+        return self.b.fpext(self.v.bits(bits, like(bits, F16)), like(bits, F32))
+
+    def nearest_f16(self, x: Any) -> Any:
+        return _narrowed(self, x)
 
     def picked(self, x: Any, places: Any) -> Any | None:
         b, v, t = self.b, self.v, vector(I32, 8)
@@ -177,7 +185,10 @@ class Neon(Lowering):
     constraint = "w"
 
     def from_f16(self, bits: Any) -> Any:
-        return self.b.fpext(self.v.bits(bits, vector(F16, bits.type.count)), vector(F32, bits.type.count))
+        return self.b.fpext(self.v.bits(bits, like(bits, F16)), like(bits, F32))
+
+    def nearest_f16(self, x: Any) -> Any:
+        return _narrowed(self, x)
 
     @classmethod
     def shuffles_bytes(cls, has: frozenset[str]) -> bool:

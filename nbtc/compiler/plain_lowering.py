@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import F16, F32, I8, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import F16, F32, I8, I16, I32, I64, VectorBuilder, like, vector
 from nbtc.compiler.processors import GENERIC, Processor
 
 SIGN, MAGNITUDE = -(1 << 31), (1 << 31) - 1
@@ -45,15 +45,15 @@ class Lowering:
         return self.v.joined([emit(*(self.v.shuffle(x, x, lanes) for x in args)) for lanes in places])
 
     def _like(self, x: Any) -> ir.Type:
-        """32-bit integers, as many as x has elements."""
-        return vector(I32, x.type.count)
+        """32-bit integers, as many as x has elements, or one."""
+        return like(x, I32)
 
     def _signs(self, x: Any) -> Any:
         return self.b.and_(self.v.bits(x, self._like(x)), self.v.const(self._like(x), SIGN))
 
     def _signed(self, magnitude: Any, signs: Any) -> Any:
         bits = self.b.or_(self.v.bits(magnitude, self._like(magnitude)), signs)
-        return self.v.bits(bits, vector(F32, bits.type.count))
+        return self.v.bits(bits, like(bits, F32))
 
     # --- arithmetic ---------------------------------------------------------------------------------------------------
     def opt_barrier(self, x: Any) -> Any:
@@ -125,7 +125,7 @@ class Lowering:
         b, v, t = self.b, self.v, self._like(bits)
         x = b.zext(bits, t)
         moved = b.shl(b.and_(x, v.const(t, 0x7FFF)), v.const(t, 13))
-        value = b.fmul(v.bits(moved, vector(F32, t.count)), v.const(vector(F32, t.count), 2.0**112))
+        value = b.fmul(v.bits(moved, like(bits, F32)), v.const(like(bits, F32), 2.0**112))
         special = b.icmp_unsigned(">=", moved, v.const(t, 31 << 23))
         bits = b.select(special, b.or_(moved, v.const(t, INFINITE << 23)), v.bits(value, t))
         return self._signed(bits, b.shl(b.and_(x, v.const(t, 0x8000)), v.const(t, 16)))
@@ -143,7 +143,14 @@ class Lowering:
         fraction = b.or_(b.and_(y, v.const(t, (1 << 23) - 1)), v.const(t, 1 << 23))
         small = self._nearest(fraction, shift)
         found = b.select(b.icmp_unsigned("<", y, v.const(t, 113 << 23)), small, normal)
-        return b.trunc(b.or_(found, signs), vector(I16, t.count))
+        return b.trunc(b.or_(found, signs), like(x, I16))
+
+    def nearest_f16(self, x: Any) -> Any:
+        """As `to_f16`, of one value too, in the mode that rounds to nearest; any bits for a NaN.
+
+        LLVM's own conversion calls a library that isn't there where it is no instruction.
+        """
+        return self.to_f16(x)
 
     def _nearest(self, x: Any, shift: Any) -> Any:
         """x / 2**shift to nearest, ties to even; shift from 1 to 31, x below 2**31."""

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import F16, F32, F64, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import F32, F64, I16, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
+from nbtc.compiler.lowering import lowering
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.memory import reach
@@ -115,7 +116,7 @@ def _half_precision(v: VectorBuilder, operation: str, x: Any, y: Any, bf16: bool
     def widened(bits: Any) -> Any:
         halves = v.bits(bits, t)
         if not bf16:
-            return b.fpext(v.bits(halves, vector(F16, count)), wide)
+            return lowering(v).from_f16(halves)
         return v.bits(b.shl(b.zext(halves, vector(I32, count)), v.const(vector(I32, count), 16)), wide)
 
     a, c = widened(x), widened(y)
@@ -127,7 +128,7 @@ def _half_precision(v: VectorBuilder, operation: str, x: Any, y: Any, bf16: bool
         rounded = b.lshr(b.add(b.add(bits, odd), v.const(bits.type, 0x7FFF)), v.const(bits.type, 16))
         halves = b.trunc(rounded, t)
     else:
-        halves = v.bits(b.fptrunc(total, vector(F16, count)), t)
+        halves = lowering(v).nearest_f16(total)
     if operation != "add":
         sign = b.or_ if operation == "min" else b.and_  # +0 > -0: negative if either is, or if both are
         halves = b.select(_zeros(v, a, c), sign(v.bits(x, t), v.bits(y, t)), halves)

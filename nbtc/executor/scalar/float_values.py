@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from nbtc.compiler.builder import F16, F32, F64, I32, I64, VectorBuilder
+from nbtc.compiler.builder import F32, F64, I32, I64, VectorBuilder
+from nbtc.compiler.lowering import lowering
 from nbtc.executor.emit.values import const, like, resize, width
 from nbtc.formats.table import FORMATS
 
@@ -103,4 +104,4 @@ def to_number(v: VectorBuilder, name: str, x: Any) -> Any:
     if name == "bf16":
         wide = resize(v, x, 32)
         return as_float(v, v.b.shl(wide, const(v, wide, 16)))
-    return v.b.fpext(v.b.bitcast(x, like(x, F16)), like(x, F32)) if name == "f16" else as_float(v, x)
+    return lowering(v).from_f16(x) if name == "f16" else as_float(v, x)

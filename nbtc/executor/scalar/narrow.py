@@ -6,7 +6,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import F16, F32, F64, I1, VectorBuilder, suffix
+from nbtc.compiler.builder import F32, F64, I1, VectorBuilder, suffix
+from nbtc.compiler.lowering import lowering
 from nbtc.executor.emit.form import WIDTHS
 from nbtc.executor.emit.values import const, is_negative, like, magnitude, resize, width
 from nbtc.executor.scalar.float_values import (
@@ -22,7 +23,6 @@ from nbtc.executor.scalar.float_values import (
 )
 from nbtc.executor.scalar.rounding import Exact, exact, pack
 
-NATIVE = {("f32", "f16"): F16, ("f64", "f32"): F32}  # what LLVM rounds to nearest even in one instruction
 ROUND_TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
 
@@ -47,7 +47,7 @@ def widened(v: VectorBuilder, source: str, target: str, x: Any) -> Any:
     if target == "f64":
         return double_bits(v, found if source == "f64" else v.b.fpext(found, like(x, F64)))
     if target == "f16":
-        return v.b.bitcast(v.b.fptrunc(found, like(x, F16)), like(x, ir.IntType(16)))
+        return lowering(v).nearest_f16(found)
     if target == "bf16":
         word = float_bits(v, found)
         return resize(v, v.b.lshr(word, const(v, word, 16)), 16)
@@ -60,10 +60,10 @@ def narrowed(v: VectorBuilder, source: str, target: str, direction: str, x: Any,
     saturate: what is too large, infinities too, becomes the greatest finite number.
     """
     kind, own = KINDS[target], KINDS[source]
-    if direction == "rn" and (source, target) in NATIVE:
-        bits = v.b.bitcast(
-            v.b.fptrunc(to_number(v, source, x), like(x, NATIVE[source, target])), like(x, ir.IntType(kind.bits))
-        )
+    if direction == "rn" and (source, target) == ("f64", "f32"):
+        bits = float_bits(v, v.b.fptrunc(to_number(v, source, x), like(x, F32)))
+    elif direction == "rn" and (source, target) == ("f32", "f16"):
+        bits = lowering(v).nearest_f16(as_float(v, x))
     elif direction == "rn" and (source, target) == ("f32", "bf16"):
         bits = _upper_half(v, x)
     else:

@@ -88,13 +88,15 @@ with np.load({str(GOLDEN)!r}) as z:
     for text in ("tanh.approx.f32", "rsqrt.approx.f64"):
         x = z["special_dx"] if text.endswith("f64") else z["special_x"]
         print(np.array_equal(nbtc.ptx.approx(text, x), z["special_" + text]))
+    for text in ("ex2.approx.f16", "tanh.approx.bf16"):
+        print(np.array_equal(nbtc.ptx.approx(text, np.arange(1 << 16, dtype=np.uint16)), z["all_" + text]))
 """
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_every_processor(host):
     start = fresh if HOSTS[host] else forked
-    assert output(start(CODE, **HOSTS[host])).split() == ["True"] * 9
+    assert output(start(CODE, **HOSTS[host])).split() == ["True"] * 11
 
 
 def test_shapes_and_threads():
