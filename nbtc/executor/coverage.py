@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 from nbtc.errors import ProgramError
 from nbtc.executor.control.calls import parts
 from nbtc.executor.control.host import FUNCTIONS
-from nbtc.executor.emit.specials import READERS, VECTORS
 from nbtc.executor.kernel.link import Linked, link
 from nbtc.executor.matrix.matrix import first_version
+from nbtc.executor.rows.legality import mistyped, too_new, undeclared
 from nbtc.executor.rows.uses import refusal, row_of
-from nbtc.executor.text.data import Function, Instruction, Module, Register, Special, Symbol
+from nbtc.executor.text.data import Function, Instruction, Module, Register, Symbol
 from nbtc.executor.text.names import full_name, signature
-from nbtc.executor.text.operands import others
 from nbtc.executor.text.parse import parse
 from nbtc.executor.text.source import text_of
 from nbtc.isa.archs import target
@@ -124,7 +123,8 @@ def forms_of(linked: Linked) -> tuple[FormUse, ...]:
 
 def refused(i: Instruction, function: Function, module: Module) -> str:
     """Why an instruction can't run, or nothing: its form, a special register, or a function that isn't there."""
-    if row_of(i.mnemonic) is None:
+    row = row_of(i.mnemonic)
+    if row is None:
         return refusal(i.mnemonic)
     since = first_version(i.mnemonic) if i.opcode == "mma" else ""
     if since and tuple(map(int, since.split("."))) > module.version:
@@ -134,10 +134,9 @@ def refused(i: Instruction, function: Function, module: Module) -> str:
         return f"{i.mnemonic}: tensor memory is for targets such as sm_100a, and the text's is {module.target}"
     if i.opcode in ("shfl", "vote") and ".sync" not in i.mnemonic and not _names_no_lanes(module):
         return f"{i.mnemonic}: without .sync only for targets before sm_70, and the text's is {module.target}"
-    for operand in i.operands:
-        for found in others(operand):
-            if isinstance(found, Special) and found.name not in READERS and found.name not in VECTORS:
-                return f"{i.mnemonic}: the special register {found.name} is not implemented"
+    why = too_new(i, module) or undeclared(i, function, module, row.form) or mistyped(i, row)
+    if why:
+        return why
     if i.opcode == "call" and not isinstance(callee := parts(i.operands).callee, Register):
         name = callee.name if isinstance(callee, Symbol) else ""
         known = module.functions.get(module.aliases.get(name, name))
