@@ -14,6 +14,7 @@ from nbtc.torch.products import NoEmulation, Settings, epilogue, operand, produc
 from nbtc.torch.tensors import array, rounded
 
 Handler = Callable[..., Any]
+HALF = (torch.float16, torch.bfloat16)
 
 
 def mm(s: Settings, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -29,6 +30,8 @@ def addmm(
         raise NoEmulation(f"{a.dtype} times {b.dtype} wraps to its own type: _int_mm and _scaled_mm are emulated")
     vector = c is not None and (c.ndim == 1 or (c.ndim == 2 and c.stride(0) == 0))
     d = product(operand(a, s), operand(b, s), s, a.dtype, bias=vector)
+    if c is not None and c.ndim == 2 and not vector and alpha == beta == 1 and a.dtype in HALF:
+        d = array(rounded(d, a.dtype)).astype(d.dtype)  # recorded on an H200: rounded before c is added, and after
     return rounded(epilogue(d, None if c is None else array(c), float(alpha), float(beta)), a.dtype)
 
 

@@ -1,6 +1,7 @@
 """Each operation under `emulated` against `nbtc.matmul` called by hand."""
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,22 +37,31 @@ def test_products(dtype):
     x, y, z = (numpy(t) for t in (a, b, c))
     wide = np.float64 if dtype == torch.float64 else np.float32
     d = nbtc.matmul(x, y, arch="sm_80")
+    twice = back(numpy(back(d, dtype)).astype(wide) + z.astype(wide), dtype)  # as recorded, of a matrix c
     with emulated("sm_80") as mode:
         same(a @ b, back(d, dtype))
-        same(torch.addmm(c, a, b), back(d + z.astype(wide), dtype))
+        same(torch.addmm(c, a, b), twice)
         same(torch.addmm(bias, a, b), back(d + numpy(bias).astype(wide), dtype))
         same(torch.addmm(c, a, b, beta=0), back(d, dtype))
         same(functional.linear(a, b.t()), back(d, dtype))
         same(torch.bmm(a[None], b[None])[0], back(d, dtype))
         same(torch.einsum("ij,jk->ik", a, b), back(d, dtype))
         same(torch.matmul(a.expand(2, 3, 9, 40), b)[1, 2], back(d, dtype))
-        same(torch.addbmm(c, a[None], b[None]), back(d + z.astype(wide), dtype))
+        same(torch.addbmm(c, a[None], b[None]), twice)
         out = torch.empty(0, dtype=dtype)
         same(torch.mm(a, b, out=out), out)
         same(out, back(d, dtype))
         copy = c.clone()
-        same(copy.addmm_(a, b), back(d + z.astype(wide), dtype))
+        same(copy.addmm_(a, b), twice)
     assert not mode.report().left
+
+
+def test_a_matrix_is_added_after_a_rounding_as_recorded():
+    """`torch.addmm(c, a, b)` of bfloat16 matrices, from an LSTM cell's gradients on an H200 (torch 2.11)."""
+    with np.load(Path(__file__).parents[1] / "golden" / "addmm_matrix.npz") as z:
+        c, a, b, result = (torch.from_numpy(z[x]).view(torch.bfloat16) for x in ("c", "a", "b", "result"))
+    with emulated("sm_90"):
+        same(torch.addmm(c, a, b), result)
 
 
 @pytest.mark.parametrize(("dtype", "wide"), [(torch.float16, np.float32), (torch.float64, np.float64)])
