@@ -29,7 +29,8 @@ def emulated(arch: str | int = "sm_90", *, threads: int | None = None) -> Abstra
     autotuner's choices.
 
     Programs may touch what their arguments belong to, whole allocations as on a GPU; other accesses raise ProgramError.
-    Where an argument holds addresses (a table of pointers in an int64 array), accesses are not checked.  Memory that
+    Where an argument holds addresses (a table of pointers in an int64 array), programs may also touch the process's
+    mappings that those lie in; on hosts that do not list them accesses are then not checked.  Memory that
     kernels need for descriptors made on the device is there without `triton.set_allocator`.  The context counts for
     the whole process, all its threads.  Raises ArchError for an architecture without Triton, MissingExtraError where
     Triton is not installed.

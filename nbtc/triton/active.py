@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from threading import RLock
 from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
@@ -20,6 +21,9 @@ from nbtc.triton.tensors import Described, Tensor, tensor
 
 PIPELINE = "nbtc: PTX as the binary"  # the key of kernels in Triton's cache on disk
 DESCRIPTORS = (TensorDescriptor, GluonDescriptor)
+_LOCK = RLock()  # of what follows
+_drivers: list[Driver] = []  # of the contexts that have not ended, in any thread; the last one is Triton's
+_restored = ExitStack()  # puts back what the first of them exchanged
 _choices: WeakKeyDictionary[Any, dict[int, dict[Any, Any]]] = WeakKeyDictionary()  # of tuners, by device
 
 
@@ -78,11 +82,10 @@ def _from_tensor(make: Callable[..., Any]) -> Any:
     return staticmethod(wraps(make)(lambda x, *args, **options: make(tensor(x), *args, **options)))
 
 
-@contextmanager
-def emulated(arch: str | int = "sm_90", *, threads: int | None = None) -> Iterator[Driver]:
-    """See `nbtc.triton.emulated`."""
-    driver = Driver(arch, threads)
+def _exchange() -> None:
+    """Put nbtc's part into Triton, for as many contexts as there may be: what differs among them is the driver."""
     before = runtime.driver._active  # `active` would look for a GPU
+    _restored.callback(runtime.driver.set_active, before)
     exchanged = [
         (JITFunction, "run", _taking_arrays(JITFunction.run)),
         (Heuristics, "run", _taking_arrays(Heuristics.run)),
@@ -91,11 +94,29 @@ def emulated(arch: str | int = "sm_90", *, threads: int | None = None) -> Iterat
         *((d, "from_tensor", _from_tensor(d.from_tensor)) for d in DESCRIPTORS),
         (knobs.runtime, "add_stages_inspection_hook", _stages(knobs.runtime.add_stages_inspection_hook)),
     ]
-    with ExitStack() as stack:
-        for owner, name, replacement in exchanged:
-            stack.enter_context(patch.object(owner, name, replacement))
+    for owner, name, replacement in exchanged:
+        _restored.enter_context(patch.object(owner, name, replacement))
+
+
+@contextmanager
+def emulated(arch: str | int = "sm_90", *, threads: int | None = None) -> Iterator[Driver]:
+    """See `nbtc.triton.emulated`.
+
+    Contexts of several threads may end in any order.  So Triton's own parts are put back once, by the last that ends:
+    each putting back what it had found would leave those of another context behind.
+    """
+    driver = Driver(arch, threads)
+    with _LOCK:
+        if not _drivers:
+            _exchange()
+        _drivers.append(driver)
         runtime.driver.set_active(driver)
-        try:
-            yield driver
-        finally:
-            runtime.driver.set_active(before)
+    try:
+        yield driver
+    finally:
+        with _LOCK:
+            _drivers[:] = [d for d in _drivers if d is not driver]
+            if _drivers:
+                runtime.driver.set_active(_drivers[-1])
+            else:
+                _restored.close()

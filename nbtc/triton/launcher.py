@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from nbtc.errors import OptionError
 from nbtc.executor.launch.launch import aligned
 from nbtc.executor.transfer.tensor_map import ELEMENTS, SWIZZLES, TensorMap
+from nbtc.triton.mappings import memory_at
 from nbtc.triton.tensors import address, memory_behind
 
 LANES = 32
-# Integers below it are no addresses: Linux loads a program of fixed address at 4 MiB, its heap lies behind.  Most
-# programs' memory lies far above 4 GiB, but on a sandboxed kernel NumPy's arrays were seen at 0x159aa140.
+# Integers below it are no addresses: Linux loads a program of fixed address at 4 MiB, its heap comes after it.
 LOWEST_ADDRESS = 1 << 22
 SCRATCH_ALIGN = 128  # bytes: tensor maps lie there
 SCALARS = {
@@ -34,7 +34,7 @@ class Arguments:
     def __init__(self, maps: Sequence[Any]) -> None:
         self.values: list[Any] = []
         self.memory: list[NDArray[Any]] = []
-        self.known = True  # the extent of all memory that the program may reach
+        self.known = True  # the extent of all memory that the program may reach; not where the host keeps it secret
         self._maps: Iterator[Any] = iter(maps)
 
     def add(self, kind: Any, x: Any) -> None:
@@ -74,17 +74,25 @@ class Arguments:
             return
         found = None if isinstance(x, int) else memory_behind(x)
         if found is None:
-            self.known = False
+            self._reach(np.array([address(x)], np.uint64))
             return
         self.memory.append(found)
         if kind[-3:] in ("i64", "u64") and found.nbytes % 8 == 0:
-            words = np.frombuffer(found, np.uint64) if found.flags.c_contiguous else found
-            self.known &= not (np.abs(words.view(np.int64)) >= LOWEST_ADDRESS).any()  # a table of addresses
+            words = (np.frombuffer(found, np.uint64) if found.flags.c_contiguous else np.array(found)).view(np.uint64)
+            self._reach(words[words >= LOWEST_ADDRESS])
+
+    def _reach(self, words: NDArray[Any]) -> None:
+        """Let the program touch memory that these words are addresses in; those that are none are numbers."""
+        found = memory_at(words) if words.size else []
+        if found is None:
+            self.known = False
+        else:
+            self.memory += found
 
     def _descriptor(self, x: Any) -> None:
         found = memory_behind(x.base)
         if found is None:
-            self.known = False
+            self._reach(np.array([address(x.base)], np.uint64))
         else:
             self.memory.append(found)
         about = next(self._maps, None)

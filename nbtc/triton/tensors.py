@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.triton.mappings import Bytes
+
 
 class Tensor(np.ndarray[Any, Any]):
     """A NumPy array with the methods of a tensor that Triton, its autotuner and launch code call."""
@@ -71,14 +73,6 @@ def tensor(x: Any) -> Any:
     return x.view(Tensor) if type(x) is np.ndarray else x
 
 
-class _Bytes:
-    """Bytes at an address, which their owner keeps alive."""
-
-    def __init__(self, first: int, count: int, owner: Any) -> None:
-        self.owner = owner
-        self.__array_interface__ = {"data": (first, False), "shape": (count,), "typestr": "|u1", "version": 3}
-
-
 def memory_behind(x: Any) -> NDArray[Any] | None:
     """All the memory that an argument's address may be an address of; None where nothing tells its extent.
 
@@ -91,7 +85,7 @@ def memory_behind(x: Any) -> NDArray[Any] | None:
         return whole.view(np.ndarray)
     if hasattr(x, "untyped_storage"):
         storage = x.untyped_storage()
-        return np.asarray(_Bytes(storage.data_ptr(), storage.nbytes(), x)) if storage.nbytes() else np.empty(0)
+        return np.asarray(Bytes(storage.data_ptr(), storage.nbytes(), x)) if storage.nbytes() else np.empty(0)
     base = getattr(x, "base", None)  # what triton.reinterpret makes
     return memory_behind(base) if hasattr(base, "data_ptr") else None
 

@@ -62,9 +62,8 @@ def memory_of(x: Any, name: str) -> Memory | None:
         steps = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else -1
         return Memory(name, x.data_ptr(), (steps + 1) * x.element_size(), True, x)
     if hasattr(x, "__array_interface__"):
-        about = x.__array_interface__
-        plain = np.asarray(x)
-        return Memory(name, about["data"][0], plain.nbytes, not about["data"][1], x)
+        found = memory_of(np.asarray(x), name)  # its span: strided elements reach further than their number of bytes
+        return None if found is None else found._replace(keeps=x)
     if hasattr(x, "__dlpack__"):
         return memory_of(np.from_dlpack(x), name)
     return None
@@ -79,7 +78,7 @@ def memory_of_map(x: TensorMap, name: str) -> Memory:
 
 def start_of(x: Any, memory: Memory) -> int:
     """The address of an array's first element."""
-    return int(x.__array_interface__["data"][0]) if isinstance(x, np.ndarray) else memory.first
+    return int(x.__array_interface__["data"][0]) if hasattr(x, "__array_interface__") else memory.first
 
 
 class Arguments(NamedTuple):

@@ -111,12 +111,21 @@ class Active:
         return made
 
 
-_active: list[Active] = []
+class Context(NamedTuple):
+    """A context that has not ended: its device, and threads of the CPU."""
+
+    device: Active
+    threads: int | None
+
+
+_LOCK = threading.RLock()  # of what follows
+_contexts: list[Context] = []  # in any thread of the process
+_restored = ExitStack()  # puts back what the last one's device has in place of numba-cuda's
 _made: list[Active] = []
 
 
 def _image(texts: list[str]) -> image.Image:
-    return _active[-1].images(texts)
+    return _contexts[-1].device.images(texts)
 
 
 def _module_of_text(context: Any, text: str | bytes) -> Any:
@@ -172,11 +181,8 @@ def _state_of(owner: Any, state: dict[str, Any]) -> Iterator[None]:
         owner.__dict__.update(before)
 
 
-@contextmanager
-def emulated(arch: str = "sm_90", *, threads: int | None = None) -> Iterator[Processor]:
-    """See `nbtc.cuda.emulated`."""
-    one = device(find_arch(arch).name)
-    one.processor.threads = threads
+def _exchange(one: Active) -> None:
+    """Put a device in the place of numba-cuda's driver; `_restored` puts that back."""
     exchanged = [
         (driver, "ExperimentalDevice", lambda number: one.processor),
         (driver, "_to_core_stream", _core_stream),
@@ -193,13 +199,39 @@ def emulated(arch: str = "sm_90", *, threads: int | None = None) -> Iterator[Pro
         (nrt, "_to_core_stream", _core_stream),
         (nrt, "_Linker", Linker),
     ]
-    with ExitStack() as stack:
-        stack.enter_context(_state_of(driver.driver, one.state))
-        stack.enter_context(_state_of(nrt.rtsys, one.runtime))
-        for owner, name, replacement in exchanged:
-            stack.enter_context(patch.object(owner, name, replacement))
-        _forget_devices()
-        stack.callback(_forget_devices)
-        _active.append(one)
-        stack.callback(_active.pop)
-        yield one.processor
+    _restored.enter_context(_state_of(driver.driver, one.state))
+    _restored.enter_context(_state_of(nrt.rtsys, one.runtime))
+    for owner, name, replacement in exchanged:
+        _restored.enter_context(patch.object(owner, name, replacement))
+    _forget_devices()
+    _restored.callback(_forget_devices)
+
+
+def _change(contexts: list[Context]) -> None:
+    """Let these be the contexts that have not ended: the last one's device is numba-cuda's."""
+    before = _contexts[-1].device if _contexts else None
+    _contexts[:] = contexts
+    now = _contexts[-1].device if _contexts else None
+    if now is not before:
+        _restored.close()
+        if now is not None:
+            _exchange(now)
+    if now is not None:
+        now.processor.threads = _contexts[-1].threads
+
+
+@contextmanager
+def emulated(arch: str = "sm_90", *, threads: int | None = None) -> Iterator[Processor]:
+    """See `nbtc.cuda.emulated`.
+
+    Contexts of several threads may end in any order.  So one device at a time is exchanged for numba-cuda's own parts,
+    and those are put back before another's turn: each context putting back what it had found would leave another's.
+    """
+    mine = Context(device(find_arch(arch).name), threads)
+    with _LOCK:
+        _change([*_contexts, mine])
+    try:
+        yield mine.device.processor
+    finally:
+        with _LOCK:
+            _change([c for c in _contexts if c is not mine])

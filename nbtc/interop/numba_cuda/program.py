@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from threading import RLock
 from typing import Any
 
 from numba.cuda.dispatcher import CUDADispatcher
 
 from nbtc.errors import FormatError, shown
 from nbtc.interop.numba_cuda.active import emulated
+
+# Launches of several threads one after the other: numba-cuda knows one driver, and two may want different devices.
+_ONE_DEVICE = RLock()
 
 
 class Emulated:
@@ -26,7 +30,7 @@ class Emulated:
         """Bind a launch configuration, in Numba's order."""
 
         def launched(*args: Any) -> None:
-            with emulated(self.arch, threads=self.threads):
+            with _ONE_DEVICE, emulated(self.arch, threads=self.threads):
                 self.kernel[configuration](*args)
 
         return launched
@@ -35,7 +39,7 @@ class Emulated:
         """As `forall` of numba.cuda."""
 
         def launched(*args: Any) -> None:
-            with emulated(self.arch, threads=self.threads):
+            with _ONE_DEVICE, emulated(self.arch, threads=self.threads):
                 self.kernel.forall(tasks, tpb, stream, sharedmem)(*args)
 
         return launched

@@ -59,3 +59,22 @@ def test_what_lies_outside_or_crooked_is_named(elements, at, said):
     with pytest.raises(ProgramError) as error:
         launch(32, x, x.copy(), at=at)
     assert said in str(error.value)
+
+
+class Wrapped:
+    """An array of another library, of which nbtc sees the interface alone."""
+
+    def __init__(self, x):
+        self.x, self.__array_interface__ = x, x.__array_interface__
+
+
+@pytest.mark.parametrize("step", [2, -1])
+def test_strided_arrays_of_other_libraries_reach_to_their_last_element(step):
+    base = np.arange(128, dtype=np.uint32)
+    x, y = Wrapped(base[::step]), np.zeros(256, np.uint32)
+    text = TEXT.format(bits=32, access=32, step=4 * step, at=0).replace(
+        "add.u64 %rd4, %rd1, %rd2", "mul.wide.u32 %rd2, %r0, 4; add.u64 %rd4, %rd1, %rd2"
+    )
+    text = text.replace("mul.wide.u32 %rd2, %r0, -4", "mul.wide.s32 %rd2, %r0, -4")
+    nbtc.load(text)["k"][1, 64](x, y, 64)
+    assert (y[:64] == base[::step][:64]).all()

@@ -3,6 +3,7 @@
 import gc
 import pickle
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from numba.cuda.cudadrv import devices, driver
 
 import nbtc
 from nbtc import errors
+from nbtc.interop.numba_cuda import active
 
 
 @cuda.jit
@@ -121,3 +123,26 @@ def test_a_launch_beyond_its_bounds_is_an_error_of_both():
         with pytest.raises(CUDAError, match="CUDA_ERROR_INVALID_VALUE") as refused:
             bounded[1, 128]()
     assert isinstance(refused.value, errors.OptionError)
+
+
+@pytest.mark.parametrize("other", ["sm_90", "sm_80"])
+def test_contexts_of_two_threads_may_end_in_any_order(other):
+    before = driver.ExperimentalDevice, dict(driver.driver.__dict__)
+    inside, left = threading.Event(), threading.Event()
+
+    def first():
+        with nbtc.cuda.emulated("sm_90"):
+            inside.set()
+            left.wait()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    inside.wait()
+    with nbtc.cuda.emulated(other):
+        left.set()
+        thread.join()
+        x = np.ones(64)
+        twice[2, 32](x)
+        assert (x == 2).all()
+    assert driver.ExperimentalDevice is before[0]
+    assert set(driver.driver.__dict__) - set(before[1]) <= set(active.DESTROYERS)

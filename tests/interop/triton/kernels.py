@@ -228,3 +228,10 @@ def tuples(pair, rest, out, BLOCK: tl.constexpr):
 def corner(x, out, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     tl.store(out + i[:, None] * BLOCK + i[None, :], x.load([BLOCK // 2, BLOCK // 2]))
+
+
+@triton.jit
+def shifted_copy(x, n, B: tl.constexpr):
+    """x[n:n + B] = x[:B] + 1"""
+    i = tl.arange(0, B)
+    tl.store(x + i + n, tl.load(x + i) + 1)

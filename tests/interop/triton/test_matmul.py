@@ -1,13 +1,18 @@
 """Products in Triton, bit for bit what nbtc.matmul computes."""
 
+from threading import Event, Thread
+
 import ml_dtypes
 import numpy as np
 import pytest
 import triton
 import triton.language as tl
+from triton import runtime
+from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import nbtc
+from nbtc.errors import ProgramError
 from nbtc.testing import assert_bits_equal
 from nbtc.triton import launcher
 from tests.interop.triton import kernels
@@ -117,10 +122,40 @@ def test_groups_of_products_by_address():
         assert_bits_equal(z, expected(x, y, "sm_80"))
 
 
-def test_a_table_of_addresses_of_a_small_heap():
+def test_a_table_of_addresses_adds_the_mappings_they_lie_in():
+    x = np.zeros(1 << 20, np.uint8)
     arguments = launcher.Arguments(())
-    arguments.add("*i64", np.array([0x159AA140]))
-    assert not arguments.known
-    arguments = launcher.Arguments(())
-    arguments.add("*i64", np.arange(100_000))
-    assert arguments.known
+    arguments.add("*i64", np.array([x.ctypes.data, 5, -1]))
+    _, mapping = arguments.memory
+    first = mapping.ctypes.data
+    assert arguments.known and first <= x.ctypes.data and x.ctypes.data + x.nbytes <= first + mapping.nbytes
+    for numbers in (np.arange(100_000), np.array([1 << 22, -(1 << 40)])):  # no memory of the process lies there
+        arguments = launcher.Arguments(())
+        arguments.add("*i64", numbers)
+        assert arguments.known and len(arguments.memory) == 1
+
+
+@pytest.mark.parametrize("value", [5, 1 << 22, -1])
+def test_large_integers_leave_the_bounds_checked(value):
+    x = np.full(32, value, np.int64)
+    with nbtc.triton.emulated("sm_90"), pytest.raises(ProgramError, match="outside of"):
+        kernels.shifted_copy[(1,)](x, 32, B=32)
+
+
+def test_contexts_of_two_threads_may_end_in_any_order():
+    before = runtime.driver._active, JITFunction.run
+    inside, left = Event(), Event()
+
+    def first():
+        with nbtc.triton.emulated("sm_90"):
+            inside.set()
+            left.wait()
+
+    thread = Thread(target=first)
+    thread.start()
+    inside.wait()
+    with nbtc.triton.emulated("sm_80") as second:
+        left.set()
+        thread.join()
+        assert runtime.driver.active is second
+    assert (runtime.driver._active, JITFunction.run) == before
