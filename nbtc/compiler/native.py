@@ -31,14 +31,12 @@ BASELINE = frozenset({"64bit", "cmov", "cx8", "cx16", "fxsr", "mmx", "sahf", "ss
 _DEFINED = re.compile(r"(?:^; Function Attrs: (?P<attributes>.*)\n)?^define (?P<head>.*\))[^()]*\{$", re.MULTILINE)
 LOCK = Lock()  # LLVM's global state (targets, contexts) is not to be set up by two threads
 # llvmlite's own lock, around each of its calls; private (llvmlite 0.50 has it), and there is no public one
-_CALLS = getattr(ffi.lib, "_lock", None)
+_CALLS: Any = ffi.lib._lock
 if hasattr(os, "register_at_fork"):  # a child would wait for ever for the lock of a thread that it doesn't have
-    if (
-        _CALLS is not None
-    ):  # first, so that a fork takes it last: who holds LOCK may wait for it, not the reverse
-        os.register_at_fork(
-            before=_CALLS.__enter__, after_in_parent=lambda: _CALLS.__exit__(), after_in_child=lambda: _CALLS.__exit__()
-        )
+    # llvmlite's first, so that a fork takes it last: who holds LOCK may wait for it, not the reverse
+    os.register_at_fork(
+        before=_CALLS.__enter__, after_in_parent=lambda: _CALLS.__exit__(), after_in_child=lambda: _CALLS.__exit__()
+    )
     os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 
