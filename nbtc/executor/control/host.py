@@ -80,8 +80,8 @@ def _result(lanes: Lanes, operand: Operand, words: Any) -> None:
 def _print(lanes: Lanes, arguments: tuple[Operand, ...]) -> Any:
     text, values = (_argument(lanes, a) for a in arguments)
     text = _host_addresses(lanes, text)
-    answer = lanes.host(Ask.PRINT, text, _optional_address(lanes, values))
-    return lanes.spread(lanes.b.sext(answer, I64))
+    lanes.host(Ask.PRINT, text, _optional_address(lanes, values))
+    return lanes.v.load(lanes.field("warp", "scratch"), ADDRESSES, 8)
 
 
 def _optional_address(lanes: Lanes, addresses: Any) -> Any:

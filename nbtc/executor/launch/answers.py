@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import sys
+from bisect import bisect
 from collections.abc import Callable
 from threading import Lock
 from typing import Any, NamedTuple
@@ -41,7 +43,7 @@ class Values:
     """
 
     def __init__(self, address: int, text: str) -> None:
-        self.at = 0
+        self.at = self.count = 0  # bytes and values taken
         copied = 0
         for match in _SPECIFIER.finditer(text):
             for size in _sizes(match):
@@ -53,6 +55,7 @@ class Values:
         self.at = -(-self.at // size) * size
         raw = self.bytes[self.at : self.at + size]
         self.at += size
+        self.count += 1
         return int.from_bytes(raw, "little")
 
 
@@ -73,32 +76,53 @@ def formatted(text: str, values: Values, string: Callable[[int], str]) -> str:
     """C's printf, as device code calls it: values lie one behind the other, floats as doubles."""
 
     def one(match: re.Match[str]) -> str:
-        kind = match["kind"]
-        if kind == "%":
+        if match["kind"] == "%":
             return "%"
-        width = str(_signed(values.take(4), 32)) if match["width"] == "*" else match["width"]
-        precision = str(values.take(4)) if match["precision"] == "*" else match["precision"]
-        head = f"%{match['flags']}{width}" + ("" if precision is None else f".{precision}")
-        return _one(head, kind, _BITS.get(match["size"], 32), values.take(_value_bytes(match)), string)
+        flags, width, precision = match["flags"], match["width"], match["precision"]
+        if width == "*":
+            width = str(_signed(values.take(4), 32))
+            flags, width = flags + "-" * width.startswith("-"), width.lstrip("-")
+        if precision == "*":
+            precision = str(_signed(values.take(4), 32))
+        # C: a negative precision is none, and a dot alone is 0
+        digits = None if precision is None or precision.startswith("-") else int(precision or 0)
+        spec = Spec(flags, int(width or 0), digits, match["kind"])
+        return _one(spec, _BITS.get(match["size"], 32), values.take(_value_bytes(match)), string)
 
     return _SPECIFIER.sub(one, text)
 
 
-def _one(head: str, kind: str, bits: int, raw: int, string: Callable[[int], str]) -> str:
-    """One value in its format; `head` is what stands before the size."""
+class Spec(NamedTuple):
+    """A specifier of a format: flags, least width, precision if there is one, and kind."""
+
+    flags: str
+    width: int
+    precision: int | None
+    kind: str
+
+    def padded(self, head: str, body: str, zeros: bool) -> str:
+        """A value's sign and prefix, and what follows it, in the width; `zeros`: whether the flag 0 counts."""
+        if zeros and "0" in self.flags and "-" not in self.flags:
+            return head + body.zfill(self.width - len(head))
+        return (head + body).ljust(self.width) if "-" in self.flags else (head + body).rjust(self.width)
+
+    def sign(self, negative: bool) -> str:
+        """What a signed number begins with."""
+        return "-" if negative else "+" if "+" in self.flags else " " if " " in self.flags else ""
+
+
+def _one(spec: Spec, bits: int, raw: int, string: Callable[[int], str]) -> str:
+    """One value in its format."""
+    kind = spec.kind
     if kind in "diuoxX":
         raw &= (1 << bits) - 1
-        return _integer(head, kind, _signed(raw, bits) if kind in "di" else raw)
-    if kind in "fFeEgG":
-        return (head + kind) % _double(raw)
-    if kind in "aA":
-        found = re.sub(r"\.?0*p", "p", _double(raw).hex())
-        return (head + "s") % (found.upper() if kind == "A" else found)
+        return _integer(spec, _signed(raw, bits) if kind in "di" else raw)
+    if kind in "fFeEgGaA":
+        return _float(spec, _double(raw))
     if kind == "c":
-        return (head + "c") % chr(raw & 0xFF)
-    if kind == "s":
-        return (head + "s") % string(raw)
-    return (head + "s") % (f"{raw:#x}" if raw else "(nil)")
+        return spec.padded("", chr(raw & 0xFF), zeros=False)
+    said = string(raw)[: spec.precision] if kind == "s" else f"{raw:#x}" if raw else "(nil)"
+    return spec.padded("", said, zeros=False)
 
 
 def _signed(raw: int, bits: int) -> int:
@@ -109,10 +133,49 @@ def _double(raw: int) -> float:
     return float(np.uint64(raw).view(np.float64))
 
 
-def _integer(head: str, kind: str, value: int) -> str:
-    """Python writes octal with 0o where C writes 0."""
-    found = (head + ("d" if kind in "di" or kind == "u" else kind)) % value
-    return found.replace("0o", "0", 1) if kind == "o" and "#" in head else found
+def _integer(spec: Spec, value: int) -> str:
+    """A whole number; 0 in no digits is nothing, and has no prefix."""
+    kind, precision = spec.kind, spec.precision
+    digits = "" if value == 0 and precision == 0 else format(abs(value), kind if kind in "xXo" else "d")
+    digits = digits.zfill(precision or 0)
+    head = spec.sign(value < 0) if kind in "di" else ""
+    if "#" in spec.flags and kind in "xX" and value:
+        head = "0" + kind
+    if "#" in spec.flags and kind == "o" and not digits.startswith("0"):
+        digits = "0" + digits
+    return spec.padded(head, digits, zeros=precision is None)
+
+
+def _float(spec: Spec, value: float) -> str:
+    """A float: Python writes the decimal ones as C does, but infinities and NaNs, which zeros never pad."""
+    head, size = spec.sign(math.copysign(1, value) < 0), abs(value)
+    if not math.isfinite(value):
+        body, zeros = "nan" if math.isnan(value) else "inf", False
+    elif spec.kind in "aA":
+        head, body, zeros = head + "0x", _hexadecimal(size, spec.precision, "#" in spec.flags), True
+    else:
+        dot = "" if spec.precision is None else f".{spec.precision}"
+        body, zeros = f"%{'#' * ('#' in spec.flags)}{dot}{spec.kind}" % size, True
+    if spec.kind in "AEFG":
+        head, body = head.upper(), body.upper()
+    return spec.padded(head, body, zeros)
+
+
+def _hexadecimal(value: float, precision: int | None, dot: bool) -> str:
+    """The digits of `%a` after 0x, rounded to nearest even where fewer are wanted than there are."""
+    mantissa, exponent = value.hex()[2:].split("p")
+    whole, fraction = mantissa.split(".")
+    if precision is None:
+        fraction = fraction.rstrip("0")
+    elif precision >= len(fraction):
+        fraction = fraction.ljust(precision, "0")
+    else:
+        number, cut = int(whole + fraction, 16), 4 * (len(fraction) - precision)
+        rest, half = number & ((1 << cut) - 1), 1 << (cut - 1)
+        number >>= cut
+        digits = format(number + (rest > half or (rest == half and number & 1)), "x").zfill(precision + 1)
+        whole, fraction = digits[: len(digits) - precision], digits[len(digits) - precision :]
+    return f"{whole}{'.' * bool(fraction or dot)}{fraction}p{exponent}"
 
 
 class Heap:
@@ -121,23 +184,21 @@ class Heap:
     def __init__(self) -> None:
         self.memory = np.empty(HEAP_BYTES + 2 * HEAP_MARGIN, np.uint8)
         self.start = self.memory.ctypes.data + HEAP_MARGIN
-        self.used = -self.start % HEAP_ALIGN
+        used = -self.start % HEAP_ALIGN
         self.sizes: dict[int, int] = {}
-        self.free: dict[int, list[int]] = {}
+        self.holes = [(self.start + used, HEAP_BYTES - used)]  # what is free, ascending; no two touch
         self.lock = Lock()
 
     def take(self, size: int) -> int:
-        """An address, or 0 when there is no room."""
+        """An address, or 0 when there is no room: of the first hole that is large enough."""
         room = -(-max(size, 1) // HEAP_ALIGN) * HEAP_ALIGN
         with self.lock:
-            if self.free.get(room):
-                address = self.free[room].pop()
-            elif self.used + room <= HEAP_BYTES:
-                address, self.used = self.start + self.used, self.used + room
-            else:
-                return 0
-            self.sizes[address] = room
-            return address
+            for n, (first, free) in enumerate(self.holes):
+                if free >= room:
+                    self.holes[n : n + 1] = [(first + room, free - room)] if free > room else []
+                    self.sizes[first] = room
+                    return first
+            return 0
 
     @property
     def range(self) -> Memory:
@@ -149,8 +210,19 @@ class Heap:
         with self.lock:
             room = self.sizes.pop(address, 0)
             if room:
-                self.free.setdefault(room, []).append(address)
+                self._join(address, room)
             return bool(room)
+
+    def _join(self, first: int, size: int) -> None:
+        """Add a hole, one with those that it touches: sizes that grow would find none large enough otherwise."""
+        n = bisect(self.holes, (first, size))
+        if n < len(self.holes) and self.holes[n][0] == first + size:
+            size += self.holes.pop(n)[1]
+        if n and sum(self.holes[n - 1]) == first:
+            before, free = self.holes[n - 1]
+            self.holes[n - 1] = before, free + size
+        else:
+            self.holes.insert(n, (first, size))
 
 
 class _Thread(NamedTuple):
@@ -237,7 +309,9 @@ class Answers:
 
     def _print(self, row: Any, thread: _Thread) -> None:
         text = _plain(row[0])
-        self.text.append(formatted(text, Values(int(row[1]), text), thread.string))
+        values = Values(int(row[1]), text)
+        self.text.append(formatted(text, values, thread.string))
+        row[0] = values.count  # what device printf returns (CUDA C++ Programming Guide, "Formatted Output")
 
     def _assert(self, row: Any, thread: _Thread) -> None:
         message, file, function = (_plain(p) for p in row[:3])

@@ -5,7 +5,7 @@ import pytest
 
 import nbtc
 from nbtc.errors import ProgramError
-from nbtc.executor.launch.answers import Values, formatted
+from nbtc.executor.launch.answers import Heap, Values, formatted
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 INDEX = """
@@ -94,9 +94,10 @@ def test_printf(capsys):
         "st.local.u32 [%rd4], %r2;"
         "mov.u64 %rd5, word; cvta.global.u64 %rd5, %rd5; st.local.u64 [%rd4+8], %rd5; cvta.local.u64 %rd6, %rd4;"
         "mov.u64 %rd7, fmt; { .param .b64 p; .param .b64 q; .param .b32 r; st.param.b64 [p], %rd7;"
-        "st.param.b64 [q], %rd6; call.uni (r), vprintf, (p, q); } X: ret;",
+        "st.param.b64 [q], %rd6; call.uni (r), vprintf, (p, q); ld.param.b32 %r5, [r]; }"
+        "st.global.u32 [%rd3], %r5; X: ret;",
     )
-    run(k)
+    assert run(k).tolist() == [0] * 3 + [2] + [0] * 28  # how many values it was given
     assert capsys.readouterr().out == "lane 3 says hello%\n"
 
 
@@ -112,6 +113,51 @@ def test_printf(capsys):
 def test_formats_of_whole_numbers(text, raw, said):
     values = np.array(raw, np.int64).astype(np.uint32)
     assert formatted(text, Values(values.ctypes.data, text), str) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "said"),  # as C has it, "fprintf"
+    [
+        ("%#x|%#o|%#X|%#5x|%#.3x", [0, 0, 0, 0, 0], "0|0|0|    0|000"),
+        ("%+u|% u|%+i|% i|%#x|%#X", [5, 5, 3, 3, 255, 255], "5|5|+3| 3|0xff|0XFF"),
+        ("%.0d|%5.0d|%.3x|%05.3d|%-05d|", [0, 0, 5, 7, 7], "|     |005|  007|7    |"),
+        ("%*d|%-*d|%.*d", [-6, 1, 4, 2, 3, 7], "1     |2   |007"),
+        ("%#o|%5c|%-3c|", [8, 65, 66], "010|    A|B  |"),
+    ],
+)
+def test_whole_numbers_in_the_corners_of_c(text, values, said):
+    assert said_of(text, np.array(values, np.int32)) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "said"),
+    [
+        ("%05f", np.inf, "  inf"), ("%F", -np.inf, "-INF"), ("%+e", np.nan, "+nan"), ("%08.3f", -1.5, "-001.500"),
+        ("%a", 0.5, "0x1p-1"), ("%A", 3.0, "0X1.8P+1"), ("%.2a", 1.999, "0x2.00p+0"), ("%.1a", 1.03125, "0x1.0p+0"),
+        ("%.3a", 0.0, "0x0.000p+0"), ("%012a", -1.0, "-0x000001p+0"), ("%#g", 1.0, "1.00000"),
+        ("%+.2e", 1.5, "+1.50e+00"),
+    ],
+)  # fmt: skip
+def test_floats_in_the_corners_of_c(text, value, said):
+    assert said_of(text, np.array([value])) == said
+
+
+def test_a_negative_precision_is_none():
+    words = np.array([-1, 0, 0, 0], np.int32)
+    words[2:] = np.array([1.5]).view(np.int32)
+    assert said_of("%.*f", words) == "1.500000"
+
+
+def test_memory_of_growing_sizes_is_used_again():
+    heap = Heap()
+    for n in range(1, 1025):
+        address = heap.take(16 * n)
+        assert address and heap.give(address)
+    kept = [heap.take(1 << 20) for _ in range(7)]
+    assert all(kept) and heap.take(2 << 20) == 0
+    for address in kept[::2] + kept[1::2]:
+        assert heap.give(address) and not heap.give(address)
+    assert heap.take(7 << 20)
 
 
 def said_of(text, values):
