@@ -102,14 +102,26 @@ class Kernel:
 
     def launch(self, grid: Any, block: Any, args: Any, *, shared: int = 0, stream: Any = None, **options: Any) -> Any:
         """Run a grid of blocks; options are those of `nbtc.Program.launch` (cluster, cooperative, memory, threads,
-        progress, timeout).  Returns what that returns."""
+        progress, timeout).  Of them launches on a GPU take memory and threads, which change nothing there.  Returns
+        what that returns."""
         values = [arguments.given(x) for x in args]
         made = self._specialized(values)
         if arguments.on_device([v.value for v in values]):
+            self._refuse_on_device(options)
             return self._on_device(made, (grid, block), [v.value for v in values], shared, stream)
         places, memory = arguments.placed([v.value for v in values], self._names)
         program = getattr(made.program, self._mode) if self._mode else made.program
         return program.launch(grid, block, Arguments(made.pack(places), memory), shared=shared, **options)
+
+    def _refuse_on_device(self, options: dict[str, Any]) -> None:
+        """Raise for what would be dropped: a launch that a GPU runs otherwise than it was asked for is a wrong one."""
+        for name, value in options.items():
+            if name not in ("memory", "threads") and value not in (None, False):
+                hint = "declare it, @nbtc.kernel(cluster=...)" if name == "cluster" else "pass arrays in host memory"
+                raise OptionError(
+                    f"{self.__name__}.launch({name}={shown(value)}): launches on a GPU take grid, block, shared and "
+                    f"stream; {hint}, or drop {name}="
+                )
 
     def _on_device(self, made: Specialized, extents: Any, values: list[Any], shared: int, stream: Any) -> None:
         if self._mode:

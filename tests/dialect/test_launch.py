@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import nbtc
+from nbtc.dialect import kernel as kernel_module
 from nbtc.errors import CompilerError, FormatError, KernelError, OptionError, ProgramError, RangeError
 
 
@@ -205,3 +206,20 @@ def test_arrays_of_a_gpu_go_to_the_driver(monkeypatch):
         strided[2, 32](OnDevice(x[:, 1]), out, 100, 0.5)
     with pytest.raises(OptionError, match="runs on the CPU"):
         strided.checked[2, 32](OnDevice(x[:, 1]), OnDevice(out), 100, 0.5)
+
+
+@pytest.mark.parametrize("option", ["cluster", "cooperative", "checked", "timeout", "contract", "nonsense"])
+def test_a_launch_on_a_gpu_drops_no_option(option, monkeypatch):
+    launched = []
+    monkeypatch.setattr(kernel_module.arguments, "on_device", lambda values: True)
+    monkeypatch.setattr(kernel_module.Kernel, "_on_device", lambda self, *given: launched.append(given))
+
+    @nbtc.kernel
+    def one(x):
+        x[nbtc.grid(1)] = 1
+
+    x = np.zeros(64, np.int32)
+    one.launch(2, 32, [x], threads=1, memory=[x])
+    with pytest.raises(nbtc.errors.OptionError, match=f"launch.{option}=2"):
+        one.launch(2, 32, [x], **{option: 2})
+    assert len(launched) == 1
