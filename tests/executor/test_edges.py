@@ -31,7 +31,7 @@ def test_reductions_order_zeros(name):
 
 @pytest.mark.parametrize("name", _WAITS)
 def test_a_test_of_an_mbarrier_ends_no_phase(name):
-    """Recorded on an H200 for one_dropped: the phase stays complete, however often it is asked."""
+    """The phase stays complete, however often it is asked; tests/golden/make_edges.py asks a GPU."""
     text, (out,) = _WAITS[name]
     found = out.copy()
     nbtc.load(text)["k"][1, 1](found)

@@ -102,7 +102,7 @@ def _single(v: VectorBuilder, operation: str, x: Any, y: Any) -> Any:
 def _zeros(v: VectorBuilder, x: Any, y: Any) -> Any:
     """Where both of two vectors are zero, of which `minnum` and `maxnum` answer the one that the host prefers.
 
-    (PTX ISA, "min", "max": +0.0 > -0.0; of atomics an H200 answers so for min of f16, tests/executor/edges.py.)
+    (PTX ISA, "min", "max": +0.0 > -0.0.  For atomics the ISA does not say; tests/golden/make_edges.py asks a GPU.)
     """
     none = v.const(x.type, 0.0)
     return v.b.and_(v.b.fcmp_ordered("==", x, none), v.b.fcmp_ordered("==", y, none))

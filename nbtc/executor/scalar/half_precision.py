@@ -72,11 +72,11 @@ def arithmetic(v: VectorBuilder, op: Op, name: str, *operands: Any) -> Any:
 
 
 def _outside(v: VectorBuilder, kind: Any, factors: Sequence[Any]) -> Any:
-    """Whether a factor is what tensor copies fill with outside of an array; the sum's third operand is not asked."""
-    a, b = (
-        v.b.icmp_unsigned("==", magnitude_bits(v, kind, x), const(v, x, OUTSIDE))  # of either sign, as an H100 has it
-        for x in factors
-    )
+    """Whether a factor is what tensor copies fill with outside of an array; the sum's third operand is not asked.
+
+    Of either sign: an H100's results are in test_factors_from_outside_of_a_tensor.
+    """
+    a, b = (v.b.icmp_unsigned("==", magnitude_bits(v, kind, x), const(v, x, OUTSIDE)) for x in factors)
     return v.b.or_(a, b)
 
 
