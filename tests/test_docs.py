@@ -32,11 +32,12 @@ def test_docstrings(name):
 
 
 def sections(page):
-    """The whole page; or, where some parts need packages, its sections with what they need."""
+    """The whole page, where its head says what it needs; or, where some parts need packages, its sections."""
     text = page.read_text(encoding="utf-8")
-    if "<!-- needs " not in text:
-        return [(page.name, text, [])]
     parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    whole = re.findall(r"<!-- needs (\w+) -->", parts[0])
+    if whole or "<!-- needs " not in text:
+        return [(page.name, text, whole)]
     return [(f"{page.name} {part.splitlines()[0]}", part, re.findall(r"<!-- needs (\w+) -->", part)) for part in parts]
 
 

@@ -256,11 +256,12 @@ class Program:
     ) -> Profile | None:
         """Run a grid of blocks on the CPU and return when all have ended (a `Profile` for `k.profile`, else None).
 
-        grid, block, cluster: int or up to 3 ints.  args: a number for a scalar, an array (written in place), None or
-        an address for a pointer, bytes for a struct.  shared: dynamic shared memory in bytes.  memory: arrays that
-        pointers inside of structs and other arrays reach.  checked="off" leaves out the check that every access is
+        grid, block, cluster: int or up to 3 ints.  args: a number for a scalar; an array (the address of its first
+        element: strides are not passed on; written in place), None or an address for a pointer; bytes for a struct.
+        shared: dynamic shared memory in bytes.  memory: arrays that pointers inside of structs and other arrays reach.
+        checked="off" leaves out the check that every access is
         aligned and inside of an argument, `memory`, a module variable, shared or local memory.
-        contract="off" keeps plain mul and add apart, which ptxas fuses.  timeout: seconds after which the launch ends
+        contract="off" does not fuse plain mul and add, as ptxas does.  timeout: seconds after which the launch ends
         with a ProgramError that names a thread and the line where it was, counted from the first instruction.
         progress: True shows a bar, a callable gets (blocks begun, all blocks) about every 50 ms and in the end.
         """

@@ -1,15 +1,49 @@
-"""A pytest plugin, found by pytest when nbtc is installed: the fixture `assert_bits_equal`."""
+"""A pytest plugin, found by pytest when nbtc is installed: the fixture `assert_bits_equal`; failures end at the line of
+the test that called nbtc.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nbtc.testing
+from nbtc.errors import NbtcError
+
+STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
+PACKAGE = Path(nbtc.__file__).resolve().parent
 
 
 @pytest.fixture(name="assert_bits_equal")
 def bits_fixture() -> Callable[..., None]:
     """`nbtc.testing.assert_bits_equal`: arrays or tensors of one shape and dtype must have the same bits."""
     return nbtc.testing.assert_bits_equal
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
+    """An error that nbtc raises on purpose speaks of the caller's line: frames below it are cut off its traceback.
+
+    With `--full-trace` and `--pdb` they stay.
+    """
+    found = call.excinfo
+    kept = item.config.getoption("fulltrace", False) or item.config.getoption("usepdb", False)
+    if found is not None and isinstance(found.value, NbtcError) and not kept:
+        last, entry = None, found.tb
+        while entry is not None:
+            last, entry = entry if _is_users(entry.tb_frame.f_code.co_filename) else last, entry.tb_next
+        if last is not None:
+            last.tb_next = None
+            found.value.__cause__, found.value.__suppress_context__ = None, True
+    return (yield)
+
+
+def _is_users(file: str) -> bool:
+    """Whether a file is neither nbtc's, nor an installed package's, nor Python's."""
+    path = Path(file)
+    installed = {"site-packages", "dist-packages"} & {*path.parts} or STANDARD in path.parents
+    return path.is_absolute() and PACKAGE not in path.parents and not installed
