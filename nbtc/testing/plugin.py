@@ -7,6 +7,7 @@ from __future__ import annotations
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pytest
@@ -33,7 +34,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     found = call.excinfo
     kept = item.config.getoption("fulltrace", False) or item.config.getoption("usepdb", False)
     if found is not None and isinstance(found.value, NbtcError) and not kept:
-        last, entry = None, found.tb
+        last: TracebackType | None = None
+        entry: TracebackType | None = found.tb
         while entry is not None:
             last, entry = entry if _is_users(entry.tb_frame.f_code.co_filename) else last, entry.tb_next
         if last is not None:
