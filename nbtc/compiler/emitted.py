@@ -26,6 +26,7 @@ IR_TYPES = {types.int64: I64, types.float64: F64}
 # Vector instructions are as they should be: LLVM's pipelines take as long over them as the making of machine code, and
 # that is as fast without (measured on warp-level products).
 TEXT_LEVEL, CODE_LEVEL = None, 3
+_LOADED: dict[str, native.Loaded] = {}  # by what their code depends on
 Named = dict[str, Any]  # arguments by name; those of a NamedTuple within are such a dictionary in turn
 
 
@@ -44,14 +45,18 @@ class Emitted(NamedTuple):
 def machine_code(functions: dict[str, Emitted], *key: str, level: int | None = TEXT_LEVEL) -> native.Loaded:
     """Functions by their names, from disk if they are there; key: texts that tell all that they depend on.
 
-    level: how far LLVM optimises their text.
+    level: how far LLVM optimises their text.  Of one key there is one machine code in a process, which stays for its
+    life: callers hold addresses, and of several threads that ask at once (a `cached_property` has no lock from Python
+    3.12 on) none may let go what another one runs.
     """
     name = native.digest("emitted", *key)
+    if name in _LOADED:
+        return _LOADED[name]
     found = native.fetch(name)
     if found is None:
         found = native.Native(native.compile_text(_text(functions), level, CODE_LEVEL), {})
         native.keep(name, found)
-    return native.load(found)
+    return _LOADED.setdefault(name, native.load(found))
 
 
 def _text(functions: dict[str, Emitted]) -> str:

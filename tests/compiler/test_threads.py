@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import nbtc
+from nbtc.compiler import lowering
 from nbtc.compiler import threads as policy
+from nbtc.compiler.builder import VectorBuilder
+from nbtc.compiler.emitted import Emitted, Named, machine_code
 from nbtc.compiler.threads import most_threads, parallel_for, shares
 from nbtc.errors import OptionError
 from nbtc.ops.mma import product
@@ -129,3 +133,27 @@ else:
     print("hangs")
 """
     assert output(forked(code)).split() == ["done", "0"]
+
+
+def test_threads_that_ask_for_code_at_once_share_it() -> None:
+    """What one of them got must not be unloaded when another one's takes its place."""
+
+    class Arguments(NamedTuple):
+        count: int
+
+    def write(v: VectorBuilder, given: Named) -> Any:
+        return v.b.add(given["count"], v.int(1))
+
+    together = threading.Barrier(8)
+    found: list[Any] = []
+
+    def ask() -> None:
+        together.wait()
+        found.append(machine_code({"f": Emitted(Arguments, write)}, "test_threads", str(lowering.host())))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8 and all(x is found[0] for x in found)
