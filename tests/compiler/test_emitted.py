@@ -9,7 +9,7 @@ import pytest
 from llvmlite import ir
 from numba.core.errors import TypingError
 
-from nbtc.compiler import lowering, native
+from nbtc.compiler import emitted, lowering, native
 from nbtc.compiler.builder import I32, VectorBuilder
 from nbtc.compiler.emitted import Emitted, Named, call_emitted, machine_code
 from nbtc.compiler.jit import jit
@@ -48,8 +48,14 @@ def scaled(address, x, y, at, scale):
 
 
 @pytest.fixture
-def code(tmp_path, monkeypatch):
+def fresh(tmp_path, monkeypatch):
+    """As in a new process with an empty cache."""
     monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(emitted, "_LOADED", {})
+
+
+@pytest.fixture
+def code(fresh):
     return machine_code({"scaled": Emitted(Given, write)}, "test")
 
 
@@ -67,6 +73,7 @@ def test_an_array_in_place_of_a_number_does_not_compile(code):
 
 def test_machine_code_is_found_on_disk(code, monkeypatch):
     monkeypatch.setattr(native, "compile_text", None)
+    monkeypatch.setattr(emitted, "_LOADED", {})
     again = machine_code({"scaled": Emitted(Given, write)}, "test")
     x = np.arange(6, dtype=np.int32)
     assert scaled(again.address("scaled"), x, x, 5, -1.0) == -5
@@ -74,11 +81,10 @@ def test_machine_code_is_found_on_disk(code, monkeypatch):
         machine_code({"scaled": Emitted(Given, write)}, "another key")
 
 
-def test_loops_of_two_processors_are_two(tmp_path, monkeypatch):
+def test_loops_of_two_processors_are_two(fresh, monkeypatch):
     """Whose instructions they are written in belongs to the key of what is kept on disk."""
     if lowering.host() is None:
         pytest.skip("no vector code for this processor")
-    monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
     texts = []
     monkeypatch.setattr(native, "compile_text", lambda *x, real=native.compile_text: texts.append(x[0]) or real(*x))
     code = IntegerCode(8, 1, 1, 0, 1, 0)
