@@ -89,6 +89,30 @@ def test_what_a_clock_would_choose_is_refused():
     assert options["deterministic"] and torch.compile(nn.Linear(4, 4), options=options) is not None
 
 
+def test_cudnn_decides_the_strides_of_a_convolution():
+    """Recorded on an H200: a weight of more than 64 channels has inductor lay out convolutions channels last."""
+    net = nn.Sequential(nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Conv2d(16, 96, 1)).bfloat16()
+    with torch.no_grad():
+        for p in net.parameters():
+            p.copy_(integers(*p.shape))
+    fast, x = nbtc.torch.compile(net, arch="H200", fullgraph=True), integers(2, 8, 6, 6)
+    for ours, theirs in zip(step(fast, net, x), step(net, net, x), strict=True):
+        assert torch.equal(ours, theirs)
+    (forward, _) = fast.session.wrappers
+    assert "(2, 16, 4, 4), (256, 1, 64, 16), 'torch.ops.aten.convolution.default')" in forward
+    assert not fast.report().left
+
+
+def test_a_kernel_is_launched_by_hand():
+    fast = nbtc.torch.compile(lambda x: x * 2 + 1, arch="A100", dynamic=False)
+    x = integers(64)
+    fast(x)
+    out = torch.zeros_like(x)
+    (kernel,) = fast.kernels.values()
+    kernel.launch(x, out, 64)
+    assert torch.equal(out, x * 2 + 1) and kernel.launches == 1
+
+
 def test_other_threads_see_what_is_there():
     seen = []
 

@@ -21,6 +21,7 @@ from nbtc.torch.inductor.options import HERE, OPTIONS
 from nbtc.torch.inductor.running import adopt, on_cpu
 from nbtc.torch.inductor.session import ModelReport, Session, here
 from nbtc.torch.products import Settings
+from nbtc.torch.report import Recorder
 
 CUBLAS = "cublas 13.0"
 
@@ -39,12 +40,10 @@ class Compiler:
 
     def __init__(self, choices: Choices, config: dict[str, Any]) -> None:
         gpu = gpu_row(choices.arch)
-        self.session = Session(gpu)
         way = _library(gpu) if choices.order is None else choices.order
         way = way if way is None or isinstance(way, Library) else order_row(way)
-        self._settings = Settings(
-            gpu.arch, way, None, "rn", choices.convolution, choices.threads, self.session.recorder
-        )
+        settings = Settings(gpu.arch, way, None, "rn", choices.convolution, choices.threads, Recorder())
+        self.session = Session(gpu, settings)
         self._config = {**OPTIONS, **config, **HERE}
 
     def __call__(self, module: Any, example_inputs: Any, **_: Any) -> Callable[..., Any]:
@@ -68,7 +67,7 @@ class Compiler:
 
         with (
             private.believing(self.session.gpu, adopt),
-            emulated(self.session.gpu.arch, threads=self._settings.threads),
+            emulated(self.session.gpu.arch, threads=self.session.settings.threads),
             decomposed_attention(),
         ):
             yield
@@ -86,7 +85,7 @@ class Compiler:
         finally:
             here.graph = before
         self.session.wrappers.append(str(getattr(output, "source_code", "")))
-        output.current_callable = on_cpu(output.current_callable, self.session, self._settings)
+        output.current_callable = on_cpu(output.current_callable, self.session)
         return output
 
 

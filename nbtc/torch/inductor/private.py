@@ -12,6 +12,7 @@ other threads see what is there, and when the last one leaves nothing is exchang
 | `torch.autograd.grad` | the engine asks for streams: `engine.grad` walks instead |
 | `triton_helpers.set_driver_to_gpu` | Triton's driver is nbtc's |
 | `torch._C._cuda_getCurrentRawStream`, `torch._C._dynamo.guards._empty_strided_cuda` | what wrappers import |
+| `torch._C._select_conv_backend`, `_conv_determine_backend_memory_format` | they decide strides of results |
 | `ConstantFolder`, `UniformValueConstantFolder` | they run operations on the device: here on the CPU |
 | caches of `_triton`, `_inductor.utils`, `fake_tensor`, `DeviceProperties.create` | they remember the GPU |
 | `torch.utils._device._device_constructors` | which functions make tensors on the default device |
@@ -219,6 +220,56 @@ def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def memory_format(*tensors: torch.Tensor) -> torch.memory_format:
+    """cuDNN's layout of a convolution's results: channels last where an operand has it (`ConvUtils.h`)."""
+    from torch._prims_common import suggest_memory_format
+
+    found = {suggest_memory_format(x) for x in tensors} - {torch.contiguous_format}
+    return found.pop() if found and tensors[0].dtype != torch.float64 else torch.contiguous_format
+
+
+def _takes_cudnn(x: Any, weight: Any, dilation: Any, transposed: bool, output_padding: Any, stride: Any) -> bool:
+    """`use_cudnn` of PyTorch's `Convolution.cpp`, which here would ask the driver."""
+    if x.device.type != "cuda" or 0 in (*x.shape, *weight.shape) or not torch.backends.cudnn.enabled:
+        return False
+    if torch.bfloat16 in (x.dtype, weight.dtype) and _here.properties.major < 8:
+        return False
+    dilated = any(d != 1 for d in dilation)
+    if dilated and torch.backends.cudnn.deterministic and memory_format(x, weight) == torch.contiguous_format:
+        return False
+    return all(p < s for p, s in zip(output_padding, stride, strict=False))
+
+
+def _convolver(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`_select_conv_backend` as a GPU with cuDNN answers it."""
+
+    def chosen(
+        input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+        output_padding: Any, groups: int, bias_sizes: Any = None,
+    ) -> Any:  # fmt: skip
+        kinds = torch._C._ConvBackend
+        if not _takes_cudnn(input, weight, dilation, transposed, output_padding, stride):
+            return original(
+                input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, bias_sizes
+            )
+        depthwise = not transposed and input.shape[1] == groups > 1 and weight.shape[0] % groups == 0
+        if depthwise and memory_format(input, weight) == torch.contiguous_format:
+            return kinds.CudaDepthwise3d if input.ndim == 5 else kinds.CudaDepthwise2d
+        return kinds.CudnnTranspose if transposed else kinds.Cudnn
+
+    return chosen
+
+
+def _convolved_layout(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`_conv_determine_backend_memory_format`, which a build without cuDNN answers otherwise."""
+
+    def layout(input: Any, weight: Any, backend: Any) -> Any:
+        cudnn = backend in (torch._C._ConvBackend.Cudnn, torch._C._ConvBackend.CudnnTranspose)
+        return memory_format(input, weight) if cudnn else original(input, weight, backend)
+
+    return layout
+
+
 def _of_this_thread(owner: Any, name: str, fake: Any) -> Any:
     """A function that is the fake one for threads that believe in a GPU, and the original for all others."""
     original: Any = getattr(owner, name, None)
@@ -247,6 +298,11 @@ def _exchanged() -> Iterator[tuple[Any, str, Any]]:
         (torch._C, "_cuda_getCurrentRawStream", lambda device: 0),
         (torch._C._dynamo.guards, "_empty_strided_cuda", torch._C._dynamo.guards._empty_strided_cpu),
     ]
+    for name, made in (
+        ("_select_conv_backend", _convolver),
+        ("_conv_determine_backend_memory_format", _convolved_layout),
+    ):
+        fakes.append((torch._C, name, made(getattr(torch._C, name))))
     for owner, name, fake in fakes:
         yield owner, name, _of_this_thread(owner, name, fake)
     yield fake_tensor.FakeTensorMode, "avoid_device_init", True

@@ -16,10 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from nbtc.torch.inductor.philox import generator
-from nbtc.torch.inductor.private import CPU, ready
+from nbtc.torch.inductor.private import CPU, memory_format, ready
 from nbtc.torch.inductor.session import Session, here, origins
 from nbtc.torch.ops import ROWS
-from nbtc.torch.products import NoEmulation, Settings
+from nbtc.torch.products import NoEmulation
 
 # Bits that no device changes: memory, shapes, copies, conversions (which round to nearest even everywhere).
 EXACT = {
@@ -32,6 +32,7 @@ EXACT = {
         "lift_fresh", "nonzero", "index_select", "gather", "constant_pad_nd", "is_same_size", "sym_size", "sym_stride",
     )
 }  # fmt: skip
+CONVOLUTIONS = {"aten::convolution", "aten::convolution_backward"}
 RANDOM = {"aten::randint"}
 FALLBACK = "inductor has no kernel for it: PyTorch's CPU kernel ran, whose last bits may be others"
 
@@ -123,9 +124,9 @@ def adopt(module: Any) -> None:
 class Running(TorchDispatchMode):
     """What a wrapper calls of PyTorch: products are nbtc's, seeds CUDA's, and all else is counted as left."""
 
-    def __init__(self, session: Session, settings: Settings) -> None:
+    def __init__(self, session: Session) -> None:
         super().__init__()
-        self._session, self._settings = session, settings
+        self._session = session
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -157,11 +158,13 @@ class Running(TorchDispatchMode):
         self._note(name)
         plain = {k: v for k, v in kwargs.items() if k != "out"}
         try:
-            result = ROWS[name](self._settings, *args, **plain)
+            result = ROWS[name](self._session.settings, *args, **plain)
         except NoEmulation as why:
             self._session.recorder.leave(str(why))
             result = func(*args, **kwargs)
         else:
+            if name in CONVOLUTIONS:
+                result = _laid_out(result, args[:2] if name == "aten::convolution" else args[1:3])
             if (out := kwargs.get("out")) is not None:
                 result = out.copy_(result)
         for watch in self._session.watchers:
@@ -169,7 +172,17 @@ class Running(TorchDispatchMode):
         return result
 
 
-def on_cpu(call: Callable[..., Any], session: Session, settings: Settings) -> Callable[..., Any]:
+def _laid_out(result: Any, operands: Any) -> Any:
+    """A convolution's results in cuDNN's memory format, which the generated code asserts."""
+    form = memory_format(*operands)
+
+    def laid(x: Any) -> Any:
+        return x.contiguous(memory_format=form) if isinstance(x, torch.Tensor) and x.ndim > 1 else x
+
+    return tuple(map(laid, result)) if isinstance(result, tuple) else laid(result)
+
+
+def on_cpu(call: Callable[..., Any], session: Session) -> Callable[..., Any]:
     """A wrapper's call in its session."""
 
     @functools.wraps(call)
@@ -177,7 +190,7 @@ def on_cpu(call: Callable[..., Any], session: Session, settings: Settings) -> Ca
         before = here.session
         here.session = session
         try:
-            with Running(session, settings):
+            with Running(session):
                 return call(*args)
         finally:
             here.session = before

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbtc.isa.gpus import GPU
-from nbtc.torch.report import LeftRow, ProductRow, Recorder, table
+from nbtc.torch.products import Settings
+from nbtc.torch.report import LeftRow, ProductRow, table
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _COMMENT = re.compile(r"#\s+\S+ => (.+)")
@@ -71,6 +72,7 @@ class Kernel:
 
     def __init__(self, name: str, tuner: Any, origin: str) -> None:
         (result,) = tuner.compile_results
+        self._tuner = tuner
         self.name, self.origin, self.source = name, origin, str(tuner.fn.src)
         self.ptx = str(result.kernel.asm["ptx"])
         chosen = result.config
@@ -87,6 +89,11 @@ class Kernel:
     def profile(self) -> Any:
         """The program with counters."""
         return self.program.profile
+
+    def launch(self, *args: Any) -> None:
+        """Launch it as the generated code does: CPU tensors, and the numbers of elements; tensors change in place."""
+        (launcher,) = self._tuner.launchers
+        launcher(*args, stream=0)
 
     def __repr__(self) -> str:
         return f"Kernel({self.name!r}, launches={self.launches})"
@@ -122,10 +129,10 @@ class Kernels(Mapping[str, Kernel]):
 class Session:
     """One compiled model (or everything that the backend compiled by its name with the same options)."""
 
-    def __init__(self, gpu: GPU) -> None:
-        self.gpu = gpu
+    def __init__(self, gpu: GPU, settings: Settings) -> None:
+        self.gpu, self.settings = gpu, settings
         self.kernels = Kernels()
-        self.recorder = Recorder()
+        self.recorder = settings.recorder
         self.wrappers: list[str] = []
         self.watchers: list[Any] = []  # called with (name, outputs) of every launch and library call
 
