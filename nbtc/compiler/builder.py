@@ -251,6 +251,29 @@ class VectorBuilder:
         asm = ir.InlineAsm(ir.FunctionType(t, [at.type]), "vpbroadcastq $1, $0", "=v,*m")
         return self.b.call(asm, [at], attrs=("readonly", "nounwind"), arg_attrs={0: ("elementtype",)})
 
+    def unknown_mask(self, bits: Number, count: Number) -> Any:
+        """A vector of conditions that LLVM knows nothing of."""
+        t = ir.IntType(count)
+        asm = ir.InlineAsm(ir.FunctionType(t, []), f"mov $${bits:#x}, $0", "=r", side_effect=True)
+        return self.bits(self.b.call(asm, []), vector(I1, count))
+
+    def or_where(self, mask: Any, x: Any, y: Any) -> Any:
+        """x | y of sixteen words where a mask says so, else x: of y = 1 LLVM would make four operations."""
+        kind = ir.FunctionType(x.type, [x.type, mask.type, y.type])
+        return self.b.call(ir.InlineAsm(kind, "vpord $3, $0, $0 {$2}", "=v,0,^Yk,v"), [x, mask, y])
+
+    def difference(self, a: Any, b: Any) -> Any:
+        """a - b of <16 x float> to nearest: +0 of equal ones."""
+        return self.call("llvm.x86.avx512.sub.ps.512", a.type, a, b, ir.Constant(I32, TO_NEAREST))
+
+    def add_octets(self, total: Any, unsigned: Any, signed: Any) -> Any:
+        """The sum of four products of bytes in each of sixteen words, added to a total (VNNI)."""
+        return self.call("llvm.x86.avx512.vpdpbusd.512", total.type, total, unsigned, signed)
+
+    def add_halves(self, total: Any, x: Any, y: Any) -> Any:
+        """The same of two products of signed halves."""
+        return self.call("llvm.x86.avx512.vpdpwssd.512", total.type, total, x, y)
+
     def to_float_rz(self, x: Any) -> Any:
         """<16 x i32> to <16 x float>, toward zero."""
         name = "llvm.x86.avx512.sitofp.round.v16f32.v16i32"

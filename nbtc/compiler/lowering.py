@@ -16,7 +16,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import F16, F32, I8, I16, I32, VectorBuilder, like, vector
 from nbtc.compiler.host import architecture, features
 from nbtc.compiler.plain_lowering import Lowering, width_of
-from nbtc.compiler.processors import AVX2, AVX_512, NEON, SSE2, Processor, processor
+from nbtc.compiler.processors import AVX2, AVX_512, AVX_512_FP16, NEON, SSE2, Processor, processor
 
 NEAREST = 8  # embedded rounding: to nearest, exceptions suppressed
 
@@ -178,6 +178,12 @@ class Avx512(Avx2):
         return self.v.call("llvm.x86.avx512.permvar.qi.512", t, low, x)
 
 
+class Avx512Fp16(Avx512):
+    """AVX-512 of Intel from Sapphire Rapids on."""
+
+    row = AVX_512_FP16
+
+
 class Neon(Lowering):
     """AArch64."""
 
@@ -199,7 +205,7 @@ class Neon(Lowering):
         return self.by_parts(16, lambda y, n: self.v.call(name, y.type, y, n), x, places)
 
 
-LOWERINGS: dict[Processor, type[Lowering]] = {kind.row: kind for kind in (Avx512, Avx2, X86, Neon)}
+LOWERINGS: dict[Processor, type[Lowering]] = {kind.row: kind for kind in (Avx512Fp16, Avx512, Avx2, X86, Neon)}
 
 
 class Target(NamedTuple):

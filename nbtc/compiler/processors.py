@@ -23,6 +23,8 @@ class Processor(NamedTuple):
     others to operands and bookkeeping.  mixed: the bookkeeping of neighbouring tiles is mixed into the sums, for which
     sixteen registers are too few.  fma: a multiply-add is one instruction.  to_f16: so is rounding to f16, with its own
     rounding mode.  rounds: a conversion names its rounding.  scale: x * 2**n with subnormal results is one instruction.
+    masks: an operation on bytes leaves some of them as they are, at no cost.  two_ports: every operation on vectors
+    takes one of the two ports that multiply-adds take, so that the fewest are the fastest, whichever they are.
     lookup: bits are counted by a table of nibbles in a register.  broadcasts: f64 are spread over 512 bits as integers.
     """
 
@@ -37,6 +39,8 @@ class Processor(NamedTuple):
     to_f16: bool = False
     rounds: bool = False
     scale: bool = False
+    masks: bool = False
+    two_ports: bool = False
     lookup: bool = False
     broadcasts: bool = False
 
@@ -68,12 +72,20 @@ AVX_512 = Processor(
     to_f16=True,
     rounds=True,
     scale=True,
+    masks=True,
     broadcasts=True,
+)
+# Intel's from Sapphire Rapids on.  On Zen, additions and logic have two ports more, while dot products of bytes and
+# comparisons take a multiplier.  avx512fp16 tells them apart: no Zen up to the fifth has it.
+AVX_512_FP16 = AVX_512._replace(
+    name="AVX-512 FP16",
+    needs=AVX512 | {"avx512bitalg", "avx512fp16", "avx512vnni"},
+    two_ports=True,
 )
 AVX2 = Processor("AVX2", X86, _AVX2, lanes=8, registers=16, sums=8, to_f16=True, lookup=True)
 SSE2 = Processor("SSE2", X86, frozenset(), lanes=4, registers=16, sums=8, fma=False)
 NEON = Processor("NEON", ARM, frozenset(), lanes=4, registers=32, sums=16)
-PROCESSORS = (AVX_512, AVX2, SSE2, NEON)
+PROCESSORS = (AVX_512_FP16, AVX_512, AVX2, SSE2, NEON)
 GENERIC = Processor("generic", frozenset(), frozenset(), lanes=4, registers=16, sums=8, fma=False)  # rounds to nearest
 
 

@@ -16,13 +16,14 @@ from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
 from nbtc.formats.table import Format, f16, f32
 from nbtc.gemm.cost import POSITIONS
 from nbtc.kernels import panel as micro
-from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, sign_bytes
+from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, LEAST_SCALE
 from nbtc.kernels.float_elements import NUDGE
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel_code import form, packer
 from nbtc.kernels.panel_drivers import multiply_rows, pack_columns
 from nbtc.kernels.panel_operands import Form, Geometry, Marks, Numbers, Packed, Packing, Scales, Source, Workspace
+from nbtc.kernels.panel_pack import goes_by_turns, sign_size
 from nbtc.kernels.specials import Block, decide, special_places
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 
@@ -40,6 +41,10 @@ TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
 # They stand for zeros: smaller than every last place (f64: 2**(-133 - 25), times elements below 2**128; f32: the field
 # FLOOR_FIELD is 2**-77, its last place 2**(-77 - 13), times elements below 2**17), but rounded as their sign rounds.
 TINY64, TINY32 = 2.0**-500, 2.0**-126
+# Products in f64 whose M has the exponent field of the f32 alignment (`ByTurns`) are scaled by 2**-(948 - F), A's
+# elements by 2**-461, B's by the rest.  Their last places are 2**(FLOOR_FIELD - 1023 - 52) = 2**-1025 at least, and
+# elements are below 2**(127 - 461 + 125), so that a zero's products are below all of those.
+SCALED_A, TINY64_BY_TURNS = 461, 2.0**-1000
 FULL_RANGE_BASE = 0x2000  # stored exponents start here, so that a sum with a zero's (0) is below twice as much
 NOTHING = np.zeros(0, np.int64)  # no positions
 NO_LIFTS = np.zeros(0, np.int32)
@@ -117,7 +122,8 @@ def exponents_of(x: NDArray[Any], fmt: Format, widened: bool = False) -> Range:
 class PackedLayout:
     """How operands are stored for one product: packing parameters of A and B and the constants of the kernel.
 
-    lasting: an Inf in the tile stays one: the exponent field 255 + scale - F of its rounding is that of a number.
+    lasting: an Inf in the tile stays one: the exponent field 255 + scale - F of its rounding is that of a number, and
+    M's is one of f64 (of f32 it is more than there are, so that an Inf could become any sum).
     """
 
     full_range: bool
@@ -153,7 +159,7 @@ def packed_layout(
         scale, bases = 0, (FULL_RANGE_BASE, FULL_RANGE_BASE)
         numbers = floor + 127, 113 if f16_acc else 1, 0, ra.least + rb.least - 2 * FULL_RANGE_BASE + 127
         limits = 0.0, float(np.finfo(np.float32).max)
-    lasting = near and scale < fraction
+    lasting = near and scale < fraction and fraction > 13
     pack_a, pack_b = (
         float_params(f, r.least, x, r.least if f.exponent <= 5 and not lifted else None)
         for f, r, x in zip((a, b), (ra, rb), bases, strict=True)
@@ -197,7 +203,6 @@ class FusedProduct:
         self.params: list[int] = params.tolist()
         self.block, fraction = self.params[BLOCK], self.params[FRACTION]
         self.in_f64, self.emulated = fraction > 13, self.params[KIND] == EMULATED_FP8
-        self.tiny, self.nudge = TINY64 if self.in_f64 else TINY32, NUDGE[self.in_f64]
         self.granule = max(PLACES, self.block * (2 if self.emulated else 1))
         rows, columns = -(-a.shape[0] // ROW_BLOCK), -(-b.shape[1] // PANEL)
         tiles, lines = rows * columns, rows * ROW_BLOCK
@@ -213,8 +218,10 @@ class FusedProduct:
         rc = exponents_of(state.view(np.uint32), f32) if has_c and not f16_acc else None
         p = self.params
         self.layout = packed_layout(p[FRACTION], f16_acc, p[FLOOR], *self.formats, ra, rb, rc, self.lifts is not None)
-        flags = self.layout.full_range, self.emulated, self.lifts is not None
+        narrow = not self.layout.full_range and (not f16_acc or self.layout.scale >= LEAST_SCALE)
+        flags = self.layout.full_range, self.emulated, self.lifts is not None, narrow and goes_by_turns()
         self.packing = Packing(int(self.in_f64), self.block, *map(int, flags))
+        self.tiny, self.scaled = self._scaled()
         deep = DEPTH_F64 if self.in_f64 else DEPTH_F32
         for j in range(0, self.b.shape[1], COLUMNS):
             for k in range(0, self.a.shape[1], deep):
@@ -228,6 +235,14 @@ class FusedProduct:
             ]
             self.team.run(self._decide, (state.view(np.uint32).reshape(-1),), work)
             self.special[:] = 0
+
+    def _scaled(self) -> tuple[float, tuple[float, float]]:
+        """What stands for a zero, and the factors of elements of A and of B beside those of their formats."""
+        nudge = NUDGE[self.in_f64]
+        if not (self.in_f64 and self.packing.by_turns):
+            return TINY64 if self.in_f64 else TINY32, (1.0, nudge)
+        in_all = 1023 - 127 + 52 - self.params[FRACTION]
+        return TINY64_BY_TURNS, (2.0**-SCALED_A, nudge * 2.0 ** (SCALED_A - in_all))
 
     def _ranges(self) -> tuple[Range, Range]:
         if self.lifts:
@@ -290,7 +305,7 @@ class FusedProduct:
     @property
     def _word_sizes(self) -> tuple[int, int]:
         """Bytes of a stored exponent and of a sign word of B; of A they have four."""
-        return 2 if self.layout.full_range else 1, sign_bytes(self.block)
+        return 2 if self.layout.full_range else 1, sign_size(self.packing)
 
     def _storage(self, n: int, exponent: int, sign: int) -> Key:
         """Values, exponents and sign words of n elements, in words of eight bytes."""
@@ -313,7 +328,7 @@ class FusedProduct:
         key = ((PANEL * places * size, "|u1"),)
         edge = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.b, k, depth, first, columns)
-        factor = self.nudge * 2.0 ** (127 - self.formats[1].bias)
+        factor = self.scaled[1] * 2.0 ** (127 - self.formats[1].bias)
         fraction_sums[panel] = call(
             pack_columns, None, pack,
             Source(x.view(np.uint8), x0, ld, size, self.layout.pack_b, factor, self.tiny), self._scales(1, k, first),
@@ -330,7 +345,7 @@ class FusedProduct:
         key = (*self._storage(ROW_BLOCK * places, 4, 4), *SPACE, (ROW_BLOCK * places * size, "|u1"))
         own = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.a, i, rows, k, depth)
-        factor = 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
+        factor = self.scaled[0] * 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
         call(
             multiply_rows, state.flags.num, form,
             Source(x.view(np.uint8), x0, ld, size, self.layout.pack_a, factor, self.tiny), self._scales(0, k, i),

@@ -26,14 +26,19 @@ WRAP_MARGIN = 1 << 26
 # F + 127: the least real one is 127 + 13 - 74 = 66.  A sum of zeros and c = 0 must still be scaled up by a normal
 # 2**(F - E) and down again: any field from F + 1 on does.
 FLOOR_FIELD = 50
+# `ByTurns` doubles the fields of f16 results, 103 - x to 142 - x, within a byte: as in `LimitedRange` that shows a
+# subnormal as 113 - x at least, if x <= 93, and it must neither wrap below 113 - x nor hide a normal one.
+LEAST_SCALE = -15
+HALF = 1 << 22  # below the field of an alignment exponent that goes `ByTurns`: the half of M = 1.5 * 2**p * q
 
 
-def sign_bytes(block: int) -> int:
+def sign_bytes(block: int, by_turns: bool = False) -> int:
     """Size of a column's sign word, a bit for each product: a byte where they fit in one, else 32 bits.
 
-    A row's always has 32 bits: a byte stands there four times.
+    by_turns: of two chunks of columns in a 32-bit word, where two fit (`SumShape.signs_by_turns`).  A row's always has
+    32 bits: a smaller word stands there several times.
     """
-    return 1 if block <= 8 else 4
+    return 1 if block <= 8 else 2 if by_turns and block <= 16 else 4
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ class SumShape:
     in_f64: f64 elements (else f32).  block: products a sum.  fraction: F.  out: rounding.  full_range: any exponent
     (`FullRange`).  checked: a sum that could leave 32 bits flags its tile.  from_zero: the accumulator starts at zero,
     not in the tile.  each_watched: results that overflow are noted one by one; else the caller looks at the last ones,
-    since an Inf in the tile stays one (`LimitedRange`: 2**128 times anything).
+    since an Inf in the tile stays one (`LimitedRange`: 2**128 times anything).  by_turns: exponents of B lie as
+    `ByTurns` takes them.
     """
 
     target: Processor
@@ -55,12 +61,13 @@ class SumShape:
     checked: bool
     from_zero: bool = False
     each_watched: bool = True
+    by_turns: bool = False
 
     @property
     def key(self) -> str:
         """Tells functions of different shapes apart."""
         parts = (self.target.name, self.in_f64, self.block, self.fraction, self.out, self.full_range, self.checked,
-                 self.from_zero, self.each_watched)  # fmt: skip
+                 self.from_zero, self.each_watched, self.by_turns)  # fmt: skip
         return "_".join(str(int(x) if isinstance(x, bool) else x) for x in parts)
 
     @property
@@ -86,7 +93,12 @@ class SumShape:
     @property
     def sign_bytes(self) -> int:
         """Size of a column's sign word."""
-        return sign_bytes(self.block)
+        return sign_bytes(self.block, self.signs_by_turns)
+
+    @property
+    def signs_by_turns(self) -> bool:
+        """True where sign words, or the counts made of them, of a word's columns are picked by dot products."""
+        return self.by_turns and self.target.two_ports
 
     @property
     def counted(self) -> bool:
@@ -134,11 +146,14 @@ class AlignmentAndRounding:
         return v.bits(b.or_(v.bits(f, self.integers), inexact), self.floats)
 
     def odd(self, n: Any) -> Any:
-        """The sum as f32 with its sign, odd in the last place when inexact; without masks, which take multipliers."""
+        """The sum as f32 with its sign, odd in the last place when inexact."""
         v, b = self.v, self.b
         f = v.to_float_rz(n)
-        inexact = v.umin(b.xor(v.truncated(f), n), self.c(1))
-        return v.bits(b.or_(v.bits(f, self.integers), inexact), self.floats)
+        bits = v.bits(f, self.integers)
+        if self.s.target.two_ports:
+            inexact = b.icmp_signed("!=", v.truncated(f), n)
+            return v.bits(v.or_where(inexact, bits, self.c(1)), self.floats)
+        return v.bits(b.or_(bits, v.umin(b.xor(v.truncated(f), n), self.c(1))), self.floats)
 
     def signed(self, x: Any, n: Any) -> Any:
         """A result's magnitude with the sign of the sum n: +0 where n is 0, or where an f16 underflows."""
@@ -183,7 +198,12 @@ class AlignmentAndRounding:
 
 
 class LimitedRange(AlignmentAndRounding):
-    """Exponents in bytes; a byte is the field of a product's exponent."""
+    """Exponents in bytes; a byte is the field of a product's exponent.
+
+    below: what an alignment exponent has below its field.
+    """
+
+    below = 0
 
     def settle(self, best: Any) -> Any:
         """Byte maxima: columns without a product that counts get the floor."""
@@ -208,7 +228,7 @@ class LimitedRange(AlignmentAndRounding):
 
     def truncated(self, acc: Any, e: Any) -> Any:
         v, b = self.v, self.b
-        up = b.sub(self.c((self.s.fraction + BIAS) << 23), e)
+        up = b.sub(self.c(((self.s.fraction + BIAS) << 23) + self.below), e)
         return v.truncated(v.bits(b.add(acc, up), self.floats))
 
     def magic(self, e: Any) -> Any:
@@ -220,16 +240,69 @@ class LimitedRange(AlignmentAndRounding):
     def round(self, n: Any, e: Any) -> Any:
         v, b = self.v, self.b
         if self.s.f16_acc:  # at the true scale, then back to the tile's
-            down = v.bits(b.add(e, b.shl(b.sub(self.scale, self.c(self.s.fraction)), self.c(23))), self.floats)
+            less = b.sub(b.shl(b.sub(self.scale, self.c(self.s.fraction)), self.c(23)), self.c(self.below))
+            down = v.bits(b.add(e, less), self.floats)
+            if self.s.target.rounds:
+                return self.f16_of_the_tile(b.fmul(self.odd(n), down))
             back = self.power(b.neg(self.scale))
-            if self.s.target.rounds:  # the sum with +0 makes -0 to +0
-                x = self.to_f16(b.fmul(self.odd(n), down))
-                return v.fma512(x, back, v.const(self.floats, 0.0), TO_NEAREST)
             return self.signed(b.fmul(self.to_f16(b.fmul(self.magnitude(n), down)), back), n)
-        down = b.sub(e, self.c(self.s.fraction << 23))
+        down = b.sub(e, self.c((self.s.fraction << 23) + self.below))
         if self.s.target.rounds:
             return self.fourteen(b.fmul(v.to_float_rz(n), v.bits(down, self.floats)))
         return self.signed(self.fourteen(b.fmul(self.magnitude(n), v.bits(down, self.floats))), n)
+
+    def f16_of_the_tile(self, x: Any) -> Any:
+        """x rounded to f16 and scaled as the tile is; the sum with +0 makes -0 to +0 (AVX-512)."""
+        back = self.power(self.b.neg(self.scale))
+        return self.v.fma512(self.to_f16(x), back, self.v.const(self.floats, 0.0), TO_NEAREST)
+
+
+class ByTurns(LimitedRange):
+    """The same in fewer operations, for processors that choose bytes by masks (AVX-512).
+
+    A 32-bit word of the maxima has an exponent of each chunk of columns, so that a load from three bytes before a
+    chunk's has those on top.  There, twice an accumulator has its exponent field: one masked maximum of bytes gives the
+    alignment, which has `HALF` below it, so that M needs no addition of its own.  Elements in f64 are scaled so
+    that M has the same field (`FusedProduct`).  docs/numerics.md has why nothing else changes.
+    """
+
+    below = HALF
+
+    def __init__(self, v: VectorBuilder, shape: SumShape, splats: dict[str, Any]) -> None:
+        super().__init__(v, shape, splats)
+        self.octets = vector(I8, shape.target.bytes)
+        # LLVM would make logic of a choice by a constant, which takes more operations
+        self.tops = v.unknown_mask(sum(8 << 4 * i for i in range(shape.target.lanes)), shape.target.bytes)
+
+    def settle(self, best: Any) -> Any:
+        best = super().settle(best)
+        if not self.s.f16_acc:
+            return best
+        floor = self.b.trunc(self.b.extract_element(self.floor, self.v.const(I32, 0)), I8)
+        return self.v.umax(best, self.v.splat(floor, best.type.count))
+
+    def alignment(self, maxima: Any, acc: Any) -> Any:
+        """maxima: where a chunk's bytes are on top of their words."""
+        v, b = self.v, self.b
+        twice = self.c(0) if self.s.from_zero else b.add(acc, acc)
+        own = v.bits(twice, self.octets)
+        if self.s.f16_acc and not self.s.from_zero:  # as in `LimitedRange`: of scales from `LEAST_SCALE` on
+            least = v.bits(b.shl(self.least, self.c(24)), self.octets)
+            own = v.umax(own, v.umin(v.bits(b.add(twice, twice), self.octets), least))
+        blank = v.bits(self.c(2 * HALF), self.octets)
+        e = b.select(self.tops, v.umax(own, v.load(maxima, self.octets)), blank)
+        return b.lshr(v.bits(e, self.integers), self.c(1))
+
+    def magic(self, e: Any) -> Any:
+        if self.s.in_f64:
+            return self.b.lshr(e, self.c(3))
+        return self.b.add(e, self.c(self.s.magic_shift << 23))
+
+    def round_exact(self, x: Any) -> Any:
+        """A sum that f32 holds, scaled as the tile is."""
+        if not self.s.f16_acc:
+            return self.fourteen(x)
+        return self.f16_of_the_tile(self.b.fmul(x, self.power(self.scale)))
 
 
 class FullRange(AlignmentAndRounding):

@@ -30,7 +30,8 @@ Chunk = tuple[int, int]  # a row of a register tile, and as many of its columns 
 class Tile(NamedTuple):
     """Where the operands of a register tile are: B and what else has columns from its first column on.
 
-    counts: of negative products; where there are none (`SumShape.counted`), sign words are read.
+    counts: of negative products; where there are none (`SumShape.counted`), sign words are read.  chunk: how many
+    chunks of the panel come before its first column, where that is known (`Mixed`).
     """
 
     a: Any
@@ -40,6 +41,7 @@ class Tile(NamedTuple):
     acc: Any
     maxima: Any
     counts: Any
+    chunk: int = 0
 
 
 class Signs(NamedTuple):
@@ -75,11 +77,20 @@ class FusedSum:
         self.chunks = target.sums // (ROWS * shape.parts)
         self.tile = [(r, c) for r in range(ROWS) for c in range(self.chunks)]
         splats = {name: v.splat(v.b.trunc(x, I32), self.lanes) for name, x in numbers.items()}
-        self.ends = (FullRange if shape.full_range else LimitedRange)(v, shape, splats)
+        self.ends = self.ends_of(shape)(v, shape, splats)
         self.integers = self.ends.integers
         self.exponent_row = PANEL * shape.exponent_bytes
         n = shape.exponent_bytes
         self.exponents = vector(I8 if n == 1 else I16, self.width // n)
+
+    def ends_of(self, shape: SumShape) -> type[FullRange] | type[LimitedRange]:
+        """What comes before and after the multiply-adds."""
+        return FullRange if shape.full_range else LimitedRange
+
+    def places(self, maxima: Any, counts: int, column: Any) -> tuple[Any, Any]:
+        """Where a tile finds exponent maxima and counts of a step, which lie `counts` bytes behind them."""
+        v = self.v
+        return v.at(maxima, self.b.mul(column, v.int(self.s.exponent_bytes))), v.at(maxima, counts, column)
 
     def load(self, p: Any, offset: int = 0) -> Any:
         """A register of 32-bit words."""
@@ -124,7 +135,10 @@ class FusedSum:
 
     # --- before the multiply-adds -------------------------------------------------------------------------------------
     def begin(self, at: Tile, chunk: Chunk) -> tuple[Any, Any]:
-        """(alignment exponents, what the sums start from less M): truncated accumulators plus negative products."""
+        """(alignment exponents, what the sums start from less M): truncated accumulators plus negative products.
+
+        What `starts` takes, and the first of them `finish`.
+        """
         v, b, (r, c) = self.v, self.b, chunk
         acc = None if self.s.from_zero else self.load(at.acc, 4 * PANEL * r + self.width * c)
         maxima = v.at(at.maxima, self.exponent_row * r + self.s.exponent_bytes * self.lanes * c)
@@ -144,13 +158,17 @@ class FusedSum:
 
     def starts(self, e: Any, low: Any) -> list[Any]:
         """Accumulators of a chunk."""
-        v, b, n = self.v, self.b, self.lanes
+        v, b = self.v, self.b
         high = self.ends.magic(e)
         if not self.s.in_f64:
             return [v.bits(b.add(high, low), self.vector)]
+        return self.beside(low, high)
+
+    def beside(self, low: Any, high: Any) -> list[Any]:
+        """f64 accumulators of a chunk from lower and upper words, in the order of `panel_pack.paired`."""
+        v, b, n, out = self.v, self.b, self.lanes, []
         if self.s.long_block:  # from 0 to 2**32 - 1: no start borrows from M
             low = b.xor(low, self.ends.c(SIGN))
-        out = []
         for h in range(2):
             lanes = [x for q in range(n // 4) for i in (4 * q + 2 * h, 4 * q + 2 * h + 1) for x in (i, n + i)]
             out.append(v.bits(v.shuffle(low, high, lanes), self.vector))
@@ -184,6 +202,10 @@ class FusedSum:
         lanes = [4 * q + i for q in range(self.lanes // 4) for i in (0, 2, self.lanes, self.lanes + 2)]
         return self.v.shuffle(words[0], words[1], lanes) if self.s.in_f64 else words[0]
 
+    def together(self, sums: dict[Chunk, list[Any]]) -> dict[Chunk, list[Any]]:
+        """A tile's accumulators as they start, and as they end."""
+        return sums
+
     def outside(self, found: Any, sums: list[Any]) -> Any:
         """`found` and the bits in which sums of more products than 16 differ from the upper half of M's fraction.
 
@@ -209,13 +231,17 @@ class FusedSum:
 
     def finish(self, at: Tile, chunk: Chunk, e: Any, n: Any) -> None:
         """Round a chunk's sums once and store them."""
-        b, (r, c) = self.b, chunk
+        b = self.b
         if not self.s.in_f64:
             n = b.sub(n, self.ends.magic(e))
         if self.s.long_block:
             n = b.xor(n, self.ends.c(SIGN))
         if self.s.checked and not self.s.long_block:
             self._flag_least(b.sub(n, self.ends.c((1 << 31) - WRAP_MARGIN)))
-        x = self.ends.round(n, e)
+        self.put(at, chunk, self.ends.round(n, e))
+
+    def put(self, at: Tile, chunk: Chunk, x: Any) -> None:
+        """A chunk's results into the tile."""
+        r, c = chunk
         self.ends.watch(self.v.at(self.flags, 64), x)
         self.store(x, at.acc, 4 * PANEL * r + self.width * c)

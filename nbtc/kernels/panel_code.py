@@ -57,8 +57,9 @@ def form(packing: Packing, size: int, fraction: int, out: int, checked: bool, ea
     target, name = host_processor() or GENERIC, {code: text for text, code in OUTS.items()}[out]
     full_range, emulated = bool(packing.full_range), bool(packing.emulated)
     shape = SumShape(
-        target, bool(packing.in_f64), packing.block, fraction, name, full_range, checked, each_watched=each_watched
-    )
+        target, bool(packing.in_f64), packing.block, fraction, name, full_range, checked, each_watched=each_watched,
+        by_turns=bool(packing.by_turns),
+    )  # fmt: skip
     code = {"restarted": 0, "added": 0} | _sums(shape, emulated)
     watched = full_range or each_watched
     return Form(packer(packing, size, False), **code, block=shape.block, checked=int(checked), watched=int(watched))

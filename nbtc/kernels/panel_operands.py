@@ -15,6 +15,7 @@ class Packing(NamedTuple):
 
     in_f64: values are f64 (else f32).  block: products of a sum.  full_range: exponents take 16 bits.  emulated: blocks
     of products are interleaved two by two, and elements widened.  scaled: elements have block scales (f64 alone).
+    by_turns: exponents of B lie by turns (`alignment_and_rounding.ByTurns`).
     """
 
     in_f64: int
@@ -22,6 +23,7 @@ class Packing(NamedTuple):
     full_range: int
     emulated: int
     scaled: int
+    by_turns: int = 0
 
 
 class Form(NamedTuple):

@@ -29,6 +29,22 @@ def turns(block: int) -> list[int]:
     return [4 * (t % block // 2) + 2 * (t // block) + t % 2 for t in range(2 * block)]
 
 
+def goes_by_turns() -> bool:
+    """Whether the sums of this processor take exponents of B by turns (`SumByTurns`)."""
+    row = host_processor()
+    return row is not None and row.masks
+
+
+def _signs_by_turns(how: Packing) -> bool:
+    row = host_processor()
+    return bool(how.by_turns) and row is not None and row.two_ports
+
+
+def sign_size(how: Packing) -> int:
+    """Bytes of a column's sign word."""
+    return sign_bytes(how.block, _signs_by_turns(how))
+
+
 class _Packer:
     """Decodes vectors of elements of one width; the format is in run-time parameters, so formats share the code.
 
@@ -138,8 +154,9 @@ def _blank(v: VectorBuilder, room: Any, count: int = 1) -> None:
 class _Rows:
     """[block][row tile][k][4 rows]: four rows of sixteen k, transposed, then decoded in the order of the panel."""
 
-    def __init__(self, v: VectorBuilder, pk: _Packer, block: int, full_range: bool, args: dict[str, Any]) -> None:
-        self.v, self.b, self.pk, self.block, self.full_range, self.args = v, v.b, pk, block, full_range, args
+    def __init__(self, v: VectorBuilder, pk: _Packer, how: Packing, args: dict[str, Any]) -> None:
+        self.v, self.b, self.pk, self.args = v, v.b, pk, args
+        self.block, self.full_range, self.sign_size = how.block, bool(how.full_range), sign_size(how)
         self.noted = _room(v, ROWS)
 
     def write(self, tile: Any, order: list[int]) -> None:
@@ -218,7 +235,7 @@ class _Rows:
             to = b.add(b.mul(self.line(tile, at), v.int(4 * ROWS)), half)
             v.store(mask, v.at(self.args["signs"], to, 4 * r), 2)
             return
-        word, times = b.zext(mask, I32), 0x01010101 if sign_bytes(block) == 1 else 1
+        word, times = b.zext(mask, I32), {1: 0x01010101, 2: 0x00010001, 4: 1}[self.sign_size]
         for s in range(0, CHUNK, block):
             part = b.and_(b.lshr(word, v.const(I32, s)), v.const(I32, (1 << block) - 1))
             to = b.mul(self.line(tile, b.add(at, v.int(s))), v.int(4 * ROWS))
@@ -244,8 +261,9 @@ def paired(lanes: int) -> list[list[int]]:
 class _Columns:
     """[panel][k][64]: sixteen columns of one block of products at a time; signs and weights stay in registers."""
 
-    def __init__(self, v: VectorBuilder, pk: _Packer, block: int, full_range: bool, args: dict[str, Any]) -> None:
-        self.v, self.b, self.pk, self.block, self.full_range, self.args = v, v.b, pk, block, full_range, args
+    def __init__(self, v: VectorBuilder, pk: _Packer, how: Packing, args: dict[str, Any]) -> None:
+        self.v, self.b, self.pk, self.how, self.args = v, v.b, pk, how, args
+        self.block, self.full_range = how.block, bool(how.full_range)
         self.noted, self.word, self.fraction_sum, self.largest_sum = (_room(v, n) for n in (PANEL // CHUNK, 1, 1, 1))
         _blank(v, self.largest_sum)
         target = host_processor()
@@ -285,18 +303,42 @@ class _Columns:
             orders = self.order if pk.in_f64 else [list(range(CHUNK))]
             for i, y in enumerate(pk.values(magnitude, sign, orders, lift)):
                 v.store(y, v.at(a["out"], b.mul(place, v.int(8 if pk.in_f64 else 4))), 64, 64 * i)
-            e = b.trunc(pk.exponents(magnitude, lift), vector(I16 if self.full_range else I8, CHUNK))
-            v.store(e, v.at(a["exponents"], b.mul(place, v.int(2 if self.full_range else 1))), 16)
+            self.store_exponents(pk.exponents(magnitude, lift), place, column)
             word = b.lshr(v.load(self.word, IV, 64), v.const(IV, 1))
             v.store(b.or_(word, sign), self.word, 64)
             fraction_sum = b.add(v.load(self.fraction_sum, IV, 64), b.and_(magnitude, pk.fraction))
             v.store(fraction_sum, self.fraction_sum, 64)
         line = b.add(b.mul(panel, b.udiv(a["places"], v.int(block))), g)
-        word = b.lshr(v.load(self.word, IV, 64), v.const(IV, 32 - block))
-        size = sign_bytes(block)
-        word = b.trunc(word, vector(I8, CHUNK)) if size == 1 else word
-        v.store(word, v.at(a["signs"], b.mul(b.add(b.mul(line, v.int(PANEL)), column), v.int(size))), CHUNK * size)
+        self.store_signs(b.lshr(v.load(self.word, IV, 64), v.const(IV, 32 - block)), line, column)
         v.store(v.umax(v.load(self.largest_sum, IV, 64), v.load(self.fraction_sum, IV, 64)), self.largest_sum, 64)
+
+    def store_exponents(self, e: Any, place: Any, column: Any) -> None:
+        """Of sixteen columns, for product and column at `place`."""
+        v, b, to = self.v, self.b, self.args["exponents"]
+        if self.how.by_turns:
+            self.by_turns(e, v.at(to, b.sub(place, column)), column, 1)
+            return
+        size = 2 if self.full_range else 1
+        v.store(b.trunc(e, vector(I16 if self.full_range else I8, CHUNK)), v.at(to, b.mul(place, v.int(size))), 16)
+
+    def store_signs(self, word: Any, line: Any, column: Any) -> None:
+        """Of sixteen columns' products of a line: (block of k) of a panel."""
+        v, b, size, to = self.v, self.b, sign_size(self.how), self.args["signs"]
+        first = b.mul(line, v.int(PANEL * size))
+        if _signs_by_turns(self.how) and size < 4:
+            group = b.and_(column, v.int(-4 * CHUNK // size))  # of columns that share words
+            self.by_turns(word, v.at(to, first, b.mul(group, v.int(size))), b.sub(column, group), size)
+            return
+        word = b.trunc(word, vector(I8, CHUNK)) if size == 1 else word
+        v.store(word, v.at(to, first, b.mul(column, v.int(size))), CHUNK * size)
+
+    def by_turns(self, x: Any, to: Any, column: Any, size: int) -> None:
+        """Bytes or halves of sixteen columns into sixteen words, above those of the columns before them."""
+        v, b = self.v, self.b
+        up = b.trunc(b.udiv(column, v.int(2 // size)), I32)  # 8 * size bits for every sixteen columns
+        room = v.splat(b.shl(v.const(I32, 1), up), CHUNK)
+        before = b.and_(v.load(to, IV, 64), b.sub(room, v.const(IV, 1)))
+        v.store(b.or_(before, b.shl(x, v.splat(up, CHUNK))), to, 64)
 
     def lift(self, panel: Any, g: Any, column: Any) -> Any:
         """Exponents of sixteen columns' scales in block g of k; None without scales."""
@@ -348,7 +390,7 @@ def write_packer(v: VectorBuilder, how: Packing, size: int, columns: bool, x: di
         "lifts": v.at(scales["exponents"], b.mul(scales["first"], v.int(4))) if how.scaled else None,
     }  # fmt: skip
     pk = _Packer(v, size, bool(how.in_f64), bool(how.emulated), source["params"], source["factor"], source["tiny"])
-    writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, how.block, bool(how.full_range), args)
+    writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, how, args)
     with cgutils.for_range_slice(b, x["begin"], x["end"], v.int(1), I64) as (index, _):
         writer.write(index, turns(how.block) if how.emulated else [])
     return writer.result()

@@ -11,10 +11,11 @@ from typing import Any
 
 from numba.core import cgutils
 
-from nbtc.compiler.builder import VectorBuilder
+from nbtc.compiler.builder import LINE, VectorBuilder
 from nbtc.compiler.lowering import lowering
 from nbtc.kernels.alignment_and_rounding import SumShape
-from nbtc.kernels.fused_sum import PANEL, ROWS, Chunk, Exponents, FusedSum, Signs, Tile
+from nbtc.kernels.fused_sum import PANEL, ROWS, Chunk, Exponents, Signs, Tile
+from nbtc.kernels.sum_by_turns import fused_sum
 
 FLAG_WORD = 3072  # where in the scratch memory the flags of `FusedSum` are
 NUMBERS = ("floor", "least", "scale", "reference")
@@ -28,13 +29,13 @@ class Schedule(ABC):
     def __init__(self, v: VectorBuilder, shape: SumShape, args: dict[str, Any], beside: Beside) -> None:
         self.v, self.b, self.s, self.args, self.beside = v, v.b, shape, args, beside
         self.scratch = args["scratch"]
-        self.sums = FusedSum(v, shape, {x: args[x] for x in NUMBERS}, v.at(self.scratch, 4 * FLAG_WORD))
+        self.sums = fused_sum(v, shape, {x: args[x] for x in NUMBERS}, v.at(self.scratch, 4 * FLAG_WORD))
         self.columns = self.sums.lanes * self.sums.chunks  # of a register tile
         self.o_counts = ROWS * self.sums.exponent_row  # counts of negative products lie behind a step's maxima
         self.kept = self.o_counts + (ROWS * PANEL if shape.counted else 0)
         self.passes = PANEL // self.columns
 
-    def at(self, group: Any, block: Any, column: Any, maxima: Any) -> Tile:
+    def at(self, group: Any, block: Any, column: Any, maxima: Any, chunk: int = 0) -> Tile:
         """A register tile, from a column on."""
         v, b, a, s, size = self.v, self.b, self.args, self.s, self.sums.size
         step = b.add(b.mul(group, a["blocks"]), block)
@@ -45,8 +46,8 @@ class Schedule(ABC):
             v.at(a["b"], b.mul(deep, v.int(size * s.block)), b.mul(column, v.int(size))),
             v.at(a["sb"], b.mul(deep, v.int(s.sign_bytes)), b.mul(column, v.int(s.sign_bytes))),
             v.at(a["tile"], b.mul(block, v.int(4 * PANEL * ROWS)), words),
-            v.at(maxima, b.mul(column, v.int(s.exponent_bytes))),
-            v.at(maxima, self.o_counts, column),
+            *self.sums.places(maxima, self.o_counts, column),
+            chunk,
         )
 
     def exponents(self, group: Any, block: Any, to: Any) -> Exponents:
@@ -133,7 +134,7 @@ class Mixed(Schedule):
         super().__init__(v, shape, args, beside)
         n = self.sums.width * len(self.sums.tile)
         self.steps = v.b.mul(args["groups"], args["blocks"])
-        self.o_start = 2 * self.kept
+        self.o_start = LINE + 2 * self.kept  # loads of maxima may begin before them (`ByTurns`)
         self.o_saved = self.o_start + n
 
     def clamp(self, step: Any) -> Any:
@@ -150,7 +151,7 @@ class Mixed(Schedule):
     def maxima(self, step: Any) -> Any:
         """Where the exponent maxima of a step are kept (two buffers)."""
         b, v = self.b, self.v
-        return v.at(self.scratch, b.mul(b.and_(step, v.int(1)), v.int(self.kept)))
+        return v.at(self.scratch, LINE, b.mul(b.and_(step, v.int(1)), v.int(self.kept)))
 
     def saved(self, step: Any, part: int) -> Any:
         """Where the alignment exponents of a register tile wait for its rounding (two buffers)."""
@@ -162,7 +163,7 @@ class Mixed(Schedule):
     def tile(self, step: Any, part: int, maxima: Any = None) -> Tile:
         """Register tile `part` of a step."""
         place = self.maxima(step) if maxima is None else maxima
-        return self.at(*self.split(step), self.v.int(part * self.columns), place)
+        return self.at(*self.split(step), self.v.int(part * self.columns), place, part * self.sums.chunks)
 
     def begin(self, at: Tile, saved: Any, chunk: Chunk) -> None:
         """Start values of a chunk, put aside."""
@@ -225,6 +226,7 @@ class Mixed(Schedule):
     def finish(self, current: dict[Chunk, list[Any]], at: Tile, saved: Any) -> None:
         """Round a register tile's sums."""
         sums, outside = self.sums, None
+        current = sums.together(current)
         for i, chunk in enumerate(sums.tile):
             if self.s.long_block:
                 outside = sums.outside(outside, current[chunk])

@@ -14,7 +14,7 @@ from nbtc.compiler import lowering as processors
 from nbtc.compiler.builder import F32, F64, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.processors import NEON
 from nbtc.formats.table import FORMATS
-from nbtc.kernels import group_dot, panel, panel_pack, words
+from nbtc.kernels import group_dot, panel, panel_operands, panel_pack, words
 from nbtc.kernels.alignment_and_rounding import SumShape
 from nbtc.kernels.dot import Elements
 from nbtc.ops.wgmma import decode
@@ -91,7 +91,8 @@ def test_packing_of_a_panel(size: int, columns: bool, wide: bool) -> None:
     def emit(v: VectorBuilder, values: list[Any]) -> None:
         args = {**dict(zip(names, values, strict=False)), "lifts": None}
         packer = panel_pack._Packer(v, size, wide, False, *values[len(names) :])
-        writer = (panel_pack._Columns if columns else panel_pack._Rows)(v, packer, 16, False, args)
+        how = panel_operands.Packing(int(wide), 16, full_range=0, emulated=0, scaled=0)
+        writer = (panel_pack._Columns if columns else panel_pack._Rows)(v, packer, how, args)
         writer.write(v.int(0), [])
 
     assert not calls(emit, P, I64, I64, I64, P, P, P, P, P, F64, F64)
