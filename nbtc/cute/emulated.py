@@ -15,7 +15,8 @@ from nbtc.cute.host import Host, Launch
 from nbtc.cute.tensor_maps import ALIGN, decoded
 from nbtc.cute.tensors import dynamic_sizes, is_tensor, leaves, memory_behind, tensor
 from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError, shown
-from nbtc.executor.launch.arguments import Arguments, Memory, Parameter, marshal, memory_list
+from nbtc.executor.launch.arguments import Arguments, Parameter, marshal, memory_list
+from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.program import load
 from nbtc.executor.transfer.tensor_map import BYTES
 

@@ -11,7 +11,8 @@ import numpy as np
 from cutlass.cute.runtime import from_dlpack
 
 from nbtc.errors import FormatError, shown
-from nbtc.executor.launch.arguments import Memory, memory_of
+from nbtc.executor.launch.arguments import memory_of
+from nbtc.executor.memory.ranges import Memory
 
 CPU, CUDA = 1, 2  # DLPack, "DLDeviceType"
 DEVICE_TYPE = 8  # byte of a DLTensor: behind the data pointer (DLPack, "DLTensor")

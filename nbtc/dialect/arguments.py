@@ -12,7 +12,8 @@ from numba.np import numpy_support
 from nbtc.dialect import folding
 from nbtc.dialect.parameters import TENSOR_MAP, Place
 from nbtc.errors import FormatError, RangeError, shown
-from nbtc.executor.launch.arguments import Memory, memory_of, memory_of_map
+from nbtc.executor.launch.arguments import memory_of, memory_of_map
+from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.transfer.tensor_map import TensorMap
 from nbtc.formats.arrays import as_array
 from nbtc.formats.device_arrays import DeviceArray, dense, device_array, is_device_array

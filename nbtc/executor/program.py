@@ -22,6 +22,7 @@ from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variable
 from nbtc.executor.launch import report
 from nbtc.executor.launch.answers import Answers, Heap
 from nbtc.executor.launch.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
+from nbtc.executor.launch.hazards import hazard, kept, leak
 from nbtc.executor.launch.launch import Geometry, Request, address_of, aligned, obeyed, run
 from nbtc.executor.profile.result import Profile, empty
 from nbtc.executor.summary import summary
@@ -29,7 +30,6 @@ from nbtc.executor.text.names import full_name, plain_name, signature
 from nbtc.executor.text.parse import parse
 from nbtc.executor.text.source import text_of
 from nbtc.executor.watch.memory import Watched
-from nbtc.executor.watch.report import hazard, kept, leak
 from nbtc.formats.arrays import as_flag
 from nbtc.isa.archs import ARCHS
 from nbtc.isa.archs import arch as find_arch

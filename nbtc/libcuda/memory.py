@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from nbtc.executor.launch.arguments import Memory as Range
+from nbtc.executor.memory.ranges import Memory as Range
 from nbtc.libcuda import host
 from nbtc.libcuda.arena import Arena
 from nbtc.libcuda.errors import INVALID_VALUE, OUT_OF_MEMORY, CudaError

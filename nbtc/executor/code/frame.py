@@ -9,15 +9,17 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I32, I64, vector
 from nbtc.executor.code.registers import Registers
 from nbtc.executor.code.warp_code import LANES, WarpCode
+from nbtc.executor.emit.action import Row
+from nbtc.executor.emit.context import END
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.form import Form, Op
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.specials import VARYING_SPECIALS
 from nbtc.executor.emit.state import LAYOUTS
 from nbtc.executor.kernel import neighbours
-from nbtc.executor.kernel.flow import END, ENDS, Block, Graph
+from nbtc.executor.kernel.flow import ENDS, Block, Graph
 from nbtc.executor.kernel.uniform import Facts
-from nbtc.executor.rows.uses import CARRY, Row, row_of, use_of
+from nbtc.executor.rows.uses import CARRY, row_of, use_of
 from nbtc.executor.text import data
 from nbtc.executor.text.data import Function, Guard, Instruction, Not, Operand, Pair, Register, Symbol
 

@@ -9,10 +9,10 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I32
 from nbtc.executor.control import calls
 from nbtc.executor.emit.action import Action
+from nbtc.executor.emit.context import END
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import Lanes, is_vector
-from nbtc.executor.kernel.flow import END
 from nbtc.executor.text.data import Register
 
 ZERO = ir.Constant(I32, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nbtc.executor.emit.form import Slot, choices_of
+from nbtc.executor.emit.form import Form, Op, Slot, choices_of
 
 if TYPE_CHECKING:
     from nbtc.executor.text.data import Instruction
@@ -53,3 +53,23 @@ class Action(NamedTuple):
         if self.accepts is not None:
             return self.accepts(modifiers)
         return choices_of(self.slots, modifiers)
+
+
+class Row(NamedTuple):
+    """An instruction's row: a scalar form with its split name, or an action."""
+
+    form: Form | None
+    op: Op
+    action: Action | None
+
+    @property
+    def results(self) -> int:
+        """Leading operands that are written."""
+        if self.action is not None:
+            return self.action.results
+        return 1 if self.form is not None and any(r != "cc" for r in self.form.results) else 0
+
+    @property
+    def evidence(self) -> str:
+        """What backs the bits of a form that the ISA leaves open, else nothing."""
+        return self.form.evidence if self.form is not None else ""

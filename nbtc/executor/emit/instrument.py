@@ -10,12 +10,12 @@ from collections.abc import Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from nbtc.executor.emit.action import Row
     from nbtc.executor.emit.lanes import Lanes
-    from nbtc.executor.rows.uses import Row
 
 
 class Touch(NamedTuple):
-    """One access to memory: the space's name, bytes of each lane, what it does (`watch.words`), bytes of an element."""
+    """One access: the space's name, bytes of each lane, what it does (`access_kinds`), bytes of an element."""
 
     space: str
     bytes: int
@@ -44,7 +44,7 @@ class Instrument:
         """A block has got its place and is about to start.  reserved: first bytes of shared memory that are not its."""
 
     def operates(self, lanes: Lanes, groups: int) -> None:
-        """A bulk operation begins, which belongs to a kind of groups (`watch.words`), or to none (-1)."""
+        """A bulk operation begins, which belongs to a kind of groups (`access_kinds`), or to none (-1)."""
 
     def line(self, lanes: Lanes, lane: Any, address: Any, size: Any, kind: int) -> None:
         """The operation's access by a lane (i32): bytes from a place of the host."""

@@ -35,8 +35,7 @@ from nbtc.executor.text.literals import bits_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbtc.executor.code.frame import Frame
-    from nbtc.executor.code.machine import Machine
+    from nbtc.executor.emit.context import FunctionCode, ProgramCode
 
 Types = tuple[ir.Type, ...]
 WARP = 32
@@ -57,13 +56,13 @@ class Lanes:
     """
 
     def __init__(
-        self, frame: Frame, instruction: Instruction, op: Op, active: Any, full: bool, guarded: bool = False
+        self, frame: FunctionCode, instruction: Instruction, op: Op, active: Any, full: bool, guarded: bool = False
     ) -> None:
         self.frame, self.instruction, self.op, self.active, self.full = frame, instruction, op, active, full
         self.guarded = guarded  # a guard leaves out some lanes of the group
         self.v: VectorBuilder = frame.v
         self.b: Any = frame.v.b
-        self.machine: Machine = frame.machine
+        self.machine: ProgramCode = frame.machine
         self.operands = instruction.operands
 
     # --- lanes ------------------------------------------------------------------------------------------------------

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from nbtc.errors import ParseError
+from nbtc.executor.emit.context import END
 from nbtc.executor.text.data import Function, Instruction, Symbol
 
 LEAVES = ("ret", "exit")
 ENDS = ("bra", "brx", "call", *LEAVES)
-
-END = -1  # among a block's ways: lanes end the function
 
 Edges = Mapping[int, Sequence[int]]
 

@@ -20,7 +20,7 @@ from nbtc.executor.rows.uses import row_of, use_of
 from nbtc.executor.text.data import WIDTHS, Address, Immediate, Instruction, Operand, Register, Sink, Vector
 
 if TYPE_CHECKING:
-    from nbtc.executor.code.frame import Frame
+    from nbtc.executor.emit.context import FunctionCode
 
 ALL = ir.Constant(I32, -1)
 MOST = 8  # accesses that are joined: 32 bytes of a lane, as the widest access of PTX
@@ -167,7 +167,7 @@ def _pure(instruction: Instruction) -> bool:
     return row is not None and (row.form is not None or instruction.opcode == "mov")
 
 
-def emit(frame: Frame, group: Sequence[Instruction]) -> None:
+def emit(frame: FunctionCode, group: Sequence[Instruction]) -> None:
     """The accesses of a group: together, or one after the other."""
     b, first = frame.b, group[0]
     row = row_of(first.mnemonic)
@@ -184,7 +184,7 @@ def emit(frame: Frame, group: Sequence[Instruction]) -> None:
                 frame.execute(instruction, whole=False)
 
 
-def _every_lane(frame: Frame, group: Sequence[Instruction]) -> Any:
+def _every_lane(frame: FunctionCode, group: Sequence[Instruction]) -> Any:
     """i1: all 32 lanes execute every one of them."""
     b, found, masks = frame.b, ir.Constant(I1, 1), frame.group()
     for guard in dict.fromkeys(i.guard for i in group if i.guard is not None):

@@ -16,9 +16,9 @@ import numpy as np
 from nbtc.executor.control.host import Ask
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.state import BLOCK, LAUNCH, LOCAL_WINDOW, SHARED_WINDOW, WARP, read_field, write_field
-from nbtc.executor.launch.arguments import Memory
 from nbtc.executor.launch.launch import CALLBACK, LANES
 from nbtc.executor.launch.tensor_answers import TensorAnswers
+from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.watch.heap import Given, HeapCells
 
 HEAP_BYTES = 8 << 20  # CUDA's default heap (cudaLimitMallocHeapSize)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbtc.errors import FormatError, ProgramError, RangeError, shown
+from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.text.data import WIDTHS, Function, Variable
 from nbtc.executor.transfer.tensor_map import TensorMap
 
@@ -17,16 +18,6 @@ _KINDS = {
     "f32": "<f4",
     "f64": "<f8",
 }
-
-
-class Memory(NamedTuple):
-    """A range of memory: what it is called, first byte, bytes, whether it may be written; `keeps` keeps it alive."""
-
-    name: str
-    first: int
-    bytes: int
-    writable: bool
-    keeps: Any
 
 
 class Parameter(NamedTuple):

@@ -19,9 +19,9 @@ from nbtc.compiler.threads import in_background, reporter, thread_count
 from nbtc.errors import OptionError, ProgramError, shown, whole_number
 from nbtc.executor.emit.errors import Kind, Stop
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, WORKER
-from nbtc.executor.launch.arguments import Memory
+from nbtc.executor.launch.services import table
+from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.memory.resolve import RANGE_BYTES, SITE_BYTES
-from nbtc.executor.transfer.services import table
 from nbtc.executor.watch.memory import Watched, block_words
 from nbtc.executor.watch.words import block_bytes
 

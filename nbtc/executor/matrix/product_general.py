@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.builder import I8, I64, VectorBuilder
 from nbtc.compiler.jit import c_function, jit
+from nbtc.executor.emit.slots import MULTIPLICAND_BYTES
 from nbtc.fragments import sparse
 from nbtc.isa.spec import Operand, Row
 from nbtc.ops.mma import general
@@ -24,7 +25,6 @@ from nbtc.ops.mma.product import Prepared
 from nbtc.ops.mma.vector_code import present
 
 P = I8.as_pointer()
-SIZES = (1, 2, 4, 8)  # bytes of a multiplicand: which general function a form takes
 IMAGE = 1 << 20  # words that an image is taken to have: more than any has
 FUNCTION = ir.FunctionType(ir.VoidType(), [P] * 6)
 
@@ -62,7 +62,7 @@ class Tables:
         self.geometry[general.AT_E] = starts[4]
         self.places = np.concatenate(parts).astype(np.int32)
         self.params, self.scratch = plan.params, plan.scratch
-        self.slot = SIZES.index(plan.word.itemsize)
+        self.slot = MULTIPLICAND_BYTES.index(plan.word.itemsize)
 
     def constant(self, module: ir.Module, name: str) -> Any:
         """Address of one block of words in the module: lengths, geometry, parameters, places two a word."""

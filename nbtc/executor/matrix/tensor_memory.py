@@ -14,6 +14,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I8, I32, I64, vector
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.control.host import Ask, ask_once, text
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action, yes
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
@@ -22,7 +23,6 @@ from nbtc.executor.memory import reach
 from nbtc.executor.text.data import Address, Immediate, Operand, Vector
 from nbtc.executor.transfer.bulk import for_targets
 from nbtc.executor.transfer.mbarrier import update
-from nbtc.executor.watch import words
 
 L32, L64 = vector(I32, WARP), vector(I64, WARP)
 POINTER = I8.as_pointer()
@@ -44,7 +44,7 @@ def _alloc(lanes: Lanes) -> None:
     target, columns = lanes.operands
     address = ask_once(lanes, "alloc", _number(lanes, columns))
     space = lanes.op.among(("shared::cta",)) or "generic"
-    found = reach.places(lanes, space, target, 4, writes=True, seen=reach.Seen(words.STRONG_WRITE))
+    found = reach.places(lanes, space, target, 4, writes=True, seen=reach.Seen(kinds.STRONG_WRITE))
     first = lanes.v.call("llvm.cttz.i32", I32, lanes.active, ir.Constant(I1, 0))
     with lanes.b.if_then(lanes.b.icmp_unsigned("!=", found.good, ir.Constant(I32, 0))):
         at = lanes.b.inttoptr(lanes.b.extract_element(found.words, first), POINTER)

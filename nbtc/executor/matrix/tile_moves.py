@@ -15,6 +15,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.emit.state import SHARED_WINDOW
@@ -23,7 +24,6 @@ from nbtc.executor.memory import memory, reach
 from nbtc.executor.memory.gather import LaneElements, gather, scatter
 from nbtc.executor.memory.resolve import POINTER, RANK_SHIFT, TAG
 from nbtc.executor.text.data import Instruction
-from nbtc.executor.watch import words
 from nbtc.isa.spec import Operand
 
 VECTOR = 64  # bytes
@@ -227,7 +227,7 @@ def _load_fragment(lanes: Lanes) -> None:
     tile = Tile(lanes, address, tuple(rest))
     b, accesses = lanes.b, tile.accesses(lanes)
     for _, shape, at in chain.from_iterable(accesses):
-        memory.watched(lanes, shape, words.READ, at, tile.site)
+        memory.watched(lanes, shape, kinds.READ, at, tile.site)
     kind = vector(ir.IntType(max(32, tile.width)), WARP)
     slots = [lanes.frame.code.scratch(kind) for _ in accesses]
     whole, host, pitch = tile.whole(lanes)
@@ -264,7 +264,7 @@ def _store_fragment(lanes: Lanes) -> None:
         for x, pieces in zip(registers, accesses, strict=True)
     ]
     for shape, at, x in chain.from_iterable(parts):
-        memory.watched(lanes, shape, words.WRITE, at, tile.site, [x])
+        memory.watched(lanes, shape, kinds.WRITE, at, tile.site, [x])
     whole, host, pitch = tile.whole(lanes)
     with b.if_else(whole, likely=True) as (at_once, one_by_one):
         with at_once:

@@ -15,11 +15,11 @@ from llvmlite import ir
 from nbtc.compiler.builder import F32, F64, I16, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
 from nbtc.compiler.lowering import lowering
+from nbtc.executor.emit import access_kinds
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.memory import reach
 from nbtc.executor.text.data import Instruction
-from nbtc.executor.watch import words
 
 SPACES = ("global", "shared", "shared::cta", "shared::cluster")
 ORDERS = ("relaxed", "acquire", "release", "acq_rel")
@@ -242,7 +242,7 @@ def act(lanes: Lanes, name: Name | None) -> None:
     count, size = len(parts[0]), _bytes(name.type)
     if count != int(name.vector[1:] or 1 if name.vector else 1):
         lanes.refuse(f"{count} values where the name says {name.vector or 'one'}")
-    seen = reach.Seen(words.ATOMIC, _order(name.order))
+    seen = reach.Seen(access_kinds.ATOMIC, _order(name.order))
     places = reach.places(lanes, name.space, address, count * size, writes=True, seen=seen)
     values = [lanes.read(x, f"b{8 * size}", lanes=True) for n in range(count) for x in (p[n] for p in parts)]
     t = vector(ir.IntType(8 * size), WARP)
@@ -257,7 +257,8 @@ def act(lanes: Lanes, name: Name | None) -> None:
 
 
 def _order(order: str) -> int:
-    return words.ACQUIRES * (order in ("acquire", "acq_rel")) | words.RELEASES * (order in ("release", "acq_rel"))
+    acquires, releases = order in ("acquire", "acq_rel"), order in ("release", "acq_rel")
+    return access_kinds.ACQUIRES * acquires | access_kinds.RELEASES * releases
 
 
 def _accepts(modifiers: tuple[str, ...]) -> bool:

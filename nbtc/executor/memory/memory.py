@@ -11,6 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, suffix, vector
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.instrument import Touch
@@ -21,7 +22,6 @@ from nbtc.executor.memory import resolve as range_checks
 from nbtc.executor.memory.gather import LaneElements, gather, scalar_load, scalar_store, scatter
 from nbtc.executor.memory.resolve import ADDRESSES, Access, resolve, site_range
 from nbtc.executor.text.data import WIDTHS, Address, Instruction, Operand, Register, Sink, Symbol
-from nbtc.executor.watch import words
 
 LANES = 32
 POINTER = I8.as_pointer()
@@ -120,8 +120,8 @@ def watched(
     """Let the instrument see a load (READ) or store (WRITE)."""
     order = 0
     if shape.strong:
-        kind = {words.READ: words.STRONG_READ, words.WRITE: words.STRONG_WRITE}[kind]
-        order = words.ACQUIRES * lanes.op.has("acquire") | words.RELEASES * lanes.op.has("release")
+        kind = {kinds.READ: kinds.STRONG_READ, kinds.WRITE: kinds.STRONG_WRITE}[kind]
+        order = kinds.ACQUIRES * lanes.op.has("acquire") | kinds.RELEASES * lanes.op.has("release")
     touch = Touch(shape.space, shape.bytes, kind, order, shape.bits // 8)
     lanes.machine.instrument.access(lanes, touch, address, site, values)
 
@@ -134,7 +134,7 @@ def _in_parameter(lanes: Lanes, operand: Operand, shape: LaneElements) -> bool:
     if place is None or place.space != "param":
         return False
     first = operand.base.offset + operand.offset
-    return 0 <= first <= place.bytes - shape.bytes and (place.offset + first) % shape.bytes == 0
+    return bool(0 <= first <= place.bytes - shape.bytes and (place.offset + first) % shape.bytes == 0)
 
 
 # --- all lanes at one address ---
@@ -142,7 +142,7 @@ def _load_one(lanes: Lanes, shape: LaneElements, address: Any, site: int, certai
     """certain: nothing is to be checked."""
     b, v = lanes.b, lanes.v
     if certain and not shape.strong:
-        watched(lanes, shape, words.READ, address, site)
+        watched(lanes, shape, kinds.READ, address, site)
         pointer = b.inttoptr(address, POINTER)
         return [scalar_load(v, pointer, i, shape) for i in range(shape.elements)]
     element = ir.IntType(shape.bits)
@@ -152,7 +152,7 @@ def _load_one(lanes: Lanes, shape: LaneElements, address: Any, site: int, certai
         for i, slot in enumerate(results):
             b.store(scalar_load(v, pointer, i, shape), slot)
 
-    watched(lanes, shape, words.READ, address, site)
+    watched(lanes, shape, kinds.READ, address, site)
     _at_one(lanes, Access(shape.space, shape.bytes, False), address, site, fast)
     return [b.load(slot) for slot in results]
 
@@ -164,7 +164,7 @@ def _store_one(lanes: Lanes, shape: LaneElements, address: Any, values: list[Any
         for i, value in enumerate(values):
             scalar_store(v, pointer, value, i, shape)
 
-    watched(lanes, shape, words.WRITE, address, site, values)
+    watched(lanes, shape, kinds.WRITE, address, site, values)
     _at_one(lanes, Access(shape.space, shape.bytes, True), address, site, fast)
 
 
@@ -243,7 +243,7 @@ def side_by_side(lanes: Lanes, shape: LaneElements, addresses: Any, site: int, a
 def load_lanes(lanes: Lanes, shape: LaneElements, addresses: Any, site: int) -> list[Any]:
     """The elements at each active lane's address, one vector each."""
     b = lanes.b
-    watched(lanes, shape, words.READ, addresses, site)
+    watched(lanes, shape, kinds.READ, addresses, site)
     if shape.space == "local" or shape.strong or shape.elements > 1:
         return gather(lanes, shape, addresses, site)
     slot = lanes.frame.code.scratch(shape.row)
@@ -268,7 +268,7 @@ def load_row(lanes: Lanes, shape: LaneElements, pointer: Any) -> Any:
 
 def store_lanes(lanes: Lanes, shape: LaneElements, addresses: Any, values: list[Any], site: int) -> None:
     """Store each active lane's elements at its address."""
-    watched(lanes, shape, words.WRITE, addresses, site, values)
+    watched(lanes, shape, kinds.WRITE, addresses, site, values)
     if shape.space == "local" or shape.strong or shape.elements > 1:
         scatter(lanes, shape, addresses, values, site)
         return

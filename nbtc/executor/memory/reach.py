@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, VectorBuilder
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.instrument import Touch
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.emit.values import const
 from nbtc.executor.memory.resolve import ADDRESSES, Access, resolve, resolver
 from nbtc.executor.text.data import Operand
-from nbtc.executor.watch import words
 
 LANES = 32
 POINTER = I8.as_pointer()
@@ -45,18 +45,18 @@ class Places(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What an instrument is told of an access: its kind and order (`watch.words`); nothing of one without a kind.
+    """What an instrument is told of an access: its kind and order (`access_kinds`); nothing of one without a kind.
 
     values: what is written, vectors of the lanes' elements.
     """
 
-    kind: int = words.NONE
+    kind: int = kinds.NONE
     order: int = 0
     values: tuple[Any, ...] = ()
 
 
 UNSEEN = Seen()
-READ, WRITE = Seen(words.READ), Seen(words.WRITE)
+READ, WRITE = Seen(kinds.READ), Seen(kinds.WRITE)
 
 
 def places(

@@ -13,12 +13,12 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
+from nbtc.executor.emit import access_kinds as kinds
+from nbtc.executor.emit.action import Row
 from nbtc.executor.emit.instrument import Instrument, Touch
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.emit.state import SHARED_WINDOW
 from nbtc.executor.memory.resolve import ADDRESSES, POINTER, RANK_SHIFT, TAG
-from nbtc.executor.rows.uses import Row
-from nbtc.executor.watch import words
 
 LANES = 32
 BANKS, BANK_BYTES = 32, 4
@@ -39,7 +39,14 @@ EXECUTED, THREADS, SPLITS, SHARED_REQUESTS, PASSES, LEAST, GLOBAL_REQUESTS, SECT
 ROW = 8 * len(COUNTERS)  # bytes of one place's counters
 VOID = ir.VoidType()
 ONE, ZERO = ir.Constant(I32, 1), ir.Constant(I32, 0)
-COUNTED = (words.READ, words.WRITE, words.STRONG_READ, words.STRONG_WRITE, words.ATOMIC, words.COPY)
+COUNTED = (
+    kinds.READ,
+    kinds.WRITE,
+    kinds.STRONG_READ,
+    kinds.STRONG_WRITE,
+    kinds.ATOMIC,
+    kinds.COPY,
+)
 ELSEWHERE = {"param", "const"}  # memory that has caches of its own
 JUMPS = ("bra", "brx")
 

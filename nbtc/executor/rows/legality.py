@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
+from nbtc.executor.emit.action import Row
 from nbtc.executor.emit.form import WIDTHS, Form
 from nbtc.executor.emit.specials import READERS, VECTORS
-from nbtc.executor.rows.uses import Row
 from nbtc.executor.text.data import Function, Instruction, Module, Operand, Register, Special, Symbol
 from nbtc.executor.text.operands import others
 

@@ -6,8 +6,8 @@ from functools import cache
 from typing import NamedTuple
 
 from nbtc.errors import ParseError
-from nbtc.executor.emit.action import Action
-from nbtc.executor.emit.form import Form, Op
+from nbtc.executor.emit.action import Row
+from nbtc.executor.emit.form import Op
 from nbtc.executor.rows import actions, forms
 from nbtc.executor.text.data import Group, Instruction, Register, Special, Symbol
 from nbtc.executor.text.operands import others, registers
@@ -19,26 +19,6 @@ TEXTURES = (
     "textures and surfaces are not emulated: how texture units filter is not specified to the bit; load from arrays"
 )
 NOT_EMULATED = dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep"), TEXTURES)
-
-
-class Row(NamedTuple):
-    """An instruction's row: a scalar form with its split name, or an action."""
-
-    form: Form | None
-    op: Op
-    action: Action | None
-
-    @property
-    def results(self) -> int:
-        """Leading operands that are written."""
-        if self.action is not None:
-            return self.action.results
-        return 1 if self.form is not None and any(r != "cc" for r in self.form.results) else 0
-
-    @property
-    def evidence(self) -> str:
-        """What backs the bits of a form that the ISA leaves open, else nothing."""
-        return self.form.evidence if self.form is not None else ""
 
 
 @cache

@@ -13,19 +13,19 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I8, I32, I64, vector
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.control.cluster import peer_field
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
+from nbtc.executor.emit.slots import REDUCE_ELEMENTS
 from nbtc.executor.memory import reach
 from nbtc.executor.memory.resolve import find_range
 from nbtc.executor.text.data import Operand
 from nbtc.executor.transfer.mbarrier import update
-from nbtc.executor.transfer.services import REDUCE_ELEMENTS
 from nbtc.executor.transfer.tensor_map import ELEMENTS
 from nbtc.executor.transfer.tma import REDUCTIONS
 from nbtc.executor.transfer.tma_service import ELEMENT_WORDS, MASKED
-from nbtc.executor.watch import words
 
 L32, L64 = vector(I32, WARP), vector(I64, WARP)
 POINTER = I8.as_pointer()
@@ -128,12 +128,12 @@ def _line(lanes: Lanes) -> None:
 
     def lane(number: Any) -> None:
         target, origin, count = (element_of(x, lanes, number) for x in (there, here, many))
-        look.operates(lanes, words.BULKS if grouped else -1)
-        look.line(lanes, number, origin, count, words.BULK_READ if grouped else words.BULK_SOURCE)
+        look.operates(lanes, kinds.BULKS if grouped else -1)
+        look.line(lanes, number, origin, count, kinds.BULK_READ if grouped else kinds.BULK_SOURCE)
         for_targets(lanes, multicast, number, target, lambda at: one(number, at, origin, count))
 
     def one(number: Any, at: Any, origin: Any, count: Any) -> None:
-        written = words.ATOMIC if operation else words.BULK_STORE if grouped else words.BULK_WRITE
+        written = kinds.ATOMIC if operation else kinds.BULK_STORE if grouped else kinds.BULK_WRITE
         look.line(lanes, number, at, count, written)
         if masks is not None:
             _move_masked(lanes, at, origin, count, element_of(masks, lanes, number))

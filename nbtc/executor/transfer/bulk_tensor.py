@@ -12,10 +12,12 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64
 from nbtc.compiler.loops import for_lanes
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
+from nbtc.executor.emit.slots import TILE_COPY
 from nbtc.executor.memory import reach
 from nbtc.executor.text.data import Address, Immediate, Operand, Vector
 from nbtc.executor.transfer.bulk import (
@@ -34,7 +36,6 @@ from nbtc.executor.transfer.bulk import (
     move,
     nothing,
 )
-from nbtc.executor.transfer.services import TILE_COPY
 from nbtc.executor.transfer.tensor_map import BYTES, ELEMENTS, FILLS, INTERLEAVES, LAYOUT, MOST_DIMS, SWIZZLES
 from nbtc.executor.transfer.tma import LOAD, REDUCE, REDUCTIONS, STORE
 from nbtc.executor.transfer.tma_service import (
@@ -53,7 +54,6 @@ from nbtc.executor.transfer.tma_service import (
     TILE_WORDS,
 )
 from nbtc.executor.transfer.tma_service import BYTES as BYTES_WORD
-from nbtc.executor.watch import words
 
 FOUR_ROWS, ROWS = ("tile::gather4", "tile::scatter4"), 4
 IM2COL = ("im2col", "im2col_no_offs")
@@ -91,11 +91,11 @@ def _box(lanes: Lanes) -> None:
     counts, parts = _room(lanes), _parts(lanes, start)
 
     look = lanes.machine.instrument
-    seen = words.BULK_WRITE if loads else words.BULK_READ
+    seen = kinds.BULK_WRITE if loads else kinds.BULK_READ
 
     def lane(number: Any) -> None:
         base, total = lanes.get("block", "shared"), v.int(0)
-        look.operates(lanes, -1 if loads else words.BULKS)
+        look.operates(lanes, -1 if loads else kinds.BULKS)
         for part in parts:  # each behind the one before
             given = _tile_words(lanes, kind, operation, element_of(maps.words, lanes, number))
             _name_box(lanes, given, part, offsets, number)

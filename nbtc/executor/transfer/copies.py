@@ -12,6 +12,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
+from nbtc.executor.emit import access_kinds
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
@@ -19,7 +20,6 @@ from nbtc.executor.memory import reach
 from nbtc.executor.memory.resolve import Access
 from nbtc.executor.text.data import Immediate, Register
 from nbtc.executor.transfer.mbarrier import update
-from nbtc.executor.watch import words
 
 L32, L64 = vector(I32, WARP), vector(I64, WARP)
 POINTER = I8.as_pointer()
@@ -38,9 +38,9 @@ def _copy(lanes: Lanes) -> None:
     to, origin = reach.address(lanes, target), reach.address(lanes, source)
     if lanes.machine.instrument.looks_on:
         whole, part = _whole_and_part(v, wanted, count)
-        reach.tell(lanes, "shared", to, count, None, reach.Seen(words.COPY))
-        reach.tell(lanes, "global", origin, count, whole, reach.Seen(words.COPY_SOURCE))
-        reach.tell(lanes, "global", origin, 1, part, reach.Seen(words.COPY_SOURCE))
+        reach.tell(lanes, "shared", to, count, None, reach.Seen(access_kinds.COPY))
+        reach.tell(lanes, "global", origin, count, whole, reach.Seen(access_kinds.COPY_SOURCE))
+        reach.tell(lanes, "global", origin, 1, part, reach.Seen(access_kinds.COPY_SOURCE))
     helpers, site = lanes.machine.helpers, ir.Constant(I32, lanes.machine.site(lanes))
     kinds = (L64, L64, L32, I32, I32, POINTER, POINTER)
     helper = lanes.helper(
@@ -126,14 +126,14 @@ def _arrive(lanes: Lanes) -> None:
     """cp.async.mbarrier.arrive.noinc: the thread's copies, which are done, arrive at an mbarrier."""
     none, one = lanes.v.const(L64, 0), lanes.v.const(L64, 1)
     found = reach.places(lanes, "shared", lanes.operands[0], 8, writes=True)
-    lanes.machine.instrument.mbarrier(lanes, words.JOINED, found)
+    lanes.machine.instrument.mbarrier(lanes, access_kinds.JOINED, found)
     update(lanes, found, one, none, none)
 
 
 def _expect_and_arrive(lanes: Lanes) -> None:
     """cp.async.mbarrier.arrive: the arrival is first added to those that the phase waits for, so the count stays."""
     found = reach.places(lanes, "shared", lanes.operands[0], 8, writes=True)
-    lanes.machine.instrument.mbarrier(lanes, words.JOINED, found)
+    lanes.machine.instrument.mbarrier(lanes, access_kinds.JOINED, found)
 
 
 ACTIONS = (

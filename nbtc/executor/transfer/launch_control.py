@@ -14,6 +14,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I32, vector
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.control.cluster import block_ranks
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
@@ -21,7 +22,6 @@ from nbtc.executor.emit.values import const, resize
 from nbtc.executor.memory import reach
 from nbtc.executor.text.data import Sink
 from nbtc.executor.transfer.bulk import DONE, L64, complete, element_of, for_targets
-from nbtc.executor.watch import words
 
 BYTES = 16  # of an answer
 WORD = 32  # bits
@@ -41,7 +41,7 @@ def _ask(lanes: Lanes) -> None:
 
     def lane(number: Any) -> None:
         def answer(at: Any) -> None:
-            lanes.machine.instrument.line(lanes, number, at, v.int(BYTES), words.BULK_WRITE)
+            lanes.machine.instrument.line(lanes, number, at, v.int(BYTES), kinds.BULK_WRITE)
             answers = vector(I32, BYTES // 4)
             v.store(v.const(answers, DECLINED), b.inttoptr(at, answers.as_pointer()), BYTES)
 

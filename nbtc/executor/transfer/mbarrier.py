@@ -14,12 +14,12 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import Slot, slots
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.memory import reach
 from nbtc.executor.text.data import Instruction, Operand
-from nbtc.executor.watch import words
 
 L32, L64, L1 = vector(I32, WARP), vector(I64, WARP), vector(I1, WARP)
 COUNT_BITS, OWED_BITS = 20, 22  # PTX ISA: counts up to 2**20 - 1, transactions within 2**20 - 1 of zero
@@ -103,7 +103,7 @@ def update(lanes: Lanes, found: reach.Places, arrivals: Any, owed: Any, dropped:
     """Arrive and owe at mbarriers, lane by lane; the states before."""
     f = lanes.helper("nbtc_mbarrier_update", L64, (L64, I32, L64, L64, L64), _update)
     before = lanes.b.call(f, [found.words, found.good, arrivals, owed, dropped])
-    lanes.machine.instrument.mbarrier(lanes, words.UPDATED, found, [before], [arrivals, owed])
+    lanes.machine.instrument.mbarrier(lanes, kinds.UPDATED, found, [before], [arrivals, owed])
     return before
 
 
@@ -141,7 +141,7 @@ def _put(v: VectorBuilder, arguments: Any) -> None:
 
 def _set(lanes: Lanes, address: Operand, states: Any, count: Any = None) -> None:
     found = _places(lanes, address)
-    what = words.INVALIDATED if count is None else words.MADE
+    what = kinds.INVALIDATED if count is None else kinds.MADE
     lanes.machine.instrument.mbarrier(lanes, what, found, None if count is None else [count])
     f = lanes.helper("nbtc_mbarrier_put", ir.VoidType(), (L64, I32, L64), _put)
     lanes.b.call(f, [found.words, found.good, states])
@@ -187,7 +187,7 @@ def _test(lanes: Lanes) -> None:
     else:
         phase = b.lshr(lanes.read(asked, "b64", lanes=True), v.const(L64, PHASE))
     differ = b.and_(b.xor(now, phase), v.const(L64, 1))
-    lanes.machine.instrument.mbarrier(lanes, words.TESTED, found, [differ], int(not lanes.op.has("relaxed")))
+    lanes.machine.instrument.mbarrier(lanes, kinds.TESTED, found, [differ], int(not lanes.op.has("relaxed")))
     reach.write(lanes, target, b.icmp_unsigned("!=", differ, v.const(L64, 0)))
 
 

@@ -12,6 +12,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
@@ -20,7 +21,6 @@ from nbtc.executor.memory.atomics import Name, step
 from nbtc.executor.memory.memory import st
 from nbtc.executor.text.data import WIDTHS, Immediate, Operand
 from nbtc.executor.transfer.mbarrier import update
-from nbtc.executor.watch import words
 
 L64 = vector(I64, WARP)
 POINTER = I8.as_pointer()
@@ -60,7 +60,7 @@ def _store(lanes: Lanes) -> None:
             p = lanes.b.inttoptr(lanes.b.add(at, ir.Constant(I64, n * size)), word.type.as_pointer())
             lanes.b.store(word, p)
 
-    _each(lanes, found, values, put, size * len(parts), words.BULK_WRITE)
+    _each(lanes, found, values, put, size * len(parts), kinds.BULK_WRITE)
     _tell(lanes, barrier, size * len(parts), found.good)
 
 
@@ -75,7 +75,7 @@ def _reduce(lanes: Lanes) -> None:
         v: VectorBuilder = lanes.v
         step(v, name, lanes.b.inttoptr(at, given[0].type.as_pointer()), given[0], given[0])
 
-    seen = words.REDUCTION if barrier else words.ATOMIC
+    seen = kinds.REDUCTION if barrier else kinds.ATOMIC
     _each(lanes, found, [lanes.read(value, f"b{8 * size}", lanes=True)], act, size, seen)
     if barrier:
         _tell(lanes, barrier[0], size, found.good)
@@ -95,7 +95,7 @@ def _zeros(lanes: Lanes) -> None:
 
     def lane(number: Any) -> None:
         at, count = (b.extract_element(x, number) for x in (begin.words, many))
-        lanes.machine.instrument.line(lanes, number, at, count, words.WRITE)
+        lanes.machine.instrument.line(lanes, number, at, count, kinds.WRITE)
         to = b.inttoptr(at, POINTER)
         v.call("llvm.memset.p0.i64", ir.VoidType(), to, ir.Constant(I8, 0), count, ir.Constant(I1, 0))
 

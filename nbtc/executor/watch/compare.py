@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nbtc.compiler.jit import jit
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import knows, segment
 from nbtc.executor.watch.words import put, word
@@ -33,34 +34,34 @@ def hazard(me, slot, mask):
     up to which plain accesses are known."""
     state, _, record, kind, lane, _ = me
     other, then = (slot >> w.KIND_AT) & 15, slot >> w.SEGMENT_AT
-    if (w.STRONG >> other) & (w.STRONG >> kind) & 1:
+    if (kinds.STRONG >> other) & (kinds.STRONG >> kind) & 1:
         return w.FINE
     row = segment(state, then)
     if row == 0:
         return w.FINE
     mine = word(row) == word(record + w.ACTOR)
-    if other == w.PRODUCT and not mine:
+    if other == kinds.PRODUCT and not mine:
         done = word(row + w.DONE_READ)
         if done == 0:
             return w.NOT_WAITED
         peer = word(row) >> 2 == word(record + w.ACTOR) >> 2  # of its warpgroup
         return w.FINE if (peer and done <= word(record + w.PRODUCTS_SEEN)) or knows(record, row, done) else w.RACE
-    if (w.GROUPED >> other) & 1:
-        done = word(row + (w.DONE_READ if other == w.BULK_READ else w.DONE))
+    if (kinds.GROUPED >> other) & 1:
+        done = word(row + (w.DONE_READ if other == kinds.BULK_READ else w.DONE))
         if done == 0:
             return w.NOT_WAITED
-        alone = mine and not (w.TOLD >> other) & 1 and (_same_lane(slot, lane) or done < word(record + w.MET))
-        return w.FINE if alone or (mine and (w.WARPS_OWN >> other) & 1) or knows(record, row, done) else w.RACE
+        alone = mine and not (kinds.TOLD >> other) & 1 and (_same_lane(slot, lane) or done < word(record + w.MET))
+        return w.FINE if alone or (mine and (kinds.WARPS_OWN >> other) & 1) or knows(record, row, done) else w.RACE
     if mine:
-        if then >= word(record + (w.MET if (w.WRITES >> other) & 1 else w.NOW)):
+        if then >= word(record + (w.MET if (kinds.WRITES >> other) & 1 else w.NOW)):
             if (slot >> w.SHARED_AT) & 1:
-                if not (w.WRITES >> other) & 1 and slot & mask & _MASK == _MASK:
+                if not (kinds.WRITES >> other) & 1 and slot & mask & _MASK == _MASK:
                     return w.RACE
             elif (slot >> w.LANE_AT) & 31 != lane:
                 return w.RACE
     elif not knows(record, row, then):
         return w.RACE
-    if (w.ASYNC_PROXY >> kind) & 1 and not (w.WRITES >> kind) & 1 and (w.GENERIC_WRITES >> other) & 1:
+    if (kinds.ASYNC_PROXY >> kind) & 1 and not (kinds.WRITES >> kind) & 1 and (kinds.GENERIC_WRITES >> other) & 1:
         return w.FINE if _proxied(me, row, then) else w.NO_PROXY_FENCE
     return w.FINE
 
@@ -68,7 +69,7 @@ def hazard(me, slot, mask):
 @jit(inline=True)
 def _before(slot, known):
     """Whether an access, or none, is surely known."""
-    return slot >> w.SEGMENT_AT <= known and not (w.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
+    return slot >> w.SEGMENT_AT <= known and not (kinds.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
 
 
 @jit(inline=True)
@@ -82,7 +83,7 @@ def _look(me, slot, mask):
     """As `hazard`, for the bytes that both accesses have in common."""
     if not slot & mask & _MASK:
         return w.FINE
-    if _known(me, slot) and not (w.ASYNC_PROXY >> me[3]) & 1:
+    if _known(me, slot) and not (kinds.ASYNC_PROXY >> me[3]) & 1:
         return w.FINE
     return hazard(me, slot, mask)
 
@@ -107,7 +108,7 @@ def _alike(slot, own):
 @jit(inline=True)
 def _succeeds(me, slot, own):
     """Whether a read is of all bytes of an earlier one by the same warp: who minds the one minds the other."""
-    if (slot ^ own) & (15 << w.KIND_AT) or slot & ~own & _MASK or (w.GROUPED >> me[3]) & 1:
+    if (slot ^ own) & (15 << w.KIND_AT) or slot & ~own & _MASK or (kinds.GROUPED >> me[3]) & 1:
         return False
     row = segment(me[0], slot >> w.SEGMENT_AT)
     return row == 0 or word(row) == word(me[2] + w.ACTOR)
@@ -154,13 +155,13 @@ def look_at(me, cell, mask, own, shared):
     wrong = _look(me, slot, mask)
     if wrong:
         return wrong, slot
-    if (w.WRITES >> kind) & 1:
+    if (kinds.WRITES >> kind) & 1:
         for at in range(cell + w.WORD, cell + w.MARKS, w.WORD):
             slot = word(at)
             wrong = _look(me, slot, mask) if slot else w.FINE
             if wrong:
                 return wrong, slot
-        if not (w.ATOMICS >> kind) & 1 or not shared or marks & mask == mask:
+        if not (kinds.ATOMICS >> kind) & 1 or not shared or marks & mask == mask:
             _note_write(cell, own, mask)
             return w.FINE, 0
     if shared and marks & mask != mask:
@@ -191,7 +192,7 @@ def glance(granule, own, known, writes, shared, settled):
         return True
     if shared and marks & w.WRITTEN != w.WRITTEN:
         return False
-    if _before(first, known) or ((w.GROUPED >> ((own >> w.KIND_AT) & 15)) & 1 and _same_kind(first, own)):
+    if _before(first, known) or ((kinds.GROUPED >> ((own >> w.KIND_AT) & 15)) & 1 and _same_kind(first, own)):
         put(granule + w.WORD, own)
         return True
     if not _alike(first, own) and _before(second, known):
@@ -204,7 +205,7 @@ def glance(granule, own, known, writes, shared, settled):
 def settle(me, granule, own, shared):
     """An access to all bytes of a granule: whether that was all; else its cells are to be looked at one by one, which
     also finds the words for what is wrong."""
-    marks, writes = word(granule + w.MARKS), (w.WRITES >> me[3]) & 1
+    marks, writes = word(granule + w.MARKS), (kinds.WRITES >> me[3]) & 1
     if marks & (w.SPLIT | w.UNUSABLE) or (shared and not writes and marks & w.WRITTEN != w.WRITTEN):
         return False
     slot = word(granule)
@@ -224,9 +225,9 @@ def settle(me, granule, own, shared):
 @jit
 def _agree(me, slot, own):
     """Whether nothing is wrong, as far as a granule can tell."""
-    if _known(me, slot) and not (w.ASYNC_PROXY >> me[3]) & 1:
+    if _known(me, slot) and not (kinds.ASYNC_PROXY >> me[3]) & 1:
         return True
-    before = slot >> w.SEGMENT_AT < word(me[2] + w.MET) and not (w.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
+    before = slot >> w.SEGMENT_AT < word(me[2] + w.MET) and not (kinds.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
     same_lanes = before or (slot ^ own) & (3 << w.LANES_AT) == 0
     return same_lanes and hazard(me, slot, w.WRITTEN) == w.FINE
 

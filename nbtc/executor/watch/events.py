@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nbtc.compiler.jit import jit
 from nbtc.executor.control import barriers
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import (
@@ -207,7 +208,7 @@ def commit(block, warp, kind):
     count = word(chain + w.COUNT)
     put(chain + w.GROUPS + w.WORD * (count % w.RING), word(chain + w.HEAD))
     put(chain + w.COUNT, count + 1)
-    if kind == w.PRODUCTS:
+    if kind == kinds.PRODUCTS:
         record = record_of(block, warp)
         put(record + w.GROUP_SETS + w.WORD * (count % w.RING), word(record + w.SETS_NOW))
         put(record + w.SETS_NOW, 0)
@@ -227,7 +228,7 @@ def wait(block, warp, kind, most, read_only):
         return
     time = tick(state)
     finish(state, last, time, read_only)
-    if kind == w.PRODUCTS:
+    if kind == kinds.PRODUCTS:
         put(record + w.PRODUCTS_SEEN, time)
         if most != ALL_GROUPS:
             _finish_for_peers(block, warp, count - 1 - most, time)
@@ -240,7 +241,7 @@ def _finish_for_peers(block, warp, group, time):
 
     The others have issued what is in the group, and perhaps not committed it yet.
     """
-    state, chains = state_of(block), word(block + w.AT_WATCH) + w.WARPS + w.CHAINS + w.CHAIN * w.PRODUCTS
+    state, chains = state_of(block), word(block + w.AT_WATCH) + w.WARPS + w.CHAINS + w.CHAIN * kinds.PRODUCTS
     mine = int32_at(warp + _WARP_INDEX)
     first = mine & ~3
     for n in range(first, min(first + 4, int32_at(word(block + w.AT_LAUNCH) + w.AT_WARPS))):
@@ -256,7 +257,7 @@ def _finish_for_peers(block, warp, group, time):
 def wait_products(block, warp, most):
     """The registers of all but the latest groups of products may be used again."""
     record = record_of(block, warp)
-    count = word(record + w.CHAINS + w.CHAIN * w.PRODUCTS + w.COUNT)
+    count = word(record + w.CHAINS + w.CHAIN * kinds.PRODUCTS + w.COUNT)
     pending = word(record + w.SETS_NOW)
     for n in range(max(0, count - min(most, w.RING)), count):
         pending |= word(record + w.GROUP_SETS + w.WORD * (n % w.RING))
@@ -287,7 +288,7 @@ def event(what, block, warp, a, b, site):
         commit(block, warp, a)
     elif what in (WAIT, WAIT_READ):
         wait(block, warp, a, b, what == WAIT_READ)
-        if a == w.PRODUCTS:
+        if a == kinds.PRODUCTS:
             wait_products(block, warp, b)
             meet(state_of(block), record_of(block, warp))
     elif what == OPERATE:

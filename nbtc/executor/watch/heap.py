@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.executor.launch.arguments import Memory
+from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.watch import words
 
 _MARKS = words.MARKS // words.WORD

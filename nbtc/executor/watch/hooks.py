@@ -7,13 +7,14 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I32, I64, VectorBuilder, vector
+from nbtc.executor.emit import access_kinds as kinds
+from nbtc.executor.emit.action import Row
 from nbtc.executor.emit.form import Op
 from nbtc.executor.emit.instrument import Instrument, Touch
 from nbtc.executor.emit.lanes import Lanes, is_vector
+from nbtc.executor.emit.slots import WATCH
 from nbtc.executor.memory.resolve import POINTER, place_of
-from nbtc.executor.rows.uses import Row
 from nbtc.executor.text.data import Immediate, Instruction
-from nbtc.executor.transfer.services import WATCH
 from nbtc.executor.watch import events, mbarriers, products, registers, service, words
 from nbtc.executor.watch.taints import Taints, is_deferred
 from nbtc.executor.watch.touch import touch_lanes, touch_line
@@ -62,7 +63,7 @@ class Watch(Instrument):
 
     def access(self, lanes: Lanes, touch: Touch, addresses: Any, site: int, values: Any = None) -> None:
         """Look at every lane's access; lanes that write one value to one address count as one."""
-        if touch.space not in SPACES or touch.kind == words.NONE:
+        if touch.space not in SPACES or touch.kind == kinds.NONE:
             return
         v, b, mask = lanes.v, lanes.b, lanes.active
         if not is_vector(addresses) and values is not None and not any(is_vector(x) for x in values):
@@ -77,10 +78,10 @@ class Watch(Instrument):
                 b.store(lanes.spread(x), b.gep(cells, [ir.Constant(I32, 0), ir.Constant(I32, n)]))
             given = cells
         space, kind = SPACES[touch.space], touch.kind
-        if kind == words.READ and first_guess(lanes):
-            kind = words.STRONG_READ
-        defers = kind == words.READ and touch.space != "global" and is_deferred(lanes.instruction)
-        what = kind | (touch.order | words.DEFERS * defers) << 8 | space << 16 | touch.element << 24
+        if kind == kinds.READ and first_guess(lanes):
+            kind = kinds.STRONG_READ
+        defers = kind == kinds.READ and touch.space != "global" and is_deferred(lanes.instruction)
+        what = kind | (touch.order | kinds.DEFERS * defers) << 8 | space << 16 | touch.element << 24
         site = min(site, words.MOST_SITES - 1)
         arguments = [lanes.block, lanes.warp, room, mask, what, touch.bytes, site, given]
         self._call(v, lanes.services, touch_lanes, arguments)
@@ -99,8 +100,8 @@ class Watch(Instrument):
     def mbarrier(self, lanes: Lanes, what: int, found: Any, a: Any = None, b: Any = None) -> None:
         """Look whether it is used rightly, and who comes to know what."""
         places = self._stored(lanes, [found.words])
-        if what == words.UPDATED and lanes.op.opcode == "mbarrier" and lanes.op.has("relaxed"):
-            what = words.RELAXED
+        if what == kinds.UPDATED and lanes.op.opcode == "mbarrier" and lanes.op.has("relaxed"):
+            what = kinds.RELAXED
         words_a, words_b = (0 if x is None else x if isinstance(x, int) else self._stored(lanes, x) for x in (a, b))
         arguments = [what, lanes.block, lanes.warp, places, found.good, words_a, words_b, _site(lanes)]
         self._call(lanes.v, lanes.services, mbarriers.mbarriers, arguments)
@@ -202,7 +203,7 @@ class Watch(Instrument):
         elif name.startswith(("cp.async.commit_group", "cp.async.bulk.commit_group", "wgmma.commit_group")):
             self._event(lanes, events.COMMIT, _kind(name))
         elif name.startswith("cp.async.wait_all"):
-            self._event(lanes, events.WAIT, words.COPIES, lanes.v.int(events.ALL_GROUPS))
+            self._event(lanes, events.WAIT, kinds.COPIES, lanes.v.int(events.ALL_GROUPS))
         elif ".wait_group" in name:
             count = lanes.operands[0]
             most = int(count.value) if isinstance(count, Immediate) else 0
@@ -254,4 +255,4 @@ def _op(instruction: Instruction) -> Op:
 
 def _kind(name: str) -> int:
     """Which kind of groups a name is about."""
-    return words.PRODUCTS if name.startswith("wgmma") else words.BULKS if ".bulk." in name else words.COPIES
+    return kinds.PRODUCTS if name.startswith("wgmma") else kinds.BULKS if ".bulk." in name else kinds.COPIES

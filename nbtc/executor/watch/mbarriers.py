@@ -8,6 +8,7 @@ the last uses of two warps, and the same of the phase before.
 from __future__ import annotations
 
 from nbtc.compiler.jit import jit
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.transfer import mbarrier
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.cells import host_cell
@@ -52,10 +53,10 @@ def made(block, warp, lane, address, count, site):
     """mbarrier.init"""
     cell, record = host_cell(block, address), record_of(block, warp)
     if word(cell + w.MARKS) & w.MBARRIER:
-        report(block, warp, lane, site, w.MBARRIER_REUSED, w.NONE, address, mbarrier.BYTES, word(cell))
+        report(block, warp, lane, site, w.MBARRIER_REUSED, kinds.NONE, address, mbarrier.BYTES, word(cell))
     elif not 1 <= count <= _COUNT:
-        report(block, warp, lane, site, w.MBARRIER_COUNT, w.NONE, address, mbarrier.BYTES, 0)
-    own = word(record + w.NOW) << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | w.WRITE << w.KIND_AT | w.WRITTEN
+        report(block, warp, lane, site, w.MBARRIER_COUNT, kinds.NONE, address, mbarrier.BYTES, 0)
+    own = word(record + w.NOW) << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | kinds.WRITE << w.KIND_AT | w.WRITTEN
     for at in (cell, cell + SECOND):
         put(at, own | lane << w.LANE_AT)
         put(at + PHASES, 0)
@@ -72,10 +73,10 @@ def invalid(block, warp, lane, address, site):
     for at in (cell + USED, cell + USED_BEFORE):
         used = word(at)
         other = (used >> w.LANE_AT) & 31  # of this warp, all lanes may be where this one is
-        me = (state_of(block), word(block + w.AT_WATCH), record_of(block, warp), w.WRITE, other, 0)
+        me = (state_of(block), word(block + w.AT_WATCH), record_of(block, warp), kinds.WRITE, other, 0)
         wrong = hazard(me, used, w.WRITTEN) if usable and used else w.FINE
         if wrong:
-            report(block, warp, lane, site, wrong, w.WRITE, address, mbarrier.BYTES, used)
+            report(block, warp, lane, site, wrong, kinds.WRITE, address, mbarrier.BYTES, used)
     for at in (cell, cell + SECOND):
         put(at, 0)
         put(at + PHASES, 0)
@@ -90,12 +91,12 @@ def _usable(block, warp, lane, address, cell, site):
     marks = word(cell + w.MARKS)
     if marks & w.GONE or not marks & w.MBARRIER:
         what = w.BLOCK_ENDED if marks & w.GONE else w.MBARRIER_UNMADE
-        report(block, warp, lane, site, what, w.NONE, address, mbarrier.BYTES, 0)
+        report(block, warp, lane, site, what, kinds.NONE, address, mbarrier.BYTES, 0)
         return False
-    me = (state, word(block + w.AT_WATCH), record, w.READ, lane, 0)
+    me = (state, word(block + w.AT_WATCH), record, kinds.READ, lane, 0)
     wrong = hazard(me, word(cell), w.WRITTEN)
     if wrong:
-        report(block, warp, lane, site, wrong, w.ATOMIC, address, mbarrier.BYTES, word(cell))
+        report(block, warp, lane, site, wrong, kinds.ATOMIC, address, mbarrier.BYTES, word(cell))
     return wrong == w.FINE
 
 
@@ -106,7 +107,7 @@ def _note_use(block, warp, lane, cell, site):
     if used and row and word(row) != word(record + w.ACTOR):
         put(cell + USED_BEFORE, used)
     own = word(record + w.NOW) << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | lane << w.LANE_AT | w.WRITTEN
-    put(cell + USED, own | w.READ << w.KIND_AT)
+    put(cell + USED, own | kinds.READ << w.KIND_AT)
 
 
 @jit
@@ -117,7 +118,7 @@ def updated(block, warp, lane, address, before, arrivals, owed, releases, site):
         return
     pending, owing = (before >> _PENDING_AT) & _COUNT, (before >> _OWED_AT) & _OWED
     if arrivals > pending or (owed > 0 and owing <= _COUNT and owing + owed > _COUNT):
-        report(block, warp, lane, site, w.MBARRIER_COUNT, w.NONE, address, mbarrier.BYTES, word(cell))
+        report(block, warp, lane, site, w.MBARRIER_COUNT, kinds.NONE, address, mbarrier.BYTES, word(cell))
         return
     state, record = state_of(block), record_of(block, warp)
     if releases:
@@ -156,7 +157,7 @@ def joined(block, warp, address):
     A segment of its own stands for them in the phase's list: minus the last of them is where others have `DONE_READ`.
     """
     cell, state, record = host_cell(block, address), state_of(block), record_of(block, warp)
-    copies = word(record + w.CHAINS + w.CHAIN * w.COPIES + w.HEAD)
+    copies = word(record + w.CHAINS + w.CHAIN * kinds.COPIES + w.HEAD)
     row, last = segment(state, copies), segment(state, word(cell + LAST))
     if copies == 0 or row == 0 or word(row + w.DONE):
         return
@@ -209,7 +210,7 @@ def tested(block, warp, lane, address, done, acquires, site):
         put(record + w.WAIT_BARRIER, address)
         put(record + w.WAIT_PHASE, word(cell + PHASES))
     elif word(cell + PHASES) >= word(record + w.WAIT_PHASE) + 2:
-        report(block, warp, lane, site, w.MBARRIER_OVERRUN, w.NONE, address, mbarrier.BYTES, word(cell))
+        report(block, warp, lane, site, w.MBARRIER_OVERRUN, kinds.NONE, address, mbarrier.BYTES, word(cell))
 
 
 @jit
@@ -226,16 +227,16 @@ def mbarriers(what, block, warp, addresses, mask, a, b, site):
         address = word(addresses + at)
         if host_cell(block, address) == 0:
             continue
-        if what == w.MADE:
+        if what == kinds.MADE:
             made(block, warp, lane, address, word(a + at), site)
-        elif what == w.INVALIDATED:
+        elif what == kinds.INVALIDATED:
             invalid(block, warp, lane, address, site)
-        elif what == w.JOINED:
+        elif what == kinds.JOINED:
             joined(block, warp, address)
-        elif what == w.UPDATED or what == w.RELAXED:
+        elif what == kinds.UPDATED or what == kinds.RELAXED:
             owed = word(b + w.WORD * LANES + at)
-            updated(block, warp, lane, address, word(a + at), word(b + at), owed, what == w.UPDATED, site)
+            updated(block, warp, lane, address, word(a + at), word(b + at), owed, what == kinds.UPDATED, site)
         else:
             tested(block, warp, lane, address, word(a + at), b, site)
-    if what == w.UPDATED:
+    if what == kinds.UPDATED:
         advance(state_of(block), record_of(block, warp))

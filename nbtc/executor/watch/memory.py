@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.executor.launch.arguments import Memory
+from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.watch import words
 from nbtc.executor.watch.heap import Given, HeapCells, leaked
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nbtc.compiler.jit import jit
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.state import WARP
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import begin_operation, record_of
@@ -47,7 +48,7 @@ def product(block, warp, a, b, columns, flags, sets, site):
     (bits 0 to 3).  sets: of its registers.  The four warps of a warpgroup look at a quarter of B each.
     """
     record, quarter = record_of(block, warp), int32_at(warp + _INDEX) & 3
-    put(record + w.OPERATION, begin_operation(block, warp, w.PRODUCTS))
+    put(record + w.OPERATION, begin_operation(block, warp, kinds.PRODUCTS))
     put(record + w.ISSUED, word(record + w.ISSUED) * w.MOST_SITES + site + 1)
     put(record + w.LAST_ISSUED, site)
     shared = word(block + w.AT_SHARED)
@@ -57,15 +58,15 @@ def product(block, warp, a, b, columns, flags, sets, site):
                 at = unit_address(a, 2 * quarter + (n & 1), n >> 1, True)
             else:
                 at = unit_address(a, 16 * quarter + (n & 15), n >> 4, False)
-            touch_line(block, warp, 0, shared + at, UNIT, w.PRODUCT, site)
+            touch_line(block, warp, 0, shared + at, UNIT, kinds.PRODUCT, site)
     units = 4 if flags & 8 else 2
     if flags & 2:
         rows = 8 * units
         for n in range(quarter, columns // 8 * rows, 4):
-            touch_line(block, warp, 0, shared + unit_address(b, n // rows, n % rows, True), UNIT, w.PRODUCT, site)
+            touch_line(block, warp, 0, shared + unit_address(b, n // rows, n % rows, True), UNIT, kinds.PRODUCT, site)
     else:
         for n in range(quarter, columns * units, 4):
             at = unit_address(b, n // units, n % units, False)
-            touch_line(block, warp, 0, shared + at, UNIT, w.PRODUCT, site)
+            touch_line(block, warp, 0, shared + at, UNIT, kinds.PRODUCT, site)
     put(record + w.SETS_NOW, word(record + w.SETS_NOW) | sets)
     put(record + w.SETS_PENDING, word(record + w.SETS_PENDING) | sets)

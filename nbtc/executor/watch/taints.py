@@ -14,8 +14,9 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64
 from nbtc.executor.code.registers import MANY_BLOCKS
+from nbtc.executor.emit.action import Row
 from nbtc.executor.emit.lanes import Lanes, is_vector
-from nbtc.executor.rows.uses import Row, use_of
+from nbtc.executor.rows.uses import use_of
 from nbtc.executor.text.data import Function, Instruction, Register
 from nbtc.executor.watch import words
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nbtc.compiler.jit import jit
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.cells import NOWHERE, cell_at, cells_at, granule_at, host_window, window
 from nbtc.executor.watch.compare import glance, look_at, mend, settle
@@ -22,7 +23,9 @@ from nbtc.executor.watch.order import (
 from nbtc.executor.watch.words import int32_at, octet, put, word
 
 LANES = 32
-SIMPLE = 1 << w.READ | 1 << w.WRITE | 1 << w.COPY | 1 << w.COPY_SOURCE  # kinds that granules may stand for
+SIMPLE = (
+    1 << kinds.READ | 1 << kinds.WRITE | 1 << kinds.COPY | 1 << kinds.COPY_SOURCE
+)  # kinds that granules may stand for
 
 
 @jit
@@ -44,12 +47,12 @@ def _synchronise(state, record, cell, kind, order):
     """What an atomic or strong access tells others, and learns from them."""
     marks = word(cell + w.MARKS)
     time = marks >> w.SEGMENT_AT
-    if kind == w.ATOMIC or kind == w.STRONG_READ:
+    if kind == kinds.ATOMIC or kind == kinds.STRONG_READ:
         learn(record, w.SEEN, time)
-        if order & w.ACQUIRES:
+        if order & kinds.ACQUIRES:
             learn_all(record, word(record + w.SEEN))
-    if kind != w.STRONG_READ:
-        mine = tick(state) if order & w.RELEASES else word(record + w.FENCED)
+    if kind != kinds.STRONG_READ:
+        mine = tick(state) if order & kinds.RELEASES else word(record + w.FENCED)
         if mine > time:
             put(cell + w.MARKS, (marks & ((1 << w.SEGMENT_AT) - 1)) | mine << w.SEGMENT_AT)
 
@@ -91,7 +94,7 @@ def _side_by_side(addresses, mask, lane, count, size):
 @jit
 def _settle(me, granule, cells, own, shared):
     """As `settle`, of granules that may have come apart."""
-    if (w.WRITES >> me[3]) & 1 and word(granule + w.MARKS) & w.SPLIT:
+    if (kinds.WRITES >> me[3]) & 1 and word(granule + w.MARKS) & w.SPLIT:
         mend(me, granule, cells)
     return settle(me, granule, own, shared)
 
@@ -140,7 +143,7 @@ def used(block, warp, mask, site):
     slot = word(record + w.NOW) << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | lane << w.LANE_AT
     about = word(record + w.UNWRITTEN_ADDRESS), word(record + w.UNWRITTEN_SIZE)
     loader, there = word(record + w.UNWRITTEN_LANE), word(record + w.UNWRITTEN_SITE)
-    report(block, warp, loader, there, w.UNWRITTEN, w.READ, about[0], about[1], slot)
+    report(block, warp, loader, there, w.UNWRITTEN, kinds.READ, about[0], about[1], slot)
 
 
 @jit
@@ -153,16 +156,16 @@ def _parts(me, block, warp, here, at, own, given):
         low, high = max(n, 0), min(n + w.CELL_BYTES, size)
         bytes_here = ((1 << (high - low)) - 1) << (low - n)
         wrong, slot = look_at(me, cell, bytes_here, own | bytes_here, here[5])
-        plain = wrong == w.RACE and kind == w.WRITE and (slot >> w.KIND_AT) & 15 == w.WRITE
+        plain = wrong == w.RACE and kind == kinds.WRITE and (slot >> w.KIND_AT) & 15 == kinds.WRITE
         if plain and _harmless(me, here[4] + at + low, (low, high - low), slot, given):
             wrong = w.FINE
-        if wrong == w.UNWRITTEN and order & w.DEFERS:
+        if wrong == w.UNWRITTEN and order & kinds.DEFERS:
             _defer(me[2], lane, low // w.CELL_BYTES, (site, here[0] + at + low, size))
             continue
         if wrong:
             report(block, warp, lane, site, wrong, kind, here[0] + at + low, size, slot)
             return False
-        if (w.STRONG >> kind) & 1:
+        if (kinds.STRONG >> kind) & 1:
             _synchronise(me[0], me[2], cell, kind, order)
     return True
 
@@ -187,16 +190,16 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     kind, order, space, element = what & 0xFF, (what >> 8) & 0xFF, (what >> 16) & 0xFF, what >> 24
     known = horizon(record, space, alone(block))
     stamp = word(record + w.NOW)
-    if kind == w.COPY:
-        stamp = begin_operation(block, warp, w.COPIES)
-    elif kind == w.COPY_SOURCE:  # of the copy whose target was looked at just before
-        stamp = word(record + w.CHAINS + w.CHAIN * w.COPIES + w.HEAD)
+    if kind == kinds.COPY:
+        stamp = begin_operation(block, warp, kinds.COPIES)
+    elif kind == kinds.COPY_SOURCE:  # of the copy whose target was looked at just before
+        stamp = word(record + w.CHAINS + w.CHAIN * kinds.COPIES + w.HEAD)
     fixed = stamp << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT
     count = 0 if size < w.CELL_BYTES or not (SIMPLE >> kind) & 1 else max(1, w.GRANULE_BYTES // size)
     given = (addresses, mask, size, order, site, values, element)
     lane, before, again, here, settled = 0, -1, 0, NOWHERE, -1
-    writes, met = (w.WRITES >> kind) & 1, word(record + w.MET)
-    if order & w.DEFERS:
+    writes, met = (kinds.WRITES >> kind) & 1, word(record + w.MET)
+    if order & kinds.DEFERS:
         for at in range(record + w.UNWRITTEN_LANES, record + w.UNWRITTEN_LANES + w.MOST_WORDS * w.WORD, w.WORD):
             put(at, 0)
     while lane < LANES:
@@ -211,7 +214,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
             at = address - here[0]
         # nothing of memory that is not there, or misaligned, which is reported elsewhere; nor of a third equal read
         if at + size > here[1] or address & (size - 1) or (again > 1 and not writes):
-            if again > 1 and order & w.DEFERS:
+            if again > 1 and order & kinds.DEFERS:
                 _as_before(record, lane)
             lane += 1
             continue
@@ -234,11 +237,11 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
         if not _parts(me, block, warp, here, at, own, given):
             return
         lane += 1
-    if kind == w.STRONG_READ:
+    if kind == kinds.STRONG_READ:
         idle(block, warp, 0, site)
-    elif (w.WRITES >> kind) & 1:
+    elif (kinds.WRITES >> kind) & 1:
         put(state + w.IDLE, 0)
-    if order & w.RELEASES:
+    if order & kinds.RELEASES:
         put(record + w.NOW, new_segment(state, record))
 
 
@@ -251,7 +254,7 @@ def touch_line(block, warp, lane, address, size, kind, site):
         return
     known = horizon(record, w.SHARED if here[5] else w.GLOBAL, alone(block))
     me = (state, base, record, kind, lane, known)
-    stamp = word(record + (w.NOW if kind == w.WRITE else w.OPERATION))
+    stamp = word(record + (w.NOW if kind == kinds.WRITE else w.OPERATION))
     own = stamp << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT
     own |= kind << w.KIND_AT | lane << w.LANE_AT
     at, end = address - here[0], address - here[0] + size

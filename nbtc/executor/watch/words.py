@@ -33,24 +33,6 @@ UNUSABLE = MBARRIER | FREED | GONE  # for plain accesses
 SEGMENT_AT, SITE_AT, LANES_AT, SHARED_AT, LANE_AT, KIND_AT = 32, 16, 14, 13, 8, 4
 MOST_SITES = 1 << 16
 
-# kinds of accesses
-(
-    NONE, READ, WRITE, STRONG_READ, STRONG_WRITE, ATOMIC, COPY, BULK_WRITE, BULK_STORE, BULK_READ, PRODUCT, BULK_SOURCE,
-    COPY_SOURCE, REDUCTION,
-) = range(14)  # fmt: skip
-ATOMICS = 1 << ATOMIC | 1 << REDUCTION
-WRITES = 1 << WRITE | 1 << STRONG_WRITE | ATOMICS | 1 << COPY | 1 << BULK_WRITE | 1 << BULK_STORE
-STRONG = 1 << STRONG_READ | 1 << STRONG_WRITE | ATOMICS
-# through the asynchronous proxy; what a copy reads whose end an mbarrier is told is BULK_SOURCE
-ASYNC_PROXY = 1 << BULK_WRITE | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT | 1 << BULK_SOURCE
-# done when somebody has waited for their group or seen their mbarrier's phase
-GROUPED = ASYNC_PROXY | 1 << COPY | 1 << COPY_SOURCE | 1 << REDUCTION
-WARPS_OWN = 1 << PRODUCT | 1 << COPY_SOURCE  # reads that all lanes of a warp know to be done when one of them does
-TOLD = 1 << BULK_WRITE | 1 << REDUCTION  # those that only an mbarrier tells of, so that their own thread knows no more
-GENERIC_WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC
-# orders of an access; of a load whether unwritten words are only noted (`taints`)
-ACQUIRES, RELEASES, DEFERS = 1, 2, 4
-MADE, INVALIDATED, UPDATED, RELAXED, TESTED, JOINED = range(6)  # what happens to an mbarrier
 GLOBAL, SHARED, GENERIC = range(3)  # spaces
 
 # hazards
@@ -101,7 +83,6 @@ UNWRITTEN_SITE, UNWRITTEN_ADDRESS, UNWRITTEN_SIZE, UNWRITTEN_LANE, SETS_MOVED, P
     26 * WORD, 32 * WORD, WORD
 )
 CHAINS = 32 * WORD  # three kinds of groups
-COPIES, BULKS, PRODUCTS = range(3)
 RING = 16  # groups that may be under way, per kind
 HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last segment, groups committed, last segments of the latest ones
 CHAIN = (2 + RING) * WORD

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nbtc.executor.code.machine import Site
+from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.launch.launch import Dim, Request
 from nbtc.executor.launch.tensor_answers import Allocated
 from nbtc.executor.watch import words
@@ -12,19 +13,19 @@ from nbtc.executor.watch.heap import Given
 from nbtc.executor.watch.memory import Found, Seen
 
 KINDS = {
-    words.READ: "reads",
-    words.WRITE: "writes",
-    words.STRONG_READ: "reads (volatile or ordered)",
-    words.STRONG_WRITE: "writes (volatile or ordered)",
-    words.ATOMIC: "changes atomically",
-    words.COPY: "copies to (cp.async)",
-    words.BULK_WRITE: "copies to in bulk",
-    words.BULK_STORE: "stores to in bulk",
-    words.BULK_READ: "copies from in bulk",
-    words.BULK_SOURCE: "copies from in bulk",
-    words.PRODUCT: "multiplies from (wgmma)",
-    words.COPY_SOURCE: "copies from (cp.async)",
-    words.REDUCTION: "reduces to (red.async)",
+    kinds.READ: "reads",
+    kinds.WRITE: "writes",
+    kinds.STRONG_READ: "reads (volatile or ordered)",
+    kinds.STRONG_WRITE: "writes (volatile or ordered)",
+    kinds.ATOMIC: "changes atomically",
+    kinds.COPY: "copies to (cp.async)",
+    kinds.BULK_WRITE: "copies to in bulk",
+    kinds.BULK_STORE: "stores to in bulk",
+    kinds.BULK_READ: "copies from in bulk",
+    kinds.BULK_SOURCE: "copies from in bulk",
+    kinds.PRODUCT: "multiplies from (wgmma)",
+    kinds.COPY_SOURCE: "copies from (cp.async)",
+    kinds.REDUCTION: "reduces to (red.async)",
 }
 # what is wrong, and what would repair it
 WORDS = {
@@ -137,7 +138,7 @@ def _memory(request: Request, address: int) -> str:
 
 def leak(kernel: str, sites: Sequence[Site], request: Request, given: Given) -> str:
     """The message of memory that nobody can free any more."""
-    seen = Seen(given.site, given.block, given.thread // 32, given.thread % 32, words.NONE)
+    seen = Seen(given.site, given.block, given.thread // 32, given.thread % 32, kinds.NONE)
     return (
         f"{kernel}: memory that nobody frees: {_where(sites, given.site)}: {_who(seen, request)} got {given.bytes} "
         "bytes, and no pointer to them is left; free them, or keep a pointer in memory that lasts"

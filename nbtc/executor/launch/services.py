@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbtc.compiler.threads import in_background
+from nbtc.executor.emit.slots import MULTIPLICAND_BYTES
 from nbtc.executor.matrix import product_general
 from nbtc.executor.transfer import tma_service
 from nbtc.executor.watch import service as watch_service
@@ -31,15 +32,12 @@ class Service(NamedTuple):
     compile: Callable[[], Any]
 
 
-SERVICES: tuple[Service, ...] = (
-    *(Service(6, lambda size=size: product_general.function(size)) for size in product_general.SIZES),  # type: ignore[misc]
+SERVICES: tuple[Service, ...] = (  # in the order of `emit.slots`
+    *(Service(6, lambda size=size: product_general.function(size)) for size in MULTIPLICAND_BYTES),  # type: ignore[misc]
     Service(1, tma_service.tile),
     Service(1, tma_service.elements),
     *(Service(watch_service.words(k), partial(watch_service.entry, k)) for k in watch_service.KERNELS),
 )
-TILE_COPY = len(product_general.SIZES)  # the slots of the table
-REDUCE_ELEMENTS = TILE_COPY + 1
-WATCH = REDUCE_ELEMENTS + 1  # of its first kernel
 
 
 class Table:
