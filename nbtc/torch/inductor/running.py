@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from nbtc.errors import UnsupportedInstructionError
 from nbtc.torch.inductor.philox import generator
 from nbtc.torch.inductor.private import CPU, memory_format, ready
 from nbtc.torch.inductor.session import Session, here, origins
@@ -33,6 +34,7 @@ EXACT = {
     )
 }  # fmt: skip
 CONVOLUTIONS = {"aten::convolution", "aten::convolution_backward"}
+CELLS = "aten::_thnn_fused_"  # operations that PyTorch has on CUDA alone
 RANDOM = {"aten::randint"}
 FALLBACK = "inductor has no kernel for it: PyTorch's CPU kernel ran, whose last bits may be others"
 
@@ -135,6 +137,8 @@ class Running(TorchDispatchMode):
         name = func._schema.name
         if name in ROWS:
             return self._product(func, name, args, kwargs)
+        if name.startswith(CELLS):
+            return self._cell(name, args)
         if name in RANDOM and func._overloadname in ("low", "low_out"):
             return self._seeds(args, kwargs)
         if not func.is_view and name not in EXACT:
@@ -145,6 +149,15 @@ class Running(TorchDispatchMode):
     def _note(self, name: str) -> None:
         recorder = self._session.recorder
         recorder.module, recorder.op, recorder.backward = "", name.removeprefix("aten::"), False
+
+    def _cell(self, name: str, args: Any) -> Any:
+        """A fused cell of a recurrent net."""
+        from nbtc.torch.inductor.cells import ROWS as FUSED
+
+        self._note(name)
+        if name not in FUSED:
+            raise UnsupportedInstructionError(f"{name}: PyTorch has it on CUDA alone, and its arithmetic is not known")
+        return FUSED[name](self._session.settings, *args)
 
     def _seeds(self, args: Any, kwargs: Any) -> torch.Tensor:
         """`aten.randint` of inductor's seeds."""
@@ -157,6 +170,9 @@ class Running(TorchDispatchMode):
         """An operation of ROWS; with out= it is the plain form and a copy."""
         self._note(name)
         plain = {k: v for k, v in kwargs.items() if k != "out"}
+        out = kwargs.get("out")
+        if name == "aten::addmm" and out is not None and not out.is_contiguous():
+            args = (args[0].expand(out.shape).contiguous(), *args[1:])  # as PyTorch does: cuBLAS adds it as a matrix
         try:
             result = ROWS[name](self._session.settings, *args, **plain)
         except NoEmulation as why:
@@ -165,7 +181,7 @@ class Running(TorchDispatchMode):
         else:
             if name in CONVOLUTIONS:
                 result = _laid_out(result, args[:2] if name == "aten::convolution" else args[1:3])
-            if (out := kwargs.get("out")) is not None:
+            if out is not None:
                 result = out.copy_(result)
         for watch in self._session.watchers:
             watch(self._session.recorder.op, list(result) if isinstance(result, tuple) else [result])
