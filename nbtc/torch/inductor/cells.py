@@ -20,7 +20,7 @@ from nbtc.errors import UnsupportedInstructionError
 from nbtc.torch.products import Settings
 from nbtc.triton.active import emulated
 
-BLOCK = 128
+BLOCK = tl.constexpr(128)
 HOW = {"num_warps": 4, "enable_fp_fusion": False, "enable_reflect_ftz": False}
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _compiling = threading.Lock()
@@ -32,26 +32,22 @@ def _sigmoid(x):
 
 
 @triton.jit
-def _gate(inner, hidden, bias1, bias2, at, column, inside, HAS_BIAS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _gate(inner, hidden, bias1, bias2, at, column, inside):  # type: ignore[no-untyped-def]
     x = tl.load(inner + at, inside, 0.0).to(tl.float32) + tl.load(hidden + at, inside, 0.0).to(tl.float32)
-    if HAS_BIAS:
-        x += tl.load(bias1 + column, inside, 0.0).to(tl.float32)
-        x += tl.load(bias2 + column, inside, 0.0).to(tl.float32)
-    return x
+    x += tl.load(bias1 + column, inside, 0.0).to(tl.float32)
+    return x + tl.load(bias2 + column, inside, 0.0).to(tl.float32)
 
 
 @triton.jit
-def _lstm(  # type: ignore[no-untyped-def]
-    inner, hidden, bias1, bias2, cx, hy, cy, saved, h, count, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
+def _lstm(inner, hidden, bias1, bias2, cx, hy, cy, saved, h, count):  # type: ignore[no-untyped-def]
     """A hidden unit a lane: input, forget, cell and output gate."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
     at, column = (i // h) * 4 * h + i % h, i % h
-    ig = _sigmoid(_gate(inner, hidden, bias1, bias2, at, column, inside, HAS_BIAS))
-    fg = _sigmoid(_gate(inner, hidden, bias1, bias2, at + h, column + h, inside, HAS_BIAS))
-    cg = libdevice.tanh(_gate(inner, hidden, bias1, bias2, at + 2 * h, column + 2 * h, inside, HAS_BIAS))
-    og = _sigmoid(_gate(inner, hidden, bias1, bias2, at + 3 * h, column + 3 * h, inside, HAS_BIAS))
+    ig = _sigmoid(_gate(inner, hidden, bias1, bias2, at, column, inside))
+    fg = _sigmoid(_gate(inner, hidden, bias1, bias2, at + h, column + h, inside))
+    cg = libdevice.tanh(_gate(inner, hidden, bias1, bias2, at + 2 * h, column + 2 * h, inside))
+    og = _sigmoid(_gate(inner, hidden, bias1, bias2, at + 3 * h, column + 3 * h, inside))
     c = tl.fma(fg, tl.load(cx + i, inside, 0.0).to(tl.float32), ig * cg)
     tl.store(hy + i, (og * libdevice.tanh(c)).to(hy.dtype.element_ty), inside)
     tl.store(cy + i, c.to(cy.dtype.element_ty), inside)
@@ -63,10 +59,7 @@ def _lstm(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _lstm_gradient(  # type: ignore[no-untyped-def]
-    saved, gates, cx, cy, gradient_h, gradient_c, out, h, count,
-    HAS_H: tl.constexpr, HAS_C: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+def _lstm_gradient(saved, gates, cx, cy, gradient_h, gradient_c, out, h, count):  # type: ignore[no-untyped-def]
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
     at = (i // h) * 4 * h + i % h
@@ -74,12 +67,8 @@ def _lstm_gradient(  # type: ignore[no-untyped-def]
     fg = tl.load(saved + at + h, inside, 0.0).to(tl.float32)
     cg = tl.load(saved + at + 2 * h, inside, 0.0).to(tl.float32)
     og = tl.load(saved + at + 3 * h, inside, 0.0).to(tl.float32)
-    go = tl.full((BLOCK,), 0.0, tl.float32)
-    gc = tl.full((BLOCK,), 0.0, tl.float32)
-    if HAS_H:
-        go = tl.load(gradient_h + i, inside, 0.0).to(tl.float32)
-    if HAS_C:
-        gc = tl.load(gradient_c + i, inside, 0.0).to(tl.float32)
+    go = tl.load(gradient_h + i, inside, 0.0).to(tl.float32)
+    gc = tl.load(gradient_c + i, inside, 0.0).to(tl.float32)
     t = libdevice.tanh(tl.load(cy + i, inside, 0.0).to(tl.float32))
     gog = go * t
     g = tl.fma(go * og, tl.fma(-t, t, 1.0), gc)
@@ -92,9 +81,9 @@ def _lstm_gradient(  # type: ignore[no-untyped-def]
     tl.store(out + i, (g * fg).to(out.dtype.element_ty), inside)
 
 
-def _launch(s: Settings, kernel: Any, count: int, *args: Any, **constants: Any) -> None:
+def _launch(s: Settings, kernel: Any, *args: Any) -> None:
     with _compiling, emulated(s.arch, threads=s.threads):
-        kernel[(triton.cdiv(count, BLOCK),)](*args, **constants, BLOCK=BLOCK, **HOW)
+        kernel[(triton.cdiv(args[-1], BLOCK.value),)](*args, **HOW)
 
 
 def lstm(
@@ -105,11 +94,9 @@ def lstm(
     _check(inner)
     inner, hidden, cx = inner.contiguous(), hidden.contiguous(), cx.contiguous()
     hy, cy, saved = torch.empty_like(cx), torch.empty_like(cx), torch.empty_like(inner)
-    biases = [inner if b is None else b.contiguous() for b in (bias1, bias2)]
-    _launch(
-        s, _lstm, cx.numel(), inner, hidden, *biases, cx, hy, cy, saved, cx.shape[1], cx.numel(),
-        HAS_BIAS=bias1 is not None,
-    )  # fmt: skip
+    nothing = torch.full((inner.shape[1],), -0.0, dtype=inner.dtype)  # which leaves a zero its sign
+    biases = [nothing if b is None else b.contiguous() for b in (bias1, bias2)]
+    _launch(s, _lstm, inner, hidden, *biases, cx, hy, cy, saved, cx.shape[1], cx.numel())
     return hy, cy, saved
 
 
@@ -123,11 +110,8 @@ def lstm_gradient(
     _check(saved)
     cx, cy, saved = cx.contiguous(), cy.contiguous(), saved.contiguous()
     gates, out = torch.empty_like(saved), torch.empty_like(cx)
-    given = [cx if g is None else g.contiguous() for g in (gradient_h, gradient_c)]
-    _launch(
-        s, _lstm_gradient, cx.numel(), saved, gates, cx, cy, *given, out, cx.shape[1], cx.numel(),
-        HAS_H=gradient_h is not None, HAS_C=gradient_c is not None,
-    )  # fmt: skip
+    given = [torch.zeros_like(cx) if g is None else g.contiguous() for g in (gradient_h, gradient_c)]
+    _launch(s, _lstm_gradient, saved, gates, cx, cy, *given, out, cx.shape[1], cx.numel())
     return gates, out, _bias_gradient(s, gates) if has_bias else None
 
 
