@@ -2,7 +2,7 @@
 
 `_thnn_fused_lstm_cell` and its gradient (`RNN.cu`) compute in float32 and round once.  Triton's own contraction into
 fused multiply-adds is off, and libdevice keeps subnormal numbers, as nvcc has it: the multiply-adds that nvcc fuses are
-written out.  Parameters of kernels have Triton's annotations.
+written out.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def _sigmoid(x):
 
 
 @triton.jit
-def _gate(inner, hidden, bias1, bias2, at, column, inside):  # type: ignore[no-untyped-def]
+def _gate(inner, hidden, bias1, bias2, at, column, inside):
     x = tl.load(inner + at, inside, 0.0).to(tl.float32) + tl.load(hidden + at, inside, 0.0).to(tl.float32)
     x += tl.load(bias1 + column, inside, 0.0).to(tl.float32)
     return x + tl.load(bias2 + column, inside, 0.0).to(tl.float32)
 
 
 @triton.jit
-def _lstm(inner, hidden, bias1, bias2, cx, hy, cy, saved, h, count):  # type: ignore[no-untyped-def]
+def _lstm(inner, hidden, bias1, bias2, cx, hy, cy, saved, h, count):
     """A hidden unit a lane: input, forget, cell and output gate."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
@@ -59,7 +59,7 @@ def _lstm(inner, hidden, bias1, bias2, cx, hy, cy, saved, h, count):  # type: ig
 
 
 @triton.jit
-def _lstm_gradient(saved, gates, cx, cy, gradient_h, gradient_c, out, h, count):  # type: ignore[no-untyped-def]
+def _lstm_gradient(saved, gates, cx, cy, gradient_h, gradient_c, out, h, count):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
     at = (i // h) * 4 * h + i % h
