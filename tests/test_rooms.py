@@ -167,7 +167,7 @@ def test_declarations_load_without_numba():
 
 # The folders of the executor, from the ground up; what lies beside them (program, build, coverage ...) stands above.
 STEPS = (
-    "text", "emit", "memory", "scalar", "control", "transfer", "matrix", "rows", "kernel", "code", "watch", "profile",
+    "text", "emit", "scalar", "memory", "control", "transfer", "matrix", "rows", "kernel", "code", "watch", "profile",
     "launch",
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ from nbtc.dialect.words import DeviceFunction
 from nbtc.errors import CompilerError, KernelError, OptionError, shown
 from nbtc.executor.launch.arguments import Arguments
 from nbtc.executor.launch.launch import Geometry, geometry, obeyed
-from nbtc.executor.program import Program, load
+from nbtc.executor.program import Configured, Program, load
 from nbtc.isa.archs import arch as find_arch
 
 UNBOUNDED = Bounds()
@@ -92,7 +92,9 @@ class Kernel:
         parts = configuration if isinstance(configuration, tuple) else (configuration,)
         if not 2 <= len(parts) <= 4:
             raise OptionError(f"{configuration!r}: pass [grid, block], with stream and shared_bytes behind if need be")
-        found = Configured(self, obeyed(self._bounds.directives, parts[0], parts[1], None), *parts[2:])
+        extents = obeyed(self._bounds.directives, parts[0], parts[1], None)
+        stream, shared = (*parts[2:], None)[0], int(parts[3]) if len(parts) == 4 else 0
+        found = Configured(self.launch, extents, shared=shared, stream=stream)
         try:
             if len(self._configured) < MOST_CONFIGURATIONS:
                 self._configured[configuration] = found
@@ -160,17 +162,6 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.__name__}({', '.join(self._names)}) on {self.arch}>"
-
-
-class Configured:
-    """A kernel with its launch configuration, to be called with the arguments."""
-
-    def __init__(self, kernel: Kernel, extents: Geometry, stream: Any = None, shared: Any = 0) -> None:
-        self.kernel, self.geometry, self.stream, self.shared = kernel, extents, stream, int(shared)
-
-    def __call__(self, *args: Any) -> Any:
-        """Launch; a `Profile` for `k.profile`, else None."""
-        return self.kernel.launch(self.geometry, None, args, shared=self.shared, stream=self.stream)
 
 
 class Device(DeviceFunction):

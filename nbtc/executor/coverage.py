@@ -134,7 +134,7 @@ def refused(i: Instruction, function: Function, module: Module) -> str:
         return f"{i.mnemonic}: tensor memory is for targets such as sm_100a, and the text's is {module.target}"
     if i.opcode in ("shfl", "vote") and ".sync" not in i.mnemonic and not _names_no_lanes(module):
         return f"{i.mnemonic}: without .sync only for targets before sm_70, and the text's is {module.target}"
-    why = too_new(i, module) or undeclared(i, function, module, row.form) or mistyped(i, row)
+    why = too_new(i, module, row.form) or undeclared(i, function, module, row.form) or mistyped(i, row)
     if why:
         return why
     if i.opcode == "call" and not isinstance(callee := parts(i.operands).callee, Register):

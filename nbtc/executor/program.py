@@ -235,7 +235,7 @@ class Program:
             raise OptionError(
                 f"{shown(configuration)}: pass [grid, block], with stream and shared_bytes behind if need be"
             )
-        return Configured(self, parts[0], parts[1], parts[3] if len(parts) == 4 else 0)
+        return Configured(self.launch, parts[0], parts[1], shared=parts[3] if len(parts) == 4 else 0)
 
     def launch(
         self,
@@ -353,9 +353,9 @@ class Program:
 class Configured:
     """A kernel with its launch configuration, to be called with the arguments."""
 
-    def __init__(self, program: Program, grid: Any, block: Any, shared: Any) -> None:
-        self.program, self.grid, self.block, self.shared = program, grid, block, shared
+    def __init__(self, launch: Callable[..., Any], grid: Any, block: Any = None, **options: Any) -> None:
+        self._launch, self._grid, self._block, self._options = launch, grid, block, options
 
     def __call__(self, *args: Any) -> Any:
         """Launch; a `Profile` for `k.profile`, else None."""
-        return self.program.launch(self.grid, self.block, args, shared=self.shared)
+        return self._launch(self._grid, self._block, args, **self._options)

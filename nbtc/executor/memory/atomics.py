@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import F32, F64, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
-from nbtc.compiler.lowering import lowering
 from nbtc.executor.emit import access_kinds
 from nbtc.executor.emit.action import Action
+from nbtc.executor.emit.form import Op
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.memory import reach
+from nbtc.executor.scalar.float_select import extreme
+from nbtc.executor.scalar.float_values import KINDS, PACKED, as_float, flush
+from nbtc.executor.scalar.half_precision import arithmetic, packed, single
 from nbtc.executor.text.data import Instruction
 
 SPACES = ("global", "shared", "shared::cta", "shared::cluster")
@@ -94,71 +97,23 @@ def _bytes(kind: str) -> int:
 
 
 # --- the step of one lane -------------------------------------------------------------------------------------------
-def _single(v: VectorBuilder, operation: str, x: Any, y: Any) -> Any:
-    """f32 x op y on floats; min and max prefer a number to a NaN."""
-    return v.b.fadd(x, y) if operation == "add" else v.over({"min": "minnum", "max": "maxnum"}[operation], x, y)
-
-
-def _zeros(v: VectorBuilder, x: Any, y: Any) -> Any:
-    """Where both of two vectors are zero, of which `minnum` and `maxnum` answer the one that the host prefers.
-
-    (PTX ISA, "min", "max": +0.0 > -0.0.  For atomics the ISA does not say; tests/golden/make_edges.py asks a GPU.)
-    """
-    none = v.const(x.type, 0.0)
-    return v.b.and_(v.b.fcmp_ordered("==", x, none), v.b.fcmp_ordered("==", y, none))
-
-
-def _half_precision(v: VectorBuilder, operation: str, x: Any, y: Any, bf16: bool) -> Any:
-    """Bits of one or two 16-bit floats: by way of f32, which has digits enough for one rounding after it."""
-    b, count = v.b, x.type.width // 16
-    t, wide = vector(I16, count), vector(F32, count)
-
-    def widened(bits: Any) -> Any:
-        halves = v.bits(bits, t)
-        if not bf16:
-            return lowering(v).from_f16(halves)
-        return v.bits(b.shl(b.zext(halves, vector(I32, count)), v.const(vector(I32, count), 16)), wide)
-
-    a, c = widened(x), widened(y)
-    total = _single(v, operation, a, c)
-    nan = b.fcmp_unordered("uno", total, total)
-    if bf16:
-        bits = v.bits(total, vector(I32, count))
-        odd = b.and_(b.lshr(bits, v.const(bits.type, 16)), v.const(bits.type, 1))
-        rounded = b.lshr(b.add(b.add(bits, odd), v.const(bits.type, 0x7FFF)), v.const(bits.type, 16))
-        halves = b.trunc(rounded, t)
-    else:
-        halves = lowering(v).nearest_f16(total)
-    if operation != "add":
-        sign = b.or_ if operation == "min" else b.and_  # +0 > -0: negative if either is, or if both are
-        halves = b.select(_zeros(v, a, c), sign(v.bits(x, t), v.bits(y, t)), halves)
-    return v.bits(b.select(nan, v.const(t, 0x7FFF), halves), x.type)
-
-
-def _flushed(v: VectorBuilder, x: Any) -> Any:
-    """f32 bits with subnormals as zeros of their sign."""
-    tiny = v.b.icmp_unsigned("==", v.b.and_(x, ir.Constant(I32, 0x7F800000)), ir.Constant(I32, 0))
-    return v.b.select(tiny, v.b.and_(x, ir.Constant(I32, 0x80000000)), x)
-
-
-def _float(v: VectorBuilder, operation: str, x: Any, y: Any, flush: bool) -> Any:
-    """Bits of f32 or f64 x op y, canonical where they are NaN."""
-    kind, nan = (F32, NAN32) if x.type == I32 else (F64, NAN64)
-    if flush:
-        x, y = _flushed(v, x), _flushed(v, y)
-    total = _single(v, operation, v.bits(x, kind), v.bits(y, kind))
-    bits = v.bits(total, x.type)
-    if flush:
-        bits = _flushed(v, bits)
-    return v.b.select(v.b.fcmp_unordered("uno", total, total), ir.Constant(x.type, nan), bits)
+def _flushed(v: VectorBuilder, name: Name, x: Any) -> Any:
+    """PTX ISA: addition of f32 in global memory flushes subnormals, in shared memory it keeps them."""
+    return flush(v, KINDS["f32"], x) if name.type == "f32" and name.space == "global" else x
 
 
 def _updated(v: VectorBuilder, name: Name, x: Any, y: Any) -> Any:
-    """The new value of memory x."""
+    """The new value of memory x: what the scalar instruction of the name gives, but for NaNs of f64."""
+    op = Op(name.operation, (name.type,))
     if name.type in HALF_PRECISION:
-        return _half_precision(v, name.operation, x, y, name.type.startswith("b"))
-    # PTX ISA: addition of f32 in global memory flushes subnormals, in shared memory it keeps them
-    return _float(v, name.operation, x, y, name.type == "f32" and name.space == "global")
+        emit = arithmetic if name.operation == "add" else extreme
+        return (packed if name.type in PACKED else single)(emit)(v, op, x, y)
+    if name.operation != "add":
+        return extreme(v, op, name.type, _flushed(v, name, x), _flushed(v, name, y))
+    kind = KINDS[name.type]
+    total = v.b.fadd(as_float(v, _flushed(v, name, x)), as_float(v, _flushed(v, name, y)))
+    bits = _flushed(v, name, v.b.bitcast(total, x.type))
+    return v.b.select(v.b.fcmp_unordered("uno", total, total), ir.Constant(x.type, kind.nan), bits)
 
 
 def _exchange_loop(v: VectorBuilder, p: Any, t: ir.Type, new: Callable[[Any], Any]) -> Any:

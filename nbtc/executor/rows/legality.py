@@ -27,13 +27,13 @@ SINCE = (
 )  # fmt: skip
 
 
-def too_new(i: Instruction, module: Module) -> str:
+def too_new(i: Instruction, module: Module, form: Form | None) -> str:
     """An instruction that the text's `.target` does not have yet."""
     found = re.match(r"sm_(\d+)", module.target)
-    number = int(found[1]) if found else 0
-    for opcode, modifier, first in SINCE:
-        if i.opcode == opcode and number < first and (not modifier or modifier in i.modifiers):
-            return f"{i.mnemonic}: for targets from sm_{first} on, and the text's is {module.target}"
+    needed = [s for opcode, m, s in SINCE if i.opcode == opcode and (not m or m in i.modifiers)]
+    first = max([*needed, form.since if form else 0])
+    if (int(found[1]) if found else 0) < first:
+        return f"{i.mnemonic}: for targets from sm_{first} on, and the text's is {module.target}"
     return ""
 
 

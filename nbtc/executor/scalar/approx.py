@@ -231,22 +231,24 @@ def _rows() -> list[Form]:
     one, two = ("f32",), ("f32", "f32")
     names = ("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos")
     rows = [_row(n, slots("approx", "ftz?", "f32"), one, approximate) for n in names]
-    rows.append(_row("tanh", slots("approx", "f32"), one, approximate))
+    rows.append(_row("tanh", slots("approx", "f32"), one, approximate, 75))
     rows.append(_row("div", slots("approx|full", "ftz?", "f32"), two, divide))
     rows += [_row(n, slots("approx", "ftz", "f64"), ("f64",), upper_word) for n in ("rcp", "rsqrt")]
     rows.append(_row("rsqrt", slots("approx", "f64"), ("f64",), full_rsqrt))
     return rows
 
 
-def _row(opcode: str, modifiers: tuple[Slot, ...], sources: tuple[str, ...], emit: Emit) -> Form:
-    return Form(opcode, modifiers, sources, sources[:1], emit, evidence=SUMMARY)
+def _row(opcode: str, modifiers: tuple[Slot, ...], sources: tuple[str, ...], emit: Emit, since: int = 0) -> Form:
+    return Form(opcode, modifiers, sources, sources[:1], emit, evidence=SUMMARY, since=since)
 
 
 def _half_precision_rows() -> list[Form]:
     rows = []
-    for opcode, name, ftz in (("ex2", "f16", ()), ("ex2", "bf16", ("ftz",)), ("tanh", "f16", ()), ("tanh", "bf16", ())):
+    for opcode, name, ftz, since in (
+        ("ex2", "f16", (), 75), ("ex2", "bf16", ("ftz",), 90), ("tanh", "f16", (), 75), ("tanh", "bf16", (), 90),
+    ):  # fmt: skip
         for t, make in ((name, single), (f"{name}x2", packed)):
-            rows.append(_row(opcode, slots("approx", *ftz, t), (t,), make(half_precision_function)))
+            rows.append(_row(opcode, slots("approx", *ftz, t), (t,), make(half_precision_function), since))
     return rows
 
 

@@ -18,17 +18,11 @@ from nbtc.verify.hardware.trial import Array, Trial
 from nbtc.verify.text import kernel
 
 _REGISTERS = {16: HALF, 32: WORD, 64: LONG}
-# the first architecture with a form, by opcode and type, the others have been there from the start
-# (PTX ISA, "ex2" and "tanh", Target ISA Notes)
-_SINCE = {
-    ("tanh", "f32"): 75, ("tanh", "f16"): 75, ("tanh", "f16x2"): 75, ("tanh", "bf16"): 90, ("tanh", "bf16x2"): 90,
-    ("ex2", "f16"): 75, ("ex2", "f16x2"): 75, ("ex2", "bf16"): 90, ("ex2", "bf16x2"): 90,
-}  # fmt: skip
 
 
 def _forms(target: Target) -> Iterator[tuple[str, Form]]:
     for mnemonic, form in MNEMONICS.items():
-        if _SINCE.get((form.opcode, form.sources[0]), 0) <= target.arch.number:
+        if form.since <= target.arch.number:
             yield mnemonic, form
 
 

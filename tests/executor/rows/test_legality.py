@@ -37,6 +37,8 @@ def test_types_of_operands_as_ptxas_judges_them():
         (".reg .b16 h; .reg .f32 f; cvt.rn.bf16.f32 h, f;", "sm_70", "from sm_80 on"),
         (".reg .b64 q; .shared .b32 s[4]; cp.async.ca.shared.global [s], [q], 4;", "sm_70", "from sm_80 on"),
         ("wgmma.fence.sync.aligned;", "sm_80", "from sm_90 on"),
+        (".reg .f32 f; tanh.approx.f32 f, f;", "sm_70", "from sm_75 on"),
+        (".reg .b16 h; ex2.approx.ftz.bf16 h, h;", "sm_80", "from sm_90 on"),
     ],
 )
 def test_refused_with_the_rule(body, target, said):
