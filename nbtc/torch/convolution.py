@@ -1,8 +1,7 @@
 """Convolutions as the matrix products they are.
 
-Each output is one chain over the elements of a window.  Which order a library takes through the window is not known in
-general; two are offered: "unfold", channel by channel as `torch.nn.functional.unfold` lists them, and "channels_last",
-position by position with the channels innermost, which recorded bfloat16 convolutions of an H200 show.
+Each output is a chain over the elements of a window: "unfold", channel by channel as `torch.nn.functional.unfold` lists
+them, "channels_last", position by position with the channels innermost, or "cudnn", as the kernel that cuDNN takes.
 """
 
 from __future__ import annotations
@@ -16,10 +15,16 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from nbtc.gemm.orders import Order
+from nbtc.torch.cudnn import Case, Way, chain, way
+from nbtc.torch.float_chains import chained, dealt
 from nbtc.torch.products import Settings, operand, product
 from nbtc.torch.tensors import rounded
 
-WINDOWS = ("unfold", "channels_last")
+WINDOWS = ("unfold", "channels_last", "cudnn")
+UNFOLD = Way("unfold", "unfold")
+CHANNELS_LAST = Way("channels_last", tile=1 << 30, window=True)
+STEP = 16  # channels of half precision that a tensor core takes at a time
 COPIED = 64 << 20  # bytes of windows copied at a time
 
 
@@ -42,24 +47,45 @@ class Geometry(NamedTuple):
         return cls(lists[0], lists[1], lists[2], transposed, lists[3], groups)
 
 
+def _chosen(
+    s: Settings, what: str, x: torch.Tensor, weight: torch.Tensor, g: Geometry, out: torch.dtype
+) -> tuple[Settings, Way]:
+    """The order of one convolution, and settings whose order of products is the kernel's."""
+    if s.convolution != "cudnn":
+        return s, UNFOLD if s.convolution == "unfold" else CHANNELS_LAST
+    case = None
+    square = weight.ndim == 4 and len({*x.shape[2:], *weight.shape[2:]}) <= 2 and x.shape[2] == x.shape[3]
+    plain = g.groups == 1 and not g.transposed and set(g.dilation) == {1} and len(set(g.stride + g.padding)) <= 2
+    names = {torch.bfloat16: "bf16", torch.float16: "f16"}
+    if square and plain and g.stride[0] == g.stride[1] and g.padding[0] == g.padding[1] and out in names:
+        last = any(t.is_contiguous(memory_format=torch.channels_last) and not t.is_contiguous() for t in (x, weight))
+        size, kernel = x.shape[2], weight.shape[2]
+        numbers = x.shape[0], x.shape[1], weight.shape[0], size, kernel, g.stride[0], g.padding[0]
+        case = Case(what, last, names[out], *numbers)
+    found, evidence = way(case, what)
+    return s._replace(order=chain(evidence)), found
+
+
 def forward(s: Settings, x: torch.Tensor, weight: torch.Tensor, g: Geometry) -> torch.Tensor:
     """x (N, C, ...) and weight (C_out, C / groups, ...), or (C, C_out / groups, ...) where transposed."""
     a, w = operand(x, s, True), operand(weight, s, True)
+    s, how = _chosen(s, "forward", x, weight, g, x.dtype)
     if not g.transposed:
-        return _gather(s, a, w, g, x.dtype)
+        return _gather(s, how, a, w, g, x.dtype)
     sizes = [
         (n - 1) * g.stride[i] - 2 * g.padding[i] + g.dilation[i] * (k - 1) + g.output_padding[i] + 1
         for i, (n, k) in enumerate(zip(a.shape[2:], w.shape[2:], strict=True))
     ]
-    return _spread(s, a, w, g, sizes, x.dtype)
+    return _spread(s, how, a, w, g, sizes, x.dtype)
 
 
 def input_gradient(s: Settings, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, g: Geometry) -> torch.Tensor:
     """The gradient of x: one chain over output channels and window positions for each element."""
     a, w = operand(grad, s, True), operand(weight, s, True)
+    s, how = _chosen(s, "input", x, weight, g, x.dtype)
     if g.transposed:
-        return _gather(s, a, w, g, x.dtype)
-    return _spread(s, a, w, g, x.shape[2:], x.dtype)
+        return _gather(s, how, a, w, g, x.dtype)
+    return _spread(s, how, a, w, g, x.shape[2:], x.dtype)
 
 
 def weight_gradient(
@@ -67,18 +93,35 @@ def weight_gradient(
 ) -> torch.Tensor:
     """The gradient of the weight: one chain over items and output positions for each element."""
     a, b = operand(grad, s, True), operand(x, s, True)
+    s, how = _chosen(s, "weight", x, weight, g, x.dtype)
     if g.transposed:  # the roles of input and output change places
         a, b = b, a
     windows = _windows(_padded(b, g.padding), weight.shape[2:], g.stride, g.dilation, a.shape[2:])
     out = np.empty(tuple(weight.shape), _accumulator(a))
     per, made = a.shape[1] // g.groups, b.shape[1] // g.groups
     for i in range(g.groups):
-        left = np.moveaxis(a[:, i * per : (i + 1) * per], 1, 0).reshape(per, -1)
-        right = windows[:, i * made : (i + 1) * made]  # (N, C, out..., kernel...)
         rank = a.ndim - 2
-        right = np.moveaxis(right, 1, 1 + rank).reshape(left.shape[1], -1)  # K: items, positions
-        out[i * per : (i + 1) * per] = product(left, right, s, x.dtype).reshape(per, made, *weight.shape[2:])
+        left = a[:, i * per : (i + 1) * per].reshape(len(a), per, -1)
+        right = windows[:, i * made : (i + 1) * made]  # (N, C, out..., kernel...)
+        right = np.moveaxis(right, 1, 1 + rank).reshape(*left.shape[::2], -1)  # (N, out, C * kernel)
+        summed = _over_items(s, how, left, right, x.dtype)
+        out[i * per : (i + 1) * per] = summed.reshape(per, made, *weight.shape[2:])
     return rounded(out, x.dtype)
+
+
+def _over_items(s: Settings, how: Way, left: NDArray[Any], right: NDArray[Any], dtype: torch.dtype) -> NDArray[Any]:
+    """The sum over items N and positions P of left (N, rows, P) times right (N, P, columns)."""
+    if how.kind == "lanes":
+        return dealt(s, np.moveaxis(left, 1, 2).reshape(-1, left.shape[1]), right.reshape(-1, right.shape[2]))
+    if how.kind == "images":
+        # rows of no whole 16 bytes: one of cuBLAS' wmma kernels, with the rest of its tiles of 128 first
+        name = "resfirst128" if left.shape[2] % 8 else "seq"
+        s = s._replace(order=chain(s.order.evidence if isinstance(s.order, Order) else "", name))
+        total = product(left[0], right[0], s, dtype)
+        for a, b in zip(left[1:], right[1:], strict=True):
+            total = total + product(a, b, s, dtype)
+        return total
+    return product(np.moveaxis(left, 1, 0).reshape(left.shape[1], -1), right.reshape(-1, right.shape[2]), s, dtype)
 
 
 def _accumulator(a: NDArray[Any]) -> type[np.generic]:
@@ -105,18 +148,21 @@ def _windows(
     return view[(slice(None), slice(None), *steps, *(slice(None, None, d) for d in dilation))]
 
 
-def _rows(s: Settings, windows: NDArray[Any], rank: int) -> NDArray[Any]:
-    """Windows as rows (N * out, C * kernel) of a matrix, in the order the settings ask for."""
-    x = np.moveaxis(windows, 1, 1 + rank)  # N, out..., C, kernel...
-    if s.convolution == "channels_last":
-        x = np.moveaxis(x, 1 + rank, -1)
-    return x.reshape(prod(x.shape[: 1 + rank]), -1)
-
-
-def _columns(s: Settings, w: NDArray[Any]) -> NDArray[Any]:
-    """Weights (C_out, C, kernel...) as columns of a matrix in the same order."""
-    x = np.moveaxis(w, 1, -1) if s.convolution == "channels_last" else w
-    return x.reshape(w.shape[0], -1).T
+def _arranged(x: NDArray[Any], how: Way, rank: int) -> NDArray[Any]:
+    """Elements (..., C, kernel...) as rows (..., K) in a kernel's order; a step of tensor cores has one position."""
+    lead = x.shape[: -1 - rank]
+    if how.kind == "unfold":
+        return x.reshape(*lead, -1)
+    x = np.moveaxis(x, -1 - rank, -1)
+    if not how.window:
+        at: tuple[Any, ...] = (..., *[slice(None, None, -1)] * rank, slice(None))
+        x = x[at]
+    channels = x.shape[-1]
+    if channels > STEP // 2 and channels % STEP and how is not CHANNELS_LAST:
+        more = [(0, 0)] * (x.ndim - 1) + [(0, -channels % STEP)]
+        x = np.pad(x.view(f"u{x.dtype.itemsize}"), more).view(x.dtype)
+    parts = [x[..., i : i + how.tile].reshape(*lead, -1) for i in range(0, channels, how.tile)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, -1)
 
 
 def _blocks(windows: NDArray[Any]) -> Iterator[slice]:
@@ -127,18 +173,20 @@ def _blocks(windows: NDArray[Any]) -> Iterator[slice]:
         yield slice(i, min(windows.shape[0], i + per))
 
 
-def _gather(s: Settings, x: NDArray[Any], w: NDArray[Any], g: Geometry, dtype: torch.dtype) -> torch.Tensor:
+def _gather(s: Settings, how: Way, x: NDArray[Any], w: NDArray[Any], g: Geometry, dtype: torch.dtype) -> torch.Tensor:
     """The convolution of x (N, C, ...) with w (C_out, C / groups, ...)."""
-    rank = x.ndim - 2
     padded = _padded(x, g.padding)
     sizes = [
         (n - d * (k - 1) - 1) // t + 1
         for n, k, t, d in zip(padded.shape[2:], w.shape[2:], g.stride, g.dilation, strict=True)
     ]
-    return _convolved(s, _windows(padded, w.shape[2:], g.stride, g.dilation, sizes), w, g.groups, dtype, rank)
+    windows = _windows(padded, w.shape[2:], g.stride, g.dilation, sizes)
+    return _convolved(s, how._replace(window=True), windows, w, g.groups, dtype)
 
 
-def _spread(s: Settings, x: NDArray[Any], w: NDArray[Any], g: Geometry, sizes: Any, dtype: torch.dtype) -> torch.Tensor:
+def _spread(
+    s: Settings, how: Way, x: NDArray[Any], w: NDArray[Any], g: Geometry, sizes: Any, dtype: torch.dtype
+) -> torch.Tensor:
     """The transposed convolution: x with zeros between its elements, windows of flipped weights."""
     rank = x.ndim - 2
     kernel = w.shape[2:]
@@ -156,20 +204,24 @@ def _spread(s: Settings, x: NDArray[Any], w: NDArray[Any], g: Geometry, sizes: A
     per = w.shape[0] // g.groups  # (groups * per, C_out / groups, ...) -> (C_out, per, ...)
     swapped = flipped.reshape(g.groups, per, *w.shape[1:]).swapaxes(1, 2).reshape(-1, per, *kernel)
     windows = _windows(spread, kernel, (1,) * rank, g.dilation, sizes)
-    return _convolved(s, windows, swapped, g.groups, dtype, rank)
+    return _convolved(s, how, windows, swapped, g.groups, dtype)
 
 
 def _convolved(
-    s: Settings, windows: NDArray[Any], w: NDArray[Any], groups: int, dtype: torch.dtype, rank: int
+    s: Settings, how: Way, windows: NDArray[Any], w: NDArray[Any], groups: int, dtype: torch.dtype
 ) -> torch.Tensor:
     """Windows (N, C, out..., kernel...) times weights (C_out, C / groups, kernel...): (N, C_out, out...)."""
+    rank = w.ndim - 2
     count, sizes = windows.shape[0], windows.shape[2 : 2 + rank]
+    if how.kind == "chain":
+        return rounded(chained(s, how, windows, w), dtype)
     out = np.empty((count, w.shape[0], *sizes), _accumulator(w))
     channels, made = w.shape[1], w.shape[0] // groups
     for i in range(groups):
-        columns = _columns(s, w[i * made : (i + 1) * made])
+        columns = _arranged(w[i * made : (i + 1) * made], how, rank).T
         for items in _blocks(windows):
-            rows = _rows(s, windows[items, i * channels : (i + 1) * channels], rank)
+            part = np.moveaxis(windows[items, i * channels : (i + 1) * channels], 1, 1 + rank)
+            rows = _arranged(part, how, rank).reshape(-1, columns.shape[0])
             d = product(rows, columns, s, dtype).reshape(-1, *sizes, made)
             out[items, i * made : (i + 1) * made] = np.moveaxis(d, -1, 1)
     return rounded(out, dtype)

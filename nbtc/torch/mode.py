@@ -30,7 +30,8 @@ class emulated(TorchDispatchMode):  # noqa: N801  a context manager's name
     chain in ascending k, and for fp8 without `use_fast_accum` on sums of 13 bits a promotion every 128 elements.
     instruction: a family or mnemonic, as `nbtc.matmul` takes it.  tf32_rounding: how float32 operands become tf32,
     "rn" (as cuBLAS rounds them), "rna", "rz", or "none" (the hardware ignores the low 13 bits).  convolution:
-    "unfold" or "channels_last", the order of the elements of a window.  threads: as `nbtc.matmul` takes it.
+    "unfold" or "channels_last", orders of a window's elements, or "cudnn", its kernel's.  threads: as `nbtc.matmul`
+    takes it.
 
     Emulated: mm, addmm, bmm, baddbmm, addbmm, matmul, linear, einsum, `_int_mm`, `_scaled_mm` (numbers, or rows and
     columns of scales), scaled_dot_product_attention (decomposed into its products), convolutions and transposed ones,

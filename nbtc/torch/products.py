@@ -112,7 +112,7 @@ def epilogue(d: NDArray[Any], c: NDArray[Any] | None, alpha: float = 1, beta: fl
         if alpha == 1:
             total: NDArray[Any] = np.add(d, addend)
             return total
-        return _fma32(number(alpha), d, addend) if d.dtype == np.float32 else _fma64(number(alpha), d, addend)
+        return fma32(number(alpha), d, addend) if d.dtype == np.float32 else _fma64(number(alpha), d, addend)
 
 
 def _fma64(x: np.float64, y: NDArray[np.float64], z: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -122,9 +122,9 @@ def _fma64(x: np.float64, y: NDArray[np.float64], z: NDArray[np.float64]) -> NDA
     return total
 
 
-def _fma32(x: np.float32, y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
+def fma32(x: Any, y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
     """x * y + z rounded once: the exact product in float64, the sum rounded to odd there, then to float32."""
-    p, z64 = np.multiply(np.float64(x), y), z.astype(np.float64)
+    p, z64 = np.multiply(x, y, dtype=np.float64), z.astype(np.float64)
     total = p + z64
     part = total - p
     lost = (p - (total - part)) + (z64 - part)  # Knuth's two-sum: what total lacks
@@ -133,4 +133,5 @@ def _fma32(x: np.float32, y: NDArray[np.float32], z: NDArray[np.float32]) -> NDA
     even = inexact & (bits & 1 == 0)
     toward = np.where((lost > 0) == (total > 0), 1, -1)  # the odd neighbour on the side of what was lost
     bits[even] += toward[even]
-    return total.astype(np.float32)
+    rounded: NDArray[np.float32] = total.astype(np.float32)
+    return rounded

@@ -31,7 +31,7 @@ class Choices(NamedTuple):
 
     arch: object = "H200"
     order: object = None
-    convolution: str = "channels_last"
+    convolution: str = "cudnn"
     threads: int | None = None
 
 
@@ -150,7 +150,7 @@ def backend(module: Any, example_inputs: Any, *, options: dict[str, Any] | None 
 
 
 def compile(
-    model: Any, arch: object = "H200", *, order: object = None, convolution: str = "channels_last",
+    model: Any, arch: object = "H200", *, order: object = None, convolution: str = "cudnn",
     threads: int | None = None, dynamic: bool | None = None, fullgraph: bool = False,
     options: dict[str, Any] | None = None,
 ) -> Any:  # fmt: skip

@@ -1,0 +1,70 @@
+"""Convolutions that cuDNN computes without tensor cores: chains of fused multiply-adds in float32."""
+
+from __future__ import annotations
+
+from itertools import product as every
+from math import prod
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.compiler.jit import in_default_float_mode
+from nbtc.gemm.orders import Order
+from nbtc.torch.cudnn import Way, chain
+from nbtc.torch.products import Settings, fma32
+
+INSTRUCTION = "fma.rn.f32"
+LANES = 32
+
+
+@in_default_float_mode
+def chained(s: Settings, how: Way, windows: NDArray[Any], w: NDArray[Any]) -> NDArray[np.float32]:
+    """Windows (N, C, out..., kernel...) times weights (C_out, C, kernel...), a tap at a time: (N, C_out, out...)."""
+    start = perf_counter()
+    rank = w.ndim - 2
+    x, w = windows.astype(np.float32), w.astype(np.float32)
+    add = _adder(x, w)
+    taps = list(every(*map(range, w.shape[2:])))
+    taps = taps if how.window else taps[::-1]
+    channels = range(w.shape[1])
+    order = ((c, t) for c in channels for t in taps) if how.over == "crs" else ((c, t) for t in taps for c in channels)
+    total = np.zeros((len(x), len(w), *x.shape[2 : 2 + rank]), np.float32)
+    every_one: Any = slice(None)
+    for c, tap in order:
+        there: Any = (every_one, c, ..., *tap)
+        weights = w[(every_one, c, *tap)].reshape(-1, *[1] * rank)
+        total = add(x[there][:, None], weights, total)
+    _note(s, (len(x) * prod(x.shape[2 : 2 + rank]), len(w), prod(w.shape[1:])), start)
+    return total
+
+
+@in_default_float_mode
+def dealt(s: Settings, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float32]:
+    """left (K, rows) times right (K, columns): lane i of 32 sums elements i, i + 32 ...; the lanes' sums are a tree."""
+    start = perf_counter()
+    a, b = left.astype(np.float32), right.astype(np.float32)
+    add = _adder(a, b)
+    lanes = np.zeros((LANES, a.shape[1], b.shape[1]), np.float32)
+    for k in range(0, len(a), LANES):
+        x, y = a[k : k + LANES, :, None], b[k : k + LANES, None, :]
+        lanes[: len(x)] = add(x, y, lanes[: len(x)])
+    while len(lanes) > 1:
+        lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
+    _note(s, (a.shape[1], b.shape[1], len(a)), start)
+    total: NDArray[np.float32] = lanes[0]
+    return total
+
+
+def _adder(a: NDArray[np.float32], b: NDArray[np.float32]) -> Any:
+    """a * b + c rounded once; where every product of these operands is exact in float32 that is one addition."""
+    smallest = [np.abs(x[x != 0]).min(initial=np.float32(1), where=True).astype(np.float64) for x in (a, b)]
+    largest = [np.abs(x).max(initial=np.float32(0)).astype(np.float64) for x in (a, b)]
+    exact = smallest[0] * smallest[1] >= 2.0**-126 and largest[0] * largest[1] < 2.0**127
+    return (lambda x, y, z: x * y + z) if exact else fma32
+
+
+def _note(s: Settings, shape: tuple[int, ...], start: float) -> None:
+    order = s.order if isinstance(s.order, Order) else chain("")
+    s.recorder.product(shape, INSTRUCTION, order, perf_counter() - start)

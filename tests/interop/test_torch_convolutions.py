@@ -1,0 +1,104 @@
+"""Convolutions and their gradients against cuDNN's on an H200, with operands that cancel, so that orders show."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nbtc.torch import convolution, cudnn, float_chains  # noqa: E402
+from nbtc.torch.products import Settings  # noqa: E402
+from nbtc.torch.report import Recorder  # noqa: E402
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+COST = 2e6  # multiply-adds; of the larger ones float16 and channels first repeat what bfloat16 and channels last show
+with np.load(Path(__file__).parents[1] / "golden" / "convolutions.npz") as file:
+    RECORDED = {name: file[name] for name in file["names"]}
+
+
+def case(name):
+    what, fmt, last, *numbers = name.split()
+    return cudnn.Case(what, last == "True", fmt, *map(int, numbers))
+
+
+def numbers(index, seed):
+    """Mantissa with sign, and exponent: a hash of an index."""
+    h = (index * 0x9E3779B1 + seed * 0x7FEB352D + 12345) & 0xFFFFFFFF
+    for shift, factor in ((15, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        h = ((h ^ (h >> shift)) * factor) & 0xFFFFFFFF
+    h = h ^ (h >> 16)
+    return (1 - 2 * (h >> 20 & 1)) * ((h & 1023) + 1024), h >> 11 & 7
+
+
+def made(c, shape, seed, axis, negative):
+    """Elements i and n - 1 - i of an axis are equal, or opposite."""
+    half = torch.arange(shape[axis])
+    index = torch.arange(int(np.prod(shape))).reshape(shape)
+    m, e = numbers(index.index_select(axis, torch.minimum(half, shape[axis] - 1 - half)), seed)
+    x = m.float() * torch.exp2(-(10.0 + e.float())) * (16.0 if c.format == "f16" else 1.0)
+    if negative:
+        x = x * torch.where(half * 2 >= shape[axis], -1.0, 1.0).reshape([-1 if i == axis else 1 for i in range(4)])
+    x = x.to(DTYPES[c.format])
+    return x.contiguous(memory_format=torch.channels_last) if c.last else x
+
+
+def computed(c):
+    """(result, evidence)."""
+    out = (c.size + 2 * c.padding - c.kernel) // c.stride + 1
+    x = made(c, (c.items, c.channels, c.size, c.size), 5, int(c.what == "forward"), False)
+    w = made(c, (c.outputs, c.channels, c.kernel, c.kernel), 6, int(c.what == "forward"), c.what == "forward")
+    g = made(c, (c.items, c.outputs, out, out), 7, int(c.what == "input"), c.what != "forward")
+    s = Settings("sm_90", None, None, "rn", "cudnn", 1, Recorder())
+    how = convolution.Geometry.of(2, [c.stride], [c.padding], [1], False, [0], 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if c.what == "forward":
+            y = convolution.forward(s, x, w, how)
+        else:
+            y = {"input": convolution.input_gradient, "weight": convolution.weight_gradient}[c.what](s, g, x, w, how)
+    return y, {p.evidence for p in s.recorder.report("sm_90").products}
+
+
+def cost(c):
+    return c.items * c.channels * c.outputs * (c.size * c.kernel // c.stride) ** 2
+
+
+def marks(c):
+    return pytest.mark.slow if cost(c) > COST and not (c.last and c.format == "bf16") else ()
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=marks(case(n))) for n in RECORDED])
+def test_recorded_convolutions(name):
+    c = case(name)
+    way, evidence = cudnn.way(c, c.what) if known(c) else (None, "")
+    y, seen = computed(c)
+    flat = y.contiguous().view(torch.int16).flatten()[:2048].numpy()
+    ours = flat[:: max(1, flat.size // 96)][:96]
+    if way is None:
+        assert all(e.startswith("guess") for e in seen) and (ours != RECORDED[name]).any()
+    else:
+        assert seen == {evidence} and evidence.startswith("recorded")
+        assert (ours == RECORDED[name]).all()
+
+
+def known(c):
+    """Whether the kernel's order is known."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return not cudnn.way(c, c.what)[0].unknown
+
+
+def test_most_are_known():
+    assert sum(known(case(n)) for n in RECORDED) == 158 and len(RECORDED) == 180
+
+
+def test_products_that_float32_cannot_hold_are_added_exactly():
+    """Odd numbers of the smallest float32: a tie that a product rounded by itself would not be."""
+    x, y = np.float32([2.0**-70]), np.float32([2.0**-80])  # half of the smallest
+    smallest = np.float32(2.0**-149)
+    assert (x * y)[0] == 0
+    assert float_chains._adder(x, y)(x, y, smallest)[0] == 2 * smallest
+    a, b, c = (np.float32(v) for v in (1 + 2.0**-12, 1 + 2.0**-12, -1.0))
+    assert float_chains.fma32(a, np.array([b]), np.array([c]))[0] == 2.0**-11 + 2.0**-24
