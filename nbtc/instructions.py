@@ -49,11 +49,11 @@ ELSEWHERE = {
 
 
 @cache
-def _execute() -> Callable[..., NDArray[np.uint32]]:
-    """What runs a product: imported when first needed, since it imports a compiler."""
-    from nbtc.ops.mma.product import execute
+def _products() -> ModuleType:
+    """What runs products: imported when first needed, since it imports a compiler."""
+    from nbtc.ops.mma import product
 
-    return execute
+    return product
 
 
 class Instruction:
@@ -268,6 +268,11 @@ class Instruction:
         np.int32(97)
         """
         row = self.row
+        unscaled = scale_a is scale_b is byte_a is thread_a is byte_b is thread_b is None
+        if unscaled and meta is selector is None and not (row.scale or self.immediates):  # all that most calls need
+            found: NDArray[np.uint32] | None = _products().lone(row, a, b, c, arch, threads)
+            if found is not None:
+                return found
         if not row.executable:
             raise parse.refuse(row)
         if row.family not in RUNS:
@@ -287,11 +292,11 @@ class Instruction:
             from nbtc.ops.mma.scaled import execute as execute_scaled
 
             return execute_scaled(row, a, b, c, left, right, arch, threads)
-        if not (scale_a is scale_b is byte_a is thread_a is byte_b is thread_b is None):
+        if not unscaled:
             _scales.no_scales(row, scale_a, scale_b, byte_a, thread_a, byte_b, thread_b)
         if self.immediates or selector is None:
             selector = parse.immediate(self, "selector", selector, 0)
-        result: NDArray[np.uint32] = _execute()(
+        result: NDArray[np.uint32] = _products().execute(
             row, a, b, c, meta=meta, selector=selector, arch=arch, strict=strict, threads=threads
         )
         return result

@@ -164,11 +164,16 @@ def call(kernel: Any, types: object, *arguments: Any) -> Any:
     types: all that the arguments' Numba types depend on beside the kernel, such as an array's dtype.  The first call
     with it compiles, or loads; later ones trust it: arguments of other types would be misread.
     """
+    return machine_code(kernel, types, *arguments)(*arguments)
+
+
+def machine_code(kernel: Any, types: object, *arguments: Any) -> Callable[..., Any]:
+    """What `call` calls, for those who keep it."""
     key = kernel, types
     found = _MACHINE_CODE.get(key)
     if found is None:
         found = _MACHINE_CODE[key] = kernel._compile_for_args(*arguments)
-    return found(*arguments)
+    return found
 
 
 @jit(framed=False)

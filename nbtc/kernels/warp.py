@@ -155,6 +155,12 @@ def some_warps(address, images, strides, first, last, numbers, marks):
     return call_emitted(address, Warps(a, b, c, meta, d, *steps, first, last, numbers[0], numbers[1], marks))
 
 
+@jit
+def lone_warp(address, a, b, c, d, fraction, floor, mark):
+    """The same of one warp of a dense product, whose images are arrays of any shape; mark: one byte."""
+    return call_emitted(address, Warps(a, b, c, d, d, 0, 0, 0, 0, 0, 0, 1, fraction, floor, mark))
+
+
 class Loop:
     """loop(images, strides, first, last, numbers, marks), compiled: warps first..last of a batch.
 

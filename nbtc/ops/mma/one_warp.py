@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.jit import call
-from nbtc.kernels.warp import Loop, some_warps
-from nbtc.ops.images import Words
+from nbtc.compiler.jit import machine_code
+from nbtc.kernels.warp import Loop, lone_warp
 
 WORD = np.dtype(np.uint32)
-ALONE = (0, 0, 0, 0)  # strides of images that one warp has
 _MARK = np.empty(1, np.uint8)  # where the loop notes what it also returns; nobody reads it
 
 
@@ -24,20 +22,19 @@ class OneWarp:
 
     def __init__(self, counts: tuple[int, ...], loop: Loop, numbers: tuple[int, int]) -> None:
         self.a, self.b, self.c, self.d = ((32, n) for n in counts)
-        self.loop, self.numbers = loop, numbers
+        self.place, (self.fraction, self.floor) = loop.address, numbers
+        self.kernel: Any = None  # compiled at the first call
 
-    def takes(self, a: Any, b: Any, c: Any) -> bool:
-        """Whether they are images of one warp that need no conversion and no copy."""
-        return (
+    def run(self, a: Any, b: Any, c: Any) -> NDArray[np.uint32] | None:
+        """D of images that need no conversion and no copy; None of others, and where the general path has to do it."""
+        if not (
             type(a) is type(b) is type(c) is np.ndarray
             and a.dtype is WORD and b.dtype is WORD and c.dtype is WORD
             and a.shape == self.a and b.shape == self.b and c.shape == self.c
             and a.flags.c_contiguous and b.flags.c_contiguous and c.flags.c_contiguous
-        )  # fmt: skip
-
-    def run(self, a: Words, b: Words, c: Words) -> NDArray[np.uint32] | None:
-        """D of images that it takes; None where the general path has to do it."""
+        ):  # fmt: skip
+            return None
         d = np.empty(self.d, WORD)
-        images = a.ravel(), b.ravel(), c.ravel(), d.ravel()
-        place = self.loop.address
-        return None if call(some_warps, len(images), place, images, ALONE, 0, 1, self.numbers, _MARK) else d
+        if self.kernel is None:
+            self.kernel = machine_code(lone_warp, None, self.place, a, b, c, d, self.fraction, self.floor, _MARK)
+        return None if self.kernel(self.place, a, b, c, d, self.fraction, self.floor, _MARK) else d

@@ -192,6 +192,22 @@ def _sparsity(bits: int) -> int:
     return {32: kernel.HALVES, 4: kernel.PAIRS}.get(bits, kernel.UNITS)
 
 
+def lone(row: Row, a: Any, b: Any, c: Any, arch: object, threads: int | None) -> Words | None:
+    """D of one warp's images without another look at what is known of them; None where `execute` has to do it."""
+    if type(a) is not np.ndarray or not (threads is None or (type(threads) is int and threads > 0)):
+        return None
+    try:
+        one = _lone(row, arch, changes())
+    except TypeError:  # something unhashable, or a type error of our own, which `execute` raises too
+        return None
+    return None if one is None else one.run(a, b, c)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _lone(row: Row, arch: object, changed: int) -> OneWarp | None:
+    return _prepared(row, arch, 0, False, changed).one if row.family == "mma" and row.executable else None
+
+
 def execute(
     row: Row,
     a: Any,
@@ -210,12 +226,11 @@ def execute(
     refuses metadata that the ISA leaves undefined.  threads: at most this many (None: Numba's number).  The result does
     not depend on it.  Raises ShapeError, FormatError, MetadataError, OptionError or UnsupportedInstructionError.
     """
-    plan = prepare(row, arch, selector)
-    one = plan.one
-    if one is not None and meta is None and (threads is None or _one_or_more(threads)) and one.takes(a, b, c):
-        d = one.run(a, b, c)
+    if meta is None and selector == 0:
+        d = lone(row, a, b, c, arch, threads)
         if d is not None:
             return d
+    plan = prepare(row, arch, selector)
     if row.varies:
         for operand, words, name in ((row.a, a, "a"), (row.b, b, "b"), (row.c, c, "c")):
             check_layout(words, present(operand), arch_row(arch), name)
@@ -253,10 +268,6 @@ def perform(
     if size:
         _run(plan, operands, lead, out, threads)
     return out
-
-
-def _one_or_more(threads: object) -> bool:
-    return type(threads) is int and threads > 0  # a single warp uses one
 
 
 def _run(
