@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
