@@ -19,21 +19,24 @@ from nbtc.triton.tensors import tensor as _tensor  # noqa: E402
 __all__ = ["emulated", "tensor"]
 
 
-def emulated(arch: str | int = "sm_90", *, threads: int | None = None) -> AbstractContextManager[Any]:
+def emulated(
+    arch: str | int = "sm_90", *, threads: int | None = None, autotune: str = "time"
+) -> AbstractContextManager[Any]:
     """A context in which `@triton.jit` kernels run on the CPU, as `arch` computes them.
 
     Kernels take NumPy arrays (ml_dtypes for bf16 and fp8) and torch's CPU tensors, which they write in place.  Launch
     syntax, `autotune`, `heuristics`, `warmup`, device functions and tensor descriptors are Triton's own.  arch:
     "sm_80", "sm_90", ...: Triton compiles for it, tensor cores have its bits.  threads: of the CPU, for the programs of
     a grid (default: as many as there are).  Each architecture is a device of its own for Triton's caches and the
-    autotuner's choices.
+    autotuner's choices.  autotune: "time" runs and times every configuration of `triton.autotune`, as on a GPU;
+    "first" takes the first one that pruning leaves, compiles no other, and never resets the arguments of a tuner.
 
     Programs may touch what their arguments belong to, whole allocations as on a GPU; other accesses raise ProgramError.
     Where an argument holds addresses (a table of pointers in an int64 array), programs may also touch the process's
     mappings that those lie in; on hosts that do not list them accesses are then not checked.  Memory that
     kernels need for descriptors made on the device is there without `triton.set_allocator`.  The context counts for
-    the whole process, all its threads.  Raises ArchError for an architecture without Triton, MissingExtraError where
-    Triton is not installed.
+    the whole process, all its threads.  Raises ArchError for an architecture without Triton, OptionError for another
+    `autotune`, MissingExtraError where Triton is not installed.
 
     >>> import numpy as np, nbtc, triton, triton.language as tl      # doctest: +SKIP
     >>> @triton.jit                                                 # doctest: +SKIP
@@ -46,7 +49,7 @@ def emulated(arch: str | int = "sm_90", *, threads: int | None = None) -> Abstra
     >>> x.tolist()                                                  # doctest: +SKIP
     [0.0, 2.0, 4.0, 6.0, 8.0]
     """
-    return active.emulated(arch, threads=threads)
+    return active.emulated(arch, threads=threads, autotune=autotune)
 
 
 def tensor(x: Any) -> Tensor:

@@ -52,12 +52,19 @@ def _taking_arrays(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _choosing(run: Callable[..., Any]) -> Callable[..., Any]:
-    """A tuner's `run` that remembers its choices by device: what fits one device may not fit another."""
+    """A tuner's `run` that remembers its choices by device: what fits one device may not fit another.
+
+    Where the context says so, the first configuration that is left after pruning is taken, and no other compiled.
+    """
 
     @wraps(run)
     def choosing(self: Any, *args: Any, **options: Any) -> Any:
-        device = runtime.driver.active.get_current_device()
-        cache = _choices.setdefault(self, {}).setdefault(device, {})
+        driver = runtime.driver.active
+        if driver.autotune == "first":
+            self.nargs = dict(zip(self.arg_names, args, strict=False))  # what pruning looks at
+            with patch.object(self, "configs", self.prune_configs(options)[:1]):
+                return run(self, *args, **options)
+        cache = _choices.setdefault(self, {}).setdefault(driver.get_current_device(), {})
         with patch.object(self, "cache", cache):
             return run(self, *args, **options)
 
@@ -99,13 +106,13 @@ def _exchange() -> None:
 
 
 @contextmanager
-def emulated(arch: str | int = "sm_90", *, threads: int | None = None) -> Iterator[Driver]:
+def emulated(arch: str | int = "sm_90", *, threads: int | None = None, autotune: str = "time") -> Iterator[Driver]:
     """See `nbtc.triton.emulated`.
 
     Contexts of several threads may end in any order.  So Triton's own parts are put back once, by the last that ends:
     each putting back what it had found would leave those of another context behind.
     """
-    driver = Driver(arch, threads)
+    driver = Driver(arch, threads, autotune)
     with _LOCK:
         if not _drivers:
             _exchange()

@@ -9,11 +9,13 @@ from typing import Any
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
-from nbtc.errors import ArchError
+from nbtc.errors import ArchError, OptionError, shown
 from nbtc.executor.program import Module, load
 from nbtc.interop.devices import DEVICES, REGISTERS, THREAD_REGISTERS, THREADS
 from nbtc.isa.archs import arch as find_arch
 from nbtc.triton.launcher import LANES, Launcher, Loaded
+
+AUTOTUNE = ("time", "first")  # how a configuration of a tuner is chosen
 
 
 class Utils:
@@ -77,12 +79,14 @@ class Driver(DriverBase):
 
     launcher_cls = Launcher
 
-    def __init__(self, arch: str | int, threads: int | None) -> None:
+    def __init__(self, arch: str | int, threads: int | None, autotune: str = "time") -> None:
         self.arch = find_arch(arch)
         if self.arch.name not in DEVICES:
             raise ArchError(f"arch={arch!r}: Triton compiles for {', '.join(DEVICES)}")
+        if autotune not in AUTOTUNE:
+            raise OptionError(f'autotune={shown(autotune)}: pass "time", as on a GPU, or "first", which times nothing')
         self.device = DEVICES[self.arch.name]
-        self.threads = threads
+        self.threads, self.autotune = threads, autotune
         self.utils = Utils(self)
         self.get_device_capability = lambda device=None: divmod(self.arch.number, 10)
 

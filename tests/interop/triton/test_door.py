@@ -90,6 +90,24 @@ def test_the_tuner_chooses_for_each_device():
     assert not tuned.cache
 
 
+def test_the_first_configuration_without_timing(monkeypatch):
+    configs = [triton.Config({"BLOCK": block}, num_warps=1) for block in (16, 32, 64)]
+    pruned = {"early_config_prune": lambda configs, named, **_: [c for c in configs if c.kwargs["BLOCK"] >= named["n"]]}
+    tuned = triton.autotune(configs, key=["n"], prune_configs_by=pruned)(kernels.add_in_place)
+    monkeypatch.setattr(tuned, "_bench", lambda *_, **__: pytest.fail("a configuration was timed"))
+    x = np.zeros(64, np.int32)
+    with nbtc.triton.emulated(autotune="first"):
+        for n, expected in ((20, 1), (64, 2)):
+            tuned[lambda options: (triton.cdiv(64, options["BLOCK"]),)](x[:64], n)
+            assert tuned.best_config is configs[expected]
+    assert (x[:20] == 2).all() and (x[20:] == 1).all() and tuned.configs is configs
+
+
+def test_bad_autotune():
+    with pytest.raises(errors.OptionError, match="autotune='best'.*first"), nbtc.triton.emulated(autotune="best"):
+        pass
+
+
 def test_slices_reach_their_allocation_and_no_further():
     x = np.zeros(128, np.int32)
     with nbtc.triton.emulated():
