@@ -104,7 +104,7 @@ def test_the_first_configuration_without_timing(monkeypatch):
 
 
 def test_bad_autotune():
-    with pytest.raises(errors.OptionError, match="autotune='best'.*first"), nbtc.triton.emulated(autotune="best"):
+    with pytest.raises(errors.OptionError, match=r"autotune='best'.*first"), nbtc.triton.emulated(autotune="best"):
         pass
 
 
