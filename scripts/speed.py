@@ -233,15 +233,16 @@ def executed(folder: Path | None, rounds: int, host: str) -> dict[str, Any]:
     A plainer processor is to be a third as fast at least.
     """
     out: dict[str, Any] = {}
-    threads = (1, 2) if numba.config.NUMBA_NUM_THREADS >= 2 else (1,)
     for timed in programs(folder) if folder else ():
         floor = timed.floor if host == "host" else timed.floor / 3
         with threadpool_limits(1, "blas"):
-            *ours, other = alternate(rounds, *(partial(timed.launch, n) for n in threads), timed.reference)
-        out[timed.name] = {"seconds": ours[0], "ratio": other / ours[0], "floor": floor}
-        out[timed.name] |= {"two_threads": ours[0] / ours[1]} if len(ours) == 2 else {}
-        more = f", {ours[0] / ours[1]:.2f}x on two threads" if len(ours) == 2 else ""
-        print(f"{timed.name:<40}{other / ours[0]:>7.3f}x  (floor {floor:.2f}){more}", flush=True)
+            ours, other = alternate(rounds, partial(timed.launch, 1), timed.reference)
+        out[timed.name] = {"seconds": ours, "ratio": other / ours, "floor": floor}
+        print(f"{timed.name:<40}{other / ours:>7.3f}x  (floor {floor:.2f})", flush=True)
+        if timed.shared and numba.config.NUMBA_NUM_THREADS >= 2:  # by turns with each other alone, as of products
+            one, two = alternate(rounds, *(partial(timed.launch, n) for n in (1, 2)))
+            out[timed.name]["two_threads"] = one / two
+            print(f"{timed.name:<40}{one / two:>7.2f}x on two threads", flush=True)
     out["empty launch"] = {"seconds": alternate(rounds, empty_launch(), inner=1000)[0], "most": EMPTY_SECONDS}
     if folder:
         cold, cached = compile_seconds(folder)

@@ -40,6 +40,21 @@ class MmaSync:
     track_seconds_a_warp.unit = "seconds"
 
 
+class OneWarp:
+    """One warp's images, as a loop of Python calls passes them."""
+
+    params = list(MMA)
+    param_names = ("format",)
+
+    def setup(self, name):
+        self.i = nbtc.instruction(MMA[name])
+        self.images = [np.zeros((32, x.registers), np.uint32) for x in (self.i.a, self.i.b, self.i.c)]
+        self.i(*self.images)
+
+    def time_call(self, name):
+        self.i(*self.images)
+
+
 class Wgmma:
     params = [64, 256]
     param_names = ("n",)

@@ -5,6 +5,8 @@ from threadpoolctl import threadpool_limits
 
 import nbtc
 from nbtc.report import alternate, random_operand
+from nbtc.testing.kernel_code import CPUS, SHAPES
+from nbtc.testing.kernel_code import operations as compiled_operations
 
 FORMATS = {
     "f16": {},
@@ -57,6 +59,36 @@ class Products:
 
     track_seconds.unit = "seconds"
     track_seconds_relative_to_numpy_float32.unit = "of NumPy's"
+
+
+class Small:
+    """Where a call takes as long as its arithmetic."""
+
+    params = (["f16", "e4m3", "s8", "f64"], [16, 64, 128, 256])
+    param_names = ("format", "size")
+
+    def setup(self, name, size):
+        self.a, self.b, self.keywords = operands(name, size)
+        self.run()
+
+    def run(self):
+        nbtc.matmul(self.a, self.b, **self.keywords)
+
+    def time_call(self, name, size):
+        self.run()
+
+
+class Operations:
+    """Vector operations of a large product's loop, as LLVM compiles it for processors that need not be here."""
+
+    params = (list(CPUS), list(SHAPES))
+    param_names = ("processor", "kernel")
+
+    def track_operations_relative_to_multiply_adds(self, cpu, kernel):
+        found = compiled_operations(cpu, kernel)
+        return found.vector / found.multiply_adds
+
+    track_operations_relative_to_multiply_adds.unit = "of multiply-adds"
 
 
 class TwoThreads:

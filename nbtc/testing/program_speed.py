@@ -34,12 +34,16 @@ EMPTY = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { re
 
 
 class Timed(NamedTuple):
-    """A launch on `threads` threads, and a call that does as much; floor: how fast at least, relative to that."""
+    """A launch on `threads` threads, and a call that does as much; floor: how fast at least, relative to that.
+
+    shared: among threads, which a checked launch is not.
+    """
 
     name: str
     launch: Callable[[int], Any]
     reference: Callable[[], Any]
     floor: float
+    shared: bool
 
 
 Calls = tuple[Callable[[int], Any], Callable[[], Any]]  # a launch on so many threads, and the reference
@@ -68,7 +72,9 @@ def _prepared(text: Path) -> float:
 def programs(folder: str | Path, size: int = 1024) -> Iterator[Timed]:
     """All of them; size: of the matrix products."""
     texts = Path(folder) / "ptx"
-    return (Timed(name, *make(texts, size), floor) for name, (floor, make) in PROGRAMS.items())
+    return (
+        Timed(name, *make(texts, size), floor, shared=make is not _checked) for name, (floor, make) in PROGRAMS.items()
+    )
 
 
 def _product(texts: Path, size: int, name: str, entry: str, dtype: Any) -> Calls:
