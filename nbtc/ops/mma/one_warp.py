@@ -34,7 +34,7 @@ class OneWarp:
             and a.flags.c_contiguous and b.flags.c_contiguous and c.flags.c_contiguous
         ):  # fmt: skip
             return None
-        d = np.empty(self.d, WORD)
+        d: NDArray[np.uint32] = np.empty(self.d, np.uint32)
         if self.kernel is None:
             self.kernel = machine_code(lone_warp, None, self.place, a, b, c, d, self.fraction, self.floor, _MARK)
         return None if self.kernel(self.place, a, b, c, d, self.fraction, self.floor, _MARK) else d

@@ -226,7 +226,7 @@ def execute(
     refuses metadata that the ISA leaves undefined.  threads: at most this many (None: Numba's number).  The result does
     not depend on it.  Raises ShapeError, FormatError, MetadataError, OptionError or UnsupportedInstructionError.
     """
-    if meta is None and selector == 0:
+    if meta is None and type(selector) is int and not selector:
         d = lone(row, a, b, c, arch, threads)
         if d is not None:
             return d
