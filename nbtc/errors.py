@@ -98,6 +98,10 @@ class ProgramError(NbtcError, RuntimeError):
         self.kind = kind
 
 
+class IllegalProgramError(ParseError, ProgramError):
+    """PTX text that ptxas refuses: operand types, undeclared names, instructions newer than `.target` or `.version`."""
+
+
 class DeviceError(NbtcError, RuntimeError):
     """No GPU or no driver for one where one is needed, or the driver refuses what it was asked."""
 

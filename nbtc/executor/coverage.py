@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from nbtc.errors import ProgramError
+from nbtc.errors import IllegalProgramError, ProgramError
 from nbtc.executor.control.calls import parts
 from nbtc.executor.control.host import FUNCTIONS
 from nbtc.executor.kernel.link import Linked, link
 from nbtc.executor.matrix.matrix import first_version
-from nbtc.executor.rows.legality import mistyped, too_new, undeclared
-from nbtc.executor.rows.uses import refusal, row_of
-from nbtc.executor.text.data import Function, Instruction, Module, Register, Symbol
+from nbtc.executor.rows.introductions import too_new, unknown_target
+from nbtc.executor.rows.legality import Names, mistyped, names_of, undeclared
+from nbtc.executor.rows.spelling import respelled
+from nbtc.executor.rows.uses import Row, no_such, refusal, row_of
+from nbtc.executor.text.data import Instruction, Module, Register, Symbol
 from nbtc.executor.text.names import full_name, signature
+from nbtc.executor.text.operands import others, shape
 from nbtc.executor.text.parse import parse
 from nbtc.executor.text.source import text_of
 from nbtc.isa.archs import target
@@ -109,9 +112,10 @@ def forms_of(linked: Linked) -> tuple[FormUse, ...]:
     lines: dict[str, list[int]] = {}
     reasons: dict[str, dict[str, None]] = {}
     for function in linked.functions:
+        names = names_of(function, linked.module)
         for i in function.body or ():
             lines.setdefault(i.mnemonic, []).append(i.line)
-            why = refused(i, function, linked.module)
+            why = refused(i, names, linked.module)
             if why:
                 reasons.setdefault(i.mnemonic, {})[why] = None
     rows = {name: row_of(name) for name in lines}
@@ -121,20 +125,12 @@ def forms_of(linked: Linked) -> tuple[FormUse, ...]:
     )
 
 
-def refused(i: Instruction, function: Function, module: Module) -> str:
+def refused(i: Instruction, names: Names, module: Module) -> str:
     """Why an instruction can't run, or nothing: its form, a special register, or a function that isn't there."""
     row = row_of(i.mnemonic)
     if row is None:
         return refusal(i.mnemonic)
-    since = first_version(i.mnemonic) if i.opcode == "mma" else ""
-    if since and tuple(map(int, since.split("."))) > module.version:
-        have = ".".join(map(str, module.version))
-        return f"{i.mnemonic}: a form of PTX ISA {since}, and the text says .version {have}"
-    if i.opcode == "tcgen05" and not _has_tensor_memory(module.target):
-        return f"{i.mnemonic}: tensor memory is for targets such as sm_100a, and the text's is {module.target}"
-    if i.opcode in ("shfl", "vote") and ".sync" not in i.mnemonic and not _names_no_lanes(module):
-        return f"{i.mnemonic}: without .sync only for targets before sm_70, and the text's is {module.target}"
-    why = too_new(i, module, row.form) or undeclared(i, function, module, row.form) or mistyped(i, row)
+    why = illegal(i, row, names, module)
     if why:
         return why
     if i.opcode == "call" and not isinstance(callee := parts(i.operands).callee, Register):
@@ -145,6 +141,51 @@ def refused(i: Instruction, function: Function, module: Module) -> str:
                 return f"call: {name}: kernels that launch kernels (dynamic parallelism) are not emulated"
             return f"call: {name} has no body, and the host provides only {', '.join(FUNCTIONS)}"
     return ""
+
+
+def illegal(i: Instruction, row: Row, names: Names, module: Module) -> str:
+    """Why ptxas refuses an instruction that has a row, or nothing."""
+    since = first_version(i.mnemonic) if i.opcode == "mma" else ""
+    if since and tuple(map(int, since.split("."))) > module.version:
+        have = ".".join(map(str, module.version))
+        return f"{i.mnemonic}: a form of PTX ISA {since}, and the text says .version {have}"
+    if i.opcode == "tcgen05" and not _has_tensor_memory(module.target):
+        return f"{i.mnemonic}: tensor memory is for targets such as sm_100a, and the text's is {module.target}"
+    if i.opcode in ("shfl", "vote") and ".sync" not in i.mnemonic and not _names_no_lanes(module):
+        return f"{i.mnemonic}: without .sync only for targets before sm_70, and the text's is {module.target}"
+    return too_new(i, module) or undeclared(i, names, row.form) or mistyped(i, row, names)
+
+
+def legal(module: Module) -> None:
+    """Refuse what ptxas refuses: IllegalProgramError, with the line.
+
+    A name that no PTX ISA has disturbs the kernels that reach it alone, at their launch, unless none is left.
+    """
+    why = unknown_target(module)
+    if why:
+        raise IllegalProgramError(f"PTX: {why}")
+    good: set[Hashable] = set()  # instructions that differ from legal ones in registers of the same types alone
+    unnamed: dict[str, str] = {}  # functions with a name that there is not
+    for function in module.functions.values():
+        names = names_of(function, module)
+        for written in function.body or ():
+            key = (written.opcode, written.modifiers, tuple(map(shape, written.operands)))
+            if key in good:
+                continue
+            i = respelled(written)
+            row = row_of(i.mnemonic)
+            why = illegal(i, row, names, module) if row is not None else no_such(i.mnemonic, module.version)
+            where = f" ({i.source.file}:{i.source.line})" if i.source else ""
+            said = f"{full_name(function.name)}: line {i.line}{where}: {why}"
+            if why and row is not None:
+                raise IllegalProgramError(said)
+            if why:
+                unnamed.setdefault(function.name, said)
+            elif not any(True for o in i.operands for _ in others(o)):
+                good.add(key)
+    kernels = [f.name for f in module.functions.values() if f.entry and f.body is not None]
+    if unnamed and all(name in unnamed for name in kernels):
+        raise IllegalProgramError(next(iter(unnamed.values())))
 
 
 def _names_no_lanes(module: Module) -> bool:
@@ -161,8 +202,9 @@ def _has_tensor_memory(name: str) -> bool:
 def check(linked: Linked) -> None:
     """Refuse a kernel with an instruction that can't run, by name and line."""
     for function in linked.functions:
+        names = names_of(function, linked.module)
         for i in function.body or ():
-            why = refused(i, function, linked.module)
+            why = refused(i, names, linked.module)
             if why:
                 where = f" ({i.source.file}:{i.source.line})" if i.source else ""
                 raise ProgramError(f"{full_name(linked.kernel.name)}: line {i.line}{where}: {why}")

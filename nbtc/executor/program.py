@@ -16,7 +16,7 @@ from nbtc.compiler.threads import check_progress, thread_count
 from nbtc.errors import OptionError, ProgramError, shown, whole_number
 from nbtc.executor.build import Built, build
 from nbtc.executor.code.machine import BlockShape, Options
-from nbtc.executor.coverage import FormUse, forms_of
+from nbtc.executor.coverage import FormUse, forms_of, legal
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variables_layout
 from nbtc.executor.launch import report
@@ -45,7 +45,8 @@ def load(source: str | os.PathLike[str], arch: str | int | None = None) -> Modul
 
     arch: whose arithmetic it has ("sm_80", "H100"; default: what `.target` says, so that text for sm_80 computes as an
     A100).  PTX ISA 6.0 to 9.x.  Raises SourceError where there is no such file, and ParseError, with the line, for
-    text that is no PTX.
+    text that is no PTX; IllegalProgramError for what ptxas refuses: an operand of another type, a name that nobody
+    declares, an instruction that the text's `.target` or `.version` does not have.
 
     Kernels are compiled when they are first launched.  An instruction that can't run does not disturb the module's
     other kernels: ProgramError names it with its line when a kernel that reaches it is launched, before anything runs,
@@ -93,6 +94,7 @@ class Module:
 
     def __init__(self, text: str, arch: str | int | None = None) -> None:
         self.text, self.ptx = text, parse(text)
+        legal(self.ptx)
         self.arch = _arch_name(arch) if arch is not None else _own_arch(self.ptx.target)
         self._layout, size = variables_layout(self.ptx)
         self.variables: NDArray[np.uint8] = aligned(max(size, 1), 256)

@@ -11,6 +11,7 @@ import numpy as np
 
 import nbtc
 
+ILLEGAL = "IllegalProgramError"
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 PARAMETERS = ".param .u64 p, .param .u32 n"
 PRELUDE = """
@@ -210,17 +211,17 @@ CASES = {
     ),
     # --- text
     "texture": Case("tex.1d.v4.u32.s32 {a, b, c, r1}, [d, {t}];", "tex"),
-    "tcgen05": Case("tcgen05.wait::ld.sync.aligned;", "tcgen05"),
-    "no such instruction": Case("frobnicate.u32 a, b;", "frobnicate"),
-    "no such modifier": Case("add.wrong.u32 a, b, c;", "add.wrong.u32"),
-    "no such shape": Case(MMA.replace("k16", "k15"), "m16n8k15"),
-    "too many registers": Case(MMA.replace("r9}", "r9,r10}"), "mma"),
-    "an operand too few": Case("add.u32 a, b;", "add.u32"),
+    "tcgen05": Case("tcgen05.wait::ld.sync.aligned;", "tcgen05", error=ILLEGAL),
+    "no such instruction": Case("frobnicate.u32 a, b;", "frobnicate", error=ILLEGAL),
+    "no such modifier": Case("add.wrong.u32 a, b, c;", "add.wrong.u32", error=ILLEGAL),
+    "no such shape": Case(MMA.replace("k16", "k15"), "m16n8k15", error=ILLEGAL),
+    "too many registers": Case(MMA.replace("r9}", "r9,r10}"), "mma", error=ILLEGAL),
+    "an operand too few": Case("add.u32 a, b;", "add.u32", error=ILLEGAL),
     "a form that the architecture lacks": Case(
         MMA.replace("k16", "k32").replace("f16.f16", "e4m3.e4m3"), "sm_80 has no mma", launch=(("arch", "sm_80"),)
     ),
-    "an undeclared register": Case("add.u32 a, b, nobody;", "nobody is not declared"),
-    "a label that is nowhere": Case("bra NOWHERE;", "NOWHERE", error="ParseError"),
+    "an undeclared register": Case("add.u32 a, b, nobody;", "nobody is not declared", error=ILLEGAL),
+    "a label that is nowhere": Case("bra NOWHERE;", "NOWHERE", error=ILLEGAL),
     "no semicolon": Case("add.u32 a, b, c\nadd.u32 a, b, c;", "line 9", error="ParseError"),
     "a brace too few": Case("", "never ends", text=OWN_TEXT.format("{"), error="ParseError"),
     "no version": Case("", "version", text=".visible .entry k() { ret; }", error="ParseError"),

@@ -29,6 +29,9 @@ TEXT = """.version 8.0
 """
 
 
+LEGAL = TEXT.replace("mov.u32 a, %nosuch;", "")  # what nbtc lacks is left for the launch, what ptxas refuses isn't
+
+
 def test_forms_and_what_is_missing():
     found = nbtc.coverage(TEXT)
     assert found["good"].runs and not found["_Z3badv"].runs and not found.runs
@@ -39,20 +42,20 @@ def test_forms_and_what_is_missing():
 
 
 def test_forms_of_a_program_tell_what_backs_approximate_functions():
-    k = nbtc.load(TEXT)["good"]
+    k = nbtc.load(LEGAL)["good"]
     evidence = {f.form: f.evidence for f in k.forms}
     assert "sm_90" in evidence["rcp.approx.f32"] and not evidence["ret"]
 
 
 def test_a_plain_name_finds_a_mangled_kernel():
-    assert nbtc.load(TEXT)["bad"].name == "_Z3badv"
+    assert nbtc.load(LEGAL)["bad"].name == "_Z3badv"
     with pytest.raises(nbtc.errors.ProgramError, match="no kernel of this module; kernels: good, bad"):
-        nbtc.load(TEXT)["worse"]
+        nbtc.load(LEGAL)["worse"]
 
 
 def test_the_command_line(tmp_path, capsys):
     path = tmp_path / "k.ptx"
-    path.write_text(TEXT)
+    path.write_text(LEGAL)
     assert main(["ptx", str(path)]) == 1
     assert "can't run" in capsys.readouterr().out
     np.save(tmp_path / "a.npy", np.zeros(2, np.float32))

@@ -6,90 +6,279 @@ Size", "Type Checking Rules").
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from nbtc.executor.emit.action import Row
 from nbtc.executor.emit.form import WIDTHS, Form
 from nbtc.executor.emit.specials import READERS, VECTORS
-from nbtc.executor.text.data import Function, Instruction, Module, Operand, Register, Special, Symbol
+from nbtc.executor.rows.signatures import Kind, conflict, signatures
+from nbtc.executor.text.data import (
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Module,
+    Not,
+    Operand,
+    Pair,
+    Register,
+    Selected,
+    Sink,
+    Special,
+    Symbol,
+    Vector,
+)
 from nbtc.executor.text.operands import others
 
 RELAXED = ("cvt",)  # its registers may be wider than its types
 PACKED = ("f16x2", "bf16x2", "u16x2", "s16x2")
 FLOATS = ("f16", "f32", "f64", "bf16")
 WHOLE = tuple(f"{kind}{bits}" for kind in "us" for bits in (8, 16, 32, 64))
-
-# Forms by opcode and a modifier (none: all of them), and the first target that has them (PTX ISA, "Target ISA Notes").
-SINCE = (
-    ("cp", "async", 80), ("cp", "bulk", 90), ("redux", "", 80), ("mbarrier", "", 80), ("ldmatrix", "", 75),
-    ("movmatrix", "", 75), ("stmatrix", "", 90), ("cvt", "bf16", 80), ("cvt", "bf16x2", 80), ("cvt", "tf32", 80),
-    ("cvt", "e4m3x2", 89), ("cvt", "e5m2x2", 89), ("wgmma", "", 90), ("elect", "", 90), ("mapa", "", 90),
-)  # fmt: skip
-
-
-def too_new(i: Instruction, module: Module, form: Form | None) -> str:
-    """An instruction that the text's `.target` does not have yet."""
-    found = re.match(r"sm_(\d+)", module.target)
-    needed = [s for opcode, m, s in SINCE if i.opcode == opcode and (not m or m in i.modifiers)]
-    first = max([*needed, form.since if form else 0])
-    if (int(found[1]) if found else 0) < first:
-        return f"{i.mnemonic}: for targets from sm_{first} on, and the text's is {module.target}"
-    return ""
+SPACES = ("global", "shared", "local", "const", "param")
+IN_SPACE = ("ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "mbarrier", "prefetch")
+# Special registers of 64 bits, of any width up to that, and predicates; all others have 32 (PTX ISA chapter 10).
+WIDE_SPECIALS = ("%clock64", "%globaltimer", "%current_graph_exec", *(f"%pm{n}_64" for n in range(8)))
+ANY_WIDTH, PREDICATE = "%gridid", "%is_explicit_cluster"
+SHORT_SPECIALS = ("%tid", "%ntid", "%ctaid", "%nctaid")  # also read as 16 bits, as older text does
+LITERALS = {"f32": (32, 64), "f64": (32, 64), "b32": (0, 32), "b64": (0, 64)}  # bits of literals, 0 for whole numbers
 
 
-def undeclared(i: Instruction, function: Function, module: Module, form: Form | None) -> str:
-    """A register or variable that is declared nowhere."""
+class Names(NamedTuple):
+    """What a function can name: its own and its module's variables with their state spaces, functions and labels."""
+
+    spaces: Mapping[str, str]
+    others: frozenset[str]
+    labels: Mapping[str, int]
+
+
+def names_of(function: Function, module: Module) -> Names:
+    """The names that a function's instructions may use."""
+    own = (*function.variables, *function.prototype.arguments, *function.prototype.results)
+    spaces = {**{name: v.space for name, v in module.variables.items()}, **{v.name: v.space for v in own}}
+    others = frozenset((*module.functions, *module.aliases, *function.labels, *function.tables))
+    return Names(spaces, others, function.labels)
+
+
+def undeclared(i: Instruction, names: Names, form: Form | None) -> str:
+    """A register, variable or label that is declared nowhere, or lies in another state space than the name says."""
     for operand in i.operands:
+        if isinstance(operand, Register | Immediate):
+            continue
         for found in others(operand):
             if isinstance(found, Special) and found.name not in READERS and found.name not in VECTORS:
                 return (
                     f"{i.mnemonic}: {found.name} is not declared: no .reg of this function names it, and it is no "
                     "special register that is implemented"
                 )
-    if form is None:
-        return ""
-    own = (*function.variables, *function.prototype.arguments, *function.prototype.results)
-    known = {v.name for v in own} | {*module.variables, *module.functions, *function.labels}
-    for operand in i.operands:
-        if isinstance(operand, Symbol) and operand.name not in known:
-            return f"{i.mnemonic}: {operand.name} is not declared: write .reg .{_kinds(form)[0]} {operand.name};"
+            name = found.name if isinstance(found, Symbol) and i.opcode != "call" else ""
+            if name and name not in names.spaces and name not in names.others:
+                kinds = _kinds(form) if form is not None else ()
+                return f"{i.mnemonic}: {name} is not declared" + (
+                    f": write .reg .{kinds[0].type} {name};" if kinds else ""
+                )
+    return _elsewhere(i, names.spaces) if i.opcode in IN_SPACE else ""
+
+
+def _elsewhere(i: Instruction, spaces: Mapping[str, str]) -> str:
+    """A variable in another state space than the instruction reaches."""
+    named = [space for m in i.modifiers if (space := m.split("::")[0]) in SPACES]
+    addresses = [o for o in i.operands if isinstance(o, Address)]
+    for n, address in enumerate(addresses):
+        name = address.base.name if isinstance(address.base, Symbol) else ""
+        space = spaces.get(name, "")
+        if space in SPACES and n < len(named) and space != named[n]:
+            return f"{i.mnemonic}: {name} lies in .{space}, and the name says .{named[n]}"
+        if space in ("const", "param") and not named:
+            return f"{i.mnemonic}: {name} lies in .{space}, which generic addresses reach after cvta alone"
     return ""
 
 
-def _kinds(form: Form) -> tuple[str, ...]:
+def _kinds(form: Form) -> tuple[Kind, ...]:
     """The types of a form's operands in the order of the text."""
-    return tuple(kind for kind in (*form.results[:1], *form.sources) if kind != "cc")
+    wider = form.opcode in RELAXED
+    kinds = [Kind(kind, wider) for kind in (*form.results[:1], *form.sources) if kind != "cc"]
+    if form.results[1:] == ("pred",):
+        kinds[0] = kinds[0]._replace(second="pred")
+    return tuple(kinds)
 
 
-def mistyped(i: Instruction, row: Row) -> str:
-    """An operand of a scalar form whose register has another type."""
+def _lists(i: Instruction, row: Row) -> tuple[tuple[Kind, ...], ...]:
+    """The lists of operands that an instruction may have; none where nothing is known of them."""
     form = row.form
-    if form is None or form.selectors or i.opcode in RELAXED:
-        return ""
+    if form is None:
+        return signatures(i.mnemonic)
+    if form.selectors:
+        return ()
     kinds = _kinds(form)
-    if not len(kinds) - form.optional <= len(i.operands) <= len(kinds):
-        fewest = len(kinds) - form.optional
-        wanted = f"{len(kinds)}" if not form.optional else f"{fewest} to {len(kinds)}"
-        return f"{i.mnemonic}: {len(i.operands)} operands; this form has {wanted}: {', '.join(kinds)}"
-    for operand, kind in zip(i.operands, kinds, strict=False):
-        why = _differs(operand, kind)
+    return tuple(kinds[: len(kinds) - left_out] for left_out in range(form.optional, -1, -1))
+
+
+def mistyped(i: Instruction, row: Row, names: Names) -> str:
+    """Operands that are too few, too many, or of another type."""
+    rule = conflict(i.mnemonic)
+    if rule:
+        return f"{i.mnemonic}: {rule}"
+    if i.opcode == "mov" and len(i.operands) == 2 and i.modifiers[0] not in ("v2", "v4"):
+        why = _moved(i)
+        return why and f"{i.mnemonic}: {why}"
+    lists = _lists(i, row)
+    fitting = [kinds for kinds in lists if len(kinds) == len(i.operands)]
+    if lists and not fitting:
+        have = len(i.operands)
+        return f"{i.mnemonic}: {have} operands; this form has {' or '.join(_say(kinds) for kinds in lists)}"
+    reasons = [_first(i.operands, kinds, row.results, names) for kinds in fitting]
+    return f"{i.mnemonic}: {reasons[0]}" if reasons and all(reasons) else ""
+
+
+def _say(kinds: Sequence[Kind]) -> str:
+    words = {"A": "an address", "n": "a constant", "L": "a label", "x": "one more"}
+    return f"{len(kinds)}: {', '.join(words.get(k.type, k.type) for k in kinds)}" if kinds else "none"
+
+
+def _first(operands: Sequence[Operand], kinds: Sequence[Kind], results: int, names: Names) -> str:
+    """The first operand that is not as its kind says."""
+    for n, (operand, kind) in enumerate(zip(operands, kinds, strict=True)):
+        why = _differs(operand, kind, n < results, names)
         if why:
-            return f"{i.mnemonic}: {why}"
+            return why
     return ""
 
 
-def _differs(operand: Operand, kind: str) -> str:
-    if not isinstance(operand, Register) or operand.type == kind:
+def _differs(operand: Operand, kind: Kind, result: bool, names: Names) -> str:
+    """Why an operand is none of a kind."""
+    if kind.type == "x":
         return ""
-    have = operand.type
-    if kind in PACKED and operand.bits == WIDTHS[kind] and have != f"b{operand.bits}":
-        return f"{operand.name} is a .{have} register and should be a .b{operand.bits}, which {kind} takes alone"
-    if (have == "pred") != (kind == "pred"):
-        return f"{operand.name} is a .{have} register and should be a .{kind}" + (
+    if kind.type == "A":
+        return _no_address(operand, kind.elements)
+    if kind.type == "L":
+        good = isinstance(operand, Symbol) and operand.name in names.labels
+        return "" if good else "its operand is a label of this function"
+    if kind.type == "n":
+        good = isinstance(operand, Immediate) and not operand.float_bits
+        if good and kind.values and operand.value not in kind.values:  # type: ignore[union-attr]
+            return f"this operand is {' or '.join(map(str, kind.values))}"
+        return "" if good else "this operand is an integer constant"
+    if kind.type == "_":
+        return "" if isinstance(operand, Sink) else "its result is _: nobody can have it"
+    if isinstance(operand, Sink):
+        return "" if kind.sink else f"_ can't stand in place of a .{kind.type}"
+    if isinstance(operand, Pair):
+        if not kind.second:
+            return "a second result, behind |, is none of this form's"
+        first = _differs(operand.first, kind._replace(second=""), result, names)
+        return first or _differs(operand.second, Kind(kind.second, sink=True), result, names)
+    return _elements_differ(operand, kind, result)
+
+
+def _elements_differ(operand: Operand, kind: Kind, result: bool) -> str:
+    elements: tuple[Operand, ...] = operand.elements if isinstance(operand, Vector) else (operand,)
+    if isinstance(operand, Vector) != bool(kind.elements) and not (kind.elements <= 1 and len(elements) == 1):
+        return f"this operand is {_vector(kind)}"
+    if kind.elements and len(elements) != kind.elements:
+        return f"a vector of {len(elements)} where the form has {_vector(kind)}"
+    if len({e.bits for e in elements if isinstance(e, Register)}) > 1:
+        return "the registers of a vector are equally wide"
+    return next((why for e in elements if (why := _element(e, kind, result))), "")
+
+
+def _vector(kind: Kind) -> str:
+    return f"a vector of {kind.elements} .{kind.type}" if kind.elements else f"a single .{kind.type}"
+
+
+def _element(operand: Operand, kind: Kind, result: bool) -> str:
+    """Why a register or constant is none of a type."""
+    if result and not isinstance(operand, Register | Sink):
+        return "a result is a register"
+    if isinstance(operand, Immediate):
+        return _literal(operand, kind.type)
+    if isinstance(operand, Symbol):
+        return f"an address is no .{kind.type}" if kind.type in (*FLOATS, *PACKED, "pred") else ""
+    if isinstance(operand, Special):
+        good = operand.name == "WARP_SZ" and kind.type not in FLOATS
+        return "" if good else f"mov copies {operand.name} into a register; other instructions can't read it"
+    if isinstance(operand, Not):
+        return _element(operand.register, kind, result) if kind.type == "pred" else "! stands before predicates alone"
+    if isinstance(operand, Address | Vector | Pair) or (isinstance(operand, Selected) and operand.selector != "-"):
+        return f"this operand is a .{kind.type}"
+    return _register(operand, kind) if isinstance(operand, Register) else ""
+
+
+def _literal(operand: Immediate, kind: str) -> str:
+    """Whole numbers stand for integers, bits and predicates, floats for .f32 and .f64, and for bits as wide as they."""
+    good = LITERALS.get(kind, () if kind in (*FLOATS, *PACKED) else (0,))
+    if operand.float_bits in good:
+        return ""
+    if not good:
+        return f"no constant stands for a .{kind}: mov it into a register"
+    return f"a constant of a .{kind} is " + ("a whole number" if 0 in good else "a float: 0f3F800000")
+
+
+def _register(operand: Register, kind: Kind) -> str:
+    have, want, bits = operand.type, kind.type, WIDTHS[kind.type]
+    if have == want:
+        return ""
+    if have in PACKED and want in FLOATS:
+        return f"{operand.name} is a .{have} register and should be a .{want} or .b{bits}"
+    if want in PACKED and operand.bits == bits and have != f"b{bits}":
+        return f"{operand.name} is a .{have} register and should be a .b{bits}, which {want} takes alone"
+    if (have == "pred") != (want == "pred"):
+        return f"{operand.name} is a .{have} register and should be a .{want}" + (
             "; selp makes a number of a predicate" if have == "pred" else "; setp makes a predicate of a number"
         )
-    if operand.bits != WIDTHS[kind]:
-        return f"{operand.name} is a .{have} register, of {operand.bits} bits; .{kind} has {WIDTHS[kind]}"
-    if (have in FLOATS and kind in WHOLE) or (have in WHOLE and kind in FLOATS):
-        return f"{operand.name} is a .{have} register and should be a .{kind} or .b{WIDTHS[kind]}"
+    if operand.bits < bits or (operand.bits > bits and not kind.wider):
+        return f"{operand.name} is a .{have} register, of {operand.bits} bits; .{want} has {bits}"
+    float_of_another_kind = have in FLOATS and (want in WHOLE or want in FLOATS)
+    if float_of_another_kind or (have in WHOLE and want in FLOATS):
+        return f"{operand.name} is a .{have} register and should be a .{want} or .b{bits}"
     return ""
+
+
+def _no_address(operand: Operand, coordinates: int) -> str:
+    if not isinstance(operand, Address):
+        return "this operand is an address: write it in [ ]"
+    have = len(operand.rest[0].elements) if operand.rest and isinstance(operand.rest[0], Vector) else 0
+    if have != coordinates:
+        return f"an address with {have} coordinates where the form has {coordinates}"
+    base = operand.base
+    if isinstance(base, Register) and base.type in (*FLOATS, *PACKED, "pred"):
+        return f"{base.name} is a .{base.type} register, and addresses lie in .b64, .u64 or .s64"
+    return ""
+
+
+def _moved(i: Instruction) -> str:
+    """Why a mov is none: of a register, constant, special register, address, or between a register and its parts."""
+    target, source = i.operands
+    kind = Kind(i.modifiers[-1])
+    bits = WIDTHS[kind.type]
+    if isinstance(target, Vector) or isinstance(source, Vector):
+        whole, parts = (source, target) if isinstance(target, Vector) else (target, source)
+        if isinstance(whole, Vector) or kind.type[0] != "b":
+            return "it divides or joins one register of a .b type"
+        return _parts(parts.elements, bits) or _element(whole, kind, whole is target)  # type: ignore[union-attr]
+    why = _element(target, kind, True)
+    if why:
+        return why
+    if isinstance(source, Special) and source.name != "WARP_SZ":
+        return _special(source.name, target, kind.type)
+    return _element(source, kind, False)
+
+
+def _parts(elements: Sequence[Operand], bits: int) -> str:
+    widths = [e.bits for e in elements if isinstance(e, Register)]
+    if len(elements) not in (2, 4) or any(w * len(elements) != bits for w in widths):
+        return f"2 or 4 registers that have {bits} bits together"
+    return ""
+
+
+def _special(name: str, target: Operand, kind: str) -> str:
+    wide = 64 if name in WIDE_SPECIALS else 32
+    if name == PREDICATE or kind == "pred":
+        return (
+            "" if name == PREDICATE and kind == "pred" else f"{name} is {'a' if name == PREDICATE else 'no'} predicate"
+        )
+    if kind in FLOATS:
+        return f"{name} is a whole number: write mov.u{wide}"
+    short = WIDTHS[kind] == 16 and name.split(".")[0] in SHORT_SPECIALS and getattr(target, "type", "") == "u16"
+    good = WIDTHS[kind] == wide or short or name == ANY_WIDTH
+    return "" if good else f"{name} has {wide} bits: write mov.u{wide}"

@@ -31,13 +31,14 @@ def modifiers_of(opcode: str, modifiers: tuple[str, ...]) -> tuple[str, ...]:
     return next((f for f in found if f is not None), modifiers)
 
 
-def _spelled(i: Instruction) -> Instruction:
+def respelled(i: Instruction) -> Instruction:
+    """An instruction with its modifiers in the order of the row that takes them."""
     modifiers = modifiers_of(i.opcode, i.modifiers)
     return i if modifiers == i.modifiers else i._replace(modifiers=modifiers)
 
 
 def _function(function: Function) -> Function:
-    return function if function.body is None else function._replace(body=tuple(map(_spelled, function.body)))
+    return function if function.body is None else function._replace(body=tuple(map(respelled, function.body)))
 
 
 def spelled(module: Module) -> Module:

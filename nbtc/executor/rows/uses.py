@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import NamedTuple
 
@@ -21,6 +22,34 @@ TEXTURES = (
 NOT_EMULATED = dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep"), TEXTURES)
 
 
+<<<<<<< HEAD
+=======
+JUDGED = (9, 0)  # the PTX ISA whose names the rows are known to have: newer text may have more
+# Names of which the rows have a part: another form may be a legal one.
+PARTS = re.compile(r"(call|clusterlaunchcontrol|multimem|tcgen05)\b.*|cp\..*(cta_group::2|im2col).*")
+
+
+class Row(NamedTuple):
+    """An instruction's row: a scalar form with its split name, or an action."""
+
+    form: Form | None
+    op: Op
+    action: Action | None
+
+    @property
+    def results(self) -> int:
+        """Leading operands that are written."""
+        if self.action is not None:
+            return self.action.results
+        return 1 if self.form is not None and any(r != "cc" for r in self.form.results) else 0
+
+    @property
+    def evidence(self) -> str:
+        """What backs the bits of a form that the ISA leaves open, else nothing."""
+        return self.form.evidence if self.form is not None else ""
+
+
+>>>>>>> 492d6d4 (Text that ptxas refuses is refused when it is loaded: types and numbers of operands, targets and versions of every form, by rows; floor of a signalling NaN on plain processors)
 @cache
 def row_of(mnemonic: str) -> Row | None:
     """The row of a mnemonic, or None when nothing implements it."""
@@ -61,6 +90,26 @@ def refusal(mnemonic: str) -> str:
         return f"{mnemonic}: {opcode} has no such form"
     unknown = " ".join(f".{m}" for m in modifiers if m not in known) or "these modifiers in this order"
     return f"{mnemonic}: {opcode} has no form with {unknown}; it takes {' '.join(f'.{m}' for m in known)}"
+
+
+def no_such(mnemonic: str, version: tuple[int, int]) -> str:
+    """Why no PTX ISA has a name that has no row, or nothing where it may be one that is not emulated.
+
+    >>> no_such("frob.b32", (8, 0))
+    'frob.b32: no instruction of this name is implemented'
+    >>> no_such("tex.2d.v4.f32.f32", (8, 0)), no_such("frob.b32", (9, 9))
+    ('', '')
+    """
+    opcode = mnemonic.split(".")[0]
+    if version > JUDGED or PARTS.fullmatch(mnemonic) or opcode in NOT_EMULATED:
+        return ""
+    if any(family.split(".")[0] == opcode for family in families()):
+        try:
+            parse_row(mnemonic)
+        except ParseError as error:
+            return str(error)
+        return ""
+    return refusal(mnemonic)
 
 
 class Use(NamedTuple):

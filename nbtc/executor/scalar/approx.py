@@ -238,17 +238,15 @@ def _rows() -> list[Form]:
     return rows
 
 
-def _row(opcode: str, modifiers: tuple[Slot, ...], sources: tuple[str, ...], emit: Emit, since: int = 0) -> Form:
-    return Form(opcode, modifiers, sources, sources[:1], emit, evidence=SUMMARY, since=since)
+def _row(opcode: str, modifiers: tuple[Slot, ...], sources: tuple[str, ...], emit: Emit) -> Form:
+    return Form(opcode, modifiers, sources, sources[:1], emit, evidence=SUMMARY)
 
 
 def _half_precision_rows() -> list[Form]:
     rows = []
-    for opcode, name, ftz, since in (
-        ("ex2", "f16", (), 75), ("ex2", "bf16", ("ftz",), 90), ("tanh", "f16", (), 75), ("tanh", "bf16", (), 90),
-    ):  # fmt: skip
+    for opcode, name, ftz in (("ex2", "f16", ()), ("ex2", "bf16", ("ftz",)), ("tanh", "f16", ()), ("tanh", "bf16", ())):
         for t, make in ((name, single), (f"{name}x2", packed)):
-            rows.append(_row(opcode, slots("approx", *ftz, t), (t,), make(half_precision_function), since))
+            rows.append(_row(opcode, slots("approx", *ftz, t), (t,), make(half_precision_function)))
     return rows
 
 

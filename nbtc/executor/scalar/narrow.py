@@ -21,6 +21,7 @@ from nbtc.executor.scalar.float_values import (
     magnitude_bits,
     to_number,
 )
+from nbtc.executor.scalar.floats import propagated
 from nbtc.executor.scalar.rounding import Exact, exact, pack
 
 ROUND_TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
@@ -118,8 +119,8 @@ def _exact_integer(v: VectorBuilder, signed: bool, x: Any) -> Exact:
 def round_to_integer(v: VectorBuilder, name: str, direction: str, x: Any) -> Any:
     """Bits of a float rounded to an integral value of the same format."""
     found = v.over(ROUND_TO_INTEGER[direction], to_number(v, name, x))
-    if name == "f64":
-        return double_bits(v, found)
+    if name == "f64":  # a library's floor, of processors without the instruction, may leave a signalling NaN as it is
+        return propagated(v, double_bits(v, found), [x])
     return float_bits(v, found) if name == "f32" else narrowed(v, "f32", name, "rn", float_bits(v, found))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from nbtc.executor.text.data import Address, Group, Not, Operand, Pair, Register, Selected, Special, Symbol, Vector
 
@@ -36,3 +36,14 @@ def others(operand: Operand) -> Iterator[Special | Symbol]:
         yield from others(operand.base)
         for part in operand.rest:
             yield from others(part)
+
+
+def shape(operand: Operand) -> Hashable:
+    """An operand without its registers' names: of registers the types, anything else as it is."""
+    if isinstance(operand, Register):
+        return operand.type
+    if isinstance(operand, Vector):
+        return tuple(map(shape, operand.elements))
+    if isinstance(operand, Address) and isinstance(operand.base, Register):
+        return Address, operand.base.type, tuple(map(shape, operand.rest))
+    return operand

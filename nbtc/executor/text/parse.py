@@ -48,6 +48,7 @@ class _ModuleParser:
         self.c = Cursor(text)
         self.version, self.target = (0, 0), ""
         self.functions: dict[str, Function] = {}
+        self.own: set[str] = set()  # variables that this part of a link defines
         self.weak: set[str] = set()  # functions whose definitions so far are weak
         self.variables: dict[str, Variable] = {}
         self.aliases: dict[str, str] = {}
@@ -80,6 +81,9 @@ class _ModuleParser:
         elif word in SPACES:
             for variable in variables(c, ".extern" in linking):
                 old_variable = self.variables.get(variable.name)
+                if variable.name in self.own and not variable.external:
+                    c.fail(f"{variable.name} is declared twice")
+                self.own |= {variable.name} if not variable.external else set()
                 if old_variable is None or old_variable.external:
                     self.variables[variable.name] = variable
             c.expect(";")
@@ -106,6 +110,7 @@ class _ModuleParser:
             if parts is None:
                 c.fail("a version such as 8.0 should stand here", number)
             self.version = (int(parts[1]), int(parts[2] or 0))
+            self.own = set()
         elif word.text == ".target":
             self.target = c.name()
             while c.takes(","):

@@ -108,6 +108,8 @@ class Body:
     def _declare(self, variable: Variable) -> None:
         """A variable of this scope; registers of a function's parameter list too."""
         name, scopes = variable.name, self.scopes
+        if name in scopes[-1]:
+            self.c.fail(f"{name} is declared twice in one scope")
         if variable.space == "reg":
             unique = name if len(scopes) == 1 else f"{name}#{self.scope_ids[-1]}"
             register = Register(unique, variable.type)

@@ -9,6 +9,7 @@ import numpy as np
 
 from nbtc import ptx
 from nbtc.executor.emit.form import WIDTHS, Form
+from nbtc.executor.rows.introductions import introductions
 from nbtc.executor.scalar.approx import MNEMONICS
 from nbtc.isa.archs import Target
 from nbtc.isa.inline import HALF, LONG, WORD, Register
@@ -22,7 +23,7 @@ _REGISTERS = {16: HALF, 32: WORD, 64: LONG}
 
 def _forms(target: Target) -> Iterator[tuple[str, Form]]:
     for mnemonic, form in MNEMONICS.items():
-        if form.since <= target.arch.number:
+        if all(row.has(target.arch.number, target.suffix) for row in introductions(mnemonic)):
             yield mnemonic, form
 
 

@@ -59,7 +59,7 @@ look:
   @wait bra look;
   xor.b32 a, a, 252; ld.shared.b32 x, [a]; st.global.b32 [o], x;
   ret; }"""
-SIZES = """.version 8.0 .target sm_90 .address_size 64
+SIZES = """.version 8.1 .target sm_90 .address_size 64
 .extern .shared .align 16 .b8 dynamic[];
 .visible .entry sizes(.param .u64 out) {
   .reg .b32 r; .reg .b64 o; .shared .align 4 .b8 s[100]; ld.param.u64 o, [out];

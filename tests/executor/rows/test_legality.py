@@ -6,12 +6,59 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.errors import ProgramError
+from nbtc.errors import IllegalProgramError, ParseError, ProgramError
 
 VERDICTS = [
     line.split() for line in (Path(__file__).parent / "ptxas_verdicts.txt").read_text().splitlines() if line[0] in "+-"
 ]
 TEXT = ".version 8.6\n.target %s\n.address_size 64\n.visible .entry k() { %s ret; }\n"
+
+
+TEXTS = [
+    line.split(" ", 3)
+    for line in (Path(__file__).parent / "ptxas_texts.txt").read_text().splitlines()
+    if line[0] in "+-"
+]
+
+
+def loads(text):
+    try:
+        nbtc.load(text)
+    except IllegalProgramError:
+        return False
+    return True
+
+
+def test_texts_as_ptxas_judges_them():
+    """Instructions of compiled programs for targets and versions of the PTX ISA, half of them broken by one edit."""
+    assert [v[0] for v in TEXTS].count("-") == len(TEXTS) // 2 == 150
+    for verdict, target, version, body in TEXTS:
+        text = f".version {version}\n.target {target}\n.address_size 64\n{body}\n"
+        assert loads(text) == (verdict == "+"), (verdict, target, version, body)
+
+
+@pytest.mark.parametrize(
+    ("version", "target", "said"),
+    [("6.3", "sm_80", r"\.target sm_80: from \.version 7\.0 on, and the text says 6\.3"), ("8.6", "sm_120a", "8.7 on")],
+)
+def test_a_target_that_the_version_does_not_name(version, target, said):
+    with pytest.raises(IllegalProgramError, match=said):
+        nbtc.load(f".version {version}\n.target {target}\n.address_size 64\n.visible .entry k() {{ ret; }}")
+
+
+@pytest.mark.parametrize("body", [".reg .b32 a, a;", ".reg .b32 a<3>; .reg .b64 a1;", ".shared .b32 a; .reg .b32 a;"])
+def test_names_are_declared_once_in_a_scope(body):
+    with pytest.raises(ParseError, match="declared twice"):
+        nbtc.load(TEXT % ("sm_90", body))
+    nbtc.load(TEXT % ("sm_90", ".reg .b32 a; { .reg .b32 a; } { .reg .b64 a; }"))
+
+
+def test_what_no_instruction_set_has_leaves_other_kernels_alone():
+    good, bad = ".visible .entry good() { ret; }", ".visible .entry k() { frob.b32; ret; }"
+    head = ".version 8.0 .target sm_90 .address_size 64 "
+    nbtc.load(head + good + bad)["good"][1, 1]()
+    with pytest.raises(IllegalProgramError, match="frob"):
+        nbtc.load(head + bad)
 
 
 def runs(body, target="sm_90"):
@@ -36,9 +83,13 @@ def test_types_of_operands_as_ptxas_judges_them():
         (".reg .b32 a; add.u32 a, a;", "sm_90", "2 operands; this form has 3"),
         (".reg .b16 h; .reg .f32 f; cvt.rn.bf16.f32 h, f;", "sm_70", "from sm_80 on"),
         (".reg .b64 q; .shared .b32 s[4]; cp.async.ca.shared.global [s], [q], 4;", "sm_70", "from sm_80 on"),
+<<<<<<< HEAD
         ("wgmma.fence.sync.aligned;", "sm_80", "from sm_90 on"),
         (".reg .f32 f; tanh.approx.f32 f, f;", "sm_70", "from sm_75 on"),
         (".reg .b16 h; ex2.approx.ftz.bf16 h, h;", "sm_80", "from sm_90 on"),
+=======
+        ("wgmma.fence.sync.aligned;", "sm_80", "from sm_90a"),
+>>>>>>> 492d6d4 (Text that ptxas refuses is refused when it is loaded: types and numbers of operands, targets and versions of every form, by rows; floor of a signalling NaN on plain processors)
     ],
 )
 def test_refused_with_the_rule(body, target, said):

@@ -77,7 +77,7 @@ def test_vectors_of_registers_and_of_indices():
 
 
 def test_vectors_are_moved_element_by_element():
-    with pytest.raises(ProgramError, match="moves 4 elements"):
+    with pytest.raises(ProgramError, match="a vector of 2 where the form has a vector of 4"):
         run("mov.v4.u32 {%r1, %r2}, {%r3, %r4};")
 
 

@@ -8,7 +8,7 @@ from nbtc.errors import ProgramError
 
 # each thread copies a word; the arrival of its copies, whose count the barrier expects or that is added first, and its
 # own; then it reads the word of the thread opposite
-TEXT = """.version 8.0 .target sm_80 .address_size 64
+TEXT = """.version 8.0 .target sm_90 .address_size 64
 .visible .entry opposite(.param .u64 in, .param .u64 out) {{
   .reg .b32 t, a, b, r, x; .reg .b64 p, q, w, k; .reg .pred first, done;
   .shared .align 8 .b64 bar; .shared .align 16 .b32 s[64];

@@ -1,0 +1,130 @@
+"""Which operands an instruction takes, where its row is no scalar form: rows of data/signatures.csv, and fragments."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from nbtc.executor.matrix.matrix import isa_row
+from nbtc.executor.matrix.matrix_moves import without_space
+from nbtc.executor.text.data import WIDTHS
+from nbtc.isa import spec
+
+WHOLE_BITS = 32  # of the registers that fragments lie in, but those of f64
+
+
+class Kind(NamedTuple):
+    """What one operand may be: a type or one of "A", "n", "L", "x", "_" (see data/signatures.csv).
+
+    wider: a register may have more bits.  elements: of a vector, 0 where a single register stands; of an address: its
+    coordinates.  sink: it may be `_`.  second: the type of a second result behind a `|`.  values: those that a constant
+    may have, none for any.
+    """
+
+    type: str
+    wider: bool = False
+    elements: int = 0
+    sink: bool = False
+    second: str = ""
+    values: tuple[int, ...] = ()
+
+
+@cache
+def _rows(table: str, column: str) -> tuple[tuple[re.Pattern[str], str], ...]:
+    """A column of a table in data/, by the pattern of the names that it is for."""
+    text = files("nbtc").joinpath(f"data/{table}.csv").read_text(encoding="ascii")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return tuple((re.compile(row["pattern"]), row[column]) for row in csv.DictReader(lines))
+
+
+@cache
+def conflict(mnemonic: str) -> str:
+    """The rule that modifiers of a name break together, or nothing.
+
+    >>> conflict("prefetch.const.L1")
+    '.const and .param are for .tensormap; L1 and L2 take .global or .local'
+    """
+    return next((rule for pattern, rule in _rows("conflicts", "rule") if pattern.fullmatch(mnemonic)), "")
+
+
+@cache
+def signatures(mnemonic: str) -> tuple[tuple[Kind, ...], ...]:
+    """The lists of operands that an instruction may have; none where nothing is known of them.
+
+    >>> [len(s) for s in signatures("bar.sync")]
+    [1, 2]
+    >>> signatures("ld.global.v4.f32")[0][0]
+    Kind(type='f32', wider=True, elements=4, sink=False, second='', values=())
+    """
+    modifiers = mnemonic.split(".")[1:]
+    for pattern, operands in _rows("signatures", "operands"):
+        if pattern.fullmatch(mnemonic):
+            return tuple(tuple(_kind(word, modifiers) for word in s.split()) for s in operands.split("/"))
+    return _fragments(mnemonic)
+
+
+def _kind(word: str, modifiers: list[str]) -> Kind:
+    """One word of a row, for an instruction with these modifiers."""
+    if word[0] == "n":
+        return Kind("n", values=tuple(map(int, word[1:].split("|"))) if word[1:] else ())
+    if word == "A@":
+        coordinates = next((int(m[0]) for m in modifiers if re.fullmatch("[1-5]d", m)), 0)
+        return Kind("A", elements=5 if any(m.endswith(("gather4", "scatter4")) for m in modifiers) else coordinates)
+    first, _, second = word.partition("|")
+    plain = first.strip("~*_") or "_"
+    types = [m for m in modifiers if m in WIDTHS]
+    vector = [int(m[1:]) for m in modifiers if re.fullmatch("v[248]", m)]
+    count = vector[0] if "*" in first and vector else 0
+    kind = (types[-1] if types else "x") if plain == "T" else plain
+    return Kind(kind, "~" in first, count, "_" in first, second)
+
+
+def _fragments(mnemonic: str) -> tuple[tuple[Kind, ...], ...]:
+    """Operands of the instructions on matrices, as their rows say."""
+    row = isa_row(without_space(mnemonic)[0])
+    if row is None or row.scale or row.family.startswith("tcgen05"):
+        return ()
+    if row.family.startswith("wgmma"):
+        return tuple(tuple(_of_warpgroup(word, row) for word in line.split()) for line in row.syntax)
+    a, b, c, d = (_fragment(o) for o in (row.a, row.b, row.c, row.d))
+    address, stride, word = Kind("A"), Kind("u32"), Kind("b32")
+    if row.family == "ldmatrix":
+        return _lists([d, address])
+    if row.family == "stmatrix":
+        return _lists([address, a or d])
+    if row.family == "wmma.load":
+        held = next(o for o in (d, a, b, c) if o is not None)
+        return _lists([held, address], [held, address, stride])
+    if row.family == "wmma.store":
+        held = next(o for o in (d, a, b, c) if o is not None)
+        return _lists([address, held], [address, held, stride])
+    return _lists([d, a, b, c, *([word, Kind("n")] if row.sparse else [])])
+
+
+def _of_warpgroup(word: str, row: spec.Row) -> Kind:
+    """An operand of wgmma.mma_async, as its row's syntax has it: fragments, descriptors, a predicate, constants."""
+    name, _, values = word.partition("=")
+    if values:
+        return Kind("n", values=tuple(map(int, values.split(","))))
+    fragments = {"d": row.d, "a": row.a}
+    held = _fragment(fragments.get(name.split("{")[0]))
+    return held or Kind("b64" if name.startswith("desc") else "pred" if name.endswith("!") else "b32")
+
+
+def _lists(*found: Iterable[Kind | None]) -> tuple[tuple[Kind, ...], ...]:
+    every = [tuple(kinds) for kinds in found]
+    return tuple(tuple(k for k in kinds if k is not None) for kinds in every if None not in kinds)
+
+
+def _fragment(operand: spec.Operand | None) -> Kind | None:
+    """A fragment's registers: of .f32 for 32-bit floats, of .f64, else .b32 with elements side by side."""
+    if operand is None:
+        return None
+    name = operand.format.name
+    if name == "f64":
+        return Kind("f64", elements=operand.registers // 2)
+    return Kind("f32" if name == "f32" else "b32", elements=operand.registers)
