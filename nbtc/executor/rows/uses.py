@@ -22,34 +22,11 @@ TEXTURES = (
 NOT_EMULATED = dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep"), TEXTURES)
 
 
-<<<<<<< HEAD
-=======
 JUDGED = (9, 0)  # the PTX ISA whose names the rows are known to have: newer text may have more
 # Names of which the rows have a part: another form may be a legal one.
 PARTS = re.compile(r"(call|clusterlaunchcontrol|multimem|tcgen05)\b.*|cp\..*(cta_group::2|im2col).*")
 
 
-class Row(NamedTuple):
-    """An instruction's row: a scalar form with its split name, or an action."""
-
-    form: Form | None
-    op: Op
-    action: Action | None
-
-    @property
-    def results(self) -> int:
-        """Leading operands that are written."""
-        if self.action is not None:
-            return self.action.results
-        return 1 if self.form is not None and any(r != "cc" for r in self.form.results) else 0
-
-    @property
-    def evidence(self) -> str:
-        """What backs the bits of a form that the ISA leaves open, else nothing."""
-        return self.form.evidence if self.form is not None else ""
-
-
->>>>>>> 492d6d4 (Text that ptxas refuses is refused when it is loaded: types and numbers of operands, targets and versions of every form, by rows; floor of a signalling NaN on plain processors)
 @cache
 def row_of(mnemonic: str) -> Row | None:
     """The row of a mnemonic, or None when nothing implements it."""

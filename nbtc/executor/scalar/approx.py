@@ -231,7 +231,7 @@ def _rows() -> list[Form]:
     one, two = ("f32",), ("f32", "f32")
     names = ("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos")
     rows = [_row(n, slots("approx", "ftz?", "f32"), one, approximate) for n in names]
-    rows.append(_row("tanh", slots("approx", "f32"), one, approximate, 75))
+    rows.append(_row("tanh", slots("approx", "f32"), one, approximate))
     rows.append(_row("div", slots("approx|full", "ftz?", "f32"), two, divide))
     rows += [_row(n, slots("approx", "ftz", "f64"), ("f64",), upper_word) for n in ("rcp", "rsqrt")]
     rows.append(_row("rsqrt", slots("approx", "f64"), ("f64",), full_rsqrt))

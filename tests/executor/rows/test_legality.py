@@ -83,13 +83,9 @@ def test_types_of_operands_as_ptxas_judges_them():
         (".reg .b32 a; add.u32 a, a;", "sm_90", "2 operands; this form has 3"),
         (".reg .b16 h; .reg .f32 f; cvt.rn.bf16.f32 h, f;", "sm_70", "from sm_80 on"),
         (".reg .b64 q; .shared .b32 s[4]; cp.async.ca.shared.global [s], [q], 4;", "sm_70", "from sm_80 on"),
-<<<<<<< HEAD
-        ("wgmma.fence.sync.aligned;", "sm_80", "from sm_90 on"),
+        ("wgmma.fence.sync.aligned;", "sm_80", "from sm_90a"),
         (".reg .f32 f; tanh.approx.f32 f, f;", "sm_70", "from sm_75 on"),
         (".reg .b16 h; ex2.approx.ftz.bf16 h, h;", "sm_80", "from sm_90 on"),
-=======
-        ("wgmma.fence.sync.aligned;", "sm_80", "from sm_90a"),
->>>>>>> 492d6d4 (Text that ptxas refuses is refused when it is loaded: types and numbers of operands, targets and versions of every form, by rows; floor of a signalling NaN on plain processors)
     ],
 )
 def test_refused_with_the_rule(body, target, said):
