@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 
 TYPE_CHECKING = False  # checkers take it for true; `typing` itself would be the longest part of this import
-if TYPE_CHECKING:  # the names of _ROOMS and _MODULES once more: checkers and editors read no tables
+if TYPE_CHECKING:  # the names of _EXPORTS and _MODULES once more: checkers and editors read no tables
     from typing import Any as _Any
 
     from nbtc import (
@@ -105,7 +105,7 @@ if TYPE_CHECKING:  # the names of _ROOMS and _MODULES once more: checkers and ed
 __version__ = "0.1.0"
 
 # Where public names are defined.
-_ROOMS = {
+_EXPORTS = {
     "nbtc.formats.table": "Format b1 bf16 e2m1 e2m3 e3m2 e4m3 e5m2 f16 f32 f64 s32 s4 s8 tf32 u4 u8 ue4m3 ue8m0",
     "nbtc.formats.arrays": "as_format pack unpack",
     "nbtc.formats.conversions": "convert",
@@ -127,7 +127,7 @@ _MODULES = (
     "dpx", "errors", "examples", "intrinsics", "mx", "ptx", "sparse", "tcgen05", "testing", "warp", "wgmma", "wmma",
 )  # fmt: skip
 _EXTRAS = ("cuda", "cute", "dask", "torch", "triton")  # what they need may be missing
-_NAMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
+_NAMES = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 
 __all__ = [*_NAMES, *_MODULES]
 
@@ -135,10 +135,10 @@ __all__ = [*_NAMES, *_MODULES]
 def __getattr__(name: str) -> _Any:
     if name in _MODULES or name in _EXTRAS:
         return _import_module(f"nbtc.{name}")
-    room = _NAMES.get(name)
-    if room is None:
+    module = _NAMES.get(name)
+    if module is None:
         raise AttributeError(f"module 'nbtc' has no attribute {name!r}")
-    found = getattr(_import_module(room), name)
+    found = getattr(_import_module(module), name)
     globals()[name] = found
     return found
 

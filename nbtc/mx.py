@@ -142,9 +142,9 @@ def dequantize(
     if factor is not None and (factor.ndim or factor.dtype.kind not in "iuf"):
         raise FormatError(f"tensor_scale={shown(tensor_scale)} is not one real number: pass what quantize returned")
     axis = _axis(axis, e) % e.ndim
-    n, before, behind = e.shape[axis], e.shape[:axis], e.shape[axis + 1 :]
+    n, before, after = e.shape[axis], e.shape[:axis], e.shape[axis + 1 :]
     sizes = (32, 16) if as_format(s.dtype) is ue8m0 else (16,)
-    fits = [block for block in sizes if s.shape == (*before, -(-n // block), *behind)]
+    fits = [block for block in sizes if s.shape == (*before, -(-n // block), *after)]
     if not fits:
         raise ShapeError(
             f"elements of shape {e.shape} have one scale for each block of 32 or 16 along axis {axis}, not scales of "

@@ -107,16 +107,16 @@ def _function(name: str) -> Any:
     plain = name.strip().removeprefix("nbtc.").removeprefix("dpx.").removeprefix("warp.").lstrip("_")
     if not re.fullmatch(r"[a-z_]+[a-z0-9_]*", plain):
         return None
-    return next((f for room in (nbtc.dpx, nbtc.warp) if inspect.isfunction(f := getattr(room, plain, None))), None)
+    return next((f for module in (nbtc.dpx, nbtc.warp) if inspect.isfunction(f := getattr(module, plain, None))), None)
 
 
 def _explained(function: Any, args: argparse.Namespace) -> Result:
     if args.svg:
         raise OptionError(f"{function.__name__} has no drawing: leave out --svg {args.svg}")
-    room = function.__module__
-    call = f"{room}.{function.__name__}({', '.join(inspect.signature(function).parameters)})"
+    module = function.__module__
+    call = f"{module}.{function.__name__}({', '.join(inspect.signature(function).parameters)})"
     text = inspect.getdoc(function) or ""
-    return Result({"name": f"{room}.{function.__name__}", "call": call, "text": text}, f"{call}\n\n{text}")
+    return Result({"name": f"{module}.{function.__name__}", "call": call, "text": text}, f"{call}\n\n{text}")
 
 
 def write(path: str, text: str) -> None:

@@ -54,7 +54,7 @@ def _imports(path: Path) -> frozenset[Path]:
 def source_digest(*paths: Path) -> str:
     """Digest over the text of files of nbtc and of all that they import, directly or not.
 
-    The front door, `nbtc/__init__.py`, holds no compiled code and names every room: it is left out.
+    The front door, `nbtc/__init__.py`, holds no compiled code and names every module: it is left out.
     """
     seen: set[Path] = set()
     todo = set(paths)

@@ -43,7 +43,7 @@ if hasattr(os, "register_at_fork"):  # a child would wait for ever for the lock 
 class Native(NamedTuple):
     """Machine code and what its maker wants to know about it when it comes from disk.
 
-    object: an object file, or several one behind the other, whose lengths are then `about["sizes"]`.
+    object: an object file, or several one after the other, whose lengths are then `about["sizes"]`.
     """
 
     object: bytes

@@ -1,4 +1,4 @@
-"""Arrays of the host as CuTe DSL's tensors in global memory, and the memory behind them."""
+"""Arrays of the host as CuTe DSL's tensors in global memory, and their memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nbtc.executor.launch.arguments import memory_of
 from nbtc.executor.memory.ranges import Memory
 
 CPU, CUDA = 1, 2  # DLPack, "DLDeviceType"
-DEVICE_TYPE = 8  # byte of a DLTensor: behind the data pointer (DLPack, "DLTensor")
+DEVICE_TYPE = 8  # byte of a DLTensor: after the data pointer (DLPack, "DLTensor")
 STORED = {  # types that DLPack does not carry: what they travel as
     "bfloat16": (np.uint16, cutlass.BFloat16),
     "float8_e4m3fn": (np.uint8, cutlass.Float8E4M3FN),

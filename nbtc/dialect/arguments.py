@@ -1,4 +1,4 @@
-"""Arguments of a launch: the Numba type of each, found fast, and the arrays behind tensors of other libraries."""
+"""Arguments of a launch: the Numba type of each, found fast, and the arrays that hold tensors of other libraries."""
 
 from __future__ import annotations
 

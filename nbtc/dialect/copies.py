@@ -29,7 +29,7 @@ def _in_kernels(function: F) -> F:
 def cp_async(dst: Any, src: Any, size: int = 16, dst_offset: Any = 0, src_offset: Any = 0) -> None:
     """Copy `size` bytes (4, 8 or 16, a constant) from global to shared memory, both at multiples of that; sm_80.
 
-    dst_offset, src_offset: elements behind the arrays' first ones, of contiguous memory.
+    dst_offset, src_offset: elements after the arrays' first ones, of contiguous memory.
     It runs on its own: `cp_async_commit_group` and `cp_async_wait_group` tell when it is done, for this thread.
     """
 
@@ -160,7 +160,7 @@ def cluster_rank() -> Any:
 
 @_in_kernels
 def cluster_arrive() -> None:
-    """Arrive at the cluster's barrier; what this thread stored before is seen behind `cluster_wait`.  sm_90."""
+    """Arrive at the cluster's barrier; what this thread stored before is seen after `cluster_wait`.  sm_90."""
 
 
 @_in_kernels

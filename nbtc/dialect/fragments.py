@@ -65,9 +65,9 @@ def format_of(kind: Any) -> Any:
 def made(builder: Any, tile: Tile) -> Any:
     """Room for a fragment."""
     operand = tile.operand
-    room = cgutils.alloca_once(builder, ir.ArrayType(rows.register_type(operand), rows.count(operand)))
-    room.align = ALIGN
-    return builder.bitcast(room, ir.IntType(8).as_pointer())
+    buffer = cgutils.alloca_once(builder, ir.ArrayType(rows.register_type(operand), rows.count(operand)))
+    buffer.align = ALIGN
+    return builder.bitcast(buffer, ir.IntType(8).as_pointer())
 
 
 def _slots(builder: Any, tile: Tile, address: Any) -> list[Any]:

@@ -107,7 +107,7 @@ def lgamma(x):
         return x
     if a == INF or x < ALL_WHOLE:
         return INF
-    y = a if x <= -0.5 else x  # it is reflected behind -1/2
+    y = a if x <= -0.5 else x  # it is reflected below -1/2
     rest = x - float(math.floor(x + 0.5))
     if x <= 0.0 and rest == 0.0:
         return INF

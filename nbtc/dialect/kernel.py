@@ -91,7 +91,7 @@ class Kernel:
             pass
         parts = configuration if isinstance(configuration, tuple) else (configuration,)
         if not 2 <= len(parts) <= 4:
-            raise OptionError(f"{configuration!r}: pass [grid, block], with stream and shared_bytes behind if need be")
+            raise OptionError(f"{configuration!r}: pass [grid, block], then stream and shared_bytes if need be")
         extents = obeyed(self._bounds.directives, parts[0], parts[1], None)
         stream, shared = (*parts[2:], None)[0], int(parts[3]) if len(parts) == 4 else 0
         found = Configured(self.launch, extents, shared=shared, stream=stream)

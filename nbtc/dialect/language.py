@@ -123,7 +123,7 @@ def unroll(start: int, stop: int | None = None, step: int = 1) -> Any:
 
 @_word
 def threadfence() -> None:
-    """This thread's stores before are seen by all threads of the device before its stores behind (`membar.gl`)."""
+    """This thread's stores before are seen by all threads of the device before its stores after (`membar.gl`)."""
 
 
 @_word
@@ -163,8 +163,8 @@ atomic_or = _atomic("atomic_or", "Or of an integer element's bits with `value`'s
 atomic_xor = _atomic("atomic_xor", "Exclusive or of an integer element's bits with `value`'s")
 atomic_min = _atomic("atomic_min", "The lesser of an element and `value` (a number rather than a NaN)")
 atomic_max = _atomic("atomic_max", "The greater of an element and `value` (a number rather than a NaN)")
-atomic_inc = _atomic("atomic_inc", "Count an unsigned element up, to 0 behind `value`")
-atomic_dec = _atomic("atomic_dec", "Count an unsigned element down, to `value` behind 0 or from above it")
+atomic_inc = _atomic("atomic_inc", "Count an unsigned element up, to 0 after `value`")
+atomic_dec = _atomic("atomic_dec", "Count an unsigned element down, to `value` after 0 or from above it")
 atomic_exch = _atomic("atomic_exch", "Set an element")
 
 

@@ -21,7 +21,7 @@ unrolled: list[Loop] = []  # in modules that are still written
 
 
 def close(module: ir.Module) -> None:
-    """Steps and metadata on the back edges of loops that are to be unrolled: jumps to their headers from behind."""
+    """Steps and metadata on the back edges of loops that are to be unrolled: jumps back to their headers."""
     for loop in [x for x in unrolled if x.test.parent.module is module]:
         unrolled.remove(loop)
         name = module.add_metadata([f"{loop.test.parent.name} {loop.test.name}"])

@@ -79,9 +79,9 @@ def _polynomial(context: Any, z: Any, coefficients: Any) -> Any:
 
 
 OWN = (maths, angles, gammas)
-for _function in (x for room in OWN for x in vars(room).values()):  # they call each other
+for _function in (x for library in OWN for x in vars(library).values()):  # they call each other
     _name = words.full_name(_function)
-    if _name.startswith(tuple(f"{room.__name__}." for room in OWN)) and _name not in words.VOCABULARY:
+    if _name.startswith(tuple(f"{library.__name__}." for library in OWN)) and _name not in words.VOCABULARY:
         words.function(_name, _function)
 
 

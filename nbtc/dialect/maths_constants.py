@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-BITS = 1400  # of pi: 2/pi is needed from its first bit to 192 behind the place of the largest exponent
+BITS = 1400  # of pi: 2/pi is needed from its first bit to 192 after the place of the largest exponent
 
 
 def _split(x: Fraction, bits: int = 53) -> tuple[float, float]:
@@ -33,7 +33,7 @@ def _atan(one_over: int) -> int:
 
 
 def _inverse_words(pi: int) -> list[int]:
-    """2/pi in words of 64 bits, behind one of zeros."""
+    """2/pi in words of 64 bits, after one of zeros."""
     count = 20
     bits = (2 << (BITS + 64 * count)) // pi
     return [0, *(bits >> (64 * (count - 1 - n)) & ((1 << 64) - 1) for n in range(count))]

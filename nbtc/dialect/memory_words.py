@@ -102,8 +102,8 @@ def _local(context: Any, shape: Any, format: Any) -> Any:
     kind = types.Array(element, len(extents), "C")
 
     def emit(c: Any, b: Any, s: Any, a: Any) -> Any:
-        room = cgutils.alloca_once(b, ir.ArrayType(c.get_data_type(element), prod(extents)))
-        room.align = ALIGN
-        return _array(c, b, kind, room, [c.get_constant(types.intp, n) for n in extents])
+        buffer = cgutils.alloca_once(b, ir.ArrayType(c.get_data_type(element), prod(extents)))
+        buffer.align = ALIGN
+        return _array(c, b, kind, buffer, [c.get_constant(types.intp, n) for n in extents])
 
     return signature(kind, shape, format), emit

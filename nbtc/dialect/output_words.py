@@ -41,11 +41,11 @@ def _item(context: Any, builder: Any, kind: Any, value: Any) -> tuple[str, list[
 def _print(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     items = [_item(context, builder, kind, value) for kind, value in zip(sig.args, args, strict=True)]
     values = [v for _, shown in items for v in shown]
-    room = cgutils.alloca_once(builder, ir.LiteralStructType([v.type for v in values])) if values else None
+    buffer = cgutils.alloca_once(builder, ir.LiteralStructType([v.type for v in values])) if values else None
     for n, value in enumerate(values):
-        builder.store(value, cgutils.gep_inbounds(builder, room, 0, n))
+        builder.store(value, cgutils.gep_inbounds(builder, buffer, 0, n))
     callee = fatal.declared(builder.module, "vprintf", I32, [fatal.POINTER, fatal.POINTER])
     line = fatal.text(builder, " ".join(text for text, _ in items) + "\n")
-    place = builder.bitcast(room, fatal.POINTER) if room is not None else fatal.POINTER(None)
+    place = builder.bitcast(buffer, fatal.POINTER) if buffer is not None else fatal.POINTER(None)
     builder.call(callee, [line, place])
     return context.get_dummy_value()

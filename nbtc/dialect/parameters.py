@@ -127,7 +127,7 @@ def _complex(context: Any, name: str, kind: Any) -> Parameter:
 
 
 def _tensor_map(context: Any, name: str, kind: Any) -> Parameter:
-    room = ir.PointerType(ir.ArrayType(ir.IntType(8), MAP_BYTES))
+    buffer = ir.PointerType(ir.ArrayType(ir.IntType(8), MAP_BYTES))
 
     def rebuild(builder: Any, given: Iterator[Any]) -> Any:
         argument = next(given)
@@ -136,7 +136,7 @@ def _tensor_map(context: Any, name: str, kind: Any) -> Parameter:
         [address] = words.inline(builder, f"mov.b64 $0, {place}; cvta.param.u64 $0, $0;", [I64], [], effect=False)
         return builder.inttoptr(address, context.get_value_type(kind))
 
-    return Parameter([Field(name, room, by_value=True)], rebuild)
+    return Parameter([Field(name, buffer, by_value=True)], rebuild)
 
 
 _FAMILIES: dict[Any, Callable[[Any, str, Any], Parameter]] = {

@@ -38,7 +38,7 @@ class _UnknownError(Exception):
 def _stamp() -> str:
     """A digest of the sources that decide what a kernel becomes."""
     here = Path(__file__).resolve().parent
-    return source_digest(*(here / f"{room}.py" for room in ("module", *vocabulary.ROOMS)))
+    return source_digest(*(here / f"{part}.py" for part in ("module", *vocabulary.MODULES)))
 
 
 def digest(function: Callable[..., Any], kinds: Sequence[Any], *others: str) -> str | None:

@@ -1,10 +1,10 @@
-"""The rooms that hold words: each registers its rows when it is imported."""
+"""The modules that hold words: each registers its rows when it is imported."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-ROOMS = (
+MODULES = (
     "narrow_words", "thread_words", "memory_words", "atomic_words", "output_words", "warp_words", "wmma_words",
     "ptx_words", "wgmma_words", "math_words", "special_words", "copy_words",
     "tensor_copies", "group_words", "unrolled",
@@ -13,5 +13,5 @@ ROOMS = (
 
 def load() -> None:
     """Import them all."""
-    for room in ROOMS:
-        import_module(f"nbtc.dialect.{room}")
+    for module in MODULES:
+        import_module(f"nbtc.dialect.{module}")

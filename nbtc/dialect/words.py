@@ -6,7 +6,7 @@ A word is a row: the full name of a Python object ("nbtc.warp.shfl_sync", module
 * `instruction(name, text, result, arguments)`: PTX text, `$0` the result and `$1`, `$2` ... the arguments;
 * `function(name, python)`: a function in the dialect's own words.
 
-Names, not objects, tie a row to its word, so that a room may give meaning to a module above it.
+Names, not objects, tie a row to its word, so that a module may give meaning to one above it.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def inline(
     """Emit PTX text: `$0`... its results, then the arguments; returns the results' values.
 
     effect: the instruction does more than give its result (it waits, exchanges, stores), so it is neither removed nor
-    merged.  memory: it reads or writes memory, so loads and stores are not moved across it.  immediates: values behind
+    merged.  memory: it reads or writes memory, so loads and stores are not moved across it.  immediates: values after
     the arguments that the text needs as literals.  tied: what the first results' registers hold before.
     """
     if _in_words.get():
@@ -215,7 +215,7 @@ def predicates_in_words() -> Iterator[None]:
 def _by_words(
     builder: Any, text: str, results: Sequence[ir.Type], arguments: Sequence[Any], effect: bool, memory: bool, more: Any
 ) -> list[Any]:
-    """`inline` where predicates are words: the text has its own, set from words before and copied to words behind."""
+    """`inline` where predicates are words: the text has its own, set from words before and copied to words after."""
     word = ir.IntType(32)
     outputs = [n for n, t in enumerate(results) if t == _PREDICATE]
     inputs = [n for n, a in enumerate(arguments, len(results)) if a.type == _PREDICATE]

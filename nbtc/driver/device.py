@@ -117,9 +117,9 @@ class Device:
         return value.value
 
     def _name(self, handle: ctypes.c_int) -> str:
-        room = ctypes.create_string_buffer(256)
-        self.driver.call("cuDeviceGetName", room, len(room), handle)
-        return room.value.decode(errors="replace")
+        buffer = ctypes.create_string_buffer(256)
+        self.driver.call("cuDeviceGetName", buffer, len(buffer), handle)
+        return buffer.value.decode(errors="replace")
 
     def _driver_version(self) -> str:
         """The newest CUDA version the driver serves: 13000 is 13.0."""

@@ -130,9 +130,9 @@ def _value(p: Parameter, x: Any, address: int | None) -> Any:
         )
     else:
         raw = value_bytes(p, x)
-    room = (ctypes.c_uint64 * -(-len(raw) // 8))()  # aligned, whatever the type
-    ctypes.memmove(room, raw, len(raw))
-    return room
+    buffer = (ctypes.c_uint64 * -(-len(raw) // 8))()  # aligned, whatever the type
+    ctypes.memmove(buffer, raw, len(raw))
+    return buffer
 
 
 def _device(addresses: Sequence[int | None]) -> Device:

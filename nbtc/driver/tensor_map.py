@@ -25,8 +25,8 @@ def encoded(x: TensorMap, driver: Driver) -> bytes:
     if not x.on_device:
         raise FormatError("the map of an array in host memory among device arrays: make one of an array on the GPU")
     rank = len(x.dims)
-    room = (ctypes.c_uint8 * (BYTES + ALIGN))()
-    first = ctypes.addressof(room) + -ctypes.addressof(room) % ALIGN
+    buffer = (ctypes.c_uint8 * (BYTES + ALIGN))()
+    first = ctypes.addressof(buffer) + -ctypes.addressof(buffer) % ALIGN
     strides = (ctypes.c_uint64 * max(1, rank - 1))(*x.strides)
     box: tuple[Any, ...]
     if x.pixel_box is None:

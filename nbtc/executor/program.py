@@ -234,9 +234,7 @@ class Program:
         """Bind a launch configuration, in Numba's order."""
         parts = configuration if isinstance(configuration, tuple) else (configuration,)
         if not 2 <= len(parts) <= 4:
-            raise OptionError(
-                f"{shown(configuration)}: pass [grid, block], with stream and shared_bytes behind if need be"
-            )
+            raise OptionError(f"{shown(configuration)}: pass [grid, block], then stream and shared_bytes if need be")
         return Configured(self.launch, parts[0], parts[1], shared=parts[3] if len(parts) == 4 else 0)
 
     def launch(

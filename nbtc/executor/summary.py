@@ -1,4 +1,4 @@
-"""A kernel in a few lines: its registers, memory, forms, and where its lanes may be apart."""
+"""A kernel in a few lines: its registers, memory, forms, and where its lanes may diverge."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from nbtc.executor.text.names import full_name, signature
 def summary(linked: Linked, arch: str) -> str:
     """The text that printing a kernel gives."""
     registers: dict[str, str] = {}
-    varying, blocks, apart = 0, 0, 0
+    varying, blocks, divergent = 0, 0, 0
     for function in linked.functions:
         g = graph(function, lambda _: False)
         f = facts(function, g, Setting(recursive=function.name in linked.recursive))
-        blocks, apart = blocks + g.end, apart + len(f.apart)
+        blocks, divergent = blocks + g.end, divergent + len(f.divergent)
         used = [use_of(i) for i in function.body or ()]
         mine = {r.name: r.type for u in used for r in (*u.reads, *u.writes)}
         varying += len(f.varies & mine.keys())
@@ -35,6 +35,6 @@ def summary(linked: Linked, arch: str) -> str:
         f"{varying} of them differ between lanes",
         f"  memory      {linked.shared_bytes} bytes shared, {linked.local_bytes} bytes local",
         f"  forms       {len(forms)}" + (f", {missing} of them can't run: see nbtc.coverage" if missing else ""),
-        f"  flow        {blocks} blocks, lanes may be apart in {apart}",
+        f"  flow        {blocks} blocks, lanes may diverge in {divergent}",
     ]
     return "\n".join(rows + ([f"  calls       {functions}"] if functions else []))

@@ -122,7 +122,7 @@ def exponents_of(x: NDArray[Any], fmt: Format, widened: bool = False) -> Range:
 class PackedLayout:
     """How operands are stored for one product: packing parameters of A and B and the constants of the kernel.
 
-    lasting: an Inf in the tile stays one: the exponent field 255 + scale - F of its rounding is that of a number, and
+    keeps_infinity: an Inf in the tile stays one: the exponent field 255 + scale - F of its rounding is a number's, and
     M's is one of f64 (of f32 it is more than there are, so that an Inf could become any sum).
     """
 
@@ -131,7 +131,7 @@ class PackedLayout:
     pack_a: NDArray[np.int64]
     pack_b: NDArray[np.int64]
     numbers: Numbers
-    lasting: bool
+    keeps_infinity: bool
 
 
 @lru_cache(maxsize=64)
@@ -159,12 +159,12 @@ def packed_layout(
         scale, bases = 0, (FULL_RANGE_BASE, FULL_RANGE_BASE)
         numbers = floor + 127, 113 if f16_acc else 1, 0, ra.least + rb.least - 2 * FULL_RANGE_BASE + 127
         limits = 0.0, float(np.finfo(np.float32).max)
-    lasting = near and scale < fraction and fraction > 13
+    keeps_infinity = near and scale < fraction and fraction > 13
     pack_a, pack_b = (
         float_params(f, r.least, x, r.least if f.exponent <= 5 and not lifted else None)
         for f, r, x in zip((a, b), (ra, rb), bases, strict=True)
     )
-    return PackedLayout(not near, scale, pack_a, pack_b, Numbers(*numbers, *map(np.float32, limits)), lasting)
+    return PackedLayout(not near, scale, pack_a, pack_b, Numbers(*numbers, *map(np.float32, limits)), keeps_infinity)
 
 
 class Lifts(NamedTuple):
@@ -285,7 +285,9 @@ class FusedProduct:
         checked = self.in_f64 and (may_overflow or self.block > 16)
         p, f16_acc = self.params, self.params[OUT] == OUTS["rne11"]
         # compiled here: several threads would all do it
-        found = form(self.packing, self.a.itemsize, p[FRACTION], p[OUT], checked, f16_acc and not self.layout.lasting)
+        found = form(
+            self.packing, self.a.itemsize, p[FRACTION], p[OUT], checked, f16_acc and not self.layout.keeps_infinity
+        )
         work = self._shares(panels)
         macs = self.a.shape[0] * columns * depth // len(work)
         self.team.run(self._rows, (found, state, packed, block), work, macs)

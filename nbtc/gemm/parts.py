@@ -42,9 +42,9 @@ def rearranged(problem: Problem, chain: Chain) -> Problem:
     left = np.zeros((*a.shape[:-1], depth), a.dtype)
     right = np.zeros((*b.shape[:-2], depth, b.shape[-1]), b.dtype)
     at = 0
-    for (start, stop), room in zip(chain, whole, strict=True):
+    for (start, stop), length in zip(chain, whole, strict=True):
         left[..., at : at + stop - start] = a[..., start:stop]
         right[..., at : at + stop - start, :] = b[..., start:stop, :]
-        at += room
+        at += length
     plan = replace(plan, shape=(*plan.shape[:-1], depth))
     return replace(problem, a=left, b=right, packed=(False, False), plan=plan)

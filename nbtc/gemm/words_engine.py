@@ -132,8 +132,8 @@ class WordsProduct:
         """All rows times one packed block of B."""
         how, team = self.how, self.team
         depth, width = -(-units // how.units) * how.words, how.width
-        room = -(-columns // width) * width
-        key = ((room * depth, how.word), (room, "<i4"))
+        padded = -(-columns // width) * width
+        key = ((padded * depth, how.word), (padded, "<i4"))
         packed, across = WORKSPACE_POOL.take(key)
         team.run(self._pack, (b, packed, across, j, k, depth, units), panels(columns, team.threads, width))
         work = shares(a.shape[0], columns, team.threads, how.lines, width)
@@ -157,6 +157,6 @@ class WordsProduct:
         part, destination = Part(*flat(a, i, rows, k, units)), Part(d.reshape(-1), i * ldd + j + q, ldd)
         call(
             how.rows, part.x.dtype, part, rows, units, how.readings[0], micro.Packed(packed[q * depth :], across[q:]),
-            destination, columns, micro.Room(*own),
+            destination, columns, micro.RowBuffer(*own),
         )  # fmt: skip
         WORKSPACE_POOL.give(key, own)

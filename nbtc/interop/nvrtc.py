@@ -95,9 +95,9 @@ class _Program:
     def _text(self, what: str) -> str:
         size = ctypes.c_size_t()
         self._call(f"nvrtcGet{what}Size", self.handle, ctypes.byref(size))
-        room = ctypes.create_string_buffer(size.value)
-        self._call(f"nvrtcGet{what}", self.handle, room)
-        return room.raw.rstrip(b"\0").decode()
+        buffer = ctypes.create_string_buffer(size.value)
+        self._call(f"nvrtcGet{what}", self.handle, buffer)
+        return buffer.raw.rstrip(b"\0").decode()
 
     def ptx(self) -> str:
         """The PTX text."""
@@ -115,7 +115,7 @@ class _Program:
 
 
 def hint(log: str) -> str:
-    """What to do about a header that was not found, as a line behind the compiler's message.
+    """What to do about a header that was not found, as a line after the compiler's message.
 
     >>> print(hint('a.cu(1): catastrophic error: cannot open source file "vector"'))
     <BLANKLINE>

@@ -1,4 +1,4 @@
-"""Rows of integer instructions behind the DPX functions (PTX ISA, "Integer Arithmetic Instructions": min, max, add).
+"""Rows of integer instructions of the DPX functions (PTX ISA, "Integer Arithmetic Instructions": min, max, add).
 
 The functions themselves are `nbtc.dpx`; these rows let PTX text name their parts.
 """

@@ -205,7 +205,7 @@ class LimitedRange(AlignmentAndRounding):
 
     below = 0
 
-    def settle(self, best: Any) -> Any:
+    def finish_maxima(self, best: Any) -> Any:
         """Byte maxima: columns without a product that counts get the floor."""
         v, b = self.v, self.b
         least = b.trunc(b.extract_element(self.reference, v.const(I32, 0)), I8)
@@ -274,8 +274,8 @@ class ByTurns(LimitedRange):
         # LLVM would make logic of a choice by a constant, which takes more operations
         self.tops = v.unknown_mask(sum(8 << 4 * i for i in range(shape.target.lanes)), shape.target.bytes)
 
-    def settle(self, best: Any) -> Any:
-        best = super().settle(best)
+    def finish_maxima(self, best: Any) -> Any:
+        best = super().finish_maxima(best)
         if not self.s.f16_acc:
             return best
         floor = self.b.trunc(self.b.extract_element(self.floor, self.v.const(I32, 0)), I8)
@@ -308,7 +308,7 @@ class ByTurns(LimitedRange):
 class FullRange(AlignmentAndRounding):
     """Exponents in 16 bits, biased so that a sum with a zero operand stays below 0x4000; true scale in the tile."""
 
-    def settle(self, best: Any) -> Any:
+    def finish_maxima(self, best: Any) -> Any:
         return best
 
     def scaled(self, x: Any, n: Any) -> Any:

@@ -88,7 +88,7 @@ class FusedSum:
         return FullRange if shape.full_range else LimitedRange
 
     def places(self, maxima: Any, counts: int, column: Any) -> tuple[Any, Any]:
-        """Where a tile finds exponent maxima and counts of a step, which lie `counts` bytes behind them."""
+        """Where a tile finds exponent maxima and counts of a step, which lie `counts` bytes after them."""
         v = self.v
         return v.at(maxima, self.b.mul(column, v.int(self.s.exponent_bytes))), v.at(maxima, counts, column)
 
@@ -121,7 +121,7 @@ class FusedSum:
         """Store them."""
         for r, parts in enumerate(best):
             for h, x in enumerate(parts):
-                self.store(self.ends.settle(x), which.to, self.exponent_row * r + self.width * h)
+                self.store(self.ends.finish_maxima(x), which.to, self.exponent_row * r + self.width * h)
 
     def count(self, signs: Signs) -> None:
         """Count the negative products of all columns, and keep the counts."""

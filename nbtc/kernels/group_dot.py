@@ -264,7 +264,7 @@ def block_kernel(chunks: int) -> Any:
     """
 
     @jit
-    def again(d, codes, scales, params, sizes, step, i, j, doubt, room):
+    def again(d, codes, scales, params, sizes, step, i, j, doubt, buffer):
         """The lanes that a step left as they were, one at a time."""
         k, ldd, n, s, m = sizes[0], sizes[1], sizes[2], sizes[4], sizes[5]
         at, chunk = step * STEP, step * chunks
@@ -279,12 +279,12 @@ def block_kernel(chunks: int) -> Any:
                     ys = Strided(codes.ys, chunk * n + column, n)
                     place = (i + r) * ldd + column
                     start = np.uint64(d[place])
-                    d[place] = np.uint32(scaled_chain(a, b, min(STEP, k - at), start, xs, ys, scales, params, room))
+                    d[place] = np.uint32(scaled_chain(a, b, min(STEP, k - at), start, xs, ys, scales, params, buffer))
 
     @jit
     def kernel(left, right, d, codes, scales, params, sizes, cut, rows, panels):
         steps = sizes[3]
-        doubt, room = np.zeros(ROWS, np.uint16), np.zeros((2, 8), np.int64)
+        doubt, buffer = np.zeros(ROWS, np.uint16), np.zeros((2, 8), np.int64)
         for panel in range(panels[0], panels[1]):
             j = panel * LANES
             for i in range(rows[0], rows[1], ROWS):
@@ -292,6 +292,6 @@ def block_kernel(chunks: int) -> Any:
                 while step < cut[1]:
                     step = _steps(chunks, left, i, right, panel, steps, goal, (step, cut[1]), doubt)
                     if doubt.any():
-                        again(d, codes, scales, params, sizes, step - 1, i, j, doubt, room)
+                        again(d, codes, scales, params, sizes, step - 1, i, j, doubt, buffer)
 
     return kernel

@@ -45,8 +45,8 @@ def _sums(shape: SumShape, emulated: bool) -> dict[str, int]:
     """What sums blocks of products; emulated: also with a start at zero, and what adds such a tile."""
     functions = {"sums": Emitted(SumArguments, lambda v, x: write_sums(v, shape, x))}
     if emulated:
-        restarted = replace(shape, from_zero=True)
-        functions["restarted"] = Emitted(SumArguments, lambda v, x: write_sums(v, restarted, x))
+        from_zero = replace(shape, from_zero=True)
+        functions["from_zero"] = Emitted(SumArguments, lambda v, x: write_sums(v, from_zero, x))
         functions["added"] = Emitted(AddArguments, lambda v, x: write_addition(v, shape, x))
     return _addresses(functions, shape.key)
 
@@ -60,6 +60,6 @@ def form(packing: Packing, size: int, fraction: int, out: int, checked: bool, ea
         target, bool(packing.in_f64), packing.block, fraction, name, full_range, checked, each_watched=each_watched,
         by_turns=bool(packing.by_turns),
     )  # fmt: skip
-    code = {"restarted": 0, "added": 0} | _sums(shape, emulated)
+    code = {"from_zero": 0, "added": 0} | _sums(shape, emulated)
     watched = full_range or each_watched
     return Form(packer(packing, size, False), **code, block=shape.block, checked=int(checked), watched=int(watched))

@@ -140,7 +140,7 @@ def _multiply(form, b, state, row, geometry, redo, own, numbers):
         if form.added:
             for g in range(0, depth // form.block, 2):
                 span = Span(at, g, 1, blocks)
-                call_emitted(form.restarted, SumArguments(own.a, b, span, first, numbers, scratch))
+                call_emitted(form.from_zero, SumArguments(own.a, b, span, first, numbers, scratch))
                 span = Span(at, g + 1, 1, blocks)
                 call_emitted(form.sums, SumArguments(own.a, b, span, first, numbers, scratch))
                 call_emitted(form.added, AddArguments(first, second, blocks, scale))

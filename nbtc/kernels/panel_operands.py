@@ -29,14 +29,14 @@ class Packing(NamedTuple):
 class Form(NamedTuple):
     """Addresses of what packs rows of A and of what sums, products of a sum, and what must be looked at afterwards.
 
-    restarted, added: not 0 where blocks come in pairs (emulated), the second continuing from the first, which starts at
+    from_zero, added: not 0 where blocks come in pairs (emulated), the second continuing from the first, which starts at
     zero; each pair is added to the accumulator.  checked: a sum may leave 32 bits.  watched: a result may overflow
     within a span.
     """
 
     pack: int
     sums: int
-    restarted: int
+    from_zero: int
     added: int
     block: int
     checked: int

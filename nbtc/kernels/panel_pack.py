@@ -91,14 +91,14 @@ class _Packer:
         """Sixteen elements in their own width, from byte offsets on."""
         return self.v.load(self.v.at(p, *offsets), self.raw, self.raw.element.width // 8)
 
-    def note(self, room: Any, magnitude: Any) -> None:
+    def note(self, buffer: Any, magnitude: Any) -> None:
         """Keep the largest magnitude, which tells whether there was an Inf or a NaN."""
-        self.v.store(self.v.umax(self.v.load(room, IV, 64), magnitude), room, 64)
+        self.v.store(self.v.umax(self.v.load(buffer, IV, 64), magnitude), buffer, 64)
 
-    def mark(self, room: Any, special: Any, lanes: int) -> None:
+    def mark(self, buffer: Any, special: Any, lanes: int) -> None:
         """Set the bytes at `special` of the lanes (1: all lanes together) that noted an Inf or NaN."""
         v, b = self.v, self.b
-        noted = b.icmp_unsigned(">=", v.load(room, IV, 64), self.special)
+        noted = b.icmp_unsigned(">=", v.load(buffer, IV, 64), self.special)
         mark = b.zext(noted, vector(I8, CHUNK))
         if lanes == 1:
             mark = v.call("llvm.vector.reduce.or.v16i8", I8, mark)
@@ -140,14 +140,14 @@ class _Packer:
         return b.select(zero, v.const(IV, 0), stored if lift is None else b.add(stored, lift))
 
 
-def _room(v: VectorBuilder, count: int) -> Any:
+def _buffer(v: VectorBuilder, count: int) -> Any:
     """Stack memory for `count` vectors."""
     return stack_array(v.b, 64 * count)
 
 
-def _blank(v: VectorBuilder, room: Any, count: int = 1) -> None:
+def _blank(v: VectorBuilder, buffer: Any, count: int = 1) -> None:
     for i in range(count):
-        v.store(v.const(IV, 0), room, 64, 64 * i)
+        v.store(v.const(IV, 0), buffer, 64, 64 * i)
 
 
 # --- rows of A --------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class _Rows:
     def __init__(self, v: VectorBuilder, pk: _Packer, how: Packing, args: dict[str, Any]) -> None:
         self.v, self.b, self.pk, self.args = v, v.b, pk, args
         self.block, self.full_range, self.sign_size = how.block, bool(how.full_range), sign_size(how)
-        self.noted = _room(v, ROWS)
+        self.noted = _buffer(v, ROWS)
 
     def write(self, tile: Any, order: list[int]) -> None:
         """A tile of rows; order: of the products of two blocks, if they are interleaved."""
@@ -264,7 +264,7 @@ class _Columns:
     def __init__(self, v: VectorBuilder, pk: _Packer, how: Packing, args: dict[str, Any]) -> None:
         self.v, self.b, self.pk, self.how, self.args = v, v.b, pk, how, args
         self.block, self.full_range = how.block, bool(how.full_range)
-        self.noted, self.word, self.fraction_sum, self.largest_sum = (_room(v, n) for n in (PANEL // CHUNK, 1, 1, 1))
+        self.noted, self.word, self.fraction_sum, self.largest_sum = (_buffer(v, n) for n in (PANEL // CHUNK, 1, 1, 1))
         _blank(v, self.largest_sum)
         target = host_processor()
         self.order = paired(target.lanes if target else CHUNK)
@@ -336,8 +336,8 @@ class _Columns:
         """Bytes or halves of sixteen columns into sixteen words, above those of the columns before them."""
         v, b = self.v, self.b
         up = b.trunc(b.udiv(column, v.int(2 // size)), I32)  # 8 * size bits for every sixteen columns
-        room = v.splat(b.shl(v.const(I32, 1), up), CHUNK)
-        before = b.and_(v.load(to, IV, 64), b.sub(room, v.const(IV, 1)))
+        unit = v.splat(b.shl(v.const(I32, 1), up), CHUNK)
+        before = b.and_(v.load(to, IV, 64), b.sub(unit, v.const(IV, 1)))
         v.store(b.or_(before, b.shl(x, v.splat(up, CHUNK))), to, 64)
 
     def lift(self, panel: Any, g: Any, column: Any) -> Any:

@@ -31,7 +31,7 @@ class Schedule(ABC):
         self.scratch = args["scratch"]
         self.sums = fused_sum(v, shape, {x: args[x] for x in NUMBERS}, v.at(self.scratch, 4 * FLAG_WORD))
         self.columns = self.sums.lanes * self.sums.chunks  # of a register tile
-        self.o_counts = ROWS * self.sums.exponent_row  # counts of negative products lie behind a step's maxima
+        self.o_counts = ROWS * self.sums.exponent_row  # counts of negative products lie after a step's maxima
         self.kept = self.o_counts + (ROWS * PANEL if shape.counted else 0)
         self.passes = PANEL // self.columns
 

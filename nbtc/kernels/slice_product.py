@@ -74,11 +74,11 @@ class _Slice:
 
     def emit(self) -> Any:
         v, b, s = self.v, self.b, self.s
-        room = b.alloca(ir.ArrayType(I8, s.lines * (memory_a(s).size + 2 * memory_b(s).size)))
-        room.align = VECTOR
-        self.a = b.bitcast(room, P)
+        buffer = b.alloca(ir.ArrayType(I8, s.lines * (memory_a(s).size + 2 * memory_b(s).size)))
+        buffer.align = VECTOR
+        self.a = b.bitcast(buffer, P)
         same = ir.InlineAsm(ir.FunctionType(P, [P]), "", "=r,0")
-        self.outer = b.call(same, [self.a])  # to be read at: see `warp_operands.Room`
+        self.outer = b.call(same, [self.a])  # to be read at: see `warp_operands.OpaqueBuffer`
         special = self._decode_a()
         self._read(v.int(0))
 

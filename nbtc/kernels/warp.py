@@ -1,4 +1,4 @@
-"""Warp-level products as vector code: all kinds of them behind one door, for one warp and for batches.
+"""Warp-level products as vector code: all kinds of them with one interface, for one warp and for batches.
 
 A code (`FloatCode`, `Fp8Code`, `IntegerCode`, `DoubleCode`) says what is compiled in.  Its emitter writes one warp; a
 loop over warps is a function of its own, so that the rounding mode is set once for all of them and no other code sees

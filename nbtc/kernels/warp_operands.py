@@ -29,7 +29,7 @@ B64, D8 = vector(I8, 64), vector(F64, 8)
 
 
 @dataclass(frozen=True)
-class Room:
+class OpaqueBuffer:
     """Memory to be stored to at one address and loaded from at another, which the compiler takes for a different one.
 
     Else it would see what lies there and replace loads that broadcast, which are free, by permutations, which are not.
@@ -65,8 +65,8 @@ class Operands:
         self.variants = len(shape.groups) // shape.registers
         self.vectors = 64 * 2 * shape.per_word  # bytes of decoded values of an image of sixteen words
         images = 2 * shape.registers
-        self.values, self.fields = self.room(images * self.vectors), self.room(images * 64 * self.variants)
-        self.signs, self.nonzero = self.room(64), self.room(64)
+        self.values, self.fields = self.buffer(images * self.vectors), self.buffer(images * 64 * self.variants)
+        self.signs, self.nonzero = self.buffer(64), self.buffer(64)
         self.special = v.const(shape.element, 0)
 
     @property
@@ -75,11 +75,11 @@ class Operands:
         bias = 127 - 2 * self.s.fmt.bias
         return ((bias + 1) // 2, bias // 2) if self.s.limited_range else (0, 0)
 
-    def room(self, size: int) -> Room:
+    def buffer(self, size: int) -> OpaqueBuffer:
         """Stack memory of `size` bytes."""
         p = stack_array(self.b, size)
         same = ir.InlineAsm(ir.FunctionType(p.type, [p.type]), "", "=r,0")
-        return Room(p, self.v.at(self.b.call(same, [self.v.at(p, size // 2)]), -(size // 2)))
+        return OpaqueBuffer(p, self.v.at(self.b.call(same, [self.v.at(p, size // 2)]), -(size // 2)))
 
     # --- elements -----------------------------------------------------------------------------------------------------
     def masks(self, words: Any) -> tuple[Any, Any]:
@@ -146,8 +146,8 @@ class Operands:
         for n in dict.fromkeys(self._image(j)[0] for j in pairs):
             words = take(v, s.by_register, p, s.registers, n * lanes, lanes)
             negative, nonzero = self.masks(words)
-            for room, mask in ((self.signs, negative), (self.nonzero, nonzero)):
-                v.store(b.bitcast(mask, ir.IntType(16 * s.per_word)), room.inner, 1, n * size)
+            for buffer, mask in ((self.signs, negative), (self.nonzero, nonzero)):
+                v.store(b.bitcast(mask, ir.IntType(16 * s.per_word)), buffer.inner, 1, n * size)
             fields = v.bits(self.biased(words, nonzero, self.more[0]), B64)
             for variant, sources in enumerate(self._arrangements()):
                 at = 64 * (self.variants * n + variant)
@@ -297,8 +297,8 @@ class Operands:
         bits = ir.IntType(4 * s.registers * s.per_word)
         at = j * bits.width // 8
 
-        def across(room: Any) -> Any:
-            m = v.load(room.outer, bits, 1, at)
+        def across(buffer: Any) -> Any:
+            m = v.load(buffer.outer, bits, 1, at)
             return v.splat(m if bits.width == 32 else b.zext(m, I32), 16)
 
         row_mask = [0, 0]

@@ -91,7 +91,7 @@ class Packed(NamedTuple):
     across: Any
 
 
-class Room(NamedTuple):
+class RowBuffer(NamedTuple):
     """A thread's memory: for `BLOCK` packed rows of A, one register tile, and the rows' corrections."""
 
     a: Any
@@ -196,7 +196,7 @@ def _tile(typing, op, rounding, a, b, d, ld, depth, down, across):
 
 @cache
 def rows_kernel(op: int, rounding: int, source: int) -> Any:
-    """kernel(a, rows, units, reading, b, d, columns, room): d += A * B.
+    """kernel(a, rows, units, reading, b, d, columns, buffer): d += A * B.
 
     a: the `Part` of A, in units; b: `Packed` panels with the columns' corrections; d: the `Part` of the accumulators.
     """
@@ -227,15 +227,15 @@ def rows_kernel(op: int, rounding: int, source: int) -> Any:
                     edge(left, right, goal, ldd, depth, min(lines, rows - i), have, tile, beside, over)
 
     @jit
-    def run(a, rows, units, reading, b, d, columns, room):
+    def run(a, rows, units, reading, b, d, columns, buffer):
         depth = (units + of - 1) // of * made
         for i in range(0, rows, BLOCK):
             count = min(BLOCK, rows - i)
             pack(
-                a.x, a.at + i * a.ld, a.ld, count, units, room.a, room.down, reading.signed, reading.flip,
+                a.x, a.at + i * a.ld, a.ld, count, units, buffer.a, buffer.down, reading.signed, reading.flip,
                 reading.yshift,
             )  # fmt: skip
             goal = Flat(d.x, d.at + i * d.ld)
-            multiply(room.a, b.words, goal, d.ld, count, columns, depth, room.tile, room.down, b.across)
+            multiply(buffer.a, b.words, goal, d.ld, count, columns, depth, buffer.tile, buffer.down, b.across)
 
     return run

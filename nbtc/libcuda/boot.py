@@ -199,10 +199,10 @@ class Emitter:
             state = self.from_library(b, null, "PyGILState_Ensure", I32)
             template = source(self.which, self.count, self.folder)
             length = len(template) + 200
-            room = b.bitcast(b.alloca(ir.ArrayType(I8, length)), PTR)
+            buffer = b.bitcast(b.alloca(ir.ArrayType(I8, length)), PTR)
             values = [own, *(b.ptrtoint(x, I64) for x in (self.table, self.slot, close))]
-            b.call(self.libc["snprintf"], [room, I64(length), self.text(b, template), *values])
-            self.from_library(b, null, "PyRun_SimpleString", I32, room)
+            b.call(self.libc["snprintf"], [buffer, I64(length), self.text(b, template), *values])
+            self.from_library(b, null, "PyRun_SimpleString", I32, buffer)
             self.from_library(b, null, "PyGILState_Release", VOID, state)
         resolver = b.load_atomic(self.slot, "seq_cst", 8)
         with b.if_else(b.icmp_unsigned("!=", resolver, I64(0))) as (found, none):

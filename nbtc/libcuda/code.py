@@ -145,7 +145,7 @@ def constant_text(text: bytes) -> int:
     """The address of a constant text of C, which ends with a zero."""
     found = _texts.get(text)
     if found is None:
-        found = _texts[text] = handles.room(len(text))
+        found = _texts[text] = handles.buffer(len(text))
         ctypes.memmove(found, text, len(text))
     return found
 

@@ -106,13 +106,13 @@ def zstd(data: bytes, size: int) -> bytes:
     if library is None:
         say("this program's PTX is compressed by Zstandard: install zstandard, or pass nvcc --compress-mode=none", True)
         raise CudaError(JIT_COMPILER_NOT_FOUND)
-    room = ctypes.create_string_buffer(max(size, 1))
+    buffer = ctypes.create_string_buffer(max(size, 1))
     library.ZSTD_decompress.restype = ctypes.c_size_t
     library.ZSTD_decompress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
-    done = library.ZSTD_decompress(room, size, data, len(data))
+    done = library.ZSTD_decompress(buffer, size, data, len(data))
     if done != size:
         raise ValueError("not Zstandard")
-    return room.raw[:size]
+    return buffer.raw[:size]
 
 
 def entries_at(address: int) -> list[Entry]:

@@ -111,8 +111,8 @@ def _to_the_end(target: int, source: int, size: int) -> bool:
     """Whether a copy would come to its end: one that stops half-way has overwritten what it should not."""
     if size >= LARGE:
         return mapped(target, size, True) and mapped(source, size, False)
-    room = ctypes.create_string_buffer(1)
-    at = ctypes.addressof(room)
+    buffer = ctypes.create_string_buffer(1)
+    at = ctypes.addressof(buffer)
     return _copy(at, target + size - 1, 1) and _copy(at, source + size - 1, 1)
 
 
@@ -141,10 +141,10 @@ def read(at: int, size: int) -> bytes:
         if low <= at <= high - size:
             return bytes(view[at - low : at - low + size])
     _refresh()
-    room = ctypes.create_string_buffer(max(size, 1))
-    if not _is_address(at, size) or not _copy(ctypes.addressof(room), at, size):
+    buffer = ctypes.create_string_buffer(max(size, 1))
+    if not _is_address(at, size) or not _copy(ctypes.addressof(buffer), at, size):
         raise CudaError(INVALID_VALUE)
-    return room.raw[:size]
+    return buffer.raw[:size]
 
 
 def write(at: int, data: bytes) -> None:

@@ -51,7 +51,7 @@ class Block(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The first byte behind it."""
+        """The first byte after it."""
         return self.first + max(self.bytes, 1)
 
 

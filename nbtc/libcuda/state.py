@@ -33,11 +33,11 @@ class Handles:
         if len(self._idle) > IDLE_BLOCKS:
             at = self._idle.popleft()
         else:
-            at = self.room(BLOCK)
+            at = self.buffer(BLOCK)
         self.objects[at] = x
         return at
 
-    def room(self, size: int) -> int:
+    def buffer(self, size: int) -> int:
         """Memory that clients may read and no function writes to, for ever."""
         if self._next + size > self._end:
             length = max(CHUNK, size)

@@ -72,13 +72,13 @@ class Graph:
     def ordered(self) -> list[Node]:
         """All nodes, each after those it waits for."""
         before: dict[Node, int] = dict.fromkeys(self.nodes, 0)
-        behind: dict[Node, list[Node]] = {}
+        successors: dict[Node, list[Node]] = {}
         for first, second in self.edges:
             before[second] += 1
-            behind.setdefault(first, []).append(second)
+            successors.setdefault(first, []).append(second)
         ready = [n for n in self.nodes if not before[n]]
         for node in ready:  # which grows
-            for other in behind.get(node, ()):
+            for other in successors.get(node, ()):
                 before[other] -= 1
                 if not before[other]:
                     ready.append(other)

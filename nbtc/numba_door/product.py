@@ -18,7 +18,7 @@ NO_WORDS = np.zeros(1, np.uint32)
 
 @cache
 def product(plan: Prepared) -> Callable[..., Any]:
-    """compute(a, b, c, meta, d) of flat uint32 images: vector code where there is some, with the general kernel behind.
+    """compute(a, b, c, meta, d) of flat uint32 images: vector code where there is some, else the general kernel.
 
     For compiled functions alone; `meta` of a dense form is any array.
     """

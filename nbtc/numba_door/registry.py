@@ -1,6 +1,6 @@
 """What compiled code knows of nbtc: functions, even in a compilation that is under way.
 
-Rooms of nbtc load on first use, and the first use of `nbtc.dpx` may be inside a function that Numba is just typing.
+Modules of nbtc load on first use, and the first use of `nbtc.dpx` may be inside a function that Numba is just typing.
 Numba reads newly registered functions only when a compilation starts, and would report the name as unknown.
 """
 

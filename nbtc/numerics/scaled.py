@@ -55,8 +55,8 @@ def _cut(significand, shift):
 
 
 @jit(inline=True)
-def _grouped_step(a, b, here, readings, c, xs, ys, scales, params, room):
-    """One step of grouped products: f32 bits.  room: two rows for the groups' sums and exponents."""
+def _grouped_step(a, b, here, readings, c, xs, ys, scales, params, buffer):
+    """One step of grouped products: f32 bits.  buffer: two rows for the groups' sums and exponents."""
     for j in range(scales.chunks):
         bad = _scale(xs.words[xs.first + j * xs.stride], scales.ue4m3)[2]
         if bad or _scale(ys.words[ys.first + j * ys.stride], scales.ue4m3)[2]:
@@ -77,7 +77,7 @@ def _grouped_step(a, b, here, readings, c, xs, ys, scales, params, room):
         j = g * scales.chunks // count
         mx, ex, _ = _scale(xs.words[xs.first + j * xs.stride], scales.ue4m3)
         my, ey, _ = _scale(ys.words[ys.first + j * ys.stride], scales.ue4m3)
-        room[0, g], room[1, g] = total * mx * my, ex + ey
+        buffer[0, g], buffer[1, g] = total * mx * my, ex + ey
         if some and mx * my != 0:
             top = max(top, ex + ey)
     unit = top - params[FRACTION]
@@ -86,16 +86,16 @@ def _grouped_step(a, b, here, readings, c, xs, ys, scales, params, room):
         whole |= np.int64(1) << 23
     total = _cut(-whole if c & _SIGN != 0 else whole, own - 23 - unit)
     for g in range(count):
-        total += _cut(room[0, g], room[1, g] - BELOW - unit)
+        total += _cut(buffer[0, g], buffer[1, g] - BELOW - unit)
     return round_sum(total, unit, 0)
 
 
 @jit
-def scaled_chain(a, b, k, c, xs, ys, scales, params, room):
+def scaled_chain(a, b, k, c, xs, ys, scales, params, buffer):
     """Accumulator bits of c + the block-scaled dot product of k elements, in steps padded with zeros.
 
     a, b: `Strided` bytes of element codes; xs, ys: of scale codes, `scales.chunks` a step.  c: f32 bits in a uint64.
-    params: from `nbtc.numerics.models.params`.  room: int64 (2, GROUPS), scratch.
+    params: from `nbtc.numerics.models.params`.  buffer: int64 (2, GROUPS), scratch.
     """
     readings = reading(params[A_FORMAT]), reading(params[B_FORMAT]), reading(params[ACC_FORMAT])
     step, rounding = params[STEP], Rounding(params[FRACTION], params[FLOOR], params[OUT])
@@ -107,7 +107,7 @@ def scaled_chain(a, b, k, c, xs, ys, scales, params, room):
         left, right = Strided(a.words, pa, a.stride), Strided(b.words, pb, b.stride)
         if params[KIND] != _SCALED:
             row, column = Strided(xs.words, px, xs.stride), Strided(ys.words, py, ys.stride)
-            acc = _grouped_step(left, right, here, readings, acc, row, column, scales, params, room)
+            acc = _grouped_step(left, right, here, readings, acc, row, column, scales, params, buffer)
         else:
             _, ex, bad_x = _scale(xs.words[px], scales.ue4m3)
             _, ey, bad_y = _scale(ys.words[py], scales.ue4m3)
@@ -140,7 +140,7 @@ def scaled_outputs(operands, d, chosen, sizes, scales, params, first, last):
     sizes: M, N, K, S.
     """
     m, n, k, s = sizes[0], sizes[1], sizes[2], sizes[3]
-    maps, room = operands.maps, np.zeros((2, GROUPS), np.int64)
+    maps, buffer = operands.maps, np.zeros((2, GROUPS), np.int64)
     for p in range(first, last):
         t = p if chosen.size == 0 else chosen[p]
         item, rest = t // (m * n), t % (m * n)
@@ -150,4 +150,4 @@ def scaled_outputs(operands, d, chosen, sizes, scales, params, first, last):
         b = Strided(operands.b, maps[1, item] * k * n + j, n)
         xs = Strided(operands.xs, (maps[3, item] * m + i) * s, 1)
         ys = Strided(operands.ys, maps[4, item] * s * n + j, n)
-        d[t] = scaled_chain(a, b, k, start, xs, ys, scales, params, room)
+        d[t] = scaled_chain(a, b, k, start, xs, ys, scales, params, buffer)

@@ -29,7 +29,7 @@ CHECKED_SIZE = 256  # of the product that is watched
 GROUPS = 256  # blocks of the softmax; a row is one block's
 OWN = Path(__file__).with_name("ptx")  # texts that the folder of recorded programs has not
 NUMBERS = 1_000_000  # whose Collatz sequences are followed
-SCRATCH = (None, None)  # pointers behind the arguments of Triton's kernels, not used by these
+SCRATCH = (None, None)  # pointers after the arguments of Triton's kernels, not used by these
 EMPTY = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
 
 
@@ -120,7 +120,7 @@ def _attention(texts: Path, size: int) -> Calls:
 
 
 def _vector_sum(texts: Path, size: int, name: str, entry: str, each: int) -> Calls:
-    """A sum of vectors, `each` elements a thread of a block; Triton's wants its pointers behind."""
+    """A sum of vectors, `each` elements a thread of a block; Triton's wants its pointers after."""
     kernel = nbtc.load(texts / name)[entry]
     x, y, out = (np.ones(ELEMENTS, np.float32) for _ in range(3))
     args = (x, y, out, ELEMENTS, *SCRATCH)[: len(kernel.params)]

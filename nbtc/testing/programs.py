@@ -85,7 +85,7 @@ class _Writer:
 
     # --- structures -------------------------------------------------------------------------------------------------
     def statements(self, depth: int, uniform: bool, in_loop: str = "") -> None:
-        """A few statements; `uniform`: all threads of the block are here together; in_loop: the label behind it."""
+        """A few statements; `uniform`: all threads of the block are here together; in_loop: the label after it."""
         for _ in range(int(self.rng.integers(1, 5))):
             self.size += 1
             kinds = [self.arithmetic, self.arithmetic, self.atomic]

@@ -96,14 +96,14 @@ def random_bits(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc:
     """Any bits; in most rows and columns Inf and NaN are made finite, so that not every result is NaN."""
     m, n, k = shape
 
-    def tame(x: Words, fmt: Format, keep: NDArray[np.bool_]) -> Words:
+    def without_specials(x: Words, fmt: Format, keep: NDArray[np.bool_]) -> Words:
         field = np.uint64(((1 << fmt.exponent) - 1) << (fmt.bits - 1 - fmt.exponent))
         top = np.uint64(1 << (fmt.bits - 2))
         return np.where((x & field == field) & ~keep, x & ~top, x)
 
-    x = tame(whole(rng, (m, k), a), a, rng.random((m, 1)) < 0.25)
-    y = tame(whole(rng, (k, n), b), b, rng.random((1, n)) < 0.25)
-    return x, y, tame(whole(rng, (m, n), acc), acc, rng.random((m, n)) < 0.1)
+    x = without_specials(whole(rng, (m, k), a), a, rng.random((m, 1)) < 0.25)
+    y = without_specials(whole(rng, (k, n), b), b, rng.random((1, n)) < 0.25)
+    return x, y, without_specials(whole(rng, (m, n), acc), acc, rng.random((m, n)) < 0.1)
 
 
 def cancellation(rng: np.random.Generator, shape: MNK, a: Format, b: Format, acc: Format) -> Triple:

@@ -191,10 +191,10 @@ def _spread(
     rank = x.ndim - 2
     kernel = w.shape[2:]
     before = [d * (k - 1) - p for k, d, p in zip(kernel, g.dilation, g.padding, strict=True)]
-    room = [n + d * (k - 1) for n, k, d in zip(sizes, kernel, g.dilation, strict=True)]
-    spread = np.zeros((*x.shape[:2], *room), f"u{x.dtype.itemsize}").view(x.dtype)
+    extents = [n + d * (k - 1) for n, k, d in zip(sizes, kernel, g.dilation, strict=True)]
+    spread = np.zeros((*x.shape[:2], *extents), f"u{x.dtype.itemsize}").view(x.dtype)
     into, take = [slice(None), slice(None)], [slice(None), slice(None)]
-    for at, n, t, limit in zip(before, x.shape[2:], g.stride, room, strict=True):
+    for at, n, t, limit in zip(before, x.shape[2:], g.stride, extents, strict=True):
         first = -(min(at, 0) // t)  # elements before the first one that any window reaches
         last = min(n, (limit - 1 - at) // t + 1)
         into.append(slice(at + first * t, max(at + (last - 1) * t + 1, 0), t))

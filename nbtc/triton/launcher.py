@@ -29,7 +29,7 @@ _SWIZZLE_NAMES = {number: name for name, number in SWIZZLES.items()}
 
 
 class Arguments:
-    """Kernel arguments in the order of the parameters, and the memory behind them."""
+    """Kernel arguments in the order of the parameters, and their memory."""
 
     def __init__(self, maps: Sequence[Any]) -> None:
         self.values: list[Any] = []
@@ -54,10 +54,10 @@ class Arguments:
     def scratch(self, size: int) -> None:
         """A pointer to memory for the kernel's own use."""
         if size:
-            room = aligned(size, SCRATCH_ALIGN)
-            room[:] = 0
-            self.memory.append(room)
-            self.values.append(address(room))
+            buffer = aligned(size, SCRATCH_ALIGN)
+            buffer[:] = 0
+            self.memory.append(buffer)
+            self.values.append(address(buffer))
         else:
             self.values.append(None)
 

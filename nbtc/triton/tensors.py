@@ -1,4 +1,4 @@
-"""What Triton asks of a tensor, for NumPy arrays; and the memory behind any argument."""
+"""What Triton asks of a tensor, for NumPy arrays; and the memory of any argument."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def checked_kernel(x):
 def test_errors_of_a_running_kernel_name_the_line():
     with pytest.raises(ProgramError, match=r"test_launch.py:\d+.*AssertionError: more than five.*thread"):
         checked_kernel[1, 1](np.zeros(3))
-    with pytest.raises(ProgramError, match=r"test_launch.py:\d+.*writes outside.*behind the end of x"):
+    with pytest.raises(ProgramError, match=r"test_launch.py:\d+.*writes outside.*after the end of x"):
         checked_kernel[1, 1](np.full(3, 9.0))
 
 

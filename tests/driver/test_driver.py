@@ -1,4 +1,4 @@
-"""The driver room against a library that is not there: what it is asked, and what is said where it answers no."""
+"""The driver against a library that is not there: what it is asked, and what is said where it answers no."""
 
 import ctypes
 

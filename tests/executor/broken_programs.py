@@ -71,10 +71,10 @@ ACCESS = r"k: line \d+: {}.*thread \(\d+, \d+, \d+\)"
 OWN_TEXT = HEAD + ".visible .entry k() {{ {} ret; }}"
 CASES = {
     # --- addresses
-    "load behind the end": Case("ld.global.u32 a, [d+256];", ACCESS.format("ld.global.u32: reads outside")),
+    "load after the end": Case("ld.global.u32 a, [d+256];", ACCESS.format("ld.global.u32: reads outside")),
     "load before the start": Case("ld.global.u32 a, [d+-4];", "4 bytes before p"),
     "vector load half outside": Case("ld.global.v4.u32 {a, b, c, r1}, [d+248];", "no multiple of the access"),
-    "store behind the end": Case(
+    "store after the end": Case(
         "mul.wide.u32 e, t, 12; add.u64 e, e, d; st.global.u32 [e], t;", "writes outside.*thread \\(22"
     ),
     "store through a null pointer": Case("st.global.u32 [d], t;", "writes outside", args=(None, 0)),
@@ -87,8 +87,8 @@ CASES = {
         "mul.wide.u32 e, t, 6; add.u64 e, e, d; st.global.u32 [e], t;", "multiple.*thread \\(1"
     ),
     "misaligned 64-bit store": Case("st.global.u64 [d+4], e;", "no multiple of the access"),
-    "atomic behind the end": Case("atom.global.add.u32 a, [d+256], 1;", "outside"),
-    "reduction behind the end": Case("red.global.add.u32 [d+1024], 1;", "outside"),
+    "atomic after the end": Case("atom.global.add.u32 a, [d+256], 1;", "outside"),
+    "reduction after the end": Case("red.global.add.u32 [d+1024], 1;", "outside"),
     "misaligned atomic": Case("atom.global.add.u32 a, [d+1], 1;", "no multiple"),
     "store to a read-only array": Case("st.global.u32 [d], t;", "read-only", args=(read_only, 0)),
     "store to constant memory": Case(
@@ -97,7 +97,7 @@ CASES = {
         before=".const .u32 table[4] = {1, 2, 3, 4};\n",
     ),
     "store to a parameter": Case("mov.b64 e, p; cvta.param.u64 e, e; st.u32 [e], t;", "read-only"),
-    "shared load behind the end": Case(
+    "shared load after the end": Case(
         "mov.u32 a, s; ld.shared.u32 b, [a+64];", "leaves the block's shared memory", before=SHARED
     ),
     "shared store before the start": Case(
@@ -107,17 +107,17 @@ CASES = {
         "st.shared.u32 [s], t;", "leaves the block's shared memory", before=".extern .shared .align 4 .b8 s[];\n"
     ),
     "misaligned shared store": Case("st.shared.u32 [s+2], t;", "no multiple", before=SHARED),
-    "shared atomic behind the end": Case(
+    "shared atomic after the end": Case(
         "atom.shared.add.u32 a, [s+64], 1;", "leaves the block's shared", before=SHARED
     ),
-    "local store behind the end": Case(
+    "local store after the end": Case(
         ".local .align 4 .b8 l[16]; mov.u64 e, l; st.local.u32 [e+65536], t;", "leaves the thread's local memory"
     ),
     "misaligned local load": Case(".local .align 4 .b8 l[16]; mov.u64 e, l; ld.local.u32 a, [e+1];", "no multiple"),
-    "generic address behind shared memory": Case(
+    "generic address after shared memory": Case(
         "mov.u64 e, s; cvta.shared.u64 e, e; ld.u32 a, [e+64];", "leaves the block's shared", before=SHARED
     ),
-    "generic address behind local memory": Case(
+    "generic address after local memory": Case(
         ".local .align 4 .b8 l[16]; mov.u64 e, l; cvta.local.u64 e, e; st.u32 [e+65536], t;",
         "leaves the thread's local",
     ),
@@ -159,7 +159,7 @@ CASES = {
     ),
     "freed twice": Case(CALL + FREE + FREE, "frees memory that malloc did not give", before=MALLOC, block=1),
     "free of a stranger": Case("mov.u64 e, d;" + FREE, "frees memory that malloc did not give", before=MALLOC, block=1),
-    "use behind malloc'ed memory": Case(
+    "use after malloc'ed memory": Case(
         CALL + "st.global.u32 [e+16777216], t;", "writes outside", before=MALLOC, block=1
     ),
     # --- waiting
@@ -204,7 +204,7 @@ CASES = {
         f"@q bra L; ret; L: {MMA}",
         "mma.sync.*lanes",
     ),
-    "mma behind a guard": Case(f"@q {MMA}", "mma.sync.*lanes"),
+    "mma under a guard": Case(f"@q {MMA}", "mma.sync.*lanes"),
     "mma of a block of half a warp": Case(MMA, "mma.sync.*lanes", block=16),
     "ldmatrix of half a warp": Case(
         "@q ldmatrix.sync.aligned.m8n8.x1.shared.b16 {a}, [s];", "ldmatrix.*lanes", before=SHARED

@@ -52,7 +52,7 @@ def call(b: ir.IRBuilder, number: int, *arguments: Any) -> None:
     b.call(f, [ir.Constant(I64, number), *values, *[ir.Constant(I64, 0)] * (3 - len(values))])
 
 
-def room(module: ir.Module, name: str, size: int) -> Any:
+def buffer(module: ir.Module, name: str, size: int) -> Any:
     """Memory of the program."""
     g = ir.GlobalVariable(module, ir.ArrayType(I8, size), name)
     g.initializer, g.linkage, g.align = ir.Constant(g.type.pointee, None), "internal", 64
@@ -71,7 +71,7 @@ def program(plan: mma.Prepared, sizes: list[int]) -> ir.Module:
     f = ir.Function(module, ir.FunctionType(ir.VoidType(), []), "_start")
     b = ir.IRBuilder(f.append_basic_block("entry"))
     v = VectorBuilder(None, b, target)
-    given, made = room(module, "given", WARPS * sum(sizes[:-1])), room(module, "made", WARPS * (sizes[-1] + 1))
+    given, made = buffer(module, "given", WARPS * sum(sizes[:-1])), buffer(module, "made", WARPS * (sizes[-1] + 1))
     call(b, READ, v.int(0), given, v.int(WARPS * sum(sizes[:-1])))
     source, goal = (b.bitcast(g, I8.as_pointer()) for g in (given, made))
     with cgutils.for_range(b, v.int(WARPS)) as loop:

@@ -61,7 +61,7 @@ def under(tool: str, hazard: Hazard, repaired: bool) -> tuple[bool, str]:
 
 
 def table(found: dict[str, dict[str, list[bool]]], tools: list[str]) -> str:
-    """Of each kind: reports of broken programs, and behind a plus those of repaired ones."""
+    """Of each kind: reports of broken programs, and after a plus those of repaired ones."""
     lines = ["| hazard | " + " | ".join(tools) + " |", "| --- |" + " --- |" * len(tools)]
     for kind, row in found.items():
         cells = []

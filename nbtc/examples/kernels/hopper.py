@@ -41,7 +41,7 @@ def kernel(columns=256):
     stage_bytes = 2 * stage_elements
     half_rows = a_tile // CONSUMERS
     boxes = columns // BOX
-    stores = 1 - boxes % 2  # that may read shared memory still: behind an odd number, the next takes the last one's box
+    stores = 1 - boxes % 2  # that may read shared memory still: after an odd number, the next takes the last one's box
 
     @nbtc.device
     def multiply(d, a, b):

@@ -65,7 +65,7 @@ class Coroutine:
         self.handle = self._call("begin", POINTER, identity, memory(size))
 
     def suspend(self, final: bool = False) -> None:
-        """Return to whoever resumed; go on behind this when resumed again."""
+        """Return to whoever resumed; go on after this when resumed again."""
         state = self._call("suspend", I8, NO_TOKEN, ir.Constant(I1, final))
         resumed = self.function.append_basic_block("resumed")
         switch = self.b.switch(state, self.leave)

@@ -93,7 +93,7 @@ class Frame:
 
     def is_private(self, register: Register) -> bool:
         """Whether a write need not keep the other lanes' values."""
-        return self.number not in self.facts.apart or register.name in self.facts.private
+        return self.number not in self.facts.divergent or register.name in self.facts.private
 
     def thread_index(self, axis: str) -> Any:
         """%tid of an axis: i32, or one for each lane."""
@@ -126,7 +126,7 @@ class Frame:
     @property
     def alone(self) -> bool:
         """Whether no lanes are pending anywhere while this block runs."""
-        return self.number not in self.facts.apart
+        return self.number not in self.facts.divergent
 
     @property
     def full(self) -> bool:
@@ -162,15 +162,15 @@ class Frame:
         return END if way == END else self.base + way
 
     @property
-    def behind(self) -> int:
-        """The number in the warp's code of the block behind this one."""
+    def next_block(self) -> int:
+        """The number in the warp's code of the block after this one."""
         falls = self.current.falls
         if falls is None or falls == END:
-            self.machine.refuse(self.current.instructions[-1], "nothing stands behind it")
+            self.machine.refuse(self.current.instructions[-1], "nothing follows it")
         return self.base + falls
 
     def go_on(self, mask: Any) -> None:
-        """End this block: its lanes fall into the block behind it."""
+        """End this block: its lanes fall into the block after it."""
         falls = END if self.current.falls is None and not self.current.jumps else self.current.falls
         self.go(self.current.jumps[0] if falls is None else falls, mask)
 
@@ -236,7 +236,7 @@ class Frame:
             joined = code.function.append_basic_block("joined")
             b.cbranch(b.or_(none, b.not_(some)), joined, pends)
             b.position_at_end(pends)
-            code.pend(self.target(on), rest)
+            code.defer(self.target(on), rest)
             b.branch(joined)
             b.position_at_end(joined)
             b.cbranch(some, stays, leaves)
@@ -286,7 +286,7 @@ class Frame:
         self.retry_unless(b.icmp_unsigned("!=", b.and_(ready, group), ZERO))
         if not self.alone:
             with b.if_then(b.icmp_unsigned("!=", rest, ZERO)):
-                code.pend(self.target(self.number), rest)
+                code.defer(self.target(self.number), rest)
                 b.store(b.and_(group, ready), code.mask)
 
     # --- instructions -------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class Frame:
             self._guarded(instruction, row, self.b.and_(value, self.group()), whole)
 
     def _guarded(self, instruction: Instruction, row: Row, active: Any, whole: bool) -> None:
-        """An action of the lanes whose guard holds; where a row asks for it, apart from that of a whole warp."""
+        """An action of the lanes whose guard holds; where a row asks for it, separate from that of a whole warp."""
         b = self.b
         some = b.icmp_unsigned("!=", active, ZERO)
         if row.action is None or not (whole and row.action.whole):
@@ -353,7 +353,7 @@ class Frame:
     def _gather(self, lanes: Lanes) -> None:
         """Wait for the warp's other lanes that have not ended.
 
-        One lane may be behind the others where it alone waited for something, as the lane that starts copies does.
+        One lane may be late where it alone waited for something, as the lane that starts copies does.
         """
         missing = self.b.and_(lanes.get("warp", "live"), self.b.not_(lanes.active))
         lanes.put("warp", "wait_address", self.v.int(0))

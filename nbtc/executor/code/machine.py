@@ -86,11 +86,11 @@ class Machine:
         self.graphs = {f.name: graph(f, waits) for f in linked.functions}
         self.facts: dict[str, Facts] = {}
         self.frames: dict[str, Frame] = {}
-        restless = False
+        yielding = False
         for f in linked.functions:  # callees first
             special = shape.shared_specials
-            self.facts[f.name] = facts(f, self.graphs[f.name], Setting(special, f.name in linked.recursive, restless))
-            restless = restless or self._takes_turns(f.name)
+            self.facts[f.name] = facts(f, self.graphs[f.name], Setting(special, f.name in linked.recursive, yielding))
+            yielding = yielding or self._takes_turns(f.name)
         kernel = linked.kernel.name
         self.lanes_end_early = any(self._may_leave_some(self.graphs[name], self.facts[name]) for name in self.graphs)
         self.suspends = instrument.suspends or any(self._takes_turns(name) for name in self.facts)
@@ -113,9 +113,9 @@ class Machine:
                 block.leaves
                 and block.instructions
                 and block.instructions[-1].guard is not None
-                and (b in f.apart or block.instructions[-1].guard.register.name in f.varies)
+                and (b in f.divergent or block.instructions[-1].guard.register.name in f.varies)
             )
-            or (block.leaves and b in f.apart)
+            or (block.leaves and b in f.divergent)
             for b, block in enumerate(g.blocks)
         )
 
@@ -124,7 +124,7 @@ class Machine:
         for function in self.linked.functions:
             g, f = self.graphs[function.name], self.facts[function.name]
             bases[function.name] = base
-            dense |= {base + b for b in f.apart}
+            dense |= {base + b for b in f.divergent}
             dense |= {base + t for b, block in enumerate(g.blocks) if self._parts(block, f, b) for t in block.targets}
             base += g.end
         code = WarpCode(self, self.suspends, sorted(dense))
@@ -141,7 +141,7 @@ class Machine:
     def _parts(self, block: Block, f: Facts, b: int) -> bool:
         """Whether lanes that leave a block may have to wait where it leads."""
         last = block.instructions[-1] if block.instructions else None
-        return b in f.apart or (last is not None and (last.guard is not None or last.opcode in ("brx", "call")))
+        return b in f.divergent or (last is not None and (last.guard is not None or last.opcode in ("brx", "call")))
 
     # --- for the emitters -------------------------------------------------------------------------------------------
     def site(self, lanes: Lanes) -> int:
@@ -192,19 +192,19 @@ class Machine:
         row = b.udiv(linear, xs)
         return b.urem(row, ys) if axis == "y" else b.udiv(row, ys)
 
-    def in_room(self, lanes: Lanes, address: Any, space: str) -> Any:
+    def within(self, lanes: Lanes, address: Any, space: str) -> Any:
         """Whether a host address belongs to "const", "param" or, as neither, "global" memory."""
         size = sum(v.bytes + v.align for v in self.linked.kernel.prototype.arguments)
-        rooms = {"const": ("variables", const_bytes(self.linked.module)), "param": ("parameters", size)}
+        spaces = {"const": ("variables", const_bytes(self.linked.module)), "param": ("parameters", size)}
 
         def inside(name: str) -> Any:
-            field, length = rooms[name]
+            field, length = spaces[name]
             base = lanes.get("launch", field)
             base = lanes.spread(base) if is_vector(address) else base
             offset = lanes.b.sub(address, base)
             return lanes.b.icmp_unsigned("<", offset, const(lanes.v, offset, length))
 
-        if space in rooms:
+        if space in spaces:
             return inside(space)
         return lanes.b.not_(lanes.b.or_(inside("const"), inside("param")))
 
@@ -224,9 +224,9 @@ class Machine:
         """Call the launch's callback with words of each lane."""
         self.asks = True
         v, b = lanes.v, lanes.b
-        room = lanes.field("warp", "scratch")
+        buffer = lanes.field("warp", "scratch")
         for i, word in enumerate(words):
-            v.store(lanes.spread(word), room, 8, i * 8 * LANES)
+            v.store(lanes.spread(word), buffer, 8, i * 8 * LANES)
         kind = ir.FunctionType(I32, [POINTER, POINTER, POINTER, I32, I32, POINTER])
         function = b.inttoptr(lanes.get("launch", "callback"), kind.as_pointer())
-        return b.call(function, [lanes.launch, lanes.block, lanes.warp, ir.Constant(I32, what), lanes.active, room])
+        return b.call(function, [lanes.launch, lanes.block, lanes.warp, ir.Constant(I32, what), lanes.active, buffer])

@@ -52,7 +52,7 @@ class Pending:
         return self.b.icmp_unsigned("!=", found, self.none)
 
     def above(self, bit: int) -> Any:
-        """The next block behind a block where lanes are pending, `none` if there is none (i32)."""
+        """The next block after a block where lanes are pending, `none` if there is none (i32)."""
         return self._next(ir.Constant(I32, bit + 1)) if bit + 1 < self.count * BITS else self.none
 
     def take(self, index: Any) -> None:

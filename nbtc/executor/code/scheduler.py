@@ -45,11 +45,11 @@ def _straight(v: VectorBuilder, w: Worker, warp_function: Any) -> None:
     block = w.block(v.int(0))
     warps = w.get("launch", w.launch, "warps")
     blocks = w.get("launch", w.launch, "blocks")
-    head, inside, behind = (b.append_basic_block(n) for n in ("next", "block", "end"))
+    head, inside, after = (b.append_basic_block(n) for n in ("next", "block", "end"))
     b.branch(head)
     b.position_at_end(head)
     first = w.take_cluster()
-    b.cbranch(b.and_(b.icmp_unsigned("<", first, blocks), b.not_(w.stopped())), inside, behind)
+    b.cbranch(b.and_(b.icmp_unsigned("<", first, blocks), b.not_(w.stopped())), inside, after)
     b.position_at_end(inside)
 
     def one(rank: Any) -> None:
@@ -58,7 +58,7 @@ def _straight(v: VectorBuilder, w: Worker, warp_function: Any) -> None:
 
     w.loop(w.cluster_size(), one)
     b.branch(head)
-    b.position_at_end(behind)
+    b.position_at_end(after)
 
 
 def _rounds(helpers: Any, v: VectorBuilder, w: Worker, warp_function: Any) -> None:
@@ -81,8 +81,8 @@ def _rounds(helpers: Any, v: VectorBuilder, w: Worker, warp_function: Any) -> No
     b.store(v.int(1), over)
     b.cbranch(again, round_, end)
     b.position_at_end(some)
-    room = b.icmp_unsigned("<=", b.add(b.load(live), w.cluster_size()), slots)
-    wants = b.and_(b.icmp_unsigned("!=", b.load(hungry), v.int(0)), room)
+    fits = b.icmp_unsigned("<=", b.add(b.load(live), w.cluster_size()), slots)
+    wants = b.and_(b.icmp_unsigned("!=", b.load(hungry), v.int(0)), fits)
     b.cbranch(wants, take, round_)
     b.position_at_end(take)
     index = w.take_cluster()

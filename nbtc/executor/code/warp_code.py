@@ -1,4 +1,4 @@
-"""One warp's code: groups of lanes that are apart, and which of them runs next.
+"""One warp's code: groups of lanes that have diverged, and which of them runs next.
 
 Blocks of all functions are numbered one after the other, callees first.  Lanes that wait to enter a block are pending
 there: a member of `pending`, their mask in `masks`.  The group that runs goes on as long as nobody is pending at its
@@ -143,7 +143,7 @@ class WarpCode:
         return self.labels[number]
 
     # --- ways -------------------------------------------------------------------------------------------------------
-    def pend(self, number: int, mask: Any) -> None:
+    def defer(self, number: int, mask: Any) -> None:
         """Let lanes wait to enter a block."""
         b = self.b
         bit = self.bit[number]
@@ -164,7 +164,7 @@ class WarpCode:
         b.store(mask, self.mask)
         b.branch(self.label(number))
         b.position_at_end(wait)
-        self.pend(number, mask)
+        self.defer(number, mask)
         b.branch(self.dispatch)
 
     def part(self, ways: tuple[tuple[int, Any], tuple[int, Any]], alone: bool, leave: Any) -> None:
@@ -188,7 +188,7 @@ class WarpCode:
             leave(low[1], False)
             self.go(high[0], high[1], alone)
         else:
-            self.pend(*high)
+            self.defer(*high)
             self.go(*low, False)
 
     def _one(self, target: int, mask: Any, alone: bool, leave: Any) -> None:
@@ -209,7 +209,7 @@ class WarpCode:
             b.store(mask, self.mask)
             b.branch(self.label(number))
             return
-        self.pend(number, mask)
+        self.defer(number, mask)
         bit = self.bit[number]
         above = self.pending.above(bit)
         some = self.pending.exists(above)

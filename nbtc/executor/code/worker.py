@@ -111,15 +111,15 @@ def frame_memory(v: VectorBuilder, args: Any) -> None:
 def free_frames(v: VectorBuilder, w: Worker) -> None:
     """Give all frames' memory back to the process."""
     b = v.b
-    head, inside, behind = (b.append_basic_block(n) for n in ("free", "free.one", "free.end"))
+    head, inside, after = (b.append_basic_block(n) for n in ("free", "free.one", "free.end"))
     b.branch(head)
     b.position_at_end(head)
     memory = w.get("worker", w.worker, "all_frames")
-    b.cbranch(b.icmp_unsigned("!=", memory, v.int(0)), inside, behind)
+    b.cbranch(b.icmp_unsigned("!=", memory, v.int(0)), inside, after)
     b.position_at_end(inside)
     pointer = b.inttoptr(memory, POINTER)
     w.put("worker", w.worker, "all_frames", v.load(pointer, I64, 8, 8))
     b.call(declare(b.module, "free", VOID, (POINTER,)), [pointer])
     b.branch(head)
-    b.position_at_end(behind)
+    b.position_at_end(after)
     w.put("worker", w.worker, "free_frames", v.int(0))

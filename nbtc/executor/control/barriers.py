@@ -44,7 +44,7 @@ def _barrier(lanes: Lanes, operand: Operand) -> Any:
 
 
 def _count(lanes: Lanes, operands: tuple[Operand, ...]) -> Any:
-    """The number of threads behind a barrier's number, 0 where there is none."""
+    """The number of threads after a barrier's number, 0 where there is none."""
     if len(operands) < 2:
         return ZERO
     if isinstance(operands[1], Immediate) and operands[1].value % WARP:

@@ -26,7 +26,7 @@ WORD_BYTES = 8
 
 
 class CallSite(NamedTuple):
-    """Where a call returns to: the caller, the number of the block behind the call, and what takes the results."""
+    """Where a call returns to: the caller, the number of the block after the call, and what takes the results."""
 
     caller: Any  # Frame
     number: int
@@ -60,7 +60,7 @@ def _taken_group(rest: list[Operand]) -> tuple[Operand, ...]:
 
 
 def call(lanes: Lanes) -> None:
-    """call: lanes whose guard doesn't hold wait behind it."""
+    """call: lanes whose guard doesn't hold wait after it."""
     frame, b = lanes.frame, lanes.b
     found = parts(lanes.operands)
     group = frame.group()
@@ -74,7 +74,7 @@ def call(lanes: Lanes) -> None:
         _call(lanes, taken, found)
     if rest is not None:
         with b.if_then(b.icmp_unsigned("!=", rest, ZERO)):
-            frame.code.pend(frame.behind, rest)
+            frame.code.defer(frame.next_block, rest)
     frame.poll(group)
     b.branch(frame.code.dispatch)
 
@@ -142,12 +142,12 @@ def enter(lanes: Lanes, function: Function, mask: Any, found: _Parts) -> None:
     base = _push_frame(lanes, callee, mask)
     for formal, actual in zip(function.prototype.arguments, found.arguments, strict=True):
         _pass(lanes, mask, (callee, formal, base), actual)
-    number = frame.behind
+    number = frame.next_block
     callee.sites.append(CallSite(frame, number, found.results))
     if base is not None:
         _put(lanes.b, callee.base_slot, base, mask)
     _put(lanes.b, callee.return_to, ir.Constant(OFFSETS, [number] * LANES), mask)
-    frame.code.pend(callee.base, mask)
+    frame.code.defer(callee.base, mask)
 
 
 def _put(b: Any, slot: Any, value: Any, mask: Any) -> None:
@@ -182,8 +182,8 @@ def _push_frame(lanes: Lanes, callee: Any, mask: Any) -> Any:
     stack, top_slot = Stack(frame), frame.code.stack_top()
     top, saved = b.load(top_slot), _kept(frame)
     variables = machine.linked.frame_bytes[callee.function.name]
-    room = b.sub(lanes.get("launch", "local_bytes"), ir.Constant(I32, WORD_BYTES * len(saved) + variables))
-    over = b.and_(lanes.mask(b.icmp_signed(">", top, lanes.spread(room))), mask)
+    limit = b.sub(lanes.get("launch", "local_bytes"), ir.Constant(I32, WORD_BYTES * len(saved) + variables))
+    over = b.and_(lanes.mask(b.icmp_signed(">", top, lanes.spread(limit))), mask)
     with b.if_then(b.icmp_unsigned("!=", over, ZERO), likely=False):
         lanes.fail(Kind.STACK_OVERFLOW, over)
         b.branch(frame.code.done)
@@ -207,12 +207,12 @@ def _kept(frame: Any) -> list[Any]:
 
 
 def ret(lanes: Lanes) -> None:
-    """ret from a function: lanes go on behind the call they came from."""
+    """ret from a function: lanes go on after the call they came from."""
     frame, b = lanes.frame, lanes.b
     going, staying = _guarded(lanes, frame.group())
     if staying is not None:
         with b.if_then(b.icmp_unsigned("!=", staying, ZERO)):
-            frame.code.pend(frame.behind, staying)
+            frame.code.defer(frame.next_block, staying)
     b.store(going, frame.returning)
     b.branch(frame.way_out)
 
@@ -228,7 +228,7 @@ def emit_ways_out(frame: Any) -> None:
         back = b.and_(same, mask)
         with b.if_then(b.icmp_unsigned("!=", back, ZERO)):
             _return(frame, site, back)
-            code.pend(site.number, back)
+            code.defer(site.number, back)
             rest = b.and_(b.load(frame.returning), b.not_(back))  # a recursive caller has its own way back again
             b.store(rest, frame.returning)
         mask = b.load(frame.returning)

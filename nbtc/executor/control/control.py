@@ -94,7 +94,7 @@ def _choose(lanes: Lanes, value: Any, jumps: tuple[int, ...]) -> None:
             if way == END:
                 frame.end(mask, False)
             else:
-                frame.code.pend(frame.target(way), mask)
+                frame.code.defer(frame.target(way), mask)
     with b.if_then(b.icmp_unsigned("!=", rest, ZERO)):
         lanes.fail(Kind.BRANCH_INDEX, rest)
     frame.poll(group)

@@ -45,12 +45,12 @@ def gathered(v: VectorBuilder, x: Any, lane: Any) -> Any:
         if found is not None:
             return found
     with v.b.goto_entry_block():
-        room = v.b.alloca(x.type)
-        room.align = 64
-    v.b.store(x, room).align = 64
+        buffer = v.b.alloca(x.type)
+        buffer.align = 64
+    v.b.store(x, buffer).align = 64
     lane = v.b.and_(lane, v.const(L32, LANES - 1))
     size = max(8, element.width) // 8
-    base = v.splat(v.b.ptrtoint(room, I64), LANES)
+    base = v.splat(v.b.ptrtoint(buffer, I64), LANES)
     address = v.b.add(base, v.b.zext(v.b.mul(lane, v.const(L32, size)), vector(I64, LANES)))
     kind = vector(I8.as_pointer(), LANES)
     pointers = v.b.inttoptr(address, kind)

@@ -40,7 +40,7 @@ class ProgramCode(Protocol):
     def place(self, function: Function, instruction: Instruction | None) -> int:
         """The number of a new place: an instruction, or a function as a whole."""
 
-    def in_room(self, lanes: Any, address: Any, space: str) -> Any:
+    def within(self, lanes: Any, address: Any, space: str) -> Any:
         """Whether addresses lie in the constants or parameters."""
 
     def call_host(self, lanes: Any, what: int, words: tuple[Any, ...]) -> Any:
@@ -83,7 +83,7 @@ class FunctionCode(Protocol):
         """The program."""
 
     @property
-    def behind(self) -> int:
+    def next_block(self) -> int:
         """The number in the warp's code of the block after this one."""
 
     def slot(self, register: Register) -> Any:

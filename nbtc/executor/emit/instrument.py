@@ -35,7 +35,7 @@ class Instrument:
         """Before an instruction of lanes that execute it."""
 
     def done(self, lanes: Lanes, row: Row) -> None:
-        """Behind an instruction that is no scalar form."""
+        """After an instruction that is no scalar form."""
 
     def access(self, lanes: Lanes, touch: Touch, addresses: Any, site: int, values: Any = None) -> None:
         """Before the active lanes' access; addresses: i64, of each lane where they vary; values: what is written."""
@@ -62,7 +62,7 @@ class Instrument:
         """Lanes (i32 mask, perhaps none) are about to arrive at a barrier for `count` threads."""
 
     def leaves(self, lanes: Lanes, barrier: Any, released: Any) -> None:
-        """Lanes go on behind a barrier."""
+        """Lanes go on after a barrier."""
 
 
 NOTHING = Instrument()

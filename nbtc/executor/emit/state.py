@@ -49,7 +49,7 @@ class Structure(NamedTuple):
         return np.frombuffer(data, np.uint8)
 
     def set(self, data: Any, name: str, *values: int) -> None:
-        """Change a field of a structure's bytes, and with more values the pointers behind it."""
+        """Change a field of a structure's bytes, and with more values the pointers after it."""
         field = self.fields[name]
         if field.bits == 64:
             _WORDS64[len(values)].pack_into(data, field.offset, *values)

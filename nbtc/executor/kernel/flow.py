@@ -1,7 +1,7 @@
 """The control-flow graph of a function: its blocks in an order in which lanes meet again, and who dominates whom.
 
 Blocks are laid out so that, but for back edges to loop headers, every edge leads to a block of a higher number, that
-a loop's blocks stand together, and that a loop has one latch behind all of its other blocks.  Then lanes that took
+a loop's blocks stand together, and that a loop has one latch after all of its other blocks.  Then lanes that took
 different ways meet where their ways join if the lowest pending block always runs first.
 """
 
@@ -23,7 +23,7 @@ Edges = Mapping[int, Sequence[int]]
 class Block(NamedTuple):
     """Instructions of which only the last may branch.
 
-    jumps: where its labels lead.  falls: the block behind it, if lanes may get there.  Either may be END, where lanes
+    jumps: where its labels lead.  falls: the block after it, if lanes may get there.  Either may be END, where lanes
     end the function.
     """
 
@@ -53,15 +53,15 @@ class Block(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """Blocks in order.  In `meets`, `end` (their number) stands for the function's end.
+    """Blocks in order.  In `post_dominator`, `end` (their number) stands for the function's end.
 
-    meets[b]: the first block that all lanes leaving b without ending pass (its immediate post-dominator).
+    post_dominator[b]: the immediate one, the first block that all lanes leaving b without ending pass.
     dominator[b]: the last block that all ways to b pass.  loop[b]: the header of the innermost loop around b, or -1;
     outer[h]: the header of the loop around the loop with header h, or -1.
     """
 
     blocks: tuple[Block, ...]
-    meets: tuple[int, ...]
+    post_dominator: tuple[int, ...]
     dominator: tuple[int, ...]
     loop: tuple[int, ...]
     outer: Mapping[int, int]
@@ -91,12 +91,12 @@ class Graph(NamedTuple):
         return frozenset(t for b in inside for t in self.blocks[b].targets if t >= 0 and self.loop[t] < 0)
 
     def region(self, block: int) -> set[int]:
-        """Blocks that lanes may be in between leaving a block apart and meeting again."""
+        """Blocks that lanes may be in between diverging at a block's end and meeting again."""
         seen: set[int] = set()
         todo = list(self.blocks[block].targets)
         while todo:
             b = todo.pop()
-            if b not in seen and b != self.meets[block]:
+            if b not in seen and b != self.post_dominator[block]:
                 seen.add(b)
                 todo.extend(self.blocks[b].targets)
         return seen
@@ -112,7 +112,7 @@ def graph(function: Function, waits: Callable[[Instruction], bool]) -> Graph:
     parents = {place[h]: (-1 if p < 0 else place[p]) for h, p in headers.parents.items()}
     loop = tuple(place[h] if (h := headers.loop.get(old, -1)) >= 0 else -1 for old in order)
     successors = {i: b.targets for i, b in enumerate(laid)}
-    return Graph(laid, _meets(successors, end), _dominators(successors, end), loop, parents)
+    return Graph(laid, _post_dominators(successors, end), _dominators(successors, end), loop, parents)
 
 
 def _split(function: Function, waits: Callable[[Instruction], bool]) -> list[Block]:
@@ -310,7 +310,7 @@ def _dominators(successors: Edges, end: int) -> tuple[int, ...]:
     return tuple(idom[n] for n in range(end))
 
 
-def _meets(successors: Edges, end: int) -> tuple[int, ...]:
+def _post_dominators(successors: Edges, end: int) -> tuple[int, ...]:
     """Immediate post-dominators; what can't reach the end (an endless loop) is taken to lead there from everywhere."""
     edges = {n: list(ts) or [end] for n, ts in successors.items()} | {end: []}
     reaches = _reachable(_reversed(edges, edges), end)

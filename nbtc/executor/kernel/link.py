@@ -26,7 +26,7 @@ STACK_BYTES = 16 << 10  # of a thread; CUDA gives 1 KiB unless asked for more
 
 
 class Place(NamedTuple):
-    """Where a variable lies: its space and the offset there ("const" and "global" share one room)."""
+    """Where a variable lies: its space and the offset there ("const" and "global" share one buffer)."""
 
     space: str
     offset: int
@@ -189,7 +189,7 @@ def _reserved(functions: Iterable[Function]) -> int:
 def _shared(
     module: Module, functions: tuple[Function, ...], places: dict[tuple[str, str], Place], reserved: int
 ) -> int:
-    """Places of shared variables behind what is reserved: those of fixed size, then the dynamic part of open arrays."""
+    """Places of shared variables after what is reserved: those of fixed size, then the dynamic part of open arrays."""
     named = {s.name for f in functions for i in f.body or () for o in i.operands for s in _symbols(o)}
     owned = [("", v) for v in module.variables.values() if v.space == "shared" and v.name in named]
     owned += [(f.name, v) for f in functions for v in f.variables if v.space == "shared"]

@@ -25,8 +25,8 @@ def _live_in(graph: Graph) -> list[frozenset[str]]:
     while changed:
         changed = False
         for b in reversed(range(graph.end)):
-            behind = frozenset().union(*(live[t] for t in graph.blocks[b].targets))
-            found = needs[b] | (behind - kills[b])
+            after = frozenset().union(*(live[t] for t in graph.blocks[b].targets))
+            found = needs[b] | (after - kills[b])
             changed = changed or found != live[b]
             live[b] = found
     return live

@@ -35,7 +35,7 @@ AHEAD = 4096
 
 
 class Place(NamedTuple):
-    """An address as it is known from the text: bytes behind a value that has no other name."""
+    """An address as it is known from the text: bytes after a value that has no other name."""
 
     value: object
     offset: int
@@ -101,7 +101,7 @@ class _Run:
         self.writes |= {r.name for r in use.writes}
 
     def may_wait(self, reads: set[str], writes: set[str]) -> bool:
-        """Whether the accesses may come behind an instruction that reads and writes these registers."""
+        """Whether the accesses may come after an instruction that reads and writes these registers."""
         return writes.isdisjoint(self.reads | self.writes) and reads.isdisjoint(self.writes)
 
 

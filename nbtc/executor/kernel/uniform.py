@@ -1,11 +1,11 @@
-"""What is the same in all lanes of a warp, and where lanes may be apart.
+"""What is the same in all lanes of a warp, and where lanes may have diverged.
 
 A register varies when an instruction that writes it may give lanes different values, or when lanes may execute the
-write at different times and see each other's later value.  A block is apart when only some of the lanes that have not
-ended may be in it.  Both depend on each other: the least solution is found by repetition.
+write at different times and see each other's later value.  A block is divergent when only some of the lanes that have
+not ended may be in it.  Both depend on each other: the least solution is found by repetition.
 
 A loop spins when what ends it may be another thread's doing.  Its lanes take turns with those that have left it, so
-everything behind such a loop is apart.
+everything after such a loop is divergent.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from nbtc.executor.text.data import Address, Function, Instruction, Register, Sp
 class Facts(NamedTuple):
     """What is known about one function.
 
-    varies: names of registers held as vectors.  apart: blocks where lanes may be missing that have not ended.
+    varies: names of registers held as vectors.  divergent: blocks where lanes may be missing that have not ended.
     spins: headers of loops that wait for other threads.  private: varying registers whose other lanes nobody reads
     while a block writes them, so that a write need not keep them.
     """
 
     varies: frozenset[str]
-    apart: frozenset[int]
+    divergent: frozenset[int]
     spins: frozenset[int]
     private: frozenset[str]
 
@@ -42,12 +42,12 @@ class Setting(NamedTuple):
     """What a function's facts depend on besides itself.
 
     shared: special registers that all lanes share although they name a thread's place (`%tid.y` in wide blocks).
-    recursive: it may be entered again before it has returned.  restless: its calls may let lanes take turns.
+    recursive: it may be entered again before it has returned.  yielding: its calls may let lanes take turns.
     """
 
     shared: frozenset[str] = frozenset()
     recursive: bool = False
-    restless: bool = False
+    yielding: bool = False
 
 
 def facts(function: Function, graph: Graph, setting: Setting) -> Facts:
@@ -79,36 +79,36 @@ class _Analysis:
         return _Places(defs, reads)
 
     def solve(self) -> Facts:
-        settled = not (self.setting.recursive or self.setting.restless)
-        varies, apart = self._fixpoint(settled)
-        waiting = {b for b in apart if self._waits(b)}
-        turns = {h for h in self.spins if not apart.isdisjoint(self._members(h))} | self._left_apart(varies)
+        settled = not (self.setting.recursive or self.setting.yielding)
+        varies, divergent = self._fixpoint(settled)
+        waiting = {b for b in divergent if self._waits(b)}
+        turns = {h for h in self.spins if not divergent.isdisjoint(self._members(h))} | self._left_divergent(varies)
         if settled and not waiting and not turns:
-            return Facts(frozenset(varies), frozenset(apart), frozenset(self.spins), self._private(varies, True))
-        varies, apart = self._fixpoint(strict=False)
-        return Facts(frozenset(varies), frozenset(apart), frozenset(self.spins), self._private(varies, False))
+            return Facts(frozenset(varies), frozenset(divergent), frozenset(self.spins), self._private(varies, True))
+        varies, divergent = self._fixpoint(strict=False)
+        return Facts(frozenset(varies), frozenset(divergent), frozenset(self.spins), self._private(varies, False))
 
-    # --- lanes apart ------------------------------------------------------------------------------------------------
+    # --- divergence ------------------------------------------------------------------------------------------------
     def _fixpoint(self, strict: bool) -> tuple[set[str], set[int]]:
         varies = {v.name for v in (*self.function.prototype.results, *self.function.prototype.arguments)}
-        apart = set() if self.function.entry else set(range(self.graph.end))
+        divergent = set() if self.function.entry else set(range(self.graph.end))
         once = self._once(strict)
         while True:
-            before = len(varies), len(apart)
+            before = len(varies), len(divergent)
             for b in range(self.graph.end):
-                self._spread(b, varies, apart, once)
-                self._branch(b, varies, apart, strict)
-            if (len(varies), len(apart)) == before:
-                return varies, apart
+                self._spread(b, varies, divergent, once)
+                self._branch(b, varies, divergent, strict)
+            if (len(varies), len(divergent)) == before:
+                return varies, divergent
 
-    def _spread(self, b: int, varies: set[str], apart: set[int], once: set[str]) -> None:
+    def _spread(self, b: int, varies: set[str], divergent: set[int], once: set[str]) -> None:
         """What a block's instructions make varying."""
         for instruction, use in zip(self.graph.blocks[b].instructions, self.uses[b], strict=True):
             if not use.writes:
                 continue
             mixed = self._mixes(instruction, use, varies)
             for register in use.writes:
-                if mixed or (b in apart and register.name not in once):
+                if mixed or (b in divergent and register.name not in once):
                     varies.add(register.name)
 
     def _mixes(self, instruction: Instruction, use: Use, varies: set[str]) -> bool:
@@ -126,23 +126,23 @@ class _Analysis:
             return name.name in VARYING_SPECIALS and name.name not in self.setting.shared
         return name.name in self.parameters or (self.setting.recursive and name.name in self.own)
 
-    def _branch(self, b: int, varies: set[str], apart: set[int], strict: bool) -> None:
-        """What a block's end takes apart."""
+    def _branch(self, b: int, varies: set[str], divergent: set[int], strict: bool) -> None:
+        """Where lanes diverge at a block's end."""
         if b in self.regions and self._divides(b, varies):
-            region, meet = set(self.regions[b]), self.graph.meets[b]
+            region, meet = set(self.regions[b]), self.graph.post_dominator[b]
             while region and meet < self.graph.end and max(region) > meet:  # no order in which they surely meet
                 region |= {meet}
                 region |= self.graph.region(meet)
-                meet = self.graph.meets[meet]
-            apart |= region
-        if self.setting.restless and any(i.opcode == "call" for i in self.graph.blocks[b].instructions):
-            apart |= self._behind(b)
-        if not strict and b in apart and self._waits(b):
-            apart |= self._behind(b)
+                meet = self.graph.post_dominator[meet]
+            divergent |= region
+        if self.setting.yielding and any(i.opcode == "call" for i in self.graph.blocks[b].instructions):
+            divergent |= self._behind(b)
+        if not strict and b in divergent and self._waits(b):
+            divergent |= self._behind(b)
         if not strict:
             for header in self.graph.loops(b):
-                if header in self.spins and (b in apart or self._divides(b, varies)):
-                    apart |= self._behind(header)
+                if header in self.spins and (b in divergent or self._divides(b, varies)):
+                    divergent |= self._behind(header)
 
     def _divides(self, b: int, varies: set[str]) -> bool:
         """Whether the lanes of a block may leave it by different ways."""
@@ -155,7 +155,7 @@ class _Analysis:
         return any(map(waits, self.graph.blocks[b].instructions[:1]))
 
     def _behind(self, b: int) -> set[int]:
-        """Blocks that can be reached from b, itself included if it is in a loop or apart."""
+        """Blocks that can be reached from b, itself included if it is in a loop or divergent."""
         seen: set[int] = set()
         todo = list(self.graph.blocks[b].targets)
         while todo:
@@ -169,28 +169,28 @@ class _Analysis:
     def _members(self, header: int) -> set[int]:
         return {b for b in range(self.graph.end) if header in self.graph.loops(b)}
 
-    def _left_apart(self, varies: set[str]) -> set[int]:
+    def _left_divergent(self, varies: set[str]) -> set[int]:
         """Spinning loops that lanes may leave at different times."""
         return {h for h in self.spins if any(self._divides(b, varies) for b in self._members(h))}
 
     def _spinning(self) -> set[int]:
         """Headers of loops whose end depends on what other threads write."""
-        tainted: set[str] = set()
+        touched: set[str] = set()
         control: set[int] = set()
         while True:
-            before = len(tainted), len(control)
+            before = len(touched), len(control)
             for b, uses in enumerate(self.uses):
                 for instruction, use in zip(self.graph.blocks[b].instructions, uses, strict=True):
-                    if b in control or self._remote(b, instruction, use) or any(r.name in tainted for r in use.reads):
-                        tainted.update(r.name for r in use.writes)
-                if b in self.regions and self._divides(b, tainted):
+                    if b in control or self._remote(b, instruction, use) or any(r.name in touched for r in use.reads):
+                        touched.update(r.name for r in use.writes)
+                if b in self.regions and self._divides(b, touched):
                     control |= self.regions[b]
-            if (len(tainted), len(control)) == before:
+            if (len(touched), len(control)) == before:
                 break
         return {
             header
             for b, block in enumerate(self.graph.blocks)
-            if self._divides(b, tainted)
+            if self._divides(b, touched)
             for header in self.graph.loops(b)
             if block.leaves or any(header not in self.graph.loops(t) for t in block.targets)
         }

@@ -32,11 +32,11 @@ _SPECIFIER = re.compile(
     r"(?P<size>hh|h|ll|l)?(?P<kind>[diuoxXfFeEgGaAcsp%])"
 )  # other sizes and kinds (z, j, t, L, q, n) are printed as they stand
 _BITS = {"hh": 8, "h": 16, "l": 64, "ll": 64}
-_TAIL = 8  # bytes of the format that lie behind the values in the device's buffer
+_TAIL = 8  # bytes of the format that lie after the values in the device's buffer
 
 
 class Values:
-    """The values behind a format, each at a multiple of its size.
+    """The values after a format, each at a multiple of its size.
 
     Device code copies the values that the format announces, but does not know the size hh: what is read beyond the
     copy is the format's own text, which follows it (seen on an H200; the CUDA C++ Programming Guide leaves hh out).
@@ -73,7 +73,7 @@ def _value_bytes(match: re.Match[str]) -> int:
 
 
 def formatted(text: str, values: Values, string: Callable[[int], str]) -> str:
-    """C's printf, as device code calls it: values lie one behind the other, floats as doubles."""
+    """C's printf, as device code calls it: values lie one after the other, floats as doubles."""
 
     def one(match: re.Match[str]) -> str:
         if match["kind"] == "%":
@@ -191,12 +191,12 @@ class Heap:
 
     def take(self, size: int) -> int:
         """An address, or 0 when there is no room: of the first hole that is large enough."""
-        room = -(-max(size, 1) // HEAP_ALIGN) * HEAP_ALIGN
+        taken = -(-max(size, 1) // HEAP_ALIGN) * HEAP_ALIGN
         with self.lock:
             for n, (first, free) in enumerate(self.holes):
-                if free >= room:
-                    self.holes[n : n + 1] = [(first + room, free - room)] if free > room else []
-                    self.sizes[first] = room
+                if free >= taken:
+                    self.holes[n : n + 1] = [(first + taken, free - taken)] if free > taken else []
+                    self.sizes[first] = taken
                     return first
             return 0
 
@@ -208,10 +208,10 @@ class Heap:
     def give(self, address: int) -> bool:
         """Take memory back; False if it was not given out."""
         with self.lock:
-            room = self.sizes.pop(address, 0)
-            if room:
-                self._join(address, room)
-            return bool(room)
+            taken = self.sizes.pop(address, 0)
+            if taken:
+                self._join(address, taken)
+            return bool(taken)
 
     def _join(self, first: int, size: int) -> None:
         """Add a hole, one with those that it touches: sizes that grow would find none large enough otherwise."""
@@ -264,12 +264,12 @@ class _Thread(NamedTuple):
             size = read_field(LAUNCH, self.launch, "local_bytes")
             thread = LANES * read_field(WARP, self.warp, "index") + self.lane
             address, limit = read_field(BLOCK, self.block, "local") + thread * size + offset, size - offset
-        elif (limit := self._room(address)) == 0:
+        elif (limit := self._buffer(address)) == 0:
             return "(bad address)"
         raw = ctypes.string_at(address, max(0, min(limit, MOST_TEXT)))
         return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
 
-    def _room(self, address: int) -> int:
+    def _buffer(self, address: int) -> int:
         """Bytes from an address to the end of the memory it lies in."""
         count = read_field(LAUNCH, self.launch, "range_count")
         table = ctypes.cast(read_field(LAUNCH, self.launch, "ranges"), ctypes.POINTER(ctypes.c_uint64))

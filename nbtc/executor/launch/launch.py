@@ -197,11 +197,11 @@ class Session:
         slots = _slots(code, request, count, stride + shared + local + watch)
         self.sites = np.zeros((count, code.sites * SITE_BYTES), np.uint8)
         self.blocks = aligned(count * slots * stride, 64).reshape(count, slots * stride)
-        self.room = aligned(count * slots * (shared + local), SHARED_ALIGN)
+        self.buffer = aligned(count * slots * (shared + local), SHARED_ALIGN)
         self.scratch = aligned(count * code.scratch_bytes, 64).reshape(count, code.scratch_bytes)
         self.workspace = aligned(WORKSPACE, 64)
-        self.bytes = self.blocks.nbytes + self.room.nbytes + self.scratch.nbytes
-        starts = address_of(self.room) + (shared + local) * np.arange(count * slots)
+        self.bytes = self.blocks.nbytes + self.buffer.nbytes + self.scratch.nbytes
+        starts = address_of(self.buffer) + (shared + local) * np.arange(count * slots)
         self.workers = [aligned(WORKER.size, 64) for _ in range(count)]
         self.addresses = [address_of(w) for w in self.workers]
         self._heads = np.ndarray((count, slots, BLOCK.size), np.uint8, self.blocks, 0, (slots * stride, stride, 1))
@@ -290,9 +290,9 @@ class Session:
         if len(rows) * RANGE_BYTES > len(self.ranges):
             self.ranges = np.zeros(len(rows) * RANGE_BYTES, np.uint8)
             self._ranges_at = address_of(self.ranges)
-        room = self.ranges.data
+        buffer = self.ranges.data
         for n, row in enumerate(rows):
-            _RANGE.pack_into(room, n * RANGE_BYTES, *row)
+            _RANGE.pack_into(buffer, n * RANGE_BYTES, *row)
 
     def failure(self) -> Failure | None:
         """What the launch recorded."""

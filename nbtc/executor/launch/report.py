@@ -82,11 +82,11 @@ def _nearest(request: Request, address: int) -> str:
     best = ""
     least = 1 << 64
     for m in (m for m in request.memory if m.bytes):
-        before, behind = m.first - address, address - (m.first + m.bytes)
-        distance = max(before, behind + 1, 0)
+        before, after = m.first - address, address - (m.first + m.bytes)
+        distance = max(before, after + 1, 0)
         if distance < least:
             least = distance
-            where = f"{before} bytes before" if before > 0 else f"{behind} bytes behind the end of"
+            where = f"{before} bytes before" if before > 0 else f"{after} bytes after the end of"
             where = where if distance else f"{address - m.first} bytes into"
             best = f", {where} {m.name} ({m.bytes} bytes)"
     return best

@@ -33,13 +33,13 @@ def without_space(text: str) -> tuple[str, str]:
     """A mnemonic without its state space, and the space ("" is generic)."""
     spaces = [m for m in text.split(".") if m.split("::")[0] in ("shared", "global")]
     kept = [m for m in text.split(".") if m not in spaces]
-    if kept[0] in ("ldmatrix", "stmatrix"):  # older text, CUTLASS's too, names the shape behind .x4 and .trans
+    if kept[0] in ("ldmatrix", "stmatrix"):  # older text, CUTLASS's too, names the shape after .x4 and .trans
         kept.sort(key=_place_in_name)
     return ".".join(kept), spaces[0] if spaces else ""
 
 
 def _place_in_name(modifier: str) -> int:
-    """Where ldmatrix and stmatrix have a modifier: the shape behind .aligned, then the count, .trans, the types."""
+    """Where ldmatrix and stmatrix have a modifier: the shape after .aligned, then the count, .trans, the types."""
     places = ("ldmatrix|stmatrix", "sync", "aligned", "m[0-9]+n[0-9]+", "x[0-9]", "trans", ".*")
     return next(i for i, pattern in enumerate(places) if re.fullmatch(pattern, modifier))
 
@@ -130,7 +130,7 @@ def _store_matrix(lanes: Lanes) -> None:
     address, source = lanes.operands
     lines, octets = _sources(row)
     v, lines_of = lanes.v, [_rows_of(line) for line in lines]
-    images = []  # of each register: the rows that it holds, one behind the other
+    images = []  # of each register: the rows that it holds, one after the other
     for register, line, byte, rows in zip(lanes.elements(source), lines, octets, lines_of, strict=True):
         order = np.zeros(ROW * len(rows), np.int64)
         order[(ROW * (line - rows[0]) + byte).ravel()] = np.arange(4 * WARP)

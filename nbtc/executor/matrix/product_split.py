@@ -17,7 +17,7 @@ from nbtc.compiler.lowering import lowering
 from nbtc.compiler.split import shared_module
 from nbtc.kernels.float_code import W16, FloatCode, Label
 from nbtc.kernels.warp_floats import Codegen
-from nbtc.kernels.warp_operands import D8, Operands, Room
+from nbtc.kernels.warp_operands import D8, OpaqueBuffer, Operands
 from nbtc.kernels.warp_sums import V16, FullRange, LimitedRange
 
 P = I8.as_pointer()
@@ -34,12 +34,12 @@ class RecordOperands(Operands):
         super().__init__(shape, v)
         self.special_at = self.used
 
-    def room(self, size: int) -> Room:
+    def buffer(self, size: int) -> OpaqueBuffer:
         """The next part of A's record; a constant in place of a record that a function does not have."""
         at = self.used
         self.used += -(-size // VECTOR) * VECTOR
         place = self.v.at(self.record_a, at)
-        return Room(place, place)
+        return OpaqueBuffer(place, place)
 
     @property
     def size_a(self) -> int:

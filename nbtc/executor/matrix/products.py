@@ -46,9 +46,9 @@ class Images(NamedTuple):
 def place(v: VectorBuilder, size: int) -> Any:
     """Stack memory of the function that is being written."""
     with v.b.goto_entry_block():
-        room = v.b.alloca(ir.ArrayType(I8, size))
-        room.align = VECTOR
-        return v.b.bitcast(room, P)
+        buffer = v.b.alloca(ir.ArrayType(I8, size))
+        buffer.align = VECTOR
+        return v.b.bitcast(buffer, P)
 
 
 def by_lane(v: VectorBuilder, p: Any, count: int, size: int) -> Any:

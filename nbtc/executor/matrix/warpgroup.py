@@ -1,7 +1,7 @@
 """Rows of wgmma in programs.
 
 (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".)  A product is done when it is issued, each warp's rows
-apart.  What the four warps of a warpgroup wait for at a fence and before they leave products behind is told in
+apart.  What the four warps of a warpgroup wait for at a fence and before they leave products is told in
 `warpgroup_order`; the commit has nothing to do.
 """
 
@@ -31,7 +31,7 @@ FAMILIES = ("wgmma.mma_async", "wgmma.mma_async.sp")
 
 
 def _immediates(lanes: Lanes, row: Row, given: list[Operand], registers: bool) -> Flags:
-    """What the immediates behind scale-d say: scales of A and B, then transpositions of A (unless in registers), B."""
+    """What the immediates after scale-d say: scales of A and B, then transpositions of A (unless in registers), B."""
     numbers = []
     for operand in given:
         if not isinstance(operand, Immediate):
@@ -43,7 +43,7 @@ def _immediates(lanes: Lanes, row: Row, given: list[Operand], registers: bool) -
     turned = dict(zip(names, rest, strict=False))
     if len(numbers) != len(row.scales) + len(names):
         wanted = [*(f"imm-scale-{s}" for s in row.scales), *(f"imm-trans-{t}" for t in names)]
-        lanes.refuse(f"behind scale-d this form has {', '.join(wanted) or 'no operands'}; {len(numbers)} are given")
+        lanes.refuse(f"after scale-d this form has {', '.join(wanted) or 'no operands'}; {len(numbers)} are given")
     if any(s not in (1, -1) for s in scales.values()) or any(t not in (0, 1) for t in turned.values()):
         lanes.refuse("scales of wgmma are 1 or -1, transpositions 0 or 1")
     a, b = signs(row, (scales.get("a", 1), scales.get("b", 1)))

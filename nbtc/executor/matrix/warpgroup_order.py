@@ -1,6 +1,6 @@
 """What the four warps of a warpgroup wait for around its products.
 
-On an H100 a product reads what any of the four warps wrote before its fence, and no warp is behind a wait while another
+On an H100 a product reads what any of the four warps wrote before its fence, and no warp is past a wait while another
 has still to multiply: CuTe's tutorial for Hopper, whose warps copy with cp.async, has no other barrier.  So a warp
 leaves a fence once all four have come to the fence before that product, and a wait once all four have issued as many
 products.  Products are what the warps of a warpgroup have in common, so that is what is counted: some may execute more
@@ -46,13 +46,13 @@ def _wait_for_peers(lanes: Lanes, name: str, count: Any) -> None:
         f"warpgroup_{name}", I64, (POINTER, POINTER, I32, I32), lambda v, args: _behind(v, args, name)
     )
     warps = lanes.get("launch", "warps")
-    behind = lanes.b.call(helper, [lanes.block, lanes.warp, warps, count])
-    lanes.put("warp", "wait_address", behind)
-    lanes.retry_unless(lanes.b.icmp_unsigned("==", behind, lanes.v.int(0)))
+    late = lanes.b.call(helper, [lanes.block, lanes.warp, warps, count])
+    lanes.put("warp", "wait_address", late)
+    lanes.retry_unless(lanes.b.icmp_unsigned("==", late, lanes.v.int(0)))
 
 
 def _behind(v: VectorBuilder, args: Any, name: str) -> None:
-    """The address of such a count of a warp that is behind, which the warp is to sleep on; 0 if none is."""
+    """The address of such a count of a warp that is late, which the warp is to sleep on; 0 if none is."""
     b = v.b
     block, warp, warps, count = args
     first = b.and_(place_of(v, "warp", warp, "index"), ir.Constant(I32, -WARPS))

@@ -152,22 +152,22 @@ def _function(name: Name, parts: int) -> Callable[[Any, Any], None]:
     def build(v: VectorBuilder, arguments: Any) -> None:
         b = v.b
         addresses, mask, *values = arguments
-        rooms = [b.alloca(x.type) for x in (addresses, *values)]
-        for room, x in zip(rooms, (addresses, *values), strict=True):
-            b.store(x, room)
+        buffers = [b.alloca(x.type) for x in (addresses, *values)]
+        for buffer, x in zip(buffers, (addresses, *values), strict=True):
+            b.store(x, buffer)
         per_part = len(values) // parts
 
         def one(lane: Any) -> None:
             index = [b.zext(lane, I64)]
-            at = b.load(b.gep(b.bitcast(rooms[0], I64.as_pointer()), index))
+            at = b.load(b.gep(b.bitcast(buffers[0], I64.as_pointer()), index))
             for part in range(parts):
-                slots = [b.gep(b.bitcast(r, t.as_pointer()), index) for r in rooms[1 + part * per_part :][:per_part]]
+                slots = [b.gep(b.bitcast(r, t.as_pointer()), index) for r in buffers[1 + part * per_part :][:per_part]]
                 p = b.inttoptr(b.add(at, ir.Constant(I64, part * _bytes(name.type))), t.as_pointer())
                 x, y = b.load(slots[0]), b.load(slots[-1])
                 b.store(step(v, name, p, x, y), slots[0])
 
         for_lanes(v, mask, one)
-        found = [b.load(rooms[1 + part * per_part]) for part in range(parts)]
+        found = [b.load(buffers[1 + part * per_part]) for part in range(parts)]
         b.ret(b.insert_value(ir.Constant(ir.LiteralStructType([found[0].type] * parts), ir.Undefined), found[0], 0)
               if parts == 1 else _struct(v, found))  # fmt: skip
 

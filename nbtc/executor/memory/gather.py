@@ -103,9 +103,9 @@ def _gather(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> N
 def _load_each(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
     """Lane by lane; a function of its own, so that the fast way needs no stack."""
     b = v.b
-    room = b.alloca(ir.ArrayType(shape.row, shape.elements))
-    b.store(ir.Constant(room.type.pointee, None), room)
-    cells = b.bitcast(room, POINTER)
+    buffer = b.alloca(ir.ArrayType(shape.row, shape.elements))
+    b.store(ir.Constant(buffer.type.pointee, None), buffer)
+    cells = b.bitcast(buffer, POINTER)
     step = shape.bits // 8 * LANES
 
     def lane(number: Any, pointer: Any) -> None:
@@ -114,7 +114,7 @@ def _load_each(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -
             v.store(scalar_load(v, pointer, i, shape), v.at(cells, at), 1, i * step)
 
     _each(v, helpers, Access(shape.space, shape.bytes, False), args, lane)
-    rows = [b.load(b.gep(room, [ir.Constant(I32, 0), ir.Constant(I32, i)])) for i in range(shape.elements)]
+    rows = [b.load(b.gep(buffer, [ir.Constant(I32, 0), ir.Constant(I32, i)])) for i in range(shape.elements)]
     if shape.elements == 1:
         b.ret(rows[0])
         return
@@ -132,10 +132,10 @@ def _scatter(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> 
 def _store_each(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
     """Lane by lane."""
     b, values = v.b, args[5:]
-    room = b.alloca(ir.ArrayType(shape.row, shape.elements))
+    buffer = b.alloca(ir.ArrayType(shape.row, shape.elements))
     for i, value in enumerate(values):
-        b.store(value, b.gep(room, [ir.Constant(I32, 0), ir.Constant(I32, i)]))
-    cells = b.bitcast(room, POINTER)
+        b.store(value, b.gep(buffer, [ir.Constant(I32, 0), ir.Constant(I32, i)]))
+    cells = b.bitcast(buffer, POINTER)
     step = shape.bits // 8 * LANES
 
     def lane(number: Any, pointer: Any) -> None:

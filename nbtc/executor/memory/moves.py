@@ -137,8 +137,8 @@ def isspacep(lanes: Lanes) -> None:
             inside = lanes.b.and_(inside, _own_block(lanes, value))
     else:
         inside = lanes.b.icmp_unsigned("==", tag, const(lanes.v, tag, 0))
-        room = lanes.machine.in_room(lanes, value, space)
-        inside = lanes.b.and_(inside, room)
+        known = lanes.machine.within(lanes, value, space)
+        inside = lanes.b.and_(inside, known)
     lanes.write(target, inside)
 
 

@@ -130,9 +130,9 @@ def _shared_places(v: VectorBuilder, checked: bool, size: Any, addresses: Any, b
     launch = b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
     small = b.trunc(size, I32)
     last = b.sub(place_of(v, "launch", launch, "shared_bytes"), small)
-    room = b.icmp_signed(">=", last, ir.Constant(I32, 0))
+    large = b.icmp_signed(">=", last, ir.Constant(I32, 0))
     inside = b.icmp_unsigned("<=", offsets, v.splat(last, LANES))
-    inside = b.and_(inside, v.splat(room, LANES))
+    inside = b.and_(inside, v.splat(large, LANES))
     return places, b.and_(inside, _aligned(v, offsets, small))
 
 
@@ -145,8 +145,8 @@ def _host_places(v: VectorBuilder, checked: bool, size: Any, args: Any) -> tuple
     first, length = _last_range(v, site, block)
     offsets = b.sub(addresses, v.splat(first, LANES))
     last = b.sub(length, size)
-    room = b.icmp_signed(">=", last, v.int(0))
-    inside = b.and_(b.icmp_unsigned("<=", offsets, v.splat(last, LANES)), v.splat(room, LANES))
+    large = b.icmp_signed(">=", last, v.int(0))
+    inside = b.and_(b.icmp_unsigned("<=", offsets, v.splat(last, LANES)), v.splat(large, LANES))
     return addresses, b.and_(inside, _aligned(v, addresses, size))
 
 
@@ -199,7 +199,7 @@ class _Where:
             return found, error
         v, b = self.v, self.b
         with b.goto_entry_block():
-            result, error = self._room(I64), self._room(I32)
+            result, error = self._buffer(I64), self._buffer(I32)
         tag = b.lshr(address, v.int(TAG))
         inner = b.and_(address, v.int((1 << TAG) - 1))
         ways = (("global", address, None), ("shared", inner, SHARED_WINDOW), ("local", inner, LOCAL_WINDOW))
@@ -218,7 +218,7 @@ class _Where:
         b.position_at_end(end)
         return b.load(result), b.load(error)
 
-    def _room(self, kind: ir.Type) -> Any:
+    def _buffer(self, kind: ir.Type) -> Any:
         """Stack memory of the function, taken once and not for every lane."""
         with self.b.goto_entry_block():
             return self.b.alloca(kind)
@@ -228,12 +228,12 @@ class _Where:
         self.b.store(found[1], error)
 
     def _inside(self, offset: Any, limit: Any, kind: Kind) -> Any:
-        """The error of an offset that leaves a room of `limit` bytes."""
+        """The error of an offset outside of a space of `limit` bytes."""
         b = self.b
         if not self.checked:
             return self.fine
-        size, room = b.zext(self.size, I64), b.zext(limit, I64)
-        fits = b.and_(b.icmp_unsigned("<", offset, room), b.icmp_unsigned("<=", b.add(offset, size), room))
+        size, extent = b.zext(self.size, I64), b.zext(limit, I64)
+        fits = b.and_(b.icmp_unsigned("<", offset, extent), b.icmp_unsigned("<=", b.add(offset, size), extent))
         return b.select(fits, self.fine, ir.Constant(I32, kind))
 
     def _shared(self, address: Any, lane: Any) -> tuple[Any, Any]:
@@ -241,7 +241,7 @@ class _Where:
         offset = b.and_(address, v.int((1 << RANK_SHIFT) - 1))
         limit = place_of(v, "launch", self.launch, "shared_bytes")
         rank = b.and_(b.lshr(address, v.int(RANK_SHIFT)), v.int(0xFF))  # of another block, plus one; 0 is this one
-        result, kind = self._room(I64), self._room(I32)
+        result, kind = self._buffer(I64), self._buffer(I32)
         b.store(self.shared, result)
         b.store(self._inside(offset, limit, Kind.SHARED_BOUNDS), kind)
         with b.if_then(b.icmp_unsigned("!=", rank, v.int(0)), likely=False):

@@ -1,6 +1,6 @@
 """Local memory of the lanes from inside of a warp's code: copies between variables, and a stack for recursion.
 
-A thread's local memory begins with the variables of all functions that are not recursive; behind them its stack grows
+A thread's local memory begins with the variables of all functions that are not recursive; after them its stack grows
 upward.  A call from one recursive function to another pushes the caller's registers, then makes room for the callee's
 variables.
 """
@@ -63,9 +63,9 @@ def _pop(v: VectorBuilder, args: Any) -> None:
     """(mask, from, old words, block, warp): load a word of each lane; the others keep theirs."""
     b = v.b
     mask, origin, words, block, warp = args
-    room = b.alloca(WORDS)
-    b.store(words, room)
-    cells = b.bitcast(room, I64.as_pointer())
+    buffer = b.alloca(WORDS)
+    b.store(words, buffer)
+    cells = b.bitcast(buffer, I64.as_pointer())
 
     def lane(number: Any) -> None:
         memory = _lane_memory(v, block, warp, number)
@@ -73,7 +73,7 @@ def _pop(v: VectorBuilder, args: Any) -> None:
         b.store(v.load(place, I64, 1), b.gep(cells, [number]))
 
     for_lanes(v, mask, lane)
-    b.ret(b.load(room))
+    b.ret(b.load(buffer))
 
 
 class Stack:

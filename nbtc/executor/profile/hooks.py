@@ -57,7 +57,7 @@ class Profile(Instrument):
     looks_on = True
 
     def instruction(self, lanes: Lanes, row: Row) -> None:
-        """Count it, unless its lanes may have to come again: then behind it."""
+        """Count it, unless its lanes may have to come again: then after it."""
         if row.action is None or not row.action.waits(lanes.instruction):
             self._count(lanes)
 
@@ -91,17 +91,17 @@ class Profile(Instrument):
                 mine = lanes.mask(b.icmp_unsigned("==", tags, v.const(ADDRESSES, tag)))
                 here[name] = b.and_(mine, lanes.active)
         unit = max(BANK_BYTES, touch.bytes)
-        room = lanes.frame.code.scratch(ADDRESSES)
-        b.store(spread, room)
+        buffer = lanes.frame.code.scratch(ADDRESSES)
+        b.store(spread, buffer)
         if "shared" in here:
             build = _shared(unit)
             helper = lanes.helper(f"profile_shared_{unit}", VOID, (ADDRESSES.as_pointer(), I32, POINTER), build)
-            b.call(helper, [room, here["shared"], _place(lanes, site, 0)])
+            b.call(helper, [buffer, here["shared"], _place(lanes, site, 0)])
         if "global" in here:
             helper = lanes.helper(
                 f"profile_global_{touch.bytes}", VOID, (ADDRESSES.as_pointer(), I32, POINTER), _global(touch.bytes)
             )
-            b.call(helper, [room, here["global"], _place(lanes, site, 0)])
+            b.call(helper, [buffer, here["global"], _place(lanes, site, 0)])
 
 
 def _place(lanes: Lanes, site: int, counter: int) -> Any:
@@ -123,9 +123,9 @@ def _groups(v: VectorBuilder, numbers: Any, mask: Any, body: Any) -> None:
     b = v.b
     rest = b.alloca(I32)
     b.store(mask, rest)
-    room = b.alloca(ADDRESSES)
-    b.store(numbers, room)
-    cells = b.bitcast(room, I64.as_pointer())
+    buffer = b.alloca(ADDRESSES)
+    b.store(numbers, buffer)
+    cells = b.bitcast(buffer, I64.as_pointer())
 
     def lane(number: Any) -> None:
         bit = b.shl(ONE, number)

@@ -11,7 +11,7 @@ from nbtc.fragments.svg_text import FAINT, FONT, INK, label
 HEIGHT, MARGIN = 18.0, 14.0  # of a line, around the picture
 NAMES, BARS, NOTES = 60.0, 330.0, 560.0  # where the names, the bars and the notes begin
 WIDTH = 990.0
-LONGEST = NOTES - BARS - 70.0  # of a bar; its number stands behind it
+LONGEST = NOTES - BARS - 70.0  # of a bar; its number stands after it
 MOST = 44  # letters of a name
 BUSY, IDLE = "#7fb3e6", "#dbe9f7"  # the part of a bar that stands for active lanes, and the rest
 

@@ -36,8 +36,8 @@ def halves(v: VectorBuilder, x: Any) -> tuple[Any, Any]:
 
 def _joined(v: VectorBuilder, op: Op, source: str, words: tuple[Any, Any]) -> Any:
     target = op.types[0]
-    room = WIDTHS[target] // 2
-    return lanes_joined(v, *(resize(v, narrow_one(v, op, source, SMALL[target], x), room) for x in words))
+    half = WIDTHS[target] // 2
+    return lanes_joined(v, *(resize(v, narrow_one(v, op, source, SMALL[target], x), half) for x in words))
 
 
 def singles_to_small(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:

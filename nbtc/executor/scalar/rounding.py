@@ -1,6 +1,6 @@
 """Rounding of exact results in every direction, without touching the processor's rounding mode.
 
-An operation first runs rounded to nearest, with the sign of what that rounding left behind (an error-free
+An operation first runs rounded to nearest, with the sign of what that rounding left (an error-free
 transformation).  Both together are a significand, cut toward zero, and a sticky bit, which integers then round to any
 format in any direction: nothing here depends on the state of a control register, nor on which processor runs it.
 """

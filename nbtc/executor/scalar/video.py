@@ -133,7 +133,7 @@ def vset(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any = None) -> Any:
 
 
 def _pair(opcode: str, head: tuple[str, ...], sat: tuple[str, ...], emit: Emit, tail: str = "add") -> tuple[Form, Form]:
-    """The row of an operation, with a selector on the destination or without, and that with another operation behind
+    """The row of an operation, with a selector on the destination or without, and that with another operation after
     it, which takes no .sat here."""
     return (
         Form(opcode, slots(*head, *sat), WORDS, ("b32",), emit, optional=1, selectors=True),

@@ -48,7 +48,7 @@ class Cursor:
 
     @property
     def next(self) -> Token:
-        """The token to be read next; END behind the last."""
+        """The token to be read next; END after the last."""
         return self.tokens[self.at] if self.at < self.count else END
 
     def peek(self, ahead: int) -> Token:

@@ -82,7 +82,7 @@ class Vector(NamedTuple):
 
 
 class Address(NamedTuple):
-    """`[base + offset]`; tensor copies have coordinates behind the base, some forms several parts."""
+    """`[base + offset]`; tensor copies have coordinates after the base, some forms several parts."""
 
     base: Operand
     offset: int = 0

@@ -32,7 +32,7 @@ def variables(c: Cursor, external: bool, several: bool = False) -> list[Variable
         word = c.take()
         if word.text == ".align":
             number = c.number()
-            align = max(align, number) if not kind else align  # behind .ptr it tells what is pointed to
+            align = max(align, number) if not kind else align  # after .ptr it tells what is pointed to
         elif word.text in (".v2", ".v4", ".v8"):
             lanes = int(word.text[2:])
         elif word.text == ".attribute":

@@ -63,7 +63,7 @@ def tokens(text: str) -> list[Token]:
 
 
 def integer(text: str, line: int) -> int:
-    """The value of an integer literal: decimal, 0x, 0b, or octal with a leading 0, U allowed behind it."""
+    """The value of an integer literal: decimal, 0x, 0b, or octal with a leading 0, U allowed after it."""
     digits = text.rstrip("U")
     if len(digits) > MOST_DIGITS:
         raise ParseError(f"line {line}: a number of {len(digits)} digits; PTX integers have 64 bits")

@@ -34,7 +34,7 @@ def parse(text: str) -> Module:
 
 
 def _files(tokens: list[Token]) -> dict[int, str]:
-    """Source files by their numbers: compilers write them before the code or behind it."""
+    """Source files by their numbers: compilers write them before the code or after it."""
     places = (n for n, token in enumerate(tokens[:-2]) if token.text == ".file")
     return {
         integer(tokens[n + 1].text, tokens[n + 1].line): tokens[n + 2].text.strip('"')

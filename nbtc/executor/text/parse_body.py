@@ -186,7 +186,7 @@ class Body:
         self.c.take()
         numbers = self.c.line()
         if [n.kind for n in numbers[:2]] != ["integer", "integer"]:
-            self.c.fail("the numbers of a file and a line should stand behind .loc", numbers[0] if numbers else None)
+            self.c.fail("the numbers of a file and a line should follow .loc", numbers[0] if numbers else None)
         file, line = (integer(n.text, n.line) for n in numbers[:2])
         self.source = Source(self.files.get(file, f"file {file}"), line)
 
@@ -263,7 +263,7 @@ class Body:
             if c.next.text != ";":
                 c.expect(",")
                 if c.next.text == ";":
-                    c.fail("an operand should stand behind the comma")
+                    c.fail("an operand should follow the comma")
         c.expect(";")
         return Instruction(opcode, tuple(modifiers), tuple(operands), token.line, guard, self.source)
 

@@ -88,7 +88,7 @@ def _box(lanes: Lanes) -> None:
     multicast = lanes.read(rest[0], "b16", lanes=True) if op.has("multicast::cluster") else None
     operation = op.among(REDUCTIONS)
     kind = LOAD if loads else REDUCE if op.modifiers[0] == "reduce" else STORE
-    counts, parts = _room(lanes), _parts(lanes, start)
+    counts, parts = _buffer(lanes), _parts(lanes, start)
 
     look = lanes.machine.instrument
     seen = kinds.BULK_WRITE if loads else kinds.BULK_READ
@@ -96,7 +96,7 @@ def _box(lanes: Lanes) -> None:
     def lane(number: Any) -> None:
         base, total = lanes.get("block", "shared"), v.int(0)
         look.operates(lanes, -1 if loads else kinds.BULKS)
-        for part in parts:  # each behind the one before
+        for part in parts:  # each after the one before
             given = _tile_words(lanes, kind, operation, element_of(maps.words, lanes, number))
             _name_box(lanes, given, part, offsets, number)
             at = b.add(element_of(tiles.words, lanes, number), total)
@@ -118,7 +118,7 @@ def _offsets(lanes: Lanes, operand: Operand) -> list[Any]:
     """The offsets of im2col mode, one a spatial dimension, as <32 x i64>."""
     wanted = int(lanes.op.among(tuple(DIMS.split("|")))[0]) - 2
     if not isinstance(operand, Vector) or len(operand.elements) != wanted:
-        lanes.refuse(f"takes {wanted} offsets in braces behind its mbarrier")
+        lanes.refuse(f"takes {wanted} offsets in braces after its mbarrier")
         return []
     return [lanes.b.zext(lanes.read(x, "u16", lanes=True), L64) for x in operand.elements]
 
@@ -132,12 +132,12 @@ def _parts(lanes: Lanes, start: list[Any]) -> list[list[Any]]:
     return [[start[0], row] for row in start[1:]]
 
 
-def _room(lanes: Lanes) -> Any:
+def _buffer(lanes: Lanes) -> Any:
     """A vector of 64-bit words on the stack, zero; as a pointer to its first."""
     with lanes.b.goto_entry_block():
-        room = lanes.b.alloca(L64)
-    lanes.b.store(ir.Constant(L64, None), room)
-    return lanes.b.bitcast(room, I64.as_pointer())
+        buffer = lanes.b.alloca(L64)
+    lanes.b.store(ir.Constant(L64, None), buffer)
+    return lanes.b.bitcast(buffer, I64.as_pointer())
 
 
 def _tile_words(lanes: Lanes, kind: int, operation: str, tensor: Any) -> Words:

@@ -84,17 +84,17 @@ def _copier(v: VectorBuilder, helpers: Any, count: int, args: Any) -> None:
 
 def _each(v: VectorBuilder, count: int, vectors: Any, mask: Any) -> None:
     """Lane by lane: to, from, bytes of each."""
-    b, rooms = v.b, []
+    b, pointers = v.b, []
     whole = ir.IntType(8 * count)
     with b.goto_entry_block():
         buffer = b.alloca(whole)
         places = [b.alloca(x.type) for x in vectors]
-    for x, room in zip(vectors, places, strict=True):
-        b.store(x, room)
-        rooms.append(b.bitcast(room, x.type.element.as_pointer()))
+    for x, slot in zip(vectors, places, strict=True):
+        b.store(x, slot)
+        pointers.append(b.bitcast(slot, x.type.element.as_pointer()))
 
     def lane(number: Any) -> None:
-        at, where, size = (b.load(b.gep(room, [number])) for room in rooms)
+        at, where, size = (b.load(b.gep(slot, [number])) for slot in pointers)
         b.store(ir.Constant(whole, 0), buffer)
         part = b.bitcast(buffer, POINTER)
         origin = b.inttoptr(where, POINTER)

@@ -61,9 +61,9 @@ def updated(v: VectorBuilder, state: Any, arrivals: Any, owed: Any, dropped: Any
 
 def _stored(v: VectorBuilder, x: Any) -> Any:
     """A vector on the stack, as a pointer to its first element."""
-    room = v.b.alloca(x.type)
-    v.b.store(x, room)
-    return v.b.bitcast(room, x.type.element.as_pointer())
+    buffer = v.b.alloca(x.type)
+    v.b.store(x, buffer)
+    return v.b.bitcast(buffer, x.type.element.as_pointer())
 
 
 def _update(v: VectorBuilder, arguments: Any) -> None:

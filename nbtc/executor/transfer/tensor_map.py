@@ -60,7 +60,7 @@ class PixelBox(NamedTuple):
     """What a copy in im2col mode takes, spatial dimensions innermost first (width, height, depth).
 
     lower, upper: corners of the box that pixels come from, as distances from the image's first and last pixel.
-    channels: elements of a pixel that are copied.  pixels: pixels of a column, one behind the other in shared memory.
+    channels: elements of a pixel that are copied.  pixels: pixels of a column, one after the other in shared memory.
     """
 
     lower: tuple[int, ...]

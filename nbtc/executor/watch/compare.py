@@ -5,7 +5,7 @@ from __future__ import annotations
 from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.watch import words as w
-from nbtc.executor.watch.order import knows, segment
+from nbtc.executor.watch.order import epoch, knows
 from nbtc.executor.watch.words import put, word
 
 _MASK = w.CELL_BYTES * 4 - 1
@@ -33,10 +33,10 @@ def hazard(me, slot, mask):
     """What is wrong between an earlier access and this one.  me: state, block's words, warp's words, kind, lane, time
     up to which plain accesses are known."""
     state, _, record, kind, lane, _ = me
-    other, then = (slot >> w.KIND_AT) & 15, slot >> w.SEGMENT_AT
+    other, then = (slot >> w.KIND_AT) & 15, slot >> w.EPOCH_AT
     if (kinds.STRONG >> other) & (kinds.STRONG >> kind) & 1:
         return w.FINE
-    row = segment(state, then)
+    row = epoch(state, then)
     if row == 0:
         return w.FINE
     mine = word(row) == word(record + w.ACTOR)
@@ -69,7 +69,7 @@ def hazard(me, slot, mask):
 @jit(inline=True)
 def _before(slot, known):
     """Whether an access, or none, is surely known."""
-    return slot >> w.SEGMENT_AT <= known and not (kinds.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
+    return slot >> w.EPOCH_AT <= known and not (kinds.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
 
 
 @jit(inline=True)
@@ -90,7 +90,7 @@ def _look(me, slot, mask):
 
 @jit(inline=True)
 def _joined(slot, own):
-    """An access with another of the same warp in the same segment."""
+    """An access with another of the same warp in the same epoch."""
     found = slot | (own & _MASK)
     return found if (slot ^ own) & (31 << w.LANE_AT) == 0 else found | 1 << w.SHARED_AT
 
@@ -102,7 +102,7 @@ def _same_kind(slot, own):
 
 @jit(inline=True)
 def _alike(slot, own):
-    return slot >> w.SEGMENT_AT == own >> w.SEGMENT_AT and _same_kind(slot, own)
+    return slot >> w.EPOCH_AT == own >> w.EPOCH_AT and _same_kind(slot, own)
 
 
 @jit(inline=True)
@@ -110,7 +110,7 @@ def _succeeds(me, slot, own):
     """Whether a read is of all bytes of an earlier one by the same warp: who minds the one minds the other."""
     if (slot ^ own) & (15 << w.KIND_AT) or slot & ~own & _MASK or (kinds.GROUPED >> me[3]) & 1:
         return False
-    row = segment(me[0], slot >> w.SEGMENT_AT)
+    row = epoch(me[0], slot >> w.EPOCH_AT)
     return row == 0 or word(row) == word(me[2] + w.ACTOR)
 
 
@@ -174,13 +174,13 @@ def look_at(me, cell, mask, own, shared):
 def glance(granule, own, known, writes, shared, settled):
     """As `settle`, for what most accesses find; False means no more than that `settle` has to look.
 
-    known: the time up to which plain accesses are known.  settled: a segment that nothing is wrong with.
+    known: the time up to which plain accesses are known.  settled: an epoch that nothing is wrong with.
     """
     marks = word(granule + w.MARKS)
     if marks & (w.SPLIT | w.UNUSABLE):
         return False
     last, first, second = word(granule), word(granule + w.WORD), word(granule + 2 * w.WORD)
-    if last >> w.SEGMENT_AT != settled and not _before(last, known):
+    if last >> w.EPOCH_AT != settled and not _before(last, known):
         return False
     if writes:
         if not (_before(first, known) and _before(second, known)):
@@ -227,7 +227,7 @@ def _agree(me, slot, own):
     """Whether nothing is wrong, as far as a granule can tell."""
     if _known(me, slot) and not (kinds.ASYNC_PROXY >> me[3]) & 1:
         return True
-    before = slot >> w.SEGMENT_AT < word(me[2] + w.MET) and not (kinds.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
+    before = slot >> w.EPOCH_AT < word(me[2] + w.MET) and not (kinds.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
     same_lanes = before or (slot ^ own) & (3 << w.LANES_AT) == 0
     return same_lanes and hazard(me, slot, w.WRITTEN) == w.FINE
 

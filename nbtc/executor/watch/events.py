@@ -101,7 +101,7 @@ def _misused(block, warp, lane, site, what, other):
 
 @jit
 def leave(block, warp, barrier, released):
-    """Lanes of a warp go on behind a barrier."""
+    """Lanes of a warp go on after a barrier."""
     if released == 0:
         return
     state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
@@ -150,7 +150,7 @@ def _give_up(block):
     """A block is over: what is left of its shared memory is not for the others of its cluster."""
     launch, base = word(block + w.AT_LAUNCH), word(block + w.AT_WATCH) + w.GRANULES
     granules = int32_at(launch + w.AT_SHARED_BYTES) // w.GRANULE_BYTES + 1
-    size = w.CELL * (1 + w.CELLS) * granules  # of granules and, behind them, their cells
+    size = w.CELL * (1 + w.CELLS) * granules  # of granules and, after them, their cells
     for at in range(base + w.MARKS, base + size, w.CELL):
         put(at, word(at) | w.GONE)
 
@@ -190,7 +190,7 @@ def cluster_arrive(block, warp, lanes, aligned, site):
 
 @jit
 def cluster_leave(block, warp, lanes):
-    """Lanes of a warp go on behind their cluster's barrier."""
+    """Lanes of a warp go on after their cluster's barrier."""
     state, record = state_of(block), record_of(block, warp)
     put(record + w.CLUSTER_LANES, word(record + w.CLUSTER_LANES) & ~lanes)
     leader = word(word(block + w.AT_PEERS))

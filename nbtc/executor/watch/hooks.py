@@ -16,7 +16,7 @@ from nbtc.executor.emit.slots import WATCH
 from nbtc.executor.memory.resolve import POINTER, place_of
 from nbtc.executor.text.data import Immediate, Instruction
 from nbtc.executor.watch import events, mbarriers, products, registers, service, words
-from nbtc.executor.watch.taints import Taints, is_deferred
+from nbtc.executor.watch.definedness import Definedness, is_deferred
 from nbtc.executor.watch.touch import touch_lanes, touch_line
 
 LANES = 32
@@ -46,7 +46,7 @@ class Watch(Instrument):
 
     def __init__(self) -> None:
         self.known: dict[str, registers.Sets] = {}
-        self.taints: dict[Any, Taints] = {}  # by frame
+        self.definedness: dict[Any, Definedness] = {}  # by frame
         self.services: set[int] = {_slot(events.event)}  # which every block's beginning calls
 
     def _call(self, v: VectorBuilder, services: Any, kernel: Any, arguments: list[Any]) -> None:
@@ -68,8 +68,8 @@ class Watch(Instrument):
         v, b, mask = lanes.v, lanes.b, lanes.active
         if not is_vector(addresses) and values is not None and not any(is_vector(x) for x in values):
             mask = b.and_(mask, b.sub(ir.Constant(I32, 0), mask))
-        room = lanes.frame.code.scratch(vector(I64, LANES))
-        b.store(lanes.spread(addresses), room)
+        buffer = lanes.frame.code.scratch(vector(I64, LANES))
+        b.store(lanes.spread(addresses), buffer)
         given: Any = 0
         if values is not None:
             row = lanes.spread(values[0]).type
@@ -83,13 +83,13 @@ class Watch(Instrument):
         defers = kind == kinds.READ and touch.space != "global" and is_deferred(lanes.instruction)
         what = kind | (touch.order | kinds.DEFERS * defers) << 8 | space << 16 | touch.element << 24
         site = min(site, words.MOST_SITES - 1)
-        arguments = [lanes.block, lanes.warp, room, mask, what, touch.bytes, site, given]
+        arguments = [lanes.block, lanes.warp, buffer, mask, what, touch.bytes, site, given]
         self._call(v, lanes.services, touch_lanes, arguments)
         if defers:
             self._unwritten(lanes, touch)
 
     def operates(self, lanes: Lanes, groups: int) -> None:
-        """It gets a segment of its own."""
+        """It gets an epoch of its own."""
         self._event(lanes, events.OPERATE, lanes.v.int(groups))
 
     def line(self, lanes: Lanes, lane: Any, address: Any, size: Any, kind: int) -> None:
@@ -107,7 +107,7 @@ class Watch(Instrument):
         self._call(lanes.v, lanes.services, mbarriers.mbarriers, arguments)
 
     def _stored(self, lanes: Lanes, values: list[Any]) -> Any:
-        """Vectors of a word a lane, in memory one behind the other."""
+        """Vectors of a word a lane, in memory one after the other."""
         row = vector(I64, LANES)
         cells = lanes.frame.code.scratch(ir.ArrayType(row, len(values)))
         for n, x in enumerate(values):
@@ -128,7 +128,7 @@ class Watch(Instrument):
         self._call(v, services, events.event, [events.BEGIN, block, 0, reserved, 0, 0])
 
     def arrives(self, lanes: Lanes, barrier: Any, new: Any, count: Any) -> None:
-        """Look whether it is used rightly, and begin a new segment."""
+        """Look whether it is used rightly, and begin a new epoch."""
         aligned = int(lanes.op.opcode == "bar" or lanes.op.has("aligned"))
         site = lanes.machine.site(lanes)
         arguments = [lanes.block, lanes.warp, barrier, new, count, site, aligned]
@@ -153,16 +153,16 @@ class Watch(Instrument):
 
     def _unwritten(self, lanes: Lanes, touch: Touch) -> None:
         """Note which registers of a load came of unwritten words."""
-        taints, record = self._taints(lanes), registers.record(lanes)
+        definedness, record = self._definedness(lanes), registers.record(lanes)
         if lanes.op.opcode == "ldmatrix":
-            taints.rows(lanes, record)
+            definedness.rows(lanes, record)
         else:
-            taints.loaded(lanes, record, touch.element)
+            definedness.loaded(lanes, record, touch.element)
 
-    def _taints(self, lanes: Lanes) -> Taints:
-        found = self.taints.get(lanes.frame)
+    def _definedness(self, lanes: Lanes) -> Definedness:
+        found = self.definedness.get(lanes.frame)
         if found is None:
-            found = self.taints[lanes.frame] = Taints(lanes.frame.function)
+            found = self.definedness[lanes.frame] = Definedness(lanes.frame.function)
         return found
 
     def _complaint(self, lanes: Lanes, hazard: int) -> Any:
@@ -183,7 +183,7 @@ class Watch(Instrument):
         """Fences, groups, barriers of warps and clusters, by their names."""
         op = lanes.op
         name = ".".join((op.opcode, *op.modifiers))
-        unwritten = self._taints(lanes).carry(lanes, row)
+        unwritten = self._definedness(lanes).carry(lanes, row)
         if unwritten is not None:
             with lanes.b.if_then(lanes.b.icmp_unsigned("!=", unwritten, ir.Constant(I32, 0)), likely=False):
                 self._event(lanes, events.USED, unwritten, 0, _site(lanes))

@@ -1,7 +1,7 @@
 """mbarriers: who made them, their phases, and what their arrivals tell those that wait.
 
 The cells of an mbarrier's two halves are used otherwise: the first has the access that made it, how many phases are
-over, the phase's asynchronous operations (a list through their segments) and the time of its last arrival; the second
+over, the phase's asynchronous operations (a list through their epochs) and the time of its last arrival; the second
 the last uses of two warps, and the same of the phase before.
 """
 
@@ -11,19 +11,19 @@ from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.transfer import mbarrier
 from nbtc.executor.watch import words as w
-from nbtc.executor.watch.cells import host_cell
 from nbtc.executor.watch.compare import hazard
 from nbtc.executor.watch.order import (
     advance,
+    epoch,
     finish,
     idle,
     learn,
-    new_segment,
+    new_epoch,
     record_of,
-    segment,
     state_of,
     tick,
 )
+from nbtc.executor.watch.shadow import host_cell
 from nbtc.executor.watch.touch import report
 from nbtc.executor.watch.words import put, word
 
@@ -35,17 +35,17 @@ _LOW = 0xFFFFFFFF
 _COUNT, _OWED, _PENDING_AT, _OWED_AT = (
     mbarrier.COUNT_MASK, mbarrier.OWED_MASK, mbarrier.PENDING, mbarrier.OWED
 )  # fmt: skip
-_TIME = 1 << w.SEGMENT_AT
+_TIME = 1 << w.EPOCH_AT
 
 
 @jit
 def _time(cell):
-    return word(cell + w.MARKS) >> w.SEGMENT_AT
+    return word(cell + w.MARKS) >> w.EPOCH_AT
 
 
 @jit
 def _set_time(cell, time):
-    put(cell + w.MARKS, (word(cell + w.MARKS) & (_TIME - 1)) | time << w.SEGMENT_AT)
+    put(cell + w.MARKS, (word(cell + w.MARKS) & (_TIME - 1)) | time << w.EPOCH_AT)
 
 
 @jit
@@ -56,7 +56,7 @@ def made(block, warp, lane, address, count, site):
         report(block, warp, lane, site, w.MBARRIER_REUSED, kinds.NONE, address, mbarrier.BYTES, word(cell))
     elif not 1 <= count <= _COUNT:
         report(block, warp, lane, site, w.MBARRIER_COUNT, kinds.NONE, address, mbarrier.BYTES, 0)
-    own = word(record + w.NOW) << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | kinds.WRITE << w.KIND_AT | w.WRITTEN
+    own = word(record + w.NOW) << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT | kinds.WRITE << w.KIND_AT | w.WRITTEN
     for at in (cell, cell + SECOND):
         put(at, own | lane << w.LANE_AT)
         put(at + PHASES, 0)
@@ -103,10 +103,10 @@ def _usable(block, warp, lane, address, cell, site):
 @jit
 def _note_use(block, warp, lane, cell, site):
     state, record, used = state_of(block), record_of(block, warp), word(cell + USED)
-    row = segment(state, used >> w.SEGMENT_AT)
+    row = epoch(state, used >> w.EPOCH_AT)
     if used and row and word(row) != word(record + w.ACTOR):
         put(cell + USED_BEFORE, used)
-    own = word(record + w.NOW) << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | lane << w.LANE_AT | w.WRITTEN
+    own = word(record + w.NOW) << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT | lane << w.LANE_AT | w.WRITTEN
     put(cell + USED, own | kinds.READ << w.KIND_AT)
 
 
@@ -139,7 +139,7 @@ def updated(block, warp, lane, address, before, arrivals, owed, releases, site):
 def _link(state, cell, stamp):
     """A bulk operation is done when somebody has seen the phase that its bytes end.  One that tells several mbarriers
     (multicast) counts as done with the second."""
-    row = segment(state, stamp)
+    row = epoch(state, stamp)
     if row == 0 or word(cell + LAST) == stamp:
         return
     if word(row + w.DONE_READ):
@@ -154,17 +154,17 @@ def _link(state, cell, stamp):
 def joined(block, warp, address):
     """cp.async.mbarrier.arrive: the copies that the warp has not waited for are done with the phase.
 
-    A segment of its own stands for them in the phase's list: minus the last of them is where others have `DONE_READ`.
+    An epoch of its own stands for them in the phase's list: minus the last of them is where others have `DONE_READ`.
     """
     cell, state, record = host_cell(block, address), state_of(block), record_of(block, warp)
     copies = word(record + w.CHAINS + w.CHAIN * kinds.COPIES + w.HEAD)
-    row, last = segment(state, copies), segment(state, word(cell + LAST))
+    row, last = epoch(state, copies), epoch(state, word(cell + LAST))
     if copies == 0 or row == 0 or word(row + w.DONE):
         return
     if word(cell + LAST) and last and word(last + w.DONE_READ) == -copies:
         return
-    stamp = new_segment(state, record)
-    row = segment(state, stamp)
+    stamp = new_epoch(state, record)
+    row = epoch(state, stamp)
     put(row + w.DONE_READ, -copies)
     put(row + w.BEFORE, word(row + w.BEFORE) | word(cell + LAST))
     put(cell + LAST, stamp)
@@ -180,7 +180,7 @@ def _seen(state, cell):
     time = tick(state)
     _set_time(cell + SECOND, time)
     while stamp:
-        row = segment(state, stamp)
+        row = epoch(state, stamp)
         if row == 0:
             break
         if word(row + w.DONE) == 0:
@@ -218,7 +218,7 @@ def mbarriers(what, block, warp, addresses, mask, a, b, site):
     """One of the operations above for every lane of a mask.
 
     addresses: of 64 bits, places of the host.  a and b point to words of each lane: counts (init); states before and
-    arrivals, behind which the bytes owed lie (update); whether the phase is over (test), whose b is 1 if it acquires.
+    arrivals, after which the bytes owed lie (update); whether the phase is over (test), whose b is 1 if it acquires.
     """
     for lane in range(LANES):
         if not (mask >> lane) & 1:

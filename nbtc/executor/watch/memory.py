@@ -36,13 +36,13 @@ class Found(NamedTuple):
 
 
 class Watched:
-    """Memory of a launch: its state, its segments, the cells of everything it may touch."""
+    """Memory of a launch: its state, its epochs, the cells of everything it may touch."""
 
     def __init__(self, memory: Sequence[Memory]) -> None:
         self.state: Words = np.zeros(words.STATE_WORDS, np.int64)
-        self.segments: Words = np.zeros(words.KEPT_SEGMENTS * words.SEGMENT // words.WORD, np.int64)
-        self._put(words.SEGMENTS, self.segments.ctypes.data)
-        self._put(words.MOST_SEGMENTS, words.KEPT_SEGMENTS)
+        self.epochs: Words = np.zeros(words.KEPT_EPOCHS * words.EPOCH // words.WORD, np.int64)
+        self._put(words.EPOCHS, self.epochs.ctypes.data)
+        self._put(words.MOST_EPOCHS, words.KEPT_EPOCHS)
         self.cells: list[tuple[Words, Words]] = []  # of each region: granules and cells
         self.heap_cells: HeapCells | None = None
         self.regions: Words = np.zeros((0, words.REGION // words.WORD), np.int64)
@@ -96,8 +96,8 @@ class Watched:
         )  # fmt: skip
 
     def _slot(self, slot: int) -> Seen:
-        stamp = slot >> words.SEGMENT_AT
-        row = self.segments[(stamp % words.KEPT_SEGMENTS) * (words.SEGMENT // words.WORD)]
+        stamp = slot >> words.EPOCH_AT
+        row = self.epochs[(stamp % words.KEPT_EPOCHS) * (words.EPOCH // words.WORD)]
         lane = -1 if slot >> words.SHARED_AT & 1 else slot >> words.LANE_AT & 31
         site = slot >> words.SITE_AT & (words.MOST_SITES - 1)
         return Seen(site, int(row) >> 8, int(row) & 0xFF, lane, slot >> words.KIND_AT & 15)

@@ -46,12 +46,12 @@ def tick(state):
 
 
 @jit
-def segment(state, stamp):
-    """The row of a segment, 0 when it is too long ago."""
-    most = word(state + w.MOST_SEGMENTS)
+def epoch(state, stamp):
+    """The row of an epoch, 0 when it is too long ago."""
+    most = word(state + w.MOST_EPOCHS)
     if stamp + most <= word(state + w.CLOCK):
         return 0
-    return word(state + w.SEGMENTS) + w.SEGMENT * (stamp & (most - 1))
+    return word(state + w.EPOCHS) + w.EPOCH * (stamp & (most - 1))
 
 
 @jit
@@ -68,10 +68,10 @@ def cluster_blocks(block):
 
 
 @jit
-def new_segment(state, record):
-    """A new segment of a warp, not yet the one it is in."""
+def new_epoch(state, record):
+    """A new epoch of a warp, not yet the one it is in."""
     stamp = tick(state)
-    row = segment(state, stamp)
+    row = epoch(state, stamp)
     put(row, word(record + w.ACTOR))
     put(row + w.BEFORE, word(record + w.CLUSTER) << 32)
     put(row + w.DONE, 0)
@@ -81,24 +81,24 @@ def new_segment(state, record):
 
 @jit
 def advance(state, record):
-    """The warp goes on in a new segment."""
-    put(record + w.NOW, new_segment(state, record))
+    """The warp goes on in a new epoch."""
+    put(record + w.NOW, new_epoch(state, record))
 
 
 @jit
 def meet(state, record):
-    """The warp goes on in a new segment, and each of its lanes knows what the others did before."""
+    """The warp goes on in a new epoch, and each of its lanes knows what the others did before."""
     advance(state, record)
     put(record + w.MET, word(record + w.NOW))
 
 
 @jit
 def begin_operation(block, warp, kind):
-    """The segment of a new asynchronous operation, which belongs to the next group of its kind (none: -1)."""
+    """The epoch of a new asynchronous operation, which belongs to the next group of its kind (none: -1)."""
     state, record = state_of(block), record_of(block, warp)
-    stamp = new_segment(state, record)
+    stamp = new_epoch(state, record)
     if kind >= 0:
-        chain, row = record + w.CHAINS + w.CHAIN * kind, segment(state, stamp)
+        chain, row = record + w.CHAINS + w.CHAIN * kind, epoch(state, stamp)
         put(row + w.BEFORE, word(row + w.BEFORE) | word(chain + w.HEAD))
         put(chain + w.HEAD, stamp)
     return stamp
@@ -108,7 +108,7 @@ def begin_operation(block, warp, kind):
 def finish(state, stamp, time, read_only):
     """The operations of a group and those before it are done since a time, or at least have read what they read."""
     while stamp:
-        row = segment(state, stamp)
+        row = epoch(state, stamp)
         if row == 0 or word(row + (w.DONE_READ if read_only else w.DONE)):
             break
         if word(row + w.DONE_READ) == 0:
@@ -135,7 +135,7 @@ def learn_all(record, time):
 
 @jit
 def knows(record, row, time):
-    """Whether a warp knows what the owner of a segment had done at a time."""
+    """Whether a warp knows what the owner of an epoch had done at a time."""
     actor, mine = word(row), word(record + w.ACTOR)
     if actor >> 8 == mine >> 8:
         return time <= word(record + w.KNOWN)

@@ -108,7 +108,7 @@ def touched(lanes: Lanes, sets: Sets, complain: Any) -> None:
     mine = sets.of(use.writes if moves else (*use.reads, *use.writes))
     moved = sets.of(use.reads) if moves else sets.copied(use.reads)
     computes = use.row is not None and use.row.form is not None
-    written = sets.of(use.writes) if computes else 0  # compilers leave copies and loads behind a fence to ptxas
+    written = sets.of(use.writes) if computes else 0  # compilers leave copies and loads after a fence to ptxas
     if not mine | moved:
         return
     v, b = lanes.v, lanes.b

@@ -5,7 +5,6 @@ from __future__ import annotations
 from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.watch import words as w
-from nbtc.executor.watch.cells import NOWHERE, cell_at, cells_at, granule_at, host_window, window
 from nbtc.executor.watch.compare import glance, look_at, mend, settle
 from nbtc.executor.watch.order import (
     advance,
@@ -15,11 +14,12 @@ from nbtc.executor.watch.order import (
     idle,
     learn,
     learn_all,
-    new_segment,
+    new_epoch,
     record_of,
     state_of,
     tick,
 )
+from nbtc.executor.watch.shadow import NOWHERE, cell_at, cells_at, granule_at, host_window, window
 from nbtc.executor.watch.words import int32_at, octet, put, word
 
 LANES = 32
@@ -46,7 +46,7 @@ def _same_bytes(place, values, lane, at, size, count):
 def _synchronise(state, record, cell, kind, order):
     """What an atomic or strong access tells others, and learns from them."""
     marks = word(cell + w.MARKS)
-    time = marks >> w.SEGMENT_AT
+    time = marks >> w.EPOCH_AT
     if kind == kinds.ATOMIC or kind == kinds.STRONG_READ:
         learn(record, w.SEEN, time)
         if order & kinds.ACQUIRES:
@@ -54,7 +54,7 @@ def _synchronise(state, record, cell, kind, order):
     if kind != kinds.STRONG_READ:
         mine = tick(state) if order & kinds.RELEASES else word(record + w.FENCED)
         if mine > time:
-            put(cell + w.MARKS, (marks & ((1 << w.SEGMENT_AT) - 1)) | mine << w.SEGMENT_AT)
+            put(cell + w.MARKS, (marks & ((1 << w.EPOCH_AT) - 1)) | mine << w.EPOCH_AT)
 
 
 @jit(inline=True)
@@ -93,7 +93,7 @@ def _side_by_side(addresses, mask, lane, count, size):
 
 @jit
 def _settle(me, granule, cells, own, shared):
-    """As `settle`, of granules that may have come apart."""
+    """As `settle`, of granules that may have been split."""
     if (kinds.WRITES >> me[3]) & 1 and word(granule + w.MARKS) & w.SPLIT:
         mend(me, granule, cells)
     return settle(me, granule, own, shared)
@@ -110,7 +110,7 @@ def _harmless(me, place, part, slot, given):
     lane, other = me[4], (slot >> w.LANE_AT) & 31
     if _same_bytes(place, values, lane, part[0], part[1], element):
         return True
-    own = word(me[2] + w.NOW) << (w.SEGMENT_AT - w.SITE_AT) | (site & 0xFFFF)
+    own = word(me[2] + w.NOW) << (w.EPOCH_AT - w.SITE_AT) | (site & 0xFFFF)
     together = other < lane and (mask >> other) & 1 and slot >> w.SITE_AT == own
     return together and word(addresses + w.WORD * other) == word(addresses + w.WORD * lane)
 
@@ -140,7 +140,7 @@ def used(block, warp, mask, site):
     record, lane = record_of(block, warp), 0
     while not (mask >> lane) & 1:
         lane += 1
-    slot = word(record + w.NOW) << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | lane << w.LANE_AT
+    slot = word(record + w.NOW) << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT | lane << w.LANE_AT
     about = word(record + w.UNWRITTEN_ADDRESS), word(record + w.UNWRITTEN_SIZE)
     loader, there = word(record + w.UNWRITTEN_LANE), word(record + w.UNWRITTEN_SITE)
     report(block, warp, loader, there, w.UNWRITTEN, kinds.READ, about[0], about[1], slot)
@@ -172,7 +172,7 @@ def _parts(me, block, warp, here, at, own, given):
 
 @jit(inline=True)
 def _after_wait(state, record):
-    """The first access after a warp's lanes waited for each other is in another segment than those before."""
+    """The first access after a warp's lanes waited for each other is in another epoch than those before."""
     if word(record + w.WAITED):
         put(record + w.WAITED, 0)
         advance(state, record)
@@ -194,7 +194,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
         stamp = begin_operation(block, warp, kinds.COPIES)
     elif kind == kinds.COPY_SOURCE:  # of the copy whose target was looked at just before
         stamp = word(record + w.CHAINS + w.CHAIN * kinds.COPIES + w.HEAD)
-    fixed = stamp << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT
+    fixed = stamp << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT
     count = 0 if size < w.CELL_BYTES or not (SIMPLE >> kind) & 1 else max(1, w.GRANULE_BYTES // size)
     given = (addresses, mask, size, order, site, values, element)
     lane, before, again, here, settled = 0, -1, 0, NOWHERE, -1
@@ -225,7 +225,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
             while rest:
                 granule = granule_at(here, at)
                 if not glance(granule, whole, known, writes, here[5], settled):
-                    then = word(granule) >> w.SEGMENT_AT
+                    then = word(granule) >> w.EPOCH_AT
                     if not _settle(me, granule, cells_at(here, at), whole, here[5]):
                         break
                     settled = settled if then >= met else then
@@ -242,12 +242,12 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     elif (kinds.WRITES >> kind) & 1:
         put(state + w.IDLE, 0)
     if order & kinds.RELEASES:
-        put(record + w.NOW, new_segment(state, record))
+        put(record + w.NOW, new_epoch(state, record))
 
 
 @jit
 def touch_line(block, warp, lane, address, size, kind, site):
-    """An access of the bulk copies: `size` bytes from a place of the host, in the segment of the warp's operation."""
+    """An access of the bulk copies: `size` bytes from a place of the host, in the epoch of the warp's operation."""
     state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
     here = host_window(block, address)
     if not here[1]:
@@ -255,7 +255,7 @@ def touch_line(block, warp, lane, address, size, kind, site):
     known = horizon(record, w.SHARED if here[5] else w.GLOBAL, alone(block))
     me = (state, base, record, kind, lane, known)
     stamp = word(record + (w.NOW if kind == kinds.WRITE else w.OPERATION))
-    own = stamp << w.SEGMENT_AT | (site & 0xFFFF) << w.SITE_AT
+    own = stamp << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT
     own |= kind << w.KIND_AT | lane << w.LANE_AT
     at, end = address - here[0], address - here[0] + size
     while at < end:

@@ -1,13 +1,13 @@
 """What the checked mode remembers, in 64-bit words.
 
-Time is counted in segments.  A warp begins a new one whenever others may come to know what it did: at barriers, fences
-and releases.  A segment's number is also its time: every segment that began before has a smaller one.
+Time is counted in epochs.  A warp begins a new one whenever others may come to know what it did: at barriers, fences
+and releases.  An epoch's number is also its time: every epoch that began before has a smaller one.
 
-Every 4 bytes of memory have a cell: the last write, two reads since, and a word of marks.  An access in a cell is one
-word, from the low end: which of the 4 bytes (4 bits), kind (4), lane (5), whether several lanes share it (1), lanes of
-a granule (2), place in the program (16), segment (32).  Every 16 bytes have a granule, which looks like a cell and
-stands for four of them as long as they are alike (`cells`); its lanes are one (0), that one and its neighbour with 8
-bytes each (1), or that one and the next three with 4 (2).
+Every 4 bytes of memory have a cell of shadow memory: the last write, two reads since, and a word of marks.  An access
+in a cell is one word, from the low end: which of the 4 bytes (4 bits), kind (4), lane (5), whether several lanes share
+it (1), lanes of a granule (2), place in the program (16), epoch (32).  Every 16 bytes have a granule, which looks like
+a cell and stands for four of them as long as they are alike (`shadow`); its lanes are one (0), that one and its
+neighbour with 8 bytes each (1), or that one and the next three with 4 (2).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MARKS = 3 * WORD
 # place, memory of a block that has ended; from bit 32 on the time of the last release
 WRITTEN, MBARRIER, FREED, SPLIT, GONE = 15, 16, 32, 64, 128
 UNUSABLE = MBARRIER | FREED | GONE  # for plain accesses
-SEGMENT_AT, SITE_AT, LANES_AT, SHARED_AT, LANE_AT, KIND_AT = 32, 16, 14, 13, 8, 4
+EPOCH_AT, SITE_AT, LANES_AT, SHARED_AT, LANE_AT, KIND_AT = 32, 16, 14, 13, 8, 4
 MOST_SITES = 1 << 16
 
 GLOBAL, SHARED, GENERIC = range(3)  # spaces
@@ -44,17 +44,17 @@ GLOBAL, SHARED, GENERIC = range(3)  # spaces
 
 # the launch's words (byte offsets)
 (
-    CLOCK, HAZARD, SITE, WHO, LANE, KIND, ADDRESS, SIZE, OTHER, SEGMENTS, MOST_SEGMENTS, REGIONS, REGION_COUNT, IDLE,
+    CLOCK, HAZARD, SITE, WHO, LANE, KIND, ADDRESS, SIZE, OTHER, EPOCHS, MOST_EPOCHS, REGIONS, REGION_COUNT, IDLE,
 ) = range(0, 14 * WORD, WORD)  # fmt: skip
 STATE_WORDS = 16
 REGION = 4 * WORD  # first byte, bytes (both multiples of a granule's), granules, cells
-SEGMENT = 4 * WORD  # block << 8 | warp, cluster << 32 | the segment before in its group, when done, when read (of a
+EPOCH = 4 * WORD  # block << 8 | warp, cluster << 32 | the epoch before in its group, when done, when read (of a
 # product: when one of the warpgroup's warps saw that it is done)
 BEFORE, DONE, DONE_READ = WORD, 2 * WORD, 3 * WORD
 # fruitless looks at flags and mbarriers, in a row and by all warps, after which nobody gets on any more: at most 1,024
 # warps are resident and each looks 64 times a turn, so that all have had a few dozen turns
 MOST_IDLE = 1 << 21
-KEPT_SEGMENTS = 1 << 20  # what older ones did counts as known: a table of 32 MiB, of which few pages are ever touched
+KEPT_EPOCHS = 1 << 20  # what older ones did counts as known: a table of 32 MiB, of which few pages are ever touched
 
 # a block's words: its own (HEAD_TIME is two: of even and odd phases of the cluster's barrier), each warp's, the
 # granules of its shared memory, their cells
@@ -64,10 +64,10 @@ HEAD_BARRIERS = 8 * WORD  # times of the barriers' last phases
 HEAD_PHASES = HEAD_BARRIERS + BARRIERS * WORD  # and which phases these were
 WARPS = HEAD_PHASES + BARRIERS * WORD
 MOST_WARPS = 32
-# a warp's words: its segment; up to when it knows what its block, cluster, grid did; what it would know after a fence;
+# a warp's words: its epoch; up to when it knows what its block, cluster, grid did; what it would know after a fence;
 # its last fence; its last proxy fence and what it knew then; where it arrived at a barrier; an mbarrier it waits for;
-# the segment of its bulk operation; sets of registers (a bit each) of products since the last commit, of all products
-# under way, and those written since the last wgmma.fence; the first segment since its lanes last met; whether they
+# the epoch of its bulk operation; sets of registers (a bit each) of products since the last commit, of all products
+# under way, and those written since the last wgmma.fence; the first epoch since its lanes last met; whether they
 # waited for each other since the last access; lanes that have arrived at the cluster's barrier; which products it has
 # issued (a number that differs with their places and order), and the place of the last; of the last load that defers,
 # the lanes that found each of up to four words unwritten; of the last that found any, place, address, bytes and lane;
@@ -84,7 +84,7 @@ UNWRITTEN_SITE, UNWRITTEN_ADDRESS, UNWRITTEN_SIZE, UNWRITTEN_LANE, SETS_MOVED, P
 )
 CHAINS = 32 * WORD  # three kinds of groups
 RING = 16  # groups that may be under way, per kind
-HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last segment, groups committed, last segments of the latest ones
+HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last epoch, groups committed, last epochs of the latest ones
 CHAIN = (2 + RING) * WORD
 GROUP_SETS = CHAINS + 3 * CHAIN  # the sets of each of the latest groups of products
 WARP_BYTES = GROUP_SETS + RING * WORD

@@ -44,17 +44,17 @@ class Memory:
 
     def allocate(self, size: int) -> int:
         """The address of fresh memory."""
-        room = aligned(max(size, 1), ALIGN)
-        return self._add(address_of(room), size, room)
+        buffer = aligned(max(size, 1), ALIGN)
+        return self._add(address_of(buffer), size, buffer)
 
     def register(self, first: int, size: int) -> None:
         """Let the device reach memory of the host."""
         self._add(first, size, np.asarray(Outside(first, size)))
 
-    def _add(self, first: int, size: int, room: NDArray[Any]) -> int:
+    def _add(self, first: int, size: int, buffer: NDArray[Any]) -> int:
         if first not in self.ranges:
             insort(self._starts, first)
-        self.ranges[first] = Range(first, size, room)
+        self.ranges[first] = Range(first, size, buffer)
         self.used += size
         return first
 

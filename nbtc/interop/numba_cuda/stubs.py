@@ -41,7 +41,7 @@ from nbtc.numba_door import constants
 from nbtc.numba_door.constants import ConstantType, NamespaceType
 from nbtc.numerics.dpx import ROWS, DpxRow
 
-ROOMS = ("nbtc.ptx.", "nbtc.wmma.", "nbtc.wgmma.", "nbtc.warp.", "nbtc.ops.", "nbtc.dialect.copies.")
+PREFIXES = ("nbtc.ptx.", "nbtc.wmma.", "nbtc.wgmma.", "nbtc.warp.", "nbtc.ops.", "nbtc.dialect.copies.")
 I32 = ir.IntType(32)
 # what instructions of DPX texts are written on: result, operands, predicates as words, spare registers
 _DPX_NAMES = re.compile(r"\b[dabctphq][0-3]\b")
@@ -122,7 +122,7 @@ def _functions() -> None:
 def _words() -> None:
     vocabulary.load()
     for name, meaning in words.VOCABULARY.items():
-        if not name.startswith(ROOMS):
+        if not name.startswith(PREFIXES):
             continue
         if isinstance(meaning, words.DeviceFunction):
             _add_function(_named(name), meaning.function)

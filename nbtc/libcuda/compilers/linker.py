@@ -33,8 +33,8 @@ class Linking:
         if kind == LTOIR:
             self.lto.append((raw, name))
         elif magic in (fatbin.FATBIN, fatbin.WRAPPER):
-            room = ctypes.create_string_buffer(raw)
-            self.texts += texts_of(ctypes.addressof(room), name.decode("utf-8", "replace"))
+            buffer = ctypes.create_string_buffer(raw)
+            self.texts += texts_of(ctypes.addressof(buffer), name.decode("utf-8", "replace"))
         elif b".version" in raw:
             self.texts.append(raw.rstrip(b"\0").decode("utf-8", "replace"))
         elif raw.startswith(ARCHIVE):  # libcudadevrt.a: what cooperative grids need of it
@@ -91,11 +91,11 @@ def ptx_of(link: Linking) -> str:
             checked(library.nvJitLinkAddData(made, LTOIR, raw, c_size_t(len(raw)), name))
         checked(library.nvJitLinkComplete(made))
         checked(library.nvJitLinkGetLinkedPtxSize(made, byref(size)))
-        room = ctypes.create_string_buffer(size.value)
-        checked(library.nvJitLinkGetLinkedPtx(made, room))
+        buffer = ctypes.create_string_buffer(size.value)
+        checked(library.nvJitLinkGetLinkedPtx(made, buffer))
     finally:
         library.nvJitLinkDestroy(byref(made))
-    return room.value.decode()
+    return buffer.value.decode()
 
 
 def complete(handle: int) -> None:

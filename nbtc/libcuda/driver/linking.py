@@ -26,8 +26,8 @@ class Link:
         """An input."""
         magic = int.from_bytes(raw[:4], "little")
         if magic in (fatbin.FATBIN, fatbin.WRAPPER):
-            room = ctypes.create_string_buffer(raw)
-            self.texts += texts_of(ctypes.addressof(room), name)
+            buffer = ctypes.create_string_buffer(raw)
+            self.texts += texts_of(ctypes.addressof(buffer), name)
         elif b".version" in raw:
             self.texts.append(raw.rstrip(b"\0").decode("utf-8", "replace"))
         else:

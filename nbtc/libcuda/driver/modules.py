@@ -33,8 +33,8 @@ def file_image(path: int) -> list[str]:
             raw = file.read()
     except OSError:
         raise CudaError(FILE_NOT_FOUND) from None
-    room = ctypes.create_string_buffer(raw)
-    return texts_of(ctypes.addressof(room), host.name(path))
+    buffer = ctypes.create_string_buffer(raw)
+    return texts_of(ctypes.addressof(buffer), host.name(path))
 
 
 @driver_as("cuModuleLoadData", "cuModuleLoadFatBinary")

@@ -24,7 +24,7 @@ def given(at: int, count: int) -> list[Node]:
 
 
 def put_node(out: int, graph: int, after: int, count: int, made: Made) -> None:
-    """A node in a graph, behind others."""
+    """A node in a graph, after others."""
     found, before = handles.get(graph, Graph), given(after, count)
     host.put64(out, 0)
     node = found.add(Node(*made), before)

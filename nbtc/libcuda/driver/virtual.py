@@ -78,12 +78,12 @@ def cuMemAddressReserve(out: int, size: int, alignment: int, address: int, flags
     if not 0 < size <= 1 << 45 or size % GRANULARITY or flags:
         return INVALID_VALUE
     host.put64(out, 0)
-    room = _map(0, size + GRANULARITY, NO_ACCESS, PRIVATE | ANONYMOUS | NO_RESERVE)
-    first = -(-room // GRANULARITY) * GRANULARITY
-    if first > room:
-        _libc.munmap(room, first - room)
-    if room + GRANULARITY > first:
-        _libc.munmap(first + size, room + GRANULARITY - first)
+    buffer = _map(0, size + GRANULARITY, NO_ACCESS, PRIVATE | ANONYMOUS | NO_RESERVE)
+    first = -(-buffer // GRANULARITY) * GRANULARITY
+    if first > buffer:
+        _libc.munmap(buffer, first - buffer)
+    if buffer + GRANULARITY > first:
+        _libc.munmap(first + size, buffer + GRANULARITY - first)
     _reserved[first] = size
     host.put64(out, first)
     return SUCCESS

@@ -119,7 +119,7 @@ def properties() -> bytes:
     """cudaDeviceProp."""
     fields, known = _fields(), attributes()
     plain = {name.replace("_", "").lower(): value for name, value in known.items()}
-    room = bytearray(fields["-"][0])
+    buffer = bytearray(fields["-"][0])
     values: dict[str, bytes | int] = {
         "name": processor().facts.name.encode()[:255], "uuid": uuid(), "totalGlobalMem": memory.total,
         "maxThreadsDim": b"".join(n.to_bytes(4, "little") for n in BLOCK), "maxThreadsPerBlock": THREADS,
@@ -131,8 +131,8 @@ def properties() -> bytes:
             value = known.get(_OTHER[name], 0) if name in _OTHER else plain.get(name.lower(), 0)
         raw = value if isinstance(value, bytes) else value.to_bytes(min(size, 8) or 1, "little")
         if size:
-            room[at : at + len(raw)] = raw
-    return bytes(room)
+            buffer[at : at + len(raw)] = raw
+    return bytes(buffer)
 
 
 @runtime

@@ -52,12 +52,12 @@ def cudaEventCreate(out: int) -> int:
 def cudaFuncGetAttributes(out: int, address: int) -> None:
     """cudaFuncAttributes."""
     f, number = function(address), processor().number
-    room = bytearray(144)
+    buffer = bytearray(144)
     for at, value in ((0, f.shared), (8, f.constant), (16, f.local)):
-        room[at : at + 8] = value.to_bytes(8, "little")
+        buffer[at : at + 8] = value.to_bytes(8, "little")
     for at, value in ((24, f.threads), (28, REGISTERS), (32, number), (36, number), (44, f.dynamic), (48, -1)):
-        room[at : at + 4] = (value & 0xFFFFFFFF).to_bytes(4, "little")
-    host.write(out, bytes(room))
+        buffer[at : at + 4] = (value & 0xFFFFFFFF).to_bytes(4, "little")
+    host.write(out, bytes(buffer))
 
 
 @runtime

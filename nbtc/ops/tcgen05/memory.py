@@ -92,7 +92,7 @@ class TensorMemory:
         return first, first + columns
 
     def uses(self, what: str, regions: list[Region], ordered: tuple[str, ...] = ()) -> None:
-        """Raise where an operation meets columns of an incomplete one that it is not ordered behind."""
+        """Raise where an operation meets columns of an incomplete one that it is not ordered after."""
         if not self.check:
             return
         for p in self.pending:

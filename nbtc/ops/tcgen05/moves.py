@@ -123,7 +123,7 @@ def cp(t: TensorMemory, address: int, descriptor: Any, smem: Any, shape: str, ex
     """tcgen05.cp.SHAPE: rows of shared memory (K-major descriptor, uint8 bytes) to lanes of tensor memory.
 
     shape: "128x256b", "128x128b", "4x256b", "64x128b.warpx2::02_13", "64x128b.warpx2::01_23" or "32x128b.warpx4".
-    Complete after a commit; products after it are ordered behind it.  expand (fp4 and fp6 to bytes) raises: where the
+    Complete after a commit; products after it are ordered after it.  expand (fp4 and fp6 to bytes) raises: where the
     elements land is not verified.
     """
     if expand:

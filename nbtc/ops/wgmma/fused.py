@@ -26,7 +26,7 @@ from nbtc.kernels.panel_schedules import FLAG_WORD
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
 from nbtc.ops.wgmma import tile as tile_of
 from nbtc.ops.wgmma.decode import Gathered, Packing, magnitudes, packer
-from nbtc.ops.wgmma.gather import DEPTH_BYTES, PANEL, Gatherers, gather, room
+from nbtc.ops.wgmma.gather import DEPTH_BYTES, PANEL, Gatherers, buffer, gather
 from nbtc.ops.wgmma.general import THREADS
 from nbtc.ops.wgmma.sums import FetchingBlock, sums
 from nbtc.ops.wgmma.tile import Moving
@@ -143,9 +143,14 @@ def run(first, last, task, steps, floor, left):
     d, d_from, keep, out_words = task.accumulators
     n, f16_acc, block, fraction = geometry.n, steps.f16_acc, steps.block, steps.fraction
     size = 8 if steps.in_f64 else 4
-    raw_a, raw_b = room(PANEL * DEPTH_BYTES), room(n * DEPTH_BYTES)
-    av, bv, ae, be = room(PANEL * block * size), room(n * block * size), room(PANEL * block), room(4 * n * block)
-    sa, sb, tile, scratch = room(4 * PANEL), room(4 * n), room(4 * n * PANEL), room(SCRATCH)
+    raw_a, raw_b = buffer(PANEL * DEPTH_BYTES), buffer(n * DEPTH_BYTES)
+    av, bv, ae, be = (
+        buffer(PANEL * block * size),
+        buffer(n * block * size),
+        buffer(PANEL * block),
+        buffer(4 * n * block),
+    )
+    sa, sb, tile, scratch = buffer(4 * PANEL), buffer(4 * n), buffer(4 * n * PANEL), buffer(SCRATCH)
     flags, share = scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32], fraction // 2
     registers = n >> 2 if f16_acc else n >> 1
     lines = int(n % (64 if f16_acc else 32) == 0 and (np.int64(out_words.ctypes.data) & 63) == 0)

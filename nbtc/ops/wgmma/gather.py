@@ -122,7 +122,7 @@ def _emit(v: VectorBuilder, plan: GatherLoop, bits: int, count: Any, unit: Any, 
 class Gathering(NamedTuple):
     """Arguments of a gathering: `turns` of its plan's loop.
 
-    Units lie in memory at base plus the addresses units[first ...], those of registers one behind the other at base.
+    Units lie in memory at base plus the addresses units[first ...], those of registers one after the other at base.
     """
 
     memory: Any
@@ -153,7 +153,7 @@ def gathering(bits: int, source: int, columns: bool) -> int:
 
 
 @jit
-def room(size):
+def buffer(size):
     """Uninitialised memory on a 64-byte boundary."""
     raw = np.empty(size + 64, np.uint8)
     first = -np.int64(raw.ctypes.data) & np.int64(63)

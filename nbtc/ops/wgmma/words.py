@@ -19,7 +19,7 @@ from nbtc.compiler.lowering import host
 from nbtc.kernels.dot import Elements, dot
 from nbtc.numerics.models import BIT_OP, BIT_OPS, KIND, Kind
 from nbtc.ops.wgmma import tile as tile_of
-from nbtc.ops.wgmma.gather import DEPTH_BYTES, PANEL, ROWS, Gatherers, gather, room
+from nbtc.ops.wgmma.gather import DEPTH_BYTES, PANEL, ROWS, Gatherers, buffer, gather
 from nbtc.ops.wgmma.general import THREADS
 from nbtc.ops.wgmma.parts import part
 from nbtc.ops.wgmma.tile import OF_S32, Moving, fetch
@@ -46,10 +46,10 @@ class _Words:
         m = self.dot.m
         self.together = max(1, m.row.registers // 2 * m.row.bits // (ROWS * 512))
         self.planes = self.dot.planes_of_word
-        self.left = self.room(self.planes * WORDS * PANEL)
-        self.right = self.room(self.planes * WORDS * ROWS)
+        self.left = self.buffer(self.planes * WORDS * PANEL)
+        self.right = self.buffer(self.planes * WORDS * ROWS)
 
-    def room(self, words: int) -> Any:
+    def buffer(self, words: int) -> Any:
         """Stack memory."""
         return stack_array(self.b, 4 * words)
 
@@ -147,8 +147,8 @@ def run(first, last, task, steps, floor, left):
     geometry, sources = task.geometry, task.sources
     d, d_from, keep, out_words = task.accumulators
     n = geometry.n
-    raw_a, raw_b = room(PANEL * DEPTH_BYTES), room(n * DEPTH_BYTES)
-    tile, one = room(4 * n * PANEL), np.float32(1.0)
+    raw_a, raw_b = buffer(PANEL * DEPTH_BYTES), buffer(n * DEPTH_BYTES)
+    tile, one = buffer(4 * n * PANEL), np.float32(1.0)
     size = (n >> 1) * THREADS
     lines = int(n % 32 == 0 and (np.int64(out_words.ctypes.data) & 63) == 0)
     for g in range(first, last):

@@ -17,7 +17,7 @@ from nbtc.isa.archs import ARCHS
 from nbtc.verify.text import ENTRY
 
 Array = NDArray[Any]
-VERSION = "9.0"  # of the PTX ISA; the driver room lowers it where the driver is older
+VERSION = "9.0"  # of the PTX ISA; `nbtc.driver` lowers it where the driver is older
 
 
 class Machine(Protocol):

@@ -84,7 +84,7 @@ def test_shared_memory_and_a_barrier():
 
 
 @pytest.mark.parametrize("outer", ["@%p1 bra OUTER;", ""])
-def test_an_arrival_behind_a_loop_lets_others_go_on(outer):
+def test_an_arrival_after_a_loop_lets_others_go_on(outer):
     """In the round in which it comes all warps stand at barriers, one of them at a barrier that is complete."""
     k = kernel(
         ".shared .b32 flag; mov.u32 %r3, 0; st.volatile.shared.u32 [flag], 0; bar.sync 0; shr.u32 %r4, %r2, 5; "
@@ -212,7 +212,7 @@ def test_addresses_of_parameters_and_constants_fit_32_bits():
 
 def test_a_kernel_prints(loops):
     text = str(loops)
-    assert "kernel k on sm_80" in text and "blocks, lanes may be apart in" in text
+    assert "kernel k on sm_80" in text and "blocks, lanes may diverge in" in text
     assert repr(loops) == "<kernel k on sm_80, 2 parameters>"
 
 
@@ -221,7 +221,7 @@ def test_a_kernel_prints(loops):
     [
         (
             "st.global.u32 [%rd3+4], %r2; ret;",
-            "line 10: st.global.u32: writes outside.*thread \\(31.*0 bytes behind.*out",
+            "line 10: st.global.u32: writes outside.*thread \\(31.*0 bytes after.*out",
         ),
         ("ld.global.u32 %r3, [%rd3+-4]; st.global.u32 [%rd3], %r3; ret;", "thread \\(0, 0, 0\\).*4 bytes before out"),
         ("st.global.u32 [%rd3+2], %r2; ret;", "no multiple"),

@@ -18,13 +18,13 @@ def checks(g):
         for t in block.targets:
             assert t > b or t in g.loops(b)
         if len(block.targets) > 1 and (region := g.region(b)):
-            assert max(region) < g.meets[b]
+            assert max(region) < g.post_dominator[b]
 
 
 def test_a_diamond():
     _, g = of("@p bra T; mov.b32 a, 1; bra J; T: mov.b32 a, 2; J: mov.b32 b, a; ret;")
     checks(g)
-    assert g.meets[0] == 3 and g.dominator[3] == 0 and not g.outer
+    assert g.post_dominator[0] == 3 and g.dominator[3] == 0 and not g.outer
 
 
 def test_a_loop_with_two_ways_back_gets_one_latch():
@@ -46,13 +46,13 @@ def test_an_irreducible_loop_still_has_an_order():
 
 def test_an_endless_loop():
     _, g = of("L: @p bra M; bra L; M: bra L;")
-    assert all(m >= 0 for m in g.meets)
+    assert all(m >= 0 for m in g.post_dominator)
 
 
 def test_a_branch_to_a_bare_exit_leaves_the_others_together():
     function, g = of("mov.u32 a, %tid.x; setp.ge.u32 p, a, 7; @p bra X; add.u32 b, 1, 2; st.global.u32 [d], a; X: ret;")
     f = facts(function, g, Setting())
-    assert g.blocks[0].leaves and not f.apart
+    assert g.blocks[0].leaves and not f.divergent
     assert "a" in f.varies and "b" not in f.varies
 
 
@@ -61,7 +61,7 @@ def test_what_is_written_apart_varies():
         "mov.u32 a, %laneid; setp.eq.u32 p, a, 3; mov.u32 b, 0; @p bra J; mov.u32 b, 1; J: add.u32 c, b, 1; ret;"
     )
     f = facts(function, g, Setting())
-    assert f.apart == {1} and {"b", "c"} <= f.varies
+    assert f.divergent == {1} and {"b", "c"} <= f.varies
 
 
 def test_a_loop_around_an_atomic_spins_and_a_counting_one_does_not():

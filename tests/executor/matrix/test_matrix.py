@@ -145,7 +145,7 @@ def image_of(rng, fmt, count):
     return rng.integers(0, 1 << 32, (128, count), np.uint64).astype(np.uint32)
 
 
-def test_matrix_moves_with_the_shape_behind_the_count():
+def test_matrix_moves_with_the_shape_after_the_count():
     text = (
         ".version 8.0 .target sm_90 .address_size 64 .visible .entry k(.param .u64 out) {"
         ".shared .align 16 .b8 s[1024];"

@@ -76,7 +76,7 @@ def test_packed_moves_and_halves():
 
 
 def product_body(kind, idesc, n, more=""):
-    """A in shared memory rows of 32 bytes, 128 of them, B behind it; both without swizzle."""
+    """A in shared memory rows of 32 bytes, 128 of them, B after it; both without swizzle."""
     copy = " mov.u64 %d1, tile; mov.u32 %r0, %r199; L:" + (
         " mul.wide.u32 %d2, %r0, 16; add.u64 %d3, %d8, %d2; ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%d3];"
         " add.u64 %d3, %d1, %d2; st.shared.v4.u32 [%d3], {%r1, %r2, %r3, %r4}; add.u32 %r0, %r0, 128;"

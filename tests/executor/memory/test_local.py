@@ -28,7 +28,7 @@ TEXT = """.version 8.0
 """
 
 
-def test_each_lane_has_its_own_place_behind_one_address():
+def test_each_lane_has_its_own_place_at_one_address():
     out = np.zeros(64, np.int32)
     nbtc.load(TEXT)["own"][1, 64](out)
     assert (out == np.arange(64) + 7).all()

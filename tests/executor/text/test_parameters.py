@@ -30,7 +30,7 @@ def run(load):
     [
         ("ld.param.u32 %r0, [k_b]; cvt.u64.u32 %rd1, %r0;", 7),
         ("ld.param.v2.u16 {%r0, %r1}, [k_a]; cvt.u64.u32 %rd1, %r0;", 5),
-        ("ld.param.u32 %r0, [k_a+4]; cvt.u64.u32 %rd1, %r0;", 7),  # the one behind
+        ("ld.param.u32 %r0, [k_a+4]; cvt.u64.u32 %rd1, %r0;", 7),  # the one after it
     ],
 )
 def test_values(load, value):

@@ -80,7 +80,7 @@ def verdict(kernel, steps, rows, first=0, halves=0):
 
 
 def test_hazards_do_not_depend_on_granules():
-    """Eight bytes further on no smaller access fills a granule; behind stores of two bytes all are split at first."""
+    """Eight bytes further on no smaller access fills a granule; after stores of two bytes all are split at first."""
     kernel, found = nbtc.load(TEXT)["k"], []
     for seed in range(300):
         steps, rows = program(seed)

@@ -44,7 +44,7 @@ def test_writes_before_a_wait_are_not_seen(wait):
         run(f"setp.lt.u32 p, t, 16; @p st.shared.u32 [s], 5; {wait} @!p st.shared.u32 [s + -64], 6;")
 
 
-def test_reads_behind_a_wait_are_not_done():
+def test_reads_after_a_wait_are_not_done():
     with pytest.raises(ProgramError, match=RACE):
         run(f"ld.shared.u32 r, [n]; {WAIT['shfl']} ld.shared.u32 r, [n]; st.shared.u32 [s], 5;")
 

@@ -69,7 +69,7 @@ def test_a_tile_by_tma(compiled):
     tall, flat = x.transpose(), out.reshape(-1)
     run = nbtc.cute.emulate(compiled(kernels.copy, nbtc.cute.tensor(tall, assumed_align=16), nbtc.cute.tensor(flat)))
     run.checked(tall, flat)
-    tiles = np.zeros((3, 8, 64), np.float16)  # rows behind the last one read as zeros
+    tiles = np.zeros((3, 8, 64), np.float16)  # rows after the last one read as zeros
     tiles.reshape(24, 64)[:20] = x[:, :64]
     rows = np.arange(8)
     wanted = np.zeros_like(out)

@@ -60,7 +60,7 @@ def guards(function: Function) -> frozenset[str]:
     return frozenset((*chosen, *(i.guard.register.name for i in body if i.guard is not None)))
 
 
-class Taints:
+class Definedness:
     """Of a function's registers: which lanes' values come of unwritten words."""
 
     def __init__(self, function: Function) -> None:

@@ -1,4 +1,4 @@
-"""Where the granules and cells of an address lie, and granules that come apart.
+"""Where the shadow memory of an address lies, its granules and cells, and granules that are split.
 
 A granule stands for 16 bytes that were used alike: by one lane, or by neighbouring lanes with 8 or 4 bytes each.  The
 first access that is different splits it into its four cells, and the next write of all 16 bytes makes it whole.

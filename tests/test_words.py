@@ -1,0 +1,71 @@
+"""The words of the house: standard terms of the field, one word for one thing, none that only its authors know."""
+
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+import nbtc
+
+PACKAGE = Path(nbtc.__file__).resolve().parent
+DOCS = PACKAGE.parent / "docs"
+# names that code had, and what they are called instead
+NAMES = {
+    "apart": "divergent",
+    "behind": "after, next_block",
+    "lasting": "what lasts: keeps_infinity",
+    "meets": "post_dominator",
+    "pend": "defer",
+    "restarted": "from_zero",
+    "restless": "yielding",
+    "room": "buffer; of bytes a size",
+    "rooms": "buffers, modules",
+    "taints": "definedness",
+}
+ELSEWHERE = {"apart": ("executor/memory/gather.py", "executor/scalar/floats.py", "kernels/group_dot.py")}  # distances
+# "behind" is a place of somebody who is late, or what is left there; in a row of things it is "after"
+BEHIND = re.compile(r"\bbehind\b")
+LATE = re.compile(r"\b(leav\w+|left|stay|step)\b[^.]*\bbehind\b")
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def names(path: Path) -> set[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    return {t.string for t in tokens if t.type == tokenize.NAME}
+
+
+def test_no_name_is_private_vocabulary() -> None:
+    found = []
+    for path in sources():
+        where = path.relative_to(PACKAGE).as_posix()
+        if where.startswith("testing/"):
+            continue
+        found += [
+            f"{where}: {name}: say {NAMES[name]}"
+            for name in sorted(names(path) & NAMES.keys())
+            if where not in ELSEWHERE.get(name, ())
+        ]
+    assert not found, "\n".join(found)
+
+
+def test_what_follows_stands_after() -> None:
+    found = []
+    for path in [*sources(), *sorted(DOCS.glob("*.md"))]:
+        text = path.read_text(encoding="utf-8")
+        for number, line in enumerate(text.splitlines(), 1):
+            if BEHIND.search(line) and not LATE.search(line):
+                found.append(f"{path.name}:{number}: {line.strip()}")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "legal"),
+    [("the bytes behind its end", False), ("leaves nothing behind", True), ("one step behind lane j - 1", True)],
+)
+def test_the_check_tells_them_apart(line: str, legal: bool) -> None:
+    assert bool(BEHIND.search(line) and not LATE.search(line)) != legal
