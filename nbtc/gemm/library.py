@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from nbtc.errors import GuessedOrderWarning, OptionError, shown, warn
 from nbtc.formats.arrays import as_format
-from nbtc.gemm.library_shapes import find
+from nbtc.gemm.library_shapes import Found, find
 from nbtc.gemm.orders import Order
 from nbtc.gemm.orders import order as order_row
 
@@ -111,15 +111,19 @@ class Library:
             if kind and (m, n, k) in row.sizes:
                 evidence = f"recorded: {self.name} on {self.gpu}, {m} x {n} x {k} {layout}"
                 return replace(order_row(row.order), evidence=evidence)
-        op = "bmm" if batch else "addmm" if bias else "mm"
+        fp8 = fa.kind == fb.kind == "float" and fa.bits == fb.bits == 8
+        op = "scaled" if fp8 else "bmm" if batch else "addmm" if bias else "mm"
         shape = f"{self.name} on {self.gpu}, {m} x {n} x {k} {layout}"
-        found = find(op, ask[0], layout, (batch, m, n, k)) if ask[0] == ask[1] else None
+        known = "e5m2" if fp8 and ask != ("e4m3", "e4m3") else ask[0]  # as e4m3, of which shapes are recorded
+        found = find(op, known, layout, (batch, m, n, k)) if fp8 or ask[0] == ask[1] else None
+        if fp8 and not self.fast_accum and found is not None:  # all 375 recorded ones are, split or not
+            kind = "recorded" if found.kind == "recorded" else "rule"
+            found = Found("promote128" if k > 128 else "seq", kind, "promoted every 128 elements")
         if found is not None:
             text = f"{found.kind}: {shape}{found.why and f' ({found.why})'}"
             if found.kind == "guess":
                 warn(f"{text}; {found.order!r} is used, its bits may differ", GuessedOrderWarning)
             return replace(order_row(found.order), evidence=text)
-        fp8 = fa.kind == "float" and fa.bits == 8
         guess = order_row("promote128" if fp8 and not self.fast_accum and k > 128 else "seq")
         text = f"guess: no recording of {self.name} on {self.gpu} for {m} x {n} x {k} {ask[0]} x {ask[1]} {layout}"
         warn(f"{text}; {guess.name!r} is used, its bits may differ", GuessedOrderWarning)

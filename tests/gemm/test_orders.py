@@ -223,8 +223,10 @@ def test_recorded_shapes(name):
     m, n, k = int(m), int(n), int(k)
     a, b = cancelling(SHAPES[f"{name} rows"], SHAPES[f"{name} columns"], n, k)
     a, b = (x.astype(FORMATS[fmt].dtype) for x in (a, b))
-    order = nbtc.library(**CUBLAS).order(m, n, k, a=fmt, layout=layout, bias=op == "addmm", batch=int(batch))
+    order = nbtc.library(**CUBLAS, fast_accum=op == "scaled").order(
+        m, n, k, a=fmt, layout=layout, bias=op == "addmm", batch=int(batch)
+    )
     assert order.recorded
-    d = nbtc.matmul(a, b, order=order).astype(FORMATS["f32" if fmt == "tf32" else fmt].dtype)
+    d = nbtc.matmul(a, b, order=order).astype(FORMATS[{"tf32": "f32", "e4m3": "bf16"}.get(fmt, fmt)].dtype)
     expected = SHAPES[f"{name} result"]
     assert_bits_equal(d.view(expected.dtype), expected)
