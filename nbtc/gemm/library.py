@@ -117,8 +117,8 @@ class Library:
         known = "e5m2" if fp8 and ask != ("e4m3", "e4m3") else ask[0]  # as e4m3, of which shapes are recorded
         found = find(op, known, layout, (batch, m, n, k)) if fp8 or ask[0] == ask[1] else None
         if fp8 and not self.fast_accum and found is not None:  # all 375 recorded ones are, split or not
-            kind = "recorded" if found.kind == "recorded" else "rule"
-            found = Found("promote128" if k > 128 else "seq", kind, "promoted every 128 elements")
+            evidence = "recorded" if found.kind == "recorded" else "rule"
+            found = Found("promote128" if k > 128 else "seq", evidence, "promoted every 128 elements")
         if found is not None:
             text = f"{found.kind}: {shape}{found.why and f' ({found.why})'}"
             if found.kind == "guess":

@@ -20,8 +20,8 @@ UNSPLIT = {"bf16": 3072, "e4m3": 8192}
 ALIGNED = 8  # elements: operands whose rows are not multiples of 16 bytes take other kernels
 SAME = {"f16": "bf16", "e5m2": "e4m3"}  # formats with the same kernels, of which the second is recorded
 # Distances between shapes, in doublings of the batch, M, N and K, and for each way in which rows are aligned otherwise,
-# or a vector is none.  Of the recorded shapes that no rule explains, each taken away in turn, the nearest other one then
-# has the order of 236 of 331 in bfloat16 and 739 of 957 in tf32; with equal weights and no more of 234 and 674.
+# or a vector is none.  Of recorded shapes that no rule explains, each taken away in turn, the nearest other one has the
+# order of 236 of 331 in bfloat16 and 739 of 957 in tf32; with equal weights and nothing else, of 234 and 674.
 WEIGHTS = (1, 1, 1, 4)
 OTHERWISE = 3
 
