@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.testing import interpreter
 from nbtc.testing.programs import random_program
+from tests.reference import interpreter
 
 
 def memory(program, seed):

@@ -8,12 +8,16 @@ Exit code 1 when they differ anywhere; the text of such a program is `nbtc.testi
 import argparse
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 import nbtc
-from nbtc.testing import interpreter
 from nbtc.testing.programs import random_program
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where `tests` is
+
+from tests.reference import interpreter
 
 
 def differs(seed: int) -> bool:

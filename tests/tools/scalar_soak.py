@@ -9,12 +9,16 @@ import argparse
 import sys
 import time
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 
 from nbtc.executor.rows import forms
-from nbtc.testing.scalar_check import differences
 from nbtc.testing.scalar_inputs import cases
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where `tests` is
+
+from tests.reference.scalar_check import differences
 
 
 def main() -> int:

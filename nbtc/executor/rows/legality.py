@@ -165,7 +165,7 @@ def _differs(operand: Operand, kind: Kind, result: bool, names: Names) -> str:
         return "" if kind.sink else f"_ can't stand in place of a .{kind.type}"
     if isinstance(operand, Pair):
         if not kind.second:
-            return "a second result, behind |, is none of this form's"
+            return "a second result, after |, is none of this form's"
         first = _differs(operand.first, kind._replace(second=""), result, names)
         return first or _differs(operand.second, Kind(kind.second, sink=True), result, names)
     return _elements_differ(operand, kind, result)

@@ -21,7 +21,7 @@ class Kind(NamedTuple):
     """What one operand may be: a type or one of "A", "n", "L", "x", "_" (see data/signatures.csv).
 
     wider: a register may have more bits.  elements: of a vector, 0 where a single register stands; of an address: its
-    coordinates.  sink: it may be `_`.  second: the type of a second result behind a `|`.  values: those that a constant
+    coordinates.  sink: it may be `_`.  second: the type of a second result after a `|`.  values: those that a constant
     may have, none for any.
     """
 

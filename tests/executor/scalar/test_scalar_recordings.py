@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nbtc.testing.reference import REFERENCE
 from nbtc.testing.scalar_rows import RowCase, Rows, word
+from tests.reference import REFERENCE
 
 COUNT = 32
 FILE = Path(__file__).resolve().parents[2] / "golden" / "scalar_rows_h200.npz"

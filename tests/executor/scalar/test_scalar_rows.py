@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from nbtc.executor.rows import forms
-from nbtc.testing.reference import REFERENCE
-from nbtc.testing.scalar_check import differences
 from nbtc.testing.scalar_inputs import cases
 from nbtc.testing.scalar_rows import RowCase, Rows
+from tests.reference import REFERENCE
+from tests.reference.scalar_check import differences
 
 EXACT = [form for table in forms.TABLES for form in table if not form.evidence]
 

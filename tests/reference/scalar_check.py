@@ -1,4 +1,4 @@
-"""Scalar rows against the Python integers of `nbtc.testing.reference`."""
+"""Scalar rows against the Python integers of `tests.reference`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nbtc.testing.reference import REFERENCE
 from nbtc.testing.scalar_inputs import operands
 from nbtc.testing.scalar_rows import LANES, RowCase, Rows
+from tests.reference import REFERENCE
 
 
 class Difference(NamedTuple):

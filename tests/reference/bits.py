@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtc.executor.emit.form import WIDTHS, Op
-from nbtc.testing.reference.integers import join, signed, split, value, wrapped
+from tests.reference.integers import join, signed, split, value, wrapped
 
 BOOLEANS = {"and": int.__and__, "or": int.__or__, "xor": int.__xor__}
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtc.executor.emit.form import Op
-from nbtc.testing.reference import bits, compare, convert, floats, integers, video
+from tests.reference import bits, compare, convert, floats, integers, video
 
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2")
 

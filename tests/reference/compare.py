@@ -10,8 +10,8 @@ from typing import Any
 from nbtc.executor.emit.form import WIDTHS, Op
 from nbtc.formats.table import FORMATS, Format
 from nbtc.numerics.exact_float import INF, NAN, decode
-from nbtc.testing.reference.bits import BOOLEANS
-from nbtc.testing.reference.integers import join, split, value
+from tests.reference.bits import BOOLEANS
+from tests.reference.integers import join, split, value
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 ORDERS: dict[str, Callable[[Any, Any], bool]] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 from nbtc.executor.emit.form import Op
 from nbtc.formats.table import Format
-from nbtc.testing.reference.integers import join, split
-from nbtc.testing.reference.rounding import FORMATS, LARGE, flushed, nan, number, root, rounded
+from tests.reference.integers import join, split
+from tests.reference.rounding import FORMATS, LARGE, flushed, nan, number, root, rounded
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 Exact = Callable[..., Fraction | None]

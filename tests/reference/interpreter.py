@@ -2,7 +2,7 @@
 
 It shares the parser with the machine and nothing else.  Threads are generators that stop where they need others: at a
 barrier, or at a warp instruction until every live lane its mask names has come to one.  It knows global and shared
-memory, the scalar instructions of `nbtc.testing.reference`, and the forms that `nbtc.testing.programs` writes.
+memory, the scalar instructions of `tests.reference`, and the forms that `nbtc.testing.programs` writes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from nbtc.executor.text.data import (
 )
 from nbtc.executor.text.literals import bits_of
 from nbtc.executor.text.parse import parse
-from nbtc.testing.reference import REFERENCE
-from nbtc.testing.reference.integers import signed
+from tests.reference import REFERENCE
+from tests.reference.integers import signed
 
 LANES = 32
 GLOBAL = 1 << 40  # where the one array lies

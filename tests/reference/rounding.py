@@ -7,7 +7,7 @@ from math import isqrt
 
 from nbtc.formats.table import FORMATS, Format
 from nbtc.numerics.exact_float import canonical_nan, infinity, round_up
-from nbtc.testing.reference.compare import LARGE, flushed, number
+from tests.reference.compare import LARGE, flushed, number
 
 __all__ = ["FORMATS", "LARGE", "flushed", "greatest", "infinity", "nan", "number", "root", "rounded"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from nbtc.executor.emit.form import WIDTHS, Op
 from nbtc.formats.table import Format
-from nbtc.testing.reference.integers import join, signed, split, value, wrapped
-from nbtc.testing.reference.rounding import FORMATS, LARGE, flushed, greatest, infinity, nan, number, rounded
+from tests.reference.integers import join, signed, split, value, wrapped
+from tests.reference.rounding import FORMATS, LARGE, flushed, greatest, infinity, nan, number, rounded
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtc.executor.emit.form import Op
-from nbtc.testing.reference.compare import ORDERS
-from nbtc.testing.reference.integers import join, signed, split, value, wrapped
+from tests.reference.compare import ORDERS
+from tests.reference.integers import join, signed, split, value, wrapped
 
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "vadd": lambda x, y: x + y,
