@@ -103,6 +103,23 @@ def test_cudnn_decides_the_strides_of_a_convolution():
     assert not fast.report().left
 
 
+def test_what_was_generated_is_kept_on_disk(tmp_path, monkeypatch):
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    x, made = integers(8, 16).float(), []
+    for arch in ("H200", "H200", "A100"):
+        torch._dynamo.reset()
+        counters.clear()
+        fast = nbtc.torch.compile(lambda x: (x * 3).relu().sum(-1), arch=arch, dynamic=False)
+        assert torch.equal(fast(x), (x * 3).relu().sum(-1))
+        (kernel,) = fast.kernels.values()
+        assert kernel.launches == 1 and "test_torch_compile.py" in kernel.origin
+        made.append((counters["inductor"]["fxgraph_cache_hit"], kernel.ptx))
+    assert [hits for hits, _ in made] == [0, 1, 0]
+    assert made[0][1] == made[1][1] and ".target sm_80" in made[2][1]
+
+
 def test_a_kernel_is_launched_by_hand():
     fast = nbtc.torch.compile(lambda x: x * 2 + 1, arch="A100", dynamic=False)
     x = integers(64)

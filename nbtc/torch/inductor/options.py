@@ -27,7 +27,6 @@ HERE: dict[str, Any] = {
     "compile_threads": 1,
     "use_static_cuda_launcher": False,
     "cpp_wrapper": False,
-    "fx_graph_cache": False,
     "fx_graph_remote_cache": False,
 }
 

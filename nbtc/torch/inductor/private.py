@@ -14,7 +14,7 @@ other threads see what is there, and when the last one leaves nothing is exchang
 | `torch._C._cuda_getCurrentRawStream`, `torch._C._dynamo.guards._empty_strided_cuda` | what wrappers import |
 | `torch._C._select_conv_backend`, `_conv_determine_backend_memory_format` | they decide strides of results |
 | `ConstantFolder`, `UniformValueConstantFolder` | they run operations on the device: here on the CPU |
-| caches of `_triton`, `_inductor.utils`, `fake_tensor`, `DeviceProperties.create` | they remember the GPU |
+| caches of `_triton`, `_inductor.utils`, `fake_tensor`, `DeviceProperties`, `CacheBase` | they remember the GPU |
 | `torch.utils._device._device_constructors` | which functions make tensors on the default device |
 | `PyCodeCache.load_by_key_path` | wrappers are taken where they are loaded |
 | `CachingAutotuner.compile_results`, `.launchers`, `CompiledKernel._init_handles` | launches without a driver |
@@ -38,6 +38,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from nbtc import __version__
 from nbtc.errors import UntestedVersionWarning, warn
 from nbtc.isa.gpus import GPU
 from nbtc.torch.inductor import engine
@@ -165,6 +166,7 @@ def _interface() -> Any:
 def _caches() -> list[Any]:
     """functools caches that remember what device there is."""
     import torch._inductor.utils as inductor_utils
+    from torch._inductor.codecache import CacheBase
     from torch._inductor.runtime.hints import DeviceProperties
     from torch._subclasses import fake_tensor
     from torch.utils import _triton
@@ -175,7 +177,7 @@ def _caches() -> list[Any]:
         for value in list(vars(owner).values())
         if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == owner.__name__
     ]
-    return [*found, DeviceProperties.create]
+    return [*found, DeviceProperties.create, CacheBase.get_system]
 
 
 @contextmanager
@@ -322,7 +324,7 @@ def believing(gpu: GPU, loaded: Callable[[Any], None]) -> Iterator[None]:
         yield
         return
     import torch._inductor.codegen.common
-    import torch._inductor.compile_fx  # noqa: F401
+    import torch._inductor.compile_fx
     from torch._dynamo import device_interface
     from torch._inductor.codecache import PyCodeCache
 
@@ -341,6 +343,8 @@ def believing(gpu: GPU, loaded: Callable[[Any], None]) -> Iterator[None]:
         stack.enter_context(patch.object(PyCodeCache, "load_by_key_path", staticmethod(loading)))
         interface = _interface()
         stack.enter_context(patch.dict(device_interface.device_interfaces, {"cuda": interface, "cuda:0": interface}))
+        # what inductor keeps on disk is not what a GPU's run keeps there
+        stack.enter_context(torch.compiler.config.patch(cache_key_tag=f"nbtc {__version__} for {gpu.name}"))
         stack.enter_context(_guard())
         _here.properties = properties(gpu)
         caches = _caches()
