@@ -120,6 +120,7 @@ class ThreadTeam:
 
     def __init__(self, threads: int, progress: object, total: int) -> None:
         self.threads, self.total, self.done = threads, total, 0
+        self.reports = progress is not False  # to someone, as it goes
         self._report, self._close = reporter(progress, total)
 
     def run(self, task: Task, fixed: Share, work: Sequence[Share], units: int = 0) -> None:

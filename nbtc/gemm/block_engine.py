@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import aligned
-from nbtc.gemm.fused_engine import contiguous
+from nbtc.gemm.packed_memory import contiguous
 from nbtc.kernels.group_dot import HEAD, LANES, ROWS, STEP, WORDS, PackedColumns, PackedRows, block_kernel
 from nbtc.kernels.group_pack import packers
 from nbtc.numerics.scaled import Operands, Scales

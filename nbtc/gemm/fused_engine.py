@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.jit import call
 from nbtc.compiler.threads import ThreadTeam
-from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
+from nbtc.compiler.workspace_pool import WORKSPACE_POOL
 from nbtc.formats.table import Format, f16, f32
+from nbtc.gemm import lone_block
 from nbtc.gemm.cost import POSITIONS
-from nbtc.kernels import panel as micro
+from nbtc.gemm.packed_memory import ROW_BLOCK, columns_storage, contiguous, flat, rows_storage
 from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, LEAST_SCALE
 from nbtc.kernels.float_elements import NUDGE
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
-from nbtc.kernels.fused_sum import PANEL, ROWS
+from nbtc.kernels.fused_sum import PANEL
 from nbtc.kernels.panel_code import form, packer
 from nbtc.kernels.panel_drivers import multiply_rows, pack_columns
 from nbtc.kernels.panel_operands import Form, Geometry, Marks, Numbers, Packed, Packing, Scales, Source, Workspace
-from nbtc.kernels.panel_pack import goes_by_turns, sign_size
+from nbtc.kernels.panel_pack import goes_by_turns
 from nbtc.kernels.specials import Block, decide, special_places
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 
-ROW_BLOCK = ROWS * micro.BLOCKS
 # What is packed of B at once: 5 MiB, so that it stays in the last-level cache while all rows of A pass.
 COLUMNS, DEPTH_F64, DEPTH_F32 = 1024, 512, 1024
 # Binades an operand may span: sums of two stored exponents start at low = F + 127 - 2 * 37, and one alone, beside a
@@ -35,7 +35,6 @@ COLUMNS, DEPTH_F64, DEPTH_F32 = 1024, 512, 1024
 NEAR_SPREAD = 37
 PLACES = 16  # products are packed sixteen at a time; zeros at the end of K change no sum that has been rounded once
 EMULATED_FP8 = int(Kind.EMULATED_FP8)
-SPACE = (micro.SCRATCH // 4, "<u4"), (2 * ROW_BLOCK * PANEL, "<f4")  # scratch and tiles of the micro-kernel
 DECIDED = 512  # rows looked at together for what an Inf or NaN decides
 TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
 # They stand for zeros: smaller than every last place (f64: 2**(-133 - 25), times elements below 2**128; f32: the field
@@ -52,6 +51,8 @@ NO_LIFTS = np.zeros(0, np.int32)
 MOST_LIFTED = 100
 
 
+# 16 products and c can only leave 32 bits when significands sum to 31 on both sides: 15 without leading bits.
+MANY_SIGNIFICANDS = 15
 # Fractions for which the bounds above were derived; sums of f32 terms are exact for 13 alone.
 FRACTIONS = (13, 23, 24, 25)
 
@@ -60,22 +61,6 @@ def serves(block: int, fraction: int, emulated: bool) -> bool:
     """Whether operands packed `PLACES` at a time hold whole blocks, however K is cut, and the bounds hold for a row."""
     granule = max(PLACES, block * (2 if emulated else 1))
     return fraction in FRACTIONS and not (DEPTH_F64 % granule or DEPTH_F32 % granule or granule % max(1, block))
-
-
-def contiguous(x: NDArray[Any]) -> NDArray[Any]:
-    """A C-order writeable array of the same elements: compiled code has one specialisation, whatever came in."""
-    x = np.ascontiguousarray(x)
-    return x if x.flags.writeable else x.copy()
-
-
-def flat(x: NDArray[Any], i: int, rows: int, j: int, columns: int) -> tuple[NDArray[Any], int, int]:
-    """A block of a matrix as flat elements: (array, the block's first element, elements from row to row).
-
-    Without a copy where x lies in C order; a transposed or read-only operand is copied a block at a time.
-    """
-    if x.flags.c_contiguous and x.flags.writeable:
-        return x.reshape(-1), i * x.shape[1] + j, x.shape[1]
-    return contiguous(x[i : i + rows, j : j + columns]).reshape(-1), 0, columns
 
 
 @dataclass(frozen=True)
@@ -221,13 +206,14 @@ class FusedProduct:
         narrow = not self.layout.full_range and (not f16_acc or self.layout.scale >= LEAST_SCALE)
         flags = self.layout.full_range, self.emulated, self.lifts is not None, narrow and goes_by_turns()
         self.packing = Packing(int(self.in_f64), self.block, *map(int, flags))
-        self.tiny, self.scaled = self._scaled()
+        self.tiny, self.factors = self._scaled()
         deep = DEPTH_F64 if self.in_f64 else DEPTH_F32
-        for j in range(0, self.b.shape[1], COLUMNS):
-            for k in range(0, self.a.shape[1], deep):
-                self._block(state, j, k, min(deep, self.a.shape[1] - k))
+        if not self._in_one_piece(state, deep):
+            for j in range(0, self.b.shape[1], COLUMNS):
+                for k in range(0, self.a.shape[1], deep):
+                    self._block(state, j, k, min(deep, self.a.shape[1] - k))
         # byte exponents mean that no finite sum comes near overflow; elsewhere the order of the products matters
-        if not f16_acc and not self.layout.full_range and self.special.any():
+        if not f16_acc and not self.layout.full_range and np.count_nonzero(self.special):
             work = [
                 (i, min(DECIDED, self.a.shape[0] - i), j, min(COLUMNS, self.b.shape[1] - j))
                 for i in range(0, self.a.shape[0], DECIDED)
@@ -237,12 +223,35 @@ class FusedProduct:
             self.special[:] = 0
 
     def _scaled(self) -> tuple[float, tuple[float, float]]:
-        """What stands for a zero, and the factors of elements of A and of B beside those of their formats."""
-        nudge = NUDGE[self.in_f64]
+        """What stands for a zero, and the factors of elements of A and of B."""
+        a = 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
+        b = NUDGE[self.in_f64] * 2.0 ** (127 - self.formats[1].bias)
         if not (self.in_f64 and self.packing.by_turns):
-            return TINY64 if self.in_f64 else TINY32, (1.0, nudge)
+            return TINY64 if self.in_f64 else TINY32, (a, b)
         in_all = 1023 - 127 + 52 - self.params[FRACTION]
-        return TINY64_BY_TURNS, (2.0**-SCALED_A, nudge * 2.0 ** (SCALED_A - in_all))
+        return TINY64_BY_TURNS, (a * 2.0**-SCALED_A, b * 2.0 ** (SCALED_A - in_all))
+
+    def _in_one_piece(self, state: NDArray[np.float32], deep: int) -> bool:
+        """Whether one compiled call did all of it: of small products on one thread."""
+        (m, k), n = self.a.shape, self.b.shape[1]
+        if self.team.threads > 1 or self.team.reports or self.lifts is not None:
+            return False
+        if n > COLUMNS or k > deep or m * n * k > lone_block.MOST:
+            return False
+        p, layout = self.params, self.layout
+        watched = p[OUT] == OUTS["rne11"] and not layout.lasting
+        places = -(-k // self.granule) * self.granule
+        known = lone_block.piece(
+            self.packing, (m, n, k), places, (self.a.itemsize, self.b.itemsize), (p[FRACTION], p[OUT], watched),
+            MANY_SIGNIFICANDS << self.formats[1].mantissa,
+        )  # fmt: skip
+        a = lone_block.whole(self.a, layout.pack_a, self.factors[0], self.tiny)
+        b = lone_block.whole(self.b, layout.pack_b, self.factors[1], self.tiny)
+        return lone_block.multiply(known, a, b, state, self._places_of_marks, layout.numbers)
+
+    @property
+    def _places_of_marks(self) -> Marks:
+        return Marks(self.redo, self.special_rows, self.special_columns)
 
     def _ranges(self) -> tuple[Range, Range]:
         if self.lifts:
@@ -272,7 +281,7 @@ class FusedProduct:
         places = -(-depth // self.granule) * self.granule
         columns = min(COLUMNS, self.b.shape[1] - j)
         panels, threads = -(-columns // PANEL), self.team.threads
-        key = self._storage(panels * PANEL * places, *self._word_sizes)
+        key = columns_storage(self.packing, panels, places)
         packed = Packed(*WORKSPACE_POOL.take(key))
         share = -(-panels // (1 if threads == 1 else min(panels, 4 * threads)))
         work: list[tuple[int, ...]] = [(p, min(share * PANEL, columns - p * PANEL)) for p in range(0, panels, share)]
@@ -280,8 +289,7 @@ class FusedProduct:
         block = PackedBlock(j, k, depth, places)
         pack = packer(self.packing, self.b.itemsize, True)
         self.team.run(self._pack, (pack, packed, block, fraction_sums), work)
-        # 16 products and c can only leave 32 bits when significands sum to 31 on both sides: 15 without leading bits
-        may_overflow = self.block == 16 and int(fraction_sums.max()) >= 15 << self.formats[1].mantissa
+        may_overflow = self.block == 16 and int(fraction_sums.max()) >= MANY_SIGNIFICANDS << self.formats[1].mantissa
         checked = self.in_f64 and (may_overflow or self.block > 16)
         p, f16_acc = self.params, self.params[OUT] == OUTS["rne11"]
         # compiled here: several threads would all do it
@@ -304,22 +312,12 @@ class FusedProduct:
         rows = [(i, min(ROW_BLOCK, m - i)) for i in range(0, m, ROW_BLOCK)]
         return [(*r, p, min(share, panels - p)) for r in rows for p in range(0, panels, share)]
 
-    @property
-    def _word_sizes(self) -> tuple[int, int]:
-        """Bytes of a stored exponent and of a sign word of B; of A they have four."""
-        return 2 if self.layout.full_range else 1, sign_size(self.packing)
-
-    def _storage(self, n: int, exponent: int, sign: int) -> Key:
-        """Values, exponents and sign words of n elements, in words of eight bytes."""
-        sizes = n * (8 if self.in_f64 else 4), n * exponent, n // self.block * sign
-        return tuple((size // 8, "<u8") for size in sizes)
-
-    def _from(self, packed: Packed, element: int) -> Packed:
-        """Views of B from an element on."""
-        if not element:
+    def _from(self, packed: Packed, panel: int, places: int) -> Packed:
+        """Views of B from a panel on."""
+        if not panel:
             return packed
-        places = [n for n, _ in self._storage(element, *self._word_sizes)]
-        return Packed(*(x[n:] for x, n in zip(packed, places, strict=True)))
+        before = columns_storage(self.packing, panel, places)
+        return Packed(*(x[n:] for x, (n, _) in zip(packed, before, strict=True)))
 
     def _pack(
         self, pack: int, packed: Packed, block: PackedBlock, fraction_sums: NDArray[Any], panel: int, columns: int
@@ -330,11 +328,11 @@ class FusedProduct:
         key = ((PANEL * places * size, "|u1"),)
         edge = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.b, k, depth, first, columns)
-        factor = self.scaled[1] * 2.0 ** (127 - self.formats[1].bias)
         fraction_sums[panel] = call(
             pack_columns, None, pack,
-            Source(x.view(np.uint8), x0, ld, size, self.layout.pack_b, factor, self.tiny), self._scales(1, k, first),
-            self._from(packed, panel * places * PANEL), self.special_columns[first:], (depth, columns, places), *edge,
+            Source(x.view(np.uint8), x0, ld, size, self.layout.pack_b, self.factors[1], self.tiny),
+            self._scales(1, k, first),
+            self._from(packed, panel, places), self.special_columns[first:], (depth, columns, places), *edge,
         )  # fmt: skip
         WORKSPACE_POOL.give(key, edge)
 
@@ -344,22 +342,22 @@ class FusedProduct:
     ) -> None:  # fmt: skip
         """Some rows times some panels."""
         (j, k, depth, places), size = block, self.a.itemsize
-        key = (*self._storage(ROW_BLOCK * places, 4, 4), *SPACE, (ROW_BLOCK * places * size, "|u1"))
+        key = rows_storage(self.packing, places, size)
         own = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.a, i, rows, k, depth)
-        factor = self.scaled[0] * 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
         call(
             multiply_rows, state.flags.num, form,
-            Source(x.view(np.uint8), x0, ld, size, self.layout.pack_a, factor, self.tiny), self._scales(0, k, i),
-            self._from(packed, panel * places * PANEL), state,
-            Geometry(i, rows, j + panel * PANEL, panels, depth, places), Marks(self.redo, self.special_rows),
+            Source(x.view(np.uint8), x0, ld, size, self.layout.pack_a, self.factors[0], self.tiny),
+            self._scales(0, k, i),
+            self._from(packed, panel, places), state,
+            Geometry(i, rows, j + panel * PANEL, panels, depth, places), self._places_of_marks,
             Workspace(Packed(*own[:3]), *own[3:]), self.layout.numbers,
         )  # fmt: skip
         WORKSPACE_POOL.give(key, own)
 
     def marked(self, shape: tuple[int, ...]) -> Iterator[NDArray[np.int64]]:
         """Positions of the outputs, (M, N), for which the fast path does not vouch, some rows at a time."""
-        if not self.marks.any():
+        if not np.count_nonzero(self.marks):
             return
         m, n = shape
         step = max(1, POSITIONS // max(1, n * ROW_BLOCK)) * ROW_BLOCK

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from nbtc.compiler.jit import jit
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.table import Format, ue8m0
-from nbtc.gemm.fused_engine import MOST_LIFTED, ROW_BLOCK, FusedProduct, Lifts, Range, contiguous
+from nbtc.gemm.fused_engine import MOST_LIFTED, FusedProduct, Lifts, Range
+from nbtc.gemm.packed_memory import ROW_BLOCK, contiguous
 from nbtc.gemm.scaled_engine import NAN_SCALE, element_table
 from nbtc.kernels.fused_sum import PANEL
 from nbtc.kernels.scaled_rows import NOTHING, STEP

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.table import Format
-from nbtc.gemm.fused_engine import contiguous
+from nbtc.gemm.packed_memory import contiguous
 from nbtc.kernels.rows import Decoded, Picks, Sizes, decode, fused_tile, mark_specials, panels
 from nbtc.numerics.models import BLOCK
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.arrays import from_bits
 from nbtc.formats.table import Format
-from nbtc.gemm.fused_engine import contiguous
+from nbtc.gemm.packed_memory import contiguous
 from nbtc.kernels.scaled_rows import COLUMNS, NOTHING, STEP, Panels, panel_rows
 from nbtc.numerics.scaled import Operands, Scales
 

@@ -13,7 +13,7 @@ from nbtc.compiler.jit import call
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import WORKSPACE_POOL
 from nbtc.formats.table import Format
-from nbtc.gemm.fused_engine import flat
+from nbtc.gemm.packed_memory import flat
 from nbtc.kernels import words as micro
 from nbtc.kernels.words_pack import (
     BYTE_PAIRS,

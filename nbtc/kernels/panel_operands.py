@@ -109,10 +109,13 @@ class Numbers(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """What the fast path does not vouch for: tiles[64 rows, panel] may be wrong, rows of A hold Inf or NaN."""
+    """What the fast path does not vouch for: tiles[64 rows, panel] may be wrong, rows of A and columns of B hold Inf or
+    NaN.
+    """
 
     tiles: Any
     rows: Any
+    columns: Any
 
 
 class Workspace(NamedTuple):
@@ -124,3 +127,22 @@ class Workspace(NamedTuple):
     scratch: Any
     tiles: Any
     edge: Any
+
+
+class BlockCode(NamedTuple):
+    """What a product in one piece is done by: the address of what packs columns of B, and the rest.
+
+    most: significands of a block of products of B may sum to less, in units of the last place, for these sums.
+    """
+
+    pack: int
+    most: int
+    form: Form
+
+
+class BlockSpace(NamedTuple):
+    """Memory of a product in one piece: B packed, room for a panel of B as it comes, and the rest."""
+
+    packed: Packed
+    edge: Any
+    own: Workspace

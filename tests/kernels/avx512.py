@@ -19,6 +19,7 @@ from nbtc.compiler.builder import F32, F64, I1, I8, I16, I32, TO_NEAREST, Vector
 from nbtc.compiler.lowering import Avx2
 from nbtc.compiler.plain_lowering import Lowering
 from nbtc.compiler.processors import Processor
+from nbtc.gemm import lone_block
 from nbtc.kernels import panel_code, panel_pack, rounding
 
 HALF = vector(F32, 8)
@@ -104,7 +105,7 @@ def _unordered(_: Lowering, xs: list[Any]) -> list[Any]:
 @contextmanager
 def kernels_of(row: Processor) -> Iterator[None]:
     """Inside, large fused products take the kernels of a processor with AVX-512, whatever the host is."""
-    caches: tuple[Any, ...] = panel_code.packer, panel_code._sums, panel_code.form
+    caches: tuple[Any, ...] = panel_code.packer, panel_code._sums, panel_code.form, lone_block.piece
     with pytest.MonkeyPatch.context() as patch:
         for module in (panel_code, panel_pack):
             patch.setattr(module, "host_processor", lambda: row)
