@@ -239,7 +239,7 @@ class FusedProduct:
         if n > COLUMNS or k > deep or m * n * k > lone_block.MOST:
             return False
         p, layout = self.params, self.layout
-        watched = p[OUT] == OUTS["rne11"] and not layout.lasting
+        watched = p[OUT] == OUTS["rne11"] and not layout.keeps_infinity
         places = -(-k // self.granule) * self.granule
         known = lone_block.piece(
             self.packing, (m, n, k), places, (self.a.itemsize, self.b.itemsize), (p[FRACTION], p[OUT], watched),

@@ -141,7 +141,7 @@ class BlockCode(NamedTuple):
 
 
 class BlockSpace(NamedTuple):
-    """Memory of a product in one piece: B packed, room for a panel of B as it comes, and the rest."""
+    """Memory of a product in one piece: B packed, memory for a panel of B as it comes, and the rest."""
 
     packed: Packed
     edge: Any
