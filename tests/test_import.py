@@ -1,4 +1,4 @@
-"""`import nbtc` is quick and has no side effect: NumPy and Numba come with the first thing that needs it."""
+"""`import nbtc` loads one module and has no side effect: NumPy and Numba come with the first thing that needs them."""
 
 import ast
 from pathlib import Path
@@ -8,10 +8,10 @@ import pytest
 from tests.processes import forked, fresh, output
 
 CODE = """
-import sys, time
-start = time.perf_counter()
+import sys
+before = set(sys.modules)
 import nbtc
-print(time.perf_counter() - start)
+print(*sorted(m for m in set(sys.modules) - before if m.startswith("nbtc")))
 print([m for m in ("numpy", "numba", "llvmlite", "ml_dtypes", "torch") if m in sys.modules])
 """
 
@@ -20,9 +20,8 @@ def run(code: str) -> list[str]:
     return output(fresh(code)).split("\n")
 
 
-def test_import_is_quick():
-    run(CODE)  # once, so that bytecode is written
-    assert min(float(run(CODE)[0]) for _ in range(3)) < 0.05
+def test_import_loads_one_module():
+    assert run(CODE)[0] == "nbtc"
 
 
 def test_import_loads_nothing_heavy():

@@ -20,6 +20,7 @@ from nbtc.dialect import folding, math_words, selectable, target, vocabulary
 from nbtc.dialect.parameters import MAP_ALIGN, Parameter, parameter
 from nbtc.errors import KernelError
 from nbtc.isa.archs import arch as find_arch
+from nbtc.isa.version import version_of, with_version
 
 vocabulary.load()
 
@@ -35,7 +36,6 @@ NEWER = {
     # f32 accumulators since 8.4, f16 ones and K = 16 since 8.7
     re.compile(r"\bmma\.s(?:ync|p)\S*\.e[45]m[23]\.e[45]m[23]\b"): (8, 7),
 }
-VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
 NAMED_TARGET = re.compile(r"^\.target (sm_\d+)\b", re.MULTILINE)
 
 
@@ -153,8 +153,7 @@ def _of_one_architecture(text: str, arch: str) -> str:
 
 def _of_version(text: str) -> str:
     """The text with the PTX version that its instructions need."""
-    own = VERSION.search(text)
+    own = version_of(text)
     if own is None:
         return text
-    needed = max([(int(own[1]), int(own[2])), *(version for pattern, version in NEWER.items() if pattern.search(text))])
-    return VERSION.sub(".version {}.{}".format(*needed), text, count=1)
+    return with_version(text, max([own, *(version for pattern, version in NEWER.items() if pattern.search(text))]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -12,13 +11,13 @@ from threading import Lock
 from nbtc.driver.library import Driver, driver
 from nbtc.errors import DeviceError, shown
 from nbtc.isa.archs import ARCHS
+from nbtc.isa.version import version_of, with_version
 
 # every version of the PTX ISA since 7.0, the newest first (PTX ISA, "Release Notes")
 PTX_VERSIONS = (
     "9.1", "9.0", "8.8", "8.7", "8.6", "8.5", "8.4", "8.3", "8.2", "8.1", "8.0", "7.8", "7.7", "7.6", "7.5", "7.4",
     "7.3", "7.2", "7.1", "7.0",
 )  # fmt: skip
-VERSION_LINE = re.compile(r"^(\s*\.version\s+)(\d+)\.(\d+)", re.MULTILINE)
 # numbers of the driver's header (cuda.h)
 _MAJOR, _MINOR, _DYNAMIC_SHARED = 75, 76, 8
 _ERROR_LOG, _ERROR_LOG_BYTES, _LOG_ROOM = 5, 6, 1 << 14
@@ -85,16 +84,15 @@ class Device:
         self.driver.call("cuFuncSetAttribute", function, _DYNAMIC_SHARED, size)
 
     def _load(self, text: str) -> ctypes.c_void_p:
-        given = VERSION_LINE.search(text)
-        if given is None:
+        own = version_of(text)
+        if own is None:
             raise DeviceError("the PTX text has no .version line: it begins with .version 8.0, .target and so on")
-        own = (int(given[2]), int(given[3]))
-        older = [v for v in PTX_VERSIONS if tuple(map(int, v.split("."))) < own]
+        older = [v for v in PTX_VERSIONS if _numbers(v) < own]
         tries = [f"{own[0]}.{own[1]}", *older]
         if self._newest in older:
             tries = tries[tries.index(self._newest) :]
         for version in tries:
-            code, module, said = self._try(VERSION_LINE.sub(rf"\g<1>{version}", text, count=1))
+            code, module, said = self._try(with_version(text, _numbers(version)))
             if code == 0:
                 self._newest = version if version != tries[0] else self._newest
                 return module
@@ -132,3 +130,8 @@ class Device:
 def device(ordinal: int = 0) -> Device:
     """The GPU of that number, opened once."""
     return Device(ordinal)
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")
+    return int(major), int(minor)

@@ -90,14 +90,24 @@ def operand_format(format: object, major: object = "k") -> Format:
 def byte_offset(mn: Any, k: Any, leading: Any, stride: Any, units: Any, bits: int, major: str) -> Any:
     """Byte offset of element (mn, k) from the start of its tile, before swizzling.  Everything broadcasts."""
     per_unit = 128 // bits
-    swizzled = units > 1
     if major == "k":
-        along = np.where(swizzled, UNIT, leading)  # a swizzled row keeps its units side by side: LBO is not read
-        return mn % 8 * (UNIT * units) + mn // 8 * stride + k // per_unit * along + k % per_unit * bits // 8
-    row = k % 8 * (UNIT * units) + mn % per_unit * bits // 8
-    plain = mn // per_unit * stride + k // 8 * leading
-    atoms = mn // per_unit % units * UNIT + mn // (per_unit * units) * leading + k // 8 * stride
-    return row + np.where(swizzled, atoms, plain)
+        return unit_offset(mn, k // per_unit, leading, stride, units, False) + k % per_unit * bits // 8
+    return unit_offset(mn // per_unit, k, leading, stride, units, True) + mn % per_unit * bits // 8
+
+
+def unit_offset(mn: Any, k: Any, leading: Any, stride: Any, units: Any, transposed: Any) -> Any:
+    """Byte offset of a unit of 16 bytes from the start of its tile, before swizzling, of arrays or in compiled code.
+
+    K-major: mn counts rows, k units; transposed (MN-major): mn counts units, k rows.  units: of a row of the swizzle
+    pattern, 1 of a plain tile.
+    """
+    swizzled = units > 1
+    if transposed:
+        plain = mn * stride + k // 8 * leading
+        atoms = mn % units * UNIT + mn // units * leading + k // 8 * stride
+        return k % 8 * (UNIT * units) + plain + (atoms - plain) * swizzled
+    along = leading + (UNIT - leading) * swizzled  # a swizzled row keeps its units side by side: LBO is not read
+    return mn % 8 * (UNIT * units) + mn // 8 * stride + k * along
 
 
 def swizzled_address(address: Any, units: Any, base: Any) -> Any:

@@ -9,10 +9,11 @@ from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import begin_operation, record_of
 from nbtc.executor.watch.touch import touch_line
 from nbtc.executor.watch.words import int32_at, put, word
+from nbtc.fragments.smem import UNIT, swizzled_address, unit_offset
 
-UNIT = 16  # bytes of a row that one read takes
 WINDOW = (1 << 18) - 1  # of addresses that descriptors can name
 _INDEX = WARP.offset("index")
+_unit_offset, _swizzled = jit(unit_offset), jit(swizzled_address)
 
 
 @jit
@@ -26,18 +27,8 @@ def unit_address(descriptor, mn, k, transposed):
     units, k rows.  (PTX ISA, "Matrix Descriptor", "Strides", swizzling modes.)"""
     start, leading, stride = _field(descriptor, 0), _field(descriptor, 16), _field(descriptor, 32)
     mode, base = descriptor >> 62 & 3, descriptor >> 49 & 7
-    log2 = 4 - mode if mode else 0
-    pitch = UNIT << log2
-    if transposed:
-        if mode:
-            offset = ((mn & ((1 << log2) - 1)) << 4) + (mn >> log2) * leading + (k >> 3) * stride
-        else:
-            offset = mn * stride + (k >> 3) * leading
-        offset += (k & 7) * pitch
-    else:
-        offset = (mn & 7) * pitch + (mn >> 3) * stride + k * (UNIT if mode else leading)
-    at = (offset + start) & WINDOW
-    return at ^ ((((at >> 7) - base) & ((1 << log2) - 1)) << 4)
+    units = 1 << (4 - mode) if mode else 1
+    return _swizzled((_unit_offset(mn, k, leading, stride, units, transposed) + start) & WINDOW, units, base)
 
 
 @jit

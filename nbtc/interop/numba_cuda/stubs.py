@@ -36,6 +36,7 @@ from nbtc.dialect import fragments, vocabulary, wmma_words, words
 from nbtc.dialect.fragments import FragmentType
 from nbtc.dialect.narrow import BF16
 from nbtc.isa.inline import dpx_text
+from nbtc.isa.version import version_of, with_version
 from nbtc.isa.wmma_names import Namespace
 from nbtc.numba_door import constants
 from nbtc.numba_door.constants import ConstantType, NamespaceType
@@ -46,7 +47,6 @@ I32 = ir.IntType(32)
 # what instructions of DPX texts are written on: result, operands, predicates as words, spare registers
 _DPX_NAMES = re.compile(r"\b[dabctphq][0-3]\b")
 _DPX_SPARE = ".reg .b32 t<2>; .reg .b16 h<4>; .reg .pred q<2>;"
-_PTX_VERSION = re.compile(rb"^(\.version\s+)(\d+)\.(\d+)", re.MULTILINE)
 # the PTX version that the driver of a CUDA version knows (PTX ISA, "Release Notes"); before 12.8 they count alike
 _PTX_OF_CUDA = {(12, 8): (8, 7), (12, 9): (8, 8), (12, 7): (8, 6), (12, 6): (8, 5)}
 _types: dict[Any, Any] = {}  # numba-cuda's types of functions
@@ -201,12 +201,8 @@ def _dpx_word(row: DpxRow) -> Callable[..., Any]:
 def lowered(text: bytes, cuda_version: tuple[int, int]) -> bytes:
     """PTX whose `.version` the driver of a CUDA version knows: numba-cuda's compiler may be newer than the driver."""
     newest = _PTX_OF_CUDA.get(cuda_version, (cuda_version[0] - 4, cuda_version[1]))
-
-    def version(found: re.Match[bytes]) -> bytes:
-        older = min((int(found[2]), int(found[3])), newest)
-        return found[1] + b"%d.%d" % older
-
-    return _PTX_VERSION.sub(version, text, count=1)
+    own = version_of(text.decode("latin-1"))
+    return text if own is None else with_version(text.decode("latin-1"), min(own, newest)).encode("latin-1")
 
 
 def _lowering(add: Callable[..., Any]) -> Callable[..., Any]:
