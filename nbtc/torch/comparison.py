@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from nbtc.errors import OptionError
 from nbtc.testing import raw_bits, ulp_distance
 from nbtc.torch.depth_picture import depth_picture
+from nbtc.torch.kernel_comparison import KernelDifference, kernel_rows
 from nbtc.torch.mode import emulated
 from nbtc.torch.report import Report, table
 from nbtc.torch.tensors import array
@@ -44,12 +45,19 @@ class LayerDifference(NamedTuple):
 class Comparison(NamedTuple):
     """What `compare` found; prints as a table, `.json()` as text, `.svg()` as error along the model's depth.
 
-    layers: every module's calls in the order in which they end.  reports: the products of each run.
+    layers: every module's calls in the order in which they end.  reports: the products of each run.  kernels: every
+    launch and library call of the compiled model, forward and then backward, where they were asked for.
     """
 
     archs: tuple[str, ...]
     layers: tuple[LayerDifference, ...]
     reports: tuple[Report, ...]
+    kernels: tuple[KernelDifference, ...] = ()
+
+    @property
+    def first_kernel(self) -> KernelDifference | None:
+        """The first launch or library call of the compiled model that leaves other bits."""
+        return next((row for row in self.kernels if row.differ or row.name == "other kernels"), None)
 
     @property
     def first(self) -> LayerDifference | None:
@@ -83,7 +91,11 @@ class Comparison(NamedTuple):
             for row in self.layers
         ]
         found = "no layer" if self.first is None else f"{_name(self.first)} on {self.first.arch}"
-        return f"against {self.archs[0]}; the first to part: {found}\n{table([head, *rows])}"
+        text = f"against {self.archs[0]}; the first to part: {found}\n{table([head, *rows])}"
+        if (kernel := self.first_kernel) is not None:
+            way = "backward" if kernel.backward else "forward"
+            text += f"\nthe first kernel to part ({way}, {kernel.arch}): {kernel.name} {kernel.source}"
+        return text
 
 
 def _name(row: LayerDifference) -> str:
@@ -103,6 +115,7 @@ def compare(
     inputs: Any,
     archs: str | int | emulated | Sequence[str | int | emulated] = ("sm_80", "sm_90"),
     *,
+    kernels: bool = False,
     threads: int | None = None,
 ) -> Comparison:
     """Run a model on several architectures and say, layer by layer, how its outputs differ from the first one's.
@@ -111,7 +124,9 @@ def compare(
     for other choices of one architecture (an order of summation, say); a single one is compared with the model as torch
     computes it here.  Nothing is trained: no gradients are made, random
     numbers are the same in every run, and buffers that a run changes are put back.  Memory: the outputs of every module
-    once.  Raises OptionError for fewer than two architectures, and what the model raises.
+    once.  kernels: compile the model too, for the first GPU of each architecture or the GPUs that are named, and
+    compare every kernel and library call of its forward and backward pass.  Raises OptionError for fewer than two
+    architectures, and what the model raises.
 
     >>> import torch, nbtc
     >>> model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(256, 8)).bfloat16()
@@ -135,7 +150,32 @@ def compare(
             base = made
             continue
         layers += [_difference(base.get(key), call, key, name) for key, call in made.items()]
-    return Comparison(names, tuple(layers), tuple(mode.report() for mode in modes))
+    rows: tuple[KernelDifference, ...] = ()
+    if kernels:
+        rows = _kernels(model, inputs, given, names, threads)
+    return Comparison(names, tuple(layers), tuple(mode.report() for mode in modes), rows)
+
+
+def _kernels(
+    model: torch.nn.Module, inputs: Any, given: Sequence[Any], names: tuple[str, ...], threads: int | None
+) -> tuple[KernelDifference, ...]:
+    """Rows of the compiled model; GPUs by name alone."""
+    if len(given) < 2 or any(isinstance(arch, emulated) for arch in given):
+        raise OptionError('kernels=True compiles for GPUs: name two or more, such as ("A100", "H100")')
+    with torch.random.fork_rng(devices=[]), _unchanged(model):
+        state = torch.random.get_rng_state()
+
+        def call(fast: Any) -> Any:
+            torch.random.set_rng_state(state)
+            return _called(fast, inputs)
+
+        return kernel_rows(model, call, given, names, threads)
+
+
+def _called(model: Any, inputs: Any) -> Any:
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
 
 
 class _Here(nullcontext[None]):
@@ -171,10 +211,7 @@ def _run(model: torch.nn.Module, inputs: Any, mode: Any) -> dict[tuple[str, int]
         handles.append(module.register_forward_hook(note, with_kwargs=True))
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), _unchanged(model), mode:
-            if isinstance(inputs, dict):
-                model(**inputs)
-            else:
-                model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+            _called(model, inputs)
     finally:
         for handle in handles:
             handle.remove()

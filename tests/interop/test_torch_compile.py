@@ -207,3 +207,17 @@ def test_shapes_that_change_and_graphs_that_break():
 def test_importing_compiles_nothing():
     code = "import nbtc.torch, sys; sys.exit('torch._inductor.compile_fx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_first_kernel_where_two_gpus_part():
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.LayerNorm(256), nn.Linear(256, 64)).bfloat16()
+    found = nbtc.torch.compare(net, torch.randn(64, 256).bfloat16(), ("A100", "H100"), kernels=True)
+    first = found.first_kernel
+    assert first is not None and first.name in ("addmm", "mm") and 0 < first.differ < first.elements
+    assert "native_layer_norm" in found.kernels[0].name and not found.kernels[0].differ
+    assert {row.backward for row in found.kernels} == {False, True}
+    assert f"ward, sm_90): {first.name}" in str(found)
+    assert all(p.grad is None for p in net.parameters())
+    with pytest.raises(OptionError, match="GPUs"):
+        nbtc.torch.compare(net, torch.randn(32, 256).bfloat16(), "H100", kernels=True)

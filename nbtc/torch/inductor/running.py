@@ -120,7 +120,17 @@ def adopt(module: Any) -> None:
             setattr(module, name, Launch(name, value, places.get(name, "")))
     module.torch = _torch
     module.get_raw_stream = lambda device: 0
-    module.empty_strided_cuda = module.empty_strided_cpu
+    module.empty_strided_cuda = _allocator(module.empty_strided_cpu)
+
+
+def _allocator(empty: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`empty_strided_cuda` of a wrapper; while launches are watched, what no kernel writes is zero."""
+
+    def allocate(*args: Any) -> torch.Tensor:
+        made = empty(*args)
+        return made.zero_() if here.session is not None and here.session.watchers else made
+
+    return allocate
 
 
 class Running(TorchDispatchMode):
