@@ -204,11 +204,9 @@ def fits_global(lanes: Lanes, address: Any, total: Any, size: int, site: int) ->
     """Whether [address, address + total) lies in the range where this site was last (generic tags never do)."""
     if not lanes.machine.options.checked:
         return lanes.b.icmp_unsigned("<", address, lanes.v.int(1 << 56))
-    b = lanes.b
     first, length = site_range(lanes, site)
-    offset = b.sub(address, first)
-    inside = b.and_(b.icmp_unsigned("<", offset, length), b.icmp_unsigned("<=", b.add(offset, total), length))
-    return b.and_(inside, _aligned(lanes, address, size))
+    inside = range_checks.lies_in(lanes.v, length, lanes.b.sub(address, first), total)
+    return lanes.b.and_(inside, _aligned(lanes, address, size))
 
 
 # --- lanes at addresses of their own ---

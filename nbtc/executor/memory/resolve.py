@@ -13,7 +13,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.emit.errors import Kind
-from nbtc.executor.emit.lanes import Lanes
+from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.state import LAYOUTS, LOCAL_WINDOW, SHARED_WINDOW
 from nbtc.executor.emit.values import const
 
@@ -114,6 +114,18 @@ def at_once(v: VectorBuilder, checked: bool, space: str, size: Any, args: Any) -
     return places, b.icmp_unsigned("==", all_fine, ir.Constant(I32, -1))
 
 
+def lies_in(v: VectorBuilder, extent: Any, offset: Any, size: Any) -> Any:
+    """Whether [offset, offset + size) lies in the first `extent` bytes; offset: a value, or one for each lane.
+
+    What an access may touch at most is compared, not its end: a sum of offset and size could overflow.
+    """
+    last = v.b.sub(extent, size)
+    enough = v.b.icmp_signed(">=", last, ir.Constant(last.type, 0))
+    if is_vector(offset):
+        last, enough = v.splat(last, LANES), v.splat(enough, LANES)
+    return v.b.and_(v.b.icmp_unsigned("<=", offset, last), enough)
+
+
 def _aligned(v: VectorBuilder, x: Any, size: Any) -> Any:
     low = v.b.and_(x, v.splat(v.b.sub(size, ir.Constant(size.type, 1)), LANES))
     return v.b.icmp_unsigned("==", low, const(v, x, 0))
@@ -129,10 +141,7 @@ def _shared_places(v: VectorBuilder, checked: bool, size: Any, addresses: Any, b
         return places, b.icmp_unsigned("<", offsets, const(v, offsets, 1 << RANK_SHIFT))
     launch = b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
     small = b.trunc(size, I32)
-    last = b.sub(place_of(v, "launch", launch, "shared_bytes"), small)
-    large = b.icmp_signed(">=", last, ir.Constant(I32, 0))
-    inside = b.icmp_unsigned("<=", offsets, v.splat(last, LANES))
-    inside = b.and_(inside, v.splat(large, LANES))
+    inside = lies_in(v, place_of(v, "launch", launch, "shared_bytes"), offsets, small)
     return places, b.and_(inside, _aligned(v, offsets, small))
 
 
@@ -144,10 +153,7 @@ def _host_places(v: VectorBuilder, checked: bool, size: Any, args: Any) -> tuple
         return addresses, b.icmp_unsigned("<", addresses, ir.Constant(ADDRESSES, [1 << TAG] * LANES))
     first, length = _last_range(v, site, block)
     offsets = b.sub(addresses, v.splat(first, LANES))
-    last = b.sub(length, size)
-    large = b.icmp_signed(">=", last, v.int(0))
-    inside = b.and_(b.icmp_unsigned("<=", offsets, v.splat(last, LANES)), v.splat(large, LANES))
-    return addresses, b.and_(inside, _aligned(v, addresses, size))
+    return addresses, b.and_(lies_in(v, length, offsets, size), _aligned(v, addresses, size))
 
 
 def fits(v: VectorBuilder, checked: bool, first: Any, total: int, args: Any) -> Any:
@@ -157,8 +163,7 @@ def fits(v: VectorBuilder, checked: bool, first: Any, total: int, args: Any) -> 
         return b.icmp_unsigned("<", first, v.int(1 << TAG))
     _addresses, _mask, site, block, _warp = args
     begin, length = _last_range(v, site, block)
-    offset = b.sub(first, begin)
-    return b.and_(b.icmp_unsigned("<", offset, length), b.icmp_unsigned("<=", b.add(offset, v.int(total)), length))
+    return lies_in(v, length, b.sub(first, begin), v.int(total))
 
 
 def fits_shared(v: VectorBuilder, checked: bool, offset: Any, total: Any, block: Any) -> Any:
@@ -167,7 +172,7 @@ def fits_shared(v: VectorBuilder, checked: bool, offset: Any, total: Any, block:
         return v.b.icmp_unsigned("<", offset, v.int(1 << RANK_SHIFT))
     launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
     limit = v.b.zext(place_of(v, "launch", launch, "shared_bytes"), I64)
-    return v.b.icmp_unsigned("<=", v.b.add(offset, total), limit)
+    return lies_in(v, limit, offset, total)
 
 
 def _last_range(v: VectorBuilder, site: Any, block: Any) -> tuple[Any, Any]:
@@ -232,8 +237,7 @@ class _Where:
         b = self.b
         if not self.checked:
             return self.fine
-        size, extent = b.zext(self.size, I64), b.zext(limit, I64)
-        fits = b.and_(b.icmp_unsigned("<", offset, extent), b.icmp_unsigned("<=", b.add(offset, size), extent))
+        fits = lies_in(self.v, b.zext(limit, I64), offset, b.zext(self.size, I64))
         return b.select(fits, self.fine, ir.Constant(I32, kind))
 
     def _shared(self, address: Any, lane: Any) -> tuple[Any, Any]:
@@ -296,9 +300,7 @@ def _find_range(v: VectorBuilder, args: Any) -> None:
     b.position_at_end(test)
     row = v.at(table, b.mul(i, v.int(RANGE_BYTES)))
     first, length, writable = (v.load(row, I64, 8, 8 * n) for n in range(3))
-    offset = b.sub(address, first)
-    inside = b.and_(b.icmp_unsigned("<", offset, length), b.icmp_unsigned("<=", b.add(offset, size), length))
-    b.cbranch(inside, hit, follow)
+    b.cbranch(lies_in(v, length, b.sub(address, first), size), hit, follow)
     b.position_at_end(follow)
     i.add_incoming(b.add(i, v.int(1)), follow)
     b.branch(head)
