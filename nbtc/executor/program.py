@@ -330,10 +330,11 @@ class Program:
                 answers.end()
         if answers and answers.error is not None:
             raise answers.error
+        watched, hazardous = request.watched, failure is not None and failure.kind == Kind.HAZARD
+        if watched is not None and (hazardous or watched.suspected):
+            raise ProgramError(hazard(full_name(self.name), built.sites, request, watched.found()))
         if failure is not None:
             said = answers.assertion if answers else ""
-            if failure.kind == Kind.HAZARD and request.watched is not None:
-                raise ProgramError(hazard(full_name(self.name), built.sites, request, request.watched.found()))
             raise ProgramError(report.failure(self.name, built.sites, request, failure, said), Kind(failure.kind).name)
         lost = request.watched.lost(request.memory) if request.watched is not None else None
         if lost is not None:

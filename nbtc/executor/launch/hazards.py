@@ -166,6 +166,8 @@ def hazard(kernel: str, sites: Sequence[Site], request: Request, found: Found) -
             head += f", which {_who(found.other, request)} {other} at {_where(sites, found.other.site)}"
     else:
         head += f": block {place(found.mine.block, request.geometry.grid)} warp {found.mine.warp}"
-        if found.hazard in TWO and found.other is not None:
+        if found.hazard == words.BARRIER_LEFT and found.other is not None:
+            head += f" ends; others are at {_where(sites, found.other.site)}"
+        elif found.hazard in TWO and found.other is not None:
             head += f"; the other: {_where(sites, found.other.site)}"
     return f"{head}; {repair}"

@@ -35,6 +35,7 @@ RESIDENT_BYTES = 1 << 28  # and what their memory may take
 SHARED_ALIGN = 1024  # of shared memory: what swizzled tiles want
 IDLE, GEOMETRIES, MOST_KEPT = 2, 8, 1 << 24  # idle sessions kept of one geometry, geometries, bytes of a session
 WORKSPACE = 64  # bytes: where the threads of a cooperative grid count those that have arrived at its barrier
+LOOP_SECONDS = 10  # how long a launch goes on after a use of unwritten memory, which may keep a loop from its end
 POLL_SECONDS = 0.05  # how often a waiting caller looks for Ctrl-C
 _RANGE = struct.Struct("<QQQ")
 Dim = tuple[int, int, int]
@@ -383,6 +384,8 @@ def _in_threads(code: Code, session: Session, request: Request) -> None:
             left = end - time.monotonic()
             _, waiting = wait(waiting, timeout=max(0.0, min(left, POLL_SECONDS)))
             report(min(session.get("next_block"), blocks), blocks)
+            if request.watched is not None and request.watched.suspected:
+                end = min(end, time.monotonic() + LOOP_SECONDS)
             if waiting and left <= 0:
                 session.stop(Stop.TIME_LIMIT)
                 wait(waiting)

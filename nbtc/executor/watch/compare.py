@@ -164,10 +164,8 @@ def look_at(me, cell, mask, own, shared):
         if not (kinds.ATOMICS >> kind) & 1 or not shared or marks & mask == mask:
             _note_write(cell, own, mask)
             return w.FINE, 0
-    if shared and marks & mask != mask:
-        return w.UNWRITTEN, 0
-    _note_read(me, cell, own)
-    return w.FINE, 0
+    _note_read(me, cell, own)  # of unwritten bytes too: a later write may be one that nothing orders after it
+    return (w.UNWRITTEN if shared and marks & mask != mask else w.FINE), 0
 
 
 @jit(inline=True)

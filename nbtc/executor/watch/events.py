@@ -33,7 +33,8 @@ _WARP_INDEX = WARP.offset("index")
 _X, _LIVE, _WAITING, _THREADS = (
     BLOCK.offset("x"), BLOCK.offset("live_threads"), WARP.offset("waiting"), LAUNCH.offset("threads")
 )  # fmt: skip
-_LANES = WARP.offset("live")
+_LANES, _WAITERS = WARP.offset("live"), WARP.offset("barrier_waiters")
+_BLOCK_BYTES, _WARP_BYTES = BLOCK.size, WARP.size
 _GENERATION, _NOTED = BLOCK.offset("cluster_generation"), WARP.offset("cluster_noted")
 _GRID, _CLUSTER = LAUNCH.offset("grid_x"), LAUNCH.offset("cluster_x")
 _ARRIVED, _PHASE, _EXPECTED, _BYTES = barriers.ARRIVED, barriers.PHASE, barriers.EXPECTED, barriers.BARRIER_BYTES
@@ -119,12 +120,24 @@ def leave(block, warp, barrier, released):
 
 
 @jit
+def _barrier_site(block, number):
+    """Where a warp waits at a barrier, or has arrived at one."""
+    arrived = 0
+    for n in range(int32_at(word(block + w.AT_LAUNCH) + w.AT_WARPS)):
+        site = word(word(block + w.AT_WATCH) + w.WARPS + w.WARP_BYTES * n + w.BARRIER_SITE)
+        if int32_at(block + _BLOCK_BYTES + _WARP_BYTES * n + _WAITERS + 4 * number):
+            return site - 1
+        arrived = max(arrived, site)
+    return arrived - 1
+
+
+@jit
 def end(block, warp, site):
     """Threads end: others must not wait for them at a barrier, nor use the memory of a block that is over."""
     for number in range(w.BARRIERS):
         barrier = block + _BARRIERS + _BYTES * number
         if int32_at(barrier + _ARRIVED) and int32_at(barrier + _EXPECTED) == 0:
-            _misused(block, warp, 0, site, w.BARRIER_LEFT, 0)
+            _misused(block, warp, 0, site, w.BARRIER_LEFT, _barrier_site(block, number))
     if int32_at(block + _LIVE) == 0:
         _compare_groups(block, warp)
         if not alone(block):

@@ -85,8 +85,13 @@ class Watched:
         """Of the state."""
         return int(self.state.ctypes.data)
 
+    @property
+    def suspected(self) -> bool:
+        """Whether unwritten memory was used, and nothing since that shows another cause."""
+        return self._get(words.SUSPECTED) != 0
+
     def found(self) -> Found:
-        """The hazard that stopped the launch."""
+        """The hazard that stopped the launch, or that is suspected."""
         who = self._get(words.WHO)
         mine = Seen(self._get(words.SITE), who >> 8, who & 0xFF, self._get(words.LANE), self._get(words.KIND))
         slot = self._get(words.OTHER)

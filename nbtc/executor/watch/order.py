@@ -146,7 +146,10 @@ def knows(record, row, time):
 
 @jit
 def found(block, warp, lane, site, hazard):
-    """Record a hazard if it is the launch's first error, and stop the launch; 0 if it was not."""
+    """Record a hazard if it is the launch's first error, and stop the launch; 0 if it was not.
+
+    What is suspected stays the first error (`suspect`).
+    """
     launch = word(block + w.AT_LAUNCH)
     if int32_at(launch + _FAILED):
         return 0
@@ -156,11 +159,41 @@ def found(block, warp, lane, site, hazard):
     put_int32(launch + _SITE, site)
     put_int32(launch + _ERROR_BLOCK, word(block + _BLOCK))
     put_int32(launch + _THREAD, 32 * int32_at(warp + _INDEX) + lane)
+    put_int32(launch + _STOP, 1)
+    if word(state + w.SUSPECTED):
+        return 0
+    _note(state, block, warp, site, hazard)
+    return state
+
+
+@jit
+def _note(state, block, warp, site, hazard):
     put(state + w.HAZARD, hazard)
     put(state + w.SITE, site)
     put(state + w.WHO, word(record_of(block, warp) + w.ACTOR))
-    put_int32(launch + _STOP, 1)
+
+
+@jit
+def suspect(block, warp, site):
+    """Note a use of unwritten memory if it is the launch's first error, and let the launch go on; 0 if it was not."""
+    launch = word(block + w.AT_LAUNCH)
+    state = word(launch + w.AT_STATE)
+    if word(state + w.SUSPECTED) or int32_at(launch + _FAILED):
+        return 0
+    put(state + w.SUSPECTED, w.MOST_AFTER)
+    _note(state, block, warp, site, w.UNWRITTEN)
     return state
+
+
+@jit(inline=True)
+def after_suspicion(block, warp, site):
+    """An access after such a use: stop the launch when there were many."""
+    state = state_of(block)
+    left = word(state + w.SUSPECTED)
+    if left > 1:
+        put(state + w.SUSPECTED, left - 1)
+    elif left:
+        found(block, warp, 0, site, w.UNWRITTEN)
 
 
 @jit

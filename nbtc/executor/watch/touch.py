@@ -8,6 +8,7 @@ from nbtc.executor.watch import words as w
 from nbtc.executor.watch.compare import glance, look_at, mend, settle
 from nbtc.executor.watch.order import (
     advance,
+    after_suspicion,
     alone,
     begin_operation,
     found,
@@ -17,6 +18,7 @@ from nbtc.executor.watch.order import (
     new_epoch,
     record_of,
     state_of,
+    suspect,
     tick,
 )
 from nbtc.executor.watch.shadow import NOWHERE, cell_at, cells_at, granule_at, host_window, window
@@ -67,8 +69,17 @@ def horizon(record, space, by_itself):
 
 @jit
 def report(block, warp, lane, site, what, kind, address, size, slot):
-    """Record a hazard with both accesses."""
-    state = found(block, warp, lane, site, what)
+    """Record a hazard with both accesses.
+
+    Unwritten memory that is used is only suspected: if somebody writes those bytes later and nothing orders the two,
+    the launch has a race, and only the order in which warps happen to run here made the bytes unwritten.
+    """
+    if what == w.UNWRITTEN:
+        state = suspect(block, warp, site)
+    else:
+        if what == w.RACE and (slot >> w.SITE_AT) & 0xFFFF == word(state_of(block) + w.SITE):
+            put(state_of(block) + w.SUSPECTED, 0)
+        state = found(block, warp, lane, site, what)
     if state:
         put(state + w.LANE, lane)
         put(state + w.KIND, kind)
@@ -121,17 +132,19 @@ def _defer(record, lane, number, where):
     at = record + w.UNWRITTEN_LANES + w.WORD * number
     put(at, word(at) | 1 << lane)
     put(record + w.UNWRITTEN_SITE, where[0])
-    put(record + w.UNWRITTEN_ADDRESS, where[1])
+    put(record + w.UNWRITTEN_PLACES + w.WORD * lane, where[1])
     put(record + w.UNWRITTEN_SIZE, where[2])
     put(record + w.UNWRITTEN_LANE, lane)
 
 
 @jit
-def _as_before(record, lane):
-    """A lane loads what the one before it, of those that load, has loaded."""
+def _as_before(record, lane, last):
+    """A lane loads what the last one before it has loaded."""
     for at in range(record + w.UNWRITTEN_LANES, record + w.UNWRITTEN_LANES + w.MOST_WORDS * w.WORD, w.WORD):
-        if word(at):
+        if (word(at) >> last) & 1:
             put(at, word(at) | 1 << lane)
+    places = record + w.UNWRITTEN_PLACES
+    put(places + w.WORD * lane, word(places + w.WORD * last))
 
 
 @jit
@@ -141,9 +154,14 @@ def used(block, warp, mask, site):
     while not (mask >> lane) & 1:
         lane += 1
     slot = word(record + w.NOW) << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT | lane << w.LANE_AT
-    about = word(record + w.UNWRITTEN_ADDRESS), word(record + w.UNWRITTEN_SIZE)
-    loader, there = word(record + w.UNWRITTEN_LANE), word(record + w.UNWRITTEN_SITE)
-    report(block, warp, loader, there, w.UNWRITTEN, kinds.READ, about[0], about[1], slot)
+    loaders = 0
+    for n in range(w.MOST_WORDS):
+        loaders |= word(record + w.UNWRITTEN_LANES + w.WORD * n)
+    # the lane itself, where it is one of those that loaded: what another has loaded came by a shuffle or by ldmatrix
+    loader = lane if (loaders >> lane) & 1 else word(record + w.UNWRITTEN_LANE)
+    address = word(record + w.UNWRITTEN_PLACES + w.WORD * loader)
+    there, size = word(record + w.UNWRITTEN_SITE), word(record + w.UNWRITTEN_SIZE)
+    report(block, warp, loader, there, w.UNWRITTEN, kinds.READ, address, size, slot)
 
 
 @jit
@@ -164,7 +182,8 @@ def _parts(me, block, warp, here, at, own, given):
             continue
         if wrong:
             report(block, warp, lane, site, wrong, kind, here[0] + at + low, size, slot)
-            return False
+            if wrong != w.UNWRITTEN:
+                return False
         if (kinds.STRONG >> kind) & 1:
             _synchronise(me[0], me[2], cell, kind, order)
     return True
@@ -187,6 +206,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     """
     state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
     _after_wait(state, record)
+    after_suspicion(block, warp, site)
     kind, order, space, element = what & 0xFF, (what >> 8) & 0xFF, (what >> 16) & 0xFF, what >> 24
     known = horizon(record, space, alone(block))
     stamp = word(record + w.NOW)
@@ -197,7 +217,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     fixed = stamp << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT
     count = 0 if size < w.CELL_BYTES or not (SIMPLE >> kind) & 1 else max(1, w.GRANULE_BYTES // size)
     given = (addresses, mask, size, order, site, values, element)
-    lane, before, again, here, settled = 0, -1, 0, NOWHERE, -1
+    lane, last, before, again, here, settled = 0, 0, -1, 0, NOWHERE, -1
     writes, met = (kinds.WRITES >> kind) & 1, word(record + w.MET)
     if order & kinds.DEFERS:
         for at in range(record + w.UNWRITTEN_LANES, record + w.UNWRITTEN_LANES + w.MOST_WORDS * w.WORD, w.WORD):
@@ -215,8 +235,8 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
         # nothing of memory that is not there, or misaligned, which is reported elsewhere; nor of a third equal read
         if at + size > here[1] or address & (size - 1) or (again > 1 and not writes):
             if again > 1 and order & kinds.DEFERS:
-                _as_before(record, lane)
-            lane += 1
+                _as_before(record, lane, last)
+            lane, last = lane + 1, lane
             continue
         own = fixed | lane << w.LANE_AT
         me = (state, base, record, kind, lane, known)
@@ -231,12 +251,12 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
                     settled = settled if then >= met else then
                 at, rest = at + w.GRANULE_BYTES, rest - w.GRANULE_BYTES
             if not rest:
-                lane += count
+                lane, last = lane + count, lane + count - 1
                 continue
             at = address - here[0]
         if not _parts(me, block, warp, here, at, own, given):
             return
-        lane += 1
+        lane, last = lane + 1, lane
     if kind == kinds.STRONG_READ:
         idle(block, warp, 0, site)
     elif (kinds.WRITES >> kind) & 1:
@@ -267,5 +287,6 @@ def touch_line(block, warp, lane, address, size, kind, site):
         wrong, slot = look_at(me, cell_at(here, at), mask, own | mask, here[5])
         if wrong:
             report(block, warp, lane, site, wrong, kind, here[4] + at, size, slot)
-            return
+            if wrong != w.UNWRITTEN:
+                return
         at += w.CELL_BYTES

@@ -45,7 +45,8 @@ GLOBAL, SHARED, GENERIC = range(3)  # spaces
 # the launch's words (byte offsets)
 (
     CLOCK, HAZARD, SITE, WHO, LANE, KIND, ADDRESS, SIZE, OTHER, EPOCHS, MOST_EPOCHS, REGIONS, REGION_COUNT, IDLE,
-) = range(0, 14 * WORD, WORD)  # fmt: skip
+    SUSPECTED,
+) = range(0, 15 * WORD, WORD)  # fmt: skip
 STATE_WORDS = 16
 REGION = 4 * WORD  # first byte, bytes (both multiples of a granule's), granules, cells
 EPOCH = 4 * WORD  # block << 8 | warp, cluster << 32 | the epoch before in its group, when done, when read (of a
@@ -54,6 +55,9 @@ BEFORE, DONE, DONE_READ = WORD, 2 * WORD, 3 * WORD
 # fruitless looks at flags and mbarriers, in a row and by all warps, after which nobody gets on any more: at most 1,024
 # warps are resident and each looks 64 times a turn, so that all have had a few dozen turns
 MOST_IDLE = 1 << 21
+# accesses that warps may make after a use of unwritten memory, before that counts as its own cause: a racing write is
+# mostly a few instructions of another warp away, and a loop that goes by such a value might not end
+MOST_AFTER = 1 << 16
 KEPT_EPOCHS = 1 << 20  # what older ones did counts as known: a table of 32 MiB, of which few pages are ever touched
 
 # a block's words: its own (HEAD_TIME is two: of even and odd phases of the cluster's barrier), each warp's, the
@@ -70,7 +74,7 @@ MOST_WARPS = 32
 # under way, and those written since the last wgmma.fence; the first epoch since its lanes last met; whether they
 # waited for each other since the last access; lanes that have arrived at the cluster's barrier; which products it has
 # issued (a number that differs with their places and order), and the place of the last; of the last load that defers,
-# the lanes that found each of up to four words unwritten; of the last that found any, place, address, bytes and lane;
+# the lanes that found each of up to four words unwritten; of the last that found any, place, bytes and lane;
 # sets whose registers were moved to others while they were under way; when it last waited for products
 (
     NOW, KNOWN, KNOWN_CLUSTER, KNOWN_GRID, SEEN, FENCED, PROXY_FENCE, PROXY_KNOWN, ACTOR, CLUSTER, BARRIER_SITE,
@@ -79,15 +83,14 @@ MOST_WARPS = 32
 ) = range(0, 22 * WORD, WORD)  # fmt: skip
 UNWRITTEN_LANES = 22 * WORD
 MOST_WORDS = 4
-UNWRITTEN_SITE, UNWRITTEN_ADDRESS, UNWRITTEN_SIZE, UNWRITTEN_LANE, SETS_MOVED, PRODUCTS_SEEN = range(
-    26 * WORD, 32 * WORD, WORD
-)
-CHAINS = 32 * WORD  # three kinds of groups
+UNWRITTEN_SITE, UNWRITTEN_SIZE, UNWRITTEN_LANE, SETS_MOVED, PRODUCTS_SEEN = range(26 * WORD, 31 * WORD, WORD)
+CHAINS = 31 * WORD  # three kinds of groups
 RING = 16  # groups that may be under way, per kind
 HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last epoch, groups committed, last epochs of the latest ones
 CHAIN = (2 + RING) * WORD
 GROUP_SETS = CHAINS + 3 * CHAIN  # the sets of each of the latest groups of products
-WARP_BYTES = GROUP_SETS + RING * WORD
+UNWRITTEN_PLACES = GROUP_SETS + RING * WORD  # of each lane: the address of the last unwritten word that it loaded
+WARP_BYTES = UNWRITTEN_PLACES + 32 * WORD
 GRANULES = WARPS + MOST_WARPS * WARP_BYTES
 
 AT_WATCH, AT_LAUNCH, AT_SHARED, AT_PEERS = (BLOCK.offset(n) for n in ("watch", "launch", "shared", "peers"))

@@ -1,0 +1,66 @@
+"""Checked mode names what is wrong, not what came of it, and the threads and lines that it is about."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nbtc
+from nbtc.errors import ProgramError
+
+HEAD = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 o) { .reg .b32 r<9>; .reg .pred p; .reg .b64 q, d; .shared .b32 s[64];
+ ld.param.u64 q, [o]; mov.u32 r0, %tid.x; mul.wide.u32 d, r0, 4; add.u64 q, q, d;
+"""
+
+
+def said(body: str) -> str:
+    kernel = nbtc.load(f"{HEAD}{body}\nret; }}")["k"]
+    with pytest.raises(ProgramError) as raised:
+        kernel.launch(1, 64, (np.zeros(64, np.int32),), checked=True, timeout=60)
+    return str(raised.value)
+
+
+def test_a_race_whose_reader_runs_first_names_the_threads_that_conflict():
+    text = said("""
+mov.u32 r1, s; shl.b32 r2, r0, 2; add.u32 r3, r1, r2; xor.b32 r2, r2, 252; add.u32 r4, r1, r2;
+st.shared.b32 [r3], r0;
+ld.shared.b32 r5, [r4];
+st.global.b32 [q], r5;""")
+    assert "data race" in text
+    assert "thread (32, 0, 0) writes shared memory at 0x80, which block (0, 0, 0) thread (31, 0, 0) reads" in text
+
+
+def test_what_is_unwritten_at_the_end_is_uninitialised_and_names_the_lane_that_uses_it():
+    text = said("""
+mov.u32 r1, s; shl.b32 r2, r0, 2; add.u32 r3, r1, r2; setp.eq.u32 p, r0, 5;
+@!p st.shared.b32 [r3], r0;
+ld.shared.b32 r5, [r3];
+st.global.b32 [q], r5;""")
+    assert "uninitialised shared memory: line 9" in text
+    assert "thread (5, 0, 0) reads shared memory at 0x14, which" in text
+    assert "thread (5, 0, 0) uses at line 10" in text
+
+
+def test_a_loop_that_goes_by_unwritten_memory_ends():
+    assert "uninitialised shared memory" in said("L: ld.shared.b32 r1, [s]; setp.eq.u32 p, r1, 0; @p bra L;")
+
+
+def test_a_third_equal_read_of_a_written_word_is_not_unwritten():
+    """Lane 0 reads a word that nobody wrote and drops it; lanes 1 to 31 read one that is written."""
+    kernel = nbtc.load(f"""{HEAD}
+mov.u32 r1, s; setp.eq.u32 p, r0, 0; @p st.shared.b32 [s], r0; bar.sync 0;
+selp.b32 r2, 16, 0, p; add.u32 r1, r1, r2; ld.shared.b32 r3, [r1]; @!p st.global.b32 [q], r3; ret; }}""")["k"]
+    kernel.checked[1, 32](np.zeros(64, np.int32))
+
+
+@pytest.mark.parametrize(("reach", "line"), [("lt", 8), ("ge", 8)])
+def test_a_barrier_that_not_all_threads_reach_is_named(reach, line):
+    text = said(f"""setp.{reach}.u32 p, r0, 32;
+@!p bra E;
+bar.sync 0;
+E:""")
+    assert "barrier that not all threads reach" in text
+    assert f"line {line}: bar.sync" in text
