@@ -91,8 +91,8 @@ def _nearest(recorded: dict[Size, str], size: Size, aligned: int) -> Size:
 
     def far(other: Size) -> float:
         doublings = (abs(math.log2(x + 1) - math.log2(y + 1)) for x, y in zip(other, size, strict=True))
-        apart = sum(x != y for x, y in zip(kind(other), kind(size), strict=True))
-        return sum(w * d for w, d in zip(WEIGHTS, doublings, strict=True)) + OTHERWISE * apart
+        unlike = sum(x != y for x, y in zip(kind(other), kind(size), strict=True))
+        return sum(w * d for w, d in zip(WEIGHTS, doublings, strict=True)) + OTHERWISE * unlike
 
     return min(recorded, key=far)
 
