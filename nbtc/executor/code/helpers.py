@@ -19,9 +19,9 @@ from nbtc.compiler.native import target
 from nbtc.compiler.split import Functions
 from nbtc.executor.code import scheduler, worker
 from nbtc.executor.emit.errors import Kind, Stop
+from nbtc.executor.emit.fields import place_of
 from nbtc.executor.emit.instrument import Instrument
 from nbtc.executor.emit.state import LAYOUTS
-from nbtc.executor.memory.resolve import place_of
 
 if TYPE_CHECKING:
     from nbtc.executor.code.machine import Options

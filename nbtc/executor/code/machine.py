@@ -14,13 +14,13 @@ from nbtc.executor.code.frame import Frame
 from nbtc.executor.code.scratch import Scratch
 from nbtc.executor.code.warp_code import LANES, TURN, WarpCode
 from nbtc.executor.control import barriers, calls
+from nbtc.executor.emit.fields import place_of
 from nbtc.executor.emit.instrument import NOTHING, Instrument
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.values import const
 from nbtc.executor.kernel.flow import Block, Graph, graph
 from nbtc.executor.kernel.link import Linked, const_bytes
 from nbtc.executor.kernel.uniform import Facts, Setting, facts
-from nbtc.executor.memory.resolve import place_of
 from nbtc.executor.rows.uses import waits
 from nbtc.executor.text.data import Function, Instruction
 

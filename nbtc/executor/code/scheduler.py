@@ -15,8 +15,8 @@ from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder
 from nbtc.executor.code.coroutine import HEADER, VOID, resume
 from nbtc.executor.code.worker import ZERO, Worker, free_frames
 from nbtc.executor.emit.errors import Kind, Stop
+from nbtc.executor.emit.fields import place_of
 from nbtc.executor.emit.state import LAYOUTS
-from nbtc.executor.memory.resolve import place_of
 
 POINTER = I8.as_pointer()
 RUNNING, ENDED = (ir.Constant(I32, n) for n in (1, 2))  # of a resident block; 0 is a free slot

@@ -9,8 +9,9 @@ from numba.core import cgutils
 
 from nbtc.compiler.builder import I32, I64, VectorBuilder
 from nbtc.executor.code.coroutine import ALIGN, HEADER, VOID, declare
+from nbtc.executor.emit.fields import cluster_size, place_of
 from nbtc.executor.emit.state import BLOCK, LAYOUTS, WARP
-from nbtc.executor.memory.resolve import POINTER, place_of
+from nbtc.executor.memory.resolve import POINTER
 
 ZERO = ir.Constant(I32, 0)
 
@@ -52,8 +53,7 @@ class Worker:
 
     def cluster_size(self) -> Any:
         """Blocks of a cluster, 1 where there are none (i64)."""
-        x, y, z = (self.get("launch", self.launch, f"cluster_{a}") for a in "xyz")
-        return self.b.zext(self.b.mul(self.b.mul(x, y), z), I64)
+        return self.b.zext(cluster_size(self.v, self.launch), I64)
 
     def _split(self, index: Any, extents: tuple[Any, Any]) -> tuple[Any, Any, Any]:
         """A linear index as three, the first of which runs fastest."""

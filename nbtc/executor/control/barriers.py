@@ -16,12 +16,12 @@ from numba.core import cgutils
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.executor.emit.action import Action, no, yes
 from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.fields import place_of
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.emit.state import BARRIERS, BLOCK, LAYOUTS
 from nbtc.executor.emit.state import WARP as WARP_STATE
 from nbtc.executor.memory.reach import first_lane
-from nbtc.executor.memory.resolve import place_of
 from nbtc.executor.text.data import Immediate, Operand
 
 ARRIVED, PHASE, EXPECTED, TRUE = 0, 4, 8, 12  # bytes of a barrier's words

@@ -14,6 +14,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I8, I32, I64
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.emit.action import Action
+from nbtc.executor.emit.fields import cluster_size
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.emit.state import LAYOUTS
@@ -63,16 +64,10 @@ def _rank(lanes: Lanes) -> None:
     lanes.write(target, b.select(mine, own, b.sub(tag, const(v, tag, 1))))
 
 
-def _size(lanes: Lanes) -> Any:
-    """Blocks of the cluster."""
-    x, y, z = (lanes.get("launch", f"cluster_{axis}") for axis in "xyz")
-    return lanes.b.mul(lanes.b.mul(x, y), z)
-
-
 def block_ranks(lanes: Lanes) -> Any:
     """The ranks of all blocks of the cluster, as bits of an i32."""
     one = ir.Constant(I32, 1)
-    return lanes.b.sub(lanes.b.shl(one, _size(lanes)), one)
+    return lanes.b.sub(lanes.b.shl(one, cluster_size(lanes.v, lanes.launch)), one)
 
 
 def _live(lanes: Lanes) -> Any:

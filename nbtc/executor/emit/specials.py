@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I32, I64, vector
+from nbtc.executor.emit.fields import cluster_size
 from nbtc.executor.emit.state import RESERVED_SHARED
 from nbtc.executor.emit.values import resize
 
@@ -61,8 +62,7 @@ def _in_cluster(axis: str) -> Reader:
 
 
 def _cluster_blocks(lanes: Lanes) -> Any:
-    x, y, z = (lanes.get("launch", f"cluster_{axis}") for axis in "xyz")
-    return lanes.b.mul(lanes.b.mul(x, y), z)
+    return cluster_size(lanes.v, lanes.launch)
 
 
 def _explicit_cluster(lanes: Lanes) -> Any:

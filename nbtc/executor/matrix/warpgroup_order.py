@@ -14,9 +14,9 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
+from nbtc.executor.emit.fields import place_of
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.emit.state import BLOCK, LAYOUTS, WARP
-from nbtc.executor.memory.resolve import place_of
 
 POINTER = I8.as_pointer()
 WARPS = 4  # of a warpgroup

@@ -13,7 +13,8 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, suffix, vector
 from nbtc.compiler.loops import for_lanes
-from nbtc.executor.memory.resolve import ADDRESSES, Access, at_once, fits, fits_shared, place_of, resolver
+from nbtc.executor.emit.fields import place_of
+from nbtc.executor.memory.resolve import ADDRESSES, Access, at_once, fits, fits_shared, resolver
 
 LANES = 32
 POINTER = I8.as_pointer()

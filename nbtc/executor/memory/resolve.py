@@ -13,8 +13,9 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.fields import cluster_size, place_of
 from nbtc.executor.emit.lanes import Lanes, is_vector
-from nbtc.executor.emit.state import LAYOUTS, LOCAL_WINDOW, SHARED_WINDOW
+from nbtc.executor.emit.state import LOCAL_WINDOW, SHARED_WINDOW
 from nbtc.executor.emit.values import const
 
 LANES = 32
@@ -33,12 +34,6 @@ class Access(NamedTuple):
     space: str
     bytes: int
     write: bool
-
-
-def place_of(v: VectorBuilder, structure: str, base: Any, name: str) -> Any:
-    """A field of a structure, loaded."""
-    bits = LAYOUTS[structure].fields[name].bits
-    return v.load(v.at(base, LAYOUTS[structure].offset(name)), ir.IntType(bits), bits // 8)
 
 
 def resolve(lanes: Lanes, access: Access, addresses: Any, site: int) -> tuple[Any, Any]:
@@ -249,10 +244,7 @@ class _Where:
         b.store(self.shared, result)
         b.store(self._inside(offset, limit, Kind.SHARED_BOUNDS), kind)
         with b.if_then(b.icmp_unsigned("!=", rank, v.int(0)), likely=False):
-            size = ir.Constant(I32, 1)
-            for axis in "xyz":
-                size = b.mul(size, place_of(v, "launch", self.launch, f"cluster_{axis}"))
-            fits = b.icmp_unsigned("<=", rank, b.zext(size, I64))
+            fits = b.icmp_unsigned("<=", rank, b.zext(cluster_size(v, self.launch), I64))
             if not self.helpers.suspends:  # blocks run one by one: no other is there
                 fits = ir.Constant(I1, 0)
             with b.if_else(fits) as (then, otherwise):

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
-from nbtc.executor.memory.resolve import place_of
+from nbtc.executor.emit.fields import place_of
 
 LANES = 32
 POINTER = I8.as_pointer()

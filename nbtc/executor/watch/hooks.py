@@ -9,11 +9,12 @@ from llvmlite import ir
 from nbtc.compiler.builder import I32, I64, VectorBuilder, vector
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Row
+from nbtc.executor.emit.fields import place_of
 from nbtc.executor.emit.form import Op
 from nbtc.executor.emit.instrument import Instrument, Touch
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.slots import WATCH
-from nbtc.executor.memory.resolve import POINTER, place_of
+from nbtc.executor.memory.resolve import POINTER
 from nbtc.executor.text.data import Immediate, Instruction
 from nbtc.executor.watch import events, mbarriers, products, registers, service, words
 from nbtc.executor.watch.definedness import Definedness, is_deferred
