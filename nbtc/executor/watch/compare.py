@@ -29,9 +29,24 @@ def _same_lane(slot, lane):
 
 
 @jit
-def hazard(me, slot, mask):
+def _other_lane(slot, mask, lane, owners):
+    """The lane of a shared access that this lane has bytes in common with, -1: of none that is known."""
+    for n in range(w.CELL_BYTES):
+        owner = (owners >> 8 * n) & 0xFF
+        if (slot & mask) >> n & 1 and owner != lane and not (owner & w.SEVERAL and (kinds.WRITES >> _kind(slot)) & 1):
+            return owner
+    return -1
+
+
+@jit(inline=True)
+def _kind(slot):
+    return (slot >> w.KIND_AT) & 15
+
+
+@jit
+def hazard(me, slot, mask, owners=w.SEVERAL * w.FOUR):
     """What is wrong between an earlier access and this one.  me: state, block's words, warp's words, kind, lane, time
-    up to which plain accesses are known."""
+    up to which plain accesses are known.  owners: whose the earlier access' bytes are."""
     state, _, record, kind, lane, _ = me
     other, then = (slot >> w.KIND_AT) & 15, slot >> w.EPOCH_AT
     if (kinds.STRONG >> other) & (kinds.STRONG >> kind) & 1:
@@ -55,7 +70,7 @@ def hazard(me, slot, mask):
     if mine:
         if then >= word(record + (w.MET if (kinds.WRITES >> other) & 1 else w.NOW)):
             if (slot >> w.SHARED_AT) & 1:
-                if not (kinds.WRITES >> other) & 1 and slot & mask & _MASK == _MASK:
+                if _other_lane(slot, mask, lane, owners) >= 0:
                     return w.RACE
             elif (slot >> w.LANE_AT) & 31 != lane:
                 return w.RACE
@@ -79,13 +94,24 @@ def _known(me, slot):
 
 
 @jit
-def _look(me, slot, mask):
+def _look(me, slot, mask, owners):
     """As `hazard`, for the bytes that both accesses have in common."""
     if not slot & mask & _MASK:
         return w.FINE
     if _known(me, slot) and not (kinds.ASYNC_PROXY >> me[3]) & 1:
         return w.FINE
-    return hazard(me, slot, mask)
+    return hazard(me, slot, mask, owners)
+
+
+@jit
+def _with(slot, mask, lane, owners):
+    """An access that a lane has a hazard with, by the lane whose bytes they have in common."""
+    if not (slot >> w.SHARED_AT) & 1:
+        return slot
+    other = _other_lane(slot, mask, lane, owners)
+    if other < 0 or other & w.SEVERAL:
+        return slot
+    return (slot & ~(31 << w.LANE_AT | 1 << w.SHARED_AT)) | other << w.LANE_AT
 
 
 @jit(inline=True)
@@ -93,6 +119,27 @@ def _joined(slot, own):
     """An access with another of the same warp in the same epoch."""
     found = slot | (own & _MASK)
     return found if (slot ^ own) & (31 << w.LANE_AT) == 0 else found | 1 << w.SHARED_AT
+
+
+@jit
+def _join(at, slot, own):
+    """Remember an access with another of the same warp in the same epoch, in a slot of a cell."""
+    put(at, _joined(slot, own))
+    owners, lane = word(at + w.BYTES_AT), (own >> w.LANE_AT) & 31
+    for n in range(w.CELL_BYTES):
+        if (own >> n) & 1:
+            owner = lane
+            if (slot >> n) & 1 and (owners >> 8 * n) & 0xFF != lane:
+                owner = w.SEVERAL
+            owners = (owners & ~(0xFF << 8 * n)) | owner << 8 * n
+    put(at + w.BYTES_AT, owners)
+
+
+@jit(inline=True)
+def _keep(at, own):
+    """Remember an access in a slot."""
+    put(at, own)
+    put(at + w.BYTES_AT, ((own >> w.LANE_AT) & 31) * w.FOUR)
 
 
 @jit(inline=True)
@@ -120,21 +167,23 @@ def _note_read(me, cell, own):
     for at in range(cell + w.WORD, cell + w.MARKS, w.WORD):
         slot = word(at)
         if slot and _alike(slot, own):
-            joined = _joined(slot, own)
-            if joined != slot:
-                put(at, joined)
+            if slot != own:
+                _join(at, slot, own)
             return
         if slot == 0 or _known(me, slot) or _succeeds(me, slot, own):
-            put(at, own)
+            _keep(at, own)
             return
-    put(cell + 2 * w.WORD, own)
+    _keep(cell + 2 * w.WORD, own)
 
 
 @jit
 def _note_write(cell, own, mask):
     """Remember a write, in the place of all that it covers."""
     slot = word(cell)
-    put(cell, _joined(slot, own) if slot and _alike(slot, own) else own)
+    if slot and _alike(slot, own):
+        _join(cell, slot, own)
+    else:
+        _keep(cell, own)
     for at in range(cell + w.WORD, cell + w.MARKS, w.WORD):
         slot = word(at)
         if slot:
@@ -152,15 +201,15 @@ def look_at(me, cell, mask, own, shared):
         gone = w.BLOCK_ENDED if marks & w.GONE else w.FREED_MEMORY
         return (w.MBARRIER_REUSED if marks & w.MBARRIER else gone), word(cell)
     slot = word(cell)
-    wrong = _look(me, slot, mask)
+    wrong = _look(me, slot, mask, word(cell + w.BYTES_AT))
     if wrong:
-        return wrong, slot
+        return wrong, _with(slot, mask, me[4], word(cell + w.BYTES_AT))
     if (kinds.WRITES >> kind) & 1:
         for at in range(cell + w.WORD, cell + w.MARKS, w.WORD):
             slot = word(at)
-            wrong = _look(me, slot, mask) if slot else w.FINE
+            wrong = _look(me, slot, mask, word(at + w.BYTES_AT)) if slot else w.FINE
             if wrong:
-                return wrong, slot
+                return wrong, _with(slot, mask, me[4], word(at + w.BYTES_AT))
         if not (kinds.ATOMICS >> kind) & 1 or not shared or marks & mask == mask:
             _note_write(cell, own, mask)
             return w.FINE, 0

@@ -90,7 +90,10 @@ def cell_at(window, at):
         put(granule + w.MARKS, marks | w.SPLIT)
         for n in range(w.CELLS):
             for slot in range(0, w.MARKS, w.WORD):
-                put(cells + n * w.CELL + slot, _share(word(granule + slot), n))
+                share = _share(word(granule + slot), n)
+                owner = w.SEVERAL if (share >> w.SHARED_AT) & 1 else (share >> w.LANE_AT) & 31
+                put(cells + n * w.CELL + slot, share)
+                put(cells + n * w.CELL + w.BYTES_AT + slot, owner * w.FOUR)
             put(cells + n * w.CELL + w.MARKS, marks)
     return cells + ((at >> 2) & 3) * w.CELL
 

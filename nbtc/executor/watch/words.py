@@ -24,8 +24,12 @@ octet, _ = accessors(types.uint8)
 WORD = 8
 CELL_BYTES, GRANULE_BYTES = 4, 16  # of memory that one cell, one granule describes
 CELLS = GRANULE_BYTES // CELL_BYTES
-CELL = 4 * WORD  # bytes of a cell or granule: last write, two reads, marks
-MARKS = 3 * WORD
+CELL = (
+    8 * WORD
+)  # bytes of a cell or granule: last write, two reads, marks; of a cell, whose bytes each of the three are
+MARKS, BYTES_AT = 3 * WORD, 4 * WORD
+# whose a byte is, a byte each: its lane, or several lanes of one warp in one epoch
+SEVERAL, FOUR = 32, 0x01010101
 # marks: which bytes hold something (4 bits), an mbarrier, freed memory, of a granule whether its cells count in its
 # place, memory of a block that has ended; from bit 32 on the time of the last release
 WRITTEN, MBARRIER, FREED, SPLIT, GONE = 15, 16, 32, 64, 128

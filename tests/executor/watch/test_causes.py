@@ -64,3 +64,24 @@ bar.sync 0;
 E:""")
     assert "barrier that not all threads reach" in text
     assert f"line {line}: bar.sync" in text
+
+
+@pytest.mark.parametrize(("size", "kind"), [(1, "u8"), (2, "u16")])
+def test_lanes_that_share_a_word_own_their_bytes(size, kind):
+    """Each lane writes, reads and writes again its own bytes of words that several lanes have, without a barrier."""
+    kernel = nbtc.load(f"""{HEAD} .reg .b16 h;
+mov.u32 r1, s; mad.lo.u32 r2, r0, {size}, r1; cvt.u16.u32 h, r0;
+st.shared.{kind} [r2], h; ld.shared.{kind} h, [r2]; add.u16 h, h, 1; st.shared.{kind} [r2], h;
+ld.shared.{kind} h, [r2]; cvt.u32.u16 r3, h; st.global.b32 [q], r3; ret; }}""")["k"]
+    out = np.zeros(64, np.int32)
+    kernel.checked[1, 64](out)
+    assert out.tolist() == list(range(1, 65))
+
+
+def test_a_race_for_a_byte_names_the_lane_whose_byte_it_is():
+    text = said("""
+mov.u32 r1, s; add.u32 r2, r1, r0; xor.b32 r3, r2, 2; .reg .b16 h; cvt.u16.u32 h, r0;
+st.shared.u8 [r2], h;
+ld.shared.u8 h, [r3];
+cvt.u32.u16 r4, h; st.global.b32 [q], r4;""")
+    assert "thread (0, 0, 0) reads shared memory at 0x2, which block (0, 0, 0) thread (2, 0, 0) writes" in text
