@@ -133,12 +133,15 @@ __all__ = [*_NAMES, *_MODULES]
 
 
 def __getattr__(name: str) -> _Any:
+    imports = _import_module("nbtc.forks").IMPORTS
     if name in _MODULES or name in _EXTRAS:
-        return _import_module(f"nbtc.{name}")
+        with imports:
+            return _import_module(f"nbtc.{name}")
     module = _NAMES.get(name)
     if module is None:
         raise AttributeError(f"module 'nbtc' has no attribute {name!r}")
-    found = getattr(_import_module(module), name)
+    with imports:
+        found = getattr(_import_module(module), name)
     globals()[name] = found
     return found
 

@@ -17,7 +17,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # From the ground up: a module imports from its own layer and from those before it.
 LAYERS = (
-    ("errors", "compiler"),
+    ("errors", "forks", "compiler"),
     ("formats",),
     ("isa", "numerics"),
     ("kernels",),

@@ -13,6 +13,8 @@ from functools import wraps
 from threading import RLock
 from typing import Any, TypeVar, cast
 
+from nbtc.forks import taken_by_forks
+
 F = TypeVar("F", bound=Callable[..., Any])
 BETWEEN = 200_000  # new objects between two looks: a first product takes 20 of 240 MB more
 
@@ -46,14 +48,12 @@ class _Rarely:
         if self.inside:
             self.inside = 0
             self._restore()
-        self.lock.release()
 
 
 _RARELY = _Rarely()
+taken_by_forks("garbage", _RARELY.lock.acquire, _RARELY.lock.release)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_RARELY.lock.acquire, after_in_parent=_RARELY.lock.release, after_in_child=_RARELY.in_child
-    )
+    os.register_at_fork(after_in_child=_RARELY.in_child)
 
 
 def rarely_collected(function: F) -> F:

@@ -7,7 +7,6 @@ caller's comes back (`float_mode`).
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from functools import wraps
@@ -31,16 +30,12 @@ from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.library import Library
 from nbtc.compiler.pipeline import with_lowering
 from nbtc.errors import CompilerError
+from nbtc.forks import taken_by_forks
 
 F = TypeVar("F", bound=Callable[..., Any])
 POLL = 0.1  # seconds between looks at the clock of a wait that some systems can't interrupt otherwise
 
-if hasattr(os, "register_at_fork"):  # a child would wait for ever for the lock of a thread that it doesn't have
-    os.register_at_fork(
-        before=global_compiler_lock.acquire,
-        after_in_parent=global_compiler_lock.release,
-        after_in_child=global_compiler_lock.release,
-    )
+taken_by_forks("compiler", global_compiler_lock.acquire, global_compiler_lock.release)
 
 
 class _Lower(lowering.Lower):  # type: ignore[misc]

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from llvmlite.binding import ffi
 
 from nbtc.compiler import added_rows, masked_logic
+from nbtc.forks import taken_by_forks
 
 FORMAT = 1  # of the files: a JSON line, then the object file
 # What every x86-64 processor has (cx16 and sahf: all but the first of them); LLVM gives up without some of these.
@@ -32,12 +33,8 @@ _DEFINED = re.compile(r"(?:^; Function Attrs: (?P<attributes>.*)\n)?^define (?P<
 LOCK = Lock()  # LLVM's global state (targets, contexts) is not to be set up by two threads
 # llvmlite's own lock, around each of its calls; private (llvmlite 0.50 has it), and there is no public one
 _CALLS: Any = ffi.lib._lock
-if hasattr(os, "register_at_fork"):  # a child would wait for ever for the lock of a thread that it doesn't have
-    # llvmlite's first, so that a fork takes it last: who holds LOCK may wait for it, not the reverse
-    os.register_at_fork(
-        before=_CALLS.__enter__, after_in_parent=lambda: _CALLS.__exit__(), after_in_child=lambda: _CALLS.__exit__()
-    )
-    os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+taken_by_forks("llvm", LOCK.acquire, LOCK.release)
+taken_by_forks("llvmlite", _CALLS.__enter__, lambda: _CALLS.__exit__())
 
 
 class Native(NamedTuple):

@@ -7,7 +7,6 @@ in a section of its own, but llvmlite can't ask for that.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from nbtc.compiler import native
+from nbtc.forks import taken_by_forks
 
 MIB = 1 << 20
 ANY_THREAD = (
@@ -28,8 +28,7 @@ _SUB_RSP = re.compile(rb"\x48\x81\xec(.{4})", re.DOTALL)  # sub rsp, imm32 (Inte
 # sub sp, sp, #imm12, lsl #12 (Arm Architecture Reference Manual, "SUB (immediate)"): all bits but those of imm12
 _SUB_SP, _BUT_IMMEDIATE, _IMMEDIATE_AT, _SHIFT = 0xD14003FF, 0xFFC003FF, 10, 12
 _STARTING = threading.Lock()  # the size of new threads' stacks is one for the process
-if hasattr(os, "register_at_fork"):  # a child would wait for ever for the lock of a thread that it doesn't have
-    os.register_at_fork(before=_STARTING.acquire, after_in_parent=_STARTING.release, after_in_child=_STARTING.release)
+taken_by_forks("threads", _STARTING.acquire, _STARTING.release)
 
 
 def frames(objects: Iterable[bytes]) -> int:

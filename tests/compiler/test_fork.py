@@ -9,14 +9,15 @@ import pytest
 from llvmlite import binding
 from llvmlite.binding import ffi
 
-from nbtc.compiler import native
+from nbtc import forks
+from nbtc.compiler import garbage, native
 
 SECONDS = 20  # that a child may take; one that waits for a lock would take for ever
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("lock", [ffi.lib._lock._lock, native.LOCK])
+@pytest.mark.parametrize("lock", [ffi.lib._lock._lock, native.LOCK, forks.IMPORTS, garbage._RARELY.lock])
 def test_a_child_holds_no_lock_of_a_thread_it_does_not_have(lock):
     held = threading.Event()
 
@@ -31,7 +32,7 @@ def test_a_child_holds_no_lock_of_a_thread_it_does_not_have(lock):
     child = os.fork()
     if not child:
         try:
-            with native.LOCK:
+            with native.LOCK, forks.IMPORTS:
                 os._exit(0 if binding.get_default_triple() else 1)
         finally:
             os._exit(2)
