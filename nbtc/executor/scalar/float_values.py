@@ -80,7 +80,8 @@ def is_nan(v: VectorBuilder, kind: Kind, x: Any) -> Any:
 
 def flush(v: VectorBuilder, kind: Kind, x: Any) -> Any:
     """Subnormal bits become a zero of their sign (.ftz)."""
-    tiny = v.b.icmp_unsigned("<", magnitude_bits(v, kind, x), const(v, x, kind.least_normal))
+    exponent = kind.sign - kind.least_normal  # its field; a test of it is one instruction, a comparison two
+    tiny = v.b.icmp_unsigned("==", v.b.and_(x, const(v, x, exponent)), const(v, x, 0))
     return v.b.select(tiny, v.b.and_(x, const(v, x, kind.sign)), x)
 
 
