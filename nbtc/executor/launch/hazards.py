@@ -159,7 +159,8 @@ def hazard(kernel: str, sites: Sequence[Site], request: Request, found: Found) -
     what, repair = WORDS[found.hazard]
     head = f"{kernel}: {what}: {_where(sites, found.mine.site)}"
     if found.hazard in PLACED:
-        does = KINDS.get(found.mine.kind, "uses")
+        ends = found.hazard == words.BLOCK_ENDED and found.mine.kind == kinds.NONE and found.other is not None
+        does = "ends and with it" if ends else KINDS.get(found.mine.kind, "uses")
         head += f": {_who(found.mine, request)} {does} {_memory(request, found.address)}"
         if found.other is not None:
             other = KINDS.get(found.other.kind, "uses")

@@ -11,6 +11,7 @@ from nbtc.executor.watch.order import (
     advance,
     alone,
     begin_operation,
+    epoch,
     finish,
     found,
     learn,
@@ -20,7 +21,8 @@ from nbtc.executor.watch.order import (
     state_of,
     tick,
 )
-from nbtc.executor.watch.touch import used
+from nbtc.executor.watch.shadow import cells_at, granule_at, shared_window
+from nbtc.executor.watch.touch import report, used
 from nbtc.executor.watch.words import int32_at, put, word
 
 (
@@ -141,6 +143,7 @@ def end(block, warp, site):
     if int32_at(block + _LIVE) == 0:
         _compare_groups(block, warp)
         if not alone(block):
+            _look_for_peers(block, warp, site)
             _give_up(block)
 
 
@@ -156,6 +159,40 @@ def _compare_groups(block, warp):
                 state = found(block, warp, 0, word(mine + w.LAST_ISSUED), w.PRODUCT_ALONE)
                 if state:
                     put(state + w.WHO, word(mine + w.ACTOR))
+
+
+@jit
+def _look_for_peers(block, warp, site):
+    """A block is over: what others of its cluster did in its shared memory was before that, as one of its warps knows.
+
+    Had they come later, there would have been no memory: that they came first is nothing to rely on.
+    """
+    base, known = word(block + w.AT_WATCH), 0
+    for n in range(int32_at(word(block + w.AT_LAUNCH) + w.AT_WARPS)):
+        known = max(known, word(base + w.WARPS + w.WARP_BYTES * n + w.KNOWN_CLUSTER))
+    here = shared_window(block, 0)
+    for at in range(0, here[1], w.GRANULE_BYTES):
+        granule = granule_at(here, at)
+        if not word(granule + w.MARKS) & w.SPLIT:
+            _look_for_peer(block, warp, site, granule, at, known)
+            continue
+        for n in range(w.CELLS):
+            cell = cells_at(here, at) + w.CELL * n
+            if not word(cell + w.MARKS) & w.MBARRIER:  # whose words are others
+                _look_for_peer(block, warp, site, cell, at + w.CELL_BYTES * n, known)
+
+
+@jit
+def _look_for_peer(block, warp, site, cell, at, known):
+    """As above, for one granule or cell.  What is asynchronous is for those that wait for it."""
+    for place in range(cell, cell + w.MARKS, w.WORD):
+        slot = word(place)
+        if slot >> w.EPOCH_AT <= known or (kinds.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1:
+            continue
+        row = epoch(state_of(block), slot >> w.EPOCH_AT)
+        if row and word(row) >> 8 != word(block + _INDEX):
+            address = word(block + w.AT_SHARED) + at
+            report(block, warp, 0, site, w.BLOCK_ENDED, kinds.NONE, address, w.CELL_BYTES, slot)
 
 
 @jit
