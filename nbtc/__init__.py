@@ -102,7 +102,7 @@ if TYPE_CHECKING:  # the names of _EXPORTS and _MODULES once more: checkers and 
     )
     from nbtc.instructions import Instruction as Instruction, instruction as instruction, instructions as instructions
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"
 
 # Where public names are defined.
 _EXPORTS = {
