@@ -39,7 +39,8 @@ class Values:
     """The values after a format, each at a multiple of its size.
 
     Device code copies the values that the format announces, but does not know the size hh: what is read beyond the
-    copy is the format's own text, which follows it (seen on an H200; the CUDA C++ Programming Guide leaves hh out).
+    copy is the format's own text, which follows it (program print, recorded on an H200; the CUDA C++ Programming Guide
+    leaves hh out).
     """
 
     def __init__(self, address: int, text: str) -> None:

@@ -1,7 +1,8 @@
 """What the four warps of a warpgroup wait for around its products.
 
-On an H100 a product reads what any of the four warps wrote before its fence, and no warp is past a wait while another
-has still to multiply: CuTe's tutorial for Hopper, whose warps copy with cp.async, has no other barrier.  So a warp
+A product reads what any of the four warps wrote before its fence, and no warp is past a wait while another has still to
+multiply: the PTX ISA has each warp execute the same products, and CuTe's tutorial for Hopper, whose warps copy with
+cp.async, relies on it, having no other barrier.  So a warp
 leaves a fence once all four have come to the fence before that product, and a wait once all four have issued as many
 products.  Products are what the warps of a warpgroup have in common, so that is what is counted: some may execute more
 fences and waits than others.  A warp that has ended is not waited for.

@@ -75,7 +75,8 @@ def _choose(v: VectorBuilder, s: Any, one: Any, zero: Any) -> Any:
 
 
 def _count(v: VectorBuilder, a: Any, x: Any) -> Any:
-    """A field's start or length: its low byte for fields of 32 bits, all of it for 64 (as an H200 reads them)."""
+    """A field's start or length: its low byte for fields of 32 bits, all of it for 64 (recorded on
+    an H200, golden/scalar_rows_h200.npz)."""
     return v.b.and_(x, const(v, x, 0xFF)) if width(a) == 32 else x
 
 

@@ -1,7 +1,8 @@
 """f32 and f64 arithmetic in every rounding (PTX ISA, "Floating Point Instructions").
 
 Rounding to nearest is what LLVM's own operations do; the other directions come from `rounding`.  Every NaN that f32
-arithmetic gives is the canonical one; f64 keeps the payload of an operand (both as an H200 was seen to do).
+arithmetic gives is the canonical one; f64 keeps the payload of an operand (both recorded on an H200,
+golden/scalar_rows_h200.npz).
 """
 
 from __future__ import annotations

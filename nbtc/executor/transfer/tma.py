@@ -2,8 +2,8 @@
 
 (PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "Tensors".)  A tile lies in shared memory row by row;
 the swizzle exchanges 16-byte units by the bits of their own address.  What lies outside of the array is filled when
-it is read, and left alone when it is written, except that a row is written in whole units of 16 bytes (so recorded on
-an H200: elements between the end of a row and the end of its last unit are written too).
+it is read, and left alone when it is written, except that a row is written in whole units of 16 bytes (programs
+tma_copy and tma_dims, recorded on an H200: elements between the end of a row and the end of its last unit are written).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _BOX, _DIM, _STRIDE, _STEP, _BASE = (
 _F16, _F32, _F64, _BF16, _S32, _S64 = (ELEMENTS[n].number for n in ("f16", "f32", "f64", "bf16", "s32", "s64"))
 # an H200 loads the same bits of both (test_loads_of_tf32_round): subnormals are rounded, not flushed
 _TF32 = (ELEMENTS["tf32"].number, ELEMENTS["tf32_ftz"].number)
-_NAN = np.array([0xF7, 0x7F], np.uint8)  # what out-of-bounds floats are filled with, as recorded: 0x7ff7 repeated
+# what out-of-bounds floats are filled with: 0x7ff7 repeated (program tma_copy_f32_nanfill, recorded on an H200)
+_NAN = np.array([0xF7, 0x7F], np.uint8)
 
 
 def accessors(kind: Any) -> tuple[Any, Any]:
