@@ -135,10 +135,11 @@ def _complete(v: VectorBuilder, barrier: Any, block: Any) -> None:
     with b.if_then(full):
         true = v.load(barrier, I32, 4, TRUE)
         every = b.zext(b.icmp_unsigned("==", true, arrived), I32)
-        _release(v, barrier, block, b.or_(b.shl(true, ir.Constant(I32, 1)), every))
+        phase = v.load(barrier, I32, 4, PHASE)
+        _release(v, barrier, block, b.or_(b.shl(true, ir.Constant(I32, 1)), every), phase)
         v.store(ZERO, barrier, 4, TRUE)
         v.store(ZERO, barrier, 4, ARRIVED)
-        v.store(b.add(v.load(barrier, I32, 4, PHASE), ir.Constant(I32, 1)), barrier, 4, PHASE)
+        v.store(b.add(phase, ir.Constant(I32, 1)), barrier, 4, PHASE)
 
 
 def _number(v: VectorBuilder, barrier: Any, block: Any) -> Any:
@@ -153,7 +154,7 @@ def _waiters(v: VectorBuilder, warp: Any, number: Any) -> Any:
     return v.at(warp, LAYOUTS["warp"].offset("barrier_waiters"), v.b.shl(number, v.int(2)))
 
 
-def _release(v: VectorBuilder, barrier: Any, block: Any, told: Any) -> None:
+def _release(v: VectorBuilder, barrier: Any, block: Any, told: Any, phase: Any) -> None:
     """Release all that wait at a barrier, and tell each of the predicates: twice how many were true, and 1 if all."""
     b = v.b
     number = _number(v, barrier, block)
@@ -167,6 +168,7 @@ def _release(v: VectorBuilder, barrier: Any, block: Any, told: Any) -> None:
             v.store(ZERO, waiters, 4)
             released = v.at(warp, LAYOUTS["warp"].offset("released"))
             v.store(b.or_(v.load(released, I32, 4), mask), released, 4)
+            v.store(phase, warp, 4, LAYOUTS["warp"].offset("released_in"))
             place = v.at(warp, LAYOUTS["warp"].offset("told"))
             lanes = b.bitcast(mask, vector(I1, WARP))
             v.store(b.select(lanes, v.splat(told, WARP), v.load(place, L32, 64)), place, 64)

@@ -167,6 +167,7 @@ WARP = _layout(
     products=32,  # products of its warpgroup that the warp has issued (wgmma.mma_async)
     fenced=32,  # 1 + `products` when it was last at wgmma.fence, 0 before
     barrier_waiters=BARRIERS * 32,  # of each barrier of the block, mask of the lanes that wait there
+    released_in=32,  # phase of the barrier that released lanes of the warp last
     told=32 * 32,  # what a barrier that reduces told each lane that it released
     scratch=SCRATCH_BYTES * 8,
 )

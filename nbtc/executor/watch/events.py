@@ -36,6 +36,7 @@ _X, _LIVE, _WAITING, _THREADS = (
     BLOCK.offset("x"), BLOCK.offset("live_threads"), WARP.offset("waiting"), LAUNCH.offset("threads")
 )  # fmt: skip
 _LANES, _WAITERS = WARP.offset("live"), WARP.offset("barrier_waiters")
+_RELEASED_IN = WARP.offset("released_in")
 _BLOCK_BYTES, _WARP_BYTES = BLOCK.size, WARP.size
 _GENERATION, _NOTED = BLOCK.offset("cluster_generation"), WARP.offset("cluster_noted")
 _GRID, _CLUSTER = LAUNCH.offset("grid_x"), LAUNCH.offset("cluster_x")
@@ -103,17 +104,29 @@ def _misused(block, warp, lane, site, what, other):
 
 
 @jit
+def _time_of_phase(state, phase, at):
+    """When a phase of a barrier ended, of which `at` tells the last two that warps went on after.
+
+    Others may have used the barrier again before a warp goes on: it learns what was done before its own phase ended.
+    """
+    if word(at + w.HEAD_EARLIER_PHASES) == phase + 1:
+        return word(at + w.HEAD_EARLIER)
+    if word(at + w.HEAD_PHASES) != phase + 1:
+        put(at + w.HEAD_EARLIER_PHASES, word(at + w.HEAD_PHASES))
+        put(at + w.HEAD_EARLIER, word(at + w.HEAD_BARRIERS))
+        put(at + w.HEAD_PHASES, phase + 1)
+        put(at + w.HEAD_BARRIERS, tick(state))
+    return word(at + w.HEAD_BARRIERS)
+
+
+@jit
 def leave(block, warp, barrier, released):
     """Lanes of a warp go on after a barrier."""
     if released == 0:
         return
     state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
     number = (barrier - block - _BARRIERS) // _BYTES
-    phase, at = int32_at(barrier + _PHASE), base + w.WORD * number
-    if word(at + w.HEAD_PHASES) != phase:
-        put(at + w.HEAD_PHASES, phase)
-        put(at + w.HEAD_BARRIERS, tick(state))
-    learn(record, w.KNOWN, word(at + w.HEAD_BARRIERS))
+    learn(record, w.KNOWN, _time_of_phase(state, int32_at(warp + _RELEASED_IN), base + w.WORD * number))
     learn(record, w.KNOWN_CLUSTER, word(base + w.HEAD_CLUSTER))
     learn(record, w.KNOWN_GRID, word(base + w.HEAD_GRID))
     learn(record, w.FENCED, word(base + w.HEAD_FENCED))

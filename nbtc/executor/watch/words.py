@@ -70,7 +70,9 @@ BARRIERS = 16
 HEAD_CLUSTER, HEAD_GRID, HEAD_FENCED, HEAD_PROXY, HEAD_TIME = range(0, 5 * WORD, WORD)
 HEAD_BARRIERS = 8 * WORD  # times of the barriers' last phases
 HEAD_PHASES = HEAD_BARRIERS + BARRIERS * WORD  # and which phases these were
-WARPS = HEAD_PHASES + BARRIERS * WORD
+HEAD_EARLIER = HEAD_PHASES + BARRIERS * WORD  # times of the phases before these, and which they were
+HEAD_EARLIER_PHASES = HEAD_EARLIER + BARRIERS * WORD
+WARPS = HEAD_EARLIER_PHASES + BARRIERS * WORD
 MOST_WARPS = 32
 # a warp's words: its epoch; up to when it knows what its block, cluster, grid did; what it would know after a fence;
 # its last fence; its last proxy fence and what it knew then; where it arrived at a barrier; an mbarrier it waits for;

@@ -85,3 +85,26 @@ st.shared.u8 [r2], h;
 ld.shared.u8 h, [r3];
 cvt.u32.u16 r4, h; st.global.b32 [q], r4;""")
     assert "thread (0, 0, 0) reads shared memory at 0x2, which block (0, 0, 0) thread (2, 0, 0) writes" in text
+
+
+REUSED = """.version 8.0 .target sm_80 .address_size 64
+.visible .entry k(.param .u64 o) { .reg .b32 w,r; .reg .pred p,q; .reg .b64 d; .shared .b32 s;
+ ld.param.u64 d,[o]; mov.u32 w,%%tid.x; shr.u32 w,w,5; setp.eq.u32 p,w,0; setp.eq.u32 q,w,1;
+@p bra W0;
+@q bra W1;
+ bar.sync 1,64; ret;
+W1: st.shared.b32 [s],w; bar.sync 1,64;
+ %s
+ bar.sync 1,64; ret;
+W0: bar.sync 1,64;
+ ld.shared.b32 r,[s];
+ st.global.b32 [d],r; ret; }"""
+
+
+def test_a_warp_that_goes_on_late_knows_of_its_own_use_of_a_barrier_alone() -> None:
+    """Warps 0 and 1 meet; warp 1 meets warp 2 at the same barrier before warp 0 has gone on."""
+    with pytest.raises(ProgramError, match="data race"):
+        nbtc.load(REUSED % "st.shared.b32 [s],7;")["k"].checked[1, 96](np.zeros(64, np.int32))
+    out = np.zeros(64, np.int32)
+    nbtc.load(REUSED % "")["k"].checked[1, 96](out)
+    assert out[0] == 1
