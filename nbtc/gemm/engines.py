@@ -25,6 +25,7 @@ from nbtc.gemm.portable_engine import PortableProduct
 from nbtc.gemm.problem import Problem, matrix
 from nbtc.gemm.words_engine import WordsProduct, scheme
 from nbtc.kernels import words as micro
+from nbtc.numerics.ieee import INVALID64
 from nbtc.numerics.models import (
     BIT_OP,
     BIT_OPS,
@@ -299,7 +300,10 @@ def _bits(item: Item, team: ThreadTeam) -> Positions:
 
 
 def _doubles(item: Item, team: ThreadTeam) -> Positions:
-    """d = chain; a NaN keeps its payload by rules of its own, Infs and what they make are as the host has them."""
+    """d = chain.  Which NaN a product keeps is for the chain to say; that of Inf * 0 and Inf - Inf is written here.
+
+    Not left to the host: x86 makes the GPU's, AArch64 the one of the other sign.
+    """
     params, formats = item.problem.plan.params, item.formats
     a, b = item.elements
     x, y, acc = a.view(np.float64), b.view(np.float64), item.d.view(np.float64)
@@ -311,6 +315,7 @@ def _doubles(item: Item, team: ThreadTeam) -> Positions:
     product.run(x, y, acc)
     if pad:  # steps are padded with zeros, which turns a final -0 into +0 (and keeps it in .rm)
         product.run(np.zeros((a.shape[0], 1)), np.zeros((1, b.shape[1])), acc)
+    item.d.view(np.uint64)[np.isnan(acc)] = INVALID64
     return again
 
 

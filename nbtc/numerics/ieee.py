@@ -22,7 +22,7 @@ RN, RZ, RM, RP = range(4)
 _SIGN64 = np.uint64(1 << 63)
 _INF64 = np.uint64(0x7FF << 52)
 _QUIET64 = np.uint64(1 << 51)
-_INVALID64 = np.uint64(0xFFF8 << 48)
+INVALID64 = np.uint64(0xFFF8 << 48)
 _FRACTION64 = np.uint64((1 << 52) - 1)
 
 
@@ -239,7 +239,7 @@ def fma64_nan(a, b, c):
         return c | _QUIET64
     if (a & ~_SIGN64) > _INF64:
         return a | _QUIET64
-    return _INVALID64
+    return INVALID64
 
 
 @jit
@@ -304,7 +304,7 @@ def fma64_software(a, b, c, mode):
     zero = np.uint64(0)
     if inf_a == _INF64 or inf_b == _INF64:
         clash = inf_c == _INF64 and (c & _SIGN64) != product_sign
-        return _INVALID64 if inf_a == zero or inf_b == zero or clash else product_sign | _INF64
+        return INVALID64 if inf_a == zero or inf_b == zero or clash else product_sign | _INF64
     if inf_c == _INF64:
         return c
     sa, ea = _parts64(a)
