@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_cudnn_decides_the_strides_of_a_convolution():
     fast, x = nbtc.torch.compile(net, arch="H200", fullgraph=True), integers(2, 8, 6, 6)
     for ours, theirs in zip(step(fast, net, x), step(net, net, x), strict=True):
         assert torch.equal(ours, theirs)
-    (forward, _) = fast.session.wrappers
+    forward = Path(fast.session.wrappers[0]).read_text(encoding="utf-8")
     assert "(2, 16, 4, 4), (256, 1, 64, 16), 'torch.ops.aten.convolution.default')" in forward
     assert not fast.report().left
 
@@ -107,17 +108,38 @@ def test_what_was_generated_is_kept_on_disk(tmp_path, monkeypatch):
     from torch._dynamo.utils import counters
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    x, made = integers(8, 16).float(), []
+    made = []
     for arch in ("H200", "H200", "A100"):
         torch._dynamo.reset()
         counters.clear()
         fast = nbtc.torch.compile(lambda x: (x * 3).relu().sum(-1), arch=arch, dynamic=False)
-        assert torch.equal(fast(x), (x * 3).relu().sum(-1))
+        x = integers(8, 16).float().requires_grad_()
+        y = fast(x)
+        y.sum().backward()
+        assert torch.equal(y, (x * 3).relu().sum(-1)) and torch.equal(x.grad, 3.0 * (x > 0))
+        kernels = list(fast.kernels.values())  # forward and backward
+        assert [k.launches for k in kernels] == [1, 1] and "test_torch_compile.py" in kernels[0].origin
+        hits = counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_hit"]
+        made.append((hits, [k.ptx for k in kernels]))
+    assert [hits for hits, _ in made] == [(0, 0), (1, 2), (0, 0)]
+    assert made[0][1] == made[1][1] and ".target sm_80" in made[2][1][0]
+
+
+def test_the_lines_of_a_model_are_its_own(tmp_path, monkeypatch):
+    """Another model of the same graph has the same kernels, from other lines."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    places = []
+    for name in ("one.py", "two.py", "one.py"):
+        torch._dynamo.reset()
+        text = "\n" * len(places) + "def f(x):\n    return x * 2 + 1\n"
+        (tmp_path / name).write_text(text)
+        scope = {}
+        exec(compile(text, str(tmp_path / name), "exec"), scope)
+        fast = nbtc.torch.compile(scope["f"], arch="A100", dynamic=False)
+        fast(integers(64))
         (kernel,) = fast.kernels.values()
-        assert kernel.launches == 1 and "test_torch_compile.py" in kernel.origin
-        made.append((counters["inductor"]["fxgraph_cache_hit"], kernel.ptx))
-    assert [hits for hits, _ in made] == [0, 1, 0]
-    assert made[0][1] == made[1][1] and ".target sm_80" in made[2][1]
+        places.append(kernel.origin)
+    assert places == ["one.py:2", "two.py:3", "one.py:4"]
 
 
 def test_a_kernel_is_launched_by_hand():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,8 +18,9 @@ from nbtc.isa.gpus import GPU
 from nbtc.torch.inductor import private
 from nbtc.torch.inductor.graph import fake_input, to_cuda
 from nbtc.torch.inductor.options import HERE, OPTIONS
-from nbtc.torch.inductor.running import adopt, on_cpu
-from nbtc.torch.inductor.session import ModelReport, Session, here
+from nbtc.torch.inductor.origins import digest
+from nbtc.torch.inductor.running import adopt
+from nbtc.torch.inductor.session import Compiling, ModelReport, Session, compiling
 from nbtc.torch.products import Settings
 from nbtc.torch.report import Recorder
 
@@ -47,46 +48,44 @@ class Compiler:
         self._config = {**OPTIONS, **config, **HERE}
 
     def __call__(self, module: Any, example_inputs: Any, **_: Any) -> Callable[..., Any]:
-        from torch._functorch import config as functorch_config
         from torch._inductor.compile_fx import compile_fx
 
         private.check_versions()
         mode = torch._guards.TracingContext.get().fake_mode
         moved, held = to_cuda(module)
-        with self._compiling(), functorch_config.patch(enable_autograd_cache=False):
+        lines = digest(moved)
+        with self._compiling(lines), private.keyed(lines):
             given = zip(moved.graph.find_nodes(op="placeholder"), (*example_inputs, *held), strict=True)
             inputs = [fake_input(node, x, mode) for node, x in given]
             compiled = compile_fx(
-                moved, inputs, inner_compile=self._inner, config_patches=private.known_options(self._config)
+                moved,
+                inputs,
+                inner_compile=partial(self._inner, lines),
+                config_patches=private.known_options(self._config),
             )
         return (lambda *args: compiled(*args, *held)) if held else compiled
 
     @contextmanager
-    def _compiling(self) -> Iterator[None]:
+    def _compiling(self, lines: str, graph: Any = None) -> Iterator[None]:
+        from torch._functorch import config as functorch_config
+
         from nbtc.triton.active import emulated
 
         with (
             private.believing(self.session.gpu, adopt),
+            functorch_config.patch(enable_autograd_cache=True),
             emulated(self.session.gpu.arch, threads=self.session.settings.threads),
             decomposed_attention(),
+            compiling(Compiling(self.session, lines, graph)),
         ):
             yield
 
-    def _inner(self, graph: Any, inputs: Any, **options: Any) -> Any:
+    def _inner(self, lines: str, graph: Any, inputs: Any, **options: Any) -> Any:
         """Inductor's compiler of one graph: forward, or backward, maybe much later."""
-        from torch._functorch import config as functorch_config
         from torch._inductor.compile_fx import compile_fx_inner
 
-        before = here.graph
-        here.graph = graph
-        try:
-            with self._compiling(), functorch_config.patch(enable_autograd_cache=False):
-                output = compile_fx_inner(graph, inputs, **options)
-        finally:
-            here.graph = before
-        self.session.wrappers.append(str(getattr(output, "source_code", "")))
-        output.current_callable = on_cpu(output.current_callable, self.session)
-        return output
+        with self._compiling(lines, graph), private.keyed():
+            return compile_fx_inner(graph, inputs, **options)
 
 
 def _library(gpu: GPU) -> Library | None:

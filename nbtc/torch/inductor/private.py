@@ -315,16 +315,14 @@ def _exchanged() -> Iterator[tuple[Any, str, Any]]:
 
 
 @contextmanager
-def believing(gpu: GPU, loaded: Callable[[Any], None]) -> Iterator[None]:
+def believing(gpu: GPU, loaded: Callable[[Any], Any]) -> Iterator[None]:
     """This thread believes in one GPU, with nbtc's driver of Triton; nothing reaches a real driver.
 
-    loaded: called with every module of generated code.  Nothing happens where the thread believes already.
+    loaded: gives what stands for a module of generated code.  Nothing happens where the thread believes already.
     """
     if _here.properties is not None:
         yield
         return
-    import torch._inductor.codegen.common
-    import torch._inductor.compile_fx
     from torch._dynamo import device_interface
     from torch._inductor.codecache import PyCodeCache
 
@@ -333,9 +331,7 @@ def believing(gpu: GPU, loaded: Callable[[Any], None]) -> Iterator[None]:
 
     def loading(*args: Any, **kwargs: Any) -> Any:
         module = load(*args, **kwargs)
-        if _here.properties is not None:
-            loaded(module)
-        return module
+        return module if _here.properties is None else loaded(module)
 
     with compile_lock(), ExitStack() as stack:
         for owner, name, replacement in list(_exchanged()):
@@ -343,8 +339,6 @@ def believing(gpu: GPU, loaded: Callable[[Any], None]) -> Iterator[None]:
         stack.enter_context(patch.object(PyCodeCache, "load_by_key_path", staticmethod(loading)))
         interface = _interface()
         stack.enter_context(patch.dict(device_interface.device_interfaces, {"cuda": interface, "cuda:0": interface}))
-        # what inductor keeps on disk is not what a GPU's run keeps there
-        stack.enter_context(torch.compiler.config.patch(cache_key_tag=f"nbtc {__version__} for {gpu.name}"))
         stack.enter_context(_guard())
         _here.properties = properties(gpu)
         caches = _caches()
@@ -354,6 +348,15 @@ def believing(gpu: GPU, loaded: Callable[[Any], None]) -> Iterator[None]:
         finally:
             _here.properties = None
             _clear(caches)
+
+
+def keyed(lines: str = "") -> Any:
+    """A context in which what inductor and AOTAutograd keep on disk has keys of nbtc's own.
+
+    What nbtc keeps there is not what a GPU's run keeps.  lines: of the model, where what is kept names them.
+    """
+    gpu = _here.properties.name
+    return torch.compiler.config.patch(cache_key_tag=f"nbtc {__version__} for {gpu} {lines}")
 
 
 def _clear(caches: list[Any]) -> None:

@@ -16,9 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from nbtc.errors import UnsupportedInstructionError
+from nbtc.torch.inductor.origins import origins
 from nbtc.torch.inductor.philox import generator
 from nbtc.torch.inductor.private import CPU, memory_format, ready
-from nbtc.torch.inductor.session import Session, here, origins
+from nbtc.torch.inductor.session import Compiling, Session, here
 from nbtc.torch.ops import ROWS
 from nbtc.torch.products import NoEmulation
 
@@ -107,13 +108,34 @@ class Launch:
         return result
 
 
-def adopt(module: Any) -> None:
-    """Exchange what a freshly loaded module of generated code took of CUDA; modules of single kernels have nothing."""
-    if not hasattr(module, "call") or isinstance(getattr(module, "torch", None), _Torch):
-        return
+class Wrapper:
+    """A module of generated code whose `call` runs in one session; the module itself may be several sessions'."""
+
+    def __init__(self, module: Any, session: Session) -> None:
+        self._module, self.call = module, on_cpu(module.call, session)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def adopt(module: Any) -> Any:
+    """A freshly loaded module of generated code, with what it took of CUDA exchanged.
+
+    Modules of single kernels have nothing to exchange.
+    """
+    what = here.compiling
+    if not hasattr(module, "call") or what is None:
+        return module
+    if not isinstance(getattr(module, "torch", None), _Torch):
+        _exchange(module, what)
+    what.session.wrappers.append(module.__file__)
+    return Wrapper(module, what.session)
+
+
+def _exchange(module: Any, what: Compiling) -> None:
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-    places = origins(module.__file__, here.graph)
+    places = origins(module.__file__, what.lines, what.graph)
     for name, value in list(vars(module).items()):
         if isinstance(value, CachingAutotuner):
             ready(value)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from nbtc.isa.gpus import GPU
 from nbtc.torch.products import Settings
 from nbtc.torch.report import LeftRow, ProductRow, table
-
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_COMMENT = re.compile(r"#\s+\S+ => (.+)")
-_ASSIGNED = re.compile(r"(\w+) = async_compile\.triton\(")
 
 
 class KernelRow(NamedTuple):
@@ -133,7 +128,7 @@ class Session:
         self.gpu, self.settings = gpu, settings
         self.kernels = Kernels()
         self.recorder = settings.recorder
-        self.wrappers: list[str] = []
+        self.wrappers: list[str] = []  # paths of generated code
         self.watchers: list[Any] = []  # called with (name, outputs) of every launch and library call
 
     def report(self) -> ModelReport:
@@ -143,32 +138,29 @@ class Session:
         return ModelReport(self.gpu.name, rows, made.products, made.left)
 
 
+class Compiling(NamedTuple):
+    """What a thread compiles: for which session, where the model's lines are (`origins.digest`), and the graph."""
+
+    session: Session
+    lines: str
+    graph: Any
+
+
 class _Here(threading.local):
-    """What this thread runs, and which graph it compiles."""
+    """What this thread runs, and what it compiles."""
 
     session: Session | None = None
-    graph: Any = None
+    compiling: Compiling | None = None
 
 
 here = _Here()
 
 
-def origins(path: str, graph: Any) -> dict[str, str]:
-    """Where in the model each kernel of a wrapper is from: "file:line", from the comments that inductor writes."""
-    lines = {} if graph is None else {node.name: _frame(node.meta.get("stack_trace")) for node in graph.graph.nodes}
-    found: dict[str, str] = {}
-    names: list[str] = []
-    for line in Path(path).read_text(encoding="utf-8").splitlines():
-        if match := _COMMENT.match(line):
-            names += [name.strip() for name in match[1].split(",")]
-        elif match := _ASSIGNED.match(line):
-            places = dict.fromkeys(lines[name] for name in names if lines.get(name))
-            found[match[1]] = ", ".join(list(places)[:3]) + (", ..." if len(places) > 3 else "")
-            names = []
-    return found
-
-
-def _frame(trace: str | None) -> str:
-    """The innermost frame of a stack trace as "file:line"."""
-    frames = _FRAME.findall(trace or "")
-    return f"{Path(frames[-1][0]).name}:{frames[-1][1]}" if frames else ""
+@contextmanager
+def compiling(what: Compiling) -> Iterator[None]:
+    """This thread compiles it."""
+    before, here.compiling = here.compiling, what
+    try:
+        yield
+    finally:
+        here.compiling = before
