@@ -19,5 +19,5 @@ TOLD = 1 << BULK_WRITE | 1 << REDUCTION  # those that only an mbarrier tells of,
 GENERIC_WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC
 # orders of an access; of a load whether unwritten words are only noted
 ACQUIRES, RELEASES, DEFERS = 1, 2, 4
-MADE, INVALIDATED, UPDATED, RELAXED, TESTED, JOINED = range(6)  # what happens to an mbarrier
+MADE, INVALIDATED, UPDATED, RELAXED, BROUGHT, TESTED, JOINED = range(7)  # what happens to an mbarrier
 COPIES, BULKS, PRODUCTS = range(3)  # kinds of groups of asynchronous operations

@@ -66,6 +66,11 @@ WORDS = {
         "mbarrier phase overrun",
         "two phases were over before this thread saw the first: let those that arrive wait until all have seen a phase",
     ),
+    words.MBARRIER_UNFENCED: (
+        "mbarrier without a fence",
+        "a bulk copy need not see what mbarrier.init wrote: let its thread execute fence.mbarrier_init or "
+        "fence.proxy.async after it, before the barrier",
+    ),
     words.PRODUCT_PENDING: (
         "registers of a product under way",
         "wgmma.commit_group and wgmma.wait_group first",
@@ -104,7 +109,7 @@ TWO = {words.BARRIER_APART, words.BARRIER_COUNT, words.PRODUCT_PENDING, words.PR
 MBARRIERS = {words.MBARRIER_UNMADE, words.MBARRIER_COUNT, words.MBARRIER_OVERRUN}
 PLACED = MBARRIERS | {
     words.RACE, words.UNWRITTEN, words.NOT_WAITED, words.NO_PROXY_FENCE, words.FREED_MEMORY, words.MBARRIER_REUSED,
-    words.BLOCK_ENDED,
+    words.BLOCK_ENDED, words.MBARRIER_UNFENCED,
 }  # fmt: skip
 
 

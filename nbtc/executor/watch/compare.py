@@ -12,7 +12,7 @@ _MASK = w.CELL_BYTES * 4 - 1
 
 
 @jit
-def _proxied(me, row, then):
+def proxied(me, row, then):
     """Whether a proxy fence stands between a plain write and this access through the asynchronous proxy."""
     base, record = me[1], me[2]
     if then <= word(record + w.PROXY_KNOWN):
@@ -77,7 +77,7 @@ def hazard(me, slot, mask, owners=w.SEVERAL * w.FOUR):
     elif not knows(record, row, then):
         return w.RACE
     if (kinds.ASYNC_PROXY >> kind) & 1 and not (kinds.WRITES >> kind) & 1 and (kinds.GENERIC_WRITES >> other) & 1:
-        return w.FINE if _proxied(me, row, then) else w.NO_PROXY_FENCE
+        return w.FINE if proxied(me, row, then) else w.NO_PROXY_FENCE
     return w.FINE
 
 

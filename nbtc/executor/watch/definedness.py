@@ -8,6 +8,7 @@ which the value counts reports it: one that stores it, goes by it, addresses mem
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
@@ -18,7 +19,7 @@ from nbtc.executor.emit.action import Row
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.rows.uses import use_of
 from nbtc.executor.text.data import Function, Instruction, Register
-from nbtc.executor.watch import words
+from nbtc.executor.watch import partial, words
 
 PASSING = ("mov", "cvta", "isspacep")  # what moves or computes registers and is no scalar form
 NONE, ALL = ir.Constant(I32, 0), ir.Constant(I32, -1)
@@ -65,10 +66,15 @@ class Definedness:
 
     def __init__(self, function: Function) -> None:
         self.reached, self.guards = reached(function), guards(function)
-        self._masks: dict[str, Any] = {}
+        body = function.body or ()
+        loads = [i for i in body if is_deferred(i) and i.opcode == "ld"]
+        self.copies, self.insertions = partial.copies(body, loads), partial.insertions(body, loads)
+        copied = ((r.name, i) for i in reversed(loads) for r in use_of(i).writes if r.name in self.copies)
+        self.firsts = {self.copies[name]: i for name, i in copied}  # the load that each copy begins with
+        self._masks: dict[str | partial.Copy, Any] = {}
 
-    def _mask(self, lanes: Lanes, name: str) -> Any:
-        """The variable of a register's lanes."""
+    def _mask(self, lanes: Lanes, name: str | partial.Copy) -> Any:
+        """The variable of a register's lanes; of a copy's, those for which nothing that it loaded yet was written."""
         found = self._masks.get(name)
         if found is None:
             code = lanes.frame.code
@@ -79,25 +85,37 @@ class Definedness:
 
     def of(self, lanes: Lanes, registers: Iterable[Register]) -> Any:
         """The lanes of any of some registers, among the active ones; None if none of them ever has any."""
-        found = None
-        for name in dict.fromkeys(r.name for r in registers if r.name in self.reached):
-            mask = lanes.b.load(self._mask(lanes, name))
-            found = mask if found is None else lanes.b.or_(found, mask)
-        return None if found is None else lanes.b.and_(found, lanes.active)
+        return self._any(lanes, [lanes.b.load(self._mask(lanes, name)) for name in self._known(registers)])
+
+    def stored(self, lanes: Lanes, registers: Iterable[Register]) -> Any:
+        """As `of`, of the registers that a store reads: what copies structures counts where nothing was written."""
+        b, masks = lanes.b, []
+        for name in self._known(registers):
+            mask, copy = b.load(self._mask(lanes, name)), self.copies.get(name)
+            masks.append(mask if copy is None else b.and_(mask, b.load(self._mask(lanes, copy))))
+        return self._any(lanes, masks)
+
+    def _known(self, registers: Iterable[Register]) -> list[str]:
+        return list(dict.fromkeys(r.name for r in registers if r.name in self.reached))
+
+    def _any(self, lanes: Lanes, masks: list[Any]) -> Any:
+        return lanes.b.and_(reduce(lanes.b.or_, masks), lanes.active) if masks else None
 
     def put(self, lanes: Lanes, register: Any, mask: Any) -> None:
         """A register gets a new value in the active lanes, unwritten in those of a mask."""
         if isinstance(register, Register) and register.name in self.reached:
-            slot = self._mask(lanes, register.name)
-            others = lanes.b.and_(lanes.b.load(slot), lanes.b.not_(lanes.active))
-            lanes.b.store(lanes.b.or_(others, lanes.b.and_(mask, lanes.active)), slot)
+            self._set(lanes, self._mask(lanes, register.name), mask)
+
+    def _set(self, lanes: Lanes, slot: Any, mask: Any) -> None:
+        others = lanes.b.and_(lanes.b.load(slot), lanes.b.not_(lanes.active))
+        lanes.b.store(lanes.b.or_(others, lanes.b.and_(mask, lanes.active)), slot)
 
     def carry(self, lanes: Lanes, row: Row) -> Any:
         """Before an instruction: pass on what it reads to what it writes; lanes for which the values count, or None."""
         use = use_of(lanes.instruction)
         if not self.reached:
             return None
-        mine = self.of(lanes, use.reads)
+        mine = (self.stored if lanes.instruction.opcode == "st" else self.of)(lanes, use.reads)
         if not _computes(lanes.instruction):
             for register in use.writes:
                 self.put(lanes, register, NONE)
@@ -141,12 +159,24 @@ class Definedness:
 
     def loaded(self, lanes: Lanes, record: Any, each: int) -> None:
         """Behind the look at a deferred load, whose elements have so many bytes: its registers' lanes."""
-        for n, target in enumerate(lanes.elements(lanes.operands[0])):
+        b, targets = lanes.b, lanes.elements(lanes.operands[0])
+        if id(lanes.instruction) in self.insertions:
+            for target in targets:
+                self.put(lanes, target, NONE)
+            return
+        parts = b.trunc(lanes.v.load(record, I64, 8, words.PARTLY_WRITTEN), I32)
+        whole = ALL
+        for n, target in enumerate(targets):
             at = words.UNWRITTEN_LANES + words.WORD * (n * each // words.CELL_BYTES)
             mask = NONE
             for word in range(max(1, each // words.CELL_BYTES)):
-                mask = lanes.b.or_(mask, lanes.b.trunc(lanes.v.load(record, I64, 8, at + words.WORD * word), I32))
+                mask = b.or_(mask, b.trunc(lanes.v.load(record, I64, 8, at + words.WORD * word), I32))
             self.put(lanes, target, mask)
+            whole = b.and_(whole, mask)
+        names = (r.name for r in use_of(lanes.instruction).writes)
+        for copy in dict.fromkeys(self.copies[name] for name in names if name in self.copies):
+            before = ALL if self.firsts[copy] is lanes.instruction else b.load(self._mask(lanes, copy))
+            self._set(lanes, self._mask(lanes, copy), b.and_(before, b.and_(whole, b.not_(parts))))
 
 
 def _truth(lanes: Lanes, operand: Any) -> Any:

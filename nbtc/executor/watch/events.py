@@ -27,8 +27,8 @@ from nbtc.executor.watch.words import int32_at, put, word
 
 (
     BEGIN, LEAVE, MEET, FENCE, FENCE_PROXY, CLUSTER_ARRIVE, CLUSTER_LEAVE, COMMIT, WAIT, WAIT_READ, END, OPERATE,
-    PRODUCT_FENCE, REGISTERS, USED,
-) = range(15)  # fmt: skip
+    PRODUCT_FENCE, REGISTERS, USED, FENCE_MBARRIERS,
+) = range(16)  # fmt: skip
 ALL_GROUPS = -1  # in place of a number of groups: what is not committed too
 _BARRIERS, _INDEX = BLOCK.offset("barriers"), BLOCK.offset("index")
 _WARP_INDEX = WARP.offset("index")
@@ -339,6 +339,9 @@ def event(what, block, warp, a, b, site):
         fence(block, warp)
     elif what == FENCE_PROXY:
         fence_proxy(block, warp)
+    elif what == FENCE_MBARRIERS:
+        fence(block, warp)
+        put(record_of(block, warp) + w.MBARRIER_FENCE, word(record_of(block, warp) + w.NOW))
     elif what == LEAVE:
         leave(block, warp, a, b)
     elif what == END:

@@ -103,6 +103,8 @@ class Watch(Instrument):
         places = self._stored(lanes, [found.words])
         if what == kinds.UPDATED and lanes.op.opcode == "mbarrier" and lanes.op.has("relaxed"):
             what = kinds.RELAXED
+        elif what == kinds.UPDATED and lanes.op.has("bulk"):
+            what = kinds.BROUGHT
         words_a, words_b = (0 if x is None else x if isinstance(x, int) else self._stored(lanes, x) for x in (a, b))
         arguments = [what, lanes.block, lanes.warp, places, found.good, words_a, words_b, _site(lanes)]
         self._call(lanes.v, lanes.services, mbarriers.mbarriers, arguments)
@@ -198,7 +200,8 @@ class Watch(Instrument):
         if name.startswith("wgmma.fence"):
             self._event(lanes, events.PRODUCT_FENCE)
         elif op.opcode in ("fence", "membar"):
-            self._event(lanes, events.FENCE_PROXY if op.has("proxy") else events.FENCE)
+            about = events.FENCE_MBARRIERS if op.has("mbarrier_init") else events.FENCE
+            self._event(lanes, events.FENCE_PROXY if op.has("proxy") else about)
         elif name.startswith("barrier.cluster.arrive"):
             self._event(lanes, events.CLUSTER_ARRIVE, lanes.active, int(op.has("aligned")), _site(lanes))
         elif name.startswith(("cp.async.commit_group", "cp.async.bulk.commit_group", "wgmma.commit_group")):

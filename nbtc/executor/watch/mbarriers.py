@@ -2,7 +2,7 @@
 
 The cells of an mbarrier's two halves are used otherwise: the first has the access that made it, how many phases are
 over, the phase's asynchronous operations (a list through their epochs) and the time of its last arrival; the second
-the last uses of two warps, and the same of the phase before.
+the last uses of two warps, and the same of the phase before, and the epoch of the last arrival or expected bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.transfer import mbarrier
 from nbtc.executor.watch import words as w
-from nbtc.executor.watch.compare import hazard
+from nbtc.executor.watch.compare import hazard, proxied
 from nbtc.executor.watch.order import (
     advance,
     epoch,
@@ -31,6 +31,7 @@ LANES = 32
 # phases over; the last asynchronous operation of this phase; from the first cell to the second
 PHASES, LAST, SECOND = w.WORD, 2 * w.WORD, w.CELL
 USED, USED_BEFORE = SECOND + w.WORD, SECOND  # the last uses of two warps
+ARRIVED = SECOND + w.BYTES_AT  # the epoch of the last arrival, bulk copies' left out
 _LOW = 0xFFFFFFFF
 _COUNT, _OWED, _PENDING_AT, _OWED_AT = (
     mbarrier.COUNT_MASK, mbarrier.OWED_MASK, mbarrier.PENDING, mbarrier.OWED
@@ -63,6 +64,7 @@ def made(block, warp, lane, address, count, site):
         put(at + LAST, 0)
         put(at + w.MARKS, w.MBARRIER | w.WRITTEN)
     put(cell + USED_BEFORE, 0)
+    put(cell + ARRIVED, word(record + w.NOW))
 
 
 @jit
@@ -111,21 +113,43 @@ def _note_use(block, warp, lane, cell, site):
 
 
 @jit
-def updated(block, warp, lane, address, before, arrivals, owed, releases, site):
+def _fenced(block, warp, cell):
+    """Whether a bulk copy sees the mbarrier that was made: it uses it through the asynchronous proxy, mbarrier.init
+    writes through the generic one (CUDA C++ Programming Guide, "Using TMA": the barrier is fenced before the copy).
+
+    Triton fences none, and has a barrier between bytes that are expected and each copy: that counts too.
+    """
+    if word(cell + ARRIVED) < word(record_of(block, warp) + w.MET):
+        return True
+    state, base, record = state_of(block), word(block + w.AT_WATCH), record_of(block, warp)
+    then = word(cell) >> w.EPOCH_AT
+    row = epoch(state, then)
+    if row == 0 or proxied((state, base, record, kinds.READ, 0, 0), row, then):
+        return True
+    return word(base + w.WARPS + w.WARP_BYTES * (word(row) & 0xFF) + w.MBARRIER_FENCE) > then
+
+
+@jit
+def updated(block, warp, lane, address, before, arrivals, owed, what, site):
     """Arrivals, and bytes owed or brought, that met an mbarrier in the state `before`."""
     cell = host_cell(block, address)
     if not _usable(block, warp, lane, address, cell, site):
+        return
+    if what == kinds.BROUGHT and not _fenced(block, warp, cell):
+        report(block, warp, lane, site, w.MBARRIER_UNFENCED, kinds.ATOMIC, address, mbarrier.BYTES, word(cell))
         return
     pending, owing = (before >> _PENDING_AT) & _COUNT, (before >> _OWED_AT) & _OWED
     if arrivals > pending or (owed > 0 and owing <= _COUNT and owing + owed > _COUNT):
         report(block, warp, lane, site, w.MBARRIER_COUNT, kinds.NONE, address, mbarrier.BYTES, word(cell))
         return
     state, record = state_of(block), record_of(block, warp)
-    if releases:
+    if what != kinds.RELAXED:
         _set_time(cell, tick(state))
     elif _time(cell) < word(record + w.FENCED):
         _set_time(cell, word(record + w.FENCED))
     _note_use(block, warp, lane, cell, site)
+    if what != kinds.BROUGHT:
+        put(cell + ARRIVED, word(record + w.NOW))
     if owed < 0:
         _link(state, cell, word(record + w.OPERATION))
     if pending == arrivals and (owing + owed) & _OWED == 0:
@@ -233,10 +257,10 @@ def mbarriers(what, block, warp, addresses, mask, a, b, site):
             invalid(block, warp, lane, address, site)
         elif what == kinds.JOINED:
             joined(block, warp, address)
-        elif what == kinds.UPDATED or what == kinds.RELAXED:
+        elif what == kinds.UPDATED or what == kinds.RELAXED or what == kinds.BROUGHT:
             owed = word(b + w.WORD * LANES + at)
-            updated(block, warp, lane, address, word(a + at), word(b + at), owed, what == kinds.UPDATED, site)
+            updated(block, warp, lane, address, word(a + at), word(b + at), owed, what, site)
         else:
             tested(block, warp, lane, address, word(a + at), b, site)
-    if what == kinds.UPDATED:
+    if what == kinds.UPDATED or what == kinds.BROUGHT:
         advance(state_of(block), record_of(block, warp))

@@ -143,6 +143,8 @@ def _as_before(record, lane, last):
     for at in range(record + w.UNWRITTEN_LANES, record + w.UNWRITTEN_LANES + w.MOST_WORDS * w.WORD, w.WORD):
         if (word(at) >> last) & 1:
             put(at, word(at) | 1 << lane)
+    partly = word(record + w.PARTLY_WRITTEN)
+    put(record + w.PARTLY_WRITTEN, partly | ((partly >> last) & 1) << lane)
     places = record + w.UNWRITTEN_PLACES
     put(places + w.WORD * lane, word(places + w.WORD * last))
 
@@ -177,9 +179,12 @@ def _parts(me, block, warp, here, at, own, given):
         plain = wrong == w.RACE and kind == kinds.WRITE and (slot >> w.KIND_AT) & 15 == kinds.WRITE
         if plain and _harmless(me, here[4] + at + low, (low, high - low), slot, given):
             wrong = w.FINE
-        if wrong == w.UNWRITTEN and order & kinds.DEFERS:
-            _defer(me[2], lane, low // w.CELL_BYTES, (site, here[0] + at + low, size))
-            continue
+        if order & kinds.DEFERS:
+            if word(cell + w.MARKS) & bytes_here:
+                put(me[2] + w.PARTLY_WRITTEN, word(me[2] + w.PARTLY_WRITTEN) | 1 << lane)
+            if wrong == w.UNWRITTEN:
+                _defer(me[2], lane, low // w.CELL_BYTES, (site, here[0] + at + low, size))
+                continue
         if wrong:
             report(block, warp, lane, site, wrong, kind, here[0] + at + low, size, slot)
             if wrong != w.UNWRITTEN:
@@ -222,6 +227,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     if order & kinds.DEFERS:
         for at in range(record + w.UNWRITTEN_LANES, record + w.UNWRITTEN_LANES + w.MOST_WORDS * w.WORD, w.WORD):
             put(at, 0)
+        put(record + w.PARTLY_WRITTEN, 0)
     while lane < LANES:
         address = word(addresses + w.WORD * lane)
         if not (mask >> lane) & 1:

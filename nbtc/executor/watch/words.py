@@ -43,8 +43,8 @@ GLOBAL, SHARED, GENERIC = range(3)  # spaces
 (
     FINE, RACE, UNWRITTEN, NOT_WAITED, NO_PROXY_FENCE, FREED_MEMORY, BARRIER_APART, BARRIER_COUNT, BARRIER_LEFT,
     PRODUCT_PENDING, PRODUCT_UNFENCED, MBARRIER_UNMADE, MBARRIER_COUNT, MBARRIER_OVERRUN, MBARRIER_REUSED, LEAK,
-    BLOCK_ENDED, CLUSTER_TWICE, MASK_WITHOUT, PRODUCT_ALONE,
-) = range(20)  # fmt: skip
+    BLOCK_ENDED, CLUSTER_TWICE, MASK_WITHOUT, PRODUCT_ALONE, MBARRIER_UNFENCED,
+) = range(21)  # fmt: skip
 
 # the launch's words (byte offsets)
 (
@@ -96,7 +96,9 @@ HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last epoch, groups commit
 CHAIN = (2 + RING) * WORD
 GROUP_SETS = CHAINS + 3 * CHAIN  # the sets of each of the latest groups of products
 UNWRITTEN_PLACES = GROUP_SETS + RING * WORD  # of each lane: the address of the last unwritten word that it loaded
-WARP_BYTES = UNWRITTEN_PLACES + 32 * WORD
+PARTLY_WRITTEN = UNWRITTEN_PLACES + 32 * WORD  # of that load: the lanes of which some other byte was written
+MBARRIER_FENCE = PARTLY_WRITTEN + WORD  # the epoch since the last fence.mbarrier_init
+WARP_BYTES = MBARRIER_FENCE + WORD
 GRANULES = WARPS + MOST_WARPS * WARP_BYTES
 
 AT_WATCH, AT_LAUNCH, AT_SHARED, AT_PEERS = (BLOCK.offset(n) for n in ("watch", "launch", "shared", "peers"))
