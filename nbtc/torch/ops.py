@@ -30,9 +30,14 @@ def addmm(
         raise NoEmulation(f"{a.dtype} times {b.dtype} wraps to its own type: _int_mm and _scaled_mm are emulated")
     vector = c is not None and (c.ndim == 1 or (c.ndim == 2 and c.stride(0) == 0))
     d = product(operand(a, s), operand(b, s), s, a.dtype, bias=vector)
-    if c is not None and c.ndim == 2 and not vector and alpha == beta == 1 and a.dtype in HALF:
+    if c is not None and c.ndim == 2 and not vector and alpha == beta == 1 and a.dtype in HALF and _in_16_bytes(a, b):
         d = array(rounded(d, a.dtype)).astype(d.dtype)  # recorded on an H200: rounded before c is added, and after
     return rounded(epilogue(d, None if c is None else array(c), float(alpha), float(beta)), a.dtype)
+
+
+def _in_16_bytes(*operands: torch.Tensor) -> bool:
+    """Whether lines of memory begin at multiples of 16 bytes: of others, kernels add c before they round, as recorded."""
+    return all(max(x.stride()) * x.element_size() % 16 == 0 for x in operands)
 
 
 def addbmm(

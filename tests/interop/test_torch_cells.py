@@ -1,4 +1,4 @@
-"""Fused cells of recurrent nets, against one step of an LSTM cell and its gradient on an H200."""
+"""Fused cells of recurrent nets, against one step of an LSTM and of a GRU cell and their gradients on an H200."""
 
 from pathlib import Path
 
@@ -16,11 +16,15 @@ from nbtc.torch.report import Recorder  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore::nbtc.errors.NbtcWarning", "ignore::DeprecationWarning")
 
 
+def _load(name):
+    with np.load(Path(__file__).parents[1] / "golden" / name) as file:
+        return {name: torch.from_numpy(x).view(torch.bfloat16) for name, x in file.items()}
+
+
 @pytest.fixture(scope="module")
 def recorded():
     """bfloat16 (torch 2.11, an H200): operands and results of the last of three steps of a net with 48 hidden units."""
-    with np.load(Path(__file__).parents[1] / "golden" / "lstm.npz") as file:
-        return {name: torch.from_numpy(x).view(torch.bfloat16) for name, x in file.items()}
+    return _load("lstm.npz")
 
 
 def settings():
@@ -55,6 +59,27 @@ def test_a_cell_in_a_compiled_model(recorded):
     assert torch.equal(y[:, 32:], r["y"]) and not fast.report().left
     y.float().sum().backward()
     assert all(p.grad is not None for p in cell.parameters())
+
+
+def test_a_step_of_a_gru_and_its_gradient():
+    """Recorded as above, of a net with 40 hidden units."""
+    s, r = settings(), _load("gru.npz")
+    hy, saved = cells.gru(s, r["inner"], r["hidden"], r["hx"], r["bias_ih"], r["bias_hh"])
+    assert torch.equal(hy, r["hy"])
+    found = cells.gru_gradient(s, r["grad_hy"], saved, True)
+    names = ("grad_inner", "grad_hidden", "grad_hx", "grad_bias_ih", "grad_bias_hh")
+    assert [n for n, x in zip(names, found, strict=True) if not torch.equal(x, r[n])] == []
+    assert cells.gru_gradient(s, r["grad_hy"], saved, False)[3:] == (None, None)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_gru_cell_in_a_compiled_model(bias):
+    cell = torch.nn.GRUCell(32, 40, bias=bias).bfloat16()
+    fast = nbtc.torch.compile(lambda x, h: cell(x, cell(x, h)), arch="H200", fullgraph=True)
+    y = fast(torch.ones(8, 32).bfloat16(), torch.zeros(8, 40).bfloat16())
+    assert y.shape == (8, 40) and not fast.report().left
+    y.float().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in cell.parameters())
 
 
 def test_many_rows_are_summed_by_several_threads():

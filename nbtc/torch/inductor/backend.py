@@ -15,7 +15,7 @@ from nbtc.gemm.library import LIBRARIES, Library
 from nbtc.gemm.orders import order as order_row
 from nbtc.isa.archs import gpu as gpu_row
 from nbtc.isa.gpus import GPU
-from nbtc.torch.inductor import private
+from nbtc.torch.inductor import private, shapes
 from nbtc.torch.inductor.graph import fake_input, to_cuda
 from nbtc.torch.inductor.options import HERE, OPTIONS
 from nbtc.torch.inductor.origins import digest
@@ -25,6 +25,7 @@ from nbtc.torch.products import Settings
 from nbtc.torch.report import Recorder
 
 CUBLAS = "cublas 13.0"
+shapes.register()
 
 
 class Choices(NamedTuple):

@@ -1,8 +1,8 @@
 """PyTorch's fused cells of recurrent nets, which it has on CUDA alone: the arithmetic of its kernels, in Triton.
 
-`_thnn_fused_lstm_cell` and its gradient (`RNN.cu`) compute in float32 and round once.  Triton's own contraction into
-fused multiply-adds is off, and libdevice keeps subnormal numbers, as nvcc has it: the multiply-adds that nvcc fuses are
-written out.
+`_thnn_fused_lstm_cell`, `_thnn_fused_gru_cell` and their gradients (`RNN.cu`) compute in float32 and round once.
+Triton's own contraction into fused multiply-adds is off, and libdevice keeps subnormal numbers, as nvcc has it: the
+multiply-adds that nvcc fuses are written out.
 """
 
 from __future__ import annotations
@@ -81,6 +81,53 @@ def _lstm_gradient(saved, gates, cx, cy, gradient_h, gradient_c, out, h, count):
     tl.store(out + i, (g * fg).to(out.dtype.element_ty), inside)
 
 
+@triton.jit
+def _gru(inner, hidden, bias1, bias2, hx, hy, saved, h, count):
+    """A hidden unit a lane: reset, update and new gate."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < count
+    at, column, kept = (i // h) * 3 * h + i % h, i % h, (i // h) * 5 * h + i % h
+    rg = _sigmoid(_gate(inner, hidden, bias1, bias2, at, column, inside))
+    ig = _sigmoid(_gate(inner, hidden, bias1, bias2, at + h, column + h, inside))
+    hn = tl.load(hidden + at + 2 * h, inside, 0.0).to(tl.float32)
+    hn += tl.load(bias2 + column + 2 * h, inside, 0.0).to(tl.float32)
+    new = tl.load(inner + at + 2 * h, inside, 0.0).to(tl.float32)
+    new += tl.load(bias1 + column + 2 * h, inside, 0.0).to(tl.float32)
+    ng = libdevice.tanh(tl.fma(rg, hn, new))
+    x = tl.load(hx + i, inside, 0.0)
+    kind = saved.dtype.element_ty
+    tl.store(hy + i, tl.fma(ig, x.to(tl.float32) - ng, ng).to(kind), inside)
+    tl.store(saved + kept, rg.to(kind), inside)
+    tl.store(saved + kept + h, ig.to(kind), inside)
+    tl.store(saved + kept + 2 * h, ng.to(kind), inside)
+    tl.store(saved + kept + 3 * h, x, inside)
+    tl.store(saved + kept + 4 * h, hn.to(kind), inside)
+
+
+@triton.jit
+def _gru_gradient(saved, gradient, inner, hidden, out, h, count):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < count
+    at, kept = (i // h) * 3 * h + i % h, (i // h) * 5 * h + i % h
+    rg = tl.load(saved + kept, inside, 0.0).to(tl.float32)
+    ig = tl.load(saved + kept + h, inside, 0.0).to(tl.float32)
+    ng = tl.load(saved + kept + 2 * h, inside, 0.0).to(tl.float32)
+    hx = tl.load(saved + kept + 3 * h, inside, 0.0).to(tl.float32)
+    hn = tl.load(saved + kept + 4 * h, inside, 0.0).to(tl.float32)
+    go = tl.load(gradient + i, inside, 0.0).to(tl.float32)
+    kind = inner.dtype.element_ty
+    gin = go * (1.0 - ig) * tl.fma(-ng, ng, 1.0)
+    grg = (gin * hn * (1.0 - rg) * rg).to(kind)
+    gig = (go * (hx - ng) * (1.0 - ig) * ig).to(kind)
+    tl.store(inner + at, grg, inside)
+    tl.store(inner + at + h, gig, inside)
+    tl.store(inner + at + 2 * h, gin.to(kind), inside)
+    tl.store(hidden + at, grg, inside)
+    tl.store(hidden + at + h, gig, inside)
+    tl.store(hidden + at + 2 * h, (gin * rg).to(kind), inside)
+    tl.store(out + i, (go * ig).to(kind), inside)
+
+
 def _launch(s: Settings, kernel: Any, *args: Any) -> None:
     with _compiling, emulated(s.arch, threads=s.threads):
         kernel[(triton.cdiv(args[-1], BLOCK.value),)](*args, **HOW)
@@ -94,10 +141,13 @@ def lstm(
     _check(inner)
     inner, hidden, cx = inner.contiguous(), hidden.contiguous(), cx.contiguous()
     hy, cy, saved = torch.empty_like(cx), torch.empty_like(cx), torch.empty_like(inner)
-    nothing = torch.full((inner.shape[1],), -0.0, dtype=inner.dtype)  # which leaves a zero its sign
-    biases = [nothing if b is None else b.contiguous() for b in (bias1, bias2)]
-    _launch(s, _lstm, inner, hidden, *biases, cx, hy, cy, saved, cx.shape[1], cx.numel())
+    _launch(s, _lstm, inner, hidden, *_biases(inner, bias1, bias2), cx, hy, cy, saved, cx.shape[1], cx.numel())
     return hy, cy, saved
+
+
+def _biases(inner: torch.Tensor, *given: torch.Tensor | None) -> list[torch.Tensor]:
+    nothing = torch.full((inner.shape[1],), -0.0, dtype=inner.dtype)  # which leaves a zero its sign
+    return [nothing if b is None else b.contiguous() for b in given]
 
 
 def lstm_gradient(
@@ -113,6 +163,31 @@ def lstm_gradient(
     given = [torch.zeros_like(cx) if g is None else g.contiguous() for g in (gradient_h, gradient_c)]
     _launch(s, _lstm_gradient, saved, gates, cx, cy, *given, out, cx.shape[1], cx.numel())
     return gates, out, _bias_gradient(s, gates) if has_bias else None
+
+
+def gru(
+    s: Settings, inner: torch.Tensor, hidden: torch.Tensor, hx: torch.Tensor, bias1: torch.Tensor | None = None,
+    bias2: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """`aten::_thnn_fused_gru_cell`: gates (N, 3 H) of input and hidden state, hx (N, H) to hy and (N, 5 H) to keep."""
+    _check(inner)
+    inner, hidden, hx = inner.contiguous(), hidden.contiguous(), hx.contiguous()
+    hy, saved = torch.empty_like(hx), hx.new_empty(hx.shape[0], 5 * hx.shape[1])
+    _launch(s, _gru, inner, hidden, *_biases(inner, bias1, bias2), hx, hy, saved, hx.shape[1], hx.numel())
+    return hy, saved
+
+
+def gru_gradient(
+    s: Settings, gradient: torch.Tensor, saved: torch.Tensor, has_bias: bool
+) -> tuple[torch.Tensor | None, ...]:
+    """`aten::_thnn_fused_gru_cell_backward`: gradients of both gates (N, 3 H), of hx (N, H), two biases (3 H)."""
+    _check(saved)
+    saved, out = saved.contiguous(), torch.empty_like(gradient, memory_format=torch.contiguous_format)
+    inner = saved.new_empty(saved.shape[0], 3 * gradient.shape[1])
+    hidden = torch.empty_like(inner)
+    _launch(s, _gru_gradient, saved, gradient.contiguous(), inner, hidden, out, gradient.shape[1], gradient.numel())
+    biases = (_bias_gradient(s, inner), _bias_gradient(s, hidden)) if has_bias else (None, None)
+    return inner, hidden, out, *biases
 
 
 def _bias_gradient(s: Settings, gates: torch.Tensor) -> torch.Tensor:
@@ -157,4 +232,6 @@ def _check(x: torch.Tensor) -> None:
 ROWS: dict[str, Callable[..., Any]] = {
     "aten::_thnn_fused_lstm_cell": lstm,
     "aten::_thnn_fused_lstm_cell_backward_impl": lstm_gradient,
+    "aten::_thnn_fused_gru_cell": gru,
+    "aten::_thnn_fused_gru_cell_backward": gru_gradient,
 }

@@ -20,6 +20,7 @@ other threads see what is there, and when the last one leaves nothing is exchang
 | `CachingAutotuner.compile_results`, `.launchers`, `CompiledKernel._init_handles` | launches without a driver |
 | `convert_frame.compile_lock` | one compilation at a time, as Dynamo has it |
 | `torch.cuda._lazy_seed_tracker` | seeds that wait for a GPU (`torch.manual_seed`) |
+| `torch._C._dispatch_has_kernel_for_dispatch_key` | which operations lack a rule for their shapes (`shapes`) |
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ class _Here(threading.local):
 
 
 _here = _Here()
+
+
+def has_rule(name: str) -> bool:
+    """Whether PyTorch knows what shapes an operation gives, without running it."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta"))
 
 
 def check_versions() -> None:
