@@ -36,7 +36,7 @@ def addmm(
 
 
 def _in_16_bytes(*operands: torch.Tensor) -> bool:
-    """Whether lines of memory begin at multiples of 16 bytes: of others, kernels add c before they round, as recorded."""
+    """Whether lines begin at multiples of 16 bytes: kernels for others add c before they round, as recorded."""
     return all(max(x.stride()) * x.element_size() % 16 == 0 for x in operands)
 
 

@@ -58,8 +58,10 @@ def test_products(dtype):
 
 @pytest.mark.parametrize("name", ["matrix", "narrow"])
 def test_a_matrix_is_added_after_a_rounding_as_recorded(name):
-    """`torch.addmm(c, a, b)` of bfloat16 matrices on an H200 (torch 2.11): from an LSTM cell's gradients, and from those
-    of a gate of four experts, where rows of 8 bytes go to a kernel that adds c before it rounds."""
+    """`torch.addmm(c, a, b)` of bfloat16 matrices on an H200 (torch 2.11).
+
+    From the gradients of an LSTM cell, and of a gate of four experts: rows of 8 bytes, and c is added before rounding.
+    """
     with np.load(Path(__file__).parents[1] / "golden" / f"addmm_{name}.npz") as z:
         c, a, b, result = (torch.from_numpy(z[x]).view(torch.bfloat16) for x in ("c", "a", "b", "result"))
     with emulated("sm_90"):
