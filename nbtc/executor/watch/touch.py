@@ -138,6 +138,14 @@ def _defer(record, lane, number, where):
 
 
 @jit
+def _begin_deferred(record):
+    """A load that defers begins: nothing is found unwritten yet."""
+    for at in range(record + w.UNWRITTEN_LANES, record + w.UNWRITTEN_LANES + w.MOST_WORDS * w.WORD, w.WORD):
+        put(at, 0)
+    put(record + w.PARTLY_WRITTEN, 0)
+
+
+@jit
 def _as_before(record, lane, last):
     """A lane loads what the last one before it has loaded."""
     for at in range(record + w.UNWRITTEN_LANES, record + w.UNWRITTEN_LANES + w.MOST_WORDS * w.WORD, w.WORD):
@@ -225,9 +233,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     lane, last, before, again, here, settled = 0, 0, -1, 0, NOWHERE, -1
     writes, met = (kinds.WRITES >> kind) & 1, word(record + w.MET)
     if order & kinds.DEFERS:
-        for at in range(record + w.UNWRITTEN_LANES, record + w.UNWRITTEN_LANES + w.MOST_WORDS * w.WORD, w.WORD):
-            put(at, 0)
-        put(record + w.PARTLY_WRITTEN, 0)
+        _begin_deferred(record)
     while lane < LANES:
         address = word(addresses + w.WORD * lane)
         if not (mask >> lane) & 1:
