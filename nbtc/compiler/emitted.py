@@ -86,6 +86,20 @@ def _named(arguments: Any, values: Iterator[Any]) -> Named:
     }
 
 
+def call_address(v: VectorBuilder, address: Any, kind: Any, arguments: Named) -> Any:
+    """A call, in emitted code, of the function at an address, which was emitted for arguments of the class `kind`."""
+    values = list(_in_order(kind, arguments))
+    return v.b.call(v.b.inttoptr(address, ir.FunctionType(I64, [x.type for x in values]).as_pointer()), values)
+
+
+def _in_order(kind: Any, arguments: Named) -> Iterator[Any]:
+    for name, inner in get_type_hints(kind).items():
+        if hasattr(inner, "_fields"):
+            yield from _in_order(inner, arguments[name])
+        else:
+            yield arguments[name]
+
+
 def _check(given: Any) -> None:
     """Raise where an array meets a number: nothing else would see it."""
     for kind, name, t in zip(get_type_hints(given.instance_class).values(), given.fields, given.types, strict=True):

@@ -22,8 +22,19 @@ from nbtc.kernels.float_elements import NUDGE
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
 from nbtc.kernels.fused_sum import PANEL
 from nbtc.kernels.panel_code import form, packer
-from nbtc.kernels.panel_drivers import multiply_rows, pack_columns
-from nbtc.kernels.panel_operands import Form, Geometry, Marks, Numbers, Packed, Packing, Scales, Source, Workspace
+from nbtc.kernels.panel_drivers import ColumnsArguments, RowsArguments, drive, drivers
+from nbtc.kernels.panel_operands import (
+    Form,
+    Geometry,
+    Marks,
+    Numbers,
+    Packed,
+    Packing,
+    Scales,
+    Source,
+    State,
+    Workspace,
+)
 from nbtc.kernels.panel_pack import goes_by_turns
 from nbtc.kernels.specials import Block, decide, special_places
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
@@ -329,10 +340,12 @@ class FusedProduct:
         edge = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.b, k, depth, first, columns)
         fraction_sums[panel] = call(
-            pack_columns, None, pack,
-            Source(x.view(np.uint8), x0, ld, size, self.layout.pack_b, self.factors[1], self.tiny),
-            self._scales(1, k, first),
-            self._from(packed, panel, places), self.special_columns[first:], (depth, columns, places), *edge,
+            drive, ColumnsArguments, drivers().columns,
+            ColumnsArguments(
+                pack, Source(x.view(np.uint8), x0, ld, size, self.layout.pack_b, self.factors[1], self.tiny),
+                self._scales(1, k, first), self._from(packed, panel, places), self.special_columns[first:],
+                depth, columns, places, *edge,
+            ),
         )  # fmt: skip
         WORKSPACE_POOL.give(key, edge)
 
@@ -346,12 +359,13 @@ class FusedProduct:
         own = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.a, i, rows, k, depth)
         call(
-            multiply_rows, state.flags.num, form,
-            Source(x.view(np.uint8), x0, ld, size, self.layout.pack_a, self.factors[0], self.tiny),
-            self._scales(0, k, i),
-            self._from(packed, panel, places), state,
-            Geometry(i, rows, j + panel * PANEL, panels, depth, places), self._places_of_marks,
-            Workspace(Packed(*own[:3]), *own[3:]), self.layout.numbers,
+            drive, RowsArguments, drivers().rows,
+            RowsArguments(
+                form, Source(x.view(np.uint8), x0, ld, size, self.layout.pack_a, self.factors[0], self.tiny),
+                self._scales(0, k, i), self._from(packed, panel, places), State(state, state.shape[1]),
+                Geometry(i, rows, j + panel * PANEL, panels, depth, places), self._places_of_marks,
+                Workspace(Packed(*own[:3]), *own[3:]), self.layout.numbers,
+            ),
         )  # fmt: skip
         WORKSPACE_POOL.give(key, own)
 

@@ -13,7 +13,7 @@ from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
 from nbtc.gemm.packed_memory import columns_storage, flat, rows_storage
 from nbtc.kernels.fused_sum import PANEL
 from nbtc.kernels.panel_code import form, packer
-from nbtc.kernels.panel_drivers import multiply_block
+from nbtc.kernels.panel_drivers import BlockArguments, drive, drivers
 from nbtc.kernels.panel_operands import (
     BlockCode,
     BlockSpace,
@@ -24,6 +24,7 @@ from nbtc.kernels.panel_operands import (
     Packing,
     Scales,
     Source,
+    State,
     Workspace,
 )
 
@@ -71,8 +72,11 @@ def multiply(known: Piece, a: Source, b: Source, state: NDArray[np.float32], mar
     arrays: tuple[Any, ...] = WORKSPACE_POOL.take(known.key)
     space = BlockSpace(Packed(*arrays[:3]), arrays[3], Workspace(Packed(*arrays[4:7]), *arrays[7:]))
     done = call(
-        multiply_block, state.flags.num, known.code, a, b, NO_SCALES, space, state, known.geometry, marks, numbers
-    )
+        drive, BlockArguments, drivers().block,
+        BlockArguments(
+            known.code, a, b, NO_SCALES, space, State(state, state.shape[1]), known.geometry, marks, numbers
+        ),
+    )  # fmt: skip
     WORKSPACE_POOL.give(known.key, arrays)
     return bool(done)
 

@@ -97,6 +97,13 @@ class Span(NamedTuple):
     tiles: int
 
 
+class State(NamedTuple):
+    """float32 accumulators (M, N) in C order, and N."""
+
+    x: Any
+    columns: int
+
+
 class Numbers(NamedTuple):
     """Constants of a product's alignment, the binades by which its accumulators are scaled, and their range."""
 
