@@ -94,9 +94,9 @@ def product(
     work = d.size * k
     x, y = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
     # one after the other, not in turns: two pools of spinning threads would disturb each other
-    seconds = _settled(lambda: nbtc.matmul(a, b, c, **call))
+    seconds = _median(lambda: nbtc.matmul(a, b, c, **call))
     with _blas(threads) as blas_threads:
-        numpy_seconds = _settled(lambda: x @ y)
+        numpy_seconds = _median(lambda: x @ y)
     numpy_seconds *= d.size / max(1, m * n)  # a batch is as many products
     distance = _distance(d, a, b, c, (fa, fb), keywords)
     return {
@@ -249,7 +249,7 @@ def _values(x: Array, fmt: Format, axis: int) -> Array:
     return unpack(x, fmt, axis) if fmt.packed and x.dtype != fmt.dtype else x
 
 
-def _settled(call: Callable[[], Any]) -> float:
+def _median(call: Callable[[], Any]) -> float:
     """Median seconds of up to seven runs; of a single one where that takes longer than anyone waits."""
     once, _ = timed(call)
     rounds = min(7, int(_PATIENCE / (once + 1e-6)))

@@ -15,14 +15,21 @@ DOCS = PACKAGE.parent / "docs"
 NAMES = {
     "apart": "divergent",
     "behind": "after, next_block",
+    "beside": "interleaved, side_by_side",
+    "far": "distance, too_large, beyond",
     "lasting": "what lasts: keeps_infinity",
+    "lift": "scale_exponent, bias_difference",
+    "lifts": "scale_exponents",
     "meets": "post_dominator",
     "pend": "defer",
     "restarted": "from_zero",
     "restless": "yielding",
     "room": "buffer; of bytes a size",
     "rooms": "buffers, modules",
+    "settle": "record_access, admit",
+    "settled": "harmless, strict",
     "taints": "definedness",
+    "tame": "in_range",
 }
 INSIDE = {"apart": ("executor/kernel/", "executor/code/")}  # where it is none of distances
 # "behind" is a place of somebody who is late, or what is left there; in a row of things it is "after"

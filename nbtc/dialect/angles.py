@@ -25,7 +25,7 @@ from nbtc.dialect.maths_constants import (
 )
 
 
-def reduced_far(x):
+def reduced_large(x):
     """`reduced` for x >= 2**25: its significand times the bits of 2/pi that give less than four quarter turns."""
     bits = bits_of(x)
     m = np.uint64(bits & FRACTION | IMPLICIT)
@@ -67,7 +67,7 @@ def reduced(x):
     """(n, high, low) with |x| = n pi/2 + high + low, and |high| <= pi/4."""
     a = abs(x)
     if a >= SIMPLE_REDUCTION:
-        return reduced_far(a)
+        return reduced_large(a)
     n = math.floor(fma(a, 1.0 / HALF_PI, 0.5))
     r = fma(-n, HALF_PI, a)
     p = n * HALF_PI_LOW

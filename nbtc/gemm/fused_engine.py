@@ -59,7 +59,7 @@ FULL_RANGE_BASE = 0x2000  # stored exponents start here, so that a sum with a ze
 NOTHING = np.zeros(0, np.int64)  # no positions
 NO_LIFTS = np.zeros(0, np.int32)
 # full range: an alignment exponent takes part in powers of two that two normal f32 factors make, |n| <= 254
-MOST_LIFTED = 100
+MOST_SCALED = 100
 
 
 # 16 products and c can only leave 32 bits when significands sum to 31 on both sides: 15 without leading bits.
@@ -133,11 +133,11 @@ class PackedLayout:
 @lru_cache(maxsize=64)
 def packed_layout(
     fraction: int, f16_acc: bool, floor: int, a: Format, b: Format, ra: Range, rb: Range, rc: Range | None,
-    lifted: bool = False,
+    scaled: bool = False,
 ) -> PackedLayout:  # fmt: skip
     """Byte exponents and scaled accumulators where operands (and c) span few binades, else 16 bits and true scale.
 
-    lifted: ranges are those of elements with their scales.
+    scaled: ranges are those of elements with their scales.
     """
     top = fraction + 127  # exponent field of the largest product: alignment never needs a negative field
     scale = ra.greatest + rb.greatest + 127 - top
@@ -146,8 +146,8 @@ def packed_layout(
     fits = ra.spread <= NEAR_SPREAD and rb.spread <= NEAR_SPREAD
     normal = ra.least + rb.least >= -100 and ra.greatest + rb.greatest <= 60
     plain = rc is None or not rc.greatest >= rc.least or (rc.least >= floor_exponent and rc.greatest < 60)
-    near = fits and normal and (plain or (a.exponent <= 5 and a.bits == 8 and not lifted))
-    if near:
+    limited = fits and normal and (plain or (a.exponent <= 5 and a.bits == 8 and not scaled))
+    if limited:
         bases = low // 2, low - low // 2
         numbers = floor + 127 - scale, 113 - scale, scale, low
         limits = 0.0 if f16_acc else 2.0**floor_exponent, 2.0**60
@@ -155,15 +155,15 @@ def packed_layout(
         scale, bases = 0, (FULL_RANGE_BASE, FULL_RANGE_BASE)
         numbers = floor + 127, 113 if f16_acc else 1, 0, ra.least + rb.least - 2 * FULL_RANGE_BASE + 127
         limits = 0.0, float(np.finfo(np.float32).max)
-    keeps_infinity = near and scale < fraction and fraction > 13
+    keeps_infinity = limited and scale < fraction and fraction > 13
     pack_a, pack_b = (
-        float_params(f, r.least, x, r.least if f.exponent <= 5 and not lifted else None)
+        float_params(f, r.least, x, r.least if f.exponent <= 5 and not scaled else None)
         for f, r, x in zip((a, b), (ra, rb), bases, strict=True)
     )
-    return PackedLayout(not near, scale, pack_a, pack_b, Numbers(*numbers, *map(np.float32, limits)), keeps_infinity)
+    return PackedLayout(not limited, scale, pack_a, pack_b, Numbers(*numbers, *map(np.float32, limits)), keeps_infinity)
 
 
-class Lifts(NamedTuple):
+class ScaleExponents(NamedTuple):
     """Exponents of block scales: int32 of A [block][row] and of B [block][column], lines padded to whole panels.
 
     ranges: exponents of the elements of A and of B with their scales.
@@ -193,9 +193,9 @@ class FusedProduct:
         formats: tuple[Format, Format],
         params: NDArray[np.int64],
         team: ThreadTeam,
-        lifts: Lifts | None = None,
+        scale_exponents: ScaleExponents | None = None,
     ) -> None:
-        self.a, self.b, self.formats, self.team, self.lifts = a, b, formats, team, lifts
+        self.a, self.b, self.formats, self.team, self.scale_exponents = a, b, formats, team, scale_exponents
         self.params: list[int] = params.tolist()
         self.block, fraction = self.params[BLOCK], self.params[FRACTION]
         self.in_f64, self.emulated = fraction > 13, self.params[KIND] == EMULATED_FP8
@@ -213,9 +213,11 @@ class FusedProduct:
         f16_acc = self.params[OUT] == OUTS["rne11"]
         rc = exponents_of(state.view(np.uint32), f32) if has_c and not f16_acc else None
         p = self.params
-        self.layout = packed_layout(p[FRACTION], f16_acc, p[FLOOR], *self.formats, ra, rb, rc, self.lifts is not None)
+        self.layout = packed_layout(
+            p[FRACTION], f16_acc, p[FLOOR], *self.formats, ra, rb, rc, self.scale_exponents is not None
+        )
         narrow = not self.layout.full_range and (not f16_acc or self.layout.scale >= LEAST_SCALE)
-        flags = self.layout.full_range, self.emulated, self.lifts is not None, narrow and goes_by_turns()
+        flags = self.layout.full_range, self.emulated, self.scale_exponents is not None, narrow and goes_by_turns()
         self.packing = Packing(int(self.in_f64), self.block, *map(int, flags))
         self.tiny, self.factors = self._scaled()
         deep = DEPTH_F64 if self.in_f64 else DEPTH_F32
@@ -245,7 +247,7 @@ class FusedProduct:
     def _in_one_piece(self, state: NDArray[np.float32], deep: int) -> bool:
         """Whether one compiled call did all of it: of small products on one thread."""
         (m, k), n = self.a.shape, self.b.shape[1]
-        if self.team.threads > 1 or self.team.reports or self.lifts is not None:
+        if self.team.threads > 1 or self.team.reports or self.scale_exponents is not None:
             return False
         if n > COLUMNS or k > deep or m * n * k > lone_block.MOST:
             return False
@@ -265,16 +267,16 @@ class FusedProduct:
         return Marks(self.redo, self.special_rows, self.special_columns)
 
     def _ranges(self) -> tuple[Range, Range]:
-        if self.lifts:
-            return self.lifts.ranges
+        if self.scale_exponents:
+            return self.scale_exponents.ranges
         ra, rb = (exponents_of(x, f, self.emulated) for x, f in zip((self.a, self.b), self.formats, strict=True))
         return ra, rb
 
     def _scales(self, side: int, k: int, line: int) -> Scales:
         """Scales from block k / `block` and a line on."""
-        if self.lifts is None:
+        if self.scale_exponents is None:
             return Scales(NO_LIFTS, 0, 0)
-        x = (self.lifts.a, self.lifts.b)[side]
+        x = (self.scale_exponents.a, self.scale_exponents.b)[side]
         return Scales(x.reshape(-1), k // self.block * x.shape[1] + line, x.shape[1])
 
     def _decide(self, out: NDArray[np.uint32], i: int, rows: int, j: int, columns: int) -> None:

@@ -68,9 +68,11 @@ def find(op: str, name: str, layout: str, size: Size) -> Found | None:
     below = UNSPLIT.get(SAME.get(name, name), 0)
     if k < below and not (n % ALIGNED or k % ALIGNED):
         return Found("seq", "rule", f"no recorded K below {below} is split{like}")
-    near = _nearest(recorded, size, 4 if name == "tf32" else ALIGNED)
-    order = scaled(recorded[near], near[3], k)
-    return Found(order, "guess", f"the nearest recorded shape, {near[1]} x {near[2]} x {near[3]}, has its kind{like}")
+    nearest = _nearest(recorded, size, 4 if name == "tf32" else ALIGNED)
+    order = scaled(recorded[nearest], nearest[3], k)
+    return Found(
+        order, "guess", f"the nearest recorded shape, {nearest[1]} x {nearest[2]} x {nearest[3]}, has its kind{like}"
+    )
 
 
 def _between(recorded: dict[Size, str], size: Size) -> str | None:
@@ -89,12 +91,12 @@ def _nearest(recorded: dict[Size, str], size: Size, aligned: int) -> Size:
     def kind(s: Size) -> tuple[bool, ...]:
         return s[2] % aligned == 0, s[3] % aligned == 0, s[1] == 1
 
-    def far(other: Size) -> float:
+    def distance(other: Size) -> float:
         doublings = (abs(math.log2(x + 1) - math.log2(y + 1)) for x, y in zip(other, size, strict=True))
         unlike = sum(x != y for x, y in zip(kind(other), kind(size), strict=True))
         return sum(w * d for w, d in zip(WEIGHTS, doublings, strict=True)) + OTHERWISE * unlike
 
-    return min(recorded, key=far)
+    return min(recorded, key=distance)
 
 
 def scaled(order: str, before: int, k: int) -> str:

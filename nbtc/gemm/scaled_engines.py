@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nbtc.compiler.processors import host_processor
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.table import Format, ue4m3
-from nbtc.gemm import block_engine, lifted_engine, scaled_engine
+from nbtc.gemm import block_engine, scaled_panel_engine, scaled_rows_engine
 from nbtc.gemm.cost import OVERHEAD, Size, packed_bytes
 from nbtc.gemm.engines import Cut, Engine
 from nbtc.gemm.problem import Plan
@@ -163,11 +163,11 @@ class Rows(_ByItem):
         return all(params[at] == number for at, number in scaled_rows.SERVED.items())
 
     def peak_bytes(self, size: Size) -> int:
-        return _results_bytes(size) + scaled_engine.decoded_bytes(*size.shape[-3:])
+        return _results_bytes(size) + scaled_rows_engine.decoded_bytes(*size.shape[-3:])
 
     def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam) -> None:
         how: dict[str, Any] = {"scales": problem.step_scales, "params": problem.plan.params, "team": team}
-        scaled_engine.Product(*codes, formats=problem.formats, **how).run(d)
+        scaled_rows_engine.Product(*codes, formats=problem.formats, **how).run(d)
 
 
 ROWS = Rows()
@@ -186,7 +186,7 @@ class Panel(_ByItem):
         return max(ROWS.peak_bytes(size), _results_bytes(size) + panels)
 
     def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam) -> None:
-        product = lifted_engine.Product(*codes, formats=problem.formats, params=problem.plan.params, team=team)
+        product = scaled_panel_engine.Product(*codes, formats=problem.formats, params=problem.plan.params, team=team)
         if not product.serves:
             ROWS.product(problem, codes, d, team)
             return

@@ -94,9 +94,9 @@ def _loaded(path: Path) -> Compiler:
 
     Without that a wheel's library finds them only where something else (torch, when it is imported) has loaded its own.
     """
-    for beside in sorted(path.parent.glob(BUILTINS)) if path.is_absolute() else ():
-        if ".alt." not in beside.name:
-            ctypes.CDLL(str(beside))
+    for builtins in sorted(path.parent.glob(BUILTINS)) if path.is_absolute() else ():
+        if ".alt." not in builtins.name:
+            ctypes.CDLL(str(builtins))
     library = ctypes.CDLL(str(path))
     major, minor = ctypes.c_int(), ctypes.c_int()
     library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))

@@ -21,7 +21,7 @@ TINY = 1 << 23  # the f32 bits of 2**-126, in place of zero
 NUDGE = {True: 1 + 2.0**-30, False: 1 + 2.0**-18}
 
 
-def lift(fmt: Format) -> int:
+def bias_difference(fmt: Format) -> int:
     """Binades by which `FloatElements.values` falls short of the true values."""
     return 15 - fmt.bias if fmt.exponent <= 5 else 0
 

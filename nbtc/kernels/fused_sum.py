@@ -162,9 +162,9 @@ class FusedSum:
         high = self.ends.magic(e)
         if not self.s.in_f64:
             return [v.bits(b.add(high, low), self.vector)]
-        return self.beside(low, high)
+        return self.joined(low, high)
 
-    def beside(self, low: Any, high: Any) -> list[Any]:
+    def joined(self, low: Any, high: Any) -> list[Any]:
         """f64 accumulators of a chunk from lower and upper words, in the order of `panel_pack.paired`."""
         v, b, n, out = self.v, self.b, self.lanes, []
         if self.s.long_block:  # from 0 to 2**32 - 1: no start borrows from M

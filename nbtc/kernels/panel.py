@@ -10,7 +10,7 @@ from nbtc.compiler.builder import I32, VectorBuilder
 from nbtc.kernels.alignment_and_rounding import AlignmentAndRounding, SumShape
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel_operands import Numbers, Packed, Span
-from nbtc.kernels.panel_schedules import NUMBERS, Beside, Mixed, Plain
+from nbtc.kernels.panel_schedules import NUMBERS, Interleaved, Mixed, Plain
 from nbtc.kernels.rounding import rounding_down
 
 BLOCKS = 16  # register tiles in a row block: 64 rows
@@ -33,11 +33,11 @@ def fetch_panel(v: VectorBuilder, shape: SumShape, args: dict[str, Any], group: 
             v.prefetch(first, line, level=2)
 
 
-def emit_sums(v: VectorBuilder, shape: SumShape, args: dict[str, Any], beside: Beside = fetch_panel) -> None:
+def emit_sums(v: VectorBuilder, shape: SumShape, args: dict[str, Any], interleaved: Interleaved = fetch_panel) -> None:
     """Call the micro-kernel of a shape with these pointers and numbers."""
     schedule = Mixed if shape.target.mixed else Plain
-    name = f"sums_{beside.__name__}_{shape.key}"
-    rounding_down(v, name, args, lambda v, args: schedule(v, shape, args, beside).emit())
+    name = f"sums_{interleaved.__name__}_{shape.key}"
+    rounding_down(v, name, args, lambda v, args: schedule(v, shape, args, interleaved).emit())
 
 
 class SumArguments(NamedTuple):

@@ -108,17 +108,17 @@ class _Packer:
         """The sign in the top bit."""
         return self.b.and_(self.b.shl(x, self.left), self.v.const(IV, 1 << 31))
 
-    def values(self, magnitude: Any, sign: Any, orders: list[list[int]], lift: Any = None) -> list[Any]:
-        """Decoded vectors, lanes in the orders wanted; zeros are +-tiny.  lift: times 2**lift, which f64 holds."""
+    def values(self, magnitude: Any, sign: Any, orders: list[list[int]], scale: Any = None) -> list[Any]:
+        """Decoded vectors, lanes in the orders wanted; zeros are +-tiny.  scale: times 2**scale, which f64 holds."""
         v, b = self.v, self.b
         scaled = v.bits(b.or_(b.shl(magnitude, self.up), sign), FV)
         out = []
         for lanes in orders:
             x = v.shuffle(scaled, scaled, lanes)
             x = b.fmul(b.fpext(x, self.vector) if self.in_f64 else x, self.factor)
-            if lift is not None:
+            if scale is not None:
                 field = b.zext(
-                    b.add(v.shuffle(lift, lift, lanes), v.const(vector(I32, len(lanes)), BIAS64)), self.tiny.type
+                    b.add(v.shuffle(scale, scale, lanes), v.const(vector(I32, len(lanes)), BIAS64)), self.tiny.type
                 )
                 x = b.fmul(x, v.bits(b.shl(field, v.const(field.type, PLACES64)), self.vector))
             word = v.bits(x, self.tiny.type)
@@ -126,8 +126,8 @@ class _Packer:
             out.append(v.bits(b.or_(word, b.select(zero, self.tiny, v.const(self.tiny.type, 0))), self.vector))
         return out
 
-    def exponents(self, magnitude: Any, lift: Any = None) -> Any:
-        """Stored exponents, 32 bits each; zeros have 0.  lift: what block scales add."""
+    def exponents(self, magnitude: Any, scale: Any = None) -> Any:
+        """Stored exponents, 32 bits each; zeros have 0.  scale: what block scales add."""
         v, b = self.v, self.b
         field = b.lshr(magnitude, self.field)
         if self.widened:  # the leading bit of a subnormal tells; the field of a normal is above it
@@ -137,7 +137,7 @@ class _Packer:
         field = v.smax(field, self.least)
         zero = b.icmp_unsigned("==", magnitude, v.const(IV, 0))
         stored = b.add(field, self.rebase)
-        return b.select(zero, v.const(IV, 0), stored if lift is None else b.add(stored, lift))
+        return b.select(zero, v.const(IV, 0), stored if scale is None else b.add(stored, scale))
 
 
 def _buffer(v: VectorBuilder, count: int) -> Any:
@@ -186,20 +186,20 @@ class _Rows:
             pk.note(v.at(self.noted, 64 * r), pk.magnitude(b.zext(x, IV) if x.type != IV else x))
             top = b.shl(x, b.trunc(pk.to_top, x.type) if x.type != IV else pk.to_top)
             self.store_signs(tile, at, r, b.bitcast(b.icmp_signed("<", top, v.const(x.type, 0)), I16))
-        lift = self.lift(tile, at)
+        scale = self.scale(tile, at)
         pairs = [v.shuffle(rows[i], rows[i + 1], [x for k in range(16) for x in (k, 16 + k)]) for i in (0, 2)]
         for i in range(4):
             lanes = [8 * i + x + 32 * h for k in range(0, 8, 2) for h in (0, 1) for x in (k, k + 1)]
             x = v.shuffle(pairs[0], pairs[1], lanes)
-            self.store_values(self.place(tile, b.add(at, v.int(4 * i))), b.zext(x, IV) if x.type != IV else x, lift)
+            self.store_values(self.place(tile, b.add(at, v.int(4 * i))), b.zext(x, IV) if x.type != IV else x, scale)
 
-    def lift(self, tile: Any, at: Any) -> Any:
+    def scale(self, tile: Any, at: Any) -> Any:
         """Exponents of the four rows' scales in the block of k, four times over; None without scales."""
         v, b, a = self.v, self.b, self.args
-        if a["lifts"] is None:
+        if a["scale_exponents"] is None:
             return None
-        place = b.add(b.mul(b.udiv(at, v.int(self.block)), a["lift_ld"]), b.mul(tile, v.int(ROWS)))
-        four = v.load(v.at(a["lifts"], b.mul(place, v.int(4))), vector(I32, ROWS), 4)
+        place = b.add(b.mul(b.udiv(at, v.int(self.block)), a["scale_ld"]), b.mul(tile, v.int(ROWS)))
+        four = v.load(v.at(a["scale_exponents"], b.mul(place, v.int(4))), vector(I32, ROWS), 4)
         return v.shuffle(four, four, [i % ROWS for i in range(CHUNK)])
 
     def line(self, tile: Any, k: Any) -> Any:
@@ -213,14 +213,14 @@ class _Rows:
         rest = b.urem(k, v.int(self.block))
         return b.mul(b.add(b.mul(self.line(tile, k), v.int(self.block)), rest), v.int(ROWS))
 
-    def store_values(self, place: Any, x: Any, lift: Any) -> None:
+    def store_values(self, place: Any, x: Any, scale: Any) -> None:
         v, b, pk, a = self.v, self.b, self.pk, self.args
         magnitude = pk.finite(pk.magnitude(x))
         n, size = pk.lanes, 8 if pk.in_f64 else 4
         orders = [list(range(at, at + n)) for at in range(0, CHUNK, n)]
-        for i, y in enumerate(pk.values(magnitude, pk.sign(x), orders, lift)):
+        for i, y in enumerate(pk.values(magnitude, pk.sign(x), orders, scale)):
             v.store(y, v.at(a["out"], b.mul(place, v.int(size))), 64, 64 * i)
-        e = pk.exponents(magnitude, lift)  # in every byte, or both halves, of its word
+        e = pk.exponents(magnitude, scale)  # in every byte, or both halves, of its word
         kind = vector(I16 if self.full_range else I8, 32 if self.full_range else 64)
         copies = kind.count // CHUNK
         e = v.bits(e, kind)
@@ -289,7 +289,7 @@ class _Columns:
         size = pk.raw.element.width // 8
         _blank(v, self.word)
         _blank(v, self.fraction_sum)
-        lift = self.lift(panel, g, column)
+        scale = self.scale(panel, g, column)
         with cgutils.for_range(b, v.int(block)) as loop:
             t = loop.index
             k = b.add(b.mul(g, v.int(block)), t)
@@ -301,9 +301,9 @@ class _Columns:
             magnitude = pk.finite(magnitude)
             place = b.add(b.mul(b.add(b.mul(panel, a["places"]), k), v.int(PANEL)), column)
             orders = self.order if pk.in_f64 else [list(range(CHUNK))]
-            for i, y in enumerate(pk.values(magnitude, sign, orders, lift)):
+            for i, y in enumerate(pk.values(magnitude, sign, orders, scale)):
                 v.store(y, v.at(a["out"], b.mul(place, v.int(8 if pk.in_f64 else 4))), 64, 64 * i)
-            self.store_exponents(pk.exponents(magnitude, lift), place, column)
+            self.store_exponents(pk.exponents(magnitude, scale), place, column)
             word = b.lshr(v.load(self.word, IV, 64), v.const(IV, 1))
             v.store(b.or_(word, sign), self.word, 64)
             fraction_sum = b.add(v.load(self.fraction_sum, IV, 64), b.and_(magnitude, pk.fraction))
@@ -340,13 +340,13 @@ class _Columns:
         before = b.and_(v.load(to, IV, 64), b.sub(unit, v.const(IV, 1)))
         v.store(b.or_(before, b.shl(x, v.splat(up, CHUNK))), to, 64)
 
-    def lift(self, panel: Any, g: Any, column: Any) -> Any:
+    def scale(self, panel: Any, g: Any, column: Any) -> Any:
         """Exponents of sixteen columns' scales in block g of k; None without scales."""
         v, b, a = self.v, self.b, self.args
-        if a["lifts"] is None:
+        if a["scale_exponents"] is None:
             return None
-        place = b.add(b.add(b.mul(g, a["lift_ld"]), b.mul(panel, v.int(PANEL))), column)
-        return v.load(v.at(a["lifts"], b.mul(place, v.int(4))), IV, 4)
+        place = b.add(b.add(b.mul(g, a["scale_ld"]), b.mul(panel, v.int(PANEL))), column)
+        return v.load(v.at(a["scale_exponents"], b.mul(place, v.int(4))), IV, 4)
 
     def source(self, g: Any, t: Any) -> Any:
         """The k of product t of block g, of interleaved blocks."""
@@ -386,8 +386,8 @@ def write_packer(v: VectorBuilder, how: Packing, size: int, columns: bool, x: di
     args = {
         "x": v.at(source["x"], b.mul(source["first"], v.int(size))), "ld": source["ld"], "places": x["places"],
         "tiles": x["end"], "out": out["values"], "exponents": out["exponents"], "signs": out["signs"],
-        "special": x["special"], "lift_ld": scales["ld"],
-        "lifts": v.at(scales["exponents"], b.mul(scales["first"], v.int(4))) if how.scaled else None,
+        "special": x["special"], "scale_ld": scales["ld"],
+        "scale_exponents": v.at(scales["exponents"], b.mul(scales["first"], v.int(4))) if how.scaled else None,
     }  # fmt: skip
     pk = _Packer(v, size, bool(how.in_f64), bool(how.emulated), source["params"], source["factor"], source["tiny"])
     writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, how, args)

@@ -20,14 +20,14 @@ from nbtc.kernels.sum_by_turns import fused_sum
 FLAG_WORD = 3072  # where in the scratch memory the flags of `FusedSum` are
 NUMBERS = ("floor", "least", "scale", "reference")
 # emits what else is done at every step: (builder, shape, arguments, block of products, row tile)
-Beside = Callable[[VectorBuilder, SumShape, dict[str, Any], Any, Any], None]
+Interleaved = Callable[[VectorBuilder, SumShape, dict[str, Any], Any, Any], None]
 
 
 class Schedule(ABC):
     """What both schedules share: where the operands of a step are."""
 
-    def __init__(self, v: VectorBuilder, shape: SumShape, args: dict[str, Any], beside: Beside) -> None:
-        self.v, self.b, self.s, self.args, self.beside = v, v.b, shape, args, beside
+    def __init__(self, v: VectorBuilder, shape: SumShape, args: dict[str, Any], interleaved: Interleaved) -> None:
+        self.v, self.b, self.s, self.args, self.interleaved = v, v.b, shape, args, interleaved
         self.scratch = args["scratch"]
         self.sums = fused_sum(v, shape, {x: args[x] for x in NUMBERS}, v.at(self.scratch, 4 * FLAG_WORD))
         self.columns = self.sums.lanes * self.sums.chunks  # of a register tile
@@ -92,7 +92,7 @@ class Plain(Schedule):
     def emit(self) -> None:
         v, b, args = self.v, self.b, self.args
         with cgutils.for_range(b, args["groups"]) as group, cgutils.for_range(b, args["blocks"]) as block:
-            self.beside(v, self.s, args, group.index, block.index)
+            self.interleaved(v, self.s, args, group.index, block.index)
             parts = max(1, 8 // ROWS)  # of a row's exponents: eight registers of maxima at once
             whole = self.exponents(group.index, block.index, self.scratch)
             for h in range(0, whole.parts, parts):
@@ -130,8 +130,8 @@ class Mixed(Schedule):
     stores beside 16 of them take 22 cycles instead of 16).  All register tiles of a step are unrolled.
     """
 
-    def __init__(self, v: VectorBuilder, shape: SumShape, args: dict[str, Any], beside: Beside) -> None:
-        super().__init__(v, shape, args, beside)
+    def __init__(self, v: VectorBuilder, shape: SumShape, args: dict[str, Any], interleaved: Interleaved) -> None:
+        super().__init__(v, shape, args, interleaved)
         n = self.sums.width * len(self.sums.tile)
         self.steps = v.b.mul(args["groups"], args["blocks"])
         self.o_start = LINE + 2 * self.kept  # loads of maxima may begin before them (`ByTurns`)
@@ -238,5 +238,5 @@ class Mixed(Schedule):
         v, b, args = self.v, self.b, self.args
         self.warm_up()
         with cgutils.for_range(b, self.steps) as loop:
-            self.beside(v, self.s, args, *self.split(loop.index))
+            self.interleaved(v, self.s, args, *self.split(loop.index))
             self.body(loop.index)

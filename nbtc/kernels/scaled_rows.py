@@ -77,9 +77,9 @@ def _step(p, row, column, steps, s, columns):
         magnitude = bits[j] & np.uint32(0x7FFFFFFF)
         fine &= magnitude < np.uint32(0x7F800000)
         own = max(np.int32(magnitude >> np.uint32(23)), np.int32(1)) - np.int32(127)
-        lift = xa + xb[j]
+        scale_exponent = xa + xb[j]
         most = max(np.int32(FLOOR), own if magnitude != 0 else np.int32(FLOOR))
-        most = max(most, top[j] + lift)
+        most = max(most, top[j] + scale_exponent)
         low[j] = most - np.int32(FRACTION)
         power_bits[j] = np.int64(BIAS64 - low[j]) << PLACES64
     for j in range(COLUMNS):

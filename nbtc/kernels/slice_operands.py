@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import F64, I8, I16, I64, VectorBuilder, vector
-from nbtc.kernels.float_elements import NUDGE, lift
+from nbtc.kernels.float_elements import NUDGE, bias_difference
 from nbtc.kernels.slice_elements import OCTETS, V16, VECTOR, W16, Elements
 from nbtc.kernels.slice_shape import COLUMNS, ROWS, STEPS, UNITS, WORDS, SliceShape
 
@@ -127,7 +127,8 @@ class SliceOperands:
     def _store_a(self, x: Any, to: Any) -> None:
         """Sixteen values, nudged; f64 in two vectors: words 0 and 1, and words 2 and 3 of each 128-bit lane."""
         v, b, s = self.v, self.b, self.s
-        values, factor = self.a.with_tiny_zeros(x, self.a.values(x)), NUDGE[s.in_f64] * 2.0 ** (lift(s.a) + lift(s.b))
+        values = self.a.with_tiny_zeros(x, self.a.values(x))
+        factor = NUDGE[s.in_f64] * 2.0 ** (bias_difference(s.a) + bias_difference(s.b))
         if not s.in_f64:
             v.store(b.fmul(values, v.const(V16, factor)), to, VECTOR)
             return

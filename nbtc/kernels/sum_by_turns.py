@@ -58,7 +58,7 @@ class SumByTurns(FusedSum):
 
     def starts(self, e: Any, low: Any) -> list[Any]:
         if self.s.in_f64:
-            return self.beside(low, self.ends.magic(e))
+            return self.joined(low, self.ends.magic(e))
         return [self.v.bits(low, self.vector)]
 
     def together(self, sums: dict[Chunk, list[Any]]) -> dict[Chunk, list[Any]]:

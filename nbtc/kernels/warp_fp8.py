@@ -19,7 +19,7 @@ from nbtc.compiler.float_mode import enter, leave, separate_function
 from nbtc.formats.table import FORMATS, Format, f16
 from nbtc.kernels.code import Code
 from nbtc.kernels.float_code import W16, FloatCode
-from nbtc.kernels.float_elements import FloatElements, lift
+from nbtc.kernels.float_elements import FloatElements, bias_difference
 from nbtc.kernels.warp_floats import Codegen
 
 LANES, WORD = 32, 4  # of a warp; bytes
@@ -63,8 +63,8 @@ def halves(v: VectorBuilder, words: Any, fmt: Format) -> list[Any]:
     for half in (0, 1):
         pairs = v.shuffle(octets, octets, [4 * n + 2 * half + i for n in range(count) for i in (0, 1)])
         bits = x.f16_bits(pairs)
-        if lift(fmt):
-            value = v.b.fmul(x.values(pairs), v.const(vector(F32, 2 * count), 2.0 ** lift(fmt)))
+        if bias_difference(fmt):
+            value = v.b.fmul(x.values(pairs), v.const(vector(F32, 2 * count), 2.0 ** bias_difference(fmt)))
             bits = v.b.select(x.special(pairs), v.const(bits.type, NAN), x.m.to_f16(value))
         found.append(v.bits(bits, words.type))
     return found

@@ -125,9 +125,9 @@ class Sums:
     def needs_fallback(self) -> Any:
         """Whether a sum met Inf or NaN, or may have left its range."""
         b = self.b
-        far = b.icmp_signed(">", self.highest, self.limit)
+        too_large = b.icmp_signed(">", self.highest, self.limit)
         wrapped = b.fcmp_ordered(">=", self.largest, self.v.const(V16, 2.0**31 - 2.0**27))
-        return b.icmp_unsigned("!=", b.bitcast(b.or_(far, wrapped), I16), ir.Constant(I16, 0))
+        return b.icmp_unsigned("!=", b.bitcast(b.or_(too_large, wrapped), I16), ir.Constant(I16, 0))
 
 
 class LimitedRange(Sums):

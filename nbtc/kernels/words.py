@@ -220,11 +220,11 @@ def rows_kernel(op: int, rounding: int, source: int) -> Any:
             have, j = min(width, columns - panel * width), panel * width
             right, over = Flat(b, j * depth), Flat(across, j)
             for i in range(0, rows, lines):
-                left, goal, beside = Flat(a, i * depth), Flat(d.x, d.at + i * ldd + j), Flat(down, i)
+                left, goal, down_here = Flat(a, i * depth), Flat(d.x, d.at + i * ldd + j), Flat(down, i)
                 if have == width and i + lines <= rows:
-                    _tile(op, rounding, left, right, goal, ldd, depth, beside, over)
+                    _tile(op, rounding, left, right, goal, ldd, depth, down_here, over)
                 else:
-                    edge(left, right, goal, ldd, depth, min(lines, rows - i), have, tile, beside, over)
+                    edge(left, right, goal, ldd, depth, min(lines, rows - i), have, tile, down_here, over)
 
     @jit
     def run(a, rows, units, reading, b, d, columns, buffer):

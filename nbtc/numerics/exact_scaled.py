@@ -92,10 +92,10 @@ class ScaledOracle:
 
     def _products(self, pairs: list[tuple[Term, Term]], scale: Any) -> list[tuple[int, int, int | None]]:
         """(significand, exponent of its unit, exponent it is aligned by) of each product; None: a zero."""
-        lift = scale[0][1] + scale[1][1]
+        scale_exponent = scale[0][1] + scale[1][1]
         down = self.formats[0].mantissa + self.formats[1].mantissa
         return [
-            (s * t, e + f + lift - down, e + f + lift if s * t else None)
+            (s * t, e + f + scale_exponent - down, e + f + scale_exponent if s * t else None)
             for (s, e), (t, f) in pairs
         ]  # fmt: skip
 

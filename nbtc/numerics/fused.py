@@ -187,11 +187,11 @@ def round_sum(total, exponent, out):
 
 
 @jit(inline=True)
-def block_sum(a, b, extent, readings, c, rounding, lift):
+def block_sum(a, b, extent, readings, c, rounding, scale_exponent):
     """T of a block's products, of which those that do not exist are zero, and accumulator bits c.
 
-    a, b: `Strided`.  readings: of A, B and c.  lift: exponent of a power of two that multiplies every product, as block
-    scales do.
+    a, b: `Strided`.  readings: of A, B and c.  scale_exponent: of a power of two that multiplies every product,
+    as block scales do.
     """
     fa, fb, fc = readings
     floor, out = rounding.floor, rounding.out
@@ -205,7 +205,7 @@ def block_sum(a, b, extent, readings, c, rounding, lift):
         x, y = _values(a, b, t, extent.stretch, readings)
         mx, my = _magnitude(x), _magnitude(y)
         special |= (mx >= fa[5]) | (my >= fb[5])
-        e = max(mx >> 23, fa[3]) + max(my >> 23, fb[3]) - 254 + lift
+        e = max(mx >> 23, fa[3]) + max(my >> 23, fb[3]) - 254 + scale_exponent
         top = max(top, floor if (mx == 0) | (my == 0) else e)
     if special:
         nan, plus, minus = _specials(a, b, extent, readings, c)
@@ -217,7 +217,7 @@ def block_sum(a, b, extent, readings, c, rounding, lift):
     unit = top - rounding.fraction
     scale = f64_of(np.uint64(1023 - unit) << np.uint64(52))  # every f64 step below is exact but the cut to an integer
     total = np.int64(np.float64(vc) * scale)
-    scale = f64_of(np.uint64(1023 - unit + lift) << np.uint64(52))
+    scale = f64_of(np.uint64(1023 - unit + scale_exponent) << np.uint64(52))
     for t in range(extent.here):
         x, y = _values(a, b, t, extent.stretch, readings)
         total += np.int64(np.float64(x) * np.float64(y) * scale)

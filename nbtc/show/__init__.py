@@ -18,7 +18,7 @@ from nbtc.isa import lines
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import as_row, immediate
 from nbtc.isa.spec import Row
-from nbtc.show.picture import GAP, MARGIN, Drawing, beside, caption, draw
+from nbtc.show.picture import GAP, MARGIN, Drawing, caption, draw, side_by_side
 
 ADDRESSES = ("ldmatrix", "stmatrix")  # each memory row has the address that one lane gives
 
@@ -123,7 +123,7 @@ def _picture(row: Row, selector: int | None, top: float) -> Drawing:
         x, y = (MARGIN, bottom + GAP) if product % 2 else (drawing.right + 2 * GAP, y)
     further = _beside_products(row, selector)
     if further:
-        drawing = beside(further, MARGIN, bottom + GAP)
+        drawing = side_by_side(further, MARGIN, bottom + GAP)
         shapes += drawing.shapes
         width, bottom = max(width, drawing.right), drawing.bottom
     return Drawing(shapes, width, bottom)

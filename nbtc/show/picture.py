@@ -41,7 +41,7 @@ def draw(panels: list[Panel], x: float, y: float, product: bool) -> Drawing:
     if not panels:
         return Drawing([], x, y)
     if not product:
-        return beside(panels, x, y)
+        return side_by_side(panels, x, y)
     a, b, *corner = panels
     unit_a, unit_n = _unit_width(a), max(_unit_width(p) for p in (b, *corner) if p.boxes)
     unit_k = HEIGHT / b.box_rows
@@ -62,7 +62,7 @@ def draw(panels: list[Panel], x: float, y: float, product: bool) -> Drawing:
     return Drawing(shapes, right, bottom)
 
 
-def beside(panels: list[Panel], x: float, y: float) -> Drawing:
+def side_by_side(panels: list[Panel], x: float, y: float) -> Drawing:
     """Panels side by side."""
     shapes: list[str] = []
     bottom = y

@@ -82,8 +82,8 @@ def cute_layout(d: Descriptor, shape: tuple[int, int], fmt: Format, major: str) 
         along = t if w > 1 else leading
         text = f"((8,{-(-rows // 8)}),({t},{-(-cols // t)})):(({w * t},{stride}),(1,{along}))"
     else:
-        far, deep = (leading, stride) if w > 1 else (stride, leading)
-        text = f"(({t},{w},{-(-rows // (t * w))}),(8,{-(-cols // 8)})):((1,{t},{far}),({w * t},{deep}))"
+        outer, inner = (leading, stride) if w > 1 else (stride, leading)
+        text = f"(({t},{w},{-(-rows // (t * w))}),(8,{-(-cols // 8)})):((1,{t},{outer}),({w * t},{inner}))"
     return text if w == 1 else f"Swizzle<{d.mode.log2},4,3> on bytes o {text}"
 
 

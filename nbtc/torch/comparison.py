@@ -247,9 +247,9 @@ def _difference(base: _Call | None, call: _Call, key: tuple[str, int], arch: str
         differ += int(other.sum())
         if x.dtype.kind in "iub" or not x.size:
             continue
-        far = int(ulp_distance(x, y).max())
-        comparable = comparable and far < 2**64 - 1
-        most = max(most, far)
+        distance = int(ulp_distance(x, y).max())
+        comparable = comparable and distance < 2**64 - 1
+        most = max(most, distance)
         with np.errstate(all="ignore"):
             wide = x.astype(np.float64)
             lost += float(np.square(np.where(other, y.astype(np.float64) - wide, 0)).sum())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nbtc.testing.hosts import HOSTS
+from nbtc.testing.hosts import HOSTS, OTHERS
 from tests.processes import forked, fresh, output
 
 CODE = """
@@ -23,7 +23,7 @@ print(np.array_equal(a[:32], x[7 * lane % 32]), np.array_equal(a[32:], x[lane ^ 
 """
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", ["host", *OTHERS])
 def test_shuffles_on_every_processor(host):
     start = fresh if HOSTS[host] else forked
     assert output(start(CODE, **HOSTS[host])).split() == ["True", "True"]
@@ -67,7 +67,7 @@ with np.errstate(all="ignore"):
 """
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", ["host", *OTHERS])
 def test_half_precision_on_every_processor(host):
     start = fresh if HOSTS[host] else forked
     assert output(start(HALVES, **HOSTS[host])).split() == ["True"] * 7

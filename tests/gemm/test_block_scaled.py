@@ -15,7 +15,7 @@ from nbtc.compiler.processors import host_processor
 from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError, UnvalidatedModelWarning
 from nbtc.formats.arrays import from_bits
 from nbtc.formats.table import FORMATS, Format
-from nbtc.gemm import block_scaled, scaled_engine
+from nbtc.gemm import block_scaled, scaled_rows_engine
 from nbtc.numerics import models
 from nbtc.numerics.exact_scaled import ScaledOracle
 from nbtc.testing import assert_bits_equal
@@ -106,8 +106,8 @@ def test_scales_lift_exponents(name: str, pair: tuple[str, str], monkeypatch: py
     low, high, reached = RANGES[name]
     rng, (fa, fb) = np.random.default_rng([low + 200, len(pair[0])]), (FORMATS[f] for f in pair)
     taken: list[object] = []
-    rows = scaled_engine.Product
-    monkeypatch.setattr(scaled_engine, "Product", lambda *args, **how: taken.append(args) or rows(*args, **how))
+    rows = scaled_rows_engine.Product
+    monkeypatch.setattr(scaled_rows_engine, "Product", lambda *args, **how: taken.append(args) or rows(*args, **how))
     for m, n, k, sparse in ((70, 130, 90, 0.0), (5, 64, 608, 0.7), (64, 70, 64, 0.95), (66, 3, 33, 0.3)):
         a, b = (_finite(rng, f, shape, sparse) for f, shape in ((fa, (m, k)), (fb, (k, n))))
         blocks = -(-k // 32)

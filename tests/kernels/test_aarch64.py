@@ -89,7 +89,7 @@ def test_packing_of_a_panel(size: int, columns: bool, wide: bool) -> None:
     names = ("x", "ld", "tiles", "places", "out", "exponents", "signs", "special")
 
     def emit(v: VectorBuilder, values: list[Any]) -> None:
-        args = {**dict(zip(names, values, strict=False)), "lifts": None}
+        args = {**dict(zip(names, values, strict=False)), "scale_exponents": None}
         packer = panel_pack._Packer(v, size, wide, False, *values[len(names) :])
         how = panel_operands.Packing(int(wide), 16, full_range=0, emulated=0, scaled=0)
         writer = (panel_pack._Columns if columns else panel_pack._Rows)(v, packer, how, args)

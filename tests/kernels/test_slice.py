@@ -20,7 +20,7 @@ from nbtc.formats.table import FORMATS
 from nbtc.kernels.slice_product import slice_function
 from nbtc.kernels.slice_shape import COLUMNS, LINE, ROWS, UNITS, SliceShape
 from nbtc.testing.cases import Case
-from nbtc.testing.hosts import HOSTS
+from nbtc.testing.hosts import HOSTS, OTHERS
 from nbtc.testing.strategies import operands, strategies
 
 UNIT, TILES = 16, 3
@@ -174,7 +174,7 @@ def test_every_strategy(shape: tuple[Any, ...]) -> None:
     check([shape])
 
 
-@pytest.mark.parametrize("host", [h for h in HOSTS if h != "host"])
+@pytest.mark.parametrize("host", OTHERS)
 def test_plainer_processors(host: str) -> None:
     """The same in a process for another processor, with half of the shapes."""
     environment = os.environ | HOSTS[host]

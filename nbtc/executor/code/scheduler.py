@@ -129,8 +129,8 @@ def _admit_cluster(helpers: Any, v: VectorBuilder, w: Worker, index: Any, warp_f
     b = v.b
     first = b.alloca(I64)
 
-    def settle(rank: Any) -> None:
-        block = _settle(v, w, b.add(index, rank))
+    def admit(rank: Any) -> None:
+        block = _take_slot(v, w, b.add(index, rank))
         leads = b.icmp_unsigned("==", rank, v.int(0))
         b.store(b.select(leads, b.ptrtoint(block, I64), b.load(first)), first)
         leader = b.inttoptr(b.load(first), POINTER)
@@ -144,7 +144,7 @@ def _admit_cluster(helpers: Any, v: VectorBuilder, w: Worker, index: Any, warp_f
             w.put("block", block, "cluster_generation", ZERO)
             w.put("block", block, "cluster_arrived", ZERO)
 
-    w.loop(w.cluster_size(), settle)
+    w.loop(w.cluster_size(), admit)
     leader = b.inttoptr(b.load(first), POINTER)
     w.loop(
         w.cluster_size(),
@@ -152,7 +152,7 @@ def _admit_cluster(helpers: Any, v: VectorBuilder, w: Worker, index: Any, warp_f
     )
 
 
-def _settle(v: VectorBuilder, w: Worker, index: Any) -> Any:
+def _take_slot(v: VectorBuilder, w: Worker, index: Any) -> Any:
     """Put a block into the first free slot; its structure.
 
     So slots after as many as were ever taken at once are free: rounds leave out what may be thousands.

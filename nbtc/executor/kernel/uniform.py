@@ -79,11 +79,11 @@ class _Analysis:
         return _Places(defs, reads)
 
     def solve(self) -> Facts:
-        settled = not (self.setting.recursive or self.setting.yielding)
-        varies, divergent = self._fixpoint(settled)
+        strict = not (self.setting.recursive or self.setting.yielding)
+        varies, divergent = self._fixpoint(strict)
         waiting = {b for b in divergent if self._waits(b)}
         turns = {h for h in self.spins if not divergent.isdisjoint(self._members(h))} | self._left_divergent(varies)
-        if settled and not waiting and not turns:
+        if strict and not waiting and not turns:
             return Facts(frozenset(varies), frozenset(divergent), frozenset(self.spins), self._private(varies, True))
         varies, divergent = self._fixpoint(strict=False)
         return Facts(frozenset(varies), frozenset(divergent), frozenset(self.spins), self._private(varies, False))

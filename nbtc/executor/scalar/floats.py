@@ -27,8 +27,8 @@ from nbtc.executor.scalar.float_values import (
 from nbtc.executor.scalar.rounding import DIRECTIONS, DOUBLE, Exact, clamp, exact, pack, scaled, with_exponent
 
 SUMS = ("add", "sub", "fma", "mad")
-LIFT = 32  # exponents from the least normal f32 to where a result and what its rounding left are both normal
-FAR = 200  # exponents so far apart that the smaller addend is only more or less than nothing
+RAISED_BY = 32  # exponents from the least normal f32 to where a result and what its rounding left are both normal
+WIDEST_GAP = 200  # exponents so far apart that the smaller addend is only more or less than nothing
 
 
 def nearest(v: VectorBuilder, opcode: str, x: Sequence[Any]) -> Any:
@@ -87,13 +87,13 @@ def _double(v: VectorBuilder, opcode: str, x: Sequence[Any]) -> Exact:
 def _aligned(v: VectorBuilder, x: Sequence[Any], m: Sequence[Any], e: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
     """Operands of a sum scaled by one power of two, which is also given; the last one is held near the others."""
     first = v.b.add(e[0], e[1]) if len(x) == 3 else e[0]
-    apart = v.b.sub(e[-1], first)
-    near = clamp(v, apart, -FAR, FAR)
+    gap = v.b.sub(e[-1], first)
+    held = clamp(v, gap, -WIDEST_GAP, WIDEST_GAP)
     none = is_zero(v, magnitude_bits(v, DOUBLE, x[-1]))
-    near = v.b.select(none, const(v, near, -FAR), near)
-    last = v.b.select(none, v.const(m[-1].type, 0.0), with_exponent(v, m[-1], near))
-    ahead = v.b.and_(v.b.icmp_signed(">", apart, const(v, apart, FAR)), v.b.not_(none))
-    unit = v.b.select(ahead, v.b.sub(e[-1], const(v, near, FAR)), first)
+    held = v.b.select(none, const(v, held, -WIDEST_GAP), held)
+    last = v.b.select(none, v.const(m[-1].type, 0.0), with_exponent(v, m[-1], held))
+    ahead = v.b.and_(v.b.icmp_signed(">", gap, const(v, gap, WIDEST_GAP)), v.b.not_(none))
+    unit = v.b.select(ahead, v.b.sub(e[-1], const(v, held, WIDEST_GAP)), first)
     return (*m[:-1], last), unit
 
 
@@ -107,7 +107,7 @@ def _directed(v: VectorBuilder, opcode: str, name: str, direction: str, x: Seque
     parts = (_single if name == "f32" else _double)(v, opcode, x)
     found = resize(v, pack(v, kind, direction, parts), kind.bits)
     if ftz:
-        found = _without_tiny(v, kind, found, _lifted_parts(v, kind, direction, parts))
+        found = _without_tiny(v, kind, found, _raised_parts(v, kind, direction, parts))
     keep = v.b.or_(is_zero(v, parts.significand), is_nan(v, kind, plain))
     tests = [v.b.icmp_unsigned(">=", magnitude_bits(v, kind, n), const(v, n, kind.infinity)) for n in x]
     zeros = x if opcode not in SUMS else x[:-1]
@@ -121,19 +121,19 @@ def _bits(v: VectorBuilder, name: str, x: Any) -> Any:
     return float_bits(v, x) if name == "f32" else double_bits(v, x)
 
 
-def _without_tiny(v: VectorBuilder, kind: Kind, found: Any, lifted: Any) -> Any:
+def _without_tiny(v: VectorBuilder, kind: Kind, found: Any, raised: Any) -> Any:
     """found with zero in place of a result that is below the least normal number once it is rounded.
 
-    lifted: the same result times 2**LIFT, far from the subnormal range: what rounds up to the least normal number only
-    because a subnormal has fewer digits is tiny all the same.
+    raised: the same result times 2**RAISED_BY, far from the subnormal range: what rounds up to the least normal number
+    only because a subnormal has fewer digits is tiny all the same.
     """
-    least = const(v, lifted, kind.least_normal + (LIFT << kind.fraction))
-    tiny = v.b.icmp_unsigned("<", magnitude_bits(v, kind, lifted), least)
+    least = const(v, raised, kind.least_normal + (RAISED_BY << kind.fraction))
+    tiny = v.b.icmp_unsigned("<", magnitude_bits(v, kind, raised), least)
     return v.b.select(tiny, v.b.and_(found, const(v, found, kind.sign)), found)
 
 
-def _lifted_parts(v: VectorBuilder, kind: Kind, direction: str, parts: Exact) -> Any:
-    raised = parts._replace(exponent=v.b.add(parts.exponent, const(v, parts.exponent, LIFT)))
+def _raised_parts(v: VectorBuilder, kind: Kind, direction: str, parts: Exact) -> Any:
+    raised = parts._replace(exponent=v.b.add(parts.exponent, const(v, parts.exponent, RAISED_BY)))
     return resize(v, pack(v, kind, direction, raised), kind.bits)
 
 
@@ -143,11 +143,11 @@ def _flushed_nearest(v: VectorBuilder, opcode: str, x: Sequence[Any]) -> Any:
     found = float_bits(v, nearest(v, opcode, x))
     if opcode in ("add", "sub", "sqrt"):  # a tiny sum is exact, and no root is tiny
         return flush(v, kind, found)
-    unit = v.const(x[0].type, 2.0**LIFT)
+    unit = v.const(x[0].type, 2.0**RAISED_BY)
     # an operand that this makes infinite is so large that the result is not tiny
     raised = [unit, *x] if opcode == "rcp" else [v.b.fmul(n, unit) if i != 1 else n for i, n in enumerate(x)]
-    lifted = nearest(v, "div" if opcode == "rcp" else opcode, raised)
-    return _without_tiny(v, kind, found, float_bits(v, lifted))
+    raised = nearest(v, "div" if opcode == "rcp" else opcode, raised)
+    return _without_tiny(v, kind, found, float_bits(v, raised))
 
 
 def saturate(v: VectorBuilder, name: str, x: Any) -> Any:

@@ -98,9 +98,9 @@ def pack(v: VectorBuilder, kind: Kind, direction: str, x: Exact, saturate: bool 
     place = v.b.add(v.b.sub(const(v, m, 62 + kind.bias), top), x.exponent)  # its exponent field
     below = v.smax(v.b.sub(const(v, m, 1), place), const(v, m, 0))  # how far it is below the least normal
     shift = v.b.add(const(v, m, 62 - kind.fraction), below)
-    far = v.b.icmp_signed(">", shift, const(v, m, 63))
-    m = v.b.select(far, v.umin(m, const(v, m, 1)), m)
-    shift = v.b.select(far, const(v, m, 63), shift)
+    beyond = v.b.icmp_signed(">", shift, const(v, m, 63))
+    m = v.b.select(beyond, v.umin(m, const(v, m, 1)), m)
+    shift = v.b.select(beyond, const(v, m, 63), shift)
     kept = v.b.lshr(m, shift)
     rest = v.b.sub(m, v.b.shl(kept, shift))
     half = v.b.lshr(v.b.shl(const(v, m, 1), shift), const(v, m, 1))
@@ -129,9 +129,9 @@ def scaled(v: VectorBuilder, bits: Any) -> tuple[Any, Any]:
     tiny = v.b.icmp_unsigned("<", magnitude_bits(v, DOUBLE, bits), const(v, bits, DOUBLE.least_normal))
     normal = v.b.select(tiny, double_bits(v, v.b.fmul(x, v.const(like(bits, F64), 2.0**54))), bits)
     field = v.b.lshr(magnitude_bits(v, DOUBLE, normal), const(v, bits, DOUBLE.fraction))
-    lift = v.b.select(tiny, const(v, bits, DOUBLE_BIAS + 54), const(v, bits, DOUBLE_BIAS))
+    bias = v.b.select(tiny, const(v, bits, DOUBLE_BIAS + 54), const(v, bits, DOUBLE_BIAS))
     mantissa = v.b.and_(normal, const(v, bits, DOUBLE.sign | DOUBLE.least_normal - 1))
-    return as_float(v, v.b.or_(mantissa, const(v, bits, DOUBLE.one))), v.b.sub(field, lift)
+    return as_float(v, v.b.or_(mantissa, const(v, bits, DOUBLE.one))), v.b.sub(field, bias)
 
 
 def with_exponent(v: VectorBuilder, m: Any, exponent: Any) -> Any:

@@ -218,16 +218,16 @@ def look_at(me, cell, mask, own, shared):
 
 
 @jit(inline=True)
-def glance(granule, own, known, writes, shared, settled):
-    """As `settle`, for what most accesses find; False means no more than that `settle` has to look.
+def glance(granule, own, known, writes, shared, harmless):
+    """As `record_access`, for what most accesses find; False means no more than that `record_access` has to look.
 
-    known: the time up to which plain accesses are known.  settled: an epoch that nothing is wrong with.
+    known: the time up to which plain accesses are known.  harmless: an epoch that nothing is wrong with.
     """
     marks = word(granule + w.MARKS)
     if marks & (w.SPLIT | w.UNUSABLE):
         return False
     last, first, second = word(granule), word(granule + w.WORD), word(granule + 2 * w.WORD)
-    if last >> w.EPOCH_AT != settled and not _before(last, known):
+    if last >> w.EPOCH_AT != harmless and not _before(last, known):
         return False
     if writes:
         if not (_before(first, known) and _before(second, known)):
@@ -249,7 +249,7 @@ def glance(granule, own, known, writes, shared, settled):
 
 
 @jit
-def settle(me, granule, own, shared):
+def record_access(me, granule, own, shared):
     """An access to all bytes of a granule: whether that was all; else its cells are to be looked at one by one, which
     also finds the words for what is wrong."""
     marks, writes = word(granule + w.MARKS), (kinds.WRITES >> me[3]) & 1

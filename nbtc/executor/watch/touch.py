@@ -5,7 +5,7 @@ from __future__ import annotations
 from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.watch import words as w
-from nbtc.executor.watch.compare import glance, look_at, mend, settle
+from nbtc.executor.watch.compare import glance, look_at, mend, record_access
 from nbtc.executor.watch.order import (
     advance,
     after_suspicion,
@@ -103,11 +103,11 @@ def _side_by_side(addresses, mask, lane, count, size):
 
 
 @jit
-def _settle(me, granule, cells, own, shared):
-    """As `settle`, of granules that may have been split."""
+def _record_access(me, granule, cells, own, shared):
+    """As `record_access`, of granules that may have been split."""
     if (kinds.WRITES >> me[3]) & 1 and word(granule + w.MARKS) & w.SPLIT:
         mend(me, granule, cells)
-    return settle(me, granule, own, shared)
+    return record_access(me, granule, own, shared)
 
 
 @jit
@@ -230,7 +230,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     fixed = stamp << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT
     count = 0 if size < w.CELL_BYTES or not (SIMPLE >> kind) & 1 else max(1, w.GRANULE_BYTES // size)
     given = (addresses, mask, size, order, site, values, element)
-    lane, last, before, again, here, settled = 0, 0, -1, 0, NOWHERE, -1
+    lane, last, before, again, here, harmless = 0, 0, -1, 0, NOWHERE, -1
     writes, met = (kinds.WRITES >> kind) & 1, word(record + w.MET)
     if order & kinds.DEFERS:
         _begin_deferred(record)
@@ -256,11 +256,11 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
             whole, rest = own | (count >> 1) << w.LANES_AT | w.WRITTEN, max(size, w.GRANULE_BYTES)
             while rest:
                 granule = granule_at(here, at)
-                if not glance(granule, whole, known, writes, here[5], settled):
+                if not glance(granule, whole, known, writes, here[5], harmless):
                     then = word(granule) >> w.EPOCH_AT
-                    if not _settle(me, granule, cells_at(here, at), whole, here[5]):
+                    if not _record_access(me, granule, cells_at(here, at), whole, here[5]):
                         break
-                    settled = settled if then >= met else then
+                    harmless = harmless if then >= met else then
                 at, rest = at + w.GRANULE_BYTES, rest - w.GRANULE_BYTES
             if not rest:
                 lane, last = lane + count, lane + count - 1
@@ -292,7 +292,7 @@ def touch_line(block, warp, lane, address, size, kind, site):
     at, end = address - here[0], address - here[0] + size
     while at < end:
         whole = at % w.GRANULE_BYTES == 0 and at + w.GRANULE_BYTES <= end
-        if whole and _settle(me, granule_at(here, at), cells_at(here, at), own | w.WRITTEN, here[5]):
+        if whole and _record_access(me, granule_at(here, at), cells_at(here, at), own | w.WRITTEN, here[5]):
             at += w.GRANULE_BYTES
             continue
         mask = w.WRITTEN >> max(0, at + w.CELL_BYTES - end)

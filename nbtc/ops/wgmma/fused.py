@@ -20,7 +20,7 @@ from nbtc.compiler.processors import host_processor
 from nbtc.errors import CompilerError
 from nbtc.formats.table import Format
 from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, SumShape
-from nbtc.kernels.float_elements import lift
+from nbtc.kernels.float_elements import bias_difference
 from nbtc.kernels.panel import SCRATCH
 from nbtc.kernels.panel_schedules import FLAG_WORD
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
@@ -63,7 +63,7 @@ class Side(NamedTuple):
     bias: int
     special: int
     every: int
-    lift: int
+    bias_difference: int
     long_sum: int
 
 
@@ -71,7 +71,7 @@ def _side(fmt: Format, in_f64: bool, panel: bool) -> Side:
     shift = fmt.bits - 1 - fmt.exponent
     return Side(
         magnitudes(fmt), packer(fmt, in_f64, panel), int(fmt.exponent <= 5), fmt.emin, fmt.emax, shift, fmt.bias,
-        fmt.special << (shift - fmt.mantissa), (1 << fmt.bits) - 1, lift(fmt), LONG_SUM << fmt.mantissa,
+        fmt.special << (shift - fmt.mantissa), (1 << fmt.bits) - 1, bias_difference(fmt), LONG_SUM << fmt.mantissa,
     )  # fmt: skip
 
 
@@ -159,11 +159,12 @@ def run(first, last, task, steps, floor, left):
         gather(steps.gather, g, geometry, sources, raw_a, raw_b)
         a_low, a_high, a_sound = _span(steps.a, raw_a)
         b_low, b_high, b_sound = _span(steps.b, raw_b)
-        if not (a_sound and b_sound and _near(a_low, a_high, b_low, b_high)):
+        if not (a_sound and b_sound and _limited_range(a_low, a_high, b_low, b_high)):
             continue
         scale, low = a_high + b_high - fraction, fraction + 127 - (a_high - a_low) - (b_high - b_low)
         zero = low >> 1
-        up_a, up_b = _power(share - a_high + steps.a.lift), _power(fraction - share - b_high + steps.b.lift)
+        up_a = _power(share - a_high + steps.a.bias_difference)
+        up_b = _power(fraction - share - b_high + steps.b.bias_difference)
         above, below = zero - a_low - steps.a.bias, low - zero - b_low - steps.b.bias
         sum_a = call_emitted(steps.a.pack, Packing(raw_a, geometry.flip_a, above, up_a, av, ae, sa, 0))
         sum_b = call_emitted(steps.b.pack, Packing(raw_b, geometry.flip_b, below, up_b, bv, be, sb, n >> 2))
@@ -172,7 +173,7 @@ def run(first, last, task, steps, floor, left):
         if keep[g]:
             start = d_from[g] * registers * THREADS
             seen = call_emitted(steps.load, Moving(d, start, tile, n, _power(-scale), 0))
-            if not _tame(seen, FLOOR_FIELD - 127 + scale, f16_acc != 0):
+            if not _in_range(seen, FLOOR_FIELD - 127 + scale, f16_acc != 0):
                 continue
         else:
             tile[:] = np.uint8(0)
@@ -186,7 +187,7 @@ def run(first, last, task, steps, floor, left):
 
 
 @jit(inline=True)
-def _near(a_low, a_high, b_low, b_high):
+def _limited_range(a_low, a_high, b_low, b_high):
     """Exponents that fit bytes, and products whose sums and last places are normal f32 numbers."""
     fits = a_high - a_low <= SPREAD and b_high - b_low <= SPREAD
     middle = max(abs(a_high), abs(b_high)) <= 100
@@ -194,7 +195,7 @@ def _near(a_low, a_high, b_low, b_high):
 
 
 @jit(inline=True)
-def _tame(seen, floor, f16_acc):
+def _in_range(seen, floor, f16_acc):
     """Accumulators that are zero or from 2**floor (f16: anything) to 2**60."""
     least, most = seen & np.int64(0xFFFFFFFF), (seen >> np.int64(32)) & np.int64(0xFFFFFFFF)
     bound = np.int64(as_i32(np.float32(2.0**floor))) << 1

@@ -8,7 +8,7 @@ import pytest
 import nbtc
 from nbtc.executor.scalar.approx import MNEMONICS
 from nbtc.numerics import special_functions as rows
-from nbtc.testing.hosts import HOSTS
+from nbtc.testing.hosts import HOSTS, OTHERS
 from nbtc.testing.scalar_rows import RowCase, Rows
 from tests.processes import forked, fresh, output
 
@@ -93,7 +93,7 @@ with np.load({str(GOLDEN)!r}) as z:
 """
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", ["host", *OTHERS])
 def test_every_processor(host):
     start = fresh if HOSTS[host] else forked
     assert output(start(CODE, **HOSTS[host])).split() == ["True"] * 11

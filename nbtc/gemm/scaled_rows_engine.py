@@ -64,10 +64,11 @@ class Product:
         above = np.full((steps, panels * COLUMNS), 127, np.uint8)
         above[:, :n] = ys
         above = np.ascontiguousarray(above.reshape(steps, panels, COLUMNS).swapaxes(0, 1))
-        lifts = [x.astype(np.int32).reshape(-1) - np.int32(127) for x in (xs, above)]
+        shifts = [x.astype(np.int32).reshape(-1) - np.int32(127) for x in (xs, above)]
         self.packed = Panels(
-            va[left].reshape(-1), ea[left].reshape(-1), lifts[0], vb[right].reshape(-1), eb[right].reshape(-1), lifts[1]
-        )
+            va[left].reshape(-1), ea[left].reshape(-1), shifts[0],
+            vb[right].reshape(-1), eb[right].reshape(-1), shifts[1],
+        )  # fmt: skip
 
     def run(self, d: NDArray[np.uint32]) -> None:
         """d (M, N), C order: f32 bits of c in, of the result out."""
