@@ -24,6 +24,8 @@ from nbtc.executor.launch.answers import Answers, Heap
 from nbtc.executor.launch.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
 from nbtc.executor.launch.hazards import hazard, kept, leak
 from nbtc.executor.launch.launch import Geometry, Request, address_of, aligned, obeyed, run
+from nbtc.executor.launch.repeated import Repeated, repeatable
+from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.profile.result import Profile, empty
 from nbtc.executor.summary import summary
 from nbtc.executor.text.names import full_name, plain_name, signature
@@ -308,6 +310,25 @@ class Program:
             progress=progress,
         )
         return self._run(built, request, answers)
+
+    def repeated(self, g: Geometry, memory: Sequence[Memory], shared: int) -> Repeated | None:
+        """A launch that callers of compiled code can make again; None where it needs more than its code.
+
+        memory: what it may touch besides the module's variables.  shared: as `launch` has taken it.
+        """
+        options = Options(self.arch, True, True, self.instrument)
+        if self.instrument or CHECK_ALL or self.module.heap is not None:
+            return None
+        built = self.module.compiled(self.name, BlockShape.of(g.block), options)
+        if not repeatable(built.code, g.blocks):
+            return None
+        parameters = bytearray(sum(p.bytes + p.alignment for p in self.params))
+        request = Request(
+            geometry=g, parameters=parameters, variables=address_of(self.module.variables),
+            memory=self.module.own_memory, dynamic_bytes=shared, cooperative=False, threads=None, callback=None,
+            together=_together(self.arch, g.threads, built.code.shared_bytes + shared) if built.code.spins else 0,
+        )  # fmt: skip
+        return Repeated(self.name, built.sites, built.code, request)
 
     def _geometry(self, directives: Any, grid: Any, block: Any, cluster: Any) -> Geometry:
         """The extents of a launch, remembered by what plain numbers say."""

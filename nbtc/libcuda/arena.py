@@ -44,11 +44,11 @@ class Arena:
         self._sizes: dict[int, int] = {}
         self._lock = threading.Lock()
 
-    def take(self, size: int, align: int) -> int:
-        """The address of a block."""
+    def take(self, size: int, align: int, after: int = 0) -> int:
+        """The address of a block, `after` bytes after a multiple of `align`."""
         with self._lock:
             for i, (first, length) in enumerate(self._free):
-                at = -(-first // align) * align
+                at = -((after - first) // align) * align + after
                 if at + size <= first + length:
                     rest = [(first, at - first), (at + size, first + length - at - size)]
                     self._free[i : i + 1] = [piece for piece in rest if piece[1]]

@@ -12,10 +12,12 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbtc.libcuda import attach_points, state
+from nbtc.libcuda.direct import shared
+from nbtc.libcuda.direct.calls import direct_names, form
 from nbtc.libcuda.errors import INVALID_CONFIGURATION, INVALID_VALUE, NOT_SUPPORTED, UNKNOWN, CudaError, say, unexpected
 from nbtc.libcuda.registry import DRIVER, RUNTIME, Implementation, implementation
 from nbtc.libcuda.rows import COMPILERS, SONAMES, Row, rows
@@ -34,20 +36,42 @@ FREE = ("cuInit", "cuDriverGet", "cuGetError", "cuGetProc", "cuGetExport", "cuDe
 class Attached:
     """A library of this process: its table and what fills it."""
 
-    def __init__(self, which: str, count: int, table: int) -> None:
+    def __init__(self, which: str, count: int, table: int, direct: int, own: bool) -> None:
         self.which, self.rows = which, rows(which)
         if len(self.rows) != count:
             raise RuntimeError(f"{SONAMES[which]} has {count} functions, its table {len(self.rows)}: delete the file")
         self.words = (ctypes.c_uint64 * count).from_address(table)
         self.index = {row.name: i for i, row in enumerate(self.rows)}
+        self.direct = Direct(which, [row.name for row in self.rows], direct, own)
 
     def resolve(self, index: int) -> None:
         """A function is called for the first time."""
         try:
-            self.words[index] = entry(self.which, self.rows[index])
+            row = self.rows[index]
+            self.words[index] = self.direct.before(row.name, entry(self.which, row))
         except BaseException:
             traceback.print_exc()
             self.words[index] = _address(ctypes.CFUNCTYPE(ctypes.c_int32)(lambda: UNKNOWN))
+
+
+class Direct:
+    """The compiled forms of a library's functions (`emit.Shared.described`)."""
+
+    def __init__(self, which: str, names: Sequence[str], about: int, own: bool) -> None:
+        self.names = direct_names(which, names) if about else []
+        head = (ctypes.c_uint64 * (2 + len(self.names))).from_address(about) if about else None
+        if head is not None:
+            self.functions = list(head[2:])
+            self.python = (ctypes.c_uint64 * len(self.names)).from_address(head[1])
+            ctypes.c_uint64.from_address(head[0]).value = shared.ready(own)
+
+    def before(self, name: str, address: int) -> int:
+        """The address of a function's compiled form, which goes on to that of Python's; or the latter."""
+        if name not in self.names:
+            return address
+        at = self.names.index(name)
+        self.python[at] = address
+        return self.functions[at]
 
 
 def _address(callback: Any) -> int:
@@ -88,10 +112,15 @@ def entry(which: str, row: Row) -> int:
         say(f"{row.name} isn't there: it returns an error (CUDA_ERROR_NOT_SUPPORTED)", once=True)
         return _address(ctypes.CFUNCTYPE(ctypes.c_int32)(lambda: NOT_SUPPORTED))
     if which == "driver":
-        return _address(row.prototype(guarded(found, not row.name.startswith(FREE))))
-    from nbtc.libcuda.runtime.results import tracked
+        function = guarded(found, not row.name.startswith(FREE))
+    else:
+        from nbtc.libcuda.runtime.results import tracked
 
-    return _address(row.prototype(tracked(found, row)))
+        function = tracked(found, row)
+    direct = form(which, row.name)
+    if direct is not None:
+        function = shared.arriving(function, row.name, direct.stream)
+    return _address(row.prototype(function))
 
 
 def _compiler_entry(which: str, row: Row) -> int:
@@ -161,7 +190,7 @@ def _at_exit(own: bool, close: int) -> None:
         atexit.register(_write_profiles)
 
 
-def attach(which: str, count: int, own: int, table: int, slot: int, close: int, folder: str) -> None:
+def attach(which: str, count: int, own: int, table: int, slot: int, close: int, direct: int, folder: str) -> None:
     """Called by a library, which lies in `folder`, at its first call; own: Python was started for it."""
     if which in _attached:
         return
@@ -171,7 +200,7 @@ def attach(which: str, count: int, own: int, table: int, slot: int, close: int, 
 
     if own and not _attached:
         sys.stdout = _Output()
-    made = _attached[which] = Attached(which, count, table)
+    made = _attached[which] = Attached(which, count, table, direct, bool(own))
     resolver = RESOLVER(made.resolve)
     if not own or len(_attached) == 1:
         _at_exit(bool(own), close)

@@ -16,7 +16,11 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-IMPORTS = ("dlopen", "dlsym", "setenv", "unsetenv", "snprintf", "dprintf", "getauxval", "sched_yield")
+from nbtc.libcuda.direct.calls import direct_names, emit_all
+from nbtc.libcuda.direct.emit import Shared
+
+IMPORTS = ("dlopen", "dlsym", "setenv", "unsetenv", "snprintf", "dprintf", "getauxval", "sched_yield",
+           "memcpy", "memmove", "madvise", "msync", "process_vm_readv", "clock_gettime")  # fmt: skip
 NEEDED = ("nbtc", "numba", "llvmlite", "numpy", "ml_dtypes", "zstandard")
 AT_SECURE = 23
 LAZY_GLOBAL = 0x101  # RTLD_LAZY | RTLD_GLOBAL: extension modules look for Python's functions
@@ -50,7 +54,7 @@ def source(which: str, count: int, folder: str) -> str:
     """What Python runs first; a format of snprintf for its own, the table, the resolver's slot and the closer."""
     version = sys.version_info[:2]
     code = f"""
-def _nbtc(own, table, slot, close):
+def _nbtc(own, table, slot, close, direct):
     import sys
     path = {python_path()!r}
     if own:
@@ -66,11 +70,11 @@ def _nbtc(own, table, slot, close):
         except ImportError:
             sys.path += path
     from nbtc.libcuda.attach import attach
-    attach({which!r}, {count}, own, table, slot, close, {folder!r})
+    attach({which!r}, {count}, own, table, slot, close, direct, {folder!r})
 _nbtc(ARGUMENTS)
 del _nbtc
 """
-    return code.replace("%", "%%").replace("ARGUMENTS", "%d, %llu, %llu, %llu")
+    return code.replace("%", "%%").replace("ARGUMENTS", "%d, %llu, %llu, %llu, %llu")
 
 
 class Emitter:
@@ -84,6 +88,9 @@ class Emitter:
             "dlopen": (PTR, [PTR, I32]), "dlsym": (PTR, [PTR, PTR]), "setenv": (I32, [PTR, PTR, I32]),
             "unsetenv": (I32, [PTR]), "snprintf": (I32, [PTR, I64, PTR]), "dprintf": (I32, [I32, PTR]),
             "getauxval": (I64, [I64]), "sched_yield": (I32, []),
+            "memcpy": (PTR, [PTR, PTR, I64]), "memmove": (PTR, [PTR, PTR, I64]), "madvise": (I32, [PTR, I64, I32]),
+            "msync": (I32, [PTR, I64, I32]), "process_vm_readv": (I64, [I32, PTR, I64, PTR, I64, I64]),
+            "clock_gettime": (I32, [I32, PTR]),
         }  # fmt: skip
         self.libc = {
             name: ir.Function(self.module, ir.FunctionType(result, args, name in ("snprintf", "dprintf")), name)
@@ -93,6 +100,8 @@ class Emitter:
         self.slot = self._variable("nbtc_resolver", I64)  # the function that fills entries, when Python is there
         self.python = self._variable("nbtc_python", I64)  # 0 nobody has asked, 1 being started, 2 there, 3 no hope
         self.texts: dict[str, Any] = {}
+        shared = Shared(self.module, self.libc, direct_names(which, names))
+        self.direct = shared.described(emit_all(shared, which))
 
     def _variable(self, name: str, kind: Any) -> Any:
         found = ir.GlobalVariable(self.module, kind, name)
@@ -200,7 +209,7 @@ class Emitter:
             template = source(self.which, self.count, self.folder)
             length = len(template) + 200
             buffer = b.bitcast(b.alloca(ir.ArrayType(I8, length)), PTR)
-            values = [own, *(b.ptrtoint(x, I64) for x in (self.table, self.slot, close))]
+            values = [own, *(b.ptrtoint(x, I64) for x in (self.table, self.slot, close, self.direct))]
             b.call(self.libc["snprintf"], [buffer, I64(length), self.text(b, template), *values])
             self.from_library(b, null, "PyRun_SimpleString", I32, buffer)
             self.from_library(b, null, "PyGILState_Release", VOID, state)

@@ -99,6 +99,8 @@ class Loaded:
 class Function:
     """A kernel of a loaded module."""
 
+    remembered = True  # compiled calls know its handle
+
     def __init__(self, loaded: Loaded, name: str) -> None:
         self.loaded, self.name = loaded, name
         self.program = loaded.module[name]

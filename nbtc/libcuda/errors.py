@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import _thread
 import re
+import signal
 import struct
 import sys
+import threading
 import traceback
 
 from nbtc.libcuda.rows import numbered
 
+RETURN_SECONDS = 0.02  # after which a function that was interrupted has returned to its caller
 SUCCESS = 0
 INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, DEINITIALIZED = 1, 2, 3, 4
 NO_DEVICE, INVALID_DEVICE = 100, 101
@@ -81,7 +83,10 @@ def unexpected() -> int:
     """The result of an exception that isn't an answer: an interrupt is for the caller's Python, others are told."""
     error = sys.exception()
     if isinstance(error, KeyboardInterrupt):
-        _thread.interrupt_main()
+        main = threading.main_thread().ident or 0  # at once, it would be raised in here and lost
+        later = threading.Timer(RETURN_SECONDS, signal.pthread_kill, (main, signal.SIGINT))
+        later.daemon = True
+        later.start()
     elif isinstance(error, MemoryError):
         return OUT_OF_MEMORY
     elif isinstance(error, struct.error | OverflowError):  # a number that no result can hold came of an argument

@@ -22,7 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 WORD, HALF = struct.Struct("<Q"), struct.Struct("<I")
 MOST_TEXT = 1 << 16
 PAGE = 4096
-LARGE = 1 << 20  # bytes of a copy from which reading the process's map costs little beside it
+LARGE = 1 << 14  # bytes of a copy from which the system's own copy costs more than reading the process's map
 
 
 class Vector(ctypes.Structure):
@@ -90,9 +90,12 @@ def _is_address(at: int, size: int) -> bool:
     return all(at >= high or at + size <= low or allowed(at, size) for low, high, allowed in _guards)
 
 
+regions: list[tuple[int, int]] = []  # ranges that `mapped` has found to be readable and writable
+
+
 def mapped(at: int, size: int, write: bool) -> bool:
     """Whether all of a range may be read, or written, by what the system says of the process's memory."""
-    end, reached = at + size, at
+    end, reached, first, writable = at + size, at, 0, True
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         for line in file:
             extent, access = line.split(" ", 2)[:2]
@@ -101,8 +104,11 @@ def mapped(at: int, size: int, write: bool) -> bool:
                 continue
             if low > reached or access[write] != "rw"[write]:
                 return False
+            first, writable = first or low, writable and access[:2] == "rw"
             reached = high
             if reached >= end:
+                if writable:
+                    regions[:] = [*regions[-3:], (first, high)]
                 return True
     return False
 

@@ -27,7 +27,7 @@ from nbtc.libcuda.errors import (
     say,
 )
 from nbtc.libcuda.memory import memory
-from nbtc.libcuda.state import current_or_none, processor
+from nbtc.libcuda.state import current_or_none, fail, processor
 from nbtc.libcuda.streams import NodeKind, submit
 
 BUFFER_POINTER, BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_*
@@ -140,7 +140,7 @@ def _run(f: Function, config: Config, geometry: Geometry, raw: bytearray) -> Non
         say(f"{f.name}: {error}")
         raise CudaError(INVALID_VALUE) from error
     except ProgramError as error:
-        _failed(str(error), error.kind)
+        failed(str(error), error.kind)
     except NbtcError as error:
         say(f"{type(error).__name__}: {error}")
         raise CudaError(INVALID_PTX) from error
@@ -150,12 +150,12 @@ def _run(f: Function, config: Config, geometry: Geometry, raw: bytearray) -> Non
                 profiles.append(found)
 
 
-def _failed(message: str, kind: str) -> None:
+def failed(message: str, kind: str) -> None:
     """A kernel's fault: the launch succeeds, as on a device, and whatever waits for it or comes later fails."""
     say(message)
     context = current_or_none()
     if context is not None:
-        context.failure = CODES.get(kind, LAUNCH_FAILED)
+        fail(context, CODES.get(kind, LAUNCH_FAILED))
     if sys.stdout is not None:
         sys.stdout.flush()
 

@@ -15,7 +15,7 @@ from nbtc.errors import DeviceError
 from nbtc.libcuda import shims
 from nbtc.libcuda.rows import SONAMES, TABLES, VERSIONED, rows
 
-SOURCES = ("elf.py", "boot.py", "rows.py", "shims.py")
+SOURCES = ("elf.py", "boot.py", "rows.py", "shims.py", "registry.py")
 
 
 def _require_platform() -> None:
@@ -41,7 +41,7 @@ def _digest() -> str:
 
     facts = (__version__, sys.version, python_path(), str(python_library()), str(here))
     digest = hashlib.sha256(repr(facts).encode())
-    for file in sorted([*(here / name for name in SOURCES), *TABLES.iterdir()]):
+    for file in sorted([*(here / name for name in SOURCES), *TABLES.iterdir(), *(here / "direct").glob("*.py")]):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:20]
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from nbtc.errors import NbtcError
 from nbtc.libcuda import host
 from nbtc.libcuda.arena import reserve
+from nbtc.libcuda.direct import words
 from nbtc.libcuda.errors import INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_INITIALIZED, CudaError, say
 
 CHUNK = 1 << 26  # bytes of address space that handles are taken from
@@ -44,6 +45,8 @@ class Handles:
             self._next, length = reserve(length)
             self._end = self._next + length
             host.guard(self._next, self._end, lambda at, size: False)
+            if not words.guard(self._next, self._end):  # compiled calls would read what they must not
+                words.words.address = 0
         at = self._next
         self._next += -(-size // 16) * 16
         return at
@@ -57,8 +60,11 @@ class Handles:
 
     def drop(self, at: int) -> None:
         """Forget an object; its block stays, since stale handles must not crash those who look into them."""
-        if self.objects.pop(at, None) is not None:
+        x = self.objects.pop(at, None)
+        if x is not None:
             self._idle.append(at)
+            if getattr(x, "remembered", False):
+                words.changed()
 
 
 handles = Handles()
@@ -66,6 +72,8 @@ handles = Handles()
 
 class Context:
     """A context: what it owns ends with it; a kernel's fault makes it unusable."""
+
+    remembered = True  # compiled calls know its handle
 
     def __init__(self) -> None:
         self.id, self.flags, self.failure = next(numbers), 0, 0
@@ -87,6 +95,12 @@ def initialise() -> None:
     same_process()
     arch_name()
     initialised = True
+
+
+def fail(context: Context, code: int) -> None:
+    """A kernel's fault."""
+    context.failure = code
+    words.changed()
 
 
 def same_process() -> None:
@@ -177,6 +191,7 @@ def end(context: Context) -> None:
     context.owned.clear()
     context.limits.clear()
     context.failure = 0
+    words.changed()
 
 
 def arch_name() -> str:

@@ -110,6 +110,8 @@ def run_nodes(order: list[Node]) -> None:
 class Stream:
     """A stream, and the capture it takes part in."""
 
+    remembered = True  # compiled calls know its handle
+
     def __init__(self, flags: int = 0, priority: int = 0) -> None:
         self.flags, self.priority, self.id = flags, priority, next(numbers)
         self.graph: Graph | None = None

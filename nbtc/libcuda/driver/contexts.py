@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nbtc.libcuda import host, state
+from nbtc.libcuda.direct.words import changed
 from nbtc.libcuda.errors import INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED, SUCCESS, CudaError
 from nbtc.libcuda.memory import Kind, memory
 from nbtc.libcuda.registry import driver, driver_as
@@ -67,6 +68,7 @@ def cuCtxCreate_v2(out: int, flags: int, number: int) -> None:
     made = Context()
     made.flags = flags
     stack().append(made)
+    changed()
     host.put64(out, made.handle)
 
 
@@ -91,6 +93,7 @@ def cuCtxDestroy(handle: int) -> int:
     here = stack()
     if context in here:
         here.remove(context)
+    changed()
     state.handles.drop(handle)
     return SUCCESS
 
@@ -100,6 +103,7 @@ def cuCtxPushCurrent_v2(handle: int) -> int:
     if not handle:
         return INVALID_CONTEXT
     stack().append(of_handle(handle))
+    changed()
     return SUCCESS
 
 
@@ -110,6 +114,7 @@ def cuCtxPopCurrent_v2(out: int) -> int:
         return INVALID_CONTEXT
     host.given64(out, here[-1].handle)
     here.pop()
+    changed()
     return SUCCESS
 
 
@@ -119,10 +124,13 @@ def cuCtxSetCurrent(handle: int) -> None:
         state.device(0)
     context = of_handle(handle) if handle else None
     here = stack()
+    if (here[-1] if here else None) is context:
+        return
     if here:
         here.pop()
     if context is not None:
         here.append(context)
+    changed()
 
 
 @driver

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from nbtc.libcuda import host
+from nbtc.libcuda.direct.words import changed
 from nbtc.libcuda.driver import nodes
 from nbtc.libcuda.errors import (
     CAPTURE_UNMATCHED,
@@ -53,6 +54,7 @@ def begin(handle: int, graph: Graph, mode: int, after: list[Node]) -> int:
         return STREAM_CAPTURE_UNSUPPORTED if 0 <= mode <= 2 else INVALID_VALUE
     stream.graph, stream.last, stream.origin, stream.mode = graph, after, True, mode
     capturing.append(stream)
+    changed()
     return SUCCESS
 
 

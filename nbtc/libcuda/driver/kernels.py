@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nbtc.libcuda import host
 from nbtc.libcuda.code import REGISTERS, Function
+from nbtc.libcuda.direct.words import changed
 from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, SUCCESS
 from nbtc.libcuda.registry import driver, driver_as
 from nbtc.libcuda.state import handles, processor
@@ -66,6 +67,7 @@ def set_attribute(f: Function, what: int, value: int) -> int:
         if not 0 <= value <= processor().facts.shared_block - f.shared:
             return INVALID_VALUE
         f.dynamic = value
+        changed()
     f.attributes[what] = value
     return SUCCESS
 

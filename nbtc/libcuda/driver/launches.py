@@ -6,6 +6,7 @@ import ctypes
 
 from nbtc.libcuda import host
 from nbtc.libcuda.code import Function
+from nbtc.libcuda.direct.shared import launch_again
 from nbtc.libcuda.driver.streams import check_code
 from nbtc.libcuda.errors import INVALID_VALUE, SUCCESS, CudaError
 from nbtc.libcuda.launching import Config, arguments, config_of, launch, occupancy
@@ -17,7 +18,7 @@ from nbtc.libcuda.state import handles, processor
 def cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
     function = handles.get(f, Function)
     raw = arguments(function, params, extra)
-    launch(function, Config((gx, gy, gz), (bx, by, bz), shared, stream), raw)
+    launch_again(f, function, Config((gx, gy, gz), (bx, by, bz), shared, stream), raw)
 
 
 @driver

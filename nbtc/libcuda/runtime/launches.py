@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nbtc.libcuda import host
 from nbtc.libcuda.code import REGISTERS
+from nbtc.libcuda.direct.shared import launch_again
 from nbtc.libcuda.driver.kernels import set_attribute
 from nbtc.libcuda.driver.launches import active_clusters
 from nbtc.libcuda.driver.streams import put_stream
@@ -22,8 +23,8 @@ def _launched(address: int, config: Config, args: int) -> None:
 
 @runtime_as("cudaLaunchKernel", "__cudaLaunchKernel")
 def cudaLaunchKernel(address: int, grid: Dim, block: Dim, args: int, shared: int, stream: int) -> None:
-    config = Config((grid.x, grid.y, grid.z), (block.x, block.y, block.z), shared, stream)
-    _launched(address, config, args)
+    f, config = function(address), Config((grid.x, grid.y, grid.z), (block.x, block.y, block.z), shared, stream)
+    launch_again(address, f, config, arguments(f, args, 0))
 
 
 @runtime

@@ -8,6 +8,7 @@ from typing import Any
 
 from nbtc.libcuda import errors, state
 from nbtc.libcuda.code import constant_text
+from nbtc.libcuda.direct.words import errors_waiting
 from nbtc.libcuda.errors import NOT_READY, CudaError, unexpected
 from nbtc.libcuda.registry import Implementation, runtime
 from nbtc.libcuda.rows import Row
@@ -25,6 +26,7 @@ def note(code: int) -> int:
     """A result, remembered where it is an error."""
     if code and code != NOT_READY:
         _last[threading.get_ident()] = code
+        errors_waiting(len(_last))
     return code
 
 
@@ -65,7 +67,9 @@ def _sticky() -> int:
 
 @runtime
 def cudaGetLastError() -> int:
-    return _last.pop(threading.get_ident(), 0) or _sticky()
+    found = _last.pop(threading.get_ident(), 0)
+    errors_waiting(len(_last))
+    return found or _sticky()
 
 
 @runtime
@@ -76,6 +80,7 @@ def cudaPeekAtLastError() -> int:
 def forget() -> None:
     """A reset device has no errors."""
     _last.clear()
+    errors_waiting(0)
 
 
 def _text(found: str | None, otherwise: str) -> int:
