@@ -68,6 +68,12 @@ class Loaded:
                 block = Block(one.first, one.bytes, Kind.MODULE, 0, one.keeps, next(numbers), current_or_none())
                 self.ranges.append(memory.add(block))
 
+    def shared_handle(self) -> int:
+        """The handle that all who ask for this module get."""
+        if not self.handle:
+            self.handle = handles.add(self)
+        return self.handle
+
     def function(self, name: str) -> Function:
         """A kernel by its name in the text."""
         found = self.functions.get(name)

@@ -35,10 +35,7 @@ def cuFuncGetName(out: int, function: int) -> None:
 
 @driver
 def cuFuncGetModule(out: int, function: int) -> None:
-    loaded = handles.get(function, Function).loaded
-    if not loaded.handle:
-        loaded.handle = handles.add(loaded)
-    host.put64(out, loaded.handle)
+    host.put64(out, handles.get(function, Function).loaded.shared_handle())
 
 
 @driver_as("cuKernelGetParamInfo", "cuFuncGetParamInfo")

@@ -132,10 +132,7 @@ def cuLibraryGetKernel(out: int, handle: int, name: int) -> None:
 
 @driver
 def cuLibraryGetModule(out: int, handle: int) -> None:
-    loaded = handles.get(handle, Library).loaded
-    if not loaded.handle:
-        loaded.handle = handles.add(loaded)
-    host.put64(out, loaded.handle)
+    host.put64(out, handles.get(handle, Library).loaded.shared_handle())
 
 
 @driver_as("cuLibraryGetGlobal", "cuLibraryGetManaged")

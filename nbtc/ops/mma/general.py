@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
+from nbtc.kernels.sparse_indices import indices, joined_halves
 from nbtc.numerics.fused import chain
 from nbtc.numerics.ieee import f16_to_f32, f32_to_f16
 
@@ -75,14 +76,10 @@ def _select(meta, start, places, i, geometry, b, out):
     for s in range(stored):
         chunk = s // per_chunk
         place = places[at + i * (stored // per_chunk) + chunk]
-        nibble = np.int64(meta[start + (place >> 5)] >> np.uint32(place & 31)) & 15
-        first, second = nibble & 3, nibble >> 2
+        first, second = indices(meta, start + (place >> 5), place & 31)
         if kind == HALVES:
             for j in range(n):
-                row = j * k + 2 * chunk
-                low = np.uint64(b[row + (first >> 1)]) >> np.uint64(16 * (first & 1)) & np.uint64(0xFFFF)
-                high = np.uint64(b[row + (second >> 1)]) >> np.uint64(16 * (second & 1)) & np.uint64(0xFFFF)
-                out[j * stored + s] = low | high << np.uint64(16)
+                out[j * stored + s] = joined_halves(b, j * k + 2 * chunk, 1, first, second)
         else:
             within = s - chunk * per_chunk
             index = second if within >= unit else first

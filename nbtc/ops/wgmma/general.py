@@ -16,6 +16,7 @@ from nbtc.compiler.jit import jit
 from nbtc.kernels.int_dot import bit_tile, integer_tile
 from nbtc.kernels.rows import Decoded, Picks, Sizes, decode, fused_tile, mark_specials, redo_tile
 from nbtc.kernels.rows_emitter import COLUMNS
+from nbtc.kernels.sparse_indices import indices, joined_halves
 from nbtc.numerics.fused import chain
 from nbtc.numerics.models import A_FORMAT, B_FORMAT, KIND, Kind
 
@@ -203,8 +204,7 @@ def pick_rows(metadata, g, stored, sparse, pick):
     chunks = stored if sparse == HALVES else stored >> 1
     m0, whole = metadata.which[g] * THREADS, True
     for i in range(M * chunks):
-        nibble = np.int64(metadata.words[m0 + metadata.lanes[i]] >> np.uint32(metadata.shifts[i]))
-        first, second = nibble & 3, (nibble >> 2) & 3
+        first, second = indices(metadata.words, m0 + metadata.lanes[i], metadata.shifts[i])
         c = i % chunks
         if sparse == HALVES:
             whole &= second == first + 1 and (first & 1) == 0
@@ -325,10 +325,7 @@ def halves_tile(a, b, c, sizes, used, metadata, g, params):
         for column in range(used):
             for s in range(stored):
                 at = row * stored + s
-                nibble = metadata.words[m0 + metadata.lanes[at]] >> np.uint32(metadata.shifts[at])
-                first, second = np.int64(nibble & np.uint32(3)), np.int64((nibble >> np.uint32(2)) & np.uint32(3))
-                low = b[(2 * s + (first >> 1)) * columns + column] >> np.uint32(16 * (first & 1))
-                high = b[(2 * s + (second >> 1)) * columns + column] >> np.uint32(16 * (second & 1))
-                picked[s] = (low & np.uint32(0xFFFF)) | (high << np.uint32(16))
+                first, second = indices(metadata.words, m0 + metadata.lanes[at], metadata.shifts[at])
+                picked[s] = joined_halves(b, 2 * s * columns + column, columns, first, second)
             at = row * columns + column
             c[at] = np.uint32(chain(a, row * stored, 1, picked, 0, 1, stored, np.uint64(c[at]), params))
