@@ -55,19 +55,22 @@ def find(op: str, name: str, layout: str, size: Size) -> Found | None:
     >>> find("mm", "bf16", "nt", (0, 3, 4096, 4096)).kind
     'rule'
     """
-    recorded = shapes().get((op, SAME.get(name, name), layout))
-    if recorded is None:
+    own, other = shapes().get((op, name, layout), {}), shapes().get((op, SAME.get(name, name), layout), {})
+    if size in own:
+        return Found(own[size], "recorded", "")
+    like = f" as {SAME[name]}" if other and name in SAME else ""
+    if size in other:
+        return Found(other[size], "rule", f"recorded{like}")
+    recorded = {**other, **own}
+    if not recorded:
         return None
-    like = f" as {SAME[name]}" if name in SAME else ""
-    if size in recorded:
-        return Found(recorded[size], "rule" if like else "recorded", f"recorded{like}" if like else "")
     between = _between(recorded, size)
     if between is not None:
         return Found(between, "rule", f"the next smaller and larger recorded M have it{like}")
     n, k = size[2:]
-    below = UNSPLIT.get(SAME.get(name, name), 0)
+    below = UNSPLIT.get(name, UNSPLIT.get(SAME.get(name, name), 0))
     if k < below and not (n % ALIGNED or k % ALIGNED):
-        return Found("seq", "rule", f"no recorded K below {below} is split{like}")
+        return Found("seq", "rule", f"no recorded K below {below} is split")
     nearest = _nearest(recorded, size, 4 if name == "tf32" else ALIGNED)
     order = scaled(recorded[nearest], nearest[3], k)
     return Found(

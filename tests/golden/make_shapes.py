@@ -1,4 +1,4 @@
-"""Cut the committed library_shapes.npz out of a full recording: make_shapes.py PRODUCTS_PKL_XZ."""
+"""Cut the committed library_shapes.npz out of full recordings: make_shapes.py PRODUCTS_PKL_XZ ..."""
 
 import lzma
 import pickle
@@ -20,8 +20,10 @@ def spread(n, most=10):
     return np.unique(np.minimum(i * n // most + i * 37 % max(1, n // most), n - 1))
 
 
-with lzma.open(sys.argv[1]) as f:
-    products = pickle.load(f)["products"]
+products = []
+for path in sys.argv[1:]:
+    with lzma.open(path) as f:
+        products += pickle.load(f)["products"]
 kept, seen = {"names": []}, {}
 for p in products:
     if len(p["row"]) != 7 or p.get("loose"):
