@@ -9,6 +9,7 @@ other threads see what is there, and when the last one leaves nothing is exchang
 | `torch._dynamo.device_interface.device_interfaces["cuda"]` | the same questions by another way |
 | `torch._subclasses.fake_tensor`: `init_gpu_context`, `FakeTensorMode.avoid_device_init` | they start no driver |
 | c10's `device_guard_impl_registry` | an autograd node of a CUDA tensor needs a guard, which a CPU build lacks |
+| `fake_tensor.run_fallback_kernel` | it asks the device for the shapes of results: `without_rule.on_cpu` asks the CPU |
 | `torch.autograd.grad` | the engine asks for streams: `engine.grad` walks instead |
 | `triton_helpers.set_driver_to_gpu` | Triton's driver is nbtc's |
 | `torch._C._cuda_getCurrentRawStream`, `torch._C._dynamo.guards._empty_strided_cuda` | what wrappers import |
@@ -41,7 +42,7 @@ from torch.utils._pytree import tree_map
 from nbtc import __version__
 from nbtc.errors import UntestedVersionWarning, warn
 from nbtc.isa.gpus import GPU
-from nbtc.torch.inductor import engine
+from nbtc.torch.inductor import engine, without_rule
 from nbtc.torch.inductor.device import properties
 
 TESTED = {"torch": ("2.11",), "triton": ("3.6",)}
@@ -288,6 +289,7 @@ def _exchanged() -> Iterator[tuple[Any, str, Any]]:
     fakes = [(torch.cuda, name, fake) for name, fake in _cuda().items()]
     fakes += [
         (fake_tensor, "init_gpu_context", _nothing),
+        (fake_tensor, "run_fallback_kernel", without_rule.on_cpu),
         (torch.autograd, "grad", engine.grad),
         (triton_helpers, "set_driver_to_gpu", _nothing),
         (torch._C, "_cuda_getCurrentRawStream", lambda device: 0),
@@ -346,10 +348,14 @@ def believing(gpu: GPU, loaded: Callable[[Any], Any]) -> Iterator[None]:
 def keyed(lines: str = "") -> Any:
     """A context in which what inductor and AOTAutograd keep on disk has keys of nbtc's own.
 
-    What nbtc keeps there is not what a GPU's run keeps.  lines: of the model, where what is kept names them.
+    What nbtc keeps there is not what a GPU's run keeps.  lines: of the model, where what is kept names them.  Settings
+    that decide what is traced, and that PyTorch's own keys lack, are in them too.
     """
-    gpu = _here.properties.name
-    return torch.compiler.config.patch(cache_key_tag=f"nbtc {__version__} for {gpu} {lines}")
+    einsum, cudnn = torch.backends.opt_einsum, torch.backends.cudnn
+    path = einsum.is_available() and einsum.enabled and einsum.strategy
+    settings = path, cudnn.enabled, cudnn.deterministic, torch.get_default_dtype()
+    tag = f"nbtc {__version__} for {_here.properties.name} {settings} {lines}"
+    return torch.compiler.config.patch(cache_key_tag=tag)
 
 
 def _clear(caches: list[Any]) -> None:
