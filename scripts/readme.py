@@ -26,7 +26,8 @@ from nbtc.numerics.models import model
 
 TREE = Path(__file__).resolve().parents[1]
 README, DOCS, BENCHMARKS = TREE / "README.md", TREE / "docs", TREE / "benchmarks"
-SPEED = {"speed": "speed.json", "speed_avx2": "speed_avx2.json"}  # parts of docs/speed.md, a kind of kernels each
+# Parts of docs/speed.md: a kind of kernels or of processor each.
+SPEED = {"speed": "speed.json", "speed_intel": "speed_intel.json", "speed_avx2": "speed_avx2.json"}
 MARKS = {"recorded": "●", "public vectors": "◐", "literature": "○"}
 
 
@@ -202,7 +203,8 @@ def speed_line() -> str:
     hosts = []
     for data in filter(None, map(measured, SPEED.values())):
         rates = ", ".join(f"{name} {data['products'][name]['ratio']:.2g}x" for name in shown)
-        hosts.append(f"{data['machine']['kernels']}: {rates}")
+        maker = data["machine"]["processor"].split()[0].removesuffix("(R)")
+        hosts.append(f"{maker}, {data['machine']['kernels']}: {rates}")
     return f"**Relative to NumPy's float32 `@` on the same core**, {'; '.join(hosts)}; [speed](docs/speed.md)."
 
 
