@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 _INSIDE = str(Path(__file__).parent)
@@ -91,11 +92,15 @@ class ProgramError(NbtcError, RuntimeError):
     """A PTX program that can't run, or that did what no program may; the message names the place.
 
     kind: what a launch recorded, such as "LOAD_BOUNDS" or "ASSERT"; empty for what was found before or after it ran.
+    title: the same in words ("data race").  places: file and line of the source, where the text tells them, of what
+    went wrong, then of an earlier access that is to blame too.
     """
 
-    def __init__(self, message: str = "", kind: str = "") -> None:
+    def __init__(
+        self, message: str = "", kind: str = "", title: str = "", places: Iterable[tuple[str, int]] = ()
+    ) -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kind, self.title, self.places = kind, title, tuple(places)
 
 
 class IllegalProgramError(ParseError, ProgramError):

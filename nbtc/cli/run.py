@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ def add(command: Adder, size: Callable[[str], int]) -> None:
     sub.add_argument("--arch", help='the GPU that is there, such as "H200", or an architecture (default: sm_90)')
     sub.add_argument("--checked", action="store_true", help="find races, bad accesses and hangs in every launch")
     sub.add_argument("--profile", metavar="FILE", help="write the profiles of all launches, when the program ends")
+    sub.add_argument("--sarif", metavar="FILE", help="write what launches found as SARIF 2.1.0, for pull requests")
+    sub.add_argument("--junit", metavar="FILE", help="write kernels and what was found in them as JUnit's XML")
     sub.add_argument("--threads", type=size, metavar="N", help="threads for the blocks of a grid (default: all)")
     sub.add_argument("program", nargs=argparse.REMAINDER, metavar="COMMAND", help="the program and its arguments")
     sub = command("libcuda", _libcuda, "where nbtc's libcuda.so.1 is (built on first use), for LD_LIBRARY_PATH by hand")
@@ -36,10 +39,13 @@ def _program(args: argparse.Namespace) -> list[str]:
 
 
 def _run(args: argparse.Namespace) -> Result:
-    from nbtc.libcuda.command import environment, run
+    from nbtc.libcuda.command import environment, run, run_reported
 
     words = _program(args)
-    run(words, environment(os.environ, args.arch, args.checked, args.profile, args.threads))
+    env = environment(os.environ, args.arch, args.checked, args.profile, args.threads)
+    if args.sarif or args.junit:
+        sys.exit(run_reported(words, env, args.sarif, args.junit))
+    run(words, env)
     return Result(None, "")  # not reached: the command takes this process over
 
 

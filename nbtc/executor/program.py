@@ -22,7 +22,7 @@ from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variable
 from nbtc.executor.launch import report
 from nbtc.executor.launch.answers import Answers, Heap
 from nbtc.executor.launch.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
-from nbtc.executor.launch.hazards import hazard, kept, leak
+from nbtc.executor.launch.hazards import hazard_error, kept, leak
 from nbtc.executor.launch.launch import Geometry, Request, address_of, aligned, obeyed, run
 from nbtc.executor.launch.repeated import Repeated, repeatable
 from nbtc.executor.memory.ranges import Memory
@@ -353,16 +353,18 @@ class Program:
             raise answers.error
         watched, hazardous = request.watched, failure is not None and failure.kind == Kind.HAZARD
         if watched is not None and (hazardous or watched.suspected):
-            raise ProgramError(hazard(full_name(self.name), built.sites, request, watched.found()))
+            raise hazard_error(full_name(self.name), built.sites, request, watched.found())
         if failure is not None:
             said = answers.assertion if answers else ""
-            raise ProgramError(report.failure(self.name, built.sites, request, failure, said), Kind(failure.kind).name)
+            raise report.failed(self.name, built.sites, request, failure, said)
         lost = request.watched.lost(request.memory) if request.watched is not None else None
         if lost is not None:
-            raise ProgramError(leak(full_name(self.name), built.sites, request, lost))
+            text = leak(full_name(self.name), built.sites, request, lost)
+            raise ProgramError(text, title="memory that nobody frees", places=report.places(built.sites, lost.site))
         columns = answers.tensor.kept() if answers is not None and request.watched is not None else None
         if columns is not None:
-            raise ProgramError(kept(full_name(self.name), request, columns))
+            text = kept(full_name(self.name), request, columns)
+            raise ProgramError(text, title="tensor memory that nobody deallocates")
         return None if request.profile is None else Profile(self.name, built.sites, request.profile)
 
     def __str__(self) -> str:

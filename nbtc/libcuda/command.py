@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
+import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nbtc.errors import OptionError, SourceError
 from nbtc.isa.archs import gpu
+from nbtc.libcuda import reports
 from nbtc.libcuda.library import folder
 from nbtc.libcuda.rows import SONAMES
 
@@ -47,11 +52,42 @@ def tools(place: Path) -> dict[str, str]:
     return {"TRITON_PTXAS_PATH": ptxas, "TRITON_PTXAS_BLACKWELL_PATH": ptxas, "TRITON_LIBCUDA_PATH": str(place)}
 
 
-def run(command: Sequence[str], env: Mapping[str, str]) -> None:
-    """Become the command; only returns by an error."""
+def _path(command: Sequence[str], env: Mapping[str, str]) -> str:
+    """Where a command is."""
     if not command:
         raise OptionError("nbtc run: name a command, for example nbtc run ./vectorAdd")
     path = shutil.which(command[0], path=env.get("PATH"))
     if path is None:
         raise SourceError(f"nbtc run: {command[0]!r} is no command that can be run")
-    os.execve(path, list(command), dict(env))
+    return path
+
+
+def run(command: Sequence[str], env: Mapping[str, str]) -> None:
+    """Become the command; only returns by an error."""
+    os.execve(_path(command, env), list(command), dict(env))
+
+
+def run_reported(command: Sequence[str], env: Mapping[str, str], sarif: str | None, junit: str | None) -> int:
+    """Run the command, write what all its processes found, and return its exit code; 1 where that is 0 and they did.
+
+    The files are written when the command fails or is interrupted, too.
+    """
+    path, root = _path(command, env), Path.cwd()
+    for file in (sarif, junit):
+        if file is not None:
+            Path(file).touch()  # what can't be written is known before anything runs
+    with tempfile.TemporaryDirectory(prefix="nbtc-") as folder:
+        lines = Path(folder, "findings")
+        before = signal.signal(signal.SIGINT, lambda *_: None)  # the command gets Ctrl-C too, and ends as it likes
+        try:
+            code = subprocess.call(list(command), executable=path, env={**env, "NBTC_FINDINGS": str(lines)})
+        finally:
+            signal.signal(signal.SIGINT, before)
+        found = reports.read(lines)
+    if sarif is not None:
+        Path(sarif).write_text(json.dumps(reports.sarif(found, root), indent=1) + "\n", encoding="utf-8")
+    if junit is not None:
+        Path(junit).write_text(reports.junit(found), encoding="utf-8")
+    if code < 0:  # ended by a signal, as a shell tells it
+        return 128 - code
+    return code or int(any(x["what"] == "finding" for x in found))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from nbtc.errors import NbtcError, OptionError, ProgramError
 from nbtc.executor.launch.arguments import Arguments
 from nbtc.executor.launch.launch import Geometry
-from nbtc.libcuda import host
+from nbtc.libcuda import findings, host
 from nbtc.libcuda.code import REGISTERS, Function
 from nbtc.libcuda.errors import (
     ASSERT,
@@ -126,6 +126,7 @@ def runner(f: Function, config: Config, raw: bytearray) -> Callable[[], None]:
 
 def _run(f: Function, config: Config, geometry: Geometry, raw: bytearray) -> None:
     program = f.program.profile if settings.profile else f.program
+    findings.launched(f.name)
     try:
         found = program.launch(
             geometry,
@@ -140,9 +141,10 @@ def _run(f: Function, config: Config, geometry: Geometry, raw: bytearray) -> Non
         say(f"{f.name}: {error}")
         raise CudaError(INVALID_VALUE) from error
     except ProgramError as error:
-        failed(str(error), error.kind)
+        failed(f.name, error)
     except NbtcError as error:
         say(f"{type(error).__name__}: {error}")
+        findings.found(f.name, error)
         raise CudaError(INVALID_PTX) from error
     else:
         if found is not None:
@@ -150,12 +152,13 @@ def _run(f: Function, config: Config, geometry: Geometry, raw: bytearray) -> Non
                 profiles.append(found)
 
 
-def failed(message: str, kind: str) -> None:
+def failed(kernel: str, error: ProgramError) -> None:
     """A kernel's fault: the launch succeeds, as on a device, and whatever waits for it or comes later fails."""
-    say(message)
+    say(str(error))
+    findings.found(kernel, error)
     context = current_or_none()
     if context is not None:
-        fail(context, CODES.get(kind, LAUNCH_FAILED))
+        fail(context, CODES.get(error.kind, LAUNCH_FAILED))
     if sys.stdout is not None:
         sys.stdout.flush()
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nbtc.errors import ProgramError
 from nbtc.executor.code.machine import Site
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.launch.launch import Dim, Request
+from nbtc.executor.launch.report import places
 from nbtc.executor.launch.tensor_answers import Allocated
 from nbtc.executor.watch import words
 from nbtc.executor.watch.heap import Given
@@ -157,6 +159,13 @@ def kept(kernel: str, request: Request, found: Allocated) -> str:
         f"block {place(found.block, request.geometry.grid)} got {found.columns} columns at {found.address:#x} and "
         "ended with them; tcgen05.dealloc them, by a warp that ends after their last use"
     )
+
+
+def hazard_error(kernel: str, sites: Sequence[Site], request: Request, found: Found) -> ProgramError:
+    """The error of a hazard."""
+    seen = [s.site for s in (found.mine, found.other) if s is not None]
+    text = hazard(kernel, sites, request, found)
+    return ProgramError(text, title=WORDS[found.hazard][0], places=places(sites, *seen))
 
 
 def hazard(kernel: str, sites: Sequence[Site], request: Request, found: Found) -> str:

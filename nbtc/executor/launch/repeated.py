@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from nbtc.errors import ProgramError
-from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.state import BLOCK, LAUNCH
 from nbtc.executor.launch import report
 from nbtc.executor.launch.launch import WORKSPACE, Code, Request, Session, address_of
@@ -55,8 +53,7 @@ class Repeated:
         failure = self.session.failure()
         if failure is not None:
             request = self._request._replace(memory=[*memory, *self._request.memory])
-            text = report.failure(self._name, self._sites, request, failure, "")
-            raise ProgramError(text, Kind(failure.kind).name)
+            raise report.failed(self._name, self._sites, request, failure)
 
 
 def repeatable(code: Code, blocks: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nbtc.errors import ProgramError
 from nbtc.executor.code.machine import Site
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.state import BARRIERS
@@ -60,6 +61,19 @@ def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure, as
     if kind in ACCESS:
         text += f", address {f.address:#x}{_nearest(request, f.address) if kind is not Kind.SHARED_BOUNDS else ''}"
     return text + _waiting(sites, request, f)
+
+
+def places(sites: Sequence[Site], *numbers: int) -> list[tuple[str, int]]:
+    """File and line of the source of places in the program, of those that have one."""
+    known = [sites[n] for n in numbers if n < len(sites)]
+    return [(s.file, s.source_line) for s in known if s.file]
+
+
+def failed(kernel: str, sites: Sequence[Site], request: Request, f: Failure, assertion: str = "") -> ProgramError:
+    """The error of a launch that failed."""
+    kind = Kind(f.kind)
+    text = failure(kernel, sites, request, f, assertion)
+    return ProgramError(text, kind.name, kind.name.replace("_", " ").lower(), places(sites, f.site))
 
 
 def _waiting(sites: Sequence[Site], request: Request, f: Failure) -> str:

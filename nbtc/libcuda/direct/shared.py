@@ -10,7 +10,7 @@ from itertools import count
 from time import perf_counter
 from typing import Any
 
-from nbtc.errors import NbtcError, ProgramError
+from nbtc.errors import ProgramError
 from nbtc.executor.launch.repeated import Repeated
 from nbtc.libcuda import host, launching, state
 from nbtc.libcuda.code import Function
@@ -211,9 +211,7 @@ def _failed(number: int) -> int:
         try:
             record.repeated.check(memory.reach())
         except ProgramError as error:
-            launching.failed(str(error), error.kind)
-        except NbtcError as error:
-            launching.failed(str(error), "")
+            launching.failed(record.function.name, error)
     return 0
 
 
