@@ -20,6 +20,7 @@ from numba.cuda.cudadrv import devicearray, devices, driver, nvrtc
 from numba.cuda.memory_management import nrt
 
 from nbtc.errors import OptionError, ProgramError
+from nbtc.executor.control.grid_barrier import GRID_BARRIER
 from nbtc.interop.numba_cuda import image, sources
 from nbtc.interop.numba_cuda.arguments import host_view, viewer
 from nbtc.interop.numba_cuda.functions import Processor
@@ -91,7 +92,7 @@ class Active:
                 linker.add_ptx(text.encode())
             for path in library._linking_files:
                 linker.add_file_guess_ext(path)
-            texts = linker.texts() + [image.GRID_BARRIER] * bool(library.needs_cudadevrt)
+            texts = linker.texts() + [GRID_BARRIER] * bool(library.needs_cudadevrt)
             made = _image(texts)
             module = context.create_module_image(made, library._setup_functions, library._teardown_functions)
             found = self.functions[library] = module.get_function(library._entry_name)

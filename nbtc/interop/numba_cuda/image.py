@@ -13,52 +13,6 @@ from nbtc.executor.program import Module, Program, load
 from nbtc.interop.devices import THREAD_REGISTERS, THREADS
 from nbtc.interop.numba_cuda.memory import Memory
 
-GRID_BARRIER = """
-.visible .global .align 4 .u32 nbtc_grid_arrivals;
-.visible .func (.param .b64 handle) cudaCGGetIntrinsicHandle(.param .b32 scope)
-{
-    st.param.b64 [handle], 1;
-    ret;
-}
-.visible .func (.param .b32 result) cudaCGSynchronize(.param .b64 handle, .param .b32 flags)
-{
-    .reg .b32 x, y, z, step, before, now;
-    .reg .pred p, q;
-    bar.sync 0;
-    mov.u32 x, %tid.x;
-    mov.u32 y, %tid.y;
-    mov.u32 z, %tid.z;
-    or.b32 x, x, y;
-    or.b32 x, x, z;
-    setp.ne.u32 p, x, 0;
-    @p bra MEET;
-    mov.u32 x, %nctaid.x;
-    mov.u32 y, %nctaid.y;
-    mul.lo.u32 x, x, y;
-    mov.u32 y, %nctaid.z;
-    mul.lo.u32 z, x, y;
-    mov.u32 x, %ctaid.x;
-    mov.u32 y, %ctaid.y;
-    or.b32 x, x, y;
-    mov.u32 y, %ctaid.z;
-    or.b32 x, x, y;
-    setp.eq.u32 q, x, 0;
-    sub.u32 z, 0x80000001, z;
-    selp.u32 step, z, 1, q;
-    membar.gl;
-    atom.global.add.u32 before, [nbtc_grid_arrivals], step;
-WAIT:
-    ld.volatile.global.u32 now, [nbtc_grid_arrivals];
-    xor.b32 now, now, before;
-    setp.ge.s32 p, now, 0;
-    @p bra WAIT;
-    membar.gl;
-MEET:
-    bar.sync 0;
-    st.param.b32 [result], 0;
-    ret;
-}
-"""  # what CUDA's device runtime has for cooperative groups: the top bit turns over when all blocks have arrived
 _DECLARED = re.compile(r"^\.extern \.func\s*(?P<result>\([^)]*\))\s*(?P<name>[\w$]+)", re.MULTILINE)
 _WITHOUT_RESULT = re.compile(r"^(?P<head>(?:\.visible|\.weak) \.func)\s+(?P<name>[\w$]+)", re.MULTILINE)
 _handles = count(1 << 41)  # neither addresses nor handles of a driver

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref, c_size_t, c_void_p
 
+from nbtc.executor.control.grid_barrier import GRID_BARRIER
 from nbtc.libcuda import fatbin, host
 from nbtc.libcuda.code import texts_of
 from nbtc.libcuda.compilers.find import INTERNAL_ERROR, real
@@ -38,8 +39,6 @@ class Linking:
         elif b".version" in raw:
             self.texts.append(raw.rstrip(b"\0").decode("utf-8", "replace"))
         elif raw.startswith(ARCHIVE):  # libcudadevrt.a: what cooperative grids need of it
-            from nbtc.interop.numba_cuda.image import GRID_BARRIER
-
             self.texts.append(GRID_BARRIER)
         else:
             self.log = b"nbtc links PTX, LTO-IR and fat binaries with PTX: " + name + b" is none of these\0"
