@@ -70,7 +70,10 @@ def _run(f: Body, record: Any) -> None:
     b.call(code, [f.load(record, layout.WORKER)])
     took = b.sub(_now(f), start)
     with b.if_then(b.and_(b.icmp_unsigned("!=", limit, f.number(0)), b.icmp_unsigned("<", limit, took))):
-        f.store(f.number(0), record, layout.RECORD_SEEN)  # blocks that take so long are for several threads
+        over = b.add(f.load(record, layout.OVER), f.number(1))
+        f.store(over, record, layout.OVER)
+        with b.if_then(b.icmp_unsigned("<", f.number(layout.MOST_OVER), over)):
+            f.store(f.number(0), record, layout.RECORD_SEEN)  # blocks that take so long are for several threads
     failed = b.load(b.inttoptr(f.load(record, layout.FAILURE), I32.as_pointer()))
     with b.if_then(b.icmp_unsigned("!=", failed, I32(0))):
         tell = b.inttoptr(f.load(f.header(), layout.FAILED), ir.FunctionType(I64, [I64]).as_pointer())

@@ -38,7 +38,9 @@ RECORD_SEEN, RECORD_VERSION = 5, 6
 RUN, WORKER = 7, 8  # the compiled kernel and its argument
 PARAMETERS, PARAMETER_COUNT = 9, 10  # where a launch's go, and how many there are
 FAILURE = 11  # address of the launch's word that is not 0 when it failed
-LIMIT = 12  # nanoseconds after which the record is not used again: 0 for none
+LIMIT = 12  # nanoseconds that a launch may take: 0 for any
+OVER, MOST_OVER = 15, 4  # launches that took longer, and after how many the record is not used again: the system may
+# have stopped a thread in one of them
 NUMBER = 13  # for Python
 COPIES, COPY_COUNT, MOST_COPIES = 16, 14, 16  # (target, source, bytes) that set the machine's structures
 FIELDS = 64  # (offset, bytes) of each parameter
