@@ -288,8 +288,10 @@ def column_copy(kind, op, tensor, shared, tile, start, offsets, regions, status)
         return OTHER_MODE
     if x0 * size % UNIT:
         return MISALIGNED
-    if kind != LOAD and start.min() < 0:
-        return NEGATIVE
+    if kind != LOAD:
+        for x in start:  # an array's least element would take Numba as long to compile as this whole function
+            if x < 0:
+                return NEGATIVE
     if not _may_begin(tensor, rank, start, kind != LOAD):
         return OUT_OF_BOX
     for pixel in range(pixels):
