@@ -22,6 +22,7 @@ VOID = ir.VoidType()
 POINTERS = ir.VectorType(POINTER, LANES)
 WORDS = (8, 16, 32, 64)  # bits of elements that processors gather
 VECTOR = 64  # bytes
+LINE_BYTES = 128  # that a warp's store takes at a time
 APART = 16  # bytes from lane to lane that have a way of their own: what compilers give each thread of a row
 
 
@@ -85,7 +86,7 @@ def gather(lanes: Any, shape: LaneElements, addresses: Any, site: int) -> list[A
 
 
 def scatter(lanes: Any, shape: LaneElements, addresses: Any, values: list[Any], site: int) -> None:
-    """Store each active lane's elements; of lanes with one address the highest wins."""
+    """Store each active lane's elements; of lanes with one address the lowest wins of the last group (`_group`)."""
     helpers = lanes.machine.helpers
     kinds = (ADDRESSES, I32, I32, POINTER, POINTER, *[shape.row] * shape.elements)
     helper = lanes.helper(f"scatter_{shape.name}", VOID, kinds, lambda v, args: _scatter(v, helpers, shape, args))
@@ -149,6 +150,20 @@ def _store_each(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) 
     b.ret_void()
 
 
+def _group(size: int) -> int:
+    """Lanes that a GPU stores at once: as many as 128 bytes are, all of those with up to 4.
+
+    Groups follow each other, and in one the lowest lane wins: 2,048 patterns of addresses in global and shared memory,
+    elements of 1 to 16 bytes, on an H200 (golden/collisions.npz has some).
+    """
+    return min(LANES, max(1, LINE_BYTES // size))
+
+
+def _last_wins(v: VectorBuilder, x: Any, size: int) -> Any:
+    """A vector of lanes in the order in which the last of those with one address wins."""
+    return v.shuffle(x, x, [lane ^ (_group(size) - 1) for lane in range(LANES)])
+
+
 def _each(v: VectorBuilder, helpers: Any, access: Access, args: Any, do: Any) -> None:
     """do(lane, pointer) for every lane that may go to its address."""
     b = v.b
@@ -156,7 +171,13 @@ def _each(v: VectorBuilder, helpers: Any, access: Access, args: Any, do: Any) ->
     out = b.alloca(ADDRESSES)
     good = b.call(resolver(helpers, access), [addresses, mask, ir.Constant(I32, access.bytes), site, block, warp, out])
     words = b.bitcast(out, I64.as_pointer())
-    for_lanes(v, good, lambda number: do(number, b.inttoptr(b.load(b.gep(words, [number])), POINTER)))
+    turned = b.bitcast(_last_wins(v, b.bitcast(good, vector(I1, LANES)), access.bytes), I32)
+
+    def one(place: Any) -> None:
+        number = b.xor(place, ir.Constant(I32, _group(access.bytes) - 1))
+        do(number, b.inttoptr(b.load(b.gep(words, [number])), POINTER))
+
+    for_lanes(v, turned, one)
 
 
 def _at_once(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any, ways: _Gather | _Scatter) -> None:
@@ -301,6 +322,7 @@ class _Scatter(_Ways):
         self.b.ret_void()
 
     def anywhere(self, pointers: Any, active: Any) -> None:
-        name = f"llvm.masked.scatter.{suffix(self.shape.row)}.v{LANES}p0"
-        self.v.call(name, VOID, self.values[0], pointers, ir.Constant(I32, 1), active)
+        name = f"llvm.masked.scatter.{suffix(self.shape.row)}.v{LANES}p0"  # later elements win
+        x, at, mask = (_last_wins(self.v, y, self.shape.bytes) for y in (self.values[0], pointers, active))
+        self.v.call(name, VOID, x, at, ir.Constant(I32, 1), mask)
         self.b.ret_void()
