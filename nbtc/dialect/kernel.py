@@ -16,8 +16,9 @@ from nbtc.dialect.parameters import Packer
 from nbtc.dialect.words import DeviceFunction
 from nbtc.errors import CompilerError, KernelError, OptionError, shown
 from nbtc.executor.launch.arguments import Arguments
+from nbtc.executor.launch.configured import Configured
 from nbtc.executor.launch.launch import Geometry, geometry, obeyed
-from nbtc.executor.program import Configured, Program, load
+from nbtc.executor.program import Program, load
 from nbtc.isa.archs import arch as find_arch
 
 UNBOUNDED = Bounds()

@@ -22,12 +22,15 @@ from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variable
 from nbtc.executor.launch import report
 from nbtc.executor.launch.answers import Answers, Heap
 from nbtc.executor.launch.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
+from nbtc.executor.launch.configured import Configured
 from nbtc.executor.launch.hazards import hazard_error, kept, leak
 from nbtc.executor.launch.launch import Geometry, Request, address_of, aligned, obeyed, run
 from nbtc.executor.launch.repeated import Repeated, repeatable
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.profile.result import Profile, empty
 from nbtc.executor.summary import summary
+from nbtc.executor.text.data import Module as Parsed
+from nbtc.executor.text.kernels import kernel_texts, with_bodies
 from nbtc.executor.text.names import full_name, plain_name, signature
 from nbtc.executor.text.parse import parse
 from nbtc.executor.text.source import text_of
@@ -94,8 +97,12 @@ def _seconds(timeout: object) -> float | None:
 class Module:
     """A loaded PTX module; its `.global` variables last from launch to launch."""
 
-    def __init__(self, text: str, arch: str | int | None = None) -> None:
-        self.text, self.ptx = text, parse(text)
+    def __init__(self, text: str, arch: str | int | None = None, by_kernel: bool = False) -> None:
+        """by_kernel: read the body of a kernel when it is first asked for; what is wrong with it is said then."""
+        self._bodies = kernel_texts(text) if by_kernel else []
+        self._parts: dict[str, tuple[str, Parsed]] = {}  # what has been read, by kernel
+        self.text = text
+        self.ptx = parse(with_bodies(text, self._bodies) if self._bodies else text)
         legal(self.ptx)
         self.arch = _arch_name(arch) if arch is not None else _own_arch(self.ptx.target)
         self._layout, size = variables_layout(self.ptx)
@@ -107,6 +114,18 @@ class Module:
         self.lock = threading.Lock()
         self.names: dict[str, str] = {}  # further names of kernels, such as instances of templates
         self.heap = Heap() if "malloc" in self.ptx.functions else None
+
+    def part(self, kernel: str) -> tuple[str, Parsed]:
+        """Text and module with the body of a kernel and of all functions."""
+        if not self._bodies:
+            return self.text, self.ptx
+        found = self._parts.get(kernel)
+        if found is None:
+            text = with_bodies(self.text, self._bodies, kernel)
+            parsed = parse(text)
+            legal(parsed)
+            found = self._parts[kernel] = text, parsed
+        return found
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -164,7 +183,8 @@ class Module:
             with self.lock:
                 found = self.built.get(key)
                 if found is None:
-                    found = self.built[key] = build(self.ptx, self.text, kernel, shape, options)
+                    text, ptx = self.part(kernel)
+                    found = self.built[key] = build(ptx, text, kernel, shape, options)
         return found
 
 
@@ -199,7 +219,7 @@ class Program:
     @property
     def forms(self) -> tuple[FormUse, ...]:
         """The instruction forms it uses, with their lines; approximate functions with what backs their bits."""
-        return forms_of(link(self.module.ptx, self.name))
+        return forms_of(link(self.module.part(self.name)[1], self.name))
 
     def on(self, arch: str | int) -> Program:
         """The same kernel with another architecture's arithmetic."""
@@ -368,18 +388,7 @@ class Program:
         return None if request.profile is None else Profile(self.name, built.sites, request.profile)
 
     def __str__(self) -> str:
-        return summary(link(self.module.ptx, self.name), self.arch)
+        return summary(link(self.module.part(self.name)[1], self.name), self.arch)
 
     def __repr__(self) -> str:
         return f"<kernel {full_name(self.name)} on {self.arch}, {len(self.params)} parameters>"
-
-
-class Configured:
-    """A kernel with its launch configuration, to be called with the arguments."""
-
-    def __init__(self, launch: Callable[..., Any], grid: Any, block: Any = None, **options: Any) -> None:
-        self._launch, self._grid, self._block, self._options = launch, grid, block, options
-
-    def __call__(self, *args: Any) -> Any:
-        """Launch; a `Profile` for `k.profile`, else None."""
-        return self._launch(self._grid, self._block, args, **self._options)

@@ -10,6 +10,7 @@ from typing import Any
 from nbtc.errors import NbtcError
 from nbtc.executor.launch.launch import Geometry, obeyed
 from nbtc.executor.program import Module
+from nbtc.executor.text.data import Function as Declared
 from nbtc.libcuda import fatbin, host
 from nbtc.libcuda.errors import INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NO_BINARY_FOR_GPU, NOT_FOUND, CudaError, say
 from nbtc.libcuda.memory import Block, Kind, memory
@@ -18,6 +19,7 @@ from nbtc.libcuda.state import current_or_none, handles, numbers, processor
 ELF = 0x464C457F
 REGISTERS = 64  # that a thread is said to take: nobody assembles the program, so the true number is unknown
 STATIC_SHARED = 48 << 10  # bytes of shared memory that a kernel has without asking for more
+LARGE_TEXT = 1 << 16  # characters from which kernels are read when they are first asked for: 0.3 s together (measured)
 MOST_GEOMETRIES = 1 << 10
 MACHINE_CODE = "is machine code without PTX, which nbtc can't run: have nvcc write PTX too (-gencode arch=...,code=...)"
 
@@ -54,7 +56,8 @@ class Loaded:
 
     def __init__(self, texts: Sequence[str]) -> None:
         try:
-            self.module = Module("\n".join(texts), processor().arch)
+            text = "\n".join(texts)
+            self.module = Module(text, processor().arch, by_kernel=len(text) >= LARGE_TEXT)
         except NbtcError as error:
             say(f"{type(error).__name__}: {error}")
             raise CudaError(INVALID_PTX) from error
@@ -102,6 +105,14 @@ class Loaded:
         self.functions.clear()
 
 
+def _declared(module: Module, name: str) -> Declared:
+    """A kernel with its body; what is wrong with that is said once more when it is launched."""
+    try:
+        return module.part(name)[1].functions[name]
+    except NbtcError:
+        return module.ptx.functions[name]
+
+
 class Function:
     """A kernel of a loaded module."""
 
@@ -118,7 +129,7 @@ class Function:
             at += p.bytes
         self.bytes = at
         ptx = loaded.module.ptx
-        declared = ptx.functions[name]
+        declared = _declared(loaded.module, name)
         self.directives = declared.directives
         static = [v for v in (*declared.variables, *ptx.variables.values()) if v.bytes]
 

@@ -140,16 +140,15 @@ def _run(f: Function, config: Config, geometry: Geometry, raw: bytearray) -> Non
     except OptionError as error:
         say(f"{f.name}: {error}")
         raise CudaError(INVALID_VALUE) from error
-    except ProgramError as error:
-        failed(f.name, error)
     except NbtcError as error:
+        if isinstance(error, ProgramError) and error.title:
+            return failed(f.name, error)  # it has run; what can't run at all harms nothing else
         say(f"{type(error).__name__}: {error}")
         findings.found(f.name, error)
         raise CudaError(INVALID_PTX) from error
-    else:
-        if found is not None:
-            with _profiles_lock:
-                profiles.append(found)
+    if found is not None:
+        with _profiles_lock:
+            profiles.append(found)
 
 
 def failed(kernel: str, error: ProgramError) -> None:

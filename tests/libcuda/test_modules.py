@@ -1,0 +1,95 @@
+"""Large modules, whose kernels are read when they are first asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from clients import python
+
+from nbtc.errors import ParseError, ProgramError
+from nbtc.executor.program import Module
+from nbtc.executor.text.kernels import kernel_texts, with_bodies
+from nbtc.executor.text.parse import parse
+
+HEAD = """.version 8.0 .target sm_80 .address_size 64
+.visible .global .align 4 .u32 all[2] = {7, 8}; // a brace in a comment: {
+.func (.param .b32 r) twice(.param .b32 x) { .reg .b32 a;
+ld.param.b32 a, [x]; add.u32 a, a, a; st.param.b32 [r], a; ret; }
+"""
+KERNEL = """.visible .entry kNUMBER(.param .u64 x, .param .u32 n)
+.maxntid 64
+{ .reg .b32 v, m; .reg .b64 a; /* } */ STATIC
+ld.param.u64 a, [x]; ld.param.u32 m, [n];
+{ .param .b32 p; .param .b32 q; st.param.b32 [p], m; call (q), twice, (p); ld.param.b32 v, [q]; }
+add.u32 v, v, NUMBER; atom.global.add.u32 v, [all], v; st.global.u32 [a], v;
+WRONG
+ret; }
+"""
+
+
+def kernel(number, wrong="", static=""):
+    return KERNEL.replace("NUMBER", str(number)).replace("WRONG", wrong).replace("STATIC", static)
+
+
+def text(*wrong):
+    return HEAD + "".join(kernel(i, static=".global .u32 mine = 5;" * (i == 3)) for i in range(8)) + "".join(wrong)
+
+
+def test_a_kernel_read_alone_is_the_kernel_of_the_whole():
+    whole, source = parse(text()), text()
+    found = kernel_texts(source)
+    assert [k.name for k in found] == [f"k{i}" for i in range(8)] and [k.lasts for k in found] == [
+        i == 3 for i in range(8)
+    ]
+    module = Module(source, by_kernel=True)
+    for i in range(8):
+        part = module.part(f"k{i}")[1]
+        assert part.functions[f"k{i}"] == whole.functions[f"k{i}"]
+        assert list(part.functions) == list(whole.functions) and part.variables == whole.variables
+    assert len(parse(with_bodies(source, found)).functions["k1"].body) == 1
+    assert sorted(module.globals) == sorted(Module(source).globals)
+
+
+def test_kernels_share_the_modules_variables():
+    results = []
+    for by_kernel in (False, True):
+        module, x = Module(text(), by_kernel=by_kernel), np.zeros(1, np.uint32)
+        for i in (5, 2, 3):
+            module[f"k{i}"].launch(1, 1, (x, i))
+            results.append((int(x[0]), module.globals["all"].tobytes()))
+    assert results[:3] == results[3:] and results[0][0] == 7
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [("add.u32 v v m;", ParseError), ("frob.b32 v, m;", ProgramError), ("add.u32 v, a, m;", ParseError)],
+)
+def test_one_bad_kernel_leaves_the_others(wrong, kind):
+    module, x = Module(text(kernel(9, wrong)), by_kernel=True), np.zeros(1, np.uint32)
+    module["k1"].launch(1, 1, (x, 1))
+    with pytest.raises(kind, match="line 75"):
+        module["k9"].launch(1, 1, (x, 1))
+
+
+def test_texts_whose_braces_do_not_match_are_read_whole():
+    for broken in (text() + "}", text() + "{", text()[:-3]):
+        assert kernel_texts(broken) == []
+        with pytest.raises(ParseError):
+            Module(broken, by_kernel=True)
+
+
+def test_a_large_module_of_the_driver_says_which_kernel_is_wrong():
+    done = python(
+        f"""
+ready()
+text = {text(kernel(9, "frob.b32 v, m;"), kernel(10, "add.u32 v v m;"))!r} + "//" + "-" * (1 << 16)
+m, d, x = module(text), allocate(4), u32()
+for name, n in (("k9", 1), ("k10", 1), ("k2", 3)):
+    code = launch(kernel(m, name), (1, 1, 1), (1, 1, 1), d, u32(n))
+    print(name, code, cu.cuCtxSynchronize())
+ok(cu.cuMemcpyDtoH_v2(byref(x), d, c_size_t(4)))
+print(x.value)
+"""
+    )
+    assert done.stdout == "k9 218 0\nk10 218 0\nk2 0 0\n7\n", done.stdout + done.stderr
+    assert "frob.b32" in done.stderr and "line 75" in done.stderr and "line 83" in done.stderr
