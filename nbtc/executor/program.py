@@ -20,10 +20,10 @@ from nbtc.executor.coverage import FormUse, forms_of, legal
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variables_layout
 from nbtc.executor.launch import report
-from nbtc.executor.launch.answers import Answers, Heap
 from nbtc.executor.launch.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
 from nbtc.executor.launch.configured import Configured
 from nbtc.executor.launch.hazards import hazard_error, kept, leak
+from nbtc.executor.launch.host_calls import Answers, Heap
 from nbtc.executor.launch.launch import Geometry, Request, address_of, aligned, obeyed, run
 from nbtc.executor.launch.repeated import Repeated, repeatable
 from nbtc.executor.memory.ranges import Memory

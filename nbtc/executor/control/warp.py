@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I32, vector
-from nbtc.executor.control import exchange
+from nbtc.executor.control import shuffles
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes, is_vector
@@ -61,7 +61,7 @@ def _shuffle(lanes: Lanes) -> None:
     present = members(lanes, mask[0]) if mask else lanes.active
     mode = lanes.op.among(("up", "down", "bfly", "idx"))
     x, source, clamp = (lanes.read(o, "b32", lanes=True) for o in (value, b, c))
-    found = exchange.shuffled(lanes.v, mode, (x, source, clamp), present)
+    found = shuffles.shuffled(lanes.v, mode, (x, source, clamp), present)
     write_both(lanes, target, *found)
 
 
@@ -89,9 +89,9 @@ def _match(lanes: Lanes) -> None:
     wanted, b = gather_lanes(lanes, mask), lanes.b
     mode, x = lanes.op.among(("any", "all")), lanes.read(value, lanes.op.types[-1], lanes=True)
     if not is_vector(wanted):
-        write_both(lanes, target, *exchange.matched(lanes.v, mode, x, b.and_(wanted, lanes.active)))
+        write_both(lanes, target, *shuffles.matched(lanes.v, mode, x, b.and_(wanted, lanes.active)))
         return
-    same = b.and_(exchange.matched(lanes.v, "any", x, lanes.active)[0], wanted)
+    same = b.and_(shuffles.matched(lanes.v, "any", x, lanes.active)[0], wanted)
     alike = b.icmp_unsigned("==", same, wanted)
     write_both(lanes, target, same if mode == "any" else b.select(alike, wanted, ir.Constant(L32, None)), alike)
 
@@ -105,8 +105,8 @@ def _reduce(lanes: Lanes) -> None:
 
     def reduced(among: Any) -> Any:
         if kind == "f32":
-            return exchange.reduced_floats(lanes.v, lanes.op._replace(opcode=operation), x, among)
-        return exchange.reduced(lanes.v, name, x, among)
+            return shuffles.reduced_floats(lanes.v, lanes.op._replace(opcode=operation), x, among)
+        return shuffles.reduced(lanes.v, name, x, among)
 
     if not is_vector(wanted):
         lanes.write(target, reduced(wanted))

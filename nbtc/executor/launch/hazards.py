@@ -9,7 +9,7 @@ from nbtc.executor.code.machine import Site
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.launch.launch import Dim, Request
 from nbtc.executor.launch.report import places
-from nbtc.executor.launch.tensor_answers import Allocated
+from nbtc.executor.launch.tensor_services import Allocated
 from nbtc.executor.watch import words
 from nbtc.executor.watch.heap import Given
 from nbtc.executor.watch.memory import Found, Seen

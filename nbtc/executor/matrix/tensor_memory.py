@@ -1,7 +1,7 @@
 """Rows of tcgen05: tensor memory, its moves and products, for programs of the sm_100 family.
 
 (PTX ISA, "TensorCore 5th Generation Instructions".)  Tensor memory lies with the host, one a block; each instruction
-asks it (`tensor_answers`), and is done when it is issued: fences and waits have nothing to do, and a commit arrives at
+asks it (`tensor_services`), and is done when it is issued: fences and waits have nothing to do, and a commit arrives at
 its mbarrier at once.
 """
 
@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, vector
 from nbtc.compiler.loops import for_lanes
-from nbtc.executor.control.host import Ask, ask_once, text
+from nbtc.executor.control.host_calls import Ask, ask_once, text
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action, yes
 from nbtc.executor.emit.form import slots

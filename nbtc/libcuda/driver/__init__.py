@@ -15,10 +15,10 @@ from nbtc.libcuda.driver import (
     pools,
     streams,
     tensor_maps,
-    virtual,
+    virtual_memory,
 )
 
 __all__ = [
     "contexts", "copies", "devices", "entry_points", "graphs", "kernels", "launches", "linking", "memory", "modules",
-    "older", "pools", "streams", "tensor_maps", "virtual",
+    "older", "pools", "streams", "tensor_maps", "virtual_memory",
 ]  # fmt: skip

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nbtc.executor.control.host import Ask
+from nbtc.executor.control.host_calls import Ask
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.state import BLOCK, LAUNCH, LOCAL_WINDOW, SHARED_WINDOW, WARP, read_field, write_field
 from nbtc.executor.launch.launch import CALLBACK, LANES
-from nbtc.executor.launch.tensor_answers import TensorAnswers
+from nbtc.executor.launch.tensor_services import TensorAnswers
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.watch.heap import Given, HeapCells
 
