@@ -92,6 +92,8 @@ def arrive(block, warp, barrier, new, count, site, aligned):
         put(base + w.HEAD_FENCED, word(record + w.FENCED))
     if word(base + w.HEAD_PROXY) < word(record + w.PROXY_KNOWN):
         put(base + w.HEAD_PROXY, word(record + w.PROXY_KNOWN))
+    if word(base + w.HEAD_SEEN) < word(record + w.SEEN):
+        put(base + w.HEAD_SEEN, word(record + w.SEEN))
     learn_all(record, word(record + w.SEEN))
     meet(state, record)
 
@@ -130,6 +132,9 @@ def leave(block, warp, barrier, released):
     learn(record, w.KNOWN_CLUSTER, word(base + w.HEAD_CLUSTER))
     learn(record, w.KNOWN_GRID, word(base + w.HEAD_GRID))
     learn(record, w.FENCED, word(base + w.HEAD_FENCED))
+    # not yet known, but to be after a fence of any thread here: two fence.sc, each on the other side of a barrier from
+    # the atomics that saw each other, can be in one order only
+    learn(record, w.SEEN, word(base + w.HEAD_SEEN))
     learn(record, w.PROXY_KNOWN, word(base + w.HEAD_PROXY))
     meet(state, record)
 

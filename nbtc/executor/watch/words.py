@@ -68,6 +68,7 @@ KEPT_EPOCHS = 1 << 20  # what older ones did counts as known: a table of 32 MiB,
 # granules of its shared memory, their cells
 BARRIERS = 16
 HEAD_CLUSTER, HEAD_GRID, HEAD_FENCED, HEAD_PROXY, HEAD_TIME = range(0, 5 * WORD, WORD)
+HEAD_SEEN = 6 * WORD
 HEAD_BARRIERS = 8 * WORD  # times of the barriers' last phases
 HEAD_PHASES = HEAD_BARRIERS + BARRIERS * WORD  # and which phases these were
 HEAD_EARLIER = HEAD_PHASES + BARRIERS * WORD  # times of the phases before these, and which they were
