@@ -23,6 +23,10 @@ from nbtc.compiler import native
 # 160 recorded programs has 830 blocks, CUTLASS's warp-specialised products have some 2,000 to 3,500: those took 21 s.
 # Its stream-K product has 7,100: LLVM's passes took 43 s, without optimisation 2 s.
 MANY_BLOCKS, MOST_BLOCKS = 1000, 5000
+# Instructions of a basic block from which the machine code's level is 1: above it LLVM schedules again after it has
+# allocated registers, which takes more than linear time in a block's length (4.0 of 12.7 s for a softmax of 2,300 PTX
+# instructions whose longest block has 5,464).  Attention (1,368) is no slower without; Collatz (78) may be, by a tenth.
+LONG_BLOCK = 1000
 _NAME = re.compile(r'@"([^"]+)"')
 _METADATA = re.compile(r"!(\d+)\b")
 
@@ -50,7 +54,9 @@ class Levels(NamedTuple):
 def levels(function: Any) -> Levels:
     """Those of a function that may be large."""
     count = len(function.blocks)
-    return Levels() if count < MANY_BLOCKS else Levels(int(count < MOST_BLOCKS), 0)
+    if count >= MANY_BLOCKS:
+        return Levels(int(count < MOST_BLOCKS), 0)
+    return Levels(code=1 if any(len(b.instructions) >= LONG_BLOCK for b in function.blocks) else 2)
 
 
 class Compiled(NamedTuple):

@@ -57,10 +57,14 @@ def compiled(monkeypatch, tmp_path):
     return texts
 
 
-@pytest.mark.parametrize("limits", [(1, 1), (1, 1 << 30), (1 << 30, 1 << 30)], ids=["plain", "text alone", "whole"])
+@pytest.mark.parametrize(
+    "limits",
+    [(1, 1, 1), (1, 1 << 30, 1), (1 << 30, 1 << 30, 1), (1 << 30, 1 << 30, 1 << 30)],
+    ids=["plain", "text alone", "long block", "whole"],
+)
 def test_bits_of_a_warp_that_is_optimised_less(limits, monkeypatch, compiled):
-    monkeypatch.setattr(split, "MANY_BLOCKS", limits[0])
-    monkeypatch.setattr(split, "MOST_BLOCKS", limits[1])
+    for name, limit in zip(("MANY_BLOCKS", "MOST_BLOCKS", "LONG_BLOCK"), limits, strict=True):
+        monkeypatch.setattr(split, name, limit)
     assert (ring(9) == want(9)).all()
     count = len(compiled)
     assert (ring(5) == want(5)).all()
@@ -80,6 +84,12 @@ def test_programs_share_what_their_warps_call(compiled):
 def test_how_far_a_function_is_optimised():
     function = empty(ir.Module(), "warp")
     assert split.levels(function) == (2, 2)
+    b = ir.IRBuilder(function.append_basic_block())
+    for _ in range(split.LONG_BLOCK - 1):
+        b.alloca(NUMBER)
+    assert split.levels(function) == (2, 2)
+    b.ret_void()
+    assert split.levels(function) == (2, 1)
     for _ in range(split.MANY_BLOCKS):
         function.append_basic_block()
     assert split.levels(function) == (1, 0)
