@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 from clients import python, run
 
+from nbtc.libcuda.library import folder
 from nbtc.libcuda.rows import SONAMES, rows
 
 HERE = Path(__file__).parent
@@ -114,3 +117,61 @@ def test_no_library_comes_from_the_current_folder(tmp_path):
         assert all(Path(p).is_absolute() for p in made[name].split(":")), made[name]
     assert made["NBTC_ARCH"] == "H200" and made["NBTC_CHECKED"] == "1" and made["NBTC_THREADS"] == "2"
     assert made["LD_LIBRARY_PATH"].endswith(":/opt/x") and made["LD_PRELOAD"].endswith(":/opt/y.so")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a program another user's rights")
+def test_a_process_with_more_rights_than_its_user_is_refused(tmp_path):
+    if shutil.which("gcc") is None:
+        pytest.skip("there is no gcc")
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        place = Path(name)
+        place.chmod(0o755)
+        source, program, library = place / "a.c", place / "a", place / "libcuda.so.1"
+        source.write_text(
+            "#include <dlfcn.h>\n#include <stdio.h>\n#include <sys/auxv.h>\n"
+            "int main(int n, char **args) { void *l = dlopen(args[1], RTLD_NOW);\n"
+            'int (*init)(int) = l ? dlsym(l, "cuInit") : 0;\n'
+            'printf("%d %d\\n", (int)getauxval(AT_SECURE), init ? init(0) : -1); return 0; }\n'
+        )
+        subprocess.run(["gcc", "-o", str(program), str(source), "-ldl"], check=True)
+        shutil.copy(folder() / "libcuda.so.1", library)
+        library.chmod(0o755)
+        os.chown(program, 65534, 65534)
+        program.chmod(0o4755)
+        done = subprocess.run([str(program), str(library)], capture_output=True, text=True, timeout=60)
+    if done.stdout.startswith("0"):
+        pytest.skip("programs with another user's rights don't run from here")
+    assert done.stdout == "1 4\n" and "more rights than its user" in done.stderr, done.stdout + done.stderr
+
+
+def test_another_driver_in_the_process_is_told(tmp_path):
+    other = tmp_path / "libcuda.so.1"
+    shutil.copy(folder() / "libcuda.so.1", other)
+    done = python(f"CDLL({str(other)!r})\nok(cu.cuInit(0))\nok(cu.cuInit(0))")
+    assert done.stderr.count("NVIDIA's driver too") == 1 and str(other) in done.stderr
+
+
+def test_memory_and_contexts_of_others_are_refused():
+    python("""
+ok(cu.cuInit(0))
+first, second = u64(), u64()
+ok(cu.cuCtxCreate_v2(byref(first), 0, 0))
+m = module(TWICE)
+f, d, e = kernel(m, "twice"), allocate(256), allocate(256)
+ok(launch(f, (1, 1, 1), (32, 1, 1), d, u32(32)))
+for wrong in (d.value + 1, d.value + 256, e.value - 1, f.value, first.value, addressof(first)):
+    assert cu.cuMemFree_v2(u64(wrong)) == 1, hex(wrong)
+for wrong in (d, m, first, u64(addressof(first)), u64(0), u64(d.value + 8)):
+    assert launch(wrong, (1, 1, 1), (32, 1, 1), d, u32(32)) == 400, hex(wrong.value)
+    assert wrong is m or cu.cuModuleUnload(wrong) == 400
+for wrong in (d, m, f, u64(addressof(first))):
+    assert cu.cuCtxSetCurrent(wrong) in (201, 400) and cu.cuCtxDestroy_v2(wrong) in (201, 400)
+ok(cu.cuMemFree_v2(d))
+assert cu.cuMemFree_v2(d) == 1 and cu.cuMemsetD8_v2(d, 1, c_size_t(1)) == 1
+n = u64(7)
+assert cu.cuMemcpyDtoH_v2(byref(n), d, c_size_t(8)) == 1 and n.value == 7
+assert cu.cuMemcpyDtoD_v2(e, d, c_size_t(8)) == 1 and cu.cuMemcpyDtoD_v2(d, e, c_size_t(8)) == 1
+popped = u64()
+ok(cu.cuCtxPopCurrent_v2(byref(popped)))
+assert cu.cuMemAlloc_v2(byref(n), c_size_t(8)) == 201
+""")
