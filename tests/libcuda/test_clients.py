@@ -49,6 +49,38 @@ def test_numba_cuda(command):
     client(NUMBA, command)
 
 
+def test_cuda_bindings():
+    pytest.importorskip("cuda.bindings")
+    client("""
+import ctypes
+import numpy as np
+from cuda.bindings import driver
+def ok(found):
+    assert found[0] == driver.CUresult.CUDA_SUCCESS, found
+    return found[1] if len(found) == 2 else found[1:]
+ok(driver.cuInit(0))
+device = ok(driver.cuDeviceGet(0))
+assert b"H200" in ok(driver.cuDeviceGetName(64, device))
+ok(driver.cuCtxSetCurrent(ok(driver.cuDevicePrimaryCtxRetain(device))))
+text = '''.version 8.0 .target sm_80 .address_size 64
+.visible .entry add(.param .u64 x, .param .u32 n) { .reg .b32 t, v; .reg .b64 a, o;
+ld.param.u64 a, [x]; ld.param.u32 v, [n]; mov.u32 t, %tid.x; mul.wide.u32 o, t, 4; add.u64 a, a, o;
+red.global.add.u32 [a], v; ret; }'''
+kernel = ok(driver.cuModuleGetFunction(ok(driver.cuModuleLoadData(text.encode() + b"\\0")), b"add"))
+x, stream = np.arange(32, dtype=np.uint32), ok(driver.cuStreamCreate(0))
+d = ok(driver.cuMemAlloc(x.nbytes))
+ok(driver.cuMemcpyHtoDAsync(d, x.ctypes.data, x.nbytes, stream))
+for n in range(5):
+    arguments = ((d, n), (None, ctypes.c_uint32))
+    ok(driver.cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, arguments, 0))
+y = np.empty_like(x)
+ok(driver.cuMemcpyDtoHAsync(y.ctypes.data, d, x.nbytes, stream))
+ok(driver.cuStreamSynchronize(stream))
+assert (y == x + 10).all(), y
+assert driver.cuMemFree(int(d) + 1)[0] == driver.CUresult.CUDA_ERROR_INVALID_VALUE
+""")
+
+
 def test_cuda_core():
     pytest.importorskip("cuda.core")
     client("""
