@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.errors import OptionError
+from nbtc.executor.launch.arguments import memory_of
 from nbtc.executor.launch.launch import aligned
+from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.transfer.tensor_map import ELEMENTS, SWIZZLES, TensorMap
 from nbtc.triton.mappings import memory_at
 from nbtc.triton.tensors import address, memory_behind
@@ -33,21 +35,21 @@ class Arguments:
 
     def __init__(self, maps: Sequence[Any]) -> None:
         self.values: list[Any] = []
-        self.memory: list[NDArray[Any]] = []
+        self.memory: list[Memory] = []
         self.known = True  # the extent of all memory that the program may reach; not where the host keeps it secret
         self._maps: Iterator[Any] = iter(maps)
 
-    def add(self, kind: Any, x: Any) -> None:
+    def add(self, kind: Any, x: Any, name: str) -> None:
         """One argument of Triton's signature."""
         if isinstance(kind, tuple):
-            for k, part in zip(kind, x, strict=True):
-                self.add(k, part)
+            for n, (k, part) in enumerate(zip(kind, x, strict=True)):
+                self.add(k, part, f"{name}[{n}]")
         elif kind == "constexpr":
             return
         elif kind.startswith("tensordesc"):
-            self._descriptor(x)
+            self._descriptor(x, name)
         elif kind[0] == "*":
-            self._pointer(kind, x)
+            self._pointer(kind, x, name)
         else:
             self._scalar(kind, x)
 
@@ -56,7 +58,7 @@ class Arguments:
         if size:
             buffer = aligned(size, SCRATCH_ALIGN)
             buffer[:] = 0
-            self.memory.append(buffer)
+            self._touch(buffer, "memory for the kernel's own use")
             self.values.append(address(buffer))
         else:
             self.values.append(None)
@@ -68,33 +70,40 @@ class Arguments:
             )
         self.values.append(np.asarray(x).astype(SCALARS[kind])[()])
 
-    def _pointer(self, kind: str, x: Any) -> None:
+    def _touch(self, x: Any, name: str) -> None:
+        """Let the program touch an array, which errors call by a name."""
+        found = memory_of(x, name)
+        if found is not None:
+            self.memory.append(found)
+
+    def _pointer(self, kind: str, x: Any, name: str) -> None:
         self.values.append(address(x))
         if x is None:
             return
         found = None if isinstance(x, int) else memory_behind(x)
         if found is None:
-            self._reach(np.array([address(x)], np.uint64))
+            self._reach(np.array([address(x)], np.uint64), name)
             return
-        self.memory.append(found)
+        self._touch(found, name)
         if kind[-3:] in ("i64", "u64") and found.nbytes % 8 == 0:
             words = (np.frombuffer(found, np.uint64) if found.flags.c_contiguous else np.array(found)).view(np.uint64)
-            self._reach(words[words >= LOWEST_ADDRESS])
+            self._reach(words[words >= LOWEST_ADDRESS], name)
 
-    def _reach(self, words: NDArray[Any]) -> None:
+    def _reach(self, words: NDArray[Any], name: str) -> None:
         """Let the program touch memory that these words are addresses in; those that are none are numbers."""
         found = memory_at(words) if words.size else []
         if found is None:
             self.known = False
         else:
-            self.memory += found
+            for x in found:
+                self._touch(x, f"what {name} leads to")
 
-    def _descriptor(self, x: Any) -> None:
+    def _descriptor(self, x: Any, name: str) -> None:
         found = memory_behind(x.base)
         if found is None:
-            self._reach(np.array([address(x.base)], np.uint64))
+            self._reach(np.array([address(x.base)], np.uint64), name)
         else:
-            self.memory.append(found)
+            self._touch(found, name)
         about = next(self._maps, None)
         if about is None:
             flags = [x.padding == "nan"]
@@ -147,7 +156,8 @@ class Launcher:
     """Launches one compiled kernel; Triton makes it from the source and what the compiler says of it."""
 
     def __init__(self, source: Any, about: Any) -> None:
-        self.kinds = tuple(source.signature.values())
+        # IR has no names, only numbers
+        self.kinds = {n if isinstance(n, str) else f"argument {n}": kind for n, kind in source.signature.items()}
         self.about = about
 
     def __call__(
@@ -176,8 +186,8 @@ class Launcher:
         about = self.about
         ctas = getattr(about, "num_ctas", 1)
         arguments = Arguments(getattr(about, "tensordesc_meta", None) or ())
-        for kind, x in zip(self.kinds, args, strict=True):
-            arguments.add(kind, x)
+        for (name, kind), x in zip(self.kinds.items(), args, strict=True):
+            arguments.add(kind, x, name)
         blocks = grid[0] * grid[1] * grid[2] * ctas
         arguments.scratch(about.global_scratch_size * blocks)
         arguments.scratch(getattr(about, "profile_scratch_size", 0) * blocks)

@@ -161,12 +161,12 @@ def own_memory(variables: Any, constant: int) -> tuple[Memory, Memory]:
 
 
 def memory_list(arrays: Sequence[Any]) -> list[Memory]:
-    """The memory of arrays that pointers reach."""
+    """The memory of arrays that pointers reach, by their places in the list where they have no names yet."""
     if not isinstance(arrays, list | tuple):  # an array alone would be taken for a list of its rows
         raise FormatError(f"memory={shown(arrays)}: pass a list of arrays, such as memory=[x]")
     found = []
     for i, x in enumerate(arrays):
-        memory = memory_of(x, f"memory[{i}]")
+        memory = x if isinstance(x, Memory) else memory_of(x, f"memory[{i}]")
         if memory is None:
             raise FormatError(f"memory[{i}] is {type(x).__name__}: pass arrays whose memory the program may touch")
         found.append(memory)

@@ -125,13 +125,14 @@ def test_groups_of_products_by_address():
 def test_a_table_of_addresses_adds_the_mappings_they_lie_in():
     x = np.zeros(1 << 20, np.uint8)
     arguments = launcher.Arguments(())
-    arguments.add("*i64", np.array([x.ctypes.data, 5, -1]))
+    arguments.add("*i64", np.array([x.ctypes.data, 5, -1]), "table")
     _, mapping = arguments.memory
-    first = mapping.ctypes.data
-    assert arguments.known and first <= x.ctypes.data and x.ctypes.data + x.nbytes <= first + mapping.nbytes
+    first = mapping.first
+    assert arguments.known and first <= x.ctypes.data and x.ctypes.data + x.nbytes <= first + mapping.bytes
+    assert mapping.name == "what table leads to"
     for numbers in (np.arange(4096), np.array([100, -(1 << 40)])):  # no memory of the process lies there
         arguments = launcher.Arguments(())
-        arguments.add("*i64", numbers)
+        arguments.add("*i64", numbers, "table")
         assert arguments.known and len(arguments.memory) == 1
 
 
@@ -140,6 +141,15 @@ def test_large_integers_leave_the_bounds_checked(value):
     x = np.full(32, value, np.int64)
     with nbtc.triton.emulated("sm_90"), pytest.raises(ProgramError, match="outside of"):
         kernels.shifted_copy[(1,)](x, 32, B=32)
+
+
+@pytest.mark.parametrize("sizes", [(32, 5), (5, 32)])
+def test_errors_name_the_argument_that_an_access_misses(sizes):
+    """The nearest one's: Triton's parameters have no names in PTX, its signature has."""
+    x, out = (np.zeros(n, np.int64) for n in sizes)
+    nearest = "x" if sizes[0] == 5 else "out"
+    with nbtc.triton.emulated("sm_90"), pytest.raises(ProgramError, match=rf"after the end of {nearest} \(40 bytes\)"):
+        kernels.add[(1,)](x, x, out, 32, BLOCK=32)
 
 
 def test_contexts_of_two_threads_may_end_in_any_order():
