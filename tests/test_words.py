@@ -34,6 +34,7 @@ NAMES = {
 INSIDE = {"apart": ("executor/kernel/", "executor/code/")}  # where it is none of distances
 # "behind" is a place of somebody who is late, or what is left there; in a row of things it is "after"
 BEHIND = re.compile(r"\bbehind\b")
+PRIVATE = re.compile(r"\b(restless|taint(s|ed)?|tamed?|lasting|2\*\*-?lift)\b")
 LATE = re.compile(r"\b(leav\w+|left|stay|step)\b[^.]*\bbehind\b")
 
 
@@ -67,6 +68,14 @@ def test_what_follows_stands_after() -> None:
         for number, line in enumerate(text.splitlines(), 1):
             if BEHIND.search(line) and not LATE.search(line):
                 found.append(f"{path.name}:{number}: {line.strip()}")
+    assert not found, "\n".join(found)
+
+
+def test_no_text_has_private_vocabulary() -> None:
+    found = []
+    for path in [*sources(), *sorted(DOCS.glob("*.md"))]:
+        lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        found += [f"{path.name}:{number}: {line.strip()}" for number, line in lines if PRIVATE.search(line)]
     assert not found, "\n".join(found)
 
 

@@ -73,7 +73,7 @@ class FloatElements:
         return b.sub(b.add(self.magnitude(x), one), b.shl(self.field(x), self.c(x, self.shift)))
 
     def f16_bits(self, x: Any) -> Any:
-        """f16 bits of the same fields, 2**-lift of the true values; of formats with at most five exponent bits."""
+        """f16 bits of the same fields, 2**-bias_difference of the true values; for at most five exponent bits."""
         if self.f.bits == 16:
             return x
         b, v, t = self.b, self.v, vector(I16, x.type.count)
@@ -81,7 +81,7 @@ class FloatElements:
         return b.or_(moved, b.and_(b.sext(x, t), v.const(t, -(1 << 15))))
 
     def values(self, x: Any) -> Any:
-        """Values as f32, 2**-lift of the true ones."""
+        """Values as f32, 2**-bias_difference of the true ones."""
         b, v, n = self.b, self.v, x.type.count
         if self.f.exponent <= 5:
             return self.m.from_f16(self.f16_bits(x))
