@@ -184,21 +184,28 @@ def _state_of(owner: Any, state: dict[str, Any]) -> Iterator[None]:
 
 def _exchange(one: Active) -> None:
     """Put a device in the place of numba-cuda's driver; `_restored` puts that back."""
+    # Tested with numba-cuda 0.30.4 (docs/numba-cuda.md).  `nbtc.cuda.install` runs programs on nbtc's CUDA driver with
+    # none of these exchanged; they are for what a driver can't give: several devices one after the other in a process,
+    # beside a real one, arrays and tensors of the host without copies, and errors as Python's exceptions.
     exchanged = [
-        (driver, "ExperimentalDevice", lambda number: one.processor),
-        (driver, "_to_core_stream", _core_stream),
-        (driver.Context, "create_module_ptx", _module_of_text),
-        (devices._runtime, "_tls", one.contexts),
-        (codegen.CUDACodeLibrary, "get_cufunc", lambda library: one.load(library)),
-        (dispatcher, "launch", one.launch),
-        (dispatcher, "LaunchConfig", image.Config),
-        (devicearray, "_to_strided_memory_view", viewer(one.processor.memory)),
+        (
+            driver,
+            "ExperimentalDevice",
+            lambda number: one.processor,
+        ),  # cuda.core's device looks for a driver
+        (driver, "_to_core_stream", _core_stream),  # cuda.core's streams belong to its devices
+        (driver.Context, "create_module_ptx", _module_of_text),  # would hand text to cuda.core's linker
+        (devices._runtime, "_tls", one.contexts),  # threads' current contexts, of this device alone
+        (codegen.CUDACodeLibrary, "get_cufunc", lambda library: one.load(library)),  # kept by device: code differs
+        (dispatcher, "launch", one.launch),  # faults become exceptions, arrays are passed by their own memory
+        (dispatcher, "LaunchConfig", image.Config),  # cuda.core's asks the driver
+        (devicearray, "_to_strided_memory_view", viewer(one.processor.memory)),  # views of the host's memory
         (devicearray, "_make_strided_memory_view", host_view),
-        (nvrtc, "compile", sources.compile),
-        (nrt, "launch", one.launch),
+        (nvrtc, "compile", sources.compile),  # CUDA C++ becomes PTX, also where NVRTC would make LTO-IR
+        (nrt, "launch", one.launch),  # the runtime of reference counts launches kernels of its own
         (nrt, "LaunchConfig", image.Config),
         (nrt, "_to_core_stream", _core_stream),
-        (nrt, "_Linker", Linker),
+        (nrt, "_Linker", Linker),  # PTX stays text
     ]
     _restored.enter_context(_state_of(driver.driver, one.state))
     _restored.enter_context(_state_of(nrt.rtsys, one.runtime))
