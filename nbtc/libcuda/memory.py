@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from bisect import bisect_left, bisect_right, insort
+from collections import deque
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -43,6 +45,16 @@ class Outside:
         self.__array_interface__: Any = {"data": (first, False), "shape": (count,), "typestr": "|u1", "version": 3}
 
 
+class Reserved(Outside):
+    """Addresses that a graph's allocation gets whenever it runs; nodes and the allocation keep them."""
+
+    def __init__(self, first: int, count: int, gone: deque[int]) -> None:
+        super().__init__(first, count)
+        self.first, self.bytes = first, count
+        # The collector may run in the midst of the arena's own work: the address waits until the next reservation.
+        weakref.finalize(self, gone.append, first).atexit = False
+
+
 class Block(NamedTuple):
     """An allocation; `owner` keeps it alive."""
 
@@ -71,6 +83,9 @@ class Memory:
         self._reach: list[Range] = []
         self._seen = -1
         self._arena: list[Arena] = []
+        self.reserved: weakref.WeakValueDictionary[int, Reserved] = weakref.WeakValueDictionary()
+        self._gone: deque[int] = deque()
+        self.most = [0, 0]  # bytes that graphs have used and reserved at once
 
     @property
     def arena(self) -> Arena:
@@ -92,12 +107,30 @@ class Memory:
 
     def allocate(self, size: int, kind: Kind, flags: int = 0, align: int = ALIGN) -> int:
         """The address of fresh memory."""
+        first = self._take(size, kind, align)
+        return self.add(Block(first, size, kind, flags, Outside(first, size), next(numbers), current_or_none()))
+
+    def _take(self, size: int, kind: Kind, align: int = ALIGN) -> int:
         if not 0 < size <= self.total - self.used:
             raise CudaError(OUT_OF_MEMORY if size > 0 else INVALID_VALUE)
+        while self._gone:
+            self.arena.give(self._gone.popleft())
         rounded = -(-size // GRANULE) * GRANULE
         page, after = (PAGE, ASIDE) if rounded >= PAGE and kind is not Kind.HOST and align <= ASIDE else (GRANULE, 0)
-        first = self.arena.take(rounded, max(align, page), after)
-        return self.add(Block(first, size, kind, flags, Outside(first, size), next(numbers), current_or_none()))
+        return self.arena.take(rounded, max(align, page), after)
+
+    def reserve(self, size: int) -> Reserved:
+        """Addresses for an allocation that comes and goes."""
+        first = self._take(size, Kind.POOL)
+        made = self.reserved[first] = Reserved(first, size, self._gone)
+        self.most[1] = max(self.most[1], self.of_graphs()[2])
+        return made
+
+    def of_graphs(self) -> tuple[int, int, int, int]:
+        """Bytes of graphs' allocations: used now, at most, reserved now, at most."""
+        held = list(self.reserved.values())
+        used = sum(r.bytes for r in held if r.first in self.blocks)
+        return used, self.most[0], sum(r.bytes for r in held), self.most[1]
 
     def add(self, block: Block) -> int:
         """Let kernels reach a range."""
@@ -108,6 +141,8 @@ class Memory:
             self.blocks[block.first] = block
             self.used += block.bytes if block.kind is not Kind.MODULE else 0
             self._changed()
+        if isinstance(block.owner, Reserved):
+            self.most[0] = max(self.most[0], self.of_graphs()[0])
         return block.first
 
     def _changed(self) -> None:
@@ -130,7 +165,8 @@ class Memory:
             del self._starts[bisect_left(self._starts, first)]
             self.used -= found.bytes if found.kind is not Kind.MODULE else 0
             self._changed()
-        if self._arena and self.arena.low <= first < self.arena.high:
+        reserved = isinstance(found.owner, Reserved)
+        if self._arena and self.arena.low <= first < self.arena.high and not reserved:
             self.arena.give(first)
         return found
 

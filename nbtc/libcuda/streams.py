@@ -90,6 +90,11 @@ class Graph:
         """Do what its nodes do."""
         run_nodes(self.ordered())
 
+    @property
+    def allocates(self) -> bool:
+        """Whether it allocates memory or frees it."""
+        return any(n.kind in (NodeKind.ALLOC, NodeKind.FREE) for n in self.nodes)
+
     def copied(self, found: dict[Node, Node]) -> Graph:
         """The same nodes anew; `found` gets who became whom."""
         made = Graph()
@@ -184,10 +189,12 @@ def unsafe_in_capture() -> None:
 class Executable:
     """A graph ready to be launched: the order of its nodes, each of which may be changed."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, frees: bool = False) -> None:
         self.found: dict[Node, Node] = {}
         self.graph = graph.copied(self.found)
         self.order = self.graph.ordered()
+        self.frees = frees  # what it allocated, before it allocates that again
+        self.allocations = [n.params for n in self.order if n.kind is NodeKind.ALLOC]
         self.source = {id(n): n for n in graph.nodes}
 
     def node(self, handle: int) -> Node:

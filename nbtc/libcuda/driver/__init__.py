@@ -10,6 +10,7 @@ from nbtc.libcuda.driver import (
     launches,
     linking,
     memory,
+    memory_nodes,
     modules,
     older,
     pools,
@@ -19,6 +20,6 @@ from nbtc.libcuda.driver import (
 )
 
 __all__ = [
-    "contexts", "copies", "devices", "entry_points", "graphs", "kernels", "launches", "linking", "memory", "modules",
-    "older", "pools", "streams", "tensor_maps", "virtual_memory",
+    "contexts", "copies", "devices", "entry_points", "graphs", "kernels", "launches", "linking", "memory",
+    "memory_nodes", "modules", "older", "pools", "streams", "tensor_maps", "virtual_memory",
 ]  # fmt: skip

@@ -183,12 +183,6 @@ def cuDeviceGetExecAffinitySupport(out: int, kind: int, number: int) -> None:
     host.put32(out, 0)
 
 
-@driver
-def cuDeviceGetGraphMemAttribute(number: int, what: int, out: int) -> None:
-    device(number)
-    host.put64(out, 0)
-
-
 @driver_as("cuDeviceGraphMemTrim")
 def cuDeviceGraphMemTrim(number: int) -> None:
     device(number)

@@ -17,6 +17,7 @@ from nbtc.libcuda.errors import (
     SUCCESS,
     CudaError,
 )
+from nbtc.libcuda.memory import Kind, Reserved, memory
 from nbtc.libcuda.registry import driver, driver_as
 from nbtc.libcuda.state import handles
 from nbtc.libcuda.streams import (
@@ -35,6 +36,7 @@ from nbtc.libcuda.streams import (
 
 ACTIVE, INVALIDATED = 1, 2  # CUstreamCaptureStatus
 UPDATE_TOPOLOGY = 2  # CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED
+AUTO_FREE = 1  # CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
 SET_DEPENDENCIES = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
 
 
@@ -153,12 +155,16 @@ def cuGraphDestroy(handle: int) -> None:
 
 
 @driver
-def cuGraphClone(out: int, handle: int) -> None:
+def cuGraphClone(out: int, handle: int) -> int:
     found: dict[Node, Node] = {}
-    made = handles.get(handle, Graph).copied(found)
+    graph = handles.get(handle, Graph)
+    if graph.allocates:
+        return INVALID_VALUE
+    made = graph.copied(found)
     made.clones = {old.handle: new for old, new in found.items()}
     made.handle = handles.add(made)
     host.put64(out, made.handle)
+    return SUCCESS
 
 
 @driver
@@ -205,22 +211,22 @@ def cuGraphGetEdges_v2(handle: int, first: int, second: int, data: int, count: i
     cuGraphGetEdges(handle, first, second, count)
 
 
-def instantiate(out: int, handle: int) -> None:
+def instantiate(out: int, handle: int, flags: int = 0) -> None:
     """A graph that can be launched."""
     host.put64(out, 0)
-    host.put64(out, handles.add(Executable(handles.get(handle, Graph))))
+    host.put64(out, handles.add(Executable(handles.get(handle, Graph), bool(flags & AUTO_FREE))))
 
 
 @driver
 def cuGraphInstantiateWithFlags(out: int, handle: int, flags: int) -> None:
-    instantiate(out, handle)
+    instantiate(out, handle, flags)
 
 
 @driver
 def cuGraphInstantiateWithParams(out: int, handle: int, parameters: int) -> None:
     """CUDA_GRAPH_INSTANTIATE_PARAMS: flags, the stream to upload to, the node in error, the result."""
     host.read(parameters, 28)
-    instantiate(out, handle)
+    instantiate(out, handle, host.u32(parameters))
     host.put32(parameters + 24, 0)
 
 
@@ -244,7 +250,17 @@ def cuGraphUpload(handle: int, stream: int) -> None:
 @driver
 def cuGraphLaunch(handle: int, stream: int) -> None:
     found = handles.get(handle, Executable)
-    submit(stream, NodeKind.GRAPH, lambda: run_nodes(found.order), found.graph)
+    submit(stream, NodeKind.GRAPH, lambda: _run(found), found.graph)
+
+
+def _run(executable: Executable) -> None:
+    """What an earlier launch allocated must have been freed, or is now, before anything is done."""
+    live = [a.first for a in executable.allocations if a.first in memory.blocks]
+    if live and not executable.frees:
+        raise CudaError(INVALID_VALUE)
+    for first in live:
+        memory.free(first, Kind.POOL)
+    run_nodes(executable.order)
 
 
 @driver
@@ -252,13 +268,15 @@ def cuGraphExecUpdate_v2(handle: int, graph: int, info: int) -> int:
     """New parameters from a graph of the same shape; info: what differs, where that is not so."""
     found, other = handles.get(handle, Executable), handles.get(graph, Graph)
     host.write(info, bytes(24))
-    same = [n.kind for n in found.graph.nodes] == [n.kind for n in other.nodes]
+
+    def kinds(g: Graph) -> list[tuple[int, object]]:
+        return [(n.kind, n.params if isinstance(n.params, Reserved) else None) for n in g.nodes]
 
     def edges(g: Graph) -> list[tuple[int, int]]:
         number = {n: i for i, n in enumerate(g.nodes)}
         return [(number[a], number[b]) for a, b in g.edges]
 
-    if not same or edges(found.graph) != edges(other):
+    if kinds(found.graph) != kinds(other) or edges(found.graph) != edges(other):
         host.put32(info, UPDATE_TOPOLOGY)
         raise CudaError(GRAPH_EXEC_UPDATE_FAILURE)
     for mine, new in zip(found.graph.nodes, other.nodes, strict=True):

@@ -81,7 +81,10 @@ def called(at: int) -> Made:
 
 def child(handle: int) -> Made:
     """A graph inside of a graph: what it was when it was added."""
-    copied = handles.get(handle, Graph).copied({})
+    graph = handles.get(handle, Graph)
+    if graph.allocates:
+        raise CudaError(INVALID_VALUE)  # the parent would have to own it
+    copied = graph.copied({})
     copied.handle = handles.add(copied)
     return NodeKind.GRAPH, copied.run, copied
 
@@ -221,6 +224,8 @@ def cuGraphRemoveDependencies_v2(graph: int, first: int, second: int, data: int,
 @driver
 def cuGraphDestroyNode(node: int) -> None:
     found = handles.get(node, Node)
+    if found.graph is not None and found.graph.allocates:
+        raise CudaError(INVALID_VALUE)
     if found.graph is not None:
         found.graph.nodes.remove(found)
         found.graph.edges = [e for e in found.graph.edges if found not in e]

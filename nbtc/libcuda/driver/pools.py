@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from nbtc.libcuda import host
 from nbtc.libcuda.driver.memory import put_allocation
-from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, SUCCESS, CudaError, say
+from nbtc.libcuda.driver.memory_nodes import allocated, freed
+from nbtc.libcuda.errors import INVALID_VALUE, SUCCESS, CudaError
 from nbtc.libcuda.memory import Kind, memory
 from nbtc.libcuda.registry import driver, driver_as
 from nbtc.libcuda.state import device, handles
-from nbtc.libcuda.streams import NodeKind, stream_of, submit
+from nbtc.libcuda.streams import stream_of, submit
 
 SWITCHES = (1, 2, 3)  # attributes that are ints; the others count bytes
 THRESHOLD, RESERVED, USED = 4, (5, 6), (7, 8)
@@ -30,8 +31,11 @@ _current = [default_handle]
 @driver
 def cuMemAllocAsync(out: int, size: int, stream: int) -> int:
     if stream_of(stream).graph is not None:
-        say("memory allocated while a stream is captured isn't there", once=True)
-        raise CudaError(NOT_SUPPORTED)
+        host.put64(out, 0)
+        address, (kind, run, params) = allocated(size)
+        submit(stream, kind, run, params)
+        host.put64(out, address)
+        return SUCCESS
     return put_allocation(out, size, Kind.POOL)
 
 
@@ -44,10 +48,13 @@ def cuMemAllocFromPoolAsync(out: int, size: int, pool: int, stream: int) -> int:
 
 @driver
 def cuMemFreeAsync(address: int, stream: int) -> None:
+    graph = stream_of(stream).graph
+    if graph is not None:
+        submit(stream, *freed(graph, address))
+        return
     if memory.blocks.get(address) is None:
         raise CudaError(INVALID_VALUE)
-    run = lambda: memory.free(address, Kind.POOL, Kind.DEVICE, Kind.MANAGED)  # noqa: E731
-    submit(stream, NodeKind.FREE, run)  # type: ignore[arg-type]
+    memory.free(address, Kind.POOL, Kind.DEVICE, Kind.MANAGED)
 
 
 @driver

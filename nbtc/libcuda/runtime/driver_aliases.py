@@ -25,7 +25,7 @@ _MEMORY = """
     cudaMemPoolSetAttribute cudaMemPoolGetAttribute cudaMemPoolTrimTo cudaMemPoolSetAccess cudaMemPoolGetAccess
     cudaMemGetDefaultMemPool cudaMemGetMemPool cudaMemSetMemPool
     cudaDeviceCanAccessPeer cudaDeviceGetPCIBusId cudaDeviceGetByPCIBusId cudaDeviceGetP2PAttribute
-    cudaDeviceGetGraphMemAttribute cudaDeviceGraphMemTrim
+    cudaDeviceGetGraphMemAttribute cudaDeviceSetGraphMemAttribute cudaDeviceGraphMemTrim
     cudaLibraryLoadData cudaLibraryLoadFromFile cudaLibraryUnload cudaLibraryGetKernel cudaLibraryGetGlobal
     cudaLibraryGetManaged cudaLibraryGetKernelCount cudaLibraryEnumerateKernels
 """
@@ -41,6 +41,7 @@ _GRAPHS = """
     cudaGraphExecHostNodeSetParams cudaGraphAddEmptyNode cudaGraphAddChildGraphNode cudaGraphAddEventRecordNode
     cudaGraphAddEventWaitNode cudaGraphChildGraphNodeGetGraph cudaGraphNodeGetType
     cudaGraphAddDependencies=cuGraphAddDependencies_v2 cudaGraphRemoveDependencies=cuGraphRemoveDependencies_v2
+    cudaGraphAddMemAllocNode cudaGraphAddMemFreeNode cudaGraphMemAllocNodeGetParams cudaGraphMemFreeNodeGetParams
     cudaGraphDestroyNode cudaGraphNodeSetEnabled cudaGraphNodeGetEnabled
 """
 for _pair in (_STREAMS + _MEMORY + _GRAPHS).split():
