@@ -6,8 +6,10 @@ by a node of this graph or another, or by a call.  Graphs don't share addresses,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nbtc.libcuda import host
-from nbtc.libcuda.driver.nodes import Made, put_node
+from nbtc.libcuda.driver.nodes import put_node
 from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, SUCCESS, CudaError
 from nbtc.libcuda.memory import Block, Kind, Reserved, memory
 from nbtc.libcuda.registry import driver
@@ -19,6 +21,7 @@ HANDLE, PLACE, SIZE, ADDRESS, BYTES = 4, 8, 104, 112, 120
 ON_DEVICE = 1  # CU_MEM_LOCATION_TYPE_DEVICE
 USED, RESERVED = (0, 1), (2, 3)  # CUgraphMem_attribute: now, and the most so far
 FREED = (Kind.POOL, Kind.DEVICE, Kind.MANAGED)
+Made = tuple[NodeKind, Callable[[], None], Reserved]
 
 
 def allocated(size: int) -> tuple[int, Made]:

@@ -1,0 +1,106 @@
+"""Builds NVIDIA's CUDA samples, runs them under `nbtc run`, and writes docs/samples.md.
+
+    python scripts/samples.py CHECKOUT [vectorAdd scan ...] [--arch H200] [--seconds 300] [--keep FILE]
+
+CHECKOUT: a folder that holds `Common` and `Samples`, as github.com/NVIDIA/cuda-samples does.  A sample is what one call
+of nvcc makes of its folder; those that need more, such as a second program or another library, are shown as not built.
+A sample has passed when it says so itself, by its exit code.  --keep: a JSON file that gathers several runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "samples.md"
+BEGIN, END = "<!-- samples -->", "<!-- end of samples -->"
+WAIVED = 2  # the samples' exit code where a device lacks what they show
+SHOWN = 100  # characters of a reason
+
+
+def build(checkout: Path, folder: Path, out: Path) -> str:
+    """Compile a sample; why that failed, or nothing."""
+    sources = sorted(str(p) for end in ("cu", "cpp") for p in folder.glob(f"*.{end}"))
+    flags = ["-cudart", "shared", "-arch=compute_80", "-std=c++17", f"-I{checkout / 'Common'}", f"-I{folder}"]
+    done = subprocess.run(["nvcc", *flags, "-o", str(out), *sources], capture_output=True, text=True)
+    lines = [x for x in (done.stdout + done.stderr).splitlines() if "error" in x or "undefined" in x]
+    said = [x.rpartition(f"{folder}/")[2] for x in lines[:1]]
+    return "" if not done.returncode else shortened(said or ["nvcc failed"])
+
+
+def verdict(code: int | None, err: str, seconds: int) -> tuple[str, str]:
+    """What became of a run, from its exit code (None: it was ended) and what it said."""
+    ours = [x for x in err.splitlines() if x.startswith("nbtc:")]
+    if code is None:
+        return "late", f"ran past {seconds} s"
+    if code == 0:
+        return "passed", ""
+    if code == WAIVED:
+        return "waived", shortened(ours)
+    return "refused" if ours else "failed", shortened(ours or err.splitlines()[-1:] or [f"exit code {code}"])
+
+
+def shortened(lines: list[str]) -> str:
+    """The first line, as a cell of a table takes it."""
+    text = " ".join(lines[0].split()).removeprefix("nbtc: ") if lines else ""
+    return text.replace("|", "/").replace("<", "&lt;")[:SHOWN]
+
+
+def sample(checkout: Path, folder: Path, arch: str, seconds: int) -> dict[str, object]:
+    """Build a sample and run it in its own folder, where its data lies."""
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / folder.name
+        why = build(checkout, folder, out)
+        if why:
+            return {"outcome": "not built", "seconds": 0.0, "why": why}
+        command = [sys.executable, "-m", "nbtc", "run", "--arch", arch, str(out)]
+        start = time.perf_counter()
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=seconds, cwd=folder, errors="replace"
+            )
+            outcome, why = verdict(done.returncode, done.stderr, seconds)
+        except subprocess.TimeoutExpired:
+            outcome, why = verdict(None, "", seconds)
+        return {"outcome": outcome, "seconds": round(time.perf_counter() - start, 1), "why": why}
+
+
+def table(results: dict[str, dict[str, object]]) -> str:
+    """The page's part."""
+    outcomes = [str(r["outcome"]) for r in results.values()]
+    counts = ", ".join(f"{outcomes.count(o)} {o}" for o in dict.fromkeys(sorted(outcomes)))
+    rows = [f"| {name} | {r['outcome']} | {r['seconds']} | {r['why']} |" for name, r in sorted(results.items())]
+    return "\n".join([f"{len(results)} samples: {counts}.", "", "| sample | | s | why |", "|---|---|---|---|", *rows])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--arch", default="H200")
+    parser.add_argument("--seconds", type=int, default=300)
+    parser.add_argument("--keep", type=Path)
+    chosen = parser.parse_args()
+    checkout = chosen.checkout.resolve()
+    folders = {p.parent.name: p.parent for p in sorted(checkout.glob("Samples/*/*/*.cu"))}
+    unknown = sorted(set(chosen.names) - set(folders))
+    if unknown or not folders:
+        parser.error(f"{checkout} has no sample {', '.join(unknown)}" if unknown else f"{checkout} has no samples")
+    results = json.loads(chosen.keep.read_text("utf-8")) if chosen.keep and chosen.keep.exists() else {}
+    for name in chosen.names or folders:
+        results[name] = sample(checkout, folders[name], chosen.arch, chosen.seconds)
+        print(name, *results[name].values(), flush=True)
+        if chosen.keep:
+            chosen.keep.write_text(json.dumps(results), "utf-8")
+    page = PAGE.read_text("utf-8")
+    text = f"{BEGIN}\n{table(results)}\n{END}"
+    PAGE.write_text(page[: page.index(BEGIN)] + text + page[page.index(END) + len(END) :], "utf-8")
+
+
+if __name__ == "__main__":
+    main()
