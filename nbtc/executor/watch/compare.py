@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.watch import words as w
@@ -9,6 +11,7 @@ from nbtc.executor.watch.order import epoch, knows
 from nbtc.executor.watch.words import put, word
 
 _MASK = w.CELL_BYTES * 4 - 1
+_WHOLE = np.int64(w.WRITTEN)
 
 
 @jit
@@ -44,7 +47,7 @@ def _kind(slot):
 
 
 @jit
-def hazard(me, slot, mask, owners=w.SEVERAL * w.FOUR):
+def hazard(me, slot, mask, owners):
     """What is wrong between an earlier access and this one.  me: state, block's words, warp's words, kind, lane, time
     up to which plain accesses are known.  owners: whose the earlier access' bytes are."""
     state, _, record, kind, lane, _ = me
@@ -276,7 +279,7 @@ def _agree(me, slot, own):
         return True
     before = slot >> w.EPOCH_AT < word(me[2] + w.MET) and not (kinds.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
     same_lanes = before or (slot ^ own) & (3 << w.LANES_AT) == 0
-    return same_lanes and hazard(me, slot, w.WRITTEN) == w.FINE
+    return same_lanes and hazard(me, slot, _WHOLE, w.NOBODY) == w.FINE
 
 
 @jit(inline=True)

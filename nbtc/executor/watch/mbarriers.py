@@ -76,7 +76,7 @@ def invalid(block, warp, lane, address, site):
         used = word(at)
         other = (used >> w.LANE_AT) & 31  # of this warp, all lanes may be where this one is
         me = (state_of(block), word(block + w.AT_WATCH), record_of(block, warp), kinds.WRITE, other, 0)
-        wrong = hazard(me, used, w.WRITTEN) if usable and used else w.FINE
+        wrong = hazard(me, used, w.WRITTEN, w.NOBODY) if usable and used else w.FINE
         if wrong:
             report(block, warp, lane, site, wrong, kinds.WRITE, address, mbarrier.BYTES, used)
     for at in (cell, cell + SECOND):
@@ -96,7 +96,7 @@ def _usable(block, warp, lane, address, cell, site):
         report(block, warp, lane, site, what, kinds.NONE, address, mbarrier.BYTES, 0)
         return False
     me = (state, word(block + w.AT_WATCH), record, kinds.READ, lane, 0)
-    wrong = hazard(me, word(cell), w.WRITTEN)
+    wrong = hazard(me, word(cell), w.WRITTEN, w.NOBODY)
     if wrong:
         report(block, warp, lane, site, wrong, kinds.ATOMIC, address, mbarrier.BYTES, word(cell))
     return wrong == w.FINE

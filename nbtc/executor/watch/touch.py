@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.watch import words as w
@@ -230,7 +232,9 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     fixed = stamp << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT
     count = 0 if size < w.CELL_BYTES or not (SIMPLE >> kind) & 1 else max(1, w.GRANULE_BYTES // size)
     given = (addresses, mask, size, order, site, values, element)
-    lane, last, before, again, here, harmless = 0, 0, -1, 0, NOWHERE, -1
+    # typed: of a literal, Numba compiles all that is called with it a second time
+    lane, last, harmless = np.int64(0), np.int64(0), np.int64(-1)
+    before, again, here = -1, 0, NOWHERE
     writes, met = (kinds.WRITES >> kind) & 1, word(record + w.MET)
     if order & kinds.DEFERS:
         _begin_deferred(record)

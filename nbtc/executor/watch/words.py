@@ -12,6 +12,7 @@ neighbour with 8 bytes each (1), or that one and the next three with 4 (2).
 
 from __future__ import annotations
 
+import numpy as np
 from numba import types
 
 from nbtc.executor.emit.state import BLOCK, LAUNCH
@@ -30,6 +31,7 @@ CELL = (
 MARKS, BYTES_AT = 3 * WORD, 4 * WORD
 # whose a byte is, a byte each: its lane, or several lanes of one warp in one epoch
 SEVERAL, FOUR = 32, 0x01010101
+NOBODY = np.int64(SEVERAL * FOUR)  # typed, as all other owners: of a literal, `hazard` would be compiled once more
 # marks: which bytes hold something (4 bits), an mbarrier, freed memory, of a granule whether its cells count in its
 # place, memory of a block that has ended; from bit 32 on the time of the last release
 WRITTEN, MBARRIER, FREED, SPLIT, GONE = 15, 16, 32, 64, 128
