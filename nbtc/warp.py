@@ -135,17 +135,21 @@ def _vote(name: str, text: str, result: str) -> Vote:
     return function
 
 
-reduce_add_sync = _reduction("add", "The sum modulo 2**32", "array([26, 26, 26, 26,  9], dtype=int32)")
-reduce_min_sync = _reduction("min", "The minimum", "array([5, 5, 5, 5, 9], dtype=int32)")
-reduce_max_sync = _reduction("max", "The maximum", "array([8, 8, 8, 8, 9], dtype=int32)")
-reduce_and_sync = _reduction("and", "The bitwise and", "array([0, 0, 0, 0, 9], dtype=int32)")
-reduce_or_sync = _reduction("or", "The bitwise or", "array([15, 15, 15, 15,  9], dtype=int32)")
-reduce_xor_sync = _reduction("xor", "The bitwise exclusive or", "array([12, 12, 12, 12,  9], dtype=int32)")
+reduce_add_sync: Reduction = _reduction("add", "The sum modulo 2**32", "array([26, 26, 26, 26,  9], dtype=int32)")
+reduce_min_sync: Reduction = _reduction("min", "The minimum", "array([5, 5, 5, 5, 9], dtype=int32)")
+reduce_max_sync: Reduction = _reduction("max", "The maximum", "array([8, 8, 8, 8, 9], dtype=int32)")
+reduce_and_sync: Reduction = _reduction("and", "The bitwise and", "array([0, 0, 0, 0, 9], dtype=int32)")
+reduce_or_sync: Reduction = _reduction("or", "The bitwise or", "array([15, 15, 15, 15,  9], dtype=int32)")
+reduce_xor_sync: Reduction = _reduction("xor", "The bitwise exclusive or", "array([12, 12, 12, 12,  9], dtype=int32)")
 
-all_sync = _vote("all", "1 if the predicate holds in all lanes of `mask`", "array([0, 0, 0, 0, 0], dtype=int32)")
-any_sync = _vote("any", "1 if the predicate holds in some lane of `mask`", "array([1, 1, 1, 1, 0], dtype=int32)")
-uni_sync = _vote("uni", "1 if the predicate is the same in all lanes of `mask`", "array([0, 0, 0, 0, 0], dtype=int32)")
-ballot_sync = _vote("ballot", "The lanes of `mask` whose predicate holds", "array([10, 10, 10, 10,  0], dtype=uint32)")
+all_sync: Vote = _vote("all", "1 if the predicate holds in all lanes of `mask`", "array([0, 0, 0, 0, 0], dtype=int32)")
+any_sync: Vote = _vote("any", "1 if the predicate holds in some lane of `mask`", "array([1, 1, 1, 1, 0], dtype=int32)")
+uni_sync: Vote = _vote(
+    "uni", "1 if the predicate is the same in all lanes of `mask`", "array([0, 0, 0, 0, 0], dtype=int32)"
+)
+ballot_sync: Vote = _vote(
+    "ballot", "The lanes of `mask` whose predicate holds", "array([10, 10, 10, 10,  0], dtype=uint32)"
+)
 
 
 def match_any_sync(mask: ArrayLike, value: ArrayLike) -> Array:

@@ -35,24 +35,33 @@ __all__ = [
 ]  # fmt: skip
 
 
-matrix_a, matrix_b, accumulator = Use.matrix_a, Use.matrix_b, Use.accumulator
-row_major, col_major = MatrixLayout.row_major, MatrixLayout.col_major
-mem_row_major, mem_col_major = MemoryLayout.mem_row_major, MemoryLayout.mem_col_major
-bmmaBitOpXOR, bmmaBitOpAND = BitOp.bmmaBitOpXOR, BitOp.bmmaBitOpAND
+matrix_a: Use = Use.matrix_a
+matrix_b: Use = Use.matrix_b
+accumulator: Use = Use.accumulator
+row_major: MatrixLayout = MatrixLayout.row_major
+col_major: MatrixLayout = MatrixLayout.col_major
+mem_row_major: MemoryLayout = MemoryLayout.mem_row_major
+mem_col_major: MemoryLayout = MemoryLayout.mem_col_major
+bmmaBitOpXOR: BitOp = BitOp.bmmaBitOpXOR
+bmmaBitOpAND: BitOp = BitOp.bmmaBitOpAND
 bmmaAccumulateOpPOPC = AccumulateOp.bmmaAccumulateOpPOPC
 
 
 class precision(metaclass=Namespace):
     """Element types that exist in fragments alone."""
 
-    tf32 = FORMATS["tf32"]
+    tf32: Format = FORMATS["tf32"]
 
 
 class experimental(metaclass=Namespace):
     """`experimental.precision`: element types below a byte."""
 
     class precision(metaclass=Namespace):
-        u4, s4, b1 = FORMATS["u4"], FORMATS["s4"], FORMATS["b1"]
+        """The types."""
+
+        u4: Format = FORMATS["u4"]
+        s4: Format = FORMATS["s4"]
+        b1: Format = FORMATS["b1"]
 
 
 class fragment(PythonOnly):
@@ -74,13 +83,12 @@ class fragment(PythonOnly):
     (8, (8, 32), 3.0)
     """
 
-    _in_compiled_code = "make it there, with the same call; only the arrays that it loads are passed"
-
     def __init__(
         self, use: Use, m: int, n: int, k: int, T: object, layout: MatrixLayout | None = None, batch: Any = ()
     ) -> None:
-        self.use, self.layout = _member(use, Use, "use"), layout
-        self.shape = (_count(m, "m"), _count(n, "n"), _count(k, "k"))
+        self.use: Use = _member(use, Use, "use")
+        self.layout: MatrixLayout | None = layout
+        self.shape: tuple[int, int, int] = (_count(m, "m"), _count(n, "n"), _count(k, "k"))
         fmt = as_format(T)
         if self.use is not Use.accumulator:
             _member(layout, MatrixLayout, "layout")
@@ -92,7 +100,7 @@ class fragment(PythonOnly):
             )
         self.element_type = fmt
         lead = batch if isinstance(batch, tuple | list) else (batch,)
-        self.batch = tuple(_count(v, "batch") for v in lead)
+        self.batch: tuple[int, ...] = tuple(_count(v, "batch") for v in lead)
         self.operand: Operand = fragment_operand(self.use.value, self.shape, fmt, layout.value if layout else "row")
         self._x = np.zeros((self.num_storage_elements, *self.batch, 32), self.storage_element_type)
 

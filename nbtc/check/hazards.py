@@ -51,6 +51,11 @@ class Registers:
     every thread.  Both are hazards while an asynchronous product owns the registers.
     """
 
+    name: str
+    visible: NDArray[np.uint32]
+    touched: NDArray[np.bool_]
+    fragment: bool
+
     def __init__(self, watch: Watch, values: NDArray[np.uint32], name: str) -> None:
         self.name, self.visible, self._watch = name, values, watch
         self.touched = np.ones(values.shape[-1], bool)  # accessed by other instructions since the last wgmma.fence
@@ -107,6 +112,12 @@ class Groups:
 
 class Watch:
     """State of the rules for one warpgroup; each method is one rule or one step of the program."""
+
+    groups: Groups
+    dirty: NDArray[np.bool_]
+    number: int
+    text: str
+    ordered: bool
 
     def __init__(self, mode: Check, smem_bytes: int) -> None:
         self.mode = mode

@@ -17,12 +17,18 @@ from nbtc.cute.tensors import dynamic_sizes, is_tensor, leaves, memory_behind, t
 from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError, shown
 from nbtc.executor.launch.arguments import Arguments, Parameter, marshal, memory_list
 from nbtc.executor.memory.ranges import Memory
-from nbtc.executor.program import load
+from nbtc.executor.program import Module, load
 from nbtc.executor.transfer.tensor_map import BYTES
 
 
 class Emulated:
     """A compiled function for the CPU: call it with its arguments; `checked` is the same with hazards watched."""
+
+    arch: str | int | None
+    compiled: Any
+    memory: Sequence[Any]
+    threads: int | None
+    module: Module
 
     def __init__(
         self, compiled: Any, arch: str | int | None, threads: int | None, memory: Sequence[Any], checked: bool = False

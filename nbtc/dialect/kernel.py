@@ -44,6 +44,9 @@ class Kernel:
     strides), and tuples of these.
     """
 
+    arch: str
+    function: Callable[..., Any]
+
     def __init__(self, function: Callable[..., Any], arch: str, mode: str = "", bounds: Bounds = UNBOUNDED) -> None:
         update_wrapper(self, _checked(function, "kernel"))
         self.function, self.arch, self._mode, self._bounds = function, arch, mode, bounds

@@ -64,10 +64,10 @@ class Index3:
         return f"nbtc.{self.name}"
 
 
-thread_idx = Index3("thread_idx", "tid")
-block_idx = Index3("block_idx", "ctaid")
-block_dim = Index3("block_dim", "ntid")
-grid_dim = Index3("grid_dim", "nctaid")
+thread_idx: Index3 = Index3("thread_idx", "tid")
+block_idx: Index3 = Index3("block_idx", "ctaid")
+block_dim: Index3 = Index3("block_dim", "ntid")
+grid_dim: Index3 = Index3("grid_dim", "nctaid")
 
 
 @_word
@@ -156,16 +156,16 @@ def local(shape: Any, format: Any) -> Any:
     """An array of this thread's own, not initialised; small ones with constant indices live in registers."""
 
 
-atomic_add = _atomic("atomic_add", "Add to an element")
-atomic_sub = _atomic("atomic_sub", "Subtract from an element")
-atomic_and = _atomic("atomic_and", "And of an integer element's bits with `value`'s")
-atomic_or = _atomic("atomic_or", "Or of an integer element's bits with `value`'s")
-atomic_xor = _atomic("atomic_xor", "Exclusive or of an integer element's bits with `value`'s")
-atomic_min = _atomic("atomic_min", "The lesser of an element and `value` (a number rather than a NaN)")
-atomic_max = _atomic("atomic_max", "The greater of an element and `value` (a number rather than a NaN)")
-atomic_inc = _atomic("atomic_inc", "Count an unsigned element up, to 0 after `value`")
-atomic_dec = _atomic("atomic_dec", "Count an unsigned element down, to `value` after 0 or from above it")
-atomic_exch = _atomic("atomic_exch", "Set an element")
+atomic_add: Atomic = _atomic("atomic_add", "Add to an element")
+atomic_sub: Atomic = _atomic("atomic_sub", "Subtract from an element")
+atomic_and: Atomic = _atomic("atomic_and", "And of an integer element's bits with `value`'s")
+atomic_or: Atomic = _atomic("atomic_or", "Or of an integer element's bits with `value`'s")
+atomic_xor: Atomic = _atomic("atomic_xor", "Exclusive or of an integer element's bits with `value`'s")
+atomic_min: Atomic = _atomic("atomic_min", "The lesser of an element and `value` (a number rather than a NaN)")
+atomic_max: Atomic = _atomic("atomic_max", "The greater of an element and `value` (a number rather than a NaN)")
+atomic_inc: Atomic = _atomic("atomic_inc", "Count an unsigned element up, to 0 after `value`")
+atomic_dec: Atomic = _atomic("atomic_dec", "Count an unsigned element down, to `value` after 0 or from above it")
+atomic_exch: Atomic = _atomic("atomic_exch", "Set an element")
 
 
 @_word

@@ -101,19 +101,19 @@ class Module:
         """by_kernel: read the body of a kernel when it is first asked for; what is wrong with it is said then."""
         self._bodies = kernel_texts(text) if by_kernel else []
         self._parts: dict[str, tuple[str, Parsed]] = {}  # what has been read, by kernel
-        self.text = text
-        self.ptx = parse(with_bodies(text, self._bodies) if self._bodies else text)
+        self.text: str = text
+        self.ptx: Parsed = parse(with_bodies(text, self._bodies) if self._bodies else text)
         legal(self.ptx)
-        self.arch = _arch_name(arch) if arch is not None else _own_arch(self.ptx.target)
+        self.arch: str = _arch_name(arch) if arch is not None else _own_arch(self.ptx.target)
         self._layout, size = variables_layout(self.ptx)
         self.variables: NDArray[np.uint8] = aligned(max(size, 1), 256)
         self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)
-        self.own_memory = own_memory(self.variables, const_bytes(self.ptx))
+        self.own_memory: tuple[Memory, Memory] = own_memory(self.variables, const_bytes(self.ptx))
         self.built: dict[tuple[str, BlockShape, Options, int], Built] = {}
         self.geometries: dict[tuple[str, int, int], Geometry] = {}
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         self.names: dict[str, str] = {}  # further names of kernels, such as instances of templates
-        self.heap = Heap() if "malloc" in self.ptx.functions else None
+        self.heap: Heap | None = Heap() if "malloc" in self.ptx.functions else None
 
     def part(self, kernel: str) -> tuple[str, Parsed]:
         """Text and module with the body of a kernel and of all functions."""
@@ -209,7 +209,10 @@ class Program:
     """One kernel of a module for one architecture: `k[grid, block, stream, shared_bytes](*args)`, or `k.launch`."""
 
     def __init__(self, module: Module, name: str, arch: str, instrument: str = "") -> None:
-        self.module, self.name, self.arch, self.instrument = module, name, arch, instrument
+        self.module: Module = module
+        self.name: str = name
+        self.arch: str = arch
+        self.instrument: str = instrument
 
     @property
     def params(self) -> tuple[Parameter, ...]:

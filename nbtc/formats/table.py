@@ -126,28 +126,28 @@ class Format:
         return (1 << (self.bits - 1)) - 1 if self.signed and self.kind == "int" else (1 << self.bits) - 1
 
 
-f64 = Format("f64", 0, "float", 64, 11, 52, dtype_name="float64")
-f32 = Format("f32", 1, "float", 32, 8, 23, dtype_name="float32")
-f16 = Format("f16", 2, "float", 16, 5, 10, dtype_name="float16")
-bf16 = Format("bf16", 3, "float", 16, 8, 7, dtype_name="bfloat16")
-tf32 = Format("tf32", 4, "float", 32, 8, 10, dtype_name="float32")
-e4m3 = Format("e4m3", 5, "float", 8, 4, 3, specials="nan", dtype_name="float8_e4m3fn")
-e5m2 = Format("e5m2", 6, "float", 8, 5, 2, dtype_name="float8_e5m2")
-s8 = Format("s8", 7, "int", 8, dtype_name="int8")
-u8 = Format("u8", 8, "int", 8, signed=False, dtype_name="uint8")
-s32 = Format("s32", 9, "int", 32, dtype_name="int32")
-s4 = Format("s4", 10, "int", 4, dtype_name="int4")
-u4 = Format("u4", 11, "int", 4, signed=False, dtype_name="uint4")
-b1 = Format("b1", 12, "bit", 1, signed=False, dtype_name="bool")
+f64: Format = Format("f64", 0, "float", 64, 11, 52, dtype_name="float64")
+f32: Format = Format("f32", 1, "float", 32, 8, 23, dtype_name="float32")
+f16: Format = Format("f16", 2, "float", 16, 5, 10, dtype_name="float16")
+bf16: Format = Format("bf16", 3, "float", 16, 8, 7, dtype_name="bfloat16")
+tf32: Format = Format("tf32", 4, "float", 32, 8, 10, dtype_name="float32")
+e4m3: Format = Format("e4m3", 5, "float", 8, 4, 3, specials="nan", dtype_name="float8_e4m3fn")
+e5m2: Format = Format("e5m2", 6, "float", 8, 5, 2, dtype_name="float8_e5m2")
+s8: Format = Format("s8", 7, "int", 8, dtype_name="int8")
+u8: Format = Format("u8", 8, "int", 8, signed=False, dtype_name="uint8")
+s32: Format = Format("s32", 9, "int", 32, dtype_name="int32")
+s4: Format = Format("s4", 10, "int", 4, dtype_name="int4")
+u4: Format = Format("u4", 11, "int", 4, signed=False, dtype_name="uint4")
+b1: Format = Format("b1", 12, "bit", 1, signed=False, dtype_name="bool")
 
-e2m1 = Format("e2m1", 14, "float", 4, 2, 1, specials="none", dtype_name="float4_e2m1fn")
-e2m3 = Format("e2m3", 15, "float", 6, 2, 3, specials="none", dtype_name="float6_e2m3fn")
-e3m2 = Format("e3m2", 16, "float", 6, 3, 2, specials="none", dtype_name="float6_e3m2fn")
+e2m1: Format = Format("e2m1", 14, "float", 4, 2, 1, specials="none", dtype_name="float4_e2m1fn")
+e2m3: Format = Format("e2m3", 15, "float", 6, 2, 3, specials="none", dtype_name="float6_e2m3fn")
+e3m2: Format = Format("e3m2", 16, "float", 6, 3, 2, specials="none", dtype_name="float6_e3m2fn")
 # scales of blocks: no sign; the top bit of a ue4m3's byte is padding
-ue8m0 = Format(
+ue8m0: Format = Format(
     "ue8m0", NO_KERNEL, "float", 8, 8, 0, signed=False, specials="nan", zero=False, dtype_name="float8_e8m0fnu"
 )
-ue4m3 = Format("ue4m3", NO_KERNEL, "float", 7, 4, 3, signed=False, specials="nan", dtype_name="float8_e4m3fn")
+ue4m3: Format = Format("ue4m3", NO_KERNEL, "float", 7, 4, 3, signed=False, specials="nan", dtype_name="float8_e4m3fn")
 
 # where two formats share a dtype the first one is what the dtype means: f32 before tf32, e4m3 before ue4m3
 FORMATS: Rows[str, Format] = Rows("formats", {

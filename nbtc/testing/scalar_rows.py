@@ -63,6 +63,9 @@ def word(kind: str) -> np.dtype[Any]:
 class Rows:
     """Compiled rows: `rows(i, arrays)` runs case i on arrays of words of one length, a multiple of 32."""
 
+    cases: tuple[RowCase, ...]
+    engine: Any
+
     def __init__(self, cases: Sequence[RowCase], lanes: int | None = LANES, features: str | None = None) -> None:
         self.cases = tuple(cases)
         self.lanes = lanes

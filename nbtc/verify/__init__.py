@@ -138,7 +138,7 @@ def _group(file: str, z: Mapping[str, Array], keys: Iterable[str]) -> Groups:
 class Watched(dict[str, dict[str, Array]]):
     """Groups that know which of them is being looked at."""
 
-    current = ""
+    current: str = ""
 
     def items(self) -> Any:
         """As of any dict, one after the other."""

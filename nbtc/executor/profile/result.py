@@ -74,6 +74,10 @@ class Profile:
     instructions by opcode.
     """
 
+    kernel: str
+    places: tuple[Place, ...]
+    total: Counts
+
     def __init__(self, kernel: str, sites: Sequence[Site], counters: NDArray[np.uint64]) -> None:
         self.kernel = full_name(kernel)
         rows: dict[Site, NDArray[np.uint64]] = {}

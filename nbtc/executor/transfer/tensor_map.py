@@ -89,6 +89,19 @@ class TensorMap:
     ((128, 64), (256,), 128)
     """
 
+    array: Any
+    address: int
+    dtype: str
+    element: Element
+    dims: tuple[int, ...]
+    pixel_box: PixelBox | None
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    strides: tuple[int, ...]
+    interleave: str
+    oob: str
+    swizzle: str
+
     def __init__(
         self,
         array: ArrayLike | DeviceArray,
