@@ -52,6 +52,9 @@ def _atomic(name: str, does: str) -> Atomic:
 class Index3:
     """Three extents or indices: `.x`, `.y`, `.z` are int32 inside kernels."""
 
+    name: str
+    register: str
+
     def __init__(self, name: str, register: str) -> None:
         self.name, self.register = name, register
 

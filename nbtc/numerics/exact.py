@@ -237,6 +237,12 @@ class Oracle:
     '0x40a00000'
     """
 
+    acc: Format
+    width: int
+    convert: bool
+    kind: _Kind
+    first: _Kind
+
     def __init__(
         self, row: Model, a: Format, b: Format, acc: Format, step: int,
         *, c: Format | None = None, saturate: bool = False, rounding: str = "rn", op: str = "xor",

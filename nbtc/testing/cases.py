@@ -30,8 +30,15 @@ LARGEST = {
     "wmma": {"f16": 16, "bf16": 16, "tf32": 8, "f64": 4, "s8": 16, "u8": 16, "s4": 32, "u4": 32, "b1": 128},
     "wgmma": {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32},
 }
-STEPS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "fp8": (16, 32), "fp6": (32,), "fp4": (32,)}
-NARROW = {"fp8": FP8, "fp6": ("e2m3", "e3m2"), "fp4": ("e2m1",)}
+STEPS: dict[str, tuple[int, ...]] = {
+    "f16": (8, 16),
+    "bf16": (8, 16),
+    "tf32": (4, 8),
+    "fp8": (16, 32),
+    "fp6": (32,),
+    "fp4": (32,),
+}
+NARROW: dict[str, tuple[str, ...]] = {"fp8": FP8, "fp6": ("e2m3", "e3m2"), "fp4": ("e2m1",)}
 UNITS = ("mma", "quad", "wgmma", "wmma")  # block scales have cases of their own, tcgen05 the rows of others
 
 

@@ -15,7 +15,10 @@ from nbtc.testing.scalar_rows import RowCase, word
 
 Words = NDArray[Any]
 PARTS = ("b0", "b1", "b2", "b3", "h0", "h1")  # of a word, for scalar video instructions
-FLOAT_FIELDS = {8: ((3, 4), (2, 5)), 16: ((10, 5), (7, 8)), 32: ((23, 8),), 64: ((52, 11),)}  # fraction, exponent
+# bits of fraction and exponent
+FLOAT_FIELDS: dict[int, tuple[tuple[int, int], ...]] = {
+    8: ((3, 4), (2, 5)), 16: ((10, 5), (7, 8)), 32: ((23, 8),), 64: ((52, 11),),
+}  # fmt: skip
 
 
 @cache

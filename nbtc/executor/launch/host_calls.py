@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nbtc.executor.control.host_calls import Ask
 from nbtc.executor.emit.errors import Kind
@@ -183,12 +184,13 @@ class Heap:
     """Memory for `malloc`, which lasts as long as the module."""
 
     def __init__(self) -> None:
-        self.memory = np.empty(HEAP_BYTES + 2 * HEAP_MARGIN, np.uint8)
-        self.start = self.memory.ctypes.data + HEAP_MARGIN
+        self.memory: NDArray[np.uint8] = np.empty(HEAP_BYTES + 2 * HEAP_MARGIN, np.uint8)
+        self.start: int = self.memory.ctypes.data + HEAP_MARGIN
         used = -self.start % HEAP_ALIGN
         self.sizes: dict[int, int] = {}
-        self.holes = [(self.start + used, HEAP_BYTES - used)]  # what is free, ascending; no two touch
-        self.lock = Lock()
+        # what is free, ascending; no two touch
+        self.holes: list[tuple[int, int]] = [(self.start + used, HEAP_BYTES - used)]
+        self.lock: Lock = Lock()
 
     def take(self, size: int) -> int:
         """An address, or 0 when there is no room: of the first hole that is large enough."""

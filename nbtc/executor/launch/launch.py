@@ -186,6 +186,20 @@ def address_of(x: NDArray[Any]) -> int:
 class Session:
     """The machine's structures for launches of one geometry: made once, used by one launch at a time."""
 
+    suspends: bool
+    launch: Bytes
+    parameters: Bytes
+    sites: Bytes
+    blocks: Bytes
+    buffer: Bytes
+    scratch: Bytes
+    workspace: Bytes
+    bytes: int
+    workers: list[Bytes]
+    addresses: list[int]
+    watch: Any
+    ranges: Bytes
+
     def __init__(self, code: Code, request: Request, count: int) -> None:
         g = request.geometry
         self.suspends = code.suspends

@@ -25,6 +25,13 @@ class Repeated:
     word that is not 0 after a launch that failed.
     """
 
+    session: Session
+    loops: bool
+    code: int
+    worker: int
+    parameters: int
+    failed: int
+
     def __init__(self, name: str, sites: Sequence[Any], code: Code, request: Request) -> None:
         self._name, self._sites, self._code, self._request = name, sites, code, request
         self.session = Session(code, request, 1)

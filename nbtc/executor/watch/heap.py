@@ -31,6 +31,10 @@ class HeapCells:
     come from their granule anywhere else.
     """
 
+    first: int
+    granules: NDArray[np.int64]
+    cells: NDArray[np.int64]
+
     def __init__(
         self, memory: Memory, granules: NDArray[np.int64], cells: NDArray[np.int64], live: Mapping[int, int]
     ) -> None:
