@@ -186,44 +186,30 @@ def address_of(x: NDArray[Any]) -> int:
 class Session:
     """The machine's structures for launches of one geometry: made once, used by one launch at a time."""
 
-    suspends: bool
-    launch: Bytes
-    parameters: Bytes
-    sites: Bytes
-    blocks: Bytes
-    buffer: Bytes
-    scratch: Bytes
-    workspace: Bytes
-    bytes: int
-    workers: list[Bytes]
-    addresses: list[int]
-    watch: Any
-    ranges: Bytes
-
     def __init__(self, code: Code, request: Request, count: int) -> None:
         g = request.geometry
-        self.suspends = code.suspends
-        self.launch = aligned(LAUNCH.size, 64)
-        self.parameters = aligned(max(1, len(request.parameters)), 64)
+        self.suspends: bool = code.suspends
+        self.launch: Bytes = aligned(LAUNCH.size, 64)
+        self.parameters: Bytes = aligned(max(1, len(request.parameters)), 64)
         shared = -(-(code.shared_bytes + request.dynamic_bytes) // SHARED_ALIGN) * SHARED_ALIGN
         local = g.warps * LANES * code.local_bytes
         stride = BLOCK.size + g.warps * WARP.size
         watch = block_bytes(shared) if request.watched else 0
         slots = _slots(code, request, count, stride + shared + local + watch)
-        self.sites = np.zeros((count, code.sites * SITE_BYTES), np.uint8)
-        self.blocks = aligned(count * slots * stride, 64).reshape(count, slots * stride)
-        self.buffer = aligned(count * slots * (shared + local), SHARED_ALIGN)
-        self.scratch = aligned(count * code.scratch_bytes, 64).reshape(count, code.scratch_bytes)
-        self.workspace = aligned(WORKSPACE, 64)
-        self.bytes = self.blocks.nbytes + self.buffer.nbytes + self.scratch.nbytes
+        self.sites: Bytes = np.zeros((count, code.sites * SITE_BYTES), np.uint8)
+        self.blocks: Bytes = aligned(count * slots * stride, 64).reshape(count, slots * stride)
+        self.buffer: Bytes = aligned(count * slots * (shared + local), SHARED_ALIGN)
+        self.scratch: Bytes = aligned(count * code.scratch_bytes, 64).reshape(count, code.scratch_bytes)
+        self.workspace: Bytes = aligned(WORKSPACE, 64)
+        self.bytes: int = self.blocks.nbytes + self.buffer.nbytes + self.scratch.nbytes
         starts = address_of(self.buffer) + (shared + local) * np.arange(count * slots)
-        self.workers = [aligned(WORKER.size, 64) for _ in range(count)]
-        self.addresses = [address_of(w) for w in self.workers]
+        self.workers: list[Bytes] = [aligned(WORKER.size, 64) for _ in range(count)]
+        self.addresses: list[int] = [address_of(w) for w in self.workers]
         self._heads = np.ndarray((count, slots, BLOCK.size), np.uint8, self.blocks, 0, (slots * stride, stride, 1))
         self._head = np.zeros((count, slots, BLOCK.size), np.uint8)
         watches = np.zeros((count, slots), np.int64)
         if request.watched is not None:
-            self.watch = block_words(count * slots, code.shared_bytes + request.dynamic_bytes)
+            self.watch: Any = block_words(count * slots, code.shared_bytes + request.dynamic_bytes)
             self.bytes += self.watch.nbytes
             watches[:] = (address_of(self.watch) + self.watch.strides[0] * np.arange(count * slots)).reshape(
                 count, slots

@@ -27,6 +27,7 @@ from nbtc.executor.watch.shadow import NOWHERE, cell_at, cells_at, granule_at, h
 from nbtc.executor.watch.words import int32_at, octet, put, word
 
 LANES = 32
+_ZERO, _NONE = np.int64(0), np.int64(-1)  # typed: of literals, Numba compiles all that is called with them once more
 SIMPLE = (
     1 << kinds.READ | 1 << kinds.WRITE | 1 << kinds.COPY | 1 << kinds.COPY_SOURCE
 )  # kinds that granules may stand for
@@ -232,8 +233,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     fixed = stamp << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT
     count = 0 if size < w.CELL_BYTES or not (SIMPLE >> kind) & 1 else max(1, w.GRANULE_BYTES // size)
     given = (addresses, mask, size, order, site, values, element)
-    # typed: of a literal, Numba compiles all that is called with it a second time
-    lane, last, harmless = np.int64(0), np.int64(0), np.int64(-1)
+    lane, last, harmless = _ZERO, _ZERO, _NONE
     before, again, here = -1, 0, NOWHERE
     writes, met = (kinds.WRITES >> kind) & 1, word(record + w.MET)
     if order & kinds.DEFERS:
