@@ -98,6 +98,7 @@ ROWS: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
             lambda c: c.stride == 1 and min(c.channels, c.outputs) >= 64 and (c.channels, c.outputs) != (128, 128),
         ),
         (Way("cutlass_tensorop dgrad 64x64_64x5"), lambda c: c.kernel == 7),
+        (Way("a dgrad of 64 channels"), lambda c: (c.kernel, c.stride) == (3, 2) and c.outputs >= 64 and not c.last),
         (Way("sm80 dgrad of 32 channels", tile=32), lambda c: True),
     ),
     "weight": (
@@ -114,8 +115,13 @@ ROWS: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
             lambda c: not c.last and (c.kernel, c.stride) == (1, 1) and c.channels != c.outputs,
         ),
         (
-            Way("wgrad2d_shmem_tiling", unknown=True),
-            lambda c: c.kernel == 3 and _small(c) and (c.size >= 12 if c.stride == 2 else not c.last and c.size == 8),
+            # not quite so: recorded operands that cancel differ; those of three convolutional nets do not
+            Way("wgrad2d_shmem_tiling", "lanes", unknown=True),
+            lambda c: (
+                c.kernel == 3
+                and max(c.channels, c.outputs) <= (64 if c.stride == 2 else 32)
+                and (c.size >= 12 if c.stride == 2 else not c.last and c.size == 8)
+            ),
         ),
         (Way("ImplicitGemmMultistage and ReduceSplitK", unknown=True), lambda c: c.kernel == 5),
     ),

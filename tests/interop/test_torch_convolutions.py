@@ -102,3 +102,16 @@ def test_products_that_float32_cannot_hold_are_added_exactly():
     assert float_chains._adder(x, y)(x, y, smallest)[0] == 2 * smallest
     a, b, c = (np.float32(v) for v in (1 + 2.0**-12, 1 + 2.0**-12, -1.0))
     assert float_chains.fma32(a, np.array([b]), np.array([c]))[0] == 2.0**-11 + 2.0**-24
+
+
+def test_kernels_that_recorded_nets_showed():
+    """A net of 8, 32 and 64 channels on an H200 has every bit with these; what is not known for sure stays a guess."""
+    case = cudnn.Case("input", False, "f16", 4, 32, 64, 16, 3, 2, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made, evidence = cudnn.way(case, "input")
+    assert made.tile == 64 and evidence.startswith("guess")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made, evidence = cudnn.way(case._replace(what="weight"), "weight")
+    assert made.kind == "lanes" and evidence.startswith("guess")
