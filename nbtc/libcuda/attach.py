@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -200,6 +201,9 @@ def attach(which: str, count: int, own: int, table: int, slot: int, close: int, 
 
     if own and not _attached:
         sys.stdout = _Output()
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # importing `signal` has taken Ctrl-C, which is the program's: it ends it, a running kernel included
+            ctypes.CDLL(None).signal(ctypes.c_int(signal.SIGINT), None)
     made = _attached[which] = Attached(which, count, table, direct, bool(own))
     resolver = RESOLVER(made.resolve)
     if not own or len(_attached) == 1:
