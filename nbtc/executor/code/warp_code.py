@@ -43,7 +43,9 @@ class WarpCode:
         self.function.linkage = "internal"
         self.function.attributes.add("nounwind")
         self.function.attributes.add("noinline")  # the floating-point mode is set around it
-        self.entry = self.function.append_basic_block("entry")  # where variables get their memory
+        # Where variables get their memory, and their first values.  These two blocks end when all is emitted (`close`):
+        # llvmlite looks through a block to insert before its end: a fifth of the emission where there are many.
+        self.entry = self.function.append_basic_block("entry")
         self.b = ir.IRBuilder(self.entry)
         self.v = VectorBuilder(None, self.b)
         self.labels: dict[int, Any] = {}
@@ -61,14 +63,15 @@ class WarpCode:
     def _prologue(self) -> None:
         v, b = self.v, self.b
         self.block, index = self.function.args
-        begin = self.function.append_basic_block("begin")
-        b.branch(begin)
+        begin, prologue = (self.function.append_basic_block(n) for n in ("begin", "prologue"))
         b.position_at_end(begin)
         if self.coroutine:  # it waits at once, so that all code is in the part that is resumed, and only there
             worker = b.inttoptr(self._get("block", "worker"), POINTER)
             self.coroutine.begin(lambda size: b.call(self.machine.helpers.frame_memory, [worker, size]))
             self.coroutine.suspend()
         self.early_block = b.block
+        self._open = [(self.entry, begin), (self.early_block, prologue)]
+        b.position_at_end(prologue)
         self.warp = v.at(self.block, BLOCK.size, b.mul(b.zext(index, I64), v.int(WARP.size)))
         self.launch = b.inttoptr(self._get("block", "launch"), POINTER)
         self.worker = b.inttoptr(self._get("block", "worker"), POINTER)
@@ -273,6 +276,9 @@ class WarpCode:
             self.coroutine.end()
         else:
             b.ret(NULL)
+        for block, following in self._open:
+            b.position_at_end(block)
+            b.branch(following)
 
     def _take(self) -> None:
         b = self.b
