@@ -11,7 +11,7 @@ import time
 from xml.etree import ElementTree
 
 import pytest
-from clients import PRELUDE
+from clients import PRELUDE, compiled
 
 # each thread writes its word of shared memory and reads its neighbour's, of another warp, without a barrier
 RACE = """
@@ -107,3 +107,22 @@ except KeyboardInterrupt:
     out, _ = started.communicate(timeout=60)
     assert out == "interrupted\n" and started.returncode == 3
     assert ElementTree.parse(tmp_path / "out.xml").getroot().get("tests") == "1"
+
+
+def test_interrupted_kernel_of_a_program_in_c_ends_with_it(tmp_path):
+    source = """
+#include <cstdio>
+__global__ void wait(volatile int *x) { while (!*x); }
+int main() {
+  int *x; cudaMalloc(&x, 4); cudaMemset(x, 1, 4);
+  for (int i = 0; i < 4; i++) wait<<<1, 32>>>(x);
+  cudaMemset(x, 0, 4); puts("now"); fflush(stdout);
+  wait<<<1, 32>>>(x); cudaDeviceSynchronize(); puts("after"); }
+"""
+    command = [*NBTC, str(compiled(tmp_path, source))]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert started.stdout is not None and started.stdout.readline() == "now\n"
+    time.sleep(1)  # it runs
+    os.killpg(started.pid, signal.SIGINT)
+    out, _ = started.communicate(timeout=60)
+    assert out == "" and started.returncode == -signal.SIGINT
