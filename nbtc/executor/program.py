@@ -13,14 +13,22 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.added_rows import changes
 from nbtc.compiler.threads import check_progress, thread_count
-from nbtc.errors import OptionError, ProgramError, shown, whole_number
+from nbtc.errors import OptionError, ProgramError, shown
 from nbtc.executor.build import Built, build
 from nbtc.executor.code.machine import BlockShape, Options
 from nbtc.executor.coverage import FormUse, forms_of, legal
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variables_layout
 from nbtc.executor.launch import report
-from nbtc.executor.launch.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
+from nbtc.executor.launch.arguments import (
+    Arguments,
+    Parameter,
+    dynamic_bytes,
+    marshal,
+    memory_list,
+    own_memory,
+    parameters_of,
+)
 from nbtc.executor.launch.configured import Configured
 from nbtc.executor.launch.hazards import hazard_error, kept, leak
 from nbtc.executor.launch.host_calls import Answers, Heap
@@ -42,7 +50,6 @@ from nbtc.isa.archs import gpu as find_gpu
 
 MOST_GEOMETRIES = 1 << 10  # of launches that a module remembers
 CHECK_ALL = os.environ.get("NBTC_CHECKED", "0") not in ("", "0")  # every launch that would look at bounds alone
-MOST_SHARED = 227 << 10  # bytes of a block on sm_90 (CUDA C++ Programming Guide, "Compute Capabilities")
 
 
 def load(source: str | os.PathLike[str], arch: str | int | None = None) -> Module:
@@ -305,11 +312,7 @@ class Program:
         g = grid if isinstance(grid, Geometry) else self._geometry(kernel.directives, grid, block, cluster)
         arguments = args if isinstance(args, Arguments) else marshal(kernel, args)
         built = self.module.compiled(self.name, BlockShape.of(g.block), options)
-        dynamic, most = whole_number(shared), MOST_SHARED - built.code.shared_bytes
-        if dynamic is None or not 0 <= dynamic <= most:
-            raise OptionError(
-                f"shared={shown(shared)}: {self.name} may have 0 to {most} bytes of dynamic shared memory"
-            )
+        dynamic = dynamic_bytes(self.name, shared, built.code.shared_bytes)
         memory_ranges = [*arguments.memory, *memory_list(memory), *self.module.own_memory]
         heap = self.module.heap
         if heap is not None:

@@ -85,6 +85,13 @@ def test_wrong_arguments_are_refused(add):
         add.launch(3, 32, (a, a, 1), cluster=2)
 
 
+def test_more_shared_memory_than_a_block_has():
+    """Whatever is asked for beside it: an offer of "0 to -167552 bytes" told nobody what was wrong."""
+    k = nbtc.load(HEAD + ".visible .entry k() { .shared .b8 s[400000]; .reg .b32 a; mov.u32 a, s; ret; }")["k"]
+    with pytest.raises(OptionError, match="k declares 400000 bytes of shared memory, but a block has 232448 at most"):
+        k[1, 32]()
+
+
 def test_dynamic_shared_memory():
     k = nbtc.load(
         HEAD + ".extern .shared .align 16 .b8 dyn[]; .visible .entry k(.param .u64 out) { .reg .b32 a, b; .reg .b64 d;"
