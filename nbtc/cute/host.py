@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from cutlass._mlir import execution_engine
 
 from nbtc.errors import UnsupportedInstructionError
-from nbtc.executor.launch.arguments import MOST_SHARED
+from nbtc.executor.launch.shared_memory import MOST_SHARED
 
 _P, _I = ctypes.c_void_p, ctypes.c_int32
 FAILED = 999  # cudaErrorUnknown

@@ -20,20 +20,13 @@ from nbtc.executor.coverage import FormUse, forms_of, legal
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variables_layout
 from nbtc.executor.launch import report
-from nbtc.executor.launch.arguments import (
-    Arguments,
-    Parameter,
-    dynamic_bytes,
-    marshal,
-    memory_list,
-    own_memory,
-    parameters_of,
-)
+from nbtc.executor.launch.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
 from nbtc.executor.launch.configured import Configured
 from nbtc.executor.launch.hazards import hazard_error, kept, leak
 from nbtc.executor.launch.host_calls import Answers, Heap
 from nbtc.executor.launch.launch import Geometry, Request, address_of, aligned, obeyed, run
 from nbtc.executor.launch.repeated import Repeated, repeatable
+from nbtc.executor.launch.shared_memory import dynamic_bytes
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.profile.result import Profile, empty
 from nbtc.executor.summary import summary

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nbtc.errors import FormatError, OptionError, ProgramError, RangeError, shown, whole_number
+from nbtc.errors import FormatError, ProgramError, RangeError, shown
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.text.data import WIDTHS, Function, Variable
 from nbtc.executor.transfer.tensor_map import TensorMap
 
-MOST_SHARED = 227 << 10  # bytes of a block on sm_90 (CUDA C++ Programming Guide, "Compute Capabilities")
 _KINDS = {
     **{f"{k}{n}": f"<{'i' if k == 's' else 'u'}{n // 8}" for k in "bus" for n in (8, 16, 32, 64)},
     "f16": "<f2",
@@ -172,18 +171,3 @@ def memory_list(arrays: Sequence[Any]) -> list[Memory]:
             raise FormatError(f"memory[{i}] is {type(x).__name__}: pass arrays whose memory the program may touch")
         found.append(memory)
     return found
-
-
-def dynamic_bytes(name: str, shared: object, own: int) -> int:
-    """A launch's dynamic shared memory, checked; own: what the kernel declares itself."""
-    if own > MOST_SHARED:
-        raise OptionError(
-            f"{name} declares {own} bytes of shared memory, but a block has {MOST_SHARED} at most: declare less, or keep "
-            "the rest in global memory"
-        )
-    size = whole_number(shared)
-    if size is None or not 0 <= size <= MOST_SHARED - own:
-        raise OptionError(
-            f"shared={shown(shared)}: {name} may have 0 to {MOST_SHARED - own} bytes of dynamic shared memory"
-        )
-    return size
