@@ -25,7 +25,8 @@ from nbtc.compiler import native
 MANY_BLOCKS, MOST_BLOCKS = 1000, 5000
 # Instructions of a basic block from which the machine code's level is 1: above it LLVM schedules again after it has
 # allocated registers, which takes more than linear time in a block's length (4.0 of 12.7 s for a softmax of 2,300 PTX
-# instructions whose longest block has 5,464).  Attention (1,368) is no slower without; Collatz (78) may be, by a tenth.
+# instructions whose longest block has 5,464).  Runs of attention (1,368) with and without it differed either way, by up
+# to a tenth, as runs do on a loaded machine; Collatz (78) was slower without it in two of two.
 LONG_BLOCK = 1000
 _NAME = re.compile(r'@"([^"]+)"')
 _METADATA = re.compile(r"!(\d+)\b")
