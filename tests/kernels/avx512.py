@@ -20,7 +20,7 @@ from nbtc.compiler.lowering import Avx2
 from nbtc.compiler.plain_lowering import Lowering
 from nbtc.compiler.processors import Processor
 from nbtc.gemm import lone_block
-from nbtc.kernels import panel_code, panel_pack, rounding
+from nbtc.kernels import panel_code, panel_drivers, panel_pack, rounding
 
 HALF = vector(F32, 8)
 NEAREST, DOWN, ZERO = 0x1F80, 0x3F80, 0x7F80  # of the control word, MXCSR
@@ -105,7 +105,10 @@ def _unordered(_: Lowering, xs: list[Any]) -> list[Any]:
 @contextmanager
 def kernels_of(row: Processor) -> Iterator[None]:
     """Inside, large fused products take the kernels of a processor with AVX-512, whatever the host is."""
-    caches: tuple[Any, ...] = panel_code.packer, panel_code._sums, panel_code.form, lone_block.piece
+    # all that remember addresses of code, which ends with `_LOADED`
+    caches: tuple[Any, ...] = (
+        panel_code.packer, panel_code._sums, panel_code.form, lone_block.piece, panel_drivers.drivers,
+    )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         for module in (panel_code, panel_pack):
             patch.setattr(module, "host_processor", lambda: row)
