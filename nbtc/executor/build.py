@@ -76,7 +76,8 @@ def _compile(module: Module, kernel: str, shape: BlockShape, options: Options) -
     linked = link(module, kernel)
     check(linked)
     instrument = INSTRUMENTS[options.instrument]()
-    machine = Machine(contracted(linked) if options.contract else linked, shape, options, instrument)
+    prepared = (contracted(linked) if options.contract else linked).changed(instrument.prepared)
+    machine = Machine(prepared, shape, options, instrument)
     about: dict[str, Any] = {
         "sites": [list(s) for s in machine.sites],
         "suspends": machine.suspends,

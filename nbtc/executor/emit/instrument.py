@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from nbtc.executor.emit.action import Row
     from nbtc.executor.emit.lanes import Lanes
+    from nbtc.executor.text.data import Function
 
 
 class Touch(NamedTuple):
@@ -30,6 +31,10 @@ class Instrument:
     looks_on = False  # whether it is to see every access by itself
     suspends = False  # whether every program's warps are to be coroutines, which know their live lanes
     services: Set[int] = frozenset()  # slots of the functions that its code calls (`services`)
+
+    def prepared(self, function: Function) -> Function:
+        """A function as its code is made of it."""
+        return function
 
     def instruction(self, lanes: Lanes, row: Row) -> None:
         """Before an instruction of lanes that execute it."""

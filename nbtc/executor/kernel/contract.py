@@ -49,9 +49,7 @@ class Sum(NamedTuple):
 
 def contracted(linked: Linked) -> Linked:
     """A kernel and its functions with their products fused."""
-    functions = tuple(contract(f) for f in linked.functions)
-    kernel = next(f for f in functions if f.name == linked.kernel.name)
-    return linked._replace(kernel=kernel, functions=functions)
+    return linked.changed(contract)
 
 
 def contract(function: Function) -> Function:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from nbtc.executor.emit.state import FUNCTION_STEP, FUNCTION_WINDOW, RESERVED_SHARED
@@ -57,6 +57,12 @@ class Linked(NamedTuple):
     def local_bytes(self) -> int:
         """Local memory of a thread, with its stack."""
         return self.static_bytes + (STACK_BYTES if self.recursive or takes_stack(self.kernel) else 0)
+
+    def changed(self, change: Callable[[Function], Function]) -> Linked:
+        """The same with each function changed, which keeps its name."""
+        functions = tuple(map(change, self.functions))
+        kernel = next(f for f in functions if f.name == self.kernel.name)
+        return self._replace(kernel=kernel, functions=functions)
 
     def place(self, function: str, name: str) -> Place | None:
         """Where a name that a function uses lies."""

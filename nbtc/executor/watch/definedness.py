@@ -129,12 +129,12 @@ class Definedness:
         """The lanes of a scalar instruction's result."""
         name, b = row.op.opcode, lanes.b
         if name == "selp":
-            chosen = _truth(lanes, lanes.operands[3])
+            chosen = truth(lanes, lanes.operands[3])
             first, second, by = (self._operand(lanes, x) for x in lanes.operands[1:4])
             return b.or_(b.or_(b.and_(first, chosen), b.and_(second, b.not_(chosen))), by)
         if name in ("and", "or") and row.op.has("pred"):
             for x in lanes.operands[1:3]:  # one that decides by itself
-                decides = _truth(lanes, x) if name == "or" else b.not_(_truth(lanes, x))
+                decides = truth(lanes, x) if name == "or" else b.not_(truth(lanes, x))
                 mine = b.and_(mine, b.not_(b.and_(decides, b.not_(self._operand(lanes, x)))))
         return mine
 
@@ -179,7 +179,7 @@ class Definedness:
             self._set(lanes, self._mask(lanes, copy), b.and_(before, b.and_(whole, b.not_(parts))))
 
 
-def _truth(lanes: Lanes, operand: Any) -> Any:
+def truth(lanes: Lanes, operand: Any) -> Any:
     """The lanes in which a predicate holds."""
     value = lanes.read(operand, "pred")
     if is_vector(value):

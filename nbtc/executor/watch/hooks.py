@@ -15,9 +15,9 @@ from nbtc.executor.emit.instrument import Instrument, Touch
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.slots import WATCH
 from nbtc.executor.memory.resolve import POINTER
-from nbtc.executor.text.data import Immediate, Instruction
-from nbtc.executor.watch import events, mbarriers, products, registers, service, words
-from nbtc.executor.watch.definedness import Definedness, is_deferred
+from nbtc.executor.text.data import Function, Immediate, Instruction
+from nbtc.executor.watch import events, mbarriers, products, registers, service, unused, words
+from nbtc.executor.watch.definedness import ALL, NONE, Definedness, is_deferred, truth
 from nbtc.executor.watch.touch import touch_lanes, touch_line
 
 LANES = 32
@@ -48,6 +48,7 @@ class Watch(Instrument):
     def __init__(self) -> None:
         self.known: dict[str, registers.Sets] = {}
         self.definedness: dict[Any, Definedness] = {}  # by frame
+        self.users: dict[int, unused.Predicates] = {}  # of a load's `id`
         self.services: set[int] = {_slot(events.event)}  # which every block's beginning calls
 
     def _call(self, v: VectorBuilder, services: Any, kernel: Any, arguments: list[Any]) -> None:
@@ -58,6 +59,24 @@ class Watch(Instrument):
         kind = ir.FunctionType(VOID, [I64] * len(arguments))
         b.call(b.inttoptr(address, kind.as_pointer()), [_word(v, x) for x in arguments])
 
+    def prepared(self, function: Function) -> Function:
+        """With what tells which lanes use what they load."""
+        changed, users = unused.prepared(function)
+        self.users |= users
+        return changed
+
+    def _users(self, lanes: Lanes) -> Any:
+        """The active lanes that use what a load brings."""
+        b, found = lanes.b, NONE
+        if id(lanes.instruction) not in self.users:
+            return lanes.active
+        for predicate, exchanged in self.users[id(lanes.instruction)]:
+            mask = truth(lanes, predicate)
+            if exchanged:
+                mask = b.select(b.icmp_unsigned("!=", mask, NONE), ALL, NONE)
+            found = b.or_(found, mask)
+        return b.and_(found, lanes.active)
+
     def _event(self, lanes: Lanes, what: int, a: Any = 0, b: Any = 0, site: int = 0) -> None:
         """Tell of an event."""
         self._call(lanes.v, lanes.services, events.event, [what, lanes.block, lanes.warp, a, b, site])
@@ -66,7 +85,7 @@ class Watch(Instrument):
         """Look at every lane's access; lanes that write one value to one address count as one."""
         if touch.space not in SPACES or touch.kind == kinds.NONE:
             return
-        v, b, mask = lanes.v, lanes.b, lanes.active
+        v, b, mask = lanes.v, lanes.b, self._users(lanes)
         if not is_vector(addresses) and values is not None and not any(is_vector(x) for x in values):
             mask = b.and_(mask, b.sub(ir.Constant(I32, 0), mask))
         buffer = lanes.frame.code.scratch(vector(I64, LANES))
