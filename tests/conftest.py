@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -28,6 +29,13 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interrupts_reach_children():
+    """A shell's background job ignores SIGINT, and so would every process that a test starts and interrupts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -154,6 +154,9 @@ def illegal(i: Instruction, row: Row, names: Names, module: Module) -> str:
         return f"{i.mnemonic}: tensor memory is for targets such as sm_100a, and the text's is {module.target}"
     if i.opcode in ("shfl", "vote") and ".sync" not in i.mnemonic and not _names_no_lanes(module):
         return f"{i.mnemonic}: without .sync only for targets before sm_70, and the text's is {module.target}"
+    callee = parts(i.operands).callee if i.opcode == "call" else None
+    if isinstance(callee, Symbol) and callee.name not in names.others:
+        return f"call: {callee.name} is not declared: write .extern .func {callee.name} with its parameters before"
     return too_new(i, module) or undeclared(i, names, row.form) or mistyped(i, row, names)
 
 

@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 from nbtc import __version__
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-HOME = "https://pypi.org/project/nbtc/"
 ROOT = "%SRCROOT%"  # SARIF's name for where relative paths begin
 _UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 has no way to say
 
@@ -67,7 +66,7 @@ def sarif(lines: Iterable[dict[str, Any]], root: Path) -> dict[str, Any]:
             several.setdefault((x["title"], x["kernel"], json.dumps(places)), []).append(x)
     titles = dict.fromkeys(title for title, *_ in several)
     rules = [{"id": rule_id(t), "shortDescription": {"text": t[:1].upper() + t[1:]}} for t in titles]
-    driver = {"name": "nbtc", "version": __version__, "informationUri": HOME, "rules": rules}
+    driver = {"name": "nbtc", "version": __version__, "rules": rules}
     run = {
         "tool": {"driver": driver},
         "originalUriBaseIds": {ROOT: {"uri": root.as_uri() + "/"}},

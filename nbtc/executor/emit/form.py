@@ -72,10 +72,14 @@ def choices_of(slots: tuple[Slot, ...], modifiers: tuple[str, ...]) -> bool:
     return not rest
 
 
+_SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local")
+_ORDERED = (frozenset(WIDTHS) - {"cc"}, frozenset(_SPACES))
+
+
 def in_order(slots: tuple[Slot, ...], modifiers: tuple[str, ...]) -> tuple[str, ...] | None:
     """Modifiers in the order of the slots, or None where they are no choice of each slot.
 
-    Types keep the order of the text, which says what each is for (`cvt.f16.f32` is not `cvt.f32.f16`).
+    Types and state spaces keep the order of the text, which says what each is for (`cvt.f16.f32` is not `cvt.f32.f16`).
 
     >>> in_order(slots("acquire|relaxed?", "global?", "b32"), ("global", "acquire", "b32"))
     ('acquire', 'global', 'b32')
@@ -92,8 +96,8 @@ def in_order(slots: tuple[Slot, ...], modifiers: tuple[str, ...]) -> tuple[str, 
             found.append(choice)
         elif OPTIONAL not in slot:
             return None
-    types, same = ([m for m in given if m in WIDTHS and m != "cc"] for given in (modifiers, found))
-    return None if rest or types != same else tuple(found)
+    kept = all([m for m in modifiers if m in alike] == [m for m in found if m in alike] for alike in _ORDERED)
+    return tuple(found) if kept and not rest else None
 
 
 class Form(NamedTuple):

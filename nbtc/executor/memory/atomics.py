@@ -199,7 +199,7 @@ def act(lanes: Lanes, name: Name | None) -> None:
         lanes.refuse(f"{count} values where the name says {name.vector or 'one'}")
     seen = reach.Seen(access_kinds.ATOMIC, _order(name.order))
     places = reach.places(lanes, name.space, address, count * size, writes=True, seen=seen)
-    values = [lanes.read(x, f"b{8 * size}", lanes=True) for n in range(count) for x in (p[n] for p in parts)]
+    values = [lanes.read(x, name.type, lanes=True) for n in range(count) for x in (p[n] for p in parts)]
     t = vector(ir.IntType(8 * size), WARP)
     kinds = (vector(I64, WARP), I32, *[t] * len(values))
     result = ir.LiteralStructType([t] * count)

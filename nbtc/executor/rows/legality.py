@@ -12,7 +12,7 @@ from typing import NamedTuple
 from nbtc.executor.emit.action import Row
 from nbtc.executor.emit.form import WIDTHS, Form
 from nbtc.executor.emit.specials import READERS, VECTORS
-from nbtc.executor.rows.signatures import Kind, conflict, signatures
+from nbtc.executor.rows.signatures import Kind, conflict, out_of_range, signatures
 from nbtc.executor.text.data import (
     Address,
     Function,
@@ -41,6 +41,7 @@ IN_SPACE = ("ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "mba
 WIDE_SPECIALS = ("%clock64", "%globaltimer", "%current_graph_exec", *(f"%pm{n}_64" for n in range(8)))
 ANY_WIDTH, PREDICATE = "%gridid", "%is_explicit_cluster"
 SHORT_SPECIALS = ("%tid", "%ntid", "%ctaid", "%nctaid")  # also read as 16 bits, as older text does
+NEGATES = "vmad"
 LITERALS = {"f32": (32, 64), "f64": (32, 64), "b32": (0, 32), "b64": (0, 64)}  # bits of literals, 0 for whole numbers
 
 
@@ -98,8 +99,9 @@ def _kinds(form: Form) -> tuple[Kind, ...]:
     """The types of a form's operands in the order of the text."""
     wider = form.opcode in RELAXED
     kinds = [Kind(kind, wider) for kind in (*form.results[:1], *form.sources) if kind != "cc"]
-    if form.results[1:] == ("pred",):
-        kinds[0] = kinds[0]._replace(second="pred")
+    if form.results[1:] == ("pred",) and form.sources[0] not in ("f16", "bf16"):  # ptxas takes p|q of their pairs alone
+        alone = form.results[0] == "pred"  # a comparison may be without its first result, lop3 only beside the second
+        kinds[0] = kinds[0]._replace(second="pred", sink=alone, sink_beside=True)
     return tuple(kinds)
 
 
@@ -116,7 +118,7 @@ def _lists(i: Instruction, row: Row) -> tuple[tuple[Kind, ...], ...]:
 
 def mistyped(i: Instruction, row: Row, names: Names) -> str:
     """Operands that are too few, too many, or of another type."""
-    rule = conflict(i.mnemonic)
+    rule = conflict(i.mnemonic) or _negated(i) or out_of_range(i)
     if rule:
         return f"{i.mnemonic}: {rule}"
     if i.opcode == "mov" and len(i.operands) == 2 and i.modifiers[0] not in ("v2", "v4"):
@@ -129,6 +131,14 @@ def mistyped(i: Instruction, row: Row, names: Names) -> str:
         return f"{i.mnemonic}: {have} operands; this form has {' or '.join(_say(kinds) for kinds in lists)}"
     reasons = [_first(i.operands, kinds, row.results, names) for kinds in fitting]
     return f"{i.mnemonic}: {reasons[0]}" if reasons and all(reasons) else ""
+
+
+def _negated(i: Instruction) -> str:
+    """A minus sign before a register, which one instruction alone has."""
+    negated = next((o for o in i.operands if isinstance(o, Selected) and o.selector[:1] == "-"), None)
+    if negated is None or i.opcode == NEGATES:
+        return ""
+    return f"- stands before registers of {NEGATES} alone: neg gives -{negated.register.name}"
 
 
 def _say(kinds: Sequence[Kind]) -> str:
@@ -166,20 +176,32 @@ def _differs(operand: Operand, kind: Kind, result: bool, names: Names) -> str:
     if isinstance(operand, Pair):
         if not kind.second:
             return "a second result, after |, is none of this form's"
-        first = _differs(operand.first, kind._replace(second=""), result, names)
+        if isinstance(operand.first, Sink) and isinstance(operand.second, Sink):
+            return "one of two results is a register"
+        first = _differs(operand.first, kind._replace(second="", sink=kind.sink or kind.sink_beside), result, names)
         return first or _differs(operand.second, Kind(kind.second, sink=True), result, names)
     return _elements_differ(operand, kind, result)
 
 
 def _elements_differ(operand: Operand, kind: Kind, result: bool) -> str:
     elements: tuple[Operand, ...] = operand.elements if isinstance(operand, Vector) else (operand,)
-    if isinstance(operand, Vector) != bool(kind.elements) and not (kind.elements <= 1 and len(elements) == 1):
+    if isinstance(operand, Vector) != bool(kind.elements) and not (kind.braces and len(elements) == 1):
         return f"this operand is {_vector(kind)}"
     if kind.elements and len(elements) != kind.elements:
         return f"a vector of {len(elements)} where the form has {_vector(kind)}"
     if len({e.bits for e in elements if isinstance(e, Register)}) > 1:
         return "the registers of a vector are equally wide"
+    if isinstance(operand, Vector) and (why := _sunk(elements, result)):
+        return why
     return next((why for e in elements if (why := _element(e, kind, result))), "")
+
+
+def _sunk(elements: Sequence[Operand], result: bool) -> str:
+    """Elements of a vector that are `_`."""
+    sinks = sum(isinstance(e, Sink) for e in elements)
+    if sinks and not result:
+        return "_ stands for results alone, and this vector is read"
+    return "one of its elements is a register" if sinks and sinks == len(elements) else ""
 
 
 def _vector(kind: Kind) -> str:
@@ -193,13 +215,15 @@ def _element(operand: Operand, kind: Kind, result: bool) -> str:
     if isinstance(operand, Immediate):
         return _literal(operand, kind.type)
     if isinstance(operand, Symbol):
+        if not kind.symbol:
+            return f"{operand.name} is an address, which mov copies into a register: other instructions read that"
         return f"an address is no .{kind.type}" if kind.type in (*FLOATS, *PACKED, "pred") else ""
     if isinstance(operand, Special):
         good = operand.name == "WARP_SZ" and kind.type not in FLOATS
         return "" if good else f"mov copies {operand.name} into a register; other instructions can't read it"
     if isinstance(operand, Not):
         return _element(operand.register, kind, result) if kind.type == "pred" else "! stands before predicates alone"
-    if isinstance(operand, Address | Vector | Pair) or (isinstance(operand, Selected) and operand.selector != "-"):
+    if isinstance(operand, Address | Vector | Pair | Selected):
         return f"this operand is a .{kind.type}"
     return _register(operand, kind) if isinstance(operand, Register) else ""
 
@@ -249,13 +273,16 @@ def _no_address(operand: Operand, coordinates: int) -> str:
 def _moved(i: Instruction) -> str:
     """Why a mov is none: of a register, constant, special register, address, or between a register and its parts."""
     target, source = i.operands
-    kind = Kind(i.modifiers[-1])
+    kind = Kind(i.modifiers[-1], symbol=True)
     bits = WIDTHS[kind.type]
     if isinstance(target, Vector) or isinstance(source, Vector):
         whole, parts = (source, target) if isinstance(target, Vector) else (target, source)
         if isinstance(whole, Vector) or kind.type[0] != "b":
             return "it divides or joins one register of a .b type"
-        return _parts(parts.elements, bits) or _element(whole, kind, whole is target)  # type: ignore[union-attr]
+        why = _parts(parts.elements, bits, parts is target)  # type: ignore[union-attr]
+        if why or not isinstance(whole, Special):
+            return why or _element(whole, kind, whole is target)
+        return _special(whole.name, target, kind.type)
     why = _element(target, kind, True)
     if why:
         return why
@@ -264,14 +291,16 @@ def _moved(i: Instruction) -> str:
     return _element(source, kind, False)
 
 
-def _parts(elements: Sequence[Operand], bits: int) -> str:
+def _parts(elements: Sequence[Operand], bits: int, result: bool) -> str:
     widths = [e.bits for e in elements if isinstance(e, Register)]
-    if len(elements) not in (2, 4) or any(w * len(elements) != bits for w in widths):
+    if len(elements) not in (1, 2, 4) or any(w * len(elements) != bits for w in widths):
         return f"2 or 4 registers that have {bits} bits together"
-    return ""
+    return _sunk(elements, result)
 
 
 def _special(name: str, target: Operand, kind: str) -> str:
+    if name in VECTORS:
+        return f"{name} is a vector: mov.v4.u32 copies it, mov.u32 a part such as {name}.x"
     wide = 64 if name in WIDE_SPECIALS else 32
     if name == PREDICATE or kind == "pred":
         return (

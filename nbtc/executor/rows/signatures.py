@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nbtc.executor.matrix.matrix import isa_row
 from nbtc.executor.matrix.matrix_moves import without_space
-from nbtc.executor.text.data import WIDTHS
+from nbtc.executor.text.data import WIDTHS, Immediate, Instruction, Register
 from nbtc.isa import spec
 
 WHOLE_BITS = 32  # of the registers that fragments lie in, but those of f64
@@ -21,14 +21,18 @@ class Kind(NamedTuple):
     """What one operand may be: a type or one of "A", "n", "L", "x", "_" (see data/signatures.csv).
 
     wider: a register may have more bits.  elements: of a vector, 0 where a single register stands; of an address: its
-    coordinates.  sink: it may be `_`.  second: the type of a second result after a `|`.  values: those that a constant
-    may have, none for any.
+    coordinates.  braces: one register may stand in `{ }`.  sink: it may be `_`; sink_beside: it may beside a second
+    result.  symbol: the name of a variable may stand for its address.  second: the type of a second result after a
+    `|`.  values: those that a constant may have, none for any.
     """
 
     type: str
     wider: bool = False
     elements: int = 0
+    braces: bool = False
     sink: bool = False
+    sink_beside: bool = False
+    symbol: bool = False
     second: str = ""
     values: tuple[int, ...] = ()
 
@@ -51,14 +55,71 @@ def conflict(mnemonic: str) -> str:
     return next((rule for pattern, rule in _rows("conflicts", "rule") if pattern.fullmatch(mnemonic)), "")
 
 
+class Range(NamedTuple):
+    """What a constant may be in place of an operand: low to high, a multiple of step.
+
+    constant: no register may stand there.
+    """
+
+    operand: int
+    low: int
+    high: int
+    step: int
+    constant: bool
+
+    def has(self, value: int) -> bool:
+        """Whether a constant is one of them."""
+        return self.low <= value <= self.high and value % self.step == 0
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return str(self.low)
+        bounds = f"{self.low} to {self.high}" if self.high < UNBOUNDED else f"{self.low} or more" if self.low else ""
+        return " ".join(filter(None, (bounds, f"in multiples of {self.step}" if self.step > 1 else "")))
+
+
+UNBOUNDED = 1 << 63
+
+
+@cache
+def _ranges(mnemonic: str) -> tuple[Range, ...]:
+    """The ranges of an instruction's constants."""
+    text = files("nbtc").joinpath("data/constant_ranges.csv").read_text(encoding="ascii")
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    found = (row for row in rows if re.fullmatch(row["pattern"], mnemonic))
+    return tuple(
+        Range(
+            int(row["operand"]),
+            int(row["low"] or -UNBOUNDED),
+            int(row["high"] or UNBOUNDED),
+            int(row["step"] or 1),
+            row["constant"] == "yes",
+        )
+        for row in found
+    )
+
+
+def out_of_range(i: Instruction) -> str:
+    """The constant of an instruction that is outside its range, or nothing."""
+    for rule in _ranges(i.mnemonic):
+        if rule.operand >= len(i.operands):
+            continue
+        operand = i.operands[rule.operand]
+        if isinstance(operand, Immediate) and not operand.float_bits and not rule.has(operand.value):
+            return f"operand {rule.operand} is {operand.value}, and a constant there is {rule}"
+        if isinstance(operand, Register) and rule.constant:
+            return f"{operand.name} is a register, and this operand is a constant"
+    return ""
+
+
 @cache
 def signatures(mnemonic: str) -> tuple[tuple[Kind, ...], ...]:
     """The lists of operands that an instruction may have; none where nothing is known of them.
 
     >>> [len(s) for s in signatures("bar.sync")]
     [1, 2]
-    >>> signatures("ld.global.v4.f32")[0][0]
-    Kind(type='f32', wider=True, elements=4, sink=False, second='', values=())
+    >>> signatures("ld.global.v4.f32")[0][0] == Kind("f32", wider=True, elements=4, braces=True)
+    True
     """
     modifiers = mnemonic.split(".")[1:]
     for pattern, operands in _rows("signatures", "operands"):
@@ -75,12 +136,13 @@ def _kind(word: str, modifiers: list[str]) -> Kind:
         coordinates = next((int(m[0]) for m in modifiers if re.fullmatch("[1-5]d", m)), 0)
         return Kind("A", elements=5 if any(m.endswith(("gather4", "scatter4")) for m in modifiers) else coordinates)
     first, _, second = word.partition("|")
-    plain = first.strip("~*_") or "_"
+    plain = first.strip("~*_&") or "_"
     types = [m for m in modifiers if m in WIDTHS]
     vector = [int(m[1:]) for m in modifiers if re.fullmatch("v[248]", m)]
     count = vector[0] if "*" in first and vector else 0
     kind = (types[-1] if types else "x") if plain == "T" else plain
-    return Kind(kind, "~" in first, count, "_" in first, second)
+    vector_of_one = "*" in first and first[0] == "~"
+    return Kind(kind, "~" in first, count, vector_of_one, "_" in first, False, "&" in first, second)
 
 
 def _fragments(mnemonic: str) -> tuple[tuple[Kind, ...], ...]:

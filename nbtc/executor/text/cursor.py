@@ -139,20 +139,20 @@ class Cursor:
     # --- constant expressions (PTX ISA 4.5) -------------------------------------------------------------------------
     def constant(self) -> Immediate:
         """Read a constant: a literal, or an expression of whole numbers."""
-        sign = 1
-        while self.next.text in ("-", "+") and self.peek(1).kind in ("hexfloat", "decimal"):
-            sign = -sign if self.take().text == "-" else sign
-        token = self.next
-        if token.kind == "hexfloat":
-            return self._float_bits(int(self.take().text[2:], 16), 32 if token.text[1] in "fF" else 64, sign)
+        signs = 0
+        while self.peek(signs).text in ("-", "+"):
+            signs += 1
+        if self.peek(signs).kind not in ("hexfloat", "decimal"):
+            return Immediate(self.expression())
+        negative = sum(self.take().text == "-" for _ in range(signs)) % 2
+        token = self.take()
         if token.kind == "decimal":
-            bits = struct.unpack("<Q", struct.pack("<d", float(self.take().text)))[0]
-            return self._float_bits(bits, 64, sign)
-        return Immediate(self.expression())
-
-    @staticmethod
-    def _float_bits(bits: int, width: int, sign: int) -> Immediate:
-        return Immediate(bits ^ (1 << (width - 1)) if sign < 0 else bits, width)
+            bits = struct.unpack("<Q", struct.pack("<d", float(token.text)))[0]
+            return Immediate(bits ^ negative << 63, 64)
+        width = 32 if token.text[1] in "fF" else 64
+        if signs and width == 32:
+            self.fail("the bits of a .f32 have their own sign, and ptxas takes none before them", token)
+        return Immediate(int(token.text[2:], 16) ^ negative << 63, width)
 
     def expression(self) -> int:
         """Read an expression of whole numbers, which are .s64 or .u64 (PTX ISA 4.5.5).

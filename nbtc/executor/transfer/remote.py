@@ -51,9 +51,10 @@ def _each(lanes: Lanes, found: reach.Places, values: list[Any], do: Any, size: i
 
 def _store(lanes: Lanes) -> None:
     address, value, barrier = lanes.operands
-    parts, size = lanes.elements(value), WIDTHS[lanes.op.modifiers[-1]] // 8
+    kind, parts = lanes.op.modifiers[-1], lanes.elements(value)
+    size = WIDTHS[kind] // 8
     found = reach.places(lanes, SPACE, address, size * len(parts), writes=True)
-    values = [lanes.read(x, f"b{8 * size}", lanes=True) for x in parts]
+    values = [lanes.read(x, kind, lanes=True) for x in parts]
 
     def put(at: Any, words: list[Any]) -> None:
         for n, word in enumerate(words):
@@ -76,7 +77,7 @@ def _reduce(lanes: Lanes) -> None:
         step(v, name, lanes.b.inttoptr(at, given[0].type.as_pointer()), given[0], given[0])
 
     seen = kinds.REDUCTION if barrier else kinds.ATOMIC
-    _each(lanes, found, [lanes.read(value, f"b{8 * size}", lanes=True)], act, size, seen)
+    _each(lanes, found, [lanes.read(value, kind, lanes=True)], act, size, seen)
     if barrier:
         _tell(lanes, barrier[0], size, found.good)
 

@@ -21,6 +21,15 @@ TEXTS = [
 ]
 
 
+SPELLINGS = [
+    line.split(" ", 1)
+    for line in (Path(__file__).parent / "ptxas_spellings.txt").read_text().splitlines()
+    if line[0] in "+-"
+]
+TYPES = {"r": "b32", "f": "f32", "d": "b64", "p": "pred", "h": "b16", "g": "f64", "q": "b128"}
+REGISTERS = "".join(f".reg .{t} {name}<9>; " for name, t in TYPES.items())
+
+
 def loads(text):
     try:
         nbtc.load(text)
@@ -35,6 +44,16 @@ def test_texts_as_ptxas_judges_them():
     for verdict, target, version, body in TEXTS:
         text = f".version {version}\n.target {target}\n.address_size 64\n{body}\n"
         assert loads(text) == (verdict == "+"), (verdict, target, version, body)
+
+
+@pytest.mark.parametrize(("verdict", "instruction"), SPELLINGS)
+def test_spellings_as_ptxas_judges_them(verdict, instruction):
+    head = ".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry k() { .shared .align 16 .b8 s[64]; "
+    try:
+        good = loads(f"{head}{REGISTERS}{instruction} ret; }}")
+    except ParseError:
+        good = False
+    assert good == (verdict == "+")
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ HEAD = """.version 8.0 .target sm_80 .address_size 64
         "setp.lt.and.s32",
         "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
         "fence.acq_rel.gpu",
-        "cp.async.cg.shared.global",
-        "madc.lo.cc.u64",
+        "add.cc.u64",
         "movmatrix.sync.aligned.m8n8.trans.b16",
     ],
 )
@@ -38,6 +37,17 @@ def test_every_order_is_the_rows(text):
         found = modifiers_of(opcode, order)
         assert row_of(".".join((opcode, *found))) is not None, order
         assert sorted(found) == sorted(modifiers)
+
+
+@pytest.mark.parametrize("text", ["madc.lo.cc.u64", "cp.async.cg.shared.global", "mbarrier.try_wait.parity.shared.b64"])
+def test_words_of_the_name_keep_their_places(text):
+    opcode, *modifiers = text.split(".")
+    name = {"madc": 1, "cp": 1, "mbarrier": 2}[opcode]
+    spaces = [m for m in modifiers if m in ("shared", "global")]
+    for order in permutations(modifiers):
+        found = modifiers_of(opcode, order)
+        kept = list(order[:name]) == modifiers[:name] and [m for m in order if m in spaces] == spaces
+        assert (row_of(".".join((opcode, *found))) is not None) == kept, order
 
 
 def test_types_keep_their_order():

@@ -42,13 +42,19 @@ def operands(text):
         ("(1 << 4) + 3 * 2", Immediate(22)),
         ("-7 / 2", Immediate(-3)),
         ("0f3F800000", Immediate(0x3F800000, 32)),
-        ("-0f3F800000", Immediate(0xBF800000, 32)),
+        ("-0d3FF0000000000000", Immediate(0xBFF0000000000000, 64)),
+        ("--1.5", Immediate(0x3FF8000000000000, 64)),
         ("0d3FF0000000000000", Immediate(0x3FF0000000000000, 64)),
         ("1.5", Immediate(0x3FF8000000000000, 64)),
     ],
 )
 def test_literals(text, value):
     assert operands(f"mov.b32 %r1, {text};")[1] == value
+
+
+def test_bits_of_a_single_have_their_own_sign():
+    with pytest.raises(ParseError, match="have their own sign"):
+        operands("mov.b32 %r1, -0f3F800000;")
 
 
 def test_operands():
