@@ -82,6 +82,19 @@ def test_profiles_of_all_launches(tmp_path):
     assert (tmp_path / "profile.txt").read_text().count("good") == 2
 
 
+def interrupted(command, seconds, **options):
+    """What a program prints, and its exit status, that is interrupted so long after it printed a line "now"."""
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, **options)
+    try:
+        assert started.stdout.readline() == "now\n"
+        time.sleep(seconds)
+        os.killpg(started.pid, signal.SIGINT)
+        return started.communicate(timeout=60)[0], started.returncode
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGKILL)
+
+
 def test_interrupted_kernel_of_a_python_program_leaves_its_reports(tmp_path):
     code = """
 ready()
@@ -100,12 +113,8 @@ except KeyboardInterrupt:
     raise SystemExit(3)
 """
     command = [*NBTC, "--junit", "out.xml", "--", sys.executable, "-P", "-c", PRELUDE + code]
-    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True)
-    assert started.stdout is not None and started.stdout.readline() == "now\n"
-    time.sleep(2)  # it is compiled, and runs
-    os.killpg(started.pid, signal.SIGINT)
-    out, _ = started.communicate(timeout=60)
-    assert out == "interrupted\n" and started.returncode == 3
+    out, code = interrupted(command, 2, cwd=tmp_path)  # after two seconds it is compiled, and runs
+    assert out == "interrupted\n" and code == 3
     assert ElementTree.parse(tmp_path / "out.xml").getroot().get("tests") == "1"
 
 
@@ -120,9 +129,5 @@ int main() {
   wait<<<1, 32>>>(x); cudaDeviceSynchronize(); puts("after"); }
 """
     command = [*NBTC, str(compiled(tmp_path, source))]
-    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert started.stdout is not None and started.stdout.readline() == "now\n"
-    time.sleep(1)  # it runs
-    os.killpg(started.pid, signal.SIGINT)
-    out, _ = started.communicate(timeout=60)
-    assert out == "" and started.returncode == -signal.SIGINT
+    out, code = interrupted(command, 1)
+    assert out == "" and code == -signal.SIGINT
