@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from types import FunctionType
 from typing import Any
 
-from numba import types
-
-from nbtc.compiler.jit import c_function
+from nbtc.compiler.announce import announced
+from nbtc.compiler.integer_code import Entry, machine_code
+from nbtc.compiler.integer_expressions import Primitives, load, store
 from nbtc.executor.watch import events, mbarriers, products, touch
+from nbtc.executor.watch import words as w
 
 KERNELS = (
     touch.touch_lanes,
@@ -19,6 +19,9 @@ KERNELS = (
     mbarriers.mbarriers,
     products.product,
 )
+PRIMITIVES: Primitives = {
+    w.word: load(64), w.put: store(64), w.int32_at: load(32), w.put_int32: store(32), w.octet: load(8, signed=False),
+}  # fmt: skip
 
 
 def words(kernel: Any) -> int:
@@ -27,9 +30,6 @@ def words(kernel: Any) -> int:
 
 
 @cache
-def entry(kernel: Any) -> Any:
-    """A kernel for callers that know nothing but its address; under a name of its own, for kernels call it too."""
-    body = kernel.py_func
-    named = FunctionType(body.__code__, body.__globals__, body.__name__)
-    named.__module__, named.__qualname__ = body.__module__, f"entry_{body.__qualname__}"
-    return c_function(types.void(*[types.int64] * words(kernel)))(named)
+def entry(kernel: Any) -> Entry:
+    """A kernel for callers that know nothing but its address."""
+    return announced(machine_code)(kernel.py_func, PRIMITIVES)
