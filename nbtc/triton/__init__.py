@@ -20,7 +20,7 @@ __all__ = ["emulated", "tensor"]
 
 
 def emulated(
-    arch: str | int = "sm_90", *, threads: int | None = None, autotune: str = "time"
+    arch: str | int = "sm_90", *, threads: int | None = None, autotune: str = "time", torch_cuda: bool = False
 ) -> AbstractContextManager[Any]:
     """A context in which `@triton.jit` kernels run on the CPU, as `arch` computes them.
 
@@ -31,12 +31,17 @@ def emulated(
     autotuner's choices.  autotune: "time" runs and times every configuration of `triton.autotune`, as on a GPU;
     "first" takes the first one that pruning leaves, compiles no other, and never resets the arguments of a tuner.
 
+    torch_cuda: code that asks torch for a GPU, as libraries of kernels and their tests do, finds one: tensors on "cuda"
+    are the CPU's, `x.is_cuda` and `x.device` say otherwise, `torch.cuda` knows one device of the architecture with
+    one stream, and functions that torch would compile run as they are.  All of the thread's tensors count as on the
+    GPU; `x.cpu()` is a copy, `x.cuda()` the tensor itself.
+
     Programs may touch what their arguments belong to, whole allocations as on a GPU; other accesses raise ProgramError.
     Where an argument holds addresses (a table of pointers in an int64 array), programs may also touch the process's
     mappings that those lie in; on hosts that do not list them accesses are then not checked.  Memory that
     kernels need for descriptors made on the device is there without `triton.set_allocator`.  The context counts for
     the whole process, all its threads.  Raises ArchError for an architecture without Triton, OptionError for another
-    `autotune`, MissingExtraError where Triton is not installed.
+    `autotune`, MissingExtraError where Triton, or torch for `torch_cuda`, is not installed.
 
     >>> import numpy as np, nbtc, triton, triton.language as tl      # doctest: +SKIP
     >>> @triton.jit                                                 # doctest: +SKIP
@@ -49,7 +54,7 @@ def emulated(
     >>> x.tolist()                                                  # doctest: +SKIP
     [0.0, 2.0, 4.0, 6.0, 8.0]
     """
-    return active.emulated(arch, threads=threads, autotune=autotune)
+    return active.emulated(arch, threads=threads, autotune=autotune, torch_cuda=torch_cuda)
 
 
 def tensor(x: Any) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import wraps
 from threading import RLock
 from typing import Any
@@ -16,6 +16,7 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from nbtc.interop.extras import need
 from nbtc.triton.driver import Driver
 from nbtc.triton.tensors import Described, Tensor, tensor
 
@@ -105,21 +106,33 @@ def _exchange() -> None:
         _restored.enter_context(patch.object(owner, name, replacement))
 
 
+def _torch(driver: Driver) -> AbstractContextManager[None]:
+    if not driver.torch_cuda:
+        return nullcontext()
+    need("torch", "torch")
+    from nbtc.triton.torch_cuda import on_cpu
+
+    return on_cpu(driver.arch.name)
+
+
 @contextmanager
-def emulated(arch: str | int = "sm_90", *, threads: int | None = None, autotune: str = "time") -> Iterator[Driver]:
+def emulated(
+    arch: str | int = "sm_90", *, threads: int | None = None, autotune: str = "time", torch_cuda: bool = False
+) -> Iterator[Driver]:
     """See `nbtc.triton.emulated`.
 
     Contexts of several threads may end in any order.  So Triton's own parts are put back once, by the last that ends:
     each putting back what it had found would leave those of another context behind.
     """
-    driver = Driver(arch, threads, autotune)
+    driver = Driver(arch, threads, autotune, torch_cuda)
     with _LOCK:
         if not _drivers:
             _exchange()
         _drivers.append(driver)
         runtime.driver.set_active(driver)
     try:
-        yield driver
+        with _torch(driver):
+            yield driver
     finally:
         with _LOCK:
             _drivers[:] = [d for d in _drivers if d is not driver]

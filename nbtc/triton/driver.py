@@ -79,14 +79,14 @@ class Driver(DriverBase):
 
     launcher_cls = Launcher
 
-    def __init__(self, arch: str | int, threads: int | None, autotune: str = "time") -> None:
+    def __init__(self, arch: str | int, threads: int | None, autotune: str = "time", torch_cuda: bool = False) -> None:
         self.arch = find_arch(arch)
         if self.arch.name not in DEVICES:
             raise ArchError(f"arch={arch!r}: Triton compiles for {', '.join(DEVICES)}")
         if autotune not in AUTOTUNE:
             raise OptionError(f'autotune={shown(autotune)}: pass "time", as on a GPU, or "first", which times nothing')
         self.device = DEVICES[self.arch.name]
-        self.threads, self.autotune = threads, autotune
+        self.threads, self.autotune, self.torch_cuda = threads, autotune, torch_cuda
         self.utils = Utils(self)
         self.get_device_capability = lambda device=None: divmod(self.arch.number, 10)
 
@@ -114,7 +114,7 @@ class Driver(DriverBase):
         """Where tensors have to be."""
         import torch
 
-        return torch.device("cpu")
+        return torch.device("cuda", 0) if self.torch_cuda else torch.device("cpu")
 
     def get_device_interface(self) -> type[Interface]:
         """Events and synchronisation for benchmarks."""

@@ -5,7 +5,7 @@ other threads see what is there, and when the last one leaves nothing is exchang
 
 | name | why |
 |---|---|
-| `torch.cuda.*` of `_cuda`, `_DeviceGuard`, `_lazy_init` | what inductor asks of a device |
+| `torch.cuda.*` of `interop.torch_device.cuda_names`, `_DeviceGuard`, `_lazy_init` | what inductor asks of a device |
 | `torch._dynamo.device_interface.device_interfaces["cuda"]` | the same questions by another way |
 | `torch._subclasses.fake_tensor`: `init_gpu_context`, `FakeTensorMode.avoid_device_init` | they start no driver |
 | c10's `device_guard_impl_registry` | an autograd node of a CUDA tensor needs a guard, which a CPU build lacks |
@@ -41,9 +41,9 @@ from torch.utils._pytree import tree_map
 
 from nbtc import __version__
 from nbtc.errors import UntestedVersionWarning, warn
+from nbtc.interop.torch_device import Guard, cuda_names, nothing, properties
 from nbtc.isa.gpus import GPU
 from nbtc.torch.inductor import engine, without_rule
-from nbtc.torch.inductor.device import properties
 
 TESTED = {"torch": ("2.11",), "triton": ("3.6",)}
 CPU = torch.device("cpu")
@@ -85,61 +85,19 @@ def compile_lock() -> Any:
     return convert_frame.compile_lock
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
-
-
-class _Guard:
-    """`torch.cuda.device` and `_DeviceGuard`: there is one device."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def __enter__(self) -> _Guard:
-        return self
-
-    def __exit__(self, *failure: Any) -> None:
-        return None
-
-
-def _cuda() -> dict[str, Any]:
-    """Names of torch.cuda as they are with one GPU, whose properties are those of the thread."""
-    return {
-        "is_available": lambda: True,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "is_initialized": lambda: True,
-        "_lazy_init": _nothing,
-        "get_device_properties": lambda device=None: _here.properties,
-        "get_device_capability": lambda device=None: (_here.properties.major, _here.properties.minor),
-        "get_device_name": lambda device=None: _here.properties.name,
-        "is_bf16_supported": lambda including_emulation=True: _here.properties.major >= 8,
-        "is_tf32_supported": lambda: _here.properties.major >= 8,
-        "mem_get_info": lambda device=None: (_here.properties.total_memory, _here.properties.total_memory),
-        "memory_allocated": lambda device=None: 0,
-        "max_memory_allocated": lambda device=None: 0,
-        "synchronize": _nothing,
-        "set_device": _nothing,
-        "device": _Guard,
-        "_DeviceGuard": _Guard,
-        "get_rng_state": lambda device=None: torch.get_rng_state(),
-        "set_rng_state": _nothing,
-    }
-
-
 def _interface() -> Any:
     """Dynamo's and inductor's view of a device type, without a driver."""
     from torch._dynamo.device_interface import DeviceInterface
 
-    cuda = _cuda()
+    cuda = cuda_names(lambda: _here.properties)
 
     class Worker:
-        set_device = staticmethod(_nothing)
+        set_device = staticmethod(nothing)
         current_device = staticmethod(lambda: 0)
         get_device_properties = staticmethod(cuda["get_device_properties"])
 
     names: dict[str, Any] = {
-        "device": _Guard,
+        "device": Guard,
         "Event": torch.cuda.Event,
         "Stream": torch.cuda.Stream,
         "Worker": Worker,
@@ -150,7 +108,7 @@ def _interface() -> Any:
             lambda device=None: 10 * _here.properties.major + _here.properties.minor
         ),
         "is_triton_capable": staticmethod(lambda device=None: _here.properties.major >= 7),
-        "raise_if_triton_unavailable": staticmethod(_nothing),
+        "raise_if_triton_unavailable": staticmethod(nothing),
     }
     same = ("current_device", "set_device", "device_count", "synchronize", "is_available", "get_device_properties")
     names |= {name: staticmethod(cuda[name]) for name in (*same, "is_bf16_supported", "memory_allocated")}
@@ -286,12 +244,12 @@ def _exchanged() -> Iterator[tuple[Any, str, Any]]:
     from torch._inductor.runtime import triton_helpers
     from torch._subclasses import fake_tensor
 
-    fakes = [(torch.cuda, name, fake) for name, fake in _cuda().items()]
+    fakes = [(torch.cuda, name, fake) for name, fake in cuda_names(lambda: _here.properties).items()]
     fakes += [
-        (fake_tensor, "init_gpu_context", _nothing),
+        (fake_tensor, "init_gpu_context", nothing),
         (fake_tensor, "run_fallback_kernel", without_rule.on_cpu),
         (torch.autograd, "grad", engine.grad),
-        (triton_helpers, "set_driver_to_gpu", _nothing),
+        (triton_helpers, "set_driver_to_gpu", nothing),
         (torch._C, "_cuda_getCurrentRawStream", lambda device: 0),
         (torch._C._dynamo.guards, "_empty_strided_cuda", torch._C._dynamo.guards._empty_strided_cpu),
     ]
@@ -374,7 +332,7 @@ def ready(tuner: Any) -> None:
     """Have a kernel of inductor loaded for good: launching it asks no driver any more."""
     for result in tuner.compile_results:
         result.kernel._init_handles()
-        result.kernel._init_handles = _nothing
+        result.kernel._init_handles = nothing
 
 
 def pending_seed() -> tuple[Any, int] | None:

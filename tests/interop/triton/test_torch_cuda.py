@@ -1,0 +1,119 @@
+"""Code that asks torch for a GPU finds one, which is the CPU."""
+
+import numpy as np
+import pytest
+import triton
+import triton.language as tl
+
+import nbtc
+
+torch = pytest.importorskip("torch")
+
+
+@triton.jit
+def doubled(x, y, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+
+class Doubled(torch.autograd.Function):
+    """As libraries write them: they look at the device and make memory on "cuda", in the backward pass too."""
+
+    @staticmethod
+    def forward(ctx, x):
+        assert x.is_cuda
+        assert x.device.type == "cuda"
+        y = torch.empty_like(x)
+        doubled[(1,)](x, y, x.numel(), B=64)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        assert gradient.is_cuda
+        assert not gradient.is_cpu
+        y = torch.empty(gradient.shape, device="cuda")
+        with torch.cuda.device(gradient.device):
+            doubled[(1,)](gradient.contiguous(), y, y.numel(), B=64)
+        return y
+
+
+@pytest.fixture
+def gpu():
+    with nbtc.triton.emulated("sm_90", torch_cuda=True):
+        yield
+
+
+def test_kernels_and_gradients(gpu):
+    x = torch.arange(40.0, device="cuda").requires_grad_()
+    y = Doubled.apply(x)
+    y.sum().backward()
+    torch.testing.assert_close(y, 2 * x, rtol=0, atol=0)
+    assert (x.grad == 2).all()
+    (gradient,) = torch.autograd.grad(Doubled.apply(x).sum(), x)
+    assert (gradient == 2).all()
+
+
+MAKERS = {
+    "keyword": lambda: torch.zeros(3, device="cuda:0"),
+    "device": lambda: torch.tensor([1, 2], device=torch.device("cuda")),
+    "like": lambda: torch.ones_like(torch.zeros(2), device="cuda"),
+    "method": lambda: torch.zeros(3).cuda(),
+    "to": lambda: torch.zeros(3).to("cuda", torch.float16),
+    "to device": lambda: torch.zeros(3).to(torch.device("cuda")),
+    "new": lambda: torch.zeros(3).new_empty(2, device="cuda"),
+    "pinned": lambda: torch.zeros(3, pin_memory=True),
+    "generator": lambda: torch.randn(3, generator=torch.Generator("cuda").manual_seed(0), device="cuda"),
+    "module": lambda: next(torch.nn.Linear(2, 3).to("cuda").cuda().parameters()),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_tensors(gpu, make):
+    x = make()
+    assert (x.is_cuda, x.device, x.get_device()) == (True, torch.device("cuda", 0), 0)
+
+
+def test_default_device(gpu):
+    with torch.device("cuda"):
+        assert torch.zeros(3).is_cuda
+        assert torch.nn.Linear(2, 2).weight.is_cuda
+
+
+def test_copies_to_the_cpu(gpu):
+    x = torch.zeros(3, device="cuda")
+    there = x.cpu(), x.to("cpu"), x.to(device="cpu"), x.to(torch.device("cpu"))
+    x += 1
+    assert all((y == 0).all() for y in there)
+    assert x.cuda() is x
+    assert np.asarray(x.cpu()).tolist() == [1, 1, 1]
+
+
+def test_torch_cuda(gpu):
+    assert torch.cuda.is_available()
+    assert torch.cuda.get_device_capability() == (9, 0)
+    assert torch.cuda.get_device_properties(0).multi_processor_count == 132
+    assert torch.accelerator.current_accelerator().type == "cuda"
+    assert triton.runtime.driver.active.get_active_torch_device() == torch.zeros(1).device
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with torch.cuda.stream(torch.cuda.Stream()):
+        start.record()
+        end.record(torch.cuda.current_stream())
+    torch.cuda.synchronize()
+    assert start.elapsed_time(end) >= 0
+    torch.manual_seed(7)
+    first = torch.rand(2)
+    torch.cuda.manual_seed_all(7)
+    assert (torch.rand(2) == first).all()
+
+
+def test_compiled_functions_run_as_they_are(gpu):
+    assert (torch.compile(lambda x: x + 1)(torch.zeros(2, device="cuda")) == 1).all()
+
+
+def test_afterwards():
+    available, generator = torch.cuda.is_available(), torch.Generator
+    with nbtc.triton.emulated("sm_80", torch_cuda=True):
+        x = torch.zeros(2, device="cuda")
+    assert (x.is_cuda, x.device.type) == (False, "cpu")
+    assert torch.cuda.is_available() == available
+    assert torch.Generator is generator
