@@ -174,3 +174,12 @@ def test_shims_give_ptx(tmp_path):
     assert out.read_text() == source.read_text()
     assert b"release 13.0" in subprocess.run([ptxas, "--version"], capture_output=True, check=True).stdout
     assert subprocess.run([ptxas], capture_output=True).returncode == 1
+
+
+def test_what_has_a_static_runtime_is_told_why():
+    pytest.importorskip("cupy")
+    done = client(
+        "import cupy\ntry: cupy.arange(3)\nexcept cupy.cuda.runtime.CUDARuntimeError as error: print(error)",
+        (sys.executable, "-m", "nbtc", "run"),
+    )
+    assert "SymbolNotFound" in done.stdout and "-cudart shared" in done.stderr
