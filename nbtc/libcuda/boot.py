@@ -25,9 +25,11 @@ NEEDED = ("nbtc", "numba", "llvmlite", "numpy", "ml_dtypes", "zstandard")
 AT_SECURE = 23
 LAZY_GLOBAL = 0x101  # RTLD_LAZY | RTLD_GLOBAL: extension modules look for Python's functions
 GONE = 4  # CUDA_ERROR_DEINITIALIZED, cudaErrorCudartUnloading
-# Functions that still succeed when Python has ended: what gives something back, and those whose result is no error.
-STILL_FINE = ("Free", "Destroy", "Unload", "Unregister", "Release", "Synchronize", "CtxSet", "CtxPush", "CtxPop",
-              "GetErrorString", "GetErrorName", "__cudaRegister", "__cudaInitModule")  # fmt: skip
+# Functions that still succeed when Python has ended: what gives something back.
+STILL_FINE = ("Free", "Destroy", "Detach", "Unload", "Unregister", "Release", "Synchronize", "CtxSet", "CtxPush",
+              "CtxPop", "__cudaRegister", "__cudaInitModule")  # fmt: skip
+GIVE_TEXT = ("GetErrorString", "GetErrorName")  # they say then what has happened
+GONE_TEXT = "driver shutting down"
 I8, I32, I64, VOID = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.VoidType()
 PTR = I8.as_pointer()
 
@@ -131,10 +133,29 @@ class Emitter:
         ir.IRBuilder(made.append_basic_block()).ret(I64(value))
         return made
 
+    def text_function(self) -> Any:
+        """What stands for the functions of errors' texts: the driver's take an address for it, the others return it."""
+        driver = self.which == "driver"
+        result, args = (I32, [I32, PTR.as_pointer()]) if driver else (PTR, [I32])
+        made = ir.Function(self.module, ir.FunctionType(result, args), "nbtc_text")
+        made.linkage = "internal"
+        b = ir.IRBuilder(made.append_basic_block())
+        text = self.text(b, GONE_TEXT)
+        if not driver:
+            b.ret(text)
+            return made
+        with b.if_then(b.icmp_unsigned("!=", made.args[1], made.args[1].type(None))):
+            b.store(text, made.args[1])
+        b.ret(I32(0))
+        return made
+
     def close(self) -> Any:
         """Every function says from now on that the driver has ended."""
         gone, fine = self.constant_function("nbtc_gone", GONE), self.constant_function("nbtc_fine", 0)
-        flags = bytearray(any(part in name for part in STILL_FINE) for name in self.names)
+        text = self.text_function()
+        flags = bytearray(
+            2 if name.endswith(GIVE_TEXT) else any(part in name for part in STILL_FINE) for name in self.names
+        )
         kinds = ir.GlobalVariable(self.module, ir.ArrayType(I8, self.count), "nbtc_kinds")
         kinds.linkage, kinds.global_constant, kinds.initializer = "internal", True, ir.Constant(kinds.value_type, flags)
         made = ir.Function(self.module, ir.FunctionType(VOID, []), "nbtc_close")
@@ -145,7 +166,9 @@ class Emitter:
         n = b.phi(I64)
         n.add_incoming(I64(0), entry)
         kind = b.load(b.gep(kinds, [I64(0), n]))
-        chosen = b.select(b.icmp_unsigned("!=", kind, I8(0)), b.ptrtoint(fine, I64), b.ptrtoint(gone, I64))
+        chosen = b.ptrtoint(gone, I64)
+        for n_kind, function in ((1, fine), (2, text)):
+            chosen = b.select(b.icmp_unsigned("==", kind, I8(n_kind)), b.ptrtoint(function, I64), chosen)
         b.store(chosen, b.gep(self.table, [I64(0), n]))
         after = b.add(n, I64(1))
         n.add_incoming(after, loop)

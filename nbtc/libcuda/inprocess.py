@@ -41,6 +41,7 @@ def install(arch: str | None, checked: bool, threads: int | None) -> None:
     if threads is not None:
         os.environ["NBTC_THREADS"] = str(threads)
     os.environ.update(tools(place))
+    os.environ["PATH"] = f"{place / 'bin'}:{os.environ.get('PATH', os.defpath)}"  # PyCUDA starts nvcc
     for soname in SONAMES.values():
         ctypes.CDLL(str(place / soname), mode=ctypes.RTLD_GLOBAL)
     _installed.append(name)

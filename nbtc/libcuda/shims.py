@@ -26,12 +26,21 @@ NVCC = """#!/bin/sh
 here=$(dirname -- "$(readlink -f -- "$0")")
 rest=$(printf '%s' "$PATH" | tr ':' '\\n' | grep -Fvx -- "$here" | tr '\\n' ':')
 real=$(PATH=$rest command -v nvcc) || { echo "nbtc run: there is no nvcc" >&2; exit 127; }
+cubin= out= source=
 count=$#
 while [ "$count" -gt 0 ]; do
   word=$1; shift; count=$((count - 1))
-  case "$word" in --cubin|-cubin) word=--ptx;; esac
+  case "$word" in
+    --cubin|-cubin) word=--ptx cubin=1;;
+    -o*|--output-file*) out=1;;
+    *.cu) source=$word;;
+    # PyCUDA keeps what it compiled by what this says: not a GPU's machine code as PTX, nor PTX for a GPU
+    --version|-V) "$real" --version && echo "nbtc in place of nvcc: PTX where machine code is asked for"; exit;;
+  esac
   set -- "$@" "$word"
 done
+# what nvcc calls its output where nobody names it
+[ -z "$cubin" ] || [ -n "$out" ] || [ -z "$source" ] || set -- "$@" -o "$(basename -- "$source" .cu).cubin"
 exec "$real" "$@"
 """
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
 import subprocess
 import sys
 
@@ -174,6 +177,58 @@ def test_shims_give_ptx(tmp_path):
     assert out.read_text() == source.read_text()
     assert b"release 13.0" in subprocess.run([ptxas, "--version"], capture_output=True, check=True).stdout
     assert subprocess.run([ptxas], capture_output=True).returncode == 1
+
+
+def test_the_shim_of_nvcc_writes_ptx_where_machine_code_would_be(tmp_path):
+    from nbtc.libcuda.library import folder
+
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text('#!/bin/sh\necho "$@"\n')
+    nvcc.chmod(0o755)
+    place = folder() / "bin"
+    env = {"PATH": f"{place}:{tmp_path}:{os.environ['PATH']}"}
+
+    def said(*words: str) -> str:
+        return subprocess.run(["nvcc", *words], capture_output=True, text=True, check=True, env=env).stdout
+
+    assert said("--cubin", "-arch", "sm_90", "a/k l.cu") == "--ptx -arch sm_90 a/k l.cu -o k l.cubin\n"
+    assert said("-cubin", "-o", "x", "k.cu") == "--ptx -o x k.cu\n"
+    assert said("-c", "k.cu") == "-c k.cu\n"
+    assert said("--version").startswith("--version\nnbtc in place of nvcc")
+
+
+def test_pycuda():
+    if importlib.util.find_spec("pycuda") is None or shutil.which("nvcc") is None:
+        pytest.skip("needs PyCUDA and nvcc")
+    client("""
+import numpy as np
+import pycuda.driver as driver, pycuda.gpuarray as gpuarray
+import pycuda.autoinit
+from pycuda.compiler import SourceModule
+from pycuda.elementwise import ElementwiseKernel
+from pycuda.reduction import ReductionKernel
+assert "H200" in driver.Device(0).name()
+module = SourceModule('''
+__constant__ float scale;
+__global__ void product(float *d, float *a, float *b) { int i = threadIdx.x; d[i] = a[i] * b[i] * scale; }
+''', cache_dir=False)
+where, size = module.get_global("scale")
+driver.memcpy_htod(where, np.float32(3))
+a, b, d = np.arange(100, dtype=np.float32), np.full(100, 2, np.float32), np.zeros(100, np.float32)
+module.get_function("product")(driver.Out(d), driver.In(a), driver.In(b), block=(100, 1, 1), grid=(1, 1))
+assert (d == 6 * a).all()
+x, z = gpuarray.to_gpu(a), gpuarray.empty(100, np.float32)
+ElementwiseKernel("float a, float *x, float *z", "z[i] = a * x[i]")(5, x, z)
+assert (z.get() == 5 * a).all()
+total = ReductionKernel(np.int32, neutral="0", reduce_expr="a+b", map_expr="x[i]", arguments="int *x")
+assert total(gpuarray.to_gpu(np.arange(1000, dtype=np.int32))).get() == 499500
+try:
+    module.get_function("product")(driver.Out(d), driver.In(a), driver.In(b), block=(2048, 1, 1))
+except driver.LogicError as error:
+    assert "invalid argument" in str(error)
+else:
+    raise SystemExit("a block of 2048 threads ran")
+""")
 
 
 def test_what_has_a_static_runtime_is_told_why():

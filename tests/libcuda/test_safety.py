@@ -175,3 +175,20 @@ popped = u64()
 ok(cu.cuCtxPopCurrent_v2(byref(popped)))
 assert cu.cuMemAlloc_v2(byref(n), c_size_t(8)) == 201
 """)
+
+
+def test_texts_of_errors_are_there_when_the_driver_has_ended():
+    done = python("""
+import atexit
+def last():  # registered before the driver's end is
+    text, d = c_char_p(b"nothing"), u64()
+    assert cu.cuMemAlloc_v2(byref(d), c_size_t(8)) == 4
+    ok(cu.cuGetErrorString(4, byref(text)))
+    ok(cu.cuGetErrorString(4, None))
+    rt.cudaGetErrorString.restype = c_char_p
+    print(text.value.decode(), "|", rt.cudaGetErrorString(4).decode(), "|", cu.cuCtxDetach(u64(5)))
+atexit.register(last)
+ready()
+rt.cudaGetLastError()
+""")
+    assert done.stdout == "driver shutting down | driver shutting down | 0\n"
