@@ -11,11 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import re
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,62 +23,31 @@ from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 from nbtc.compiler.added_rows import frozen_digest
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-# Import statements at the start of a line, as ruff lays them out; text that only looks like one adds a file too many.
-_FROM = re.compile(r"^[ \t]*from (nbtc[.\w]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
-_IMPORT = re.compile(r"^[ \t]*import (nbtc[.\w]+)", re.MULTILINE)
+from nbtc.compiler.sources import ROOT, source_digest
 
 
-@cache
-def _imports(path: Path) -> frozenset[Path]:
-    """Files of nbtc that a file of nbtc names in its import statements, those inside of functions too.
-
-    By the statements' text: parsing every file would take the first product of a process a second.
-    """
-    text = path.read_text(encoding="utf-8")
-    found = set(_IMPORT.findall(text))
-    for module, names in _FROM.findall(text):
-        words = re.findall(r"(?:^|[(,])\s*(\w+)", re.sub(r"#[^\n]*", "", names))
-        found |= {module, *(f"{module}.{name}" for name in words)}
-    places = (ROOT.joinpath(*name.split(".")[1:]) for name in found)
-    files = (place / "__init__.py" if place.is_dir() else place.with_suffix(".py") for place in places)
-    return frozenset(file for file in files if file.is_file())
-
-
-@cache
-def source_digest(*paths: Path) -> str:
-    """Digest over the text of files of nbtc and of all that they import, directly or not.
-
-    The front door, `nbtc/__init__.py`, holds no compiled code and names every module: it is left out.
-    """
-    seen: set[Path] = set()
-    todo = set(paths)
-    while todo:
-        seen |= todo
-        todo = set().union(*(_imports(p) for p in todo)) - seen - {ROOT / "__init__.py"}
-    digest = hashlib.sha256()
-    for file in sorted(seen):
-        digest.update(str(file.relative_to(ROOT)).encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
-def _sources(function: Any) -> list[Path]:
+def _sources(function: Any) -> list[str]:
     """The file a function is written in, and those of the kernels it closes over."""
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     kernels = [x.py_func for x in cells if hasattr(x, "py_func")]
-    mine = Path(function.__code__.co_filename).resolve()
+    mine = os.path.realpath(function.__code__.co_filename)
     inner = [path for kernel in kernels for path in _sources(kernel)]
-    return sorted({*([mine] if mine.is_relative_to(ROOT) else []), *inner})
+    return sorted({*([mine] if mine.startswith(ROOT + os.sep) else []), *inner})
+
+
+_writable: set[str] = set()
 
 
 def _stamped(locator: type) -> type:
     """A cache locator whose source stamp also covers what the function's file imports of nbtc."""
 
     class Stamped(locator):  # type: ignore[misc]
+        def ensure_cache_path(self) -> None:
+            path = self.get_cache_path()
+            if path not in _writable or not os.path.isdir(path):  # Numba writes a file there, for every function
+                super().ensure_cache_path()
+                _writable.add(path)
+
         def get_source_stamp(self) -> tuple[Any, ...]:
             return (super().get_source_stamp(), *map(source_digest, self._nbtc_sources), frozen_digest("formats"))
 

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler import native
-from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.integer_expressions import I64, Expressions, Function, Primitives, Value
+from nbtc.compiler.sources import source_digest
 from nbtc.errors import CompilerError
 
 

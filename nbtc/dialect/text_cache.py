@@ -20,7 +20,7 @@ import numpy as np
 from numba.core import types
 
 from nbtc.compiler import native
-from nbtc.compiler.code_cache import source_digest
+from nbtc.compiler.sources import source_digest
 from nbtc.dialect import vocabulary, words
 from nbtc.dialect.folding import is_record
 from nbtc.dialect.module import Written

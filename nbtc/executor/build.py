@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from nbtc.compiler import added_rows, native, stacks
 from nbtc.compiler.announce import announced
-from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.garbage import rarely_collected
+from nbtc.compiler.sources import source_digest
 from nbtc.compiler.split import Functions
 from nbtc.errors import ProgramError
 from nbtc.executor.code.helpers import emitting

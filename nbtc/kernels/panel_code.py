@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.emitted import Emitted, machine_code
 from nbtc.compiler.native import Loaded
 from nbtc.compiler.processors import GENERIC, host_processor
+from nbtc.compiler.sources import source_digest
 from nbtc.kernels.alignment_and_rounding import SumShape
 from nbtc.kernels.panel import AddArguments, SumArguments, write_addition, write_sums
 from nbtc.kernels.panel_operands import Form, Packing

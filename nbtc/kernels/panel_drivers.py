@@ -14,9 +14,9 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from nbtc.compiler.builder import F32, I8, I32, I64, VectorBuilder, vector
-from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.emitted import Emitted, Named, call_address, call_emitted, machine_code
 from nbtc.compiler.jit import jit
+from nbtc.compiler.sources import source_digest
 from nbtc.kernels.alignment_and_rounding import WRAP_MARGIN
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel import BLOCKS, LEAST_BLOCKS, AddArguments, SumArguments

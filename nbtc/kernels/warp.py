@@ -18,12 +18,12 @@ from numba.extending import intrinsic
 
 from nbtc.compiler import lowering
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
-from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.emitted import Emitted, Named, call_emitted, machine_code
 from nbtc.compiler.float_mode import enter, leave
 from nbtc.compiler.jit import call, in_default_float_mode, jit
 from nbtc.compiler.library import EMITTED, emitted_function
 from nbtc.compiler.native import Loaded
+from nbtc.compiler.sources import source_digest
 from nbtc.kernels import warp_f64
 from nbtc.kernels.code import Code
 from nbtc.kernels.float_code import FloatCode

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler import lowering
 from nbtc.compiler.builder import I64, VectorBuilder, vector
-from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.emitted import Emitted, Named, machine_code
 from nbtc.compiler.jit import in_default_float_mode
 from nbtc.compiler.native import Loaded
+from nbtc.compiler.sources import source_digest
 from nbtc.compiler.threads import parallel_for, thread_count
 from nbtc.errors import ParseError, ShapeError, shown
 from nbtc.executor.emit.form import WIDTHS, Form, Op

@@ -9,10 +9,10 @@ from typing import Any
 
 from nbtc.compiler import lowering
 from nbtc.compiler.builder import VectorBuilder
-from nbtc.compiler.code_cache import source_digest
 from nbtc.compiler.emitted import Emitted, Named, machine_code
 from nbtc.compiler.jit import in_default_float_mode
 from nbtc.compiler.native import Loaded
+from nbtc.compiler.sources import source_digest
 
 _LOADED: list[Loaded] = []  # for the life of the process: callers hold the addresses
 _stamp = cache(source_digest)

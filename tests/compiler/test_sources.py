@@ -1,0 +1,72 @@
+"""What a digest over sources covers."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+from nbtc.compiler import sources
+
+ROOT = Path(sources.ROOT)
+
+
+def named(file: str) -> set[str]:
+    """Modules that a file's import statements name, by Python's own parser."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in found if name.split(".")[0] == "nbtc"}
+
+
+def files_of(name: str) -> set[str]:
+    """A module's file, if it is one of nbtc's."""
+    place = ROOT.joinpath(*name.split(".")[1:])
+    return {str(f.relative_to(ROOT)) for f in (place / "__init__.py", place.with_suffix(".py")) if f.is_file()}
+
+
+def test_every_import_counts():
+    for file in (
+        "compiler/jit.py",
+        "executor/build.py",
+        "kernels/warp.py",
+        "ops/wgmma/product.py",
+        "executor/rows/uses.py",
+    ):
+        expected = set().union(*map(files_of, named(file)))
+        assert expected and sources._imports(file) == expected, file
+
+
+def test_a_digest_is_of_what_is_imported_of_what_that_imports(monkeypatch):
+    texts = {
+        "a.py": b"from nbtc.b import (  # x\n    f,\n)\nimport os\n",
+        "b.py": b"def f():\n    import nbtc.c\n",
+        "c.py": b"one",
+        "d.py": b"two",
+    }
+    texts |= {sources.FRONT: b"import nbtc.d\n"}
+
+    now = dict(texts)
+    monkeypatch.setattr(sources, "_files", lambda: frozenset(now))
+    monkeypatch.setattr(sources, "_read", lambda file: now[file])
+
+    def forget() -> None:
+        sources._imports.cache_clear()
+        sources._digest.cache_clear()
+
+    def digest(changed: dict[str, bytes]) -> str:
+        forget()
+        now.update(texts | changed)
+        return sources.source_digest(os.path.join(sources.ROOT, "a.py"))
+
+    try:
+        first = digest({})
+        assert digest({}) == first
+        for name in ("a.py", "b.py", "c.py"):
+            assert digest({name: texts[name] + b"\n#"}) != first, name
+        assert digest({"d.py": b"three", sources.FRONT: b"four"}) == first, "the front door is left out"
+    finally:
+        forget()
