@@ -12,6 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
+from nbtc.executor.rows.patterns import Pattern
 from nbtc.executor.text.data import Instruction, Module, Sink, Special
 
 ALL_FEATURES = "af"  # suffixes of targets that have all features of an architecture or of a family
@@ -28,7 +29,7 @@ TARGETS = {
 class Introduction(NamedTuple):
     """One row: targets from `first` to `last`, specific: with all features alone, and a version of the PTX ISA."""
 
-    pattern: re.Pattern[str]
+    pattern: Pattern
     first: int
     specific: bool
     last: int
@@ -49,7 +50,7 @@ class Introduction(NamedTuple):
 def _row(pattern: str, first: str, last: str, version: str) -> Introduction:
     major, minor = version.split(".")
     least, most = int(first.rstrip("a") or 0), int(last or NEWEST)
-    return Introduction(re.compile(pattern), least, first.endswith("a"), most, (int(major), int(minor)))
+    return Introduction(Pattern(pattern), least, first.endswith("a"), most, (int(major), int(minor)))
 
 
 @cache

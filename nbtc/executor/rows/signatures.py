@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from nbtc.executor.matrix.matrix import isa_row
 from nbtc.executor.matrix.matrix_moves import without_space
+from nbtc.executor.rows.patterns import Pattern
 from nbtc.executor.text.data import WIDTHS, Immediate, Instruction, Register
 from nbtc.isa import spec
 
@@ -38,11 +39,11 @@ class Kind(NamedTuple):
 
 
 @cache
-def _rows(table: str, column: str) -> tuple[tuple[re.Pattern[str], str], ...]:
+def _rows(table: str, column: str) -> tuple[tuple[Pattern, str], ...]:
     """A column of a table in data/, by the pattern of the names that it is for."""
     text = files("nbtc").joinpath(f"data/{table}.csv").read_text(encoding="ascii")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
-    return tuple((re.compile(row["pattern"]), row[column]) for row in csv.DictReader(lines))
+    return tuple((Pattern(row["pattern"]), row[column]) for row in csv.DictReader(lines))
 
 
 @cache
@@ -82,21 +83,28 @@ UNBOUNDED = 1 << 63
 
 
 @cache
-def _ranges(mnemonic: str) -> tuple[Range, ...]:
-    """The ranges of an instruction's constants."""
+def _all_ranges() -> tuple[tuple[Pattern, Range], ...]:
     text = files("nbtc").joinpath("data/constant_ranges.csv").read_text(encoding="ascii")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    found = (row for row in rows if re.fullmatch(row["pattern"], mnemonic))
     return tuple(
-        Range(
-            int(row["operand"]),
-            int(row["low"] or -UNBOUNDED),
-            int(row["high"] or UNBOUNDED),
-            int(row["step"] or 1),
-            row["constant"] == "yes",
+        (
+            Pattern(row["pattern"]),
+            Range(
+                int(row["operand"]),
+                int(row["low"] or -UNBOUNDED),
+                int(row["high"] or UNBOUNDED),
+                int(row["step"] or 1),
+                row["constant"] == "yes",
+            ),
         )
-        for row in found
+        for row in rows
     )
+
+
+@cache
+def _ranges(mnemonic: str) -> tuple[Range, ...]:
+    """The ranges of an instruction's constants."""
+    return tuple(found for pattern, found in _all_ranges() if pattern.fullmatch(mnemonic))
 
 
 def out_of_range(i: Instruction) -> str:
