@@ -91,15 +91,14 @@ def quantize(
     blocks = -(-n // recipe.block)
     elements, scales = np.empty(values.shape, np.uint8), np.empty((*values.shape[:-1], blocks), np.uint8)
     flat = values.reshape(-1)
-    operands = (flat, n)
     results = (elements.reshape(-1), scales.reshape(-1))
     more: tuple[Any, ...] = ()
     if recipe.scale is ue4m3:
         encode, decode = _tensor_scale(flat)
         table = np.arange(256, dtype=np.uint8).view(ue4m3.dtype).astype(np.float32)
-        kernel, more = nvfp4_kernel(recipe.block), (encode, decode, table)
+        kernel, operands, more = nvfp4_kernel(recipe.block), (flat, n), (encode, decode, table)
     else:
-        kernel = mx_kernel(fmt.name, recipe.block)
+        kernel, operands = mx_kernel(fmt.name, recipe.block), (flat.view(np.uint32), n)
     parallel_for(lines, 2 * n, threads, lambda first, last: kernel(*operands, *more, *results, first, last))
     found = (
         np.ascontiguousarray(np.moveaxis(elements.view(fmt.dtype), -1, axis)),

@@ -74,7 +74,7 @@ def _power(exponent):
 
 @cache
 def mx_kernel(name: str, block: int) -> Any:
-    """kernel(values, n, elements, scales, first, last): lines first..last of n f32 each, blocks along them.
+    """kernel(bits, n, elements, scales, first, last): lines first..last of n f32 each, blocks along them.
 
     The scale is the power of two at or below the largest magnitude, less the largest exponent of an element (OCP
     Microscaling Formats 1.0, section 6.3); a block with an Inf or NaN has a NaN scale.
@@ -83,25 +83,27 @@ def mx_kernel(name: str, block: int) -> Any:
     code, emax = _rounder(fmt), fmt.emax
 
     @jit
-    def one(values, elements):
-        """A block; its scale."""
-        bits = values.view(np.uint32)
-        most = largest(bits)
+    def one(bits, first, last, elements):
+        """Elements `first` to `last` are a block; its scale."""
+        most = np.uint32(0)
+        for t in range(first, last):
+            magnitude = np.uint32(bits[t] & MAGNITUDE)
+            most = magnitude if magnitude > most else most
         exponent = min(max(_exponent(most) - emax, -BIAS), BIAS)
         # 2**-exponent in two factors: 2**127 and above are no normal numbers
         factor, rest = _power(-(exponent >> 1)), _power((exponent >> 1) - exponent)
-        for t in range(values.size):
-            scaled = np.float32(np.float32(values[t] * factor) * rest)
+        for t in range(first, last):
+            scaled = np.float32(np.float32(np.uint32(bits[t]).view(np.float32) * factor) * rest)
             elements[t] = code(scaled.view(np.uint32), scaled)
         return NAN_SCALE if most >= INFINITY else np.uint8(exponent + BIAS)
 
     @jit
-    def kernel(values, n, elements, scales, first, last):
+    def kernel(bits, n, elements, scales, first, last):
         count = (n + block - 1) // block
         for line in range(first, last):
             for s in range(count):
                 at, stop = line * n + s * block, line * n + min(n, (s + 1) * block)
-                scales[line * count + s] = one(values[at:stop], elements[at:stop])
+                scales[line * count + s] = one(bits, at, stop, elements)
 
     return kernel
 

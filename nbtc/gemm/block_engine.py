@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import aligned
 from nbtc.gemm.packed_memory import contiguous
+from nbtc.kernels import group_dot, group_pack
 from nbtc.kernels.group_dot import HEAD, LANES, ROWS, STEP, WORDS, PackedColumns, PackedRows, block_kernel
-from nbtc.kernels.group_pack import packers
 from nbtc.numerics.scaled import Operands, Scales
 
 STEPS = 8  # steps of a block: 8 KiB of a panel of B stay in the first-level cache
@@ -45,11 +45,11 @@ class Product:
             aligned(line * STEP, np.int8), aligned(line * c, np.float64), aligned(line * (HEAD + c), np.int32)
         )
         self.right = PackedColumns(
-            aligned(panel * WORDS * LANES, np.uint32), aligned(panel * c * LANES, np.float64),
+            aligned(panel * WORDS * LANES * 4, np.uint8), aligned(panel * c * LANES, np.float64),
             aligned(panel * 2 * LANES, np.int32),
         )  # fmt: skip
         self.special = np.zeros(m, np.bool_), np.zeros(n, np.bool_)
-        self.pack = packers(scale, c)
+        self.pack = group_pack.packers(scale, c)
 
     def run(self, d: NDArray[np.uint32]) -> None:
         """d (M, N): f32 bits of c in, of the result out."""
@@ -58,10 +58,16 @@ class Product:
         codes, steps, team = self.codes, self.steps, self.team
         size = max(ROWS, -(-self.rows // (4 * team.threads)))
         shares = [(i, min(self.rows, i + size)) for i in range(0, self.rows, size)]
-        team.run(_range(pack_rows, codes.a, codes.xs, k, m, steps), (self.left, self.special[0]), shares)
+        team.run(
+            _range(pack_rows, 1, self.chunks, codes.a, codes.xs, k, m, steps), (self.left, self.special[0]), shares
+        )
         size = max(1, -(-self.panels // (4 * team.threads)))
         shares = [(p, min(self.panels, p + size)) for p in range(0, self.panels, size)]
-        team.run(_range(pack_columns, codes.b, codes.ys, k, n, steps), (self.right, self.special[1]), shares)
+        team.run(
+            _range(pack_columns, LANES, self.chunks, codes.b, codes.ys, k, n, steps),
+            (self.right, self.special[1]),
+            shares,
+        )
         width = self.panels * LANES
         padded = np.zeros((self.rows, width), np.uint32)
         padded[:m, :n] = d
@@ -85,11 +91,11 @@ class Product:
         self.team.run(_block, fixed, work, m * n * k // max(1, len(work)))
 
 
-def _range(kernel: Any, *fixed: Any) -> Any:
-    """kernel(*fixed, first, last, packed, special) as a task of (packed, special, first, last)."""
+def _range(kernel: Any, lines: int, chunks: int, *fixed: Any) -> Any:
+    """A packer of rows (lines 1) or of panels, as a task of (packed, special, first, last)."""
 
     def task(packed: Any, special: Any, first: int, last: int) -> None:
-        kernel(*fixed, first, last, packed, special)
+        kernel(*fixed, first, last, packed, special, group_pack.Scratch.new(lines, chunks))
 
     return task
 
@@ -98,4 +104,5 @@ def _block(kernel: Any, p: Product, d: Any, sizes: Any, i: int, rows: int, panel
     """All steps of some rows and panels."""
     for first in range(0, p.steps, STEPS):
         last = min(p.steps, first + STEPS)
-        kernel(p.left, p.right, d, p.codes, p.scales, p.params, sizes, (first, last), (i, rows), (panel, panels))
+        part = (first, last), (i, rows), (panel, panels)
+        kernel(p.left, p.right, d, p.codes, p.scales, p.params, sizes, part, group_dot.Scratch.new())

@@ -12,7 +12,7 @@ four rows of a group and their totals are what sixteen registers hold.
 from __future__ import annotations
 
 from functools import cache, reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from llvmlite import ir
@@ -24,8 +24,9 @@ from nbtc.compiler.builder import F32, F64, I16, I32, I64, VectorBuilder, vector
 from nbtc.compiler.jit import jit
 from nbtc.compiler.lowering import lowering
 from nbtc.compiler.plain_lowering import Lowering
-from nbtc.numerics.fused import Strided
-from nbtc.numerics.scaled import scaled_chain
+from nbtc.numerics.fused import Strided, reading
+from nbtc.numerics.models import A_FORMAT, B_FORMAT
+from nbtc.numerics.scaled import GROUPS, grouped_step
 
 ROWS, LANES = 4, 16  # rows of A that share a vector of B; columns of a panel
 STEP, WORDS = 64, 16  # elements of K of an instruction, in words of four
@@ -47,9 +48,9 @@ class PackedRows(NamedTuple):
 
 
 class PackedColumns(NamedTuple):
-    """Columns of B in panels of 16: words [panel][step][16][16], f64 [..][chunks][16], records int32 [..][2][16]."""
+    """Columns of B in panels of 16: bytes [panel][step][16][16][4], f64 [..][chunks][16], records int32 [..][2][16]."""
 
-    words: NDArray[np.uint32]
+    words: NDArray[np.uint8]
     factors: NDArray[np.float64]
     records: NDArray[np.int32]
 
@@ -254,22 +255,35 @@ def _steps(typing, chunks, left, row, right, panel, steps, goal, cut, again):
     return one(chunks, left, one, right, one, one, goal, types.UniTuple(one, 2), again), codegen
 
 
+class Scratch(NamedTuple):
+    """Memory of one call of a block's kernel: which lanes are in doubt, and of the sums of one step's groups."""
+
+    doubt: NDArray[np.uint16]
+    groups: NDArray[np.int64]
+
+    @classmethod
+    def new(cls) -> Self:
+        """Of callers, since a kernel that makes an array takes a quarter of a second more to compile."""
+        return cls(np.zeros(ROWS, np.uint16), np.zeros((2, GROUPS), np.int64))
+
+
 @cache
 def block_kernel(chunks: int) -> Any:
-    """kernel(left, right, d, codes, scales, params, sizes, cut, rows, panels): steps of a block of outputs.
+    """kernel(left, right, d, codes, scales, params, sizes, part, scratch): steps of a block of outputs.
 
     left, right: packed operands of all steps; d: flat f32 bits (padded rows, columns of sizes[1]); codes: the operands
-    as `scaled_chain` takes them (a, b, xs, ys flat); sizes: K, columns of d, N, steps, scales a row, M; cut, rows and
-    panels: (first, last) of steps, rows and panels.
+    as `scaled_chain` takes them (a, b, xs, ys flat); sizes: K, columns of d, N, steps, scales a row, M; part: (first,
+    last) of steps, rows and panels.  scratch: a `Scratch`.
     """
 
     @jit
-    def again(d, codes, scales, params, sizes, step, i, j, doubt, buffer):
+    def again(d, codes, scales, params, sizes, step, i, j, scratch):
         """The lanes that a step left as they were, one at a time."""
         k, ldd, n, s, m = sizes[0], sizes[1], sizes[2], sizes[4], sizes[5]
         at, chunk = step * STEP, step * chunks
+        readings = reading(params[A_FORMAT]), reading(params[B_FORMAT])
         for r in range(ROWS):
-            mask = np.int64(doubt[r])
+            mask = np.int64(scratch.doubt[r])
             for lane in range(LANES):
                 column = j + lane
                 if mask >> lane & 1 and column < n and i + r < m:
@@ -278,20 +292,23 @@ def block_kernel(chunks: int) -> Any:
                     xs = Strided(codes.xs, (i + r) * s + chunk, 1)
                     ys = Strided(codes.ys, chunk * n + column, n)
                     place = (i + r) * ldd + column
-                    start = np.uint64(d[place])
-                    d[place] = np.uint32(scaled_chain(a, b, min(STEP, k - at), start, xs, ys, scales, params, buffer))
+                    here, c = min(STEP, k - at), np.int64(d[place])
+                    d[place] = np.uint32(grouped_step(a, b, here, readings, c, xs, ys, scales, params, scratch.groups))
 
     @jit
-    def kernel(left, right, d, codes, scales, params, sizes, cut, rows, panels):
-        steps = sizes[3]
-        doubt, buffer = np.zeros(ROWS, np.uint16), np.zeros((2, 8), np.int64)
+    def kernel(left, right, d, codes, scales, params, sizes, part, scratch):
+        cut, rows, panels = part
+        steps, doubt = sizes[3], scratch.doubt
         for panel in range(panels[0], panels[1]):
             j = panel * LANES
             for i in range(rows[0], rows[1], ROWS):
                 goal, step = Goal(d, i * sizes[1] + j, sizes[1]), cut[0]
                 while step < cut[1]:
                     step = _steps(chunks, left, i, right, panel, steps, goal, (step, cut[1]), doubt)
-                    if doubt.any():
-                        again(d, codes, scales, params, sizes, step - 1, i, j, doubt, buffer)
+                    some = np.uint16(0)
+                    for r in range(ROWS):
+                        some |= doubt[r]
+                    if some:
+                        again(d, codes, scales, params, sizes, step - 1, i, j, scratch)
 
     return kernel

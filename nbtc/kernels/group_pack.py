@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import ue4m3, ue8m0
@@ -38,6 +39,18 @@ def _table(fmt: Any) -> tuple[Any, Any, int]:
     return values, exponents, FRACTION - 2 - 2 * fmt.mantissa
 
 
+class Scratch(NamedTuple):
+    """Memory for lines that are packed at a time: which blocks are in use, and bounds of their exponents."""
+
+    used: NDArray[np.bool_]
+    found: NDArray[np.int64]
+
+    @classmethod
+    def new(cls, lines: int, chunks: int) -> Self:
+        """Of callers (see `group_dot.Scratch`)."""
+        return cls(np.zeros(lines * chunks, np.bool_), np.zeros(lines * 2, np.int64))
+
+
 @cache
 def packers(scale: str, chunks: int) -> tuple[Any, Any]:
     """(rows, columns): pack lines of A, and panels of B, of `chunks` scales of a format a step."""
@@ -46,24 +59,24 @@ def packers(scale: str, chunks: int) -> tuple[Any, Any]:
     quarter = 0.25  # both operands are doubled
 
     @jit
-    def bounds(codes, at, stride, used, found):
-        """Least and largest exponent of the blocks in use (all zero: those of `found`); whether one is a NaN."""
+    def bounds(codes, at, stride, used, found, line):
+        """Least and largest exponent of a line's blocks in use (all zero: those of `found`); whether one is a NaN."""
         low, high, bad = 1 << 20, -(1 << 20), False
         for g in range(chunks):
             e = exponents[codes[at + g * stride]]
             bad |= e == NAN_EXPONENT
-            if used[g] and values[codes[at + g * stride]] != 0.0:
+            if used[line * chunks + g] and values[codes[at + g * stride]] != 0.0:
                 low, high = min(low, e), max(high, e)
         if high < low:
-            low, high = found[0], found[1]
-        found[0], found[1] = low, high
+            low, high = found[2 * line], found[2 * line + 1]
+        found[2 * line], found[2 * line + 1] = low, high
         return bad
 
     @jit
-    def rows(a, xs, k, m, steps, first, last, packed, special):
-        used, found = np.zeros(chunks, np.bool_), np.zeros(2, np.int64)
+    def rows(a, xs, k, m, steps, first, last, packed, special, scratch):
+        used, found = scratch
         for i in range(first, last):
-            found[:] = 0
+            found[0] = found[1] = 0
             for s in range(steps):
                 line = i * steps + s
                 record = line * (HEAD + chunks)
@@ -80,34 +93,35 @@ def packers(scale: str, chunks: int) -> tuple[Any, Any]:
                     code = xs[(i * steps + s) * chunks + g] if i < m else np.uint8(0)
                     packed.factors[line * chunks + g] = values[code] * quarter if i < m else 0.0
                 if i < m:
-                    special[i] |= bounds(xs, line * chunks, 1, used, found)
+                    special[i] |= bounds(xs, line * chunks, np.int64(1), used, found, 0)
                 packed.records[record] = np.int32(found[1] - C_PLACES + BIAS32)
                 packed.records[record + 1] = np.int32(found[0] + limit + BIAS32 + 1)
 
     @jit
-    def columns(b, ys, k, n, steps, first, last, packed, special):
-        used, found = np.zeros((LANES, chunks), np.bool_), np.zeros((LANES, 2), np.int64)
-        octets = packed.words.view(np.uint8)
+    def columns(b, ys, k, n, steps, first, last, packed, special, scratch):
+        used, found = scratch
         for panel in range(first, last):
-            found[:] = 0
+            for t in range(2 * LANES):
+                found[t] = 0
             for s in range(steps):
                 line = panel * steps + s
-                used[:] = False
+                for t in range(LANES * chunks):
+                    used[t] = False
                 for t in range(STEP):
                     at, goal = s * STEP + t, line * WORDS * LANES * 4 + (t >> 2) * LANES * 4 + (t & 3)
                     for lane in range(LANES):
                         j = panel * LANES + lane
                         x = np.int64(twice[b[at * n + j]]) if at < k and j < n else np.int64(0)
-                        octets[goal + 4 * lane] = np.uint8(x + OFFSET)
-                        used[lane, t // size] |= x != 0
+                        packed.words[goal + 4 * lane] = np.uint8(x + OFFSET)
+                        used[lane * chunks + t // size] |= x != 0
                 for lane in range(LANES):
                     j = panel * LANES + lane
                     for g in range(chunks):
                         code = ys[(s * chunks + g) * n + j] if j < n else np.uint8(0)
                         packed.factors[(line * chunks + g) * LANES + lane] = values[code] if j < n else 0.0
                     if j < n:
-                        special[j] |= bounds(ys, s * chunks * n + j, n, used[lane], found[lane])
-                    packed.records[line * 2 * LANES + lane] = np.int32(found[lane, 1])
-                    packed.records[line * 2 * LANES + LANES + lane] = np.int32(found[lane, 0])
+                        special[j] |= bounds(ys, s * chunks * n + j, n, used, found, lane)
+                    packed.records[line * 2 * LANES + lane] = np.int32(found[2 * lane + 1])
+                    packed.records[line * 2 * LANES + LANES + lane] = np.int32(found[2 * lane])
 
     return rows, columns

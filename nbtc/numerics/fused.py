@@ -170,20 +170,22 @@ def _specials(a, b, extent, readings, c):
 
 
 @jit(inline=True)
+def sum_in_f32(total, exponent, digits, least):
+    """total * 2**exponent cut to so many digits of places from 2**least on, as f32 bits; every zero is +0."""
+    kept, unit = round_magnitude(-total if total < 0 else total, exponent, digits, least, False)
+    bits = encode(kept, unit, 23, -126, 127)
+    return bits | np.int64(0x80000000) if total < 0 and bits != 0 else bits
+
+
+@jit(inline=True)
 def round_sum(total, exponent, out):
     """total * 2**exponent as accumulator bits; every zero is +0."""
-    negative = total < 0
-    magnitude = -total if negative else total
-    if out == _RNE11:
-        kept, unit = round_magnitude(magnitude, exponent, 11, -24, True)
-        bits = encode(kept, unit, 10, -14, 15)
-        sign = np.int64(0x8000)
-    else:
+    if out != _RNE11:
         digits, least = (14, -139) if out == _RZ14 else (24, -149)
-        kept, unit = round_magnitude(magnitude, exponent, digits, least, False)
-        bits = encode(kept, unit, 23, -126, 127)
-        sign = np.int64(0x80000000)
-    return bits | sign if negative and bits != 0 else bits
+        return sum_in_f32(total, exponent, digits, least)
+    kept, unit = round_magnitude(-total if total < 0 else total, exponent, 11, -24, True)
+    bits = encode(kept, unit, 10, -14, 15)
+    return bits | np.int64(0x8000) if total < 0 and bits != 0 else bits
 
 
 @jit(inline=True)

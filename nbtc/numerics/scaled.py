@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
 from nbtc.formats.table import ue4m3
-from nbtc.numerics.fused import Extent, Rounding, Strided, block_sum, reading, round_sum, value_of
+from nbtc.numerics.fused import Extent, Rounding, Strided, block_sum, reading, sum_in_f32, value_of
 from nbtc.numerics.ieee import NAN32
 from nbtc.numerics.models import A_FORMAT, ACC_FORMAT, B_FORMAT, BLOCK, FLOOR, FRACTION, KIND, OUT, STEP, Kind
 
@@ -55,7 +55,7 @@ def _cut(significand, shift):
 
 
 @jit(inline=True)
-def _grouped_step(a, b, here, readings, c, xs, ys, scales, params, buffer):
+def grouped_step(a, b, here, readings, c, xs, ys, scales, params, buffer):
     """One step of grouped products: f32 bits.  buffer: two rows for the groups' sums and exponents."""
     for j in range(scales.chunks):
         bad = _scale(xs.words[xs.first + j * xs.stride], scales.ue4m3)[2]
@@ -87,7 +87,7 @@ def _grouped_step(a, b, here, readings, c, xs, ys, scales, params, buffer):
     total = _cut(-whole if c & _SIGN != 0 else whole, own - 23 - unit)
     for g in range(count):
         total += _cut(buffer[0, g], buffer[1, g] - BELOW - unit)
-    return round_sum(total, unit, 0)
+    return sum_in_f32(total, unit, 24, -149)
 
 
 @jit
@@ -107,7 +107,7 @@ def scaled_chain(a, b, k, c, xs, ys, scales, params, buffer):
         left, right = Strided(a.words, pa, a.stride), Strided(b.words, pb, b.stride)
         if params[KIND] != _SCALED:
             row, column = Strided(xs.words, px, xs.stride), Strided(ys.words, py, ys.stride)
-            acc = _grouped_step(left, right, here, readings, acc, row, column, scales, params, buffer)
+            acc = grouped_step(left, right, here, readings, acc, row, column, scales, params, buffer)
         else:
             _, ex, bad_x = _scale(xs.words[px], scales.ue4m3)
             _, ey, bad_y = _scale(ys.words[py], scales.ue4m3)
