@@ -1,9 +1,12 @@
 """Large products by format and size: seconds, also relative to NumPy float32 on as many threads, packing, memory."""
 
+from heapq import heapreplace
+
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 import nbtc
+from nbtc.gemm.shares import PACKING, columns_at_once, row_shares
 from nbtc.report import alternate, random_operand
 from nbtc.testing.kernel_code import CPUS, SHAPES
 from nbtc.testing.kernel_code import operations as compiled_operations
@@ -154,3 +157,16 @@ class Words:
 
     def time_convert_bf16(self):
         nbtc.convert(self.x, "bf16")
+
+
+class Shares:
+    """Cuts of a 4096^3 product for more threads than this machine has: what share of their time is sums."""
+
+    params = [2, 16, 64]
+    param_names = ("threads",)
+
+    def track_efficiency(self, threads):
+        columns, ends = columns_at_once(threads), [0] * threads
+        for _, rows, _, panels in row_shares(4096, columns // 64, 64, threads, 64, ()):
+            heapreplace(ends, ends[0] + rows * (panels * 64 + PACKING))
+        return 4096 * columns / (threads * max(ends))

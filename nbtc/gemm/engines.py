@@ -23,6 +23,7 @@ from nbtc.gemm.cost import POSITIONS, Size, chain_bytes, packed_bytes
 from nbtc.gemm.fused_engine import FusedProduct, serves
 from nbtc.gemm.portable_engine import PortableProduct
 from nbtc.gemm.problem import Problem, matrix
+from nbtc.gemm.shares import copy
 from nbtc.gemm.words_engine import WordsProduct, scheme
 from nbtc.kernels import words as micro
 from nbtc.numerics.ieee import INVALID64
@@ -134,8 +135,8 @@ class _ByItem(ABC):
 
     def run(self, problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam) -> None:
         has_c = c is not None
-        if has_c:
-            d[...] = c
+        if c is not None:
+            copy(d, np.broadcast_to(c, d.shape), team)
         a, b, whole = problem.a, problem.b, d
         if not problem.batch or problem.merged:
             if problem.batch:  # one B for all items: their rows are rows of one product
@@ -174,10 +175,11 @@ class Panel(_ByItem):
             product.run(d.view(np.float32), item.has_c)
             return product.marked(d.shape)
         with np.errstate(all="ignore"):
-            state = d.view(np.float16).astype(np.float32)
+            state = np.empty(d.shape, np.float32)
+            copy(state, d.view(np.float16), team)
             state += np.float32(0)  # -0 is no number of the least exponent
             product.run(state, item.has_c)
-            d.view(np.float16)[...] = state
+            copy(d.view(np.float16), state, team)
         return product.marked(d.shape)
 
 

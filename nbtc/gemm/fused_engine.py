@@ -17,6 +17,7 @@ from nbtc.formats.table import Format, f16, f32
 from nbtc.gemm import lone_block
 from nbtc.gemm.cost import POSITIONS
 from nbtc.gemm.packed_memory import ROW_BLOCK, columns_storage, contiguous, flat, rows_storage
+from nbtc.gemm.shares import COLUMNS, column_shares, columns_at_once, each, row_shares
 from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, LEAST_SCALE
 from nbtc.kernels.float_elements import NUDGE
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
@@ -39,15 +40,13 @@ from nbtc.kernels.panel_pack import goes_by_turns
 from nbtc.kernels.specials import Block, decide, special_places
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 
-# What is packed of B at once: 5 MiB, so that it stays in the last-level cache while all rows of A pass.
-COLUMNS, DEPTH_F64, DEPTH_F32 = 1024, 512, 1024
+DEPTH_F64, DEPTH_F32 = 512, 1024  # products of a packed block of B: its columns take 4.5 and 5 KiB each
 # Binades an operand may span: sums of two stored exponents start at low = F + 127 - 2 * 37, and one alone, beside a
 # zero's 0, reaches low / 2 + 37, which is smaller for F >= 23.
 NEAR_SPREAD = 37
 PLACES = 16  # products are packed sixteen at a time; zeros at the end of K change no sum that has been rounded once
 EMULATED_FP8 = int(Kind.EMULATED_FP8)
 DECIDED = 512  # rows looked at together for what an Inf or NaN decides
-TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
 # They stand for zeros: smaller than every last place (f64: 2**(-133 - 25), times elements below 2**128; f32: the field
 # FLOOR_FIELD is 2**-77, its last place 2**(-77 - 13), times elements below 2**17), but rounded as their sign rounds.
 TINY64, TINY32 = 2.0**-500, 2.0**-126
@@ -93,7 +92,7 @@ def _whole_range(fmt: Format, widened: bool) -> Range:
     return Range(max(f16.emin, fmt.emin - fmt.mantissa) if widened else fmt.emin, fmt.emax)
 
 
-def exponents_of(x: NDArray[Any], fmt: Format, widened: bool = False) -> Range:
+def exponents_of(x: NDArray[Any], fmt: Format, team: ThreadTeam, widened: bool = False) -> Range:
     """The range of a matrix's exponents: of the format if that is small, else measured.
 
     widened: to f16, in which the subnormals of e4m3 are normal, those of e5m2 not.
@@ -102,15 +101,20 @@ def exponents_of(x: NDArray[Any], fmt: Format, widened: bool = False) -> Range:
         return _whole_range(fmt, widened)
     p = float_params(fmt)
     mantissa, bias, sign, field, special = (int(p[i]) for i in (MANTISSA, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL))
-    seen = np.array([np.iinfo(x.dtype).max, 0], x.dtype)
     lines = x if x.flags.c_contiguous or not x.flags.f_contiguous else x.T
     step = max(1, (1 << 20) // max(1, lines.shape[1]))
-    for i in range(0, lines.shape[0], step):
+
+    def seen(i: int) -> tuple[int, int]:
+        kept = np.array([np.iinfo(x.dtype).max, 0], x.dtype)
         part = contiguous(lines[i : i + step]).reshape(-1)
-        magnitude_range(part, (1 << sign) - (1 << (field - mantissa)), special, seen)
-    if not seen[1]:
+        magnitude_range(part, (1 << sign) - (1 << (field - mantissa)), special, kept)
+        return int(kept[0]), int(kept[1])
+
+    parts = each(range(0, lines.shape[0], step), seen, team)
+    low, high = min((p[0] for p in parts), default=0), max((p[1] for p in parts), default=0)
+    if not high:
         return Range(0, 0)
-    least, greatest = (max(1, magnitude >> field) - bias for magnitude in (int(seen[0]) + 1, int(seen[1])))
+    least, greatest = (max(1, magnitude >> field) - bias for magnitude in (low + 1, high))
     return Range(least, greatest)
 
 
@@ -200,6 +204,7 @@ class FusedProduct:
         self.block, fraction = self.params[BLOCK], self.params[FRACTION]
         self.in_f64, self.emulated = fraction > 13, self.params[KIND] == EMULATED_FP8
         self.granule = max(PLACES, self.block * (2 if self.emulated else 1))
+        self.at_once = columns_at_once(team.threads)
         rows, columns = -(-a.shape[0] // ROW_BLOCK), -(-b.shape[1] // PANEL)
         tiles, lines = rows * columns, rows * ROW_BLOCK
         self.marks = np.zeros(tiles + lines + columns * PANEL, np.uint8)
@@ -211,7 +216,7 @@ class FusedProduct:
         """state (M, N) float32: c in, the chain's result out (f16 accumulators as f32 values)."""
         ra, rb = self._ranges()
         f16_acc = self.params[OUT] == OUTS["rne11"]
-        rc = exponents_of(state.view(np.uint32), f32) if has_c and not f16_acc else None
+        rc = exponents_of(state.view(np.uint32), f32, self.team) if has_c and not f16_acc else None
         p = self.params
         self.layout = packed_layout(
             p[FRACTION], f16_acc, p[FLOOR], *self.formats, ra, rb, rc, self.scale_exponents is not None
@@ -222,7 +227,7 @@ class FusedProduct:
         self.tiny, self.factors = self._scaled()
         deep = DEPTH_F64 if self.in_f64 else DEPTH_F32
         if not self._in_one_piece(state, deep):
-            for j in range(0, self.b.shape[1], COLUMNS):
+            for j in range(0, self.b.shape[1], self.at_once):
                 for k in range(0, self.a.shape[1], deep):
                     self._block(state, j, k, min(deep, self.a.shape[1] - k))
         # byte exponents mean that no finite sum comes near overflow; elsewhere the order of the products matters
@@ -269,7 +274,9 @@ class FusedProduct:
     def _ranges(self) -> tuple[Range, Range]:
         if self.scale_exponents:
             return self.scale_exponents.ranges
-        ra, rb = (exponents_of(x, f, self.emulated) for x, f in zip((self.a, self.b), self.formats, strict=True))
+        ra, rb = (
+            exponents_of(x, f, self.team, self.emulated) for x, f in zip((self.a, self.b), self.formats, strict=True)
+        )
         return ra, rb
 
     def _scales(self, side: int, k: int, line: int) -> Scales:
@@ -292,12 +299,13 @@ class FusedProduct:
     def _block(self, state: NDArray[np.float32], j: int, k: int, depth: int) -> None:
         """All rows times one packed block of B."""
         places = -(-depth // self.granule) * self.granule
-        columns = min(COLUMNS, self.b.shape[1] - j)
+        columns = min(self.at_once, self.b.shape[1] - j)
         panels, threads = -(-columns // PANEL), self.team.threads
         key = columns_storage(self.packing, panels, places)
         packed = Packed(*WORKSPACE_POOL.take(key))
-        share = -(-panels // (1 if threads == 1 else min(panels, 4 * threads)))
-        work: list[tuple[int, ...]] = [(p, min(share * PANEL, columns - p * PANEL)) for p in range(0, panels, share)]
+        work: list[tuple[int, ...]] = [
+            (p, min(n * PANEL, columns - p * PANEL)) for p, n in column_shares(panels, PANEL, threads)
+        ]
         fraction_sums = np.zeros(panels, np.int64)
         block = PackedBlock(j, k, depth, places)
         pack = packer(self.packing, self.b.itemsize, True)
@@ -309,21 +317,10 @@ class FusedProduct:
         found = form(
             self.packing, self.a.itemsize, p[FRACTION], p[OUT], checked, f16_acc and not self.layout.keeps_infinity
         )
-        work = self._shares(panels)
+        work = list(row_shares(self.a.shape[0], panels, PANEL, threads, ROW_BLOCK, ()))
         macs = self.a.shape[0] * columns * depth // len(work)
         self.team.run(self._rows, (found, state, packed, block), work, macs)
         WORKSPACE_POOL.give(key, packed)
-
-    def _shares(self, panels: int) -> list[tuple[int, ...]]:
-        """(first row, rows, first panel, panels) of each task: many enough for balance, short enough for Ctrl-C."""
-        m, threads = self.a.shape[0], self.team.threads
-        blocks = -(-m // ROW_BLOCK)
-        if threads == 1 or blocks >= 2 * threads:
-            size = ROW_BLOCK * (TASK_BLOCKS if threads == 1 else min(TASK_BLOCKS, max(1, blocks // (8 * threads))))
-            return [(i, min(size, m - i), 0, panels) for i in range(0, m, size)]
-        share = -(-panels // min(panels, threads))
-        rows = [(i, min(ROW_BLOCK, m - i)) for i in range(0, m, ROW_BLOCK)]
-        return [(*r, p, min(share, panels - p)) for r in rows for p in range(0, panels, share)]
 
     def _from(self, packed: Packed, panel: int, places: int) -> Packed:
         """Views of B from a panel on."""

@@ -23,6 +23,7 @@ from nbtc.gemm.plan import Options, prepare
 from nbtc.gemm.problem import Plan, Problem
 from nbtc.gemm.scaled_engines import ScaledProblem
 from nbtc.gemm.scales import apply_scales
+from nbtc.gemm.shares import copy
 from nbtc.numerics.fused import check_readable
 from nbtc.numerics.models import SATURATE
 
@@ -246,7 +247,9 @@ def _execute(problem: Problem, out: Any, progress: Any) -> Any:
     try:
         if plan.block == plan.shape[:-1]:
             result = _scaled(problem, team)
-            if out is not None:
+            if isinstance(out, np.ndarray) and out.ndim > 1:
+                copy(np.asarray(out), result, team)
+            elif out is not None:
                 out[...] = result
         else:
             result = out

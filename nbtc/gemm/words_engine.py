@@ -14,6 +14,7 @@ from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import WORKSPACE_POOL
 from nbtc.formats.table import Format
 from nbtc.gemm.packed_memory import flat
+from nbtc.gemm.shares import column_shares, columns_at_once, row_shares
 from nbtc.kernels import words as micro
 from nbtc.kernels.words_pack import (
     BYTE_PAIRS,
@@ -27,21 +28,15 @@ from nbtc.kernels.words_pack import (
     per_unit,
 )
 
-COLUMNS, DEPTH = 1024, 512  # columns of B packed at once; words of depth in a packed block
-TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
+DEPTH = 512  # words of depth in a packed block
 
 
-@lru_cache(maxsize=256)
 def shares(m: int, columns: int, threads: int, lines: int, width: int) -> list[tuple[int, int, int, int]]:
-    """(first row, rows, first column, columns) of each task: enough for balance, short enough for Ctrl-C."""
-    blocks = -(-m // micro.BLOCK)
-    if threads == 1 or blocks >= 2 * threads:
-        size = micro.BLOCK * (TASK_BLOCKS if threads == 1 else min(TASK_BLOCKS, max(1, blocks // (8 * threads))))
-        return [(i, min(size, m - i), 0, columns) for i in range(0, m, size)]
-    size = max(lines, -(-m // (threads * lines)) * lines)
-    rows = [(i, min(size, m - i)) for i in range(0, m, size)]
-    share = columns if len(rows) >= threads else -(-columns // (threads * width)) * width
-    return [(*r, q, min(share, columns - q)) for r in rows for q in range(0, columns, share)]
+    """(first row, rows, first column, columns) of each task."""
+    even = max(lines, -(-m // (threads * lines)) * lines)  # as many rows for each thread
+    few = (even,) if even < micro.BLOCK else ()
+    cut = row_shares(m, -(-columns // width), width, threads, micro.BLOCK, few)
+    return [(i, rows, p * width, min(n * width, columns - p * width)) for i, rows, p, n in cut]
 
 
 @dataclass(frozen=True)
@@ -106,12 +101,10 @@ def scheme(op: int, a: Format, b: Format, rounding: int = 0) -> Scheme:
     )
 
 
-@lru_cache(maxsize=256)
 def panels(columns: int, threads: int, width: int) -> list[tuple[int, int]]:
     """(first column, columns) of each packing task."""
-    count = -(-columns // width)
-    share = -(-count // (1 if threads == 1 else min(count, 4 * threads))) * width
-    return [(q, min(share, columns - q)) for q in range(0, columns, share)]
+    cut = column_shares(-(-columns // width), width, threads)
+    return [(p * width, min(n * width, columns - p * width)) for p, n in cut]
 
 
 class WordsProduct:
@@ -124,9 +117,10 @@ class WordsProduct:
         """a (M, K), b (K, N) in any layout, K in units of storage; d (M, N) C order, holding the start values."""
         units, columns = b.shape
         deep = DEPTH * self.how.units // self.how.words
-        for j in range(0, columns, COLUMNS):
+        at_once = columns_at_once(self.team.threads)
+        for j in range(0, columns, at_once):
             for k in range(0, units, deep):
-                self._block(a, b, d, j, k, min(COLUMNS, columns - j), min(deep, units - k))
+                self._block(a, b, d, j, k, min(at_once, columns - j), min(deep, units - k))
 
     def _block(self, a: Any, b: Any, d: Any, j: int, k: int, columns: int, units: int) -> None:
         """All rows times one packed block of B."""
