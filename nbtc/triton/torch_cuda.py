@@ -5,6 +5,7 @@
 | `torch.cuda._lazy_init`, `_DeviceGuard` (`interop.torch_device`) | they would start a driver |
 | `torch.autograd._engine_run_backward` | backward passes written in Python run inside a call of PyTorch, where no \
 mode is on |
+| `torch.autocast._enabled`, `.fast_dtype` | what it casts to, for the CPU's operations |
 | `torch.utils._device.CURRENT_DEVICE`, `_device_constructors` | what is made on the default device, if that is a GPU |
 
 Tested with torch 2.11.
@@ -111,6 +112,28 @@ class Event(driver.Event):
     query = staticmethod(lambda: True)
 
 
+def _entering(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`torch.autocast.__enter__` of "cuda", which sets what the CPU casts to as well."""
+
+    def entering(self: Any) -> Any:
+        if self.device == "cuda":
+            self.on_cpu = torch.autocast("cpu", self.fast_dtype, self._enabled)
+            enter(self.on_cpu)
+        return enter(self)
+
+    return entering
+
+
+def _leaving(leave: Callable[..., Any]) -> Callable[..., Any]:
+    def leaving(self: Any, *failure: Any) -> Any:
+        found = leave(self, *failure)
+        if self.device == "cuda":
+            leave(self.on_cpu, *failure)
+        return found
+
+    return leaving
+
+
 class Generator(torch.Generator):
     """Random numbers of the device are the CPU's."""
 
@@ -168,6 +191,8 @@ def on_cpu(arch: str) -> Iterator[None]:
             stack.enter_context(patch.object(torch.accelerator, name, value, create=True))
         stack.enter_context(patch.object(torch.autograd, "_engine_run_backward", run_backward))
         stack.enter_context(patch.object(torch, "Generator", Generator))
+        for name, made in (("__enter__", _entering), ("__exit__", _leaving)):
+            stack.enter_context(patch.object(torch.autocast, name, made(getattr(torch.autocast, name))))
         stack.enter_context(patch.object(torch.version, "cuda", torch.version.cuda or "13.0"))
         stack.enter_context(mode)
         yield

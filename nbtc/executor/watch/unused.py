@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from nbtc.executor.rows.uses import CARRY, use_of
+from nbtc.executor.kernel.flow import Block, graph
+from nbtc.executor.rows.uses import CARRY, use_of, waits
 from nbtc.executor.text.data import Function, Guard, Immediate, Instruction, Operand, Register, Special
 from nbtc.executor.text.operands import registers
 
@@ -44,7 +45,7 @@ def prepared(function: Function) -> tuple[Function, dict[int, Predicates]]:
     body = function.body or ()
     if not any(i.opcode in STORES and i.guard is not None for i in body):
         return function, {}
-    ways, early = _ways(body), _Early(body)
+    ways, early = _ways(function), _Early(body)
     users = {}
     for i in body:
         if i.opcode == "ld":
@@ -58,44 +59,83 @@ def prepared(function: Function) -> tuple[Function, dict[int, Predicates]]:
 
 
 def _all(ways: Callable[[str], Ways], targets: Iterable[Register]) -> Ways:
-    found: frozenset[Way] = frozenset()
-    for target in targets:
-        more = ways(target.name)
-        if more is None or len(found | more) > MOST:
-            return None
-        found |= more
+    return _union(ways(target.name) for target in targets)
+
+
+def _computes(i: Instruction) -> bool:
+    """Whether an instruction gives registers values that come of other registers, and does nothing else."""
+    row = use_of(i).row
+    return row is not None and (row.form is not None or i.opcode in MOVES)
+
+
+def _results(function: Function) -> dict[int, tuple[Register, ...]]:
+    """Of an instruction's `id`: the registers that get values by what it reads, of those that do nothing else.
+
+    Among them are branches whose two ways do no more than that before they meet again, as if these were guarded.
+    """
+    found = {id(i): use_of(i).writes for i in function.body or () if _computes(i)}
+    blocks = graph(function, waits).blocks
+    for number, block in enumerate(blocks):
+        last = block.instructions[-1] if block.instructions else None
+        if last is not None and last.opcode == "bra" and last.guard is not None:
+            skipped = _until_joined(blocks, number)
+            if skipped is not None:
+                found[id(last)] = tuple(r for i in skipped for r in use_of(i).writes)
     return found
 
 
-def _ways(body: Sequence[Instruction]) -> Callable[[str], Ways]:
+def _until_joined(blocks: Sequence[Block], number: int) -> list[Instruction] | None:
+    """What lanes execute between a block's end and where all of them meet again; None if they do more than compute.
+
+    Edges lead to blocks of higher numbers, but for those that begin a loop anew.
+    """
+    found: list[Instruction] = []
+    ways, before = set(blocks[number].ways), number
+    while len(ways) > 1:
+        lowest = min(ways)
+        if lowest <= before:  # it leads back, or to the end
+            return None
+        own = blocks[lowest].instructions
+        if not all(_computes(i) or i.opcode == "bra" for i in own):
+            return None
+        found += own
+        ways = (ways - {lowest}) | set(blocks[lowest].ways)
+        before = lowest
+    return found if min(ways) > before else None
+
+
+def _ways(function: Function) -> Callable[[str], Ways]:
     """Of each register: the ways by which its values come to count."""
     readers: dict[str, list[Instruction]] = defaultdict(list)
     sources: dict[str, set[str]] = defaultdict(set)  # what instructions read that write a register
-    for i in body:
+    results = _results(function)
+    for i in function.body or ():
         use = use_of(i)
         for r in dict.fromkeys(use.reads):
             readers[r.name].append(i)
-        for r in use.writes:
+        for r in (*use.writes, *results.get(id(i), ())):
             sources[r.name].update(x.name for x in use.reads)
     found: dict[str, Ways] = {}
 
     def ways(name: str) -> Ways:
         return found.get(name, frozenset())
 
+    def through(name: str, i: Instruction) -> Ways:
+        return _all(ways, results[id(i)]) if id(i) in results else _of_reader(name, i, ways)
+
     pending = list(readers)
     while pending:  # they only grow
         name = pending.pop()
-        before, after = ways(name), _of_readers(name, readers[name], ways)
-        if after != before:
+        after = _union(through(name, i) for i in readers[name])
+        if after != ways(name):
             found[name] = after
             pending += sources[name]
     return ways
 
 
-def _of_readers(name: str, readers: Iterable[Instruction], ways: Callable[[str], Ways]) -> Ways:
+def _union(parts: Iterable[Ways]) -> Ways:
     found: frozenset[Way] = frozenset()
-    for i in readers:
-        more = _of_reader(name, i, ways)
+    for more in parts:
         if more is None or len(found | more) > MOST:
             return None
         found |= more
@@ -103,18 +143,15 @@ def _of_readers(name: str, readers: Iterable[Instruction], ways: Callable[[str],
 
 
 def _of_reader(name: str, i: Instruction, ways: Callable[[str], Ways]) -> Ways:
-    """The ways through one instruction that reads a register."""
-    use = use_of(i)
+    """The ways through an instruction that reads a register, and does more than to compute."""
     if i.guard is not None and i.guard.register.name == name:
         return None
     if i.opcode in STORES and i.guard is not None:
         place = (r.name for r in registers(i.operands[0]))
         return None if name in place else frozenset({Way(i.guard, False)})
-    if use.row is not None and (use.row.form is not None or i.opcode in MOVES):
-        return _all(ways, use.writes)
     if i.opcode in EXCHANGES and name in (r.name for r in registers(i.operands[1])):
         others = any(name in (r.name for r in registers(x)) for x in i.operands[2:])
-        passed = _all(ways, use.writes)
+        passed = _all(ways, use_of(i).writes)
         return None if others or passed is None else frozenset(w._replace(exchanged=True) for w in passed)
     return None
 
@@ -128,6 +165,7 @@ class _Early:
         for i in body:
             for r in use_of(i).writes:
                 self._writers[r.name].append(i)
+        self._values: dict[Instruction, Register] = {}  # of instructions without their results
         self._made: dict[str, Register | None] = {}
         self._bounds: dict[Guard, Register | None] = {}
 
@@ -149,9 +187,7 @@ class _Early:
         return self._predicate("and", *known) if len(known) > 1 else known[0] if known else None
 
     def _predicate(self, opcode: str, *operands: Register) -> Register:
-        target = Register(f"%users{len(self.instructions)}", "pred")
-        self.instructions.append(Instruction(opcode, ("pred",), (target, *operands), 0))
-        return target
+        return self._value(Instruction(opcode, ("pred",), operands, 0), "pred")
 
     def _copy(self, register: Register) -> Register | None:
         """A register with the value that another will get, if that is a function of the thread's place."""
@@ -161,13 +197,23 @@ class _Early:
         return self._made[register.name]
 
     def _copied(self, register: Register) -> Register | None:
-        writers = self._writers[register.name]
-        if len(writers) != 1:
-            return None
-        i, use = writers[0], use_of(writers[0])
-        computes = use.row is not None and (use.row.form is not None or i.opcode == "mov")
+        """Several instructions may write it, if all compute the same: compilers repeat what is cheap."""
+        writers = {self._instruction(i, register) for i in self._writers[register.name]}
+        (found,) = writers if len(writers) == 1 else (None,)
+        return None if found is None else self._value(found, register.type)
+
+    def _value(self, computed: Instruction, kind: str) -> Register:
+        """The register of what an instruction computes."""
+        if computed not in self._values:
+            target = self._values[computed] = Register(f"%users{len(self.instructions)}", kind)
+            self.instructions.append(computed._replace(operands=(target, *computed.operands)))
+        return self._values[computed]
+
+    def _instruction(self, i: Instruction, register: Register) -> Instruction | None:
+        """An instruction with the copies of what it reads, without its result and place."""
+        use = use_of(i)
         alone = i.operands[0] == register and len(use.writes) == 1 and CARRY not in use.reads
-        if not computes or i.guard is not None or not alone:
+        if not (_computes(i) and alone) or i.guard is not None:
             return None
         operands: list[Operand] = []
         for x in i.operands[1:]:
@@ -175,6 +221,4 @@ class _Early:
             if not (isinstance(y, Register | Immediate) or (isinstance(y, Special) and y.name in PLACES)):
                 return None
             operands.append(y)
-        target = Register(f"%users{len(self.instructions)}", register.type)
-        self.instructions.append(i._replace(operands=(target, *operands)))
-        return target
+        return Instruction(i.opcode, i.modifiers, tuple(operands), 0)

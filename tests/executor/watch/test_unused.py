@@ -35,6 +35,14 @@ RIGHT = {
     "through shared memory": REPLICAS
     + "shl.b32 d, t, 2; mov.u32 e, mem; add.u32 e, e, d; @p st.shared.u32 [e], b;"
     + "@p ld.shared.u32 f, [e]; @p st.global.u32 [xs], f;",
+    "computed twice": REPLICAS + "add.u32 f, c, 2; and.b32 d, t, 64; setp.lt.u32 q, i, 9; @q bra M; bra O;"
+    "M: add.u32 f, d, 2; O: setp.{order}.b32 w, f, 2; @w st.global.u32 [xs], b;",
+    "chosen by a branch": REPLICAS + "setp.eq.u32 q, a, 0; @q bra M; add.u32 b, b, 1; M:" + STORE,
+    "chosen by a branch of two ways": REPLICAS
+    + "setp.eq.u32 q, a, 0; @q bra M; add.u32 b, b, 1; bra O; M: add.u32 b, b, 5; setp.eq.u32 w, b, 6; @w bra O;"
+    + "add.u32 b, b, a; O:"
+    + STORE,
+    "guarded by the value": REPLICAS + "setp.eq.u32 q, a, 0; @q add.u32 b, b, 1;" + STORE,
 }
 WRONG = {
     "stored by all": REPLICAS + STORE + "st.global.u32 [ys], b;",
@@ -51,6 +59,12 @@ WRONG = {
     "setp.eq.u32 q, t, {other}; @q st.global.u32 [ys], b;",
     "guard that is not the place's": REPLICAS + "setp.lt.u32 q, r, m; @q st.global.u32 [ys], b;" + STORE,
     "guard that is set twice": REPLICAS + STORE + "setp.eq.u32 q, t, 0; @q st.global.u32 [ys], b; setp.ne.u32 q, t, 0;",
+    "decides a branch to a store": REPLICAS + STORE + "setp.eq.u32 q, a, 1; @q bra M; st.global.u32 [ys], i; M:",
+    "decides a branch to the end": REPLICAS + STORE + "setp.eq.u32 q, a, 9; @q ret; st.global.u32 [ys], i;",
+    "decides a loop": REPLICAS + STORE + "M: add.u32 a, a, 1; setp.lt.u32 q, a, 8; @q bra M;",
+    "chooses another value": REPLICAS
+    + STORE
+    + "setp.eq.u32 q, a, 1; mov.u32 f, 1; @q bra M; mov.u32 f, 2; M: st.global.u32 [ys], f;",
     "atomic": REPLICAS + STORE + "@p atom.global.add.u32 a, [ys], b; @!p atom.global.add.u32 a, [ys], b;",
 }
 ORDERS = {"storing warps first": ("eq", 70), "storing warps last": ("ne", 6)}  # who stores, and a thread that does not

@@ -106,6 +106,17 @@ def test_torch_cuda(gpu):
     assert (torch.rand(2) == first).all()
 
 
+def test_autocast(gpu):
+    x = torch.ones(2, 2, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        assert (x @ x).dtype == torch.bfloat16
+        with torch.autocast("cuda", enabled=False):
+            assert (x @ x).dtype == torch.float32
+        with torch.autocast("cuda", torch.float16):
+            assert (x @ x).dtype == torch.float16
+    assert (x @ x).dtype == torch.float32
+
+
 def test_compiled_functions_run_as_they_are(gpu):
     assert (torch.compile(lambda x: x + 1)(torch.zeros(2, device="cuda")) == 1).all()
 
