@@ -142,7 +142,14 @@ def _negated(i: Instruction) -> str:
 
 
 def _say(kinds: Sequence[Kind]) -> str:
-    words = {"A": "an address", "n": "a constant", "L": "a label", "x": "one more"}
+    words = {
+        "A": "an address",
+        "M": "an address",
+        "D": "a descriptor or address",
+        "n": "a constant",
+        "L": "a label",
+        "x": "one more",
+    }
     return f"{len(kinds)}: {', '.join(words.get(k.type, k.type) for k in kinds)}" if kinds else "none"
 
 
@@ -159,7 +166,11 @@ def _differs(operand: Operand, kind: Kind, result: bool, names: Names) -> str:
     """Why an operand is none of a kind."""
     if kind.type == "x":
         return ""
-    if kind.type == "A":
+    if kind.type == "D":
+        kind = Kind("M" if isinstance(operand, Address) else "b64")
+    if kind.type == "M" and isinstance(operand, Address) and getattr(operand.base, "bits", 32) != 32:
+        return f"{getattr(operand.base, 'name', '')} has 64 bits, and addresses in tensor memory lie in .b32"
+    if kind.type in ("A", "M"):
         return _no_address(operand, kind.elements)
     if kind.type == "L":
         good = isinstance(operand, Symbol) and operand.name in names.labels

@@ -19,7 +19,7 @@ WHOLE_BITS = 32  # of the registers that fragments lie in, but those of f64
 
 
 class Kind(NamedTuple):
-    """What one operand may be: a type or one of "A", "n", "L", "x", "_" (see data/signatures.csv).
+    """What one operand may be: a type or one of "A", "D", "L", "M", "n", "x", "_" (see data/signatures.csv).
 
     wider: a register may have more bits.  elements: of a vector, 0 where a single register stands; of an address: its
     coordinates.  braces: one register may stand in `{ }`.  sink: it may be `_`; sink_beside: it may beside a second
@@ -57,7 +57,7 @@ def conflict(mnemonic: str) -> str:
 
 
 class Range(NamedTuple):
-    """What a constant may be in place of an operand: low to high, a multiple of step.
+    """What a constant may be in place of an operand: low to high, a multiple of step, or with step 0 a power of two.
 
     constant: no register may stand there.
     """
@@ -70,13 +70,15 @@ class Range(NamedTuple):
 
     def has(self, value: int) -> bool:
         """Whether a constant is one of them."""
-        return self.low <= value <= self.high and value % self.step == 0
+        fits = value % self.step == 0 if self.step else value.bit_count() == 1
+        return fits and self.low <= value <= self.high
 
     def __str__(self) -> str:
         if self.low == self.high:
             return str(self.low)
         bounds = f"{self.low} to {self.high}" if self.high < UNBOUNDED else f"{self.low} or more" if self.low else ""
-        return " ".join(filter(None, (bounds, f"in multiples of {self.step}" if self.step > 1 else "")))
+        steps = f"in multiples of {self.step}" if self.step > 1 else "" if self.step else "in powers of two"
+        return " ".join(filter(None, (bounds, steps)))
 
 
 UNBOUNDED = 1 << 63
@@ -143,6 +145,10 @@ def _kind(word: str, modifiers: list[str]) -> Kind:
     if word == "A@":
         coordinates = next((int(m[0]) for m in modifiers if re.fullmatch("[1-5]d", m)), 0)
         return Kind("A", elements=5 if any(m.endswith(("gather4", "scatter4")) for m in modifiers) else coordinates)
+    if ":" in word or "#" in word:
+        name, times, fixed = re.fullmatch(r"(\w+)(?:#(\d)|:(\d))", word).groups()  # type: ignore[union-attr]
+        count = next((int(m[1:]) for m in modifiers if re.fullmatch(r"x\d+", m)), 1)
+        return Kind(name, elements=int(fixed) if fixed else count * int(times))
     first, _, second = word.partition("|")
     plain = first.strip("~*_&") or "_"
     types = [m for m in modifiers if m in WIDTHS]

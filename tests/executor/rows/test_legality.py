@@ -22,7 +22,7 @@ TEXTS = [
 
 
 SPELLINGS = [
-    line.split(" ", 1)
+    line.split(" ", 2)
     for line in (Path(__file__).parent / "ptxas_spellings.txt").read_text().splitlines()
     if line[0] in "+-"
 ]
@@ -46,9 +46,9 @@ def test_texts_as_ptxas_judges_them():
         assert loads(text) == (verdict == "+"), (verdict, target, version, body)
 
 
-@pytest.mark.parametrize(("verdict", "instruction"), SPELLINGS)
-def test_spellings_as_ptxas_judges_them(verdict, instruction):
-    head = ".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry k() { .shared .align 16 .b8 s[64]; "
+@pytest.mark.parametrize(("verdict", "target", "instruction"), SPELLINGS)
+def test_spellings_as_ptxas_judges_them(verdict, target, instruction):
+    head = f".version 9.0\n.target {target}\n.address_size 64\n.visible .entry k() {{ .shared .align 16 .b8 s[64]; "
     try:
         good = loads(f"{head}{REGISTERS}{instruction} ret; }}")
     except ParseError:
