@@ -195,10 +195,15 @@ CASES = {
     ),
     "a barrier of more threads than there are": Case("bar.sync 1, 96;", "waits forever", block=64),
     "lanes of a warp at different barriers": Case("@q bra L; bar.sync 1, 64; ret; L: bar.sync 2, 64;", "waits forever"),
-    "a barrier of a number there is none of": Case("bar.sync 16;", "barrier 16"),
+    "a barrier of a number there is none of": Case("bar.sync 16;", "16, .*is 0 to 15", error="IllegalProgramError"),
     "a barrier of a number found out late": Case("add.u32 a, m, 16; bar.sync a;", "none of the 16"),
-    "a barrier of no whole warps": Case("bar.sync 1, 33;", "33 threads"),
-    "registers that are no eights": Case("setmaxnreg.inc.sync.aligned.u32 100;", "multiple of 8", block=128),
+    "a barrier of no whole warps": Case("bar.sync 1, 33;", "33, .*is a multiple of 32", error="IllegalProgramError"),
+    "registers that are no eights": Case(
+        "setmaxnreg.inc.sync.aligned.u32 100;",
+        "100, .*is 24 to 256 and a multiple of 8",
+        block=128,
+        error="IllegalProgramError",
+    ),
     # --- all lanes together
     "mma of half a warp": Case(
         f"@q bra L; ret; L: {MMA}",

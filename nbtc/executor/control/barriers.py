@@ -33,8 +33,6 @@ ZERO = ir.Constant(I32, 0)
 
 def _barrier(lanes: Lanes, operand: Operand) -> Any:
     """Pointer to the words of the barrier that an operand names."""
-    if isinstance(operand, Immediate) and not 0 <= operand.value < BARRIERS:
-        lanes.refuse(f"barrier {operand.value}: there are barriers 0 to {BARRIERS - 1}")
     found = first_lane(lanes, lanes.read(operand, "u32"))  # PTX wants the same number in all threads of a warp
     if not isinstance(operand, Immediate):
         with lanes.b.if_then(lanes.b.icmp_unsigned(">=", found, ir.Constant(I32, BARRIERS)), likely=False):
@@ -47,8 +45,6 @@ def _count(lanes: Lanes, operands: tuple[Operand, ...]) -> Any:
     """The number of threads after a barrier's number, 0 where there is none."""
     if len(operands) < 2:
         return ZERO
-    if isinstance(operands[1], Immediate) and operands[1].value % WARP:
-        lanes.refuse(f"{operands[1].value} threads: a barrier counts whole warps, a multiple of {WARP} threads")
     return first_lane(lanes, lanes.read(operands[1], "u32"))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import Lanes
-from nbtc.executor.text.data import Immediate
 
 SCOPES = "cta|cluster|gpu|sys"
 RESTRICTED = "sync_restrict::shared::cluster|sync_restrict::shared::cta"
@@ -24,13 +23,6 @@ def _nothing(lanes: Lanes) -> None:
     """Nothing to wait for, nothing to change."""
 
 
-def _registers(lanes: Lanes) -> None:
-    """setmaxnreg: registers are given in eights, 24 to 256 a thread (PTX ISA, "setmaxnreg")."""
-    count = lanes.operands[0]
-    if not isinstance(count, Immediate) or count.value % 8 or not 24 <= count.value <= 256:
-        lanes.refuse("a count of registers is a multiple of 8 from 24 to 256")
-
-
 ACTIONS = (
     Action("membar", slots("cta|gl|sys"), _fence),
     Action("membar", slots("proxy", "alias|async"), _nothing),
@@ -42,7 +34,7 @@ ACTIONS = (
     Action("fence", slots("proxy", "tensormap::generic", "acquire|release", SCOPES), _nothing),
     Action("fence", slots("mbarrier_init", "release", "cluster"), _nothing),
     Action("griddepcontrol", slots("launch_dependents|wait"), _nothing),
-    Action("setmaxnreg", slots("inc|dec", "sync", "aligned", "u32"), _registers),
+    Action("setmaxnreg", slots("inc|dec", "sync", "aligned", "u32"), _nothing),
     Action("nanosleep", slots("u32"), _nothing),
     Action("pmevent", slots("mask?"), _nothing),
 )  # fmt: skip

@@ -76,9 +76,15 @@ class Range(NamedTuple):
     def __str__(self) -> str:
         if self.low == self.high:
             return str(self.low)
-        bounds = f"{self.low} to {self.high}" if self.high < UNBOUNDED else f"{self.low} or more" if self.low else ""
-        steps = f"in multiples of {self.step}" if self.step > 1 else "" if self.step else "in powers of two"
-        return " ".join(filter(None, (bounds, steps)))
+        bounds = (
+            f"{self.low} to {self.high}"
+            if self.high < UNBOUNDED
+            else f"{self.low} or more"
+            if self.low > -UNBOUNDED
+            else ""
+        )
+        steps = f"a multiple of {self.step}" if self.step > 1 else "" if self.step else "a power of two"
+        return " and ".join(filter(None, (bounds, steps)))
 
 
 UNBOUNDED = 1 << 63
