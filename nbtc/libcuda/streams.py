@@ -49,6 +49,20 @@ class Node:
         self.handle = handles.add(self)
 
 
+class UserObject:
+    """Something of the client's that graphs keep: its destructor runs when nothing refers to it any more."""
+
+    def __init__(self, destroy: Callable[[], None], count: int) -> None:
+        self.destroy, self.count, self.handle = destroy, count, 0
+
+    def release(self, count: int) -> None:
+        """Give references back."""
+        self.count -= count
+        if not self.count:
+            handles.drop(self.handle)
+            self.destroy()
+
+
 class Graph:
     """Nodes and their edges."""
 
@@ -58,6 +72,8 @@ class Graph:
         self.handle = 0
         self.id = next(numbers)
         self.invalid = False
+        self.inner = False  # a node of another graph owns it
+        self.users: dict[UserObject, int] = {}  # references that it has
         self.clones: dict[int, Node] = {}  # of a copied graph: its nodes by the handles of those they copy
 
     def add(self, node: Node, after: list[Node]) -> Node:
@@ -99,10 +115,33 @@ class Graph:
         """The same nodes anew; `found` gets who became whom."""
         made = Graph()
         for node in self.nodes:
-            params = node.params.copied({}) if isinstance(node.params, Graph) else node.params
+            params = made.adopted(node.params) if isinstance(node.params, Graph) else node.params
             found[node] = made.add(Node(node.kind, node.run, params), [])
         made.edges = [(found[a], found[b]) for a, b in self.edges]
+        for user, count in self.users.items():
+            user.count += count
+            made.users[user] = made.users.get(user, 0) + count
         return made
+
+    def adopted(self, graph: Graph) -> Graph:
+        """A copy of another graph for a node of this one, which gets its references."""
+        made = graph.copied({})
+        for user, count in made.users.items():
+            self.users[user] = self.users.get(user, 0) + count
+        made.users.clear()
+        return made
+
+    def drop(self) -> None:
+        """Its nodes are gone, and what it refers to."""
+        for node in self.nodes:
+            handles.drop(node.handle)
+            if isinstance(node.params, Graph) and node.params.inner:
+                handles.drop(node.params.handle)
+                node.params.drop()
+        users = {user: count for user, count in self.users.items() if count}
+        self.users.clear()
+        for user, count in users.items():
+            user.release(count)
 
 
 def run_nodes(order: list[Node]) -> None:
@@ -205,6 +244,5 @@ class Executable:
         return node
 
     def drop(self) -> None:
-        """Its nodes are gone."""
-        for node in self.graph.nodes:
-            handles.drop(node.handle)
+        """Its nodes are gone, and what it refers to."""
+        self.graph.drop()

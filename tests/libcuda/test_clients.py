@@ -107,6 +107,69 @@ assert (y == 1 + 2 * x).all() and "H200" in device.name
 """)
 
 
+def test_cuda_core_graphs_clusters_and_links():
+    pytest.importorskip("cuda.core")
+    client("""
+import numpy as np
+from cuda.core import (Device, EventOptions, LaunchConfig, LegacyPinnedMemoryResource, Linker, LinkerOptions, Program,
+                       ProgramOptions, VirtualMemoryResource, launch)
+from cuda.core.graph import GraphBuilder
+device = Device()
+device.set_current()
+stream, memory, arch = device.create_stream(), LegacyPinnedMemoryResource(), f"sm_{device.arch}"
+for name in dir(device.properties):
+    getattr(device.properties, name)
+
+def integers(count):
+    buffer = memory.allocate(4 * count)
+    return buffer, np.from_dlpack(buffer).view(np.int32)
+
+def program(text, **more):
+    return Program('extern "C" ' + text, "c++", ProgramOptions(std="c++17", arch=arch, **more))
+
+add = program("__global__ void add(int *x) { *x += 1; }").compile("cubin").get_kernel("add")
+buffer, x = integers(1)
+x[:] = 0
+one = LaunchConfig(grid=1, block=1)
+builder = device.create_graph_builder().begin_building()
+launch(builder, one, add, buffer)
+left, right = builder.split(2)
+launch(left, one, add, buffer)
+launch(right, one, add, buffer)
+builder = GraphBuilder.join(left, right)
+launch(builder, one, add, buffer)
+graph = builder.end_building().complete()
+for n in (4, 8):
+    graph.launch(stream)
+    stream.sync()
+    assert x[0] == n, x
+
+text = '''__global__ void rank(int *x) { unsigned r, n; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n)); x[blockIdx.x] = 10 * n + r; }'''
+buffer, x = integers(4)
+launch(stream, LaunchConfig(grid=2, cluster=2, block=1), program(text).compile("cubin").get_kernel("rank"), buffer)
+stream.sync()
+assert x.tolist() == [20, 21, 20, 21]
+
+kind = {"ptx": {}, "ltoir": {"link_time_optimization": True}}
+for form, more in kind.items():
+    parts = [program(p, relocatable_device_code=True, **more).compile(form) for p in (
+        "__device__ int f(int); extern \\"C\\" __global__ void k(int *x) { *x = f(*x); }",
+        "__device__ int f(int x) { return 3 * x; }")]
+    linked = Linker(*parts, options=LinkerOptions(arch=arch, **more)).link("cubin")
+    buffer, x = integers(1)
+    x[:] = 7
+    launch(stream, one, linked.get_kernel("k"), buffer)
+    stream.sync()
+    assert x[0] == 21, form
+begin, end = (stream.record(options=EventOptions(timing_enabled=True)) for _ in range(2))
+assert end - begin >= 0
+mapped = VirtualMemoryResource(device).allocate(1 << 20)
+assert mapped.size >= 1 << 20
+mapped.close()
+""")
+
+
 def test_triton_on_the_device_of_a_cuda_build_of_torch():
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")

@@ -16,10 +16,11 @@ from nbtc.libcuda.driver import (
     pools,
     streams,
     tensor_maps,
+    user_objects,
     virtual_memory,
 )
 
 __all__ = [
     "contexts", "copies", "devices", "entry_points", "graphs", "kernels", "launches", "linking", "memory",
-    "memory_nodes", "modules", "older", "pools", "streams", "tensor_maps", "virtual_memory",
+    "memory_nodes", "modules", "older", "pools", "streams", "tensor_maps", "user_objects", "virtual_memory",
 ]  # fmt: skip

@@ -149,9 +149,8 @@ def cuGraphCreate(out: int, flags: int) -> int:
 @driver
 def cuGraphDestroy(handle: int) -> None:
     graph = handles.get(handle, Graph)
-    for node in graph.nodes:
-        handles.drop(node.handle)
     handles.drop(handle)
+    graph.drop()
 
 
 @driver

@@ -85,7 +85,7 @@ def child(handle: int) -> Made:
     if graph.allocates:
         raise CudaError(INVALID_VALUE)  # the parent would have to own it
     copied = graph.copied({})
-    copied.handle = handles.add(copied)
+    copied.handle, copied.inner = handles.add(copied), True
     return NodeKind.GRAPH, copied.run, copied
 
 

@@ -25,10 +25,10 @@ _mapped: dict[int, Physical] = {}
 
 
 class Physical:
-    """Memory without an address."""
+    """Memory without an address; references: how often its handle was given out and not released."""
 
     def __init__(self, size: int) -> None:
-        self.size, self.users, self.released = size, 0, False
+        self.size, self.users, self.references, self.handle = size, 0, 0, 0
         self.file = os.memfd_create("nbtc", os.MFD_CLOEXEC)
         try:
             os.ftruncate(self.file, size)
@@ -38,8 +38,15 @@ class Physical:
 
     def drop(self) -> None:
         """Give it back when nobody uses it any more."""
-        if self.released and not self.users:
+        if not self.references and not self.users:
             os.close(self.file)
+
+    def given(self) -> int:
+        """Its handle, for one who releases it."""
+        if not self.references:
+            self.handle = handles.add(self)
+        self.references += 1
+        return self.handle
 
 
 def _map(address: int, size: int, protection: int, flags: int, file: int = -1) -> int:
@@ -61,16 +68,27 @@ def cuMemCreate(out: int, size: int, properties: int, flags: int) -> int:
     if not 0 < size <= memory.total or size % GRANULARITY or flags:
         return INVALID_VALUE
     host.put64(out, 0)
-    host.put64(out, handles.add(Physical(size)))
+    host.put64(out, Physical(size).given())
     return SUCCESS
 
 
 @driver
 def cuMemRelease(handle: int) -> None:
     found = handles.get(handle, Physical)
-    found.released = True
-    handles.drop(handle)
-    found.drop()
+    found.references -= 1
+    if not found.references:
+        handles.drop(handle)
+        found.drop()
+
+
+@driver
+def cuMemRetainAllocationHandle(out: int, address: int) -> int:
+    found = next((p for first, p in _mapped.items() if first <= address < first + p.size), None)
+    if found is None:
+        return INVALID_VALUE
+    host.put64(out, 0)
+    host.put64(out, found.given())
+    return SUCCESS
 
 
 @driver

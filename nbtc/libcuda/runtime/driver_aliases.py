@@ -43,6 +43,8 @@ _GRAPHS = """
     cudaGraphAddDependencies=cuGraphAddDependencies_v2 cudaGraphRemoveDependencies=cuGraphRemoveDependencies_v2
     cudaGraphAddMemAllocNode cudaGraphAddMemFreeNode cudaGraphMemAllocNodeGetParams cudaGraphMemFreeNodeGetParams
     cudaGraphDestroyNode cudaGraphNodeSetEnabled cudaGraphNodeGetEnabled
+    cudaUserObjectCreate cudaUserObjectRetain cudaUserObjectRelease cudaGraphRetainUserObject
+    cudaGraphReleaseUserObject
 """
 for _pair in (_STREAMS + _MEMORY + _GRAPHS).split():
     _name, _, _same = _pair.partition("=")
