@@ -76,8 +76,9 @@ def _workspace(shift: int) -> Reader:
 
 def _own_shared(lanes: Lanes) -> Any:
     """The block's static and dynamic shared memory."""
-    reserved = ir.Constant(I32, lanes.machine.linked.reserved_bytes)
-    return lanes.b.sub(lanes.get("launch", "shared_bytes"), reserved)
+    linked = lanes.machine.linked
+    own = ir.Constant(I32, linked.shared_bytes - linked.reserved_bytes)
+    return lanes.b.add(lanes.get("launch", "dynamic_bytes"), own)
 
 
 def _total_shared(lanes: Lanes) -> Any:

@@ -20,6 +20,7 @@ from nbtc.errors import OptionError, ProgramError, shown, whole_number
 from nbtc.executor.emit.errors import Kind, Stop
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, WORKER
 from nbtc.executor.launch.services import table
+from nbtc.executor.launch.shared_memory import reached_bytes
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.memory.resolve import RANGE_BYTES, SITE_BYTES
 from nbtc.executor.watch.memory import Watched, block_words
@@ -256,7 +257,7 @@ class Session:
             **{f"cluster_{a}": n for a, n in zip("xyz", g.cluster, strict=True)},
             threads=g.threads,
             warps=g.warps,
-            shared_bytes=code.shared_bytes + request.dynamic_bytes,
+            shared_bytes=reached_bytes(code.shared_bytes, request.dynamic_bytes, request.watched is not None),
             dynamic_bytes=request.dynamic_bytes,
             local_bytes=code.local_bytes,
             cooperative=int(request.cooperative),

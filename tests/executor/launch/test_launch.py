@@ -105,6 +105,23 @@ def test_dynamic_shared_memory():
         k[1, 32, None, 32](out)
 
 
+def test_widened_loads_of_dynamic_shared_memory():
+    """LLVM makes one load of 16 bytes of the last 12, and a GPU has more than was asked for; `checked` tells of it."""
+    k = nbtc.load(
+        HEAD + ".extern .shared .align 16 .b8 dyn[]; .visible .entry k(.param .u64 out) {"
+        " .reg .b32 a, b, c, e, f; .reg .b64 d; ld.param.u64 d, [out]; mov.u32 a, 7; st.shared.u32 [dyn+24], a;"
+        " st.shared.v2.u32 [dyn+16], {a, a}; ld.shared.v4.u32 {a, b, c, e}, [dyn+16]; mov.u32 e, %dynamic_smem_size;"
+        " mov.u32 f, %total_smem_size; st.global.v4.u32 [d], {a, c, e, f}; ret; }"
+    )["k"]
+    out = np.zeros(4, np.uint32)
+    k.launch(1, 1, (out,), shared=28)
+    assert out.tolist() == [7, 7, 28, 128]
+    with pytest.raises(ProgramError, match="shared memory"):
+        k.launch(1, 1, (out,), shared=28, checked=True)
+    with pytest.raises(ProgramError, match="shared memory"):
+        k.launch(1, 1, (out,), shared=16)
+
+
 def test_structs_by_value():
     k = nbtc.load(
         HEAD + ".visible .entry k(.param .align 8 .b8 s[16], .param .u64 out) { .reg .b32 a; .reg .b64 d;"
