@@ -110,9 +110,9 @@ def _lists(i: Instruction, row: Row) -> tuple[tuple[Kind, ...], ...]:
     form = row.form
     if form is None:
         return signatures(i.mnemonic)
-    if form.selectors:
-        return ()
     kinds = _kinds(form)
+    if form.selectors:  # of the video instructions, whose rows have bits and which take no float
+        kinds = tuple(k._replace(type=k.type.replace("b32", "u32")) for k in kinds)
     return tuple(kinds[: len(kinds) - left_out] for left_out in range(form.optional, -1, -1))
 
 
@@ -125,11 +125,13 @@ def mistyped(i: Instruction, row: Row, names: Names) -> str:
         why = _moved(i)
         return why and f"{i.mnemonic}: {why}"
     lists = _lists(i, row)
+    selects = row.form is not None and row.form.selectors
+    operands = [o.register if selects and isinstance(o, Selected) else o for o in i.operands]
     fitting = [kinds for kinds in lists if len(kinds) == len(i.operands)]
     if lists and not fitting:
         have = len(i.operands)
         return f"{i.mnemonic}: {have} operands; this form has {' or '.join(_say(kinds) for kinds in lists)}"
-    reasons = [_first(i.operands, kinds, row.results, names) for kinds in fitting]
+    reasons = [_first(operands, kinds, row.results, names) for kinds in fitting]
     return f"{i.mnemonic}: {reasons[0]}" if reasons and all(reasons) else ""
 
 
