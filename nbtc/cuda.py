@@ -29,7 +29,7 @@ def compile(
     .cuh, .cpp, .h or .hpp), whose folder is searched for headers.  arch: what the compiler may use, and whose
     arithmetic the kernels have ("sm_80", "sm_90a").  options: of NVRTC, such as "-DTILE=64" or "--fmad=false"; CUDA's
     headers are found.  names: instances of templates that the module shall hold, such as "axpy<float>": kernels under
-    these names.  filename: what messages call the source (default: the file's name, or "source.cu").
+    these names.  filename: what messages call the source (default: the file's path as given, or "source.cu").
 
     Of several NVRTCs the newest is taken; `nbtc info` names it.  Raises ProgramError with the compiler's messages,
     SourceError where there is no such file, MissingExtraError where the compiler is not installed.

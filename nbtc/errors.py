@@ -100,7 +100,9 @@ class ProgramError(NbtcError, RuntimeError):
         self, message: str = "", kind: str = "", title: str = "", places: Iterable[tuple[str, int]] = ()
     ) -> None:
         super().__init__(message)
-        self.kind, self.title, self.places = kind, title, tuple(places)
+        self.kind: str = kind
+        self.title: str = title
+        self.places: tuple[tuple[str, int], ...] = tuple(places)
 
 
 class IllegalProgramError(ParseError, ProgramError):

@@ -54,7 +54,7 @@ def source_of(given: str | os.PathLike[str]) -> Source:
         raise FormatError(f"{shown(given)} is no CUDA C++: pass its text, or the path of a file of it")
     path = Path(given)
     try:
-        return Source(path.read_text(encoding="utf-8", errors="replace"), path.name, (str(path.resolve().parent),))
+        return Source(path.read_text(encoding="utf-8", errors="replace"), str(path), (str(path.resolve().parent),))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise SourceError(

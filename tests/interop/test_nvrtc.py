@@ -97,6 +97,17 @@ def test_a_file_is_read_with_the_headers_beside_it(tmp_path):
         nbtc.cuda.compile(tmp_path / "bad.cu")
 
 
+@needs
+def test_errors_of_a_launch_name_the_file_by_its_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("src").mkdir()
+    source = "// line 1\n__global__ void beyond(float *x) { x[threadIdx.x] = 1; }"
+    Path("src/beyond.cu").write_text(source)
+    with pytest.raises(errors.ProgramError) as caught:
+        nbtc.cuda.compile("src/beyond.cu")["beyond"][1, 4](np.zeros(3, np.float32))
+    assert caught.value.places == ((str(tmp_path / "src" / "beyond.cu"), 2),)
+
+
 def test_a_file_that_is_not_there():
     for path in ("nowhere/kernel.cu", Path("nowhere.txt")):
         with pytest.raises(errors.SourceError, match="cannot be read"):

@@ -245,7 +245,8 @@ class Session:
             (address_of(self.workspace), WORKSPACE, True),
         ]
         self._launch = self._constants(code, request)
-        self.ranges, self._ranges_at = np.zeros(0, np.uint8), 0
+        self.ranges: Bytes = np.zeros(0, np.uint8)
+        self._ranges_at = 0
 
     def _constants(self, code: Code, request: Request) -> NDArray[np.uint8]:
         """The words of a launch that all launches of a session have in common."""
