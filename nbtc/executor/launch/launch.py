@@ -245,8 +245,7 @@ class Session:
             (address_of(self.workspace), WORKSPACE, True),
         ]
         self._launch = self._constants(code, request)
-        self.ranges: Bytes = np.zeros(0, np.uint8)
-        self._ranges_at = 0
+        self._ranges, self._ranges_at = np.zeros(0, np.uint8), 0
 
     def _constants(self, code: Code, request: Request) -> NDArray[np.uint8]:
         """The words of a launch that all launches of a session have in common."""
@@ -290,10 +289,10 @@ class Session:
 
     def _set_ranges(self, rows: list[tuple[int, int, bool]]) -> None:
         """The memory that the program may touch, in room that lasts as long as launches fit."""
-        if len(rows) * RANGE_BYTES > len(self.ranges):
-            self.ranges = np.zeros(len(rows) * RANGE_BYTES, np.uint8)
-            self._ranges_at = address_of(self.ranges)
-        buffer = self.ranges.data
+        if len(rows) * RANGE_BYTES > len(self._ranges):
+            self._ranges = np.zeros(len(rows) * RANGE_BYTES, np.uint8)
+            self._ranges_at = address_of(self._ranges)
+        buffer = self._ranges.data
         for n, row in enumerate(rows):
             _RANGE.pack_into(buffer, n * RANGE_BYTES, *row)
 
