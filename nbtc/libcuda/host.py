@@ -31,10 +31,18 @@ class Vector(ctypes.Structure):
     _fields_ = [("base", ctypes.c_uint64), ("length", ctypes.c_uint64)]
 
 
-_move = _libc.process_vm_readv
-_move.argtypes = [ctypes.c_int, ctypes.POINTER(Vector), ctypes.c_ulong, ctypes.POINTER(Vector), ctypes.c_ulong,
-                  ctypes.c_ulong]  # fmt: skip
-_move.restype = ctypes.c_ssize_t
+def _mover(library: ctypes.CDLL) -> Any:
+    """The system's copy between processes."""
+    move = library.process_vm_readv
+    move.argtypes = [ctypes.c_int, ctypes.POINTER(Vector), ctypes.c_ulong, ctypes.POINTER(Vector), ctypes.c_ulong,
+                     ctypes.c_ulong]  # fmt: skip
+    move.restype = ctypes.c_ssize_t
+    return move
+
+
+# Small copies keep Python's lock.  A client may call with a lock of its own held, as PyTorch does when it makes its
+# streams: a thread that gets Python's lock in the midst of that, and waits for the client's, would wait for ever.
+_move, _move_little = _mover(_libc), _mover(ctypes.PyDLL(None, use_errno=True))
 
 
 class Steady(NamedTuple):
@@ -68,8 +76,9 @@ _slow = 0
 def _copy(target: int, source: int, size: int) -> bool:
     """Copy bytes; False where either side can't be."""
     pid, done = os.getpid(), 0
+    move = _move if size >= LARGE else _move_little
     while done < size:  # the kernel moves 2 GB at most at once
-        moved = _move(pid, Vector(target + done, size - done), 1, Vector(source + done, size - done), 1, 0)
+        moved = move(pid, Vector(target + done, size - done), 1, Vector(source + done, size - done), 1, 0)
         if moved <= 0:
             return False
         done += moved

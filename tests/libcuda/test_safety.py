@@ -86,6 +86,23 @@ ok(cu.cuMemFree_v2(d))
     assert "forked process" in done.stderr
 
 
+def test_a_process_forked_before_the_first_call_has_its_own_device():
+    done = python("""
+import os
+child = os.fork()
+ready()
+d, x = allocate(128), (u32 * 32)(*range(32))
+ok(cu.cuMemcpyHtoD_v2(d, x, c_size_t(128)))
+ok(launch(kernel(module(TWICE), "twice"), (1, 1, 1), (32, 1, 1), d, u32(32)))
+ok(cu.cuMemcpyDtoH_v2(x, d, c_size_t(128)))
+assert list(x) == [2 * i for i in range(32)]
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+""")
+    assert "forked" not in done.stderr
+
+
 def test_threads_launch_at_once():
     python("""
 import threading

@@ -118,6 +118,15 @@ def _default_generator(operation: Any) -> Callable[[dict[str, Any]], None]:
     return give
 
 
+@cache
+def _begin() -> None:
+    """What an operation does that is the first of the process."""
+    say("PyTorch's own operations are machine code: its CPU kernels compute them, with a CPU's bits", once=True)
+    # PyTorch makes all its streams with the first, under a lock.  Were that done by several threads at once, one could
+    # hold this lock and need Python's, which nbtc's driver runs under, and another the other way round.
+    torch.cuda.Stream()
+
+
 def computed_on_host(operation: Any) -> Callable[..., Any]:
     """An operation's implementation for tensors of the device."""
     name, give = operation.name(), _default_generator(operation)
@@ -128,7 +137,7 @@ def computed_on_host(operation: Any) -> Callable[..., Any]:
                 f"nbtc: {name} is machine code in this build of PyTorch and would be computed on the host, at once: "
                 "it can't become part of a CUDA graph"
             )
-        say("PyTorch's own operations are machine code: its CPU kernels compute them, with a CPU's bits", once=True)
+        _begin()
         call = Call()
         give(named)
         args, named = tree_map(call.argument, args), tree_map(call.argument, named)

@@ -113,6 +113,32 @@ for model, batch in ((one, x), (other, x.cuda())):
         optimizer.step()
 for p, q in zip(one.parameters(), other.parameters(), strict=True):
     assert q.is_cuda and torch.equal(p, q.cpu()), (p, q)
+
+import threading
+found = []
+def work(n):
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        y = torch.full((100,), float(n), device="cuda")
+        for _ in range(20):
+            y = y + 1
+        stream.synchronize()
+        found.append((n, y.sum().item()))
+threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+for t in threads: t.start()
+for t in threads: t.join()
+assert sorted(found) == [(n, 100.0 * (n + 20)) for n in range(6)], found
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 32
+    def __getitem__(self, i):
+        return torch.full((4,), float(i))
+total = torch.zeros(4, device="cuda")
+for batch in torch.utils.data.DataLoader(Numbers(), batch_size=8, num_workers=2, pin_memory=True):
+    assert batch.is_pinned()
+    total += batch.cuda(non_blocking=True).sum(0)
+assert total.tolist() == [496.0] * 4, "workers are forked processes"
 """,
     )
     assert said.count("PyTorch's own operations are machine code") == 1
