@@ -1,9 +1,11 @@
-"""Runs numba-cuda's own tests on the emulated device and writes the table of docs/numba-cuda.md.
+"""Runs numba-cuda's own tests on nbtc and writes the tables of docs/numba-cuda.md.
 
-    python scripts/numba_cuda_tests.py [test_atomics test_math ...] [--arch sm_90] [--seconds 600] [--keep FILE]
+    python scripts/numba_cuda_tests.py [test_atomics test_math ...] [--on emulated] [--arch sm_90] [--seconds 600]
+                                       [--keep FILE]
 
-Each of its modules runs in a process of its own.  --keep: a JSON file that gathers the outcomes of several runs; the
-table shows what it holds.  Needs `nbtc[cuda]`.
+Each of its modules runs in a process of its own, inside of `nbtc.cuda.emulated` or, with --on driver, above nbtc's CUDA
+driver (`nbtc.cuda.install`).  --keep: a JSON file that gathers the outcomes of several runs; the table shows what it
+holds.  Needs `nbtc[cuda]`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from pathlib import Path
 
 PACKAGE = "numba.cuda.tests.cudapy"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "numba-cuda.md"
-BEGIN, END = "<!-- tests -->", "<!-- end of tests -->"
+MARKS = {  # around each table of the page
+    "emulated": ("<!-- tests -->", "<!-- end of tests -->"),
+    "driver": ("<!-- tests on the driver -->", "<!-- end of tests on the driver -->"),
+}
 SHOWN = 90  # characters of a reason
 
 
@@ -55,15 +60,22 @@ class Recorder(unittest.TextTestResult):
         print("@" + json.dumps([test.id(), outcome, reason]), file=sys.__stdout__, flush=True)
 
 
-# Python runs this first of all, in processes that tests start too; the context lasts until the process ends.
+# Python runs one of these first of all, in processes that tests start too; the context lasts until the process ends.
 STARTUP = """
 import sys
 if not any("pathfinder" in word for word in sys.orig_argv):  # CUDA's search for libraries, which has to be quick
     import nbtc
+"""
+STARTUPS = {
+    "emulated": """
     emulation = nbtc.cuda.emulated({arch!r})
     emulation.__enter__()
     sys.modules["nbtc_emulation"] = emulation
-"""
+""",
+    "driver": """
+    nbtc.cuda.install({arch!r})
+""",
+}
 
 
 def one(module):
@@ -79,11 +91,23 @@ def _every(suite):
         yield from _every(part) if isinstance(part, unittest.TestSuite) else [part]
 
 
-def outcomes(module, arch, seconds):
-    """{test: (outcome, reason)} of a module, run in a process of its own."""
+def alone(module, on, arch, seconds):
+    """Outcomes of a module, whose failed tests have run again in processes of their own above the driver.
+
+    A kernel's fault is the device's until that is reset, so it fails all tests of the process that come after.
+    """
+    found = outcomes(module, on, arch, seconds)
+    again = [n for n, (o, _) in found.items() if o == "failed" and on == "driver" and n.startswith(PACKAGE)]
+    for name in again:
+        found |= outcomes(name.removeprefix(f"{PACKAGE}."), on, arch, seconds)
+    return found
+
+
+def outcomes(module, on, arch, seconds):
+    """{test: (outcome, reason)} of a module, or of one of its tests, run in a process of its own."""
     command = [sys.executable, __file__, "--one", module]
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "sitecustomize.py").write_text(STARTUP.format(arch=arch), encoding="utf-8")
+        Path(folder, "sitecustomize.py").write_text(STARTUP + STARTUPS[on].format(arch=arch), encoding="utf-8")
         path = os.pathsep.join([folder, str(PAGE.parents[1]), os.environ.get("PYTHONPATH", "")])
         inside = {**os.environ, "PYTHONPATH": path}
         try:
@@ -121,6 +145,7 @@ def table(results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*")
+    parser.add_argument("--on", choices=MARKS, default="emulated")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--keep")
@@ -134,7 +159,7 @@ def main():
     keep = Path(chosen.keep) if chosen.keep else None
     results = json.loads(keep.read_text(encoding="utf-8")) if keep and keep.exists() else {}
     for module in modules:
-        results[module] = outcomes(module, chosen.arch, chosen.seconds)
+        results[module] = alone(module, chosen.on, chosen.arch, chosen.seconds)
         if keep:
             keep.write_text(json.dumps(results), encoding="utf-8")
         bad = {n: r for n, (o, r) in results[module].items() if o == "failed"}
@@ -143,9 +168,10 @@ def main():
             print("   ", name.rpartition(".")[2], " ".join(reason.split())[:200], flush=True)
     if keep or not chosen.modules:
         version = importlib.metadata.version("numba-cuda")
-        text = f"{BEGIN}\nnumba-cuda {version} on {chosen.arch}:\n\n{table(dict(sorted(results.items())))}\n{END}"
+        begin, end = MARKS[chosen.on]
+        text = f"{begin}\nnumba-cuda {version} on {chosen.arch}:\n\n{table(dict(sorted(results.items())))}\n{end}"
         page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(page[: page.index(BEGIN)] + text + page[page.index(END) + len(END) :], encoding="utf-8")
+        PAGE.write_text(page[: page.index(begin)] + text + page[page.index(end) + len(end) :], encoding="utf-8")
 
 
 if __name__ == "__main__":
