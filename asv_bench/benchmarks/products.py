@@ -160,13 +160,18 @@ class Words:
 
 
 class Shares:
-    """Cuts of a 4096^3 product for more threads than this machine has: what share of their time is sums."""
+    """Cuts of a 4096^3 product for more threads than this machine has: the last thread's time, packing included.
+
+    In units of what it would take if every thread had the same number of sums and nothing were packed.
+    """
 
     params = [2, 16, 64]
     param_names = ("threads",)
 
-    def track_efficiency(self, threads):
+    def track_seconds_relative_to_even_shares(self, threads):
         columns, ends = columns_at_once(threads), [0] * threads
         for _, rows, _, panels in row_shares(4096, columns // 64, 64, threads, 64, ()):
             heapreplace(ends, ends[0] + rows * (panels * 64 + PACKING))
-        return 4096 * columns / (threads * max(ends))
+        return threads * max(ends) / (4096 * columns)
+
+    track_seconds_relative_to_even_shares.unit = "of even shares'"
