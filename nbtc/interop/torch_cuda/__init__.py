@@ -6,6 +6,7 @@ PyTorch calls `autoload` when it has been imported (its entry points "torch.back
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 
@@ -23,8 +24,24 @@ def on_driver() -> bool:
 
 
 def autoload() -> None:
-    """Let PyTorch's CPU kernels compute what its CUDA kernels would, where nbtc is the CUDA driver."""
-    if on_driver():
+    """Let PyTorch's CPU kernels compute what its CUDA kernels would, where nbtc is the CUDA driver.
+
+    An exception here would make `import torch` fail, so a PyTorch whose internals differ gets a warning instead.
+    """
+    if not on_driver():
+        return
+    import torch
+
+    if torch.version.cuda is None:
+        return
+    try:
         from nbtc.interop.torch_cuda.operations import register
 
         register()
+    except Exception as error:
+        warnings.warn(
+            f"nbtc: the operations of PyTorch {torch.__version__} can't be handed to the CPU, so only Triton's "
+            f"kernels and copies work on its CUDA device: {type(error).__name__}: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )

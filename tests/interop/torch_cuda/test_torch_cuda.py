@@ -240,3 +240,15 @@ def test_pytorch_loads_it_by_itself():
     command = [sys.executable, "-P", "-m", "nbtc", "run", sys.executable, "-P", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert not done.returncode, done.stderr[-3000:]
+
+
+def test_another_pytorch_is_still_imported(monkeypatch):
+    from nbtc.interop import torch_cuda
+
+    assert not torch_cuda.on_driver(), "this process has no driver of nbtc's"
+    torch_cuda.autoload()
+    assert "nbtc.interop.torch_cuda.operations" not in sys.modules
+    monkeypatch.setattr(torch_cuda, "on_driver", lambda: True)
+    monkeypatch.setitem(sys.modules, "nbtc.interop.torch_cuda.operations", None)  # it can't be imported
+    with pytest.warns(RuntimeWarning, match=r"can't be handed to the CPU.*ModuleNotFoundError"):
+        torch_cuda.autoload()
