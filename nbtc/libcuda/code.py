@@ -136,6 +136,7 @@ class Function:
         def total(space: str) -> int:
             return sum(v.bytes for v in static if v.space == space)
 
+        self.virtual_architecture = int("".join(c for c in ptx.target if c.isdigit()))  # 90 of sm_90a
         self.shared, self.local, self.constant = total("shared"), total("local"), total("const")
         most = declared.directives.get("maxntid") or declared.directives.get("reqntid")
         self.threads = min(1024, math.prod(most)) if most else 1024

@@ -156,3 +156,24 @@ def test_a_real_driver_beside_this_one_is_said(tmp_path):
     shutil.copy(folder() / "libcuda.so.1", other)
     done = python(f"CDLL({str(other)!r})\nok(cu.cuInit(0))\n")
     assert str(other) in done.stderr
+
+
+def test_a_kernels_attributes_are_those_of_its_text():
+    done = python(
+        """
+ready()
+m = module(".version 8.0 .target sm_90a .address_size 64 .visible .entry k() .maxntid 8, 4 .reqnctapercluster 2 "
+           "{ ret; }")
+found = []
+for what in (0, 5, 6, 11, 12, 13):
+    x = u32()
+    ok(cu.cuFuncGetAttribute(byref(x), what, kernel(m, "k")))
+    found.append(x.value)
+print(*found)
+m = module(".version 8.0 .target sm_80 .address_size 64 .visible .entry k() { ret; }")
+x = u32()
+ok(cu.cuFuncGetAttribute(byref(x), 5, kernel(m, "k")))
+print(x.value)
+"""
+    )
+    assert done.stdout == "32 90 90 2 1 1\n80\n", done.stdout + done.stderr

@@ -60,7 +60,7 @@ int main(int argc, char **argv) {
   CHECK(cudaMemcpy(z, y, sizeof z, cudaMemcpyDeviceToHost));
   for (int i = 0; i < 8; i++) if (z[8 + i] != (i + 1) % 8) return 4;
   cudaFuncAttributes a; CHECK(cudaFuncGetAttributes(&a, fill<double>));
-  if (a.maxThreadsPerBlock != 1024) return 5;
+  if (a.maxThreadsPerBlock != 1024 || a.ptxVersion != 80 || a.binaryVersion != 90) return 5;
   fill<<<1, 32, 100 << 10>>>(x, 1.0f);
   if (cudaGetLastError() != cudaErrorInvalidValue) return 6;
   CHECK(cudaFuncSetAttribute(fill<float>, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10));

@@ -49,10 +49,15 @@ def cuFuncGetParamInfo(function: int, index: int, offset: int, size: int) -> int
 
 
 def attribute(f: Function, what: int) -> int:
-    """CUfunction_attribute."""
-    number = processor().number
-    known = {0: f.threads, 1: f.shared, 2: f.constant, 3: f.local, 4: REGISTERS, 5: number, 6: number, 7: 0,
-             MAX_DYNAMIC_SHARED: f.dynamic, 9: -1, 10: 0}  # fmt: skip
+    """CUfunction_attribute.
+
+    5 (PTX_VERSION) is the architecture of a kernel's text and 6 (BINARY_VERSION) the GPU's: CUB chooses among the
+    kernels of a program by the first.
+    """
+    width, height, depth = (*f.directives.get("reqnctapercluster", (0, 0, 0)), 1, 1)[:3]
+    known = {0: f.threads, 1: f.shared, 2: f.constant, 3: f.local, 4: REGISTERS, 5: f.virtual_architecture,
+             6: processor().number, 7: 0, MAX_DYNAMIC_SHARED: f.dynamic, 9: -1, 10: 0,
+             11: width, 12: height, 13: depth}  # fmt: skip
     return f.attributes.get(what, known.get(what, 0))
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from nbtc.libcuda import host
-from nbtc.libcuda.code import REGISTERS
 from nbtc.libcuda.direct.shared import launch_again
-from nbtc.libcuda.driver.kernels import set_attribute
+from nbtc.libcuda.driver.kernels import attribute, set_attribute
 from nbtc.libcuda.driver.launches import active_clusters
 from nbtc.libcuda.driver.streams import put_stream
 from nbtc.libcuda.errors import INVALID_VALUE, SUCCESS
@@ -49,15 +48,18 @@ def cudaEventCreate(out: int) -> int:
     return found
 
 
+# cudaFuncAttributes (CUDA Runtime API): the place of each CUfunction_attribute in it, and its bytes in all
+_WIDE = {1: 0, 2: 8, 3: 16}
+_NARROW = {0: 24, 4: 28, 5: 32, 6: 36, 7: 40, 8: 44, 9: 48, 10: 52, 11: 56, 12: 60, 13: 64, 15: 68, 14: 72}
+_ATTRIBUTES_BYTES = 144
+
+
 @runtime
 def cudaFuncGetAttributes(out: int, address: int) -> None:
-    """cudaFuncAttributes."""
-    f, number = function(address), processor().number
-    buffer = bytearray(144)
-    for at, value in ((0, f.shared), (8, f.constant), (16, f.local)):
-        buffer[at : at + 8] = value.to_bytes(8, "little")
-    for at, value in ((24, f.threads), (28, REGISTERS), (32, number), (36, number), (44, f.dynamic), (48, -1)):
-        buffer[at : at + 4] = (value & 0xFFFFFFFF).to_bytes(4, "little")
+    f, buffer = function(address), bytearray(_ATTRIBUTES_BYTES)
+    for width, places in ((8, _WIDE), (4, _NARROW)):
+        for what, at in places.items():
+            buffer[at : at + width] = attribute(f, what).to_bytes(width, "little", signed=True)
     host.write(out, bytes(buffer))
 
 
