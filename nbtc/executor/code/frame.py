@@ -15,7 +15,6 @@ from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.form import Form, Op
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.specials import VARYING_SPECIALS
-from nbtc.executor.emit.state import LAYOUTS
 from nbtc.executor.kernel import neighbours
 from nbtc.executor.kernel.flow import ENDS, Block, Graph
 from nbtc.executor.kernel.uniform import Facts
@@ -258,13 +257,14 @@ class Frame:
         if not b.block.is_terminated:
             code.go(self.target(back), again, False)
 
-    def poll(self, mask: Any, at: int = -1) -> int:
-        """Leave the warp if the launch is to stop; the number of the place where lanes of a mask are: at the end of
-        this block, or its first instruction (at=0)."""
+    def poll(self, mask: Any) -> None:
+        """Leave the warp if the launch is to stop, with lanes of a mask at the end of this block."""
+        self.code.poll(ir.Constant(I32, self._site(-1)), mask)
+
+    def _site(self, at: int) -> int:
+        """The number of a new place: an instruction of this block."""
         here = self.current.instructions
-        site = self.machine.place(self.function, here[at] if here else None)
-        self.code.poll(site, mask)
-        return site
+        return self.machine.place(self.function, here[at] if here else None)
 
     def retry_unless(self, ready: Any) -> None:
         """Go on if ready; else the lanes wait before this block."""
@@ -272,9 +272,7 @@ class Frame:
         goes, waits = (code.function.append_basic_block(n) for n in ("goes", "waits"))
         b.cbranch(ready, goes, waits)
         b.position_at_end(waits)
-        site = self.poll(self.group(), 0)
-        self.v.store(ir.Constant(I32, site), self.v.at(self.warp, LAYOUTS["warp"].offset("wait_site")), 4)
-        code.turn(self.target(self.number), self.group(), self.alone)
+        code.wait(self.target(self.number), self._site(0), self.group(), self.alone)
         b.position_at_end(goes)
         code.advance()
 

@@ -26,18 +26,18 @@ class Pending:
 
     def __init__(self, v: VectorBuilder, count: int, variable: Callable[..., Any], helper: Callable[..., Any]) -> None:
         self.v, self.b, self._helper = v, v.b, helper
-        self.count = max(1, -(-count // BITS))
+        self.count = count // BITS + 1  # one bit more than blocks, so that there is one after each of them
         self.none = ir.Constant(I32, self.count * BITS)  # the lowest of an empty set
         self.words = variable(ir.ArrayType(I64, self.count))
         self.lowest = variable(I32, self.count * BITS)
 
-    def add(self, bit: int) -> None:
-        """Lanes are pending at a block."""
+    def add(self, bit: Any) -> None:
+        """Lanes are pending at a block (i32)."""
         b = self.b
-        word = b.gep(self.words, [ZERO, ir.Constant(I32, bit // BITS)])
-        b.store(b.or_(b.load(word), ir.Constant(I64, 1 << bit % BITS)), word)
-        lowest, new = b.load(self.lowest), ir.Constant(I32, bit)
-        b.store(b.select(b.icmp_unsigned("<", new, lowest), new, lowest), self.lowest)
+        word, one = self._place(bit)
+        b.store(b.or_(b.load(word), one), word)
+        lowest = b.load(self.lowest)
+        b.store(b.select(b.icmp_unsigned("<", bit, lowest), bit, lowest), self.lowest)
 
     def some_up_to(self, bit: int) -> Any:
         """i1: whether lanes are pending at a block or before it."""
@@ -51,19 +51,27 @@ class Pending:
         """i1: whether `above` or `lowest` found a block."""
         return self.b.icmp_unsigned("!=", found, self.none)
 
-    def above(self, bit: int) -> Any:
-        """The next block after a block where lanes are pending, `none` if there is none (i32)."""
-        return self._next(ir.Constant(I32, bit + 1)) if bit + 1 < self.count * BITS else self.none
+    def above(self, bit: Any) -> Any:
+        """The next block after a block (i32) where lanes are pending, `none` if there is none (i32)."""
+        return self._next(self.b.add(bit, ir.Constant(I32, 1)))
 
     def take(self, index: Any) -> None:
         """No lanes are pending at a block (i32) any longer."""
         b = self.b
-        word = b.gep(self.words, [ZERO, b.lshr(index, ir.Constant(I32, 6)) if self.count > 1 else ZERO])
-        one = b.shl(ir.Constant(I64, 1), b.zext(b.and_(index, ir.Constant(I32, BITS - 1)), I64))
+        word, one = self._place(index)
         b.store(b.and_(b.load(word), b.not_(one)), word)
         lowest = b.load(self.lowest)
         with b.if_then(b.icmp_unsigned("==", lowest, index)):
             b.store(self._next(index), self.lowest)
+
+    def _place(self, index: Any) -> tuple[Any, Any]:
+        """A block's word, and its bit in it."""
+        b = self.b
+        if isinstance(index, ir.Constant):
+            word, bit = divmod(index.constant, BITS)
+            return b.gep(self.words, [ZERO, ir.Constant(I32, word)]), ir.Constant(I64, 1 << bit)
+        word = b.gep(self.words, [ZERO, b.lshr(index, ir.Constant(I32, 6)) if self.count > 1 else ZERO])
+        return word, b.shl(ir.Constant(I64, 1), b.zext(b.and_(index, ir.Constant(I32, BITS - 1)), I64))
 
     def _next(self, start: Any) -> Any:
         """The first block from `start` on (below 64 times the words) where lanes are pending."""

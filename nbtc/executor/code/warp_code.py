@@ -9,6 +9,7 @@ other warps.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from llvmlite import ir
@@ -28,6 +29,37 @@ def unlikely(module: ir.Module) -> Any:
     return module.add_metadata(
         [ir.MetaDataString(module, "branch_weights"), ir.Constant(I32, 1), ir.Constant(I32, 1 << 20)]
     )
+
+
+class Meeting:
+    """A block of code that is entered from many places, with values from each."""
+
+    def __init__(self, function: Any, name: str) -> None:
+        self.function, self.name = function, name
+        self.ways: list[tuple[Any, tuple[Any, ...]]] = []
+
+    @cached_property
+    def block(self) -> Any:
+        """The LLVM block."""
+        return self.function.append_basic_block(self.name)
+
+    def note(self, source: Any, *values: Any) -> None:
+        """A block branches here, with these values."""
+        self.ways.append((source, values))
+
+    def come(self, b: ir.IRBuilder, *values: Any) -> None:
+        """End this code: it goes on here, with these values."""
+        self.note(b.block, *values)
+        b.branch(self.block)
+
+    def begin(self, b: ir.IRBuilder) -> list[Any]:
+        """Go on with the block, when all ways to it are known; its values."""
+        b.position_at_end(self.block)
+        found = [b.phi(value.type) for value in self.ways[0][1]]
+        for source, values in self.ways:
+            for phi, value in zip(found, values, strict=True):
+                phi.add_incoming(value, source)
+        return found
 
 
 class WarpCode:
@@ -52,11 +84,14 @@ class WarpCode:
         self.bit = {number: i for i, number in enumerate(dense)}
         self.coroutine = Coroutine(self.v, self.function) if suspends else None
         self.dispatch = self.function.append_basic_block("dispatch")
-        self.take = self.function.append_basic_block("take")
         self.done = self.function.append_basic_block("done")
         self._words: Any = None
         self._top: Any = None
-        self.picks: list[tuple[Any, Any]] = []
+        # A large program goes these ways from thousands of places: what they do stands once, for a block given at run
+        # time.  It was half of the code of a kernel that votes among lanes at hand.
+        self.picks, self.late, self.turns, self.waits = (
+            Meeting(self.function, name) for name in ("take", "late", "turn", "wait")
+        )
         self._prologue()
 
     # --- entry ------------------------------------------------------------------------------------------------------
@@ -148,11 +183,16 @@ class WarpCode:
     # --- ways -------------------------------------------------------------------------------------------------------
     def defer(self, number: int, mask: Any) -> None:
         """Let lanes wait to enter a block."""
+        self._defer(self._bit(number), mask)
+
+    def _defer(self, bit: Any, mask: Any) -> None:
         b = self.b
-        bit = self.bit[number]
-        slot = b.gep(self.masks, [ir.Constant(I32, 0), ir.Constant(I32, bit)])
+        slot = b.gep(self.masks, [ir.Constant(I32, 0), bit])
         b.store(b.or_(b.load(slot), mask), slot)
         self.pending.add(bit)
+
+    def _bit(self, number: int) -> Any:
+        return ir.Constant(I32, self.bit[number])
 
     def go(self, number: int, mask: Any, alone: bool) -> None:
         """End this code: the group that runs goes to a block; `alone`: nobody is pending anywhere."""
@@ -161,14 +201,12 @@ class WarpCode:
             b.store(mask, self.mask)
             b.branch(self.label(number))
             return
-        straight, wait = (self.function.append_basic_block(n) for n in ("straight", "wait"))
-        b.cbranch(self.pending.some_up_to(self.bit[number]), wait, straight)
+        straight = self.function.append_basic_block("straight")
+        self.late.note(b.block, self._bit(number), mask)
+        b.cbranch(self.pending.some_up_to(self.bit[number]), self.late.block, straight)
         b.position_at_end(straight)
         b.store(mask, self.mask)
         b.branch(self.label(number))
-        b.position_at_end(wait)
-        self.defer(number, mask)
-        b.branch(self.dispatch)
 
     def part(self, ways: tuple[tuple[int, Any], tuple[int, Any]], alone: bool, leave: Any) -> None:
         """End this code: lanes go two ways, (block or END, mask) each; `leave(mask, last)` ends lanes."""
@@ -212,22 +250,37 @@ class WarpCode:
             b.store(mask, self.mask)
             b.branch(self.label(number))
             return
-        self.defer(number, mask)
-        bit = self.bit[number]
+        self.turns.come(b, self._bit(number), mask)
+
+    def wait(self, number: int, site: int, mask: Any, alone: bool) -> None:
+        """The same where the group asks again in vain for what it waits for, at a place in the program."""
+        if alone:
+            self._note_wait(ir.Constant(I32, site), mask)
+            self.turn(number, mask, alone)
+        else:
+            self.waits.come(self.b, self._bit(number), ir.Constant(I32, site))
+
+    def _note_wait(self, site: Any, mask: Any) -> None:
+        self.poll(site, mask)
+        self.v.store(site, self._at("warp", "wait_site"), 4)
+
+    def _take_turns(self, bit: Any, mask: Any) -> None:
+        b = self.b
+        self._defer(bit, mask)
         above = self.pending.above(bit)
         some = self.pending.exists(above)
         if self.coroutine:  # while other groups can run the warp must not sleep
-            lowest = b.icmp_unsigned("==", b.load(self.pending.lowest), ir.Constant(I32, bit))
+            lowest = b.icmp_unsigned("==", b.load(self.pending.lowest), bit)
             alone_here = b.and_(lowest, b.not_(some))
             slot = self._at("warp", "wait_address")
             self.v.store(b.select(alone_here, self.v.load(slot, I64, 8), self.v.int(0)), slot, 8)
         higher, around = (self.function.append_basic_block(n) for n in ("higher", "around"))
         b.cbranch(some, higher, around)
         b.position_at_end(higher)
-        self._pick(above)
+        self.picks.come(b, above)
         b.position_at_end(around)
         self.suspend()
-        self._pick(b.load(self.pending.lowest))
+        self.picks.come(b, b.load(self.pending.lowest))
 
     def advance(self) -> None:
         """Note that the warp got on: many rounds in which no warp does are a deadlock."""
@@ -252,11 +305,6 @@ class WarpCode:
             self.advance()
             self.suspend()
 
-    def _pick(self, index: Any) -> None:
-        """End this code: a pending block runs."""
-        self.picks.append((index, self.b.block))
-        self.b.branch(self.take)
-
     # --- the end ----------------------------------------------------------------------------------------------------
     def close(self, first: int) -> None:
         """Emit what runs pending groups, and the end of the warp; `first` is the block where it begins."""
@@ -267,7 +315,17 @@ class WarpCode:
         some = self.function.append_basic_block("some")
         b.cbranch(self.pending.empty(), self.done, some)
         b.position_at_end(some)
-        self._pick(b.load(self.pending.lowest))
+        self.picks.come(b, b.load(self.pending.lowest))
+        if self.waits.ways:
+            bit, site = self.waits.begin(b)
+            mask = b.load(self.mask)
+            self._note_wait(site, mask)
+            self.turns.come(b, bit, mask)
+        if self.turns.ways:
+            self._take_turns(*self.turns.begin(b))
+        if self.late.ways:
+            self._defer(*self.late.begin(b))
+            b.branch(self.dispatch)
         self._take()
         b.position_at_end(self.done)
         if self.coroutine:
@@ -282,10 +340,7 @@ class WarpCode:
 
     def _take(self) -> None:
         b = self.b
-        b.position_at_end(self.take)
-        index = b.phi(I32)
-        for value, block in self.picks:
-            index.add_incoming(value, block)
+        (index,) = self.picks.begin(b)
         self.pending.take(index)
         slot = b.gep(self.masks, [ir.Constant(I32, 0), index])
         b.store(b.load(slot), self.mask)
@@ -297,14 +352,14 @@ class WarpCode:
         b.position_at_end(nowhere)
         b.unreachable()
 
-    def poll(self, site: int, mask: Any) -> None:
-        """Leave the warp if the launch is to stop; where its time is over, note that these lanes were here."""
+    def poll(self, site: Any, mask: Any) -> None:
+        """Leave the warp if the launch is to stop; where its time is over, note that lanes were at a place (i32)."""
         b = self.b
         stop = b.load_atomic(b.bitcast(self._at("launch", "stop"), I32.as_pointer()), "monotonic", 4)
         go_on, stops = (self.function.append_basic_block(n) for n in ("go_on", "stops"))
         branch = b.cbranch(b.icmp_unsigned("!=", stop, ir.Constant(I32, 0)), stops, go_on)
         branch.set_metadata("prof", unlikely(self.module))
         b.position_at_end(stops)
-        b.call(self.machine.helpers.note_stop, [self.launch, self.block, self.warp, ir.Constant(I32, site), mask, stop])
+        b.call(self.machine.helpers.note_stop, [self.launch, self.block, self.warp, site, mask, stop])
         b.branch(self.done)
         b.position_at_end(go_on)

@@ -128,7 +128,7 @@ class FunctionCode(Protocol):
     def end(self, mask: Any, last: bool) -> None:
         """Lanes end the function; `last`: nothing follows in this block."""
 
-    def poll(self, mask: Any, at: int = -1) -> int:
+    def poll(self, mask: Any) -> None:
         """Leave the warp if the launch is to stop."""
 
     def retry_unless(self, ready: Any) -> None:

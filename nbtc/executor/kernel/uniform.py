@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from nbtc.executor.emit.specials import VARYING_SPECIALS
 from nbtc.executor.kernel.flow import Graph
+from nbtc.executor.kernel.liveness import live_at
 from nbtc.executor.rows.uses import Use, use_of, waits
 from nbtc.executor.text.data import Address, Function, Instruction, Register, Special, Symbol
 
@@ -60,6 +61,7 @@ class _Analysis:
         self.function, self.graph, self.setting = function, graph, setting
         self.uses = [[use_of(i) for i in block.instructions] for block in graph.blocks]
         self.places = self._find_places()
+        self.crossing = live_at(graph, range(graph.end))  # registers whose values a block may have from another
         self.parameters = {v.name for v in function.variables if v.space == "param"}  # of calls: each lane has its own
         if not function.entry:
             self.parameters |= {v.name for v in (*function.prototype.results, *function.prototype.arguments)}
@@ -216,23 +218,25 @@ class _Analysis:
     def _once(self, strict: bool) -> set[str]:
         """Registers that each turn of a block writes before it reads them: what lanes elsewhere hold is never read.
 
-        Written once, where every read comes later in the same turn of the innermost loop.  When lanes take turns
-        (not `strict`) only within one block.
+        Those whose values never leave the block that writes them, and those written once where every read comes later
+        in the same turn of the innermost loop; the latter only if lanes don't take turns (`strict`).
         """
-        return {name for name, places in self.places.defs.items() if self._written_first(name, places, strict)}
+        found = self.places.defs.keys() - self.crossing
+        if strict:
+            found |= {name for name in self.crossing if self._written_first(name)}
+        return found
 
-    def _written_first(self, name: str, defs: list[tuple[int, int]], strict: bool) -> bool:
-        reads = self.places.reads.get(name, [])
-        b, i = defs[0]
-        guarded = self.graph.blocks[b].instructions[i].guard is not None
-        if guarded or len(defs) > 1:
+    def _written_first(self, name: str) -> bool:
+        defs, reads = self.places.defs.get(name, []), self.places.reads.get(name, [])
+        if len(defs) != 1 or self.graph.blocks[defs[0][0]].instructions[defs[0][1]].guard is not None:
             return False
+        b, i = defs[0]
         inner = self.graph.loop[b]
         for rb, ri in reads:
             if rb == b:
                 if ri <= i:
                     return False
-            elif not strict or not self.graph.dominates(b, rb) or (inner >= 0 and inner not in self.graph.loops(rb)):
+            elif not self.graph.dominates(b, rb) or (inner >= 0 and inner not in self.graph.loops(rb)):
                 return False
         return True
 

@@ -64,6 +64,21 @@ def test_what_is_written_apart_varies():
     assert f.divergent == {1} and {"b", "c"} <= f.varies
 
 
+def test_what_no_block_has_from_another_need_not_be_kept_for_other_lanes():
+    """`b` is written in two blocks and read in the same ones alone; `a` is read before, `c` written under a guard."""
+    way = "add.u32 b, a, NUMBER; add.u32 a, b, 1; @q mov.u32 c, b; "
+    function, g = of(
+        "mov.u32 a, %laneid; setp.eq.u32 p, a, 3; setp.eq.u32 q, a, 4; @p bra J; "
+        + way.replace("NUMBER", "1")
+        + "bra K; J: "
+        + way.replace("NUMBER", "2")
+        + "K: add.u32 a, a, c; ret;"
+    )
+    f = facts(function, g, Setting())
+    assert f.divergent == {1, 2} and {"a", "b", "c"} <= f.varies
+    assert "b" in f.private and f.private.isdisjoint({"a", "c"})
+
+
 def test_a_loop_around_an_atomic_spins_and_a_counting_one_does_not():
     function, g = of("L: ld.volatile.global.u32 a, [d]; setp.eq.u32 p, a, 0; @p bra L; ret;")
     assert facts(function, g, Setting()).spins == {0}
