@@ -51,8 +51,8 @@ class Watched:
 
     def cover(self, first: int, size: int) -> None:
         """Watch further memory too: so many bytes from a multiple of 16."""
-        granules: Words = np.zeros((size // words.GRANULE_BYTES, words.CELL // words.WORD), np.int64)
-        cells: Words = np.zeros((size // words.CELL_BYTES, words.CELL // words.WORD), np.int64)
+        granules = _zeros(size // words.GRANULE_BYTES)
+        cells = _zeros(size // words.CELL_BYTES)
         self.cells.append((granules, cells))
         row = np.array([[first, size, granules.ctypes.data, cells.ctypes.data]], np.int64)
         self.regions = np.vstack([self.regions, row])
@@ -106,6 +106,21 @@ class Watched:
         lane = -1 if slot >> words.SHARED_AT & 1 else slot >> words.LANE_AT & 31
         site = slot >> words.SITE_AT & (words.MOST_SITES - 1)
         return Seen(site, int(row) >> 8, int(row) & 0xFF, lane, slot >> words.KIND_AT & 15)
+
+
+def _zeros(count: int) -> Words:
+    """Granules or cells, of which few pages are ever used.
+
+    They are not mapped without a reservation (Linux's MAP_NORESERVE): a launch that does touch 4 GiB would then end the
+    process, or another, where the host has no 80 GiB.
+    """
+    try:
+        return np.zeros((count, words.CELL // words.WORD), np.int64)
+    except MemoryError:
+        raise MemoryError(
+            f"checked launches take up to 20 bytes of memory for each byte that a program may touch, here "
+            f'{count * words.CELL / 2**30:.0f} GiB at once: give smaller arrays, or launch with checked="off"'
+        ) from None
 
 
 def _ranges(memory: Sequence[Memory]) -> list[tuple[int, int]]:
