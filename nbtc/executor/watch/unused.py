@@ -2,6 +2,7 @@
 
 A compiler that spreads a small tensor over many threads lets several of them load an element and compute with it, and
 one of them store what comes of it: `@%p st.global [a], {x}`, where the predicate is a function of the thread's place.
+An `atom` of which nobody reads the result is such a store, too.
 What the others have loaded is dropped.  They may see the old value or what the first one has stored in its place
 already, with the same results, so their loads are no accesses that anything has to be ordered with.
 
@@ -43,7 +44,7 @@ Predicates = tuple[tuple[Register, bool], ...]
 def prepared(function: Function) -> tuple[Function, dict[int, Predicates]]:
     """A function that begins with what says who uses what, and the loads (by `id`) that not all lanes use."""
     body = function.body or ()
-    if not any(i.opcode in STORES and i.guard is not None for i in body):
+    if not any(i.opcode in (*STORES, "atom") and i.guard is not None for i in body):
         return function, {}
     ways, early = _ways(function), _Early(body)
     users = {}
@@ -121,7 +122,8 @@ def _ways(function: Function) -> Callable[[str], Ways]:
         return found.get(name, frozenset())
 
     def through(name: str, i: Instruction) -> Ways:
-        return _all(ways, results[id(i)]) if id(i) in results else _of_reader(name, i, ways)
+        dropped = not any(r.name in readers for r in use_of(i).writes)
+        return _all(ways, results[id(i)]) if id(i) in results else _of_reader(name, i, ways, dropped)
 
     pending = list(readers)
     while pending:  # they only grow
@@ -142,12 +144,12 @@ def _union(parts: Iterable[Ways]) -> Ways:
     return found
 
 
-def _of_reader(name: str, i: Instruction, ways: Callable[[str], Ways]) -> Ways:
-    """The ways through an instruction that reads a register, and does more than to compute."""
+def _of_reader(name: str, i: Instruction, ways: Callable[[str], Ways], dropped: bool) -> Ways:
+    """The ways through an instruction that reads a register, and does more than to compute; its results are dropped."""
     if i.guard is not None and i.guard.register.name == name:
         return None
-    if i.opcode in STORES and i.guard is not None:
-        place = (r.name for r in registers(i.operands[0]))
+    if (i.opcode in STORES or (i.opcode == "atom" and dropped)) and i.guard is not None:
+        place = (r.name for r in registers(i.operands[0 if i.opcode in STORES else 1]))
         return None if name in place else frozenset({Way(i.guard, False)})
     if i.opcode in EXCHANGES and name in (r.name for r in registers(i.operands[1])):
         others = any(name in (r.name for r in registers(x)) for x in i.operands[2:])

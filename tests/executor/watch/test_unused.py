@@ -42,6 +42,7 @@ RIGHT = {
     + "setp.eq.u32 q, a, 0; @q bra M; add.u32 b, b, 1; bra O; M: add.u32 b, b, 5; setp.eq.u32 w, b, 6; @w bra O;"
     + "add.u32 b, b, a; O:"
     + STORE,
+    "atomic whose result nobody reads": REPLICAS + STORE + "@p atom.global.add.u32 f, [ys], b;",
     "guarded by the value": REPLICAS + "setp.eq.u32 q, a, 0; @q add.u32 b, b, 1;" + STORE,
 }
 WRONG = {
@@ -65,6 +66,10 @@ WRONG = {
     "chooses another value": REPLICAS
     + STORE
     + "setp.eq.u32 q, a, 1; mov.u32 f, 1; @q bra M; mov.u32 f, 2; M: st.global.u32 [ys], f;",
+    "atomic by all": REPLICAS + STORE + "atom.global.add.u32 f, [ys], b;",
+    "atomic whose result is read": REPLICAS
+    + STORE
+    + "@p atom.global.add.u32 f, [ys], b; and.b32 f, f, 4; cvt.u64.u32 z, f; add.u64 z, xs, z; st.global.u32 [z], 1;",
     "atomic": REPLICAS + STORE + "@p atom.global.add.u32 a, [ys], b; @!p atom.global.add.u32 a, [ys], b;",
 }
 ORDERS = {"storing warps first": ("eq", 70), "storing warps last": ("ne", 6)}  # who stores, and a thread that does not
