@@ -25,6 +25,8 @@ def properties(gpu: GPU) -> SimpleNamespace:
 class Guard:
     """`torch.cuda.device` and `_DeviceGuard`: there is one device."""
 
+    idx, prev_idx = 0, -1
+
     def __init__(self, *_: Any) -> None:
         pass
 

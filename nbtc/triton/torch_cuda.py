@@ -6,6 +6,7 @@
 | `torch.autograd._engine_run_backward` | backward passes written in Python run inside a call of PyTorch, where no \
 mode is on |
 | `torch.autocast._enabled`, `.fast_dtype` | what it casts to, for the CPU's operations |
+| `torch._C._cuda_getCurrentRawStream` | libraries that launch kernels themselves ask for it |
 | `torch.utils._device.CURRENT_DEVICE`, `_device_constructors` | what is made on the default device, if that is a GPU |
 
 Tested with torch 2.11.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from types import FunctionType
 from typing import Any
 from unittest.mock import patch
 
@@ -28,6 +30,7 @@ from nbtc.triton import driver
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 MAKERS = _device._device_constructors()  # functions that take the default device
+PRODUCTS = (torch.mm, torch.bmm, torch.addmm, torch.baddbmm)  # with out_dtype on GPUs alone
 MOVES = ("to", "cpu", "cuda", "pin_memory")  # of a tensor
 
 
@@ -49,6 +52,8 @@ class OnCpu(TorchFunctionMode):
         if name in MOVES and args and isinstance(args[0], torch.Tensor):
             return _moved(name, func, args, given)
         given.pop("pin_memory", None)
+        if func in PRODUCTS:
+            args, given = _product(args, given)
         if is_cuda(given.get("device")) or (
             is_cuda(_device.CURRENT_DEVICE) and given.get("device") is None and func in MAKERS
         ):
@@ -79,6 +84,15 @@ def _moved(name: str, func: Any, args: Any, given: dict[str, Any]) -> Any:
         given["device"] = CPU
     found = func(x, *(CPU if is_cuda(d) else d for d in rest), **given)
     return found.clone() if to_cpu and found is x else found
+
+
+def _product(args: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A product's arguments for the CPU, which has no `out_dtype`: operands of that dtype have the same values."""
+    dtypes = [given.pop("out_dtype", None), *(x for x in args if isinstance(x, torch.dtype))]
+    if dtype := next((d for d in dtypes if d is not None), None):
+        args = [x.to(dtype) if isinstance(x, torch.Tensor) else x for x in args if not isinstance(x, torch.dtype)]
+        given = {k: x.to(dtype) if k != "out" and isinstance(x, torch.Tensor) else x for k, x in given.items()}
+    return args, given
 
 
 class Stream(Guard):
@@ -174,6 +188,11 @@ def _cuda(arch: str) -> dict[str, Any]:
     }
 
 
+def _its_own(value: Any) -> Any:
+    """A function as an object of its own: torch.compile keeps rules by the objects that names have."""
+    return (lambda *args, **named: value(*args, **named)) if isinstance(value, FunctionType) else value
+
+
 @contextmanager
 def on_cpu(arch: str) -> Iterator[None]:
     """Inside, torch has one GPU of an architecture, which is the CPU."""
@@ -186,11 +205,12 @@ def on_cpu(arch: str) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))  # first: it looks into torch.cuda
         for name, value in _cuda(arch).items():
-            stack.enter_context(patch.object(torch.cuda, name, value, create=True))
+            stack.enter_context(patch.object(torch.cuda, name, _its_own(value), create=True))
         for name, value in ACCELERATOR.items():
             stack.enter_context(patch.object(torch.accelerator, name, value, create=True))
         stack.enter_context(patch.object(torch.autograd, "_engine_run_backward", run_backward))
         stack.enter_context(patch.object(torch, "Generator", Generator))
+        stack.enter_context(patch.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True))
         for name, made in (("__enter__", _entering), ("__exit__", _leaving)):
             stack.enter_context(patch.object(torch.autocast, name, made(getattr(torch.autocast, name))))
         stack.enter_context(patch.object(torch.version, "cuda", torch.version.cuda or "13.0"))

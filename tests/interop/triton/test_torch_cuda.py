@@ -128,3 +128,33 @@ def test_afterwards():
     assert (x.is_cuda, x.device.type) == (False, "cpu")
     assert torch.cuda.is_available() == available
     assert torch.Generator is generator
+
+
+def test_products_of_wider_numbers(gpu):
+    """torch has `out_dtype` on GPUs alone; the sums are those of exact operands."""
+    a, b = (torch.randn(s, device="cuda").to(torch.bfloat16) for s in ((4, 8), (8, 3)))
+    start, out = torch.randn(4, 3, device="cuda"), torch.empty(4, 3, device="cuda")
+    wanted = a.double() @ b.double()
+    assert torch.mm(a, b, out_dtype=torch.float32).dtype == torch.float32
+    torch.testing.assert_close(torch.mm(a, b, torch.float32).double(), wanted, rtol=1e-5, atol=1e-5)
+    torch.addmm(start, a, mat2=b, out_dtype=torch.float32, out=out)
+    torch.testing.assert_close(out.double(), start + wanted, rtol=1e-5, atol=1e-5)
+    found = torch.bmm(a[None], b[None], out_dtype=torch.float32)[0]
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_names_that_launch_code_of_libraries_asks_for(gpu):
+    with torch.cuda.device(0) as device:
+        assert device.idx == torch._C._cuda_getCurrentRawStream(device.idx) == 0
+    names = [getattr(torch.cuda, name) for name in ("synchronize", "set_device", "set_rng_state", "empty_cache")]
+    assert len(set(names)) == len(names)  # torch.compile has rules by objects
+
+
+def test_compilers_rules_for_functions_of_torch_cuda(gpu):
+    """PyTorch makes them once, for the objects that the names have at that time."""
+    rules = torch._dynamo.trace_rules.get_torch_obj_rule_map
+    rules.cache_clear()
+    try:
+        assert rules()
+    finally:
+        rules.cache_clear()
