@@ -38,7 +38,7 @@ WORDS = {
     ),
     words.UNWRITTEN: (
         "uninitialised shared memory",
-        "no thread of the block has written these bytes: write them first",
+        "no thread of the block has written these bytes, or only a product of such bytes: write them first",
     ),
     words.NOT_WAITED: (
         "asynchronous operation still under way",

@@ -2,12 +2,16 @@
 
 A load of 16 bytes reads more than a program needs, and compilers load first and choose then.  So a plain load only
 notes for which lanes a register's word was unwritten, scalar instructions pass that on, and the first instruction for
-which the value counts reports it: one that stores it, goes by it, addresses memory with it, multiplies matrices of it.
+which the value counts reports it: one that stores it, goes by it, addresses memory with it.
+
+Kernels whose last tile sticks out of a matrix load the rows outside too, multiply, and store the rows inside (or what
+comes of masked columns).  So `mma` passes on what it reads by rows and columns, and what comes of such products may be
+stored in shared memory, whose bytes count as unwritten then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -19,7 +23,8 @@ from nbtc.executor.emit.action import Row
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.rows.uses import use_of
 from nbtc.executor.text.data import Function, Instruction, Register
-from nbtc.executor.watch import partial, words
+from nbtc.executor.text.operands import registers
+from nbtc.executor.watch import fragments, partial, words
 
 PASSING = ("mov", "cvta", "isspacep")  # what moves or computes registers and is no scalar form
 NONE, ALL = ir.Constant(I32, 0), ir.Constant(I32, -1)
@@ -39,11 +44,16 @@ def _computes(instruction: Instruction) -> bool:
     return row is not None and (row.form is not None or instruction.opcode in PASSING)
 
 
-def reached(function: Function) -> frozenset[str]:
-    """Names of the registers that values of such loads may come to by way of scalar instructions."""
+def _passes(instruction: Instruction) -> bool:
+    """Whether it is known which of its results come of what it reads, and it does nothing else."""
+    return _computes(instruction) or fragments.passes(instruction)
+
+
+def reached(function: Function, begin: Callable[[Instruction], bool] = is_deferred) -> frozenset[str]:
+    """Names of the registers that values of such loads may come to; or those of other instructions."""
     body = function.body or ()
-    found = {r.name for i in body if is_deferred(i) for r in use_of(i).writes}
-    passing = [use_of(i) for i in body if _computes(i)]
+    found = {r.name for i in body if begin(i) for r in use_of(i).writes}
+    passing = [use_of(i) for i in body if _passes(i)]
     changed = bool(found)
     while changed:
         before = len(found)
@@ -66,6 +76,8 @@ class Definedness:
 
     def __init__(self, function: Function) -> None:
         self.reached, self.guards = reached(function), guards(function)
+        products = reached(function, lambda i: i.opcode == "mma" and fragments.passes(i))
+        self.products = self.reached & products  # values that count once they leave the block
         body = function.body or ()
         loads = [i for i in body if is_deferred(i) and i.opcode == "ld"]
         self.copies, self.insertions = partial.copies(body, loads), partial.insertions(body, loads)
@@ -95,6 +107,22 @@ class Definedness:
             masks.append(mask if copy is None else b.and_(mask, b.load(self._mask(lanes, copy))))
         return self._any(lanes, masks)
 
+    def kept(self, lanes: Lanes) -> list[tuple[int, Any]]:
+        """Of what a store to shared memory writes: numbers of elements of products, with the lanes that have none."""
+        if lanes.op.opcode != "st" or not _is_shared(lanes.instruction):
+            return []
+        names = [getattr(x, "name", None) for x in lanes.elements(lanes.operands[1])]
+        masks = [(n, self._mask(lanes, name)) for n, name in enumerate(names) if name in self.products]
+        return [(n, lanes.b.and_(lanes.b.load(mask), lanes.active)) for n, mask in masks]
+
+    def _counting(self, instruction: Instruction) -> Sequence[Register]:
+        """The registers whose values count in a store."""
+        if not _is_shared(instruction):
+            return use_of(instruction).reads
+        values = registers(instruction.operands[1])
+        other = (*registers(instruction.operands[0]), *((instruction.guard.register,) if instruction.guard else ()))
+        return (*other, *(r for r in values if r.name not in self.products))
+
     def _known(self, registers: Iterable[Register]) -> list[str]:
         return list(dict.fromkeys(r.name for r in registers if r.name in self.reached))
 
@@ -115,7 +143,13 @@ class Definedness:
         use = use_of(lanes.instruction)
         if not self.reached:
             return None
-        mine = (self.stored if lanes.instruction.opcode == "st" else self.of)(lanes, use.reads)
+        if fragments.passes(lanes.instruction):
+            self._fragments(lanes)
+            return None
+        if lanes.instruction.opcode == "st":
+            mine = self.stored(lanes, self._counting(lanes.instruction))
+        else:
+            mine = self.of(lanes, use.reads)
         if not _computes(lanes.instruction):
             for register in use.writes:
                 self.put(lanes, register, NONE)
@@ -143,19 +177,31 @@ class Definedness:
         found = self.of(lanes, [register]) if isinstance(register, Register) else None
         return NONE if found is None else found
 
+    def _fragments(self, lanes: Lanes) -> None:
+        """Pass on what an instruction reads by way of fragments."""
+        masks = fragments.Masks(lanes.b)
+        operands: tuple[Any, ...] = lanes.operands
+        if lanes.instruction.opcode == "shfl":
+            found = [masks.exchanged(self._operand(lanes, operands[1]), operands[2].value)]
+        else:
+            a, b, c = ([self._operand(lanes, x) for x in lanes.elements(y)] for y in operands[1:])
+            found = masks.product(a, b, c)
+        for target, mask in zip(lanes.elements(operands[0]), found, strict=True):
+            self.put(lanes, target, mask)
+
     def rows(self, lanes: Lanes, record: Any) -> None:
         """As `loaded`, of ldmatrix: eight lanes each look at the rows of one matrix, which all lanes get parts of."""
         v, b = lanes.v, lanes.b
-        found = NONE
-        for n in range(words.MOST_WORDS):
-            place = words.UNWRITTEN_LANES + words.WORD * n
-            found = b.or_(found, b.trunc(v.load(record, I64, 8, place), I32))
-        targets = lanes.elements(lanes.operands[0])
-        for n, target in enumerate(targets):
-            eight = ir.Constant(I32, 0xFF << 8 * n) if lanes.op.has("m8n8") else ALL
-            some = b.icmp_unsigned("!=", b.and_(found, eight), NONE)
+        places = (words.UNWRITTEN_LANES + words.WORD * n for n in range(words.MOST_WORDS))
+        found = [b.trunc(v.load(record, I64, 8, place), I32) for place in places]
+        masks = fragments.Masks(b)
+        some = b.select(b.icmp_unsigned("!=", masks.any(found), NONE), ALL, NONE)
+        for n, target in enumerate(lanes.elements(lanes.operands[0])):
+            if lanes.op.has("m8n8"):
+                eight = [b.and_(b.lshr(x, ir.Constant(I32, 8 * n)), ir.Constant(I32, 0xFF)) for x in found]
+                some = masks.matrix(eight, lanes.op.has("trans"))
             if isinstance(target, Register):
-                b.store(b.select(some, ALL, NONE), self._mask(lanes, target.name))  # the whole warp executes it
+                b.store(some, self._mask(lanes, target.name))  # the whole warp executes it
 
     def loaded(self, lanes: Lanes, record: Any, each: int) -> None:
         """Behind the look at a deferred load, whose elements have so many bytes: its registers' lanes."""
@@ -177,6 +223,10 @@ class Definedness:
         for copy in dict.fromkeys(self.copies[name] for name in names if name in self.copies):
             before = ALL if self.firsts[copy] is lanes.instruction else b.load(self._mask(lanes, copy))
             self._set(lanes, self._mask(lanes, copy), b.and_(before, b.and_(whole, b.not_(parts))))
+
+
+def _is_shared(instruction: Instruction) -> bool:
+    return "shared" in {m.split("::")[0] for m in instruction.modifiers}
 
 
 def truth(lanes: Lanes, operand: Any) -> Any:

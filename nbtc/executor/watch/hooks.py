@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
@@ -18,7 +19,7 @@ from nbtc.executor.memory.resolve import POINTER
 from nbtc.executor.text.data import Function, Immediate, Instruction
 from nbtc.executor.watch import events, mbarriers, products, registers, service, unused, words
 from nbtc.executor.watch.definedness import ALL, NONE, Definedness, is_deferred, truth
-from nbtc.executor.watch.touch import touch_lanes, touch_line
+from nbtc.executor.watch.touch import forget, touch_lanes, touch_line
 
 LANES = 32
 MASKED = ("bar", "shfl", "vote", "match", "redux", "elect")  # with a mask of lanes as last operand
@@ -107,6 +108,8 @@ class Watch(Instrument):
         self._call(v, lanes.services, touch_lanes, arguments)
         if defers:
             self._unwritten(lanes, touch)
+        elif kind == kinds.WRITE:
+            self._keep_unwritten(lanes, touch, buffer)
 
     def operates(self, lanes: Lanes, groups: int) -> None:
         """It gets an epoch of its own."""
@@ -180,6 +183,17 @@ class Watch(Instrument):
             definedness.rows(lanes, record)
         else:
             definedness.loaded(lanes, record, touch.element)
+
+    def _keep_unwritten(self, lanes: Lanes, touch: Touch, addresses: Any) -> None:
+        """What a store writes that comes of unwritten words by way of a product is unwritten, too."""
+        kept, b, none = self._definedness(lanes).kept(lanes), lanes.b, ir.Constant(I32, 0)
+        if not kept:
+            return
+        some = reduce(b.or_, (mask for _, mask in kept))
+        with b.if_then(b.icmp_unsigned("!=", some, none), likely=False):
+            for n, mask in kept:
+                arguments = [lanes.block, addresses, mask, n * touch.element, touch.element]
+                self._call(lanes.v, lanes.services, forget, arguments)
 
     def _definedness(self, lanes: Lanes) -> Definedness:
         found = self.definedness.get(lanes.frame)

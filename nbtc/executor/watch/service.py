@@ -18,6 +18,7 @@ KERNELS = (
     touch.touch_line,
     mbarriers.mbarriers,
     products.product,
+    touch.forget,
 )
 PRIMITIVES: Primitives = {
     w.word: load(64), w.put: store(64), w.int32_at: load(32), w.put_int32: store(32), w.octet: load(8, signed=False),

@@ -282,6 +282,18 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
 
 
 @jit
+def forget(block, addresses, mask, at, size):
+    """Lanes have written `size` bytes from byte `at` of theirs in shared memory, whose values count as unwritten."""
+    for lane in range(LANES):
+        if (mask >> lane) & 1:
+            address = word(addresses + w.WORD * lane) + at
+            here = window(block, w.SHARED, address)
+            for byte in range(address - here[0], min(address - here[0] + size, here[1])):
+                marks = cell_at(here, byte) + w.MARKS
+                put(marks, word(marks) & ~(1 << (byte & (w.CELL_BYTES - 1))))
+
+
+@jit
 def touch_line(block, warp, lane, address, size, kind, site):
     """An access of the bulk copies: `size` bytes from a place of the host, in the epoch of the warp's operation."""
     state, record, base = state_of(block), record_of(block, warp), word(block + w.AT_WATCH)
