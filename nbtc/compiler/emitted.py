@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 from nbtc.compiler import native
 from nbtc.compiler.builder import F64, I8, I64, VectorBuilder
 from nbtc.compiler.garbage import rarely_collected
+from nbtc.compiler.jit import jit
 
 POINTER = I8.as_pointer()
 NUMBERS: dict[Any, Any] = {int: types.int64, float: types.float64, np.float32: types.float64}  # as they are passed
@@ -134,3 +135,9 @@ def call_emitted(typing, address, arguments):
         return builder.call(builder.inttoptr(args[0], kind.as_pointer()), values)
 
     return types.int64(types.int64, arguments), codegen
+
+
+@jit
+def drive(driver, arguments):
+    """Run the emitted function at an address on its arguments."""
+    return call_emitted(driver, arguments)

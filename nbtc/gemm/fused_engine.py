@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.emitted import drive
 from nbtc.compiler.jit import call
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import WORKSPACE_POOL
@@ -23,7 +24,7 @@ from nbtc.kernels.float_elements import NUDGE
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
 from nbtc.kernels.fused_sum import PANEL
 from nbtc.kernels.panel_code import form, packer
-from nbtc.kernels.panel_drivers import ColumnsArguments, RowsArguments, drive, drivers
+from nbtc.kernels.panel_drivers import ColumnsArguments, RowsArguments, drivers
 from nbtc.kernels.panel_operands import (
     Form,
     Geometry,

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.emitted import drive
 from nbtc.compiler.jit import call
 from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
 from nbtc.gemm.packed_memory import columns_storage, flat, rows_storage
 from nbtc.kernels.fused_sum import PANEL
 from nbtc.kernels.panel_code import form, packer
-from nbtc.kernels.panel_drivers import BlockArguments, drive, drivers
+from nbtc.kernels.panel_drivers import BlockArguments, drivers
 from nbtc.kernels.panel_operands import (
     BlockCode,
     BlockSpace,

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.emitted import drive
 from nbtc.compiler.jit import call
 from nbtc.compiler.threads import ThreadTeam
-from nbtc.compiler.workspace_pool import WORKSPACE_POOL
+from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
 from nbtc.formats.table import Format
 from nbtc.gemm.packed_memory import flat
 from nbtc.gemm.shares import column_shares, columns_at_once, row_shares
@@ -24,7 +25,6 @@ from nbtc.kernels.words_pack import (
     WORDS,
     Part,
     Reading,
-    column_words,
     per_unit,
 )
 
@@ -41,10 +41,10 @@ def shares(m: int, columns: int, threads: int, lines: int, width: int) -> list[t
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a kind of product is stored and which kernels compute it.
+    """How a kind of product is stored and the addresses of what packs columns and what multiplies rows.
 
     words, units: so many words are made of so many units.  elements: of a unit.  lines, width: of a register tile.
-    word, sum: dtypes.  x, y: what makes A signed and B unsigned.
+    size: bytes of a word, and of a sum.  x, y: what makes A signed and B unsigned.
     """
 
     words: int
@@ -52,19 +52,20 @@ class Scheme:
     elements: int
     lines: int
     width: int
-    word: str
-    sum: str
+    size: int
     signed: tuple[bool, bool]
     x: int
     y: int
-    flips: tuple[Any, Any]
-    columns: Any
-    rows: Any
+    flips: tuple[int, int]
+    columns: int
+    rows: int
 
     @cached_property
     def readings(self) -> tuple[Reading, Reading]:
         """How elements of A and B are read."""
-        a, b = (Reading(signed, flip, self.x, self.y) for signed, flip in zip(self.signed, self.flips, strict=True))
+        a, b = (
+            Reading(int(signed), flip, self.x, self.y) for signed, flip in zip(self.signed, self.flips, strict=True)
+        )
         return a, b
 
 
@@ -90,21 +91,28 @@ def scheme(op: int, a: Format, b: Format, rounding: int = 0) -> Scheme:
     source = {8: BYTE_PAIRS if pairs else BYTES, 4: NIBBLE_PAIRS if pairs else NIBBLES}.get(a.bits, WORDS)
     words, units = per_unit(source)
     elements = {4: 8, 1: 32}.get(a.bits, 1)
-    tile, word, total = micro.tile_of(op), *(("<f8", "<f8") if op == micro.FMA else ("<u4", "<i4"))
+    tile = micro.tile_of(op)
     # VPDPBUSD takes signed A and unsigned B: 4-bit A fits a signed byte as it is, signed 4-bit B is raised by 8
     x = 128 if source == BYTES and not a.signed else 0
     y = 1 << (b.bits - 1) if op == micro.DOT and b.signed else 0
-    flips = (np.uint8(x), np.uint8(y if source == BYTES else 0))
-    kernels = column_words(source, tile.width), micro.rows_kernel(op, rounding, source)
-    return Scheme(
-        words, units, elements, tile.rows, tile.width, word, total, (a.signed, b.signed), x, y, flips, *kernels
-    )
+    flips = (x, y if source == BYTES else 0)
+    kernels = micro.packs_columns(op, source), micro.multiplies_rows(op, rounding, source)
+    return Scheme(words, units, elements, tile.rows, tile.width, tile.size, (a.signed, b.signed), x, y, flips, *kernels)
 
 
 def panels(columns: int, threads: int, width: int) -> list[tuple[int, int]]:
     """(first column, columns) of each packing task."""
     cut = column_shares(-(-columns // width), width, threads)
     return [(p * width, min(n * width, columns - p * width)) for p, n in cut]
+
+
+def _memory(*sizes: int) -> Key:
+    """Of so many bytes each, in words of eight: what drives emitted code is compiled for one type."""
+    return tuple((size // 8, "<u8") for size in sizes)
+
+
+def _part(x: NDArray[Any], at: int, ld: int) -> Part:
+    return Part(x.view(np.uint8), at, ld)
 
 
 class WordsProduct:
@@ -127,7 +135,7 @@ class WordsProduct:
         how, team = self.how, self.team
         depth, width = -(-units // how.units) * how.words, how.width
         padded = -(-columns // width) * width
-        key = ((padded * depth, how.word), (padded, "<i4"))
+        key = _memory(padded * depth * how.size, padded * 4)
         packed, across = WORKSPACE_POOL.take(key)
         team.run(self._pack, (b, packed, across, j, k, depth, units), panels(columns, team.threads, width))
         work = shares(a.shape[0], columns, team.threads, how.lines, width)
@@ -139,18 +147,25 @@ class WordsProduct:
         self, b: Any, packed: Any, across: Any, j: int, k: int, depth: int, units: int, q: int, columns: int
     ) -> None:
         """Some panels of B."""
-        how, part = self.how, Part(*flat(b, k, units, j + q, columns))
-        call(how.columns, part.x.dtype, part, units, columns, packed[q * depth :], across[q:], how.readings[1])
+        part = _part(*flat(b, k, units, j + q, columns))
+        out = self._panels(packed, across, q, depth)
+        arguments = micro.ColumnsArguments(part, units, columns, self.how.readings[1], out)
+        call(drive, micro.ColumnsArguments, self.how.columns, arguments)
+
+    def _panels(self, packed: NDArray[Any], across: NDArray[Any], column: int, depth: int) -> micro.Packed:
+        """Packed panels from a column on, the first of one."""
+        return micro.Packed(packed[column * depth * self.how.size // 8 :], across[column * 4 // 8 :])
 
     def _rows(self, block: _Block, i: int, rows: int, q: int, columns: int) -> None:
         """Some rows times some panels."""
         a, packed, across, d, j, k, depth, units = block
         ldd, how = d.shape[1], self.how
-        key = ((micro.BLOCK * depth, how.word), (how.lines * how.width, how.sum), (micro.BLOCK, "<i4"))
+        key = _memory(micro.BLOCK * depth * how.size, how.lines * how.width * how.size, micro.BLOCK * 4)
         own = WORKSPACE_POOL.take(key)
-        part, destination = Part(*flat(a, i, rows, k, units)), Part(d.reshape(-1), i * ldd + j + q, ldd)
-        call(
-            how.rows, part.x.dtype, part, rows, units, how.readings[0], micro.Packed(packed[q * depth :], across[q:]),
-            destination, columns, micro.RowBuffer(*own),
+        arguments = micro.RowsArguments(
+            _part(*flat(a, i, rows, k, units)), rows, units, how.readings[0],
+            self._panels(packed, across, q, depth), _part(d.reshape(-1), i * ldd + j + q, ldd), columns,
+            micro.RowBuffer(*own),
         )  # fmt: skip
+        call(drive, micro.RowsArguments, how.rows, arguments)
         WORKSPACE_POOL.give(key, own)

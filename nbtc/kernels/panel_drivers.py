@@ -14,8 +14,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from nbtc.compiler.builder import F32, I8, I32, I64, VectorBuilder, vector
-from nbtc.compiler.emitted import Emitted, Named, call_address, call_emitted, machine_code
-from nbtc.compiler.jit import jit
+from nbtc.compiler.emitted import Emitted, Named, call_address, machine_code
 from nbtc.compiler.sources import source_digest
 from nbtc.kernels.alignment_and_rounding import WRAP_MARGIN
 from nbtc.kernels.fused_sum import PANEL, ROWS
@@ -93,12 +92,6 @@ class BlockArguments(NamedTuple):
     geometry: Geometry
     marks: Marks
     numbers: Numbers
-
-
-@jit
-def drive(driver, arguments):
-    """Run the driver at an address on its arguments."""
-    return call_emitted(driver, arguments)
 
 
 class Drivers(NamedTuple):

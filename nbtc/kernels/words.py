@@ -7,22 +7,24 @@ of B.  A `Target` says how many fit, and an operation is the few instructions th
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
-from nbtc.compiler.builder import F64, I32, VectorBuilder, vector
+from nbtc.compiler.builder import F64, I32, I64, VectorBuilder, vector
+from nbtc.compiler.emitted import Emitted, Named, machine_code
 from nbtc.compiler.host import features
-from nbtc.compiler.jit import jit
 from nbtc.compiler.loops import Values, repeated
 from nbtc.compiler.processors import GENERIC, Processor, host_processor
+from nbtc.compiler.sources import source_digest
 from nbtc.kernels.dot import Bits, ByteBits, Dot, Elements, Octets, Pairs
-from nbtc.kernels.words_pack import per_unit, row_words
+from nbtc.kernels.words_pack import Packer, Part, Reading
 
 BLOCK = 96  # rows packed at a time: a multiple of the rows of every tile
-# operations, as numbered in the literal argument of the intrinsic: bytes four to a word, in pairs of 16 bits, bits, f64
+LEVEL = 2  # of LLVM's pipelines: sums along a row are plain loops, which it makes vectors of
+# operations: bytes four to a word, in pairs of 16 bits, bits, f64
 DOT, PAIRS, XOR, AND, FMA = range(5)
 ROUND = {"rn": 0, "rz": 11, "rm": 9, "rp": 10}  # embedded rounding (AVX-512); 0: the ordinary fma
 
@@ -56,6 +58,11 @@ class Tile(NamedTuple):
         return self.vectors * self.lanes
 
     @property
+    def word(self) -> ir.Type:
+        """An element's bits."""
+        return ir.IntType(8 * self.size)
+
+    @property
     def type(self) -> ir.VectorType:
         """A vector."""
         return vector(self.element, self.lanes)
@@ -75,13 +82,6 @@ def _products(v: VectorBuilder, op: int) -> Dot:
     """How products of words are summed, of all operations but f64's."""
     way = {DOT: Octets, PAIRS: Pairs}.get(op) or (ByteBits if target().lookup else Bits)
     return way(v, Elements(1 if op in (XOR, AND) else 8, a_signed=True, both=op == AND))
-
-
-class Flat(NamedTuple):
-    """A place in flat memory: an array and an element of it."""
-
-    x: Any
-    at: Any
 
 
 class Packed(NamedTuple):
@@ -144,8 +144,11 @@ class _Emitter:
             return self.dot.step(total, x, y)
         return self.v.fma512(x, y, total, self.rounding) if self.rounding else self.v.fma(x, y, total)
 
-    def emit(self, depth: Any) -> None:
+    def write(self, depth: Any) -> None:
         """D += A * B."""
+        if isinstance(self.dot, ByteBits):
+            self.write_counted(depth, self.dot)
+            return
         v, tile = self.v, self.tile
         start = {x: v.load(self.place(x), tile.type, tile.size) for x in self.keys}
         if self.op == DOT:
@@ -153,7 +156,7 @@ class _Emitter:
         for x, y in self.words(v.int(0), depth, start).items():
             v.store(y, self.place(x), tile.size)
 
-    def emit_counted(self, depth: Any, dot: ByteBits) -> None:
+    def write_counted(self, depth: Any, dot: ByteBits) -> None:
         """The same where bytes count bits: their counts are added up before they can overflow."""
         v, b, tile = self.v, self.b, self.tile
         none = dict.fromkeys(self.keys, dot.zero(tile.type))
@@ -169,73 +172,101 @@ class _Emitter:
         repeated(v, v.int(0), depth, dot.steps, {}, stretch)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _tile(typing, op, rounding, a, b, d, ld, depth, down, across):
-    """A tile of d, rows ld apart, += A * B over `depth` words; a: [k][rows], b: [k][vectors], places in flat arrays.
+class RowsArguments(NamedTuple):
+    """Of what multiplies: rows of A, in units, by panels of B with the columns' corrections, added to d."""
 
-    DOT: down[row] and across[column] are added too.
-    """
-    if not all(isinstance(x, types.IntegerLiteral) for x in (op, rounding)):
-        return None
-    kind, mode = op.literal_value, rounding.literal_value
+    a: Part
+    rows: int
+    units: int
+    reading: Reading
+    b: Packed
+    d: Part
+    columns: int
+    buffer: RowBuffer
 
-    def codegen(context, builder, sig, args):
-        v, size, places = VectorBuilder(context, builder), tile_of(kind).size, []
-        for i, width in ((2, size), (3, size), (4, size), (7, 4), (8, 4)):
-            x, at = (builder.extract_value(args[i], n) for n in (0, 1))
-            places.append(v.at(v.pointer(sig.args[i].types[0], x), builder.mul(at, v.int(width))))
-        emitter = _Emitter(v, kind, mode, places, args[5])
-        if isinstance(emitter.dot, ByteBits):
-            emitter.emit_counted(args[6], emitter.dot)
-        else:
-            emitter.emit(args[6])
-        return context.get_dummy_value()
 
-    return types.void(op, rounding, a, b, d, types.int64, types.int64, down, across), codegen
+class ColumnsArguments(NamedTuple):
+    """Of what packs columns of B."""
+
+    b: Part
+    units: int
+    columns: int
+    reading: Reading
+    out: Packed
 
 
 @cache
-def rows_kernel(op: int, rounding: int, source: int) -> Any:
-    """kernel(a, rows, units, reading, b, d, columns, buffer): d += A * B.
+def _stamp() -> str:
+    """A digest of the sources that decide what the functions become."""
+    return source_digest(Path(__file__).resolve())
 
-    a: the `Part` of A, in units; b: `Packed` panels with the columns' corrections; d: the `Part` of the accumulators.
-    """
-    lines, width = tile_of(op).rows, tile_of(op).width
-    pack, (made, of) = row_words(source, lines), per_unit(source)
 
-    @jit
-    def edge(a, b, d, ldd, depth, rows, columns, tile, down, across):
-        """A tile that is not whole, in a whole one."""
-        for r in range(rows):
-            for c in range(columns):
-                tile[r * width + c] = d.x[d.at + r * ldd + c]
-        _tile(op, rounding, a, b, Flat(tile, 0), width, depth, down, across)
-        for r in range(rows):
-            for c in range(columns):
-                d.x[d.at + r * ldd + c] = tile[r * width + c]
+@cache
+def packs_columns(op: int, source: int) -> int:
+    """The address of what packs B for an operation: a function of `ColumnsArguments`."""
+    tile = tile_of(op)
 
-    @jit
-    def multiply(a, b, d, ldd, rows, columns, depth, tile, down, across):
-        for panel in range((columns + width - 1) // width):
-            have, j = min(width, columns - panel * width), panel * width
-            right, over = Flat(b, j * depth), Flat(across, j)
-            for i in range(0, rows, lines):
-                left, goal, down_here = Flat(a, i * depth), Flat(d.x, d.at + i * ldd + j), Flat(down, i)
-                if have == width and i + lines <= rows:
-                    _tile(op, rounding, left, right, goal, ldd, depth, down_here, over)
-                else:
-                    edge(left, right, goal, ldd, depth, min(lines, rows - i), have, tile, down_here, over)
+    def body(v: VectorBuilder, x: Named) -> None:
+        packer = Packer(v, source, tile.word, x["reading"])
+        packer.columns(x["b"], x["units"], x["columns"], tile.width, x["out"])
 
-    @jit
-    def run(a, rows, units, reading, b, d, columns, buffer):
-        depth = (units + of - 1) // of * made
-        for i in range(0, rows, BLOCK):
-            count = min(BLOCK, rows - i)
-            pack(
-                a.x, a.at + i * a.ld, a.ld, count, units, buffer.a, buffer.down, reading.signed, reading.flip,
-                reading.yshift,
-            )  # fmt: skip
-            goal = Flat(d.x, d.at + i * d.ld)
-            multiply(buffer.a, b.words, goal, d.ld, count, columns, depth, buffer.tile, buffer.down, b.across)
+    key = "columns", repr((source, tile.word.width, tile.width))
+    return machine_code({"columns": Emitted(ColumnsArguments, body)}, _stamp(), *key, level=LEVEL).address("columns")
 
-    return run
+
+@cache
+def multiplies_rows(op: int, rounding: int, source: int) -> int:
+    """The address of what packs rows of A and multiplies: a function of `RowsArguments`."""
+    emitted = Emitted(RowsArguments, lambda v, x: _Rows(v, op, rounding, source, x).emit())
+    key = "rows", repr((op, rounding, source, tile_of(op).width, target()))
+    return machine_code({"rows": emitted}, _stamp(), *key, level=LEVEL).address("rows")
+
+
+class _Rows:
+    """Writes the function of `RowsArguments`."""
+
+    def __init__(self, v: VectorBuilder, op: int, rounding: int, source: int, x: Named) -> None:
+        self.v, self.b, self.op, self.rounding, self.x = v, v.b, op, rounding, x
+        self.tile = tile_of(op)
+        self.packer = Packer(v, source, self.tile.word, x["reading"])
+
+    def emit(self) -> None:
+        """`BLOCK` rows after the other."""
+        v, b, x, size = self.v, self.b, self.x, self.tile.size
+        with cgutils.for_range_slice(b, v.int(0), x["rows"], v.int(BLOCK), I64) as (i, _):
+            count = v.smin(v.int(BLOCK), b.sub(x["rows"], i))
+            part = x["a"] | {"at": b.add(x["a"]["at"], b.mul(i, x["a"]["ld"]))}
+            self.packer.rows(part, count, x["units"], self.tile.rows, x["buffer"])
+            self.multiply(v.at(x["d"]["x"], b.mul(b.add(x["d"]["at"], b.mul(i, x["d"]["ld"])), v.int(size))), count)
+
+    def multiply(self, d: Any, rows: Any) -> None:
+        """Packed rows by all panels."""
+        v, b, x, tile = self.v, self.b, self.x, self.tile
+        depth, columns, ld = self.packer.words_in_line(x["units"]), x["columns"], x["d"]["ld"]
+        own, height, width = x["buffer"], v.int(tile.rows), v.int(tile.width)
+        with cgutils.for_range_slice(b, v.int(0), columns, width, I64) as (j, _):
+            have = v.smin(width, b.sub(columns, j))
+            right = v.at(x["b"]["words"], b.mul(b.mul(j, depth), v.int(tile.size)))
+            over = v.at(x["b"]["across"], b.mul(j, v.int(4)))
+            with cgutils.for_range_slice(b, v.int(0), rows, height, I64) as (i, _):
+                left = v.at(own["a"], b.mul(b.mul(i, depth), v.int(tile.size)))
+                goal = v.at(d, b.mul(b.add(b.mul(i, ld), j), v.int(tile.size)))
+                count = v.smin(height, b.sub(rows, i))
+                part = b.or_(b.icmp_signed("<", count, height), b.icmp_signed("<", have, width))
+                with b.if_then(part):
+                    self.copy(goal, ld, own["tile"], width, (count, have))
+                to, across = b.select(part, own["tile"], goal), b.select(part, width, ld)
+                places = [left, right, to, v.at(own["down"], b.mul(i, v.int(4))), over]
+                _Emitter(v, self.op, self.rounding, places, across).write(depth)
+                with b.if_then(part):
+                    self.copy(own["tile"], width, goal, ld, (count, have))
+
+    def copy(self, from_: Any, from_ld: Any, to: Any, to_ld: Any, shape: tuple[Any, Any]) -> None:
+        """Rows and columns of accumulators."""
+        v, b, size = self.v, self.b, self.tile.size
+        with cgutils.for_range(b, shape[0]) as row, cgutils.for_range(b, shape[1]) as column:
+            here, there = (
+                v.at(p, b.mul(b.add(b.mul(row.index, ld), column.index), v.int(size)))
+                for p, ld in ((from_, from_ld), (to, to_ld))
+            )
+            v.store(v.load(here, self.tile.word, size), there, size)

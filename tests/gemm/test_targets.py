@@ -15,9 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nbtc.formats.arrays import from_bits
+from nbtc.formats.table import FORMATS
 from nbtc.gemm import block_scaled, run
 from nbtc.gemm.plan import Options, prepare
+from nbtc.kernels import words
+from nbtc.testing.cases import large_engines
 from nbtc.testing.hosts import HOSTS
+from nbtc.testing.strategies import operands
 from tests.processes import fresh, output
 
 RUN = """
@@ -152,3 +157,19 @@ def test_target(name: str, products: tuple[str, ...]) -> None:
     assert wide == "False"
     assert digests == [expected(product) for product in products]
     assert len(set(digests)) == len(digests) and all(len(x) == hashlib.sha256().digest_size * 2 for x in digests)
+
+
+@pytest.mark.parametrize("signs", [("u8", "u8"), ("u8", "s8"), ("s8", "u8"), ("s8", "s8"), ("s4", "u4"), ("s4", "s4")])
+def test_words_of_four_bytes(signs: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As AVX-512's products of bytes take them, with sums that take back what elements were raised by.
+
+    Here other processors multiply them with the instructions that they have.
+    """
+    monkeypatch.setattr(words, "dot_of_bytes", lambda: words.DOT)
+    a, b = (FORMATS[name] for name in signs)
+    for m, n, k in ((13, 70, 90), (96, 64, 1032), (7, 5, 1)):
+        bits = operands(np.random.default_rng(m), "near_limit", (m, n, k), a, b, FORMATS["s32"])[:2]
+        x, y = (from_bits(v.astype(f.bits_dtype), f) for v, f in zip(bits, (a, b), strict=True))
+        with large_engines():
+            found = run.matmul(x, y, a_format=a.name, b_format=b.name)
+        assert (found == x.astype(np.int64) @ y.astype(np.int64)).all()

@@ -11,7 +11,7 @@ from tests.processes import forked, output
 
 PRODUCTS = """
 import numpy as np, nbtc
-from nbtc.kernels.panel_drivers import drive
+from nbtc.compiler.emitted import drive
 from nbtc.testing.cases import large_engines
 a, b = np.arange(24, dtype=np.float16).reshape(4, 6), np.ones((6, 5), np.float16)
 with large_engines():

@@ -125,7 +125,6 @@ def _right_elsewhere(data: list[Any]) -> bool:
     """Whether sums of bytes are right without VPDPBUSD too; other fallbacks are for `tests/gemm/test_targets.py`."""
     kernel = importlib.import_module("nbtc.kernels.words")
     kernel.dot_of_bytes = lambda: kernel.PAIRS
-    kernel.rows_kernel.cache_clear()
     importlib.import_module("nbtc.gemm.words_engine").scheme.cache_clear()
     return all(_same(x) for x in data if x[0][0].dtype == np.int8)
 
