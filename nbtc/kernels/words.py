@@ -201,17 +201,18 @@ def _stamp() -> str:
     return source_digest(Path(__file__).resolve())
 
 
+def pack_columns(v: VectorBuilder, op: int, source: int, x: Named) -> None:
+    """Write the function of `ColumnsArguments`."""
+    tile = tile_of(op)
+    Packer(v, source, tile.word, x["reading"]).columns(x["b"], x["units"], x["columns"], tile.width, x["out"])
+
+
 @cache
 def packs_columns(op: int, source: int) -> int:
     """The address of what packs B for an operation: a function of `ColumnsArguments`."""
-    tile = tile_of(op)
-
-    def body(v: VectorBuilder, x: Named) -> None:
-        packer = Packer(v, source, tile.word, x["reading"])
-        packer.columns(x["b"], x["units"], x["columns"], tile.width, x["out"])
-
-    key = "columns", repr((source, tile.word.width, tile.width))
-    return machine_code({"columns": Emitted(ColumnsArguments, body)}, _stamp(), *key, level=LEVEL).address("columns")
+    emitted = Emitted(ColumnsArguments, lambda v, x: pack_columns(v, op, source, x))
+    key = "columns", repr((source, tile_of(op).word.width, tile_of(op).width))
+    return machine_code({"columns": emitted}, _stamp(), *key, level=LEVEL).address("columns")
 
 
 @cache

@@ -10,11 +10,12 @@ import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
+from nbtc.compiler import emitted
 from nbtc.compiler import lowering as processors
 from nbtc.compiler.builder import F32, F64, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.processors import NEON
 from nbtc.formats.table import FORMATS
-from nbtc.kernels import group_dot, panel, panel_operands, panel_pack, words
+from nbtc.kernels import group_dot, panel, panel_operands, panel_pack, words, words_pack
 from nbtc.kernels.alignment_and_rounding import SumShape
 from nbtc.kernels.dot import Elements
 from nbtc.ops.wgmma import decode
@@ -98,12 +99,27 @@ def test_packing_of_a_panel(size: int, columns: bool, wide: bool) -> None:
     assert not calls(emit, P, I64, I64, I64, P, P, P, P, P, F64, F64)
 
 
-@pytest.mark.parametrize("op", [words.PAIRS, words.XOR, words.AND, words.FMA])
-def test_products_of_words(op: int) -> None:
-    def emit(v: VectorBuilder, values: list[Any]) -> None:
-        words._Emitter(v, op, 0, values[:5], values[5]).emit(values[6])
+@pytest.mark.parametrize(
+    ("op", "source"),
+    [
+        (words.PAIRS, words_pack.BYTE_PAIRS),
+        (words.PAIRS, words_pack.NIBBLE_PAIRS),
+        (words.XOR, words_pack.WORDS),
+        (words.AND, words_pack.WORDS),
+        (words.FMA, words_pack.WORDS),
+    ],
+)
+def test_products_of_words(op: int, source: int) -> None:
+    rows, columns = words.RowsArguments, words.ColumnsArguments
 
-    assert not calls(emit, *[P] * 5, I64, I64)
+    def multiply(v: VectorBuilder, values: list[Any]) -> None:
+        words._Rows(v, op, 0, source, emitted._named(rows, iter(values))).emit()
+
+    def pack(v: VectorBuilder, values: list[Any]) -> None:
+        words.pack_columns(v, op, source, emitted._named(columns, iter(values)))
+
+    assert not calls(multiply, *emitted._ir_types(rows))
+    assert not calls(pack, *emitted._ir_types(columns))
 
 
 @pytest.mark.parametrize("chunks", [2, 4])
