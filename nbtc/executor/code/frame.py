@@ -18,6 +18,7 @@ from nbtc.executor.emit.specials import VARYING_SPECIALS
 from nbtc.executor.kernel import neighbours
 from nbtc.executor.kernel.flow import ENDS, Block, Graph
 from nbtc.executor.kernel.uniform import Facts
+from nbtc.executor.memory.resolve import rank_bits
 from nbtc.executor.rows.uses import CARRY, row_of, use_of
 from nbtc.executor.text import data
 from nbtc.executor.text.data import Function, Guard, Instruction, Not, Operand, Pair, Register, Symbol
@@ -103,7 +104,10 @@ class Frame:
         place = self.machine.linked.place(self.function.name, symbol.name)
         if place is not None and place.space in ("const", "param"):
             return ir.Constant(I64, place.offset + symbol.offset)
-        return self.address_of(lanes, symbol)
+        address = self.address_of(lanes, symbol)
+        if place is not None and place.space == "shared" and self.machine.in_pairs:
+            return self.b.or_(address, rank_bits(lanes))
+        return address
 
     def address_of(self, lanes: Lanes, symbol: Symbol) -> Any:
         """Where a load or store of a variable goes: in the host's memory, or in that of the block or thread."""

@@ -71,6 +71,11 @@ class Site(NamedTuple):
     source_line: int
 
 
+def _of_pairs(i: Instruction) -> bool:
+    """Whether an instruction may tell an mbarrier in the other block of a pair."""
+    return i.opcode == "cp" and "cta_group::2" in i.modifiers
+
+
 class Machine:
     """Builds the module of one kernel."""
 
@@ -83,6 +88,9 @@ class Machine:
         self.scratch = Scratch()
         self.asks = False  # the host for anything
         self.joins = not instrument.looks_on  # neighbouring accesses
+        self.in_pairs = any(
+            i.opcode == "cp" and "cta_group::2" in i.modifiers for f in linked.functions for i in f.body or ()
+        )
         self.graphs = {f.name: graph(f, waits) for f in linked.functions}
         self.facts: dict[str, Facts] = {}
         self.frames: dict[str, Frame] = {}

@@ -19,7 +19,7 @@ from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.emit.state import LAYOUTS
 from nbtc.executor.emit.values import const, resize
-from nbtc.executor.memory.resolve import RANK_SHIFT
+from nbtc.executor.memory.resolve import FIRST_RANK, RANK_SHIFT
 from nbtc.executor.text.data import Instruction
 
 POINTER = I8.as_pointer()
@@ -48,20 +48,24 @@ def _map(lanes: Lanes) -> None:
         x, number = lanes.spread(x), lanes.spread(number)
     b, v = lanes.b, lanes.v
     keep = const(v, x, ~(0xFF << RANK_SHIFT))
-    moved = b.shl(b.add(number, const(v, number, 1)), const(v, number, RANK_SHIFT))
+    moved = b.shl(b.add(number, const(v, number, FIRST_RANK)), const(v, number, RANK_SHIFT))
     lanes.write(target, b.or_(b.and_(x, keep), moved))
 
 
 def _rank(lanes: Lanes) -> None:
     """getctarank: whose shared memory an address lies in."""
     target, source = lanes.operands
-    x = resize(lanes.v, lanes.read(source, lanes.op.modifiers[-1]), 64)
+    lanes.write(target, rank_of(lanes, resize(lanes.v, lanes.read(source, lanes.op.modifiers[-1]), 64)))
+
+
+def rank_of(lanes: Lanes, x: Any) -> Any:
+    """The rank in the cluster of the block whose shared memory an address (i64, or one a lane) lies in."""
     b, v = lanes.b, lanes.v
     tag = resize(v, b.and_(b.lshr(x, const(v, x, RANK_SHIFT)), const(v, x, 0xFF)), 32)
     own = lanes.get("block", "cluster_rank")
     own = lanes.spread(own) if tag.type != own.type else own
     mine = b.icmp_unsigned("==", tag, const(v, tag, 0))
-    lanes.write(target, b.select(mine, own, b.sub(tag, const(v, tag, 1))))
+    return b.select(mine, own, b.sub(tag, const(v, tag, FIRST_RANK)))
 
 
 def block_ranks(lanes: Lanes) -> Any:

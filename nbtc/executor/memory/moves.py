@@ -12,7 +12,7 @@ from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.state import LOCAL_WINDOW, SHARED_WINDOW
 from nbtc.executor.emit.values import const, resize
-from nbtc.executor.memory.resolve import RANK_SHIFT
+from nbtc.executor.memory.resolve import FIRST_RANK, RANK_SHIFT
 from nbtc.executor.text.data import WIDTHS, Instruction, Operand, Sink, Special, Vector
 
 TYPES = "pred|b16|b32|b64|b128|u16|u32|u64|s16|s32|s64|f32|f64"
@@ -120,7 +120,7 @@ def _own_block(lanes: Lanes, address: Any) -> Any:
     """Whether a shared address, as another block of the cluster may have made it, is this block's."""
     b, v = lanes.b, lanes.v
     rank = b.and_(b.lshr(address, const(v, address, RANK_SHIFT)), const(v, address, 0xFF))
-    own = b.zext(b.add(lanes.get("block", "cluster_rank"), ir.Constant(I32, 1)), I64)
+    own = b.zext(b.add(lanes.get("block", "cluster_rank"), ir.Constant(I32, FIRST_RANK)), I64)
     own = lanes.spread(own) if is_vector(rank) else own
     return b.or_(b.icmp_unsigned("==", rank, const(v, rank, 0)), b.icmp_unsigned("==", rank, own))
 

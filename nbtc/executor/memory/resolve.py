@@ -24,7 +24,10 @@ ADDRESSES = vector(I64, LANES)
 RANGE_BYTES = 24  # a range: first byte, bytes, writable
 SITE_BYTES = 16  # what a site remembers: first byte and bytes of the range it last was in
 TAG = 56
-RANK_SHIFT = 24  # of an address in another block's shared memory: its rank in the cluster, plus one (`cluster`)
+RANK_SHIFT = 24  # of an address in another block's shared memory: its rank in the cluster, plus two (`cluster`)
+# Even, so that a program for pairs of blocks that clears the lowest bit of an address' rank gets the even block's: no
+# document says that it may, but CUTLASS' copies with .cta_group::2 do (Sm100MmaPeerBitMask), and others as well.
+FIRST_RANK = 2
 SPACES = ("global", "shared", "local", "generic")
 
 
@@ -34,6 +37,14 @@ class Access(NamedTuple):
     space: str
     bytes: int
     write: bool
+
+
+def rank_bits(lanes: Lanes) -> Any:
+    """The block's rank as shared addresses have it that other blocks can use; none where it has no cluster."""
+    b = lanes.b
+    tag = b.add(lanes.get("block", "cluster_rank"), ir.Constant(I32, FIRST_RANK))
+    alone = b.icmp_unsigned("==", cluster_size(lanes.v, lanes.launch), ir.Constant(I32, 1))
+    return b.select(alone, ir.Constant(I64, 0), b.shl(b.zext(tag, I64), ir.Constant(I64, RANK_SHIFT)))
 
 
 def resolve(lanes: Lanes, access: Access, addresses: Any, site: int) -> tuple[Any, Any]:
@@ -239,18 +250,19 @@ class _Where:
         b, v = self.b, self.v
         offset = b.and_(address, v.int((1 << RANK_SHIFT) - 1))
         limit = place_of(v, "launch", self.launch, "shared_bytes")
-        rank = b.and_(b.lshr(address, v.int(RANK_SHIFT)), v.int(0xFF))  # of another block, plus one; 0 is this one
+        rank = b.and_(b.lshr(address, v.int(RANK_SHIFT)), v.int(0xFF))  # 0: this block
         result, kind = self._buffer(I64), self._buffer(I32)
         b.store(self.shared, result)
         b.store(self._inside(offset, limit, Kind.SHARED_BOUNDS), kind)
         with b.if_then(b.icmp_unsigned("!=", rank, v.int(0)), likely=False):
-            fits = b.icmp_unsigned("<=", rank, b.zext(cluster_size(v, self.launch), I64))
+            rank = b.sub(rank, v.int(FIRST_RANK))
+            fits = b.icmp_unsigned("<", rank, b.zext(cluster_size(v, self.launch), I64))
             if not self.helpers.suspends:  # blocks run one by one: no other is there
                 fits = ir.Constant(I1, 0)
             with b.if_else(fits) as (then, otherwise):
                 with then:
                     table = b.inttoptr(place_of(v, "block", self.block, "peers"), POINTER)
-                    peer = b.inttoptr(v.load(v.at(table, b.shl(b.sub(rank, v.int(1)), v.int(3))), I64, 8), POINTER)
+                    peer = b.inttoptr(v.load(v.at(table, b.shl(rank, v.int(3))), I64, 8), POINTER)
                     b.store(place_of(v, "block", peer, "shared"), result)
                 with otherwise:
                     b.store(ir.Constant(I32, Kind.SHARED_BOUNDS), kind)

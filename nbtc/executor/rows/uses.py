@@ -25,7 +25,7 @@ NOT_EMULATED = dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "sured", "su
 JUDGED = (9, 0)  # the PTX ISA whose names the rows are known to have: newer text may have more
 # Names of which the rows have a part: another form may be a legal one.
 PARTS = re.compile(
-    r"(call|clusterlaunchcontrol|multimem)\b.*|cp\..*(cta_group::2|im2col).*"
+    r"(call|clusterlaunchcontrol|multimem)\b.*|cp\..*im2col.*"
     r"|tcgen05\.(mma\.(sp|ws|kind)|mma\..*ashift|shift|cp\..*b8x16|ld\.red).*"
 )
 

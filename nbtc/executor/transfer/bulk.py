@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, vector
 from nbtc.compiler.loops import for_lanes
-from nbtc.executor.control.cluster import peer_field
+from nbtc.executor.control.cluster import peer_field, rank_of
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.errors import Kind
@@ -171,19 +171,34 @@ def move(lanes: Lanes, operation: str, target: Any, source: Any, count: Any) -> 
     words.call(lanes, REDUCE_ELEMENTS)
 
 
-def for_targets(lanes: Lanes, multicast: Any, lane: Any, address: Any, do: Any) -> None:
-    """do(address) here, or in the same place of the shared memory of every block of the cluster that a mask names."""
+def for_targets(lanes: Lanes, multicast: Any, lane: Any, address: Any, do: Any, home: Any = None) -> None:
+    """do(address) here, or in the same place of the shared memory of every block of the cluster that a mask names.
+
+    home: the rank of the block that the address lies in; of each pair of blocks with one that is named, that one counts
+    whose rank is even, or odd, as this is.
+    """
     if multicast is None:
         do(address)
         return
-    b = lanes.b
-    offset = b.sub(address, lanes.get("block", "shared"))
+    b, one = lanes.b, ir.Constant(I32, 1)
+    base = lanes.get("block", "shared") if home is None else peer_field(lanes, home, "shared")
+    offset = b.sub(address, base)
     mask = b.zext(element_of(multicast, lanes, lane), I32)
-    for_lanes(lanes.v, mask, lambda rank: do(b.add(peer_field(lanes, rank, "shared"), offset)))
+
+    def target(rank: Any) -> None:
+        if home is not None:
+            rank = b.or_(b.and_(rank, b.not_(one)), b.and_(home, one))
+        do(b.add(peer_field(lanes, rank, "shared"), offset))
+
+    for_lanes(lanes.v, mask, target)
 
 
-def complete(lanes: Lanes, barrier: Operand, count: Any, multicast: Any) -> None:
-    """Tell an mbarrier (of every block that a mask names) that so many bytes have come."""
+def complete(lanes: Lanes, barrier: Operand, count: Any, multicast: Any, of_pairs: bool = False) -> None:
+    """Tell an mbarrier (of every block that a mask names) that so many bytes have come.
+
+    of_pairs: the mbarrier may be in the other block of the pair (PTX ISA, "cp.async.bulk.tensor", .cta_group::2); with
+    a mask, of all pairs those blocks are told that have a place in theirs as the mbarrier's block has.
+    """
     b, v = lanes.b, lanes.v
     none = v.const(L64, 0)
     found = reach.places(lanes, "shared::cluster", barrier, 8, writes=True)
@@ -191,13 +206,16 @@ def complete(lanes: Lanes, barrier: Operand, count: Any, multicast: Any) -> None
         update(lanes, found, none, b.sub(none, count), none)
         return
 
+    addresses = reach.address(lanes, barrier) if of_pairs else None
+
     def lane(number: Any) -> None:
         at, owed = element_of(found.words, lanes, number), b.sub(none, count)
+        home = rank_of(lanes, element_of(addresses, lanes, number)) if of_pairs else None
 
         def one(place: Any) -> None:
             update(lanes, reach.Places(v.splat(place, WARP), b.shl(ir.Constant(I32, 1), number)), none, owed, none)
 
-        for_targets(lanes, multicast, number, at, one)
+        for_targets(lanes, multicast, number, at, one, home)
 
     for_lanes(v, found.good, lane)
 

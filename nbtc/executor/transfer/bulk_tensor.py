@@ -111,7 +111,7 @@ def _box(lanes: Lanes) -> None:
 
     for_lanes(v, b.and_(maps.good, tiles.good), lane)
     if loads:
-        complete(lanes, barrier, b.load(b.bitcast(counts, L64.as_pointer())), multicast)
+        complete(lanes, barrier, b.load(b.bitcast(counts, L64.as_pointer())), multicast, op.has("cta_group::2"))
 
 
 def _offsets(lanes: Lanes, operand: Operand) -> list[Any]:
@@ -233,19 +233,17 @@ def _publish(lanes: Lanes) -> None:
     )
 
 
-ONE_CTA = "cta_group::1?"  # the mbarrier is told in the block that the address names, as without it
+GROUP = "cta_group::1|cta_group::2?"  # the first is as without it
 FIELDS = "|".join((*_FIELDS, *_VALUES))
 TENSOR_BULK, PREFETCH = ("async", "bulk", "tensor"), ("async", "bulk", "prefetch", "tensor")
 ACTIONS = (
-    Action("cp", slots(*TENSOR_BULK, DIMS, *TO_CLUSTER, "tile?", DONE, "multicast::cluster?", ONE_CTA, HINT), _box),
+    Action("cp", slots(*TENSOR_BULK, DIMS, *TO_CLUSTER, "tile?", DONE, "multicast::cluster?", GROUP, HINT), _box),
     Action(
         "cp",
-        slots(*TENSOR_BULK, SPATIAL_DIMS, *TO_CLUSTER, IM2COL[0], DONE, "multicast::cluster?", ONE_CTA, HINT),
+        slots(*TENSOR_BULK, SPATIAL_DIMS, *TO_CLUSTER, IM2COL[0], DONE, "multicast::cluster?", GROUP, HINT),
         _box,
     ),
-    Action(
-        "cp", slots(*TENSOR_BULK, "2d", *TO_CLUSTER, FOUR_ROWS[0], DONE, "multicast::cluster?", ONE_CTA, HINT), _box
-    ),
+    Action("cp", slots(*TENSOR_BULK, "2d", *TO_CLUSTER, FOUR_ROWS[0], DONE, "multicast::cluster?", GROUP, HINT), _box),
     Action("cp", slots(*TENSOR_BULK, "2d", *TO_GLOBAL, FOUR_ROWS[1], "bulk_group", HINT), _box),
     Action("cp", slots(*TENSOR_BULK, DIMS, *TO_GLOBAL, "tile?", "bulk_group", HINT), _box),
     Action("cp", slots(*TENSOR_BULK, SPATIAL_DIMS, *TO_GLOBAL, IM2COL[1], "bulk_group", HINT), _box),

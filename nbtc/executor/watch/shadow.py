@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from nbtc.compiler.jit import jit
 from nbtc.executor.emit.state import LOCAL_WINDOW, SHARED_WINDOW
+from nbtc.executor.memory.resolve import FIRST_RANK, RANK_SHIFT
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import cluster_blocks, state_of
 from nbtc.executor.watch.words import int32_at, put, word
 
 TAG = 56  # of a generic address
 SHARED_TAG, LOCAL_TAG = SHARED_WINDOW >> TAG, LOCAL_WINDOW >> TAG
-RANK, WITHIN = 24, (1 << 24) - 1  # of a shared address: the block it is in, plus one, and its place there
+WITHIN = (1 << RANK_SHIFT) - 1  # of a shared address: its place in the block that it is in
 NOWHERE = (0, 0, 0, 0, 0, 0)
 
 
@@ -49,11 +50,12 @@ def window(block, space, address):
         space = w.SHARED if tag == SHARED_TAG else w.GLOBAL
     if space == w.GLOBAL:
         return global_window(block, address)
-    rank = (address >> RANK) & 0xFF
-    if rank > cluster_blocks(block):
-        return NOWHERE
-    if rank:
-        block = word(word(block + w.AT_PEERS) + w.WORD * (rank - 1))
+    tag = (address >> RANK_SHIFT) & 0xFF
+    if tag:
+        rank = tag - FIRST_RANK
+        if not 0 <= rank < cluster_blocks(block):
+            return NOWHERE
+        block = word(word(block + w.AT_PEERS) + w.WORD * rank)
     return shared_window(block, address - (address & WITHIN))
 
 
