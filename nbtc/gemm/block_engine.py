@@ -78,9 +78,8 @@ class Product:
 
     def _multiply(self, d: NDArray[np.uint32], width: int) -> None:
         m, n, k = self.shape
-        kernel = block_kernel(self.chunks)
         sizes = np.array([k, width, n, self.steps, self.steps * self.chunks, m])
-        fixed = (kernel, self, d, sizes)
+        fixed = (self, d, sizes)
         across = 1 if self.rows >= BLOCK * self.team.threads else self.team.threads
         size = -(-self.panels // across)
         work = [
@@ -100,9 +99,12 @@ def _range(kernel: Any, lines: int, chunks: int, *fixed: Any) -> Any:
     return task
 
 
-def _block(kernel: Any, p: Product, d: Any, sizes: Any, i: int, rows: int, panel: int, panels: int) -> None:
+def _block(p: Product, d: Any, sizes: Any, i: int, rows: int, panel: int, panels: int) -> None:
     """All steps of some rows and panels."""
     for first in range(0, p.steps, STEPS):
         last = min(p.steps, first + STEPS)
         part = (first, last), (i, rows), (panel, panels)
-        kernel(p.left, p.right, d, p.codes, p.scales, p.params, sizes, part, group_dot.Scratch.new())
+        scratch = group_dot.Scratch.new(panel, i)
+        for stops in (True, False):
+            if block_kernel(p.chunks, stops)(p.left, p.right, d, p.codes, p.scales, p.params, sizes, part, scratch):
+                break

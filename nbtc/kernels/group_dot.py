@@ -256,20 +256,26 @@ def _steps(typing, chunks, left, row, right, panel, steps, goal, cut, again):
 
 
 class Scratch(NamedTuple):
-    """Memory of one call of a block's kernel: which lanes are in doubt, and of the sums of one step's groups."""
+    """Memory of one block: which lanes are in doubt, of the sums of one step's groups, and where to go on: the panel,
+    the row, and the step before which such lanes are to be done again, or -1.
+    """
 
     doubt: NDArray[np.uint16]
     groups: NDArray[np.int64]
+    place: NDArray[np.int64]
 
     @classmethod
-    def new(cls) -> Self:
+    def new(cls, panel: int, row: int) -> Self:
         """Of callers, since a kernel that makes an array takes a quarter of a second more to compile."""
-        return cls(np.zeros(ROWS, np.uint16), np.zeros((2, GROUPS), np.int64))
+        return cls(np.zeros(ROWS, np.uint16), np.zeros((2, GROUPS), np.int64), np.array([panel, row, -1]))
 
 
 @cache
-def block_kernel(chunks: int) -> Any:
-    """kernel(left, right, d, codes, scales, params, sizes, part, scratch): steps of a block of outputs.
+def block_kernel(chunks: int, stops: bool) -> Any:
+    """kernel(left, right, d, codes, scales, params, sizes, part, scratch): steps of a block of outputs; whether all.
+
+    stops: at the first lanes in doubt, which the other kernel goes on with.  Few products have any, and what does them
+    takes as long to compile as everything else.
 
     left, right: packed operands of all steps; d: flat f32 bits (padded rows, columns of sizes[1]); codes: the operands
     as `scaled_chain` takes them (a, b, xs, ys flat); sizes: K, columns of d, N, steps, scales a row, M; part: (first,
@@ -298,17 +304,25 @@ def block_kernel(chunks: int) -> Any:
     @jit
     def kernel(left, right, d, codes, scales, params, sizes, part, scratch):
         cut, rows, panels = part
-        steps, doubt = sizes[3], scratch.doubt
-        for panel in range(panels[0], panels[1]):
+        steps, doubt, place = sizes[3], scratch.doubt, scratch.place
+        for panel in range(place[0], panels[1]):
             j = panel * LANES
-            for i in range(rows[0], rows[1], ROWS):
+            for i in range(place[1], rows[1], ROWS):
                 goal, step = Goal(d, i * sizes[1] + j, sizes[1]), cut[0]
+                if not stops and place[2] >= 0:
+                    step, place[2] = place[2], -1
+                    again(d, codes, scales, params, sizes, step - 1, i, j, scratch)
                 while step < cut[1]:
                     step = _steps(chunks, left, i, right, panel, steps, goal, (step, cut[1]), doubt)
                     some = np.uint16(0)
                     for r in range(ROWS):
                         some |= doubt[r]
                     if some:
+                        if stops:
+                            place[0], place[1], place[2] = panel, i, step
+                            return False
                         again(d, codes, scales, params, sizes, step - 1, i, j, scratch)
+            place[1] = rows[0]
+        return True
 
     return kernel
