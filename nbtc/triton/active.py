@@ -11,7 +11,7 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from triton import knobs, runtime
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+from triton.experimental.gluon.nvidia import hopper
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -21,7 +21,10 @@ from nbtc.triton.driver import Driver
 from nbtc.triton.tensors import Described, Tensor, tensor
 
 PIPELINE = "nbtc: PTX as the binary"  # the key of kernels in Triton's cache on disk
-DESCRIPTORS = (TensorDescriptor, GluonDescriptor)
+DESCRIPTORS = (  # Triton 3.6 has none of columns of pixels yet
+    TensorDescriptor,
+    *(getattr(hopper, name) for name in ("TensorDescriptor", "TensorDescriptorIm2Col") if hasattr(hopper, name)),
+)
 _LOCK = RLock()  # of what follows
 _drivers: list[Driver] = []  # of the contexts that have not ended, in any thread; the last one is Triton's
 _restored = ExitStack()  # puts back what the first of them exchanged

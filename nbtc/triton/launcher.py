@@ -116,19 +116,23 @@ class Arguments:
 
 
 def tensor_map(x: Any, about: dict[str, Any]) -> TensorMap:
-    """The tensor map of a descriptor of the host, tiled as the compiler has chosen."""
-    if about.get("is_im2col") or about.get("fp4_padded"):
-        raise OptionError("descriptors of im2col copies and of padded fp4 have no emulation: use tiled descriptors")
+    """The tensor map of a descriptor of the host, tiled as the compiler has chosen, or of columns of pixels."""
+    if about.get("fp4_padded"):
+        raise OptionError("descriptors of padded fp4 have no emulation: use tiled descriptors")
     size = about["elem_size"]
     element = "tf32" if getattr(x, "round_f32_to_tf32", False) else _ELEMENT_NAMES[about["elem_type"]]
     view = np.asarray(_Strided(x, size))
-    return TensorMap(
-        view,
-        tuple(about["block_size"][::-1]),
-        swizzle=_SWIZZLE_NAMES[about["swizzle"]],
-        oob="nan" if x.padding == "nan" else "zero",
-        dtype=element,
-    )
+    options: dict[str, Any] = {
+        "swizzle": _SWIZZLE_NAMES[about["swizzle"]],
+        "oob": "nan" if x.padding == "nan" else "zero",
+        "dtype": element,
+    }
+    if about.get("is_im2col"):
+        pixels, channels = about["block_size"]
+        lower, upper = tuple(x.pixel_box_lower_corner)[::-1], tuple(x.pixel_box_upper_corner)[::-1]
+        options["element_strides"] = None if x.element_strides is None else tuple(x.element_strides)[::-1]
+        return TensorMap.im2col(view, lower, upper, channels=channels, pixels=pixels, **options)
+    return TensorMap(view, tuple(about["block_size"][::-1]), **options)
 
 
 class _Strided:

@@ -11,7 +11,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor, TensorDescriptorIm2Col
 
 import nbtc
 
@@ -127,3 +127,37 @@ def test_specialised_warps(tiles):
         layout = gl.NVMMASharedLayout.get_default_for([32, 32], gl.float32)
         sum_by_two[(1,)](TensorDescriptor.from_tensor(x, [32, 32], layout), out, tiles, BLOCK=32)
     assert (out == x.reshape(tiles, 32, 32).sum(0)).all()
+
+
+@gluon.jit
+def columns(x, out, PIXELS: gl.constexpr, CHANNELS: gl.constexpr, R: gl.constexpr, S: gl.constexpr):
+    tile = gl.allocate_shared_memory(gl.float32, [PIXELS, CHANNELS], x.layout)
+    bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(bar, count=1)
+    layout: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+    i = gl.arange(0, PIXELS, layout=gl.SliceLayout(1, layout))[:, None]
+    k = gl.arange(0, CHANNELS, layout=gl.SliceLayout(0, layout))[None, :]
+    for tap in gl.static_range(R * S):
+        mbarrier.expect(bar, x.nbytes_per_cta)
+        tma.async_load_im2col(x, [0, -1, -1, 0], [tap // S, tap % S], bar, tile)
+        mbarrier.wait(bar, tap & 1)
+        gl.store(out + (tap * PIXELS + i) * CHANNELS + k, tile.load(layout))
+        gl.barrier()
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_columns_of_pixels(step):
+    """The taps of a filter of 3 x 3 with padding 1, at every pixel of two images, or at every second one."""
+    images, pixels = np.random.default_rng(4).standard_normal((2, 8, 4, 32)).astype(np.float32), 64 // step**2
+    out = np.zeros((3, 3, pixels, 32), np.float32)
+    with nbtc.triton.emulated("sm_90"):
+        layout = gl.NVMMASharedLayout.get_default_for([pixels, 32], gl.float32)
+        described = TensorDescriptorIm2Col.from_tensor(
+            images, [pixels, 32], layout, element_strides=[1, step, step, 1],
+            pixel_box_lower_corner=[-1, -1], pixel_box_upper_corner=[-1, -1],
+        )  # fmt: skip
+        columns[(1,)](described, out, PIXELS=pixels, CHANNELS=32, R=3, S=3)
+    around = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    for r, s in np.ndindex(3, 3):
+        wanted = around[:, r : r + 8 : step, s : s + 4 : step]
+        np.testing.assert_array_equal(out[r, s], wanted.reshape(-1, 32))
