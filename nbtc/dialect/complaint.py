@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+import numba
 from numba.core.ir import UNDEFINED, FreeVar, Global, Loc
 
 from nbtc.errors import KernelError, NbtcError
@@ -23,6 +25,8 @@ EMPTY = re.compile(
 MOST = 300  # characters of a reason
 
 
+NUMBA = os.path.dirname(numba.__file__)
+RAISED = re.compile(r"raised from (.+) \((\d+)\)", re.IGNORECASE)  # the line of bytecode that Numba has no code for
 CONTEXT = re.compile(r'File "[^"\n]*", line \d+:.*?(?=\n\s*\n|\Z)', re.DOTALL)  # with lines of the source
 # What Numba says of things that device code has not, and what to do instead.
 INSTEAD = (
@@ -32,7 +36,7 @@ INSTEAD = (
         "True where the memory is yours)",
     ),
     (
-        re.compile(r"NRT required but not enabled|NRT not enabled"),
+        re.compile(r"NRT required but not enabled|NRT not enabled|imprecise type: (Dict|List|Set|dict|list|set)"),
         "nothing is allocated in a kernel, neither lists, sets and dicts nor new arrays: use tuples, nbtc.local or "
         "nbtc.shared",
     ),
@@ -43,6 +47,18 @@ INSTEAD = (
     (
         re.compile(r"numba_attempt_nocopy_reshape"),
         "reshape has no device code: pass the array in the shape that the kernel wants",
+    ),
+    (
+        re.compile(r"unsupported opcode \(UNPACK_EX\)"),
+        "a starred name has no device code: name each part of the tuple, or index and slice it",
+    ),
+    (
+        re.compile(r"unsupported opcode \((\w+)\)"),
+        r"this statement has no device code (Python's bytecode \1)",
+    ),
+    (
+        re.compile(r"module 'nbtc' has no attribute '(?:float|int|uint|bfloat)\d+'"),
+        "nbtc's types of elements have short names, nbtc.f32, nbtc.s32, nbtc.u8; NumPy's will do too, np.float32",
     ),
 )
 
@@ -64,20 +80,29 @@ def complaint(function: Callable[..., Any]) -> Iterator[None]:
 def _place(error: BaseException, function: Callable[..., Any]) -> str:
     """The kernel, and the innermost line that the compiler was at."""
     name = f"kernel {function.__name__}"
-    loc = getattr(error, "loc", None) or _last_loc(error.__traceback__)
+    loc = _bytecode_loc(error) or _own(getattr(error, "loc", None)) or _last_loc(error.__traceback__)
     if not isinstance(loc, Loc) or loc.line is None:
         return f"{name} ({function.__code__.co_filename}:{function.__code__.co_firstlineno})"
     said = linecache.getline(loc.filename, loc.line).strip()
     return f"{name} ({loc.filename}:{loc.line}): `{said}`" if said else f"{name} ({loc.filename}:{loc.line})"
 
 
+def _bytecode_loc(error: BaseException) -> Loc | None:
+    """The line of a statement that Numba can't read; its own place for it is the function's first line."""
+    found = RAISED.search(ESCAPES.sub("", str(error)))
+    return Loc(found[1], int(found[2])) if found else None
+
+
+def _own(loc: Any) -> Loc | None:
+    """A place outside of Numba, whose own functions stand for some of Python's."""
+    return loc if isinstance(loc, Loc) and not loc.filename.startswith(NUMBA) else None
+
+
 def _last_loc(trace: TracebackType | None) -> Loc | None:
     """Numba's typing and lowering keep the place they are at: the last one on the way to the error."""
     found = None
     while trace is not None:
-        loc = getattr(trace.tb_frame.f_locals.get("self"), "loc", None)
-        if isinstance(loc, Loc):
-            found = loc
+        found = _own(getattr(trace.tb_frame.f_locals.get("self"), "loc", None)) or found
         trace = trace.tb_next
     return found
 
@@ -86,8 +111,9 @@ def _reason(error: Exception) -> str:
     """The first line of a message that says something, or what nbtc says instead."""
     text = ESCAPES.sub("", str(getattr(error, "msg", None) or error))
     for pattern, sentence in INSTEAD:
-        if pattern.search(text):
-            return sentence
+        found = pattern.search(text)
+        if found:
+            return found.expand(sentence)
     unknown = _unknown_name(error.__traceback__)
     if unknown is not None and "Cannot determine Numba type" in text:
         return unknown

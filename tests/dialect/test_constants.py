@@ -157,6 +157,25 @@ def tries(out):
         out[0] = 2
 
 
+def makes_a_dict(out):
+    table = {}
+    out[0] = len(table)
+
+
+def takes_the_rest(out):
+    first, *rest = (1, 2, 3)
+    out[0] = first + rest[0]
+
+
+def names_a_type(out):
+    nbtc.shared(4, nbtc.float32)[0] = out[0]
+
+
+def asks_a_module(out):
+    if hasattr(nbtc, "float32"):
+        out[0] = 1
+
+
 TABLE = {1: 2}
 
 
@@ -169,6 +188,10 @@ TABLE = {1: 2}
         (makes_a_list, "nothing is allocated in a kernel"),
         (holds_a_dict, "TABLE is a dict, which kernels cannot hold"),
         (tries, "kernels have no `try`"),
+        (makes_a_dict, "nothing is allocated in a kernel"),
+        (takes_the_rest, r"`first, \*rest = \(1, 2, 3\)`: a starred name has no device code"),
+        (names_a_type, "nbtc's types of elements have short names"),
+        (asks_a_module, r"`if hasattr\(nbtc, "),
     ],
 )
 def test_messages_say_what_to_do(function, says):
