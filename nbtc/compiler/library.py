@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba.core.cgutils import normalize_ir_text
 from numba.core.codegen import JITCodeLibrary
 
-from nbtc.compiler.native import few_passes
+from nbtc.compiler.native import FEW, named_passes
 
 EMITTED = "nbtc_"  # how names of emitted functions begin
 
@@ -55,7 +55,7 @@ class Library(JITCodeLibrary):  # type: ignore[misc]
         """Bitcode of emitted functions."""
         module = _parsed(text)
         module.data_layout = self._codegen._data_layout
-        passes = few_passes()
+        passes = named_passes(FEW)
         passes.add_strip_dead_prototype_pass()
         passes.run(module, self._codegen._pass_builder())
         return bytes(module.as_bitcode())

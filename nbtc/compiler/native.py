@@ -99,8 +99,8 @@ def _machine(level: int) -> Any:
 def compile_text(text: str, level: int | None = 2, code_level: int = 2) -> bytes:
     """An object file of a module's text; how far LLVM optimises the text, and the machine code.
 
-    level: None for vector instructions that are as they should be: only variables are put into registers, and
-    instructions joined.
+    level: 1 and 2 are LLVM's.  None for vector instructions that are as they should be: only variables are put into
+    registers, and instructions joined.  0 for a large coroutine: the same, and what is never reached is left out.
     """
     return _checked(lambda x: _compiled(x, level, code_level), text).object
 
@@ -126,12 +126,7 @@ def _compiled(text: str, level: int | None = 2, code_level: int = 2, name: str =
         module.triple = target()[0]
         module.data_layout = str(machine.target_data)
         module.verify()
-        tuning = llvm.create_pipeline_tuning_options(speed_level=level or 0)
-        tuning.loop_vectorization = tuning.slp_vectorization = False  # warps are vectors already
-        tuning.loop_unrolling = False
-        builder = llvm.create_pass_builder(machine, tuning)
-        passes = builder.getModulePassManager() if level is not None else few_passes()
-        passes.run(module, builder)
+        _optimise(module, machine, level)
         about = {"declaration": _declaration(str(module.get_function(name)))} if name else {}
         code = bytes(machine.emit_object(module))
         if masked_logic.may_hold(code) and masked_logic.holds(machine.emit_assembly(module)):
@@ -147,12 +142,34 @@ def _declaration(definition: str) -> str:
     return f"declare {found['head']} {found['attributes'] or ''}"
 
 
-def few_passes() -> Any:
-    """What LLVM does to vector instructions that are as they should be."""
+# LLVM's passes for vector instructions that are as they should be; the first inlines what `masked_logic` hides choices
+# in.
+FEW = ("always_inliner", "sroa", "instruction_combine")
+# Around the lowering of a coroutine, which copies the function twice: what runs before its first wait and what destroys
+# it.  Once values are registers LLVM sees that hardly anything of those is ever reached; as it is left by the lowering
+# it took three times as long to write machine code for (a product by segments of 2,000 blocks: 7.4 s, so 3.9 s, and
+# 6.1 s with all passes of level 1).
+BEFORE, AFTER = ("always_inliner", "sroa"), ("aggressive_dce", "simplify_cfg", "instruction_combine", "simplify_cfg")
+
+
+def _optimise(module: Any, machine: Any, level: int | None) -> None:
+    llvm = binding()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=level or 0)
+    tuning.loop_vectorization = tuning.slp_vectorization = False  # warps are vectors already
+    tuning.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, tuning)
+    before, after = {None: (FEW, ()), 0: (BEFORE, AFTER)}.get(level, ((), ()))
+    named_passes(before).run(module, builder)
+    if level is not None:
+        builder.getModulePassManager().run(module, builder)
+    named_passes(after).run(module, builder)
+
+
+def named_passes(names: tuple[str, ...]) -> Any:
+    """Passes of LLVM, one after the other."""
     passes = binding().create_new_module_pass_manager()
-    passes.add_always_inliner_pass()  # what `masked_logic` hides choices in
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
+    for name in names:
+        getattr(passes, f"add_{name}_pass")()
     return passes
 
 

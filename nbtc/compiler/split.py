@@ -19,10 +19,10 @@ from llvmlite import ir
 
 from nbtc.compiler import native
 
-# Basic blocks of a function, and how far LLVM then optimises its text; its machine code not at all.  The largest of the
-# 160 recorded programs has 830 blocks, CUTLASS's warp-specialised products have some 2,000 to 3,500: those took 21 s.
-# Its stream-K product has 7,100: LLVM's passes took 43 s, without optimisation 2 s.
-MANY_BLOCKS, MOST_BLOCKS = 1000, 5000
+# Basic blocks of a function from which only few of LLVM's passes see its text, and its machine code isn't optimised.
+# The largest of the 160 recorded programs has 830 blocks, CUB's algorithms 2,000 to 5,300, CUTLASS's stream-K product
+# 7,100.
+MANY_BLOCKS = 1000
 # Instructions of a basic block from which the machine code's level is 1: above it LLVM schedules again after it has
 # allocated registers, which takes more than linear time in a block's length (4.0 of 12.7 s for a softmax of 2,300 PTX
 # instructions whose longest block has 5,464).  Runs of attention (1,368) with and without it differed either way, by up
@@ -56,7 +56,7 @@ def levels(function: Any) -> Levels:
     """Those of a function that may be large."""
     count = len(function.blocks)
     if count >= MANY_BLOCKS:
-        return Levels(int(count < MOST_BLOCKS), 0)
+        return Levels(0, 0)
     return Levels(code=1 if any(len(b.instructions) >= LONG_BLOCK for b in function.blocks) else 2)
 
 

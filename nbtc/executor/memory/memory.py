@@ -147,6 +147,8 @@ def _load_one(lanes: Lanes, shape: LaneElements, address: Any, site: int, certai
         return [scalar_load(v, pointer, i, shape) for i in range(shape.elements)]
     element = ir.IntType(shape.bits)
     results = [lanes.frame.code.scratch(element) for _ in range(shape.elements)]
+    for slot in results:  # where nothing may be read: else what an earlier load left would be a join of every block
+        b.store(ir.Constant(element, 0), slot)
 
     def fast(pointer: Any) -> None:
         for i, slot in enumerate(results):

@@ -3,7 +3,12 @@
 import numpy as np
 
 import nbtc
+from nbtc.compiler.split import Functions
+from nbtc.executor.code.helpers import emitting
+from nbtc.executor.code.machine import BlockShape, Machine, Options
 from nbtc.executor.code.registers import MANY_BLOCKS
+from nbtc.executor.kernel.link import link
+from nbtc.executor.text.parse import parse
 
 BITS = 16  # of a lane's pattern that decide its way
 
@@ -46,3 +51,25 @@ def test_a_long_function():
     want = [expected(int(x), lane, 12345, steps) for lane, x in enumerate(a)]
     nbtc.load(program(steps, barrier=steps // 2))["k"][1, 64](a, 12345)
     assert a.tolist() == want
+
+
+def test_machine_code_grows_no_faster_than_the_text():
+    """Ways of some lanes that load a word for all of them and use names again that other ways use."""
+    way = (
+        "and.b32 %r9, %r0, BIT; setp.eq.u32 %p1, %r9, 0; @%p1 bra LN; mov.u32 %r7, N; ld.global.u32 %r8, [%d1+4]; "
+        "add.u32 %r7, %r7, %r8; xor.b32 %r1, %r1, %r7; LN: "
+    )
+
+    def size(ways):
+        body = "".join(way.replace("BIT", str(1 << n % BITS)).replace("N", str(n)) for n in range(ways))
+        text = f""".version 8.0 .target sm_80 .address_size 64
+.visible .entry k(.param .u64 a) {{
+    .reg .b32 %r<10>; .reg .b64 %d<4>; .reg .pred %p<2>;
+    ld.param.u64 %d1, [a]; mov.u32 %r0, %tid.x; mov.u32 %r1, 0; {body} st.global.u32 [%d1], %r1; ret;
+}}"""
+        with emitting():
+            machine = Machine(link(parse(text), "k"), BlockShape.of((32, 1, 1)), Options("sm_80"))
+            return len(Functions(machine.module, machine.helpers.functions).objects("warp")[0])
+
+    few, many = size(24), size(48)
+    assert few < many < 2.2 * few
