@@ -7,6 +7,7 @@ from nbtc.executor.control import barriers
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP
 from nbtc.executor.watch import words as w
+from nbtc.executor.watch.accesses import report, used
 from nbtc.executor.watch.order import (
     advance,
     alone,
@@ -22,7 +23,6 @@ from nbtc.executor.watch.order import (
     tick,
 )
 from nbtc.executor.watch.shadow import cells_at, granule_at, shared_window
-from nbtc.executor.watch.touch import report, used
 from nbtc.executor.watch.words import int32_at, put, word
 
 (

@@ -18,8 +18,8 @@ from nbtc.executor.emit.slots import WATCH
 from nbtc.executor.memory.resolve import POINTER
 from nbtc.executor.text.data import Function, Immediate, Instruction
 from nbtc.executor.watch import events, mbarriers, products, registers, service, unused, words
+from nbtc.executor.watch.accesses import forget, touch_lanes, touch_line
 from nbtc.executor.watch.definedness import ALL, NONE, Definedness, is_deferred, truth
-from nbtc.executor.watch.touch import forget, touch_lanes, touch_line
 
 LANES = 32
 MASKED = ("bar", "shfl", "vote", "match", "redux", "elect")  # with a mask of lanes as last operand

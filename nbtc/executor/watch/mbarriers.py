@@ -11,7 +11,7 @@ from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.transfer import mbarrier
 from nbtc.executor.watch import words as w
-from nbtc.executor.watch.compare import hazard, proxied
+from nbtc.executor.watch.accesses import report
 from nbtc.executor.watch.order import (
     advance,
     epoch,
@@ -23,8 +23,8 @@ from nbtc.executor.watch.order import (
     state_of,
     tick,
 )
+from nbtc.executor.watch.races import hazard, proxied
 from nbtc.executor.watch.shadow import host_cell
-from nbtc.executor.watch.touch import report
 from nbtc.executor.watch.words import put, word
 
 LANES = 32

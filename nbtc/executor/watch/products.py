@@ -6,8 +6,8 @@ from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.state import WARP
 from nbtc.executor.watch import words as w
+from nbtc.executor.watch.accesses import touch_line
 from nbtc.executor.watch.order import begin_operation, record_of
-from nbtc.executor.watch.touch import touch_line
 from nbtc.executor.watch.words import int32_at, put, word
 from nbtc.fragments.smem import UNIT, swizzled_address, unit_offset
 

@@ -8,17 +8,17 @@ from typing import Any
 from nbtc.compiler.announce import announced
 from nbtc.compiler.integer_code import Entry, machine_code
 from nbtc.compiler.integer_expressions import Primitives, load, store
-from nbtc.executor.watch import events, mbarriers, products, touch
+from nbtc.executor.watch import accesses, events, mbarriers, products
 from nbtc.executor.watch import words as w
 
 KERNELS = (
-    touch.touch_lanes,
+    accesses.touch_lanes,
     events.event,
     events.arrive,
-    touch.touch_line,
+    accesses.touch_line,
     mbarriers.mbarriers,
     products.product,
-    touch.forget,
+    accesses.forget,
 )
 PRIMITIVES: Primitives = {
     w.word: load(64), w.put: store(64), w.int32_at: load(32), w.put_int32: store(32), w.octet: load(8, signed=False),

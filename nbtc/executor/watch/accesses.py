@@ -7,7 +7,6 @@ import numpy as np
 from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.watch import words as w
-from nbtc.executor.watch.compare import glance, look_at, mend, record_access
 from nbtc.executor.watch.order import (
     advance,
     after_suspicion,
@@ -23,6 +22,7 @@ from nbtc.executor.watch.order import (
     suspect,
     tick,
 )
+from nbtc.executor.watch.races import glance, look_at, mend, record_access
 from nbtc.executor.watch.shadow import NOWHERE, cell_at, cells_at, granule_at, host_window, window
 from nbtc.executor.watch.words import int32_at, octet, put, word
 
@@ -179,7 +179,7 @@ def used(block, warp, mask, site):
 
 @jit
 def _parts(me, block, warp, here, at, own, given):
-    """An access to some bytes, cell by cell: whether nothing is wrong.  given: what `touch` was."""
+    """An access to some bytes, cell by cell: whether nothing is wrong.  given: what `touch_lanes` was."""
     kind, lane = me[3], me[4]
     _, _, size, order, site, _, _ = given
     for n in range(-(at & (w.CELL_BYTES - 1)), size, w.CELL_BYTES):
