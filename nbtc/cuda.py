@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from nbtc.compiler.threads import thread_count
+from nbtc.executor.profile.result import Profile
 from nbtc.executor.program import Module, load
 from nbtc.interop.extras import need
 from nbtc.interop.nvrtc import source_of, to_ptx
@@ -49,14 +50,17 @@ def compile(
     return module
 
 
-def emulated(arch: str = "sm_90", *, threads: int | None = None) -> AbstractContextManager[Any]:
+def emulated(
+    arch: str = "sm_90", *, threads: int | None = None, checked: bool = False, profiles: list[Profile] | None = None
+) -> AbstractContextManager[Any]:
     """A context in which programs of numba.cuda run on the CPU (extra `nbtc[cuda]`; no GPU, no driver).
 
     Everything of numba-cuda works as on a GPU of `arch`: `cuda.jit` kernels, `to_device`, `device_array`, streams,
     events, shared, local and constant arrays, atomics, cooperative groups, `reduce`, `vectorize`; numba-cuda's own
     compiler makes the PTX.  Arrays of the host are passed without copies.  A device of each architecture lasts as long
     as the process, and so do its arrays; outside of the context they can be kept, but not used.  threads: of the CPU,
-    for the blocks of a grid.  The context counts for the whole process.
+    for the blocks of a grid.  checked: whether every launch looks for hazards, as `k.checked` of a program does.
+    profiles: a list that gets a `Profile` of every launch.  The context counts for the whole process.
 
     Replaces Numba's CUDA simulator: tensor cores, warps, memory spaces and the bits of arithmetic are there, and code
     runs compiled.  Raises ArchError for unknown architectures, MissingExtraError where numba-cuda is not installed; a
@@ -78,7 +82,7 @@ def emulated(arch: str = "sm_90", *, threads: int | None = None) -> AbstractCont
     register()
     from nbtc.interop.numba_cuda import active
 
-    return active.emulated(arch, threads=threads)
+    return active.emulated(arch, threads=threads, checked=checked, profiles=profiles)
 
 
 def emulate(kernel: Any, arch: str = "sm_90", *, threads: int | None = None) -> Any:

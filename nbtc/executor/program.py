@@ -19,7 +19,7 @@ from nbtc.executor.code.machine import BlockShape, Options
 from nbtc.executor.coverage import FormUse, forms_of, legal
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variables_layout
-from nbtc.executor.launch import report
+from nbtc.executor.launch import every, report
 from nbtc.executor.launch.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
 from nbtc.executor.launch.configured import Configured
 from nbtc.executor.launch.hazards import hazard_error, kept, leak
@@ -42,7 +42,6 @@ from nbtc.isa.archs import arch as find_arch
 from nbtc.isa.archs import gpu as find_gpu
 
 MOST_GEOMETRIES = 1 << 10  # of launches that a module remembers
-CHECK_ALL = os.environ.get("NBTC_CHECKED", "0") not in ("", "0")  # every launch that would look at bounds alone
 
 
 def load(source: str | os.PathLike[str], arch: str | int | None = None) -> Module:
@@ -297,9 +296,10 @@ class Program:
         check_progress(progress)
         if threads is not None:
             thread_count(threads)
-        checked = checked or self.instrument == "watch" or (CHECK_ALL and not self.instrument)
+        own = self.instrument or every.instrument(checked)
+        checked = checked or own == "watch"
         name = _arch_name(arch) if arch is not None else self.arch
-        instrument = "watch" if checked is True else self.instrument
+        instrument = "watch" if checked is True else own
         options = Options(name, checked != "off", contract == "ptxas", instrument)
         kernel = self.module.ptx.functions[self.name]
         g = grid if isinstance(grid, Geometry) else self._geometry(kernel.directives, grid, block, cluster)
@@ -328,7 +328,7 @@ class Program:
             profile=empty(built.code.sites) if instrument == "profile" else None,
             progress=progress,
         )
-        return self._run(built, request, answers)
+        return every.noted(self._run(built, request, answers))
 
     def repeated(self, g: Geometry, memory: Sequence[Memory], shared: int) -> Repeated | None:
         """A launch that callers of compiled code can make again; None where it needs more than its code.
@@ -336,7 +336,7 @@ class Program:
         memory: what it may touch besides the module's variables.  shared: as `launch` has taken it.
         """
         options = Options(self.arch, True, True, self.instrument)
-        if self.instrument or CHECK_ALL or self.module.heap is not None:
+        if self.instrument or not every.is_plain() or self.module.heap is not None:
             return None
         built = self.module.compiled(self.name, BlockShape.of(g.block), options)
         if not repeatable(built.code, g.blocks):

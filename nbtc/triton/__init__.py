@@ -8,6 +8,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
+from nbtc.executor.launch.every import launches
+from nbtc.executor.profile.result import Profile
 from nbtc.interop.extras import need
 
 need("triton", "triton")
@@ -20,7 +22,13 @@ __all__ = ["emulated", "tensor"]
 
 
 def emulated(
-    arch: str | int = "sm_90", *, threads: int | None = None, autotune: str = "time", torch_cuda: bool = False
+    arch: str | int = "sm_90",
+    *,
+    threads: int | None = None,
+    autotune: str = "time",
+    torch_cuda: bool = False,
+    checked: bool = False,
+    profiles: list[Profile] | None = None,
 ) -> AbstractContextManager[Any]:
     """A context in which `@triton.jit` kernels run on the CPU, as `arch` computes them.
 
@@ -35,6 +43,9 @@ def emulated(
     are the CPU's, `x.is_cuda` and `x.device` say otherwise, `torch.cuda` knows one device of the architecture with
     one stream, and functions that torch would compile run as they are.  All of the thread's tensors count as on the
     GPU; `x.cpu()` is a copy, `x.cuda()` the tensor itself.
+
+    checked: whether every launch looks for hazards, as `k.checked` of a program does.  profiles: a list that gets a
+    `Profile` of every launch, in their order.
 
     Programs may touch what their arguments belong to, whole allocations as on a GPU; other accesses raise ProgramError.
     Where an argument holds addresses (a table of pointers in an int64 array), programs may also touch the process's
@@ -54,7 +65,7 @@ def emulated(
     >>> x.tolist()                                                  # doctest: +SKIP
     [0.0, 2.0, 4.0, 6.0, 8.0]
     """
-    return active.emulated(arch, threads=threads, autotune=autotune, torch_cuda=torch_cuda)
+    return active.emulated(arch, threads, autotune, torch_cuda, launches(checked, profiles))
 
 
 def tensor(x: Any) -> Tensor:

@@ -120,9 +120,10 @@ def _torch(driver: Driver) -> AbstractContextManager[None]:
 
 @contextmanager
 def emulated(
-    arch: str | int = "sm_90", *, threads: int | None = None, autotune: str = "time", torch_cuda: bool = False
-) -> Iterator[Driver]:
-    """See `nbtc.triton.emulated`.
+    arch: str | int = "sm_90", threads: int | None = None, autotune: str = "time", torch_cuda: bool = False,
+    every: AbstractContextManager[None] | None = None,
+) -> Iterator[Driver]:  # fmt: skip
+    """See `nbtc.triton.emulated`.  every: what launches do besides.
 
     Contexts of several threads may end in any order.  So Triton's own parts are put back once, by the last that ends:
     each putting back what it had found would leave those of another context behind.
@@ -134,7 +135,7 @@ def emulated(
         _drivers.append(driver)
         runtime.driver.set_active(driver)
     try:
-        with _torch(driver):
+        with _torch(driver), every or nullcontext():
             yield driver
     finally:
         with _LOCK:

@@ -21,6 +21,8 @@ from numba.cuda.memory_management import nrt
 
 from nbtc.errors import OptionError, ProgramError
 from nbtc.executor.control.grid_barrier import GRID_BARRIER
+from nbtc.executor.launch.every import launches
+from nbtc.executor.profile.result import Profile
 from nbtc.interop.numba_cuda import image, sources
 from nbtc.interop.numba_cuda.arguments import host_view, viewer
 from nbtc.interop.numba_cuda.functions import Processor
@@ -229,7 +231,9 @@ def _change(contexts: list[Context]) -> None:
 
 
 @contextmanager
-def emulated(arch: str = "sm_90", *, threads: int | None = None) -> Iterator[Processor]:
+def emulated(
+    arch: str = "sm_90", *, threads: int | None = None, checked: bool = False, profiles: list[Profile] | None = None
+) -> Iterator[Processor]:
     """See `nbtc.cuda.emulated`.
 
     Contexts of several threads may end in any order.  So one device at a time is exchanged for numba-cuda's own parts,
@@ -239,7 +243,8 @@ def emulated(arch: str = "sm_90", *, threads: int | None = None) -> Iterator[Pro
     with _LOCK:
         _change([*_contexts, mine])
     try:
-        yield mine.device.processor
+        with launches(checked, profiles):
+            yield mine.device.processor
     finally:
         with _LOCK:
             _change([c for c in _contexts if c is not mine])

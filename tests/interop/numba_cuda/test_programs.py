@@ -160,3 +160,21 @@ def test_device_functions_and_forall():
 
     squares.forall(10)(x := np.arange(10.0))
     assert (x == np.arange(10.0) ** 2).all()
+
+
+@cuda.jit
+def neighbours(a, out):
+    s = cuda.shared.array(64, float32)
+    i = cuda.threadIdx.x
+    s[i] = a[i]
+    out[i] = s[63 - i]
+
+
+def test_launches_are_checked_or_counted():
+    a, out, found = np.arange(64, dtype=np.float32), np.zeros(64, np.float32), []
+    with nbtc.cuda.emulated("sm_80", checked=True), pytest.raises(errors.ProgramError, match="data race"):
+        neighbours[1, 64](a, out)
+    with nbtc.cuda.emulated("sm_80", profiles=found):
+        neighbours[1, 64](a, out)
+    assert len(found) == 1
+    assert found[0].total.executed > 0

@@ -235,3 +235,9 @@ def shifted_copy(x, n, B: tl.constexpr):
     """x[n:n + B] = x[:B] + 1"""
     i = tl.arange(0, B)
     tl.store(x + i + n, tl.load(x + i) + 1)
+
+
+@triton.jit
+def reversed_in_place(x, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(x + N - 1 - i, tl.load(x + i))

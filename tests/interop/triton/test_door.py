@@ -145,3 +145,13 @@ def test_what_to_install(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(errors.MissingExtraError, match=r"nbtc\[triton\]"):
         import_module("nbtc.triton")
+
+
+def test_launches_are_checked_or_counted():
+    x, found = np.arange(128, dtype=np.float32), []
+    with nbtc.triton.emulated("sm_80", checked=True), pytest.raises(errors.ProgramError, match="data race"):
+        kernels.reversed_in_place[(1,)](x, N=128)
+    with nbtc.triton.emulated("sm_80", profiles=found):
+        kernels.reversed_in_place[(2,)](x, N=128)
+    assert len(found) == 1
+    assert found[0].opcodes["st"] == 8
