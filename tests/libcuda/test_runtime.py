@@ -91,6 +91,18 @@ int main(int argc, char **argv) {
 """
 
 
+HELLO = r"""
+#include <cstdio>
+__global__ void hello() { if (!threadIdx.x) printf("hello from block %d\n", blockIdx.x); }
+int main() { hello<<<2, 32>>>(); printf("%s\n", cudaGetErrorName(cudaDeviceSynchronize())); return cudaGetLastError(); }
+"""
+
+
+def test_a_program_may_begin_with_a_launch(tmp_path):
+    done = run(compiled(tmp_path, HELLO))
+    assert done.stdout == "hello from block 0\nhello from block 1\ncudaSuccess\n" and not done.returncode, done.stderr
+
+
 def place(source, what):
     """Where a message says that a line of a program is."""
     return f"program.cu:{source[: source.index(what)].count(chr(10)) + 1}"

@@ -14,7 +14,9 @@ from nbtc.libcuda.registry import Implementation, runtime
 from nbtc.libcuda.rows import Row
 
 QUIET = ("cudaGetLastError", "cudaPeekAtLastError", "cudaGetErrorName", "cudaGetErrorString")
-BEFORE = ("__cuda", "cudaGetError", "cudaGetLast", "cudaPeekAt", "cudaDeviceReset")  # that need no device
+# Functions that need no device: what runs before main, and what asks for errors.
+BEFORE = ("__cudaRegister", "__cudaUnregister", "__cudaInitModule", "__cudaPushCall", "__cudaPopCall",
+          "cudaGetError", "cudaGetLast", "cudaPeekAt", "cudaDeviceReset")  # fmt: skip
 # Functions that work after a kernel's fault too.
 FREE = ("cudaGetError", "cudaGetLast", "cudaPeekAt", "cudaGetDevice", "cudaSetDevice",
         "cudaDriverGet", "cudaRuntimeGet", "cudaDeviceGet", "cudaChooseDevice", "cudaCreateChannelDesc",
