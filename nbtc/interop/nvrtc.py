@@ -137,6 +137,15 @@ def hint(log: str) -> str:
     return f'\nName the folder that has "{header}", options=["-I/path/to/folder"]; {where}.'
 
 
+def _named_as_given(ptx: str, name: str) -> str:
+    """A text whose source is no file without the working directory, in which NVRTC takes it to be.
+
+    Nobody would find it there, and the same source in another directory would be another text, compiled again.
+    """
+    path = os.path.abspath(name)
+    return ptx if os.path.exists(path) else ptx.replace(f'"{path}"', f'"{name}"')
+
+
 def to_ptx(source: str, arch: str, options: Sequence[str], names: Sequence[str], name: str) -> Ptx:
     """PTX of CUDA C++ for an architecture ("sm_90a")."""
     if not re.fullmatch(r"sm_\d+[af]?", arch):
@@ -153,6 +162,6 @@ def to_ptx(source: str, arch: str, options: Sequence[str], names: Sequence[str],
         for expression in names:
             program.add_name(expression)
         program.compile([*fixed, *standard, *include, *options])
-        return Ptx(program.ptx(), {n: program.lowered(n) for n in names})
+        return Ptx(_named_as_given(program.ptx(), name), {n: program.lowered(n) for n in names})
     finally:
         program.close()

@@ -108,6 +108,17 @@ def test_errors_of_a_launch_name_the_file_by_its_path(tmp_path, monkeypatch):
     assert caught.value.places == ((str(tmp_path / "src" / "beyond.cu"), 2),)
 
 
+@needs
+def test_a_source_without_a_file_is_the_same_text_in_every_directory(tmp_path, monkeypatch):
+    texts = []
+    for folder in (tmp_path / "one", tmp_path / "other"):
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        texts.append(nbtc.cuda.compile(SOURCE).text)
+    assert '"source.cu"' in texts[0]
+    assert texts[0] == texts[1]
+
+
 def test_a_file_that_is_not_there():
     for path in ("nowhere/kernel.cu", Path("nowhere.txt")):
         with pytest.raises(errors.SourceError, match="cannot be read"):
