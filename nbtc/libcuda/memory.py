@@ -36,6 +36,7 @@ class Kind(IntEnum):
     POOL = 4
     MAPPED = 5  # by cuMemMap
     MODULE = 6  # a module's variables
+    CONDITION = 7  # what a graph's conditional node looks at
 
 
 class Outside:

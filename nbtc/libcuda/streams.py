@@ -6,6 +6,7 @@ recorded.  A stream that is being captured gathers nodes instead.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
@@ -17,6 +18,7 @@ from nbtc.libcuda.errors import (
     STREAM_CAPTURE_UNSUPPORTED,
     CudaError,
 )
+from nbtc.libcuda.memory import Outside
 from nbtc.libcuda.state import Context, current, handles, numbers
 
 LEGACY, PER_THREAD = 1, 2  # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
@@ -37,6 +39,10 @@ class NodeKind(IntEnum):
     ALLOC = 10
     FREE = 11
     CONDITIONAL = 13
+
+
+# What the graphs of a conditional node may hold (CUDA Runtime API, cudaConditionalNodeParams).
+IN_BODIES = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET, NodeKind.GRAPH, NodeKind.EMPTY, NodeKind.CONDITIONAL)
 
 
 class Node:
@@ -115,17 +121,52 @@ class Graph:
         """The same nodes anew; `found` gets who became whom."""
         made = Graph()
         for node in self.nodes:
-            params = made.adopted(node.params) if isinstance(node.params, Graph) else node.params
-            found[node] = made.add(Node(node.kind, node.run, params), [])
+            found[node] = made.add(Node(node.kind, *made.contents(node)), [])
         made.edges = [(found[a], found[b]) for a, b in self.edges]
         for user, count in self.users.items():
             user.count += count
             made.users[user] = made.users.get(user, 0) + count
         return made
 
+    def contents(self, node: Node) -> tuple[Callable[[], None] | None, Any]:
+        """What a copy of a node does, for a node of this graph: graphs that it owns are copied."""
+        params: Any = node.params
+        if isinstance(params, Conditional):
+            params = Conditional(params.condition, params.choice, [self.adopted(b) for b in params.bodies])
+            return params.run, params
+        if isinstance(params, Graph):
+            params = self.adopted(params)
+            return params.run if params.inner else node.run, params
+        return node.run, params
+
+    def inside(self) -> list[Graph]:
+        """The graphs that its nodes own."""
+        found = []
+        for node in self.nodes:
+            if isinstance(node.params, Conditional):
+                found += node.params.bodies
+            elif isinstance(node.params, Graph) and node.params.inner:
+                found.append(node.params)
+        return found
+
+    def keep(self, user: UserObject) -> None:
+        """Have a reference, unless it has one."""
+        if user not in self.users:
+            self.users[user] = 1
+            user.count += 1
+
+    def within(self) -> list[Node]:
+        """Its nodes, and those of the graphs inside."""
+        return self.nodes + [n for graph in self.inside() for n in graph.within()]
+
+    def conditionals(self) -> list[Conditional]:
+        """Its conditional nodes, and those of the graphs inside."""
+        return [n.params for n in self.within() if isinstance(n.params, Conditional)]
+
     def adopted(self, graph: Graph) -> Graph:
         """A copy of another graph for a node of this one, which gets its references."""
         made = graph.copied({})
+        made.inner = graph.inner
         for user, count in made.users.items():
             self.users[user] = self.users.get(user, 0) + count
         made.users.clear()
@@ -135,13 +176,58 @@ class Graph:
         """Its nodes are gone, and what it refers to."""
         for node in self.nodes:
             handles.drop(node.handle)
-            if isinstance(node.params, Graph) and node.params.inner:
-                handles.drop(node.params.handle)
-                node.params.drop()
+        for graph in self.inside():
+            handles.drop(graph.handle)
+            graph.drop()
         users = {user: count for user, count in self.users.items() if count}
         self.users.clear()
         for user, count in users.items():
             user.release(count)
+
+
+class Condition(Outside):
+    """What a conditional node looks at: 32 bits that kernels set."""
+
+    def __init__(self, first: int, default: int | None, free: Callable[[], None]) -> None:
+        super().__init__(first, ctypes.sizeof(ctypes.c_uint32))
+        self.first = first
+        self.value = ctypes.c_uint32.from_address(first)
+        self.default = default
+        self.taken = False  # by the one node that it can have
+        self.user = UserObject(free, 0)  # graphs keep it as they keep what clients give them
+
+    def start(self) -> None:
+        """What a launch of its graph begins with."""
+        if self.default is not None:
+            self.value.value = self.default
+
+
+class Choice(IntEnum):
+    """CUgraphConditionalNodeType."""
+
+    IF = 0
+    WHILE = 1
+    SWITCH = 2
+
+
+class Conditional:
+    """The graphs of a conditional node."""
+
+    def __init__(self, condition: Condition, choice: Choice, bodies: list[Graph]) -> None:
+        self.condition, self.choice, self.bodies = condition, choice, bodies
+        self.listed: Any = None  # the array of the bodies' handles that clients read
+
+    def run(self) -> None:
+        """Run the graph that the condition says, or run it while it says so: a fault ends that."""
+        value = self.condition.value
+        if self.choice is Choice.WHILE:
+            order, context = self.bodies[0].ordered(), current()
+            while value.value and not context.failure:
+                run_nodes(order)
+            return
+        number = (0 if value.value else 1) if self.choice is Choice.IF else value.value
+        if number < len(self.bodies):
+            self.bodies[number].run()
 
 
 def run_nodes(order: list[Node]) -> None:
@@ -234,7 +320,10 @@ class Executable:
         self.order = self.graph.ordered()
         self.frees = frees  # what it allocated, before it allocates that again
         self.allocations = [n.params for n in self.order if n.kind is NodeKind.ALLOC]
-        self.source = {id(n): n for n in graph.nodes}
+        self.conditionals = self.graph.conditionals()
+        if any(n.kind not in IN_BODIES for c in self.conditionals for b in c.bodies for n in b.within()):
+            self.graph.drop()
+            raise CudaError(INVALID_VALUE)
 
     def node(self, handle: int) -> Node:
         """What became of a node of the graph that this was made from."""

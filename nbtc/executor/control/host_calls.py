@@ -1,7 +1,7 @@
 """What programs ask of the host (CUDA C++ Programming Guide: formatted output, assertion, dynamic memory allocation).
 
 `vprintf`, `__assertfail`, `malloc` and `free` are functions without a body.  Compiled code hands their arguments,
-checked, to the launch's callback.
+checked, to the launch's callback.  `cudaGraphSetConditional` needs no callback: a handle is its condition's address.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I1, I8, I32, I64
+from nbtc.compiler.builder import I1, I8, I32, I64, vector
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.emit.values import resize
 from nbtc.executor.memory import reach
+from nbtc.executor.memory.gather import LaneElements
+from nbtc.executor.memory.memory import store_lanes
 from nbtc.executor.memory.resolve import ADDRESSES, Access, resolve
 from nbtc.executor.memory.stack import WORDS, Stack
 from nbtc.executor.text.data import Immediate, Operand, Register, Symbol
 
 LANES = 32
+CONDITION = LaneElements("global", 32, 1, False)  # 32 bits that a graph's conditional node looks at
 
 
 class Ask(IntEnum):
@@ -115,11 +118,19 @@ def _free(lanes: Lanes, arguments: tuple[Operand, ...]) -> Any:
     return None
 
 
+def _set_conditional(lanes: Lanes, arguments: tuple[Operand, ...]) -> Any:
+    address, value = (_argument(lanes, a) for a in arguments)
+    words = lanes.b.trunc(value, vector(I32, LANES))
+    store_lanes(lanes, CONDITION, address, [words], lanes.machine.site(lanes))
+    return None
+
+
 FUNCTIONS: dict[str, tuple[int, Callable[[Lanes, tuple[Operand, ...]], Any]]] = {
     "vprintf": (2, _print),
     "__assertfail": (5, _assert),
     "malloc": (1, _malloc),
     "free": (1, _free),
+    "cudaGraphSetConditional": (2, _set_conditional),
 }
 
 

@@ -1,6 +1,8 @@
 """The functions of the driver API, by the names of cuda.h (CUDA Driver API)."""
 
 from nbtc.libcuda.driver import (
+    any_nodes,
+    conditional_nodes,
     contexts,
     copies,
     devices,
@@ -21,6 +23,7 @@ from nbtc.libcuda.driver import (
 )
 
 __all__ = [
-    "contexts", "copies", "devices", "entry_points", "graphs", "kernels", "launches", "linking", "memory",
-    "memory_nodes", "modules", "older", "pools", "streams", "tensor_maps", "user_objects", "virtual_memory",
+    "any_nodes", "conditional_nodes", "contexts", "copies", "devices", "entry_points", "graphs", "kernels",
+    "launches", "linking", "memory", "memory_nodes", "modules", "older", "pools", "streams", "tensor_maps",
+    "user_objects", "virtual_memory",
 ]  # fmt: skip

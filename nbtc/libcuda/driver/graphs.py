@@ -83,10 +83,10 @@ def cuStreamEndCapture(handle: int, out: int) -> int:
     stream.graph, stream.last, stream.origin = None, [], False
     capturing.remove(stream)
     if graph.invalid:
-        host.put64(out, 0)
+        host.given64(out, 0)
         return STREAM_CAPTURE_INVALIDATED
     graph.handle = graph.handle or handles.add(graph)
-    host.put64(out, graph.handle)
+    host.given64(out, graph.handle)  # who captures into a graph knows its handle
     return SUCCESS
 
 
@@ -195,6 +195,32 @@ def cuGraphGetRootNodes(handle: int, out: int, count: int) -> None:
     _put_nodes([n for n in graph.nodes if n not in after], out, count)
 
 
+def _beside(node: int, out: int, count: int, before: bool) -> None:
+    found = handles.get(node, Node)
+    edges = found.graph.edges if found.graph is not None else []
+    _put_nodes([a if before else b for a, b in edges if (b if before else a) is found], out, count)
+
+
+@driver
+def cuGraphNodeGetDependencies(node: int, out: int, count: int) -> None:
+    _beside(node, out, count, True)
+
+
+@driver
+def cuGraphNodeGetDependencies_v2(node: int, out: int, data: int, count: int) -> None:
+    _beside(node, out, count, True)
+
+
+@driver
+def cuGraphNodeGetDependentNodes(node: int, out: int, count: int) -> None:
+    _beside(node, out, count, False)
+
+
+@driver
+def cuGraphNodeGetDependentNodes_v2(node: int, out: int, data: int, count: int) -> None:
+    _beside(node, out, count, False)
+
+
 @driver_as("cuGraphGetEdges")
 def cuGraphGetEdges(handle: int, first: int, second: int, count: int) -> None:
     edges = handles.get(handle, Graph).edges
@@ -259,6 +285,8 @@ def _run(executable: Executable) -> None:
         raise CudaError(INVALID_VALUE)
     for first in live:
         memory.free(first, Kind.POOL)
+    for conditional in executable.conditionals:
+        conditional.condition.start()
     run_nodes(executable.order)
 
 
@@ -268,19 +296,24 @@ def cuGraphExecUpdate_v2(handle: int, graph: int, info: int) -> int:
     found, other = handles.get(handle, Executable), handles.get(graph, Graph)
     host.write(info, bytes(24))
 
-    def kinds(g: Graph) -> list[tuple[int, object]]:
-        return [(n.kind, n.params if isinstance(n.params, Reserved) else None) for n in g.nodes]
-
-    def edges(g: Graph) -> list[tuple[int, int]]:
-        number = {n: i for i, n in enumerate(g.nodes)}
-        return [(number[a], number[b]) for a, b in g.edges]
-
-    if kinds(found.graph) != kinds(other) or edges(found.graph) != edges(other):
+    if _shape(found.graph) != _shape(other):
         host.put32(info, UPDATE_TOPOLOGY)
         raise CudaError(GRAPH_EXEC_UPDATE_FAILURE)
     for mine, new in zip(found.graph.nodes, other.nodes, strict=True):
-        mine.run, mine.params = new.run, new.params
+        mine.run, mine.params = found.graph.contents(new)
+    found.conditionals = found.graph.conditionals()
+    for conditional in found.conditionals:
+        found.graph.keep(conditional.condition.user)
     return SUCCESS
+
+
+def _shape(graph: Graph) -> tuple[object, ...]:
+    """What an update can't change: kinds of nodes, edges, allocated addresses, and the same of graphs inside."""
+    number = {n: i for i, n in enumerate(graph.nodes)}
+    kinds = tuple((n.kind, n.params if isinstance(n.params, Reserved) else None) for n in graph.nodes)
+    chosen = tuple(c.choice for c in graph.conditionals())
+    edges = tuple((number[a], number[b]) for a, b in graph.edges)
+    return kinds, edges, chosen, tuple(map(_shape, graph.inside()))
 
 
 @driver

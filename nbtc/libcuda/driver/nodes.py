@@ -82,8 +82,8 @@ def called(at: int) -> Made:
 def child(handle: int) -> Made:
     """A graph inside of a graph: what it was when it was added."""
     graph = handles.get(handle, Graph)
-    if graph.allocates:
-        raise CudaError(INVALID_VALUE)  # the parent would have to own it
+    if graph.allocates or graph.conditionals():
+        raise CudaError(INVALID_VALUE)  # the parent would have to own what is allocated, or the condition
     copied = graph.copied({})
     copied.handle, copied.inner = handles.add(copied), True
     return NodeKind.GRAPH, copied.run, copied

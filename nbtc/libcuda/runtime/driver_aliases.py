@@ -44,7 +44,8 @@ _GRAPHS = """
     cudaGraphAddMemAllocNode cudaGraphAddMemFreeNode cudaGraphMemAllocNodeGetParams cudaGraphMemFreeNodeGetParams
     cudaGraphDestroyNode cudaGraphNodeSetEnabled cudaGraphNodeGetEnabled
     cudaUserObjectCreate cudaUserObjectRetain cudaUserObjectRelease cudaGraphRetainUserObject
-    cudaGraphReleaseUserObject
+    cudaGraphReleaseUserObject cudaGraphNodeGetDependencies=cuGraphNodeGetDependencies_v2
+    cudaGraphNodeGetDependentNodes=cuGraphNodeGetDependentNodes_v2
 """
 for _pair in (_STREAMS + _MEMORY + _GRAPHS).split():
     _name, _, _same = _pair.partition("=")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from nbtc.libcuda import host
-from nbtc.libcuda.driver import nodes
+from nbtc.libcuda.driver import any_nodes, nodes
 from nbtc.libcuda.driver.copies import Extent, Side
 from nbtc.libcuda.registry import DRIVER, runtime
 from nbtc.libcuda.runtime.copies import rows_of, sides
 from nbtc.libcuda.runtime.registration import function
 from nbtc.libcuda.state import handles
-from nbtc.libcuda.streams import Executable, Node
+from nbtc.libcuda.streams import Executable, Node, NodeKind
 
 
 def kernel(at: int) -> nodes.Made:
@@ -75,3 +75,27 @@ def cudaGraphMemcpyNodeSetParams1D(node: int, target: int, source: int, size: in
 @runtime
 def cudaGraphExecMemcpyNodeSetParams1D(e: int, node: int, target: int, source: int, size: int, kind: int) -> None:
     nodes.change(handles.get(e, Executable).node(node), _line(target, source, size, kind))
+
+
+READERS = {**any_nodes.READERS, NodeKind.KERNEL: kernel, NodeKind.MEMCPY: lambda at: _rows(at + any_nodes.COPY)}
+
+
+@runtime
+def cudaGraphAddNode(out: int, graph: int, after: int, data: int, count: int, at: int) -> int:
+    return any_nodes.add(out, graph, after, count, at, READERS)
+
+
+@runtime
+def cudaGraphNodeSetParams(node: int, at: int) -> None:
+    nodes.change(handles.get(node, Node), any_nodes.made(at, READERS))
+
+
+@runtime
+def cudaGraphExecNodeSetParams(executable: int, node: int, at: int) -> None:
+    nodes.change(handles.get(executable, Executable).node(node), any_nodes.made(at, READERS))
+
+
+@runtime
+def cudaGraphConditionalHandleCreate(out: int, graph: int, default: int, flags: int) -> int:
+    found: int = DRIVER["cuGraphConditionalHandleCreate"](out, graph, 0, default, flags)
+    return found
