@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 
 from nbtc.libcuda import host
-from nbtc.libcuda.driver.nodes import Made, given, put_node
+from nbtc.libcuda.driver.nodes import given, put_node
 from nbtc.libcuda.errors import INVALID_VALUE, SUCCESS, CudaError
 from nbtc.libcuda.memory import Kind, memory
 from nbtc.libcuda.registry import driver
@@ -47,7 +47,7 @@ def _free(condition: Condition) -> None:
         memory.free(condition.first, Kind.CONDITION)
 
 
-def conditional(at: int) -> Made:
+def conditional(at: int) -> Conditional:
     """CUDA_CONDITIONAL_NODE_PARAMS: a handle, which node it is, and how many graphs it chooses from."""
     block = memory.blocks.get(host.u64(at))
     kind, size = host.halves(at + KIND, 2)
@@ -55,18 +55,16 @@ def conditional(at: int) -> Made:
         raise CudaError(INVALID_VALUE)
     if kind not in list(Choice) or size not in SIZES[Choice(kind)]:
         raise CudaError(INVALID_VALUE)
-    made = Conditional(block.owner, Choice(kind), [Graph() for _ in range(size)])
-    return NodeKind.CONDITIONAL, made.run, made
+    return Conditional(block.owner, Choice(kind), [Graph() for _ in range(size)])
 
 
 def add_conditional(out: int, graph: int, after: int, count: int, at: int) -> None:
     """A node that owns its graphs; their handles stand in memory that lives as long as it does."""
     handles.get(graph, Graph), given(after, count), host.read(out, 8)
-    made = conditional(at)
-    found = made[2]
+    found = conditional(at)
     for body in found.bodies:
         body.handle, body.inner = handles.add(body), True
     found.listed = (ctypes.c_uint64 * len(found.bodies))(*(b.handle for b in found.bodies))
-    put_node(out, graph, after, count, made)
+    put_node(out, graph, after, count, (NodeKind.CONDITIONAL, found.run, found))
     found.condition.taken = True
     host.put64(at + BODIES, ctypes.addressof(found.listed))
