@@ -35,15 +35,18 @@ class Selection:
         table = [[[place(2 * q + n, 2 * u + c) for c in (0, 1) for n in (0, 1)] for u in range(4)] for q in pairs]
         self.both = columns(v, b, table)
 
-    def controls(self, j: int) -> Any:
-        """Bytes to choose: row j's words of them, then those of row j + 8; of the first column of each lane."""
+    def controls(self, at: Any) -> Any:
+        """Bytes to choose: row j's words of them, then those of row j + 8; of the first column of each lane.
+
+        at: 16 j, where the row's metadata begins, a number or an i64 value.
+        """
         v, b = self.v, self.v.b
         pieces = [(r, q) for r in (0, 1) for q in range(self.words)] * (8 // self.words)
         if self.unit == 1:  # a word of metadata for each row and each four words of A
             sources, shifts = [r + 2 * (q // 4) for r, q in pieces], [8 * (q % 4) for _, q in pieces]
         else:  # a word for each four words of A, row j's in its lower half
             sources, shifts = [q // 4 for _, q in pieces], [4 * (q % 4) + 16 * r for r, q in pieces]
-        raw = v.load(self.meta, vector(I32, self.words // 2 // self.unit), 4, 16 * j)
+        raw = v.load(self.meta, vector(I32, self.words // 2 // self.unit), 4, at)
         x = b.lshr(v.shuffle(raw, raw, sources), ir.Constant(W16, shifts))
         x = b.and_(x, v.const(W16, 0xFF if self.unit == 1 else 0xF))
         steps = ((12, 0x000F000F), (6, 0x03030303)) if self.unit == 1 else ((14, 0x00030003),)

@@ -35,7 +35,7 @@ class SparseOperands(Operands):
     def words_b(self, j: int, q: int) -> Any:
         """What word q of rows j and j + 8 meets, in the order of C's image."""
         if j not in self.controls:
-            self.controls[j] = self.selection.controls(j)
+            self.controls[j] = self.selection.controls(16 * j)
         if (j, q) not in self.chosen:
             self.chosen[j, q] = self.selection.chosen(self.controls[j], q)
         return self.chosen[j, q]
