@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import PureWindowsPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,11 @@ class Counts(NamedTuple):
         return self.sectors / self.global_requests if self.global_requests else 0.0
 
     @property
+    def work(self) -> int:
+        """Instructions, passes of shared memory and sectors of global memory: what has most of it is printed."""
+        return self.executed + self.passes + self.sectors
+
+    @property
     def efficiency(self) -> float:
         """Bytes that lanes moved for each byte of the sectors they touched (lanes at one address count each)."""
         return self.global_bytes / (SECTOR * self.sectors) if self.sectors else 0.0
@@ -65,6 +71,11 @@ class Place(NamedTuple):
     file: str
     source_line: int
     counts: Counts
+
+    @property
+    def source(self) -> str:
+        """File and line of the source, "" where the text has no line information."""
+        return f"{PureWindowsPath(self.file).name}:{self.source_line}" if self.source_line else ""  # of both kinds
 
 
 class Profile:
@@ -119,11 +130,14 @@ class Profile:
     def __str__(self) -> str:
         head = [f"kernel {self.kernel}", *(f"  {line}" for line in self.summary())]
         opcodes = ", ".join(f"{name} {count:,}" for name, count in self.opcodes.items())
-        hottest = sorted(self.places, key=lambda p: -p.counts.executed)[:SHOWN]
-        rows = [_row(p) for p in self.places if p in hottest]
-        left = len(self.places) - len(rows)
-        more = [f"  ... {left} more, each executed less often"] if left else []
-        return "\n".join([*head, f"  opcodes: {opcodes}", "", TITLE, *rows, *more])
+        hottest = sorted(self.places, key=lambda p: -p.counts.work)[:SHOWN]
+        chosen = [p for p in self.places if p in hottest]
+        left = len(self.places) - len(chosen)
+        more = [f"  ... {left} more, none with more work; `places` has all"] if left else []
+        sources = [p.source for p in chosen]
+        width = max(map(len, sources), default=0)
+        rows = [_row(p, source, width) for p, source in zip(chosen, sources, strict=True)]
+        return "\n".join([*head, f"  opcodes: {opcodes}", "", _title(width), *rows, *more])
 
     __repr__ = __str__
 
@@ -138,7 +152,10 @@ class Profile:
     _repr_svg_ = svg
 
 
-TITLE = f"  {'line':>5}  {'instruction':<34}{'executed':>12}{'lanes':>7}  memory"
+def _title(width: int) -> str:
+    """The table's head; width: of the sources' lines, 0 where none is known."""
+    source = f"{'source':<{max(width, 6)}}  " if width else ""
+    return f"  {'line':>5}  {source}{'instruction':<34}{'executed':>12}{'lanes':>7}  memory"
 
 
 def note(c: Counts) -> str:
@@ -154,9 +171,10 @@ def note(c: Counts) -> str:
     return "; ".join(parts)
 
 
-def _row(p: Place) -> str:
+def _row(p: Place, source: str, width: int) -> str:
+    at = f"{source:<{max(width, 6)}}  " if width else ""
     name = p.mnemonic if len(p.mnemonic) <= 33 else p.mnemonic[:30] + "..."
-    return f"  {p.line:>5}  {name:<34}{p.counts.executed:>12,}{p.counts.active:>7.1f}  {note(p.counts)}".rstrip()
+    return f"  {p.line:>5}  {at}{name:<34}{p.counts.executed:>12,}{p.counts.active:>7.1f}  {note(p.counts)}".rstrip()
 
 
 def empty(sites: int) -> NDArray[np.uint64]:

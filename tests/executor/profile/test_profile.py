@@ -160,3 +160,15 @@ def test_the_table_the_data_and_the_drawing():
     drawing = ElementTree.fromstring(found._repr_svg_())
     words = [t.text for t in drawing.iter("{http://www.w3.org/2000/svg}text")]
     assert "kernel k" in words and "ld.shared.u32" in words
+
+
+def test_the_table_names_lines_of_the_source_and_keeps_what_memory_costs():
+    many = "\n".join(f"add.u32 b, t, {n};" for n in range(40))
+    text = KERNEL.format(
+        f'.file 1 "/src/scale.cu"\n{many}\n.loc 1 7 0\nmul.wide.u32 e, t, 64; add.u64 d, d, e;\nst.global.u32 [d], t;'
+    )
+    memory = np.zeros(4096, np.uint32)
+    found = nbtc.load(text)["k"].profile.launch(1, 32, (memory,))
+    (row,) = (line for line in str(found).splitlines() if "st.global" in line)
+    assert "scale.cu:7" in row and "32.0 sectors a request" in row
+    assert "more, none with more work" in str(found)
