@@ -60,6 +60,8 @@ LIBRARIES = {
     "gemlite": Library(calls="gemlite"),
     "bitsandbytes": Library(calls="bitsandbytes"),
     "unsloth": Library(calls="unsloth"),
+    "cut-cross-entropy": Library(calls="cut_cross_entropy"),
+    "sageattention": Library(calls="sageattention"),
 }
 
 

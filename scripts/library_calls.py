@@ -297,3 +297,27 @@ def test_unsloth_cross_entropy():
     loss = fast_cross_entropy_loss(y * 1, target)
     close(loss, wanted, 1e-5)
     close(torch.autograd.grad(loss, y)[0], other, 1e-5)
+
+
+# --- cut-cross-entropy, SageAttention --------------------------------------------------------------------------------
+def test_cut_cross_entropy():
+    from cut_cross_entropy import linear_cross_entropy
+
+    e, c = (numbers(n, 32, dtype=torch.bfloat16) for n in (16, 64))
+    target = torch.randint(0, 64, (16,), device="cuda")
+    found, wanted = ([x.detach().to(t).requires_grad_() for x in (e, c)] for t in (torch.bfloat16, torch.float32))
+    loss, other = linear_cross_entropy(*found, target), F.cross_entropy(wanted[0] @ wanted[1].T, target)
+    close(loss, other, 1e-2)
+    loss.backward()
+    other.backward()
+    for x, y in zip(found, wanted, strict=True):
+        close(x.grad, y.grad, 2e-2)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_sageattention(causal):
+    from sageattention import sageattn
+
+    q, k, v = (numbers(1, 2, 100 if causal else 128, 64, dtype=torch.float16) for _ in range(3))
+    wanted = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=causal)
+    close(sageattn(q, k, v, is_causal=causal), wanted, 3e-2)  # products in int8
