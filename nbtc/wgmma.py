@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbtc.check.hazards import Hazard, Registers
 from nbtc.check.sequence import Sequence
 from nbtc.errors import OptionError, shown, whole_number
-from nbtc.fragments import smem as _smem
+from nbtc.fragments import smem_descriptors as _smem
 from nbtc.fragments import tiles as _tiles
 from nbtc.fragments.tiles import smem_to_tile
 from nbtc.show import smem as _drawing

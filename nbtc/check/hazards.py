@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.errors import HazardError
-from nbtc.fragments.smem import UNIT, Descriptor
+from nbtc.fragments.smem_descriptors import UNIT, Descriptor
 
 Check = Literal["raise", "record"] | bool
 

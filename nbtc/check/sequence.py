@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbtc.check.hazards import Check, Hazard, Op, Registers, Watch
 from nbtc.errors import BoundsError, FormatError, OptionError, ShapeError, shown, whole_number
 from nbtc.formats.arrays import as_array
-from nbtc.fragments.smem import UNIT, Descriptor
+from nbtc.fragments.smem_descriptors import UNIT, Descriptor
 from nbtc.isa.parse import row as parse
 from nbtc.isa.spec import Row
 from nbtc.ops.wgmma.operands import descriptor_words, form

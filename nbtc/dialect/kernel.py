@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from nbtc import driver
 from nbtc.dialect import arguments, module, text_cache
-from nbtc.dialect.complaint import complaint
+from nbtc.dialect.compile_errors import said_plainly
 from nbtc.dialect.module import Bounds
 from nbtc.dialect.parameters import Packer
 from nbtc.dialect.words import DeviceFunction
@@ -155,7 +155,7 @@ class Kernel:
         name = text_cache.digest(self.function, kinds, self.arch, repr(self._bounds))
         written = text_cache.fetch(name)
         if written is None:
-            with complaint(self.function):
+            with said_plainly(self.function):
                 written = module.write(self.function, kinds, self.arch, self._bounds)
             text_cache.keep(name, written)
         return Specialized(written.text, load(written.text, self.arch)[written.name], Packer(kinds))

@@ -11,7 +11,7 @@ from numba.core.typing import signature
 from nbtc.dialect import registers, rows, words
 from nbtc.dialect.addresses import shared_address
 from nbtc.errors import NbtcError
-from nbtc.fragments.smem import SWIZZLES, Descriptor
+from nbtc.fragments.smem_descriptors import SWIZZLES, Descriptor
 from nbtc.isa.lines import slots
 from nbtc.isa.parse import row
 from nbtc.isa.spec import Row

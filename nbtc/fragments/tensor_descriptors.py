@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.errors import DescriptorError, FormatError, OptionError, UnsupportedInstructionError, shown
 from nbtc.formats.arrays import as_format
-from nbtc.fragments import smem
+from nbtc.fragments import smem_descriptors as smem
 from nbtc.isa.tcgen05 import KINDS, UNITS_OF
 
 ACCUMULATORS = {"f16": 0, "f32": 1, "s32": 2}

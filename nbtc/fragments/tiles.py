@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbtc.errors import BoundsError, DescriptorError, FormatError, ShapeError, shown
 from nbtc.formats.arrays import as_array, from_bits, to_bits
 from nbtc.formats.table import Format
-from nbtc.fragments.smem import CORE, UNIT, WINDOW, Descriptor, operand_format, swizzle_row, tile_shape
+from nbtc.fragments.smem_descriptors import CORE, UNIT, WINDOW, Descriptor, operand_format, swizzle_row, tile_shape
 
 
 def canonical(

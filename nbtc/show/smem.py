@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 
 from nbtc.formats.table import Format
-from nbtc.fragments.smem import CORE, UNIT, Descriptor, operand_format, tile_shape
+from nbtc.fragments.smem_descriptors import CORE, UNIT, Descriptor, operand_format, tile_shape
 
 LINES = 72  # memory lines and tile rows drawn before the rest is only counted
 CELL = 15  # height of a cell in pixels

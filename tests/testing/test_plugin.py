@@ -47,4 +47,4 @@ def test_failures_end_at_the_users_line(tmp_path, more):
     out, error = forked(f"import os, pytest; os.chdir({str(tmp_path)!r}); pytest.main({arguments})").communicate(300)
     assert "ShapeError" in out and "unknown is not defined" in out and "2 failed" in out, out + error
     assert ">       wrong[1, 1](np.zeros(3))" in out and ">       return nbtc.matmul(x, x)" in out
-    assert ("complaint.py" in out) == ("matmul.py" in out or "run.py" in out) == bool(more)
+    assert ("compile_errors.py" in out) == ("matmul.py" in out or "run.py" in out) == bool(more)

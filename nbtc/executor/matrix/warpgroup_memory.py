@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I16, I32, I64, VectorBuilder, vector
 from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P
-from nbtc.fragments.smem import UNIT, WINDOW
+from nbtc.fragments.smem_descriptors import UNIT, WINDOW
 
 ROWS = 8  # of a matrix that one register of a warp holds
 

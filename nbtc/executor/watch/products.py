@@ -9,7 +9,7 @@ from nbtc.executor.watch import words as w
 from nbtc.executor.watch.accesses import touch_line
 from nbtc.executor.watch.order import begin_operation, record_of
 from nbtc.executor.watch.words import int32_at, put, word
-from nbtc.fragments.smem import UNIT, swizzled_address, unit_offset
+from nbtc.fragments.smem_descriptors import UNIT, swizzled_address, unit_offset
 
 WINDOW = (1 << 18) - 1  # of addresses that descriptors can name
 _INDEX = WARP.offset("index")

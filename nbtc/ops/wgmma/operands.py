@@ -21,7 +21,7 @@ from nbtc.errors import (
     whole_number,
 )
 from nbtc.formats.arrays import as_array
-from nbtc.fragments.smem import UNIT, Descriptor
+from nbtc.fragments.smem_descriptors import UNIT, Descriptor
 from nbtc.fragments.sparse import check_selector
 from nbtc.isa.spec import Operand, Row
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from nbtc import ptx
 from nbtc.errors import ShapeError
-from nbtc.fragments.smem import SWIZZLES, Descriptor
+from nbtc.fragments.smem_descriptors import SWIZZLES, Descriptor
 from nbtc.fragments.tiles import canonical
 from nbtc.isa import inline
 from nbtc.isa.archs import Target

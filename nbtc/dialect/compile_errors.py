@@ -64,7 +64,7 @@ INSTEAD = (
 
 
 @contextmanager
-def complaint(function: Callable[..., Any]) -> Iterator[None]:
+def said_plainly(function: Callable[..., Any]) -> Iterator[None]:
     """Raise what goes wrong inside as a KernelError that names the kernel and the line."""
     try:
         yield
