@@ -88,9 +88,7 @@ class Machine:
         self.scratch = Scratch()
         self.asks = False  # the host for anything
         self.joins = not instrument.looks_on  # neighbouring accesses
-        self.in_pairs = any(
-            i.opcode == "cp" and "cta_group::2" in i.modifiers for f in linked.functions for i in f.body or ()
-        )
+        self.in_pairs = any(_of_pairs(i) for f in linked.functions for i in f.body or ())
         self.graphs = {f.name: graph(f, waits) for f in linked.functions}
         self.facts: dict[str, Facts] = {}
         self.frames: dict[str, Frame] = {}
