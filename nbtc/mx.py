@@ -5,21 +5,31 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler.emitted import run_in_words
 from nbtc.compiler.jit import in_default_float_mode
 from nbtc.compiler.threads import parallel_for
 from nbtc.errors import FormatError, OptionError, ShapeError, shown, whole_number
 from nbtc.formats.arrays import as_array, as_format
-from nbtc.formats.quantize import largest, mx_kernel, nvfp4_kernel
+from nbtc.formats.quantize import (
+    E2M1_TOP,
+    LargestArguments,
+    MxArguments,
+    Nvfp4Arguments,
+    largest_code,
+    mx_code,
+    nvfp4_code,
+)
 from nbtc.formats.table import FORMATS, Format, ue4m3, ue8m0
 
 __all__ = ["dequantize", "from_blocked", "quantize", "to_blocked"]
 
-E4M3_TOP, E2M1_TOP = np.float32(448), np.float32(6)
+E4M3_TOP = np.float32(448)
 
 
 class Recipe(NamedTuple):
@@ -90,16 +100,22 @@ def quantize(
     n, lines = values.shape[-1], values.size // max(1, values.shape[-1])
     blocks = -(-n // recipe.block)
     elements, scales = np.empty(values.shape, np.uint8), np.empty((*values.shape[:-1], blocks), np.uint8)
-    flat = values.reshape(-1)
-    results = (elements.reshape(-1), scales.reshape(-1))
+    flat = values.reshape(-1).view(np.uint32)
+    lines_of = partial(MxArguments, flat, n, elements.reshape(-1), scales.reshape(-1))
     more: tuple[Any, ...] = ()
     if recipe.scale is ue4m3:
-        encode, decode = _tensor_scale(flat)
-        table = np.arange(256, dtype=np.uint8).view(ue4m3.dtype).astype(np.float32)
-        kernel, operands, more = nvfp4_kernel(recipe.block), (flat, n), (encode, decode, table)
+        more = _tensor_scale(flat)
+        code, factors = nvfp4_code(recipe.block), np.array(more, np.float32)
+
+        def some(first: int, last: int) -> None:
+            run_in_words(code, Nvfp4Arguments(*lines_of(first, last), factors))
     else:
-        kernel, operands = mx_kernel(fmt.name, recipe.block), (flat.view(np.uint32), n)
-    parallel_for(lines, 2 * n, threads, lambda first, last: kernel(*operands, *more, *results, first, last))
+        code = mx_code(fmt.name, recipe.block)
+
+        def some(first: int, last: int) -> None:
+            run_in_words(code, lines_of(first, last))
+
+    parallel_for(lines, 2 * n, threads, some)
     found = (
         np.ascontiguousarray(np.moveaxis(elements.view(fmt.dtype), -1, axis)),
         np.ascontiguousarray(np.moveaxis(scales.view(recipe.scale.dtype), -1, axis)),
@@ -107,10 +123,10 @@ def quantize(
     return (*found, more[1]) if more else found
 
 
-def _tensor_scale(values: NDArray[np.float32]) -> tuple[np.float32, np.float32]:
+def _tensor_scale(values: NDArray[np.uint32]) -> tuple[np.float32, np.float32]:
     """What a tensor is multiplied by so that its largest block scale is 448, and one over it."""
-    most = np.uint32(largest(values.view(np.uint32))).view(np.float32)
-    top = E4M3_TOP * E2M1_TOP
+    most = np.uint32(run_in_words(largest_code(), LargestArguments(values, values.size))).view(np.float32)
+    top = E4M3_TOP * np.float32(E2M1_TOP)
     with np.errstate(over="ignore"):
         encode = np.float32(top / most) if most > 0 and np.isfinite(most) else np.float32(1)
     encode = min(encode, np.finfo(np.float32).max)

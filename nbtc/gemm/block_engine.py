@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.emitted import as_words, run_in_words
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import aligned
 from nbtc.gemm.packed_memory import contiguous
 from nbtc.kernels import group_dot, group_pack
-from nbtc.kernels.group_dot import HEAD, LANES, ROWS, STEP, WORDS, PackedColumns, PackedRows, block_kernel
+from nbtc.kernels.group_dot import HEAD, LANES, ROWS, STEP, WORDS, BlockArguments, PackedColumns, PackedRows
+from nbtc.kernels.group_pack import Lines
 from nbtc.numerics.scaled import Operands, Scales
 
 STEPS = 8  # steps of a block: 8 KiB of a panel of B stay in the first-level cache
@@ -49,25 +51,17 @@ class Product:
             aligned(panel * 2 * LANES, np.int32),
         )  # fmt: skip
         self.special = np.zeros(m, np.bool_), np.zeros(n, np.bool_)
-        self.pack = group_pack.packers(scale, c)
+        self.pack, self.table = group_pack.packers(scale, c), group_pack.table(scale)
+        self.block = group_dot.block_code(c)
 
     def run(self, d: NDArray[np.uint32]) -> None:
         """d (M, N): f32 bits of c in, of the result out."""
         m, n, k = self.shape
-        pack_rows, pack_columns = self.pack
-        codes, steps, team = self.codes, self.steps, self.team
-        size = max(ROWS, -(-self.rows // (4 * team.threads)))
-        shares = [(i, min(self.rows, i + size)) for i in range(0, self.rows, size)]
-        team.run(
-            _range(pack_rows, 1, self.chunks, codes.a, codes.xs, k, m, steps), (self.left, self.special[0]), shares
-        )
-        size = max(1, -(-self.panels // (4 * team.threads)))
-        shares = [(p, min(self.panels, p + size)) for p in range(0, self.panels, size)]
-        team.run(
-            _range(pack_columns, LANES, self.chunks, codes.b, codes.ys, k, n, steps),
-            (self.right, self.special[1]),
-            shares,
-        )
+        codes, steps = self.codes, self.steps
+        rows = Lines(codes.a, codes.xs, k, m, steps)
+        self._pack(self.pack[0], group_pack.RowsArguments, self.rows, ROWS, (rows, self.left, self.special[0]))
+        columns = Lines(codes.b, codes.ys, k, n, steps)
+        self._pack(self.pack[1], group_pack.ColumnsArguments, self.panels, 1, (columns, self.right, self.special[1]))
         width = self.panels * LANES
         padded = np.zeros((self.rows, width), np.uint32)
         padded[:m, :n] = d
@@ -76,9 +70,22 @@ class Product:
         d[self.special[0]] = NAN
         d[:, self.special[1]] = NAN
 
+    def _pack(
+        self, pack: int, kind: Any, count: int, least: int, operand: tuple[Lines, Any, NDArray[np.bool_]]
+    ) -> None:
+        """All `count` rows, or panels, of an operand, by several threads; operand: with where it is packed to."""
+        source, packed, special = operand
+        size = max(least, -(-count // (4 * self.team.threads)))
+        shares = [(first, min(count, first + size)) for first in range(0, count, size)]
+
+        def task(first: int, last: int) -> None:
+            run_in_words(pack, kind(source, self.table, packed, special, first, last))
+
+        self.team.run(task, (), shares)
+
     def _multiply(self, d: NDArray[np.uint32], width: int) -> None:
         m, n, k = self.shape
-        sizes = np.array([k, width, n, self.steps, self.steps * self.chunks, m])
+        sizes = np.array([k, width, n, self.steps * self.chunks, m])
         fixed = (self, d, sizes)
         across = 1 if self.rows >= BLOCK * self.team.threads else self.team.threads
         size = -(-self.panels // across)
@@ -90,21 +97,15 @@ class Product:
         self.team.run(_block, fixed, work, m * n * k // max(1, len(work)))
 
 
-def _range(kernel: Any, lines: int, chunks: int, *fixed: Any) -> Any:
-    """A packer of rows (lines 1) or of panels, as a task of (packed, special, first, last)."""
-
-    def task(packed: Any, special: Any, first: int, last: int) -> None:
-        kernel(*fixed, first, last, packed, special, group_pack.Scratch.new(lines, chunks))
-
-    return task
-
-
 def _block(p: Product, d: Any, sizes: Any, i: int, rows: int, panel: int, panels: int) -> None:
     """All steps of some rows and panels."""
+    width = int(sizes[1])
     for first in range(0, p.steps, STEPS):
         last = min(p.steps, first + STEPS)
-        part = (first, last), (i, rows), (panel, panels)
-        scratch = group_dot.Scratch.new(panel, i)
-        for stops in (True, False):
-            if block_kernel(p.chunks, stops)(p.left, p.right, d, p.codes, p.scales, p.params, sizes, part, scratch):
-                break
+        own = group_dot.Scratch.new(panel, i)
+        arguments = BlockArguments(
+            p.left, p.right, d, width, p.steps, first, last, i, rows, panels, own.doubt, own.place
+        )  # fmt: skip
+        if not run_in_words(p.block, arguments):
+            words = as_words(arguments)
+            group_dot.finish(p.block, words, d, p.codes, p.scales, p.params, sizes, own)

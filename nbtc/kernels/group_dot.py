@@ -12,18 +12,20 @@ four rows of a group and their totals are what sixteen registers hold.
 from __future__ import annotations
 
 from functools import cache, reduce
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
+from numba.core import cgutils
 from numpy.typing import NDArray
 
 from nbtc.compiler.builder import F32, F64, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.emitted import Named, call_emitted, in_words, machine_code
 from nbtc.compiler.jit import jit
 from nbtc.compiler.lowering import lowering
 from nbtc.compiler.plain_lowering import Lowering
+from nbtc.compiler.sources import source_digest
 from nbtc.numerics.fused import Strided, reading
 from nbtc.numerics.models import A_FORMAT, B_FORMAT
 from nbtc.numerics.scaled import GROUPS, grouped_step
@@ -53,14 +55,6 @@ class PackedColumns(NamedTuple):
     words: NDArray[np.uint8]
     factors: NDArray[np.float64]
     records: NDArray[np.int32]
-
-
-class Goal(NamedTuple):
-    """Where results go: flat f32 bits, the place of the first, and from one row to the next."""
-
-    d: NDArray[np.uint32]
-    first: Any
-    ld: Any
 
 
 def _sums(m: Lowering, totals: list[Any], unsigned: list[Any], signed: list[list[Any]]) -> list[Any]:
@@ -190,139 +184,147 @@ def _step(
     return [v.joined(parts) for parts in done], bad
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _steps(typing, chunks, left, row, right, panel, steps, goal, cut, again):
-    """Steps of ROWS rows and the 16 columns of a panel, up to one after which lanes have to be done again.
+class BlockArguments(NamedTuple):
+    """Of all steps from one to another of a block of outputs, rows `row` to `rows` and panels up to `panels`.
 
-    steps: how many there are; cut: from one to another of them.  again: uint16, a mask of those lanes for each row;
-    they keep what they were.
+    d: flat f32 bits of padded rows, `width` to a row.  steps: of the packed operands.  doubt: uint16, a mask for each
+    of ROWS rows.  place: int64, the panel, row and step to begin with, -1 for the first.
+
+    The result is 1 when all is done, 0 where lanes of `doubt` keep what they were and have to be done again: `place`
+    is then where to go on.
     """
-    if not isinstance(chunks, types.IntegerLiteral):
-        return None
-    count = chunks.literal_value
-    t = vector(I32, LANES)
 
-    def codegen(context, builder, sig, args):
-        v = VectorBuilder(context, builder)
-        b = builder
-        _, _, row, _, panel, stride, _, _, _ = args
-        first, last = (b.extract_value(args[7], n) for n in range(2))
-        at_left, at_right, goal = (v.fields(sig.args[i], args[i]) for i in (1, 3, 6))
-        line, base = b.mul(row, stride), b.mul(panel, stride)  # steps before them
-        pa, psa, pra = (
-            v.at(at_left[name], b.mul(line, v.int(size)))
-            for name, size in (("elements", STEP), ("factors", 8 * count), ("records", 4 * (HEAD + count)))
-        )
-        pb, psb, prb = (
-            v.at(at_right[name], b.mul(base, v.int(size * LANES)))
-            for name, size in (("words", 4 * WORDS), ("factors", 8 * count), ("records", 4 * 2))
-        )
-        masks = v.pointer(sig.args[8], args[8])
-        pd = v.at(goal["d"], b.mul(goal["first"], v.int(4)))
-        places = [v.at(pd, b.mul(goal["ld"], v.int(4 * r))) for r in range(ROWS)]
-        start = [v.load(p, t, 4) for p in places]
+    left: PackedRows
+    right: PackedColumns
+    d: NDArray[np.uint32]
+    width: int
+    steps: int
+    first: int
+    last: int
+    row: int
+    rows: int
+    panels: int
+    doubt: NDArray[np.uint16]
+    place: NDArray[np.int64]
+
+
+class _Block:
+    """Writes the function of a block."""
+
+    def __init__(self, v: VectorBuilder, chunks: int, x: Named) -> None:
+        self.v, self.b, self.chunks, self.x = v, v.b, chunks, x
+
+    def emit(self) -> Any:
+        v, b, x = self.v, self.b, self.x
+        panel, row, step = (v.load(x["place"], I64, 8, 8 * n) for n in range(3))
+        step = b.select(b.icmp_signed("<", step, v.int(0)), x["first"], step)
+        rows, begin = (cgutils.alloca_once_value(b, y) for y in (row, step))
+        with cgutils.for_range_slice(b, panel, x["panels"], v.int(1), I64) as (j, _):
+            with cgutils.for_range_slice(b, b.load(rows), x["rows"], v.int(ROWS), I64) as (i, _):
+                with b.if_then(b.icmp_signed("<", b.load(begin), x["last"])):
+                    self.tile(j, i, b.load(begin))
+                b.store(x["first"], begin)
+            b.store(x["row"], rows)
+        return v.int(1)
+
+    def tile(self, panel: Any, i: Any, step: Any) -> None:
+        """ROWS rows of a panel from a step on."""
+        v, b, x = self.v, self.b, self.x
+        following = self.walk(panel, i, step)
+        words = v.load(x["doubt"], vector(I16, ROWS), 2)
+        with b.if_then(b.icmp_unsigned("!=", v.bits(words, I64), v.int(0)), likely=False):
+            for n, number in enumerate((panel, i, following)):
+                v.store(number, x["place"], 8, 8 * n)
+            b.ret(v.int(0))
+
+    def walk(self, panel: Any, i: Any, step: Any) -> Any:
+        """Steps up to one after which lanes have to be done again, or the last; the step that follows."""
+        v, b, x, count = self.v, self.b, self.x, self.chunks
+        t, stride = vector(I32, LANES), x["steps"]
+        line, base = b.mul(i, stride), b.mul(panel, stride)  # steps before them
+        rows_of = (("elements", STEP), ("factors", 8 * count), ("records", 4 * (HEAD + count)))
+        columns_of = (("words", 4 * WORDS * LANES), ("factors", 8 * count * LANES), ("records", 4 * 2 * LANES))
+        place = b.add(b.mul(i, x["width"]), b.mul(panel, v.int(LANES)))
+        goals = [v.at(x["d"], b.shl(b.add(place, b.mul(x["width"], v.int(r))), v.int(2))) for r in range(ROWS)]
+        start = [v.load(p, t, 4) for p in goals]
         entry, body, end = b.block, b.append_basic_block("steps"), b.append_basic_block("done")
         b.branch(body)
         b.position_at_end(body)
-        step = b.phi(I64)
-        step.add_incoming(first, entry)
+        at = b.phi(I64)
+        at.add_incoming(step, entry)
         cs = [b.phi(t) for _ in range(ROWS)]
         for c, s in zip(cs, start, strict=True):
             c.add_incoming(s, entry)
-        lines = [b.add(b.mul(stride, v.int(r)), step) for r in range(ROWS)]
-        rows = [v.at(pa, b.mul(n, v.int(STEP))) for n in lines]
-        factors = [v.at(psa, b.mul(n, v.int(8 * count))) for n in lines]
-        records = [v.at(pra, b.mul(n, v.int(4 * (HEAD + count)))) for n in lines]
-        words = v.at(pb, b.mul(step, v.int(64 * WORDS)))
-        scale, column = v.at(psb, b.mul(step, v.int(8 * LANES * count))), v.at(prb, b.mul(step, v.int(8 * LANES)))
-        own = [list(places) for places in zip(rows, factors, records, strict=True)]
-        new, bad = _step(lowering(v), count, cs, [words, scale, column], own)
+        column = [v.at(x["right"][name], b.mul(b.add(base, at), v.int(size))) for name, size in columns_of]
+        lines = [b.add(b.add(line, b.mul(stride, v.int(r))), at) for r in range(ROWS)]
+        own = [[v.at(x["left"][name], b.mul(n, v.int(size))) for name, size in rows_of] for n in lines]
+        new, bad = _step(lowering(v), count, cs, column, own)
         for r in range(ROWS):
-            v.store(bad[r], masks, 2, 2 * r)
-        some = reduce(b.or_, bad)
-        following = b.add(step, v.int(1))
-        step.add_incoming(following, b.block)
-        for c, x in zip(cs, new, strict=True):
-            c.add_incoming(x, b.block)
-        go = b.and_(b.icmp_unsigned("==", some, ir.Constant(I16, 0)), b.icmp_signed("<", following, last))
-        b.cbranch(go, body, end)
+            v.store(bad[r], x["doubt"], 2, 2 * r)
+        following = b.add(at, v.int(1))
+        at.add_incoming(following, b.block)
+        for c, y in zip(cs, new, strict=True):
+            c.add_incoming(y, b.block)
+        sound = b.icmp_unsigned("==", reduce(b.or_, bad), ir.Constant(I16, 0))
+        b.cbranch(b.and_(sound, b.icmp_signed("<", following, x["last"])), body, end)
         b.position_at_end(end)
-        for x, p in zip(new, places, strict=True):
-            v.store(x, p, 4)
+        for y, p in zip(new, goals, strict=True):
+            v.store(y, p, 4)
         return following
 
-    one = types.int64
-    return one(chunks, left, one, right, one, one, goal, types.UniTuple(one, 2), again), codegen
+
+@cache
+def block_code(chunks: int) -> int:
+    """The address of the function of `BlockArguments` for so many scales a step."""
+    functions = {"block": in_words(BlockArguments, lambda v, x: _Block(v, chunks, x).emit())}
+    loaded = machine_code(functions, source_digest(Path(__file__).resolve()), "group_dot", str(chunks))
+    return loaded.address("block")
 
 
 class Scratch(NamedTuple):
-    """Memory of one block: which lanes are in doubt, of the sums of one step's groups, and where to go on: the panel,
-    the row, and the step before which such lanes are to be done again, or -1.
-    """
+    """Memory of one block: `BlockArguments.doubt` and `place`, and the sums and exponents of one step's groups."""
 
     doubt: NDArray[np.uint16]
-    groups: NDArray[np.int64]
     place: NDArray[np.int64]
+    groups: NDArray[np.int64]
 
     @classmethod
     def new(cls, panel: int, row: int) -> Self:
         """Of callers, since a kernel that makes an array takes a quarter of a second more to compile."""
-        return cls(np.zeros(ROWS, np.uint16), np.zeros((2, GROUPS), np.int64), np.array([panel, row, -1]))
+        return cls(np.zeros(ROWS, np.uint16), np.array([panel, row, -1]), np.zeros((2, GROUPS), np.int64))
 
 
-@cache
-def block_kernel(chunks: int, stops: bool) -> Any:
-    """kernel(left, right, d, codes, scales, params, sizes, part, scratch): steps of a block of outputs; whether all.
+@jit
+def finish(block, words, d, codes, scales, params, sizes, scratch):
+    """A block after lanes in doubt were met: those one at a time, then on with the function at `block`, to the end.
 
-    stops: at the first lanes in doubt, which the other kernel goes on with.  Few products have any, and what does them
-    takes as long to compile as everything else.
+    Not a part of that: few products have such lanes, and what does them takes longer to compile than everything else.
 
-    left, right: packed operands of all steps; d: flat f32 bits (padded rows, columns of sizes[1]); codes: the operands
-    as `scaled_chain` takes them (a, b, xs, ys flat); sizes: K, columns of d, N, steps, scales a row, M; part: (first,
-    last) of steps, rows and panels.  scratch: a `Scratch`.
+    d: flat f32 bits; codes: the operands as `scaled_chain` takes them (a, b, xs, ys flat); sizes: K, columns of d, N,
+    scales a row, M.
     """
+    done = np.int64(0)
+    while done == 0:
+        _again(d, codes, scales, params, sizes, scratch)
+        done = call_emitted(block, words)
 
-    @jit
-    def again(d, codes, scales, params, sizes, step, i, j, scratch):
-        """The lanes that a step left as they were, one at a time."""
-        k, ldd, n, s, m = sizes[0], sizes[1], sizes[2], sizes[4], sizes[5]
-        at, chunk = step * STEP, step * chunks
-        readings = reading(params[A_FORMAT]), reading(params[B_FORMAT])
-        for r in range(ROWS):
-            mask = np.int64(scratch.doubt[r])
-            for lane in range(LANES):
-                column = j + lane
-                if mask >> lane & 1 and column < n and i + r < m:
-                    a = Strided(codes.a, (i + r) * k + at, 1)
-                    b = Strided(codes.b, at * n + column, n)
-                    xs = Strided(codes.xs, (i + r) * s + chunk, 1)
-                    ys = Strided(codes.ys, chunk * n + column, n)
-                    place = (i + r) * ldd + column
-                    here, c = min(STEP, k - at), np.int64(d[place])
-                    d[place] = np.uint32(grouped_step(a, b, here, readings, c, xs, ys, scales, params, scratch.groups))
 
-    @jit
-    def kernel(left, right, d, codes, scales, params, sizes, part, scratch):
-        cut, rows, panels = part
-        steps, doubt, place = sizes[3], scratch.doubt, scratch.place
-        for panel in range(place[0], panels[1]):
-            j = panel * LANES
-            for i in range(place[1], rows[1], ROWS):
-                goal, step = Goal(d, i * sizes[1] + j, sizes[1]), cut[0]
-                if not stops and place[2] >= 0:
-                    step, place[2] = place[2], -1
-                    again(d, codes, scales, params, sizes, step - 1, i, j, scratch)
-                while step < cut[1]:
-                    step = _steps(chunks, left, i, right, panel, steps, goal, (step, cut[1]), doubt)
-                    some = np.uint16(0)
-                    for r in range(ROWS):
-                        some |= doubt[r]
-                    if some:
-                        if stops:
-                            place[0], place[1], place[2] = panel, i, step
-                            return False
-                        again(d, codes, scales, params, sizes, step - 1, i, j, scratch)
-            place[1] = rows[0]
-        return True
-
-    return kernel
+@jit
+def _again(d, codes, scales, params, sizes, scratch):
+    """The lanes that a step left as they were, one at a time."""
+    k, ldd, n, s, m = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
+    j, i, step = scratch.place[0] * LANES, scratch.place[1], scratch.place[2] - 1
+    at, chunk = step * STEP, step * scales.chunks
+    readings = reading(params[A_FORMAT]), reading(params[B_FORMAT])
+    for r in range(ROWS):
+        mask = np.int64(scratch.doubt[r])
+        for lane in range(LANES):
+            column = j + lane
+            if mask >> lane & 1 and column < n and i + r < m:
+                a = Strided(codes.a, (i + r) * k + at, 1)
+                b = Strided(codes.b, at * n + column, n)
+                xs = Strided(codes.xs, (i + r) * s + chunk, 1)
+                ys = Strided(codes.ys, chunk * n + column, n)
+                place = (i + r) * ldd + column
+                here, c = min(STEP, k - at), np.int64(d[place])
+                d[place] = np.uint32(grouped_step(a, b, here, readings, c, xs, ys, scales, params, scratch.groups))

@@ -94,3 +94,24 @@ def test_loops_of_two_processors_are_two(fresh, monkeypatch):
     monkeypatch.setattr(lowering, "host", lambda: plain)
     assert Loop(code).address
     assert len(texts) == 2 and texts[0] != texts[1]
+
+
+class Counted(NamedTuple):
+    """Arguments in words: numbers and arrays, some of them inside."""
+
+    first: int
+    pair: Pair
+    last: int
+
+
+def test_arguments_in_words_are_numbers_and_addresses_in_order() -> None:
+    def body(v: VectorBuilder, given: Named) -> Any:
+        """pair.y[last] = pair.x[first]; the sum of the two numbers."""
+        x = v.load(given["pair"]["x"], I32, 4, v.b.shl(given["first"], v.int(2)))
+        v.store(x, given["pair"]["y"], 4, v.b.shl(given["last"], v.int(2)))
+        return v.b.add(given["first"], given["last"])
+
+    code = machine_code({"counted": emitted.in_words(Counted, body)}, "test of arguments in words")
+    x, y = np.array([10, 20, 30], np.int32), np.zeros(3, np.int32)
+    assert emitted.run_in_words(code.address("counted"), Counted(2, Pair(x, y), 1)) == 3
+    assert y.tolist() == [0, 30, 0]

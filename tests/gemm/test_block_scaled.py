@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
 
 import ml_dtypes
@@ -280,11 +279,6 @@ def test_doubtful_models_warn_once() -> None:
     a, s = np.ones((4, 64), E2), np.ones((4, 2), E8)
     with pytest.warns(UnvalidatedModelWarning, match="literature"):
         nbtc.matmul(a, a.T, arch="sm_100", scale_a=s, scale_b=s.T)
-
-
-def test_packed_bytes_are_twice_the_numbers() -> None:
-    numbers = from_bits(np.arange(16, dtype=np.uint8), "e2m1").astype(np.float32)
-    assert (2 * numbers == import_module("nbtc.kernels.group_pack")._TWICE).all()
 
 
 def test_the_result_goes_to_a_tensor_of_torch() -> None:
