@@ -217,8 +217,10 @@ ENGINES: list[Engine[Problem]] = [Panel(), Portable(), Words(), CHAIN]
 
 def named(name: str, engines: Sequence[Engine[P]]) -> Engine[P]:
     """The engine of a plan."""
-    (found,) = [engine for engine in engines if engine.name == name]
-    return found
+    for engine in engines:
+        if engine.name == name:
+            return engine
+    raise LookupError(name)
 
 
 def engines_for(params: NDArray[np.int64], engines: Sequence[Engine[P]]) -> tuple[Engine[P], ...]:

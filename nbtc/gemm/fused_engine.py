@@ -123,27 +123,35 @@ def exponents_of(x: NDArray[Any], fmt: Format, team: ThreadTeam, widened: bool =
 class PackedLayout:
     """How operands are stored for one product: packing parameters of A and B and the constants of the kernel.
 
+    tiny: what stands for a zero.  factors: of elements of A and of B.
     keeps_infinity: an Inf in the tile stays one: the exponent field 255 + scale - F of its rounding is a number's, and
     M's is one of f64 (of f32 it is more than there are, so that an Inf could become any sum).
     """
 
-    full_range: bool
+    packing: Packing
     scale: int
+    tiny: float
+    factors: tuple[float, float]
     pack_a: NDArray[np.int64]
     pack_b: NDArray[np.int64]
     numbers: Numbers
     keeps_infinity: bool
 
+    def source(self, side: int, x: NDArray[Any], first: int, ld: int) -> Source:
+        """Elements of A (side 0) or B as a packer reads them: flat, from one on, `ld` from row to row."""
+        pack = (self.pack_a, self.pack_b)[side]
+        return Source(x.view(np.uint8), first, ld, x.itemsize, pack, self.factors[side], self.tiny)
+
 
 @lru_cache(maxsize=64)
 def packed_layout(
-    fraction: int, f16_acc: bool, floor: int, a: Format, b: Format, ra: Range, rb: Range, rc: Range | None,
-    scaled: bool = False,
-) -> PackedLayout:  # fmt: skip
+    p: tuple[int, ...], a: Format, b: Format, ra: Range, rb: Range, rc: Range | None, scaled: bool, by_turns: bool
+) -> PackedLayout:
     """Byte exponents and scaled accumulators where operands (and c) span few binades, else 16 bits and true scale.
 
-    scaled: ranges are those of elements with their scales.
+    p: `params`.  scaled: ranges are those of elements with their scales.  by_turns: the processor's `goes_by_turns`.
     """
+    fraction, floor, f16_acc, in_f64 = p[FRACTION], p[FLOOR], p[OUT] == OUTS["rne11"], p[FRACTION] > 13
     top = fraction + 127  # exponent field of the largest product: alignment never needs a negative field
     scale = ra.greatest + rb.greatest + 127 - top
     low = top - ra.spread - rb.spread
@@ -165,7 +173,24 @@ def packed_layout(
         float_params(f, r.least, x, r.least if f.exponent <= 5 and not scaled else None)
         for f, r, x in zip((a, b), (ra, rb), bases, strict=True)
     )
-    return PackedLayout(not limited, scale, pack_a, pack_b, Numbers(*numbers, *map(np.float32, limits)), keeps_infinity)
+    narrow = limited and (not f16_acc or scale >= LEAST_SCALE)
+    flags = not limited, p[KIND] == EMULATED_FP8, scaled, narrow and by_turns
+    packing = Packing(int(in_f64), p[BLOCK], *map(int, flags))
+    numbers_ = Numbers(*numbers, *map(np.float32, limits))
+    return PackedLayout(
+        packing, scale, *_zero_and_factors(packing, fraction, a, b, scale), pack_a, pack_b, numbers_, keeps_infinity
+    )
+
+
+def _zero_and_factors(
+    packing: Packing, fraction: int, a: Format, b: Format, scale: int
+) -> tuple[float, tuple[float, float]]:
+    """What stands for a zero, and the factors of elements of A and of B."""
+    left, right = 2.0 ** (127 - a.bias - scale), NUDGE[bool(packing.in_f64)] * 2.0 ** (127 - b.bias)
+    if not (packing.in_f64 and packing.by_turns):
+        return TINY64 if packing.in_f64 else TINY32, (left, right)
+    in_all = 1023 - 127 + 52 - fraction
+    return TINY64_BY_TURNS, (left * 2.0**-SCALED_A, right * 2.0 ** (SCALED_A - in_all))
 
 
 class ScaleExponents(NamedTuple):
@@ -201,7 +226,7 @@ class FusedProduct:
         scale_exponents: ScaleExponents | None = None,
     ) -> None:
         self.a, self.b, self.formats, self.team, self.scale_exponents = a, b, formats, team, scale_exponents
-        self.params: list[int] = params.tolist()
+        self.params: tuple[int, ...] = tuple(params.tolist())
         self.block, fraction = self.params[BLOCK], self.params[FRACTION]
         self.in_f64, self.emulated = fraction > 13, self.params[KIND] == EMULATED_FP8
         self.granule = max(PLACES, self.block * (2 if self.emulated else 1))
@@ -218,21 +243,16 @@ class FusedProduct:
         ra, rb = self._ranges()
         f16_acc = self.params[OUT] == OUTS["rne11"]
         rc = exponents_of(state.view(np.uint32), f32, self.team) if has_c and not f16_acc else None
-        p = self.params
-        self.layout = packed_layout(
-            p[FRACTION], f16_acc, p[FLOOR], *self.formats, ra, rb, rc, self.scale_exponents is not None
-        )
-        narrow = not self.layout.full_range and (not f16_acc or self.layout.scale >= LEAST_SCALE)
-        flags = self.layout.full_range, self.emulated, self.scale_exponents is not None, narrow and goes_by_turns()
-        self.packing = Packing(int(self.in_f64), self.block, *map(int, flags))
-        self.tiny, self.factors = self._scaled()
+        scaled = self.scale_exponents is not None
+        self.layout = packed_layout(self.params, *self.formats, ra, rb, rc, scaled, goes_by_turns())
+        self.packing = self.layout.packing
         deep = DEPTH_F64 if self.in_f64 else DEPTH_F32
         if not self._in_one_piece(state, deep):
             for j in range(0, self.b.shape[1], self.at_once):
                 for k in range(0, self.a.shape[1], deep):
                     self._block(state, j, k, min(deep, self.a.shape[1] - k))
         # byte exponents mean that no finite sum comes near overflow; elsewhere the order of the products matters
-        if not f16_acc and not self.layout.full_range and np.count_nonzero(self.special):
+        if not f16_acc and not self.packing.full_range and np.count_nonzero(self.special):
             work = [
                 (i, min(DECIDED, self.a.shape[0] - i), j, min(COLUMNS, self.b.shape[1] - j))
                 for i in range(0, self.a.shape[0], DECIDED)
@@ -240,15 +260,6 @@ class FusedProduct:
             ]
             self.team.run(self._decide, (state.view(np.uint32).reshape(-1),), work)
             self.special[:] = 0
-
-    def _scaled(self) -> tuple[float, tuple[float, float]]:
-        """What stands for a zero, and the factors of elements of A and of B."""
-        a = 2.0 ** (127 - self.formats[0].bias - self.layout.scale)
-        b = NUDGE[self.in_f64] * 2.0 ** (127 - self.formats[1].bias)
-        if not (self.in_f64 and self.packing.by_turns):
-            return TINY64 if self.in_f64 else TINY32, (a, b)
-        in_all = 1023 - 127 + 52 - self.params[FRACTION]
-        return TINY64_BY_TURNS, (a * 2.0**-SCALED_A, b * 2.0 ** (SCALED_A - in_all))
 
     def _in_one_piece(self, state: NDArray[np.float32], deep: int) -> bool:
         """Whether one compiled call did all of it: of small products on one thread."""
@@ -264,8 +275,7 @@ class FusedProduct:
             self.packing, (m, n, k), places, (self.a.itemsize, self.b.itemsize), (p[FRACTION], p[OUT], watched),
             MANY_SIGNIFICANDS << self.formats[1].mantissa,
         )  # fmt: skip
-        a = lone_block.whole(self.a, layout.pack_a, self.factors[0], self.tiny)
-        b = lone_block.whole(self.b, layout.pack_b, self.factors[1], self.tiny)
+        a, b = (layout.source(side, *flat(x, 0, x.shape[0], 0, x.shape[1])) for side, x in enumerate((self.a, self.b)))
         return lone_block.multiply(known, a, b, state, self._places_of_marks, layout.numbers)
 
     @property
@@ -342,7 +352,7 @@ class FusedProduct:
         fraction_sums[panel] = call(
             drive, ColumnsArguments, drivers().columns,
             ColumnsArguments(
-                pack, Source(x.view(np.uint8), x0, ld, size, self.layout.pack_b, self.factors[1], self.tiny),
+                pack, self.layout.source(1, x, x0, ld),
                 self._scales(1, k, first), self._from(packed, panel, places), self.special_columns[first:],
                 depth, columns, places, *edge,
             ),
@@ -361,7 +371,7 @@ class FusedProduct:
         call(
             drive, RowsArguments, drivers().rows,
             RowsArguments(
-                form, Source(x.view(np.uint8), x0, ld, size, self.layout.pack_a, self.factors[0], self.tiny),
+                form, self.layout.source(0, x, x0, ld),
                 self._scales(0, k, i), self._from(packed, panel, places), State(state, state.shape[1]),
                 Geometry(i, rows, j + panel * PANEL, panels, depth, places), self._places_of_marks,
                 Workspace(Packed(*own[:3]), *own[3:]), self.layout.numbers,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nbtc.compiler.emitted import drive
 from nbtc.compiler.jit import call
 from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
-from nbtc.gemm.packed_memory import columns_storage, flat, rows_storage
+from nbtc.gemm.packed_memory import columns_storage, rows_storage
 from nbtc.kernels.fused_sum import PANEL
 from nbtc.kernels.panel_code import form, packer
 from nbtc.kernels.panel_drivers import BlockArguments, drivers
@@ -80,9 +80,3 @@ def multiply(known: Piece, a: Source, b: Source, state: NDArray[np.float32], mar
     )  # fmt: skip
     WORKSPACE_POOL.give(known.key, arrays)
     return bool(done)
-
-
-def whole(x: NDArray[Any], params: NDArray[np.int64], factor: float, tiny: float) -> Source:
-    """A whole operand."""
-    elements, first, ld = flat(x, 0, x.shape[0], 0, x.shape[1])
-    return Source(elements.view(np.uint8), first, ld, x.itemsize, params, factor, tiny)

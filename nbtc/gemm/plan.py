@@ -294,8 +294,10 @@ def _plan(target: Arch, row: Row, size: Size, saturate: bool, order: Order) -> P
             + sums * (2 if saturate else 0)
             + prod(batch) * (m * k * fa.dtype.itemsize + k * n * fb.dtype.itemsize)
         )
+    one_thread = size.threads == 1 or m * n * k <= engine.worth
+    simple = one_thread and order.sequential and size.block == size.shape[:-1] and not batch and m * n * k > 0
     return Plan(
         row.mnemonic, numerics, order.steps(k, step), size.shape, (fa.name, fb.name, acc.name), target.name,
         engine.name, size.threads, peak, order.part if order.name.startswith("every") else None, order, size.block,
-        rate=engine.rate, row=row, params=vector,
+        rate=engine.rate, simple=simple, row=row, params=vector,
     )  # fmt: skip

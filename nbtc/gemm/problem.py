@@ -29,7 +29,7 @@ class Plan:
     shape: (batch..., M, N, K).  engine: which kernels compute it on this host.  peak_bytes: memory beyond the operands
     and what importing nbtc takes, the result included (one block of it where it goes to `out` in blocks).  order: how
     K is summed.  block: the shape of a block of the result.  operand_bytes: sizes of a and b.  rate:
-    G multiply-adds a second of a thread, roughly.
+    G multiply-adds a second of a thread, roughly.  simple: one product of two matrices on one thread, in one chain.
     """
 
     instruction: str
@@ -46,6 +46,7 @@ class Plan:
     block: Shape = ()
     operand_bytes: tuple[int, ...] = ()
     rate: float = field(default=12.0, repr=False, compare=False)
+    simple: bool = field(default=False, repr=False, compare=False)
     row: Row = field(repr=False, compare=False, kw_only=True)
     params: NDArray[np.int64] = field(repr=False, compare=False, kw_only=True)
 

@@ -29,6 +29,7 @@ from nbtc.kernels.words_pack import (
 )
 
 DEPTH = 512  # words of depth in a packed block
+WHOLE = 1 << 24  # multiply-adds of a product that is one call, a millisecond: an interrupt waits for all of them
 
 
 def shares(m: int, columns: int, threads: int, lines: int, width: int) -> list[tuple[int, int, int, int]]:
@@ -59,6 +60,10 @@ class Scheme:
     flips: tuple[int, int]
     columns: int
     rows: int
+
+    def depth(self, units: int) -> int:
+        """Words that so many units are packed into."""
+        return -(-units // self.units) * self.words
 
     @cached_property
     def readings(self) -> tuple[Reading, Reading]:
@@ -111,6 +116,22 @@ def _memory(*sizes: int) -> Key:
     return tuple((size // 8, "<u8") for size in sizes)
 
 
+def _memory_of_rows(depth: int, size: int, tile: int) -> Key:
+    """The sizes of a `RowBuffer` for rows of so many words of `size` bytes; tile: sums of a register tile."""
+    return _memory(micro.BLOCK * depth * size, tile * size, micro.BLOCK * 4)
+
+
+@lru_cache(maxsize=256)
+def _memory_of_whole(depth: int, columns: int, size: int, tile: int) -> Key:
+    """Those of a packed block of so many columns of B with its corrections, then of a `RowBuffer`."""
+    return (*_memory(columns * depth * size, columns * 4), *_memory_of_rows(depth, size, tile))
+
+
+def _whole_part(x: NDArray[Any]) -> Part:
+    elements, first, ld = flat(x, 0, x.shape[0], 0, x.shape[1])
+    return Part(elements.view(np.uint8), first, ld)
+
+
 def _part(x: NDArray[Any], at: int, ld: int) -> Part:
     return Part(x.view(np.uint8), at, ld)
 
@@ -126,14 +147,36 @@ class WordsProduct:
         units, columns = b.shape
         deep = DEPTH * self.how.units // self.how.words
         at_once = columns_at_once(self.team.threads)
+        alone = self.team.threads == 1 and not self.team.reports
+        if alone and units <= deep and columns <= at_once and d.size * units * self.how.elements <= WHOLE:
+            self._whole(a, b, d)
+            return
         for j in range(0, columns, at_once):
             for k in range(0, units, deep):
                 self._block(a, b, d, j, k, min(at_once, columns - j), min(deep, units - k))
 
+    def _whole(self, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any]) -> None:
+        """A product that is one packed block, in one call."""
+        how, rows, (units, columns) = self.how, a.shape[0], b.shape
+        depth, padded = how.depth(units), -(-columns // how.width) * how.width
+        key = _memory_of_whole(depth, padded, how.size, how.lines * how.width)
+        packed, across, *own = WORKSPACE_POOL.take(key)
+        of_a, of_b = how.readings
+        columns_of_b = micro.Packed(packed, across)
+        goal = Part(d.reshape(-1).view(np.uint8), 0, columns)
+        arguments = micro.ProductArguments(
+            how.columns, micro.ColumnsArguments(_whole_part(b), units, columns, of_b, columns_of_b),
+            how.rows, micro.RowsArguments(
+                _whole_part(a), rows, units, of_a, columns_of_b, goal, columns, micro.RowBuffer(*own)
+            ),
+        )  # fmt: skip
+        call(drive, micro.ProductArguments, micro.multiplies_product(), arguments)
+        WORKSPACE_POOL.give(key, (packed, across, *own))
+
     def _block(self, a: Any, b: Any, d: Any, j: int, k: int, columns: int, units: int) -> None:
         """All rows times one packed block of B."""
         how, team = self.how, self.team
-        depth, width = -(-units // how.units) * how.words, how.width
+        depth, width = how.depth(units), how.width
         padded = -(-columns // width) * width
         key = _memory(padded * depth * how.size, padded * 4)
         packed, across = WORKSPACE_POOL.take(key)
@@ -160,7 +203,7 @@ class WordsProduct:
         """Some rows times some panels."""
         a, packed, across, d, j, k, depth, units = block
         ldd, how = d.shape[1], self.how
-        key = _memory(micro.BLOCK * depth * how.size, how.lines * how.width * how.size, micro.BLOCK * 4)
+        key = _memory_of_rows(depth, how.size, how.lines * how.width)
         own = WORKSPACE_POOL.take(key)
         arguments = micro.RowsArguments(
             _part(*flat(a, i, rows, k, units)), rows, units, how.readings[0],

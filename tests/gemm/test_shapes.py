@@ -13,7 +13,7 @@ import pytest
 import nbtc
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS
-from nbtc.gemm import gemm, run
+from nbtc.gemm import gemm, run, words_engine
 from nbtc.gemm.engines import ENGINES, engines_for
 from nbtc.gemm.plan import Options, prepare
 from nbtc.testing import assert_bits_equal
@@ -112,6 +112,17 @@ def test_inf_and_nan_in_single_elements(kind: str) -> None:
     want = forced("chain", a, b, c, **options)
     for threads in (1, 3):
         same(nbtc.matmul(a, b, c, threads=threads, **options), want, f"{kind} {threads} threads")
+
+
+@pytest.mark.parametrize("kind", ["f64", "s8", "u8-s8", "s4-u4", "b1"])
+def test_one_call_and_blocks_agree(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small product of words is one compiled call; packed and multiplied block by block it has the same bits."""
+    (a, b, c), options = problem(kind, (97, 70, 264))
+    once = [nbtc.matmul(a, b, start, threads=1, **options) for start in (None, c)]
+    monkeypatch.setattr(words_engine, "WHOLE", 0)
+    monkeypatch.setattr(words_engine.WordsProduct, "_whole", None)  # is not called
+    for got, start in zip(once, (None, c), strict=True):
+        same(nbtc.matmul(a, b, start, threads=1, **options), got, f"{kind} c={start is c}")
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16", "e4m3", "s8", "f64", "b1"])
