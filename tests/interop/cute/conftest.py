@@ -1,10 +1,6 @@
-"""These tests run where CuTe DSL is installed."""
-
-import importlib.util
+"""What the tests of CuTe DSL share."""
 
 import pytest
-
-collect_ignore_glob = [] if importlib.util.find_spec("cutlass") else ["test_*.py"]
 
 
 @pytest.fixture
