@@ -17,7 +17,7 @@ from nbtc.compiler.host import has_avx512
 from nbtc.compiler.processors import host_processor
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.arrays import from_bits, pack
-from nbtc.formats.table import Format
+from nbtc.formats.table import Format, s8
 from nbtc.gemm import chain_engine
 from nbtc.gemm.cost import POSITIONS, Size, chain_bytes, packed_bytes
 from nbtc.gemm.fused_engine import FusedProduct, serves
@@ -42,6 +42,7 @@ from nbtc.numerics.models import (
 
 ITEM = 1 << 25  # multiply-adds of an item that is worth several threads, some milliseconds
 MOST = 29  # the portable tiles notice a 32-bit sum that wrapped once: block * 4 * 2**fraction may not exceed 2**31
+NONE = np.zeros(0, np.int32)
 Positions = Iterable[NDArray[np.int64]]
 Cut = tuple[int, int]  # from one k to another
 P = TypeVar("P")
@@ -53,13 +54,14 @@ class Engine(Protocol[Taken]):
 
     name: in a `Plan`.  rate: G multiply-adds a second of a thread on a server of 2023: what estimates rest on.  worth:
     multiply-adds that take some 0.3 ms on one thread: below, waking another costs more than it saves.  complete: no
-    output is left to another engine.
+    output is left to another engine.  fills: where c is None, d may hold anything.
     """
 
     name: str
     rate: float
     worth: int
     complete: bool
+    fills: bool
 
     def serves(self, params: NDArray[np.int64]) -> bool:
         """Whether it has arithmetic of these parameters on this host."""
@@ -68,13 +70,13 @@ class Engine(Protocol[Taken]):
         """Upper bound of the memory a product takes beyond its operands."""
 
     def run(self, problem: Taken, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam) -> None:
-        """d, zeros of (batch..., M, N): one chain an output between two k, from c or zero."""
+        """d, zeros of (batch..., M, N), or anything (`fills`): one chain an output between two k, from c or zero."""
 
 
 class Chain:
     """Outputs one at a time: serves everything, and repairs what the others leave."""
 
-    name, rate, worth, complete = "chain", 0.03, 30_000, True
+    name, rate, worth, complete, fills = "chain", 0.03, 30_000, True, False
 
     def serves(self, params: NDArray[np.int64]) -> bool:
         return True
@@ -124,7 +126,7 @@ class _ByItem(ABC):
     """Computes one item of a batch after the other; where all have the same B, they are one."""
 
     mark = 0  # bytes beside an output
-    complete = False
+    complete, fills = False, False
 
     def peak_bytes(self, size: Size) -> int:
         return packed_bytes(size, self.mark)
@@ -200,7 +202,7 @@ class Portable(_ByItem):
 class Words(_ByItem):
     """Integers, bits and f64."""
 
-    name, rate, worth = "words", 60.0, 10_000_000
+    name, rate, worth, fills = "words", 60.0, 10_000_000, True
 
     def serves(self, params: NDArray[np.int64]) -> bool:
         if params[KIND] == Kind.FMA64:  # only AVX-512 names another rounding in the instruction
@@ -289,17 +291,39 @@ def _operands(item: Item) -> tuple[NDArray[Any], NDArray[Any]]:
     return (_packed(item, 0), _packed(item, 1)) if item.formats[0].packed else item.elements
 
 
+def _bytes(x: NDArray[np.uint8], fmt: Format) -> NDArray[np.uint8]:
+    """4-bit elements, one a byte, as signed bytes."""
+    if not fmt.signed:
+        return x
+    wide = x ^ np.uint8(8)
+    wide -= np.uint8(8)
+    return wide
+
+
+def _integer_operands(item: Item) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[Format, Format]]:
+    """Operands as kernels of words read them, and their formats there.
+
+    Unpacked 4-bit elements become bytes: packed into words, which kernels unpack again, they took a product of 1024^3
+    half its time.
+    """
+    if item.formats[0].packed and not any(item.problem.packed):
+        a, b = (_bytes(x, fmt) for x, fmt in zip(item.elements, item.formats, strict=True))
+        return (a, b), (s8, s8)
+    return _operands(item), item.formats
+
+
 def _integers(item: Item, team: ThreadTeam) -> Positions:
     acc, p = item.d.view(np.int32), item.problem.plan.params
-    if p[SATURATE] and not _never_clamps(acc, item.cut[1] - item.cut[0], item.formats):
+    if p[SATURATE] and not _never_clamps(acc if item.has_c else NONE, item.cut[1] - item.cut[0], item.formats):
         return (np.arange(i, min(acc.size, i + POSITIONS)) for i in range(0, acc.size, POSITIONS))  # may clamp midway
-    WordsProduct(scheme(micro.dot_of_bytes(), *item.formats), team).run(*_operands(item), acc)
+    operands, formats = _integer_operands(item)
+    WordsProduct(scheme(micro.dot_of_bytes(), *formats), team).run(*operands, acc, not item.has_c)
     return ()
 
 
 def _bits(item: Item, team: ThreadTeam) -> Positions:
     op = micro.AND if item.problem.plan.params[BIT_OP] == BIT_OPS["and"] else micro.XOR
-    WordsProduct(scheme(op, *item.formats), team).run(*_operands(item), item.d.view(np.int32))
+    WordsProduct(scheme(op, *item.formats), team).run(*_operands(item), item.d.view(np.int32), not item.has_c)
     return ()
 
 
@@ -311,12 +335,13 @@ def _doubles(item: Item, team: ThreadTeam) -> Positions:
     params, formats = item.problem.plan.params, item.formats
     a, b = item.elements
     x, y, acc = a.view(np.float64), b.view(np.float64), item.d.view(np.float64)
-    nans = np.isnan(x).any(axis=1, keepdims=True), np.isnan(y).any(axis=0, keepdims=True), np.isnan(acc)
+    nans = [np.isnan(x).any(axis=1, keepdims=True), np.isnan(y).any(axis=0, keepdims=True)]
+    nans += [np.isnan(acc)] if item.has_c else []
     again = _positions(*nans) if any(m.any() for m in nans) else ()
     name = {code: text for text, code in ROUNDINGS.items()}[int(params[ROUNDING])]
     pad = -a.shape[1] % int(params[STEP])
     product = WordsProduct(scheme(micro.FMA, *formats, micro.ROUND[name]), team)
-    product.run(x, y, acc)
+    product.run(x, y, acc, not item.has_c)
     if pad:  # steps are padded with zeros, which turns a final -0 into +0 (and keeps it in .rm)
         product.run(np.zeros((a.shape[0], 1)), np.zeros((1, b.shape[1])), acc)
     item.d.view(np.uint64)[np.isnan(acc)] = INVALID64

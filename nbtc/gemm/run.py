@@ -247,9 +247,7 @@ def _execute(problem: Problem, out: Any, progress: Any) -> Any:
     check_readable(problem.a_format, problem.b_format)
     if plan.simple and out is None and progress is False and problem.c is None and problem.scales == NO_SCALES:
         # small ones wait for every line of Python: what follows takes as long as an int8 product of 64^3
-        d = np.zeros(plan.shape[:-1], problem.acc.bits_dtype)
-        named(plan.engine, ENGINES).run(problem, None, d, (0, plan.shape[-1]), ALONE)
-        return d.view(problem.acc.dtype)
+        return _chain(problem, None, plan.chains[0], ALONE)
     macs = prod(plan.shape)
     team = ThreadTeam(plan.threads if macs > named(plan.engine, ENGINES).worth else 1, progress, macs)
     try:
@@ -300,9 +298,12 @@ def _chain(problem: Problem, c: NDArray[Any] | None, chain: Chain, team: ThreadT
         problem = rearranged(problem, chain)
         chain = ((0, problem.plan.shape[-1]),)
     plan, acc, (start, stop) = problem.plan, problem.acc, chain[0]
-    d = np.zeros(plan.shape[:-1], acc.bits_dtype)
-    if d.size and stop > start:
-        named(plan.engine, ENGINES).run(problem, c, d, (start, stop), team)
-    elif c is not None:
-        d[...] = c
+    if not prod(plan.shape[:-1]) or stop <= start:
+        d = np.zeros(plan.shape[:-1], acc.bits_dtype)
+        d[...] = 0 if c is None else c
+        return d.view(acc.dtype)
+    engine = named(plan.engine, ENGINES)
+    blank = np.empty if engine.fills else np.zeros
+    d = blank(plan.shape[:-1], acc.bits_dtype)
+    engine.run(problem, c, d, (start, stop), team)
     return d.view(acc.dtype)

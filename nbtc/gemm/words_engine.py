@@ -76,7 +76,7 @@ class Scheme:
 
 class _Block(NamedTuple):
     """All rows of A, a packed block of B with its corrections, D; the block's first column and k; its packed depth and
-    units of storage.
+    units of storage; whether D holds nothing yet.
     """
 
     a: NDArray[Any]
@@ -87,6 +87,7 @@ class _Block(NamedTuple):
     k: int
     depth: int
     units: int
+    fresh: bool
 
 
 @lru_cache(maxsize=64)
@@ -142,20 +143,23 @@ class WordsProduct:
     def __init__(self, how: Scheme, team: ThreadTeam) -> None:
         self.how, self.team = how, team
 
-    def run(self, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any]) -> None:
-        """a (M, K), b (K, N) in any layout, K in units of storage; d (M, N) C order, holding the start values."""
+    def run(self, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], fresh: bool = False) -> None:
+        """a (M, K), b (K, N) in any layout, K in units of storage, not 0; d (M, N) C order, holding the start values.
+
+        fresh: d holds nothing, and all start values are zero.
+        """
         units, columns = b.shape
         deep = DEPTH * self.how.units // self.how.words
         at_once = columns_at_once(self.team.threads)
         alone = self.team.threads == 1 and not self.team.reports
         if alone and units <= deep and columns <= at_once and d.size * units * self.how.elements <= WHOLE:
-            self._whole(a, b, d)
+            self._whole(a, b, d, fresh)
             return
         for j in range(0, columns, at_once):
             for k in range(0, units, deep):
-                self._block(a, b, d, j, k, min(at_once, columns - j), min(deep, units - k))
+                self._block(a, b, d, j, k, min(at_once, columns - j), min(deep, units - k), fresh and not k)
 
-    def _whole(self, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any]) -> None:
+    def _whole(self, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], fresh: bool) -> None:
         """A product that is one packed block, in one call."""
         how, rows, (units, columns) = self.how, a.shape[0], b.shape
         depth, padded = how.depth(units), -(-columns // how.width) * how.width
@@ -167,13 +171,13 @@ class WordsProduct:
         arguments = micro.ProductArguments(
             how.columns, micro.ColumnsArguments(_whole_part(b), units, columns, of_b, columns_of_b),
             how.rows, micro.RowsArguments(
-                _whole_part(a), rows, units, of_a, columns_of_b, goal, columns, micro.RowBuffer(*own)
+                _whole_part(a), rows, units, of_a, columns_of_b, goal, columns, micro.RowBuffer(*own), int(fresh)
             ),
         )  # fmt: skip
         call(drive, micro.ProductArguments, micro.multiplies_product(), arguments)
         WORKSPACE_POOL.give(key, (packed, across, *own))
 
-    def _block(self, a: Any, b: Any, d: Any, j: int, k: int, columns: int, units: int) -> None:
+    def _block(self, a: Any, b: Any, d: Any, j: int, k: int, columns: int, units: int, fresh: bool) -> None:
         """All rows times one packed block of B."""
         how, team = self.how, self.team
         depth, width = how.depth(units), how.width
@@ -183,7 +187,7 @@ class WordsProduct:
         team.run(self._pack, (b, packed, across, j, k, depth, units), panels(columns, team.threads, width))
         work = shares(a.shape[0], columns, team.threads, how.lines, width)
         macs = a.shape[0] * columns * units * how.elements // len(work)
-        team.run(self._rows, (_Block(a, packed, across, d, j, k, depth, units),), work, macs)
+        team.run(self._rows, (_Block(a, packed, across, d, j, k, depth, units, fresh),), work, macs)
         WORKSPACE_POOL.give(key, (packed, across))
 
     def _pack(
@@ -201,14 +205,14 @@ class WordsProduct:
 
     def _rows(self, block: _Block, i: int, rows: int, q: int, columns: int) -> None:
         """Some rows times some panels."""
-        a, packed, across, d, j, k, depth, units = block
+        a, packed, across, d, j, k, depth, units, fresh = block
         ldd, how = d.shape[1], self.how
         key = _memory_of_rows(depth, how.size, how.lines * how.width)
         own = WORKSPACE_POOL.take(key)
         arguments = micro.RowsArguments(
             _part(*flat(a, i, rows, k, units)), rows, units, how.readings[0],
             self._panels(packed, across, q, depth), _part(d.reshape(-1), i * ldd + j + q, ldd), columns,
-            micro.RowBuffer(*own),
+            micro.RowBuffer(*own), int(fresh),
         )  # fmt: skip
         call(drive, micro.RowsArguments, how.rows, arguments)
         WORKSPACE_POOL.give(key, own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -123,6 +124,20 @@ def test_one_call_and_blocks_agree(kind: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(words_engine.WordsProduct, "_whole", None)  # is not called
     for got, start in zip(once, (None, c), strict=True):
         same(nbtc.matmul(a, b, start, threads=1, **options), got, f"{kind} c={start is c}")
+
+
+@pytest.mark.parametrize("kind", ["f64", "s8", "s4-u4", "b1"])
+@pytest.mark.parametrize("shape", [(13, 70, 40), (100, 65, 2100)])
+def test_memory_that_held_something_else(
+    kind: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products of words write their result into memory as it comes."""
+    (a, b, _), options = problem(kind, shape)
+    want = nbtc.matmul(a, b, np.zeros((shape[0], shape[1]), FORMATS[options["acc"]].dtype), **options)
+    monkeypatch.setattr(run, "np", SimpleNamespace(**vars(np) | {"empty": lambda n, t: np.full(n, 0x7FF5A5A5, t)}))
+    p = prepare(a, b, None, Options(threads=2, **options))
+    p.plan = dataclasses.replace(p.plan, engine="words")
+    same(run._execute(p, None, False), want, f"{kind} {shape}")
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16", "e4m3", "s8", "f64", "b1"])
