@@ -1,7 +1,9 @@
 """Of all tests.  `--hw`: what runs on nbtc's executor elsewhere runs on this machine's GPU."""
 
+import collections
 import ctypes
 import gc
+import itertools
 import os
 import signal
 
@@ -29,6 +31,19 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """With --durations also the seconds of each folder: what a change has added, which no single test shows."""
+    if config.option.durations is None:
+        return
+    seconds = collections.Counter()
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds["/".join(report.nodeid.split("::")[0].split("/")[:2])] += report.duration
+    terminalreporter.section("seconds by folder")
+    for folder, sum_of_all in seconds.most_common(20):
+        terminalreporter.line(f"{sum_of_all:8.1f}  {folder}")
 
 
 @pytest.fixture(autouse=True, scope="session")

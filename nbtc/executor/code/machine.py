@@ -53,7 +53,7 @@ class BlockShape(NamedTuple):
 
 class Options(NamedTuple):
     """How a program is compiled: the architecture whose arithmetic it has, whether accesses are checked, and whether
-    plain products and sums are fused as ptxas does; what looks on (`build.INSTRUMENTS`)."""
+    plain products and sums are fused as ptxas does; which instrument observes it (`build.INSTRUMENTS`)."""
 
     arch: str
     checked: bool = True
@@ -87,7 +87,7 @@ class Machine:
         self._site_of: dict[tuple[str, int], int] = {}  # by function and an instruction's identity
         self.scratch = Scratch()
         self.asks = False  # the host for anything
-        self.joins = not instrument.looks_on  # neighbouring accesses
+        self.joins = not instrument.observes  # neighbouring accesses
         self.in_pairs = any(_of_pairs(i) for f in linked.functions for i in f.body or ())
         self.graphs = {f.name: graph(f, waits) for f in linked.functions}
         self.facts: dict[str, Facts] = {}

@@ -1,4 +1,4 @@
-"""What a program's code does besides the program, at the few places where something could look on.
+"""What a program's code does besides the program, at the few points where an instrument may observe it.
 
 The base class does nothing, and costs nothing: its methods emit no code.  `Options.instrument` names the one that a
 program is compiled with, and so is part of what its machine code is found by.
@@ -28,7 +28,7 @@ class Touch(NamedTuple):
 class Instrument:
     """Emits nothing."""
 
-    looks_on = False  # whether it is to see every access by itself
+    observes = False  # whether it is to see every access by itself
     suspends = False  # whether every program's warps are to be coroutines, which know their live lanes
     services: Set[int] = frozenset()  # slots of the functions that its code calls (`services`)
 

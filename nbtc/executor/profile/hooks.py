@@ -54,7 +54,7 @@ JUMPS = ("bra", "brx")
 class Profile(Instrument):
     """Counts instructions and accesses, each place of the program for itself."""
 
-    looks_on = True
+    observes = True
 
     def instruction(self, lanes: Lanes, row: Row) -> None:
         """Count it, unless its lanes may have to come again: then after it."""

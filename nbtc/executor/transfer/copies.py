@@ -36,7 +36,7 @@ def _copy(lanes: Lanes) -> None:
     if (rest and not lanes.op.has("L2::cache_hint")) or len(rest) > 1:
         wanted = _source_bytes(lanes, rest[0], count)
     to, origin = reach.address(lanes, target), reach.address(lanes, source)
-    if lanes.machine.instrument.looks_on:
+    if lanes.machine.instrument.observes:
         whole, part = _whole_and_part(v, wanted, count)
         reach.tell(lanes, "shared", to, count, None, reach.Seen(access_kinds.COPY))
         reach.tell(lanes, "global", origin, count, whole, reach.Seen(access_kinds.COPY_SOURCE))

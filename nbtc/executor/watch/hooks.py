@@ -43,7 +43,7 @@ def _word(v: VectorBuilder, x: Any) -> Any:
 class Watch(Instrument):
     """The checked mode."""
 
-    looks_on = True
+    observes = True
     suspends = True
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from nbtc.errors import UnsupportedInstructionError
+from nbtc.interop.torch_device import Guard, nothing
 from nbtc.torch.inductor.origins import origins
 from nbtc.torch.inductor.philox import generator
 from nbtc.torch.inductor.private import CPU, memory_format, ready
@@ -40,34 +41,14 @@ RANDOM = {"aten::randint"}
 FALLBACK = "inductor has no kernel for it: PyTorch's CPU kernel ran, whose last bits may be others"
 
 
-class _Guard:
-    """`torch.cuda._DeviceGuard`."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *failure: Any) -> None:
-        return None
-
-
 class _Cuda:
-    """`torch.cuda` of a wrapper."""
+    """`torch.cuda` of a wrapper: one device, and launches that are synchronous."""
 
-    _DeviceGuard = device = _Guard
+    _DeviceGuard = device = Guard
+    set_device = synchronize = staticmethod(nothing)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.cuda, name)
-
-    @staticmethod
-    def set_device(device: Any) -> None:
-        """There is one."""
-
-    @staticmethod
-    def synchronize(device: Any = None) -> None:
-        """Launches are synchronous."""
 
 
 class _Torch:

@@ -113,7 +113,7 @@ def test_which_accesses_are_neighbours():
     assert groups("ld.global.u32 %v0, [%rd1]; ld.global.u32 %v1, [%rd1+4];") == []  # all lanes at one place
 
 
-def test_who_looks_on_sees_every_access():
+def test_an_instrument_observes_every_access():
     kernel = nbtc.load(program(32, 4, 16))["k"]
     x = np.ones(256, np.uint32)
     assert kernel.profile[1, 64](x, x.copy(), 256).total.global_requests == 16
