@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 import nbtc
 from nbtc.gemm.shares import PACKING, columns_at_once, row_shares
 from nbtc.report import alternate, random_operand
-from nbtc.testing.kernel_code import CPUS, SHAPES
+from nbtc.testing.kernel_code import CPUS, SHAPES, WORDS, words_operations
 from nbtc.testing.kernel_code import operations as compiled_operations
 
 FORMATS = {
@@ -67,7 +67,7 @@ class Products:
 class Small:
     """Where a call takes as long as its arithmetic."""
 
-    params = (["f16", "e4m3", "s8", "f64"], [16, 64, 128, 256])
+    params = (["f16", "e4m3", "s8", "s4", "f64"], [16, 64, 128, 256])
     param_names = ("format", "size")
 
     def setup(self, name, size):
@@ -84,11 +84,11 @@ class Small:
 class Operations:
     """Vector operations of a large product's loop, as LLVM compiles it for processors that need not be here."""
 
-    params = (list(CPUS), list(SHAPES))
+    params = (list(CPUS), [*SHAPES, *WORDS])
     param_names = ("processor", "kernel")
 
     def track_operations_relative_to_multiply_adds(self, cpu, kernel):
-        found = compiled_operations(cpu, kernel)
+        found = words_operations(cpu, kernel) if kernel in WORDS else compiled_operations(cpu, kernel)
         return found.vector / found.multiply_adds
 
     track_operations_relative_to_multiply_adds.unit = "of multiply-adds"

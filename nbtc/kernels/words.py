@@ -68,19 +68,19 @@ class Tile(NamedTuple):
         return vector(self.element, self.lanes)
 
 
-def tile_of(op: int) -> Tile:
-    """The tile of an operation here: accumulators, vectors of B and a broadcast fill the registers.
+def tile_of(op: int, processor: Processor | None = None) -> Tile:
+    """The tile of an operation on a processor (default: this machine's).
 
-    Counting bits by a table takes two more.
+    Accumulators, vectors of B and a broadcast fill the registers; counting bits by a table takes two more.
     """
-    t = target()
+    t = processor or target()
     rows, vectors = 4 if op in (XOR, AND) and t.lookup else 6, 4 if t.sums > 8 else 2
     return Tile(rows, vectors, F64, t.lanes // 2) if op == FMA else Tile(rows, vectors, I32, t.lanes)
 
 
-def _products(v: VectorBuilder, op: int) -> Dot:
+def _products(v: VectorBuilder, op: int, lookup: bool) -> Dot:
     """How products of words are summed, of all operations but f64's."""
-    way = {DOT: Octets, PAIRS: Pairs}.get(op) or (ByteBits if target().lookup else Bits)
+    way = {DOT: Octets, PAIRS: Pairs}.get(op) or (ByteBits if lookup else Bits)
     return way(v, Elements(1 if op in (XOR, AND) else 8, a_signed=True, both=op == AND))
 
 
@@ -99,16 +99,21 @@ class RowBuffer(NamedTuple):
     down: Any
 
 
-class _Emitter:
-    """Writes the loop over words of one tile."""
+class TileEmitter:
+    """Writes the loop over words of one tile, for a processor.
 
-    def __init__(self, v: VectorBuilder, op: int, rounding: int, places: list[Any], ld: Any, fresh: Any) -> None:
+    places: of packed rows of A, of a panel of B, of the tile in D, of the corrections of rows and of columns.
+    """
+
+    def __init__(
+        self, v: VectorBuilder, op: int, rounding: int, places: list[Any], ld: Any, fresh: Any, processor: Processor
+    ) -> None:
         self.v, self.b, self.op, self.rounding = v, v.b, op, rounding
         self.a, self.columns, self.d, self.down, self.across = places
-        self.ld, self.fresh, self.tile = ld, fresh, tile_of(op)
+        self.ld, self.fresh, self.tile = ld, fresh, tile_of(op, processor)
         self.keys = [(r, j) for r in range(self.tile.rows) for j in range(self.tile.vectors)]
-        self.bytes = target().bytes
-        self.dot = _products(v, op) if op != FMA else None
+        self.bytes = processor.bytes
+        self.dot = _products(v, op, processor.lookup) if op != FMA else None
 
     def place(self, key: tuple[int, int]) -> Any:
         """Where a vector of D is."""
@@ -312,7 +317,7 @@ class _Rows:
                     self.copy(goal, ld, own["tile"], width, (count, have))
                 to, across = b.select(part, own["tile"], goal), b.select(part, width, ld)
                 places = [left, right, to, v.at(own["down"], b.mul(i, v.int(4))), over]
-                _Emitter(v, self.op, self.rounding, places, across, fresh).write(depth)
+                TileEmitter(v, self.op, self.rounding, places, across, fresh, target()).write(depth)
                 with b.if_then(part):
                     self.copy(own["tile"], width, goal, ld, (count, have))
 

@@ -1,10 +1,11 @@
-"""The fused micro-kernels as LLVM compiles them for processors that need not be here: what their loops consist of."""
+"""Kernels of large products as LLVM compiles them for processors that need not be here: what their loops consist of."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -12,7 +13,7 @@ from nbtc.compiler.builder import I8, I64, VectorBuilder
 from nbtc.compiler.lowering import LOWERINGS, Target
 from nbtc.compiler.native import binding
 from nbtc.compiler.processors import AVX_512, AVX_512_FP16, Processor
-from nbtc.kernels import panel
+from nbtc.kernels import panel, words
 from nbtc.kernels.alignment_and_rounding import SumShape
 from nbtc.kernels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panel_code import LEVEL
@@ -29,6 +30,12 @@ SHAPES = {
     "f16 accumulators": (True, 16, 25, "rne11"),
     "e4m3, e5m2 unit": (False, 32, 13, "rz14"),
 }
+# operation, products of a word, and the instruction that the loop is known by
+WORDS = {
+    "s8, u8, s4, u4": (words.DOT, 4, "vpdpbusd"),
+    "b1": (words.XOR, 32, "vpopcntd"),
+    "f64": (words.FMA, 1, "vfmadd"),
+}
 
 
 def shape_of(row: Processor, name: str) -> SumShape:
@@ -39,6 +46,27 @@ def shape_of(row: Processor, name: str) -> SumShape:
 @cache
 def assembly(cpu: str, name: str) -> str:
     """The text of the sums of a shape for a processor, as large products have them."""
+
+    def emit(v: VectorBuilder, x: dict[str, Any]) -> None:
+        panel.emit_sums(v, shape_of(CPUS[cpu], name), x)
+
+    return re.split(r'^"?nbtc_sums.*:$', _compiled(cpu, emit), maxsplit=1, flags=re.MULTILINE)[1]
+
+
+@cache
+def words_assembly(cpu: str, name: str) -> str:
+    """The text of a register tile of words for a processor."""
+
+    def emit(v: VectorBuilder, x: dict[str, Any]) -> None:
+        places = [x[at] for at in POINTERS[:5]]
+        fresh = v.b.icmp_signed("!=", x["scale"], v.int(0))
+        words.TileEmitter(v, WORDS[name][0], 0, places, x["groups"], fresh, CPUS[cpu]).write(x["blocks"])
+
+    return _compiled(cpu, emit)
+
+
+def _compiled(cpu: str, emit: Callable[[VectorBuilder, dict[str, Any]], None]) -> str:
+    """The assembly of a function of POINTERS and NUMBERS."""
     llvm = binding()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -48,7 +76,7 @@ def assembly(cpu: str, name: str) -> str:
     kinds = [I8.as_pointer() if n in POINTERS else I64 for n in names]
     f = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "kernel")
     v = VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry")), Target(LOWERINGS[row], row.needs))
-    panel.emit_sums(v, shape_of(row, name), dict(zip(names, f.args, strict=True)))
+    emit(v, dict(zip(names, f.args, strict=True)))
     v.b.ret_void()
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=cpu, opt=3)
     parsed = llvm.parse_assembly(str(module))
@@ -57,8 +85,7 @@ def assembly(cpu: str, name: str) -> str:
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
     passes = llvm.create_pass_builder(machine, tuning)
     passes.getModulePassManager().run(parsed, passes)
-    _, body = re.split(r'^"?nbtc_sums.*:$', str(machine.emit_assembly(parsed)), maxsplit=1, flags=re.MULTILINE)
-    return body
+    return str(machine.emit_assembly(parsed))
 
 
 class Operations(NamedTuple):
@@ -79,12 +106,27 @@ def operations(cpu: str, name: str) -> Operations:
     >>> found.multiply_adds, found.vector < 56
     (32.0, True)
     """
-    step = max(
-        re.split(r"^\.LBB\S+:.*$", assembly(cpu, name), flags=re.MULTILINE), key=lambda text: text.count("vfmadd")
-    )
+    chunks = ROWS * PANEL // CPUS[cpu].lanes
+    return _counted(assembly(cpu, name), "vfmadd", chunks)
+
+
+def words_operations(cpu: str, name: str) -> Operations:
+    """What the loop of integer, bit and f64 products does for sixteen sums; instructions that multiply count as such.
+
+    >>> words_operations("znver4", "s8, u8, s4, u4").vector, words_operations("znver4", "f64").vector
+    (1.0, 2.0)
+    """
+    op, _, instruction = WORDS[name]
+    tile = words.tile_of(op, CPUS[cpu])
+    return _counted(words_assembly(cpu, name), instruction, tile.rows * tile.width // CPUS[cpu].lanes)
+
+
+def _counted(text: str, instruction: str, chunks: int) -> Operations:
+    """Operations of the loop with the most of an instruction, for each of some chunks."""
+    step = max(re.split(r"^\.LBB\S+:.*$", text, flags=re.MULTILINE), key=lambda part: part.count(instruction))
+    step = re.split(r"^\tj\w+\t.*$", step, maxsplit=1, flags=re.MULTILINE)[0]  # what follows it stores sums
     done = re.findall(r"^\t(v\w+)\t(.*)$", step, re.MULTILINE)
     stored = sum(op.startswith("vmov") and where.endswith(")") for op, where in done)
     moved = sum(op.startswith("vmov") or ("broadcast" in op and "(" in where) for op, where in done)
-    chunks = ROWS * PANEL // CPUS[cpu].lanes
-    products = sum(op.startswith("vfmadd") for op, _ in done)
+    products = sum(op.startswith(instruction) for op, _ in done)
     return Operations((len(done) - moved) / chunks, products / chunks, stored / chunks)

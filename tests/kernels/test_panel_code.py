@@ -1,4 +1,4 @@
-"""The fused micro-kernels as LLVM compiles them for AVX-512: what keeps them fast, seen wherever this runs."""
+"""Kernels of large products as LLVM compiles them for AVX-512: what keeps them fast, seen wherever this runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 
 from nbtc.testing import kernel_code
-from nbtc.testing.kernel_code import operations
+from nbtc.testing.kernel_code import operations, words_operations
 
 # Vector operations of sixteen sums, multiply-adds included; loads, stores and broadcasts from memory aside.
 MOST = {
@@ -25,6 +25,14 @@ def test_operations_of_a_chunk(name: str) -> None:
         found = operations(cpu, name)
         assert found.vector <= most, cpu
         assert found.stores <= 4.2, cpu
+
+
+@pytest.mark.parametrize(("name", "least"), [("s8, u8, s4, u4", 1), ("b1", 3), ("f64", 2)])
+def test_operations_of_words(name: str, least: float) -> None:
+    """A word of A by a register of B is what has to be done, and nothing is spilled."""
+    for cpu in ("znver4", "sapphirerapids"):
+        found = words_operations(cpu, name)
+        assert (found.vector, found.stores) == (least, 0), cpu
 
 
 @pytest.fixture(params=["znver4", "sapphirerapids"])
