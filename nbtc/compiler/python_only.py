@@ -13,6 +13,16 @@ def _refuse(name: str, instead: str) -> NoReturn:
     raise CompilerError(f"{name} works from Python, not inside functions compiled by Numba: {instead}")
 
 
+class _NoType:
+    """What stands for the type of a function or object: Numba's first question to it is answered by the refusal."""
+
+    def __init__(self, name: str, instead: str) -> None:
+        self._refused = name, instead
+
+    def __getattr__(self, name: str) -> Any:
+        _refuse(*self._refused)
+
+
 class PythonOnly:
     """A base whose objects refuse to be arguments or globals of compiled functions, in one line."""
 
@@ -22,17 +32,9 @@ class PythonOnly:
     @property
     def _numba_type_(self) -> Any:
         """What Numba asks an object for."""
-        _refuse(f"an nbtc {type(self).__name__}", self._in_compiled_code)
-
-
-class _NoType:
-    """What stands for the type of a function: Numba's first question to it is answered by the refusal."""
-
-    def __init__(self, name: str, instead: str) -> None:
-        self._refused = name, instead
-
-    def __getattr__(self, name: str) -> Any:
-        _refuse(*self._refused)
+        # not the refusal itself: Numba first asks whether there is such an attribute, and what a property raises then
+        # is printed and forgotten from Python 3.13 on
+        return _NoType(f"an nbtc {type(self).__name__}", self._in_compiled_code)
 
 
 def compiled_only(name: str) -> CompilerError:

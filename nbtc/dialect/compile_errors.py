@@ -14,7 +14,7 @@ from typing import Any
 import numba
 from numba.core.ir import UNDEFINED, FreeVar, Global, Loc
 
-from nbtc.errors import KernelError, NbtcError
+from nbtc.errors import CompilerError, KernelError, NbtcError
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 # Lines of Numba's messages that name no reason.
@@ -71,6 +71,8 @@ def said_plainly(function: Callable[..., Any]) -> Iterator[None]:
     except KernelError as error:
         where = _place(error, function)
         raise KernelError(f"{where}: {error}") from None
+    except CompilerError as error:
+        raise CompilerError(f"{_place(error, function)}: {error}") from None
     except NbtcError:
         raise
     except Exception as error:
@@ -102,7 +104,8 @@ def _last_loc(trace: TracebackType | None) -> Loc | None:
     """Numba's typing and lowering keep the place they are at: the last one on the way to the error."""
     found = None
     while trace is not None:
-        found = _own(getattr(trace.tb_frame.f_locals.get("self"), "loc", None)) or found
+        held = getattr(trace.tb_frame.f_locals.get("self"), "__dict__", {})  # objects may refuse every other attribute
+        found = _own(held.get("loc")) or found
         trace = trace.tb_next
     return found
 

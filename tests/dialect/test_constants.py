@@ -200,3 +200,13 @@ def test_messages_say_what_to_do(function, says):
     with pytest.raises(errors.KernelError, match=says) as caught:
         launched(function, out)
     assert "numba" not in str(caught.value).lower()
+
+
+def calls_what_is_pythons(out):
+    out[0] = nbtc.convert(out[0], "f16")
+
+
+def test_functions_for_python_alone_are_refused_with_the_line():
+    place = r"^kernel calls_what_is_pythons \(.*test_constants\.py:\d+\): `out\[0\] = nbtc\.convert"
+    with pytest.raises(errors.CompilerError, match=rf"{place}.*: .*works from Python"):
+        launched(calls_what_is_pythons, np.zeros(1))
