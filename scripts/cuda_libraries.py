@@ -1,0 +1,180 @@
+"""Builds kernels of CUDA C++ libraries, runs them under `nbtc run`, plain and checked, and writes docs/libraries.md.
+
+    python scripts/cuda_libraries.py [flash-attn ggml llm.c] [--sources DIR] [--llmc DIR] [--arch H100] [--keep FILE]
+
+scripts/cuda_programs holds a program for each library, which calls its kernels and compares with its reference by its
+own bounds; the exit code says what came of it.  The kernels are those of the libraries' source distributions, unpacked
+in --sources (`pip download --no-deps --no-binary :all: flash-attn llama-cpp-python`).  --llmc: a folder of programs as
+those of llm.c's dev/cuda are, which take the number of a kernel.  --keep: a JSON file that gathers several runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAMS = Path(__file__).with_name("cuda_programs")
+PAGE = ROOT / "docs" / "libraries.md"
+BEGIN, END = "<!-- programs -->", "<!-- end of programs -->"
+NVCC = ["nvcc", "-cudart", "shared", "-arch=compute_80", "-std=c++17", "-lineinfo", "-w"]
+NONE = "Invalid kernel number"  # what llm.c's programs say after their last kernel
+MODES = ("plain", "checked")
+SHOWN = 150  # characters of a reason
+
+
+class Library(NamedTuple):
+    """How a program is built from a distribution's sources, and the words that it is run with."""
+
+    folder: str  # of the unpacked distribution, as a pattern
+    includes: tuple[str, ...]  # "+" in front: a folder of PROGRAMS
+    flags: tuple[str, ...]
+    sources: tuple[str, ...]  # of the distribution
+    runs: tuple[str, ...]
+
+
+FLASH = ("0 100 150 2 1", "1 128 128 2 2")  # causal, queries, keys, heads, heads of keys
+TYPES = (
+    "q4_0 q4_1 q5_0 q5_1 q8_0 q2_K q3_K q4_K q5_K q6_K iq4_nl iq4_xs iq3_s iq3_xxs iq2_s mxfp4 nvfp4 q1_0 q2_0".split()  # noqa: SIM905 (one line instead of nineteen)
+)
+OFF = ("DROPOUT", "ALIBI", "SOFTCAP", "LOCAL", "UNEVEN_K")  # variants that the runs don't reach
+LIBRARIES = {
+    "flash-attn": Library(
+        "flash_attn-*/csrc",
+        ("+flash_attention", "flash_attn/src", "cutlass/include"),
+        (
+            "--expt-relaxed-constexpr",
+            "--expt-extended-lambda",
+            "-DELEMENT=half_t",
+            *(f"-DFLASHATTENTION_DISABLE_{x}" for x in OFF),
+        ),
+        (),
+        tuple(f"{way} {sizes}" for way in ("forward", "backward") for sizes in FLASH),
+    ),
+    "ggml": Library(
+        "llama_cpp_python-*/vendor/llama.cpp/ggml",
+        ("+cublas", "+ggml", "src/ggml-cuda", "src", "include"),
+        (
+            "--extended-lambda",
+            "-use_fast_math",
+            "-DGGML_CUDA_NO_VMM",
+            *("-Xcompiler", "-ffunction-sections,-fdata-sections", "-Xlinker", "--gc-sections"),
+        ),
+        ("src/ggml.c", "src/ggml-quants.c", "src/ggml-threading.cpp", "src/ggml.cpp"),
+        (
+            *(f"dequantize {x}" for x in TYPES),
+            *(f"mul_mat_q {x} {n}" for x in ("q4_0", "q8_0", "q4_K", "q6_K") for n in (5, 40)),
+        ),
+    ),
+}
+NAMES = (*LIBRARIES, "llm.c")
+
+
+def built(command: list[str], program: Path) -> Path:
+    """The program, compiled unless it is newer than its source."""
+    if not program.exists():
+        subprocess.run([*NVCC, *command, "-o", str(program)], check=True)
+    return program
+
+
+def library(name: str, sources: Path, out: Path) -> Path:
+    """A library's program."""
+    row = LIBRARIES[name]
+    folders = sorted(sources.glob(row.folder))
+    if not folders:
+        sys.exit(f"{sources} has no {row.folder}: see --help")
+    folder = folders[-1]
+    includes = [f"-I{PROGRAMS / x[1:] if x[0] == '+' else folder / x}" for x in row.includes]
+    source = PROGRAMS / f"{name.replace('-attn', '_attention')}.cu"
+    return built([*row.flags, *includes, str(source), *(str(folder / x) for x in row.sources)], out / name)
+
+
+def run(command: list[str], arch: str, checked: bool, seconds: int) -> tuple[str, str, float]:
+    """(passed, failed or none; why; seconds) of a program."""
+    words = [sys.executable, "-m", "nbtc", "run", "--arch", arch, *(["--checked"] if checked else []), *command]
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, errors="replace")
+    except subprocess.TimeoutExpired:
+        return "failed", f"ran past {seconds} s", float(seconds)
+    took = round(time.perf_counter() - start, 1)
+    if NONE in done.stdout:
+        return "none", "", took
+    said = [x for x in done.stderr.splitlines() if "compiling for a first use" not in x]
+    why = " ".join((said or done.stdout.splitlines()[-1:] or [""])[0].split())
+    return ("passed", "", took) if done.returncode == 0 else ("failed", why or f"exit code {done.returncode}", took)
+
+
+def outcomes(command: list[str], chosen: argparse.Namespace) -> dict[str, tuple[str, str, float]]:
+    """What came of a program plain and checked; nothing where it has no such kernel."""
+    plain = run(command, chosen.arch, False, chosen.seconds)
+    return {} if plain[0] == "none" else {"plain": plain, "checked": run(command, chosen.arch, True, chosen.seconds)}
+
+
+def table(results: dict[str, dict[str, tuple[str, str, float]]]) -> str:
+    """The page's part, from {"library run": {mode: (outcome, why, seconds)}}."""
+    groups: dict[str, list[str]] = {}
+    for key in sorted(results):
+        groups.setdefault(" ".join(key.split()[:2]), []).append(key)
+    lines = ["| library | kernels | runs | passed plain | passed checked | s plain | s checked |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for group, keys in groups.items():
+        cells = []
+        for mode in MODES:
+            cells.append(str(sum(results[k][mode][0] == "passed" for k in keys)))
+        for mode in MODES:
+            cells.append(f"{sum(results[k][mode][2] for k in keys):,.0f}")
+        lines.append(f"| {' | '.join(group.split())} | {len(keys)} | {' | '.join(cells)} |")
+    bad = [(k, m, x[m][1]) for k, x in sorted(results.items()) for m in MODES if x[m][0] == "failed"]
+    if bad:
+        lines += ["", "| run | | why it did not pass |", "|---|---|---|"]
+        lines += [f"| {k} | {m} | {why.replace('|', '/')[:SHOWN]} |" for k, m, why in bad]
+    return "\n".join(lines)
+
+
+def batches(name: str, chosen: argparse.Namespace) -> Iterator[Iterable[tuple[str, list[str]]]]:
+    """(what a run is called, its command) of a library; a batch ends where its program has no such kernel."""
+    if name in LIBRARIES:
+        program = str(library(name, chosen.sources, chosen.out))
+        yield [(f"{name} {words}", [program, *words.split()]) for words in LIBRARIES[name].runs]
+        return
+    for source in sorted(chosen.llmc.glob("*.cu")) if chosen.llmc else ():
+        program = str(built([str(source)], chosen.out / source.stem))
+        yield ((f"{name} {source.stem} {n}", [program, str(n)]) for n in itertools.count(1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []])
+    parser.add_argument("--sources", type=Path, default=ROOT / "build" / "libraries")
+    parser.add_argument("--llmc", type=Path)
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "programs", help="where programs are built")
+    parser.add_argument("--arch", default="H100")
+    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--only", default="", help="runs that begin so")
+    parser.add_argument("--keep", type=Path)
+    chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    results = json.loads(chosen.keep.read_text("utf-8")) if chosen.keep and chosen.keep.exists() else {}
+    for name in chosen.names or NAMES:
+        for batch in batches(name, chosen):
+            tried = ((key, outcomes(command, chosen)) for key, command in batch if key.startswith(chosen.only))
+            for key, found in itertools.takewhile(lambda x: x[1], tried):
+                results[key] = found
+                print(key, found, flush=True)
+                if chosen.keep:
+                    chosen.keep.write_text(json.dumps(results), "utf-8")
+    page = PAGE.read_text("utf-8")
+    text = f"{BEGIN}\n{table(results)}\n{END}"
+    PAGE.write_text(page[: page.index(BEGIN)] + text + page[page.index(END) + len(END) :], "utf-8")
+
+
+if __name__ == "__main__":
+    main()

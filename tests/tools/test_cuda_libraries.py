@@ -1,0 +1,38 @@
+"""The table of CUDA libraries says what its programs' exit codes said."""
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+SPEC = importlib.util.spec_from_file_location(
+    "cuda_libraries", Path(__file__).resolve().parents[2] / "scripts" / "cuda_libraries.py"
+)
+cuda_libraries = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(cuda_libraries)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nbtc run needs Linux")
+
+
+def outcomes(text):
+    chosen = argparse.Namespace(arch="sm_80", seconds=60)
+    return cuda_libraries.outcomes(["/bin/sh", "-c", text], chosen)
+
+
+def test_exit_codes_and_what_programs_say_decide():
+    assert [x[:2] for x in outcomes("exit 0").values()] == [("passed", "")] * 2
+    assert [x[:2] for x in outcomes("echo out: error 3; exit 1").values()] == [("failed", "out: error 3")] * 2
+    assert outcomes("echo Invalid kernel number; exit 1") == {}
+
+
+def test_runs_of_one_kernel_are_one_row_and_failures_have_their_reason():
+    passed, failed = ("passed", "", 1.0), ("failed", "dq: 3 | 4", 2.0)
+    table = cuda_libraries.table(
+        {
+            "ggml dequantize q4_0": {"plain": passed, "checked": passed},
+            "ggml dequantize q5_0": {"plain": passed, "checked": failed},
+        }
+    )
+    assert "| ggml | dequantize | 2 | 2 | 1 | 2 | 3 |" in table
+    assert "| ggml dequantize q5_0 | checked | dq: 3 / 4 |" in table
