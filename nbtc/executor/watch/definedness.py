@@ -11,7 +11,7 @@ stored in shared memory, whose bytes count as unwritten then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -44,16 +44,16 @@ def _computes(instruction: Instruction) -> bool:
     return row is not None and (row.form is not None or instruction.opcode in PASSING)
 
 
-def _passes(instruction: Instruction) -> bool:
+def _passes(instruction: Instruction, numbers: Mapping[str, int]) -> bool:
     """Whether it is known which of its results come of what it reads, and it does nothing else."""
-    return _computes(instruction) or fragments.passes(instruction)
+    return _computes(instruction) or fragments.passes(instruction, numbers)
 
 
 def reached(function: Function, begin: Callable[[Instruction], bool] = is_deferred) -> frozenset[str]:
     """Names of the registers that values of such loads may come to; or those of other instructions."""
-    body = function.body or ()
+    body, numbers = function.body or (), fragments.numbers(function)
     found = {r.name for i in body if begin(i) for r in use_of(i).writes}
-    passing = [use_of(i) for i in body if _passes(i)]
+    passing = [use_of(i) for i in body if _passes(i, numbers)]
     changed = bool(found)
     while changed:
         before = len(found)
@@ -76,7 +76,8 @@ class Definedness:
 
     def __init__(self, function: Function) -> None:
         self.reached, self.guards = reached(function), guards(function)
-        products = reached(function, lambda i: i.opcode == "mma" and fragments.passes(i))
+        self.numbers = fragments.numbers(function)
+        products = reached(function, lambda i: i.opcode == "mma" and fragments.passes(i, self.numbers))
         self.products = self.reached & products  # values that count once they leave the block
         body = function.body or ()
         loads = [i for i in body if is_deferred(i) and i.opcode == "ld"]
@@ -143,7 +144,7 @@ class Definedness:
         use = use_of(lanes.instruction)
         if not self.reached:
             return None
-        if fragments.passes(lanes.instruction):
+        if fragments.passes(lanes.instruction, self.numbers):
             self._fragments(lanes)
             return None
         if lanes.instruction.opcode == "st":
@@ -182,11 +183,12 @@ class Definedness:
         masks = fragments.Masks(lanes.b)
         operands: tuple[Any, ...] = lanes.operands
         if lanes.instruction.opcode == "shfl":
-            found = [masks.exchanged(self._operand(lanes, operands[1]), operands[2].value)]
+            by = fragments.number(lanes.instruction.operands[2], self.numbers)
+            found = [masks.exchanged(self._operand(lanes, operands[1]), by or 0), NONE]
         else:
             a, b, c = ([self._operand(lanes, x) for x in lanes.elements(y)] for y in operands[1:])
             found = masks.product(a, b, c)
-        for target, mask in zip(lanes.elements(operands[0]), found, strict=True):
+        for target, mask in zip(fragments.results(lanes.instruction), found, strict=False):
             self.put(lanes, target, mask)
 
     def rows(self, lanes: Lanes, record: Any) -> None:

@@ -6,14 +6,16 @@ transposed those of column g (PTX ISA, "Matrix Fragments for mma.m16n8k16").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 from llvmlite import ir
 
 from nbtc.compiler.builder import I32
-from nbtc.executor.text.data import Immediate, Instruction, Register, Vector
+from nbtc.executor.rows.uses import use_of
+from nbtc.executor.text.data import Function, Immediate, Instruction, Pair, Register, Vector
 
 FIRST_LANES = 0x11111111  # of the eight groups of four
 WHOLE_WARP = 31  # shfl's last operand but one, where no lane is left out
@@ -23,24 +25,44 @@ def _shape(i: Instruction) -> str:
     return next((m for m in i.modifiers if m.startswith("m") and m[1:2].isdigit()), "")
 
 
-def passes(i: Instruction) -> bool:
-    """Whether it is known here which lanes' results an instruction's operands come to."""
+def numbers(function: Function) -> Mapping[str, int]:
+    """The registers that are a number: written once, by a `mov` of it, as nvcc writes shfl's operands."""
+    writes = Counter(r.name for i in function.body or () for r in use_of(i).writes)
+    moves = [i.operands for i in function.body or () if i.opcode == "mov" and i.guard is None]
+    return {
+        to.name: x.value
+        for to, x in (operands for operands in moves if len(operands) == 2)
+        if isinstance(to, Register) and isinstance(x, Immediate) and writes[to.name] == 1
+    }
+
+
+def number(operand: Any, known: Mapping[str, int]) -> int | None:
+    """An operand's value, where the text says it."""
+    if isinstance(operand, Register):
+        return known.get(operand.name)
+    return operand.value if isinstance(operand, Immediate) else None
+
+
+def passes(i: Instruction, known: Mapping[str, int]) -> bool:
+    """Whether it is known here which lanes' results an instruction's operands come to; known: `numbers`."""
     if i.opcode == "mma":
         sparse_or_scaled = any(m.startswith(("sp", "block_scale")) for m in i.modifiers)
         rows = _shape(i).startswith(("m16n8k", "m8n8k")) and not (_shape(i) == "m8n8k4" and "f64" not in i.modifiers)
         return rows and not sparse_or_scaled and len(i.operands) == 4 and len(_elements(i.operands[0])) in (2, 4)
     if i.opcode == "shfl" and "bfly" in i.modifiers:
-        by, clamp = i.operands[2:4]
-        return isinstance(i.operands[0], Register) and _is(by, range(32)) and _is(clamp, (WHOLE_WARP,))
+        by, clamp = (number(x, known) for x in i.operands[2:4])
+        return isinstance(i.operands[0], Register | Pair) and by in range(32) and clamp == WHOLE_WARP
     return False
-
-
-def _is(operand: Any, values: Sequence[int]) -> bool:
-    return isinstance(operand, Immediate) and operand.value in values
 
 
 def _elements(operand: Any) -> tuple[Any, ...]:
     return operand.elements if isinstance(operand, Vector) else (operand,)
+
+
+def results(i: Instruction) -> tuple[Any, ...]:
+    """What an instruction that passes writes; of `shfl` also whether the other lane is there, as nvcc always asks."""
+    target = i.operands[0]
+    return (target.first, target.second) if isinstance(target, Pair) else _elements(target)
 
 
 class Masks:

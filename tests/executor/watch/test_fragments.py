@@ -71,7 +71,8 @@ def test_a_matrix_and_what_lanes_exchange():
 
 TEXT = """.version 8.0 .target sm_80 .address_size 64
 .visible .entry k(.param .u64 out, .param .u32 rows, .param .u32 columns) {
- .reg .b32 t, s, o, u, w, g, c, n, m, a<4>, b<2>, z; .reg .f32 d<4>, e<4>; .reg .b64 p, q; .reg .pred w0, w1, r, v;
+ .reg .b32 t, s, o, u, w, g, c, n, m, a<4>, b<2>, z, y1, y2, y31, all; .reg .f32 d<4>, e<4>;
+ .reg .b64 p, q; .reg .pred w0, w1, r, v;
  .shared .align 16 .b8 mem[768]; .shared .align 16 .b8 more[512];
  ld.param.u64 p, [out]; ld.param.u32 n, [rows]; ld.param.u32 m, [columns]; mov.u32 t, %tid.x; mov.b32 z, 0;
  mov.u32 s, mem; shl.b32 o, t, 4; add.u32 s, s, o; shl.b32 o, t, 2; mul.wide.u32 q, t, 8; add.u64 p, p, q;
@@ -89,18 +90,24 @@ SHARED = """mov.u32 u, more; shl.b32 w, t, 3; add.u32 u, u, w; st.shared.v2.f32 
 MASKED = "selp.f32 d0, d0, 0f00000000, v; selp.f32 d1, d1, 0f00000000, v; "
 MOST = """mov.b32 w, d0; shfl.sync.bfly.b32 u, w, 1, 31, -1; mov.b32 d1, u; max.f32 d0, d0, d1;
  mov.b32 w, d0; shfl.sync.bfly.b32 u, w, 2, 31, -1; mov.b32 d1, u; max.f32 d0, d0, d1;"""
+# __shfl_xor_sync
+AS_NVCC = "mov.u32 y1, 1; mov.u32 y2, 2; mov.u32 y31, 31; mov.u32 all, -1; " + MOST.replace(
+    "u, w, 1, 31, -1", "u|w0, w, y1, y31, all"
+).replace("u, w, 2, 31, -1", "u|w0, w, y2, y31, all")
 RIGHT = {  # name: body, rows and columns that are written
     "all": (OUT, 16, 8),
     "rows outside are not stored": (f"@r {OUT}", 3, 8),
     "not even those of shared memory": (f"{SHARED} @r {OUT}", 3, 8),
     "columns outside are masked": (f"{MASKED} {OUT}", 16, 4),
     "both, and a maximum of each row": (f"{MASKED} {MOST} {SHARED} @r {OUT}", 3, 4),
+    "both, with nvcc's shuffles": (f"{MASKED} {AS_NVCC} {SHARED} @r {OUT}", 3, 4),
 }
 WRONG = {
     "a row is stored": (OUT, 7, 8),
     "by way of shared memory": (f"{SHARED} {OUT}", 7, 8),
     "a column is not masked": (f"@r {OUT}", 3, 4),
     "a column in a maximum": (f"{MOST} @r {OUT}", 3, 6),
+    "a column in a maximum by nvcc's shuffles": (f"{AS_NVCC} @r {OUT}", 3, 6),
     "a branch": ("setp.gt.f32 w0, d0, 0f00000000; @w0 bra E; E:", 7, 8),
     "a scalar value to shared memory": ("mov.u32 u, more; ld.shared.b32 w, [u]; st.shared.b32 [u+64], w;", 16, 8),
 }
