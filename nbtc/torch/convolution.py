@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nbtc.gemm.orders import Order
 from nbtc.torch.cudnn import Case, Way, chain, way
-from nbtc.torch.float_chains import chained, dealt
+from nbtc.torch.float_chains import chained, dealt, dealt_to_warps
 from nbtc.torch.products import Settings, operand, product
 from nbtc.torch.tensors import rounded
 
@@ -25,6 +25,7 @@ WINDOWS = ("unfold", "channels_last", "cudnn")
 UNFOLD = Way("unfold", "unfold")
 CHANNELS_LAST = Way("channels_last", tile=1 << 30, window=True)
 STEP = 16  # channels of half precision that a tensor core takes at a time
+OCTET = 8  # elements of 16 bits of the widest load
 COPIED = 64 << 20  # bytes of windows copied at a time
 
 
@@ -53,17 +54,32 @@ def _chosen(
     """The order of one convolution, and settings whose order of products is the kernel's."""
     if s.convolution != "cudnn":
         return s, UNFOLD if s.convolution == "unfold" else CHANNELS_LAST
-    case = None
-    square = weight.ndim == 4 and len({*x.shape[2:], *weight.shape[2:]}) <= 2 and x.shape[2] == x.shape[3]
-    plain = g.groups == 1 and not g.transposed and set(g.dilation) == {1} and len(set(g.stride + g.padding)) <= 2
-    names = {torch.bfloat16: "bf16", torch.float16: "f16"}
-    if square and plain and g.stride[0] == g.stride[1] and g.padding[0] == g.padding[1] and out in names:
-        last = any(t.is_contiguous(memory_format=torch.channels_last) and not t.is_contiguous() for t in (x, weight))
-        size, kernel = x.shape[2], weight.shape[2]
-        numbers = x.shape[0], x.shape[1], weight.shape[0], size, kernel, g.stride[0], g.padding[0]
-        case = Case(what, last, names[out], *numbers)
+    case = _case(what, x, weight, g, out)
     found, evidence = way(case, what)
     return s._replace(order=chain(evidence)), found
+
+
+def _case(what: str, x: torch.Tensor, weight: torch.Tensor, g: Geometry, out: torch.dtype) -> Case | None:
+    """What cuDNN is asked for; None of a kind that was not recorded."""
+    names = {torch.bfloat16: "bf16", torch.float16: "f16"}
+    if out not in names or any(len(set(axes)) > 1 for axes in (g.stride, g.dilation, g.padding)):
+        return None
+    last = any(t.is_contiguous(memory_format=torch.channels_last) and not t.is_contiguous() for t in (x, weight))
+    sizes, filter_ = tuple(x.shape[2:]), tuple(weight.shape[2:])
+    if g.transposed:
+        what, sizes = {"forward": "input", "input": "forward"}.get(what, what), _made(sizes, filter_, g)
+    return Case(
+        what, last, names[out], x.shape[0], weight.shape[1] * g.groups, weight.shape[0], sizes, filter_, g.stride[0],
+        g.padding[0], g.dilation[0], g.groups,
+    )  # fmt: skip
+
+
+def _made(sizes: tuple[int, ...], filter_: tuple[int, ...], g: Geometry) -> tuple[int, ...]:
+    """Sizes of what a transposed convolution makes."""
+    return tuple(
+        (n - 1) * g.stride[i] - 2 * g.padding[i] + g.dilation[i] * (k - 1) + g.output_padding[i] + 1
+        for i, (n, k) in enumerate(zip(sizes, filter_, strict=True))
+    )
 
 
 def forward(s: Settings, x: torch.Tensor, weight: torch.Tensor, g: Geometry) -> torch.Tensor:
@@ -72,11 +88,7 @@ def forward(s: Settings, x: torch.Tensor, weight: torch.Tensor, g: Geometry) -> 
     s, how = _chosen(s, "forward", x, weight, g, x.dtype)
     if not g.transposed:
         return _gather(s, how, a, w, g, x.dtype)
-    sizes = [
-        (n - 1) * g.stride[i] - 2 * g.padding[i] + g.dilation[i] * (k - 1) + g.output_padding[i] + 1
-        for i, (n, k) in enumerate(zip(a.shape[2:], w.shape[2:], strict=True))
-    ]
-    return _spread(s, how, a, w, g, sizes, x.dtype)
+    return _spread(s, how, a, w, g, _made(a.shape[2:], w.shape[2:], g), x.dtype)
 
 
 def input_gradient(s: Settings, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, g: Geometry) -> torch.Tensor:
@@ -113,6 +125,8 @@ def _over_items(s: Settings, how: Way, left: NDArray[Any], right: NDArray[Any], 
     """The sum over items N and positions P of left (N, rows, P) times right (N, P, columns)."""
     if how.kind == "lanes":
         return dealt(s, np.moveaxis(left, 1, 2).reshape(-1, left.shape[1]), right.reshape(-1, right.shape[2]))
+    if how.kind == "warps":
+        return dealt_to_warps(s, left, right)
     if how.kind == "images":
         # rows of no whole 16 bytes: one of cuBLAS' wmma kernels, with the rest of its tiles of 128 first
         name = "resfirst128" if left.shape[2] % 8 else "seq"
@@ -158,11 +172,28 @@ def _arranged(x: NDArray[Any], how: Way, rank: int) -> NDArray[Any]:
         at: tuple[Any, ...] = (..., *[slice(None, None, -1)] * rank, slice(None))
         x = x[at]
     channels = x.shape[-1]
-    if channels > STEP // 2 and channels % STEP and how is not CHANNELS_LAST:
+    if how.kind == "flat":
+        return _flat(x.reshape(*lead, -1), channels)
+    if (how.alone or channels > STEP // 2) and channels % STEP and how is not CHANNELS_LAST:
         more = [(0, 0)] * (x.ndim - 1) + [(0, -channels % STEP)]
         x = np.pad(x.view(f"u{x.dtype.itemsize}"), more).view(x.dtype)
     parts = [x[..., i : i + how.tile].reshape(*lead, -1) for i in range(0, channels, how.tile)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, -1)
+
+
+def _flat(x: NDArray[Any], channels: int) -> NDArray[Any]:
+    """Products (..., K) in the order of kernels that load their fragments from global memory.
+
+    A thread loads eight elements of K at a time where channels are whole eights, for two instructions of 16 products:
+    of 32 products, the first takes those at 0 to 3 of each eight, the second the others.
+    """
+    if channels % OCTET:
+        return x
+    lead, pair = x.shape[:-1], 2 * STEP
+    words = x.view(f"u{x.dtype.itemsize}")
+    padded = np.pad(words, [(0, 0)] * len(lead) + [(0, -x.shape[-1] % pair)])
+    octets = padded.reshape(*lead, -1, pair // OCTET, 2, OCTET // 2)
+    return np.ascontiguousarray(np.swapaxes(octets, -3, -2)).reshape(*lead, -1).view(x.dtype)
 
 
 def _blocks(windows: NDArray[Any]) -> Iterator[slice]:
@@ -213,10 +244,13 @@ def _convolved(
     """Windows (N, C, out..., kernel...) times weights (C_out, C / groups, kernel...): (N, C_out, out...)."""
     rank = w.ndim - 2
     count, sizes = windows.shape[0], windows.shape[2 : 2 + rank]
-    if how.kind == "chain":
-        return rounded(chained(s, how, windows, w), dtype)
     out = np.empty((count, w.shape[0], *sizes), _accumulator(w))
     channels, made = w.shape[1], w.shape[0] // groups
+    if how.kind == "chain":
+        for i in range(groups):
+            own = slice(i * made, (i + 1) * made)
+            out[:, own] = chained(s, how, windows[:, i * channels : (i + 1) * channels], w[own])
+        return rounded(out, dtype)
     for i in range(groups):
         columns = _arranged(w[i * made : (i + 1) * made], how, rank).T
         for items in _blocks(windows):

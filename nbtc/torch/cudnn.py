@@ -1,8 +1,9 @@
 """Which kernel cuDNN takes for a convolution, and in which order that kernel sums.
 
-Rows are of 180 convolutions and gradients recorded on an H200 (cuDNN 9.19; bfloat16 and float16; 15 sizes, channels
+`ROWS` are of 180 convolutions and gradients recorded on an H200 (cuDNN 9.19; bfloat16 and float16; 15 sizes, channels
 first and last): the profiler named their kernels, and operands that cancel showed the order.  Of a size that was not
-recorded the kernel is a guess: cuDNN's own choice goes by a model of costs.
+recorded the kernel is a guess: cuDNN's own choice goes by a model of costs.  `LIKELY` are what fits most of 16,734 more
+(2,789 random sizes, grouped, dilated, transposed and of other ranks too), recorded likewise with random operands.
 
 Kernels of tensor cores take channels in tiles, and a tile at every position of the filter before the next one.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import NamedTuple
 
 from nbtc.errors import GuessedOrderWarning, warn
@@ -22,9 +24,11 @@ class Way(NamedTuple):
     """How a kernel sums.
 
     kind: "tiles" (tensor cores: `tile` channels, filter positions ascending, or in the order of the output's `window`),
-    "chain" (fused multiply-adds in float32, `over` = "crs" or "rsc": c channels, r and s filter positions, the last one
-    fastest), "lanes" (each of 32 lanes one such chain, added as a tree), "images" (a product for each image, added in
-    order).  unknown: the kernel is known by name, its order is not.
+    "flat" (tensor cores without shared memory: positions with all their channels, end to end), "chain" (fused
+    multiply-adds in float32, `over` = "crs" or "rsc": c channels, r and s filter positions, the last one fastest),
+    "lanes" (each of 32 lanes one such chain, added as a tree), "warps" (so does each of eight warps for its items, and
+    the warps' sums are a tree), "images" (a product for each image, added in order).  alone: each position begins a
+    step of its own even where channels fill half of one.  unknown: the kernel is known by name, its order is not.
     """
 
     kernel: str
@@ -32,13 +36,15 @@ class Way(NamedTuple):
     tile: int = 64
     window: bool = False
     over: str = ""
+    alone: bool = False
     unknown: bool = False
 
 
 class Case(NamedTuple):
-    """A convolution in two dimensions with one size on both axes.
+    """A convolution in one to three dimensions, with one stride, padding and dilation on all axes.
 
-    what: "forward", or "input" and "weight" for gradients.  last: channels last.  format: "bf16", "f16".
+    what: "forward", or "input" and "weight" for gradients; a transposed convolution is the gradient "input" of one.
+    last: channels last.  format: "bf16", "f16".  channels, outputs: of all groups.  sizes: of the input's axes.
     """
 
     what: str
@@ -47,10 +53,52 @@ class Case(NamedTuple):
     items: int
     channels: int
     outputs: int
-    size: int
-    kernel: int
+    sizes: tuple[int, ...]
+    filter: tuple[int, ...]
     stride: int
     padding: int
+    dilation: int = 1
+    groups: int = 1
+
+    @property
+    def size(self) -> int:
+        return self.sizes[-1]
+
+    @property
+    def kernel(self) -> int:
+        return self.filter[-1]
+
+    @property
+    def taps(self) -> int:
+        """Positions of the filter."""
+        return prod(self.filter)
+
+    @property
+    def depthwise(self) -> bool:
+        return self.groups == self.channels > 1
+
+    @property
+    def left(self) -> int:
+        """Elements of a filter: of channels of a group, at every position."""
+        return self.channels // self.groups * self.taps
+
+    @property
+    def right(self) -> int:
+        """The same of outputs."""
+        return self.outputs // self.groups * self.taps
+
+    @property
+    def positions(self) -> int:
+        """Positions of the output, in all items."""
+        ends = (n + 2 * self.padding - self.dilation * (k - 1) for n, k in zip(self.sizes, self.filter, strict=True))
+        return self.items * prod((n - 1) // self.stride + 1 for n in ends)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether it is one of those of `ROWS`."""
+        plain = len(self.sizes) == 2 and len({*self.sizes}) == len({*self.filter}) == self.dilation == self.groups == 1
+        numbers = self.items, self.channels, self.outputs, self.size, self.kernel, self.stride, self.padding
+        return plain and numbers in SIZES
 
 
 SIZES = {  # items, channels, outputs, size, kernel, stride, padding
@@ -76,7 +124,7 @@ ROWS: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
             lambda c: c.last and (c.channels, c.kernel, c.stride) == (8, 3, 1) and c.format == "bf16",
         ),
         (
-            Way("xmma_fprop_implicit_gemm_indexed_wo_smem", unknown=True),
+            Way("xmma_fprop_implicit_gemm_indexed_wo_smem", "flat"),
             lambda c: c.format == "f16" and _small(c) and (c.channels == 8 or (c.kernel, c.stride) == (1, 2)),
         ),
         (
@@ -129,20 +177,96 @@ ROWS: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
 OTHER = Way("a kernel of tensor cores")
 
 
+def _without_shared_memory(c: Case) -> bool:
+    """Where most forward convolutions of f16 are of the kernels that load their fragments from global memory."""
+    widest, channels, outputs = max(c.channels, c.outputs), c.channels // c.groups, c.outputs // c.groups
+    if c.last:
+        return channels <= 14 and c.right > 29
+    if c.taps < 8:
+        return c.taps > 1 and c.stride > 1 and widest <= 80 and channels <= 56
+    return widest <= 80 and c.left <= 704 and (outputs <= 28 or channels <= 14)
+
+
+def _lanes(c: Case) -> bool:
+    """Where most gradients of weights are chains in lanes."""
+    few = c.channels * c.outputs // c.groups**2 <= 496
+    return c.taps > 1 and (c.positions <= 3104 if few else c.left <= 272 and c.positions <= 792)
+
+
+LIKELY: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
+    "forward": (
+        (Way("conv_depthwise2d", "chain", over="crs"), lambda c: c.depthwise),
+        (
+            Way("implicit_convolve_sgemm", "chain", over="crs"),
+            lambda c: (
+                not c.last
+                and (
+                    c.left <= (155 if c.channels // c.groups <= 14 else 114)
+                    if c.taps > 1
+                    else c.channels // c.groups <= (14 if c.stride > 1 else 3)
+                )
+            ),
+        ),
+        (
+            Way("convolve_common_engine_float_NHWC", "chain", over="rsc"),
+            lambda c: c.last and c.channels // c.groups <= 14 and c.format == "bf16" and c.left <= 118,
+        ),
+        (
+            Way("xmma_fprop_implicit_gemm_indexed_wo_smem", "flat"),
+            lambda c: c.format == "f16" and len(c.sizes) == 2 and _without_shared_memory(c),
+        ),
+        (
+            Way("an fprop of tensor cores, 32 channels", tile=32, alone=True),
+            lambda c: len(c.sizes) < 3 and c.left <= 472 and c.channels * c.outputs <= 5632 * c.groups**2,
+        ),
+        (Way("an fprop of tensor cores, 64 channels", alone=True), lambda c: len(c.sizes) < 3),
+    ),
+    "input": (
+        (Way("conv_depthwise2d_backward", "chain", over="crs"), lambda c: c.depthwise),
+        (
+            Way("dgrad2d_grouped_direct_kernel", "chain", over="crs"),
+            lambda c: (
+                c.taps > 2 and c.right <= 291 and (c.format == "bf16" or c.outputs // c.groups <= 4)
+                if c.stride > 1
+                else c.outputs == c.groups and c.left <= 824
+            ),
+        ),
+        (
+            Way("sm90_xmma_dgrad_implicit_gemm", window=True, alone=True),
+            lambda c: c.stride == 1 and c.outputs > 80 * c.groups and c.taps > 7 and (c.taps > 12 or c.left > 372),
+        ),
+        (
+            Way("a dgrad of tensor cores, 64 channels", alone=True),
+            lambda c: c.stride > 1 and c.right > 472 and c.channels * c.outputs > 992 * c.groups**2,
+        ),
+        (Way("a dgrad of tensor cores, 32 channels", tile=32, alone=True), lambda c: True),
+    ),
+    "weight": (
+        (Way("conv_depthwise2d_grad_weight", "warps"), lambda c: c.depthwise),
+        (Way("wgrad2d_grouped_direct_kernel", "lanes"), _lanes),
+        (
+            Way("wgrad2d_shmem_tiling", "lanes"),  # of a recorded net of 8, 32 and 64 channels
+            lambda c: c.kernel == 3 and c.stride == 2 and c.size >= 12 and max(c.channels, c.outputs) <= 64,
+        ),
+    ),
+}  # fmt: skip
+
+
 def way(case: Case | None, what: str) -> tuple[Way, str]:
     """How a convolution is summed, and the evidence for it; case: None where it is of no kind that was recorded.
 
-    >>> way(Case("forward", False, "bf16", 4, 8, 16, 16, 3, 1, 1), "forward")[0].kernel
+    >>> way(Case("forward", False, "bf16", 4, 8, 16, (16, 16), (3, 3), 1, 1), "forward")[0].kernel
     'implicit_convolve_sgemm'
     """
     if case is None:
         return OTHER, _guessed(f"no such {what} convolution was recorded")
-    found = next((row for row, fits in ROWS[what] if fits(case)), OTHER)
+    rows = (ROWS if case.recorded else LIKELY)[case.what]
+    found = next((row for row, fits in rows if fits(case)), OTHER)
     if found.unknown:
         return found, _guessed(f"the order of cuDNN's {found.kernel} is not known")
-    if case[3:] in SIZES:
+    if case.recorded:
         return found, f"recorded: cuDNN on H200, {found.kernel}"
-    return found, _guessed(f"as {found.kernel}, recorded for other sizes")
+    return found, _guessed(f"as {found.kernel}, which most of other sizes took")
 
 
 def _guessed(why: str) -> str:

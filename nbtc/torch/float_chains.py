@@ -17,6 +17,7 @@ from nbtc.torch.products import Settings, fma32
 
 INSTRUCTION = "fma.rn.f32"
 LANES = 32
+WARPS = 8  # of a block of PyTorch's own kernel for gradients of depthwise weights
 
 
 @in_default_float_mode
@@ -45,14 +46,41 @@ def dealt(s: Settings, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.fl
     """left (K, rows) times right (K, columns): lane i of 32 sums elements i, i + 32 ...; the lanes' sums are a tree."""
     start = perf_counter()
     a, b = left.astype(np.float32), right.astype(np.float32)
-    add = _adder(a, b)
     lanes = np.zeros((LANES, a.shape[1], b.shape[1]), np.float32)
+    _deal(a, b, lanes, _adder(a, b))
+    _note(s, (a.shape[1], b.shape[1], len(a)), start)
+    return _tree(lanes)
+
+
+@in_default_float_mode
+def dealt_to_warps(s: Settings, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float32]:
+    """left (N, rows, P) times right (N, P, columns): warp i of eight takes items i, i + 8 ..., whose positions are
+    dealt to its lanes; each warp's lanes are a tree, and so are the warps' sums.
+    """
+    start = perf_counter()
+    a, b = (x.astype(np.float32) for x in (np.moveaxis(left, 1, 2), right))
+    add, shape = _adder(a, b), (LANES, a.shape[2], b.shape[2])
+    sums = np.zeros(shape, np.float32)
+    for warp in range(min(len(a), WARPS)):
+        lanes = np.zeros(shape, np.float32)
+        for item in range(warp, len(a), WARPS):
+            _deal(a[item], b[item], lanes, add)
+        sums[warp] = _tree(lanes)
+    _note(s, (a.shape[2], b.shape[2], len(a) * a.shape[1]), start)
+    return _tree(sums)
+
+
+def _deal(a: NDArray[np.float32], b: NDArray[np.float32], lanes: NDArray[np.float32], add: Any) -> None:
+    """Lane i goes on with elements i, i + 32 ... of a (K, rows) times b (K, columns)."""
     for k in range(0, len(a), LANES):
         x, y = a[k : k + LANES, :, None], b[k : k + LANES, None, :]
         lanes[: len(x)] = add(x, y, lanes[: len(x)])
+
+
+def _tree(lanes: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The sum of all lanes: the upper half is added to the lower one, until one is left."""
     while len(lanes) > 1:
         lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
-    _note(s, (a.shape[1], b.shape[1], len(a)), start)
     total: NDArray[np.float32] = lanes[0]
     return total
 

@@ -1,5 +1,6 @@
 """Convolutions and their gradients against cuDNN's on an H200, with operands that cancel, so that orders show."""
 
+import json
 import warnings
 from pathlib import Path
 
@@ -11,6 +12,7 @@ torch = pytest.importorskip("torch")
 from nbtc.torch import convolution, cudnn, float_chains  # noqa: E402
 from nbtc.torch.products import Settings  # noqa: E402
 from nbtc.torch.report import Recorder  # noqa: E402
+from tests.golden.make_convolution_sizes import digest, operands  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 COST = 2e6  # multiply-adds; of the larger ones float16 and channels first repeat what bfloat16 and channels last show
@@ -20,7 +22,9 @@ with np.load(Path(__file__).parents[1] / "golden" / "convolutions.npz") as file:
 
 def case(name):
     what, fmt, last, *numbers = name.split()
-    return cudnn.Case(what, last == "True", fmt, *map(int, numbers))
+    items, channels, outputs, size, kernel, stride, padding = map(int, numbers)
+    sizes = (size, size), (kernel, kernel)
+    return cudnn.Case(what, last == "True", fmt, items, channels, outputs, *sizes, stride, padding)
 
 
 def numbers(index, seed):
@@ -91,7 +95,7 @@ def known(c):
 
 
 def test_most_are_known():
-    assert sum(known(case(n)) for n in RECORDED) == 158 and len(RECORDED) == 180
+    assert sum(known(case(n)) for n in RECORDED) == 161 and len(RECORDED) == 180
 
 
 def test_products_that_float32_cannot_hold_are_added_exactly():
@@ -106,7 +110,7 @@ def test_products_that_float32_cannot_hold_are_added_exactly():
 
 def test_kernels_that_recorded_nets_showed():
     """A net of 8, 32 and 64 channels on an H200 has every bit with these; what is not known for sure stays a guess."""
-    case = cudnn.Case("input", False, "f16", 4, 32, 64, 16, 3, 2, 1)
+    case = cudnn.Case("input", False, "f16", 4, 32, 64, (16, 16), (3, 3), 2, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made, evidence = cudnn.way(case, "input")
@@ -115,3 +119,57 @@ def test_kernels_that_recorded_nets_showed():
         warnings.simplefilter("ignore")
         made, evidence = cudnn.way(case._replace(what="weight"), "weight")
     assert made.kind == "lanes" and evidence.startswith("guess")
+
+
+# --- many sizes -------------------------------------------------------------------------------------------------------
+SIZES = json.loads((Path(__file__).parents[1] / "golden" / "convolution_sizes.json").read_text())
+CRS = cudnn.Way("", "chain", over="crs")
+ORDERS = {  # of kernels that the profiler named
+    ("conv_depthwise2d", "forward"): CRS, ("conv_depthwise2d", "input"): CRS,
+    ("conv_depthwise2d", "weight"): cudnn.Way("", "warps"), ("convolve_sgemm", "forward"): CRS,
+    ("dgrad2d_grouped_direct", "input"): CRS, ("wgrad2d_grouped_direct", "weight"): cudnn.Way("", "lanes"),
+    ("fprop_implicit_gemm_indexed_wo_smem", "forward"): cudnn.Way("", "flat"),
+}  # fmt: skip
+
+
+def digest_of(row, monkeypatch=None):
+    """That of nbtc's result; in the order of the row's kernel where it is one of `ORDERS`."""
+    seed, c, what, name, kernels, _ = row
+    x, w, g = operands(seed, c, DTYPES[name])
+    geometry = convolution.Geometry(
+        *(tuple(c[k]) for k in ("stride", "padding", "dilation")),
+        c["transposed"],
+        (0,) * len(c["spatial"]),
+        c["groups"],
+    )
+    s = Settings("sm_90", None, None, "rn", "cudnn", 1, Recorder())
+    if monkeypatch:
+        way = order_of(kernels, what, c)
+        monkeypatch.setattr(convolution, "way", lambda *_: (way, "recorded"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if what == "forward":
+            return digest(convolution.forward(s, x, w, geometry))
+        how = c["stride"], c["padding"], c["dilation"], c["transposed"], [0] * len(c["spatial"]), c["groups"]
+        shape = torch.ops.aten.convolution(x.float(), w.float(), None, *how).shape
+        d = torch.randn(shape, generator=g).to(DTYPES[name])
+        function = {"input": convolution.input_gradient, "weight": convolution.weight_gradient}[what]
+        return digest(function(s, d, x, w, geometry))
+
+
+def order_of(kernels, what, c):
+    """The order of a kernel; a transposed convolution's are those of the convolution whose gradient it is."""
+    if c["transposed"]:
+        what = {"forward": "input", "input": "forward"}.get(what, what)
+    named = (way for (name, of), way in ORDERS.items() if of == what and any(name in k for k in kernels))
+    return next(named, None)
+
+
+@pytest.mark.parametrize("row", [r for r in SIZES if order_of(r[4], r[2], r[1])], ids=lambda r: f"{r[0]}-{r[2]}-{r[3]}")
+def test_kernels_sum_in_their_orders(row, monkeypatch):
+    assert digest_of(row, monkeypatch) == row[-1]
+
+
+def test_most_sizes_are_guessed():
+    right = [digest_of(row) == row[-1] for row in SIZES]
+    assert (sum(right), len(right)) == (98, 114)
