@@ -81,7 +81,7 @@ class Arguments(NamedTuple):
 
 def marshal(kernel: Function, args: Sequence[Any]) -> Arguments:
     """Arguments in the order of the parameters."""
-    parameters = kernel.prototype.arguments
+    parameters = [_called(v, n, kernel.name) for n, v in enumerate(kernel.prototype.arguments)]
     if not isinstance(args, list | tuple):
         raise FormatError(f"args={shown(args)} of {kernel.name}: pass a tuple or list, one item a parameter")
     if len(args) != len(parameters):
@@ -92,6 +92,11 @@ def marshal(kernel: Function, args: Sequence[Any]) -> Arguments:
         data.extend(bytes(-len(data) % variable.align))
         data.extend(_bytes(variable, x, memory))
     return Arguments(data, memory)
+
+
+def _called(variable: Variable, place: int, kernel: str) -> Variable:
+    """A parameter as messages call it: names made of a mangled name and a number say less than the place alone."""
+    return variable._replace(name=f"args[{place}]") if variable.name == f"{kernel}_param_{place}" else variable
 
 
 def _bytes(variable: Variable, x: Any, memory: list[Memory]) -> bytes:

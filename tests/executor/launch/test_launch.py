@@ -1,6 +1,7 @@
 """Launches: arguments, memory, threads, interrupts, and machine code on disk."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -215,3 +216,15 @@ def test_progress_counts_blocks():
     kernel.launch(500, 64, (), progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (500, 500)
     assert told == sorted(told)
+
+
+def test_parameters_that_a_compiler_named_by_number_are_called_by_their_place():
+    """`_Z3addPjS_j_param_1` says less: the source's own name of it is nowhere in the text."""
+    text = ADD
+    for place, name in enumerate(("a", "out", "n")):
+        text = re.sub(rf"(?<=[ \[]){name}(?=[,\])])", f"add_param_{place}", text)
+    kernel = nbtc.load(text)["add"]
+    with pytest.raises(ProgramError, match=r"writes outside .* 0 bytes after the end of args\[1\] \(128 bytes\)"):
+        kernel.checked[2, 32](np.zeros(64, np.int32), np.zeros(32, np.int32), 1)
+    with pytest.raises(FormatError, match=r"^args\[2\] is \.u32: pass a whole number"):
+        kernel[1, 32](np.zeros(32, np.int32), np.zeros(32, np.int32), 1.5)
