@@ -54,14 +54,13 @@ class Engine(Protocol[Taken]):
 
     name: in a `Plan`.  rate: G multiply-adds a second of a thread on a server of 2023: what estimates rest on.  worth:
     multiply-adds that take some 0.3 ms on one thread: below, waking another costs more than it saves.  complete: no
-    output is left to another engine.  fills: where c is None, d may hold anything.
+    output is left to another engine.  An engine with `fills = True` takes a d that may hold anything where c is None.
     """
 
     name: str
     rate: float
     worth: int
     complete: bool
-    fills: bool
 
     def serves(self, params: NDArray[np.int64]) -> bool:
         """Whether it has arithmetic of these parameters on this host."""
@@ -70,13 +69,13 @@ class Engine(Protocol[Taken]):
         """Upper bound of the memory a product takes beyond its operands."""
 
     def run(self, problem: Taken, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam) -> None:
-        """d, zeros of (batch..., M, N), or anything (`fills`): one chain an output between two k, from c or zero."""
+        """d, zeros of (batch..., M, N), or anything (see above): one chain an output between two k, from c or zero."""
 
 
 class Chain:
     """Outputs one at a time: serves everything, and repairs what the others leave."""
 
-    name, rate, worth, complete, fills = "chain", 0.03, 30_000, True, False
+    name, rate, worth, complete = "chain", 0.03, 30_000, True
 
     def serves(self, params: NDArray[np.int64]) -> bool:
         return True
@@ -126,7 +125,7 @@ class _ByItem(ABC):
     """Computes one item of a batch after the other; where all have the same B, they are one."""
 
     mark = 0  # bytes beside an output
-    complete, fills = False, False
+    complete = False
 
     def peak_bytes(self, size: Size) -> int:
         return packed_bytes(size, self.mark)

@@ -47,6 +47,7 @@ DEPTH_F64, DEPTH_F32 = 512, 1024  # products of a packed block of B: its columns
 NEAR_SPREAD = 37
 PLACES = 16  # products are packed sixteen at a time; zeros at the end of K change no sum that has been rounded once
 EMULATED_FP8 = int(Kind.EMULATED_FP8)
+MEASURED = 1 << 20  # elements whose exponents are measured together
 DECIDED = 512  # rows looked at together for what an Inf or NaN decides
 # They stand for zeros: smaller than every last place (f64: 2**(-133 - 25), times elements below 2**128; f32: the field
 # FLOOR_FIELD is 2**-77, its last place 2**(-77 - 13), times elements below 2**17), but rounded as their sign rounds.
@@ -100,23 +101,42 @@ def exponents_of(x: NDArray[Any], fmt: Format, team: ThreadTeam, widened: bool =
     """
     if fmt.exponent <= 5:
         return _whole_range(fmt, widened)
-    p = float_params(fmt)
-    mantissa, bias, sign, field, special = (int(p[i]) for i in (MANTISSA, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL))
+    where = _fields(fmt)
     lines = x if x.flags.c_contiguous or not x.flags.f_contiguous else x.T
-    step = max(1, (1 << 20) // max(1, lines.shape[1]))
-
-    def seen(i: int) -> tuple[int, int]:
-        kept = np.array([np.iinfo(x.dtype).max, 0], x.dtype)
-        part = contiguous(lines[i : i + step]).reshape(-1)
-        magnitude_range(part, (1 << sign) - (1 << (field - mantissa)), special, kept)
-        return int(kept[0]), int(kept[1])
-
-    parts = each(range(0, lines.shape[0], step), seen, team)
-    low, high = min((p[0] for p in parts), default=0), max((p[1] for p in parts), default=0)
+    if x.size <= MEASURED:
+        low, high = _magnitudes(lines, where)
+    else:
+        step = max(1, MEASURED // lines.shape[1])
+        parts = each(range(0, lines.shape[0], step), lambda i: _magnitudes(lines[i : i + step], where), team)
+        low, high = min(p[0] for p in parts), max(p[1] for p in parts)
     if not high:
         return Range(0, 0)
-    least, greatest = (max(1, magnitude >> field) - bias for magnitude in (low + 1, high))
+    least, greatest = (max(1, magnitude >> where.field) - where.bias for magnitude in (low + 1, high))
     return Range(least, greatest)
+
+
+class _Fields(NamedTuple):
+    """The bits of a format's magnitudes, the first that is no number, where its exponents are, and their bias."""
+
+    kept: int
+    special: int
+    field: int
+    bias: int
+
+
+@lru_cache(maxsize=64)
+def _fields(fmt: Format) -> _Fields:
+    p = float_params(fmt)
+    mantissa, bias, sign, field, special = (int(p[i]) for i in (MANTISSA, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL))
+    return _Fields((1 << sign) - (1 << (field - mantissa)), special, field, bias)
+
+
+def _magnitudes(lines: NDArray[Any], where: _Fields) -> tuple[int, int]:
+    """What `magnitude_range` finds in some lines of a matrix."""
+    kept = np.array([(1 << 8 * lines.itemsize) - 1, 0], lines.dtype)
+    call(magnitude_range, lines.dtype, contiguous(lines).reshape(-1), where.kept, where.special, kept)
+    low, high = kept.tolist()
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -230,7 +250,6 @@ class FusedProduct:
         self.block, fraction = self.params[BLOCK], self.params[FRACTION]
         self.in_f64, self.emulated = fraction > 13, self.params[KIND] == EMULATED_FP8
         self.granule = max(PLACES, self.block * (2 if self.emulated else 1))
-        self.at_once = columns_at_once(team.threads)
         rows, columns = -(-a.shape[0] // ROW_BLOCK), -(-b.shape[1] // PANEL)
         tiles, lines = rows * columns, rows * ROW_BLOCK
         self.marks = np.zeros(tiles + lines + columns * PANEL, np.uint8)
@@ -248,9 +267,11 @@ class FusedProduct:
         self.packing = self.layout.packing
         deep = DEPTH_F64 if self.in_f64 else DEPTH_F32
         if not self._in_one_piece(state, deep):
-            for j in range(0, self.b.shape[1], self.at_once):
+            at_once = columns_at_once(self.team.threads)
+            for j in range(0, self.b.shape[1], at_once):
                 for k in range(0, self.a.shape[1], deep):
-                    self._block(state, j, k, min(deep, self.a.shape[1] - k))
+                    sizes = min(at_once, self.b.shape[1] - j), min(deep, self.a.shape[1] - k)
+                    self._block(state, j, k, *sizes)
         # byte exponents mean that no finite sum comes near overflow; elsewhere the order of the products matters
         if not f16_acc and not self.packing.full_range and np.count_nonzero(self.special):
             work = [
@@ -275,7 +296,8 @@ class FusedProduct:
             self.packing, (m, n, k), places, (self.a.itemsize, self.b.itemsize), (p[FRACTION], p[OUT], watched),
             MANY_SIGNIFICANDS << self.formats[1].mantissa,
         )  # fmt: skip
-        a, b = (layout.source(side, *flat(x, 0, x.shape[0], 0, x.shape[1])) for side, x in enumerate((self.a, self.b)))
+        a = layout.source(0, *flat(self.a, 0, m, 0, k))
+        b = layout.source(1, *flat(self.b, 0, k, 0, n))
         return lone_block.multiply(known, a, b, state, self._places_of_marks, layout.numbers)
 
     @property
@@ -285,10 +307,11 @@ class FusedProduct:
     def _ranges(self) -> tuple[Range, Range]:
         if self.scale_exponents:
             return self.scale_exponents.ranges
-        ra, rb = (
-            exponents_of(x, f, self.team, self.emulated) for x, f in zip((self.a, self.b), self.formats, strict=True)
+        of_a, of_b = self.formats
+        return (
+            exponents_of(self.a, of_a, self.team, self.emulated),
+            exponents_of(self.b, of_b, self.team, self.emulated),
         )
-        return ra, rb
 
     def _scales(self, side: int, k: int, line: int) -> Scales:
         """Scales from block k / `block` and a line on."""
@@ -307,10 +330,9 @@ class FusedProduct:
         n, sizes = self.b.shape[1], (rows, depth, columns)
         decide(Block(*a), Block(*b), Block(out, i * n + j, n), sizes, of_b, pa, pb, infinite, self.special_rows[i:])
 
-    def _block(self, state: NDArray[np.float32], j: int, k: int, depth: int) -> None:
+    def _block(self, state: NDArray[np.float32], j: int, k: int, columns: int, depth: int) -> None:
         """All rows times one packed block of B."""
         places = -(-depth // self.granule) * self.granule
-        columns = min(self.at_once, self.b.shape[1] - j)
         panels, threads = -(-columns // PANEL), self.team.threads
         key = columns_storage(self.packing, panels, places)
         packed = Packed(*WORKSPACE_POOL.take(key))

@@ -303,7 +303,7 @@ def _chain(problem: Problem, c: NDArray[Any] | None, chain: Chain, team: ThreadT
         d[...] = 0 if c is None else c
         return d.view(acc.dtype)
     engine = named(plan.engine, ENGINES)
-    blank = np.empty if engine.fills else np.zeros
+    blank = np.empty if getattr(engine, "fills", False) else np.zeros
     d = blank(plan.shape[:-1], acc.bits_dtype)
     engine.run(problem, c, d, (start, stop), team)
     return d.view(acc.dtype)

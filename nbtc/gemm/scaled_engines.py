@@ -91,7 +91,7 @@ def _results_bytes(size: Size) -> int:
 class Chain:
     """Outputs one at a time: serves everything, and repairs what the others leave."""
 
-    name, rate, worth, complete, fills = "chain", 0.15, 50_000, True, False
+    name, rate, worth, complete = "chain", 0.15, 50_000, True
 
     def serves(self, params: NDArray[np.int64]) -> bool:
         return True
@@ -141,7 +141,7 @@ class _ByItem(ABC):
 class Blocks(_ByItem):
     """e2m1 in groups: dot products of bytes, scaled in f64."""
 
-    name, rate, worth, complete, fills = "blocks", 36.0, 15_000_000, True, False
+    name, rate, worth, complete = "blocks", 36.0, 15_000_000, True
 
     def serves(self, params: NDArray[np.int64]) -> bool:
         return all(params[at] == number for at, number in group_pack.SERVED.items())
@@ -157,7 +157,7 @@ class Blocks(_ByItem):
 class Rows(_ByItem):
     """Elements of 8, 6 and 4 bits, a row and a panel at a time in code that compilers vectorise."""
 
-    name, rate, worth, complete, fills = "rows", 1.8, 1_000_000, True, False
+    name, rate, worth, complete = "rows", 1.8, 1_000_000, True
 
     def serves(self, params: NDArray[np.int64]) -> bool:
         return all(params[at] == number for at, number in scaled_rows.SERVED.items())
@@ -176,7 +176,7 @@ ROWS = Rows()
 class Panel(_ByItem):
     """The same on the micro-kernel of fused sums; items whose exponents leave its range go by rows."""
 
-    name, rate, worth, complete, fills = "panel", 12.0, 6_000_000, False, False
+    name, rate, worth, complete = "panel", 12.0, 6_000_000, False
 
     def serves(self, params: NDArray[np.int64]) -> bool:
         return ROWS.serves(params) and host_processor() is not None

@@ -73,8 +73,8 @@ def test_doubles_make_the_nan_of_a_gpu_whatever_the_host_makes(monkeypatch: pyte
     """On a host whose Inf * 0 is the positive NaN, as AArch64's is."""
 
     class PositiveNaN(engines.WordsProduct):
-        def run(self, a: np.ndarray, b: np.ndarray, d: np.ndarray) -> None:
-            super().run(a, b, d)
+        def run(self, a: np.ndarray, b: np.ndarray, d: np.ndarray, fresh: bool = False) -> None:
+            super().run(a, b, d, fresh)
             d[np.isnan(d)] = np.nan
 
     rng = np.random.default_rng(3)
