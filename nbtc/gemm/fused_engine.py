@@ -14,14 +14,15 @@ from nbtc.compiler.emitted import drive
 from nbtc.compiler.jit import call
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import WORKSPACE_POOL
-from nbtc.formats.table import Format, f16, f32
+from nbtc.formats.table import Format, f32
 from nbtc.gemm import lone_block
 from nbtc.gemm.cost import POSITIONS
-from nbtc.gemm.packed_memory import ROW_BLOCK, columns_storage, contiguous, flat, rows_storage
-from nbtc.gemm.shares import COLUMNS, column_shares, columns_at_once, each, row_shares
+from nbtc.gemm.exponent_ranges import Range, exponents_of
+from nbtc.gemm.packed_memory import ROW_BLOCK, columns_storage, flat, rows_storage
+from nbtc.gemm.shares import COLUMNS, column_shares, columns_at_once, row_shares
 from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, LEAST_SCALE
 from nbtc.kernels.float_elements import NUDGE
-from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
+from nbtc.kernels.float_fields import SPECIAL, float_params
 from nbtc.kernels.fused_sum import PANEL
 from nbtc.kernels.panel_code import form, packer
 from nbtc.kernels.panel_drivers import ColumnsArguments, RowsArguments, drivers
@@ -47,7 +48,6 @@ DEPTH_F64, DEPTH_F32 = 512, 1024  # products of a packed block of B: its columns
 NEAR_SPREAD = 37
 PLACES = 16  # products are packed sixteen at a time; zeros at the end of K change no sum that has been rounded once
 EMULATED_FP8 = int(Kind.EMULATED_FP8)
-MEASURED = 1 << 20  # elements whose exponents are measured together
 DECIDED = 512  # rows looked at together for what an Inf or NaN decides
 # They stand for zeros: smaller than every last place (f64: 2**(-133 - 25), times elements below 2**128; f32: the field
 # FLOOR_FIELD is 2**-77, its last place 2**(-77 - 13), times elements below 2**17), but rounded as their sign rounds.
@@ -73,70 +73,6 @@ def serves(block: int, fraction: int, emulated: bool) -> bool:
     """Whether operands packed `PLACES` at a time hold whole blocks, however K is cut, and the bounds hold for a row."""
     granule = max(PLACES, block * (2 if emulated else 1))
     return fraction in FRACTIONS and not (DEPTH_F64 % granule or DEPTH_F32 % granule or granule % max(1, block))
-
-
-@dataclass(frozen=True)
-class Range:
-    """Least and greatest exponent of the finite non-zero elements; `least` above `greatest` when there are none."""
-
-    least: int
-    greatest: int
-
-    @property
-    def spread(self) -> int:
-        """Binades spanned, less one."""
-        return max(0, self.greatest - self.least)
-
-
-@lru_cache(maxsize=64)
-def _whole_range(fmt: Format, widened: bool) -> Range:
-    """The range of a format's exponents."""
-    return Range(max(f16.emin, fmt.emin - fmt.mantissa) if widened else fmt.emin, fmt.emax)
-
-
-def exponents_of(x: NDArray[Any], fmt: Format, team: ThreadTeam, widened: bool = False) -> Range:
-    """The range of a matrix's exponents: of the format if that is small, else measured.
-
-    widened: to f16, in which the subnormals of e4m3 are normal, those of e5m2 not.
-    """
-    if fmt.exponent <= 5:
-        return _whole_range(fmt, widened)
-    where = _fields(fmt)
-    lines = x if x.flags.c_contiguous or not x.flags.f_contiguous else x.T
-    if x.size <= MEASURED:
-        low, high = _magnitudes(lines, where)
-    else:
-        step = max(1, MEASURED // lines.shape[1])
-        parts = each(range(0, lines.shape[0], step), lambda i: _magnitudes(lines[i : i + step], where), team)
-        low, high = min(p[0] for p in parts), max(p[1] for p in parts)
-    if not high:
-        return Range(0, 0)
-    least, greatest = (max(1, magnitude >> where.field) - where.bias for magnitude in (low + 1, high))
-    return Range(least, greatest)
-
-
-class _Fields(NamedTuple):
-    """The bits of a format's magnitudes, the first that is no number, where its exponents are, and their bias."""
-
-    kept: int
-    special: int
-    field: int
-    bias: int
-
-
-@lru_cache(maxsize=64)
-def _fields(fmt: Format) -> _Fields:
-    p = float_params(fmt)
-    mantissa, bias, sign, field, special = (int(p[i]) for i in (MANTISSA, BIAS, SIGN_SHIFT, FIELD_SHIFT, SPECIAL))
-    return _Fields((1 << sign) - (1 << (field - mantissa)), special, field, bias)
-
-
-def _magnitudes(lines: NDArray[Any], where: _Fields) -> tuple[int, int]:
-    """What `magnitude_range` finds in some lines of a matrix."""
-    kept = np.array([(1 << 8 * lines.itemsize) - 1, 0], lines.dtype)
-    call(magnitude_range, lines.dtype, contiguous(lines).reshape(-1), where.kept, where.special, kept)
-    low, high = kept.tolist()
-    return low, high
 
 
 @dataclass(frozen=True)

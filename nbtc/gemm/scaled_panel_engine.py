@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from nbtc.compiler.jit import jit
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.table import Format, ue8m0
-from nbtc.gemm.fused_engine import MOST_SCALED, FusedProduct, Range, ScaleExponents
+from nbtc.gemm.exponent_ranges import Range
+from nbtc.gemm.fused_engine import MOST_SCALED, FusedProduct, ScaleExponents
 from nbtc.gemm.packed_memory import ROW_BLOCK, contiguous
 from nbtc.gemm.scaled_rows_engine import NAN_SCALE, element_table
 from nbtc.kernels.fused_sum import PANEL
