@@ -6,6 +6,7 @@ written beside its tests.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from nbtc.formats.arrays import as_format
 from nbtc.testing import assert_bits_equal
 
 RNG = np.random.default_rng(17)
+GOLDEN = Path(__file__).parents[1] / "golden" / "registers.npz"
 HALVES = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 DOUBLES = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
 SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -125,39 +127,56 @@ def check_bits(jit):
     assert_bits_equal(ours, plain)
 
 
+def recorded(run: str) -> list[Any]:
+    """Register images as hardware took and gave them (`tests/golden/make_registers.py`): A, B, C, D, metadata if any."""
+    with np.load(GOLDEN) as z:
+        return [z[f"{run}__{x}"][0] for x in "ABCDE" if f"{run}__{x}" in z]
+
+
 def products_kernel(lane_id):
-    """A dense product, and a sparse one of its result."""
+    """A dense product, a sparse one, and a sparse one of the dense one's result."""
 
     def products(a, b, c, meta, d):
         lane = lane_id()
-        half = ptx.mma_sync(HALVES, (a[lane, 0], a[lane, 1], a[lane, 2], a[lane, 3]), (b[lane, 0], b[lane, 1]), c[lane])
-        sparse = ptx.mma_sp(SPARSE, a[lane], b[lane], half, meta[lane], selector=1)
+        x = (a[0, lane, 0], a[0, lane, 1], a[0, lane, 2], a[0, lane, 3])
+        half = ptx.mma_sync(HALVES, x, (b[0, lane, 0], b[0, lane, 1]), c[0, lane])
+        sparse = ptx.mma_sp(SPARSE, a[1, lane], b[1, lane], c[1, lane], meta[lane], selector=1)
+        both = ptx.mma_sp(SPARSE, a[1, lane], b[1, lane], half, meta[lane], selector=1)
         for n in range(4):
             d[0, lane, n] = half[n]
             d[1, lane, n] = sparse[n]
+            d[2, lane, n] = both[n]
 
     return products
 
 
 def check_products(kernel):
-    a, b, c = RNG.integers(0, 1 << 32, (3, 32, 4), np.uint32)
-    meta, d = np.full(32, 0x4E4E4E4E, np.uint32), np.zeros((2, 32, 4), np.uint32)
-    kernel[1, 32](a, b, c, meta, d)
-    half = ptx.mma_sync(HALVES, a, b[:, :2], c)
-    assert_bits_equal(d[0], half)
-    assert_bits_equal(d[1], ptx.mma_sp(SPARSE, a, b, half, meta, selector=1))
+    dense = recorded("mma_m16n8k16_f32_f16_f16_f32__cancel")
+    for strategy in ("normal", "special"):
+        *images, want, meta = recorded(f"spo_m16n8k32_f32_f16_f16_f32_sel1__{strategy}")
+        a, b, c = (np.stack([np.pad(x, ((0, 0), (0, 4 - x.shape[1]))), y]) for x, y in zip(dense, images, strict=False))
+        d = np.zeros((3, 32, 4), np.uint32)
+        kernel[1, 32](a, b, c, meta, d)
+        assert_bits_equal(d[0], dense[3])
+        assert_bits_equal(d[1], want)
+        assert_bits_equal(d[2], ptx.mma_sp(SPARSE, a[1], b[1], dense[3], meta, selector=1))
 
 
 def check_doubles(jit, lane_id):
-    def doubles(a, b, d):
-        lane = lane_id()
-        d[lane, 0], d[lane, 1] = ptx.mma_sync(DOUBLES, (a[lane],), (b[lane],), (0.5, a[lane]))
+    """One product of variables, one with a literal."""
 
-    a, b = RNG.standard_normal((2, 32))
-    d = np.zeros((32, 2))
-    jit(doubles)[1, 32](a, b, d)
-    words = [x.view(np.uint32).reshape(32, -1) for x in (a, b, np.stack([np.full(32, 0.5), a], axis=1))]
-    assert_bits_equal(d.view(np.uint32), ptx.mma_sync(DOUBLES, *words))
+    def doubles(a, b, c, d):
+        lane = lane_id()
+        d[0, lane, 0], d[0, lane, 1] = ptx.mma_sync(DOUBLES, (a[lane],), (b[lane],), (c[lane, 0], c[lane, 1]))
+        d[1, lane, 0], d[1, lane, 1] = ptx.mma_sync(DOUBLES, (a[lane],), (b[lane],), (0.5, a[lane]))
+
+    *images, want = recorded("mma_m8n8k4_f64__cancel")
+    a, b, c = (x.view(np.float64) for x in images)
+    d = np.zeros((2, 32, 2))
+    jit(doubles)[1, 32](a[:, 0].copy(), b[:, 0].copy(), c, d)
+    assert_bits_equal(d[0].view(np.uint32), want)
+    start = np.stack([np.full(32, 0.5), a[:, 0]], axis=1).view(np.uint32)
+    assert_bits_equal(d[1].view(np.uint32), ptx.mma_sync(DOUBLES, *images[:2], start))
 
 
 def conversions_kernel(lane_id):
@@ -190,12 +209,12 @@ def check_moves(kernel):
     x, back = RNG.standard_normal((32, 8)).astype(np.float16), np.zeros((32, 8), np.float16)
     regs, turned = np.zeros((32, 4), np.uint32), np.zeros(32, np.uint32)
     kernel[1, 32](x, regs, turned, back)
-    smem, lanes = x.copy().view(np.uint8).reshape(-1), np.arange(32)
-    want = ptx.ldmatrix(smem, 16 * lanes, num=4, trans=True)
-    assert_bits_equal(regs, want)
-    assert_bits_equal(turned, ptx.movmatrix(want[:, 1]))
-    ptx.stmatrix(smem, 16 * (31 - lanes), want, num=4)
-    assert_bits_equal(back.view(np.uint8).reshape(-1), smem)
+    # PTX ISA, ldmatrix: a lane has two neighbours of a matrix's row; of the transposed one, two of a column
+    matrices = x.view(np.uint16).reshape(4, 8, 8)
+    transposed = np.ascontiguousarray(matrices.transpose(0, 2, 1))
+    assert_bits_equal(regs, transposed.view(np.uint32).reshape(4, 32).T)
+    assert_bits_equal(turned, matrices[1].view(np.uint32).reshape(32))
+    assert_bits_equal(back.view(np.uint16), transposed.reshape(32, 8)[::-1])
 
 
 def warpgroup_operands(mnemonic, a_format, b_format):
