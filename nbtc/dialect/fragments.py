@@ -63,7 +63,7 @@ def format_of(kind: Any) -> Any:
 
 
 def made(builder: Any, tile: Tile) -> Any:
-    """Room for a fragment."""
+    """Memory of a fragment, on the stack."""
     operand = tile.operand
     buffer = cgutils.alloca_once(builder, ir.ArrayType(rows.register_type(operand), rows.count(operand)))
     buffer.align = ALIGN

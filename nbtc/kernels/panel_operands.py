@@ -127,7 +127,7 @@ class Marks(NamedTuple):
 
 class Workspace(NamedTuple):
     """A thread's own memory: 64 packed rows of A, scratch of the micro-kernel (32-bit words), two tiles of
-    accumulators, and room for 64 rows of A as they come.
+    accumulators, and a buffer for 64 rows of A as they come.
     """
 
     a: Packed

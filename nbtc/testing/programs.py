@@ -176,10 +176,10 @@ class _Writer:
             ".visible .entry k(.param .u64 array)", "{",
             f".reg .pred %p<{self.predicates + 1}>;", f".reg .b32 %c<{self.counters + 1}>, %v<{VALUES}>;",
             ".reg .b32 %mask, %own, %other, %number, %base;", ".reg .b64 %words, %mine, %offset;",
-            f".shared .align 4 .b8 room[{4 * self.block}];",
+            f".shared .align 4 .b8 buffer[{4 * self.block}];",
             "ld.param.u64 %words, [array];", "cvta.to.global.u64 %words, %words;",
-            "mov.u32 %number, %tid.x;", "mov.u32 %base, room;",
-            # a thread that ends early leaves its word of the room to others
+            "mov.u32 %number, %tid.x;", "mov.u32 %base, buffer;",
+            # a thread that ends early leaves its word of the buffer to others
             "mad.lo.u32 %own, %number, 4, %base;", "st.shared.u32 [%own], %number;", "bar.sync 0;",
             f"add.u32 %other, %number, {int(self.rng.integers(1, self.block))};",
             f"rem.u32 %other, %other, {self.block};", "mad.lo.u32 %other, %other, 4, %base;",

@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """What stands for some accesses: by the last one's number in the block all of theirs, and the numbers of all."""
+    """What stands for some accesses: by the last one's index in the block all of theirs, and the indices of all."""
 
     groups: dict[int, tuple[int, ...]]
     members: frozenset[int]
@@ -87,15 +87,15 @@ class _Run:
     """Accesses side by side so far, and the registers that nothing in between may touch."""
 
     def __init__(self) -> None:
-        self.numbers: list[int] = []
+        self.indices: list[int] = []
         self.mnemonic, self.next = "", Place(None, 0)
         self.reads: set[str] = set()
         self.writes: set[str] = set()
 
-    def add(self, number: int, instruction: Instruction, place: Place, size: int) -> None:
+    def add(self, index: int, instruction: Instruction, place: Place, size: int) -> None:
         """One more."""
         use = use_of(instruction)
-        self.numbers.append(number)
+        self.indices.append(index)
         self.mnemonic, self.next = instruction.mnemonic, Place(place.value, (place.offset + size) % WIDE)
         self.reads |= {r.name for r in use.reads}
         self.writes |= {r.name for r in use.writes}
@@ -109,7 +109,7 @@ def find(instructions: Sequence[Instruction], varies: frozenset[str] | set[str])
     """The neighbours in a block; varies: registers whose lanes differ."""
     values, run = _Values(), _Run()
     groups: dict[int, tuple[int, ...]] = {}
-    for number, instruction in enumerate(instructions):
+    for index, instruction in enumerate(instructions):
         use = use_of(instruction)
         reads, writes = {r.name for r in use.reads}, {r.name for r in use.writes}
         size = _element_bytes(instruction, varies)
@@ -118,22 +118,22 @@ def find(instructions: Sequence[Instruction], varies: frozenset[str] | set[str])
             value, offset = values.of(address.base)  # type: ignore[arg-type]
             place = Place(value, (offset + address.offset) % WIDE)
             joins = run.mnemonic == instruction.mnemonic and run.next == place
-            full = len(run.numbers) >= min(MOST, MOST_BYTES // size)
+            full = len(run.indices) >= min(MOST, MOST_BYTES // size)
             if not joins or full or not run.may_wait(reads, writes):
                 groups |= _joined(run)
                 run = _Run()
-            run.add(number, instruction, place, size)
-        elif run.numbers and not (_pure(instruction) and run.may_wait(reads, writes)):
+            run.add(index, instruction, place, size)
+        elif run.indices and not (_pure(instruction) and run.may_wait(reads, writes)):
             groups |= _joined(run)
             run = _Run()
         values.follow(instruction, use.writes)
     groups |= _joined(run)
-    return Neighbours(groups, frozenset(n for numbers in groups.values() for n in numbers))
+    return Neighbours(groups, frozenset(n for indices in groups.values() for n in indices))
 
 
 def _joined(run: _Run) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Its accesses in groups of powers of two; one alone is no group."""
-    rest = run.numbers
+    rest = run.indices
     while len(rest) > 1:
         count = 1 << len(rest).bit_length() - 1
         yield rest[count - 1], tuple(rest[:count])

@@ -288,7 +288,7 @@ class Session:
         self._heads[:] = self._head
 
     def _set_ranges(self, rows: list[tuple[int, int, bool]]) -> None:
-        """The memory that the program may touch, in room that lasts as long as launches fit."""
+        """The memory that the program may touch, in a buffer that is kept as long as launches fit."""
         if len(rows) * RANGE_BYTES > len(self._ranges):
             self._ranges = np.zeros(len(rows) * RANGE_BYTES, np.uint8)
             self._ranges_at = address_of(self._ranges)

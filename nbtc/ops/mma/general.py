@@ -34,7 +34,7 @@ class Images(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room for the elements of A, of B and of a selection of B; their word size is the specialisation."""
+    """Buffers for the elements of A, of B and of a selection of B; their word size is the specialisation."""
 
     a: NDArray[Any]
     b: NDArray[Any]
