@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import re
 import subprocess
 import sys
 import time
@@ -109,13 +110,17 @@ def run(command: list[str], arch: str, checked: bool, seconds: int) -> tuple[str
         return "none", "", took
     said = [x for x in done.stderr.splitlines() if "compiling for a first use" not in x]
     why = " ".join((said or done.stdout.splitlines()[-1:] or [""])[0].split())
+    why = re.sub(r"/[^\s:()]*/", "", why)  # folders of this machine
     return ("passed", "", took) if done.returncode == 0 else ("failed", why or f"exit code {done.returncode}", took)
 
 
-def outcomes(command: list[str], chosen: argparse.Namespace) -> dict[str, tuple[str, str, float]]:
-    """What came of a program plain and checked; nothing where it has no such kernel."""
-    plain = run(command, chosen.arch, False, chosen.seconds)
-    return {} if plain[0] == "none" else {"plain": plain, "checked": run(command, chosen.arch, True, chosen.seconds)}
+def outcomes(command: list[str], chosen: argparse.Namespace) -> Iterator[tuple[str, tuple[str, str, float]]]:
+    """What came of a program plain, then checked; nothing where it has no such kernel."""
+    for mode in MODES:
+        found = run(command, chosen.arch, mode == "checked", chosen.seconds)
+        if found[0] == "none":
+            return
+        yield mode, found
 
 
 def table(results: dict[str, dict[str, tuple[str, str, float]]]) -> str:
@@ -123,16 +128,15 @@ def table(results: dict[str, dict[str, tuple[str, str, float]]]) -> str:
     groups: dict[str, list[str]] = {}
     for key in sorted(results):
         groups.setdefault(" ".join(key.split()[:2]), []).append(key)
-    lines = ["| library | kernels | runs | passed plain | passed checked | s plain | s checked |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    lines = ["| library | kernels | passed plain | passed checked | s plain | s checked |", "|---|---|---|---|---|---|"]
     for group, keys in groups.items():
-        cells = []
+        cells, seconds = [], []
         for mode in MODES:
-            cells.append(str(sum(results[k][mode][0] == "passed" for k in keys)))
-        for mode in MODES:
-            cells.append(f"{sum(results[k][mode][2] for k in keys):,.0f}")
-        lines.append(f"| {' | '.join(group.split())} | {len(keys)} | {' | '.join(cells)} |")
-    bad = [(k, m, x[m][1]) for k, x in sorted(results.items()) for m in MODES if x[m][0] == "failed"]
+            found = [results[k][mode] for k in keys if mode in results[k]]
+            cells.append(f"{sum(x[0] == 'passed' for x in found)} of {len(found)}")
+            seconds.append(f"{sum(x[2] for x in found):,.0f}")
+        lines.append(f"| {' | '.join((*group.split(), *cells, *seconds))} |")
+    bad = [(k, m, x[m][1]) for k, x in sorted(results.items()) for m in MODES if m in x and x[m][0] == "failed"]
     if bad:
         lines += ["", "| run | | why it did not pass |", "|---|---|---|"]
         lines += [f"| {k} | {m} | {why.replace('|', '/')[:SHOWN]} |" for k, m, why in bad]
@@ -165,12 +169,18 @@ def main() -> None:
     results = json.loads(chosen.keep.read_text("utf-8")) if chosen.keep and chosen.keep.exists() else {}
     for name in chosen.names or NAMES:
         for batch in batches(name, chosen):
-            tried = ((key, outcomes(command, chosen)) for key, command in batch if key.startswith(chosen.only))
-            for key, found in itertools.takewhile(lambda x: x[1], tried):
-                results[key] = found
-                print(key, found, flush=True)
-                if chosen.keep:
-                    chosen.keep.write_text(json.dumps(results), "utf-8")
+            for key, command in batch:
+                if not key.startswith(chosen.only):
+                    continue
+                found = False
+                for mode, outcome in outcomes(command, chosen):
+                    found = True
+                    results.setdefault(key, {})[mode] = outcome
+                    print(key, mode, *outcome, flush=True)
+                    if chosen.keep:
+                        chosen.keep.write_text(json.dumps(results), "utf-8")
+                if not found:
+                    break
     page = PAGE.read_text("utf-8")
     text = f"{BEGIN}\n{table(results)}\n{END}"
     PAGE.write_text(page[: page.index(BEGIN)] + text + page[page.index(END) + len(END) :], "utf-8")

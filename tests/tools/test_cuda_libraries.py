@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nbtc run needs 
 
 def outcomes(text):
     chosen = argparse.Namespace(arch="sm_80", seconds=60)
-    return cuda_libraries.outcomes(["/bin/sh", "-c", text], chosen)
+    return dict(cuda_libraries.outcomes(["/bin/sh", "-c", text], chosen))
 
 
 def test_exit_codes_and_what_programs_say_decide():
@@ -34,5 +34,5 @@ def test_runs_of_one_kernel_are_one_row_and_failures_have_their_reason():
             "ggml dequantize q5_0": {"plain": passed, "checked": failed},
         }
     )
-    assert "| ggml | dequantize | 2 | 2 | 1 | 2 | 3 |" in table
+    assert "| ggml | dequantize | 2 of 2 | 1 of 2 | 2 | 3 |" in table
     assert "| ggml dequantize q5_0 | checked | dq: 3 / 4 |" in table

@@ -41,6 +41,7 @@ from nbtc.executor.transfer.tma import LOAD, REDUCE, REDUCTIONS, STORE
 from nbtc.executor.transfer.tma_service import (
     ADDRESS,
     COLUMNS,
+    EXTENT,
     KIND,
     OFFSETS,
     OPERATION,
@@ -94,19 +95,19 @@ def _box(lanes: Lanes) -> None:
     seen = kinds.BULK_WRITE if loads else kinds.BULK_READ
 
     def lane(number: Any) -> None:
-        base, total = lanes.get("block", "shared"), v.int(0)
+        base, total, extent = lanes.get("block", "shared"), v.int(0), v.int(0)
         look.operates(lanes, -1 if loads else kinds.BULKS)
         for part in parts:  # each after the one before
             given = _tile_words(lanes, kind, operation, element_of(maps.words, lanes, number))
             _name_box(lanes, given, part, offsets, number)
-            at = b.add(element_of(tiles.words, lanes, number), total)
+            at = b.add(element_of(tiles.words, lanes, number), extent)
 
             def one(to: Any, given: Words = given) -> None:
                 _one_tile(lanes, given, to, base)
-                look.line(lanes, number, to, given.get(BYTES_WORD), seen)
+                look.line(lanes, number, to, given.get(EXTENT), seen)
 
             for_targets(lanes, multicast, number, at, one)
-            total = b.add(total, given.get(BYTES_WORD))
+            total, extent = (b.add(x, given.get(word)) for x, word in ((total, BYTES_WORD), (extent, EXTENT)))
         b.store(total, b.gep(counts, [number]))
 
     for_lanes(v, b.and_(maps.good, tiles.good), lane)

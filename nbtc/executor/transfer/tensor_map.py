@@ -39,9 +39,14 @@ ELEMENTS = {  # PTX ISA, the table of `.elemtype`
     "u8": Element(0, 1, "u"), "u16": Element(1, 2, "u"), "u32": Element(2, 4, "u"), "s32": Element(3, 4, "i"),
     "u64": Element(4, 8, "u"), "s64": Element(5, 8, "i"), "f16": Element(6, 2, "f"), "f32": Element(7, 4, "f"),
     "f32_ftz": Element(8, 4, "f"), "f64": Element(9, 8, "f"), "bf16": Element(10, 2, "f"),
-    "tf32": Element(11, 4, "f"), "tf32_ftz": Element(12, 4, "f"),
+    "tf32": Element(11, 4, "f"), "tf32_ftz": Element(12, 4, "f"), "b4x16_p64": Element(14, 1, "u"),
 }  # fmt: skip
-SIZES = np.array([e.size for e in ELEMENTS.values()], np.int64)  # by number
+PADDED = ELEMENTS["b4x16_p64"].number  # 16 elements are 8 bytes of the array and, with a gap of 8, 16 of shared memory
+PADDED_ROW = 128  # elements: dimensions, boxes and coordinates are multiples (CUDA driver API, cuTensorMapEncodeTiled)
+PADDED_ALIGN = 32  # bytes: addresses and strides are multiples
+SIZES = np.zeros(max(e.number for e in ELEMENTS.values()) + 1, np.int64)  # in shared memory, by number
+for _element_type in ELEMENTS.values():
+    SIZES[_element_type.number] = _element_type.size
 _BY_DTYPE = {
     "uint8": "u8", "int8": "u8", "bool": "u8", "uint16": "u16", "int16": "u16", "uint32": "u32", "int32": "s32",
     "uint64": "u64", "int64": "s64", "float16": "f16", "float32": "f32", "float64": "f64", "bfloat16": "bf16",
@@ -79,6 +84,8 @@ class TensorMap:
     swizzle: "none", "32B", "64B", "128B".  interleave: "none" alone; "16B" and "32B" are refused, since which stride
     lies between their slices of channels is not documented.  oob: what reads outside of the array give, "zero" or
     "nan" (floats only).  dtype: the element type where the array's own does not tell ("tf32", "f32_ftz", ...).
+    "b4x16_p64" is for arrays of bytes that hold two 4-bit elements each, low half first: what is loaded has a gap of 8
+    bytes after every 16 elements, and dimensions and boxes count elements.
 
     `bytes(map)` are the 128 bytes, valid wherever a program keeps them, as long as the array lives.
 
@@ -122,6 +129,8 @@ class TensorMap:
             )
         self.dtype, self.element = _element(self.array, dtype)
         self.dims = tuple(self.array.shape[::-1])
+        if self.element.number == PADDED:
+            self.dims = (2 * self.dims[0], *self.dims[1:])
         self.pixel_box = _pixel_box(box, rank) if isinstance(box, PixelBox) else None
         self.box = (self.pixel_box.channels,) if self.pixel_box else _counts("box", box, rank, MOST_BOX)
         steps = (1,) * rank if element_strides is None else element_strides
@@ -174,12 +183,15 @@ class TensorMap:
                 f"the innermost dimension has a stride of {self.array.strides[-1]} bytes; a tensor map wants its "
                 f"elements side by side ({size} bytes): pass np.ascontiguousarray(array)"
             )
+        unit = PADDED_ALIGN if self.element.number == PADDED else UNIT
         for what, value in (("address", self.address), *(("stride", s) for s in self.strides)):
-            if value % UNIT or value < 0:
+            if value % unit or value < 0:
                 raise AlignmentError(
-                    f"{what} {value} of the array is no multiple of {UNIT} bytes, which a tensor map wants: allocate "
+                    f"{what} {value} of the array is no multiple of {unit} bytes, which a tensor map wants: allocate "
                     "rows of such a length"
                 )
+        if self.element.number == PADDED:
+            self._check_padded()
         if inner % UNIT:
             raise AlignmentError(
                 f"a row of the box is {self.box[0]} elements = {inner} bytes, no multiple of {UNIT}; nearest: "
@@ -193,6 +205,19 @@ class TensorMap:
             )
         if fill and self.element.kind != "f":
             raise OptionError(f"oob='nan' fills floats only, the array holds {self.dtype}: use oob='zero'")
+
+    def _check_padded(self) -> None:
+        """What padded elements want besides (CUDA driver API, `cuTensorMapEncodeTiled`)."""
+        if self.dims[0] % PADDED_ROW or self.box[0] != PADDED_ROW:
+            raise RangeError(
+                f"rows of {self.dims[0]} elements and a box of {self.box[0]}: b4x16_p64 wants rows that are multiples "
+                f"of {PADDED_ROW}, {PADDED_ROW // 2} bytes, and boxes of {PADDED_ROW}"
+            )
+        if self.swizzle not in ("none", "128B") or self.pixel_box:
+            raise OptionError(
+                f"b4x16_p64 is tiled, with swizzle='none' or '128B'; given: {self.swizzle!r}"
+                + (" and a box of pixels" if self.pixel_box else "")
+            )
 
     @property
     def on_device(self) -> bool:

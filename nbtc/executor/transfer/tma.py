@@ -16,14 +16,14 @@ from numba.extending import intrinsic
 
 from nbtc.compiler.builder import I8, VectorBuilder
 from nbtc.compiler.jit import jit
-from nbtc.executor.transfer.tensor_map import ELEMENTS, LAYOUT, MOST_DIMS, SIZES, UNIT
+from nbtc.executor.transfer.tensor_map import ELEMENTS, LAYOUT, MOST_DIMS, PADDED, PADDED_ROW, SIZES, UNIT
 from nbtc.numerics.ieee import add32, bits64, f16_to_f32, f32_of, f32_to_f16, f64_of
 
 LOAD, STORE, REDUCE = range(3)
 # what is wrong with a copy: nothing, a start that is no multiple of 16 bytes, a store from before the array's begin,
-# (with the address) an access outside of the memory that the program was given, a map of another mode, and a pixel that
-# no column may begin at
-FINE, MISALIGNED, NEGATIVE, OUTSIDE, OTHER_MODE, OUT_OF_BOX = range(6)
+# (with the address) an access outside of the memory that the program was given, a map of another mode, a pixel that
+# no column may begin at, and a store of padded elements
+FINE, MISALIGNED, NEGATIVE, OUTSIDE, OTHER_MODE, OUT_OF_BOX, LOAD_ONLY = range(7)
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _AT = {name: LAYOUT.fields[name][1] for name in LAYOUT.names}  # type: ignore[index, union-attr]
 _RANK, _TYPE, _SWIZZLE, _FILL = _AT["rank"], _AT["elemtype"], _AT["swizzle_mode"], _AT["fill_mode"]
@@ -198,21 +198,21 @@ def _row(kind, op, place, box, kinds, shared, tile, regions, status):
     """
     there, x0, count = box
     columns, size, mode, atom, fill, number = kinds
-    whole = UNIT // size
+    whole, packed = UNIT // size, np.int64(number == PADDED)  # bytes of the array are half as many as there
     limit = -(-columns * size // UNIT) * whole if kind == STORE else columns
     for first in range(0, count, whole):
         at = shared + swizzled(tile + first * size, mode, atom)
         low, high = max(0, -(x0 + first)), min(whole, limit - (x0 + first))
         if not there or high <= low:
             low, high = whole, whole
-        address = place + first * size
-        bytes_there = (min(high, columns - x0 - first) - low) * size
+        address = place + (first * size >> packed)
+        bytes_there = (min(high, columns - x0 - first) - low) * size >> packed
         if high > low and not inside(regions, address + low * size, bytes_there, kind != LOAD):
             status[1] = address + low * size
             return OUTSIDE
         if kind == LOAD:
-            for n in range(whole * size):
-                kept = low * size <= n < high * size
+            for n in range(UNIT >> packed):
+                kept = low * size <= n < high * size >> packed
                 store8(at + n, load8(address + n) if kept else (_NAN[n & 1] if fill else np.uint8(0)))
             if number in _TF32:
                 for n in range(low, high):
@@ -234,6 +234,12 @@ def _kinds(tensor):
 
 
 @jit
+def is_packed(tensor):
+    """1 for a map whose elements take up half as many bytes of the array as of shared memory, else 0."""
+    return np.int64(load8(tensor + _TYPE) == PADDED)
+
+
+@jit
 def tile_copy(kind, op, tensor, shared, tile, start, regions, status):
     """Copy the box at coordinates `start` (innermost first) of the tensor map at address `tensor`.
 
@@ -251,11 +257,14 @@ def tile_copy(kind, op, tensor, shared, tile, start, regions, status):
     status[0] = count[0] * count[1] * count[2] * count[3] * count[4] * size
     if load16(tensor + _IM2COL):
         return OTHER_MODE
-    if x0 * size % UNIT:
+    packed = is_packed(tensor)
+    if packed and kind != LOAD:
+        return LOAD_ONLY
+    if x0 * size % (PADDED_ROW if packed else UNIT):
         return MISALIGNED
     base, rows = np.int64(load64(tensor + _BASE)), count[1] * count[2] * count[3] * count[4]
     for row in range(rows):
-        left, there, place = row, True, base + x0 * size
+        left, there, place = row, True, base + (x0 * size >> packed)
         for d in range(1, rank):
             at = start[d] + left % count[d] * np.int64(load32(tensor + _STEP + 4 * d))
             left //= count[d]

@@ -10,13 +10,14 @@ from numba import carray, types
 from numba.extending import intrinsic
 
 from nbtc.compiler.jit import c_function, jit
-from nbtc.executor.transfer.tma import REDUCTIONS, column_copy, copy_masked, reduce_bytes, tile_copy
+from nbtc.executor.transfer.tma import REDUCTIONS, column_copy, copy_masked, is_packed, reduce_bytes, tile_copy
 
 # words of a tile copy's arguments
 KIND, OPERATION, TENSOR, SHARED, TILE, START = range(6)
 REGIONS, REGION_COUNT, RESULT, BYTES, ADDRESS = 10, 11, 12, 13, 14
 COLUMNS, OFFSETS = 15, 16  # whether in im2col mode, and its offsets
-TILE_WORDS = 19
+EXTENT = 19  # bytes of shared memory that the tile takes up, gaps included, which BYTES, those of the array, leave out
+TILE_WORDS = 20
 ELEMENT_WORDS = 6  # of a reduction's: operation, element type, its bytes, target, source, count
 MASKED = len(REDUCTIONS)  # the operation of a copy under a mask, which stands in place of the element type
 WORD = types.CPointer(types.int64)
@@ -37,11 +38,12 @@ def _tile(words, regions):
     status, start = np.zeros(2, np.int64), words[START:REGIONS].copy()
     kind, operation, tensor, shared, tile = words[KIND], words[OPERATION], words[TENSOR], words[SHARED], words[TILE]
     if words[COLUMNS]:
-        offsets = words[OFFSETS:TILE_WORDS].copy()
+        offsets = words[OFFSETS:EXTENT].copy()
         words[RESULT] = column_copy(kind, operation, tensor, shared, tile, start, offsets, regions, status)
     else:
         words[RESULT] = tile_copy(kind, operation, tensor, shared, tile, start, regions, status)
-    words[BYTES], words[ADDRESS] = status[0], status[1]
+    # of b4x16_p64 8 of every 16 bytes: what Triton 3.6 lets its mbarriers expect of `fp4_padded` descriptors
+    words[BYTES], words[EXTENT], words[ADDRESS] = status[0] >> is_packed(tensor), status[0], status[1]
 
 
 @cache

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from nbtc.executor.transfer.tensor_map import LAYOUT, MOST_BOX, MOST_DIMS, UNIT
+from nbtc.executor.transfer.tensor_map import (
+    LAYOUT,
+    MOST_BOX,
+    MOST_DIMS,
+    PADDED,
+    PADDED_ALIGN,
+    PADDED_ROW,
+    SWIZZLES,
+    UNIT,
+)
 from nbtc.libcuda import host
 from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, SUCCESS, CudaError, say
 from nbtc.libcuda.memory import memory
@@ -12,7 +21,7 @@ from nbtc.libcuda.registry import driver
 
 # CUtensorMapDataType to the numbers of `tensormap.replace.elemtype` (PTX ISA): the two number f64, bf16 and f32 with
 # flushed subnormals differently.
-ELEMENTS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 9, 9: 10, 10: 8, 11: 11, 12: 12}
+ELEMENTS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 9, 9: 10, 10: 8, 11: 11, 12: 12, 14: PADDED}
 MOST_STRIDE = 1 << 40
 
 
@@ -32,6 +41,13 @@ def cuTensorMapEncodeTiled(out, kind, rank, address, dims, strides, box, steps, 
     if any(not 1 <= n <= MOST_BOX for n in boxes) or any(not 1 <= n <= 1 << 32 for n in sizes):
         return INVALID_VALUE
     if any(not 1 <= n <= 8 for n in steps):
+        return INVALID_VALUE
+    if kind == PADDED and (
+        any(x % PADDED_ALIGN for x in (address, *pitches))
+        or sizes[0] % PADDED_ROW
+        or boxes[0] != PADDED_ROW
+        or swizzle not in (0, SWIZZLES["128B"])
+    ):
         return INVALID_VALUE
     record = np.zeros(1, LAYOUT)
     r = record[0]

@@ -8,6 +8,7 @@ from nbtc import errors
 from nbtc.executor.transfer.tma import (
     FINE,
     LOAD,
+    LOAD_ONLY,
     MISALIGNED,
     NEGATIVE,
     OTHER_MODE,
@@ -113,6 +114,69 @@ def test_what_the_hardware_refuses():
     assert run(LOAD, array, tile, (1, 0), shared)[0] == MISALIGNED
     assert run(STORE, array, tile, (0, -1), shared)[0] == NEGATIVE
     assert run(LOAD, array[:2], tile, (0, 0), shared)[0] == OUTSIDE
+
+
+@pytest.mark.parametrize("swizzle", ["none", "128B"])
+def test_sixteen_padded_elements_are_eight_bytes_and_a_gap(swizzle):
+    """CUDA driver API, CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B: "8 byte gaps between every 8 byte chunk"."""
+    array = aligned((5, 128), np.uint8)
+    array[:] = np.arange(array.size).reshape(array.shape) % 251
+    tile = nbtc.TensorMap(array, (128, 4), swizzle=swizzle, dtype="b4x16_p64")
+    assert tile.dims == (256, 5)
+    shared = aligned((4, 8, 16), np.uint8)
+    shared[:] = 77
+    assert run(LOAD, array, tile, (128, 2), shared) == (FINE, shared.nbytes)
+    for row in range(4):
+        for unit in range(8):
+            at = unit ^ row if swizzle == "128B" else unit
+            want = array[2 + row, 64 + 8 * unit : 72 + 8 * unit] if row < 3 else np.zeros(8, np.uint8)
+            assert (shared[row, at, :8] == want).all()
+            assert (shared[row, at, 8:] == 77).all()
+    assert run(LOAD, array, tile, (-128, 0), shared)[0] == FINE
+    assert not shared[:, :, :8].any()
+    assert run(LOAD, array, tile, (64, 0), shared)[0] == MISALIGNED
+    assert run(STORE, array, tile, (0, 0), shared)[0] == LOAD_ONLY
+
+
+PADDED = """.version 8.6 .target sm_100a .address_size 64
+.visible .entry k(.param .align 64 .b8 map[128], .param .u64 out) {
+  .shared .align 128 .b8 tile[512]; .shared .align 8 .b8 bar[8];
+  .reg .b32 t, s, o, m, x; .reg .b64 p, q; .reg .pred z, d; mov.u32 t, %tid.x; setp.eq.u32 z, t, 0;
+  ld.param.u64 p, [out]; mov.u32 s, tile; mov.u32 m, bar; mov.b64 q, map; cvta.param.u64 q, q;
+  @z mbarrier.init.shared::cta.b64 [m], 1;
+  bar.sync 0;
+  @z mbarrier.arrive.expect_tx.shared.b64 _, [m], 256;
+  @z cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [s], [q, {t, t}], [m];
+WAIT: mbarrier.try_wait.parity.shared.b64 d, [m], 0; @!d bra WAIT;
+  shl.b32 o, t, 3; mad.lo.u32 o, t, 8, s; ld.shared.b32 x, [o]; mul.wide.u32 q, t, 4; add.u64 p, p, q;
+  st.global.b32 [p], x; ret; }"""
+
+
+def test_mbarriers_count_the_bytes_of_padded_elements_that_the_array_has():
+    """As Triton 3.6 expects them: 8192 bytes for the 128 x 128 elements of a descriptor that is `fp4_padded`."""
+    array, out = aligned((4, 64), np.uint8), np.zeros(64, np.uint32)
+    array[:] = np.arange(256).reshape(4, 64)
+    tile = nbtc.TensorMap(array, (128, 4), dtype="b4x16_p64")
+    nbtc.load(PADDED)["k"].launch(1, 64, (tile, out), timeout=60)
+    assert (out[::2] == array.view(np.uint32).reshape(-1)[::2]).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "box", "options", "error"),
+    [
+        ((4, 128), (64, 4), {}, errors.RangeError),
+        ((4, 96), (128, 4), {}, errors.RangeError),
+        ((4, 128), (128, 4), {"swizzle": "64B"}, errors.OptionError),
+    ],
+)
+def test_bad_maps_of_padded_elements(shape, box, options, error):
+    with pytest.raises(error):
+        nbtc.TensorMap(aligned(shape, np.uint8), box, dtype="b4x16_p64", **options)
+
+
+def test_rows_of_padded_elements_are_multiples_of_32_bytes():
+    with pytest.raises(errors.AlignmentError):
+        nbtc.TensorMap(aligned((4, 144), np.uint8)[:, :128], (128, 4), dtype="b4x16_p64")
 
 
 @pytest.mark.parametrize(
