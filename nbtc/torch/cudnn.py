@@ -189,8 +189,13 @@ def _without_shared_memory(c: Case) -> bool:
 
 def _lanes(c: Case) -> bool:
     """Where most gradients of weights are chains in lanes."""
+    if c.taps == 1:
+        if c.last:
+            return False
+        lone = c.items == 1 and c.outputs // c.groups <= 80
+        return prod(c.sizes) > 44 and c.positions * c.left * c.outputs <= 2.4e6 if c.stride > 1 else lone
     few = c.channels * c.outputs // c.groups**2 <= 496
-    return c.taps > 1 and (c.positions <= 3104 if few else c.left <= 272 and c.positions <= 792)
+    return c.positions <= 3104 if few else c.left <= 272 and c.positions <= 792
 
 
 LIKELY: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
@@ -200,6 +205,7 @@ LIKELY: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
             Way("implicit_convolve_sgemm", "chain", over="crs"),
             lambda c: (
                 not c.last
+                and len(c.sizes) < 3
                 and (
                     c.left <= (155 if c.channels // c.groups <= 14 else 114)
                     if c.taps > 1
@@ -243,6 +249,14 @@ LIKELY: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
     ),
     "weight": (
         (Way("conv_depthwise2d_grad_weight", "warps"), lambda c: c.depthwise),
+        (
+            Way("cuBLAS and reduce_wgrad_nchw_helper", "images"),
+            lambda c: (
+                not c.last
+                and (c.taps, c.stride, c.groups) == (1, 1, 1)
+                and (c.outputs > 80 or c.items * prod(c.sizes) > 614)
+            ),
+        ),
         (Way("wgrad2d_grouped_direct_kernel", "lanes"), _lanes),
         (
             Way("wgrad2d_shmem_tiling", "lanes"),  # of a recorded net of 8, 32 and 64 channels
