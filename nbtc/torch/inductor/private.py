@@ -45,7 +45,7 @@ from nbtc.interop.torch_device import Guard, cuda_names, nothing, properties
 from nbtc.isa.gpus import GPU
 from nbtc.torch.inductor import engine, without_rule
 
-TESTED = {"torch": ("2.11",), "triton": ("3.6",)}
+TESTED = {"torch": ("2.10", "2.11"), "triton": ("3.6",)}
 CPU = torch.device("cpu")
 _CUDA_SLOT, _META_SLOT, _SLOTS = 1, 14, 22  # of c10::DeviceType
 
