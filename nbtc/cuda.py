@@ -12,6 +12,7 @@ from nbtc.executor.profile.result import Profile
 from nbtc.executor.program import Module, load
 from nbtc.interop.extras import need
 from nbtc.interop.nvrtc import source_of, to_ptx
+from nbtc.interop.signatures import parameter_names
 
 __all__ = ["compile", "emulate", "emulated", "install", "register"]
 
@@ -47,6 +48,7 @@ def compile(
     made = to_ptx(source.text, arch, (*include, *options), tuple(names), filename or source.name)
     module = load(made.text, arch)
     module.names.update(made.names)
+    module.parameters.update(parameter_names(source.text, module.kernels))
     return module
 
 

@@ -112,6 +112,7 @@ class Module:
         self.geometries: dict[tuple[str, int, int], Geometry] = {}
         self.lock: threading.Lock = threading.Lock()
         self.names: dict[str, str] = {}  # further names of kernels, such as instances of templates
+        self.parameters: dict[str, tuple[str, ...]] = {}  # what kernels' sources call their parameters
         self.heap: Heap | None = Heap() if "malloc" in self.ptx.functions else None
 
     def part(self, kernel: str) -> tuple[str, Parsed]:
@@ -303,7 +304,9 @@ class Program:
         options = Options(name, checked != "off", contract == "ptxas", instrument)
         kernel = self.module.ptx.functions[self.name]
         g = grid if isinstance(grid, Geometry) else self._geometry(kernel.directives, grid, block, cluster)
-        arguments = args if isinstance(args, Arguments) else marshal(kernel, args)
+        arguments = (
+            args if isinstance(args, Arguments) else marshal(kernel, args, self.module.parameters.get(self.name, ()))
+        )
         built = self.module.compiled(self.name, BlockShape.of(g.block), options)
         dynamic = dynamic_bytes(self.name, shared, built.code.shared_bytes)
         memory_ranges = [*arguments.memory, *memory_list(memory), *self.module.own_memory]

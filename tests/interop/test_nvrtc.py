@@ -105,6 +105,7 @@ def test_errors_of_a_launch_name_the_file_by_its_path(tmp_path, monkeypatch):
     Path("src/beyond.cu").write_text(source)
     with pytest.raises(errors.ProgramError) as caught:
         nbtc.cuda.compile("src/beyond.cu")["beyond"][1, 4](np.zeros(3, np.float32))
+    assert "the end of x (12 bytes)" in str(caught.value)
     assert caught.value.places == ((str(tmp_path / "src" / "beyond.cu"), 2),)
 
 

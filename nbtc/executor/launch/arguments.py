@@ -79,9 +79,11 @@ class Arguments(NamedTuple):
     memory: list[Memory]
 
 
-def marshal(kernel: Function, args: Sequence[Any]) -> Arguments:
-    """Arguments in the order of the parameters."""
-    parameters = [_called(v, n, kernel.name) for n, v in enumerate(kernel.prototype.arguments)]
+def marshal(kernel: Function, args: Sequence[Any], names: Sequence[str] = ()) -> Arguments:
+    """Arguments in the order of the parameters; names: what the source calls these, if it is known."""
+    own = kernel.prototype.arguments
+    names = names if len(names) == len(own) else [""] * len(own)
+    parameters = [_called(v, n, kernel.name, called) for n, (v, called) in enumerate(zip(own, names, strict=True))]
     if not isinstance(args, list | tuple):
         raise FormatError(f"args={shown(args)} of {kernel.name}: pass a tuple or list, one item a parameter")
     if len(args) != len(parameters):
@@ -94,9 +96,11 @@ def marshal(kernel: Function, args: Sequence[Any]) -> Arguments:
     return Arguments(data, memory)
 
 
-def _called(variable: Variable, place: int, kernel: str) -> Variable:
+def _called(variable: Variable, place: int, kernel: str, called: str) -> Variable:
     """A parameter as messages call it: names made of a mangled name and a number say less than the place alone."""
-    return variable._replace(name=f"args[{place}]") if variable.name == f"{kernel}_param_{place}" else variable
+    if variable.name != f"{kernel}_param_{place}":
+        return variable
+    return variable._replace(name=called or f"args[{place}]")
 
 
 def _bytes(variable: Variable, x: Any, memory: list[Memory]) -> bytes:
