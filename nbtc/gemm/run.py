@@ -28,7 +28,6 @@ from nbtc.numerics.fused import check_readable
 from nbtc.numerics.models import SATURATE
 
 ALONE = ThreadTeam(1, False, 0)  # of one thread, which reports to nobody
-NO_SCALES = None, None
 
 
 def matmul(
@@ -245,7 +244,8 @@ def add(x: NDArray[Any], y: NDArray[Any], saturate: bool) -> NDArray[Any]:
 def _execute(problem: Problem, out: Any, progress: Any) -> Any:
     plan = problem.plan
     check_readable(problem.a_format, problem.b_format)
-    if plan.simple and out is None and progress is False and problem.c is None and problem.scales == NO_SCALES:
+    bare = problem.c is None and all(scale is None for scale in problem.scales)
+    if plan.simple and bare and out is None and progress is False:
         # small ones wait for every line of Python: what follows takes as long as an int8 product of 64^3
         return _chain(problem, None, plan.chains[0], ALONE)
     macs = prod(plan.shape)

@@ -192,7 +192,7 @@ def _lanes(c: Case) -> bool:
     if c.taps == 1:
         if c.last:
             return False
-        lone = c.items == 1 and c.outputs // c.groups <= 80
+        lone = (c.items == 1 or (prod(c.sizes) >= 100 and len({*c.sizes}) == 1)) and c.outputs // c.groups <= 80
         return prod(c.sizes) > 44 and c.positions * c.left * c.outputs <= 2.4e6 if c.stride > 1 else lone
     few = c.channels * c.outputs // c.groups**2 <= 496
     return c.positions <= 3104 if few else c.left <= 272 and c.positions <= 792

@@ -27,6 +27,13 @@ def test_rows_then_columns_each_rounded():
     assert_bits_equal(nbtc.matmul(a, b, c, scale_a=F(3), scale_b=np.float32([[0.7]])), (d * F(3)) * F(0.7))
 
 
+@pytest.mark.parametrize("given", ["scale_a", "scale_b"])
+def test_a_scale_of_one_side_alone(given):
+    a, b, rng = operands()
+    scale = rng.random((9, 1) if given == "scale_a" else (1, 7)).astype(F)
+    assert_bits_equal(nbtc.matmul(a, b, **{given: scale}), nbtc.matmul(a, b) * scale)
+
+
 def test_scales_follow_every_order_and_batch():
     a, b, rng = operands(batch=(3,))
     rows = rng.random((3, 9, 1)).astype(F)

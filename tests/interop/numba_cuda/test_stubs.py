@@ -245,9 +245,9 @@ def test_text_for_a_target_runs_and_assembles():
 )
 def test_every_kernel_assembles(kernel):
     line, table, single = types.uint32[::1], types.uint32[:, ::1], types.float32[::1]
-    halves = types.float16[:, ::1]
+    halves, stack = types.float16[:, ::1], types.uint32[:, :, ::1]
     given = {
-        "products": (table, table, table, line, types.uint32[:, :, ::1]),
+        "products": (stack, stack, stack, line, stack),
         "moves": (halves, table, line, halves),
         "conversions": (single, table),
         "votes": (types.int32[::1], table),
