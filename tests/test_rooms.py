@@ -167,8 +167,8 @@ def test_declarations_load_without_numba():
 
 # The folders of the executor, from the ground up; what lies beside them (program, build, coverage ...) stands above.
 STEPS = (
-    "text", "emit", "scalar", "memory", "control", "transfer", "matrix", "rows", "kernel", "code", "watch", "profile",
-    "launch",
+    "text", "emit", "scalar", "memory", "control", "transfer", "texture", "matrix", "rows", "kernel", "code", "watch",
+    "profile", "launch",
 )  # fmt: skip
 
 

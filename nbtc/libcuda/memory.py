@@ -7,7 +7,7 @@ import threading
 import weakref
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ class Kind(IntEnum):
     MAPPED = 5  # by cuMemMap
     MODULE = 6  # a module's variables
     CONDITION = 7  # what a graph's conditional node looks at
+    ARRAY = 8  # a CUDA array, which no pointer reaches
 
 
 class Outside:
@@ -86,6 +87,7 @@ class Memory:
         self._arena: list[Arena] = []
         self.reserved: weakref.WeakValueDictionary[int, Reserved] = weakref.WeakValueDictionary()
         self._gone: deque[int] = deque()
+        self.when_freed: list[Callable[[Block], None]] = []
         self.most = [0, 0]  # bytes that graphs have used and reserved at once
 
     @property
@@ -166,6 +168,8 @@ class Memory:
             del self._starts[bisect_left(self._starts, first)]
             self.used -= found.bytes if found.kind is not Kind.MODULE else 0
             self._changed()
+        for told in self.when_freed:
+            told(found)
         reserved = isinstance(found.owner, Reserved)
         if self._arena and self.arena.low <= first < self.arena.high and not reserved:
             self.arena.give(first)
@@ -190,7 +194,7 @@ class Memory:
                 self._reach = [
                     Range(f"device memory of allocation {b.id}", b.first, b.bytes, True, b.owner)
                     for b in self.blocks.values()
-                    if b.bytes and b.kind is not Kind.MODULE
+                    if b.bytes and b.kind not in (Kind.MODULE, Kind.ARRAY)
                 ]
                 self._seen = self.version
         return self._reach

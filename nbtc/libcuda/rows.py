@@ -50,6 +50,8 @@ BY_VALUE: dict[str, Any] = {
     "cudaExtent": Extent, "cudaPitchedPtr": Pitched, "dim3": Dim, "CUmemLocation": Location,
     "cudaMemLocation": Location, "float": ctypes.c_float,
 }  # fmt: skip
+# Structures that functions return and that are too large for registers: the caller says where they go.
+BY_MEMORY = frozenset(("cudaChannelFormatDesc",))
 # Types of 64 bits: sizes, device pointers, and the handles that a typedef hides; all others are of 32.
 _WIDE = """
     size_t cuuint64_t CUdeviceptr CUtexObject CUsurfObject CUmemGenericAllocationHandle cudaTextureObject_t
@@ -84,11 +86,17 @@ class Row(NamedTuple):
     parameters: tuple[str, ...]
 
     @property
+    def arguments(self) -> tuple[str, ...]:
+        """The types of what a call passes: first, where a result goes that is too large for registers."""
+        return (f"{self.result}*", *self.parameters) if self.result in BY_MEMORY else self.parameters
+
+    @property
     def prototype(self) -> Any:
         """Its type for ctypes."""
         results = {"void": None, "char": ctypes.c_char, "unsigned int": ctypes.c_uint32, "cudaError_t": ctypes.c_int32}
-        result = results.get(self.result, ctypes.c_uint64 if "*" in self.result else ctypes.c_int32)
-        return ctypes.CFUNCTYPE(result, *map(kind, self.parameters))
+        pointer = "*" in self.result or self.result in BY_MEMORY
+        result = results.get(self.result, ctypes.c_uint64 if pointer else ctypes.c_int32)
+        return ctypes.CFUNCTYPE(result, *map(kind, self.arguments))
 
 
 def _row(line: str) -> Row:

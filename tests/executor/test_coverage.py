@@ -19,7 +19,7 @@ TEXT = """.version 8.0
   st.global.f32 [d], f; ret; }
 .visible .entry _Z3badv()
 { .reg .b32 a; .reg .b64 t;
-  tex.2d.v4.f32.f32 {a, a, a, a}, [t, {a, a}];
+  sured.b.add.2d.u32.trap [t, {a, a}], a;
   mov.u32 a, %nosuch;
   call.uni nowhere;
   call.uni cudaGetParameterBufferV2;
@@ -36,7 +36,7 @@ def test_forms_and_what_is_missing():
     found = nbtc.coverage(TEXT)
     assert found["good"].runs and not found["_Z3badv"].runs and not found.runs
     text = str(found["_Z3badv"])
-    assert "tex" in text and "line 9" in text and "%nosuch" in text and "nowhere has no body" in text
+    assert "sured" in text and "line 9" in text and "%nosuch" in text and "nowhere has no body" in text
     assert "kernels that launch kernels" in text
     assert "rcp.approx.f32" in str(found["good"])
 

@@ -26,7 +26,7 @@ def test_every_implementation_has_a_row_and_takes_what_that_says(which):
     known = {row.name: row for row in rows(which)}
     for name, function in implementations(which).items():
         row = known[name]
-        inspect.signature(function).bind(*row.parameters)
+        inspect.signature(function).bind(*row.arguments)
 
 
 @pytest.mark.parametrize("which", SONAMES)
@@ -36,7 +36,7 @@ def test_the_variants_for_threads_streams_take_the_same(which):
     for row in rows(which):
         found = implementation(implementations(which), row.name)
         if found is not None:
-            inspect.signature(found).bind(*row.parameters)
+            inspect.signature(found).bind(*row.arguments)
 
 
 def test_libraries_export_every_row_and_looking_starts_nothing():

@@ -26,6 +26,9 @@ class Kind(IntEnum):
     TIME_LIMIT = 15
     WHOLE_WARP = 16
     BARRIER_NUMBER = 17
+    NO_OBJECT = 18
+    SURFACE_BOUNDS = 19
+    SURFACE_ALIGN = 20
     HAZARD = 32  # of the checked mode; which one, its own words tell
 
 

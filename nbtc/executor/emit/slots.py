@@ -5,4 +5,6 @@ from __future__ import annotations
 MULTIPLICAND_BYTES = (1, 2, 4, 8)  # the first slots: the general product of multiplicands of so many bytes
 TILE_COPY = len(MULTIPLICAND_BYTES)
 REDUCE_ELEMENTS = TILE_COPY + 1
-WATCH = REDUCE_ELEMENTS + 1  # of the checked mode's first function
+TEXTURE = REDUCE_ELEMENTS + 1
+WATCH = TEXTURE + 1  # of the checked mode's first function
+TEXTURE_TABLE = -1  # no function: the word before them is the address of the table of textures and surfaces

@@ -30,6 +30,9 @@ WORDS = {
     Kind.FREE: "frees memory that malloc did not give",
     Kind.TENSOR_COPY: "copies a tile whose array the program may not touch, from coordinates it may not begin at, or "
     "in another mode than its tensor map's",
+    Kind.NO_OBJECT: "names a texture or surface by a handle that is none, or that has been destroyed",
+    Kind.SURFACE_BOUNDS: "leaves the surface, and says .trap: .clamp and .zero would go on",
+    Kind.SURFACE_ALIGN: "accesses a surface at an x, in bytes, that is no multiple of the access",
 }
 FEW = 4  # warps of a deadlock that are named at each place
 ACCESS = (

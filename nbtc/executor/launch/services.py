@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbtc.compiler.threads import in_background
-from nbtc.executor.emit.slots import MULTIPLICAND_BYTES
+from nbtc.executor.emit.slots import MULTIPLICAND_BYTES, TEXTURE_TABLE
 from nbtc.executor.matrix import product_general
+from nbtc.executor.texture import service as texture_service
+from nbtc.executor.texture.objects import objects
 from nbtc.executor.transfer import tma_service
 from nbtc.executor.watch import service as watch_service
 
@@ -36,6 +38,7 @@ SERVICES: tuple[Service, ...] = (  # in the order of `emit.slots`
     *(Service(6, lambda size=size: product_general.function(size)) for size in MULTIPLICAND_BYTES),  # type: ignore[misc]
     Service(1, tma_service.tile),
     Service(1, tma_service.elements),
+    Service(1, texture_service.warp),
     *(Service(watch_service.words(k), partial(watch_service.entry, k)) for k in watch_service.KERNELS),
 )
 
@@ -47,7 +50,8 @@ class Table:
         self._lock, self._compiled = threading.Lock(), set[int]()
         kinds = [ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * s.pointers) for s in SERVICES]
         self._callbacks = [kind(self._first(n, kind)) for n, kind in enumerate(kinds)]
-        self.words = np.array([ctypes.cast(c, ctypes.c_void_p).value for c in self._callbacks], np.uint64)
+        pointers = [ctypes.cast(c, ctypes.c_void_p).value for c in self._callbacks]
+        self.words = np.array([objects.address, *pointers], np.uint64)[-TEXTURE_TABLE:]
 
     def prepare(self, slots: Iterable[int]) -> None:
         """Compile functions that a launch is sure to need, while Ctrl-C still ends the call."""

@@ -16,10 +16,10 @@ from nbtc.isa.parse import families
 from nbtc.isa.parse import row as parse_row
 
 CARRY = Register("%cc", "pred")  # the condition code register, which no operand names
-TEXTURES = (
-    "textures and surfaces are not emulated: how texture units filter is not specified to the bit; load from arrays"
-)
-NOT_EMULATED = dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep"), TEXTURES)
+NOT_EMULATED = {
+    "sured": "reductions on surfaces are not emulated: use red or atom on global memory",
+    "istypep": "texture, sampler and surface variables of PTX are not emulated: pass 64-bit handles of objects",
+}
 
 
 JUDGED = (9, 0)  # the PTX ISA whose names the rows are known to have: newer text may have more
@@ -77,7 +77,7 @@ def no_such(mnemonic: str, version: tuple[int, int]) -> str:
 
     >>> no_such("frob.b32", (8, 0))
     'frob.b32: no instruction of this name is implemented'
-    >>> no_such("tex.2d.v4.f32.f32", (8, 0)), no_such("frob.b32", (9, 9))
+    >>> no_such("sured.b.add.2d.u32.trap", (8, 0)), no_such("frob.b32", (9, 9))
     ('', '')
     """
     opcode = mnemonic.split(".")[0]

@@ -24,7 +24,7 @@ WORD = types.CPointer(types.int64)
 
 
 @intrinsic
-def _words_at(typing, address):
+def words_at(typing, address):
     """An address as a pointer to 64-bit words."""
 
     def codegen(context, builder, sig, args):
@@ -53,7 +53,7 @@ def tile() -> Any:
     @c_function(types.void(WORD))
     def entry(p):
         words = carray(p, TILE_WORDS)
-        _tile(words, carray(_words_at(words[REGIONS]), 3 * words[REGION_COUNT]))
+        _tile(words, carray(words_at(words[REGIONS]), 3 * words[REGION_COUNT]))
 
     return entry
 

@@ -2,6 +2,7 @@
 
 from nbtc.libcuda.driver import (
     any_nodes,
+    arrays,
     conditional_nodes,
     contexts,
     copies,
@@ -18,12 +19,13 @@ from nbtc.libcuda.driver import (
     pools,
     streams,
     tensor_maps,
+    textures,
     user_objects,
     virtual_memory,
 )
 
 __all__ = [
-    "any_nodes", "conditional_nodes", "contexts", "copies", "devices", "entry_points", "graphs", "kernels",
+    "any_nodes", "arrays", "conditional_nodes", "contexts", "copies", "devices", "entry_points", "graphs", "kernels",
     "launches", "linking", "memory", "memory_nodes", "modules", "older", "pools", "streams", "tensor_maps",
-    "user_objects", "virtual_memory",
+    "textures", "user_objects", "virtual_memory",
 ]  # fmt: skip

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, Protocol
 
 from nbtc.libcuda import host
-from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, CudaError, say
+from nbtc.libcuda.errors import INVALID_HANDLE, INVALID_VALUE, CudaError
 from nbtc.libcuda.memory import copy, fill, memory
 from nbtc.libcuda.registry import DRIVER, driver_as
+from nbtc.libcuda.sides import Extent, Side
+from nbtc.libcuda.state import handles
 from nbtc.libcuda.streams import NodeKind, submit
 
 HOST, DEVICE, ARRAY, UNIFIED = 1, 2, 3, 4  # CUmemorytype
@@ -43,27 +45,6 @@ def cuMemcpyPeer(target: int, to: int, source: int, of: int, size: int, stream: 
     submit_copy(target, source, size, stream, (True, True))
 
 
-class Side(NamedTuple):
-    """One side of a copy of rows: where the first begins, bytes from row to row and from plane to plane."""
-
-    first: int
-    pitch: int
-    plane: int
-    device: bool
-
-    def row(self, y: int, z: int) -> int:
-        """Where a row begins."""
-        return self.first + y * self.pitch + z * self.plane
-
-
-class Extent(NamedTuple):
-    """Bytes of a row, rows of a plane, planes."""
-
-    width: int
-    height: int
-    depth: int
-
-
 def copy_rows(target: Side, source: Side, extent: Extent) -> None:
     """Copy row by row, or all at once where the rows lie side by side."""
     width, height, depth = extent
@@ -87,35 +68,51 @@ def copy_rows(target: Side, source: Side, extent: Extent) -> None:
             move(target.row(y, z), source.row(y, z), width)
 
 
+class Sided(Protocol):
+    """What has a side of a copy of its own: a CUDA array."""
+
+    def side(self, x: int, y: int, z: int, extent: Extent) -> Side:
+        """From byte x of row y of plane z on."""
+
+
 def _base(kind: int, on_host: int, on_device: int) -> int:
-    if kind == ARRAY:
-        say("copies of CUDA arrays aren't there: they return CUDA_ERROR_NOT_SUPPORTED", once=True)
-        raise CudaError(NOT_SUPPORTED)
     if kind not in (HOST, DEVICE, UNIFIED):
         raise CudaError(INVALID_VALUE)
     return on_host if kind == HOST else on_device
 
 
-def _side_2d(at: int, width: int) -> Side:
+def _array(handle: int) -> Sided:
+    found: Any = handles.objects.get(handle)
+    if not hasattr(found, "side"):
+        raise CudaError(INVALID_HANDLE)
+    made: Sided = found
+    return made
+
+
+def _side_2d(at: int, extent: Extent) -> Side:
     """x in bytes, y, type, host, device, array, pitch of a CUDA_MEMCPY2D."""
-    x, y, kind, on_host, on_device, _, pitch = host.words(at, 7)
+    x, y, kind, on_host, on_device, array, pitch = host.words(at, 7)
     kind &= 0xFFFFFFFF
-    pitch = pitch or width
+    if kind == ARRAY:
+        return _array(array).side(x, y, 0, extent)
+    pitch = pitch or extent.width
     return Side(_base(kind, on_host, on_device) + y * pitch + x, pitch, 0, kind == DEVICE)
 
 
 @driver_as("cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2", "cuMemcpy2DAsync_v2")
 def cuMemcpy2D(at: int, stream: int = 0) -> None:
     width, height = host.words(at + 112, 2)
-    source, target = _side_2d(at, width), _side_2d(at + 56, width)
     extent = Extent(width, height, 1)
+    source, target = _side_2d(at, extent), _side_2d(at + 56, extent)
     submit(stream, NodeKind.MEMCPY, lambda: copy_rows(target, source, extent), (target, source, extent))
 
 
 def _side_3d(at: int, extent: Extent) -> Side:
     """x in bytes, y, z, level, type, host, device, array, reserved, pitch, height of a CUDA_MEMCPY3D."""
-    x, y, z, _, kind, on_host, on_device, _, _, pitch, height = host.words(at, 11)
+    x, y, z, _, kind, on_host, on_device, array, _, pitch, height = host.words(at, 11)
     kind &= 0xFFFFFFFF
+    if kind == ARRAY:
+        return _array(array).side(x, y, z, extent)
     pitch, height = pitch or extent.width, height or extent.height
     first = _base(kind, on_host, on_device) + (z * height + y) * pitch + x
     return Side(first, pitch, pitch * height, kind == DEVICE)

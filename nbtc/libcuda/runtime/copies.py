@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from nbtc.libcuda import host
-from nbtc.libcuda.driver.copies import (
-    Extent,
-    Side,
-    copy_rows,
-    submit_copy,
-    submit_fill,
-    submit_fill_rows,
-)
-from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, CudaError, say
+from nbtc.libcuda.arrays import Array
+from nbtc.libcuda.driver.copies import copy_rows, submit_copy, submit_fill, submit_fill_rows
+from nbtc.libcuda.errors import INVALID_VALUE, CudaError
 from nbtc.libcuda.registry import runtime_as
 from nbtc.libcuda.rows import Extent as Cube
 from nbtc.libcuda.rows import Pitched
 from nbtc.libcuda.runtime.registration import symbol
+from nbtc.libcuda.sides import Extent, Side
+from nbtc.libcuda.state import handles
 from nbtc.libcuda.streams import NodeKind, stream_of, submit, synchronous
 
 # cudaMemcpyKind: which sides are the device's; the default takes what the addresses say
@@ -76,17 +72,22 @@ def submit_rows(target: Side, source: Side, extent: Extent, stream: int) -> None
 
 
 def rows_of(at: int) -> tuple[Side, Side, Extent]:
-    """cudaMemcpy3DParms: array, position and pitched pointer of each side, the extent, the kind."""
+    """cudaMemcpy3DParms: array, position and pitched pointer of each side, the extent, the kind.
+
+    Where an array takes part, its positions and the extent's width count its texels, not bytes.
+    """
     words = host.words(at, 19)
     writes, reads = sides(host.u32(at + 152))
-    made = []
-    for first, device in ((8, writes), (0, reads)):
-        array, x, y, z, pointer, pitch, _, height = words[first : first + 8]
-        if array:
-            say("copies of CUDA arrays aren't there: they return cudaErrorNotSupported", once=True)
-            raise CudaError(NOT_SUPPORTED)
-        made.append(Side(pointer + (z * height + y) * pitch + x, pitch, pitch * height, device))
-    return made[0], made[1], Extent(*words[16:19])
+    arrays = [handles.get(words[n], Array) if words[n] else None for n in (8, 0)]
+    texel = next((a.image.texel for a in arrays if a is not None), 1)
+    extent, made = Extent(words[16] * texel, *words[17:19]), []
+    for array, first, device in zip(arrays, (8, 0), (writes, reads), strict=True):
+        _, x, y, z, pointer, pitch, _, height = words[first : first + 8]
+        if array is not None:
+            made.append(array.side(x * array.image.texel, y, z, extent))
+        else:
+            made.append(Side(pointer + (z * height + y) * pitch + x, pitch, pitch * height, device))
+    return made[0], made[1], extent
 
 
 @runtime_as("cudaMemcpy3D", "cudaMemcpy3DAsync")

@@ -38,7 +38,7 @@ def test_what_no_row_names_is_refused_by_name(text):
     ("text", "said"),
     [
         ("frob.u32", "no instruction of this name is implemented"),
-        ("tex.2d.v4.f32.f32", "textures and surfaces are not emulated"),
+        ("sured.b.add.2d.u32.trap", "reductions on surfaces are not emulated"),
         ("atom.global.foo.u32", "atom has no such form"),
         ("wgmma.fence.aligned.sync", "these modifiers in this order; it takes .fence"),
         ("mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32", "'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'"),

@@ -1,0 +1,1 @@
+"""Textures and surfaces: their descriptors, what texture units compute, and the instructions that ask them."""
