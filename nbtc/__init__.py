@@ -139,7 +139,8 @@ def __getattr__(name: str) -> _Any:
             return _import_module(f"nbtc.{name}")
     module = _NAMES.get(name)
     if module is None:
-        raise AttributeError(f"module 'nbtc' has no attribute {name!r}")
+        hint = "" if name.startswith("_") else _import_module("nbtc.errors").did_you_mean(name, __all__)
+        raise AttributeError(f"module 'nbtc' has no attribute {name!r}{hint}")
     with imports:
         found = getattr(_import_module(module), name)
     globals()[name] = found

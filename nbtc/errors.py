@@ -7,6 +7,7 @@ would work.
 
 from __future__ import annotations
 
+import difflib
 import operator
 import sys
 import warnings
@@ -157,6 +158,13 @@ def shown(x: object, most: int = 90) -> str:
         return f"an integer of {x.bit_length()} bits"
     text = " ".join((repr(x[: 2 * most]) if isinstance(x, str) else repr(x)).split())
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: the nearest one, however its words are joined."""
+    bare = {word.replace("_", "").lower(): word for word in known}  # CUDA's threadIdx is thread_idx here
+    near = difflib.get_close_matches(name.replace("_", "").lower(), bare, 1, 0.75)
+    return f": did you mean {bare[near[0]]}?" if near else ""
 
 
 class MissingExtraError(NbtcError, ImportError):

@@ -36,6 +36,18 @@ def test_every_public_name_resolves():
     assert set(nbtc.__all__) <= set(dir(nbtc))
 
 
+@pytest.mark.parametrize(
+    ("other", "own"), [("threadIdx", "thread_idx"), ("atomicAdd", "atomic_add"), ("mathmul", "matmul")]
+)
+def test_a_name_of_other_tools_leads_to_ours(other, own):
+    import nbtc
+
+    with pytest.raises(AttributeError, match=f"no attribute '{other}': did you mean {own}\\?$"):
+        getattr(nbtc, other)
+    with pytest.raises(AttributeError, match=r"no attribute 'zzz'$"):
+        _ = nbtc.zzz
+
+
 def test_type_checkers_see_every_public_name():
     import nbtc
 

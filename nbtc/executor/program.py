@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,15 @@ from nbtc.executor.coverage import FormUse, forms_of, legal
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variables_layout
 from nbtc.executor.launch import every, report
-from nbtc.executor.launch.arguments import Arguments, Parameter, marshal, memory_list, own_memory, parameters_of
+from nbtc.executor.launch.arguments import (
+    Arguments,
+    Parameter,
+    marshal,
+    memory_list,
+    own_memory,
+    parameters_of,
+    seconds,
+)
 from nbtc.executor.launch.configured import Configured
 from nbtc.executor.launch.hazards import hazard_error, kept, leak
 from nbtc.executor.launch.host_calls import Answers, Heap
@@ -84,15 +92,6 @@ def _together(arch: str, threads: int, shared: int) -> int:
     return find_gpu(arch).resident_blocks(threads, shared)
 
 
-def _seconds(timeout: object) -> float | None:
-    """A time limit, checked."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise OptionError(f"timeout={shown(timeout)}: pass seconds, a number above 0, or None for no limit")
-    return float(min(timeout, threading.TIMEOUT_MAX))
-
-
 class Module:
     """A loaded PTX module; its `.global` variables last from launch to launch."""
 
@@ -152,12 +151,16 @@ class Module:
         "axpy<float>(float, float const*)")."""
         matches = self._called(name) if isinstance(name, str) else []
         if len(matches) != 1:
-            known = ", ".join(map(signature, self.kernels)) or "none"
-            several = (
-                f"is ambiguous ({', '.join(map(signature, matches))})" if matches else "is no kernel of this module"
-            )
-            raise ProgramError(f"{shown(name)} {several}; kernels: {known}")
+            known, named = (", ".join(map(signature, kernels)) for kernels in (self.kernels, matches))
+            several = f"is ambiguous ({named})" if matches else "is no kernel of this module"
+            raise ProgramError(f"{shown(name)} {several}; kernels: {known or 'none'}")
         return Program(self, matches[0], self.arch)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Kernels are no attributes: their names would hide the module's own."""
+        kernel = self._called(name) if name[:1] != "_" else []  # copy and pickle ask for those before there is a module
+        hint = f": a kernel is called by module[{name!r}][grid, block](...)" if kernel else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def _called(self, name: str) -> list[str]:
         """Kernels of this name: mangled, with types, with template arguments, or plain."""
@@ -325,7 +328,7 @@ class Program:
             cooperative=as_flag(cooperative, "cooperative"),
             threads=threads,
             callback=answers.callback if answers else None,
-            timeout=_seconds(timeout),
+            timeout=seconds(timeout),
             together=_together(name, g.threads, built.code.shared_bytes + dynamic) if built.code.spins else 0,
             watched=watched,
             profile=empty(built.code.sites) if instrument == "profile" else None,

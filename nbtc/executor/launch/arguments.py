@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nbtc.errors import FormatError, ProgramError, RangeError, shown
+from nbtc.errors import FormatError, OptionError, ProgramError, RangeError, shown
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.text.data import WIDTHS, Function, Variable
 from nbtc.executor.transfer.tensor_map import TensorMap
@@ -180,3 +181,12 @@ def memory_list(arrays: Sequence[Any]) -> list[Memory]:
             raise FormatError(f"memory[{i}] is {type(x).__name__}: pass arrays whose memory the program may touch")
         found.append(memory)
     return found
+
+
+def seconds(timeout: object) -> float | None:
+    """A time limit, checked."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise OptionError(f"timeout={shown(timeout)}: pass seconds, a number above 0, or None for no limit")
+    return float(min(timeout, threading.TIMEOUT_MAX))

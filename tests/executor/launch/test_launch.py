@@ -37,6 +37,14 @@ def add():
     return nbtc.load(ADD)["add"]
 
 
+def test_a_kernel_asked_for_as_an_attribute_is_named_with_the_way_to_call_it():
+    module = nbtc.load(ADD)
+    with pytest.raises(AttributeError, match=r"attribute 'add': a kernel is called by module\['add'\]\[grid, block\]"):
+        _ = module.add
+    with pytest.raises(AttributeError, match=r"no attribute 'sub'$"):
+        _ = module.sub
+
+
 def test_launches_from_many_threads(add):
     def work(i):
         a, out = np.arange(512, dtype=np.uint32), np.zeros(512, np.uint32)
