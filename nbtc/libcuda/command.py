@@ -14,7 +14,7 @@ from pathlib import Path
 from nbtc.errors import OptionError, SourceError
 from nbtc.isa.archs import gpu
 from nbtc.libcuda import reports
-from nbtc.libcuda.library import folder
+from nbtc.libcuda.library import STUBS, folder
 from nbtc.libcuda.rows import SONAMES
 
 
@@ -28,13 +28,18 @@ def environment(
     """The environment of a process whose CUDA libraries are nbtc's.
 
     They are loaded before all others, since a program may name the folder of its own CUDA runtime, which is searched
-    before LD_LIBRARY_PATH.
+    before LD_LIBRARY_PATH.  Compilers and CMake find `libcuda.so` to link with where no toolkit has one: nvcc's
+    wheels have none.
     """
     if arch is not None:
         gpu(arch)
     made, place = dict(base), folder()
     ours = [str(place / soname) for soname in SONAMES.values()]
-    for name, first in (("LD_LIBRARY_PATH", [str(place)]), ("LD_PRELOAD", ours), ("PATH", [str(place / "bin")])):
+    stubs, scripts = [str(place / STUBS)], [str(place / "bin")]
+    for name, first in (
+        ("LD_LIBRARY_PATH", [str(place)]), ("LD_PRELOAD", ours), ("PATH", scripts), ("LIBRARY_PATH", stubs),
+        ("CMAKE_LIBRARY_PATH", stubs),
+    ):  # fmt: skip
         rest = [p for p in made.get(name, "").split(":") if p and p not in first]
         made[name] = ":".join([*first, *rest])
     given = {

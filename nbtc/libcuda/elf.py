@@ -17,7 +17,8 @@ BUCKETS, BLOOM, SHIFT = 256, 64, 6  # of the GNU hash table: about two names a b
 HEADERS = 0x400  # bytes that the file's and the segments' headers have
 RELATIVE, GLOB_DAT = 8, 6  # R_X86_64_*
 ABSOLUTE, PC_RELATIVE, THROUGH_GOT = 1, (2, 4), (9, 41, 42)
-WRITE, ALLOC, PROGBITS, SYMTAB, RELA, NOBITS = 1, 2, 1, 2, 4, 8
+WRITE, ALLOC, EXECUTE, PROGBITS, SYMTAB, STRTAB, RELA, DYNAMIC, NOBITS, DYNSYM = 1, 2, 4, 1, 2, 3, 4, 6, 8, 11
+GNU_HASH, GNU_VERDEF, GNU_VERSYM = 0x6FFFFFF6, 0x6FFFFFFD, 0x6FFFFFFF  # SHT_*
 # push rbp; mov rbp, rsp; push rdi, rsi, rdx, rcx, r8, r9; room for xmm0 and xmm1; mov rdi, [rbp+8]; call ...
 ENTER = bytes.fromhex("55 4889e5 57 56 52 51 4150 4151 4881ec80000000 4883e4f0 0f110424 0f114c2410 488b7d08 e8")
 LEAVE = bytes.fromhex("0f100424 0f104c2410 488d65d0 4159 4158 59 5a 5e 5f 5d 58 4c8d1d")
@@ -25,7 +26,7 @@ JUMP = bytes.fromhex("41ff24c3")  # jmp [r11 + 8 * rax]
 
 
 class Section(NamedTuple):
-    """A section header of an object file."""
+    """A section header."""
 
     name: int
     type: int
@@ -186,6 +187,7 @@ class Library:
         self._symbols()
         self._dynamic()
         self._headers()
+        self._sections()
         return bytes(self.image)
 
     def _trampolines(self) -> None:
@@ -278,3 +280,31 @@ class Library:
         for i, (kind, flags, at, size) in enumerate(segments):
             align = PAGE if kind == 1 else 16
             self.put(64 + 56 * i, "IIQQQQQQ", kind, flags, at, at, at, size, size, align)
+
+    def _sections(self) -> None:
+        """Section headers, after all that is loaded: `ld -lcuda` finds the symbols by them, not by the segments."""
+        symbols, text = 1 + len(self.imports) + len(self.names), self.data_at - self.text_at
+        rows: list[tuple[str, Section]] = [
+            ("", Section(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
+            (".text", Section(0, PROGBITS, ALLOC | EXECUTE, 0, self.text_at, text, 0, 0, PAGE, 0)),
+            (".dynsym", Section(0, DYNSYM, ALLOC, 0, self.symbols_at, 24 * symbols, 3, 1, 8, 24)),
+            (".dynstr", Section(0, STRTAB, ALLOC, 0, self.strings_at, len(self.strings.data), 0, 0, 1, 0)),
+            (".gnu.hash", Section(0, GNU_HASH, ALLOC, 0, self.hash_at, self.versions_at - self.hash_at, 2, 0, 8, 0)),
+            (".dynamic", Section(0, DYNAMIC, ALLOC | WRITE, 0, self.dynamic_at, 16 * 24, 3, 0, 16, 16)),
+        ]
+        if self.version:
+            rows += [
+                (".gnu.version", Section(0, GNU_VERSYM, ALLOC, 0, self.versions_at, 2 * symbols, 2, 0, 8, 2)),
+                (".gnu.version_d", Section(0, GNU_VERDEF, ALLOC, 0, self.defined_at, 2 * 28, 3, 2, 8, 0)),
+            ]
+        names = Strings()
+        at = [names.add(name) if name else 0 for name, _ in rows]
+        own = names.add(".shstrtab")
+        rows.append((".shstrtab", Section(0, STRTAB, 0, 0, self.end, len(names.data), 0, 0, 1, 0)))
+        headers_at = up(self.end + len(names.data), 8)
+        self.put(40, "Q", headers_at)
+        self.put(60, "HH", len(rows), len(rows) - 1)
+        self.image += names.data + bytes(headers_at - self.end - len(names.data))
+        for name, (_, row) in zip((*at, own), rows, strict=True):
+            place = row.offset if row.flags & ALLOC else 0
+            self.image += struct.pack("<IIQQQQIIQQ", *row._replace(name=name, address=place))

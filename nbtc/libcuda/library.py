@@ -15,7 +15,8 @@ from nbtc.errors import DeviceError
 from nbtc.libcuda import shims
 from nbtc.libcuda.rows import SONAMES, TABLES, VERSIONED, rows
 
-SOURCES = ("elf.py", "boot.py", "rows.py", "shims.py", "registry.py")
+STUBS = "stubs"  # the folder with libcuda.so alone, called as the CUDA toolkit's: for programs that are linked with it
+SOURCES = ("elf.py", "library.py", "boot.py", "rows.py", "shims.py", "registry.py")
 
 
 def _require_platform() -> None:
@@ -68,14 +69,14 @@ def _write(place: Path, which: str, soname: str) -> None:
 
     names = [row.name for row in rows(which)]
     raw = Library(soname, names, IMPORTS, boot_object(which, names, str(place)), VERSIONED.get(which)).write()
-    place.mkdir(parents=True, exist_ok=True)
+    (place / STUBS).mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=place, delete=False) as file:
         file.write(raw)
     os.chmod(file.name, 0o755)
     os.replace(file.name, place / soname)
-    for alias in (soname.rpartition(".")[0], *(["libcuda.so"] if which == "driver" else [])):
-        link = place / alias
-        if alias.endswith(".so") and not link.exists():
-            temporary = place / f"{alias}.{os.getpid()}"
-            temporary.symlink_to(soname)
+    alias = soname.rpartition(".")[0]
+    for link in (place / alias, *([place / STUBS / alias] if which == "driver" else [])):
+        if not link.exists():
+            temporary = link.with_name(f"{alias}.{os.getpid()}")
+            temporary.symlink_to(os.path.relpath(place / soname, link.parent))
             os.replace(temporary, link)

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+RUN = [sys.executable, "-P", "-m", "nbtc", "run"]
 TOOLS = ("cmake", "ctest", "nvcc", "g++", "make")
 pytestmark = [
     pytest.mark.long,
@@ -40,12 +41,39 @@ set_target_properties(parts separate PROPERTIES CUDA_SEPARABLE_COMPILATION ON)
 add_executable(toolkit toolkit.cpp)
 target_link_libraries(toolkit CUDA::cudart)
 
+add_library(texts OBJECT texts.cu)
+set_target_properties(texts PROPERTIES CUDA_PTX_COMPILATION ON)
+add_executable(driver driver.cpp)
+target_link_libraries(driver CUDA::cuda_driver)
+add_dependencies(driver texts)
+
 add_executable(static sum.cu)
 set_target_properties(static PROPERTIES CUDA_RUNTIME_LIBRARY Static)
 
 foreach(name sum racing separate toolkit static)
   add_test(NAME ${name} COMMAND ${name})
 endforeach()
+add_test(NAME driver COMMAND driver $<TARGET_OBJECTS:texts>)
+""",
+    "texts.cu": """
+extern "C" __global__ void fill(int *out, int n) { if (threadIdx.x < n) out[threadIdx.x] = 3 * threadIdx.x; }
+""",
+    "driver.cpp": r"""
+#include <cuda.h>
+int main(int, char **files) {
+  CUcontext context;
+  CUmodule module;
+  CUfunction fill;
+  CUdeviceptr d;
+  int n = 20, x[32];
+  void *arguments[] = {&d, &n};
+  if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 1;
+  if (cuModuleLoad(&module, files[1]) || cuModuleGetFunction(&fill, module, "fill")) return 2;
+  if (cuMemAlloc(&d, sizeof x) || cuMemsetD32(d, 7, 32)) return 3;
+  if (cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, 0, arguments, 0) || cuMemcpyDtoH(x, d, sizeof x)) return 4;
+  for (int i = 0; i < 32; i++) if (x[i] != (i < n ? 3 * i : 7)) return 5;
+  return cuMemFree(d);
+}
 """,
     "sum.cu": """
 #include <cstdio>
@@ -122,18 +150,19 @@ def test_projects_of_cmake_under_ctest(tmp_path):
         (tmp_path / name).write_text(text)
     build = tmp_path / "build"
     for command in (["cmake", "-S", tmp_path, "-B", build, "-G", "Unix Makefiles"], ["cmake", "--build", build]):
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run([*RUN, *command], capture_output=True, text=True)  # for libcuda.so, to link with
         assert not done.returncode, done.stdout + done.stderr
     sarif, junit, cases = (tmp_path / name for name in ("found.sarif", "found.xml", "ctest.xml"))
-    command = [sys.executable, "-P", "-m", "nbtc", "run", "--checked", "--sarif", sarif, "--junit", junit]
+    command = [*RUN, "--checked", "--sarif", sarif, "--junit", junit]
     ctest = ["ctest", "--test-dir", build, "--output-on-failure", "--output-junit", cases]
     done = subprocess.run([*command, *ctest], capture_output=True, text=True, timeout=600, env=os.environ)
     assert done.returncode == 8, done.stdout + done.stderr  # ctest's own: tests failed
     said = {case.get("name"): case for case in ET.parse(cases).iter("testcase")}
     failed = {name for name, case in said.items() if case.get("status") != "run"}
-    assert set(said) == {"sum", "racing", "separate", "toolkit", "static"} and failed == {"racing", "static"}, (
-        done.stdout
-    )
+    assert set(said) == {"sum", "racing", "separate", "toolkit", "driver", "static"} and failed == {
+        "racing",
+        "static",
+    }, done.stdout
     assert "-cudart shared" in (said["static"].findtext("system-out") or "")
     lines = FILES["sum.cu"].splitlines()
     (place,) = {

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import os
+import shutil
+import subprocess
 
 import pytest
 from clients import python
 
 from nbtc.libcuda import elf
+from nbtc.libcuda.command import environment
+from nbtc.libcuda.library import folder
 from nbtc.libcuda.rows import SONAMES, rows
 
 
@@ -68,3 +73,14 @@ def test_a_library_is_the_same_each_time():
         elf.Library("x.so", names, IMPORTS, boot_object("driver", names, "/x"), None).write() for _ in "ab"
     )
     assert first == second
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a linker")
+def test_programs_are_linked_with_the_libraries(tmp_path):
+    source, program, env = tmp_path / "x.c", tmp_path / "x", environment(os.environ)
+    source.write_text("int cuInit(unsigned), cudaDeviceSynchronize(void);\nint main() { return cuInit(0) + 8 * WHAT; }")
+    versioned = ["-DWHAT=cudaDeviceSynchronize()", f"-L{folder()}", "-lcudart"]
+    for options in (["-DWHAT=0"], versioned):  # libcuda.so is found by the environment
+        subprocess.run(["gcc", "-o", program, source, *options, "-lcuda"], check=True, env=env)
+        assert subprocess.run([program], env=env).returncode == 0
+    assert os.listdir(folder() / "stubs") == ["libcuda.so"]  # and no other library instead of the toolkit's
