@@ -61,6 +61,10 @@ class UnsupportedInstructionError(NbtcError, ValueError):
     """A legal form that the chosen architecture lacks, or whose arithmetic nobody has recorded."""
 
 
+class UnsupportedOperationError(NbtcError, NotImplementedError):
+    """An operation of a model, or a form of one, that compiled models do not have; the message says what works."""
+
+
 class DescriptorError(NbtcError, ValueError):
     """A wgmma matrix descriptor with an illegal field."""
 
@@ -128,6 +132,10 @@ class UnvalidatedModelWarning(NbtcWarning):
 
 class UntestedVersionWarning(NbtcWarning):
     """A tool of a version that nbtc was not tested with: private names that a door uses may have moved."""
+
+
+class UncompiledWarning(NbtcWarning):
+    """A part of a compiled model runs outside of its compiled graphs, with the CPU's bits."""
 
 
 class GuessedOrderWarning(NbtcWarning):

@@ -16,9 +16,11 @@ from nbtc.gemm.orders import order as order_row
 from nbtc.isa.archs import gpu as gpu_row
 from nbtc.isa.gpus import GPU
 from nbtc.torch.inductor import private, shapes
-from nbtc.torch.inductor.graph import fake_input, to_cuda
+from nbtc.torch.inductor.graph import autocast, fake_input, to_cuda
 from nbtc.torch.inductor.options import HERE, OPTIONS
 from nbtc.torch.inductor.origins import digest
+from nbtc.torch.inductor.outside import watched
+from nbtc.torch.inductor.refusals import COMPILING, check, refusing
 from nbtc.torch.inductor.running import adopt
 from nbtc.torch.inductor.session import Compiling, ModelReport, Session, compiling
 from nbtc.torch.products import Settings
@@ -53,9 +55,10 @@ class Compiler:
 
         private.check_versions()
         mode = torch._guards.TracingContext.get().fake_mode
+        check(module.graph)
         moved, held = to_cuda(module)
         lines = digest(moved)
-        with self._compiling(lines), private.keyed(lines):
+        with refusing(COMPILING), autocast(), self._compiling(lines), private.keyed(lines):
             given = zip(moved.graph.find_nodes(op="placeholder"), (*example_inputs, *held), strict=True)
             inputs = [fake_input(node, x, mode) for node, x in given]
             compiled = compile_fx(
@@ -85,7 +88,7 @@ class Compiler:
         """Inductor's compiler of one graph: forward, or backward, maybe much later."""
         from torch._inductor.compile_fx import compile_fx_inner
 
-        with self._compiling(lines, graph), private.keyed():
+        with refusing(COMPILING), self._compiling(lines, graph), private.keyed():
             return compile_fx_inner(graph, inputs, **options)
 
 
@@ -180,6 +183,10 @@ def compile(
     choices, config = _split({**(options or {}), **mine})
     compiler = Compiler(choices, config)
     made = torch.compile(model, backend=compiler, dynamic=dynamic, fullgraph=fullgraph)
+    if isinstance(made, torch.nn.Module):
+        object.__setattr__(made, "forward", watched(made.forward, compiler.session))
+    else:
+        made = watched(made, compiler.session)
     object.__setattr__(made, "report", compiler.session.report)
     object.__setattr__(made, "kernels", compiler.session.kernels)
     object.__setattr__(made, "session", compiler.session)

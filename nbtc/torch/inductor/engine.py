@@ -23,8 +23,10 @@ class Walk:
     are summed in the order in which they arrive.
     """
 
-    def __init__(self, roots: Sequence[Any], wanted: Sequence[Any]) -> None:
-        self.wanted = [(id(e.node), e.output_nr) for e in wanted]
+    def __init__(self, roots: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
+        leaves = _leaves([e.node for e in roots])
+        self.ends = [leaves.get(id(x), x) if x.grad_fn is None else x.grad_fn for x in inputs]  # kept for their ids
+        self.wanted = [(id(end), x.output_nr) for end, x in zip(self.ends, inputs, strict=True)]
         self.captured: dict[tuple[int, int], Any] = dict.fromkeys(self.wanted)
         self.nodes, self.leads = _reach([e.node for e in roots], {key for key, _ in self.wanted})
         self.missing: Counter[int] = Counter()
@@ -63,6 +65,24 @@ class Walk:
         return tuple(self.captured[key] for key in self.wanted)
 
 
+def _leaves(roots: list[Any]) -> dict[int, Any]:
+    """The nodes that the roots reach and that accumulate gradients, by their tensors.
+
+    A tensor tells its own only where autograd is on at its level of `torch.func`'s transforms.
+    """
+    found: dict[int, Any] = {}
+    seen, waiting = {id(node): node for node in roots}, list(roots)
+    while waiting:
+        node = waiting.pop()
+        if hasattr(node, "variable"):
+            found[id(node.variable)] = node
+        for following, _ in node.next_functions:
+            if following is not None and id(following) not in seen:
+                seen[id(following)] = following
+                waiting.append(following)
+    return found
+
+
 def _reach(roots: list[Any], targets: set[int]) -> tuple[dict[int, Any], dict[int, bool]]:
     """All nodes that the roots reach, and whether each leads to a target: depth first, without recursion."""
     nodes: dict[int, Any] = {}
@@ -94,12 +114,18 @@ def _fitted(gradient: Any, about: Any) -> Any:
     return gradient if gradient.dtype == about.dtype else gradient.to(about.dtype)
 
 
-def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **_: Any) -> tuple[Any, ...]:
-    """`torch.autograd.grad` as AOTAutograd calls it: sequences of tensors, unused inputs allowed."""
+def grad(
+    outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+    **_: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """`torch.autograd.grad` as AOTAutograd and `torch.func` call it: unused inputs allowed."""
     edge = torch.autograd.graph.get_gradient_edge
+    outputs, inputs = ([x] if isinstance(x, torch.Tensor) else list(x) for x in (outputs, inputs))
+    given = [None] * len(outputs) if grad_outputs is None else grad_outputs
+    given = [given] if isinstance(given, torch.Tensor) else given
     roots = [edge(y) for y in outputs]
-    walk = Walk(roots, [edge(x) for x in inputs])
-    with torch.no_grad():
-        for root, gradient in zip(roots, grad_outputs, strict=True):
-            walk.arrive(root.node, root.output_nr, gradient)
+    walk = Walk(roots, inputs)
+    with torch.set_grad_enabled(create_graph):
+        for root, y, gradient in zip(roots, outputs, given, strict=True):
+            walk.arrive(root.node, root.output_nr, torch.ones_like(y) if gradient is None else gradient)
         return walk.run()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.fx.node import map_aggregate
 
-from nbtc.torch.inductor.private import factories
+from nbtc.torch.inductor.private import enter_autocast, factories
 
 CUDA = torch.device("cuda", 0)
 
@@ -24,6 +26,13 @@ def to_cuda(module: Any) -> tuple[Any, list[torch.Tensor]]:
             last = _lifted(module.graph, node, last, len(held))
             held.append(value)
             continue
+        elif (value := _constant(node)) is not None:
+            if not value.ndim:
+                _filled(module.graph, node, value)
+            else:
+                last = _lifted(module.graph, node, last, len(held), fresh=True)
+                held.append(value)
+            continue
         _move(node)
     module._parameters.clear()
     module._buffers.clear()
@@ -39,21 +48,69 @@ def _move(node: Any) -> None:
     }
     if node.op == "call_function" and node.target in factories() and node.kwargs.get("device") is None:
         node.kwargs = {**node.kwargs, "device": CUDA}
-    if node.op == "call_method" and node.target == "cpu":
+    if node.op == "call_function" and node.target is enter_autocast():
+        node.args = ("cuda" if node.args[0] == "cpu" else node.args[0], *node.args[1:])
+    elif node.op == "call_method" and node.target == "cpu":
         node.target, node.args = "to", (node.args[0], CUDA)
     elif node.op == "call_method" and node.target == "to":
         node.args = tuple(CUDA if isinstance(x, str) and x == "cpu" else x for x in node.args)
 
 
-def _lifted(graph: Any, node: Any, last: Any, number: int) -> Any:
-    """A placeholder in the place of a tensor that the graph held."""
+def _constant(node: Any) -> torch.Tensor | None:
+    """What `torch.tensor` makes of numbers: it would be copied to the GPU, past what traces the graph."""
+    if node.op != "call_function" or node.target is not torch.tensor or node.all_input_nodes:
+        return None
+    numbers = torch.utils._pytree.tree_leaves(node.args)
+    if any(isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool) for x in numbers):
+        return None
+    return torch.tensor(*node.args, **{k: v for k, v in node.kwargs.items() if k == "dtype"})
+
+
+def _filled(graph: Any, node: Any, value: torch.Tensor) -> None:
+    """A number is written into the kernels that read it, as inductor does with one that it copies."""
+    with graph.inserting_before(node):
+        made = graph.call_function(torch.full, ((), value.item()), {"dtype": value.dtype, "device": CUDA})
+    _replace(graph, node, made)
+
+
+def _replace(graph: Any, node: Any, made: Any) -> None:
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
+
+
+@contextmanager
+def autocast() -> Iterator[None]:
+    """The CPU's autocast, where it is on, is the GPU's for the graph that is moved there."""
+    if not torch.is_autocast_enabled("cpu"):
+        yield
+        return
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    torch.set_autocast_dtype("cuda", torch.get_autocast_dtype("cpu"))
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled("cuda", before[0])
+        torch.set_autocast_dtype("cuda", before[1])
+
+
+def _lifted(graph: Any, node: Any, last: Any, number: int, fresh: bool = False) -> Any:
+    """A placeholder in the place of a tensor that the graph held.
+
+    fresh: the graph makes a new one at each call, and may write to it.
+    """
     before = graph.inserting_after(last) if last is not None else graph.inserting_before(next(iter(graph.nodes)))
     with before:
         made = graph.placeholder(f"held_{number}")
-    made.meta = dict(node.meta)
     made._dynamo_source = None
-    node.replace_all_uses_with(made)
-    graph.erase_node(node)
+    if not fresh:
+        _replace(graph, node, made)
+        return made
+    made.meta = dict(node.meta)
+    with graph.inserting_before(node):
+        copy = graph.call_function(torch.clone, (made,))
+    _replace(graph, node, copy)
     return made
 
 

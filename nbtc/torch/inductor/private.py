@@ -1,4 +1,4 @@
-"""Every private name of PyTorch that compiled models touch, and why; nothing else of nbtc names one.
+"""Every private name of PyTorch that compiled models touch, and why; but for `tracing` nothing else names one.
 
 Tested with the versions of `TESTED`.  While a thread is inside `believing`, PyTorch tells *that thread* of a GPU; all
 other threads see what is there, and when the last one leaves nothing is exchanged any more.
@@ -20,6 +20,10 @@ other threads see what is there, and when the last one leaves nothing is exchang
 | `PyCodeCache.load_by_key_path` | wrappers are taken where they are loaded |
 | `CachingAutotuner.compile_results`, `.launchers`, `CompiledKernel._init_handles` | launches without a driver |
 | `convert_frame.compile_lock` | one compilation at a time, as Dynamo has it |
+| `flex_attention._validate_device`, `._apply_kernel_options` | CPU tensors get no gradients |
+| `_get_foreach_kernels_supported_devices` of optimizers and norms | a GPU's default is one step of all tensors |
+| `torch.amp.autocast_mode._enter_autocast` | in a graph, the CPU's is the GPU's |
+| `torch.utils._python_dispatch._get_current_dispatch_mode_stack` | whether `emulated` is entered |
 | `torch.cuda._lazy_seed_tracker` | seeds that wait for a GPU (`torch.manual_seed`) |
 | `torch._C._dispatch_has_kernel_for_dispatch_key` | which operations lack a rule for their shapes (`shapes`) |
 """
@@ -36,7 +40,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_map
 
 from nbtc import __version__
@@ -311,7 +315,8 @@ def keyed(lines: str = "") -> Any:
     """
     einsum, cudnn = torch.backends.opt_einsum, torch.backends.cudnn
     path = einsum.is_available() and einsum.enabled and einsum.strategy
-    settings = path, cudnn.enabled, cudnn.deterministic, torch.get_default_dtype()
+    autocast = torch.is_autocast_enabled("cuda") and str(torch.get_autocast_dtype("cuda"))
+    settings = path, cudnn.enabled, cudnn.deterministic, torch.get_default_dtype(), autocast
     tag = f"nbtc {__version__} for {_here.properties.name} {settings} {lines}"
     return torch.compiler.config.patch(cache_key_tag=tag)
 
@@ -352,3 +357,13 @@ def known_options(options: dict[str, Any]) -> dict[str, Any]:
 
     known = config.get_config_copy()
     return {name: value for name, value in options.items() if name in known}
+
+
+def dispatch_modes() -> list[Any]:
+    """The dispatch modes that this thread has entered."""
+    return list(_get_current_dispatch_mode_stack())
+
+
+def enter_autocast() -> Any:
+    """The function of a graph in which `torch.autocast` begins."""
+    return torch.amp.autocast_mode._enter_autocast

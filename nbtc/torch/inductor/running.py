@@ -33,6 +33,9 @@ EXACT = {
         "unsqueeze", "unfold", "split", "unbind", "copy_", "clone", "_to_copy", "fill_", "zero_", "zeros", "full",
         "resize_", "set_", "cat", "_local_scalar_dense", "scalar_tensor", "ones", "arange", "view_as_real",
         "lift_fresh", "nonzero", "index_select", "gather", "constant_pad_nd", "is_same_size", "sym_size", "sym_stride",
+        "stack", "split_with_sizes", "repeat", "flip", "roll", "index", "masked_select", "masked_fill", "masked_fill_",
+        "where", "neg", "abs", "relu", "relu_", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "equal",
+        "new_zeros", "new_full", "zeros_like", "ones_like", "full_like",
     )
 }  # fmt: skip
 CONVOLUTIONS = {"aten::convolution", "aten::convolution_backward"}
@@ -157,7 +160,8 @@ class Running(TorchDispatchMode):
         if not func.is_view and name not in EXACT:
             self._note(name)
             self._session.recorder.leave(FALLBACK)
-        return func(*tree_map(lambda x: CPU if isinstance(x, torch.device) else x, args), **kwargs)
+            return _as_on_cuda(func, args, kwargs, func(*_on_cpu(args), **kwargs))
+        return func(*_on_cpu(args), **kwargs)
 
     def _note(self, name: str) -> None:
         recorder = self._session.recorder
@@ -199,6 +203,34 @@ class Running(TorchDispatchMode):
         for watch in self._session.watchers:
             watch(self._session.recorder.op, list(result) if isinstance(result, tuple) else [result])
         return result
+
+
+def _on_cpu(args: Any) -> Any:
+    return tree_map(lambda x: CPU if isinstance(x, torch.device) else x, args)
+
+
+def _as_on_cuda(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    """A library's results with the strides that they have on CUDA, which the generated code asserts.
+
+    PyTorch's rules of shapes take tensors on "meta" for CUDA's.  Without a rule the results stay as they are.
+    """
+    if func._schema.is_mutable:
+        return result
+    shapes = tree_map(
+        lambda x: torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if isinstance(x, torch.Tensor)
+        else x, (args, {k: torch.device("meta") if k == "device" else v for k, v in kwargs.items()}),
+    )  # fmt: skip
+    try:
+        form = func(*shapes[0], **shapes[1])
+    except (NotImplementedError, RuntimeError):
+        return result
+
+    def laid(x: Any, like: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or x.shape != like.shape or x.stride() == like.stride():
+            return x
+        return torch.empty_strided(x.shape, like.stride(), dtype=x.dtype).copy_(x)
+
+    return tree_map(laid, result, form)
 
 
 def _laid_out(result: Any, operands: Any) -> Any:

@@ -26,7 +26,8 @@ class ModelReport(NamedTuple):
     """What a compiled model ran so far; prints as tables.
 
     kernels: TorchInductor's, run as programs.  products: library calls, each with its order of summation and the
-    evidence for it ("recorded", "rule", "guess").  left: what PyTorch computed on the CPU, and why.
+    evidence for it ("recorded", "rule", "guess").  left: what PyTorch computed on the CPU, and why; `module` is the
+    file and line of the model, where it ran outside of the compiled graphs.
     """
 
     gpu: str
@@ -49,13 +50,13 @@ class ModelReport(NamedTuple):
             table([("op", "shape", "order", "calls", "ms", "evidence"), *products]),
         ]
         if self.left:
-            parts += ["left to PyTorch on the CPU", table([("op", "calls", "why"), *_left(self.left)])]
+            parts += ["left to PyTorch on the CPU", table([("op", "from", "calls", "why"), *_left(self.left)])]
         return "\n".join(parts)
 
 
-def _left(rows: Iterable[LeftRow]) -> Iterator[tuple[str, str, str]]:
+def _left(rows: Iterable[LeftRow]) -> Iterator[tuple[str, str, str, str]]:
     for row in rows:
-        yield row.op, str(row.calls), row.reason
+        yield row.op, row.module, str(row.calls), row.reason
 
 
 class Kernel:
@@ -128,6 +129,7 @@ class Session:
         self.gpu, self.settings = gpu, settings
         self.kernels = Kernels()
         self.recorder = settings.recorder
+        self.warned: set[tuple[str, str]] = set()  # (place, reason) of what runs outside of the graphs
         self.wrappers: list[str] = []  # paths of generated code
         self.watchers: list[Any] = []  # called with (name, outputs) of every launch and library call
 
