@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from nbtc.errors import IllegalProgramError, ProgramError
 from nbtc.executor.control.calls import parts
-from nbtc.executor.control.host_calls import FUNCTIONS
+from nbtc.executor.control.host_calls import missing
 from nbtc.executor.emit.action import Row
 from nbtc.executor.kernel.link import Linked, link
 from nbtc.executor.matrix.matrix import first_version
@@ -137,10 +137,8 @@ def refused(i: Instruction, names: Names, module: Module) -> str:
     if i.opcode == "call" and not isinstance(callee := parts(i.operands).callee, Register):
         name = callee.name if isinstance(callee, Symbol) else ""
         known = module.functions.get(module.aliases.get(name, name))
-        if (known is None or known.body is None) and name not in FUNCTIONS:
-            if name.startswith(("cudaCDP", "__cudaCDP", "cudaLaunchDevice", "cudaGetParameterBuffer")):
-                return f"call: {name}: kernels that launch kernels (dynamic parallelism) are not emulated"
-            return f"call: {name} has no body, and the host provides only {', '.join(FUNCTIONS)}"
+        if (known is None or known.body is None) and (why := missing(name)):
+            return f"call: {why}"
     return ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -16,6 +15,7 @@ from nbtc.compiler.threads import check_progress, thread_count
 from nbtc.errors import OptionError, ProgramError, shown
 from nbtc.executor.build import Built, build
 from nbtc.executor.code.machine import BlockShape, Options
+from nbtc.executor.control.device_runtime import NEED_HEAP
 from nbtc.executor.coverage import FormUse, forms_of, legal
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variables_layout
@@ -29,10 +29,11 @@ from nbtc.executor.launch.arguments import (
     parameters_of,
     seconds,
 )
+from nbtc.executor.launch.children import Children
 from nbtc.executor.launch.configured import Configured
 from nbtc.executor.launch.hazards import hazard_error, kept, leak
 from nbtc.executor.launch.host_calls import Answers, Heap
-from nbtc.executor.launch.launch import Geometry, Request, address_of, aligned, obeyed, run
+from nbtc.executor.launch.launch import Code, Geometry, Request, address_of, aligned, obeyed, run
 from nbtc.executor.launch.repeated import Repeated, repeatable
 from nbtc.executor.launch.shared_memory import dynamic_bytes
 from nbtc.executor.memory.ranges import Memory
@@ -45,9 +46,9 @@ from nbtc.executor.text.parse import parse
 from nbtc.executor.text.source import text_of
 from nbtc.executor.watch.memory import Watched
 from nbtc.formats.arrays import as_flag
-from nbtc.isa.archs import ARCHS
 from nbtc.isa.archs import arch as find_arch
 from nbtc.isa.archs import gpu as find_gpu
+from nbtc.isa.archs import of_target
 
 MOST_GEOMETRIES = 1 << 10  # of launches that a module remembers
 
@@ -76,20 +77,9 @@ def _arch_name(name: str | int) -> str:
     return find_arch(name).name
 
 
-def _own_arch(target: str) -> str:
-    """The architecture that a text is for: what `.target` says, or the oldest there is where that is older.
-
-    Targets from before there were tensor cores, such as "sm_52", are what older compilers write unless told otherwise;
-    what such a text can say is the same on all architectures.
-    """
-    if re.fullmatch(r"sm_[2-6]\d", target):
-        return min(ARCHS.values(), key=lambda a: a.number).name
-    return _arch_name(target)
-
-
-def _together(arch: str, threads: int, shared: int) -> int:
-    """How many blocks of a launch are on a GPU of an architecture at once."""
-    return find_gpu(arch).resident_blocks(threads, shared)
+def _together(arch: str, g: Geometry, code: Code, dynamic: int) -> int:
+    """How many blocks of a launch that may wait for each other are on a GPU of an architecture at once."""
+    return find_gpu(arch).resident_blocks(g.threads, code.shared_bytes + dynamic) if code.spins else 0
 
 
 class Module:
@@ -102,7 +92,7 @@ class Module:
         self.text: str = text
         self.ptx: Parsed = parse(with_bodies(text, self._bodies) if self._bodies else text)
         legal(self.ptx)
-        self.arch: str = _arch_name(arch) if arch is not None else _own_arch(self.ptx.target)
+        self.arch: str = _arch_name(arch) if arch is not None else of_target(self.ptx.target).name
         self._layout, size = variables_layout(self.ptx)
         self.variables: NDArray[np.uint8] = aligned(max(size, 1), 256)
         self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)
@@ -112,7 +102,7 @@ class Module:
         self.lock: threading.Lock = threading.Lock()
         self.names: dict[str, str] = {}  # further names of kernels, such as instances of templates
         self.parameters: dict[str, tuple[str, ...]] = {}  # what kernels' sources call their parameters
-        self.heap: Heap | None = Heap() if "malloc" in self.ptx.functions else None
+        self.heap: Heap | None = Heap() if self.ptx.functions.keys() & NEED_HEAP else None
 
     def part(self, kernel: str) -> tuple[str, Parsed]:
         """Text and module with the body of a kernel and of all functions."""
@@ -318,7 +308,8 @@ class Program:
             memory_ranges.append(heap.range)
         watched = Watched(memory_ranges) if instrument == "watch" else None
         cells = watched.heap(heap.range, heap.sizes) if heap is not None and watched is not None else None
-        answers = Answers(heap, cells) if built.code.asks else None
+        children = Children(self.module.ptx)
+        answers = Answers(heap, cells, children) if built.code.asks else None
         request = Request(
             geometry=g,
             parameters=arguments.bytes,
@@ -329,12 +320,21 @@ class Program:
             threads=threads,
             callback=answers.callback if answers else None,
             timeout=seconds(timeout),
-            together=_together(name, g.threads, built.code.shared_bytes + dynamic) if built.code.spins else 0,
+            together=find_gpu(name).resident_blocks(g.threads, built.code.shared_bytes + dynamic)
+            if built.code.spins
+            else 0,
             watched=watched,
             profile=empty(built.code.sites) if instrument == "profile" else None,
             progress=progress,
         )
-        return every.noted(self._run(built, request, answers))
+        found = every.noted(self._run(built, request, answers))
+        children.run(
+            memory_ranges, lambda child: Program(self.module, child.kernel, self.arch, self.instrument).launch(
+                child.grid, child.block, Arguments(child.parameters, arguments.memory), shared=child.shared,
+                memory=memory, arch=arch, threads=threads, checked=checked, contract=contract, timeout=timeout,
+            ),
+        )  # fmt: skip
+        return found
 
     def repeated(self, g: Geometry, memory: Sequence[Memory], shared: int) -> Repeated | None:
         """A launch that callers of compiled code can make again; None where it needs more than its code.
@@ -351,7 +351,7 @@ class Program:
         request = Request(
             geometry=g, parameters=parameters, variables=address_of(self.module.variables),
             memory=self.module.own_memory, dynamic_bytes=shared, cooperative=False, threads=None, callback=None,
-            together=_together(self.arch, g.threads, built.code.shared_bytes + shared) if built.code.spins else 0,
+            together=_together(self.arch, g, built.code, shared),
         )  # fmt: skip
         return Repeated(self.name, built.sites, built.code, request)
 

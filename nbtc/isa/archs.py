@@ -83,6 +83,17 @@ def arch(name: object) -> Arch:
     return name if isinstance(name, Arch) else target(name).arch
 
 
+def of_target(target: str) -> Arch:
+    """The architecture that a text is for: what `.target` says, or the oldest there is where that is older.
+
+    Targets from before there were tensor cores, such as "sm_52", are what older compilers write unless told otherwise;
+    what such a text can say is the same on all architectures.
+    """
+    if re.fullmatch(r"sm_[2-6]\d", target):
+        return min(ARCHS.values(), key=lambda a: a.number)
+    return arch(target)
+
+
 def gpu(name: object) -> GPU:
     """The GPU that an `arch=` names; an architecture stands for the first of its GPUs: "sm_90" for an H100 SXM.
 

@@ -37,7 +37,7 @@ def test_forms_and_what_is_missing():
     assert found["good"].runs and not found["_Z3badv"].runs and not found.runs
     text = str(found["_Z3badv"])
     assert "sured" in text and "line 9" in text and "%nosuch" in text and "nowhere has no body" in text
-    assert "kernels that launch kernels" in text
+    assert "cudaGetParameterBufferV2: of the device's CUDA runtime" in text
     assert "rcp.approx.f32" in str(found["good"])
 
 

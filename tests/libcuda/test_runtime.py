@@ -141,3 +141,35 @@ def test_checked_mode_names_the_source_line_of_a_race(tmp_path):
     done = run(program, NBTC_CHECKED="1")
     assert done.returncode == 9
     assert place(RACE, "void race") in done.stderr and "race" in done.stderr
+
+
+def test_executables_whose_kernels_launch_kernels(tmp_path):
+    source = """
+#include <cstdio>
+__global__ void child(int *sums, int depth, int *done) {
+  atomicAdd(&sums[depth], blockIdx.x + 1);
+  if (threadIdx.x == 0 && blockIdx.x == 0 && depth < 3) child<<<depth + 2, 2>>>(sums, depth + 1, done);
+  if (depth == 3 && threadIdx.x == 0) atomicAdd(done, 1);
+}
+__global__ void after(int *sums, int *done) { sums[4] = *done; }
+__global__ void parent(int *sums, int *done) {
+  after<<<1, 1, 0, cudaStreamTailLaunch>>>(sums, done);
+  cudaStream_t s;
+  if (cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking)) return;
+  child<<<1, 2, 0, s>>>(sums, 0, done);
+  cudaStreamDestroy(s);
+}
+int main() {
+  int *sums, want[] = {2, 6, 12, 20, 4};
+  if (cudaMallocManaged(&sums, 6 * sizeof(int))) return 1;
+  for (int i = 0; i < 6; i++) sums[i] = 0;
+  parent<<<1, 1>>>(sums, sums + 5);
+  if (cudaDeviceSynchronize()) return 2;
+  for (int i = 0; i < 5; i++) if (sums[i] != want[i]) return 3 + i;
+  return 0;
+}
+"""
+    program = compiled(tmp_path, source, "-rdc=true")
+    for changes in ({}, {"NBTC_CHECKED": "1"}):
+        done = run(program, **changes)
+        assert not done.returncode, done.stderr

@@ -1,50 +1,30 @@
 """What programs ask of the host (CUDA C++ Programming Guide: formatted output, assertion, dynamic memory allocation).
 
-`vprintf`, `__assertfail`, `malloc` and `free` are functions without a body.  Compiled code hands their arguments,
-checked, to the launch's callback.  `cudaGraphSetConditional` needs no callback: a handle is its condition's address.
+`vprintf`, `__assertfail`, `malloc`, `free` and the device's runtime are functions without a body.  Compiled code hands
+their arguments, checked, to the launch's callback.  `cudaGraphSetConditional` needs no callback: a handle is its
+condition's address.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I1, I8, I32, I64, vector
+from nbtc.compiler.builder import I1, I32, I64, vector
+from nbtc.executor.control import device_runtime
+from nbtc.executor.control.asking import Ask, answer, argument, result, text
 from nbtc.executor.emit.lanes import Lanes
-from nbtc.executor.emit.values import resize
 from nbtc.executor.memory import reach
 from nbtc.executor.memory.gather import LaneElements
 from nbtc.executor.memory.memory import store_lanes
 from nbtc.executor.memory.resolve import ADDRESSES, Access, resolve
-from nbtc.executor.memory.stack import WORDS, Stack
-from nbtc.executor.text.data import Immediate, Operand, Register, Symbol
+from nbtc.executor.text.data import Operand
 
 LANES = 32
 CONDITION = LaneElements("global", 32, 1, False)  # 32 bits that a graph's conditional node looks at
-
-
-class Ask(IntEnum):
-    """What the callback is asked for."""
-
-    PRINT = 1
-    ASSERT = 2
-    MALLOC = 3
-    FREE = 4
-    TENSOR = 5  # tensor memory and block scales, by a text that says what
-
-
-def text(lanes: Lanes, words: str) -> Any:
-    """A constant text of the module that begins with the instruction's line, as an address (i64)."""
-    octets = bytearray(f"{lanes.instruction.line} {words}\0".encode())
-    kind, module = ir.ArrayType(I8, len(octets)), lanes.machine.module
-    found = ir.GlobalVariable(module, kind, module.get_unique_name("text"))
-    found.global_constant, found.linkage = True, "internal"
-    found.initializer = ir.Constant(kind, octets)
-    return lanes.b.ptrtoint(found, I64)
 
 
 def ask_once(lanes: Lanes, words: str, *values: Any) -> Any:
@@ -57,15 +37,6 @@ def ask_once(lanes: Lanes, words: str, *values: Any) -> Any:
     return lanes.v.load(at, I64, 8)
 
 
-def _argument(lanes: Lanes, operand: Operand) -> Any:
-    """An argument's 64 bits in each lane."""
-    if isinstance(operand, Symbol):
-        return Stack(lanes.frame).pop(lanes.active, lanes.frame.local_offsets(operand.name), ir.Constant(WORDS, None))
-    if isinstance(operand, Register | Immediate):
-        return lanes.spread(resize(lanes.v, lanes.read(operand), 64))
-    return lanes.refuse("an argument is a variable, a register or a number")
-
-
 def _host_addresses(lanes: Lanes, addresses: Any) -> Any:
     """Generic addresses as the host's."""
     out, good = resolve(lanes, Access("generic", 1, False), addresses, lanes.machine.site(lanes))
@@ -73,18 +44,11 @@ def _host_addresses(lanes: Lanes, addresses: Any) -> Any:
     return lanes.b.load(out)
 
 
-def _result(lanes: Lanes, operand: Operand, words: Any) -> None:
-    if isinstance(operand, Symbol):
-        Stack(lanes.frame).push(lanes.active, lanes.frame.local_offsets(operand.name), words)
-    elif isinstance(operand, Register):
-        lanes.write(operand, resize(lanes.v, words, operand.bits))
-
-
 def _print(lanes: Lanes, arguments: tuple[Operand, ...]) -> Any:
-    text, values = (_argument(lanes, a) for a in arguments)
+    text, values = (argument(lanes, a) for a in arguments)
     text = _host_addresses(lanes, text)
     lanes.host(Ask.PRINT, text, _optional_address(lanes, values))
-    return lanes.v.load(lanes.field("warp", "scratch"), ADDRESSES, 8)
+    return answer(lanes)
 
 
 def _optional_address(lanes: Lanes, addresses: Any) -> Any:
@@ -99,7 +63,7 @@ def _optional_address(lanes: Lanes, addresses: Any) -> Any:
 
 
 def _assert(lanes: Lanes, arguments: tuple[Operand, ...]) -> Any:
-    message, file, line, function, *_ = (_argument(lanes, a) for a in arguments)
+    message, file, line, function, *_ = (argument(lanes, a) for a in arguments)
     texts = [_host_addresses(lanes, x) for x in (message, file, function)]
     site = lanes.spread(lanes.v.int(lanes.machine.site(lanes)))
     lanes.host(Ask.ASSERT, *texts, line, site)
@@ -108,18 +72,18 @@ def _assert(lanes: Lanes, arguments: tuple[Operand, ...]) -> Any:
 
 def _malloc(lanes: Lanes, arguments: tuple[Operand, ...]) -> Any:
     site = lanes.spread(lanes.v.int(lanes.machine.site(lanes)))
-    lanes.host(Ask.MALLOC, _argument(lanes, arguments[0]), site)
-    return lanes.v.load(lanes.field("warp", "scratch"), ADDRESSES, 8)
+    lanes.host(Ask.MALLOC, argument(lanes, arguments[0]), site)
+    return answer(lanes)
 
 
 def _free(lanes: Lanes, arguments: tuple[Operand, ...]) -> Any:
     site = lanes.spread(lanes.v.int(lanes.machine.site(lanes)))
-    lanes.host(Ask.FREE, _argument(lanes, arguments[0]), site)
+    lanes.host(Ask.FREE, argument(lanes, arguments[0]), site)
     return None
 
 
 def _set_conditional(lanes: Lanes, arguments: tuple[Operand, ...]) -> Any:
-    address, value = (_argument(lanes, a) for a in arguments)
+    address, value = (argument(lanes, a) for a in arguments)
     words = lanes.b.trunc(value, vector(I32, LANES))
     store_lanes(lanes, CONDITION, address, [words], lanes.machine.site(lanes))
     return None
@@ -131,16 +95,28 @@ FUNCTIONS: dict[str, tuple[int, Callable[[Lanes, tuple[Operand, ...]], Any]]] = 
     "malloc": (1, _malloc),
     "free": (1, _free),
     "cudaGraphSetConditional": (2, _set_conditional),
+    **device_runtime.FUNCTIONS,
 }
+PROVIDED = ", ".join(name for name in FUNCTIONS if name not in device_runtime.FUNCTIONS)
+
+
+def missing(name: str) -> str:
+    """Why a function without a body can't be called, or nothing."""
+    if name in FUNCTIONS:
+        return ""
+    if name.startswith(device_runtime.PREFIXES):
+        have = ", ".join(n.removeprefix(device_runtime.PREFIX) for n in device_runtime.FUNCTIONS)
+        return f"{name}: of the device's CUDA runtime (dynamic parallelism as of CUDA 12) there are only {have}"
+    return f"{name} has no body, and the host provides only {PROVIDED}"
 
 
 def call(lanes: Lanes, name: str, arguments: tuple[Operand, ...], results: tuple[Operand, ...]) -> None:
     """A call to a function without a body."""
-    if name not in FUNCTIONS:
-        lanes.refuse(f"{name} has no body and is nothing that the host provides ({', '.join(FUNCTIONS)})")
+    if why := missing(name):
+        lanes.refuse(why)
     count, emit = FUNCTIONS[name]
     if len(arguments) != count:
         lanes.refuse(f"{name} takes {count} arguments")
     words = emit(lanes, arguments)
     if results and words is not None:
-        _result(lanes, results[0], words)
+        result(lanes, results[0], words)

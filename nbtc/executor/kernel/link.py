@@ -75,6 +75,13 @@ class Linked(NamedTuple):
         return FUNCTION_WINDOW + FUNCTION_STEP * (names.index(name) + 1) if name in names else None
 
 
+def function_at(module: Module, address: int) -> Function | None:
+    """The function that an address stands for."""
+    number, rest = divmod(address - FUNCTION_WINDOW, FUNCTION_STEP)
+    functions = list(module.functions.values())
+    return functions[number - 1] if not rest and 1 <= number <= len(functions) else None
+
+
 def takes_stack(function: Function) -> bool:
     """Whether a function takes memory from the stack while it runs."""
     return any(i.opcode == "alloca" for i in function.body or ())
@@ -113,7 +120,12 @@ def callees(function: Function, module: Module) -> list[str]:
     names = [s.name for i in function.body or () for o in i.operands for s in others(o) if isinstance(s, Symbol)]
     names += [name for table in function.tables.values() for name in table]
     resolved = (module.aliases.get(name, name) for name in names)
-    return [name for name in dict.fromkeys(resolved) if name in module.functions]
+    return _no_kernels(resolved, module)
+
+
+def _no_kernels(names: Iterable[str], module: Module) -> list[str]:
+    """The functions of these names that can be called: a kernel's address is for launching it."""
+    return [n for n in dict.fromkeys(names) if n in module.functions and not module.functions[n].entry]
 
 
 def _named_in(variable: Variable) -> Iterator[str]:
@@ -145,7 +157,7 @@ def link(module: Module, name: str) -> Linked:
 
 def _call_order(module: Module, kernel: str) -> tuple[list[str], frozenset[str]]:
     """Functions with a body that can be reached, callees first; those on a cycle of calls."""
-    indirect = [n for v in _static(module) for n in _named_in(v) if n in module.functions]
+    indirect = _no_kernels((n for v in _static(module) for n in _named_in(v)), module)
     edges: dict[str, list[str]] = {}
     todo = [kernel]
     while todo:
@@ -181,7 +193,7 @@ def _taken(module: Module, functions: Iterable[Function]) -> tuple[str, ...]:
         for i in function.body or ():
             if i.opcode != "call":
                 names += [s.name for o in i.operands for s in others(o) if isinstance(s, Symbol)]
-    return tuple(n for n in dict.fromkeys(names) if n in module.functions)
+    return tuple(_no_kernels(names, module))
 
 
 def _reserved(functions: Iterable[Function]) -> int:

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.executor.control.host_calls import Ask
+from nbtc.errors import ProgramError
+from nbtc.executor.control.asking import Ask
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.state import BLOCK, LAUNCH, LOCAL_WINDOW, SHARED_WINDOW, WARP, read_field, write_field
+from nbtc.executor.launch.children import ERRORS, UNKNOWN, Children, Transfer
 from nbtc.executor.launch.launch import CALLBACK, LANES
 from nbtc.executor.launch.tensor_services import TensorAnswers
 from nbtc.executor.memory.ranges import Memory
@@ -191,6 +193,7 @@ class Heap:
         # what is free, ascending; no two touch
         self.holes: list[tuple[int, int]] = [(self.start + used, HEAP_BYTES - used)]
         self.lock: Lock = Lock()
+        self.texts: dict[str, int] = {}
 
     def take(self, size: int) -> int:
         """An address, or 0 when there is no room: of the first hole that is large enough."""
@@ -202,6 +205,15 @@ class Heap:
                     self.sizes[first] = taken
                     return first
             return 0
+
+    def text(self, words: str) -> int:
+        """The address of a constant text, made once."""
+        if words not in self.texts:
+            raw = words.encode() + b"\0"
+            self.texts[words] = self.take(len(raw))
+            if self.sizes.pop(self.texts[words], 0):  # nobody may free it
+                ctypes.memmove(self.texts[words], raw, len(raw))
+        return self.texts[words]
 
     @property
     def range(self) -> Memory:
@@ -283,8 +295,8 @@ class _Thread(NamedTuple):
 class Answers:
     """Answers the questions of one launch."""
 
-    def __init__(self, heap: Heap | None, cells: HeapCells | None = None) -> None:
-        self.heap, self.cells = heap, cells
+    def __init__(self, heap: Heap | None, cells: HeapCells | None, children: Children) -> None:
+        self.heap, self.cells, self.children = heap, cells, children
         self.text: list[str] = []
         self.assertion = ""
         self.error: BaseException | None = None
@@ -296,6 +308,11 @@ class Answers:
             Ask.MALLOC: self._malloc,
             Ask.FREE: self._free,
             Ask.TENSOR: self.tensor.answer,
+            Ask.PARAMETERS: self._parameters,
+            Ask.LAUNCH: self._launch,
+            Ask.COPY: self._copy,
+            Ask.FILL: self._fill,
+            Ask.ERROR: self._error,
         }
 
     def _answer(self, launch: int, block: int, warp: int, what: int, mask: int, words: int) -> int:
@@ -322,16 +339,50 @@ class Answers:
         thread.fail(Kind.ASSERT, int(row[4]))
 
     def _malloc(self, row: Any, thread: _Thread) -> None:
-        size, site = int(row[0]), int(row[1])
-        row[0] = self.heap.take(size) if self.heap else 0
+        row[0] = self._taken(int(row[0]), int(row[1]), thread)
+
+    def _taken(self, size: int, site: int, thread: _Thread) -> int:
+        """Memory of the heap, or 0 when there is no room."""
+        found = self.heap.take(size) if self.heap else 0
         if self.cells is not None:
-            self.cells.take(int(row[0]), Given(size, site, *thread.indices()))
+            self.cells.take(found, Given(size, site, *thread.indices()))
+        return found
 
     def _free(self, row: Any, thread: _Thread) -> None:
-        if int(row[0]) and not (self.heap and self.heap.give(int(row[0]))):
-            thread.fail(Kind.FREE, int(row[1]))
+        self._given_back(int(row[0]), int(row[1]), thread)
+
+    def _given_back(self, address: int, site: int, thread: _Thread) -> None:
+        if address and not (self.heap and self.heap.give(address)):
+            thread.fail(Kind.FREE, site)
         elif self.cells is not None:
-            self.cells.give(int(row[0]))
+            self.cells.give(address)
+
+    def _parameters(self, row: Any, thread: _Thread) -> None:
+        child = self.children.wanted(row)
+        row[0] = self._taken(max(1, len(child.parameters)), int(row[5]), thread)
+        if not row[0]:
+            raise ProgramError(
+                f"{child.kernel}: the heap of {HEAP_BYTES >> 20} MiB is full, its parameters find no room"
+            )
+        self.children.waiting[int(row[0])] = child
+
+    def _launch(self, row: Any, thread: _Thread) -> None:
+        address, stream, site = (int(x) for x in row[:3])
+        if address not in self.children.waiting:
+            raise ProgramError(f"a kernel launches with parameters at {address:#x}, which is no buffer for them")
+        raw = ctypes.string_at(address, len(self.children.waiting[address].parameters))
+        self.children.launch(address, stream, raw)
+        self._given_back(address, site, thread)
+
+    def _copy(self, row: Any, thread: _Thread) -> None:
+        to, origin, size, stream = (int(x) for x in row[:4])
+        self.children.launched.append(Transfer(to, size, origin, 0, stream))
+
+    def _fill(self, row: Any, thread: _Thread) -> None:
+        self.children.launched.append(Transfer(int(row[0]), int(row[2]), None, int(row[1]) & 0xFF, int(row[3])))
+
+    def _error(self, row: Any, thread: _Thread) -> None:
+        row[0] = self.heap.text(ERRORS.get(int(row[0]) & 0xFFFFFFFF, UNKNOWN)[int(row[1])]) if self.heap else 0
 
     def end(self) -> None:
         """Print what the program printed, and let go of the heap's granules, 16 MB.

@@ -16,6 +16,7 @@ from nbtc.compiler.loops import for_lanes
 from nbtc.executor.emit.fields import place_of
 
 LANES = 32
+WORD_BYTES = 8
 POINTER = I8.as_pointer()
 VOID = ir.VoidType()
 OFFSETS = vector(I32, LANES)
@@ -47,7 +48,7 @@ def _copy(v: VectorBuilder, args: Any) -> None:
 
 
 def _push(v: VectorBuilder, args: Any) -> None:
-    """(mask, to, words, block, warp): store a word of each lane."""
+    """(mask, to, words, block, warp): store a word of each lane, or its lower half."""
     b = v.b
     mask, to, words, block, warp = args
 
@@ -89,10 +90,13 @@ class Stack:
         helper = self.frame.machine.helpers.function("lanes_copy", VOID, kinds, _copy)
         self.b.call(helper, [mask, to, origin, ir.Constant(I32, size), *self.ends])
 
-    def push(self, mask: Any, to: Any, words: Any) -> None:
-        """Store a word of 64 bits."""
-        helper = self.frame.machine.helpers.function("lanes_push", VOID, (I32, OFFSETS, WORDS, POINTER, POINTER), _push)
-        self.b.call(helper, [mask, to, words, *self.ends])
+    def push(self, mask: Any, to: Any, words: Any, size: int = WORD_BYTES) -> None:
+        """Store a word of 64 bits, or of fewer: the first bytes of one."""
+        bits = 8 * min(size, WORD_BYTES)
+        kind = vector(ir.IntType(bits), LANES)
+        kinds = (I32, OFFSETS, kind, POINTER, POINTER)
+        helper = self.frame.machine.helpers.function(f"lanes_push{bits}", VOID, kinds, _push)
+        self.b.call(helper, [mask, to, words if kind == WORDS else self.b.trunc(words, kind), *self.ends])
 
     def pop(self, mask: Any, origin: Any, words: Any) -> Any:
         """Load a word of 64 bits."""
