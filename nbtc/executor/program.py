@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,9 +18,8 @@ from nbtc.executor.build import Built, build
 from nbtc.executor.code.machine import BlockShape, Options
 from nbtc.executor.control.device_runtime import NEED_HEAP
 from nbtc.executor.coverage import FormUse, forms_of, legal
-from nbtc.executor.emit.errors import Kind
 from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variables_layout
-from nbtc.executor.launch import every, report
+from nbtc.executor.launch import every
 from nbtc.executor.launch.arguments import (
     Arguments,
     Parameter,
@@ -29,15 +29,15 @@ from nbtc.executor.launch.arguments import (
     parameters_of,
     seconds,
 )
-from nbtc.executor.launch.children import Children
+from nbtc.executor.launch.children import Child, Children
 from nbtc.executor.launch.configured import Configured
-from nbtc.executor.launch.hazards import hazard_error, kept, leak
 from nbtc.executor.launch.host_calls import Answers, Heap
-from nbtc.executor.launch.launch import Code, Geometry, Request, address_of, aligned, obeyed, run
+from nbtc.executor.launch.launch import Code, Geometry, Request, address_of, aligned, obeyed
 from nbtc.executor.launch.repeated import Repeated, repeatable
 from nbtc.executor.launch.shared_memory import dynamic_bytes
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.profile.result import Profile, empty
+from nbtc.executor.ran import ran
 from nbtc.executor.summary import summary
 from nbtc.executor.text.data import Module as Parsed
 from nbtc.executor.text.kernels import kernel_texts, with_bodies
@@ -303,13 +303,9 @@ class Program:
         built = self.module.compiled(self.name, BlockShape.of(g.block), options)
         dynamic = dynamic_bytes(self.name, shared, built.code.shared_bytes)
         memory_ranges = [*arguments.memory, *memory_list(memory), *self.module.own_memory]
-        heap = self.module.heap
-        if heap is not None:
-            memory_ranges.append(heap.range)
+        memory_ranges += [self.module.heap.range] if self.module.heap is not None else []
         watched = Watched(memory_ranges) if instrument == "watch" else None
-        cells = watched.heap(heap.range, heap.sizes) if heap is not None and watched is not None else None
-        children = Children(self.module.ptx)
-        answers = Answers(heap, cells, children) if built.code.asks else None
+        answers = self._answers(watched, built.code.asks)
         request = Request(
             geometry=g,
             parameters=arguments.bytes,
@@ -320,21 +316,28 @@ class Program:
             threads=threads,
             callback=answers.callback if answers else None,
             timeout=seconds(timeout),
-            together=find_gpu(name).resident_blocks(g.threads, built.code.shared_bytes + dynamic)
-            if built.code.spins
-            else 0,
+            together=_together(name, g, built.code, dynamic),
             watched=watched,
             profile=empty(built.code.sites) if instrument == "profile" else None,
             progress=progress,
         )
-        found = every.noted(self._run(built, request, answers))
-        children.run(
-            memory_ranges, lambda child: Program(self.module, child.kernel, self.arch, self.instrument).launch(
-                child.grid, child.block, Arguments(child.parameters, arguments.memory), shared=child.shared,
-                memory=memory, arch=arch, threads=threads, checked=checked, contract=contract, timeout=timeout,
-            ),
-        )  # fmt: skip
+        found = every.noted(ran(self.name, built, request, answers))
+        if answers is not None:
+            rest = {"memory": memory, "arch": arch, "threads": threads, "checked": checked, "contract": contract}
+            answers.children.run(memory_ranges, partial(self._child, arguments.memory, {**rest, "timeout": timeout}))
         return found
+
+    def _answers(self, watched: Watched | None, asks: bool) -> Answers | None:
+        """What answers the questions of a launch, if it has any."""
+        heap = self.module.heap
+        cells = watched.heap(heap.range, heap.sizes) if heap is not None and watched is not None else None
+        return Answers(heap, cells, Children(self.module.ptx)) if asks else None
+
+    def _child(self, memory: list[Memory], rest: dict[str, Any], child: Child) -> None:
+        """Run a grid that a grid of this kernel has launched, with the same memory and options."""
+        given = Arguments(child.parameters, memory)
+        program = Program(self.module, child.kernel, self.arch, self.instrument)
+        program.launch(child.grid, child.block, given, shared=child.shared, **rest)
 
     def repeated(self, g: Geometry, memory: Sequence[Memory], shared: int) -> Repeated | None:
         """A launch that callers of compiled code can make again; None where it needs more than its code.
@@ -366,31 +369,6 @@ class Program:
                 known.clear()
             found = known[self.name, grid, block] = obeyed(directives, grid, block, None)
         return found
-
-    def _run(self, built: Built, request: Request, answers: Answers | None) -> Profile | None:
-        """Launch compiled code; raise what went wrong."""
-        try:
-            failure = run(built.code, request)
-        finally:
-            if answers:
-                answers.end()
-        if answers and answers.error is not None:
-            raise answers.error
-        watched, hazardous = request.watched, failure is not None and failure.kind == Kind.HAZARD
-        if watched is not None and (hazardous or watched.suspected):
-            raise hazard_error(full_name(self.name), built.sites, request, watched.found())
-        if failure is not None:
-            said = answers.assertion if answers else ""
-            raise report.failed(self.name, built.sites, request, failure, said)
-        lost = request.watched.lost(request.memory) if request.watched is not None else None
-        if lost is not None:
-            text = leak(full_name(self.name), built.sites, request, lost)
-            raise ProgramError(text, title="memory that nobody frees", places=report.places(built.sites, lost.site))
-        columns = answers.tensor.kept() if answers is not None and request.watched is not None else None
-        if columns is not None:
-            text = kept(full_name(self.name), request, columns)
-            raise ProgramError(text, title="tensor memory that nobody deallocates")
-        return None if request.profile is None else Profile(self.name, built.sites, request.profile)
 
     def __str__(self) -> str:
         return summary(link(self.module.part(self.name)[1], self.name), self.arch)

@@ -1,0 +1,39 @@
+"""A launch of compiled code from its request to its result, or to the error that says what went wrong."""
+
+from __future__ import annotations
+
+from nbtc.errors import ProgramError
+from nbtc.executor.build import Built
+from nbtc.executor.emit.errors import Kind
+from nbtc.executor.launch import report
+from nbtc.executor.launch.hazards import hazard_error, kept, leak
+from nbtc.executor.launch.host_calls import Answers
+from nbtc.executor.launch.launch import Request, run
+from nbtc.executor.profile.result import Profile
+from nbtc.executor.text.names import full_name
+
+
+def ran(name: str, built: Built, request: Request, answers: Answers | None) -> Profile | None:
+    """Launch the code of a kernel; raise what went wrong."""
+    try:
+        failure = run(built.code, request)
+    finally:
+        if answers:
+            answers.end()
+    if answers and answers.error is not None:
+        raise answers.error
+    watched, hazardous = request.watched, failure is not None and failure.kind == Kind.HAZARD
+    if watched is not None and (hazardous or watched.suspected):
+        raise hazard_error(full_name(name), built.sites, request, watched.found())
+    if failure is not None:
+        said = answers.assertion if answers else ""
+        raise report.failed(name, built.sites, request, failure, said)
+    lost = request.watched.lost(request.memory) if request.watched is not None else None
+    if lost is not None:
+        text = leak(full_name(name), built.sites, request, lost)
+        raise ProgramError(text, title="memory that nobody frees", places=report.places(built.sites, lost.site))
+    columns = answers.tensor.kept() if answers is not None and request.watched is not None else None
+    if columns is not None:
+        text = kept(full_name(name), request, columns)
+        raise ProgramError(text, title="tensor memory that nobody deallocates")
+    return None if request.profile is None else Profile(name, built.sites, request.profile)
