@@ -93,3 +93,35 @@ print(x.value)
     )
     assert done.stdout == "k9 218 0\nk10 218 0\nk2 0 0\n7\n", done.stdout + done.stderr
     assert "frob.b32" in done.stderr and "line 75" in done.stderr and "line 83" in done.stderr
+
+
+def test_compilers_and_linkers_fill_the_callers_logs():
+    python("""
+import struct
+ready()
+def options(info, error):
+    kinds = (i32 * 5)(3, 4, 5, 6, 2)
+    return kinds, (u64 * 5)(addressof(info), len(info), addressof(error), len(error), 7)
+def logs():
+    return create_string_buffer(b"x" * 99, 100), create_string_buffer(b"x" * 99, 100)
+info, error = logs()
+kinds, values = options(info, error)
+m = u64()
+bad = TWICE.replace("mul.wide.u32 o, t, 4", "mul.wide.u32 o, t, missing").encode()
+assert cu.cuModuleLoadDataEx(byref(m), bad, 5, kinds, values) == 218
+assert info.value == b"" and b"missing" in error.value and len(error.value) == values[3] & 0xFFFFFFFF
+assert values[1] & 0xFFFFFFFF == 0 and struct.unpack("<f", struct.pack("<Q", values[4])[:4])[0] > 0
+info, error = logs()
+kinds, values = options(info, error)
+ok(cu.cuModuleLoadDataEx(byref(m), TWICE.encode(), 5, kinds, values))
+assert info.value == error.value == b""
+small = create_string_buffer(8)
+kinds, values = options(info, small)
+link, out, size = u64(), u64(), c_size_t()
+ok(cu.cuLinkCreate_v2(5, kinds, values, byref(link)))
+assert cu.cuLinkAddData_v2(link, 1, b"nothing", c_size_t(7), b"some.ptx", 0, None, None) == 801
+assert small.value == b"some.pt" and values[3] & 0xFFFFFFFF == 7
+ok(cu.cuLinkAddData_v2(link, 1, TWICE.encode(), c_size_t(len(TWICE)), b"twice", 0, None, None))
+ok(cu.cuLinkComplete(link, byref(out), byref(size)))
+ok(cu.cuLinkDestroy(link))
+""")

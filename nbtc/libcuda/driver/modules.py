@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nbtc.libcuda import host
 from nbtc.libcuda.code import Library, Loaded, texts_of
+from nbtc.libcuda.driver.linking import Logs
 from nbtc.libcuda.errors import FILE_NOT_FOUND, INVALID_VALUE, NOT_FOUND, SUCCESS, CudaError
 from nbtc.libcuda.registry import driver, driver_as
 from nbtc.libcuda.state import disown, handles, own
@@ -44,7 +45,8 @@ def cuModuleLoadData(out: int, image: int) -> None:
 
 @driver
 def cuModuleLoadDataEx(out: int, image: int, count: int, options: int, values: int) -> None:
-    load(out, texts_of(image))
+    with Logs(count, options, values):
+        load(out, texts_of(image))
 
 
 @driver
