@@ -30,16 +30,16 @@ class Logs:
         if not 0 <= count <= MOST_OPTIONS or (count and not (options and values)):
             raise CudaError(INVALID_VALUE)
         self.places = {option: values + 8 * i for i, option in enumerate(host.halves(options, count))} if count else {}
-        self.room = {log: host.u32(self.places[size]) for log, size in LOGS.items() if size in self.places}
+        self.sizes = {log: host.u32(self.places[size]) for log, size in LOGS.items() if size in self.places}
         self.start = time.perf_counter()
         for log in LOGS:
             self.tell(log, "")
 
     def tell(self, log: int, text: str) -> None:
-        """Put a text into a buffer, as much of it as finds room, and its length in the place of the size."""
-        room = self.room.get(log, 0)
-        if log in self.places and room:
-            raw = text.encode()[: room - 1]
+        """Put a text into a buffer, as much of it as fits, and its length in the place of the size."""
+        size = self.sizes.get(log, 0)
+        if log in self.places and size:
+            raw = text.encode()[: size - 1]
             host.write(host.u64(self.places[log]), raw + b"\0")
             host.put32(self.places[LOGS[log]], len(raw))
 
