@@ -135,6 +135,15 @@ assert cu.cuMemGetHandleForAddressRange(byref(p), u64(0), c_size_t(0), 0, u64(0)
     assert "cuMemGetHandleForAddressRange isn't there" in done.stderr
 
 
+def test_nothing_is_said_of_the_table_that_nvrtc_does_without():
+    done = python("""
+import uuid
+p = u64(5)
+assert cu.cuGetExportTable(byref(p), uuid.UUID("da9151d3-3ae6-cc41-a5c0-4f26d533e328").bytes) == 500 and not p.value
+""")
+    assert not done.stderr
+
+
 def test_machine_code_is_refused_by_name():
     done = python("""
 ready()

@@ -14,6 +14,7 @@ from nbtc.libcuda.rows import VERSION, rows
 
 PER_THREAD = 2  # CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 FOUND, SYMBOL_NOT_FOUND, VERSION_TOO_LOW = 0, 1, 2  # CUdriverProcAddressQueryResult
+NVRTC_TABLE = uuid.UUID("da9151d3-3ae6-cc41-a5c0-4f26d533e328")  # NVRTC 13 asks for it and does without
 STATIC = (
     "a static CUDA runtime (or a library that has one, such as cuBLAS) asks for NVIDIA's private tables, which nbtc "
     "doesn't answer: build with nvcc -cudart shared (CMake: CUDA_RUNTIME_LIBRARY Shared)"
@@ -92,8 +93,8 @@ def cuGetProcAddress(symbol: int, out: int, version: int, flags: int) -> int:
 
 @driver
 def cuGetExportTable(out: int, table: int) -> int:
-    """NVIDIA's private tables: none is here, and who asks is told what to do."""
-    uuid.UUID(bytes=host.read(table, 16))
-    say(STATIC, once=True)
+    """NVIDIA's private tables: none is here, and who asks is told what to do, but for who does without."""
+    if uuid.UUID(bytes=host.read(table, 16)) != NVRTC_TABLE:
+        say(STATIC, once=True)
     host.put64(out, 0)
     return NOT_FOUND
