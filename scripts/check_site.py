@@ -28,7 +28,7 @@ TYPES = {  # what calls return, which has no public name but members that users 
     "nbtc.isa.spec.Operand",
     "nbtc.testing.strategies",
 }
-HELPERS = {f"nbtc.errors.{name}" for name in ("shown", "warn", "whole_number")}  # nbtc's own, for its messages
+HELPERS = {f"nbtc.errors.{name}" for name in ("did_you_mean", "shown", "warn", "whole_number")}  # nbtc's own, for its messages
 
 
 def explained(site: Path) -> set[str]:
