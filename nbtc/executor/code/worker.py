@@ -9,7 +9,7 @@ from numba.core import cgutils
 
 from nbtc.compiler.builder import I32, I64, VectorBuilder
 from nbtc.executor.code.coroutine import ALIGN, HEADER, VOID, declare
-from nbtc.executor.emit.fields import cluster_size, place_of
+from nbtc.executor.emit.fields import cluster_size, grid_place, place_of, take_cluster
 from nbtc.executor.emit.state import BLOCK, LAYOUTS, WARP
 from nbtc.executor.memory.resolve import POINTER
 
@@ -48,37 +48,22 @@ class Worker:
 
     def take_cluster(self) -> Any:
         """The index of the first block of the next cluster; beyond the grid when there are no more."""
-        counter = self.b.bitcast(self.at("launch", self.launch, "next_block"), I64.as_pointer())
-        return self.b.atomic_rmw("add", counter, self.cluster_size(), "monotonic")
+        return take_cluster(self.v, self.launch)
 
     def cluster_size(self) -> Any:
         """Blocks of a cluster, 1 where there are none (i64)."""
         return self.b.zext(cluster_size(self.v, self.launch), I64)
 
-    def _split(self, index: Any, extents: tuple[Any, Any]) -> tuple[Any, Any, Any]:
-        """A linear index as three, the first of which runs fastest."""
-        b, (x, y) = self.b, extents
-        row = b.udiv(index, x)
-        return b.urem(index, x), b.urem(row, y), b.udiv(row, y)
-
     def place(self, block: Any, index: Any) -> None:
-        """Give a block structure its place in the grid: blocks are counted cluster by cluster."""
+        """Give a block structure its place in the grid."""
         b = self.b
-        size = self.cluster_size()
-        grid, cluster = (
-            tuple(self.get("launch", self.launch, f"{what}_{a}") for a in "xyz") for what in ("grid", "cluster")
-        )
-        rank = b.trunc(b.urem(index, size), I32)
-        whole = self._split(
-            b.trunc(b.udiv(index, size), I32), (b.udiv(grid[0], cluster[0]), b.udiv(grid[1], cluster[1]))
-        )
-        within = self._split(rank, (cluster[0], cluster[1]))
-        at = [b.add(b.mul(n, c), w) for n, c, w in zip(whole, cluster, within, strict=True)]
+        at, rank = grid_place(self.v, self.launch, index)
         for axis, value in zip("xyz", at, strict=True):
             self.put("block", block, axis, value)
         self.put("block", block, "cluster_rank", rank)
-        rows = b.add(at[1], b.mul(at[2], grid[1]))
-        self.put("block", block, "index", b.zext(b.add(at[0], b.mul(rows, grid[0])), I64))
+        width, height = (self.get("launch", self.launch, f"grid_{axis}") for axis in "xy")
+        rows = b.add(at[1], b.mul(at[2], height))
+        self.put("block", block, "index", b.zext(b.add(at[0], b.mul(rows, width)), I64))
 
     def peer(self, block: Any, rank: Any) -> Any:
         """Place of the pointer to a block of the same cluster (rank: i64)."""

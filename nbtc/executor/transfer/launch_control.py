@@ -1,8 +1,10 @@
 """Rows of cluster launch control: a block that asks for the work of one that has not begun.
 
-(PTX ISA, "clusterlaunchcontrol.try_cancel", "clusterlaunchcontrol.query_cancel".)  Every request is declined, as when
-all blocks of the grid have begun: each block then does its own work, and what a grid computes is the same.
-The answer is 16 bytes: the block's index in three words, and whether its launch was cancelled in the fourth.
+(PTX ISA, "clusterlaunchcontrol.try_cancel", "clusterlaunchcontrol.query_cancel".)  A request takes the next cluster of
+the grid that no worker has begun, from the counter that workers take theirs from, and is declined when there is none.
+A GPU may decline earlier, which a program has to bear; what is granted here is what brings out a program that does not
+do the work it has been given.
+The answer is 16 bytes: the first block's index in three words, and whether its launch was cancelled in the fourth.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from nbtc.compiler.loops import for_lanes
 from nbtc.executor.control.cluster import block_ranks
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
+from nbtc.executor.emit.fields import grid_place, take_cluster
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.emit.values import const, resize
@@ -25,7 +28,6 @@ from nbtc.executor.transfer.bulk import DONE, L64, complete, element_of, for_tar
 
 BYTES = 16  # of an answer
 WORD = 32  # bits
-DECLINED = 0
 AXES = {"get_first_ctaid::x": 0, "get_first_ctaid::y": 1, "get_first_ctaid::z": 2}
 CANCELED = 3 * WORD  # the bit of the answer that says whether the launch was cancelled
 
@@ -40,16 +42,29 @@ def _ask(lanes: Lanes) -> None:
     blocks = v.splat(b.trunc(block_ranks(lanes), ir.IntType(16)), WARP) if everywhere else None
 
     def lane(number: Any) -> None:
+        words = _taken(lanes)
+
         def answer(at: Any) -> None:
             lanes.machine.instrument.line(lanes, number, at, v.int(BYTES), kinds.BULK_WRITE)
-            answers = vector(I32, BYTES // 4)
-            v.store(v.const(answers, DECLINED), b.inttoptr(at, answers.as_pointer()), BYTES)
+            v.store(words, b.inttoptr(at, words.type.as_pointer()), BYTES)
 
         for_targets(lanes, blocks, number, element_of(found.words, lanes, number), answer)
 
     lanes.machine.instrument.operates(lanes, -1)
     for_lanes(v, found.good, lane)
     complete(lanes, barrier, v.const(L64, BYTES), blocks)
+
+
+def _taken(lanes: Lanes) -> Any:
+    """The answer to one request: a cluster's first block and 1, or zeros where the whole grid has begun."""
+    b, v = lanes.b, lanes.v
+    first = take_cluster(v, lanes.launch)
+    granted = b.icmp_unsigned("<", first, lanes.get("launch", "blocks"))
+    place, _ = grid_place(v, lanes.launch, first)
+    words = v.const(vector(I32, BYTES // 4), 0)
+    for n, word in enumerate((*place, ir.Constant(I32, 1))):
+        words = b.insert_element(words, b.select(granted, word, ir.Constant(I32, 0)), ir.Constant(I32, n))
+    return words
 
 
 def _word(lanes: Lanes, answer: Any, index: int) -> Any:

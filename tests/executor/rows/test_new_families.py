@@ -61,6 +61,31 @@ def test_work_of_blocks_that_have_not_begun_is_done_once():
     np.testing.assert_array_equal(run(CONTROL, words=32 * 50, grid=50), np.ones(32 * 50))
 
 
+def test_a_block_gets_the_work_of_one_that_has_not_begun():
+    body = CONTROL.replace("atom.global.add.u32 %r4, [%d9], 1;", "mov.u32 %r4, %ctaid.x; st.global.u32 [%d9], %r4;")
+    by = run(body, words=32 * 50, grid=50, threads=1).reshape(50, 32)
+    assert (by == by[:, :1]).all()
+    assert len(set(by[:, 0])) < 25
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_clusters_get_the_work_of_whole_clusters(checked):
+    body = """ .shared .align 16 .b128 answer; .shared .align 8 .b64 bar; mov.u32 %r2, 0; setp.eq.u32 %p1, %r9, 0;
+ mov.u32 %r3, %ctaid.x; mov.u32 %r8, %cluster_ctarank; setp.eq.and.u32 %p2, %r8, 0, %p1;
+ @%p1 mbarrier.init.shared.b64 [bar], 1; fence.mbarrier_init.release.cluster;
+ barrier.cluster.arrive; barrier.cluster.wait;
+ AGAIN: ld.param.u64 %d9, [out]; mul.wide.u32 %d1, %r3, 4; add.u64 %d9, %d9, %d1; @%p1 red.global.add.u32 [%d9], 1;
+ @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16; barrier.cluster.arrive; barrier.cluster.wait; @!%p2 bra WAIT;
+ clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster::all.b128
+   [answer], [bar];
+ WAIT: mbarrier.try_wait.parity.acquire.cluster.shared.b64 %p0, [bar], %r2; @!%p0 bra WAIT;
+ ld.shared.b128 %x1, [answer]; fence.proxy.async; xor.b32 %r2, %r2, 1; barrier.cluster.arrive; barrier.cluster.wait;
+ clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p0, %x1; @!%p0 bra END;
+ clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %r3, %x1; add.u32 %r3, %r3, %r8; bra AGAIN; END:"""
+    found = run(body, words=32, grid=24, cluster=2, checked=checked)
+    np.testing.assert_array_equal(found, [1] * 24 + [0] * 8)
+
+
 def test_stores_and_reductions_without_an_mbarrier():
     body = """cvt.u64.u32 %d1, %r9; st.async.mmio.release.sys.global.u32 [%d9], %r9; bar.sync 0;
  ld.param.u64 %d2, [out]; red.async.mmio.release.sys.global.add.s64 [%d2+128], %d1;
