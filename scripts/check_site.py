@@ -28,7 +28,8 @@ TYPES = {  # what calls return, which has no public name but members that users 
     "nbtc.isa.spec.Operand",
     "nbtc.testing.strategies",
 }
-HELPERS = {f"nbtc.errors.{name}" for name in ("did_you_mean", "shown", "warn", "whole_number")}  # nbtc's own, for its messages
+MESSAGES = ("did_you_mean", "shown", "warn", "whole_number")  # what nbtc makes its own messages with
+HELPERS = {f"nbtc.errors.{name}" for name in MESSAGES}
 
 
 def explained(site: Path) -> set[str]:
