@@ -212,8 +212,17 @@ class Words(_ByItem):
         return _WORDS[item.problem.plan.model.kind](item, team)
 
 
+class TileRegisters(Words):
+    """Integers in AMX's tile registers."""
+
+    name, rate, worth = "amx", 800.0, 200_000_000
+
+    def serves(self, params: NDArray[np.int64]) -> bool:
+        return bool(params[KIND] == Kind.INTEGER and micro.dot_of_bytes() == micro.AMX)
+
+
 # Of those that serve, the first is the fastest.
-ENGINES: list[Engine[Problem]] = [Panel(), Portable(), Words(), CHAIN]
+ENGINES: list[Engine[Problem]] = [Panel(), Portable(), TileRegisters(), Words(), CHAIN]
 
 
 def named(name: str, engines: Sequence[Engine[P]]) -> Engine[P]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler import output_pool
 from nbtc.compiler.jit import in_default_float_mode
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.errors import FormatError, OptionError, shown
@@ -303,7 +304,7 @@ def _chain(problem: Problem, c: NDArray[Any] | None, chain: Chain, team: ThreadT
         d[...] = 0 if c is None else c
         return d.view(acc.dtype)
     engine = named(plan.engine, ENGINES)
-    blank = np.empty if getattr(engine, "fills", False) else np.zeros
+    blank = output_pool.empty if getattr(engine, "fills", False) else np.zeros
     d = blank(plan.shape[:-1], acc.bits_dtype)
     engine.run(problem, c, d, (start, stop), team)
     return d.view(acc.dtype)

@@ -17,6 +17,7 @@ from nbtc.formats.table import Format
 from nbtc.gemm.packed_memory import flat
 from nbtc.gemm.shares import column_shares, columns_at_once, row_shares
 from nbtc.kernels import words as micro
+from nbtc.kernels import words_amx
 from nbtc.kernels.words_pack import (
     BYTE_PAIRS,
     BYTES,
@@ -29,7 +30,7 @@ from nbtc.kernels.words_pack import (
 )
 
 DEPTH = 512  # words of depth in a packed block
-WHOLE = 1 << 24  # multiply-adds of a product that is one call, a millisecond: an interrupt waits for all of them
+WHOLE = 1 << 27  # multiply-adds of a product that is one call, 5 ms of f64: an interrupt waits for all of them
 
 
 def shares(m: int, columns: int, threads: int, lines: int, width: int) -> list[tuple[int, int, int, int]]:
@@ -44,12 +45,14 @@ def shares(m: int, columns: int, threads: int, lines: int, width: int) -> list[t
 class Scheme:
     """How a kind of product is stored and the addresses of what packs columns and what multiplies rows.
 
-    words, units: so many words are made of so many units.  elements: of a unit.  lines, width: of a register tile.
+    words, units: so many words are made of so many units; whole: packed lines have a multiple of that many.  elements:
+    of a unit.  lines, width: of a register tile.
     size: bytes of a word, and of a sum.  x, y: what makes A signed and B unsigned.
     """
 
     words: int
     units: int
+    whole: int
     elements: int
     lines: int
     width: int
@@ -63,7 +66,7 @@ class Scheme:
 
     def depth(self, units: int) -> int:
         """Words that so many units are packed into."""
-        return -(-units // self.units) * self.words
+        return -(-(-(-units // self.units) * self.words) // self.whole) * self.whole
 
     @cached_property
     def readings(self) -> tuple[Reading, Reading]:
@@ -99,11 +102,14 @@ def scheme(op: int, a: Format, b: Format, rounding: int = 0) -> Scheme:
     elements = {4: 8, 1: 32}.get(a.bits, 1)
     tile = micro.tile_of(op)
     # VPDPBUSD takes signed A and unsigned B: 4-bit A fits a signed byte as it is, signed 4-bit B is raised by 8
-    x = 128 if source == BYTES and not a.signed else 0
+    x = 128 if op == micro.DOT and source == BYTES and not a.signed else 0
     y = 1 << (b.bits - 1) if op == micro.DOT and b.signed else 0
     flips = (x, y if source == BYTES else 0)
-    kernels = micro.packs_columns(op, source), micro.multiplies_rows(op, rounding, source)
-    return Scheme(words, units, elements, tile.rows, tile.width, tile.size, (a.signed, b.signed), x, y, flips, *kernels)
+    signs = (a.signed, b.signed) if op == micro.AMX else (True, True)
+    kernels = micro.packs_columns(op, source), micro.multiplies_rows(op, rounding, source, signs)
+    whole = words_amx.WORDS_AT_ONCE if op == micro.AMX else 1
+    sizes = words, units, whole, elements, tile.rows, tile.width, tile.size
+    return Scheme(*sizes, (a.signed, b.signed), x, y, flips, *kernels)
 
 
 def panels(columns: int, threads: int, width: int) -> list[tuple[int, int]]:

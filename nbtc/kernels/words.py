@@ -6,6 +6,7 @@ of B.  A `Target` says how many fit, and an operation is the few instructions th
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,17 +16,18 @@ from numba.core import cgutils
 
 from nbtc.compiler.builder import F64, I32, I64, VectorBuilder, stack_array, vector
 from nbtc.compiler.emitted import Emitted, Named, call_address, machine_code
-from nbtc.compiler.host import features
+from nbtc.compiler.host import AVX512, features
 from nbtc.compiler.loops import Values, repeated
 from nbtc.compiler.processors import GENERIC, Processor, host_processor
 from nbtc.compiler.sources import source_digest
+from nbtc.kernels import words_amx
 from nbtc.kernels.dot import Bits, ByteBits, Dot, Elements, Octets, Pairs
 from nbtc.kernels.words_pack import Packer, Part, Reading
 
 BLOCK = 96  # rows packed at a time: a multiple of the rows of every tile
 LEVEL = 2  # of LLVM's pipelines: sums along a row are plain loops, which it makes vectors of
-# operations: bytes four to a word, in pairs of 16 bits, bits, f64
-DOT, PAIRS, XOR, AND, FMA = range(5)
+# operations: bytes four to a word, in pairs of 16 bits, bits, f64, bytes in tile registers
+DOT, PAIRS, XOR, AND, FMA, AMX = range(6)
 ROUND = {"rn": 0, "rz": 11, "rm": 9, "rp": 10}  # embedded rounding (AVX-512); 0: the ordinary fma
 
 
@@ -34,9 +36,18 @@ def target() -> Processor:
     return host_processor() or GENERIC
 
 
+# How bytes are multiplied and what that needs, the fastest first: in tile registers, by VPDPBUSD, or as pairs of 16-bit
+# integers, which never saturate.
+BYTES_BY = (
+    (AMX, words_amx.NEEDS),
+    (DOT, AVX512 | {"avx512vnni"}),
+    (PAIRS, frozenset[str]()),
+)
+
+
 def dot_of_bytes() -> int:
-    """How this machine multiplies bytes: by VPDPBUSD, else as pairs of 16-bit integers, which never saturate."""
-    return DOT if target().mixed and "avx512vnni" in features() else PAIRS
+    """How this machine multiplies bytes."""
+    return next(op for op, needs in BYTES_BY if needs <= features())
 
 
 class Tile(NamedTuple):
@@ -73,6 +84,8 @@ def tile_of(op: int, processor: Processor | None = None) -> Tile:
 
     Accumulators, vectors of B and a broadcast fill the registers; counting bits by a table takes two more.
     """
+    if op == AMX:
+        return Tile(words_amx.LINES, words_amx.COLUMNS // words_amx.ROWS, I32, words_amx.ROWS)
     t = processor or target()
     rows, vectors = 4 if op in (XOR, AND) and t.lookup else 6, 4 if t.sums > 8 else 2
     return Tile(rows, vectors, F64, t.lanes // 2) if op == FMA else Tile(rows, vectors, I32, t.lanes)
@@ -246,25 +259,33 @@ def _stamp() -> str:
     return source_digest(Path(__file__).resolve())
 
 
+def _packer(op: int) -> type[Packer]:
+    """What makes words as an operation takes them."""
+    return words_amx.AmxPacker if op == AMX else Packer
+
+
 def pack_columns(v: VectorBuilder, op: int, source: int, x: Named) -> None:
     """Write the function of `ColumnsArguments`."""
     tile = tile_of(op)
-    Packer(v, source, tile.word, x["reading"]).columns(x["b"], x["units"], x["columns"], tile.width, x["out"])
+    _packer(op)(v, source, tile.word, x["reading"]).columns(x["b"], x["units"], x["columns"], tile.width, x["out"])
 
 
 @cache
 def packs_columns(op: int, source: int) -> int:
     """The address of what packs B for an operation: a function of `ColumnsArguments`."""
     emitted = Emitted(ColumnsArguments, lambda v, x: pack_columns(v, op, source, x))
-    key = "columns", repr((source, tile_of(op).word.width, tile_of(op).width))
+    key = "columns", repr((_packer(op).__name__, source, tile_of(op).word.width, tile_of(op).width))
     return machine_code({"columns": emitted}, _stamp(), *key, level=LEVEL).address("columns")
 
 
 @cache
-def multiplies_rows(op: int, rounding: int, source: int) -> int:
-    """The address of what packs rows of A and multiplies: a function of `RowsArguments`."""
-    emitted = Emitted(RowsArguments, lambda v, x: _Rows(v, op, rounding, source, x).emit())
-    key = "rows", repr((op, rounding, source, tile_of(op).width, target()))
+def multiplies_rows(op: int, rounding: int, source: int, signs: tuple[bool, bool]) -> int:
+    """The address of what packs rows of A and multiplies: a function of `RowsArguments`.
+
+    signs: of elements of A and B; only tile registers have an instruction for each.
+    """
+    emitted = Emitted(RowsArguments, lambda v, x: _Rows(v, op, (rounding, signs), source, x).emit())
+    key = "rows", repr((op, rounding, signs, source, tile_of(op).width, target()))
     return machine_code({"rows": emitted}, _stamp(), *key, level=LEVEL).address("rows")
 
 
@@ -284,13 +305,19 @@ def multiplies_product() -> int:
 class _Rows:
     """Writes the function of `RowsArguments`."""
 
-    def __init__(self, v: VectorBuilder, op: int, rounding: int, source: int, x: Named) -> None:
-        self.v, self.b, self.op, self.rounding, self.x = v, v.b, op, rounding, x
+    def __init__(
+        self, v: VectorBuilder, op: int, variant: tuple[int, tuple[bool, bool]], source: int, x: Named
+    ) -> None:
+        self.v, self.b, self.op, self.variant, self.x = v, v.b, op, variant, x
         self.tile = tile_of(op)
-        self.packer = Packer(v, source, self.tile.word, x["reading"])
+        self.packer = _packer(op)(v, source, self.tile.word, x["reading"])
 
     def emit(self) -> None:
         """`BLOCK` rows after the other."""
+        with words_amx.tile_registers(self.v) if self.op == AMX else nullcontext():
+            self.blocks()
+
+    def blocks(self) -> None:
         v, b, x, size = self.v, self.b, self.x, self.tile.size
         with cgutils.for_range_slice(b, v.int(0), x["rows"], v.int(BLOCK), I64) as (i, _):
             count = v.smin(v.int(BLOCK), b.sub(x["rows"], i))
@@ -317,9 +344,16 @@ class _Rows:
                     self.copy(goal, ld, own["tile"], width, (count, have))
                 to, across = b.select(part, own["tile"], goal), b.select(part, width, ld)
                 places = [left, right, to, v.at(own["down"], b.mul(i, v.int(4))), over]
-                TileEmitter(v, self.op, self.rounding, places, across, fresh, target()).write(depth)
+                self.emitter(places, across, fresh).write(depth)
                 with b.if_then(part):
                     self.copy(own["tile"], width, goal, ld, (count, have))
+
+    def emitter(self, places: list[Any], ld: Any, fresh: Any) -> TileEmitter | words_amx.AmxEmitter:
+        """What writes the loop of a tile."""
+        rounding, signs = self.variant
+        if self.op == AMX:
+            return words_amx.AmxEmitter(self.v, signs, places, ld, fresh)
+        return TileEmitter(self.v, self.op, rounding, places, ld, fresh, target())
 
     def copy(self, from_: Any, from_ld: Any, to: Any, to_ld: Any, shape: tuple[Any, Any]) -> None:
         """Rows and columns of accumulators."""

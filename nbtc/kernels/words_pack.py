@@ -64,6 +64,10 @@ class Packer:
 
     # --- words ---
     def words_in_line(self, units: Any) -> Any:
+        """How many words a packed line of so many units has."""
+        return self.words_of(units)
+
+    def words_of(self, units: Any) -> Any:
         """How many words are made of so many units."""
         whole = self.b.udiv(self.b.add(units, self.v.int(self.of - 1)), self.v.int(self.of))
         return self.b.mul(whole, self.v.int(self.made))
@@ -210,7 +214,7 @@ class Packer:
         """
         v, b = self.v, self.b
         words, line_size = self.words_in_line(units), width * self.word_size
-        lines = b.udiv(words, v.int(self.made))
+        lines = b.udiv(self.words_of(units), v.int(self.made))
         begin = v.at(source["x"], b.mul(source["at"], v.int(self.size)))
         ld = b.mul(source["ld"], v.int(self.size))
         panels = b.udiv(b.add(columns, v.int(width - 1)), v.int(width))
