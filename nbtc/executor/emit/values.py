@@ -80,6 +80,19 @@ def pieces(v: VectorBuilder, x: Any, bits: int) -> Any:
     return v.b.bitcast(x, vector(ir.IntType(bits), lanes * width(x) // bits))
 
 
+def halves(v: VectorBuilder, x: Any) -> tuple[Any, Any]:
+    """The lower and the upper half of each lane."""
+    bits = width(x) // 2
+    return resize(v, x, bits), resize(v, v.b.lshr(x, const(v, x, bits)), bits)
+
+
+def joined(v: VectorBuilder, lower: Any, upper: Any) -> Any:
+    """Two values of a width as one of twice that."""
+    bits = width(lower)
+    wide = resize(v, upper, 2 * bits)
+    return v.b.or_(v.b.shl(wide, const(v, wide, bits)), resize(v, lower, 2 * bits))
+
+
 def count_leading_zeros(v: VectorBuilder, x: Any) -> Any:
     """Zeros above the highest set bit; the width for zero."""
     return v.call(f"llvm.ctlz.{suffix(x.type)}", x.type, x, ir.Constant(ir.IntType(1), 0))

@@ -6,7 +6,7 @@ from typing import Any
 
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.executor.emit.form import WIDTHS, Form, Op, slots
-from nbtc.executor.emit.values import const, is_negative, resize
+from nbtc.executor.emit.values import const, halves, is_negative, joined, resize
 from nbtc.executor.scalar.bits import BITS, logic
 from nbtc.executor.scalar.float_values import KINDS, PACKED, flush, is_nan, magnitude_bits, to_number
 from nbtc.executor.scalar.integers import TYPES
@@ -61,11 +61,6 @@ def setp(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any = None) -> Any:
     return combine(v, op, found, c), combine(v, op, v.b.not_(found), c)
 
 
-def halves(v: VectorBuilder, x: Any) -> tuple[Any, Any]:
-    """The lower and upper 16 bits of a word."""
-    return resize(v, x, 16), resize(v, v.b.lshr(x, const(v, x, 16)), 16)
-
-
 def setp_packed(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any = None) -> Any:
     """setp of two packed values: p for the lower, q for the upper."""
     t = PACKED[op.types[-1]]
@@ -87,10 +82,10 @@ def set_packed(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any = None) -> Any:
     """set of two packed values: 1.0 in each half, or all ones of it for an integer result."""
     target, source = op.types
     found = [
-        resize(v, _mark(v, PACKED.get(target, "b16"), combine(v, op, compare(v, op, PACKED[source], x, y), c), x), 32)
+        _mark(v, PACKED.get(target, "b16"), combine(v, op, compare(v, op, PACKED[source], x, y), c), x)
         for x, y in zip(halves(v, a), halves(v, b), strict=True)
     ]
-    return v.b.or_(found[0], v.b.shl(found[1], const(v, found[1], 16)))
+    return joined(v, *found)
 
 
 def selp(v: VectorBuilder, op: Op, a: Any, b: Any, p: Any) -> Any:

@@ -7,14 +7,13 @@ from typing import Any
 
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.executor.emit.form import WIDTHS, Form, Op, slots
-from nbtc.executor.emit.values import const, order, resize
+from nbtc.executor.emit.values import const, joined, order, resize
 from nbtc.executor.scalar.convert_small import narrow_one
 from nbtc.executor.scalar.float_values import KINDS, PACKED, flush, is_nan
 from nbtc.executor.scalar.floats import canonical, saturate
 from nbtc.executor.scalar.narrow import (
     ROUND_TO_INTEGER,
     from_integer,
-    lanes_joined,
     narrowed,
     relu,
     round_to_integer,
@@ -109,7 +108,7 @@ def to_tf32(v: VectorBuilder, op: Op, a: Any) -> Any:
 
 def two_to_packed(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
     """Two f32 in one register, a in the upper half."""
-    return lanes_joined(v, *(narrow_one(v, op, "f32", PACKED[op.types[0]], x) for x in (a, b)))
+    return joined(v, *(narrow_one(v, op, "f32", PACKED[op.types[0]], x) for x in (b, a)))
 
 
 def saturating_pack(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any = None) -> Any:

@@ -10,9 +10,9 @@ from typing import Any
 
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.executor.emit.form import WIDTHS, Form, Op, slots
-from nbtc.executor.emit.values import const, resize, width
+from nbtc.executor.emit.values import const, halves, joined, resize
 from nbtc.executor.scalar.float_values import KINDS, PACKED, is_nan, magnitude_bits
-from nbtc.executor.scalar.narrow import lanes_joined, narrowed, relu, widened
+from nbtc.executor.scalar.narrow import narrowed, relu, widened
 from nbtc.executor.scalar.rounding import DIRECTIONS
 
 SMALL = {f"{name}x2": name for name in ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1")}
@@ -28,32 +28,26 @@ def narrow_one(v: VectorBuilder, op: Op, source: str, target: str, x: Any) -> An
     return relu(v, KINDS[target], found) if op.has("relu") else found
 
 
-def halves(v: VectorBuilder, x: Any) -> tuple[Any, Any]:
-    """The upper and the lower half of a word."""
-    bits = width(x) // 2
-    return resize(v, v.b.lshr(x, const(v, x, bits)), bits), resize(v, x, bits)
-
-
-def _joined(v: VectorBuilder, op: Op, source: str, words: tuple[Any, Any]) -> Any:
+def _packed(v: VectorBuilder, op: Op, source: str, words: tuple[Any, Any]) -> Any:
     target = op.types[0]
     half = WIDTHS[target] // 2
-    return lanes_joined(v, *(resize(v, narrow_one(v, op, source, SMALL[target], x), half) for x in words))
+    return joined(v, *(resize(v, narrow_one(v, op, source, SMALL[target], x), half) for x in words))
 
 
 def singles_to_small(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
     """Two f32, a in the upper half."""
-    return _joined(v, op, "f32", (a, b))
+    return _packed(v, op, "f32", (b, a))
 
 
 def packed_to_small(v: VectorBuilder, op: Op, a: Any) -> Any:
     """Two packed f16 or bf16."""
-    return _joined(v, op, PACKED[op.types[1]], halves(v, a))
+    return _packed(v, op, PACKED[op.types[1]], halves(v, a))
 
 
 def small_to_packed(v: VectorBuilder, op: Op, a: Any) -> Any:
     """Two packed f16 or bf16 of the same values."""
     target, source = PACKED[op.types[0]], SMALL[op.types[1]]
-    return lanes_joined(v, *(_widen_one(v, op, source, target, x) for x in halves(v, a)))
+    return joined(v, *(_widen_one(v, op, source, target, x) for x in halves(v, a)))
 
 
 def _widen_one(v: VectorBuilder, op: Op, source: str, target: str, x: Any) -> Any:
@@ -81,20 +75,17 @@ def _scale(v: VectorBuilder, op: Op, x: Any) -> Any:
 
 def singles_to_scales(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
     """Two f32 as scales."""
-    return lanes_joined(v, _scale(v, op, a), _scale(v, op, b))
+    return joined(v, _scale(v, op, b), _scale(v, op, a))
 
 
 def bf16_to_ue8m0(v: VectorBuilder, op: Op, a: Any) -> Any:
     """Two packed bf16 as scales."""
-    upper, lower = halves(v, a)
-    return lanes_joined(
-        v, _scale(v, op, widened(v, "bf16", "f32", upper)), _scale(v, op, widened(v, "bf16", "f32", lower))
-    )
+    return joined(v, *(_scale(v, op, widened(v, "bf16", "f32", x)) for x in halves(v, a)))
 
 
 def ue8m0_to_bf16(v: VectorBuilder, op: Op, a: Any) -> Any:
     """Two scales as packed bf16."""
-    return lanes_joined(v, *(_bf16_of_scale(v, x) for x in halves(v, a)))
+    return joined(v, *(_bf16_of_scale(v, x) for x in halves(v, a)))
 
 
 def _bf16_of_scale(v: VectorBuilder, x: Any) -> Any:

@@ -9,7 +9,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import F32, F64, I1, VectorBuilder, suffix
 from nbtc.compiler.lowering import lowering
 from nbtc.executor.emit.form import WIDTHS
-from nbtc.executor.emit.values import const, is_negative, like, magnitude, resize, width
+from nbtc.executor.emit.values import const, is_negative, like, magnitude, resize
 from nbtc.executor.scalar.float_values import (
     KINDS,
     SMALL,
@@ -143,10 +143,3 @@ def relu(v: VectorBuilder, kind: Kind, x: Any) -> Any:
     """.relu: negative numbers and -0 become +0; a NaN stays."""
     below = v.b.and_(is_negative(v, x), v.b.not_(is_nan(v, kind, x)))
     return v.b.select(below, const(v, x, 0), x)
-
-
-def lanes_joined(v: VectorBuilder, upper: Any, lower: Any) -> Any:
-    """Two values of a width as one of twice that."""
-    bits = width(lower)
-    wide = resize(v, upper, 2 * bits)
-    return v.b.or_(v.b.shl(wide, const(v, wide, bits)), resize(v, lower, 2 * bits))
