@@ -67,10 +67,10 @@ class Forked:
 class _Parent:
     """An interpreter that waits to be forked; it ends when the other end of its channel is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, variables: dict[str, str]) -> None:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-P", "-W", "error", __file__, str(theirs.fileno())]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        command, env = [sys.executable, "-P", "-W", "error", __file__, str(theirs.fileno())], os.environ | variables
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=env)
         theirs.close()
         atexit.register(self.close)
 
@@ -84,16 +84,20 @@ class _Parent:
 
 
 @cache
-def _parents() -> itertools.cycle[_Parent]:
-    """Two that take turns: forks share their parent's addresses and hashes of text, which nothing may depend on."""
-    return itertools.cycle([_Parent(), _Parent()])
+def _parents(*loader: tuple[str, str]) -> itertools.cycle[_Parent]:
+    """Two that take turns: forks share their parent's addresses and hashes of text, which nothing may depend on.
+
+    loader: what the dynamic loader is told, which it reads when a program begins: forks have their parent's libraries.
+    """
+    return itertools.cycle([_Parent(dict(loader)), _Parent(dict(loader))])
 
 
 def forked(code: str, *arguments: str, **changes: str) -> Forked | subprocess.Popen[str]:
     """A process like a `fresh` one that has imported Numba already."""
     if sys.platform != "linux":
         return fresh(code, *arguments, **changes)
-    return Forked(next(_parents()), code, *arguments, **changes)
+    loader = sorted(x for x in changes.items() if x[0].startswith("LD_"))
+    return Forked(next(_parents(*loader)), code, *arguments, **changes)
 
 
 def output(process: Forked | subprocess.Popen[str], timeout: float = 300) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nbtc.libcuda.command import environment
+from tests.processes import forked
 
 PRELUDE = """
 import ctypes, sys
@@ -59,11 +60,11 @@ mul.wide.u32 o, t, 4; add.u64 a, a, o; ld.global.u32 v, [a]; add.u32 v, v, v; st
 
 def python(code: str, check: bool = True, **changes: str) -> subprocess.CompletedProcess[str]:
     """Python code, with the driver loaded, in a process of its own."""
-    command = [sys.executable, "-P", "-c", PRELUDE + code]
-    done = subprocess.run(command, env=environment(os.environ) | changes, capture_output=True, text=True, timeout=300)
-    if check and done.returncode:
-        raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return done
+    process = forked(PRELUDE + code, **environment(os.environ) | changes)
+    out, error = process.communicate(timeout=300)
+    if check and process.returncode:
+        raise AssertionError(f"exit code {process.returncode}\n{out}\n{error}")
+    return subprocess.CompletedProcess(code, process.returncode, out, error)
 
 
 def compiled(folder: Path, source: str, *options: str) -> Path:
