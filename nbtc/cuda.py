@@ -27,14 +27,15 @@ def compile(
 ) -> Module:
     """A module of CUDA C++, compiled by NVRTC (extra `nbtc[nvrtc]`; no GPU, no CUDA toolkit).
 
-    cuda_source: the text, or the path of a file of it (a `pathlib.Path`, or a string of one line that ends in .cu,
-    .cuh, .cpp, .h or .hpp), whose folder is searched for headers.  arch: what the compiler may use, and whose
-    arithmetic the kernels have ("sm_80", "sm_90a").  options: of NVRTC, such as "-DTILE=64" or "--fmad=false"; CUDA's
-    headers are found.  names: instances of templates that the module shall hold, such as "axpy<float>": kernels under
-    these names.  filename: what messages call the source (default: the file's path as given, or "source.cu").
+    cuda_source: the text, or the path of a file (a `pathlib.Path`, or a string of one line that ends in .cu, .cuh,
+    .cpp, .h or .hpp), whose folder is searched for headers.  arch: the architecture that the compiler may use and whose
+    arithmetic the kernels have ("sm_80", "sm_90a").  options: NVRTC's options, such as "-DTILE=64" or "--fmad=false";
+    CUDA's headers are found without.  names: instances of templates to compile, such as "axpy<float>"; the module has
+    kernels of these names.  filename: what messages call the source (default: the file's path as given, or
+    "source.cu").
 
-    Of several NVRTCs the newest is taken; `nbtc info` names it.  Raises ProgramError with the compiler's messages,
-    SourceError where there is no such file, MissingExtraError where the compiler is not installed.
+    If several NVRTCs are installed, the newest is taken; `nbtc info` names it.  Raises ProgramError with the compiler's
+    messages, SourceError if there is no such file, MissingExtraError if the compiler is not installed.
 
     >>> import numpy as np, nbtc
     >>> source = 'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
@@ -59,14 +60,15 @@ def emulated(
 
     Everything of numba-cuda works as on a GPU of `arch`: `cuda.jit` kernels, `to_device`, `device_array`, streams,
     events, shared, local and constant arrays, atomics, cooperative groups, `reduce`, `vectorize`; numba-cuda's own
-    compiler makes the PTX.  Arrays of the host are passed without copies.  A device of each architecture lasts as long
-    as the process, and so do its arrays; outside of the context they can be kept, but not used.  threads: of the CPU,
-    for the blocks of a grid.  checked: whether every launch looks for hazards, as `k.checked` of a program does.
-    profiles: a list that gets a `Profile` of every launch.  The context counts for the whole process.
+    compiler makes the PTX.  Host arrays are passed without copies.  The device of each architecture lasts as long as
+    the process, and so do its arrays; outside the context they can be kept, but not used.
 
-    Replaces Numba's CUDA simulator: tensor cores, warps, memory spaces and the bits of arithmetic are there, and code
-    runs compiled.  Raises ArchError for unknown architectures, MissingExtraError where numba-cuda is not installed; a
-    bad access raises ProgramError with the place in the kernel.
+    threads: CPU threads for the blocks of a grid.  checked: whether every launch looks for hazards, as `k.checked` of a
+    program does.  profiles: a list that gets a `Profile` of every launch.
+
+    The context counts for the whole process.  It replaces Numba's CUDA simulator: it has tensor cores, warps, memory
+    spaces and the bits of arithmetic, and code runs compiled.  Raises ArchError for unknown architectures and
+    MissingExtraError if numba-cuda is not installed; a bad access raises ProgramError with the place in the kernel.
 
     >>> import numpy as np, nbtc
     >>> from numba import cuda                                      # doctest: +SKIP
@@ -109,12 +111,14 @@ def install(arch: str | None = None, *, checked: bool = False, threads: int | No
     """Give this process a GPU: nbtc's CUDA driver, for cuda.core, numba-cuda, PyCUDA, Triton and whatever else asks.
 
     Call it before they are imported; `nbtc run python ...` does the same for a whole process.  (CUDA Driver API; CUDA
-    Runtime API.)  arch: a GPU, such as "H200", or an architecture (default: NBTC_ARCH, else "sm_90", an H100).
-    checked: every launch is watched for races and bad accesses.  threads: of the CPU, for the blocks of a grid.  A
-    kernel's fault is printed with its line, and is the client's CUDA error.
+    Runtime API.)
 
-    Linux on x86-64 alone: raises DeviceError elsewhere, and where a CUDA library is loaded already; OptionError where
-    the process has another GPU; ArchError for unknown ones.
+    arch: a GPU, such as "H200", or an architecture (default: NBTC_ARCH, otherwise "sm_90", an H100).  checked: whether
+    every launch is watched for races and bad accesses.  threads: CPU threads for the blocks of a grid.
+
+    A kernel's fault is printed with its line, and the client gets a CUDA error.  Only for Linux on x86-64: raises
+    DeviceError elsewhere, and if a CUDA library is loaded already; OptionError if the process has another GPU;
+    ArchError for unknown ones.
 
     >>> import nbtc
     >>> nbtc.cuda.install("H100")                                   # doctest: +SKIP
@@ -132,12 +136,12 @@ def install(arch: str | None = None, *, checked: bool = False, threads: int | No
 def register() -> None:
     """Let kernels of `@numba.cuda.jit` call nbtc's functions: `nbtc.wmma`, `ptx`, `wgmma`, `warp`, `dpx`.
 
-    Where nbtc is installed, numba-cuda does this by itself when it compiles its first kernel (entry point
-    `numba_cuda_extensions`), and so do `emulated` and `emulate`; call it where nbtc's source is only on the path.  The
-    functions take what they take in kernels of `nbtc.kernel`: registers are a thread's own, tuples or local arrays;
-    mnemonics, layouts and options are written out.  On a GPU numba-cuda compiles for its architecture, "sm_90a" on
-    Hopper; `cuda.compile_ptx(..., cc=(9, 0, "a"))` names one.  PTX of a newer version than the driver knows is handed
-    to it as the newest that it does.  Raises MissingExtraError where numba-cuda is not installed.
+    If nbtc is installed, numba-cuda does this by itself when it compiles its first kernel (entry point
+    `numba_cuda_extensions`), and so do `emulated` and `emulate`; call it if nbtc's source is only on the path.  The
+    functions take what they take in kernels of `nbtc.kernel`: registers belong to a thread, as tuples or local arrays;
+    mnemonics, layouts and options are constants.  On a GPU numba-cuda compiles for its architecture, "sm_90a" on
+    Hopper; `cuda.compile_ptx(..., cc=(9, 0, "a"))` names another.  PTX that is newer than the driver is given the
+    newest version that the driver knows.  Raises MissingExtraError if numba-cuda is not installed.
 
     >>> import numpy as np, nbtc
     >>> from numba import cuda                                      # doctest: +SKIP

@@ -1,20 +1,20 @@
 """The DPX functions of CUDA C++: fused add, three-way minimum and maximum, clamped or with predicates.
 
 They are the inner step of dynamic programming (sequence alignment, shortest paths).  Names are CUDA's without the
-leading underscores; semantics follow "Dynamic Programming eXtension (DPX)" of the CUDA C++ Programming Guide, additions
-wrap and never saturate.  Every function works
+leading underscores, and semantics follow the CUDA C++ Programming Guide ("Dynamic Programming eXtension (DPX)"):
+additions wrap and never saturate.  Every function works
 
 * from Python on anything that broadcasts to arrays, like a NumPy ufunc, with `out=`; scalars in give scalars out;
 * inside a function compiled by Numba, on integer scalars, as a few inlined instructions.  Integers of up to 32 bits
   are taken as bits there; 64-bit ones, such as Numba makes of a sum, must lie in the function's range (RangeError).
 
-Operand and result type is int32 for `s32`, and uint32 words for all others.  In `s16x2` and `u16x2` words two
-independent 16-bit lanes share a word: bits 0..15 and bits 16..31.  Other integer arrays are taken if their values fit.
+Operands and results are int32 for `s32`, and uint32 words for all others.  A word of `s16x2` or `u16x2` holds two
+independent 16-bit numbers: bits 0..15 and bits 16..31.  Other integer arrays are taken if their values fit.
 
 `vibmax_*` and `vibmin_*` return the value and, as booleans, whether the first operand was taken (also on a tie); the x2
 forms return two of them, that of the *high* half first.  Their `out=` is a tuple of as many arrays.
 
-Errors: FormatError for operands that are no integers and for an `out` of another type, RangeError for values outside of
+Errors: FormatError for operands that are not integers and for an `out` of another type, RangeError for values outside
 the function's type, ShapeError for shapes that do not broadcast; in all cases before anything is written.
 
 >>> import numpy as np
@@ -64,8 +64,8 @@ def _formula(row: DpxRow) -> str:
 _LANES = {
     "s32": "signed 32-bit integers (int32)",
     "u32": "unsigned 32-bit integers (uint32)",
-    "s16x2": "two signed 16-bit lanes a uint32 word",
-    "u16x2": "two unsigned 16-bit lanes a uint32 word",
+    "s16x2": "uint32 words of two signed 16-bit numbers each",
+    "u16x2": "uint32 words of two unsigned 16-bit numbers each",
 }
 
 
@@ -73,7 +73,7 @@ def _document(function: Any, row: DpxRow, example: str, result: str) -> None:
     """Name, docstring and the example that `pytest --doctest-modules` runs."""
     relation = "a <= b" if row.pick == "min" else "a >= b"
     given = ", ".join("abc"[: row.arity])
-    notes = [f"On {_LANES[row.format]}, shapes broadcasting; `out=` takes the result."]
+    notes = [f"On {_LANES[row.format]}; shapes broadcast; `out=` takes the result."]
     if row.scheme == ADD:
         notes.append(f"The sum wraps in {'16' if row.packed else '32'} bits before the comparison.")
     if row.predicates:
@@ -84,7 +84,7 @@ def _document(function: Any, row: DpxRow, example: str, result: str) -> None:
         shown = f"[{'hex(int(x))' if row.packed else 'int(x)'} for x in {run}]"
     else:
         shown = f"{'hex' if row.packed else 'int'}({run})"
-    notes.append("Raises FormatError, RangeError or ShapeError as the module says; CUDA C++ guide, DPX.")
+    notes.append("Raises FormatError, RangeError or ShapeError (see above).  CUDA C++ Programming Guide, DPX.")
     body = "\n".join(f"    {line}" for line in [*notes, "", f">>> {shown}", result])
     function.__doc__ = f"{_formula(row)}: `{row.name}({given})`.\n\n{body}\n    "
     function.__name__ = function.__qualname__ = row.name

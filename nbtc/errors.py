@@ -50,11 +50,11 @@ class OptionError(NbtcError, ValueError):
 
 
 class ParseError(NbtcError, ValueError):
-    """Text that is no legal PTX form; the message names the nearest legal one."""
+    """Text that is not a legal PTX form; the message names the nearest legal one."""
 
 
 class SourceError(NbtcError, FileNotFoundError):
-    """Neither program text nor the path of a file of it that can be read."""
+    """A string that is neither the text of a program nor the path of a file that can be read."""
 
 
 class UnsupportedInstructionError(NbtcError, ValueError):
@@ -74,7 +74,7 @@ class MetadataError(NbtcError, ValueError):
 
 
 class RecordingError(NbtcError, ValueError):
-    """A file of recordings that cannot be read, or whose arrays do not fit the instruction they are of."""
+    """A file of recordings that cannot be read, or whose arrays do not fit their instruction."""
 
 
 class LayoutError(NbtcError, ValueError):
@@ -86,7 +86,8 @@ class HazardError(NbtcError, RuntimeError):
 
 
 class CompilerError(NbtcError, RuntimeError):
-    """Compilation is needed and switched off, or a compiled function calls what works from Python alone."""
+    """Compilation is needed but switched off, or a function is called from where it does not work: one of kernels from
+    Python, or one of Python from a compiled function."""
 
 
 class KernelError(NbtcError, TypeError):
@@ -94,11 +95,11 @@ class KernelError(NbtcError, TypeError):
 
 
 class ProgramError(NbtcError, RuntimeError):
-    """A PTX program that can't run, or that did what no program may; the message names the place.
+    """A PTX program that can't run, or that did something that no program may do; the message names the place.
 
-    kind: what a launch recorded, such as "LOAD_BOUNDS" or "ASSERT"; empty for what was found before or after it ran.
-    title: the same in words ("data race").  places: file and line of the source, where the text tells them, of what
-    went wrong, then of an earlier access that is to blame too.
+    kind: what the launch found, such as "LOAD_BOUNDS" or "ASSERT"; empty if it was found before or after it ran.
+    title: the same in words ("data race").  places: file and line of the source, if the text has them, of what went
+    wrong, then of the earlier access that it conflicts with.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class IllegalProgramError(ParseError, ProgramError):
 
 
 class DeviceError(NbtcError, RuntimeError):
-    """No GPU or no driver for one where one is needed, or the driver refuses what it was asked."""
+    """A GPU or its driver is needed but missing, or the driver refuses what it was asked."""
 
 
 class GoldenMismatch(NbtcError, AssertionError):
@@ -127,19 +128,19 @@ class NbtcWarning(UserWarning):
 
 
 class UnvalidatedModelWarning(NbtcWarning):
-    """A numerics model that no hardware recording backs was used (raised once a model and architecture)."""
+    """A numerics model that no hardware recording backs was used (once for each model and architecture)."""
 
 
 class UntestedVersionWarning(NbtcWarning):
-    """A tool of a version that nbtc was not tested with: private names that a door uses may have moved."""
+    """A tool has a version that nbtc was not tested with: private names that nbtc uses may have moved."""
 
 
 class UncompiledWarning(NbtcWarning):
-    """A part of a compiled model runs outside of its compiled graphs, with the CPU's bits."""
+    """A part of a compiled model runs outside its compiled graphs, with the CPU's bits."""
 
 
 class GuessedOrderWarning(NbtcWarning):
-    """A library's order of summation for a shape that nobody recorded was guessed."""
+    """The order in which a library sums was guessed, because nobody has recorded it for this shape."""
 
 
 def whole_number(x: object) -> int | None:
@@ -180,7 +181,7 @@ class MissingExtraError(NbtcError, ImportError):
 
 
 class RechunkWarning(NbtcWarning):
-    """Chunks of a dask array do not meet at whole instruction steps and are copied into others."""
+    """Chunks of a dask array do not end at whole instruction steps and are copied into other chunks."""
 
 
 def warn(text: str, category: type[Warning]) -> None:

@@ -113,7 +113,7 @@ class Instruction:
 
     @property
     def executable(self) -> bool:
-        """False where nobody has recorded or published the arithmetic."""
+        """Whether the arithmetic has been recorded or published."""
         return self.row.executable
 
     @property
@@ -138,7 +138,7 @@ class Instruction:
 
     @property
     def meta(self) -> Operand | None:
-        """Metadata of a sparse form: one register a lane."""
+        """Metadata of a sparse form: one register for each lane."""
         return self.row.meta
 
     @property
@@ -193,9 +193,9 @@ class Instruction:
         return self._packed("d", matrix, arch)
 
     def unpack_a(self, registers: ArrayLike, arch: object = None) -> NDArray[Any]:
-        """Matrix A of a register image, the inverse of `pack_a`; of several copies the first is read.
+        """Matrix A of a register image, the inverse of `pack_a`; if an element has several copies, the first is read.
 
-        arch: whose layout (default: the one the image remembers, or sm_90's).
+        arch: the architecture whose layout it has (default: the one that the image remembers, or sm_90's).
         """
         return self._unpacked("a", registers, arch)
 
@@ -328,9 +328,9 @@ class Instruction:
 def instruction(text: str | Instruction) -> Instruction:
     """The instruction that a mnemonic or a whole PTX line names.
 
-    Other spellings of a form are the same instruction: shape before the layouts, no .aligned, a state space.  In a
+    Other spellings of a form give the same instruction: the shape before the layouts, no .aligned, a state space.  In a
     whole line operand counts, register counts and immediates are checked too, and a call uses the immediates.  Raises
-    ParseError, naming the nearest legal form if one is near, for text the assembler rejects.
+    ParseError for text that the assembler rejects, naming the nearest legal form if one is near.
 
     >>> import nbtc
     >>> nbtc.instruction("mma.sync.row.col.m8n8k16.s32.s8.s8.s32").mnemonic

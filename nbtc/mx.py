@@ -75,15 +75,16 @@ def _axis(axis: object, array: NDArray[Any]) -> int:
 def quantize(
     x: ArrayLike, format: str, axis: int = -1, element: object = None, threads: int | None = None
 ) -> tuple[NDArray[Any], ...]:
-    """Elements and scales of `x` in blocks along `axis`: (elements, scales), of nvfp4 also the tensor's scale.
+    """Elements and scales of `x` in blocks along `axis`: (elements, scales), for nvfp4 also the tensor's scale.
 
     x: float32, float16 or bfloat16, any shape.  format: "mxfp8", "mxfp6", "mxfp4" (blocks of 32, float8_e8m0fnu scales)
     or "nvfp4" (blocks of 16, float8_e4m3fn scales).  element: "e5m2" or "e3m2" instead of e4m3 and e2m3.  Elements have
     the shape of x and the dtype of their format, scales one for each block along `axis` (the last may be short).
 
-    MX: a scale is 2**(floor(log2(amax)) - emax) of the block's largest magnitude, elements are x / scale to nearest
-    even, saturated; a block with an Inf or NaN has a NaN scale, one of zeros the least.  NVFP4: tensor_scale (float32)
-    is amax(x) / (448 * 6); x is about elements * scales * tensor_scale.  Raises FormatError, OptionError, ShapeError.
+    MX: a scale is 2**(floor(log2(amax)) - emax), where amax is the block's largest magnitude; elements are x / scale,
+    rounded to nearest even and saturated.  A block with an Inf or NaN has a NaN scale, a block of zeros the smallest.
+    NVFP4: tensor_scale (float32) is amax(x) / (448 * 6); x is about elements * scales * tensor_scale.  Raises
+    FormatError, OptionError, ShapeError.
 
     >>> import numpy as np
     >>> elements, scales = quantize(np.float32([[1, 2, 3, -20] * 8]), "mxfp4")
@@ -137,7 +138,7 @@ def _tensor_scale(values: NDArray[np.uint32]) -> tuple[np.float32, np.float32]:
 def dequantize(
     elements: ArrayLike, scales: ArrayLike, tensor_scale: float | np.float32 | None = None, axis: int = -1
 ) -> NDArray[np.float32]:
-    """float32 of elements * scales (* tensor_scale), the inverse of `quantize` but for rounding.
+    """elements * scales (* tensor_scale) in float32: the inverse of `quantize`, except for rounding.
 
     elements: an array of a float format of 8, 6 or 4 bits; scales: one for each block of 32 or 16 along `axis`.
 

@@ -85,10 +85,11 @@ def mma_sync(
 ) -> Words:  # fmt: skip
     """D = A * B + C of an `mma.sync` form (PTX ISA, "mma").
 
-    a, b, c: uint32 images (..., 32, registers), f64 low word first; leading axes broadcast.  arch: whose arithmetic.
-    scale_a, scale_b: scale registers uint32 (..., 32) of block-scaled forms, with their selectors (default: those of a
-    whole PTX line, else 0).  Returns a new uint32 image (..., 32, registers of D).  Raises ParseError for text that is
-    no form, UnsupportedInstructionError where `arch` lacks it, ShapeError and FormatError for operands that don't fit.
+    a, b, c: uint32 images (..., 32, registers), f64 low word first; leading axes broadcast.  arch: the architecture
+    whose arithmetic is used.  scale_a, scale_b: scale registers uint32 (..., 32) of block-scaled forms, with their
+    selectors (default: those of a whole PTX line, otherwise 0).  Returns a new uint32 image (..., 32, registers of D).
+    Raises ParseError for text that is not a form, UnsupportedInstructionError if `arch` lacks it, ShapeError and
+    FormatError for operands that don't fit.
 
     >>> import numpy as np
     >>> name = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
@@ -109,12 +110,12 @@ def mma_sp(
     mnemonic: str, a: ArrayLike, b: ArrayLike, c: ArrayLike, meta: ArrayLike, selector: int | None = None,
     arch: object = "sm_90", strict: bool = False, threads: int | None = None,
 ) -> Words:  # fmt: skip
-    """D = A * B + C of an `mma.sp` form, A 50 % structured sparse (PTX ISA, "mma.sp").
+    """D = A * B + C of an `mma.sp` form, with half of A's elements zero and not stored (PTX ISA, "mma.sp").
 
-    a: the stored M x K/2 elements; b, c: dense; all uint32 (..., 32, registers).  meta: uint32 (..., 32), of which the
-    lanes that `selector` names count (default: that of a whole PTX line, else 0).  Metadata outside the ISA's rules
-    computes as the hardware does; strict=True raises MetadataError instead.  A selector outside the legal set always
-    raises.  Otherwise as `mma_sync`.
+    a: the stored M x K/2 elements; b, c: dense; all uint32 (..., 32, registers).  meta: uint32 (..., 32), of which only
+    the lanes that `selector` names are read (default: that of a whole PTX line, otherwise 0).  Metadata that breaks the
+    ISA's rules computes as on the hardware; strict=True raises MetadataError instead.  A selector outside the legal set
+    always raises.  Everything else is as in `mma_sync`.
 
     >>> import numpy as np
     >>> name = "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -212,7 +213,7 @@ def wgmma(
 
     d: uint32 (..., 128, registers).  a: a uint64 descriptor (scalar or (...,), or a `Descriptor`), or uint32 registers
     (..., 128, 4).  b_desc: a descriptor.  smem: uint8 (..., bytes).  Leading axes broadcast.  scale_d: 0 drops D (it is
-    not read), also one value a warpgroup.  scale_a, scale_b: 1 or -1, floating types.  trans_a, trans_b: 1 for
+    not read), also one value for each warpgroup.  scale_a, scale_b: 1 or -1, floating types.  trans_a, trans_b: 1 for
     MN-major, 16-bit types in shared memory.  meta: uint32 (..., 128) and selector: sparse forms.  threads: how many to
     use at most.  By default scale_d, scale_a and scale_b are 1, trans_a, trans_b and selector 0, or what a whole PTX
     line says; an argument that contradicts the line raises OptionError.

@@ -18,15 +18,15 @@ from nbtc.isa.parse import as_row, immediate
 def compress(
     dense: ArrayLike, instruction: object, selector: int | None = None
 ) -> tuple[NDArray[Any], NDArray[np.uint32]]:
-    """The stored columns of a dense A, and the metadata registers that say which they are.
+    """The columns of a dense A that are stored, and the metadata registers that say which they are.
 
     dense: (..., M, K) in the dtype of the instruction's A (float32 for tf32), with at most 2 non-zero elements in every
     4 columns (4-bit types: 2 non-zero pairs in every 8; tf32: 1 in every 2).  instruction: a mnemonic of mma.sp or
     wgmma.mma_async.sp, or its `Instruction`.  selector: which lanes supply metadata
     (default: that of a whole PTX line, else 0).  Returns stored (..., M, K / 2) and meta uint32 (..., 32), or (...,
-    128) for a warpgroup; the metadata is legal for every spelling of the form. Where fewer elements are not zero, zeros
-    are stored, those with a sign first.  Raises MetadataError when `dense` does not fit the pattern, has a -0 that
-    finds no room, or the selector is not legal, ShapeError and FormatError for other arrays.
+    128) for a warpgroup; the metadata is legal for every spelling of the form.  Where fewer elements are not zero,
+    zeros are stored too, first those with a sign.  Raises MetadataError if `dense` does not fit the pattern or has a -0
+    for which there is no place, or if the selector is not legal; ShapeError and FormatError for other arrays.
 
     >>> import numpy as np
     >>> from nbtc import sparse
@@ -41,7 +41,7 @@ def compress(
 
 
 def expand(stored: ArrayLike, meta: ArrayLike, instruction: object, selector: int | None = None) -> NDArray[Any]:
-    """The dense A (..., M, K) that stored columns (..., M, K / 2) and metadata registers stand for.
+    """The dense A (..., M, K) that stored columns (..., M, K / 2) and metadata registers describe.
 
     The inverse of `compress`; arguments and errors are the same.  Raises MetadataError for metadata that puts two
     elements into one place.

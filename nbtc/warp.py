@@ -6,8 +6,8 @@ values and results are (..., 32).  `mask` (bit L = lane L takes part), lanes, de
 a number for all, (n, 1) for one a warp, (..., 32) for one a lane.  In a compiled function the same calls take one warp,
 an array of 32; half and bfloat16 are then their bits in uint16.
 
-Lanes outside of the mask keep their value in shuffles and reductions, and get 0 from votes and matches.  A lane whose
-source is outside of the mask gets 0, where CUDA leaves the result undefined.
+Lanes outside the mask keep their value in shuffles and reductions, and get 0 from votes and matches.  A lane whose
+source is outside the mask gets 0, where CUDA leaves the result undefined.
 
 Errors, before any work: FormatError for a wrong type, RangeError for a mask that is no 32-bit word or lanes that
 disagree about their mask, OptionError for an illegal width, ShapeError for a last axis that is not the 32 lanes.
@@ -114,7 +114,7 @@ def _reduction(name: str, text: str, result: str) -> Reduction:
 
     full = f"reduce_{name}_sync"
     head = f"{text} of `value` over the lanes of `mask`, given to each of them; PTX redux.sync.{name}.\n\n"
-    body = "    value: (..., 32) of int32 or uint32, and so is the result; lanes outside of the mask keep their value."
+    body = "    value: (..., 32) of int32 or uint32, and so is the result; lanes outside the mask keep their value."
     example = f"{full}(0xF, np.arange(5, 37, dtype=np.int32))[:5]"
     _finish(function, full, head + body, example, result)
     _jit.register_reduction(function, name)
@@ -128,7 +128,7 @@ def _vote(name: str, text: str, result: str) -> Vote:
         return _door.vote(name, mask, predicate)
 
     full, dtype = f"{name}_sync", "uint32" if name == "ballot" else "int32"
-    head = f"{text}; lanes outside of the mask get 0; PTX vote.sync.\n\n"
+    head = f"{text}; lanes outside the mask get 0; PTX vote.sync.\n\n"
     body = f"    predicate: (..., 32) integers or booleans, true when not 0.  Returns {dtype} (..., 32)."
     _finish(function, full, head + body, f"{full}(0xF, np.arange(32) % 2)[:5]", result)
     _jit.register_vote(function, name)

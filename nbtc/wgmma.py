@@ -77,7 +77,7 @@ def fence(sequence: Sequence | None = None) -> None:
 
 
 def fence_proxy_async(sequence: Sequence | None = None) -> None:
-    """fence.proxy.async: shared-memory writes before it are seen by the wgmma after it."""
+    """fence.proxy.async: the wgmma after it see the shared-memory writes before it."""
     if sequence is not None:
         sequence.fence_proxy_async()
 

@@ -48,7 +48,7 @@ bmmaAccumulateOpPOPC = AccumulateOp.bmmaAccumulateOpPOPC
 
 
 class precision(metaclass=Namespace):
-    """Element types that exist in fragments alone."""
+    """Element types that exist only in fragments."""
 
     tf32: Format = FORMATS["tf32"]
 
@@ -71,8 +71,8 @@ class fragment(PythonOnly):
     for matrix_a and matrix_b, None for an accumulator.  batch: leading axes of independent warps.
 
     x: array (num_elements, *batch, 32): element t of every lane is x[t].  For s4, u4 and b1 it holds packed words,
-    (num_storage_elements, *batch, 32).  Which matrix element a slot holds is not specified by CUDA; here it is that of
-    sm_80 to sm_121.  Raises OptionError and FormatError for a combination that does not exist.
+    (num_storage_elements, *batch, 32).  CUDA does not specify which matrix element a slot holds; here it is as on sm_80
+    to sm_121.  Raises OptionError and FormatError for a combination that does not exist.
 
     >>> import nbtc
     >>> c = fragment(accumulator, 16, 16, 16, nbtc.f32)
@@ -111,7 +111,7 @@ class fragment(PythonOnly):
 
     @property
     def num_elements(self) -> int:
-        """Elements a lane holds."""
+        """The number of elements that each lane holds."""
         return self.operand.elements
 
     @property
@@ -201,8 +201,8 @@ def fill_fragment(frag: fragment, v: Any) -> None:
     """Set every element of a fragment (of s4, u4 and b1: replicate the low bits of v).
 
     v: a number, or an array that broadcasts to (*batch, 32); one too large for a float format becomes Inf, as in CUDA.
-    Raises RangeError when an integer type lacks the value, FormatError for what is no number and for a non-integer in
-    an integer fragment, ShapeError for an array that does not broadcast.
+    Raises RangeError for a value that an integer type lacks, FormatError for anything that is not a number and for a
+    non-integer in an integer fragment, ShapeError for an array that does not broadcast.
     """
     fmt, label = _fragment(frag, "fill_fragment").element_type, f"fill_fragment({frag})"
     values = _numbers(v, fmt, label)
@@ -280,11 +280,12 @@ def load_matrix_sync(
 ) -> None:
     """Load a tile into a fragment.
 
-    mem: (*batch, elements) of the fragment's dtype, or (elements,) for all warps; of s4, u4 and b1 packed uint32 words.
-    A matrix, or a block of one such as D[16:32, 16:32], is taken as it lies in memory: (*batch, lines, elements).  ldm:
-    elements from one row (column) of the tile to the next; its bytes are a multiple of 16, or of the tile's line where
-    that is less.  layout: mem_row_major or mem_col_major, accumulators only.  offset: elements to the tile, a multiple
-    of 32 bytes.  Raises AlignmentError, BoundsError, RangeError, FormatError, ShapeError, OptionError.
+    mem: (*batch, elements) of the fragment's dtype, or (elements,) for all warps; for s4, u4 and b1 packed uint32
+    words.  A matrix, or a block of one such as D[16:32, 16:32], is read as it lies in memory: (*batch, lines,
+    elements).  ldm: elements from one row (column) of the tile to the next, a multiple of 16 bytes, or of the tile's
+    line if that is shorter.  layout: mem_row_major or mem_col_major, accumulators only.  offset: elements from the
+    start to the tile, a multiple of 32 bytes.  Raises AlignmentError, BoundsError, RangeError, FormatError, ShapeError,
+    OptionError.
 
     >>> import numpy as np, nbtc
     >>> a = fragment(matrix_a, 16, 16, 16, nbtc.f16, row_major)
@@ -299,9 +300,9 @@ def load_matrix_sync(
 
 
 def store_matrix_sync(mem: NDArray[Any], frag: fragment, ldm: int, layout: MemoryLayout, offset: int = 0) -> None:
-    """Store an accumulator, in place: mem is (*batch, elements) or (*batch, lines, elements), writable.
+    """Store an accumulator in place: mem is (*batch, elements) or (*batch, lines, elements), writable.
 
-    The rest is as of `load_matrix_sync`.
+    Everything else is as in `load_matrix_sync`.
 
     >>> import numpy as np, nbtc
     >>> c, out = fragment(accumulator, 16, 16, 16, nbtc.f32), np.zeros(256, np.float32)
@@ -359,9 +360,9 @@ def _saturate(d: fragment) -> None:
 def mma_sync(d: fragment, a: fragment, b: fragment, c: fragment, satf: bool = False, *, arch: object = "sm_90") -> None:
     """D = A * B + C; d may be c.
 
-    satf: clamp integers to s32 instead of wrapping; of floats, Inf becomes the largest number and NaN +0 (the old text
-    of the guide).  arch: whose arithmetic.  Batches broadcast to d's.  Raises FormatError for types that don't go
-    together, ShapeError, OptionError, UnsupportedInstructionError.
+    satf: clamp integers to s32 instead of wrapping; in floats turn Inf into the largest number and NaN into +0 (as the
+    guide once said).  arch: the architecture whose arithmetic is used.  Batches broadcast to d's.  Raises FormatError
+    for types that don't go together, ShapeError, OptionError, UnsupportedInstructionError.
 
     >>> import nbtc
     >>> a, b = (fragment(u, 16, 16, 16, nbtc.f16, row_major) for u in (matrix_a, matrix_b))

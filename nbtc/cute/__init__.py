@@ -23,17 +23,19 @@ def emulate(
 ) -> Emulated:
     """A function of CuTe DSL that runs on the CPU whenever it is called, with the arguments that CuTe DSL takes.
 
-    compiled: what `cute.compile(..., options="--keep-ptx --gpu-arch sm_90a")` returned.  The result takes NumPy arrays
-    and torch's CPU tensors, which its kernels write in place, tensors of `nbtc.cute.tensor`, numbers, and streams, of
-    which there is one.  Host code runs as compiled: it computes grids, makes tensor maps and launches kernels, each of
-    which has ended when its launch returns.  arch: whose arithmetic ("sm_80"; default: the one compiled for).
-    threads: of the CPU, for the blocks of a grid.  memory: arrays that bare pointers lead to.
+    compiled: what `cute.compile(..., options="--keep-ptx --gpu-arch sm_90a")` returned.  arch: the architecture whose
+    arithmetic kernels have ("sm_80"; default: the one compiled for).  threads: CPU threads for the blocks of a grid.
+    memory: arrays that bare pointers lead to.
 
-    Kernels may touch what tensors and `memory` cover; anything else raises ProgramError with the line.
-    `emulate(f).checked(...)` watches for hazards too, as `k.checked` of a program.  Raises OptionError for a function
-    compiled without its PTX, ShapeError for a tensor with other dynamic extents than compiled for,
-    UnsupportedInstructionError for host code that calls a function of the CUDA runtime without emulation, and for
-    tensor maps of im2col copies; MissingExtraError where CuTe DSL is not installed.
+    The result takes NumPy arrays and torch's CPU tensors, which its kernels write in place, tensors of
+    `nbtc.cute.tensor`, numbers, and streams, of which there is only one.  Host code runs as compiled: it computes
+    grids, makes tensor maps and launches kernels, each of which has ended when its launch returns.  Kernels may touch
+    the memory of tensors and `memory`; anything else raises ProgramError with the line.  `emulate(f).checked(...)` also
+    watches for hazards, as `k.checked` of a program does.
+
+    Raises OptionError for a function compiled without its PTX, ShapeError for a tensor with other dynamic extents than
+    compiled for, UnsupportedInstructionError for host code that calls other functions of the CUDA runtime, and for
+    tensor maps of im2col copies; MissingExtraError if CuTe DSL is not installed.
 
     >>> f = cute.compile(add, a, b, c, options="--keep-ptx --gpu-arch sm_90a")  # doctest: +SKIP
     >>> nbtc.cute.emulate(f)(x, y, z)                                           # doctest: +SKIP
@@ -42,11 +44,12 @@ def emulate(
 
 
 def tensor(x: Any, *, assumed_align: int | None = None) -> Any:
-    """An array of the host as a tensor of CuTe DSL in global memory, to compile for and to call with.
+    """A host array as a tensor of CuTe DSL in global memory, to compile for and to call with.
 
-    As `cute.runtime.from_dlpack`, which takes arrays of the host for another kind of memory; bfloat16, float8_e4m3fn
-    and float8_e5m2 of ml_dtypes keep their types.  assumed_align: bytes that the address is a multiple of (default: of
-    an element); the compiler relies on it.
+    Like `cute.runtime.from_dlpack`, for which host arrays are another kind of memory.  bfloat16, float8_e4m3fn and
+    float8_e5m2 of ml_dtypes keep their types.
+
+    assumed_align: bytes that the address is a multiple of (default: an element's size); the compiler relies on it.
 
     >>> nbtc.cute.tensor(np.zeros((4, 8), np.float16), assumed_align=16)        # doctest: +SKIP
     """

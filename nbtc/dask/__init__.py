@@ -39,8 +39,9 @@ def matmul(
 
     a (..., M, K), b (..., K, N), c (..., M, N) or None: dask arrays, or what `dask.array.asarray` takes; scales are
     NumPy arrays or numbers.  The result has a's chunks of M and b's chunks of N.  Chunks of K must be multiples of the
-    instruction's K (of the parts of `k_split` or `order`); others are rechunked, with a RechunkWarning.  threads: of
-    one task; dask runs several.  Other arguments and errors as `nbtc.matmul`, raised here, before any work.
+    instruction's K (of the parts of `k_split` or `order`); others are rechunked, with a RechunkWarning.  threads: how
+    many one task uses; dask runs several.  Other arguments and errors are those of `nbtc.matmul`; errors are raised
+    here, before any work.
 
     >>> import dask.array as da, numpy as np, nbtc
     >>> x = da.ones((64, 96), chunks=(32, 48), dtype=np.float16)

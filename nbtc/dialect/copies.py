@@ -30,7 +30,7 @@ def cp_async(dst: Any, src: Any, size: int = 16, dst_offset: Any = 0, src_offset
     """Copy `size` bytes (4, 8 or 16, a constant) from global to shared memory, both at multiples of that; sm_80.
 
     dst_offset, src_offset: elements after the arrays' first ones, of contiguous memory.
-    It runs on its own: `cp_async_commit_group` and `cp_async_wait_group` tell when it is done, for this thread.
+    The copy is asynchronous: `cp_async_commit_group` and `cp_async_wait_group` wait for those of this thread.
     """
 
 
@@ -51,37 +51,37 @@ def cp_async_wait_all() -> None:
 
 @_in_kernels
 def mbarrier_init(bar: Any, count: Any) -> None:
-    """Make a barrier for `count` arrivals a phase of an element of a shared uint64 array."""
+    """Initialise an element of a shared uint64 array as a barrier with `count` arrivals in each phase."""
 
 
 @_in_kernels
 def mbarrier_inval(bar: Any) -> None:
-    """End the life of a barrier: its memory may be used for something else."""
+    """Invalidate a barrier: its memory may then be used for something else."""
 
 
 @_in_kernels
 def mbarrier_arrive(bar: Any) -> Any:
-    """Arrive at a barrier; its state before, uint64."""
+    """Arrive at a barrier; returns its state before that, uint64."""
 
 
 @_in_kernels
 def mbarrier_arrive_expect_tx(bar: Any, size: Any) -> Any:
-    """Arrive, and let the phase wait for `size` more bytes of bulk copies; the state before, uint64.  sm_90."""
+    """Arrive, and let the phase wait for `size` more bytes of bulk copies; returns the state before, uint64.  sm_90."""
 
 
 @_in_kernels
 def mbarrier_try_wait(bar: Any, parity: Any) -> Any:
-    """Whether the phase of this parity (0, 1, 0 ...) is over, after waiting for a while.  sm_90."""
+    """Whether the phase of this parity (0, 1, 0 ...) is complete, after waiting for a while.  sm_90."""
 
 
 @_in_kernels
 def mbarrier_wait(bar: Any, parity: Any) -> None:
-    """Wait until the phase of this parity is over.  sm_90."""
+    """Wait until the phase of this parity is complete.  sm_90."""
 
 
 @_in_kernels
 def fence_mbarrier_init() -> None:
-    """Barriers that this thread has made are seen by the asynchronous copies of the cluster.  sm_90."""
+    """Make barriers that this thread has initialised visible to the asynchronous copies of the cluster.  sm_90."""
 
 
 @_in_kernels
@@ -103,17 +103,17 @@ def cp_async_bulk_commit_group() -> None:
 def cp_async_bulk_wait_group(n: int, read: bool = False) -> None:
     """Wait until at most the last `n` bulk groups (a constant) of this thread are under way; sm_90.
 
-    read (a constant): until they have read shared memory, which may then be written again.
+    read (a constant): wait only until they have read shared memory, which may then be written again.
     """
 
 
 @_in_kernels
 def tma_load(dst: Any, tensor_map: Any, coords: Any, bar: Any, multicast: Any = None) -> None:
-    """Copy a box of an array, that of an `nbtc.TensorMap` argument, to shared memory; a barrier counts the bytes.
+    """Copy a box of an array, described by an `nbtc.TensorMap` argument, to shared memory; a barrier counts the bytes.
 
-    dst: at a multiple of 128 bytes, of 1024 where the map swizzles by 128.  coords: a tuple, the box's first element,
-    innermost dimension first.  multicast: a mask of the blocks of the cluster that get the box, each at the same place.
-    One thread; sm_90.
+    dst: shared memory at a multiple of 128 bytes, of 1024 if the map has the swizzle "128B".  coords: a tuple with the
+    indices of the box's first element, innermost dimension first.  multicast: a mask of the blocks of the cluster that
+    get the box, each at the same place.  One thread; sm_90.
     """
 
 
@@ -121,13 +121,14 @@ def tma_load(dst: Any, tensor_map: Any, coords: Any, bar: Any, multicast: Any = 
 def tma_store(tensor_map: Any, coords: Any, src: Any) -> None:
     """Copy a box from shared memory to an array, as part of a bulk group.  One thread; sm_90.
 
-    Threads that wrote the box say `nbtc.wgmma.fence_proxy_async()` before they meet with the one that copies it.
+    Threads that wrote the box call `nbtc.wgmma.fence_proxy_async()` before the barrier that they share with the thread
+    that copies it.
     """
 
 
 @_in_kernels
 def tma_prefetch(tensor_map: Any) -> None:
-    """Fetch a tensor map itself ahead of its first use.  One thread; sm_90."""
+    """Fetch a tensor map itself before its first use.  One thread; sm_90."""
 
 
 @_in_kernels
@@ -145,7 +146,7 @@ def setmaxnreg_inc(n: int) -> None:
 
 @_in_kernels
 def setmaxnreg_dec(n: int) -> None:
-    """Give registers back: each thread of the warp keeps `n`, as for `setmaxnreg_inc`.  sm_90a."""
+    """Release registers: each thread of the warp keeps `n`, as in `setmaxnreg_inc`.  sm_90a."""
 
 
 @_in_kernels

@@ -35,13 +35,13 @@ class Specialized(NamedTuple):
 
 
 class Kernel:
-    """A function of one thread, compiled for the types of its arguments when it is launched or its PTX is asked for.
+    """What `nbtc.kernel` returns: a kernel, compiled for the types of its arguments when it is launched.
 
-    `k[grid, block](*args)` runs all threads of the grid on the CPU and returns when they have ended; `[grid, block,
-    stream, shared_bytes]` in Numba's order, where the CPU ignores the stream and shared_bytes is the size of dynamic
-    shared memory.  Arrays in a GPU's memory make it a launch there, of the same text.  Arguments are numbers, arrays
-    (NumPy's, torch's, anything with `__array_interface__`, `__cuda_array_interface__` or DLPack; written in place, any
-    strides), and tuples of these.
+    `k[grid, block](*args)` runs all threads of the grid on the CPU and returns when they have ended.  `k[grid, block,
+    stream, shared_bytes](*args)`, in Numba's order, sets the size of dynamic shared memory; the CPU ignores the stream.
+    If arrays are in a GPU's memory, the same PTX runs there.  Arguments are numbers, arrays (NumPy's, torch's, anything
+    with `__array_interface__`, `__cuda_array_interface__` or DLPack; written in place, any strides), and tuples of
+    these.
     """
 
     arch: str
@@ -62,7 +62,7 @@ class Kernel:
         )
 
     def on(self, arch: str | int) -> Kernel:
-        """The same kernel for, and with the arithmetic of, another architecture."""
+        """The same kernel, compiled for another architecture and with its arithmetic."""
         name = find_arch(arch).name
         if name == self.arch:
             return self
@@ -84,7 +84,7 @@ class Kernel:
         return found
 
     def ptx(self, *args: Any) -> str:
-        """The PTX text for arguments of these types, which a launch runs; arrays are not touched."""
+        """The PTX text that a launch with arguments of these types runs; arrays are not touched."""
         return self._specialized([arguments.given(x) for x in args]).text
 
     def __getitem__(self, configuration: Any) -> Configured:
@@ -107,9 +107,8 @@ class Kernel:
         return found
 
     def launch(self, grid: Any, block: Any, args: Any, *, shared: int = 0, stream: Any = None, **options: Any) -> Any:
-        """Run a grid of blocks; options are those of `nbtc.Program.launch` (cluster, cooperative, memory, threads,
-        progress, timeout).  Of them launches on a GPU take memory and threads, which change nothing there.  Returns
-        what that returns."""
+        """Run a grid of blocks; options and result are those of `nbtc.Program.launch` (cluster, cooperative, memory,
+        threads, progress, timeout).  On a GPU only memory and threads are taken, and change nothing."""
         values = [arguments.given(x) for x in args]
         made = self._specialized(values)
         if arguments.on_device([v.value for v in values]):
@@ -202,14 +201,15 @@ def kernel(
     max_threads: int | None = None,
     cluster: int | Sequence[int] | None = None,
 ) -> Any:
-    """A kernel: a function written for one thread, as in CUDA C++, launched for many, `k[grid, block](*args)`.
+    """Make a kernel of a function that is written for one thread, as in CUDA C++, and launched for many.
 
-    arch: whose instructions and arithmetic it has, "sm_70" to "sm_121".  max_threads: launches have no larger blocks,
-    so that a thread may have more registers (`__launch_bounds__`).  cluster: blocks of a cluster, an int or up to 3
-    (`__cluster_dims__`), of every launch.  The function sees its place in the grid as `nbtc.grid(1)`,
-    `nbtc.thread_idx.x` and so on; what else it may say is on the page "Kernels".  It returns nothing: results go into
-    arrays.  Raises KernelError, with the line, for what can't be compiled, and ProgramError for what goes wrong while
-    it runs.
+    arch: the architecture whose instructions and arithmetic it has, "sm_70" to "sm_121".  max_threads: the most threads
+    of a block that launches will have, so that a thread may have more registers (`__launch_bounds__`).  cluster: how
+    many blocks form a cluster in every launch, an int or up to 3 (`__cluster_dims__`).
+
+    The function knows its place in the grid from `nbtc.grid(1)`, `nbtc.thread_idx.x` and so on; docs/kernels.md, "The
+    kernel language", says what else it may do.  It returns nothing: results go into arrays.  Raises KernelError, with
+    the line, for code that can't be compiled, and ProgramError for what goes wrong while it runs.
 
     >>> import numpy as np, nbtc
     >>> @nbtc.kernel
@@ -229,7 +229,7 @@ def kernel(
 
 
 def device(function: Callable[..., Any]) -> Device:
-    """A function that kernels and other device functions call; it is compiled into them.
+    """Make a Python function one that kernels and other device functions can call; it is compiled into them.
 
     >>> import numpy as np, nbtc
     >>> @nbtc.device

@@ -33,7 +33,8 @@ def _word(function: F) -> F:
 
 
 class Atomic(Protocol):
-    """A word that changes an element of an array, at once for all other threads, and returns the element before.
+    """A function that changes an element of an array in one step that no other thread can interrupt, and returns its
+    old value.
 
     index: an integer, or a tuple of one for each dimension.
     """
@@ -45,7 +46,9 @@ def _atomic(name: str, does: str) -> Atomic:
     def word(array: Any, index: Any, value: Any) -> Any: ...
 
     word.__name__ = word.__qualname__ = name
-    word.__doc__ = f"{does}, at once for all other threads; the element before.  index: an integer, or a tuple."
+    word.__doc__ = (
+        f"{does}, atomically; returns the old value.  index: an integer, or a tuple of one for each dimension."
+    )
     return _word(word)
 
 
@@ -90,43 +93,43 @@ def lane_id() -> Any:
 
 @_word
 def syncthreads() -> None:
-    """Wait for all threads of the block; what they stored before is seen by all."""
+    """Wait for all threads of the block; afterwards all of them see what any of them has stored before."""
 
 
 @_word
 def syncthreads_count(predicate: Any) -> Any:
-    """`syncthreads`, and for how many threads of the block `predicate` holds: int32."""
+    """`syncthreads`; returns the number of threads of the block for which `predicate` holds: int32."""
 
 
 @_word
 def syncthreads_and(predicate: Any) -> Any:
-    """`syncthreads`, and whether `predicate` holds for all threads of the block: int32, 0 or 1."""
+    """`syncthreads`; returns whether `predicate` holds for all threads of the block: int32, 0 or 1."""
 
 
 @_word
 def syncthreads_or(predicate: Any) -> Any:
-    """`syncthreads`, and whether `predicate` holds for some thread of the block: int32, 0 or 1."""
+    """`syncthreads`; returns whether `predicate` holds for at least one thread of the block: int32, 0 or 1."""
 
 
 @_word
 def syncwarp(mask: Any = WHOLE_WARP) -> None:
-    """Wait for the threads of the warp that are in `mask`; what they stored before is seen by them."""
+    """Wait for the threads of the warp that are in `mask`; afterwards they see what any of them has stored before."""
 
 
 @_word
 def where(condition: Any, x: Any, y: Any) -> Any:
-    """`x` where the condition holds, else `y`, as one value of the type that both fit; no branch."""
+    """`x` if the condition holds, otherwise `y`, without a branch; of a type that can hold both."""
 
 
 @_word
 def unroll(start: int, stop: int | None = None, step: int = 1) -> Any:
-    """`range` of constants for a loop that is unrolled whole: local arrays that its index chooses from live in
+    """A `range` with constant bounds for a loop that is fully unrolled: local arrays that it indexes live in
     registers."""
 
 
 @_word
 def threadfence() -> None:
-    """This thread's stores before are seen by all threads of the device before its stores after (`membar.gl`)."""
+    """All threads of the device see this thread's stores before the fence before those after it (`membar.gl`)."""
 
 
 @_word
@@ -141,36 +144,39 @@ def threadfence_system() -> None:
 
 @_word
 def nanosleep(ns: Any) -> None:
-    """Let other threads go first for about `ns` nanoseconds."""
+    """Pause this thread for about `ns` nanoseconds and let others run."""
 
 
 @_word
 def shared(shape: Any, format: Any, align: Any = None) -> Any:
     """An array in the block's shared memory, not initialised.
 
-    shape: constants, or None for the dynamic part, whose size the launch gives (`k[grid, block, stream, shared_bytes]`)
-    and of which there is one: every shared(None, ...) begins at its start.  format: a number format or a dtype.  align:
+    shape: constants, or None for the dynamic part, whose size the launch sets (`k[grid, block, stream, shared_bytes]`);
+    there is only one, and every shared(None, ...) begins at its start.  format: a number format or a dtype.  align:
     bytes, a constant power of two (default: 16).
     """
 
 
 @_word
 def local(shape: Any, format: Any) -> Any:
-    """An array of this thread's own, not initialised; small ones with constant indices live in registers."""
+    """An array that belongs to this thread, not initialised; small ones with constant indices live in registers."""
 
 
 atomic_add: Atomic = _atomic("atomic_add", "Add to an element")
 atomic_sub: Atomic = _atomic("atomic_sub", "Subtract from an element")
-atomic_and: Atomic = _atomic("atomic_and", "And of an integer element's bits with `value`'s")
-atomic_or: Atomic = _atomic("atomic_or", "Or of an integer element's bits with `value`'s")
-atomic_xor: Atomic = _atomic("atomic_xor", "Exclusive or of an integer element's bits with `value`'s")
-atomic_min: Atomic = _atomic("atomic_min", "The lesser of an element and `value` (a number rather than a NaN)")
-atomic_max: Atomic = _atomic("atomic_max", "The greater of an element and `value` (a number rather than a NaN)")
-atomic_inc: Atomic = _atomic("atomic_inc", "Count an unsigned element up, to 0 after `value`")
-atomic_dec: Atomic = _atomic("atomic_dec", "Count an unsigned element down, to `value` after 0 or from above it")
+atomic_and: Atomic = _atomic("atomic_and", "Set an integer element to its bitwise and with `value`")
+atomic_or: Atomic = _atomic("atomic_or", "Set an integer element to its bitwise or with `value`")
+atomic_xor: Atomic = _atomic("atomic_xor", "Set an integer element to its bitwise exclusive or with `value`")
+atomic_min: Atomic = _atomic("atomic_min", "Set an element to the minimum of it and `value`, ignoring a NaN")
+atomic_max: Atomic = _atomic("atomic_max", "Set an element to the maximum of it and `value`, ignoring a NaN")
+atomic_inc: Atomic = _atomic("atomic_inc", "Count an unsigned element up, from `value` on to 0")
+atomic_dec: Atomic = _atomic("atomic_dec", "Count an unsigned element down, from 0 or above `value` to `value`")
 atomic_exch: Atomic = _atomic("atomic_exch", "Set an element")
 
 
 @_word
 def atomic_cas(array: Any, index: Any, expected: Any, value: Any) -> Any:
-    """Set an element if its bits are `expected`'s; the element before."""
+    """Set an element to `value` if its bits are those of `expected`, atomically; returns the old value.
+
+    index: an integer, or a tuple of one for each dimension.
+    """

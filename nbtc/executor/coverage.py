@@ -96,7 +96,7 @@ class Coverage(Mapping[str, KernelCoverage]):
 
 
 def coverage(source: str | os.PathLike[str]) -> Coverage:
-    """The forms that the kernels of a PTX text or file use, and those that can't run, with their lines.
+    """The instruction forms that the kernels of a PTX text or file use, and those that can't run, with their lines.
 
     >>> head = ".version 8.0 .target sm_80 .address_size 64 "
     >>> print(coverage(head + ".visible .entry k() { .reg .b32 a; frob.b32 a; ret; }"))

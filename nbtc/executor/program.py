@@ -56,10 +56,10 @@ MOST_GEOMETRIES = 1 << 10  # of launches that a module remembers
 def load(source: str | os.PathLike[str], arch: str | int | None = None) -> Module:
     """A PTX module, from its text or the path of a file.
 
-    arch: whose arithmetic it has ("sm_80", "H100"; default: what `.target` says, so that text for sm_80 computes as an
-    A100).  PTX ISA 6.0 to 9.x.  Raises SourceError where there is no such file, and ParseError, with the line, for
-    text that is no PTX; IllegalProgramError for what ptxas refuses: an operand of another type, a name that nobody
-    declares, an instruction that the text's `.target` or `.version` does not have.
+    arch: the architecture whose arithmetic it has ("sm_80", "H100"; default: what `.target` says, so that text for
+    sm_80 computes as an A100).  PTX ISA 6.0 to 9.x is read.  Raises SourceError if there is no such file; ParseError,
+    with the line, for text that is not PTX; IllegalProgramError for what ptxas refuses: an operand of the wrong type, a
+    name that is not declared, an instruction that the text's `.target` or `.version` does not have.
 
     Kernels are compiled when they are first launched.  An instruction that can't run does not disturb the module's
     other kernels: ProgramError names it with its line when a kernel that reaches it is launched, before anything runs,
@@ -214,7 +214,7 @@ class Program:
 
     @property
     def forms(self) -> tuple[FormUse, ...]:
-        """The instruction forms it uses, with their lines; approximate functions with what backs their bits."""
+        """The instruction forms it uses, with their lines; for approximate functions also what backs their bits."""
         return forms_of(link(self.module.part(self.name)[1], self.name))
 
     def on(self, arch: str | int) -> Program:
@@ -272,16 +272,18 @@ class Program:
         contract: str = "ptxas",
         timeout: float | None = None,
     ) -> Profile | None:
-        """Run a grid of blocks on the CPU and return when all have ended (a `Profile` for `k.profile`, else None).
+        """Run a grid of blocks on the CPU and return when all have ended (a `Profile` for `k.profile`, otherwise None).
 
-        grid, block, cluster: int or up to 3 ints.  args: a number for a scalar; an array (the address of its first
-        element: strides are not passed on; written in place), None or an address for a pointer; bytes for a struct.
-        shared: dynamic shared memory in bytes.  memory: arrays that pointers inside of structs and other arrays reach.
-        checked="off" leaves out the check that every access is
-        aligned and inside of an argument, `memory`, a module variable, shared or local memory.
-        contract="off" does not fuse plain mul and add, as ptxas does.  timeout: seconds after which the launch ends
-        with a ProgramError that names a thread and the line where it was, counted from the first instruction.
-        progress: True shows a bar, a callable gets (blocks begun, all blocks) about every 50 ms and in the end.
+        grid, block, cluster: int or up to 3 ints.  args: a number for a scalar; an array, None or an address for a
+        pointer (of an array its first element's: strides are not passed on; written in place); bytes for a struct.
+        shared: dynamic shared memory in bytes.  cooperative: whether all blocks are to run at once, as barriers of
+        the whole grid need.  memory: arrays that pointers inside structs and other arrays reach.  arch: as for `on`.
+        threads: how many run the blocks (default: all).
+        checked: True watches every access, barrier and asynchronous operation; "off" does not even check that every
+        access is aligned and inside an argument, `memory`, a module variable, shared or local memory.
+        contract: "ptxas" fuses plain mul and add as ptxas does, "off" does not.  timeout: seconds, from the first
+        instruction on, after which the launch ends with a ProgramError that names a thread and the line where it was.
+        progress: True shows a bar, a callable gets (blocks begun, all blocks) about every 50 ms and at the end.
         """
         if not isinstance(checked, bool | str) or checked not in (False, True, "off"):
             raise OptionError(f"checked={shown(checked)}: pass False (bounds are checked), True (hazards too) or 'off'")

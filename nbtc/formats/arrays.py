@@ -26,7 +26,7 @@ def _known() -> str:
 
 
 def as_format(x: object) -> Format:
-    """The `Format` that an object, an nbtc or PTX name, a NumPy or ml_dtypes dtype, or a torch dtype names.
+    """The `Format` of a format object, an nbtc or PTX name, a NumPy or ml_dtypes dtype, or a torch dtype.
 
     float32 means f32; only the name (or object) tf32 means tf32.  Raises FormatError for anything else.
 
@@ -204,13 +204,13 @@ def from_bits(bits: ArrayLike, fmt: object) -> NDArray[Any]:
 
 
 def pack(x: ArrayLike, fmt: object, axis: SupportsIndex = -1) -> NDArray[np.uint32]:
-    """Elements of a format below a byte as packed uint32 words, as registers hold them.
+    """Elements smaller than a byte, packed into uint32 words as registers hold them.
 
     x: any shape (s4, u4: ml_dtypes.int4 / uint4 or integers in range; b1: bool or integers 0 and 1; e2m1:
-    ml_dtypes.float4_e2m1fn).  Element 0 of `axis` lands in the low bits of word 0: 8 elements a word for the 4-bit
-    formats, 32 for b1, the last word padded with zeros.  The result has ceil(n / per_word) along `axis`.  Raises
-    RangeError for a value the format lacks, FormatError for other float arrays, for formats that fill bytes and for
-    those of 6 bits, which fill no byte evenly.  (PTX ISA, "Sub-byte types" of the matrix fragments.)
+    ml_dtypes.float4_e2m1fn).  Element 0 of `axis` is in the low bits of word 0.  A word has 8 elements of a 4-bit
+    format and 32 of b1; the last word is padded with zeros.  The result has ceil(n / per_word) words along `axis`.
+    Raises RangeError for a value that the format lacks, FormatError for other float arrays, for formats that fill bytes
+    and for those of 6 bits, which fill no byte evenly.  (PTX ISA, "Sub-byte types" of the matrix fragments.)
 
     >>> import numpy as np
     >>> [hex(w) for w in pack(np.array([1, 2, -1, 0, 0, 0, 0, 0, 7]), "s4")]
@@ -233,7 +233,7 @@ def pack(x: ArrayLike, fmt: object, axis: SupportsIndex = -1) -> NDArray[np.uint
 
 
 def unpack(words: ArrayLike, fmt: object, axis: SupportsIndex = -1, count: int | None = None) -> NDArray[Any]:
-    """The elements of packed uint32 words, the inverse of `pack`: an array of the format's dtype.
+    """The elements of packed uint32 words as an array of the format's dtype: the inverse of `pack`.
 
     words: uint32 (int32 is taken as the same bits), any shape.  count: how many elements to keep along `axis` (default:
     all).  Raises FormatError for other dtypes or formats, RangeError when count is negative or exceeds what the

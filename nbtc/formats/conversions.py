@@ -147,12 +147,13 @@ def convert(
     """`x` in another format, bit for bit as the `cvt` instruction converts (PTX ISA, "cvt").
 
     x: float32, float16, bfloat16, float8, float6 or float4 array of any shape; the result has the same shape and the
-    dtype that carries `fmt`.  rounding: "rn" nearest even, "rz" toward zero, "rm" down, "rp" up, "rna" nearest, ties
-    away (tf32 only).  saturate: overflow and infinities give the largest finite value; None means True for targets of 8
-    bits and fewer that are numbers, else False.  relu: negative results become +0.  A NaN becomes the canonical NaN of
-    the target (cvt.rna.tf32 and bf16 -> f32 keep its payload), of fp6 and fp4, which have none, the largest number.
-    ue8m0 scales take the absolute value, rounded to a power of two.  Raises FormatError for a pair the hardware lacks,
-    OptionError for a rounding or modifier it lacks.
+    dtype of `fmt`.  rounding: "rn" to nearest even, "rz" toward zero, "rm" down, "rp" up, "rna" to nearest, ties away
+    from zero (tf32 only).  saturate: overflow and infinities give the largest finite value; None means True for number
+    formats of 8 or fewer bits, otherwise False.  relu: negative results become +0.
+
+    A NaN becomes the canonical NaN of the target (cvt.rna.tf32 and bf16 -> f32 keep its payload); fp6 and fp4, which
+    have no NaN, get their largest number.  ue8m0 scales are the absolute value rounded to a power of two.  Raises
+    FormatError for a pair that the hardware lacks, OptionError for a rounding or modifier that it lacks.
 
     >>> import numpy as np
     >>> convert(np.array([1.06, 1e6, -3.0], np.float32), "e4m3", relu=True).tolist()

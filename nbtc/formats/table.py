@@ -25,10 +25,10 @@ class Format:
     """A number format.
 
     name: nbtc's and PTX's name.  kind: "float", "int" or "bit".  bits: significant storage bits of an element.
-    exponent, mantissa: field widths of a float (0 otherwise).  signed: whether negative numbers exist.  specials: how a
-    float spends its largest codes: "ieee" the last exponent on infinities and NaNs, "nan" its last code alone on NaN
-    (e4m3), "none" on numbers like all others (e2m1).  zero: whether zero exists (a ue8m0 scale has none: its field 0 is
-    one more power of two).  dtype_name: NumPy or ml_dtypes scalar that carries it.  code: its number inside kernels.
+    exponent, mantissa: field widths of a float (0 otherwise).  signed: whether negative numbers exist.  specials: what
+    the largest codes of a float mean: "ieee" the last exponent is infinities and NaNs, "nan" only the last code is a
+    NaN (e4m3), "none" all codes are numbers (e2m1).  zero: whether zero exists (a ue8m0 scale has none: its field 0 is
+    one more power of two).  dtype_name: NumPy or ml_dtypes scalar that holds it.  code: its number inside kernels.
 
     >>> import nbtc
     >>> nbtc.e4m3.emin, nbtc.e4m3.bits, str(nbtc.bf16), nbtc.e2m1.emax
@@ -86,7 +86,7 @@ class Format:
 
     @property
     def special(self) -> int:
-        """First code (without sign and ignored bits) that is no finite number; one past the last where all are.
+        """First code (without sign and ignored bits) that is not a finite number; one past the last if all are.
 
         >>> [hex(FORMATS[n].special) for n in ("f16", "e4m3", "e2m1")]
         ['0x7c00', '0x7f', '0x8']
@@ -96,7 +96,7 @@ class Format:
 
     @property
     def packed(self) -> bool:
-        """True for formats that also travel as packed uint32 words: those of which several fill a byte exactly."""
+        """Whether elements can be packed into uint32 words: those of which several fill a byte exactly."""
         return self.bits < 8 and 8 % self.bits == 0
 
     @cached_property

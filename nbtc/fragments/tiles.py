@@ -63,8 +63,9 @@ def tile_to_smem(
 ) -> tuple[NDArray[np.uint8], Descriptor]:
     """A matrix (..., MN, K) as the bytes of a shared-memory tile (..., bytes), and the descriptor that reads it.
 
-    B is passed with its columns as rows.  The descriptor starts at 0: move it with `dataclasses.replace`.  Bytes that
-    hold no element are zero.  Raises as `canonical`, and FormatError when the dtype does not carry the format.
+    Pass B with its columns as rows.  The descriptor's address is 0; `dataclasses.replace(d, start=...)` moves it.
+    Bytes that hold no element are zero.  Raises ShapeError for a matrix that the layout can't hold, and FormatError if
+    the dtype does not hold the format.
 
     >>> import numpy as np
     >>> data, d = tile_to_smem(np.zeros((32, 16), np.float16), "f16", "k", "32B")

@@ -133,9 +133,9 @@ class Library:
 def library(name: str, *, gpu: str, fast_accum: bool = False) -> Library:
     """The recorded summation orders of a library's matrix products on a GPU, for `order=` of `matmul` and `plan`.
 
-    name: "cublas 13.0".  gpu: "H200".  fast_accum: of fp8 products, as `torch._scaled_mm` calls it.  Raises OptionError
-    for a pair that was not recorded.  The library rounds tf32 operands to nearest even before it multiplies:
-    `nbtc.convert(x, "tf32")` does.
+    name: the library, "cublas 13.0".  gpu: the GPU, "H200".  fast_accum: what `torch._scaled_mm` calls so, for fp8
+    products.  Raises OptionError for a pair that was not recorded.  The library rounds tf32 operands to nearest even
+    before it multiplies, as `nbtc.convert(x, "tf32")` does.
 
     >>> import numpy as np, nbtc
     >>> cublas = nbtc.library("cublas 13.0", gpu="H200")

@@ -154,11 +154,11 @@ _WRITTEN = ", ".join(repr(rule.example) for rule in RULES)
 
 
 def order(spec: object) -> Order:
-    """The order that a name or tuple says.
+    """The order of summation that a name or tuple means.
 
-    spec: an `Order`; a name of `nbtc.gemm.orders.RULES`: "seq", "promote128", "split12x4", "slice64/2", "resfirst16",
-    two of them joined by a colon ("split2x72:resfirst16": the residue first inside each part), "k8:" in front for an
-    instruction with that K; or a tuple ("split", parts, elements), ("slice", elements, ways), ("resfirst", multiple).
+    spec: an `Order`; a name such as "seq", "promote128", "split12x4", "slice64/2" or "resfirst16", two of them joined
+    by a colon ("split2x72:resfirst16": the residue first inside each part), with "k8:" in front for an instruction with
+    that K; or a tuple ("split", parts, elements), ("slice", elements, ways), ("resfirst", multiple).
     Raises OptionError for anything else.
 
     >>> order(("split", 4, 128)).name, order("k8:split9x16").step

@@ -25,11 +25,12 @@ Shape = tuple[int, ...]
 class Plan:
     """What `matmul` would do with these operands.
 
-    instruction: PTX mnemonic of a step.  model: the numerics row.  steps: instruction steps of one output's chain(s).
-    shape: (batch..., M, N, K).  engine: which kernels compute it on this host.  peak_bytes: memory beyond the operands
-    and what importing nbtc takes, the result included (one block of it where it goes to `out` in blocks).  order: how
-    K is summed.  block: the shape of a block of the result.  operand_bytes: sizes of a and b.  rate:
-    G multiply-adds a second of a thread, roughly.  simple: one product of two matrices on one thread, in one chain.
+    instruction: PTX mnemonic of a step.  model: the numerics row.  steps: instruction steps in one output's chain(s).
+    shape: (batch..., M, N, K).  engine: which kernels compute it on this host.  peak_bytes: memory needed besides the
+    operands and what importing nbtc takes, with the result (or one block of it, if it goes to `out` in blocks).  order:
+    how K is summed.  block: the shape of a block of the result.  operand_bytes: sizes of a and b.  rate: roughly, G
+    multiply-adds a second on one thread.  simple: whether it is one product of two matrices on one thread, in one
+    chain.
     """
 
     instruction: str

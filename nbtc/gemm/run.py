@@ -52,25 +52,25 @@ def matmul(
     threads: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
 ) -> NDArray[Any]:
-    """D = A @ B + C, every output bit as the tensor cores of `arch` give it.
+    """D = A @ B + C, with every bit as the tensor cores of `arch` compute it.
 
     a (..., M, K), b (..., K, N), c (..., M, N) or None for zero; any M, N, K >= 0, any strides; batch axes broadcast.
     d[i, j] is the chain of instruction steps in ascending k that starts from c[i, j].  Packed uint32 words (s4, u4, b1)
     run along K.
 
-    arch: "sm_70" ... "sm_120" (default "sm_90").  acc: accumulator format, default the widest.  instruction: a PTX
-    mnemonic or "mma", "wgmma", "wmma", "tcgen05".  a_format, b_format: what an array's dtype does not say.  saturate:
-    .satfinite (integers).  op: "xor" or "and" (b1).  k_split: a new chain every so many elements of K; parts are added
-    in ascending order, then c.  order: the order of a library's kernel instead, see `nbtc.order` and `nbtc.library`.
-    scale_a (a float32 number or (M, 1) rows), scale_b (a number or (1, N) columns): the finished float32 result is
-    multiplied by scale_a, then by scale_b, each rounded to nearest even.  Block scales are of formats of 8 bits:
-    scale_a (..., M, K / block) and scale_b (..., K / block, N), both float8_e8m0fnu in blocks of 32 or 16, or both
-    float8_e4m3fn (read as ue4m3) in blocks of 16.  kind: of the instruction, such as "f8f6f4" or "mxf4nvf4" (default:
-    what formats and scales call for).  out: where to write, block by block if it is large: an array, a memory map, or
-    anything of the same shape and dtype whose items can be set.  threads: how many;
-    the bits do not depend on it.  progress: True for a bar, or a callable of (done, total) multiply-adds.
+    arch: "sm_70" ... "sm_120" or a GPU's name (default "sm_90").  acc: the accumulator's format (default: the widest).
+    instruction: a PTX mnemonic or "mma", "wgmma", "wmma", "tcgen05".  a_format, b_format: formats that the arrays'
+    dtypes do not tell.  saturate: .satfinite (integers).  op: "xor" or "and" (b1).  k_split: start a new chain every so
+    many elements of K and add the parts in ascending order, then c.  order: sum in the order of a library's kernel, see
+    `nbtc.order` and `nbtc.library`.  scale_a, scale_b: scales of the finished float32 result, which is multiplied by
+    scale_a (a float32 number or (M, 1) rows), then by scale_b (a number or (1, N) columns), and rounded to nearest even
+    each time; or block scales, scale_a (..., M, K / block) and scale_b (..., K / block, N), both float8_e8m0fnu in
+    blocks of 32 or 16, or both float8_e4m3fn (read as ue4m3) in blocks of 16.  kind: the instruction's kind, such as
+    "f8f6f4" or "mxf4nvf4" (default: what the formats and scales need).  out: where to write, block by block if it is
+    large: an array, a memory map, or anything of the same shape and dtype whose items can be set.  threads: how many to
+    use; the bits do not depend on it.  progress: True for a bar, or a callable of (done, total) multiply-adds.
 
-    Returns an array of the accumulator's dtype, a torch tensor if an operand is one (tensors that require a gradient
+    Returns an array of the accumulator's dtype, or a torch tensor if an operand is one (tensors that require a gradient
     are refused while PyTorch records them: see `nbtc.torch.emulated`).  Raises subclasses of TypeError and ValueError
     from `nbtc.errors` before any work.  PTX ISA: "Warp Level Matrix Multiply-Accumulate Instructions", "Asynchronous
     Warpgroup Level Matrix Multiply-Accumulate Instructions".
@@ -113,7 +113,7 @@ def plan(
     threads: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
 ) -> Plan:
-    """What `matmul` would do with the same arguments, without doing it; prints, and `.explain()` says more.
+    """What `matmul` would do with the same arguments, without doing it: print it, or `.explain()` it in more words.
 
     >>> import numpy as np, nbtc
     >>> p = nbtc.plan(np.zeros((64, 64), np.float16), np.zeros((64, 64), np.float16), arch="sm_80")
@@ -154,11 +154,11 @@ def gemm(
     threads: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
 ) -> NDArray[Any]:
-    """alpha * (A @ B) + beta * C, as a library kernel's epilogue: the chain starts from zero.
+    """alpha * (A @ B) + beta * C, as the epilogue of a library's kernel computes it: the chain starts from zero.
 
-    alpha * acc, beta * c and their sum are each rounded in C's type, never fused (float16 C: computed in float32, one
-    rounding at the end); alpha and beta are rounded to that type first.  Integer products take whole alpha and beta and
-    wrap.  c None counts as zeros.  Other arguments, shapes and errors as `matmul`.
+    alpha * acc, beta * c and their sum are each rounded to C's type, never fused (for a float16 C they are computed in
+    float32 and rounded once at the end); alpha and beta are rounded to that type first.  Integer products take integer
+    alpha and beta and wrap.  c None counts as zeros.  Other arguments, shapes and errors are those of `matmul`.
 
     >>> import numpy as np, nbtc
     >>> one = np.eye(16, dtype=np.float16)

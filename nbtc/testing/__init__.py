@@ -55,7 +55,7 @@ def recordings(directory: str | Path, file: str) -> Iterator[Recording]:
 
 
 def raw_bits(x: ArrayLike) -> NDArray[Any]:
-    """Any array of items of 1, 2, 4 or 8 bytes as unsigned words, its own format regardless."""
+    """An array with items of 1, 2, 4 or 8 bytes as unsigned words, whatever its dtype."""
     array = as_array(x)
     if array.dtype.itemsize not in (1, 2, 4, 8) or array.dtype.kind in "OSUMm":
         raise FormatError(

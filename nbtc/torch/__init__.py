@@ -1,7 +1,7 @@
 """PyTorch models with the bits of a GPU's tensor cores, on the CPU (extra `nbtc[torch]`).
 
 `emulated` is a context in which matrix products are emulated, `compare` runs a model on several architectures and says
-which layer parts first.
+which layer diverges first.
 """
 
 from nbtc.interop.extras import need

@@ -25,10 +25,10 @@ from nbtc.torch.tensors import array
 class LayerDifference(NamedTuple):
     """One call of one module on an architecture against the first one.
 
-    module: its path in the model ("" is the model itself).  call: 0 for its first call.  elements: outputs it has.
-    differ: how many differ in bits.  ulps: the largest distance in representable values (None where a NaN stands
-    against a number, or nothing can be compared).  error: |difference| / |outputs|, Euclidean.  inputs_differ: whether
-    what it was given already differed.
+    module: its path in the model ("" is the model itself).  call: 0 for its first call.  elements: how many outputs it
+    has.  differ: how many of them differ in bits.  ulps: the largest distance in representable values (None if a NaN
+    meets a number, or nothing can be compared).  error: |difference| / |outputs|, Euclidean.  inputs_differ: whether
+    its inputs differed already.
     """
 
     module: str
@@ -61,7 +61,7 @@ class Comparison(NamedTuple):
 
     @property
     def first(self) -> LayerDifference | None:
-        """The first layer whose outputs differ though its inputs do not: where the architectures part."""
+        """The first layer whose outputs differ although its inputs do not: where the architectures diverge."""
         return next((row for row in self.layers if row.differ and not row.inputs_differ), None)
 
     def json(self) -> str:
@@ -122,11 +122,12 @@ def compare(
 
     inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.  archs: names, or `emulated(...)` objects
     for other choices of one architecture (an order of summation, say); a single one is compared with the model as torch
-    computes it here.  Nothing is trained: no gradients are made, random
-    numbers are the same in every run, and buffers that a run changes are put back.  Memory: the outputs of every module
-    once.  kernels: compile the model too, for the first GPU of each architecture or the GPUs that are named, and
-    compare every kernel and library call of its forward and backward pass.  Raises OptionError for fewer than two
-    architectures, and what the model raises.
+    computes it here.  kernels: whether to compile the model too, for the first GPU of each architecture or the GPUs
+    that are named, and compare every kernel and library call of its forward and backward pass.
+
+    Nothing is trained: there are no gradients, random numbers are the same in every run, and buffers that a run changes
+    are restored.  The outputs of every module are kept in memory once.  Raises OptionError if there is no architecture,
+    and whatever the model raises.
 
     >>> import torch, nbtc
     >>> model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(256, 8)).bfloat16()

@@ -37,9 +37,9 @@ class emulated(TorchDispatchMode):  # noqa: N801  a context manager's name
     columns of scales), scaled_dot_product_attention (decomposed into its products), convolutions and transposed ones,
     and the products of their gradients, as long as `backward()` runs inside.  float16 and bfloat16 results are rounded
     once from the accumulator (alpha, beta and bias before that; a convolution's bias after it).  float32 products are
-    tf32 where PyTorch's own settings allow it on a GPU (`torch.backends.cuda.matmul`, `torch.backends.cudnn`), else
-    they stay PyTorch's.  Whatever has no emulation is computed by PyTorch and listed in `report()`; everything that is
-    no matrix product always is.  Compiled functions run uncompiled inside.
+    tf32 if PyTorch's own settings allow it on a GPU (`torch.backends.cuda.matmul`, `torch.backends.cudnn`), otherwise
+    PyTorch computes them.  Matrix products without emulation are computed by PyTorch and listed in `report()`; PyTorch
+    also computes everything that is not a matrix product.  Compiled functions run uncompiled inside.
 
     Raises OptionError and ArchError for bad arguments.
 

@@ -33,26 +33,24 @@ def emulated(
     """A context in which `@triton.jit` kernels run on the CPU, as `arch` computes them.
 
     Kernels take NumPy arrays (ml_dtypes for bf16 and fp8) and torch's CPU tensors, which they write in place.  Launch
-    syntax, `autotune`, `heuristics`, `warmup`, device functions and tensor descriptors are Triton's own.  arch:
-    "sm_80", "sm_90", ...: Triton compiles for it, tensor cores have its bits.  threads: of the CPU, for the programs of
-    a grid (default: as many as there are).  Each architecture is a device of its own for Triton's caches and the
-    autotuner's choices.  autotune: "time" runs and times every configuration of `triton.autotune`, as on a GPU;
-    "first" takes the first one that pruning leaves, compiles no other, and never resets the arguments of a tuner.
+    syntax, `autotune`, `heuristics`, `warmup`, device functions and tensor descriptors are Triton's own.
 
-    torch_cuda: code that asks torch for a GPU, as libraries of kernels and their tests do, finds one: tensors on "cuda"
-    are the CPU's, `x.is_cuda` and `x.device` say otherwise, `torch.cuda` knows one device of the architecture with
-    one stream, and functions that torch would compile run as they are.  All of the thread's tensors count as on the
-    GPU; `x.cpu()` is a copy, `x.cuda()` the tensor itself.
+    arch: the architecture that Triton compiles for and whose bits tensor cores have, "sm_80", "sm_90", ...; for
+    Triton's caches and the autotuner's choices each is a device of its own.  threads: CPU threads for the programs of a
+    grid (default: as many as there are).  autotune: "time" runs and times every configuration of `triton.autotune`, as
+    on a GPU; "first" takes the first one that pruning leaves, compiles no other, and never resets the arguments of a
+    tuner.  torch_cuda: whether code that asks torch for a GPU, as libraries of kernels and their tests do, finds one:
+    tensors on "cuda" are the CPU's, but `x.is_cuda` and `x.device` say otherwise, `torch.cuda` has one device of the
+    architecture with one stream, and functions that torch would compile run uncompiled; all of the thread's tensors
+    count as on the GPU, `x.cpu()` is a copy and `x.cuda()` the tensor itself.  checked: whether every launch looks for
+    hazards, as `k.checked` of a program does.  profiles: a list that gets a `Profile` of every launch, in their order.
 
-    checked: whether every launch looks for hazards, as `k.checked` of a program does.  profiles: a list that gets a
-    `Profile` of every launch, in their order.
-
-    Programs may touch what their arguments belong to, whole allocations as on a GPU; other accesses raise ProgramError.
-    Where an argument holds addresses (a table of pointers in an int64 array), programs may also touch the process's
-    mappings that those lie in; on hosts that do not list them accesses are then not checked.  Memory that
-    kernels need for descriptors made on the device is there without `triton.set_allocator`.  The context counts for
-    the whole process, all its threads.  Raises ArchError for an architecture without Triton, OptionError for another
-    `autotune`, MissingExtraError where Triton, or torch for `torch_cuda`, is not installed.
+    Programs may touch the memory that their arguments belong to, whole allocations as on a GPU; other accesses raise
+    ProgramError.  If an argument holds addresses (a table of pointers in an int64 array), programs may also touch the
+    process's mappings that those lie in; on hosts that do not list them accesses are then not checked.  Kernels that
+    make descriptors on the device need no `triton.set_allocator`.  The context counts for the whole process, all its
+    threads.  Raises ArchError for an architecture without Triton, OptionError for another `autotune`,
+    MissingExtraError if Triton, or torch for `torch_cuda`, is not installed.
 
     >>> import numpy as np, nbtc, triton, triton.language as tl      # doctest: +SKIP
     >>> @triton.jit                                                 # doctest: +SKIP

@@ -81,7 +81,7 @@ class Place(NamedTuple):
 class Profile:
     """What `k.profile[grid, block](...)` returns; printing it gives a table, notebooks show it as a drawing.
 
-    places: one row an instruction that was executed, in the order of the text.  total: sums.  opcodes: warp
+    places: one row for each instruction that was executed, in the order of the text.  total: their sums.  opcodes: warp
     instructions by opcode.
     """
 

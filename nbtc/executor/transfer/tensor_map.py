@@ -77,17 +77,17 @@ class PixelBox(NamedTuple):
 class TensorMap:
     """The tensor map of an array: what a `.tensormap` parameter of a program takes.
 
-    array: what is copied from or to, 1 to 5 dimensions, any strides that are multiples of 16 bytes; its last dimension
-    is contiguous.  An array in a GPU's memory makes a map for launches there.  box: elements of a tile, innermost
-    dimension first, as `cuTensorMapEncodeTiled` takes them.
+    array: the array that is copied from or to, with 1 to 5 dimensions, of which the last is contiguous and the others
+    have strides that are multiples of 16 bytes.  An array in a GPU's memory makes a map for launches there.  box:
+    elements of a tile, innermost dimension first, as `cuTensorMapEncodeTiled` takes them.
     element_strides: steps between copied elements, innermost first (the first is ignored, as on the hardware).
-    swizzle: "none", "32B", "64B", "128B".  interleave: "none" alone; "16B" and "32B" are refused, since which stride
-    lies between their slices of channels is not documented.  oob: what reads outside of the array give, "zero" or
-    "nan" (floats only).  dtype: the element type where the array's own does not tell ("tf32", "f32_ftz", ...).
-    "b4x16_p64" is for arrays of bytes that hold two 4-bit elements each, low half first: what is loaded has a gap of 8
-    bytes after every 16 elements, and dimensions and boxes count elements.
+    swizzle: "none", "32B", "64B", "128B".  interleave: only "none"; "16B" and "32B" are refused, because the stride
+    between their slices of channels is not documented.  oob: what reads outside the array return, "zero" or "nan"
+    (floats only).  dtype: the element type if the array's own does not tell ("tf32", "f32_ftz", ...); "b4x16_p64" is
+    for arrays of bytes that hold two 4-bit elements each, low half first: dimensions and boxes count elements, and
+    loaded data have a gap of 8 bytes after every 16 elements.
 
-    `bytes(map)` are the 128 bytes, valid wherever a program keeps them, as long as the array lives.
+    `bytes(map)` are the map's 128 bytes, valid wherever a program keeps them, as long as the array exists.
 
     >>> import numpy as np
     >>> a = np.zeros((64, 128), np.float16)
@@ -165,8 +165,8 @@ class TensorMap:
 
         (PTX ISA, "im2col mode"; CUDA driver API, `cuTensorMapEncodeIm2col`.)  lower, upper: corners of the box that
         a filter's base goes through, innermost dimension first, as distances from the image's first and last pixel:
-        -padding, and padding - (filter - 1) * dilation.  A copy takes `pixels` of them, width first, then the next
-        row, then the next image, and `channels` elements of each; its offsets say which tap of the filter it is for.
+        -padding, and padding - (filter - 1) * dilation.  A copy takes `pixels` pixels, width first, then the next
+        row, then the next image, and `channels` elements of each; its offsets select the tap of the filter.
         options: those of `TensorMap`; element_strides are the filter's strides.
 
         >>> import numpy as np

@@ -139,7 +139,7 @@ def _compiler_of(key: str, choices: Choices) -> Compiler:
 
 
 def backend(module: Any, example_inputs: Any, *, options: dict[str, Any] | None = None, mode: Any = None) -> Any:
-    """The backend "nbtc" of `torch.compile`, which finds it by this name: `options` as `nbtc.torch.compile` has them.
+    """The backend "nbtc" of `torch.compile`, which finds it by this name; `options` are those of `nbtc.torch.compile`.
 
     All graphs with the same options share a session; for a report of one model use `nbtc.torch.compile`.
 
@@ -159,17 +159,17 @@ def compile(
 ) -> Any:  # fmt: skip
     """A model (or function) whose forward and backward passes have a GPU's bits, on CPU tensors and without a GPU.
 
-    TorchInductor generates the kernels that it generates for this GPU, Triton compiles them, and their PTX runs as
-    programs; what inductor calls a library for (products, convolutions) is nbtc's product in the library's order.  What
-    is returned is `torch.compile`'s, with two more attributes: `report()` (kernels with times, products with their
-    order and its evidence, what fell back to PyTorch and why) and `kernels`, by name: `.source`, `.ptx`, `.config`,
-    `.program`, `.checked`, `.profile`.
+    TorchInductor generates the same kernels as for this GPU, Triton compiles them, and their PTX runs as programs.
+    Where inductor calls a library (products, convolutions), nbtc multiplies in the library's order.  The result is that
+    of `torch.compile`, with two more attributes: `report()` (kernels with times, products with their order and its
+    evidence, what fell back to PyTorch and why) and `kernels`, by name: `.source`, `.ptx`, `.config`, `.program`,
+    `.checked`, `.profile`.
 
-    arch: the GPU, "H200", "A100", "RTX 4090" ...; an architecture is the first GPU that has it ("sm_90" an H100 SXM).
-    Kernels are chosen for its multiprocessors.  order: of all products, as `nbtc.matmul` takes it; default: that of
-    cuBLAS where it was recorded (`nbtc.library`), else one chain.  convolution: as `emulated` takes it.  threads: of
-    the CPU.  dynamic, fullgraph: as `torch.compile` takes them.  options: of `torch._inductor.config`; those that would
-    choose a kernel by a clock are refused.
+    arch: the GPU, "H200", "A100", "RTX 4090" ..., for whose number of multiprocessors kernels are chosen; an
+    architecture means the first GPU that has it ("sm_90" an H100 SXM).  order: the order of all products, as
+    `nbtc.matmul` takes it (default: cuBLAS's where it was recorded, see `nbtc.library`, otherwise one chain).
+    convolution: as `emulated` takes it.  threads: CPU threads.  dynamic, fullgraph: as `torch.compile` takes them.
+    options: options of `torch._inductor.config`; those that would choose a kernel by measuring time are refused.
 
     On the GPU, compile with `options=nbtc.torch.inductor_options()`.  Attention is decomposed into products and a
     softmax.  Random numbers are CUDA's for the seed of `torch.manual_seed`.  Raises ArchError and OptionError.

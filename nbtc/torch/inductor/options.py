@@ -34,8 +34,8 @@ HERE: dict[str, Any] = {
 def inductor_options() -> dict[str, Any]:
     """Options of `torch.compile` under which a GPU makes the choices that `nbtc.torch.compile` makes.
 
-    No kernel and no configuration is then chosen by a clock, so a GPU runs the kernels that nbtc runs, with the same
-    bits from run to run.  Attention has to be decomposed on the GPU too: run the model inside
+    No kernel and no configuration is then chosen by measuring time, so a GPU runs the kernels that nbtc runs, with the
+    same bits in every run.  Attention has to be decomposed on the GPU too: run the model inside
     `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)` with
     `torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)`.
 
