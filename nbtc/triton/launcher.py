@@ -117,8 +117,6 @@ class Arguments:
 
 def tensor_map(x: Any, about: dict[str, Any]) -> TensorMap:
     """The tensor map of a descriptor of the host, tiled as the compiler has chosen, or of columns of pixels."""
-    if about.get("fp4_padded"):
-        raise OptionError("descriptors of padded fp4 have no emulation: use tiled descriptors")
     size = about["elem_size"]
     element = "tf32" if getattr(x, "round_f32_to_tf32", False) else _ELEMENT_NAMES[about["elem_type"]]
     view = np.asarray(_Strided(x, size))

@@ -143,6 +143,21 @@ def test_products_of_wider_numbers(gpu):
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_cublas_of_triton(gpu):
+    """Triton's tutorials make one at import and compare with its products."""
+    from triton._C.libtriton import nvidia
+
+    a, b = (torch.randint(-3, 4, s, device="cuda").to(torch.float16) for s in ((4, 8), (3, 8)))
+    c, d = torch.ones(4, 3, device="cuda"), torch.empty(4, 3, device="cuda", dtype=torch.float16)
+    handle = nvidia.cublas.CublasLt(torch.empty(1 << 10, device="cuda", dtype=torch.uint8))
+    handle.matmul(a, b, d)
+    assert (d == a @ b.T).all()
+    handle.gemm(a, b, c, d, 2.0, 3.0)
+    assert (d == 2 * (a @ b.T) + 3).all()
+    with pytest.raises(nbtc.errors.UnsupportedOperationError, match=r"nbtc\.mx"):
+        handle.block_scaled_matmul_mxfp8(a, b, d, c, c)
+
+
 def test_names_that_launch_code_of_libraries_asks_for(gpu):
     with torch.cuda.device(0) as device:
         assert device.idx == torch._C._cuda_getCurrentRawStream(device.idx) == 0
