@@ -39,7 +39,7 @@ class CublasLt:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("block_scaled"):
-            raise UnsupportedOperationError(f"CublasLt.{name} is not emulated: nbtc.mx computes products of block scales")
+            raise UnsupportedOperationError(f"CublasLt.{name} is not emulated: nbtc.mx has products with block scales")
         raise AttributeError(f"CublasLt has no {name}")
 
 
