@@ -41,16 +41,22 @@ def _exponent(bits, fraction, least, bias):
     return least, own if fraction == 10 else 0  # f32's subnormals count as zero
 
 
-@jit
-def _fixed_sum(texels, weights, first, fraction, bias, least, sign):
-    """Four floats as integers under the exponent of the largest, times their weights: (exponent, sum)."""
+@jit(inline=True)
+def power_of_2(e):
+    """2.0 ** e from its bits: pow took a fifth of a filtered read.  Least: the least normal double."""
+    return f64_of(np.uint64((max(e, -1022) + 1023) << 52))
+
+
+@jit(inline=True)
+def _fixed_sum(texels, weights, first, each, fraction, bias, least, sign):
+    """A plane's floats as integers under the exponent of the largest, times their weights: (exponent, sum)."""
     top = least - 1000
-    for n in range(first, first + 4):
+    for n in range(first, first + each):
         exponent, significand = _exponent(texels[n] & (sign - 1), fraction, least, bias)
         if weights[n] > 0 and significand:
             top = max(top, exponent)
     total = 0
-    for n in range(first, first + 4):
+    for n in range(first, first + each):
         exponent, significand = _exponent(texels[n] & (sign - 1), fraction, least, bias)
         shift = top - exponent
         if weights[n] > 0 and shift <= fraction + GUARD:
@@ -59,12 +65,12 @@ def _fixed_sum(texels, weights, first, fraction, bias, least, sign):
     return top, total
 
 
-@jit
+@jit(inline=True)
 def _rounded(value, fraction, least):
     """A double rounded to a float's precision, ties away from zero."""
     size = abs(value)
-    if size < 2.0**least:
-        unit = 2.0 ** (least - fraction)
+    if size < power_of_2(least):
+        unit = power_of_2(least - fraction)
         size = np.floor(size / unit + 0.5) * unit
     else:
         cut = 52 - fraction
@@ -73,13 +79,13 @@ def _rounded(value, fraction, least):
     return -size if value < 0 else size
 
 
-@jit
-def filtered_floats(texels, weights, planes, half):
-    """The filtered value of f32 or f16 texels (their bits), four a plane, as an f32."""
+@jit(inline=True)
+def filtered_floats(texels, weights, planes, each, half):
+    """The filtered value of f32 or f16 texels (their bits) as an f32; each: how many of a plane's four count."""
     fraction, bias, least = _F16 if half else _F32
     sign = np.int64(0x8000) if half else np.int64(0x80000000)
     special, infinities = False, 0
-    for n in range(4 * planes):
+    for n in range(4 * (planes - 1) + each):
         size = texels[n] & (sign - 1)
         if size >> fraction == 2 * bias + 1:  # of weight 0 too
             special = special or (size & ((1 << fraction) - 1)) != 0
@@ -88,20 +94,20 @@ def filtered_floats(texels, weights, planes, half):
         return f32_of(np.uint32(0x7FFFE000 if half else 0x7FFFFFFF))
     if infinities:
         return np.float32(-np.inf) if infinities == 2 else np.float32(np.inf)
-    top, total = _fixed_sum(texels, weights, 0, fraction, bias, least, sign)
+    top, total = _fixed_sum(texels, weights, 0, each, fraction, bias, least, sign)
     total <<= BELOW
     if planes == 2:
-        other, more = _fixed_sum(texels, weights, 4, fraction, bias, least, sign)
+        other, more = _fixed_sum(texels, weights, 4, each, fraction, bias, least, sign)
         more <<= BELOW
         if other > top:
             top, other, total, more = other, top, more, total
         total += more >> min(top - other, 63)
-    unit = 2.0 ** (top - fraction - GUARD - 8 - BELOW)
+    unit = power_of_2(top - fraction - GUARD - 8 - BELOW)
     value = _rounded(np.float64(total) * unit, fraction, least)
-    return np.float32(value if half or abs(value) >= 2.0**least else 0.0)
+    return np.float32(value if half or abs(value) >= power_of_2(least) else 0.0)
 
 
-@jit
+@jit(inline=True)
 def filtered_fractions(texels, weights, count, format):
     """The filtered value of texels that are fractions of 1, as an f32: the unit rounds to 16 bits."""
     total = 0

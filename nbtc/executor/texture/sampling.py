@@ -51,14 +51,14 @@ def cut(x):
     return np.floor(x * FINEST) / FINEST
 
 
-@jit
+@jit(inline=True)
 def mode_of(row, d):
     """How a dimension goes on outside; only normalised coordinates repeat."""
     mode = row[MODE + d]
     return mode if row[FLAGS] & NORMALIZED or mode == AROUND else CLAMP
 
 
-@jit
+@jit(inline=True)
 def position_of(row, d, word, size):
     """A float coordinate in texels; what is far outside is at 0 where the texture repeats."""
     x = np.float64(f32_of(np.uint32(word)))
@@ -70,7 +70,7 @@ def position_of(row, d, word, size):
     return x if periodic else min(max(x, -FAR), FAR)
 
 
-@jit
+@jit(inline=True)
 def index(i, size, mode):
     """The texel that is read for texel i, OUTSIDE for the border."""
     if 0 <= i < size:
@@ -85,7 +85,7 @@ def index(i, size, mode):
     return i if i < size else 2 * size - 1 - i
 
 
-@jit
+@jit(inline=True)
 def channel(row, x, y, z, c):
     """The bits of a texel's channel, integers as their values; those of a row's border where a number is OUTSIDE."""
     format = row[FORMAT]
@@ -102,14 +102,14 @@ def channel(row, x, y, z, c):
     return np.int64(load16(at)) if size == 2 else np.int64(load32(at))
 
 
-@jit
+@jit(inline=True)
 def _cut_to_f16(bits):
     """f32 bits to f16 bits, rounded to zero."""
     near = f32_to_f16(bits)
     return near - 1 if (f16_to_f32(near) & 0x7FFFFFFF) > (bits & 0x7FFFFFFF) else near
 
 
-@jit
+@jit(inline=True)
 def border(row, c):
     """The border's colour as a texel's channel has it."""
     format, bits = row[FORMAT], row[BORDER + c]
@@ -126,7 +126,7 @@ def border(row, c):
     return np.int64(x * most)  # 0 or 1: others are refused
 
 
-@jit
+@jit(inline=True)
 def as_word(value, format, integer):
     """What a point read of a channel returns: 32 bits."""
     if format in (U32, S32, F32) or integer:
@@ -139,7 +139,7 @@ def as_word(value, format, integer):
     return bits32(np.float32(max(value / most, -1.0)))
 
 
-@jit
+@jit(inline=True)
 def between(row, d, u, size, cell):
     """Into cell: the two texels around a position, and the weight of the second in 256ths."""
     mode = mode_of(row, d)
@@ -147,7 +147,7 @@ def between(row, d, u, size, cell):
     cell[0], cell[1], cell[2] = index(q >> 8, size, mode), index((q >> 8) + 1, size, mode), q & ONE - 1
 
 
-@jit
+@jit(inline=True)
 def place(row, d, u, size, cell):
     """As `between`, or of textures that are not filtered the texel at a position."""
     if row[FLAGS] & LINEAR:
@@ -157,7 +157,7 @@ def place(row, d, u, size, cell):
     cell[2] = 0
 
 
-@jit
+@jit(inline=True)
 def fetch(row, words, dims, layer, out):
     """The texel at whole numbers; zeros outside, and everywhere in a line that is an array of one dimension."""
     out[:] = 0
@@ -171,8 +171,8 @@ def fetch(row, words, dims, layer, out):
         out[c] = as_word(bits, row[FORMAT], row[FLAGS] & INTEGER)
 
 
-@jit
-def sample(row, words, dims, layer, cells, out):
+@jit(inline=True)
+def sample(row, words, dims, layer, cells, filtered, out):
     """A read of a texture of `dims` dimensions at words[0:dims], in a layer (0 where it has none), into 4 words."""
     layer = min(layer, max(row[LAYERS] - 1, 0))
     sizes = (row[WIDTH], max(row[HEIGHT], 1), max(row[DEPTH], 1))
@@ -180,11 +180,11 @@ def sample(row, words, dims, layer, cells, out):
         place(row, d, position_of(row, d, words[d] if d < dims else 0, sizes[d]), sizes[d], cells[d])
     if dims < 3:
         cells[2, 0] = cells[2, 1] = layer
-    combine(row, cells, dims == 3, out)
+    combine(row, cells, dims == 3, filtered, out)
 
 
-@jit
-def sample_cube(row, words, layer, cells, out):
+@jit(inline=True)
+def sample_cube(row, words, layer, cells, filtered, out):
     """A read of the face of a cube that a direction meets, as of a plane; an edge ends it."""
     n = row[WIDTH]
     face, s, t = face_of(
@@ -195,10 +195,10 @@ def sample_cube(row, words, layer, cells, out):
     place(row, 0, cut(s) * n, n, cells[0])
     place(row, 1, cut(t) * n, n, cells[1])
     cells[2, 0] = cells[2, 1] = 6 * min(layer, max(row[LAYERS] // 6 - 1, 0)) + face
-    combine(row, cells, False, out)
+    combine(row, cells, False, filtered, out)
 
 
-@jit
+@jit(inline=True)
 def face_of(x, y, z):
     """The face of a cube that a direction meets, and where: from 0 to 1.
 
@@ -216,7 +216,7 @@ def face_of(x, y, z):
     return face, 0.5 if np.isnan(s) else (s + 1) / 2, 0.5 if np.isnan(t) else (t + 1) / 2
 
 
-@jit
+@jit(inline=True)
 def gather(row, words, layer, component, cells, out):
     """One channel of the four texels that a filtered read would take: from the lower left, against the clock."""
     layer = min(layer, max(row[LAYERS] - 1, 0))
@@ -229,26 +229,28 @@ def gather(row, words, layer, component, cells, out):
         out[n] = as_word(bits, row[FORMAT], row[FLAGS] & INTEGER)
 
 
-@jit
-def combine(row, cells, two, out):
-    """What the texels of three cells make together."""
+@jit(inline=True)
+def combine(row, cells, two, filtered, out):
+    """What the texels of three cells make together; filtered: room for the texels of two planes and their weights."""
     format, integer = row[FORMAT], row[FLAGS] & INTEGER
     out[:] = 0
     if not row[FLAGS] & LINEAR or integer or format in (U32, S32):
         for c in range(row[CHANNELS]):
             out[c] = as_word(channel(row, cells[0, 0], cells[1, 0], cells[2, 0], c), format, integer)
         return
-    weights, texels = np.zeros(8, np.int64), np.zeros(8, np.int64)
+    texels, weights = filtered[0], filtered[1]
     z = cells[2, 2] if two else 0
-    plane_weights(cells[0, 2], cells[1, 2], ONE - z, weights[:4])
-    plane_weights(cells[0, 2], cells[1, 2], z, weights[4:])
+    planes = 2 if z else 1
+    each = 4 if cells[0, 2] or cells[1, 2] or z else 1  # coordinates are often a texel's own
+    for k in range(planes):
+        plane_weights(cells[0, 2], cells[1, 2], z if k else ONE - z, weights[4 * k :])
     for c in range(row[CHANNELS]):
-        for n in range(8):  # those at a distance of 0, not those whose weight is rounded to 0
+        for n in range(4 * (planes - 1) + each):  # those at a distance of 0, not those whose weight is rounded to 0
             i, j, k = n & 1, n >> 1 & 1, n >> 2
             used = (cells[0, 2] or not i) and (cells[1, 2] or not j) and (z or not k)
             texels[n] = channel(row, cells[0, i], cells[1, j], cells[2, k], c) if used else 0
         if format in (F16, F32):
-            value = filtered_floats(texels, weights, 2 if two else 1, format == F16)
+            value = filtered_floats(texels, weights, planes, each, format == F16)
         else:
-            value = filtered_fractions(texels, weights, 8, format)
+            value = filtered_fractions(texels, weights, 4 * (planes - 1) + each, format)
         out[c] = bits32(value)

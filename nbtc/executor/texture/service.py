@@ -22,13 +22,14 @@ SAMPLE, FETCH, CUBE, GATHER, QUERY, LOAD, STORE = range(7)
 OPERATION, ACTIVE, TABLE, DIMS, LAYERED, PART, BOUNDS, COUNT, SIZE, FAULT, LANES = range(11)
 HEAD, LANE_WORDS, WARP = 16, 9, 32  # of a lane: its handle, four coordinates, four values
 HANDLE, COORDINATES, VALUES = 0, 1, 5
-TOTAL = HEAD + LANE_WORDS * WARP
+# what a lane works with: three cells of three numbers, four results, its own words, the texels that are filtered
+CELLS, OUT, OWN, FILTERED, TOTAL = (HEAD + LANE_WORDS * WARP + n for n in (0, 9, 13, 22, 38))
 NO_OBJECT, OUT_OF_BOUNDS, MISALIGNED = 1, 2, 3  # faults
 CUBE, FACES = Flag.CUBE.value, 6
 TEXTURE, SURFACE = Kind.TEXTURE.value, Kind.SURFACE.value
 
 
-@jit
+@jit(inline=True)
 def extent(row, part, of_surface):
     """Width, height or depth as txq or suq tells them: layers come after the dimensions.
 
@@ -43,7 +44,7 @@ def extent(row, part, of_surface):
     return row[DEPTH] or (row[LAYERS] if row[HEIGHT] else 0)
 
 
-@jit
+@jit(inline=True)
 def _access(head, row, own, layer, words, dims, values):
     """One lane's load or store of a surface: the fault."""
     wrong, address = surfaces.at(row, words, dims, layer, head[COUNT] * head[SIZE], head[BOUNDS])
@@ -58,8 +59,8 @@ def _access(head, row, own, layer, words, dims, values):
     return 0
 
 
-@jit
-def _lane(head, row, own, cells, out):
+@jit(inline=True)
+def _lane(head, row, own, cells, filtered, out):
     """One lane's part: the fault, or 0."""
     operation, dims = head[OPERATION], head[DIMS]
     wanted = SURFACE if operation in (LOAD, STORE) or (operation == QUERY and head[BOUNDS]) else TEXTURE
@@ -74,11 +75,11 @@ def _lane(head, row, own, cells, out):
         values[0] = extent(row, head[PART], wanted == SURFACE)
         return 0
     if operation == SAMPLE:
-        sample(row, words, dims, layer, cells, out)
+        sample(row, words, dims, layer, cells, filtered, out)
     elif operation == FETCH:
         fetch(row, words, dims, layer, out)
     elif operation == CUBE:
-        sample_cube(row, words, layer, cells, out)
+        sample_cube(row, words, layer, cells, filtered, out)
     else:
         gather(row, words, layer, head[PART], cells, out)
     for n in range(4):
@@ -89,7 +90,9 @@ def _lane(head, row, own, cells, out):
 @jit
 def _warp(words):
     head, table = words[:HEAD], carray(words_at(words[TABLE]), MOST * WORDS)
-    cells, out, own = np.zeros((3, 3), np.int64), np.zeros(4, np.uint32), np.zeros(LANE_WORDS, np.int64)
+    # on the caller's stack: NumPy's own arrays would be allocated, and their references counted at every slice
+    cells, out, own = words[CELLS:OUT].reshape(3, 3), words[OUT:OWN], words[OWN:FILTERED]
+    filtered = words[FILTERED:].reshape(2, 8)
     for lane in range(WARP):
         if not (words[ACTIVE] >> lane) & 1:
             continue
@@ -98,7 +101,7 @@ def _warp(words):
         handle = own[HANDLE]
         fault = NO_OBJECT
         if 0 < handle < MOST:
-            fault = _lane(head, table[handle * WORDS : (handle + 1) * WORDS], own, cells, out)
+            fault = _lane(head, table[handle * WORDS : (handle + 1) * WORDS], own, cells, filtered, out)
         if fault:
             words[FAULT], words[LANES] = fault, 1 << lane
             return

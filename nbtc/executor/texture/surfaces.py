@@ -14,14 +14,14 @@ FINE, OUTSIDE, MISALIGNED = range(3)
 NOWHERE = 0  # an address
 
 
-@jit
+@jit(inline=True)
 def texel_bytes(row):
     """Of a texel of a row's image."""
     format = row[FORMAT]
     return row[CHANNELS] * (1 if format in (U8, S8) else 2 if format in (U16, S16, F16) else 4)
 
 
-@jit
+@jit(inline=True)
 def at(row, words, dims, layer, size, bounds):
     """(what is wrong, address) of `size` bytes at x bytes into a line; NOWHERE for what is left out."""
     x, y, z = np.int32(words[0]), np.int32(words[1]) if dims > 1 else 0, np.int32(words[2]) if dims > 2 else 0
@@ -38,14 +38,14 @@ def at(row, words, dims, layer, size, bounds):
     return FINE, row[BASE] + z * row[PLANE] + y * row[PITCH] + x
 
 
-@jit
+@jit(inline=True)
 def load(address, count, size, out):
     """`count` elements of `size` bytes; zeros from nowhere."""
     for n in range(count):
         out[n] = 0 if address == NOWHERE else np.int64(load_element(address + n * size, size))
 
 
-@jit
+@jit(inline=True)
 def store(address, count, size, values):
     """The inverse; nothing to nowhere."""
     if address != NOWHERE:
