@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,13 +54,13 @@ def stamp() -> str:
     return source_digest(Path(__file__).resolve())
 
 
-def build(module: Module, text: str, kernel: str, shape: BlockShape, options: Options) -> Built:
-    """Code of one kernel for blocks of a shape."""
+def build(read: Callable[[], Module], text: str, kernel: str, shape: BlockShape, options: Options) -> Built:
+    """Code of one kernel for blocks of a shape; read: gives the module of the text, which code on disk does without."""
     name = native.digest(stamp(), added_rows.digest(), text, kernel, repr(shape), repr(options))
     found = native.fetch(name)
     if found is None:
         with emitting():
-            found = _compile(module, kernel, shape, options)
+            found = _compile(read(), kernel, shape, options)
         native.keep(name, found)
     loaded = native.load(found)
     about = loaded.about

@@ -88,7 +88,7 @@ class Module:
     def __init__(self, text: str, arch: str | int | None = None, by_kernel: bool = False) -> None:
         """by_kernel: read the body of a kernel when it is first asked for; what is wrong with it is said then."""
         self._bodies = kernel_texts(text) if by_kernel else []
-        self._parts: dict[str, tuple[str, Parsed]] = {}  # what has been read, by kernel
+        self._parts: dict[str, Parsed] = {}  # what has been read, by kernel
         self.text: str = text
         self.ptx: Parsed = parse(with_bodies(text, self._bodies) if self._bodies else text)
         legal(self.ptx)
@@ -104,17 +104,20 @@ class Module:
         self.parameters: dict[str, tuple[str, ...]] = {}  # what kernels' sources call their parameters
         self.heap: Heap | None = Heap() if self.ptx.functions.keys() & NEED_HEAP else None
 
-    def part(self, kernel: str) -> tuple[str, Parsed]:
-        """Text and module with the body of a kernel and of all functions."""
+    def part(self, kernel: str) -> Parsed:
+        """The module with the body of a kernel and of all functions."""
         if not self._bodies:
-            return self.text, self.ptx
+            return self.ptx
         found = self._parts.get(kernel)
         if found is None:
-            text = with_bodies(self.text, self._bodies, kernel)
-            parsed = parse(text)
-            legal(parsed)
-            found = self._parts[kernel] = text, parsed
+            found = parse(self.part_text(kernel))
+            legal(found)
+            self._parts[kernel] = found
         return found
+
+    def part_text(self, kernel: str) -> str:
+        """The text of that."""
+        return with_bodies(self.text, self._bodies, kernel) if self._bodies else self.text
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -176,8 +179,8 @@ class Module:
             with self.lock:
                 found = self.built.get(key)
                 if found is None:
-                    text, ptx = self.part(kernel)
-                    found = self.built[key] = build(ptx, text, kernel, shape, options)
+                    read = partial(self.part, kernel)
+                    found = self.built[key] = build(read, self.part_text(kernel), kernel, shape, options)
         return found
 
 
@@ -215,7 +218,7 @@ class Program:
     @property
     def forms(self) -> tuple[FormUse, ...]:
         """The instruction forms it uses, with their lines; for approximate functions also what backs their bits."""
-        return forms_of(link(self.module.part(self.name)[1], self.name))
+        return forms_of(link(self.module.part(self.name), self.name))
 
     def on(self, arch: str | int) -> Program:
         """The same kernel with another architecture's arithmetic."""
@@ -373,7 +376,7 @@ class Program:
         return found
 
     def __str__(self) -> str:
-        return summary(link(self.module.part(self.name)[1], self.name), self.arch)
+        return summary(link(self.module.part(self.name), self.name), self.arch)
 
     def __repr__(self) -> str:
         return f"<kernel {full_name(self.name)} on {self.arch}, {len(self.params)} parameters>"

@@ -15,15 +15,14 @@ from importlib.resources import files
 from typing import NamedTuple
 
 STEP = 64  # elements of K that those kernels take at a time
-# The smallest K of a product that was split, of 1,600 in bfloat16 and 375 in e4m3 with N and K multiples of 8.
-UNSPLIT = {"bf16": 3072, "e4m3": 8192}
+# The smallest K of a product that was split, of 17,977 in half precision and 3,234 in e4m3 with whole lines of 16 bytes
+UNSPLIT = {"bf16": 2688, "e4m3": 5632}
 ALIGNED = 8  # elements: operands whose rows are not multiples of 16 bytes take other kernels
 SAME = {"f16": "bf16", "e5m2": "e4m3"}  # formats with the same kernels, of which the second is recorded
-# Distances between shapes, in doublings of the batch, M, N and K, and for each way in which rows are aligned otherwise,
-# or a vector is none.  Of recorded shapes that no rule explains, each taken away in turn, the nearest other one has the
-# order of 236 of 331 in bfloat16 and 739 of 957 in tf32; with equal weights and nothing else, of 234 and 674.  Of 2,510
-# in half precision with rows that are not multiples of 16 bytes, of 1,938; of 1,803 without a look at whether N and K
-# are even.
+# Distances between shapes, in doublings of the batch, M, N and K, and for each way in which lines are aligned
+# otherwise, or a vector is none.  Of recorded shapes, 700 of each kind taken away in turn: rules and the nearest other
+# shape have the order of 656 in bfloat16, 677 in float16, 691 in e4m3 and 635 in tf32 (the nearest alone: of 96, 24, 32
+# and 276 the order of 63, 12, 24 and 217), and with lines of no whole 16 bytes of 1,500 in half precision of 1,178.
 WEIGHTS = (1, 1, 1, 4)
 OTHERWISE = 3
 
@@ -60,7 +59,8 @@ def find(op: str, name: str, layout: str, size: Size) -> Found | None:
     own, other = shapes().get((op, name, layout), {}), shapes().get((op, SAME.get(name, name), layout), {})
     if size in own:
         return Found(own[size], "recorded", "")
-    if own and (size[2] % ALIGNED or size[3] % ALIGNED):
+    whole = not any(length % ALIGNED for length in lines(layout, size))
+    if own and not whole:
         other = {}  # of rows of no whole 16 bytes the two formats' kernels have different tiles
     if size in other:
         return Found(other[size], "rule", f"recorded{_like(name, other)}")
@@ -70,11 +70,11 @@ def find(op: str, name: str, layout: str, size: Size) -> Found | None:
     between = _between(recorded, size)
     if between is not None:
         return Found(between, "rule", f"the next smaller and larger recorded M have it{like}")
-    n, k = size[2:]
+    k = size[3]
     below = UNSPLIT.get(name, UNSPLIT.get(SAME.get(name, name), 0))
-    if k < below and not (n % ALIGNED or k % ALIGNED):
+    if k < below and whole:
         return Found("seq", "rule", f"no recorded K below {below} is split")
-    nearest = _nearest(recorded, size, 4 if name == "tf32" else ALIGNED)
+    nearest = _nearest(recorded, size, layout, 4 if name == "tf32" else ALIGNED)
     order = scaled(recorded[nearest], nearest[3], k)
     return Found(
         order, "guess", f"the nearest recorded shape, {nearest[1]} x {nearest[2]} x {nearest[3]}, has its kind{like}"
@@ -96,16 +96,25 @@ def _between(recorded: dict[Size, str], size: Size) -> str | None:
     return other[below]
 
 
-def _nearest(recorded: dict[Size, str], size: Size, aligned: int) -> Size:
+def lines(layout: str, size: Size) -> tuple[int, int, int]:
+    """Elements from line to line of A, B and the result.
+
+    >>> lines("tn", (0, 10, 768, 33))
+    (10, 768, 768)
+    """
+    _, m, n, k = size
+    return (m if layout[0] == "t" else k, k if layout[1] == "t" else n, n)
+
+
+def _nearest(recorded: dict[Size, str], size: Size, layout: str, aligned: int) -> Size:
     """The recorded shape at the smallest distance; aligned: elements of 16 bytes."""
 
     def kind(s: Size) -> tuple[bool, ...]:  # rows of no whole 4 bytes take other kernels again
+        lengths = lines(layout, s)
         return (
-            s[2] % aligned == 0,
-            s[3] % aligned == 0,
             s[1] == 1,
-            s[2] % (aligned // 4) == 0,
-            s[3] % (aligned // 4) == 0,
+            *(x % aligned == 0 for x in lengths),
+            *(x % (aligned // 4) == 0 for x in lengths),
         )
 
     def distance(other: Size) -> float:

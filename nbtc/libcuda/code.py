@@ -108,7 +108,7 @@ class Loaded:
 def _declared(module: Module, name: str) -> Declared:
     """A kernel with its body; what is wrong with that is said once more when it is launched."""
     try:
-        return module.part(name)[1].functions[name]
+        return module.part(name).functions[name]
     except NbtcError:
         return module.ptx.functions[name]
 

@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
 from nbtc.errors import ArchError, OptionError, shown
-from nbtc.executor.program import Module, load
+from nbtc.executor.program import Module
 from nbtc.interop.devices import DEVICES, REGISTERS, THREAD_REGISTERS, THREADS
 from nbtc.isa.archs import arch as find_arch
 from nbtc.triton.launcher import LANES, Launcher, Loaded
@@ -41,7 +41,8 @@ class Utils:
         """(module, function, registers, spills, most threads) of a binary, which is PTX text."""
         module = self._modules.get(kernel)
         if module is None:
-            module = self._modules[kernel] = load(kernel.decode(), self._driver.arch.name)
+            # Instructions are read where no machine code of them is on disk: 35 programs take a second to read.
+            module = self._modules[kernel] = Module(kernel.decode(), self._driver.arch.name, by_kernel=True)
         # No module: what Triton is given it unloads when the kernel dies, and no driver may be active by then.
         return None, Loaded(module[name], self._driver), THREAD_REGISTERS, 0, THREADS
 

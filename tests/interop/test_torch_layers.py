@@ -47,6 +47,23 @@ def test_a_table_made_in_a_model_is_made_at_each_call():
     assert y.tolist() == fast(torch.ones(3)).tolist() == [2.0, 3.0, 5.0]
 
 
+@pytest.mark.parametrize("how", ["checkpoint", "cond"])
+def test_tensors_made_inside_of_an_operation_on_graphs(how):
+    def inner(x):
+        places = torch.arange(3, device=x.device, dtype=x.dtype) + torch.tensor(1.0)
+        return x * places * x.new_ones(3) + torch.zeros(3)
+
+    def f(x):
+        if how == "cond":
+            return torch.cond(x.sum() > 0, inner, lambda x: x * torch.full((3,), 2.0), (x,))
+        return torch.utils.checkpoint.checkpoint(inner, x, use_reentrant=False)
+
+    x = torch.arange(3.0).requires_grad_()
+    _, y = compiled(f, x)
+    y.sum().backward()
+    assert y.tolist() == [0.0, 2.0, 6.0] and x.grad.tolist() == [1.0, 2.0, 3.0]
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("transform", ["grad", "jacrev", "vjp", "hessian"])
 def test_gradients_inside_a_model(transform):

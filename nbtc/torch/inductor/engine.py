@@ -101,10 +101,18 @@ def _reach(roots: list[Any], targets: set[int]) -> tuple[dict[int, Any], dict[in
 
 
 def _applied(node: Any, gradients: list[Any]) -> tuple[Any, ...]:
-    """A node's gradients, of autograd.Functions written in Python too."""
-    call = node.apply if isinstance(node, torch.autograd.function.BackwardCFunction) else node
-    results = call(*gradients)
-    return results if isinstance(results, tuple) else (results,)
+    """A node's gradients, one for each of its next functions.
+
+    An autograd.Function written in Python gives one for each argument of its forward, and has no next functions for
+    those that are no tensors (the branches of `torch.cond` come before its operands).
+    """
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        results = node(*gradients)
+        return results if isinstance(results, tuple) else (results,)
+    results = node.apply(*gradients)
+    results = results if isinstance(results, tuple) else (results,)
+    needed = (x for x, is_needed in zip(results, node.needs_input_grad, strict=False) if is_needed)
+    return tuple(None if n is None else next(needed) for n, _ in node.next_functions)
 
 
 def _fitted(gradient: Any, about: Any) -> Any:

@@ -37,7 +37,29 @@ def to_cuda(module: Any) -> tuple[Any, list[torch.Tensor]]:
     module._parameters.clear()
     module._buffers.clear()
     module.recompile()
+    for name, inner in module.named_children():
+        if isinstance(inner, torch.fx.GraphModule):
+            setattr(module, name, _inner(inner))
     return module, held
+
+
+def _inner(module: Any) -> Any:
+    """A copy of the graph of a higher-order operation (a checkpoint, a branch, a step) on CUDA.
+
+    Dynamo has made inputs of the tensors that it would hold; what it makes anew from numbers is copied to CUDA there.
+    """
+    module = _copied(module)
+    for node in list(module.graph.nodes):
+        value = _constant(node)
+        if value is not None and not value.ndim:
+            _filled(module.graph, node, value)
+        else:
+            _move(node)
+    module.recompile()
+    for name, inner in module.named_children():
+        if isinstance(inner, torch.fx.GraphModule):
+            setattr(module, name, _inner(inner))
+    return module
 
 
 def _move(node: Any) -> None:

@@ -12,6 +12,7 @@ other threads see what is there, and when the last one leaves nothing is exchang
 | `fake_tensor.run_fallback_kernel` | it asks the device for the shapes of results: `without_rule.on_cpu` asks the CPU |
 | `torch.autograd.grad` | the engine asks for streams: `engine.grad` walks instead |
 | `triton_helpers.set_driver_to_gpu` | Triton's driver is nbtc's |
+| `triton_key` of Triton's `runtime.cache` and `triton_compat` | it reads all of Triton's files in every process |
 | `torch._C._cuda_getCurrentRawStream`, `torch._C._dynamo.guards._empty_strided_cuda` | what wrappers import |
 | `torch._C._select_conv_backend`, `_conv_determine_backend_memory_format` | they decide strides of results |
 | `ConstantFolder`, `UniformValueConstantFolder` | they run operations on the device: here on the CPU |
@@ -48,6 +49,7 @@ from nbtc.errors import UntestedVersionWarning, warn
 from nbtc.interop.torch_device import Guard, cuda_names, nothing, properties
 from nbtc.isa.gpus import GPU
 from nbtc.torch.inductor import engine, without_rule
+from nbtc.torch.inductor.remembered import remembered
 
 TESTED = {"torch": ("2.10", "2.11"), "triton": ("3.6",)}
 CPU = torch.device("cpu")
@@ -228,6 +230,13 @@ def _convolved_layout(original: Callable[..., Any]) -> Callable[..., Any]:
     return layout
 
 
+def _triton_key(original: Callable[[], str]) -> Callable[[], str]:
+    """`triton_key`, which reads all of Triton's files in every process."""
+    import triton
+
+    return lambda: remembered(original, Path(triton.__file__).parent)
+
+
 def _of_this_thread(owner: Any, name: str, fake: Any) -> Any:
     """A function that is the fake one for threads that believe in a GPU, and the original for all others."""
     original: Any = getattr(owner, name, None)
@@ -245,8 +254,9 @@ def _exchanged() -> Iterator[tuple[Any, str, Any]]:
     """(owner, name, replacement) of everything that is exchanged."""
     from torch._inductor import constant_folding
     from torch._inductor.fx_passes import joint_graph
-    from torch._inductor.runtime import triton_helpers
+    from torch._inductor.runtime import triton_compat, triton_helpers
     from torch._subclasses import fake_tensor
+    from triton.runtime import cache
 
     fakes = [(torch.cuda, name, fake) for name, fake in cuda_names(lambda: _here.properties).items()]
     fakes += [
@@ -254,6 +264,7 @@ def _exchanged() -> Iterator[tuple[Any, str, Any]]:
         (fake_tensor, "run_fallback_kernel", without_rule.on_cpu),
         (torch.autograd, "grad", engine.grad),
         (triton_helpers, "set_driver_to_gpu", nothing),
+        *((owner, "triton_key", _triton_key(triton_compat.triton_key)) for owner in (triton_compat, cache)),
         (torch._C, "_cuda_getCurrentRawStream", lambda device: 0),
         (torch._C._dynamo.guards, "_empty_strided_cuda", torch._C._dynamo.guards._empty_strided_cpu),
     ]
