@@ -19,7 +19,7 @@ __all__ = ["compile", "emulate", "emulated", "install", "register"]
 
 def compile(
     cuda_source: str | os.PathLike[str],
-    arch: str = "sm_90a",
+    arch: str | int = "sm_90a",
     options: Sequence[str] = (),
     *,
     names: Sequence[str] = (),
@@ -29,10 +29,10 @@ def compile(
 
     cuda_source: the text, or the path of a file (a `pathlib.Path`, or a string of one line that ends in .cu, .cuh,
     .cpp, .h or .hpp), whose folder is searched for headers.  arch: the architecture that the compiler may use and whose
-    arithmetic the kernels have ("sm_80", "sm_90a").  options: NVRTC's options, such as "-DTILE=64" or "--fmad=false";
-    CUDA's headers are found without.  names: instances of templates to compile, such as "axpy<float>"; the module has
-    kernels of these names.  filename: what messages call the source (default: the file's path as given, or
-    "source.cu").
+    arithmetic the kernels have ("sm_80", "sm_90a", "A100").  options: NVRTC's options, such as "-DTILE=64" or
+    "--fmad=false"; CUDA's headers are found without.  names: instances of templates to compile, such as "axpy<float>";
+    the module has kernels of these names.  filename: what messages call the source (default: the file's path as given,
+    or "source.cu").
 
     If several NVRTCs are installed, the newest is taken; `nbtc info` names it.  Raises ProgramError with the compiler's
     messages, SourceError if there is no such file, MissingExtraError if the compiler is not installed.

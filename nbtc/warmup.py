@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import nbtc
+from nbtc.compiler.announce import expected
 from nbtc.errors import NbtcWarning, OptionError, shown
 from nbtc.formats.arrays import as_format
 from nbtc.formats.table import FORMATS
@@ -45,7 +46,7 @@ def warm(names: Sequence[str] = (), arch: object = "sm_90") -> Iterator[Warmed]:
     jobs = [(name, _job(name, arch)) for name in names or USUAL]
     for name, job in jobs:
         start = time.perf_counter()
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), expected():
             warnings.simplefilter("ignore", NbtcWarning)
             job()
         yield Warmed(name, time.perf_counter() - start)
@@ -59,7 +60,7 @@ def _job(name: str, arch: object) -> Callable[[], Any]:
     if name in FORMATS:
         return lambda: _product(name, arch)
     known = ", ".join((*FORMATS, *SCALED, "programs", "checked"))
-    raise OptionError(f"{shown(name)} is nothing to warm up: pass {known}")
+    raise OptionError(f"{shown(name)} can't be warmed up: pass {known}")
 
 
 def _launch(arch: object, checked: bool) -> None:

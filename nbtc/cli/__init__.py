@@ -1,7 +1,7 @@
-"""The command line: info, list, show, gemm, explain, verify, ptx, warmup.
+"""The command line: info, list, show, gemm, explain, verify, ptx, run, libcuda, warmup.
 
 Each command is a function from its options to a `Result`: data for `--json`, the same as text, and an exit code.
-Exit codes: 0 fine, 1 a mismatch was found, 2 wrong use (bad options, files that cannot be read or written).
+Exit codes: 0 fine, 1 a mismatch or hazard was found, 2 wrong use (bad options, files that cannot be read or written).
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def _complain(error: BaseException, as_json: bool) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="nbtc", description="NVIDIA tensor core instructions and matrix products on the CPU, bit for bit."
+        prog="nbtc",
+        description="NVIDIA tensor core instructions and matrix products on the CPU, bit for bit.",
+        epilog="Options of a command: nbtc COMMAND --help. Exit codes: 0 fine, 1 a mismatch or hazard, 2 wrong use.",
     )
     parser.add_argument("--version", action="version", version=f"nbtc {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -69,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     command("info", _info, "versions, processor, threads, and which architectures are backed by recordings")
-    sub = command("list", _list, "the instructions nbtc knows")
+    sub = command("list", _list, "list instructions: all, or those of an architecture or family")
     sub.add_argument("--arch", help='only those an architecture has, such as "sm_90"')
     sub.add_argument("--family", help='only one family, or those that start so: "mma", "mma.sp", "wgmma"')
     drawings.add(command, _size)
@@ -149,7 +151,7 @@ def _verify(args: argparse.Namespace) -> Result:
     from nbtc.verify import verify
 
     if args.report and not args.hw:
-        raise OptionError(f"--report {shown(args.report)} is written of comparisons with a GPU alone: pass --hw too")
+        raise OptionError(f"--report {shown(args.report)} is a report of comparisons with a GPU: pass --hw too")
     reports = []
     for report in verify(args.golden, args.only, args.hw, args.through):
         reports.append(report)

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtc.cli.result import Result
-from nbtc.errors import OptionError, shown
+from nbtc.errors import OptionError, ParseError, did_you_mean, shown
 
 Adder = Callable[[str, Callable[[argparse.Namespace], Result], str], argparse.ArgumentParser]
 
 
 def add(command: Adder, size: Callable[[str], int]) -> None:
     """Add it to a parser."""
-    sub = command("show", _show, "which lane and register holds which matrix element; or what a function does")
+    sub = command("show", _show, "show which lane and register holds which matrix element, or what a function does")
     what = "a PTX mnemonic, a whole PTX line, or a DPX or warp function; with --tile the format of its elements"
     sub.add_argument("mnemonic", help=what)
     sub.add_argument("--svg", metavar="FILE", help="write the drawing to a file")
@@ -43,7 +43,10 @@ def _show(args: argparse.Namespace) -> Result:
         return _explained(function, args)
     from nbtc.isa.archs import arch
 
-    i = nbtc.instruction(args.mnemonic)
+    try:
+        i = nbtc.instruction(args.mnemonic)
+    except ParseError as error:
+        raise _unknown(args.mnemonic, error) from None
     text = show.text(i, args.arch, args.selector)
     if args.svg:
         text = _written(args.svg, show.svg(i, args.arch, args.selector), i.mnemonic)
@@ -108,6 +111,15 @@ def _function(name: str) -> Any:
     if not re.fullmatch(r"[a-z_]+[a-z0-9_]*", plain):
         return None
     return next((f for module in (nbtc.dpx, nbtc.warp) if inspect.isfunction(f := getattr(module, plain, None))), None)
+
+
+def _unknown(name: str, error: ParseError) -> ParseError:
+    """What is wrong with a name: nearest to it may be a function."""
+    import nbtc
+
+    functions = [f for module in (nbtc.dpx, nbtc.warp) for f, x in vars(module).items() if inspect.isfunction(x)]
+    near = "" if "." in name else did_you_mean(name, [f for f in functions if f[0] != "_"])
+    return ParseError(f"{shown(name)} is neither an instruction nor a function{near}") if near else error
 
 
 def _explained(function: Any, args: argparse.Namespace) -> Result:

@@ -17,7 +17,7 @@ SIGNIFICAND = {"f64": 53, "f32": 24, "f16": 11, "s32": 31}  # bits of a result
 
 def add(command: Adder, size: Callable[[str], int], seed: Callable[[str], int]) -> None:
     """Add both to a parser."""
-    sub = command("gemm", _gemm, "one matrix product: its time, its bits, and how far they are from the exact product")
+    sub = command("gemm", _gemm, "multiply two matrices: time, bits, and how far they are from the exact product")
     _product_options(sub, size)
     sub.add_argument("--seed", type=seed, default=0, help="of the random operands (default 0)")
     for name in ("a", "b", "c"):
@@ -26,7 +26,7 @@ def add(command: Adder, size: Callable[[str], int], seed: Callable[[str], int]) 
     sub.add_argument(
         "--threads", type=size, help="threads (default: all); NumPy gets as many where threadpoolctl is installed"
     )
-    sub = command("explain", _explain, "what a product would do, without doing it")
+    sub = command("explain", _explain, "say what a product would do, without doing it")
     for name, text in (("M", "rows of A"), ("N", "columns of B"), ("K", "elements of each sum")):
         sub.add_argument(name, type=size, help=text)
     _product_options(sub, size, sizes=False)
@@ -62,7 +62,7 @@ def _gemm(args: argparse.Namespace) -> Result:
     if files.keys() & {"a", "b"} and any(x is not None for x in sizes.values()):
         given = ", ".join(f"--{name} {x}" for name, x in sizes.items() if x is not None)
         raise OptionError(
-            f"{given} beside --a and --b: files have sizes of their own, and these are of random operands"
+            f"{given} together with --a and --b: files have their own sizes; --m, --n and --k are of random operands"
         )
     m, n, k = (SIZE if x is None else x for x in sizes.values())
     data = product((m, n, k), files, formats, seed=args.seed, threads=args.threads, **_product_keywords(args))

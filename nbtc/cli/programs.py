@@ -12,16 +12,17 @@ from nbtc.cli.result import FINE, MISMATCH, Result
 from nbtc.errors import OptionError, ProgramError, shown
 
 SOURCES = (".cu", ".cuh", ".cpp")
+BEFORE = {"--checked": 1, "--check": 1, "--arch": 2}  # options of `run` that a launch of a source has too: their words
 ARGUMENT = (
-    "of the kernel: a number, FILE.npy, FILE.npy:FORMAT for raw bytes, zeros:FORMAT:COUNT or random:FORMAT:COUNT (f32, "
-    "bf16, s8, a NumPy dtype ...); once a parameter, in order"
+    "an argument of the kernel: a number, FILE.npy, FILE.npy:FORMAT for raw bytes, zeros:FORMAT:COUNT or "
+    "random:FORMAT:COUNT (f32, bf16, s8, a NumPy dtype ...); one --arg for each parameter, in order"
 )
 
 
 def add(command: Adder, size: Callable[[str], int]) -> None:
     """Add it to a parser."""
-    sub = command("ptx", _ptx, "the kernels of a file of PTX or CUDA C++: what can't run; or a launch of one")
-    sub.add_argument("file", help="PTX text, - for that on standard input, or FILE.cu (extra nbtc[nvrtc])")
+    sub = command("ptx", _ptx, "list what the kernels of a PTX or CUDA C++ file use and what can't run, or launch one")
+    sub.add_argument("file", help="a PTX file, - for PTX on standard input, or FILE.cu (needs nbtc[nvrtc])")
     sub.add_argument("--run", metavar="NAME", dest="kernel", help='launch this kernel ("": the only one)')
     sub.add_argument("--arg", action="append", default=[], help=ARGUMENT)
     what = "write an array after the launch; PARAMETER is its number, from 0, or its name in the text"
@@ -29,20 +30,25 @@ def add(command: Adder, size: Callable[[str], int]) -> None:
     for name, text in (("grid", "blocks"), ("block", "threads of a block")):
         sub.add_argument(f"--{name}", type=size, nargs="+", default=[1], metavar="N", help=f"{text} along x, y, z (1)")
     sub.add_argument("--shared", type=size, default=0, help="bytes of dynamic shared memory (0)")
-    sub.add_argument("--arch", help="whose arithmetic (default: the text's .target)")
-    sub.add_argument("--check", action="store_true", help="with --run: report races and other hazards")
+    sub.add_argument("--arch", help="the architecture to compute as (default: the text's .target)")
+    sub.add_argument("--check", "--checked", action="store_true", help="with --run: report races and other hazards")
 
 
 def spelled_out(words: Sequence[str]) -> list[str]:
-    """`run FILE.cu ...` is `ptx FILE.cu --run ...` with the file's only kernel.
+    """`run FILE.cu ...` is `ptx FILE.cu --run ...` with the file's only kernel; options may stand before the file.
 
     >>> spelled_out(["run", "add.cu", "--arg", "3"])
     ['ptx', 'add.cu', '--run', '', '--arg', '3']
+    >>> spelled_out(["run", "--checked", "--arch", "A100", "add.cu"])
+    ['ptx', 'add.cu', '--run', '', '--checked', '--arch', 'A100']
     """
-    if list(words[:1]) == ["run"] and len(words) > 1 and words[1].endswith(SOURCES):
-        named = [] if any(w == "--run" or w.startswith("--run=") for w in words) else ["--run", ""]
-        return ["ptx", words[1], *named, *words[2:]]
-    return list(words)
+    at = 1
+    while words[at : at + 1] and words[at] in BEFORE:
+        at += BEFORE[words[at]]
+    if list(words[:1]) != ["run"] or not words[at : at + 1] or not words[at].endswith(SOURCES):
+        return list(words)
+    named = [] if any(w == "--run" or w.startswith("--run=") for w in words) else ["--run", ""]
+    return ["ptx", words[at], *named, *words[1:at], *words[at + 1 :]]
 
 
 def _ptx(args: argparse.Namespace) -> Result:

@@ -16,7 +16,11 @@ Adder = Callable[[str, Callable[[argparse.Namespace], Result], str], argparse.Ar
 
 def add(command: Adder, size: Callable[[str], int]) -> None:
     """Add both to a parser."""
-    sub = command("run", _run, "any program on nbtc's CUDA driver: executables of nvcc -cudart shared, Python, ctest")
+    sub = command(
+        "run",
+        _run,
+        "run a program on nbtc's CUDA driver (executables of nvcc -cudart shared, Python, ctest), or a FILE.cu",
+    )
     sub.add_argument("--arch", help='the GPU that is there, such as "H200", or an architecture (default: sm_90)')
     sub.add_argument("--checked", action="store_true", help="find races, bad accesses and hangs in every launch")
     sub.add_argument("--profile", metavar="FILE", help="write the profiles of all launches, when the program ends")
@@ -24,7 +28,9 @@ def add(command: Adder, size: Callable[[str], int]) -> None:
     sub.add_argument("--junit", metavar="FILE", help="write kernels and what was found in them as JUnit's XML")
     sub.add_argument("--threads", type=size, metavar="N", help="threads for the blocks of a grid (default: all)")
     sub.add_argument("program", nargs=argparse.REMAINDER, metavar="COMMAND", help="the program and its arguments")
-    sub = command("libcuda", _libcuda, "where nbtc's libcuda.so.1 is (built on first use), for LD_LIBRARY_PATH by hand")
+    sub = command(
+        "libcuda", _libcuda, "print where nbtc's libcuda.so.1 is (made on first use), to set LD_LIBRARY_PATH yourself"
+    )
     sub.add_argument("--print", action="store_true", dest="lines", help="as lines that a shell can evaluate")
 
 

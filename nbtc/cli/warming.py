@@ -13,7 +13,7 @@ KINDS = "formats (f16, e4m3, s8 ...), block formats (mxfp4, nvfp4 ...), programs
 
 def add(command: Adder) -> None:
     """Add it to a parser."""
-    sub = command("warmup", _warmup, "compile what first calls need and keep it, for images of containers and CI")
+    sub = command("warmup", _warmup, "compile ahead what first calls need, for container images and CI")
     sub.add_argument("what", nargs="*", help=KINDS)
     sub.add_argument("--arch", default="sm_90", help="default sm_90, an H100 or H200")
 

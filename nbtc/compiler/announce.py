@@ -8,7 +8,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from importlib.util import find_spec
 from typing import Any, TypeVar, cast
@@ -121,6 +122,16 @@ def announced(function: F) -> F:
             ANNOUNCER.end()
 
     return cast(F, inside)
+
+
+@contextmanager
+def expected() -> Iterator[None]:
+    """Nothing is said of compilations inside: the caller asked for them and tells of them itself."""
+    before, ANNOUNCER.said = ANNOUNCER.said, True
+    try:
+        yield
+    finally:
+        ANNOUNCER.said = before
 
 
 def _in_child() -> None:

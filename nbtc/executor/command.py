@@ -44,7 +44,7 @@ def argument(text: str, seed: int) -> Any:
         except ValueError:
             continue
     legal = "a number, FILE.npy, FILE.npy:FORMAT, zeros:FORMAT:COUNT or random:FORMAT:COUNT"
-    raise OptionError(f"{text!r} is no argument: pass {legal}")
+    raise OptionError(f"{text!r} is not an argument: pass {legal}")
 
 
 def _dtype(name: str) -> np.dtype[Any] | None:
@@ -64,7 +64,7 @@ def _loaded(file: str, name: str) -> Any:
             x = np.load(opened, allow_pickle=False)
     except ValueError as error:
         raise OptionError(
-            f"{file} is no .npy file of numbers ({error}): write it with numpy.save(path, array)"
+            f"{file} is not a .npy file of numbers ({error}): write it with numpy.save(path, array)"
         ) from None
     dtype = _dtype(name) if name else x.dtype
     if dtype is None or (dtype.kind == "V" and not name) or dtype.itemsize != x.dtype.itemsize:
@@ -86,9 +86,16 @@ def _random(dtype: np.dtype[Any], size: int, seed: int) -> Any:
     return rng.standard_normal(size).astype(dtype)
 
 
+def names_of(program: Program) -> tuple[str, ...]:
+    """What a kernel's source calls its parameters where that is known, else the PTX text."""
+    own = program.module.parameters.get(program.name, ())
+    return own if len(own) == len(program.params) else tuple(p.name for p in program.params)
+
+
 def outputs(program: Program, texts: Sequence[str]) -> dict[int, str]:
     """Which parameters are written to which files: "2=out.npy" or "name=out.npy"."""
-    names = {name: n for n, p in enumerate(program.params) for name in (p.name, str(n))}
+    own = names_of(program)
+    names = {name: n for n, p in enumerate(program.params) for name in (own[n], p.name, str(n))}
     found = {}
     for text in texts:
         name, equals, file = text.partition("=")
@@ -113,12 +120,12 @@ def run(program: Program, launch: Launch, texts: Sequence[str], out: Sequence[st
             np.save(opened, args[n])
     arrays = [
         {
-            "parameter": p.name,
+            "parameter": name,
             "sha256": hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest(),
             "first": x.reshape(-1)[:FIRST].tolist(),
             "written": files.get(n),
         }
-        for n, (p, x) in enumerate(zip(program.params, args, strict=True))
+        for n, (name, x) in enumerate(zip(names_of(program), args, strict=True))
         if isinstance(x, np.ndarray)
     ]
     return {"kernel": program.name, "arch": program.arch, "seconds": seconds, "arrays": arrays}

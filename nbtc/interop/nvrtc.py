@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nbtc.errors import FormatError, OptionError, ProgramError, SourceError, shown
+from nbtc.errors import FormatError, ProgramError, SourceError, shown
 from nbtc.interop.toolkit import compiler
+from nbtc.isa.archs import target
 
 # Headers of the host's library that the compiler lacks although it knows by itself what device code takes from them:
 # printf, assert, maths, memcpy. Empty ones are provided, and <cstdint> with its types: files written for nvcc compile.
@@ -146,13 +147,12 @@ def _named_as_given(ptx: str, name: str) -> str:
     return ptx if os.path.exists(path) else ptx.replace(f'"{path}"', f'"{name}"')
 
 
-def to_ptx(source: str, arch: str, options: Sequence[str], names: Sequence[str], name: str) -> Ptx:
-    """PTX of CUDA C++ for an architecture ("sm_90a")."""
-    if not re.fullmatch(r"sm_\d+[af]?", arch):
-        raise OptionError(f"arch={arch!r} is no architecture to compile for: pass one such as 'sm_80' or 'sm_90a'")
+def to_ptx(source: str, arch: str | int, options: Sequence[str], names: Sequence[str], name: str) -> Ptx:
+    """PTX of CUDA C++ for an architecture or a GPU ("sm_90a", "A100")."""
+    to = str(target(arch))
     include = [f"--include-path={p}" for p in compiler().include]
     fixed = [
-        f"--gpu-architecture=compute_{arch.removeprefix('sm_')}",
+        f"--gpu-architecture=compute_{to.removeprefix('sm_')}",
         "--device-as-default-execution-space",
         "--generate-line-info",
     ]

@@ -316,7 +316,7 @@ def test_gemm_ends_with_digits(capsys):
 def test_sizes_beside_files_are_refused(capsys, tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((16, 16), np.float16))
     files = ["--a", str(tmp_path / "a.npy"), "--b", str(tmp_path / "a.npy")]
-    assert "--m 64 beside --a and --b" in refused(capsys, "gemm", "--m", "64", *files)
+    assert "--m 64 together with --a and --b" in refused(capsys, "gemm", "--m", "64", *files)
 
 
 def test_show_knows_functions(capsys):
@@ -326,6 +326,8 @@ def test_show_knows_functions(capsys):
     assert main(["show", "shfl_xor_sync"]) == 0
     assert "shfl.sync.bfly" in capsys.readouterr().out
     refused(capsys, "show", "shfl_sync", "--svg", "x.svg")
+    assert "did you mean vimax3_s32?" in refused(capsys, "show", "vimaxx3_s32")
+    assert "Nearest legal form" in refused(capsys, "show", "mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32")
     refused(capsys, "show", "no_such_function")
 
 
@@ -340,4 +342,4 @@ def test_warmup(capsys):
     assert main(["warmup", "s8"]) == 0
     printed = capsys.readouterr()
     assert "kept" in printed.out and printed.err.startswith("s8")
-    assert "nothing to warm up: pass " in refused(capsys, "warmup", "f17")
+    assert "can't be warmed up: pass " in refused(capsys, "warmup", "f17")

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from nbtc import warmup
 from nbtc.compiler import announce
 from tests.processes import fresh, output
 
@@ -51,6 +52,14 @@ def test_nothing_is_said_that_nobody_wants(said, monkeypatch):
     monkeypatch.setenv("NBTC_QUIET", "1")
     work(0.3)
     assert not said
+
+
+def test_warming_up_does_not_recommend_itself(said, monkeypatch):
+    monkeypatch.setattr(warmup, "_job", lambda name, arch: lambda: work(0.3))
+    assert [done.what for done in warmup.warm(["f16"])] == ["f16"]
+    assert not said
+    work(0.3)
+    assert len(said) == 1  # what comes later is announced
 
 
 def test_an_exception_ends_it_too(said):

@@ -48,8 +48,16 @@ def test_what_to_install():
 
 
 def test_bad_architecture():
-    with pytest.raises((errors.OptionError, errors.MissingExtraError)):
+    with pytest.raises((errors.ArchError, errors.MissingExtraError)):
         nbtc.cuda.compile(SOURCE, arch="hopper")
+
+
+@needs
+@pytest.mark.parametrize(
+    ("name", "target"), [("A100", "sm_80"), ("H200", "sm_90a"), (90, "sm_90"), ("compute_86", "sm_86")]
+)
+def test_architectures_have_the_names_that_they_have_elsewhere(name, target):
+    assert nbtc.cuda.compile(SOURCE, arch=name).target == target
 
 
 def wheels(root, *names):
@@ -166,3 +174,18 @@ def test_intrinsics_are_what_nvrtc_makes_of_them():
     for name, found in zip(calls, out, strict=True):
         wanted = getattr(nbtc.intrinsics, name)(*(x, y)[: operands(name)])
         np.testing.assert_array_equal(found.view(np.uint32), wanted.view(np.uint32), name)
+
+
+@needs
+def test_a_source_runs_from_the_command_line(tmp_path, capsys):
+    (tmp_path / "reverse.cu").write_text(
+        'extern "C" __global__ void reverse(const int *from, int *to) {\n'
+        "    __shared__ int s[64]; int t = threadIdx.x;\n    s[t] = from[t];\n    to[t] = s[63 - t];\n}\n"
+    )
+    given = [str(tmp_path / "reverse.cu"), "--block", "64", "--arg", "random:s32:64", "--arg", "zeros:s32:64"]
+    out = tmp_path / "to.npy"
+    assert main(["run", *given, "--out", f"to={out}"]) == 0  # as the source calls it
+    printed = capsys.readouterr().out
+    assert "  from: sha256" in printed and "  to: sha256" in printed and np.load(out).shape == (64,)
+    assert main(["run", "--checked", "--arch", "A100", *given]) == 1
+    assert "data race" in capsys.readouterr().out
