@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from numba.core import cgutils, types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
 from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.callees import overload
 from nbtc.compiler.jit import jit
 from nbtc.numerics.models import OUTS
 

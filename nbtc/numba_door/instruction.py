@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numba.core import types
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import lower_getattr_generic, overload, overload_method, typeof_impl
+from numba.extending import lower_getattr_generic, overload_method, typeof_impl
 
+from nbtc.compiler.callees import overload
 from nbtc.compiler.jit import jit
 from nbtc.errors import CompilerError, ShapeError
 from nbtc.isa.spec import Operand, Row

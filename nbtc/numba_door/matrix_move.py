@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core import types
-from numba.extending import overload
 from numpy.typing import NDArray
 
+from nbtc.compiler.callees import overload
 from nbtc.compiler.jit import jit
 from nbtc.errors import AlignmentError, BoundsError, CompilerError, ShapeError
 from nbtc.numba_door.constants import constant_of

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 from numba.core.errors import TypingError
-from numba.extending import overload
 
+from nbtc.compiler.callees import overload
 from nbtc.compiler.jit import jit
 from nbtc.errors import NbtcError
 from nbtc.isa.parse import row as parse

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numba.core import types
 from numba.core.errors import TypingError
-from numba.extending import overload
 
+from nbtc.compiler.callees import overload
 from nbtc.compiler.jit import jit
 from nbtc.compiler.python_only import compiled_only
 from nbtc.errors import OptionError, RangeError, ShapeError

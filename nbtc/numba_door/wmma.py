@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from numba.core import types
-from numba.extending import overload
 
+from nbtc.compiler.callees import overload
 from nbtc.compiler.copies import copied
 from nbtc.compiler.jit import jit
 from nbtc.errors import CompilerError, RangeError

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 from numpy.typing import NDArray
 
+from nbtc.compiler.callees import overload
 from nbtc.compiler.jit import jit
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.formats.table import FORMATS, NO_KERNEL, Format, tf32

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numba.core import types
 from numba.core.errors import TypingError
-from numba.extending import overload
 from numpy.typing import ArrayLike, NDArray
 
+from nbtc.compiler.callees import overload
 from nbtc.compiler.jit import jit
 from nbtc.compiler.python_only import compiled_only
 from nbtc.errors import FormatError, RangeError, ShapeError
