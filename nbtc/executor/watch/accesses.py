@@ -118,11 +118,16 @@ def _harmless(me, place, part, slot, given):
     """Whether a write after a write is no race: memory holds its bytes already, or a lane of this instruction wrote
     them: one of a warp's lanes then does (CUDA C++ Programming Guide, "SIMT Architecture").
 
+    Which lane does is the same for warps whose lanes have the same values: the first one, here.  Triton's reductions
+    leave sums in all lanes that differ in the last bit where they have been fused with products.
     part: the first of the lane's bytes and how many of them, which are at a place of the host.
     """
     addresses, mask, _, _, site, values, element = given
     lane, other = me[4], (slot >> w.LANE_AT) & 31
-    if _same_bytes(place, values, lane, part[0], part[1], element):
+    first = 0
+    while not (mask >> first) & 1 or word(addresses + w.WORD * first) != word(addresses + w.WORD * lane):
+        first += 1  # as far as the lane itself
+    if _same_bytes(place, values, first, part[0], part[1], element):
         return True
     own = word(me[2] + w.NOW) << (w.EPOCH_AT - w.SITE_AT) | (site & 0xFFFF)
     together = other < lane and (mask >> other) & 1 and slot >> w.SITE_AT == own

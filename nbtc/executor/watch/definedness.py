@@ -7,10 +7,14 @@ which the value counts reports it: one that stores it, goes by it, addresses mem
 Kernels whose last tile sticks out of a matrix load the rows outside too, multiply, and store the rows inside (or what
 comes of masked columns).  So `mma` passes on what it reads by rows and columns, and what comes of such products may be
 stored in shared memory, whose bytes count as unwritten then.
+
+A branch that only chooses what is computed is like `selp`: what its two ways compute before they meet counts as coming
+of what it goes by.  Attention kernels divide by a row's sum unless that is 0, rows outside of the matrix included.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -25,6 +29,7 @@ from nbtc.executor.rows.uses import use_of
 from nbtc.executor.text.data import Function, Instruction, Register
 from nbtc.executor.text.operands import registers
 from nbtc.executor.watch import fragments, partial, words
+from nbtc.executor.watch.joined import chosen
 
 PASSING = ("mov", "cvta", "isspacep")  # what moves or computes registers and is no scalar form
 NONE, ALL = ir.Constant(I32, 0), ir.Constant(I32, -1)
@@ -49,45 +54,68 @@ def _passes(instruction: Instruction, numbers: Mapping[str, int]) -> bool:
     return _computes(instruction) or fragments.passes(instruction, numbers)
 
 
-def reached(function: Function, begin: Callable[[Instruction], bool] = is_deferred) -> frozenset[str]:
+Choices = Mapping[int, Sequence[Instruction]]  # `joined.chosen` of a function
+
+
+def reached(function: Function, choices: Choices, begin: Callable[[Instruction], bool] = is_deferred) -> frozenset[str]:
     """Names of the registers that values of such loads may come to; or those of other instructions."""
     body, numbers = function.body or (), fragments.numbers(function)
     found = {r.name for i in body if begin(i) for r in use_of(i).writes}
-    passing = [use_of(i) for i in body if _passes(i, numbers)]
+    passing = [(use_of(i).reads, use_of(i).writes) for i in body if _passes(i, numbers)]
+    passing += [(use_of(i).reads, written(choices[id(i)])) for i in body if id(i) in choices]
     changed = bool(found)
     while changed:
         before = len(found)
-        for use in passing:
-            if any(r.name in found for r in use.reads):
-                found |= {r.name for r in use.writes}
+        for reads, writes in passing:
+            if any(r.name in found for r in reads):
+                found |= {r.name for r in writes}
         changed = len(found) != before
     return frozenset(found)
 
 
-def guards(function: Function) -> frozenset[str]:
-    """Names of the predicates that instructions go by, and of the numbers that branches choose by."""
+def written(instructions: Iterable[Instruction]) -> tuple[Register, ...]:
+    """The registers that some instructions write."""
+    return tuple(dict.fromkeys(r for i in instructions for r in use_of(i).writes))
+
+
+def guards(function: Function, choices: Choices) -> frozenset[str]:
+    """Names of the predicates that instructions go by, and of the numbers that branches choose by.
+
+    Without those of branches that only choose what is computed.
+    """
     body = function.body or ()
-    chosen = (r.name for i in body if i.opcode == "brx" for r in use_of(i).reads)
-    return frozenset((*chosen, *(i.guard.register.name for i in body if i.guard is not None)))
+    numbers = (r.name for i in body if i.opcode == "brx" for r in use_of(i).reads)
+    guarded = (i.guard.register.name for i in body if i.guard is not None and id(i) not in choices)
+    return frozenset((*numbers, *guarded))
 
 
 class Definedness:
     """Of a function's registers: which lanes' values come of unwritten words."""
 
     def __init__(self, function: Function) -> None:
-        self.reached, self.guards = reached(function), guards(function)
+        choices = chosen(function, _computes)
+        self.reached, self.guards = reached(function, choices), guards(function, choices)
         self.numbers = fragments.numbers(function)
-        products = reached(function, lambda i: i.opcode == "mma" and fragments.passes(i, self.numbers))
+        products = reached(function, choices, lambda i: i.opcode == "mma" and fragments.passes(i, self.numbers))
         self.products = self.reached & products  # values that count once they leave the block
         body = function.body or ()
         loads = [i for i in body if is_deferred(i) and i.opcode == "ld"]
         self.copies, self.insertions = partial.copies(body, loads), partial.insertions(body, loads)
         copied = ((r.name, i) for i in reversed(loads) for r in use_of(i).writes if r.name in self.copies)
         self.firsts = {self.copies[name]: i for name, i in copied}  # the load that each copy begins with
-        self._masks: dict[str | partial.Copy, Any] = {}
+        going = {id(i) for i in body if i.guard is not None and i.guard.register.name in self.reached}
+        self.choices = {branch: skipped for branch, skipped in choices.items() if branch in going}
+        self.choosers: dict[int, list[int]] = defaultdict(list)  # of an instruction's `id`: branches that choose it
+        for branch, instructions in self.choices.items():
+            for i in instructions:
+                self.choosers[id(i)].append(branch)
+        self._masks: dict[str | int | partial.Copy, Any] = {}
 
-    def _mask(self, lanes: Lanes, name: str | partial.Copy) -> Any:
-        """The variable of a register's lanes; of a copy's, those for which nothing that it loaded yet was written."""
+    def _mask(self, lanes: Lanes, name: str | int | partial.Copy) -> Any:
+        """The variable of a register's lanes; of a copy's, those for which nothing that it loaded yet was written.
+
+        Of a branch's `id`, those that took it by a predicate which comes of unwritten words.
+        """
         found = self._masks.get(name)
         if found is None:
             code = lanes.frame.code
@@ -135,6 +163,17 @@ class Definedness:
         if isinstance(register, Register) and register.name in self.reached:
             self._set(lanes, self._mask(lanes, register.name), mask)
 
+    def _choose(self, lanes: Lanes) -> Any:
+        """At a branch that only chooses what is computed: all of that comes of what it goes by; lanes to report."""
+        branch = id(lanes.instruction)
+        mask = self._operand(lanes, lanes.instruction.guard)
+        self._set(lanes, self._mask(lanes, branch), mask)
+        targets = [r for r in written(self.choices[branch]) if r.name in self.reached]
+        for register in targets:
+            slot = self._mask(lanes, register.name)
+            lanes.b.store(lanes.b.or_(lanes.b.load(slot), mask), slot)
+        return mask if any(r.name in self.guards for r in targets) else None
+
     def _set(self, lanes: Lanes, slot: Any, mask: Any) -> None:
         others = lanes.b.and_(lanes.b.load(slot), lanes.b.not_(lanes.active))
         lanes.b.store(lanes.b.or_(others, lanes.b.and_(mask, lanes.active)), slot)
@@ -144,6 +183,8 @@ class Definedness:
         use = use_of(lanes.instruction)
         if not self.reached:
             return None
+        if id(lanes.instruction) in self.choices:
+            return self._choose(lanes)
         if fragments.passes(lanes.instruction, self.numbers):
             self._fragments(lanes)
             return None
@@ -155,10 +196,12 @@ class Definedness:
             for register in use.writes:
                 self.put(lanes, register, NONE)
             return mine
-        mask = NONE if mine is None else self._result(lanes, row, mine)
+        choosers = [lanes.b.load(self._mask(lanes, branch)) for branch in self.choosers.get(id(lanes.instruction), ())]
+        mask = reduce(lanes.b.or_, choosers, NONE if mine is None else self._result(lanes, row, mine))
         for register in use.writes:
             self.put(lanes, register, mask)
-        return mask if mine is not None and any(r.name in self.guards for r in use.writes) else None
+        known = mine is None and not choosers
+        return None if known or not any(r.name in self.guards for r in use.writes) else lanes.b.and_(mask, lanes.active)
 
     def _result(self, lanes: Lanes, row: Row, mine: Any) -> Any:
         """The lanes of a scalar instruction's result."""

@@ -18,14 +18,16 @@ from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from nbtc.executor.kernel.flow import Block, graph
+from nbtc.executor.kernel.flow import graph
 from nbtc.executor.rows.uses import CARRY, use_of, waits
 from nbtc.executor.text.data import Function, Guard, Immediate, Instruction, Operand, Register, Special
 from nbtc.executor.text.operands import registers
+from nbtc.executor.watch.joined import chosen
 
 # What a thread is, for as long as it runs.
 PLACES = frozenset(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz")
-MOVES, EXCHANGES, STORES = ("mov", "cvta"), ("shfl",), ("st", "red")
+MOVES, STORES = ("mov", "cvta"), ("st", "red")
+EXCHANGES = ("shfl", "redux", "vote", "match")  # among the lanes of a warp
 MOST = 8  # stores by which a value may be used; of more, it counts as used by all
 
 
@@ -75,47 +77,41 @@ def _results(function: Function) -> dict[int, tuple[Register, ...]]:
     Among them are branches whose two ways do no more than that before they meet again, as if these were guarded.
     """
     found = {id(i): use_of(i).writes for i in function.body or () if _computes(i)}
-    blocks = graph(function, waits).blocks
-    for number, block in enumerate(blocks):
-        last = block.instructions[-1] if block.instructions else None
-        if last is not None and last.opcode == "bra" and last.guard is not None:
-            skipped = _until_joined(blocks, number)
-            if skipped is not None:
-                found[id(last)] = tuple(r for i in skipped for r in use_of(i).writes)
+    for branch, skipped in chosen(function, _computes).items():
+        found[branch] = tuple(r for i in skipped for r in use_of(i).writes)
     return found
 
 
-def _until_joined(blocks: Sequence[Block], number: int) -> list[Instruction] | None:
-    """What lanes execute between a block's end and where all of them meet again; None if they do more than compute.
+def _numbers_read(function: Function) -> set[tuple[int, str]]:
+    """Instructions (`id`) with registers they read that hold a number there: of a `mov` just before, in their block.
 
-    Edges lead to blocks of higher numbers, but for those that begin a loop anew.
+    Registers are followed by name.  Compilers begin loops with `mov a, 0; mov b, a;`, and b has nothing of what a gets
+    in the loop.
     """
-    found: list[Instruction] = []
-    ways, before = set(blocks[number].ways), number
-    while len(ways) > 1:
-        lowest = min(ways)
-        if lowest <= before:  # it leads back, or to the end
-            return None
-        own = blocks[lowest].instructions
-        if not all(_computes(i) or i.opcode == "bra" for i in own):
-            return None
-        found += own
-        ways = (ways - {lowest}) | set(blocks[lowest].ways)
-        before = lowest
-    return found if min(ways) > before else None
+    found = set()
+    for block in graph(function, waits).blocks:
+        numbers: set[str] = set()
+        for i in block.instructions:
+            use = use_of(i)
+            found |= {(id(i), r.name) for r in use.reads if r.name in numbers}
+            numbers -= {r.name for r in use.writes}
+            if i.opcode == "mov" and i.guard is None and isinstance(i.operands[1], Immediate):
+                numbers |= {r.name for r in use.writes}
+    return found
 
 
 def _ways(function: Function) -> Callable[[str], Ways]:
     """Of each register: the ways by which its values come to count."""
     readers: dict[str, list[Instruction]] = defaultdict(list)
     sources: dict[str, set[str]] = defaultdict(set)  # what instructions read that write a register
-    results = _results(function)
+    results, numbers = _results(function), _numbers_read(function)
     for i in function.body or ():
         use = use_of(i)
-        for r in dict.fromkeys(use.reads):
-            readers[r.name].append(i)
+        reads = dict.fromkeys(r.name for r in use.reads if (id(i), r.name) not in numbers)
+        for name in reads:
+            readers[name].append(i)
         for r in (*use.writes, *results.get(id(i), ())):
-            sources[r.name].update(x.name for x in use.reads)
+            sources[r.name].update(reads)
     found: dict[str, Ways] = {}
 
     def ways(name: str) -> Ways:

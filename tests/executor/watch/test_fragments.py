@@ -72,7 +72,7 @@ def test_a_matrix_and_what_lanes_exchange():
 TEXT = """.version 8.0 .target sm_80 .address_size 64
 .visible .entry k(.param .u64 out, .param .u32 rows, .param .u32 columns) {
  .reg .b32 t, s, o, u, w, g, c, n, m, a<4>, b<2>, z, y1, y2, y31, all; .reg .f32 d<4>, e<4>;
- .reg .b64 p, q; .reg .pred w0, w1, r, v;
+ .reg .b64 p, q; .reg .pred w0, w1, x0, x1, r, v;
  .shared .align 16 .b8 mem[768]; .shared .align 16 .b8 more[512];
  ld.param.u64 p, [out]; ld.param.u32 n, [rows]; ld.param.u32 m, [columns]; mov.u32 t, %tid.x; mov.b32 z, 0;
  mov.u32 s, mem; shl.b32 o, t, 4; add.u32 s, s, o; shl.b32 o, t, 2; mul.wide.u32 q, t, 8; add.u64 p, p, q;
@@ -94,12 +94,17 @@ MOST = """mov.b32 w, d0; shfl.sync.bfly.b32 u, w, 1, 31, -1; mov.b32 d1, u; max.
 AS_NVCC = "mov.u32 y1, 1; mov.u32 y2, 2; mov.u32 y31, 31; mov.u32 all, -1; " + MOST.replace(
     "u, w, 1, 31, -1", "u|w0, w, y1, y31, all"
 ).replace("u, w, 2, 31, -1", "u|w0, w, y2, y31, all")
+CHOICE = """setp.gt.f32 x0, d0, 0f00000000; mov.f32 d1, 0f40000000; @x0 bra L;
+ mov.f32 d1, 0f3F800000; setp.lt.f32 x1, d0, d1; @x1 bra L; neg.f32 d1, d1; L: """
 RIGHT = {  # name: body, rows and columns that are written
     "all": (OUT, 16, 8),
     "rows outside are not stored": (f"@r {OUT}", 3, 8),
     "not even those of shared memory": (f"{SHARED} @r {OUT}", 3, 8),
     "columns outside are masked": (f"{MASKED} {OUT}", 16, 4),
     "both, and a maximum of each row": (f"{MASKED} {MOST} {SHARED} @r {OUT}", 3, 4),
+    "a branch of nothing": ("setp.gt.f32 x0, d0, 0f00000000; @x0 bra L; L:", 7, 8),
+    "a branch chooses what is not stored": (f"{CHOICE} @r {OUT}", 7, 8),
+    "a branch chooses what shared memory keeps": (f"{CHOICE} mul.f32 d1, d0, d1; {SHARED} @r {OUT}", 7, 8),
     "both, with nvcc's shuffles": (f"{MASKED} {AS_NVCC} {SHARED} @r {OUT}", 3, 4),
 }
 WRONG = {
@@ -108,7 +113,29 @@ WRONG = {
     "a column is not masked": (f"@r {OUT}", 3, 4),
     "a column in a maximum": (f"{MOST} @r {OUT}", 3, 6),
     "a column in a maximum by nvcc's shuffles": (f"{AS_NVCC} @r {OUT}", 3, 6),
-    "a branch": ("setp.gt.f32 w0, d0, 0f00000000; @w0 bra E; E:", 7, 8),
+    "a branch around a store": (f"setp.gt.f32 x0, d0, 0f00000000; @x0 bra L; {OUT} L:", 7, 8),
+    "a branch to the end": ("setp.gt.f32 x0, d0, 0f00000000; @x0 bra L; ret; L:", 7, 8),
+    "a branch around a barrier": ("setp.gt.f32 x0, d0, 0f00000000; @x0 bra L; bar.warp.sync -1; L:", 7, 8),
+    "a loop": ("L: add.f32 d0, d0, 0f3F800000; setp.lt.f32 x0, d0, 0f00000000; @x0 bra L;", 7, 8),
+    "a branch chooses what is stored": (f"{CHOICE} st.global.f32 [p], d1;", 7, 8),
+    "by a branch in a branch": (f"setp.lt.u32 v, t, 99; {CHOICE} st.global.f32 [p], d1;", 7, 8),
+    "a branch chooses a store": (
+        f"setp.gt.f32 x0, d0, 0f00000000; mov.u32 o, 0; @x0 bra L; mov.u32 o, 1; L: setp.eq.u32 x1, o, 0; @x1 {OUT}",
+        7,
+        8,
+    ),
+    "a branch chooses a guard": (
+        "setp.gt.f32 x0, d0, 0f00000000; setp.lt.u32 x1, t, 16; @x0 bra L; setp.lt.u32 x1, t, 8; L:"
+        " @x1 st.global.u32 [p], t;",
+        7,
+        8,
+    ),
+    "a branch chooses an address": (
+        "setp.gt.f32 x0, d0, 0f00000000; mov.u64 q, 0; @x0 bra L; mov.u64 q, 4; L: add.u64 p, p, q;"
+        " st.global.u32 [p], t;",
+        7,
+        8,
+    ),
     "a scalar value to shared memory": ("mov.u32 u, more; ld.shared.b32 w, [u]; st.shared.b32 [u+64], w;", 16, 8),
 }
 

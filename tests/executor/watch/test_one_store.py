@@ -40,6 +40,18 @@ def test_warps_are_apart():
         run("mov.u32 s, mem; st.shared.u32 [s], t;", 64)
 
 
+def test_warps_with_the_same_lanes():
+    """Each warp stores 32 values to one place, and the same one remains."""
+    run("mov.u32 s, mem; and.b32 t, t, 31; st.shared.u32 [s], t;", 128)
+
+
+def test_warps_of_which_the_first_lanes_differ():
+    with pytest.raises(ProgramError, match="data race"):
+        run("mov.u32 s, mem; and.b32 r, t, 32; and.b32 t, t, 31; add.u32 r, r, t; st.shared.u32 [s], r;", 64)
+    with pytest.raises(ProgramError, match="data race"):  # the second warp's first lane stores nothing
+        run("mov.u32 s, mem; setp.ne.u32 p, t, 32; and.b32 t, t, 31; @p st.shared.u32 [s], t;", 64)
+
+
 ROWS = """mov.u32 s, mem; and.b32 r, t, 7; shl.b32 r, r, 4; add.u32 s, s, r; {value};
  stmatrix.sync.aligned.m8n8.x{count}.shared.b16 [s], {{{registers}}};"""
 

@@ -31,6 +31,10 @@ RIGHT = {
     "negated": "and.b32 c, t, 64; setp.{order}.b32 q, c, 0; not.pred p, q; @!p st.global.u32 [xs], b;",
     "and what a loop knows": REPLICAS + "setp.lt.u32 q, i, m; and.pred w, p, q; @w st.global.u32 [xs], b;",
     "shuffled in warps that drop it": REPLICAS + "shfl.sync.bfly.b32 b, b, 16, 31, -1;" + STORE,
+    "a minimum of warps that drop it": REPLICAS + "redux.sync.min.u32 b, b, -1;" + STORE,
+    "votes of warps that drop it": REPLICAS
+    + "setp.eq.u32 q, a, 0; vote.sync.ballot.b32 b, q, -1; match.any.sync.b32 d, a, -1; add.u32 b, b, d;"
+    + STORE,
     "two stores": REPLICAS + STORE + "setp.{order}.u32 q, c, 0; shl.b32 b, b, 1; @q st.global.u32 [ys], b;",
     "through shared memory": REPLICAS
     + "shl.b32 d, t, 2; mov.u32 e, mem; add.u32 e, e, d; @p st.shared.u32 [e], b;"
@@ -43,6 +47,10 @@ RIGHT = {
     + "add.u32 b, b, a; O:"
     + STORE,
     "atomic whose result nobody reads": REPLICAS + STORE + "@p atom.global.add.u32 f, [ys], b;",
+    "a loop that begins with the same number": "mov.u32 e, 0; mov.u32 f, e; M: add.u32 e, e, a; add.u32 f, f, 1;"
+    + "setp.lt.u32 q, f, 3; @q bra M; add.u32 b, b, e;"
+    + REPLICAS
+    + STORE,
     "guarded by the value": REPLICAS + "setp.eq.u32 q, a, 0; @q add.u32 b, b, 1;" + STORE,
 }
 WRONG = {
@@ -58,10 +66,16 @@ WRONG = {
     + "setp.eq.u32 q, a, 1; and.pred q, q, p; @q st.global.u32 [ys], i;",
     "shuffled to one that stores": REPLICAS + STORE + "shfl.sync.bfly.b32 b, b, 16, 31, -1;"
     "setp.eq.u32 q, t, {other}; @q st.global.u32 [ys], b;",
+    "a minimum of lanes of which one stores": REPLICAS
+    + STORE
+    + "redux.sync.min.u32 b, b, -1; setp.eq.u32 q, t, {other}; @q st.global.u32 [ys], b;",
     "guard that is not the place's": REPLICAS + "setp.lt.u32 q, r, m; @q st.global.u32 [ys], b;" + STORE,
     "guard that is set twice": REPLICAS + STORE + "setp.eq.u32 q, t, 0; @q st.global.u32 [ys], b; setp.ne.u32 q, t, 0;",
     "decides a branch to a store": REPLICAS + STORE + "setp.eq.u32 q, a, 1; @q bra M; st.global.u32 [ys], i; M:",
     "decides a branch to the end": REPLICAS + STORE + "setp.eq.u32 q, a, 9; @q ret; st.global.u32 [ys], i;",
+    "decides a loop by another name": REPLICAS
+    + STORE
+    + "mov.u32 e, 0; M: mov.u32 f, e; add.u32 e, e, a; add.u32 e, e, 1; setp.lt.u32 q, f, 8; @q bra M;",
     "decides a loop": REPLICAS + STORE + "M: add.u32 a, a, 1; setp.lt.u32 q, a, 8; @q bra M;",
     "chooses another value": REPLICAS
     + STORE
