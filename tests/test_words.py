@@ -16,6 +16,8 @@ NAMES = {
     "apart": "divergent",
     "behind": "after, next_block",
     "beside": "interleaved, side_by_side",
+    "cell": "counter, axis",
+    "cells": "elements, rows, services: those of shadow memory are in executor/watch",
     "far": "distance, too_large, beyond",
     "lasting": "what lasts: keeps_infinity",
     "lift": "scale_exponent, bias_difference",
@@ -33,7 +35,12 @@ NAMES = {
     "tame": "in_range",
 }
 ANY = re.compile(rf"\b({'|'.join(NAMES)})\b")
-INSIDE = {"apart": ("executor/kernel/", "executor/code/")}  # where it is none of distances
+# Where they are private: elsewhere are distances, and cells of shadow memory, drawings, closures and recurrent nets.
+_EXECUTOR = tuple(
+    f"executor/{folder}/" for folder in ("code", "emit", "kernel", "matrix", "memory", "profile", "texture")
+)
+_CELLS = (*_EXECUTOR, "gemm/", "kernels/", "numerics/", "ops/")
+INSIDE = {"apart": ("executor/kernel/", "executor/code/"), "cell": _CELLS, "cells": _CELLS}
 # "behind" is a place of somebody who is late, or what is left there; in a row of things it is "after"
 BEHIND = re.compile(r"\bbehind\b")
 PRIVATE = re.compile(r"\b(restless|taint(s|ed)?|tamed?|lasting|2\*\*-?lift|looks? on)\b")

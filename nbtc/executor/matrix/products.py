@@ -203,11 +203,11 @@ class Product:
         starts = {way.start: way for way in (tile[self.role(side)] for tile in self.tiles)}
         return list(starts.values())
 
-    def call(self, v: VectorBuilder, images: Images, cells: Any, records: Decoded = NO_RECORDS) -> None:
-        """Write the image of D.  records: operands decoded before, where `records` keeps such.  cells: address of the
-        launch's table."""
+    def call(self, v: VectorBuilder, images: Images, services: Any, records: Decoded = NO_RECORDS) -> None:
+        """Write the image of D.  records: operands decoded before, where `records` keeps such.  services: address of
+        the launch's table."""
         if self.code is None:
-            self.general(v, images, cells)
+            self.general(v, images, services)
             return
         bad = v.const(I1, 0)
         for part, pair in self._parts(v, images, records):
@@ -217,7 +217,7 @@ class Product:
                 found = self.code.core(v, pair, part.c, part.d)
             bad = v.b.or_(bad, found)
         with v.b.if_then(bad, likely=False):
-            self.general(v, images, cells)
+            self.general(v, images, services)
 
     def _parts(self, v: VectorBuilder, images: Images, records: Decoded) -> Iterator[tuple[Images, Records]]:
         """Images and records of each tile; of a form that is a single product, all."""
@@ -232,10 +232,10 @@ class Product:
             kept = Decoded(records.b, records.a) if self.turned else records
             yield Images(moved[0], moved[1], moved[2], images.meta, moved[3]), _pair(kept, *places_kept)
 
-    def general(self, v: VectorBuilder, images: Images, cells: Any) -> None:
+    def general(self, v: VectorBuilder, images: Images, services: Any) -> None:
         """The same by the general function."""
         table = self.tables.constant(v.b.module, f"nbtc_tables_{self.key}")
-        address = v.load(cells, I64, 8, 8 * self.tables.slot)
+        address = v.load(services, I64, 8, 8 * self.tables.slot)
         f = v.b.inttoptr(address, FUNCTION.as_pointer())
         v.b.call(f, [*images, table])
 

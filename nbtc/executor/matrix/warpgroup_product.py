@@ -99,8 +99,8 @@ class Emitter:
 
     def build(self, v: VectorBuilder, arguments: Any) -> None:
         """The body."""
-        base, size, word_a, word_b, first, keep, a, meta, d, cells = arguments
-        self.v, self.b, self.shared, self.cells = v, v.b, Shared(base, size), cells
+        base, size, word_a, word_b, first, keep, a, meta, d, services = arguments
+        self.v, self.b, self.shared, self.services = v, v.b, Shared(base, size), services
         self.bad = self.b.alloca(I1)
         self.b.store(ir.Constant(I1, 0), self.bad)
         tiles = Tiles(word_b, ir.Constant(P, None), meta, keep, d)
@@ -139,7 +139,7 @@ class Emitter:
             def general(n: Any) -> None:
                 wanted = b.trunc(b.lshr(found, b.zext(n, I64)), I1)
                 with b.if_then(wanted, likely=False):
-                    self.form.general(v, self._images(n, known), self.cells)
+                    self.form.general(v, self._images(n, known), self.services)
 
             self._loop(general)
 
@@ -201,7 +201,7 @@ class Emitter:
             record_b = place(v, form.records.size_b)
             form.records.decode(v, 1, images.b, record_b)
             records = Decoded((record_a,), (record_b,))
-        form.call(v, images, self.cells, records)
+        form.call(v, images, self.services, records)
 
     def _loop(self, body: Callable[[Any], None]) -> None:
         """body(n) for each tile of columns."""

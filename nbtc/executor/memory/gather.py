@@ -107,13 +107,13 @@ def _load_each(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -
     b = v.b
     buffer = b.alloca(ir.ArrayType(shape.row, shape.elements))
     b.store(ir.Constant(buffer.type.pointee, None), buffer)
-    cells = b.bitcast(buffer, POINTER)
+    start = b.bitcast(buffer, POINTER)
     step = shape.bits // 8 * LANES
 
     def lane(number: Any, pointer: Any) -> None:
         at = b.mul(b.zext(number, I64), v.int(shape.bits // 8))
         for i in range(shape.elements):
-            v.store(scalar_load(v, pointer, i, shape), v.at(cells, at), 1, i * step)
+            v.store(scalar_load(v, pointer, i, shape), v.at(start, at), 1, i * step)
 
     _each(v, helpers, Access(shape.space, shape.bytes, False), args, lane)
     rows = [b.load(b.gep(buffer, [ir.Constant(I32, 0), ir.Constant(I32, i)])) for i in range(shape.elements)]
@@ -137,13 +137,13 @@ def _store_each(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) 
     buffer = b.alloca(ir.ArrayType(shape.row, shape.elements))
     for i, value in enumerate(values):
         b.store(value, b.gep(buffer, [ir.Constant(I32, 0), ir.Constant(I32, i)]))
-    cells = b.bitcast(buffer, POINTER)
+    start = b.bitcast(buffer, POINTER)
     step = shape.bits // 8 * LANES
 
     def lane(number: Any, pointer: Any) -> None:
         at = b.mul(b.zext(number, I64), v.int(shape.bits // 8))
         for i in range(shape.elements):
-            value = v.load(v.at(cells, at), ir.IntType(shape.bits), 1, i * step)
+            value = v.load(v.at(start, at), ir.IntType(shape.bits), 1, i * step)
             scalar_store(v, pointer, value, i, shape)
 
     _each(v, helpers, Access(shape.space, shape.bytes, True), args[:5], lane)

@@ -66,12 +66,12 @@ def _pop(v: VectorBuilder, args: Any) -> None:
     mask, origin, words, block, warp = args
     buffer = b.alloca(WORDS)
     b.store(words, buffer)
-    cells = b.bitcast(buffer, I64.as_pointer())
+    elements = b.bitcast(buffer, I64.as_pointer())
 
     def lane(number: Any) -> None:
         memory = _lane_memory(v, block, warp, number)
         place = v.at(memory, b.zext(b.extract_element(origin, number), I64))
-        b.store(v.load(place, I64, 1), b.gep(cells, [number]))
+        b.store(v.load(place, I64, 1), b.gep(elements, [number]))
 
     for_lanes(v, mask, lane)
     b.ret(b.load(buffer))

@@ -125,14 +125,14 @@ def _groups(v: VectorBuilder, numbers: Any, mask: Any, body: Any) -> None:
     b.store(mask, rest)
     buffer = b.alloca(ADDRESSES)
     b.store(numbers, buffer)
-    cells = b.bitcast(buffer, I64.as_pointer())
+    elements = b.bitcast(buffer, I64.as_pointer())
 
     def lane(number: Any) -> None:
         bit = b.shl(ONE, number)
         with b.if_then(b.icmp_unsigned("!=", b.and_(b.load(rest), bit), ZERO)):
-            same = b.icmp_unsigned("==", numbers, v.splat(b.load(b.gep(cells, [number])), LANES))
+            same = b.icmp_unsigned("==", numbers, v.splat(b.load(b.gep(elements, [number])), LANES))
             b.store(b.and_(b.load(rest), b.not_(b.bitcast(same, I32))), rest)
-            body(b.load(b.gep(cells, [number])))
+            body(b.load(b.gep(elements, [number])))
 
     for_lanes(v, mask, lane)
 
@@ -182,8 +182,8 @@ def _shared(unit: int) -> Any:
                 b.store(ir.Constant(vector(I8, LANES), None), banks)
 
                 def one(number: Any) -> None:
-                    cell = v.at(b.bitcast(banks, POINTER), b.and_(number, v.int(group - 1)))
-                    v.store(b.add(v.load(cell, I8), ir.Constant(I8, 1)), cell)
+                    counter = v.at(b.bitcast(banks, POINTER), b.and_(number, v.int(group - 1)))
+                    v.store(b.add(v.load(counter, I8), ir.Constant(I8, 1)), counter)
 
                 _groups(v, units, part, one)
                 most = v.call(f"llvm.vector.reduce.umax.v{LANES}i8", I8, b.load(banks))

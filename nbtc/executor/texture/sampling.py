@@ -140,21 +140,21 @@ def as_word(value, format, integer):
 
 
 @jit(inline=True)
-def between(row, d, u, size, cell):
-    """Into cell: the two texels around a position, and the weight of the second in 256ths."""
+def between(row, d, u, size, axis):
+    """Into axis: the two texels around a position, and the weight of the second in 256ths."""
     mode = mode_of(row, d)
     q = np.int64(np.floor(u * ONE + 0.5)) - ONE // 2
-    cell[0], cell[1], cell[2] = index(q >> 8, size, mode), index((q >> 8) + 1, size, mode), q & ONE - 1
+    axis[0], axis[1], axis[2] = index(q >> 8, size, mode), index((q >> 8) + 1, size, mode), q & ONE - 1
 
 
 @jit(inline=True)
-def place(row, d, u, size, cell):
+def place(row, d, u, size, axis):
     """As `between`, or of textures that are not filtered the texel at a position."""
     if row[FLAGS] & LINEAR:
         inside = min(max(u, 0.5), size - 0.5) if mode_of(row, d) == CLAMP else u
-        return between(row, d, inside, size, cell)
-    cell[0] = cell[1] = index(np.int64(np.floor(u)), size, mode_of(row, d))
-    cell[2] = 0
+        return between(row, d, inside, size, axis)
+    axis[0] = axis[1] = index(np.int64(np.floor(u)), size, mode_of(row, d))
+    axis[2] = 0
 
 
 @jit(inline=True)
@@ -172,19 +172,19 @@ def fetch(row, words, dims, layer, out):
 
 
 @jit(inline=True)
-def sample(row, words, dims, layer, cells, filtered, out):
+def sample(row, words, dims, layer, axes, filtered, out):
     """A read of a texture of `dims` dimensions at words[0:dims], in a layer (0 where it has none), into 4 words."""
     layer = min(layer, max(row[LAYERS] - 1, 0))
     sizes = (row[WIDTH], max(row[HEIGHT], 1), max(row[DEPTH], 1))
     for d in range(max(dims, 2)):
-        place(row, d, position_of(row, d, words[d] if d < dims else 0, sizes[d]), sizes[d], cells[d])
+        place(row, d, position_of(row, d, words[d] if d < dims else 0, sizes[d]), sizes[d], axes[d])
     if dims < 3:
-        cells[2, 0] = cells[2, 1] = layer
-    combine(row, cells, dims == 3, filtered, out)
+        axes[2, 0] = axes[2, 1] = layer
+    combine(row, axes, dims == 3, filtered, out)
 
 
 @jit(inline=True)
-def sample_cube(row, words, layer, cells, filtered, out):
+def sample_cube(row, words, layer, axes, filtered, out):
     """A read of the face of a cube that a direction meets, as of a plane; an edge ends it."""
     n = row[WIDTH]
     face, s, t = face_of(
@@ -192,10 +192,10 @@ def sample_cube(row, words, layer, cells, filtered, out):
         np.float64(f32_of(np.uint32(words[1]))),
         np.float64(f32_of(np.uint32(words[2]))),
     )
-    place(row, 0, cut(s) * n, n, cells[0])
-    place(row, 1, cut(t) * n, n, cells[1])
-    cells[2, 0] = cells[2, 1] = 6 * min(layer, max(row[LAYERS] // 6 - 1, 0)) + face
-    combine(row, cells, False, filtered, out)
+    place(row, 0, cut(s) * n, n, axes[0])
+    place(row, 1, cut(t) * n, n, axes[1])
+    axes[2, 0] = axes[2, 1] = 6 * min(layer, max(row[LAYERS] // 6 - 1, 0)) + face
+    combine(row, axes, False, filtered, out)
 
 
 @jit(inline=True)
@@ -217,38 +217,38 @@ def face_of(x, y, z):
 
 
 @jit(inline=True)
-def gather(row, words, layer, component, cells, out):
+def gather(row, words, layer, component, axes, out):
     """One channel of the four texels that a filtered read would take: from the lower left, against the clock."""
     layer = min(layer, max(row[LAYERS] - 1, 0))
     sizes = (row[WIDTH], max(row[HEIGHT], 1))
     for d in range(2):
-        between(row, d, position_of(row, d, words[d], sizes[d]), sizes[d], cells[d])
+        between(row, d, position_of(row, d, words[d], sizes[d]), sizes[d], axes[d])
     for n in range(4):
-        x, y = cells[0, 1 if n in (1, 2) else 0], cells[1, 1 if n < 2 else 0]
+        x, y = axes[0, 1 if n in (1, 2) else 0], axes[1, 1 if n < 2 else 0]
         bits = channel(row, x, y, layer, component) if component < row[CHANNELS] else 0
         out[n] = as_word(bits, row[FORMAT], row[FLAGS] & INTEGER)
 
 
 @jit(inline=True)
-def combine(row, cells, two, filtered, out):
-    """What the texels of three cells make together; filtered: room for the texels of two planes and their weights."""
+def combine(row, axes, two, filtered, out):
+    """What the texels of three axes make together; filtered: buffer for the texels of two planes and their weights."""
     format, integer = row[FORMAT], row[FLAGS] & INTEGER
     out[:] = 0
     if not row[FLAGS] & LINEAR or integer or format in (U32, S32):
         for c in range(row[CHANNELS]):
-            out[c] = as_word(channel(row, cells[0, 0], cells[1, 0], cells[2, 0], c), format, integer)
+            out[c] = as_word(channel(row, axes[0, 0], axes[1, 0], axes[2, 0], c), format, integer)
         return
     texels, weights = filtered[0], filtered[1]
-    z = cells[2, 2] if two else 0
+    z = axes[2, 2] if two else 0
     planes = 2 if z else 1
-    each = 4 if cells[0, 2] or cells[1, 2] or z else 1  # coordinates are often a texel's own
+    each = 4 if axes[0, 2] or axes[1, 2] or z else 1  # coordinates are often a texel's own
     for k in range(planes):
-        plane_weights(cells[0, 2], cells[1, 2], z if k else ONE - z, weights[4 * k :])
+        plane_weights(axes[0, 2], axes[1, 2], z if k else ONE - z, weights[4 * k :])
     for c in range(row[CHANNELS]):
         for n in range(4 * (planes - 1) + each):  # those at a distance of 0, not those whose weight is rounded to 0
             i, j, k = n & 1, n >> 1 & 1, n >> 2
-            used = (cells[0, 2] or not i) and (cells[1, 2] or not j) and (z or not k)
-            texels[n] = channel(row, cells[0, i], cells[1, j], cells[2, k], c) if used else 0
+            used = (axes[0, 2] or not i) and (axes[1, 2] or not j) and (z or not k)
+            texels[n] = channel(row, axes[0, i], axes[1, j], axes[2, k], c) if used else 0
         if format in (F16, F32):
             value = filtered_floats(texels, weights, planes, each, format == F16)
         else:

@@ -22,8 +22,8 @@ SAMPLE, FETCH, CUBE, GATHER, QUERY, LOAD, STORE = range(7)
 OPERATION, ACTIVE, TABLE, DIMS, LAYERED, PART, BOUNDS, COUNT, SIZE, FAULT, LANES = range(11)
 HEAD, LANE_WORDS, WARP = 16, 9, 32  # of a lane: its handle, four coordinates, four values
 HANDLE, COORDINATES, VALUES = 0, 1, 5
-# what a lane works with: three cells of three numbers, four results, its own words, the texels that are filtered
-CELLS, OUT, OWN, FILTERED, TOTAL = (HEAD + LANE_WORDS * WARP + n for n in (0, 9, 13, 22, 38))
+# what a lane works with: three axes of three numbers, four results, its own words, the texels that are filtered
+AXES, OUT, OWN, FILTERED, TOTAL = (HEAD + LANE_WORDS * WARP + n for n in (0, 9, 13, 22, 38))
 NO_OBJECT, OUT_OF_BOUNDS, MISALIGNED = 1, 2, 3  # faults
 CUBE, FACES = Flag.CUBE.value, 6
 TEXTURE, SURFACE = Kind.TEXTURE.value, Kind.SURFACE.value
@@ -60,7 +60,7 @@ def _access(head, row, own, layer, words, dims, values):
 
 
 @jit(inline=True)
-def _lane(head, row, own, cells, filtered, out):
+def _lane(head, row, own, axes, filtered, out):
     """One lane's part: the fault, or 0."""
     operation, dims = head[OPERATION], head[DIMS]
     wanted = SURFACE if operation in (LOAD, STORE) or (operation == QUERY and head[BOUNDS]) else TEXTURE
@@ -75,13 +75,13 @@ def _lane(head, row, own, cells, filtered, out):
         values[0] = extent(row, head[PART], wanted == SURFACE)
         return 0
     if operation == SAMPLE:
-        sample(row, words, dims, layer, cells, filtered, out)
+        sample(row, words, dims, layer, axes, filtered, out)
     elif operation == FETCH:
         fetch(row, words, dims, layer, out)
     elif operation == CUBE:
-        sample_cube(row, words, layer, cells, filtered, out)
+        sample_cube(row, words, layer, axes, filtered, out)
     else:
-        gather(row, words, layer, head[PART], cells, out)
+        gather(row, words, layer, head[PART], axes, out)
     for n in range(4):
         values[n] = out[n]
     return 0
@@ -91,7 +91,7 @@ def _lane(head, row, own, cells, filtered, out):
 def _warp(words):
     head, table = words[:HEAD], carray(words_at(words[TABLE]), MOST * WORDS)
     # on the caller's stack: NumPy's own arrays would be allocated, and their references counted at every slice
-    cells, out, own = words[CELLS:OUT].reshape(3, 3), words[OUT:OWN], words[OWN:FILTERED]
+    axes, out, own = words[AXES:OUT].reshape(3, 3), words[OUT:OWN], words[OWN:FILTERED]
     filtered = words[FILTERED:].reshape(2, 8)
     for lane in range(WARP):
         if not (words[ACTIVE] >> lane) & 1:
@@ -101,7 +101,7 @@ def _warp(words):
         handle = own[HANDLE]
         fault = NO_OBJECT
         if 0 < handle < MOST:
-            fault = _lane(head, table[handle * WORDS : (handle + 1) * WORDS], own, cells, filtered, out)
+            fault = _lane(head, table[handle * WORDS : (handle + 1) * WORDS], own, axes, filtered, out)
         if fault:
             words[FAULT], words[LANES] = fault, 1 << lane
             return

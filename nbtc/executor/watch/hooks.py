@@ -94,10 +94,10 @@ class Watch(Instrument):
         given: Any = 0
         if values is not None:
             row = lanes.spread(values[0]).type
-            cells = lanes.frame.code.scratch(ir.ArrayType(row, len(values)))
+            rows = lanes.frame.code.scratch(ir.ArrayType(row, len(values)))
             for n, x in enumerate(values):
-                b.store(lanes.spread(x), b.gep(cells, [ir.Constant(I32, 0), ir.Constant(I32, n)]))
-            given = cells
+                b.store(lanes.spread(x), b.gep(rows, [ir.Constant(I32, 0), ir.Constant(I32, n)]))
+            given = rows
         space, kind = SPACES[touch.space], touch.kind
         if kind == kinds.READ and first_guess(lanes):
             kind = kinds.STRONG_READ
@@ -134,11 +134,11 @@ class Watch(Instrument):
     def _stored(self, lanes: Lanes, values: list[Any]) -> Any:
         """Vectors of a word a lane, in memory one after the other."""
         row = vector(I64, LANES)
-        cells = lanes.frame.code.scratch(ir.ArrayType(row, len(values)))
+        rows = lanes.frame.code.scratch(ir.ArrayType(row, len(values)))
         for n, x in enumerate(values):
             wide = x if x.type == row else lanes.b.zext(x, row)
-            lanes.b.store(wide, lanes.b.gep(cells, [ir.Constant(I32, 0), ir.Constant(I32, n)]))
-        return cells
+            lanes.b.store(wide, lanes.b.gep(rows, [ir.Constant(I32, 0), ir.Constant(I32, n)]))
+        return rows
 
     def product(self, lanes: Lanes, a: Any, b: Any, columns: int, flags: int) -> None:
         """Look at the operands' rows, and remember which registers it uses."""
