@@ -132,6 +132,12 @@ def attributes(include: str) -> str:
 COMPILERS = {"nvrtc": "nvrtc.h", "nvjitlink": "nvJitLink.h"}
 
 
+def earlier(name: str) -> list[str]:
+    """A function's names with its version and those before of the same CUDA: programs keep what their headers had."""
+    found = re.fullmatch(r"(.*_\d+_)(\d+)", name)
+    return [f"{found[1]}{n}" for n in range(int(found[2]) + 1)] if found else [name]
+
+
 def compiler(include: str, which: str) -> str:
     """The functions of NVRTC or nvJitLink, by all names that their public header gives them."""
     text = Path(include, COMPILERS[which]).read_text()
@@ -140,7 +146,8 @@ def compiler(include: str, which: str) -> str:
     found = {}
     for result, name, arguments in re.findall(pattern, text):
         kinds = ",".join(plain_type(p) for p in parameters(" ".join(arguments.split())))
-        for n in (name, re.sub(r"^__|_\d+_\d+$", "", name)):  # the header's own functions have the plain names
+        plain = re.sub(r"^__|_\d+_\d+$", "", name)  # of the header's own functions
+        for n in (*earlier(name), plain):
             found[n] = f"{'char*' if '*' in result else result.strip()}({kinds})"
     return "".join(f"{n} {n} 0 {s}\n" for n, s in sorted(found.items()))
 

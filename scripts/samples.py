@@ -2,20 +2,25 @@
 
     python scripts/samples.py CHECKOUT [vectorAdd scan ...] [--arch H200] [--seconds 300] [--keep FILE]
 
-CHECKOUT: a folder that holds `Common` and `Samples`, as github.com/NVIDIA/cuda-samples does.  A sample is what one call
-of nvcc makes of its folder; those that need more, such as a second program or another library, are shown as not built.
-A sample has passed when it says so itself, by its exit code.  --keep: a JSON file that gathers several runs.
+CHECKOUT: a folder that holds `Common` and `Samples`, as github.com/NVIDIA/cuda-samples does.  A sample is what nvcc
+makes of its folder: a program, linked with the driver and NVRTC where it calls them, and the PTX and fat binaries that
+it loads; those that need more, such as another library, are shown as not built.  A sample has passed when it says so
+itself, by its exit code.  --keep: a JSON file that gathers several runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from nbtc.libcuda.command import environment
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "samples.md"
 BEGIN, END = "<!-- samples -->", "<!-- end of samples -->"
@@ -23,14 +28,44 @@ WAIVED = 2  # the samples' exit code where a device lacks what they show
 SHOWN = 100  # characters of a reason
 
 
-def build(checkout: Path, folder: Path, out: Path) -> str:
+def build(folder: Path, common: Path, out: Path) -> str:
     """Compile a sample; why that failed, or nothing."""
-    sources = sorted(str(p) for end in ("cu", "cpp") for p in folder.glob(f"*.{end}"))
-    flags = ["-cudart", "shared", "-arch=compute_80", "-std=c++17", f"-I{checkout / 'Common'}", f"-I{folder}"]
-    done = subprocess.run(["nvcc", *flags, "-o", str(out), *sources], capture_output=True, text=True)
-    lines = [x for x in (done.stdout + done.stderr).splitlines() if "error" in x or "undefined" in x]
-    said = [x.rpartition(f"{folder}/")[2] for x in lines[:1]]
-    return "" if not done.returncode else shortened(said or ["nvcc failed"])
+    hosts = "".join(p.read_text("utf-8", "replace") for p in [*folder.glob("*.cpp"), *folder.glob("*.cu")])
+    loaded = {
+        p: form for p in folder.glob("*_kernel*.cu") for form in ("fatbin", "ptx") if f'{p.stem}64.{form}"' in hosts
+    }
+    read = {p for p in folder.glob("*_kernel*.cu") if f'"{p.name}"' in hosts and folder.name.endswith("_nvrtc")}
+    sources = [str(p) for end in ("cu", "cpp") for p in sorted({*folder.glob(f"*.{end}")} - {*loaded, *read})]
+    flags = ["-arch=compute_80", "-std=c++17", f"-I{common}", f"-I{folder}"]
+    if read:
+        headers(folder)
+    for kernel, form in loaded.items():
+        nvcc([*flags, f"-{form}", "-o", str(kernel.with_name(f"{kernel.stem}64.{form}")), str(kernel)])
+    libraries = ["-Xlinker", "--as-needed", "-lcuda", "-lnvrtc"]
+    command = [*flags, "-cudart", "shared", "-o", str(out), *sources, *libraries]
+    # functions and variables in other files, launches by kernels: objects are linked on the device too
+    several = sum(s.endswith(".cu") for s in sources) > 1
+    said = [] if several else nvcc(command)
+    if several or said:
+        again = nvcc(["-rdc=true", *command])
+        said = again if several or not again else said
+    lines = [x.rpartition(f"{folder}/")[2] for x in said if "error" in x or "undefined" in x]
+    return shortened(lines[:1] or ["nvcc failed"]) if said else ""
+
+
+def nvcc(flags: list[str]) -> list[str]:
+    """What nvcc says, where it fails."""
+    done = subprocess.run(["nvcc", *flags], capture_output=True, text=True, env=environment(os.environ))
+    return (done.stdout + done.stderr).splitlines() or ["nvcc failed"] if done.returncode else []
+
+
+def headers(folder: Path) -> None:
+    """What a sample's kernels include when NVRTC compiles them: the samples' CMake files copy that beside them."""
+    include = Path(str(shutil.which("nvcc"))).resolve().parents[1] / "include"
+    for name in ("cooperative_groups.h", "cooperative_groups", "nv", "cuda"):
+        found = [p for p in (include / "cccl" / name, include / name) if p.exists()]
+        for place in found[:1]:
+            (folder / name).symlink_to(place)
 
 
 def verdict(code: int | None, err: str, seconds: int) -> tuple[str, str]:
@@ -52,18 +87,19 @@ def shortened(lines: list[str]) -> str:
 
 
 def sample(checkout: Path, folder: Path, arch: str, seconds: int) -> dict[str, object]:
-    """Build a sample and run it in its own folder, where its data lies."""
+    """Build a sample in a copy of its folder, where its data lies, and run it there."""
     with tempfile.TemporaryDirectory() as scratch:
-        out = Path(scratch) / folder.name
-        why = build(checkout, folder, out)
+        copy = Path(scratch) / folder.relative_to(checkout)
+        shutil.copytree(folder, copy)
+        (Path(scratch) / "Common").symlink_to(checkout / "Common")
+        out = copy / folder.name
+        why = build(copy, checkout / "Common", out)
         if why:
             return {"outcome": "not built", "seconds": 0.0, "why": why}
         command = [sys.executable, "-m", "nbtc", "run", "--arch", arch, str(out)]
         start = time.perf_counter()
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=seconds, cwd=folder, errors="replace"
-            )
+            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=copy, errors="replace")
             outcome, why = verdict(done.returncode, done.stderr, seconds)
         except subprocess.TimeoutExpired:
             outcome, why = verdict(None, "", seconds)
@@ -87,7 +123,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     chosen = parser.parse_args()
     checkout = chosen.checkout.resolve()
-    folders = {p.parent.name: p.parent for p in sorted(checkout.glob("Samples/*/*/*.cu"))}
+    folders = {p.parent.name: p.parent for p in sorted(checkout.glob("Samples/*/*/*.c[up]*"))}
     unknown = sorted(set(chosen.names) - set(folders))
     if unknown or not folders:
         parser.error(f"{checkout} has no sample {', '.join(unknown)}" if unknown else f"{checkout} has no samples")

@@ -14,7 +14,7 @@ from pathlib import Path
 from nbtc.errors import OptionError, SourceError
 from nbtc.isa.archs import gpu
 from nbtc.libcuda import reports
-from nbtc.libcuda.library import STUBS, folder
+from nbtc.libcuda.library import LINKS, STUBS, folder
 from nbtc.libcuda.rows import SONAMES
 
 
@@ -36,6 +36,8 @@ def environment(
     made, place = dict(base), folder()
     ours = [str(place / soname) for soname in SONAMES.values()]
     stubs, scripts = [str(place / STUBS)], [str(place / "bin")]
+    if _lacks_runtime(base.get("PATH", os.defpath), scripts[0]):
+        stubs.append(str(place / LINKS))
     for name, first in (
         ("LD_LIBRARY_PATH", [str(place)]), ("LD_PRELOAD", ours), ("PATH", scripts), ("LIBRARY_PATH", stubs),
         ("CMAKE_LIBRARY_PATH", stubs),
@@ -49,6 +51,18 @@ def environment(
         "NBTC_THREADS": str(threads) if threads else None,
     }  # fmt: skip
     return made | {name: value for name, value in given.items() if value is not None}
+
+
+def _lacks_runtime(path: str, ours: str) -> bool:
+    """Whether there is nvcc (not the script in our folder) without a shared runtime in its toolkit to link with.
+
+    A toolkit that has one is left alone: programs that are linked with it run without nbtc too.
+    """
+    nvcc = shutil.which("nvcc", path=":".join(p for p in path.split(":") if p != ours))
+    if nvcc is None:
+        return False
+    toolkit = Path(nvcc).resolve().parents[1]
+    return not any((toolkit / lib / "libcudart.so").exists() for lib in ("lib64", "lib", "targets/x86_64-linux/lib"))
 
 
 def tools(place: Path) -> dict[str, str]:

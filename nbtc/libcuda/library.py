@@ -16,6 +16,7 @@ from nbtc.libcuda import shims
 from nbtc.libcuda.rows import SONAMES, TABLES, VERSIONED, rows
 
 STUBS = "stubs"  # the folder with libcuda.so alone, called as the CUDA toolkit's: for programs that are linked with it
+LINKS = "links"  # the folder with the other names to link with: for toolkits of wheels, which have files by SONAME only
 SOURCES = ("elf.py", "library.py", "boot.py", "rows.py", "shims.py", "registry.py")
 
 
@@ -69,13 +70,14 @@ def _write(place: Path, which: str, soname: str) -> None:
 
     names = [row.name for row in rows(which)]
     raw = Library(soname, names, IMPORTS, boot_object(which, names, str(place)), VERSIONED.get(which)).write()
-    (place / STUBS).mkdir(parents=True, exist_ok=True)
+    named = place / (STUBS if which == "driver" else LINKS)
+    named.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=place, delete=False) as file:
         file.write(raw)
     os.chmod(file.name, 0o755)
     os.replace(file.name, place / soname)
     alias = soname.rpartition(".")[0]
-    for link in (place / alias, *([place / STUBS / alias] if which == "driver" else [])):
+    for link in (place / alias, named / alias):
         if not link.exists():
             temporary = link.with_name(f"{alias}.{os.getpid()}")
             temporary.symlink_to(os.path.relpath(place / soname, link.parent))

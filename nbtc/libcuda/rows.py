@@ -17,7 +17,7 @@ SONAMES = {
 }  # fmt: skip
 COMPILERS = ("nvrtc", "nvjitlink")  # libraries that go before NVIDIA's own, and call them
 VERSIONED = {which: SONAMES[which] for which in ("runtime", *COMPILERS)}  # the version that all their symbols have
-VERSION = 13000  # of CUDA: 1000 * major + 10 * minor
+VERSION = 13050  # of the CUDA whose headers the tables were read from: 1000 * major + 10 * minor
 
 WORD, INT, WIDE = ctypes.c_uint64, ctypes.c_int32, ctypes.c_uint64
 

@@ -75,7 +75,8 @@ def compiled(folder: Path, source: str, *options: str) -> Path:
     file.write_text(source)
     out = folder / "program"
     command = ["nvcc", "-cudart", "shared", "-arch=compute_80", "-lineinfo", *options, "-o", str(out), str(file)]
-    made = subprocess.run(command, capture_output=True, text=True)
+    links = {"LIBRARY_PATH": environment(os.environ)["LIBRARY_PATH"]}  # nvcc's wheels have no libcudart.so
+    made = subprocess.run(command, capture_output=True, text=True, env=os.environ | links)
     assert not made.returncode, made.stderr
     return out
 

@@ -124,6 +124,28 @@ assert cu.cuGetProcAddress_v2(b"cuMemAllocAsync", byref(p), 11000, u64(0), byref
 """)
 
 
+def test_functions_that_came_with_later_versions_of_cuda_13():
+    python("""
+version = i32()
+ok(cu.cuDriverGetVersion(byref(version)))
+assert version.value == 13050, version  # that of the headers: programs compare it with their own
+ready()
+f, count = kernel(module(TWICE), "twice"), c_size_t()
+ok(cu.cuFuncGetParamCount(f, byref(count)))
+assert count.value == 2
+seen = []
+call = CFUNCTYPE(None, c_void_p)(seen.append)
+ok(cu.cuLaunchHostFunc_v2(None, call, c_void_p(5), 1))
+ok(rt.cudaLaunchHostFunc_v2(None, call, c_void_p(6), 0))
+ok(cu.cuCtxSynchronize())
+assert seen == [5, 6]
+assert cu.cuLaunchHostFunc_v2(None, call, None, 2) == 1, "there is no such way to wait"
+linker = CDLL("libnvJitLink.so.13")
+for minor in range(6):
+    assert hasattr(linker, f"__nvJitLinkCreate_13_{minor}"), minor
+""")
+
+
 def test_private_tables_are_refused_with_what_to_do():
     done = python("""
 p = u64(5)

@@ -136,6 +136,25 @@ def test_no_library_comes_from_the_current_folder(tmp_path):
     assert made["LD_LIBRARY_PATH"].endswith(":/opt/x") and made["LD_PRELOAD"].endswith(":/opt/y.so")
 
 
+def test_a_toolkit_without_names_to_link_with_gets_ours(tmp_path):
+    from nbtc.libcuda.command import environment
+    from nbtc.libcuda.library import LINKS, folder
+
+    links = folder() / LINKS
+    assert {p.name for p in links.iterdir()} == {"libcudart.so", "libnvrtc.so", "libnvJitLink.so"}
+    nvcc, has = tmp_path / "bin" / "nvcc", tmp_path / "lib" / "libcudart.so"
+    for made in (nvcc, has):
+        made.parent.mkdir()
+        made.touch(0o755)
+
+    def named(path: object) -> list[str]:
+        return environment({"PATH": f"{folder() / 'bin'}:{path}"})["LIBRARY_PATH"].split(":")
+
+    assert str(links) not in named(nvcc.parent) and str(links) not in named(tmp_path)
+    has.unlink()
+    assert named(nvcc.parent)[-1] == str(links)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a program another user's rights")
 def test_a_process_with_more_rights_than_its_user_is_refused(tmp_path):
     if shutil.which("gcc") is None:

@@ -11,6 +11,7 @@ from nbtc.libcuda.code import texts_of
 from nbtc.libcuda.compilers.find import INTERNAL_ERROR, real
 from nbtc.libcuda.errors import CudaError
 from nbtc.libcuda.registry import Implementation
+from nbtc.libcuda.rows import VERSION
 from nbtc.libcuda.state import handles
 
 LTOIR = 3  # NVJITLINK_INPUT_LTOIR
@@ -132,5 +133,6 @@ _PLAIN: dict[str, Implementation] = {
     "GetLinkedCubinSize": out_size, "GetLinkedCubin": out, "GetLinkedPtxSize": out_size, "GetLinkedPtx": out,
     "GetErrorLogSize": error_size, "GetErrorLog": error, "GetInfoLogSize": info_size, "GetInfoLog": info,
 }  # fmt: skip
-LINKER = {f"{prefix}{name}{end}": function for name, function in _PLAIN.items()
-          for prefix, end in (("nvJitLink", ""), ("__nvJitLink", "_13_0"))}  # fmt: skip
+# names with a version are what the headers of CUDA 13.x call
+_NAMES = (("nvJitLink", ""), *(("__nvJitLink", f"_13_{minor}") for minor in range(VERSION % 1000 // 10 + 1)))
+LINKER = {f"{prefix}{name}{end}": function for name, function in _PLAIN.items() for prefix, end in _NAMES}

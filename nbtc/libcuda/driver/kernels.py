@@ -48,6 +48,11 @@ def cuFuncGetParamInfo(function: int, index: int, offset: int, size: int) -> int
     return SUCCESS
 
 
+@driver_as("cuKernelGetParamCount", "cuFuncGetParamCount")
+def cuFuncGetParamCount(function: int, out: int) -> None:
+    host.put64(out, len(handles.get(function, Function).parameters))
+
+
 def attribute(f: Function, what: int) -> int:
     """CUfunction_attribute.
 

@@ -15,6 +15,7 @@ from nbtc.libcuda.state import current, disown, handles, own, primary
 from nbtc.libcuda.streams import Event, NodeKind, Stream, standard, stream_of, submit, synchronous
 
 DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+HOST_TASKS = (0, 1)  # CUhostTaskSyncMode: blocking, spinning
 POLL_SECONDS = 0.0005
 WAIT_SECONDS = 2  # for another thread of the host: streams here do one thing after the other
 
@@ -171,6 +172,12 @@ def cuLaunchHostFunc(handle: int, function: int, data: int) -> int:
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
     submit(handle, NodeKind.HOST, lambda: call(data or None), (function, data))
     return SUCCESS
+
+
+@driver
+def cuLaunchHostFunc_v2(handle: int, function: int, data: int, mode: int) -> int:
+    """How a GPU's stream waits for the function (CUhostTaskSyncMode) is nothing to one that calls it at once."""
+    return cuLaunchHostFunc(handle, function, data) if mode in HOST_TASKS else INVALID_VALUE
 
 
 # CUstreamWaitValue_flags: at least (as a cyclic difference), equal, some bit of it, not all bits of either

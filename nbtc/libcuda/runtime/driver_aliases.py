@@ -7,8 +7,8 @@ from nbtc.libcuda.registry import DRIVER, RUNTIME
 _STREAMS = """
     cudaStreamCreateWithFlags=cuStreamCreate cudaStreamCreateWithPriority cudaStreamDestroy=cuStreamDestroy_v2
     cudaStreamSynchronize cudaStreamQuery cudaStreamWaitEvent cudaStreamGetFlags cudaStreamGetPriority cudaStreamGetId
-    cudaStreamGetDevice cudaStreamAddCallback cudaLaunchHostFunc cudaStreamAttachMemAsync cudaStreamCopyAttributes
-    cudaStreamSetAttribute cudaStreamGetAttribute cudaThreadExchangeStreamCaptureMode
+    cudaStreamGetDevice cudaStreamAddCallback cudaLaunchHostFunc cudaLaunchHostFunc_v2 cudaStreamAttachMemAsync
+    cudaStreamCopyAttributes cudaStreamSetAttribute cudaStreamGetAttribute cudaThreadExchangeStreamCaptureMode
     cudaEventCreateWithFlags=cuEventCreate cudaEventDestroy=cuEventDestroy_v2 cudaEventRecord cudaEventRecordWithFlags
     cudaEventQuery cudaEventSynchronize cudaEventElapsedTime cudaDeviceSynchronize=cuCtxSynchronize
     cudaDeviceSetLimit=cuCtxSetLimit cudaDeviceGetLimit=cuCtxGetLimit
