@@ -144,7 +144,7 @@ class GuessedOrderWarning(NbtcWarning):
 
 
 def whole_number(x: object) -> int | None:
-    """`x` as a Python integer, in whose arithmetic nothing wraps around; None for what is no integer.
+    """`x` as a Python integer, in whose arithmetic nothing wraps around; None for what is not an integer.
 
     >>> whole_number(5), whole_number(True), whole_number(5.0)
     (5, None, None)

@@ -52,7 +52,7 @@ def _recipe(name: str, element: object) -> tuple[Recipe, Format]:
     found = RECIPES.get(name) if isinstance(name, str) else None
     if found is None:
         raise OptionError(
-            f"{shown(name)} is no block format: there are {', '.join(RECIPES)}; e.g. nbtc.mx.quantize(x, 'mxfp4')"
+            f"{shown(name)} is not a block format: there are {', '.join(RECIPES)}; e.g. nbtc.mx.quantize(x, 'mxfp4')"
         )
     fmt = FORMATS[found.elements[0]] if element is None else as_format(element)
     if fmt.name not in found.elements:

@@ -215,7 +215,7 @@ def _load(path: str, name: str | None) -> tuple[Array, Format]:
             x = np.load(file, allow_pickle=False)
     except ValueError as error:
         raise OptionError(
-            f"{path} is no .npy file of numbers ({error}): write it with numpy.save(path, array)"
+            f"{path} is not a .npy file of numbers ({error}): write it with numpy.save(path, array)"
         ) from None
     if not isinstance(x, np.ndarray):
         raise OptionError(f"{path} holds several arrays: write the one that is meant with numpy.save(path, array)")

@@ -50,7 +50,7 @@ class Descriptor(_descriptors.Descriptor):
 
 def _checked(tmem: object) -> TensorMemory:
     if not isinstance(tmem, TensorMemory):
-        raise FormatError(f"{shown(tmem)} is no tensor memory: pass a nbtc.tcgen05.TensorMemory, one for each CTA")
+        raise FormatError(f"{shown(tmem)} is not tensor memory: pass a nbtc.tcgen05.TensorMemory, one for each CTA")
     return tmem
 
 

@@ -149,7 +149,7 @@ def _count(value: Any, name: str) -> int:
     found = whole_number(value)
     if found is None or not 0 <= found < 1 << 40:
         raise OptionError(
-            f"{name}={shown(value)} is no size: pass whole numbers, as in fragment(matrix_a, 16, 16, 16, nbtc.f16, "
+            f"{name}={shown(value)} is not a size: pass whole numbers, as in fragment(matrix_a, 16, 16, 16, nbtc.f16, "
             "row_major, batch=4)"
         )
     return found
@@ -192,7 +192,7 @@ def float_to_tf32(x: ArrayLike) -> NDArray[np.float32]:
     """
     array = as_array(x)
     if array.dtype.kind not in "iuf":
-        raise FormatError(f"float_to_tf32({shown(x)}): {array.dtype} is no real number: pass float32")
+        raise FormatError(f"float_to_tf32({shown(x)}): {array.dtype} is not a real number: pass float32")
     with np.errstate(over="ignore"):
         return np.asarray(convert(array.astype(np.float32), "tf32", rounding="rna"), np.float32)
 
@@ -233,8 +233,8 @@ def _numbers(v: Any, fmt: Format, label: str) -> NDArray[Any]:
     integers = fmt.kind != "float"
     if values.dtype.kind not in ("iub" if integers else "iubfV") or values.dtype.names:
         raise FormatError(
-            f"{label}: {shown(v)} ({values.dtype}) is no number of {fmt.name}: pass {'an int' if integers else 'one'}, "
-            "such as 0"
+            f"{label}: {shown(v)} ({values.dtype}) is not a {fmt.name} number: pass "
+            f"{'an int' if integers else 'a number'}, such as 0"
         )
     if fmt.packed:
         return values & values.dtype.type((1 << fmt.bits) - 1) if values.dtype.kind != "b" else values

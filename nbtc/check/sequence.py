@@ -55,7 +55,7 @@ class Sequence:
     ) -> None:
         if not isinstance(check, bool | str) or check not in (True, False, "raise", "record"):
             raise OptionError(
-                f'check={shown(check)} is no checking mode: True raises, "record" collects, False skips; '
+                f'check={shown(check)} is not a checking mode: True raises, "record" collects, False skips; '
                 "try Sequence(4096)"
             )
         image = np.zeros(_bytes(smem), np.uint8) if isinstance(smem, int | np.integer) else np.array(as_array(smem))
@@ -170,7 +170,7 @@ class Sequence:
         from nbtc.ops.wgmma.product import LINE_NAMES, execute, line_operands
 
         if not isinstance(d, Registers):
-            raise FormatError(f"d={shown(d)} is no register array of this sequence: make one with registers(4, 'd')")
+            raise FormatError(f"d={shown(d)} is not a register array of this sequence: make one with registers(4, 'd')")
         row, watch = parse(mnemonic), self._watch
         operands |= line_operands(mnemonic, {name: operands.get(name) for name in LINE_NAMES})
         watch.begin(row.mnemonic)
@@ -220,7 +220,9 @@ class Sequence:
 def _whole(x: Any, name: str) -> int:
     value = whole_number(x)
     if value is None:
-        raise FormatError(f"{name}={shown(x)} is no integer: offsets and counts are whole numbers of bytes, such as 64")
+        raise FormatError(
+            f"{name}={shown(x)} is not an integer: offsets and counts are whole numbers of bytes, such as 64"
+        )
     return value
 
 
@@ -228,7 +230,7 @@ def _bytes(x: Any) -> int:
     """A size: of shared memory (227 KiB on sm_90), or a count of registers."""
     if not 0 <= x <= MOST:
         raise BoundsError(
-            f"{shown(x)} is no size of shared memory or of registers: pass 0 to {MOST}, as in Sequence(4096)"
+            f"{shown(x)} is not a size of shared memory or of registers: pass 0 to {MOST}, as in Sequence(4096)"
         )
     return int(x)
 

@@ -108,7 +108,7 @@ def _size(text: str) -> int:
     value = int(text) if text.strip().isdecimal() and len(text) <= 12 else -1
     if value < 0:
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} is no size: sizes and counts are whole numbers of 0 to 999999999999"
+            f"{shown(text)} is not a size: sizes and counts are whole numbers of 0 to 999999999999"
         )
     return value
 
@@ -116,13 +116,13 @@ def _size(text: str) -> int:
 def _count(text: str) -> int:
     """A whole number, perhaps written 1e10."""
     if not re.fullmatch(r"\d{1,15}|\d{1,3}(\.\d+)?[eE]1?\d", text.strip()) or float(text) < 1:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is no count: pass a number such as 1000000 or 1e10")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a count: pass a number such as 1000000 or 1e10")
     return int(float(text))
 
 
 def _seed(text: str) -> int:
     if not text.strip().isdecimal() or len(text) > 40:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is no seed: seeds are whole numbers of 0 or more")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a seed: seeds are whole numbers of 0 or more")
     return int(text)
 
 

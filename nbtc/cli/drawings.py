@@ -64,7 +64,7 @@ def _show_tile(args: argparse.Namespace) -> Result:
     found = re.fullmatch(r"(\d{1,6})x(\d{1,6})", args.tile or "")
     if found is None:
         raise OptionError(
-            f"--tile {shown(args.tile)} is no tile: write rows (of A, or columns of B) x K, for example "
+            f"--tile {shown(args.tile)} is not a tile: write rows (of A, or columns of B) x K, for example "
             "nbtc show --tile 64x64 --swizzle 128B f16"
         )
     shape = (int(found[1]), int(found[2]))

@@ -148,7 +148,7 @@ class Lowering:
     def nearest_f16(self, x: Any) -> Any:
         """As `to_f16`, of one value too, in the mode that rounds to nearest; any bits for a NaN.
 
-        LLVM's own conversion calls a library that isn't there where it is no instruction.
+        LLVM's own conversion calls a library that isn't there where it is not an instruction.
         """
         return self.to_f16(x)
 

@@ -39,7 +39,7 @@ def thread_count(threads: int | None) -> int:
         return int(numba.get_num_threads() if started else numba.config.NUMBA_NUM_THREADS)
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise OptionError(
-            f"threads={shown(threads)} is no number of threads: pass a whole number from 1 up, or None for all"
+            f"threads={shown(threads)} is not a number of threads: pass a whole number from 1 up, or None for all"
         )
     return min(threads, most_threads())
 

@@ -45,7 +45,9 @@ class Exported:
 def tensor(x: Any, assumed_align: int | None) -> Any:
     """See `nbtc.cute.tensor`."""
     if not hasattr(x, "__dlpack__") or x.__dlpack_device__()[0] != CPU:
-        raise FormatError(f"{shown(x)} is no array in the host's memory: pass NumPy's, or a tensor of torch on the CPU")
+        raise FormatError(
+            f"{shown(x)} is not an array in the host's memory: pass NumPy's, or a tensor of torch on the CPU"
+        )
     stored, element = STORED.get(x.dtype.name, (None, None)) if isinstance(x, np.ndarray) else (None, None)
     if isinstance(x, np.ndarray) and not x.flags.writeable:
         raise FormatError("the array is read-only, which DLPack can't say: pass a copy")

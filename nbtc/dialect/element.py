@@ -17,4 +17,6 @@ def element_type(name: str, given: Any) -> Any:
         return given.dtype
     if isinstance(given, types.StringLiteral):
         return TYPES[as_format(given.literal_value).name]
-    words.refuse(f"{name}: {given} is no element type: pass a format such as nbtc.f16, or a dtype such as np.float32")
+    words.refuse(
+        f"{name}: {given} is not an element type: pass a format such as nbtc.f16, or a dtype such as np.float32"
+    )

@@ -120,7 +120,7 @@ def _fill_fragment(context: Any, frag: Any, v: Any) -> Any:
     if not isinstance(number, types.Number | types.Boolean) or (
         fmt.kind != "float" and isinstance(number, types.Float)
     ):
-        words.refuse(f"fill_fragment({tile}): {number} is no number of {fmt.name}: pass one, such as 0")
+        words.refuse(f"fill_fragment({tile}): {number} is not a number of {fmt.name}: pass one, such as 0")
     whole = sum(1 << n for n in range(0, 32, fmt.bits)) if fmt.packed else 1  # an element in every place of a word
 
     def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:

@@ -45,7 +45,7 @@ def parameters(text: str, entry: str) -> tuple[Parameter, ...]:
 def _parameter(text: str) -> Parameter:
     m = _PARAMETER.match(text)
     if m is None or m["type"] not in WIDTHS:
-        raise DeviceError(f"{shown(text)} is no kernel parameter that nbtc can fill")
+        raise DeviceError(f"{shown(text)} is not a kernel parameter that nbtc can fill")
     size = WIDTHS[m["type"]] // 8
     return Parameter(m["name"], m["type"], size * int(m["count"] or 1), int(m["align"] or size))
 
@@ -108,7 +108,7 @@ def stream_handle(stream: Any) -> int | None:
             value = found.value if hasattr(found, "value") else found
             return None if value is None else int(value)
     raise FormatError(
-        f"{type(stream).__name__} is no stream: pass None, a handle, or a CuPy, torch or numba-cuda stream"
+        f"{type(stream).__name__} is not a stream: pass None, a handle, or a CuPy, torch or numba-cuda stream"
     )
 
 

@@ -111,7 +111,9 @@ def run(program: Program, launch: Launch, texts: Sequence[str], out: Sequence[st
     args = [argument(text, seed) for seed, text in enumerate(texts)]
     for n, file in files.items():
         if n >= len(args) or not isinstance(args[n], np.ndarray):
-            raise OptionError(f"--out {n}={file}: argument {n} is no array: pass a file, zeros: or random: as --arg")
+            raise OptionError(
+                f"--out {n}={file}: argument {n} is not an array: pass a file, zeros: or random: as --arg"
+            )
     start = time.perf_counter()
     program.launch(launch.grid, launch.block, args, shared=launch.shared, checked=launch.check)
     seconds = time.perf_counter() - start

@@ -145,7 +145,7 @@ class Module:
         matches = self._called(name) if isinstance(name, str) else []
         if len(matches) != 1:
             known, named = (", ".join(map(signature, kernels)) for kernels in (self.kernels, matches))
-            several = f"is ambiguous ({named})" if matches else "is no kernel of this module"
+            several = f"is ambiguous ({named})" if matches else "is not a kernel of this module"
             raise ProgramError(f"{shown(name)} {several}; kernels: {known or 'none'}")
         return Program(self, matches[0], self.arch)
 

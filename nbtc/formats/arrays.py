@@ -100,7 +100,9 @@ def _listed(x: Any) -> NDArray[Any]:
     try:
         return np.asarray(x)
     except ValueError:  # lists of different lengths
-        raise FormatError(f"{shown(x)} is no array: its rows have different lengths; pass a rectangular one") from None
+        raise FormatError(
+            f"{shown(x)} is not an array: its rows have different lengths; pass a rectangular one"
+        ) from None
 
 
 def _plain(x: NDArray[Any]) -> NDArray[Any]:
@@ -272,7 +274,7 @@ def _packed_format(fmt: object, caller: str) -> Format:
 def _axis(axis: SupportsIndex, ndim: int) -> int:
     at = whole_number(axis)
     if at is None:
-        raise OptionError(f"axis={shown(axis)} is no axis: pass a whole number, for example axis=-1")
+        raise OptionError(f"axis={shown(axis)} is not an axis: pass a whole number, for example axis=-1")
     if not -ndim <= at < ndim:
         raise ShapeError(
             f"axis={shown(at)} is outside of an array with {ndim} dimensions: pass at least 1-D data and axis=-1"
@@ -283,7 +285,9 @@ def _axis(axis: SupportsIndex, ndim: int) -> int:
 def _count(count: int, total: int, f: Format) -> int:
     keep = whole_number(count)
     if keep is None:
-        raise OptionError(f"count={shown(count)} is no number of elements: pass 0 to {total}, or None for all of them")
+        raise OptionError(
+            f"count={shown(count)} is not a number of elements: pass 0 to {total}, or None for all of them"
+        )
     if not 0 <= keep <= total:
         raise RangeError(
             f"count={shown(keep)} elements of {f.name} cannot come from words that hold {total}: pass at most that"

@@ -167,7 +167,7 @@ def convert(
     for name, value in (("relu", relu), ("saturate", saturate)):
         if not isinstance(value, bool | np.bool_) and not (name == "saturate" and value is None):
             raise OptionError(
-                f"{name}={shown(value)} is no truth value: pass {name}=True or {name}=False to nbtc.convert"
+                f"{name}={shown(value)} is not a truth value: pass {name}=True or {name}=False to nbtc.convert"
             )
     narrow = target.bits <= 8 and target.kind == "float" and target.signed
     saturate = narrow if saturate is None else bool(saturate)

@@ -49,7 +49,7 @@ def device_array(x: Any) -> DeviceArray:
     """Address, shape, strides and dtype of a device array; FormatError for what is none."""
     if not is_device_array(x):
         raise FormatError(
-            f"{type(x).__name__} is no array in a GPU's memory: pass a CuPy, numba-cuda or torch CUDA array"
+            f"{type(x).__name__} is not an array in a GPU's memory: pass a CuPy, numba-cuda or torch CUDA array"
         )
     if getattr(x, "requires_grad", False):
         raise FormatError("a tensor that requires a gradient was given: a kernel would lose it, pass x.detach()")

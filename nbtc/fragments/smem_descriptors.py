@@ -57,7 +57,7 @@ def swizzle_row(name: object) -> Swizzle:
     found = SWIZZLES.get(name) if isinstance(name, str) else None
     if found is None:
         raise OptionError(
-            f'swizzle={shown(name)} is no swizzle mode; the modes are {", ".join(SWIZZLES)}: try swizzle="128B"'
+            f'swizzle={shown(name)} is not a swizzle mode; the modes are {", ".join(SWIZZLES)}: try swizzle="128B"'
         )
     return found
 
@@ -69,7 +69,7 @@ def operand_format(format: object, major: object = "k") -> Format:
     """
     if not isinstance(major, str) or major not in MAJORS:
         raise OptionError(
-            f'major={shown(major)} is no major order: pass "k" (K contiguous) or "mn" (M or N contiguous)'
+            f'major={shown(major)} is not a major order: pass "k" (K contiguous) or "mn" (M or N contiguous)'
         )
     fmt = as_format(format)
     if fmt.name == "f32":  # a float32 multiplicand means tf32
@@ -263,7 +263,9 @@ class Descriptor:
 def _field(name: str, value: Any, most: int, step: int) -> int:
     v = whole_number(value)
     if v is None:
-        raise DescriptorError(f"{name}={shown(value)} is no integer: pass bytes, for example Descriptor(0, 1024, 128)")
+        raise DescriptorError(
+            f"{name}={shown(value)} is not an integer: pass bytes, for example Descriptor(0, 1024, 128)"
+        )
     if not 0 <= v <= most:
         raise DescriptorError(
             f"{name}={shown(v)} does not fit its field: legal are 0 to {most} in steps of {step}, nearest is "
@@ -272,7 +274,7 @@ def _field(name: str, value: Any, most: int, step: int) -> int:
         )
     if v % step:
         raise DescriptorError(
-            f"{name}={shown(v)} is no multiple of {step} bytes, and the descriptor stores {step}-byte units; "
+            f"{name}={shown(v)} is not a multiple of {step} bytes, and the descriptor stores {step}-byte units; "
             f"nearest is {v // step * step}: for example Descriptor(0, 1024, 128)"
         )
     return v
@@ -282,7 +284,7 @@ def _word(word: Any) -> int:
     found = whole_number(word)
     if found is None or not 0 <= found < 1 << 64:
         raise DescriptorError(
-            f"{shown(word)} is no 64-bit descriptor word: pass an integer from 0 to 2**64 - 1, such as 0x800400000"
+            f"{shown(word)} is not a 64-bit descriptor word: pass an integer from 0 to 2**64 - 1, such as 0x800400000"
         )
     return found
 
@@ -301,7 +303,7 @@ def tile_shape(shape: Any) -> tuple[int, int]:
     try:
         rows, cols = (int(v.__index__()) for v in shape)
     except (TypeError, ValueError, AttributeError):
-        raise ShapeError(f"shape={shown(shape)} is no tile shape: pass (MN, K), for example (64, 16)") from None
+        raise ShapeError(f"shape={shown(shape)} is not a tile shape: pass (MN, K), for example (64, 16)") from None
     if rows <= 0 or cols <= 0:
         raise ShapeError(
             f"shape={shown(shape)} is an empty tile: pass (MN, K) with both positive, for example (64, 16)"

@@ -62,7 +62,7 @@ class InstructionDescriptor:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise DescriptorError(f"kind={shown(self.kind)} is no kind of tcgen05.mma: {', '.join(KINDS)}")
+            raise DescriptorError(f"kind={shown(self.kind)} is not a kind of tcgen05.mma: {', '.join(KINDS)}")
         if not KINDS[self.kind].takes(self.a, self.b, self.d):
             raise DescriptorError(
                 f"kind {self.kind} does not multiply {self.a} by {self.b} into {self.d}: formats "
@@ -106,7 +106,7 @@ class InstructionDescriptor:
     def decode(cls, word: SupportsIndex, kind: str) -> Self:
         """The descriptor of a word for a kind; DescriptorError for codes the kind lacks and reserved bits."""
         if kind not in KINDS:
-            raise DescriptorError(f"kind={shown(kind)} is no kind of tcgen05.mma: {', '.join(KINDS)}")
+            raise DescriptorError(f"kind={shown(kind)} is not a kind of tcgen05.mma: {', '.join(KINDS)}")
         value, table = int(word.__index__()), _table(kind)
         fields: dict[str, Any] = {name: value >> low & ((1 << width) - 1) for name, (low, width) in table.items()}
         for name, codes in (("a", KINDS[kind].codes), ("b", KINDS[kind].codes), ("d", tuple(ACCUMULATORS.items()))):

@@ -99,7 +99,7 @@ def smem_to_tile(
     fmt, (rows, cols) = operand_format(format, major), tile_shape(shape)
     if not isinstance(descriptor, Descriptor):
         raise DescriptorError(
-            f"{shown(descriptor)} is no descriptor: pass nbtc.wgmma.Descriptor(start, leading, stride), or "
+            f"{shown(descriptor)} is not a descriptor: pass nbtc.wgmma.Descriptor(start, leading, stride), or "
             "Descriptor.decode(word) of a 64-bit word"
         )
     memory = np.asarray(as_array(smem))

@@ -124,7 +124,7 @@ def _named(row: Row, arch: Arch, a: str, b: str, acc: str, op: str | None, satur
         return _tensor_memory(row, arch, a, b, acc)
     if row.family not in FAMILIES.values() or row.a is None or row.b is None or row.c is None or row.d is None:
         raise OptionError(
-            f"instruction={row.mnemonic!r} is no dense matrix product: matmul takes mma, wgmma and wmma.mma forms, "
+            f"instruction={row.mnemonic!r} is not a dense matrix product: matmul takes mma, wgmma and wmma.mma forms, "
             'for example instruction="mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"'
         )
     if not row.executable:

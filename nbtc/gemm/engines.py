@@ -178,7 +178,7 @@ class Panel(_ByItem):
         with np.errstate(all="ignore"):
             state = np.empty(d.shape, np.float32)
             copy(state, d.view(np.float16), team)
-            state += np.float32(0)  # -0 is no number of the least exponent
+            state += np.float32(0)  # -0 is not a number of the least exponent
             product.run(state, item.has_c)
             copy(d.view(np.float16), state, team)
         return product.marked(d.shape)

@@ -60,7 +60,7 @@ def exponents_of(x: NDArray[Any], fmt: Format, team: ThreadTeam, widened: bool =
 
 
 class _Fields(NamedTuple):
-    """The bits of a format's magnitudes, the first that is no number, where its exponents are, and their bias."""
+    """The bits of a format's magnitudes, the first that is not a number, where its exponents are, and their bias."""
 
     kept: int
     special: int

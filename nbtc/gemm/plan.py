@@ -240,13 +240,13 @@ def _check_options(fa: Format, acc: Format, saturate: object, op: object, k_spli
             f"saturate=True with {fa.name} multiplicands: .satfinite exists for integers alone (s8 u8 s4 u4); drop it"
         )
     if op is not None and (not isinstance(op, str) or op not in ("xor", "and")):
-        raise OptionError(f'op={shown(op)} is no bit operation: b1 products take op="xor" (the default) or op="and"')
+        raise OptionError(f'op={shown(op)} is not a bit operation: b1 products take op="xor" (the default) or op="and"')
     if op is not None and fa.kind != "bit":
         raise OptionError(f"op={op!r} with {fa.name} multiplicands: only b1 products choose a bit operation; drop it")
     whole = isinstance(k_split, int | np.integer) and not isinstance(k_split, bool)
     if k_split is not None and not (whole and 1 <= int(k_split) < 1 << 62):  # type: ignore[call-overload]
         raise OptionError(
-            f"k_split={shown(k_split)} is no length of K: pass a whole number from 1 up, such as k_split=128"
+            f"k_split={shown(k_split)} is not a length of K: pass a whole number from 1 up, such as k_split=128"
         )
 
 

@@ -21,7 +21,7 @@ NAN_SCALE = 0xFF
 
 @cache
 def element_table(fmt: Format) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.bool_]]:
-    """Value, exponent and whether it is no number, of every byte."""
+    """Value, exponent and whether it is not a number, of every byte."""
     values, exponents, special = np.zeros(256), np.full(256, NOTHING, np.int32), np.zeros(256, np.bool_)
     numbers = from_bits(np.arange(1 << fmt.bits, dtype=fmt.bits_dtype), fmt).astype(np.float64)
     count, finite = numbers.size, np.isfinite(numbers)

@@ -121,9 +121,7 @@ def target(name: object) -> Target:
     ('sm_120f', 120, 'sm_90a')
     """
     if isinstance(name, bool) or not isinstance(name, int | str):
-        raise ArchError(
-            f'arch={shown(name)} is no architecture: a string such as "sm_90" or a number such as 90; known: {_known()}'
-        )
+        raise ArchError(f'arch={shown(name)} is not an architecture: pass one such as "sm_90" or 90; known: {_known()}')
     text = name if isinstance(name, str) else f"{name:d}" if 0 <= name < 10**6 else ""
     found = _targets().get(text)
     return found if found and ARCHS.get(found.arch.name) is found.arch else _named(text, name)
@@ -157,7 +155,7 @@ def _named(text: str, name: object) -> Target:
     suffix = match.group(2)
     if suffix not in found.suffixes:
         have = ", ".join(found.name + s for s in ("", *found.suffixes))
-        raise ArchError(f"arch={text!r} is no target: {found.name} has no suffix {suffix!r}; its targets are {have}")
+        raise ArchError(f"arch={text!r} is not a target: {found.name} has no suffix {suffix!r}; its targets are {have}")
     return Target(found, suffix)
 
 

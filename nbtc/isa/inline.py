@@ -134,7 +134,7 @@ def dpx_text(name: str) -> tuple[str, int]:
     """
     m = DPX_NAME.fullmatch(name)
     if m is None:
-        raise LookupError(f"{name} is no DPX function")
+        raise LookupError(f"{name} is not a DPX function")
     pick, kind, relu = m["pick"], m["type"], ".relu" if m["relu"] else ""
     if m["with"] == "b":
         return "".join(_dpx_predicates(pick, kind)) + f"{pick}.{kind} d0, a0, b0;", kind.endswith("x2") + 1

@@ -131,13 +131,13 @@ def _family(name: str) -> str:
     if kin:
         form = next(iter(_family_rows(_HEADS[kin[0]]))).mnemonic
         raise ParseError(
-            f"{shown(name)} is no instruction nbtc has: of {first} it has {', '.join(kin)} alone, such as {form!r}"
+            f"{shown(name)} is not an instruction nbtc has: of {first} it has {', '.join(kin)} alone, such as {form!r}"
         )
     firsts = difflib.get_close_matches(first, sorted({h.split(".")[0] for h in _HEADS}), 3)
     families = {f for h, f in _HEADS.items() if h.split(".")[0] in firsts}
     near = max((nearest(name, f).mnemonic for f in sorted(families)), key=lambda x: _alike(name, x), default="")
     hint = f"Nearest: {near!r}" if _alike(name, near) > NEAR else f"None is near it; one form is {EXAMPLE!r}"
-    raise ParseError(f"{shown(name)} is no instruction nbtc has; it knows {', '.join(sorted(_BUILDERS))}. {hint}")
+    raise ParseError(f"{shown(name)} is not an instruction nbtc has; it knows {', '.join(sorted(_BUILDERS))}. {hint}")
 
 
 def _alike(name: str, near: str) -> float:

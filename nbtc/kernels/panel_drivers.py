@@ -292,7 +292,7 @@ class _Tile:
         self.place = v.at(state["x"], b.mul(row, self.ld), b.mul(j, v.int(4)))
 
     def load(self, scale: Any, numbers: Named) -> Any:
-        """The copy, scaled; whether one is no number, or not zero and out of the range."""
+        """The copy, scaled; whether one is not a number, or not zero and out of the range."""
         v, b = self.v, self.b
         few = b.icmp_signed("<", self.rows, v.int(LINES))
         with b.if_then(b.or_(few, b.icmp_signed("<", self.columns, v.int(PANEL)))):

@@ -77,7 +77,7 @@ def _path(command: Sequence[str], env: Mapping[str, str]) -> str:
         raise OptionError("nbtc run: name a command, for example nbtc run ./vectorAdd")
     path = shutil.which(command[0], path=env.get("PATH"))
     if path is None:
-        raise SourceError(f"nbtc run: {command[0]!r} is no command that can be run")
+        raise SourceError(f"nbtc run: {command[0]!r} is not a command that can be run")
     return path
 
 

@@ -33,7 +33,7 @@ def checked(addr, lanes, size):
     for n in range(lanes):
         at = np.int64(addr[n])
         if at % ROW != 0:
-            raise AlignmentError("ldmatrix and stmatrix: the offset of a row is no multiple of 16 bytes")
+            raise AlignmentError("ldmatrix and stmatrix: the offset of a row is not a multiple of 16 bytes")
         if at < 0 or at + ROW > size:
             raise BoundsError("ldmatrix and stmatrix: a row of 16 bytes leaves the shared memory")
 

@@ -68,7 +68,7 @@ def _fill(frag, v):
     if not isinstance(v, types.Number | types.Boolean) or (
         fmt.kind != "float" and not isinstance(v, types.Integer | types.Boolean)
     ):
-        raise CompilerError(f"fill_fragment({tile}): {v} is no number of {fmt.name}: pass one, such as 0")
+        raise CompilerError(f"fill_fragment({tile}): {v} is not a number of {fmt.name}: pass one, such as 0")
     if fmt.packed:
         ones, mask = np.uint32(sum(1 << i for i in range(0, 32, fmt.bits))), (1 << fmt.bits) - 1
 

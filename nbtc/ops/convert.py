@@ -56,7 +56,7 @@ def cvt(mnemonic: str, *words: ArrayLike, threads: int | None = None) -> NDArray
     form = parse(mnemonic if isinstance(mnemonic, str) else row(mnemonic).mnemonic)
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise OptionError(
-            f"threads={shown(threads)} is no count of threads: pass threads=1 or more, or None for the default"
+            f"threads={shown(threads)} is not a count of threads: pass threads=1 or more, or None for the default"
         )
     if len(words) != form.operands:
         raise ShapeError(f"{mnemonic} takes {form.operands} source operands, {len(words)} were given; {WORKS}")
@@ -122,7 +122,7 @@ def parse(mnemonic: str) -> ConversionForm:
     found = row(mnemonic)
     if found.family != "cvt":
         raise ParseError(
-            f"{shown(mnemonic)} is no form of cvt (cvt.ROUNDING.TARGET.SOURCE or cvt.pack.sat...); {WORKS}"
+            f"{shown(mnemonic)} is not a form of cvt (cvt.ROUNDING.TARGET.SOURCE or cvt.pack.sat...); {WORKS}"
         )
     if not found.executable:
         raise UnsupportedInstructionError(

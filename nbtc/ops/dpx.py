@@ -176,7 +176,7 @@ def _operand(row: DpxRow, x: ArrayLike, label: str) -> Array:
         array = as_array(x)
     except (ValueError, OverflowError) as error:
         raise FormatError(
-            f"{row.name}: {label} is no array of integers ({error}); pass np.array(x, np.{dtype})"
+            f"{row.name}: {label} is not an array of integers ({error}); pass np.array(x, np.{dtype})"
         ) from None
     if array.dtype.kind not in "iu":
         if array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat):  # Python ints beyond 64 bits

@@ -66,7 +66,7 @@ class Arguments:
     def _scalar(self, kind: str, x: Any) -> None:
         if kind not in SCALARS:
             raise OptionError(
-                f"{kind} is no parameter of a Triton kernel that nbtc knows; it knows {', '.join(SCALARS)}"
+                f"{kind} is not a parameter of a Triton kernel that nbtc knows; it knows {', '.join(SCALARS)}"
             )
         self.values.append(np.asarray(x).astype(SCALARS[kind])[()])
 

@@ -106,7 +106,7 @@ def sets(golden: str | Path | None) -> Iterator[tuple[str, Groups, Index]]:
     for path in sorted(folder.glob("*.npz")):
         with reading(path.name):
             if not path.is_file():  # a pipe would be waited for
-                raise RecordingError("it is no regular file")
+                raise RecordingError("it is not a regular file")
             with path.open("rb") as file, np.load(file) as z:  # np.load would leave a broken file open
                 groups = _group(path.name, z, z.files)
         yield path.name, groups, index
@@ -118,7 +118,7 @@ def _index(path: Path) -> Index:
         return {}
     with reading(path.name):
         if not path.is_file():
-            raise RecordingError("it is no regular file")
+            raise RecordingError("it is not a regular file")
         found = json.loads(path.read_bytes())
         if not isinstance(found, dict) or not all(isinstance(entry, dict) for entry in found.values()):
             raise RecordingError("it must be an object of objects: form -> {kind, op, ...}")

@@ -242,7 +242,7 @@ def test_arrays_of_other_libraries():
 
     named = device_array(Interface((4,), "<V2", dtype=np.dtype(ml_dtypes.bfloat16)))
     assert named.dtype == ml_dtypes.bfloat16
-    with pytest.raises(FormatError, match="no array in a GPU's memory"):
+    with pytest.raises(FormatError, match="not an array in a GPU's memory"):
         device_array(np.zeros(3))
 
 
@@ -287,5 +287,5 @@ def test_streams_of_other_libraries(name):
     assert launching.stream_handle(type("Stream", (), {name: 5})()) == 5
     assert launching.stream_handle(type("Stream", (), {"__cuda_stream__": lambda self: (0, 9)})()) == 9
     assert launching.stream_handle(type("Stream", (), {"handle": ctypes.c_void_p(6)})()) == 6
-    with pytest.raises(FormatError, match="is no stream"):
+    with pytest.raises(FormatError, match="is not a stream"):
         launching.stream_handle("stream")

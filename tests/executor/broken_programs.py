@@ -73,7 +73,7 @@ CASES = {
     # --- addresses
     "load after the end": Case("ld.global.u32 a, [d+256];", ACCESS.format("ld.global.u32: reads outside")),
     "load before the start": Case("ld.global.u32 a, [d+-4];", "4 bytes before p"),
-    "vector load half outside": Case("ld.global.v4.u32 {a, b, c, r1}, [d+248];", "no multiple of the access"),
+    "vector load half outside": Case("ld.global.v4.u32 {a, b, c, r1}, [d+248];", "not a multiple of the access"),
     "store after the end": Case(
         "mul.wide.u32 e, t, 12; add.u64 e, e, d; st.global.u32 [e], t;", "writes outside.*thread \\(22"
     ),
@@ -81,15 +81,15 @@ CASES = {
     "load at a wild address": Case("mov.u64 e, 0x123456789000; ld.u32 a, [e];", "reads outside"),
     "an address that no argument holds": Case("ld.global.u32 a, [d];", "reads outside", args=(4096, 0)),
     "an address with a window's tag": Case("mov.u64 e, 0x7f00000000000000; ld.u32 a, [e];", "outside"),
-    "misaligned load": Case("ld.global.u32 a, [d+2];", "no multiple of the access"),
-    "misaligned vector": Case("ld.global.v4.u32 {a, b, c, r1}, [d+4];", "no multiple of the access"),
+    "misaligned load": Case("ld.global.u32 a, [d+2];", "not a multiple of the access"),
+    "misaligned vector": Case("ld.global.v4.u32 {a, b, c, r1}, [d+4];", "not a multiple of the access"),
     "misaligned store of lanes apart": Case(
         "mul.wide.u32 e, t, 6; add.u64 e, e, d; st.global.u32 [e], t;", "multiple.*thread \\(1"
     ),
-    "misaligned 64-bit store": Case("st.global.u64 [d+4], e;", "no multiple of the access"),
+    "misaligned 64-bit store": Case("st.global.u64 [d+4], e;", "not a multiple of the access"),
     "atomic after the end": Case("atom.global.add.u32 a, [d+256], 1;", "outside"),
     "reduction after the end": Case("red.global.add.u32 [d+1024], 1;", "outside"),
-    "misaligned atomic": Case("atom.global.add.u32 a, [d+1], 1;", "no multiple"),
+    "misaligned atomic": Case("atom.global.add.u32 a, [d+1], 1;", "not a multiple"),
     "store to a read-only array": Case("st.global.u32 [d], t;", "read-only", args=(read_only, 0)),
     "store to constant memory": Case(
         "mov.u64 e, table; cvta.const.u64 e, e; st.u32 [e], t;",
@@ -106,14 +106,14 @@ CASES = {
     "dynamic shared memory not asked for": Case(
         "st.shared.u32 [s], t;", "leaves the block's shared memory", before=".extern .shared .align 4 .b8 s[];\n"
     ),
-    "misaligned shared store": Case("st.shared.u32 [s+2], t;", "no multiple", before=SHARED),
+    "misaligned shared store": Case("st.shared.u32 [s+2], t;", "not a multiple", before=SHARED),
     "shared atomic after the end": Case(
         "atom.shared.add.u32 a, [s+64], 1;", "leaves the block's shared", before=SHARED
     ),
     "local store after the end": Case(
         ".local .align 4 .b8 l[16]; mov.u64 e, l; st.local.u32 [e+65536], t;", "leaves the thread's local memory"
     ),
-    "misaligned local load": Case(".local .align 4 .b8 l[16]; mov.u64 e, l; ld.local.u32 a, [e+1];", "no multiple"),
+    "misaligned local load": Case(".local .align 4 .b8 l[16]; mov.u64 e, l; ld.local.u32 a, [e+1];", "not a multiple"),
     "generic address after shared memory": Case(
         "mov.u64 e, s; cvta.shared.u64 e, e; ld.u32 a, [e+64];", "leaves the block's shared", before=SHARED
     ),
@@ -128,7 +128,7 @@ CASES = {
         "cp.async.ca.shared.global [s+64], [d], 4; cp.async.wait_all;", "leaves the block's shared", before=SHARED
     ),
     "matrix rows outside": Case(
-        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {a}, [s+60];", "no multiple of the access", before=SHARED
+        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {a}, [s+60];", "not a multiple of the access", before=SHARED
     ),
     "shared memory of a block that is not there": Case(
         "mov.u32 a, s; mov.u32 b, 5; mapa.shared::cluster.u32 a, a, b; ld.shared::cluster.u32 c, [a];",
@@ -151,7 +151,7 @@ CASES = {
         "{ .param .b32 y; st.param.b32 [y], t; call deeper, (y); }", "the stack is full", before=RECURSE
     ),
     "call of no function": Case(
-        "{ mov.u64 e, 12345; P: .callprototype _ (); call e, (), P; }", "calls an address that is no function"
+        "{ mov.u64 e, 12345; P: .callprototype _ (); call e, (), P; }", "calls an address that is not a function"
     ),
     "index beyond a branch table": Case(
         "{ T: .branchtargets L1, L2; add.u32 a, m, 7; brx.idx a, T; L1: add.u32 a, a, 1; L2: }",
@@ -164,7 +164,7 @@ CASES = {
     ),
     # --- waiting
     "endless loop": Case(
-        "L:\nadd.u32 a, a, 1;\nbra L;", r"line \d+: bra: was running when the time limit", launch=LIMIT
+        "L:\nadd.u32 a, a, 1;\nbra L;", r"line \d+: bra: was still running when the time limit", launch=LIMIT
     ),
     "endless loop of some lanes": Case("L:\nadd.u32 a, a, 1;\n@q bra L;", r"line \d+: bra: .*time limit", launch=LIMIT),
     "endless loop of empty blocks": Case("L:\nbra L;", "time limit", grid=9, block=96, launch=LIMIT),
@@ -233,7 +233,7 @@ CASES = {
     "no text": Case("", "version", text="  ", error="ParseError"),
     "ten thousand scopes": Case("", "never ends", text=OWN_TEXT.format("{" * 10_000 + "}" * 9_999), error="ParseError"),
     # --- launches
-    "no such kernel": Case("", "no kernel of this module; kernels: k", kernel="j"),
+    "no such kernel": Case("", "not a kernel of this module; kernels: k", kernel="j"),
     "an argument too few": Case("", "2", args=(ARRAY,)),
     "an argument too many": Case("", "2", args=(ARRAY, 1, 2)),
     "a fraction for an integer": Case("", "1.5", args=(ARRAY, 1.5), error="FormatError"),

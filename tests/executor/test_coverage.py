@@ -49,7 +49,7 @@ def test_forms_of_a_program_tell_what_backs_approximate_functions():
 
 def test_a_plain_name_finds_a_mangled_kernel():
     assert nbtc.load(LEGAL)["bad"].name == "_Z3badv"
-    with pytest.raises(nbtc.errors.ProgramError, match="no kernel of this module; kernels: good, bad"):
+    with pytest.raises(nbtc.errors.ProgramError, match="not a kernel of this module; kernels: good, bad"):
         nbtc.load(LEGAL)["worse"]
 
 

@@ -176,8 +176,8 @@ def test_pairs_the_hardware_lacks_raise(source: Format) -> None:
         (("f16", "rm", False, True), "takes no .relu"),
         (("f16", "rp", True), "takes no .satfinite"),
         (("tf32", "rna", False, True), "takes no .relu"),
-        (("f16", "rn", "yes"), "no truth value"),
-        (("f16", "rn", None, 2), "no truth value"),
+        (("f16", "rn", "yes"), "not a truth value"),
+        (("f16", "rn", None, 2), "not a truth value"),
     ],
 )
 def test_roundings_and_modifiers_the_hardware_lacks_raise(how: tuple[object, ...], message: str) -> None:

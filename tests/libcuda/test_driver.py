@@ -110,7 +110,7 @@ f = kernel(module(TWICE), "twice")
 ok(launch(f, (1, 1, 1), (32, 1, 1), d, u32(32)))
 ok(cu.cuCtxSynchronize())
 """)
-    assert "reads outside of all memory it was given" in done.stderr
+    assert "reads outside all memory it was given" in done.stderr
 
 
 def test_entry_points_are_those_of_the_version_that_is_asked_for():

@@ -49,7 +49,7 @@ ok(cu.cuMemFree_v2(d))
 assert cu.cuMemFree_v2(d) == 1
 assert cu.cuMemcpyHtoD_v2(d, x, c_size_t(64)) == 1
 assert cu.cuDeviceGetCount(c_void_p(d.value)) == 1, "freed memory is not written to"
-assert cu.cuLaunchHostFunc(None, x, None) == 1, "data is no function"
+assert cu.cuLaunchHostFunc(None, x, None) == 1, "data is not a function"
 """)
 
 

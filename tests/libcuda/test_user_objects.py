@@ -19,7 +19,7 @@ def graph():
     return g
 assert cu.cuUserObjectCreate(byref(u64()), None, destroy, u32(1), u32(0)) == 1, "flags"
 assert cu.cuUserObjectCreate(byref(u64()), None, destroy, u32(0), u32(NO_SYNC)) == 1, "count"
-assert cu.cuUserObjectCreate(byref(u64()), None, byref(u64()), u32(1), u32(NO_SYNC)) == 1, "data is no function"
+assert cu.cuUserObjectCreate(byref(u64()), None, byref(u64()), u32(1), u32(NO_SYNC)) == 1, "data is not a function"
 x = made(5, 2)
 ok(cu.cuUserObjectRetain(x, u32(1)))
 assert cu.cuUserObjectRelease(x, u32(4)) == 1

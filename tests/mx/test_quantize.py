@@ -119,7 +119,7 @@ def test_tiles_of_scales() -> None:
 def test_what_is_refused() -> None:
     x = np.zeros((4, 64), np.float32)
     for call, error, message in (
-        (lambda: quantize(x, "mxfp5"), OptionError, "is no block format"),
+        (lambda: quantize(x, "mxfp5"), OptionError, "is not a block format"),
         (lambda: quantize(x, "mxfp4", element="e4m3"), OptionError, "elements of e2m1"),
         (lambda: quantize(x.astype(np.float64), "mxfp4"), FormatError, "x is float64"),
         (lambda: quantize(x, "mxfp4", axis=2), ShapeError, "axis=2"),

@@ -149,7 +149,7 @@ def test_a_sweep_of_words_of_each_width(name, machine):
 
 
 def test_unknown_families_and_wrong_counts():
-    with pytest.raises(OptionError, match="is no family"):
+    with pytest.raises(OptionError, match="is not a family"):
         campaign.families(["tensor"])
     assert main(["verify", "--hw", "--only", "nothing"]) == 2
     for text in ("0", "1e99", "many", "-3"):

@@ -1,7 +1,7 @@
 """What one scalar instruction form is: a row, and the text that names it.
 
 A row (`Form`) says which modifiers an instruction takes, in which order, which types its operands have, and how its
-arithmetic is emitted.  It names every modifier it implements: text with any other is no form.
+arithmetic is emitted.  It names every modifier it implements: text with any other is not a form.
 
 The contract of `emit(v, op, *sources)`: `v` is a `VectorBuilder`; sources and results are LLVM integers that hold
 bits (`pred` is i1), either all of them scalars or all of them `<32 x iN>`, and the same code serves both.  Immediates

@@ -40,7 +40,7 @@ class Instrument:
         """Before an instruction of lanes that execute it."""
 
     def done(self, lanes: Lanes, row: Row) -> None:
-        """After an instruction that is no scalar form."""
+        """After an instruction that is not a scalar form."""
 
     def access(self, lanes: Lanes, touch: Touch, addresses: Any, site: int, values: Any = None) -> None:
         """Before the active lanes' access; addresses: i64, of each lane where they vary; values: what is written."""

@@ -125,7 +125,7 @@ class Lanes:
         if isinstance(operand, Pair):
             self.refuse("a pair of results where one should stand")
         if not isinstance(operand, Register):
-            self.refuse("the result is no register")
+            self.refuse("the result is not a register")
         slot = self.frame.slot(operand)
         value = resize(self.v, value, operand.bits, signed)
         if not isinstance(slot.type.pointee, ir.VectorType):

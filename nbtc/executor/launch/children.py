@@ -53,7 +53,7 @@ def _require(memory: Sequence[Memory], address: int, size: int, writes: bool) ->
     if size and not any(m.writable or not writes for m in inside):
         what = "writes" if writes else "reads"
         raise ProgramError(
-            f"a copy or fill that a kernel asks for {what} {size} bytes at {address:#x}, outside of all memory",
+            f"a copy or fill that a kernel asks for {what} {size} bytes at {address:#x}, outside all memory",
             title="out of bounds",
             kind="STORE_BOUNDS" if writes else "LOAD_BOUNDS",
         )
@@ -79,7 +79,7 @@ class Children:
         """What a thread wants to launch, its parameters not yet there."""
         kernel = function_at(self.module, int(row[0]))
         if kernel is None or not kernel.entry:
-            raise ProgramError(f"a kernel launches what is no kernel of its module: address {int(row[0]):#x}")
+            raise ProgramError(f"a kernel launches what is not a kernel of its module: address {int(row[0]):#x}")
         grid, block, both = (int(x) for x in row[1:4])
         sizes = ((grid & LOW, grid >> 32, both & LOW), (block & LOW, block >> 32, both >> 32))
         return Child(kernel.name, *sizes, int(row[4]) & LOW, bytearray(parameter_bytes(kernel)))

@@ -25,7 +25,7 @@ from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.watch.heap import Given, HeapCells
 
 HEAP_BYTES = 8 << 20  # CUDA's default heap (cudaLimitMallocHeapSize)
-HEAP_MARGIN = 4096  # bytes of nobody on both sides: what misses an array beside the heap is outside of all memory
+HEAP_MARGIN = 4096  # bytes of nobody on both sides: what misses an array beside the heap is outside all memory
 HEAP_ALIGN = 16
 ROWS = 6  # words a question may have in each lane
 MOST_TEXT = 1 << 16  # characters of a %s, should its end be missing
@@ -369,7 +369,7 @@ class Answers:
     def _launch(self, row: Any, thread: _Thread) -> None:
         address, stream, site = (int(x) for x in row[:3])
         if address not in self.children.waiting:
-            raise ProgramError(f"a kernel launches with parameters at {address:#x}, which is no buffer for them")
+            raise ProgramError(f"a kernel launches with parameters at {address:#x}, which is not a buffer for them")
         raw = ctypes.string_at(address, len(self.children.waiting[address].parameters))
         self.children.launch(address, stream, raw)
         self._given_back(address, site, thread)

@@ -108,7 +108,7 @@ def geometry(grid: Any, block: Any, cluster: Any) -> Geometry:
     if any(n > most for n, most in zip(g.grid, EXTENTS, strict=True)):
         raise OptionError(f"grid={shown(grid)}: a grid has {EXTENTS} blocks along x, y and z at most")
     if any(n % c for n, c in zip(g.grid, g.cluster, strict=True)):
-        raise OptionError(f"grid={shown(grid)} is no multiple of cluster={shown(cluster)}")
+        raise OptionError(f"grid={shown(grid)} is not a multiple of cluster={shown(cluster)}")
     return g
 
 

@@ -13,18 +13,18 @@ from nbtc.executor.text.names import full_name
 
 WORDS = {
     Kind.TRAP: "trap",
-    Kind.LOAD_BOUNDS: "reads outside of all memory it was given",
-    Kind.STORE_BOUNDS: "writes outside of all memory it was given",
-    Kind.MISALIGNED: "uses an address that is no multiple of the access",
+    Kind.LOAD_BOUNDS: "reads outside all memory it was given",
+    Kind.STORE_BOUNDS: "writes outside all memory it was given",
+    Kind.MISALIGNED: "uses an address that is not a multiple of the access",
     Kind.READ_ONLY: "writes to memory that is read-only",
     Kind.SHARED_BOUNDS: "leaves the block's shared memory",
     Kind.LOCAL_BOUNDS: "leaves the thread's local memory",
     Kind.BRANCH_INDEX: "branches by an index beyond its table",
     Kind.DEADLOCK: "waits forever: every warp waits for another",
     Kind.STACK_OVERFLOW: "calls too deep, or takes too much at once: the stack is full",
-    Kind.BAD_CALL: "calls an address that is no function",
+    Kind.BAD_CALL: "calls an address that is not a function",
     Kind.ASSERT: "an assertion failed",
-    Kind.TIME_LIMIT: "was running when the time limit of the launch was over",
+    Kind.TIME_LIMIT: "was still running when the time limit of the launch was reached",
     Kind.WHOLE_WARP: "needs all 32 lanes of its warp, and some are elsewhere or have ended",
     Kind.BARRIER_NUMBER: f"names a barrier that is none of the {BARRIERS} of its block",
     Kind.FREE: "frees memory that malloc did not give",
@@ -32,7 +32,7 @@ WORDS = {
     "in another mode than its tensor map's",
     Kind.NO_OBJECT: "names a texture or surface by a handle that is none, or that has been destroyed",
     Kind.SURFACE_BOUNDS: "leaves the surface, and says .trap: .clamp and .zero would go on",
-    Kind.SURFACE_ALIGN: "accesses a surface at an x, in bytes, that is no multiple of the access",
+    Kind.SURFACE_ALIGN: "accesses a surface at an x, in bytes, that is not a multiple of the access",
 }
 FEW = 4  # warps of a deadlock that are named at each place
 ACCESS = (

@@ -68,7 +68,7 @@ def approx(mnemonic: str, *words: ArrayLike, threads: int | None = None) -> NDAr
     """
     found = _function(mnemonic) if isinstance(mnemonic, str) else None
     if found is None:
-        raise ParseError(f"{shown(mnemonic)} is no approximate function of the PTX ISA; {WORKS}")
+        raise ParseError(f"{shown(mnemonic)} is not an approximate function of the PTX ISA; {WORKS}")
     count = len(found.form.sources)
     if len(words) != count:
         raise ShapeError(f"{mnemonic} takes {count} source operands, {len(words)} were given; {WORKS}")

@@ -1,4 +1,4 @@
-"""Which operands an instruction takes, where its row is no scalar form: rows of data/signatures.csv, and fragments."""
+"""Which operands an instruction takes if its row is not a scalar form: rows of data/signatures.csv, and fragments."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def tokens(text: str) -> list[Token]:
     while at < end:
         m = match(text, at)
         if m is None:
-            raise ParseError(f"line {line}: {text[at : at + 20].splitlines()[0]!r} is no PTX token")
+            raise ParseError(f"line {line}: {text[at : at + 20].splitlines()[0]!r} is not a PTX token")
         kind = str(m.lastgroup)
         at = m.end()
         if kind == "newline":
@@ -71,7 +71,7 @@ def integer(text: str, line: int) -> int:
     try:
         value = int(digits, base)
     except ValueError:
-        raise ParseError(f"line {line}: {text!r} is no octal number (it begins with 0)") from None
+        raise ParseError(f"line {line}: {text!r} is not an octal number (it begins with 0)") from None
     if value >> 64:
         raise ParseError(f"line {line}: {text} needs {value.bit_length()} bits; PTX integers have 64 (PTX ISA 4.5.1)")
     return value

@@ -56,7 +56,7 @@ class _ModuleParser:
 
     def module(self) -> Module:
         if ".version" not in (t.text for t in self.c.tokens[:1]):
-            raise ParseError("this is no PTX: a module begins with .version")
+            raise ParseError("this is not PTX: a module begins with .version")
         while self.c.next is not END:
             self._statement()
         if not self.target:

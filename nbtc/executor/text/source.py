@@ -13,7 +13,7 @@ def text_of(source: str | os.PathLike[str]) -> str:
     if isinstance(source, str) and (any(mark in source for mark in ("\n", "{", ".version")) or not source.strip()):
         return source
     if not isinstance(source, str | os.PathLike):
-        raise FormatError(f"{shown(source)} is no PTX: pass its text, or the path of a file of it")
+        raise FormatError(f"{shown(source)} is not PTX: pass its text, or the path of a file of it")
     try:
         return Path(source).read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError) as error:

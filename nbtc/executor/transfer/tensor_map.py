@@ -187,14 +187,14 @@ class TensorMap:
         for what, value in (("address", self.address), *(("stride", s) for s in self.strides)):
             if value % unit or value < 0:
                 raise AlignmentError(
-                    f"{what} {value} of the array is no multiple of {unit} bytes, which a tensor map wants: allocate "
+                    f"{what} {value} of the array is not a multiple of {unit} bytes, as a tensor map needs: allocate "
                     "rows of such a length"
                 )
         if self.element.number == PADDED:
             self._check_padded()
         if inner % UNIT:
             raise AlignmentError(
-                f"a row of the box is {self.box[0]} elements = {inner} bytes, no multiple of {UNIT}; nearest: "
+                f"a row of the box is {self.box[0]} elements = {inner} bytes, not a multiple of {UNIT}; nearest: "
                 f"{-(-inner // UNIT) * UNIT // size} elements"
             )
         span = UNIT << swizzle
@@ -260,7 +260,7 @@ def _element(array: Any, dtype: str | None) -> tuple[str, Element]:
         name = {"b8": "u8", "e4m3": "u8", "e5m2": "u8", "s8": "u8", "s16": "u16"}.get(name, name)
     if not isinstance(name, str) or name not in ELEMENTS:
         raise FormatError(
-            f"{shown(dtype) if dtype is not None else array.dtype} is no element type of a tensor map; they are "
+            f"{shown(dtype) if dtype is not None else array.dtype} is not an element type of a tensor map; they are "
             f"{' '.join(ELEMENTS)}: pass dtype= one of them"
         )
     if ELEMENTS[name].size != array.dtype.itemsize:
@@ -277,7 +277,7 @@ def _whole(what: str, given: Any, count: int) -> tuple[int, ...]:
         values = tuple(int(x.__index__()) for x in given)
     except (TypeError, AttributeError):
         raise FormatError(
-            f"{what}={shown(given)} is no sequence of whole numbers; one a dimension, innermost first"
+            f"{what}={shown(given)} is not a sequence of whole numbers; one a dimension, innermost first"
         ) from None
     if len(values) != count:
         raise ShapeError(f"{what}={values} has {len(values)} numbers, {count} are wanted: one a dimension")

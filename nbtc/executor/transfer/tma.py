@@ -20,7 +20,7 @@ from nbtc.executor.transfer.tensor_map import ELEMENTS, LAYOUT, MOST_DIMS, PADDE
 from nbtc.numerics.ieee import add32, bits64, f16_to_f32, f32_of, f32_to_f16, f64_of
 
 LOAD, STORE, REDUCE = range(3)
-# what is wrong with a copy: nothing, a start that is no multiple of 16 bytes, a store from before the array's begin,
+# what is wrong with a copy: nothing, a start that is not a multiple of 16 bytes, a store from before the array's begin,
 # (with the address) an access outside of the memory that the program was given, a map of another mode, a pixel that
 # no column may begin at, and a store of padded elements
 FINE, MISALIGNED, NEGATIVE, OUTSIDE, OTHER_MODE, OUT_OF_BOX, LOAD_ONLY = range(7)

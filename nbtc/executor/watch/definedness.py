@@ -31,7 +31,7 @@ from nbtc.executor.text.operands import registers
 from nbtc.executor.watch import fragments, partial, words
 from nbtc.executor.watch.joined import chosen
 
-PASSING = ("mov", "cvta", "isspacep")  # what moves or computes registers and is no scalar form
+PASSING = ("mov", "cvta", "isspacep")  # what moves or computes registers and is not a scalar form
 NONE, ALL = ir.Constant(I32, 0), ir.Constant(I32, -1)
 
 

@@ -89,7 +89,7 @@ class Processor:
         def extent(address: Any) -> tuple[Any, int]:
             found = memory.find(int(address))
             if found is None:
-                raise CudaAPIError(binding.CUresult.CUDA_ERROR_NOT_FOUND, f"{int(address):#x} is no device memory")
+                raise CudaAPIError(binding.CUresult.CUDA_ERROR_NOT_FOUND, f"{int(address):#x} is not device memory")
             return binding.CUdeviceptr(found.first), found.bytes
 
         def moves(target: Any, source: Any, size: int, stream: Any = 0) -> None:

@@ -19,7 +19,7 @@ class Emulated:
 
     def __init__(self, kernel: Any, arch: str, threads: int | None) -> None:
         if not isinstance(kernel, CUDADispatcher):
-            raise FormatError(f"{shown(kernel)} is no kernel of numba.cuda: pass what @cuda.jit returned")
+            raise FormatError(f"{shown(kernel)} is not a kernel of numba.cuda: pass what @cuda.jit returned")
         self.kernel, self.arch, self.threads = kernel, arch, threads
 
     def on(self, arch: str) -> Emulated:

@@ -61,7 +61,7 @@ def integer(value: Any, name: str) -> int:
     """`value` as a Python integer: small NumPy ones would wrap around in the arithmetic to come."""
     found = whole_number(value)
     if found is None:
-        raise FormatError(f"{name} {shown(value)} is no integer: pass a whole number, for example 0")
+        raise FormatError(f"{name} {shown(value)} is not an integer: pass a whole number, for example 0")
     return found
 
 
@@ -78,7 +78,7 @@ def check_leading(operand: Operand, layout: str, given: Any, name: str) -> int:
     if ldm * bits % rule:
         step = rule // bits
         raise AlignmentError(
-            f"{name}: leading dimension {shown(ldm)} is no multiple of {step} elements ({rule // 8} bytes of "
+            f"{name}: leading dimension {shown(ldm)} is not a multiple of {step} elements ({rule // 8} bytes of "
             f"{operand.format.name}); nearest: {shown(-(-ldm // step) * step)}"
         )
     return ldm
@@ -99,7 +99,7 @@ def check_place(
 
     if start % aligned:
         raise AlignmentError(
-            f"{name}: the tile starts at {unit} {counted(start)}, which is no multiple of {counted(aligned)} {unit}s; "
+            f"{name}: the tile starts at {unit} {counted(start)}, not a multiple of {counted(aligned)} {unit}s; "
             f"nearest: offset={counted(start // aligned * aligned)}"
         )
     if start < 0 or end > size:

@@ -116,7 +116,7 @@ def executable(row: Row, arch: object, common: bool = False) -> tuple[Row, Arch]
     target = arch_row(arch)
     if row.family not in FAMILIES:
         raise UnsupportedInstructionError(
-            f"{row.mnemonic} is no register-to-register matrix product; call a form of {', '.join(FAMILIES)} "
+            f"{row.mnemonic} is not a register-to-register matrix product; call a form of {', '.join(FAMILIES)} "
             "such as mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
         )
     if not row.executable:

@@ -21,7 +21,7 @@ def present(operand: Operand | None) -> Operand:
     """An operand that products have."""
     if operand is None:
         raise UnsupportedInstructionError(
-            "the form has no such operand: it is no matrix product; see nbtc.instructions()"
+            "the form has no such operand: it is not a matrix product; see nbtc.instructions()"
         )
     return operand
 

@@ -100,7 +100,7 @@ def _integers(name: str, label: str, x: ArrayLike, low: int, high: int, example:
     try:
         array = as_array(x)
     except (ValueError, OverflowError) as error:
-        raise FormatError(f"{name}: {label} is no array of integers ({error}); pass {label}={example}") from None
+        raise FormatError(f"{name}: {label} is not an array of integers ({error}); pass {label}={example}") from None
     big = array.dtype.kind == "O" and array.size and all(isinstance(v, int) for v in array.flat)  # beyond 64 bits
     if array.dtype.kind not in "iu" and not big:
         raise FormatError(

@@ -42,7 +42,7 @@ def form(row: Row) -> WgmmaForm:
     """The parts of a wgmma row; UnsupportedInstructionError for any other."""
     if row.unit != "wgmma" or row.a is None or row.b is None or row.d is None or row.shape is None:
         raise UnsupportedInstructionError(
-            f"{row.mnemonic} is no wgmma form: pass one such as wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+            f"{row.mnemonic} is not a wgmma form: pass one such as wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
         )
     return WgmmaForm(row.a, row.b, row.d, row.shape, row.a.cols)
 
@@ -165,7 +165,7 @@ def _listed(name: str, x: Any) -> NDArray[Any]:
     try:
         return np.asarray(x)
     except ValueError:  # rows of different lengths
-        raise DescriptorError(f"{name}={shown(x)} is no array of descriptors: its rows differ in length") from None
+        raise DescriptorError(f"{name}={shown(x)} is not an array of descriptors: its rows differ in length") from None
 
 
 def predicate(scale_d: Any) -> NDArray[np.uint8]:

@@ -119,7 +119,7 @@ def families(names: Sequence[str] | None) -> list[str]:
     chosen = list(FAMILIES) if names is None else list(names)
     for name in chosen:
         if name not in FAMILIES:
-            raise OptionError(f"{name!r} is no family to compare; they are {', '.join(FAMILIES)}")
+            raise OptionError(f"{name!r} is not a family to compare; they are {', '.join(FAMILIES)}")
     return chosen
 
 

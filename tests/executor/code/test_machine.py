@@ -224,7 +224,7 @@ def test_a_kernel_prints(loops):
             "line 10: st.global.u32: writes outside.*thread \\(31.*0 bytes after.*out",
         ),
         ("ld.global.u32 %r3, [%rd3+-4]; st.global.u32 [%rd3], %r3; ret;", "thread \\(0, 0, 0\\).*4 bytes before out"),
-        ("st.global.u32 [%rd3+2], %r2; ret;", "no multiple"),
+        ("st.global.u32 [%rd3+2], %r2; ret;", "not a multiple"),
         ("ld.shared.u32 %r3, [1000]; st.global.u32 [%rd3], %r3; ret;", "leaves the block's shared memory"),
         ("mov.u32 %r3, 9; ts: .branchtargets A; brx.idx %r3, ts; A: ret;", "beyond its table"),
         ("trap; ret;", "trap"),

@@ -68,7 +68,7 @@ def test_a_call_of_nothing():
         ".func f() { ret; } .global .u64 table[1] = {f};",
         "P: .callprototype _ (); mov.u64 %rd4, 12345; call %rd4, P; ret;",
     )
-    with pytest.raises(ProgramError, match="no function"):
+    with pytest.raises(ProgramError, match="not a function"):
         run(k)
 
 

@@ -155,11 +155,11 @@ st.u32 [%x], %st; st.u32 [%x+4], %v;"""
 
 REFUSED = {
     "1024 at most": launch("note", notes(), block=(2048, 1, 1)),
-    "no kernel of its module": launch("note", notes()).replace("mov.u64 %f, note", "mov.u64 %f, 12345"),
-    "no buffer for them": launch("note", notes()).replace("[p], %buf", "[p], 4096"),
+    "not a kernel of its module": launch("note", notes()).replace("mov.u64 %f, note", "mov.u64 %f, 12345"),
+    "not a buffer for them": launch("note", notes()).replace("[p], %buf", "[p], 4096"),
     "of the device's CUDA runtime": f"{{ .param .b64 p; .param .b32 status; {CALL}Memset2DAsync, (p); }}",
-    "reads 8 bytes at 0x1000, outside of all memory": transfer("%x", "4096", 8),
-    "writes 4 bytes at 0x0, outside of all memory": transfer("0", None, 4),
+    "reads 8 bytes at 0x1000, outside all memory": transfer("%x", "4096", 8),
+    "writes 4 bytes at 0x0, outside all memory": transfer("0", None, 4),
     "outside": launch("note", notes("4096")),
 }
 

@@ -90,7 +90,7 @@ def test_wrong_arguments_are_refused(add):
             add[grid, 32](a, a, 1)
     with pytest.raises(OptionError, match="dynamic shared"):
         add[1, 32, 0, 1 << 20](a, a, 1)
-    with pytest.raises(OptionError, match="no multiple of cluster"):
+    with pytest.raises(OptionError, match="not a multiple of cluster"):
         add.launch(3, 32, (a, a, 1), cluster=2)
 
 

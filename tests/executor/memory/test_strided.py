@@ -53,7 +53,7 @@ def test_the_last_element_may_end_the_array():
     assert (y[::4] == x[::4]).all() and y.reshape(-1)[1::4].sum() == 0
 
 
-@pytest.mark.parametrize(("elements", "at", "said"), [(252, 0, "outside"), (260, 2, "no multiple")])
+@pytest.mark.parametrize(("elements", "at", "said"), [(252, 0, "outside"), (260, 2, "not a multiple")])
 def test_what_lies_outside_or_crooked_is_named(elements, at, said):
     x = np.ones(elements, np.uint32)
     with pytest.raises(ProgramError) as error:

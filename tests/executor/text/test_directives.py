@@ -32,7 +32,7 @@ def test_clusters_of_the_kernel():
     ("directives", "options", "says"),
     [
         (".reqnctapercluster 2", {"cluster": 4}, "reqnctapercluster"),
-        (".reqnctapercluster 3", {}, "no multiple"),
+        (".reqnctapercluster 3", {}, "not a multiple"),
         (".explicitcluster", {}, "explicitcluster"),
         (".maxclusterrank 2", {"cluster": 4}, "2 is the most"),
         (".reqntid 64", {}, "reqntid"),

@@ -39,7 +39,7 @@ def test_values(load, value):
 
 @pytest.mark.parametrize(
     ("load", "said"),
-    [("ld.param.u64 %rd1, [k_y+4];", "no multiple"), ("ld.param.u64 %rd1, [k_b+4];", "outside")],
+    [("ld.param.u64 %rd1, [k_y+4];", "not a multiple"), ("ld.param.u64 %rd1, [k_b+4];", "outside")],
 )
 def test_what_is_no_parameter_is_named(load, said):
     with pytest.raises(ProgramError, match=f"line 7: ld.param.u64: .*{said}"):

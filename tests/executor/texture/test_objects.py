@@ -64,7 +64,7 @@ def test_a_surface_traps(made, x):
 
 
 def test_an_access_to_a_surface_is_aligned(made):
-    with pytest.raises(ProgramError, match="no multiple of the access"):
+    with pytest.raises(ProgramError, match="not a multiple of the access"):
         run(LOAD.replace("trap", "zero"), made(Kind.SURFACE, image()), (2, 0, 0, 0))
 
 

@@ -107,5 +107,5 @@ def test_what_is_refused(compiled):
         nbtc.cute.emulate(compiled(kernels.add, t, t, t, ptx=""))
     with pytest.raises(errors.FormatError, match="read-only"):
         nbtc.cute.tensor(np.broadcast_to(x, (2, 128)))
-    with pytest.raises(errors.FormatError, match="no array"):
+    with pytest.raises(errors.FormatError, match="not an array"):
         nbtc.cute.tensor([1.0, 2.0])
