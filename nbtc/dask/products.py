@@ -181,8 +181,8 @@ def _scale_of(x: Any, where: Any, axis: int) -> Any:
 
 
 def _one_chunk(order: Order) -> bool:
-    """Whether the order's chains take K in no ascending order, so that all of K must be at hand."""
-    return order.group is not None or order.residue is not None
+    """Whether the chains take K in no ascending order, or depend on all of K, which then must be at hand."""
+    return order.group is not None or order.residue is not None or order.unit is not None
 
 
 def _block_options(job: _Job) -> dict[str, Any]:

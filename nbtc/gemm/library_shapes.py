@@ -131,6 +131,9 @@ def scaled(order: str, before: int, k: int) -> str:
     >>> scaled("split3x2752", 8192, 4096), scaled("seq", 64, 128)
     ('split3x1408', 'seq')
     """
+    if segments := re.fullmatch(r"segment(\d+)x(\d+)", order):
+        parts = min(int(segments[1]), -(-k // int(segments[2])))
+        return f"segment{parts}x{segments[2]}" if parts > 1 else "seq"
     found = re.search(r"split(\d+)x(\d+)", order)
     if not found or k == before:
         return order

@@ -7,9 +7,11 @@ names every kind of order that a recording shows, one row each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import reduce
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from nbtc.errors import shown as quoted
 
 Segment = tuple[int, int]  # elements start..stop of K, padded with zeros to whole steps
 Chain = tuple[Segment, ...]
+T = TypeVar("T")
 SHOWN = 6  # parts or steps that a picture shows before it says "..."
 
 
@@ -28,8 +31,9 @@ class Order:
     part: elements of a part of K (None: all of K).  parts: how many parts there must be.  group, ways: in every `group`
     elements the first group / ways go to one chain, the next to a second and so on.  residue: a chain takes its leading
     length mod `residue` elements first, as steps of their own.  step: K of the instruction, where it is not the default
-    one.  Each chain starts from zero; their results are added in ascending order in the accumulator type (floats to
-    nearest even), c last.  An order of one chain starts from c.  evidence: where a library's order comes from.
+    one.  unit: `parts` parts of whole units, the last ones a unit longer where there is a rest.  Each chain starts from
+    zero; their results are added in ascending order in the accumulator type (floats to nearest even), those of units in
+    pairs, c last.  An order of one chain starts from c.  evidence: where a library's order comes from.
 
     >>> order("split3x8").chains(20)
     (((0, 8),), ((8, 16),), ((16, 20),))
@@ -42,12 +46,13 @@ class Order:
     ways: int = 1
     residue: int | None = None
     step: int | None = None
+    unit: int | None = None
     evidence: str = ""
 
     @property
     def one_chain(self) -> bool:
         """True where all of K is one chain, which then starts from c."""
-        return self.part is None and self.group is None
+        return self.part is None and self.group is None and self.unit is None
 
     @property
     def sequential(self) -> bool:
@@ -61,6 +66,14 @@ class Order:
 
     def check(self, k: int) -> None:
         """Raise OptionError where the order does not fit K."""
+        if self.unit:
+            units = max(1, -(-k // self.unit))
+            if self.parts and self.parts > units:
+                raise OptionError(
+                    f"order={self.name!r} has {self.parts} parts, but K = {k} has {units} times {self.unit} elements: "
+                    f'pass order="segment{units}x{self.unit}"'
+                )
+            return
         have = -(-k // self.part) if self.part else 1
         if self.parts is not None and have != self.parts:
             raise OptionError(
@@ -71,9 +84,26 @@ class Order:
     def chains(self, k: int) -> tuple[Chain, ...]:
         """The segments of K that each chain takes, in the order it takes them.  Raises OptionError as `check`."""
         self.check(k)
+        if self.unit and self.parts:
+            each, rest = divmod(-(-k // self.unit), self.parts)
+            ends = [each * n + max(0, n + rest - self.parts) for n in range(self.parts + 1)]
+            return tuple(((self.unit * start, min(k, self.unit * stop)),) for start, stop in pairwise(ends))
         part = self.part or max(k, 1)
         cuts = [(start, min(k, start + part)) for start in range(0, k, part)] or [(0, 0)]
         return tuple(chain for cut in cuts for chain in self._within(*cut))
+
+    def added(self, results: Iterable[T], add: Callable[[T, T], T]) -> T:
+        """The sum of the chains' results: one after the other, or neighbours in pairs from the last one on.
+
+        >>> order("segment3x32").added(["s0", "s1", "s2"], lambda x, y: f"({x} + {y})")
+        '((s2 + s1) + s0)'
+        """
+        if not self.unit:
+            return reduce(add, results)
+        left = [*results][::-1]
+        while len(left) > 1:
+            left = [reduce(add, left[i : i + 2]) for i in range(0, len(left), 2)]
+        return left[0]
 
     def _within(self, start: int, stop: int) -> list[Chain]:
         """The chains of one part."""
@@ -100,16 +130,22 @@ class Order:
         s1 = [32..63] -> [96..127]
         """
         chains = self.chains(k)
-        total = "s0"
-        for i in range(1, min(len(chains), SHOWN)):
-            total = f"{f'({total})' if i > 1 else total} + s{i}"
+        names = [f"s{i}" for i in range(len(chains) if self.unit else min(len(chains), SHOWN))]
+        total = self.added(names, lambda x, y: f"({x} + {y})")
+        total = total[1:-1] if len(names) > 1 else total
+        if self.unit:
+            return "\n".join([f"{self.name}, K = {k}, steps of {step}", f"d = {total}", *_shown(chains, step)])
         more = f" + ... + s{len(chains) - 1}" if len(chains) > SHOWN else ""
         lines = [f"{self.name}, K = {k}, steps of {step}", f"d = {total}{more}"]
-        for i, chain in enumerate(chains[:SHOWN]):
-            every = [(s, min(s + step, stop) - 1) for start, stop in chain for s in range(start, stop, step)]
-            shown = [f"[{s}..{e}]" for s, e in every[:SHOWN]] + (["..."] if len(every) > SHOWN else [])
-            lines.append(f"s{i} = {' -> '.join(shown) or '0'}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *_shown(chains, step)])
+
+
+def _shown(chains: Sequence[Chain], step: int) -> Iterator[str]:
+    """A line for each of the first chains: the elements of its steps."""
+    for i, chain in enumerate(chains[:SHOWN]):
+        every = [(s, min(s + step, stop) - 1) for start, stop in chain for s in range(start, stop, step)]
+        shown = [f"[{s}..{e}]" for s, e in every[:SHOWN]] + (["..."] if len(every) > SHOWN else [])
+        yield f"s{i} = {' -> '.join(shown) or '0'}"
 
 
 @dataclass(frozen=True)
@@ -135,6 +171,12 @@ RULES = (
         "promote128",
         lambda part: {"part": part},
         "a new chain every 128 elements of K, the parts added in float32: fp8 without fast accumulation",
+    ),
+    Rule(
+        r"segment(\d+)x(\d+)",
+        "segment4x32",
+        lambda parts, unit: {"parts": parts, "unit": unit},
+        "so many parts of whole 32 elements, the last ones the longer, added in pairs (segment-K)",
     ),
     Rule("promo4", "promo4", lambda: {"part": 128}, "promote128, counted in steps of 32"),
     Rule(
@@ -172,6 +214,8 @@ def order(spec: object) -> Order:
     made = Order(text)
     for word in text.split(":"):
         made = replace(made, **_fields(word, spec))
+    if made.unit and (made.part or made.group or made.residue):
+        raise OptionError(f'order={spec!r}: segments are cut no further; order="segment4x32" works')
     if made.group and (made.residue or made.group % made.ways):
         raise OptionError(
             f"order={spec!r}: a slice deals whole elements to its chains and takes no residue first; "

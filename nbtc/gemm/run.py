@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -284,10 +285,9 @@ def _summed(problem: Problem, team: ThreadTeam) -> NDArray[Any]:
     k = plan.shape[-1]
     if plan.order.one_chain or k == 0:
         return _chain(problem, c, plan.chains[0], team)
-    saturate, (first, *rest) = bool(plan.params[SATURATE]), plan.chains
-    result = _chain(problem, None, first, team)
-    for chain in rest:
-        result = add(result, _chain(problem, None, chain, team), saturate)
+    saturate = bool(plan.params[SATURATE])
+    results = (_chain(problem, None, chain, team) for chain in plan.chains)
+    result = plan.order.added(results, partial(add, saturate=saturate))
     if c is not None:
         result = add(result, np.broadcast_to(from_bits(c, problem.acc), result.shape), saturate)
     return result

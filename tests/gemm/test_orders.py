@@ -14,6 +14,7 @@ import nbtc
 from nbtc.errors import GuessedOrderWarning, OptionError, UnsupportedInstructionError
 from nbtc.formats.table import FORMATS
 from nbtc.gemm.library import LIBRARIES
+from nbtc.gemm.library_shapes import shapes
 from nbtc.gemm.orders import RULES
 from nbtc.gemm.run import add
 from nbtc.testing import assert_bits_equal
@@ -57,7 +58,10 @@ def test_recorded_products_of_a_library(tag, shape, order):
 
 
 def test_every_rule_is_in_a_recording_or_explained():
-    assert {r.example for r in RULES} <= {"seq", "split12x4", "promote128", "promo4", "slice64/2", "resfirst16"}
+    examples = {"seq", "split12x4", "promote128", "promo4", "slice64/2", "resfirst16", "segment4x32"}
+    assert {r.example for r in RULES} <= examples
+    orders = [shapes()[tuple(x[:3])][tuple(map(int, x[3:]))] for x in map(str.split, NAMES)]
+    assert {"segment3x32", "segment4x32", "segment5x32"} <= set(orders)
     rows = [row.order for rows in LIBRARIES.values() for row in rows]
     assert {nbtc.order(name).name for name in rows} == set(rows)
 
@@ -103,6 +107,19 @@ def test_sums_by_hand(size):
     both = [mm(a[:, s][:, 8:], b[s][8:], mm(a[:, s][:, :8], b[s][:8])) for s in (slice(0, 72), slice(72, 136))]
     both[1] = mm(a[:, 72:], b[72:])  # 64 elements: no residue
     assert_bits_equal(mm(a, b, order="split2x72:resfirst16"), add(*both, False))
+
+
+def test_segments_by_hand():
+    a, b = operands(k=140)  # five times 32, the last of them not whole
+    mm, cuts = nbtc.matmul, (slice(0, 32), slice(32, 96), slice(96, 140))
+    parts = [mm(a[:, s], b[s]) for s in cuts]
+    assert_bits_equal(mm(a, b, order="segment3x32"), add(add(parts[2], parts[1], False), parts[0], False))
+    assert nbtc.order("segment4x32").chains(192) == (((0, 32),), ((32, 64),), ((64, 128),), ((128, 192),))
+    assert "d = (s3 + s2) + (s1 + s0)" in nbtc.order("segment4x32").tree(192)
+    with pytest.raises(OptionError, match='order="segment2x32"'):
+        mm(a[:, :50], b[:50], order="segment3x32")
+    with pytest.raises(OptionError, match="no further"):
+        nbtc.order("segment3x32:resfirst8")
 
 
 def test_integer_orders_saturate_where_they_add():

@@ -1,4 +1,4 @@
-"""Cut the committed library_shapes.npz out of full recordings: make_shapes.py PRODUCTS_PKL_XZ ..."""
+"""Add what the committed library_shapes.npz lacks out of full recordings: make_shapes.py PRODUCTS_PKL_XZ ..."""
 
 import lzma
 import pickle
@@ -24,7 +24,16 @@ products = []
 for path in sys.argv[1:]:
     with lzma.open(path) as f:
         products += pickle.load(f)["products"]
+FILE = Path(__file__).with_name("library_shapes.npz")
 kept, seen = {"names": []}, {}
+if FILE.exists():
+    with np.load(FILE) as z:
+        kept = {name: z[name] for name in z.files}
+    kept["names"] = [str(x) for x in kept["names"]]
+for name in kept["names"]:
+    op, fmt, layout, *size = name.split()
+    order = shapes()[op, fmt, layout][tuple(map(int, size))]
+    seen[op, fmt, layout, order.split("x")[0]] = 1
 for p in products:
     if len(p["row"]) != 7 or p.get("loose"):
         continue
@@ -35,9 +44,9 @@ for p in products:
     if order is None or k > 16384 or seen.setdefault(kind, 0) >= 1:
         continue
     seen[kind] += 1
-    rows, columns = (spread(x, 24 if fmt == "tf32" and m * n > 1 << 16 else 10)[:MOST] for x in (m, n))
+    rows, columns = (spread(x, have)[:MOST] for x, have in zip((m, n), outcome.shape, strict=True))
     name = " ".join(map(str, p["row"]))
     kept["names"].append(name)
     kept |= {f"{name} rows": rows, f"{name} columns": columns, f"{name} result": outcome[:MOST, :MOST]}
-np.savez_compressed(Path(__file__).with_name("library_shapes.npz"), **kept)
+np.savez_compressed(FILE, **kept)
 print(len(kept["names"]))

@@ -40,7 +40,14 @@ def test_any_chunks_give_the_bits_of_one_call(chunks, with_c):
 
 @pytest.mark.parametrize(
     ("order", "k"),
-    [("split3x32", 32), ("promote16", 48), ("slice32/2", 96), ("resfirst36", 96), ("split2x48:resfirst36", 96)],
+    [
+        ("split3x32", 32),
+        ("promote16", 48),
+        ("slice32/2", 96),
+        ("resfirst36", 96),
+        ("split2x48:resfirst36", 96),
+        ("segment3x16", 96),
+    ],
 )
 def test_orders_follow_the_chain_through_chunks(order, k):
     a, b = operands()
