@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +20,7 @@ from nbtc.examples.kernels import hopper, multistage
 
 SMALL = 512, 1024, 448  # m, n, k: several tiles of each, and more than the stages
 ROUNDS, WARM = 30, 3
+BUSY, AHEAD = 8192, 10  # of what comes before, some 15 ms: thirty launches of Python's take 6
 
 
 def on_hopper(a: Any, b: Any, d: Any) -> None:
@@ -37,11 +39,21 @@ PRODUCTS: dict[str, tuple[Callable[[Any, Any, Any], None], str]] = {
 }
 
 
+@cache
+def _busy() -> Any:
+    return torch.zeros(BUSY, BUSY, dtype=torch.float16, device="cuda")
+
+
 def milliseconds(run: Callable[[], Any]) -> float:
-    """The median of some runs by events of the GPU."""
+    """The median of some runs by events of the GPU, which has other work until all are in line.
+
+    A product of 4096^3 takes as long as Python takes to launch it: an idle GPU would measure that.
+    """
     for _ in range(WARM):
         run()
     events: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(ROUNDS + 1)]
+    for _ in range(AHEAD):
+        torch.matmul(_busy(), _busy())
     events[0].record()
     for event in events[1:]:
         run()

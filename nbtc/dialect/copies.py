@@ -170,5 +170,9 @@ def cluster_wait() -> None:
 
 
 @_in_kernels
-def mbarrier_arrive_cluster(bar: Any, rank: Any) -> None:
-    """Arrive at the barrier that lies at the same place in block `rank` of the cluster.  sm_90."""
+def mbarrier_arrive_cluster(bar: Any, rank: Any, release: bool = True) -> None:
+    """Arrive at the barrier that lies at the same place in block `rank` of the cluster.  sm_90.
+
+    release (a constant): what this thread stored before is seen by those that wait there; False costs an H100 much less
+    time, and does where this thread has only read what the others will write.
+    """

@@ -76,12 +76,24 @@ _copying(
     "cp_async_bulk_store", "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;",
     dst=DEVICE, src=SHARED, size=NUMBER,
 )  # fmt: skip
-_copying(
-    "mbarrier_arrive_cluster",
-    "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; "
-    "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }",
-    bar=SHARED, rank=NUMBER,
-)  # fmt: skip
+
+
+@words.word(f"{HERE}.mbarrier_arrive_cluster")
+def _mbarrier_arrive_cluster(context: Any, bar: Any, rank: Any, release: Any = True) -> Any:
+    kind = {True: ".release.cluster", False: ""}.get(constant_of(release))
+    if kind is None:
+        words.refuse(f"mbarrier_arrive_cluster: release is True or False, written out; it is {release}")
+    _check("mbarrier_arrive_cluster", {"bar": SHARED, "rank": NUMBER}, (bar, rank))
+    text = (
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; "
+        f"mbarrier.arrive{kind}.shared::cluster.b64 _, [there]; }}"
+    )
+
+    def emit(c: Any, b: Any, sig: Any, args: Any) -> Any:
+        words.inline(b, text, [], [shared_address(c, b, bar, args[0]), _number(c, b, rank, args[1])], memory=True)
+        return c.get_dummy_value()
+
+    return signature(types.none, bar, rank, release), emit
 
 
 def _wait(bar, parity):

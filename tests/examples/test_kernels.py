@@ -124,13 +124,22 @@ def halves(m, n, k):
     return RNG.standard_normal((m, k)).astype(np.float16), RNG.standard_normal((n, k)).astype(np.float16)
 
 
-@pytest.mark.parametrize(("blocks", "checked"), [(1, True), (3, False)])
-def test_a_warpgroup_fetches_and_two_multiply(blocks, checked, monkeypatch):
+@pytest.mark.parametrize(("blocks", "cluster", "checked"), [(1, None, True), (3, 1, False), (2, 2, True)])
+def test_a_warpgroup_fetches_and_two_multiply(blocks, cluster, checked, monkeypatch):
     monkeypatch.setattr(every, "CHECK_ALL", checked)
     a, b = halves(256, 128, 320)  # four tiles, five steps of k: stages are used again
     d = np.zeros((256, 128), np.float16)
-    hopper.launch(a, b, d, columns=64, blocks=blocks)
+    hopper.launch(a, b, d, columns=64, blocks=blocks, cluster=cluster)
     assert_bits_equal(d, nbtc.matmul(a, b.T).astype(np.float16))
+
+
+@pytest.mark.parametrize(("elements", "result"), [("bfloat16", "bfloat16"), ("float8_e4m3fn", "float16")])
+def test_other_elements_on_hopper(elements, result):
+    a, b = (x.astype(elements) for x in halves(256, 64, 640))
+    d = np.zeros((256, 64), result)
+    hopper.launch(a, b, d, columns=64, blocks=2)
+    want = nbtc.matmul(a, b.T, instruction="wgmma").astype(result)
+    assert_bits_equal(d.view(np.uint16), want.view(np.uint16))
 
 
 @pytest.mark.parametrize("depth", [64, 448])
@@ -144,7 +153,7 @@ def test_copies_in_stages_and_fragments_ahead(depth):
 def test_accumulators_stay_in_registers():
     a, b = halves(256, 512, 128)
     d = np.zeros((256, 512), np.float16)
-    shapes = ((a, (64, 128)), (b, (64, 256)), (d, (64, 64)))
+    shapes = ((a, (64, 128)), (b, (64, 128)), (d, (64, 64)))
     maps = [nbtc.TensorMap(x, box, swizzle="128B") for x, box in shapes]
     texts = hopper.kernel()[0].ptx(*maps, 2, 2, 2), multistage.kernel()[0].ptx(a, b, d.view(np.uint32), 2, 2)
     assert not any(".local" in text for text in texts)

@@ -8,9 +8,9 @@ BAND = 16  # rows of tiles that run together, so that what runs at once shares t
 
 
 @nbtc.device
-def place(tile, rows, columns):
-    """Row and column of a tile: bands of BAND rows of tiles, each walked column by column."""
-    band = tile // (BAND * columns)
-    height = min(rows - band * BAND, BAND)
-    within = tile % (BAND * columns)
-    return band * BAND + within % height, within // height
+def place(tile, rows, columns, most=BAND):
+    """Row and column of a tile: bands of `most` rows of tiles, each walked column by column."""
+    band = tile // (most * columns)
+    height = min(rows - band * most, most)
+    within = tile % (most * columns)
+    return band * most + within % height, within // height
