@@ -1,7 +1,18 @@
 """The host's side of a compiled function: CuTe DSL's own machine code, with functions here in the CUDA runtime's place.
 
 The code calls the runtime's functions under their names with a "_" in front (CUDA Runtime API, "Execution Control",
-"Library Management"; CUDA driver API, "cuKernelGetAttribute").
+"Library Management"; CUDA driver API, "cuKernelGetAttribute").  It can't run on nbtc's CUDA driver: CuTe DSL's launcher
+has a static runtime, which asks the driver for private tables.  Nothing of CuTe DSL is exchanged, but these are used:
+
+| private name of CuTe DSL | why |
+|---|---|
+| `cutlass._mlir.execution_engine` | to compile the host's code again, with other functions under those names |
+| `ir_module`, `function_name`, `has_gpu_module` of what `cute.compile` returned | the host's code, and whether there \
+are kernels |
+| `__ptx__` of the same (`emulated`) | the kernels |
+| `execution_args` of the same (`emulated`) | packs arguments as the host's code takes them |
+
+Tested with CuTe DSL 4.8.1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,19 @@
-"""The context in which Triton's kernels run on the CPU: what of Triton it exchanges, and how it puts it back."""
+"""The context in which Triton's kernels run on the CPU: what of Triton it exchanges, and how it puts it back.
+
+The driver itself is set by Triton's own `runtime.driver.set_active`.  `nbtc.cuda.install` runs kernels on nbtc's CUDA
+driver with nothing exchanged, in a build of PyTorch for CUDA; here tensors stay the CPU's.
+
+| exchanged or private | why |
+|---|---|
+| `JITFunction.run`, `Heuristics.run`, `Autotuner.run` | NumPy arrays are arguments too |
+| `Autotuner.run`, its `cache`, `configs`, `nargs` and `prune_configs` | choices are remembered by device; the first \
+configuration where the context asks for it |
+| descriptors' `__post_init__` and `from_tensor` | NumPy arrays are described too |
+| `knobs.runtime.add_stages_inspection_hook`, public | PTX is the binary; the hook that was there is called as well |
+| `runtime.driver._active` | what to put back: its property `active` would look for a GPU |
+
+Tested with Triton 3.6.
+"""
 
 from __future__ import annotations
 
