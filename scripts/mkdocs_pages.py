@@ -19,13 +19,16 @@ BOOSTS = {
     "architecture.md": 0.2,
     "adding.md": 0.2,
     "contributing.md": 0.2,
-    "recipes.md": 4.0,
+    "recipes.md": 2.0,
     "tutorial-kernels.md": 3.0,
     "checked.md": 4.0,
     "cuda.md": 3.0,
+    "pytest.md": 3.0,
+    "wgmma.md": 2.0,
     "reference/products.md": 3.0,
     "dask.md": 0.5,
-    "reference/dask.md": 0.3,
+    "reference/dask.md": 0.1,
+    "reference/errors.md": 0.5,
     "jax.md": 0.5,
 }
 
