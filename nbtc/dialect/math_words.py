@@ -1,6 +1,6 @@
 """Elementary functions: what Numba's lowering calls by the names of C's library and of LLVM's intrinsics.
 
-Such a call becomes one of the dialect's own function (`maths`), compiled and linked on demand; float32 by way of
+Such a call becomes one of the dialect's own function (`libm`), compiled and linked on demand; float32 by way of
 float64.  The remainder of a division (`%`, `frem`), which the back end would approximate, too.
 """
 
@@ -14,22 +14,24 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from nbtc.dialect import angles, gammas, maths, target, words
+from nbtc.dialect import target, words
+from nbtc.dialect.libm import elementary, gamma, trigonometric
 
-HERE = maths.__name__
+HERE = elementary.__name__
 I64, I128, DOUBLE = ir.IntType(64), ir.IntType(128), ir.DoubleType()
 
 # name in C -> function and number of arguments
 FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     **{f.__name__: (f, 1) for f in (
-        maths.exp, maths.exp2, maths.expm1, maths.log, maths.log2, maths.log10, maths.log1p, angles.sin, angles.cos,
-        angles.tan, angles.asin, angles.acos, angles.atan, maths.sinh, maths.cosh, maths.tanh, maths.erf, gammas.erfc,
-        gammas.gamma, gammas.lgamma, gammas.asinh, gammas.acosh, gammas.atanh,
+        elementary.exp, elementary.exp2, elementary.expm1, elementary.log, elementary.log2, elementary.log10,
+        elementary.log1p, elementary.sinh, elementary.cosh, elementary.tanh, elementary.erf,
+        trigonometric.sin, trigonometric.cos, trigonometric.tan, trigonometric.asin, trigonometric.acos,
+        trigonometric.atan, gamma.erfc, gamma.gamma, gamma.lgamma, gamma.asinh, gamma.acosh, gamma.atanh,
     )},
-    "pow": (maths.power, 2),
-    "atan2": (angles.atan2, 2),
-    "hypot": (maths.hypot, 2),
-    "fmod": (maths.fmod, 2),
+    "pow": (elementary.power, 2),
+    "atan2": (trigonometric.atan2, 2),
+    "hypot": (elementary.hypot, 2),
+    "fmod": (elementary.fmod, 2),
 }  # fmt: skip
 # functions of C's library that the back end has as intrinsics, all of them exact
 EXACT = "sqrt|floor|ceil|trunc|rint|nearbyint|fabs|copysign|fma"
@@ -78,7 +80,7 @@ def _polynomial(context: Any, z: Any, coefficients: Any) -> Any:
     return types.float64(types.float64, coefficients), emit
 
 
-OWN = (maths, angles, gammas)
+OWN = (elementary, trigonometric, gamma)
 for _function in (x for library in OWN for x in vars(library).values()):  # they call each other
     _name = words.full_name(_function)
     if _name.startswith(tuple(f"{library.__name__}." for library in OWN)) and _name not in words.VOCABULARY:

@@ -32,7 +32,7 @@ from numba.core.typing.templates import Registry as TypingRegistry
 
 from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.native import binding
-from nbtc.dialect import fatal, folding, loops
+from nbtc.dialect import fatal, folding, loop_metadata
 from nbtc.errors import CompilerError
 
 NAME = "nbtc_ptx"
@@ -85,7 +85,7 @@ class PtxLibrary(codegen.CodeLibrary):  # type: ignore[misc]
 
     def add_ir_module(self, module: ir.Module) -> None:
         """Keep a module."""
-        loops.close(module)
+        loop_metadata.close(module)
         self.texts.append(str(module))
 
     def add_linking_library(self, library: PtxLibrary) -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 MODULES = (
     "narrow_words", "thread_words", "memory_words", "atomic_words", "output_words", "warp_words", "wmma_words",
     "ptx_words", "wgmma_words", "math_words", "special_words", "copy_words",
-    "tensor_copies", "group_words", "unrolled",
+    "tensor_copies", "group_words", "unroll_words",
 )  # fmt: skip
 
 

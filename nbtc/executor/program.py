@@ -19,7 +19,7 @@ from nbtc.executor.code.machine import BlockShape, Options
 from nbtc.executor.control.device_runtime import NEED_HEAP
 from nbtc.executor.coverage import FormUse, forms_of, legal
 from nbtc.executor.kernel.link import const_bytes, initial_bytes, link, variables_layout
-from nbtc.executor.launch import every
+from nbtc.executor.launch import process_wide
 from nbtc.executor.launch.arguments import (
     Arguments,
     Parameter,
@@ -295,7 +295,7 @@ class Program:
         check_progress(progress)
         if threads is not None:
             thread_count(threads)
-        own = self.instrument or every.instrument(checked)
+        own = self.instrument or process_wide.instrument(checked)
         checked = checked or own == "watch"
         name = _arch_name(arch) if arch is not None else self.arch
         instrument = "watch" if checked is True else own
@@ -326,7 +326,7 @@ class Program:
             profile=empty(built.code.sites) if instrument == "profile" else None,
             progress=progress,
         )
-        found = every.noted(ran(self.name, built, request, answers))
+        found = process_wide.noted(ran(self.name, built, request, answers))
         if answers is not None:
             rest = {"memory": memory, "arch": arch, "threads": threads, "checked": checked, "contract": contract}
             answers.children.run(memory_ranges, partial(self._child, arguments.memory, {**rest, "timeout": timeout}))
@@ -350,7 +350,7 @@ class Program:
         memory: what it may touch besides the module's variables.  shared: as `launch` has taken it.
         """
         options = Options(self.arch, True, True, self.instrument)
-        if self.instrument or not every.is_plain() or self.module.heap is not None:
+        if self.instrument or not process_wide.is_plain() or self.module.heap is not None:
             return None
         built = self.module.compiled(self.name, BlockShape.of(g.block), options)
         if not repeatable(built.code, g.blocks):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from nbtc.executor.launch.every import launches
+from nbtc.executor.launch.process_wide import launches
 from nbtc.executor.profile.result import Profile
 from nbtc.interop.extras import need
 

@@ -17,7 +17,7 @@ from nbtc.examples.kernels import (
     tiles,
     warpgroup,
 )
-from nbtc.executor.launch import every
+from nbtc.executor.launch import process_wide
 from nbtc.testing import assert_bits_equal
 
 pytestmark = pytest.mark.hw
@@ -126,7 +126,7 @@ def halves(m, n, k):
 
 @pytest.mark.parametrize(("blocks", "cluster", "checked"), [(1, None, True), (3, 1, False), (2, 2, True)])
 def test_a_warpgroup_fetches_and_two_multiply(blocks, cluster, checked, monkeypatch):
-    monkeypatch.setattr(every, "CHECK_ALL", checked)
+    monkeypatch.setattr(process_wide, "CHECK_ALL", checked)
     a, b = halves(256, 128, 320)  # four tiles, five steps of k: stages are used again
     d = np.zeros((256, 128), np.float16)
     hopper.launch(a, b, d, columns=64, blocks=blocks, cluster=cluster)

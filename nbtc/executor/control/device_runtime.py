@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I32, I64, vector
-from nbtc.executor.control.asking import Ask, answer, argument
+from nbtc.executor.control.host_requests import Ask, answer, argument
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.memory.gather import LaneElements
 from nbtc.executor.memory.memory import store_lanes

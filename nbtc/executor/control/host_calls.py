@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64, vector
 from nbtc.executor.control import device_runtime
-from nbtc.executor.control.asking import Ask, answer, argument, result, text
+from nbtc.executor.control.host_requests import Ask, answer, argument, result, text
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.memory import reach
 from nbtc.executor.memory.gather import LaneElements

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.errors import ProgramError
-from nbtc.executor.control.asking import Ask
+from nbtc.executor.control.host_requests import Ask
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.state import BLOCK, LAUNCH, LOCAL_WINDOW, SHARED_WINDOW, WARP, read_field, write_field
 from nbtc.executor.launch.children import ERRORS, UNKNOWN, Children, Transfer

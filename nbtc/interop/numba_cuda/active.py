@@ -21,7 +21,7 @@ from numba.cuda.memory_management import nrt
 
 from nbtc.errors import OptionError, ProgramError
 from nbtc.executor.control.grid_barrier import GRID_BARRIER
-from nbtc.executor.launch.every import launches
+from nbtc.executor.launch.process_wide import launches
 from nbtc.executor.profile.result import Profile
 from nbtc.interop.numba_cuda import image, sources
 from nbtc.interop.numba_cuda.arguments import host_view, viewer

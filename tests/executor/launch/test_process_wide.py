@@ -5,7 +5,7 @@ import pytest
 
 import nbtc
 from nbtc.errors import OptionError, ProgramError
-from nbtc.executor.launch.every import launches
+from nbtc.executor.launch.process_wide import launches
 
 TEXT = """.version 8.0 .target sm_80 .address_size 64
 .visible .entry k(.param .u64 x) { .reg .b32 t; .reg .b64 p, q;

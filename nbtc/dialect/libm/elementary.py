@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nbtc.compiler.python_only import compiled_only
-from nbtc.dialect.maths_constants import (
+from nbtc.dialect.libm.constants import (
     ATANH_SERIES,
     CONTINUED_TERMS,
     EXP_SERIES,

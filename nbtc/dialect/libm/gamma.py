@@ -1,4 +1,4 @@
-"""The gamma function, the complementary error function and inverse hyperbolic functions, as `maths`.
+"""The gamma function, the complementary error function and inverse hyperbolic functions, as `elementary`.
 
 Between 3/2 and 5/2 the gamma function is exp of the Taylor series of its logarithm around 2; elsewhere its recurrence
 leads there, by factors that are exact and a product that is carried as two numbers.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 
-from nbtc.dialect.angles import sin
-from nbtc.dialect.maths import INF, NAN, erf, exp, exp_of_sum, fma, log, log1p, polynomial
-from nbtc.dialect.maths_constants import (
+from nbtc.dialect.libm.constants import (
     ERFC_TERMS,
     LN2_NEAREST,
     LOG_GAMMA_SERIES,
@@ -18,6 +16,8 @@ from nbtc.dialect.maths_constants import (
     STIRLING_CONSTANT,
     STIRLING_SERIES,
 )
+from nbtc.dialect.libm.elementary import INF, NAN, erf, exp, exp_of_sum, fma, log, log1p, polynomial
+from nbtc.dialect.libm.trigonometric import sin
 
 GAMMA_OVERFLOWS = 172.0  # 171! is larger than any float64
 ALL_WHOLE = -(2.0**52)  # smaller numbers have no fraction

@@ -1,4 +1,4 @@
-"""Functions of angles and their inverses, as `maths`: sums of Taylor series below an eighth of a turn."""
+"""Functions of angles and their inverses, as `elementary`: sums of Taylor series below an eighth of a turn."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from nbtc.dialect.maths import INF, NAN, bits_of, fma, high_product, polynomial
-from nbtc.dialect.maths_constants import (
+from nbtc.dialect.libm.constants import (
     ATAN_HALF,
     ATAN_HALF_LOW,
     ATAN_SERIES,
@@ -23,6 +22,7 @@ from nbtc.dialect.maths_constants import (
     SIMPLE_REDUCTION,
     SINE_SERIES,
 )
+from nbtc.dialect.libm.elementary import INF, NAN, bits_of, fma, high_product, polynomial
 
 
 def reduced_large(x):

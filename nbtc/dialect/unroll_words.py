@@ -13,7 +13,7 @@ from numba.core.datamodel import models
 from numba.core.imputils import RefType, iternext_impl
 from numba.core.typing import signature
 
-from nbtc.dialect import language, loops, target, words
+from nbtc.dialect import language, loop_metadata, target, words
 from nbtc.dialect.narrow import MODELS
 from nbtc.numba_door.constants import constant_of
 
@@ -77,6 +77,6 @@ def _begin(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 @iternext_impl(RefType.UNTRACKED)
 def _next(context: Any, builder: Any, sig: Any, args: Any, result: Any) -> None:
     state, step = context.make_helper(builder, sig.args[0], args[0]), sig.args[0].steps.step
-    loops.unrolled.append(loops.Loop(builder.basic_block, [(state.index, step), (state.left, -1)]))
+    loop_metadata.unrolled.append(loop_metadata.Loop(builder.basic_block, [(state.index, step), (state.left, -1)]))
     result.set_valid(builder.icmp_signed("!=", builder.load(state.left), ir.Constant(I64, 0)))
     result.yield_(builder.load(state.index))

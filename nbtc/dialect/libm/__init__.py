@@ -1,0 +1,1 @@
+"""C's library of mathematical functions, in the dialect itself."""
