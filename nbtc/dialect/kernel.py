@@ -207,9 +207,9 @@ def kernel(
     of a block that launches will have, so that a thread may have more registers (`__launch_bounds__`).  cluster: how
     many blocks form a cluster in every launch, an int or up to 3 (`__cluster_dims__`).
 
-    The function knows its place in the grid from `nbtc.grid(1)`, `nbtc.thread_idx.x` and so on; docs/kernels.md, "The
-    kernel language", says what else it may do.  It returns nothing: results go into arrays.  Raises KernelError, with
-    the line, for code that can't be compiled, and ProgramError for what goes wrong while it runs.
+    The function knows its place in the grid from `nbtc.grid(1)`, `nbtc.thread_idx.x` and so on; "The kernel language"
+    in the documentation says what else it may do.  It returns nothing: results go into arrays.  Raises KernelError,
+    with the line, for code that can't be compiled, and ProgramError for what goes wrong while it runs.
 
     >>> import numpy as np, nbtc
     >>> @nbtc.kernel
