@@ -38,7 +38,7 @@ def information() -> dict[str, Any]:
     import ml_dtypes
     import numba
 
-    from nbtc.compiler.host import features, has_avx512
+    from nbtc.compiler.host import AMX, features, has_avx512
 
     kernels = "AVX-512" if has_avx512() else "AVX2" if "avx2" in features() else "generic"
     return {
@@ -50,6 +50,7 @@ def information() -> dict[str, Any]:
         "ml_dtypes": ml_dtypes.__version__,
         "machine": f"{platform.system()} {platform.machine()}",
         "kernels": kernels,
+        "amx": features() >= AMX,
         "threads": nbtc_threads(),
         "nvrtc": _nvrtc(),
         "architectures": {
