@@ -15,9 +15,7 @@ FOLDER = Path(__file__).parent / "hazards"
 HEAD = """.version 8.6
 .target sm_90a
 .address_size 64
-.extern .func (.param .b64 out) malloc (.param .b64 size);
-.extern .func free (.param .b64 memory);
-.visible .entry k(.param .u64 pa, .param .u64 pb){directive}
+{declared}.visible .entry k(.param .u64 pa, .param .u64 pb){directive}
 {{
  .reg .pred p<9>; .reg .b16 h<9>; .reg .b32 r<99>, t, s, mine, other, next, lane, warp, block;
  .reg .b64 rd<32>, a, b, ga, d<9>; .reg .f32 f<160>;
@@ -29,6 +27,12 @@ HEAD = """.version 8.6
 {body}
  ret;
 }}
+"""
+
+
+# of programs that call them: a module that declares malloc has a heap, whose 8 MiB every launch watches
+HEAP = """.extern .func (.param .b64 out) malloc (.param .b64 size);
+.extern .func free (.param .b64 memory);
 """
 
 
@@ -58,7 +62,8 @@ class Hazard(NamedTuple):
         kept = [line.removeprefix(mine) for line in lines if not line.startswith(other)]
         blocks = self.options.get("cluster")
         directive = f" .reqnctapercluster {blocks}, 1, 1" if blocks else ""
-        return HEAD.format(directive=directive, body="\n".join(kept))
+        declared = HEAP if "malloc" in self.body else ""
+        return HEAD.format(declared=declared, directive=directive, body="\n".join(kept))
 
 
 def hazards() -> Iterator[Hazard]:
