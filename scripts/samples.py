@@ -30,13 +30,13 @@ SHOWN = 100  # characters of a reason
 
 def build(folder: Path, common: Path, out: Path) -> str:
     """Compile a sample; why that failed, or nothing."""
-    hosts = "".join(p.read_text("utf-8", "replace") for p in [*folder.glob("*.cpp"), *folder.glob("*.cu")])
+    hosts = "".join(p.read_text("utf-8", "replace") for p in [*sources_in(folder, "cpp"), *sources_in(folder, "cu")])
     loaded = {
         p: form for p in folder.glob("*_kernel*.cu") for form in ("fatbin", "ptx") if f'{p.stem}64.{form}"' in hosts
     }
     read = {p for p in folder.glob("*_kernel*.cu") if f'"{p.name}"' in hosts and folder.name.endswith("_nvrtc")}
-    sources = [str(p) for end in ("cu", "cpp") for p in sorted({*folder.glob(f"*.{end}")} - {*loaded, *read})]
-    flags = ["-arch=compute_80", "-std=c++17", f"-I{common}", f"-I{folder}"]
+    sources = [str(p) for end in ("cu", "cpp") for p in sorted({*sources_in(folder, end)} - {*loaded, *read})]
+    flags = ["-arch=compute_80", "-std=c++17", f"-I{common}", f"-I{folder}", f"-I{folder / 'inc'}"]
     if read:
         headers(folder)
     for kernel, form in loaded.items():
@@ -51,6 +51,11 @@ def build(folder: Path, common: Path, out: Path) -> str:
         said = again if several or not again else said
     lines = [x.rpartition(f"{folder}/")[2] for x in said if "error" in x or "undefined" in x]
     return shortened(lines[:1] or ["nvcc failed"]) if said else ""
+
+
+def sources_in(folder: Path, end: str) -> list[Path]:
+    """A sample's sources: they lie in its folder, or in `src` beside `inc`."""
+    return [*folder.glob(f"*.{end}"), *folder.glob(f"src/*.{end}")]
 
 
 def nvcc(flags: list[str]) -> list[str]:
@@ -123,7 +128,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     chosen = parser.parse_args()
     checkout = chosen.checkout.resolve()
-    folders = {p.parent.name: p.parent for p in sorted(checkout.glob("Samples/*/*/*.c[up]*"))}
+    folders = {p.name: p for p in sorted(checkout.glob("Samples/*/*")) if [*sources_in(p, "cu"), *sources_in(p, "cpp")]}
     unknown = sorted(set(chosen.names) - set(folders))
     if unknown or not folders:
         parser.error(f"{checkout} has no sample {', '.join(unknown)}" if unknown else f"{checkout} has no samples")
