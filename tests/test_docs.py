@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import linecache
 import pkgutil
 import re
 from pathlib import Path
@@ -17,6 +18,12 @@ MODULES = [
 EXTRAS = ("torch", "dask", "triton", "numba_cuda", "cutlass")  # packages that optional parts of nbtc need
 TREE = Path(__file__).resolve().parents[1]
 PAGES = sorted(p for p in (TREE / "README.md", *(TREE / "docs").glob("*.md")) if p.is_file())
+
+
+@pytest.fixture(autouse=True)
+def no_lines_of_other_files():
+    """For each docstring doctest looks whether any file has changed that a traceback has quoted or a compiler read."""
+    linecache.clearcache()
 
 
 @pytest.mark.parametrize("name", MODULES)
