@@ -284,7 +284,7 @@ def multiplies_rows(op: int, rounding: int, source: int, signs: tuple[bool, bool
 
     signs: of elements of A and B; only tile registers have an instruction for each.
     """
-    emitted = Emitted(RowsArguments, lambda v, x: _Rows(v, op, (rounding, signs), source, x).emit())
+    emitted = Emitted(RowsArguments, lambda v, x: _Rows(v, op, Variant(rounding, signs), source, x).emit())
     key = "rows", repr((op, rounding, signs, source, tile_of(op).width, target()))
     return machine_code({"rows": emitted}, _stamp(), *key, level=LEVEL).address("rows")
 
@@ -302,12 +302,17 @@ def multiplies_product() -> int:
     return machine_code(functions, _stamp(), "product", level=LEVEL).address("product")
 
 
+class Variant(NamedTuple):
+    """What an operation leaves open: f64's rounding; signs of elements of A and of B in tile registers."""
+
+    rounding: int = 0
+    signs: tuple[bool, bool] = (True, True)
+
+
 class _Rows:
     """Writes the function of `RowsArguments`."""
 
-    def __init__(
-        self, v: VectorBuilder, op: int, variant: tuple[int, tuple[bool, bool]], source: int, x: Named
-    ) -> None:
+    def __init__(self, v: VectorBuilder, op: int, variant: Variant, source: int, x: Named) -> None:
         self.v, self.b, self.op, self.variant, self.x = v, v.b, op, variant, x
         self.tile = tile_of(op)
         self.packer = _packer(op)(v, source, self.tile.word, x["reading"])
@@ -350,10 +355,9 @@ class _Rows:
 
     def emitter(self, places: list[Any], ld: Any, fresh: Any) -> TileEmitter | words_amx.AmxEmitter:
         """What writes the loop of a tile."""
-        rounding, signs = self.variant
         if self.op == AMX:
-            return words_amx.AmxEmitter(self.v, signs, places, ld, fresh)
-        return TileEmitter(self.v, self.op, rounding, places, ld, fresh, target())
+            return words_amx.AmxEmitter(self.v, self.variant.signs, places, ld, fresh)
+        return TileEmitter(self.v, self.op, self.variant.rounding, places, ld, fresh, target())
 
     def copy(self, from_: Any, from_ld: Any, to: Any, to_ld: Any, shape: tuple[Any, Any]) -> None:
         """Rows and columns of accumulators."""

@@ -113,7 +113,7 @@ def test_products_of_words(op: int, source: int) -> None:
     rows, columns = words.RowsArguments, words.ColumnsArguments
 
     def multiply(v: VectorBuilder, values: list[Any]) -> None:
-        words._Rows(v, op, 0, source, emitted._named(rows, iter(values))).emit()
+        words._Rows(v, op, words.Variant(), source, emitted._named(rows, iter(values))).emit()
 
     def pack(v: VectorBuilder, values: list[Any]) -> None:
         words.pack_columns(v, op, source, emitted._named(columns, iter(values)))
