@@ -147,11 +147,11 @@ def illegal(i: Instruction, row: Row, names: Names, module: Module) -> str:
     since = first_version(i.mnemonic) if i.opcode == "mma" else ""
     if since and tuple(map(int, since.split("."))) > module.version:
         have = ".".join(map(str, module.version))
-        return f"{i.mnemonic}: a form of PTX ISA {since}, and the text says .version {have}"
+        return f"{i.mnemonic}: needs .version {since}, but the text says {have}"
     if i.opcode == "tcgen05" and not _has_tensor_memory(module.target):
-        return f"{i.mnemonic}: tensor memory is for targets such as sm_100a, and the text's is {module.target}"
+        return f"{i.mnemonic}: tensor memory needs a target such as sm_100a, but the text's .target is {module.target}"
     if i.opcode in ("shfl", "vote") and ".sync" not in i.mnemonic and not _names_no_lanes(module):
-        return f"{i.mnemonic}: without .sync only for targets before sm_70, and the text's is {module.target}"
+        return f"{i.mnemonic}: needs .sync from sm_70 on, and the text's .target is {module.target}"
     callee = parts(i.operands).callee if i.opcode == "call" else None
     if isinstance(callee, Symbol) and callee.name not in names.others:
         return f"call: {callee.name} is not declared: write .extern .func {callee.name} with its parameters before"

@@ -139,5 +139,5 @@ def read(lanes: Lanes, name: str, bits: int) -> Any:
     """A special register's value with so many bits."""
     reader = READERS.get(name)
     if reader is None:
-        lanes.refuse(f"{name} is neither declared nor a special register that is implemented")
+        lanes.refuse(f"{name} is neither declared nor a special register that nbtc has")
     return resize(lanes.v, reader(lanes), bits)

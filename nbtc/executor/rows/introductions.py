@@ -43,8 +43,8 @@ class Introduction(NamedTuple):
     def targets(self) -> str:
         """The targets, for a message."""
         if self.specific:
-            return f"sm_{self.first}a" + ("" if self.last == self.first else ", and newer ones with all features")
-        return f"sm_{self.first} on"
+            return f"sm_{self.first}a" + ("" if self.last == self.first else " or a newer target with all features")
+        return f"sm_{self.first} or later"
 
 
 def _row(pattern: str, first: str, last: str, version: str) -> Introduction:
@@ -111,7 +111,9 @@ def unknown_target(module: Module) -> str:
     """A target that the text's version of the PTX ISA does not name yet."""
     first = TARGETS.get(module.target, (0, 0))
     if module.version < first:
-        return f".target {module.target}: from .version {_text(first)} on, and the text says {_text(module.version)}"
+        return (
+            f".target {module.target} needs .version {_text(first)} or later, but the text says {_text(module.version)}"
+        )
     return ""
 
 
@@ -120,9 +122,11 @@ def too_new(i: Instruction, module: Module) -> str:
     number, suffix = _number(module.target)
     for what, row in [*((i.mnemonic, row) for row in introductions(i.mnemonic)), *_of_operands(i)]:
         if not row.has(number, suffix):
-            return _say(i, what, f"for targets from {row.targets}, and the text's is {module.target}")
+            return _say(i, what, f"needs {row.targets}, but the text's .target is {module.target}")
         if module.version < row.version:
-            return _say(i, what, f"from .version {_text(row.version)} on, and the text says {_text(module.version)}")
+            return _say(
+                i, what, f"needs .version {_text(row.version)} or later, but the text says {_text(module.version)}"
+            )
     return ""
 
 

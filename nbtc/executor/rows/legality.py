@@ -69,8 +69,8 @@ def undeclared(i: Instruction, names: Names, form: Form | None) -> str:
         for found in others(operand):
             if isinstance(found, Special) and found.name not in READERS and found.name not in VECTORS:
                 return (
-                    f"{i.mnemonic}: {found.name} is not declared: no .reg of this function names it, and it is no "
-                    "special register that is implemented"
+                    f"{i.mnemonic}: {found.name} is not declared: no .reg of this function names it, and it is "
+                    "not a special register that nbtc has"
                 )
             name = found.name if isinstance(found, Symbol) and i.opcode != "call" else ""
             if name and name not in names.spaces and name not in names.others:
@@ -230,7 +230,7 @@ def _element(operand: Operand, kind: Kind, result: bool) -> str:
     if isinstance(operand, Symbol):
         if not kind.symbol:
             return f"{operand.name} is an address, which mov copies into a register: other instructions read that"
-        return f"an address is no .{kind.type}" if kind.type in (*FLOATS, *PACKED, "pred") else ""
+        return f"an address is not a .{kind.type}" if kind.type in (*FLOATS, *PACKED, "pred") else ""
     if isinstance(operand, Special):
         good = operand.name == "WARP_SZ" and kind.type not in FLOATS
         return "" if good else f"mov copies {operand.name} into a register; other instructions can't read it"

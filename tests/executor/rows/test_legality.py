@@ -58,7 +58,10 @@ def test_spellings_as_ptxas_judges_them(verdict, target, instruction):
 
 @pytest.mark.parametrize(
     ("version", "target", "said"),
-    [("6.3", "sm_80", r"\.target sm_80: from \.version 7\.0 on, and the text says 6\.3"), ("8.6", "sm_120a", "8.7 on")],
+    [
+        ("6.3", "sm_80", r"\.target sm_80 needs \.version 7\.0 or later, but the text says 6\.3"),
+        ("8.6", "sm_120a", "8.7 or later"),
+    ],
 )
 def test_a_target_that_the_version_does_not_name(version, target, said):
     with pytest.raises(IllegalProgramError, match=said):
@@ -100,11 +103,11 @@ def test_types_of_operands_as_ptxas_judges_them():
         (".reg .b32 a; add.u32 a, %f9, 1;", "sm_90", "%f9 is not declared"),
         (".reg .b32 a; add.u32 a, zz, 1;", "sm_90", "zz is not declared"),
         (".reg .b32 a; add.u32 a, a;", "sm_90", "2 operands; this form has 3"),
-        (".reg .b16 h; .reg .f32 f; cvt.rn.bf16.f32 h, f;", "sm_70", "from sm_80 on"),
-        (".reg .b64 q; .shared .b32 s[4]; cp.async.ca.shared.global [s], [q], 4;", "sm_70", "from sm_80 on"),
-        ("wgmma.fence.sync.aligned;", "sm_80", "from sm_90a"),
-        (".reg .f32 f; tanh.approx.f32 f, f;", "sm_70", "from sm_75 on"),
-        (".reg .b16 h; ex2.approx.ftz.bf16 h, h;", "sm_80", "from sm_90 on"),
+        (".reg .b16 h; .reg .f32 f; cvt.rn.bf16.f32 h, f;", "sm_70", "needs sm_80 or later"),
+        (".reg .b64 q; .shared .b32 s[4]; cp.async.ca.shared.global [s], [q], 4;", "sm_70", "needs sm_80 or later"),
+        ("wgmma.fence.sync.aligned;", "sm_80", "needs sm_90a"),
+        (".reg .f32 f; tanh.approx.f32 f, f;", "sm_70", "needs sm_75 or later"),
+        (".reg .b16 h; ex2.approx.ftz.bf16 h, h;", "sm_80", "needs sm_90 or later"),
     ],
 )
 def test_refused_with_the_rule(body, target, said):
