@@ -260,3 +260,14 @@ def text(at: int, most: int = MOST_TEXT) -> bytes:
 def name(at: int) -> str:
     """A text of C as a name."""
     return text(at).decode("utf-8", "replace")
+
+
+def path(at: int) -> str:
+    """A text of C as a path of a file.  Unreadable bytes are a stray pointer's: no file gets such a name."""
+    try:
+        found = text(at).decode("utf-8")
+    except UnicodeDecodeError:
+        raise CudaError(INVALID_VALUE) from None
+    if not found.isprintable():
+        raise CudaError(INVALID_VALUE)
+    return found

@@ -82,6 +82,7 @@ def compiled(folder: Path, source: str, *options: str) -> Path:
 
 
 def run(program: Path, *arguments: str, arch: str = "sm_90", **changes: str) -> subprocess.CompletedProcess[str]:
-    """An executable under `nbtc run`."""
+    """An executable under `nbtc run`, in its own folder."""
     command = [sys.executable, "-P", "-m", "nbtc", "run", "--arch", arch, str(program), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | changes)
+    env, folder = os.environ | changes, program.parent
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, cwd=folder)

@@ -35,6 +35,22 @@ def test_random_calls_end_in_error_codes(which, tmp_path):
     )  # succeeded: objects and descriptions are what they should be
 
 
+def test_a_file_s_name_is_text(tmp_path):
+    python(f"""
+import os
+os.chdir({str(tmp_path)!r})
+ready()
+graph, module, link = c_void_p(), c_void_p(), c_void_p()
+assert cu.cuGraphCreate(byref(graph), u32(0)) == 0
+for name in (b"\\xff\\xfe", b"a\\nb", b"\\x01"):
+    assert cu.cuGraphDebugDotPrint(graph, name, u32(0)) == 1, name
+    assert cu.cuModuleLoad(byref(module), name) == 1, name
+assert os.listdir() == []
+assert cu.cuGraphDebugDotPrint(graph, "gr\u00e4ph.dot".encode(), u32(0)) == 0
+assert os.listdir() == ["gr\u00e4ph.dot"]
+""")
+
+
 def test_pointers_that_lead_nowhere_are_refused():
     python("""
 ready()

@@ -323,7 +323,7 @@ def cuGraphDebugDotPrint(handle: int, path: int, flags: int) -> None:
     lines = [f'  n{i} [label="{n.kind.name}"];' for n, i in number.items()]
     lines += [f"  n{number[a]} -> n{number[b]};" for a, b in graph.edges]
     try:
-        with open(host.name(path), "w", encoding="utf-8") as file:
+        with open(host.path(path), "w", encoding="utf-8") as file:
             file.write("\n".join(["digraph {", *lines, "}", ""]))
     except OSError:
         raise CudaError(INVALID_VALUE) from None

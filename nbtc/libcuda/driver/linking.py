@@ -92,7 +92,7 @@ def cuLinkAddData_v2(h: int, kind: int, data: int, size: int, name: int, n: int,
 
 @driver
 def cuLinkAddFile_v2(h: int, kind: int, path: int, n: int, o: int, v: int) -> None:
-    link, name = handles.get(h, Link), host.name(path)
+    link, name = handles.get(h, Link), host.path(path)
     try:
         with open(name, "rb") as file:
             raw = file.read()

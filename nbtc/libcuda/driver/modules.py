@@ -30,12 +30,12 @@ def file_image(path: int) -> list[str]:
     import ctypes
 
     try:
-        with open(host.name(path), "rb") as file:
+        with open(host.path(path), "rb") as file:
             raw = file.read()
     except OSError:
         raise CudaError(FILE_NOT_FOUND) from None
     buffer = ctypes.create_string_buffer(raw)
-    return texts_of(ctypes.addressof(buffer), host.name(path))
+    return texts_of(ctypes.addressof(buffer), host.path(path))
 
 
 @driver_as("cuModuleLoadData", "cuModuleLoadFatBinary")
