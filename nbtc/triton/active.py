@@ -105,7 +105,12 @@ def _post_init(check: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def _from_tensor(make: Callable[..., Any]) -> Any:
     """`TensorDescriptor.from_tensor` of NumPy arrays too."""
-    return staticmethod(wraps(make)(lambda x, *args, **options: make(tensor(x), *args, **options)))
+
+    @wraps(make)
+    def taking(*args: Any, **options: Any) -> Any:  # the array may be given by its name
+        return make(*map(tensor, args), **{name: tensor(x) for name, x in options.items()})
+
+    return staticmethod(taking)
 
 
 def _exchange() -> None:

@@ -79,7 +79,7 @@ def test_a_product_of_a_warpgroup():
     single = gl.NVMMASharedLayout.get_default_for([64, 32], gl.float32)
     with nbtc.triton.emulated("sm_90"):
         operands = (
-            TensorDescriptor.from_tensor(a, [64, 32], half),
+            TensorDescriptor.from_tensor(tensor=a, block_shape=[64, 32], layout=half),
             TensorDescriptor.from_tensor(b, [32, 32], half),
             TensorDescriptor.from_tensor(c, [64, 32], single),
         )

@@ -86,7 +86,9 @@ def test_descriptors_of_the_host():
     c = np.zeros((128, 64), np.float32)
     with nbtc.triton.emulated():
         tiles = [(64, 32), (32, 64), (64, 64)]
-        maps = [TensorDescriptor.from_tensor(x, list(t)) for x, t in zip((a, b, c), tiles, strict=True)]
+        maps = [
+            TensorDescriptor.from_tensor(tensor=x, block_shape=list(t)) for x, t in zip((a, b, c), tiles, strict=True)
+        ]
         kernels.matmul_of_descriptors[2, 1](*maps, 96, BM=64, BN=64, BK=32)
     assert_bits_equal(c, expected(a, b, "sm_90"))
 
