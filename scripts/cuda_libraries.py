@@ -5,7 +5,8 @@
 scripts/cuda_programs holds a program for each library, which calls its kernels and compares with its reference by its
 own bounds; the exit code says what came of it.  The kernels are those of the libraries' source distributions, unpacked
 in --sources (`pip download --no-deps --no-binary :all: flash-attn llama-cpp-python`).  --llmc: a folder of programs as
-those of llm.c's dev/cuda are, which take the number of a kernel.  --keep: a JSON file that gathers several runs.
+those of llm.c's dev/cuda are, which take the number of a kernel.  --keep: a JSON file that gathers several runs.  The
+page's rows of what did not run stay.
 """
 
 from __future__ import annotations
@@ -123,12 +124,24 @@ def outcomes(command: list[str], chosen: argparse.Namespace) -> Iterator[tuple[s
         yield mode, found
 
 
-def table(results: dict[str, dict[str, tuple[str, str, float]]]) -> str:
-    """The page's part, from {"library run": {mode: (outcome, why, seconds)}}."""
+def kept(page: str, groups: Iterable[str]) -> tuple[list[str], list[str]]:
+    """(rows of outcomes, rows of reasons) of the page that are of other groups of runs."""
+    rows, reasons = [], []
+    for line in page.splitlines():
+        first, second, *rest = [x.strip() for x in line.strip("|").split("|")] if line.startswith("| ") else ("", "")
+        own = first if len(rest) == 1 else f"{first} {second}"
+        if first and first not in ("library", "run") and not any(f"{own} ".startswith(f"{g} ") for g in groups):
+            (reasons if len(rest) == 1 else rows).append(line)
+    return rows, reasons
+
+
+def table(results: dict[str, dict[str, tuple[str, str, float]]], page: str = "") -> str:
+    """The page's part, from {"library run": {mode: (outcome, why, seconds)}} and the part as it is."""
     groups: dict[str, list[str]] = {}
     for key in sorted(results):
         groups.setdefault(" ".join(key.split()[:2]), []).append(key)
-    lines = ["| library | kernels | passed plain | passed checked | s plain | s checked |", "|---|---|---|---|---|---|"]
+    head = ["| library | kernels | passed plain | passed checked | s plain | s checked |", "|---|---|---|---|---|---|"]
+    lines, reasons = kept(page, groups)
     for group, keys in groups.items():
         cells, seconds = [], []
         for mode in MODES:
@@ -137,9 +150,10 @@ def table(results: dict[str, dict[str, tuple[str, str, float]]]) -> str:
             seconds.append(f"{sum(x[2] for x in found):,.0f}")
         lines.append(f"| {' | '.join((*group.split(), *cells, *seconds))} |")
     bad = [(k, m, x[m][1]) for k, x in sorted(results.items()) for m in MODES if m in x and x[m][0] == "failed"]
-    if bad:
-        lines += ["", "| run | | why it did not pass |", "|---|---|---|"]
-        lines += [f"| {k} | {m} | {why.replace('|', '/')[:SHOWN]} |" for k, m, why in bad]
+    lines = [*head, *sorted(lines)]
+    reasons += [f"| {k} | {m} | {why.replace('|', '/')[:SHOWN]} |" for k, m, why in bad]
+    if reasons:
+        lines += ["", "| run | | why it did not pass |", "|---|---|---|", *sorted(reasons)]
     return "\n".join(lines)
 
 
@@ -182,8 +196,8 @@ def main() -> None:
                 if not found:
                     break
     page = PAGE.read_text("utf-8")
-    text = f"{BEGIN}\n{table(results)}\n{END}"
-    PAGE.write_text(page[: page.index(BEGIN)] + text + page[page.index(END) + len(END) :], "utf-8")
+    before, own, after = page[: page.index(BEGIN)], page[page.index(BEGIN) : page.index(END)], page[page.index(END) :]
+    PAGE.write_text(f"{before}{BEGIN}\n{table(results, own)}\n{after}", "utf-8")
 
 
 if __name__ == "__main__":

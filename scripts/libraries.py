@@ -7,7 +7,9 @@ unpacks into --sources; of libraries whose distributions have none, scripts/libr
 with what torch computes.  Of a test's parametrisations the one runs whose numbers have the smallest product, and of a
 file the --each tests for which that is smallest.  Each library runs in a process of its own, once plain and once
 checked; where that dies, another goes on after the test.
---keep: a JSON file that gathers the outcomes of several runs; the table shows what it holds.
+--keep: a JSON file that gathers the outcomes of several runs.  The page's rows of libraries that did not run stay.
+Excerpts of Gluon's tutorials at small sizes, which are in no distribution, have to lie in --sources as
+gluon_tutorials-VERSION/test_*.py.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ BEGIN, END = "<!-- tests -->", "<!-- end of tests -->"
 SHOWN = 150  # characters of a reason
 SILENT = 600  # seconds after which a process is ended
 MODES = ("plain", "checked")
+COLUMNS = 9  # of outcomes
 TOLD = os.fdopen(os.dup(1), "w")
 
 
@@ -46,6 +49,7 @@ class Library(NamedTuple):
     without: str = ""
     calls: str = ""  # tests of library_calls.py with this word in their names
     arch: str = ""  # where it has to be another
+    of: str = ""  # the distribution whose version is shown, where the library is none
 
 
 LIBRARIES = {
@@ -62,6 +66,11 @@ LIBRARIES = {
     "unsloth": Library(calls="unsloth"),
     "cut-cross-entropy": Library(calls="cut_cross_entropy"),
     "sageattention": Library(calls="sageattention"),
+    "conch-triton-kernels": Library(calls="conch"),
+    "tokenspeed-triton-kernels": Library(calls="triton_kernels"),
+    "late-interaction-kernels": Library(calls="late_interaction"),
+    "adasplash": Library(calls="adasplash"),
+    "gluon-tutorials": Library((".",), arch="sm_100", of="triton"),
 }
 
 
@@ -156,10 +165,13 @@ def outcomes(words, folder, setting, checked, known):
             done.flush()
             options = [*setting, "--done", done.name]
             command = [sys.executable, __file__, *options, "--one", *words]
-            running = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env=environment
-            )
-            died = watched(running, known, chosen)
+            with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+                running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, cwd=folder, env=environment)
+                died = watched(running, known, chosen)
+                said.seek(0)
+                why = said.read()
+        if not chosen:
+            sys.exit(f"no test was found: {died}\n{why[-2000:]}")
         started = [name for name, (outcome, *_) in known.items() if outcome == "started"]
         if not started:
             for name in set(known) - chosen:  # of an earlier run with other choices
@@ -194,6 +206,8 @@ def watched(running, known, chosen):
 def unpacked(name, sources):
     """The folder of a distribution's sources."""
     found = sorted(sources.glob(f"{name.replace('-', '_')}-*/"))
+    if not found and LIBRARIES[name].of:
+        sys.exit(f"{sources} has no {name.replace('-', '_')}-VERSION: see --help")
     if not found:
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", name, "-d", str(sources)]
         subprocess.run([*command, f"{name}=={importlib.metadata.version(name)}"], check=True)
@@ -210,22 +224,30 @@ def words_of(name, sources):
     if library.calls:
         here = ROOT / "scripts"  # not where they run: libraries write files there
         own = ["-c", os.devnull, "--rootdir", str(here)]  # without this project's settings
-        return [
-            *own,
-            str(here / "library_calls.py"),
-            "-k",
-            library.calls,
-        ], sources
+        files = [str(here / f"{which}library_calls.py") for which in ("", "more_")]
+        return [*own, *files, "-k", library.calls], sources
     folder = unpacked(name, sources)
     return [*library.tests, *(["-k", f"not ({library.without})"] if library.without else [])], folder
 
 
-def table(results):
-    """The page's part, from {library: {mode: outcomes}}."""
-    lines = [
+def cells(line):
+    """A row's cells."""
+    return [x.strip() for x in line.strip().strip("|").split("|")]
+
+
+def kept(page, names):
+    """(rows of outcomes, rows of reasons) of the page that are of other libraries."""
+    rows = [x for x in page.splitlines() if x.startswith("| ") and cells(x)[0] not in ("library", *names)]
+    return [x for x in rows if len(cells(x)) == COLUMNS], [x for x in rows if len(cells(x)) != COLUMNS]
+
+
+def table(results, page=""):
+    """The page's part, from {library: {mode: outcomes}} and the part as it is."""
+    head = [
         "| library | version | on | run | passed | skipped | failed | refused | seconds |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
+    lines, bad = kept(page, results)
     for name, modes in results.items():
         for mode in MODES:
             found = modes.get(mode)
@@ -235,7 +257,7 @@ def table(results):
             counts = " | ".join(str(kinds.count(k)) for k in ("passed", "skipped", "failed", "refused"))
             seconds = sum(x[2] for x in found.values())
             lines.append(f"| {name} | {modes['version']} | {modes['arch']} | {mode} | {counts} | {seconds:,.0f} |")
-    bad = []
+    lines = [*head, *sorted(lines, key=lambda x: (cells(x)[0], MODES.index(cells(x)[3])))]
     for name, modes in results.items():
         for mode in MODES:
             for test, (outcome, reason, _) in modes.get(mode, {}).items():
@@ -278,7 +300,7 @@ def main():
         arch = LIBRARIES[name].arch or chosen.arch
         for mode in MODES if chosen.mode is None else (chosen.mode,):
             modes = results.setdefault(name, {})
-            modes["version"], modes["arch"] = importlib.metadata.version(name), arch
+            modes["version"], modes["arch"] = importlib.metadata.version(LIBRARIES[name].of or name), arch
             known = modes[mode] = modes.get(mode, {}) if chosen.resume else {}
             each = 0 if LIBRARIES[name].calls else chosen.each  # all of one's own
             setting = ["--arch", arch, "--seconds", str(chosen.seconds), "--each", str(each)]
@@ -288,8 +310,13 @@ def main():
             report(name, mode, known)
     if keep or not chosen.libraries:
         page = PAGE.read_text(encoding="utf-8")
-        text = f"{BEGIN}\n{table(dict(sorted(results.items())))}\n{END}"
-        PAGE.write_text(page[: page.index(BEGIN)] + text + page[page.index(END) + len(END) :], encoding="utf-8")
+        before, own, after = (
+            page[: page.index(BEGIN)],
+            page[page.index(BEGIN) : page.index(END)],
+            page[page.index(END) :],
+        )
+        text = f"{BEGIN}\n{table(dict(sorted(results.items())), own)}\n"
+        PAGE.write_text(before + text + after, encoding="utf-8")
 
 
 def report(name, mode, known):

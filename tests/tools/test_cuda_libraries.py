@@ -36,3 +36,12 @@ def test_runs_of_one_kernel_are_one_row_and_failures_have_their_reason():
     )
     assert "| ggml | dequantize | 2 of 2 | 1 of 2 | 2 | 3 |" in table
     assert "| ggml dequantize q5_0 | checked | dq: 3 / 4 |" in table
+
+
+def test_rows_of_what_did_not_run_stay():
+    passed, failed = ("passed", "", 1.0), ("failed", "dq: 3", 2.0)
+    before = cuda_libraries.table({"ggml mul 1": {"plain": failed}, "llm.c gelu 1": {"plain": failed}})
+    after = cuda_libraries.table({"ggml mul 1": {"plain": passed}}, before)
+    assert "| ggml | mul | 1 of 1 | 0 of 0 | 1 | 0 |" in after
+    assert "| llm.c | gelu | 0 of 1 | 0 of 0 | 2 | 0 |" in after
+    assert [x for x in after.splitlines() if "dq" in x] == ["| llm.c gelu 1 | plain | dq: 3 |"]

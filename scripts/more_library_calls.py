@@ -1,0 +1,113 @@
+"""As library_calls.py, of further libraries."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812  its usual name
+from library_calls import close, numbers, seeded  # noqa: F401  a fixture
+
+
+# --- conch, triton_kernels -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["silu", "gelu"])
+def test_conch_activations(kind):
+    from conch.ops.activation.gelu_tanh_and_mul import gelu_tanh_and_mul
+    from conch.ops.activation.silu_and_mul import silu_and_mul
+
+    x = numbers(6, 128)
+    first, second = x.split(64, -1)
+    if kind == "silu":
+        close(silu_and_mul(x), F.silu(first) * second, 1e-5)
+    else:
+        close(gelu_tanh_and_mul(x), F.gelu(first, approximate="tanh") * second, 1e-3)
+
+
+def test_conch_rms_norm():
+    from conch.ops.normalization.rms_norm import rms_norm
+
+    x, weight = numbers(5, 96), numbers(96)
+    close(rms_norm(x, weight, 1e-6), F.rms_norm(x, (96,), weight, 1e-6), 1e-5)
+
+
+def overlap(a, b):
+    """The area that two boxes share, of the area that they have together."""
+    low, high = torch.maximum(a[:2], b[:2]), torch.minimum(a[2:], b[2:])
+    both = (high - low).clamp(min=0).prod()
+    return both / ((a[2:] - a[:2]).prod() + (b[2:] - b[:2]).prod() - both)
+
+
+def test_conch_nms():
+    from conch.ops.vision.nms import nms
+
+    boxes, scores = torch.rand(40, 4, device="cuda") * 10, torch.rand(40, device="cuda")
+    boxes[:, 2:] += boxes[:, :2]
+    kept = []
+    for i in scores.argsort(descending=True).tolist():
+        if all(overlap(boxes[i], boxes[j]) <= 0.3 for j in kept):
+            kept.append(i)
+    assert nms(boxes, scores, 0.3).tolist() == kept
+
+
+def test_triton_kernels_topk():
+    from triton_kernels.topk import topk
+
+    x = numbers(16, 32)
+    close(topk(x, 4, apply_softmax=False).vals, x.topk(4)[0], 0)
+
+
+def test_triton_kernels_swiglu():
+    from triton_kernels.swiglu import PrecisionConfig, swiglu, swiglu_torch
+
+    x, precision = numbers(8, 64), PrecisionConfig(limit=1.0)
+    close(swiglu(x, 0.5, precision), swiglu_torch(x, 0.5, precision), 1e-5)
+
+
+def test_triton_kernels_matmul():
+    from triton_kernels.matmul import matmul
+
+    a, b = numbers(32, 64, dtype=torch.float16), numbers(64, 32, dtype=torch.float16)
+    close(matmul(a, b, None), a.float() @ b.float(), 1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float8_e4m3fn])
+def test_triton_kernels_mxfp(dtype):
+    from triton_kernels.numerics_details import mxfp
+
+    x = numbers(32, 64, dtype=torch.bfloat16)
+    found, wanted = mxfp.downcast_to_mxfp(x, dtype, axis=1), mxfp.downcast_to_mxfp_torch(x, dtype, axis=1)
+    for y, z in zip(found, wanted, strict=True):
+        assert (y.view(torch.uint8) == z.view(torch.uint8)).all()
+    again = mxfp.upcast_from_mxfp_torch(*wanted, torch.bfloat16, axis=1)
+    close(mxfp.upcast_from_mxfp(*found, torch.bfloat16, axis=1), again, 0)
+
+
+def test_triton_kernels_reduce():
+    from triton_kernels.reduce import reduce
+
+    x = numbers(4, 8, 32)
+    close(reduce(x, dim=0)[0], x.sum(0), 1e-5)
+
+
+# --- late-interaction-kernels, AdaSplash -----------------------------------------------------------------------------
+def test_late_interaction():
+    from late_interaction_kernels import maxsim
+
+    q, d = numbers(2, 8, 32, dtype=torch.float16), numbers(3, 16, 32, dtype=torch.float16)
+    close(maxsim(q, d), torch.einsum("qid,kjd->qkij", q.float(), d.float()).amax(-1).sum(-1), 1e-2)
+
+
+def entmax(scores):
+    """Of rows, 1.5-entmax: max(0, x / 2 - tau)^2 with the tau that makes the sum 1, by bisection."""
+    x = scores.double() / 2
+    low, high = x.amax(-1, keepdim=True) - 1, x.amax(-1, keepdim=True)
+    for _ in range(60):
+        middle = (low + high) / 2
+        over = (x - middle).clamp(min=0).square().sum(-1, keepdim=True) >= 1
+        low, high = torch.where(over, middle, low), torch.where(over, high, middle)
+    return (x - low).clamp(min=0).square()
+
+
+def test_adasplash():
+    from adasplash import adasplash
+
+    q, k, v = (numbers(1, 2, 64, 16) for _ in range(3))
+    wanted = entmax(q @ k.transpose(-1, -2) / 4) @ v.double()
+    close(adasplash(q, k, v, alpha=1.5, is_causal=False), wanted, 2e-2)  # products in tf32
