@@ -111,7 +111,7 @@ def entry(which: str, row: Row) -> int:
         return _compiler_entry(which, row)
     if found is None:
         say(f"{row.name} isn't there: it returns an error (CUDA_ERROR_NOT_SUPPORTED)", once=True)
-        return _address(ctypes.CFUNCTYPE(ctypes.c_int32)(lambda: NOT_SUPPORTED))
+        return _address(ctypes.CFUNCTYPE(ctypes.c_int32)(_missing(which)))
     if which == "driver":
         function = guarded(found, not row.name.startswith(FREE))
     else:
@@ -122,6 +122,15 @@ def entry(which: str, row: Row) -> int:
     if direct is not None:
         function = shared.arriving(function, row.name, direct.stream)
     return _address(row.prototype(function))
+
+
+def _missing(which: str) -> Callable[[], int]:
+    """A function that isn't there; many programs ask the runtime for its last error instead of looking at results."""
+    if which == "driver":
+        return lambda: NOT_SUPPORTED
+    from nbtc.libcuda.runtime.results import note
+
+    return lambda: note(NOT_SUPPORTED)
 
 
 def _compiler_entry(which: str, row: Row) -> int:

@@ -173,3 +173,24 @@ int main() {
     for changes in ({}, {"NBTC_CHECKED": "1"}):
         done = run(program, **changes)
         assert not done.returncode, done.stderr
+
+
+ERRORS = r"""
+#include <cstdio>
+int main() {
+  cudaIpcMemHandle_t handle;
+  void *x;
+  if (cudaMalloc(&x, 64)) return 1;
+  cudaIpcGetMemHandle(&handle, x);
+  printf("%s ", cudaGetErrorName(cudaGetLastError()));
+  cudaDeviceDisablePeerAccess(0);
+  printf("%s ", cudaGetErrorName(cudaGetLastError()));
+  printf("%s", cudaGetErrorName(cudaGetLastError()));
+}
+"""
+
+
+def test_a_function_that_is_not_there_is_the_last_error_too(tmp_path):
+    done = run(compiled(tmp_path, ERRORS))
+    assert done.stdout == "cudaErrorNotSupported cudaErrorPeerAccessNotEnabled cudaSuccess"
+    assert "cudaIpcGetMemHandle isn't there" in done.stderr

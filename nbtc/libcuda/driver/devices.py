@@ -5,7 +5,14 @@ from __future__ import annotations
 from functools import cache
 
 from nbtc.libcuda import host
-from nbtc.libcuda.errors import INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_UNSUPPORTED, SUCCESS, CudaError
+from nbtc.libcuda.errors import (
+    INVALID_DEVICE,
+    INVALID_VALUE,
+    PEER_ACCESS_NOT_ENABLED,
+    PEER_ACCESS_UNSUPPORTED,
+    SUCCESS,
+    CudaError,
+)
 from nbtc.libcuda.memory import memory
 from nbtc.libcuda.registry import driver, driver_as
 from nbtc.libcuda.rows import numbered
@@ -195,4 +202,4 @@ def cuCtxEnablePeerAccess(context: int, flags: int) -> int:
 
 @driver_as("cuCtxDisablePeerAccess")
 def cuCtxDisablePeerAccess(context: int) -> int:
-    return PEER_ACCESS_UNSUPPORTED
+    return PEER_ACCESS_NOT_ENABLED

@@ -9,7 +9,14 @@ from nbtc.libcuda.attach_points import exported
 from nbtc.libcuda.driver.contexts import cuDevicePrimaryCtxReset
 from nbtc.libcuda.driver.devices import BLOCK, GRID, THREADS, attribute, attributes, uuid
 from nbtc.libcuda.driver.entry_points import entry_point
-from nbtc.libcuda.errors import INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_UNSUPPORTED, SUCCESS, CudaError
+from nbtc.libcuda.errors import (
+    INVALID_DEVICE,
+    INVALID_VALUE,
+    PEER_ACCESS_NOT_ENABLED,
+    PEER_ACCESS_UNSUPPORTED,
+    SUCCESS,
+    CudaError,
+)
 from nbtc.libcuda.memory import memory
 from nbtc.libcuda.registry import runtime, runtime_as
 from nbtc.libcuda.rows import TABLES, VERSION
@@ -84,6 +91,11 @@ def cudaDeviceReset() -> None:
 @runtime
 def cudaDeviceEnablePeerAccess(number: int, flags: int) -> int:
     return PEER_ACCESS_UNSUPPORTED if not number else INVALID_DEVICE
+
+
+@runtime
+def cudaDeviceDisablePeerAccess(number: int) -> int:
+    return PEER_ACCESS_NOT_ENABLED if not number else INVALID_DEVICE
 
 
 @runtime
