@@ -123,5 +123,5 @@ def test_shuffles_and_votes_of_old_targets_are_among_the_lanes_at_hand() -> None
 
 def test_newer_targets_name_the_lanes() -> None:
     text = OLD.format(target="sm_70").replace(".version 6.0", ".version 6.4")
-    with pytest.raises(nbtc.errors.ProgramError, match=r"without \.sync only for targets before sm_70"):
+    with pytest.raises(nbtc.errors.ProgramError, match=r"needs \.sync from sm_70 on, and the text's \.target is sm_70"):
         nbtc.load(text)["old"][1, LANES](np.zeros((LANES, 9), np.uint32))
