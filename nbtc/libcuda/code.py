@@ -10,7 +10,6 @@ from typing import Any
 from nbtc.errors import NbtcError
 from nbtc.executor.launch.launch import Geometry, obeyed
 from nbtc.executor.program import Module
-from nbtc.executor.text.data import Function as Declared
 from nbtc.libcuda import fatbin, host
 from nbtc.libcuda.errors import INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NO_BINARY_FOR_GPU, NOT_FOUND, CudaError, say
 from nbtc.libcuda.memory import Block, Kind, memory
@@ -105,14 +104,6 @@ class Loaded:
         self.functions.clear()
 
 
-def _declared(module: Module, name: str) -> Declared:
-    """A kernel with its body; what is wrong with that is said once more when it is launched."""
-    try:
-        return module.part(name).functions[name]
-    except NbtcError:
-        return module.ptx.functions[name]
-
-
 class Function:
     """A kernel of a loaded module."""
 
@@ -129,7 +120,7 @@ class Function:
             at += p.bytes
         self.bytes = at
         ptx = loaded.module.ptx
-        declared = _declared(loaded.module, name)
+        declared = ptx.functions[name]  # its instructions are read where no machine code of them is on disk
         self.directives = declared.directives
         static = [v for v in (*declared.variables, *ptx.variables.values()) if v.bytes]
 

@@ -46,8 +46,28 @@ def test_a_kernel_read_alone_is_the_kernel_of_the_whole():
         part = module.part(f"k{i}")
         assert part.functions[f"k{i}"] == whole.functions[f"k{i}"]
         assert list(part.functions) == list(whole.functions) and part.variables == whole.variables
-    assert len(parse(with_bodies(source, found)).functions["k1"].body) == 1
     assert sorted(module.globals) == sorted(Module(source).globals)
+
+
+VARIABLES = (
+    ("", 0, 0),
+    (".shared .align 16 .b8 tile[64]; .local .u32 y, z;", 64, 8),
+    ("{ .shared .u32 x; }\n{ .shared\n.v2 .u32 x; .local .f64 d; }", 12, 8),
+    ("// .shared .u32 a;\n/* .shared .u32 b;\n .local .u32 c; */ .shared .u32 d; ld.shared.u32 v, [d];", 4, 0),
+    (".shared .b8 odd /* ; */ [3];", 3, 0),
+)
+
+
+@pytest.mark.parametrize(("declared", "shared", "local"), VARIABLES)
+def test_variables_of_kernels_are_known_before_their_instructions(declared, shared, local):
+    source = HEAD + kernel(1, static=declared) + kernel(2)
+    whole, emptied = parse(source), parse(with_bodies(source, kernel_texts(source)))
+    for space, size in (("shared", shared), ("local", local)):
+        for module in (whole, emptied):
+            assert sum(v.bytes for v in module.functions["k1"].variables if v.space == space) == size
+    assert emptied.functions["k1"].directives == whole.functions["k1"].directives
+    assert emptied.functions["k2"].line == whole.functions["k2"].line
+    assert len(emptied.functions["k2"].body) == 1
 
 
 def test_kernels_share_the_modules_variables():

@@ -9,10 +9,11 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_PIECES = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|\.entry\b|[{};]', re.DOTALL)
+_SILENT = r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/'  # quoted texts and comments
+_PIECES = re.compile(rf"{_SILENT}|\.entry\b|[{{}};]", re.DOTALL)
+_OWN = re.compile(rf"{_SILENT}|(?P<variable>(?<![\w.])\.(?:shared|local)\s+\.[^;{{}}]*;)", re.DOTALL)
 _NAME = re.compile(r"\.entry\s+(?:\.attribute\s*\([^)]*\)\s*)?(?P<name>[\w$%]+)")
 _STATIC = re.compile(r"(?<![\w.])\.(?:global|const)\b")  # a variable that lasts, not a part of an instruction's name
-EMPTY = "{ ret; }"
 
 
 class KernelText(NamedTuple):
@@ -53,10 +54,23 @@ def kernel_texts(text: str) -> list[KernelText]:
 
 
 def with_bodies(text: str, kernels: Sequence[KernelText], wanted: str = "") -> str:
-    """The text with empty kernels, but for one and for those whose variables last; lines keep their numbers."""
+    """The text with kernels that do nothing, but for one and for those whose variables last; lines keep their numbers.
+
+    Shared and local variables stay, each in a scope of its own: their bytes are asked of kernels that nobody launches.
+    """
     parts, at = [], 0
     for k in kernels:
         if not k.lasts and k.name != wanted:
-            parts += [text[at : k.begin], EMPTY, "\n" * text.count("\n", k.begin, k.end)]
+            parts += [text[at : k.begin], *_emptied(text, k)]
             at = k.end
     return "".join([*parts, text[at:]])
+
+
+def _emptied(text: str, kernel: KernelText) -> tuple[str, ...]:
+    """A body with variables alone."""
+    begin, end = kernel.begin, kernel.end
+    variables = [found["variable"] for found in _OWN.finditer(text, begin, end) if found["variable"]]
+    if any("/" in v for v in variables):  # a comment inside of one, in which its end may lie
+        return (text[begin:end],)
+    scopes = (f"{{ {' '.join(v.split())} }} " for v in variables)
+    return "{ ", *scopes, "ret; }", "\n" * text.count("\n", begin, end)
