@@ -285,9 +285,8 @@ def _plan(target: Arch, row: Row, size: Size, saturate: bool, order: Order) -> P
     engine = CHAIN if small else engines_for(vector, ENGINES)[0]
     peak = engine.peak_bytes(size)
     sums = prod(size.block) * acc.dtype.itemsize
-    if (
-        chains := len(order.chains(k))
-    ) > 1:  # the sum so far (of units all parts), the next, and what adding them takes
+    chains = len(order.chains(k))
+    if chains > 1:  # the sum so far (of units all parts), the next, and what adding them takes
         peak += sums * ((5 if saturate else 2) + (chains - 1 if order.unit else 0))
     rearranged = any(len(chain) > 1 for chain in order.chains(k))
     if (saturate and not engine.complete) or rearranged:  # copies for sums that may clamp midway, or of a rearranged K
