@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from nbtc.dialect import fatal, target, words
+from nbtc.dialect import assertions, target, words
 
 I32, I64, DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 
@@ -44,8 +44,8 @@ def _print(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     buffer = cgutils.alloca_once(builder, ir.LiteralStructType([v.type for v in values])) if values else None
     for n, value in enumerate(values):
         builder.store(value, cgutils.gep_inbounds(builder, buffer, 0, n))
-    callee = fatal.declared(builder.module, "vprintf", I32, [fatal.POINTER, fatal.POINTER])
-    line = fatal.text(builder, " ".join(text for text, _ in items) + "\n")
-    place = builder.bitcast(buffer, fatal.POINTER) if buffer is not None else fatal.POINTER(None)
+    callee = assertions.declared(builder.module, "vprintf", I32, [assertions.POINTER, assertions.POINTER])
+    line = assertions.text(builder, " ".join(text for text, _ in items) + "\n")
+    place = builder.bitcast(buffer, assertions.POINTER) if buffer is not None else assertions.POINTER(None)
     builder.call(callee, [line, place])
     return context.get_dummy_value()

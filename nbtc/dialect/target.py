@@ -32,7 +32,7 @@ from numba.core.typing.templates import Registry as TypingRegistry
 
 from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.native import binding
-from nbtc.dialect import fatal, folding, loop_metadata
+from nbtc.dialect import assertions, folding, loop_metadata
 from nbtc.errors import CompilerError
 
 NAME = "nbtc_ptx"
@@ -158,7 +158,7 @@ class PtxCallConv(callconv.MinimalCallConv):  # type: ignore[misc]
         """End the launch, saying what was raised, and return for the compiler's sake."""
         name = exc.__name__ if exc is not None else "RuntimeError"
         said = ", ".join(str(a) for a in exc_args or ())
-        fatal.fail(builder, f"{name}: {said}" if said else name, loc, func_name or "")
+        assertions.fail(builder, f"{name}: {said}" if said else name, loc, func_name or "")
         self._return_errcode_raw(builder, 1)
 
     def return_dynamic_user_exc(

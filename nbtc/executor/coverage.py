@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from nbtc.errors import IllegalProgramError, ProgramError
 from nbtc.executor.control.calls import parts
-from nbtc.executor.control.host_calls import missing
+from nbtc.executor.control.system_calls import missing
 from nbtc.executor.emit.action import Row
 from nbtc.executor.kernel.link import Linked, link
 from nbtc.executor.matrix.matrix import first_version

@@ -31,13 +31,14 @@ from nbtc.executor.launch.arguments import (
 )
 from nbtc.executor.launch.children import Child, Children
 from nbtc.executor.launch.configured import Configured
-from nbtc.executor.launch.host_calls import Answers, Heap
+from nbtc.executor.launch.device_heap import Heap
 from nbtc.executor.launch.launch import Code, Geometry, Request, address_of, aligned, obeyed
 from nbtc.executor.launch.repeated import Repeated, repeatable
 from nbtc.executor.launch.shared_memory import dynamic_bytes
+from nbtc.executor.launch.system_calls import Answers
 from nbtc.executor.memory.ranges import Memory
+from nbtc.executor.outcome import outcome
 from nbtc.executor.profile.result import Profile, empty
-from nbtc.executor.ran import ran
 from nbtc.executor.summary import summary
 from nbtc.executor.text.data import Module as Parsed
 from nbtc.executor.text.kernels import kernel_texts, with_bodies
@@ -326,7 +327,7 @@ class Program:
             profile=empty(built.code.sites) if instrument == "profile" else None,
             progress=progress,
         )
-        found = process_wide.noted(ran(self.name, built, request, answers))
+        found = process_wide.noted(outcome(self.name, built, request, answers))
         if answers is not None:
             rest = {"memory": memory, "arch": arch, "threads": threads, "checked": checked, "contract": contract}
             answers.children.run(memory_ranges, partial(self._child, arguments.memory, {**rest, "timeout": timeout}))

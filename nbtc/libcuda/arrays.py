@@ -9,7 +9,7 @@ from typing import NamedTuple
 from nbtc.executor.texture.objects import Format, Image
 from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, CudaError, say
 from nbtc.libcuda.memory import Kind, memory
-from nbtc.libcuda.sides import Extent, Side
+from nbtc.libcuda.pitched_memory import Extent, Side
 from nbtc.libcuda.state import handles
 
 LAYERED, SURFACE, CUBEMAP, GATHER = 1, 2, 4, 8  # CUDA_ARRAY3D_*

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nbtc.errors import OptionError, SourceError
 from nbtc.isa.archs import gpu
-from nbtc.libcuda import reports
+from nbtc.libcuda import sarif_and_junit
 from nbtc.libcuda.library import LINKS, STUBS, folder
 from nbtc.libcuda.rows import SONAMES
 
@@ -102,11 +102,11 @@ def run_reported(command: Sequence[str], env: Mapping[str, str], sarif: str | No
             code = subprocess.call(list(command), executable=path, env={**env, "NBTC_FINDINGS": str(lines)})
         finally:
             signal.signal(signal.SIGINT, before)
-        found = reports.read(lines)
+        found = sarif_and_junit.read(lines)
     if sarif is not None:
-        Path(sarif).write_text(json.dumps(reports.sarif(found, root), indent=1) + "\n", encoding="utf-8")
+        Path(sarif).write_text(json.dumps(sarif_and_junit.sarif(found, root), indent=1) + "\n", encoding="utf-8")
     if junit is not None:
-        Path(junit).write_text(reports.junit(found), encoding="utf-8")
+        Path(junit).write_text(sarif_and_junit.junit(found), encoding="utf-8")
     if code < 0:  # ended by a signal, as a shell tells it
         return 128 - code
     return code or int(any(x["what"] == "finding" for x in found))

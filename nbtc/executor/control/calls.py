@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I32, vector
-from nbtc.executor.control import host_calls
+from nbtc.executor.control import system_calls
 from nbtc.executor.emit.action import Action, yes
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.emit.form import slots
@@ -68,7 +68,7 @@ def call(lanes: Lanes) -> None:
     if isinstance(found.callee, Symbol) and _known(lanes, found.callee.name) is None:
         with b.if_then(b.icmp_unsigned("!=", taken, ZERO)):
             lanes.active, lanes.full = taken, lanes.full and rest is None
-            host_calls.call(lanes, found.callee.name, found.arguments, found.results)
+            system_calls.call(lanes, found.callee.name, found.arguments, found.results)
         return
     with b.if_then(b.icmp_unsigned("!=", taken, ZERO)):
         _call(lanes, taken, found)

@@ -13,7 +13,7 @@ from llvmlite import ir
 from nbtc.compiler.added_rows import cached
 from nbtc.compiler.builder import I64
 from nbtc.errors import NbtcError
-from nbtc.executor.control.host_calls import ask_once
+from nbtc.executor.control.system_calls import ask_once
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P

@@ -13,8 +13,8 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, vector
 from nbtc.compiler.loops import for_lanes
-from nbtc.executor.control.host_calls import ask_once
 from nbtc.executor.control.host_requests import Ask, text
+from nbtc.executor.control.system_calls import ask_once
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action, yes
 from nbtc.executor.emit.form import slots

@@ -6,6 +6,7 @@ from nbtc.libcuda.driver import (
     conditional_nodes,
     contexts,
     copies,
+    deprecated_launches,
     devices,
     entry_points,
     graphs,
@@ -15,7 +16,6 @@ from nbtc.libcuda.driver import (
     memory,
     memory_nodes,
     modules,
-    older,
     pools,
     streams,
     tensor_maps,
@@ -25,7 +25,7 @@ from nbtc.libcuda.driver import (
 )
 
 __all__ = [
-    "any_nodes", "arrays", "conditional_nodes", "contexts", "copies", "devices", "entry_points", "graphs", "kernels",
-    "launches", "linking", "memory", "memory_nodes", "modules", "older", "pools", "streams", "tensor_maps",
-    "textures", "user_objects", "virtual_memory",
+    "any_nodes", "arrays", "conditional_nodes", "contexts", "copies", "deprecated_launches", "devices",
+    "entry_points", "graphs", "kernels", "launches", "linking", "memory", "memory_nodes", "modules", "pools",
+    "streams", "tensor_maps", "textures", "user_objects", "virtual_memory",
 ]  # fmt: skip

@@ -6,8 +6,8 @@ from nbtc.libcuda import host
 from nbtc.libcuda.arrays import Array, Shape, create, destroy
 from nbtc.libcuda.driver.copies import copy_rows
 from nbtc.libcuda.errors import INVALID_VALUE, CudaError
+from nbtc.libcuda.pitched_memory import Extent, Side
 from nbtc.libcuda.registry import driver, driver_as
-from nbtc.libcuda.sides import Extent, Side
 from nbtc.libcuda.state import handles
 from nbtc.libcuda.streams import NodeKind, submit, unsafe_in_capture
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from nbtc.libcuda import host
 from nbtc.libcuda.errors import INVALID_HANDLE, INVALID_VALUE, CudaError
 from nbtc.libcuda.memory import copy, fill, memory
+from nbtc.libcuda.pitched_memory import Extent, Side
 from nbtc.libcuda.registry import DRIVER, driver_as
-from nbtc.libcuda.sides import Extent, Side
 from nbtc.libcuda.state import handles
 from nbtc.libcuda.streams import NodeKind, submit
 

@@ -10,8 +10,8 @@ from nbtc.libcuda.driver.copies import copy_3d, copy_rows, fill_rows
 from nbtc.libcuda.driver.streams import check_code
 from nbtc.libcuda.errors import INVALID_VALUE, SUCCESS, CudaError
 from nbtc.libcuda.launching import Config, arguments, runner
+from nbtc.libcuda.pitched_memory import Extent, Side
 from nbtc.libcuda.registry import DRIVER, driver, driver_as
-from nbtc.libcuda.sides import Extent, Side
 from nbtc.libcuda.state import handles
 from nbtc.libcuda.streams import Event, Executable, Graph, Node, NodeKind
 

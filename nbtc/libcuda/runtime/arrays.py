@@ -9,10 +9,10 @@ from nbtc.libcuda import host
 from nbtc.libcuda.arrays import Array, Shape, create, destroy
 from nbtc.libcuda.driver.arrays import copy_lines, lines
 from nbtc.libcuda.errors import INVALID_VALUE, SUCCESS, CudaError
+from nbtc.libcuda.pitched_memory import Extent, Side
 from nbtc.libcuda.registry import runtime, runtime_as
 from nbtc.libcuda.rows import Extent as Cube
 from nbtc.libcuda.runtime.copies import sides, submit_rows
-from nbtc.libcuda.sides import Extent, Side
 from nbtc.libcuda.state import handles
 from nbtc.libcuda.streams import unsafe_in_capture
 

@@ -6,11 +6,11 @@ from nbtc.libcuda import host
 from nbtc.libcuda.arrays import Array
 from nbtc.libcuda.driver.copies import copy_rows, submit_copy, submit_fill, submit_fill_rows
 from nbtc.libcuda.errors import INVALID_VALUE, CudaError
+from nbtc.libcuda.pitched_memory import Extent, Side
 from nbtc.libcuda.registry import runtime_as
 from nbtc.libcuda.rows import Extent as Cube
 from nbtc.libcuda.rows import Pitched
 from nbtc.libcuda.runtime.registration import symbol
-from nbtc.libcuda.sides import Extent, Side
 from nbtc.libcuda.state import handles
 from nbtc.libcuda.streams import NodeKind, stream_of, submit, synchronous
 

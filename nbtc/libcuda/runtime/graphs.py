@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from nbtc.libcuda import host
 from nbtc.libcuda.driver import any_nodes, nodes
+from nbtc.libcuda.pitched_memory import Extent, Side
 from nbtc.libcuda.registry import DRIVER, runtime
 from nbtc.libcuda.runtime.copies import rows_of, sides
 from nbtc.libcuda.runtime.registration import function
-from nbtc.libcuda.sides import Extent, Side
 from nbtc.libcuda.state import handles
 from nbtc.libcuda.streams import Executable, Node, NodeKind
 

@@ -5,7 +5,8 @@ import pytest
 
 import nbtc
 from nbtc.errors import ProgramError
-from nbtc.executor.launch.host_calls import Heap, Values, formatted
+from nbtc.executor.launch.device_heap import Heap
+from nbtc.executor.launch.printf import Values, formatted
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 INDEX = """

@@ -1,4 +1,4 @@
-"""What programs ask of the host (CUDA C++ Programming Guide: formatted output, assertion, dynamic memory allocation).
+"""System calls of programs: printf, assert, malloc, free (PTX Writer's Guide to Interoperability, "System Calls").
 
 `vprintf`, `__assertfail`, `malloc`, `free` and the device's runtime are functions without a body.  Compiled code hands
 their arguments, checked, to the launch's callback.  `cudaGraphSetConditional` needs no callback: a handle is its

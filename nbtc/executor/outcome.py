@@ -7,13 +7,13 @@ from nbtc.executor.build import Built
 from nbtc.executor.emit.errors import Kind
 from nbtc.executor.launch import report
 from nbtc.executor.launch.hazards import hazard_error, kept, leak
-from nbtc.executor.launch.host_calls import Answers
 from nbtc.executor.launch.launch import Request, run
+from nbtc.executor.launch.system_calls import Answers
 from nbtc.executor.profile.result import Profile
 from nbtc.executor.text.names import full_name
 
 
-def ran(name: str, built: Built, request: Request, answers: Answers | None) -> Profile | None:
+def outcome(name: str, built: Built, request: Request, answers: Answers | None) -> Profile | None:
     """Launch the code of a kernel; raise what went wrong."""
     try:
         failure = run(built.code, request)
