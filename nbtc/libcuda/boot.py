@@ -20,10 +20,11 @@ from nbtc.libcuda.direct.calls import direct_names, emit_all
 from nbtc.libcuda.direct.emit import Shared
 
 IMPORTS = ("dlopen", "dlsym", "setenv", "unsetenv", "snprintf", "dprintf", "getauxval", "sched_yield",
-           "memcpy", "memmove", "madvise", "msync", "process_vm_readv", "clock_gettime")  # fmt: skip
+           "memcpy", "memmove", "madvise", "msync", "process_vm_readv", "clock_gettime", "getpid")  # fmt: skip
 NEEDED = ("nbtc", "numba", "llvmlite", "numpy", "ml_dtypes", "zstandard")
 AT_SECURE = 23
 LAZY_GLOBAL = 0x101  # RTLD_LAZY | RTLD_GLOBAL: extension modules look for Python's functions
+INVALID_VALUE = 1  # CUDA_ERROR_INVALID_VALUE
 GONE = 4  # CUDA_ERROR_DEINITIALIZED, cudaErrorCudartUnloading
 # Functions that still succeed when Python has ended: what gives something back.
 STILL_FINE = ("Free", "Destroy", "Detach", "Unload", "Unregister", "Release", "Synchronize", "CtxSet", "CtxPush",
@@ -34,12 +35,28 @@ I8, I32, I64, VOID = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.VoidType(
 PTR = I8.as_pointer()
 
 
-def python_library() -> Path:
-    """This Python's shared library."""
-    names = [sysconfig.get_config_var(n) for n in ("INSTSONAME", "LDLIBRARY")]
-    folder = Path(sysconfig.get_config_var("LIBDIR") or "")
-    found = [folder / n for n in names if n and ".so" in n and (folder / n).is_file()]
-    return found[0] if found else Path(sys.executable)  # a static Python: only its own processes can be served
+def python_library() -> Path | None:
+    """This Python's shared library; None where there is none, and only Python's own processes can be served.
+
+    Conda's Python is linked statically and has the library all the same, Debian's has it in a package of its own: the
+    names are tried whatever the configuration says.
+    """
+    version = f"libpython{sys.version_info.major}.{sys.version_info.minor}{getattr(sys, 'abiflags', '')}.so"
+    names = [*(sysconfig.get_config_var(n) or "" for n in ("INSTSONAME", "LDLIBRARY")), f"{version}.1.0", version]
+    variables = (sysconfig.get_config_var(n) for n in ("LIBDIR", "LIBPL"))
+    folders = [Path(x) for x in (*variables, Path(sys.base_prefix) / "lib") if x]
+    found = (folder / n for folder in folders for n in names if ".so" in n)
+    return next((p for p in found if p.is_file()), None)
+
+
+def without_library() -> str:
+    """What a program that isn't Python says where Python has no shared library."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return (
+        f"nbtc: this program can't start the Python that nbtc is installed in, {sys.executable}: it has no shared "
+        f"library.  Install it (Debian and Ubuntu: apt install libpython{version}), or install nbtc in a Python that "
+        "has one, as those of uv, conda and GitHub's actions/setup-python do.\n"
+    )
 
 
 def python_path() -> list[str]:
@@ -92,7 +109,7 @@ class Emitter:
             "getauxval": (I64, [I64]), "sched_yield": (I32, []),
             "memcpy": (PTR, [PTR, PTR, I64]), "memmove": (PTR, [PTR, PTR, I64]), "madvise": (I32, [PTR, I64, I32]),
             "msync": (I32, [PTR, I64, I32]), "process_vm_readv": (I64, [I32, PTR, I64, PTR, I64, I64]),
-            "clock_gettime": (I32, [I32, PTR]),
+            "clock_gettime": (I32, [I32, PTR]), "getpid": (I32, []),
         }  # fmt: skip
         self.libc = {
             name: ir.Function(self.module, ir.FunctionType(result, args, name in ("snprintf", "dprintf")), name)
@@ -144,9 +161,19 @@ class Emitter:
         if not driver:
             b.ret(text)
             return made
-        with b.if_then(b.icmp_unsigned("!=", made.args[1], made.args[1].type(None))):
-            b.store(text, made.args[1])
-        b.ret(I32(0))
+        with b.if_then(b.icmp_unsigned("==", made.args[1], made.args[1].type(None))):
+            b.ret(I32(0))
+        # The system copies the text's address: it says so where a store to the caller's pointer would end the process.
+        size, one = I64(8), I64(1)
+        value = b.alloca(PTR)
+        b.store(text, value)
+        vectors = b.alloca(ir.ArrayType(I64, 4))
+        for i, x in enumerate((b.ptrtoint(made.args[1], I64), size, b.ptrtoint(value, I64), size)):
+            b.store(x, b.gep(vectors, [I32(0), I32(i)]))
+        target, origin = (b.bitcast(b.gep(vectors, [I32(0), I32(i)]), PTR) for i in (0, 2))
+        process = b.call(self.libc["getpid"], [])
+        moved = b.call(self.libc["process_vm_readv"], [process, target, one, origin, one, I64(0)])
+        b.ret(b.select(b.icmp_unsigned("==", moved, size), I32(0), I32(INVALID_VALUE)))
         return made
 
     def close(self) -> Any:
@@ -197,10 +224,12 @@ class Emitter:
             b.cbranch(b.icmp_unsigned("==", now, I64(1)), wait, ready)
             b.position_at_end(ready)
             b.ret(I32(1))
-        library = str(python_library())
-        handle = b.call(self.libc["dlopen"], [self.text(b, library), I32(LAZY_GLOBAL)])
+        library = python_library()
+        name = null if library is None else self.text(b, str(library))
+        message = without_library() if library is None else "nbtc: cannot load %s\n"
+        handle = null if library is None else b.call(self.libc["dlopen"], [name, I32(LAZY_GLOBAL)])
         with b.if_then(b.icmp_unsigned("==", handle, null)):
-            b.call(self.libc["dprintf"], [I32(2), self.text(b, "nbtc: cannot load %s\n"), self.text(b, library)])
+            b.call(self.libc["dprintf"], [I32(2), self.text(b, message), name])
             b.store_atomic(I64(3), self.python, "seq_cst", 8)
             b.ret(I32(0))
         home = self.text(b, "PYTHONHOME")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from clients import python, run
 
+from nbtc.libcuda import boot, elf
 from nbtc.libcuda.compilers.linker import LINKER
 from nbtc.libcuda.library import folder
 from nbtc.libcuda.rows import SONAMES, rows
@@ -33,6 +34,20 @@ def test_random_calls_end_in_error_codes(which, tmp_path):
     assert int(done.stdout.split()[2]) > 1000, (
         done.stdout
     )  # succeeded: objects and descriptions are what they should be
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a compiler")
+def test_programs_say_that_python_has_no_shared_library(tmp_path, monkeypatch):
+    monkeypatch.setattr(boot, "python_library", lambda: None)
+    names = [row.name for row in rows("driver")]
+    raw = elf.Library("libcuda.so.1", names, boot.IMPORTS, boot.boot_object("driver", names, str(tmp_path)), None)
+    (tmp_path / "libcuda.so.1").write_bytes(raw.write())
+    program, listed = tmp_path / "random_calls", tmp_path / "names"
+    subprocess.run(["gcc", "-O1", "-o", program, HERE / "random_calls.c", "-ldl"], check=True)
+    listed.write_text("\n".join(names))
+    done = subprocess.run([program, tmp_path / "libcuda.so.1", listed, "100000", "5"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("100000 calls"), done
+    assert "it has no shared library.  Install it" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_file_s_name_is_text(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from clients import python
 
 from nbtc.libcuda import elf
+from nbtc.libcuda.boot import python_library
 from nbtc.libcuda.command import environment
 from nbtc.libcuda.library import folder
 from nbtc.libcuda.rows import SONAMES, rows
@@ -76,6 +77,7 @@ def test_a_library_is_the_same_each_time():
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a linker")
+@pytest.mark.skipif(python_library() is None, reason="this Python has no shared library")
 def test_programs_are_linked_with_the_libraries(tmp_path):
     source, program, env = tmp_path / "x.c", tmp_path / "x", environment(os.environ)
     source.write_text("int cuInit(unsigned), cudaDeviceSynchronize(void);\nint main() { return cuInit(0) + 8 * WHAT; }")
