@@ -19,9 +19,8 @@ from nbtc.compiler.native import target
 from nbtc.compiler.split import Functions
 from nbtc.executor.code import scheduler, worker
 from nbtc.executor.emit.errors import Kind, Stop
-from nbtc.executor.emit.fields import place_of
+from nbtc.executor.emit.fields import field_at, load_field
 from nbtc.executor.emit.instrument import Instrument
-from nbtc.executor.emit.state import LAYOUTS
 
 if TYPE_CHECKING:
     from nbtc.executor.code.machine import Options
@@ -138,13 +137,13 @@ def _record(v: VectorBuilder, args: Any) -> None:
     launch, block, warp, site, kind, lane, address = args
 
     def field(name: str) -> Any:
-        return v.at(launch, LAYOUTS["launch"].offset(name))
+        return field_at(v, "launch", launch, name)
 
     claim = b.bitcast(field("failed"), I32.as_pointer())
     pair = b.cmpxchg(claim, ir.Constant(I32, 0), ir.Constant(I32, 1), "seq_cst", "seq_cst")
     with b.if_then(b.extract_value(pair, 1)):
-        thread = b.add(b.mul(place_of(v, "warp", warp, "index"), ir.Constant(I32, WARP)), lane)
-        block_index = b.trunc(place_of(v, "block", block, "index"), I32)
+        thread = b.add(b.mul(load_field(v, "warp", warp, "index"), ir.Constant(I32, WARP)), lane)
+        block_index = b.trunc(load_field(v, "block", block, "index"), I32)
         for name, value in (
             ("error_site", site),
             ("error_kind", kind),

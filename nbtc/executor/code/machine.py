@@ -14,7 +14,7 @@ from nbtc.executor.code.frame import Frame
 from nbtc.executor.code.scratch import Scratch
 from nbtc.executor.code.warp_code import LANES, TURN, WarpCode
 from nbtc.executor.control import barriers, calls
-from nbtc.executor.emit.fields import place_of
+from nbtc.executor.emit.fields import load_field
 from nbtc.executor.emit.instrument import NOTHING, Instrument
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.values import const
@@ -185,7 +185,7 @@ class Machine:
             if axis != "x":
                 return ir.Constant(I32, 0)
             return b.add(v.splat(first, LANES), ir.Constant(vector(I32, LANES), list(range(LANES))))
-        x, y = (place_of(v, "launch", code.launch, f"block_{a}") for a in "xy")
+        x, y = (load_field(v, "launch", code.launch, f"block_{a}") for a in "xy")
         if self.shape.rows:
             if axis == "x":
                 return b.add(v.splat(b.urem(first, x), LANES), ir.Constant(vector(I32, LANES), list(range(LANES))))

@@ -15,8 +15,8 @@ from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder
 from nbtc.executor.code.coroutine import HEADER, VOID, resume
 from nbtc.executor.code.worker import ZERO, Worker, free_frames
 from nbtc.executor.emit.errors import Kind, Stop
-from nbtc.executor.emit.fields import place_of
-from nbtc.executor.emit.state import LAYOUTS
+from nbtc.executor.emit.fields import load_field, store_field
+from nbtc.executor.emit.state import BLOCK
 
 POINTER = I8.as_pointer()
 RUNNING, ENDED = (ir.Constant(I32, n) for n in (1, 2))  # of a resident block; 0 is a free slot
@@ -176,7 +176,7 @@ def _take_slot(v: VectorBuilder, w: Worker, index: Any) -> Any:
     w.put("block", block, "live_warps", warps)
     w.put("block", block, "live_threads", w.get("launch", w.launch, "threads"))
     barriers = w.at("block", block, "barriers")
-    size = LAYOUTS["block"].fields["barriers"].bits // 8
+    size = BLOCK.fields["barriers"].bits // 8
     v.call("llvm.memset.p0.i64", VOID, barriers, ir.Constant(I8, 0), v.int(size), ir.Constant(I1, 0))
     return block
 
@@ -301,7 +301,7 @@ def lanes_end(v: VectorBuilder, code: Any, mask: Any) -> None:
     b = v.b
 
     def less(structure: str, base: Any, name: str, change: Any) -> None:
-        v.store(change(place_of(v, structure, base, name)), v.at(base, LAYOUTS[structure].offset(name)), 4)
+        store_field(v, structure, base, name, change(load_field(v, structure, base, name)))
 
     less("warp", code.warp, "live", lambda x: b.and_(x, b.not_(mask)))
     less("block", code.block, "live_threads", lambda x: b.sub(x, v.popcount(mask)))

@@ -17,7 +17,8 @@ from llvmlite import ir
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
 from nbtc.executor.code.coroutine import NULL, Coroutine
 from nbtc.executor.code.pending import Pending
-from nbtc.executor.emit.state import BARRIERS, BLOCK, LAYOUTS, WARP
+from nbtc.executor.emit.fields import field_at, load_field
+from nbtc.executor.emit.state import BARRIERS, BLOCK, WARP
 
 POINTER = I8.as_pointer()
 TURN = 64  # rounds of a waiting loop before others get their turn: many loops around atomics end sooner
@@ -168,11 +169,10 @@ class WarpCode:
         return self._words
 
     def _at(self, structure: str, name: str) -> Any:
-        return self.v.at(getattr(self, structure), LAYOUTS[structure].offset(name))
+        return field_at(self.v, structure, getattr(self, structure), name)
 
     def _get(self, structure: str, name: str) -> Any:
-        bits = LAYOUTS[structure].fields[name].bits
-        return self.v.load(self._at(structure, name), ir.IntType(bits), bits // 8)
+        return load_field(self.v, structure, getattr(self, structure), name)
 
     def label(self, number: int) -> Any:
         """The LLVM block where a block's code begins."""

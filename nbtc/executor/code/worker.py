@@ -9,8 +9,8 @@ from numba.core import cgutils
 
 from nbtc.compiler.builder import I32, I64, VectorBuilder
 from nbtc.executor.code.coroutine import ALIGN, HEADER, VOID, declare
-from nbtc.executor.emit.fields import cluster_size, grid_place, place_of, take_cluster
-from nbtc.executor.emit.state import BLOCK, LAYOUTS, WARP
+from nbtc.executor.emit.fields import cluster_size, field_at, grid_place, load_field, store_field, take_cluster
+from nbtc.executor.emit.state import BLOCK, WARP
 from nbtc.executor.memory.resolve import POINTER
 
 ZERO = ir.Constant(I32, 0)
@@ -24,13 +24,13 @@ class Worker:
         self.launch = v.b.inttoptr(self.get("worker", worker, "launch"), POINTER)
 
     def at(self, structure: str, base: Any, name: str) -> Any:
-        return self.v.at(base, LAYOUTS[structure].offset(name))
+        return field_at(self.v, structure, base, name)
 
     def get(self, structure: str, base: Any, name: str) -> Any:
-        return place_of(self.v, structure, base, name)
+        return load_field(self.v, structure, base, name)
 
     def put(self, structure: str, base: Any, name: str, value: Any) -> None:
-        self.v.store(value, self.at(structure, base, name), LAYOUTS[structure].fields[name].bits // 8)
+        store_field(self.v, structure, base, name, value)
 
     def block(self, slot: Any) -> Any:
         """A resident block's structure."""

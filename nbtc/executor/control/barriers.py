@@ -16,10 +16,10 @@ from numba.core import cgutils
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.executor.emit.action import Action, no, yes
 from nbtc.executor.emit.errors import Kind
-from nbtc.executor.emit.fields import place_of
+from nbtc.executor.emit.fields import field_at, load_field, store_field
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
-from nbtc.executor.emit.state import BARRIERS, BLOCK, LAYOUTS
+from nbtc.executor.emit.state import BARRIERS, BLOCK
 from nbtc.executor.emit.state import WARP as WARP_STATE
 from nbtc.executor.memory.reach import first_lane
 from nbtc.executor.text.data import Immediate, Operand
@@ -111,7 +111,7 @@ def _arrive(v: VectorBuilder, args: Any, waits: bool) -> None:
     with b.if_then(some):
         if waits:
             number = _number(v, barrier, block)
-            for place in (v.at(warp, LAYOUTS["warp"].offset("waiting")), _waiters(v, warp, number)):
+            for place in (field_at(v, "warp", warp, "waiting"), _waiters(v, warp, number)):
                 v.store(b.or_(v.load(place, I32, 4), new), place, 4)
         v.store(b.add(v.load(barrier, I32, 4, TRUE), v.popcount(b.and_(true, new))), barrier, 4, TRUE)
         arrived = b.add(v.load(barrier, I32, 4, ARRIVED), v.popcount(new))
@@ -125,7 +125,7 @@ def _complete(v: VectorBuilder, barrier: Any, block: Any) -> None:
     """Move the phase on if all have arrived."""
     b = v.b
     arrived, expected = v.load(barrier, I32, 4, ARRIVED), v.load(barrier, I32, 4, EXPECTED)
-    everyone = place_of(v, "block", block, "live_threads")
+    everyone = load_field(v, "block", block, "live_threads")
     needed = b.select(b.icmp_unsigned("==", expected, ZERO), everyone, expected)
     full = b.and_(b.icmp_unsigned("!=", arrived, ZERO), b.icmp_unsigned(">=", arrived, needed))
     with b.if_then(full):
@@ -141,31 +141,31 @@ def _complete(v: VectorBuilder, barrier: Any, block: Any) -> None:
 def _number(v: VectorBuilder, barrier: Any, block: Any) -> Any:
     """Which of a block's barriers one is (i64)."""
     b = v.b
-    first = b.add(b.ptrtoint(block, I64), v.int(LAYOUTS["block"].offset("barriers")))
+    first = b.ptrtoint(field_at(v, "block", block, "barriers"), I64)
     return b.udiv(b.sub(b.ptrtoint(barrier, I64), first), v.int(BARRIER_BYTES))
 
 
 def _waiters(v: VectorBuilder, warp: Any, number: Any) -> Any:
     """Where a warp notes which of its lanes wait at a barrier."""
-    return v.at(warp, LAYOUTS["warp"].offset("barrier_waiters"), v.b.shl(number, v.int(2)))
+    return field_at(v, "warp", warp, "barrier_waiters", v.b.shl(number, v.int(2)))
 
 
 def _release(v: VectorBuilder, barrier: Any, block: Any, told: Any, phase: Any) -> None:
     """Release all that wait at a barrier, and tell each of the predicates: twice how many were true, and 1 if all."""
     b = v.b
     number = _number(v, barrier, block)
-    launch = b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
-    warps = b.zext(place_of(v, "launch", launch, "warps"), I64)
+    launch = b.inttoptr(load_field(v, "block", block, "launch"), POINTER)
+    warps = b.zext(load_field(v, "launch", launch, "warps"), I64)
     with cgutils.for_range(b, warps) as loop:
         warp = v.at(block, BLOCK.size, b.mul(loop.index, v.int(WARP_STATE.size)))
         waiters = _waiters(v, warp, number)
         mask = v.load(waiters, I32, 4)
         with b.if_then(b.icmp_unsigned("!=", mask, ZERO)):
             v.store(ZERO, waiters, 4)
-            released = v.at(warp, LAYOUTS["warp"].offset("released"))
+            released = field_at(v, "warp", warp, "released")
             v.store(b.or_(v.load(released, I32, 4), mask), released, 4)
-            v.store(phase, warp, 4, LAYOUTS["warp"].offset("released_in"))
-            place = v.at(warp, LAYOUTS["warp"].offset("told"))
+            store_field(v, "warp", warp, "released_in", phase)
+            place = field_at(v, "warp", warp, "told")
             lanes = b.bitcast(mask, vector(I1, WARP))
             v.store(b.select(lanes, v.splat(told, WARP), v.load(place, L32, 64)), place, 64)
 
@@ -174,7 +174,7 @@ def threads_ended(v: VectorBuilder, args: Any) -> None:
     """After threads of a block have ended: barriers that waited for them alone let the others go."""
     b = v.b
     (block,) = args
-    barriers = v.at(block, LAYOUTS["block"].offset("barriers"))
+    barriers = field_at(v, "block", block, "barriers")
     with cgutils.for_range(b, v.int(BARRIERS)) as loop:
         _complete(v, v.at(barriers, b.mul(loop.index, v.int(BARRIER_BYTES))), block)
     b.ret_void()

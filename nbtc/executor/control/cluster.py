@@ -14,10 +14,9 @@ from llvmlite import ir
 from nbtc.compiler.builder import I8, I32, I64
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.emit.action import Action
-from nbtc.executor.emit.fields import cluster_size
+from nbtc.executor.emit.fields import cluster_size, field_at, load_field
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import Lanes
-from nbtc.executor.emit.state import LAYOUTS
 from nbtc.executor.emit.values import const, resize
 from nbtc.executor.memory.resolve import FIRST_RANK, RANK_SHIFT
 from nbtc.executor.text.data import Instruction
@@ -34,8 +33,7 @@ def peer(lanes: Lanes, rank: Any) -> Any:
 
 def peer_field(lanes: Lanes, rank: Any, name: str) -> Any:
     """A field of a block of the cluster."""
-    field = LAYOUTS["block"].fields[name]
-    return lanes.v.load(lanes.v.at(peer(lanes, rank), field.offset), ir.IntType(field.bits), field.bits // 8)
+    return load_field(lanes.v, "block", peer(lanes, rank), name)
 
 
 def _map(lanes: Lanes) -> None:
@@ -94,7 +92,7 @@ class ClusterBarrier:
         self.lanes, self.v, self.b = lanes, lanes.v, lanes.b
         first = peer(lanes, ir.Constant(I32, 0))
         self.generation, self.arrived = (
-            lanes.v.at(first, LAYOUTS["block"].offset(f"cluster_{n}")) for n in ("generation", "arrived")
+            field_at(lanes.v, "block", first, f"cluster_{n}") for n in ("generation", "arrived")
         )
 
     def arrive(self, lanes_new: Any) -> None:

@@ -10,15 +10,25 @@ from nbtc.compiler.builder import I32, I64, VectorBuilder
 from nbtc.executor.emit.state import LAYOUTS
 
 
-def place_of(v: VectorBuilder, structure: str, base: Any, name: str) -> Any:
-    """A field of a structure, loaded."""
+def field_at(v: VectorBuilder, structure: str, base: Any, name: str, index: Any = 0) -> Any:
+    """Pointer to a field of the "launch", "worker", "block" or "warp" at `base`, moved by `index` bytes."""
+    return v.at(base, LAYOUTS[structure].offset(name), index)
+
+
+def load_field(v: VectorBuilder, structure: str, base: Any, name: str) -> Any:
+    """A field's value."""
     bits = LAYOUTS[structure].fields[name].bits
-    return v.load(v.at(base, LAYOUTS[structure].offset(name)), ir.IntType(bits), bits // 8)
+    return v.load(field_at(v, structure, base, name), ir.IntType(bits), bits // 8)
+
+
+def store_field(v: VectorBuilder, structure: str, base: Any, name: str, value: Any) -> None:
+    """Set a field."""
+    v.store(value, field_at(v, structure, base, name), LAYOUTS[structure].fields[name].bits // 8)
 
 
 def cluster_size(v: VectorBuilder, launch: Any) -> Any:
     """Blocks of a cluster of the launch, 1 where there are none (i32)."""
-    x, y, z = (place_of(v, "launch", launch, f"cluster_{axis}") for axis in "xyz")
+    x, y, z = (load_field(v, "launch", launch, f"cluster_{axis}") for axis in "xyz")
     return v.b.mul(v.b.mul(x, y), z)
 
 
@@ -36,7 +46,9 @@ def grid_place(v: VectorBuilder, launch: Any, index: Any) -> tuple[tuple[Any, An
     """
     b = v.b
     size = b.zext(cluster_size(v, launch), I64)
-    grid, cluster = (tuple(place_of(v, "launch", launch, f"{what}_{a}") for a in "xyz") for what in ("grid", "cluster"))
+    grid, cluster = (
+        tuple(load_field(v, "launch", launch, f"{what}_{a}") for a in "xyz") for what in ("grid", "cluster")
+    )
     rank = b.trunc(b.urem(index, size), I32)
     whole = _split(b, b.trunc(b.udiv(index, size), I32), (b.udiv(grid[0], cluster[0]), b.udiv(grid[1], cluster[1])))
     within = _split(b, rank, (cluster[0], cluster[1]))
@@ -46,6 +58,6 @@ def grid_place(v: VectorBuilder, launch: Any, index: Any) -> tuple[tuple[Any, An
 
 def take_cluster(v: VectorBuilder, launch: Any) -> Any:
     """The number of the first block of the next cluster (i64); beyond the grid when there are no more."""
-    place = v.at(launch, LAYOUTS["launch"].offset("next_block"))
+    place = field_at(v, "launch", launch, "next_block")
     counter = v.b.bitcast(place, I64.as_pointer())
     return v.b.atomic_rmw("add", counter, v.b.zext(cluster_size(v, launch), I64), "monotonic")

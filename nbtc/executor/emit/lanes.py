@@ -11,8 +11,8 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.executor.emit import specials
+from nbtc.executor.emit.fields import field_at, load_field, store_field
 from nbtc.executor.emit.form import Op
-from nbtc.executor.emit.state import LAYOUTS
 from nbtc.executor.emit.values import resize
 from nbtc.executor.text.data import (
     WIDTHS,
@@ -171,16 +171,15 @@ class Lanes:
 
     def field(self, structure: str, name: str, index: Any = 0) -> Any:
         """Pointer to a field of the "launch", "worker", "block" or "warp", moved by `index` bytes."""
-        return self.v.at(getattr(self, structure), LAYOUTS[structure].offset(name), index)
+        return field_at(self.v, structure, getattr(self, structure), name, index)
 
     def get(self, structure: str, name: str) -> Any:
         """A field's value."""
-        bits = LAYOUTS[structure].fields[name].bits
-        return self.v.load(self.field(structure, name), ir.IntType(bits), bits // 8)
+        return load_field(self.v, structure, getattr(self, structure), name)
 
     def put(self, structure: str, name: str, value: Any) -> None:
         """Set a field."""
-        self.v.store(value, self.field(structure, name), LAYOUTS[structure].fields[name].bits // 8)
+        store_field(self.v, structure, getattr(self, structure), name, value)
 
     # --- control ----------------------------------------------------------------------------------------------------
     def retry_unless(self, ready: Any) -> None:

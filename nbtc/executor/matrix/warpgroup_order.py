@@ -15,9 +15,9 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
-from nbtc.executor.emit.fields import place_of
+from nbtc.executor.emit.fields import field_at, load_field
 from nbtc.executor.emit.lanes import Lanes
-from nbtc.executor.emit.state import BLOCK, LAYOUTS, WARP
+from nbtc.executor.emit.state import BLOCK, WARP
 
 POINTER = I8.as_pointer()
 WARPS = 4  # of a warpgroup
@@ -56,18 +56,18 @@ def _behind(v: VectorBuilder, args: Any, name: str) -> None:
     """The address of such a count of a warp that is late, which the warp is to sleep on; 0 if none is."""
     b = v.b
     block, warp, warps, count = args
-    first = b.and_(place_of(v, "warp", warp, "index"), ir.Constant(I32, -WARPS))
+    first = b.and_(load_field(v, "warp", warp, "index"), ir.Constant(I32, -WARPS))
     found, value = v.int(0), count
     for n in range(WARPS):
         index = b.add(first, ir.Constant(I32, n))
         exists = b.icmp_unsigned("<", index, warps)
         at = v.at(block, BLOCK.size, b.mul(b.zext(index, I64), v.int(WARP.size)))
         peer = b.select(exists, at, warp)
-        theirs = place_of(v, "warp", peer, name)
+        theirs = load_field(v, "warp", peer, name)
         less = b.icmp_signed("<", b.sub(theirs, count), ir.Constant(I32, 0))  # counts may wrap around
-        running = b.icmp_unsigned("==", place_of(v, "warp", peer, "ended"), ir.Constant(I32, 0))
+        running = b.icmp_unsigned("==", load_field(v, "warp", peer, "ended"), ir.Constant(I32, 0))
         late = b.and_(less, running)
-        address = b.ptrtoint(v.at(peer, LAYOUTS["warp"].offset(name)), I64)
+        address = b.ptrtoint(field_at(v, "warp", peer, name), I64)
         found, value = b.select(late, address, found), b.select(late, theirs, value)
-    v.store(value, v.at(warp, LAYOUTS["warp"].offset("wait_value")), 4)
+    v.store(value, field_at(v, "warp", warp, "wait_value"), 4)
     b.ret(found)

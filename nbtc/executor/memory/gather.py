@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, suffix, vector
 from nbtc.compiler.loops import for_lanes
-from nbtc.executor.emit.fields import place_of
+from nbtc.executor.emit.fields import load_field
 from nbtc.executor.memory.resolve import ADDRESSES, Access, at_once, fits, fits_shared, resolver
 
 LANES = 32
@@ -222,7 +222,7 @@ def _side_by_side(v: VectorBuilder, checked: bool, shape: LaneElements, args: An
     if shared:
         first = b.zext(first, I64)
         inside = fits_shared(v, checked, first, v.int(total), block)
-        pointer = b.add(place_of(v, "block", block, "shared"), first)
+        pointer = b.add(load_field(v, "block", block, "shared"), first)
     else:
         inside, pointer = fits(v, checked, first, total, args), first
     if checked:

@@ -13,7 +13,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.emit.errors import Kind
-from nbtc.executor.emit.fields import cluster_size, place_of
+from nbtc.executor.emit.fields import cluster_size, load_field
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.state import LOCAL_WINDOW, SHARED_WINDOW
 from nbtc.executor.emit.values import const
@@ -141,13 +141,13 @@ def _shared_places(v: VectorBuilder, checked: bool, size: Any, addresses: Any, b
     """Host addresses of shared ones, and which lie inside and are aligned."""
     b = v.b
     offsets = b.trunc(addresses, vector(I32, LANES))
-    base = v.splat(place_of(v, "block", block, "shared"), LANES)
+    base = v.splat(load_field(v, "block", block, "shared"), LANES)
     places = b.add(base, b.zext(offsets, ADDRESSES))
     if not checked:  # other blocks' are found one by one
         return places, b.icmp_unsigned("<", offsets, const(v, offsets, 1 << RANK_SHIFT))
-    launch = b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
+    launch = b.inttoptr(load_field(v, "block", block, "launch"), POINTER)
     small = b.trunc(size, I32)
-    inside = lies_in(v, place_of(v, "launch", launch, "shared_bytes"), offsets, small)
+    inside = lies_in(v, load_field(v, "launch", launch, "shared_bytes"), offsets, small)
     return places, b.and_(inside, _aligned(v, offsets, small))
 
 
@@ -176,15 +176,15 @@ def fits_shared(v: VectorBuilder, checked: bool, offset: Any, total: Any, block:
     """Whether [offset, offset + total) lies in the block's shared memory; unchecked, whether it is not another's."""
     if not checked:
         return v.b.icmp_unsigned("<", offset, v.int(1 << RANK_SHIFT))
-    launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
-    limit = v.b.zext(place_of(v, "launch", launch, "shared_bytes"), I64)
+    launch = v.b.inttoptr(load_field(v, "block", block, "launch"), POINTER)
+    limit = v.b.zext(load_field(v, "launch", launch, "shared_bytes"), I64)
     return lies_in(v, limit, offset, total)
 
 
 def _last_range(v: VectorBuilder, site: Any, block: Any) -> tuple[Any, Any]:
     """First byte and bytes of the range that a place was last in."""
-    worker = v.b.inttoptr(place_of(v, "block", block, "worker"), POINTER)
-    sites = v.b.inttoptr(place_of(v, "worker", worker, "sites"), POINTER)
+    worker = v.b.inttoptr(load_field(v, "block", block, "worker"), POINTER)
+    sites = v.b.inttoptr(load_field(v, "worker", worker, "sites"), POINTER)
     memory = v.at(sites, v.b.mul(v.b.zext(site, I64), v.int(SITE_BYTES)))
     return v.load(memory, I64, 8), v.load(memory, I64, 8, 8)
 
@@ -197,10 +197,10 @@ class _Where:
     ) -> None:
         self.v, self.b, self.helpers, self.checked, self.write = v, v.b, helpers, helpers.checked, write
         self.size, self.site, self.warp, self.block = size, site, warp, block
-        self.launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
-        self.worker = v.b.inttoptr(place_of(v, "block", block, "worker"), POINTER)
-        self.shared = place_of(v, "block", block, "shared")
-        self.local = place_of(v, "block", block, "local")
+        self.launch = v.b.inttoptr(load_field(v, "block", block, "launch"), POINTER)
+        self.worker = v.b.inttoptr(load_field(v, "block", block, "worker"), POINTER)
+        self.shared = load_field(v, "block", block, "shared")
+        self.local = load_field(v, "block", block, "local")
         self.fine = ir.Constant(I32, 0)
 
     def find(self, space: str, address: Any, lane: Any) -> tuple[Any, Any]:
@@ -249,7 +249,7 @@ class _Where:
     def _shared(self, address: Any, lane: Any) -> tuple[Any, Any]:
         b, v = self.b, self.v
         offset = b.and_(address, v.int((1 << RANK_SHIFT) - 1))
-        limit = place_of(v, "launch", self.launch, "shared_bytes")
+        limit = load_field(v, "launch", self.launch, "shared_bytes")
         rank = b.and_(b.lshr(address, v.int(RANK_SHIFT)), v.int(0xFF))  # 0: this block
         result, kind = self._buffer(I64), self._buffer(I32)
         b.store(self.shared, result)
@@ -261,17 +261,17 @@ class _Where:
                 fits = ir.Constant(I1, 0)
             with b.if_else(fits) as (then, otherwise):
                 with then:
-                    table = b.inttoptr(place_of(v, "block", self.block, "peers"), POINTER)
+                    table = b.inttoptr(load_field(v, "block", self.block, "peers"), POINTER)
                     peer = b.inttoptr(v.load(v.at(table, b.shl(rank, v.int(3))), I64, 8), POINTER)
-                    b.store(place_of(v, "block", peer, "shared"), result)
+                    b.store(load_field(v, "block", peer, "shared"), result)
                 with otherwise:
                     b.store(ir.Constant(I32, Kind.SHARED_BOUNDS), kind)
         return b.add(b.load(result), offset), b.load(kind)
 
     def _local(self, address: Any, lane: Any) -> tuple[Any, Any]:
         b, v = self.b, self.v
-        limit = place_of(v, "launch", self.launch, "local_bytes")
-        thread = b.add(b.mul(place_of(v, "warp", self.warp, "index"), ir.Constant(I32, LANES)), lane)
+        limit = load_field(v, "launch", self.launch, "local_bytes")
+        thread = b.add(b.mul(load_field(v, "warp", self.warp, "index"), ir.Constant(I32, LANES)), lane)
         start = b.add(self.local, b.mul(b.zext(thread, I64), b.zext(limit, I64)))
         return b.add(start, address), self._inside(address, limit, Kind.LOCAL_BOUNDS)
 
@@ -292,8 +292,8 @@ def _find_range(v: VectorBuilder, args: Any) -> None:
     """Which range holds an address: its site remembers it.  The answer is an error kind, 0 when it is found."""
     b = v.b
     launch, worker, address, size, site, write = args
-    table = b.inttoptr(place_of(v, "launch", launch, "ranges"), POINTER)
-    count = place_of(v, "launch", launch, "range_count")
+    table = b.inttoptr(load_field(v, "launch", launch, "ranges"), POINTER)
+    count = load_field(v, "launch", launch, "range_count")
     entry = b.block
     head, test, hit, follow, miss = (b.append_basic_block(n) for n in ("head", "test", "hit", "follow", "miss"))
     b.branch(head)
@@ -312,7 +312,7 @@ def _find_range(v: VectorBuilder, args: Any) -> None:
     forbidden = b.and_(b.icmp_unsigned("==", writable, v.int(0)), b.icmp_unsigned("!=", write, ir.Constant(I32, 0)))
     with b.if_then(forbidden, likely=False):
         b.ret(ir.Constant(I32, Kind.READ_ONLY))
-    sites = b.inttoptr(place_of(v, "worker", worker, "sites"), POINTER)
+    sites = b.inttoptr(load_field(v, "worker", worker, "sites"), POINTER)
     memory = v.at(sites, b.mul(b.zext(site, I64), v.int(SITE_BYTES)))
     v.store(first, memory, 8)
     v.store(length, memory, 8, 8)

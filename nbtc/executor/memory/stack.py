@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
-from nbtc.executor.emit.fields import place_of
+from nbtc.executor.emit.fields import load_field
 
 LANES = 32
 WORD_BYTES = 8
@@ -26,10 +26,10 @@ WORDS = vector(I64, LANES)
 def _lane_memory(v: VectorBuilder, block: Any, warp: Any, lane: Any) -> Any:
     """Host address where a lane's local memory begins."""
     b = v.b
-    launch = b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
-    size = b.zext(place_of(v, "launch", launch, "local_bytes"), I64)
-    thread = b.add(b.mul(place_of(v, "warp", warp, "index"), ir.Constant(I32, LANES)), lane)
-    start = b.add(place_of(v, "block", block, "local"), b.mul(b.zext(thread, I64), size))
+    launch = b.inttoptr(load_field(v, "block", block, "launch"), POINTER)
+    size = b.zext(load_field(v, "launch", launch, "local_bytes"), I64)
+    thread = b.add(b.mul(load_field(v, "warp", warp, "index"), ir.Constant(I32, LANES)), lane)
+    start = b.add(load_field(v, "block", block, "local"), b.mul(b.zext(thread, I64), size))
     return b.inttoptr(start, POINTER)
 
 

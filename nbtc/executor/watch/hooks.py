@@ -10,7 +10,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I32, I64, VectorBuilder, vector
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Row
-from nbtc.executor.emit.fields import place_of
+from nbtc.executor.emit.fields import load_field
 from nbtc.executor.emit.form import Op
 from nbtc.executor.emit.instrument import Instrument, Touch
 from nbtc.executor.emit.lanes import Lanes, is_vector
@@ -148,8 +148,8 @@ class Watch(Instrument):
 
     def begins(self, v: VectorBuilder, block: Any, reserved: int) -> None:
         """Its words are set."""
-        launch = v.b.inttoptr(place_of(v, "block", block, "launch"), POINTER)
-        services = v.b.inttoptr(place_of(v, "launch", launch, "services"), POINTER)
+        launch = v.b.inttoptr(load_field(v, "block", block, "launch"), POINTER)
+        services = v.b.inttoptr(load_field(v, "launch", launch, "services"), POINTER)
         self._call(v, services, events.event, [events.BEGIN, block, 0, reserved, 0, 0])
 
     def arrives(self, lanes: Lanes, barrier: Any, new: Any, count: Any) -> None:
