@@ -6,6 +6,8 @@ breaks the ordering rules.  (PTX ISA, "Asynchronous Warpgroup Level Matrix Multi
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -63,6 +65,14 @@ def tile_to_smem(
 tile_to_smem.__doc__ = _tiles.tile_to_smem.__doc__
 
 
+def _recorded(sequence: object) -> TypeGuard[Sequence]:
+    if sequence is not None and not isinstance(sequence, Sequence):
+        raise OptionError(
+            f"sequence={shown(sequence)} is no wgmma.Sequence: pass the one that the products are issued to"
+        )
+    return sequence is not None
+
+
 def fence(sequence: Sequence | None = None) -> None:
     """wgmma.fence.sync.aligned.
 
@@ -72,19 +82,19 @@ def fence(sequence: Sequence | None = None) -> None:
     >>> from nbtc.wgmma import Sequence, fence
     >>> fence(Sequence())
     """
-    if sequence is not None:
+    if _recorded(sequence):
         sequence.fence()
 
 
 def fence_proxy_async(sequence: Sequence | None = None) -> None:
     """fence.proxy.async: the wgmma after it see the shared-memory writes before it."""
-    if sequence is not None:
+    if _recorded(sequence):
         sequence.fence_proxy_async()
 
 
 def commit_group(sequence: Sequence | None = None) -> None:
     """wgmma.commit_group.sync.aligned: the products issued so far form a group."""
-    if sequence is not None:
+    if _recorded(sequence):
         sequence.commit_group()
 
 
@@ -96,5 +106,5 @@ def wait_group(n: int, sequence: Sequence | None = None) -> None:
     """
     if (whole_number(n) or 0) < 0 or whole_number(n) is None:
         raise OptionError(f"wait_group({shown(n)}): the operand is a number of groups, 0 or more; try wait_group(0)")
-    if sequence is not None:
+    if _recorded(sequence):
         sequence.wait_group(n)

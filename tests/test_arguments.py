@@ -13,7 +13,7 @@ import pytest
 import nbtc
 from nbtc import ptx, sparse
 from nbtc.errors import NbtcError
-from nbtc.wgmma import Descriptor, Sequence, smem_to_tile, tile_to_smem, wait_group
+from nbtc.wgmma import Descriptor, Sequence, fence, smem_to_tile, tile_to_smem, wait_group
 
 pytestmark = pytest.mark.filterwarnings("ignore::nbtc.errors.NbtcWarning")
 H, S, D = np.zeros((16, 16), np.float16), np.zeros((16, 16), np.float32), np.zeros((128, 4), np.uint32)
@@ -100,6 +100,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "s2t d": lambda x: smem_to_tile(np.zeros(900, np.uint8), x, (8, 8), "f16"),
     "s2t sh": lambda x: smem_to_tile(np.zeros(900, np.uint8), Descriptor(0, 16, 128), x, "f16"),
     "wait": lambda x: wait_group(x),
+    "wait seq": lambda x: wait_group(0, x),
+    "fence seq": lambda x: fence(x),
     "Sequence": lambda x: Sequence(x),
     "Seq check": lambda x: Sequence(64, check=x),
     "seq reg": lambda x: Sequence(64).registers(x),

@@ -21,7 +21,7 @@ from nbtc.gemm.engines import Cut, engines_for, named
 from nbtc.gemm.orders import every
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.out import check_out, destination
-from nbtc.gemm.plan import SMALL, Options, accumulator_bits, batch_axes, depth, operand_format
+from nbtc.gemm.plan import SMALL, Options, accumulator_bits, batch_axes, check_part, depth, operand_format
 from nbtc.gemm.problem import Plan, matrix
 from nbtc.gemm.scaled_engines import CHAIN, ENGINES, BlockScales, ScaledProblem
 from nbtc.isa import parse
@@ -71,6 +71,7 @@ def prepare(a: Any, b: Any, c: Any, options: Options) -> ScaledProblem:
     key = _key(o.kind, fa, fb, scales)
     row = _row(target, o.instruction, key, fa, fb)
     step, chunks = KINDS[key[0]].k, int(SIZES[key][0])
+    check_part(o.k_split)
     if o.k_split is not None and o.k_split % step:
         raise OptionError(f"k_split={o.k_split} with block scales: parts are whole steps of {step}; pass a multiple")
     cv = None if c is None else accumulator_bits(as_array(c), FORMATS["f32"])

@@ -243,6 +243,11 @@ def _check_options(fa: Format, acc: Format, saturate: object, op: object, k_spli
         raise OptionError(f'op={shown(op)} is not a bit operation: b1 products take op="xor" (the default) or op="and"')
     if op is not None and fa.kind != "bit":
         raise OptionError(f"op={op!r} with {fa.name} multiplicands: only b1 products choose a bit operation; drop it")
+    check_part(k_split)
+
+
+def check_part(k_split: object) -> None:
+    """Raise OptionError unless k_split is None or a length of K."""
     whole = isinstance(k_split, int | np.integer) and not isinstance(k_split, bool)
     if k_split is not None and not (whole and 1 <= int(k_split) < 1 << 62):  # type: ignore[call-overload]
         raise OptionError(

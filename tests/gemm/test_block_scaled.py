@@ -262,6 +262,8 @@ def test_kinds_and_instructions() -> None:
         ({"scale_a": np.ones((5, 2), E8)}, ShapeError, "scale_a"),
         ({"acc": "f16"}, OptionError, "accumulate in f32"),
         ({"k_split": 32}, OptionError, "whole steps of 64"),
+        ({"k_split": 0}, OptionError, "k_split=0 is not a length of K"),
+        ({"k_split": [64]}, OptionError, "is not a length of K"),
         ({"saturate": True}, OptionError, "with block scales"),
         ({"order": "seq"}, OptionError, "with block scales"),
         ({"scale_a": np.ones((7, 4, 2), E8), "scale_b": np.ones((6, 2, 4), E8)}, ShapeError, "do not broadcast"),
