@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.processors import host_processor
 from nbtc.compiler.threads import ThreadTeam
-from nbtc.formats.table import Format, ue4m3
+from nbtc.formats.block_scales import scale_table
+from nbtc.formats.table import Format
 from nbtc.gemm import block_engine, scaled_panel_engine, scaled_rows_engine
 from nbtc.gemm.cost import OVERHEAD, Size, packed_bytes
 from nbtc.gemm.engines import Cut, Engine
@@ -50,8 +51,8 @@ class ScaledProblem:
 
     @property
     def step_scales(self) -> Scales:
-        """Of a step: how many a row or column has, and which kind they are."""
-        return Scales(self.chunks, self.scales.format is ue4m3)
+        """Of a step: how many a row or column has, and what their codes mean."""
+        return Scales(self.chunks, scale_table(self.scales.format))
 
 
 class Codes(NamedTuple):

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
 from nbtc.compiler.threads import ThreadTeam
-from nbtc.formats.table import Format, ue8m0
+from nbtc.formats.table import Format
 from nbtc.gemm.exponent_ranges import Range
 from nbtc.gemm.fused_engine import MOST_SCALED, FusedProduct, ScaleExponents
 from nbtc.gemm.packed_memory import ROW_BLOCK, contiguous
-from nbtc.gemm.scaled_rows_engine import NAN_SCALE, element_table
+from nbtc.gemm.scaled_rows_engine import SCALES, element_table
 from nbtc.kernels.fused_sum import PANEL
 from nbtc.kernels.scaled_rows import NOTHING, STEP
 from nbtc.numerics.ieee import NAN32
@@ -50,7 +50,7 @@ def _range_kernel(of_rows: bool) -> Any:
 def _scale_exponents(codes: NDArray[np.uint8], lines: int) -> NDArray[np.int32]:
     """int32 [block][line] of scale codes [block][line], with some lines more; a NaN counts as one."""
     out = np.zeros((codes.shape[0], lines), np.int32)
-    out[:, : codes.shape[1]] = np.where(codes == NAN_SCALE, 0, codes.astype(np.int32) - ue8m0.bias)
+    out[:, : codes.shape[1]] = np.where(SCALES.nan, 0, SCALES.exponents)[codes]
     return out
 
 
@@ -73,7 +73,7 @@ class Product:
         left, right = _scale_exponents(xs.T, lines[0]), _scale_exponents(ys, lines[1])
         ranges = _range(a, formats[0], left, True), _range(b, formats[1], right, False)
         self.serves = ranges[0].greatest + ranges[1].greatest <= MOST_SCALED
-        self.nan = (xs == NAN_SCALE).any(1), (ys == NAN_SCALE).any(0)
+        self.nan = SCALES.nan[xs].any(1), SCALES.nan[ys].any(0)
         self.product = FusedProduct(a, b, formats, params, team, ScaleExponents(left, right, ranges))
 
     def run(self, d: NDArray[np.uint32]) -> Iterator[NDArray[np.int64]]:

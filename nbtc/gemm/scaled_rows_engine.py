@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.arrays import from_bits
-from nbtc.formats.table import Format
+from nbtc.formats.block_scales import scale_table
+from nbtc.formats.table import Format, ue8m0
 from nbtc.gemm.packed_memory import contiguous
 from nbtc.kernels.scaled_rows import COLUMNS, NOTHING, STEP, Panels, panel_rows
 from nbtc.numerics.scaled import Operands, Scales
 
 ROWS = 8  # rows of a task: tens of milliseconds
-NAN_SCALE = 0xFF
+SCALES = scale_table(ue8m0)
 
 
 @cache
@@ -53,18 +54,18 @@ class Product:
         self.codes = Operands(flat[0], flat[1], none, flat[2], flat[3], np.zeros((5, 1), np.int64))
         (va, ea, sa), (vb, eb, sb) = (element_table(f) for f in formats)
         self.special = (
-            sa[a].any(1) | (xs == NAN_SCALE).any(1),
-            _by_panel(sb[b].any(0) | (ys == NAN_SCALE).any(0), panels),
+            sa[a].any(1) | SCALES.nan[xs].any(1),
+            _by_panel(sb[b].any(0) | SCALES.nan[ys].any(0), panels),
         )
         left = np.zeros((m, steps * STEP), np.uint8)  # code 0 is a zero
         left[:, :k] = a
         right = np.zeros((steps * STEP, panels * COLUMNS), np.uint8)
         right[:k, :n] = b
         right = np.ascontiguousarray(right.reshape(steps * STEP, panels, COLUMNS).swapaxes(0, 1))
-        above = np.full((steps, panels * COLUMNS), 127, np.uint8)
+        above = np.full((steps, panels * COLUMNS), ue8m0.bias, np.uint8)  # ones
         above[:, :n] = ys
         above = np.ascontiguousarray(above.reshape(steps, panels, COLUMNS).swapaxes(0, 1))
-        shifts = [x.astype(np.int32).reshape(-1) - np.int32(127) for x in (xs, above)]
+        shifts = [SCALES.exponents[x].astype(np.int32).reshape(-1) for x in (xs, above)]
         self.packed = Panels(
             va[left].reshape(-1), ea[left].reshape(-1), shifts[0],
             vb[right].reshape(-1), eb[right].reshape(-1), shifts[1],

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from nbtc.compiler.builder import F64, I8, I32, I64, VectorBuilder, stack_array, vector
 from nbtc.compiler.emitted import Named, in_words, machine_code
 from nbtc.compiler.sources import source_digest
+from nbtc.formats.block_scales import scale_table
 from nbtc.formats.table import Format, ue4m3, ue8m0
 from nbtc.kernels.group_dot import C_PLACES, HEAD, LANES, OFFSET, STEP, WORDS, PackedColumns, PackedRows
 from nbtc.numerics import models
@@ -73,17 +74,9 @@ class ColumnsArguments(NamedTuple):
 @cache
 def table(scale: str) -> Table:
     """That of a format of scales."""
-    fmt = FORMATS[scale]
-    values, exponents = np.zeros(256), np.zeros(256, np.int32)
-    for code in range(256):
-        magnitude = code & ((1 << fmt.bits) - 1)
-        field, fraction = magnitude >> fmt.mantissa, magnitude & ((1 << fmt.mantissa) - 1)
-        exponents[code] = max(field, int(fmt.zero)) - fmt.bias
-        hidden = 1 << fmt.mantissa if field or not fmt.zero else 0
-        values[code] = np.ldexp(float(hidden + fraction), int(exponents[code]) - fmt.mantissa)
-        if magnitude == fmt.special:
-            values[code], exponents[code] = 1.0, NAN_EXPONENT
-    return Table(values * QUARTER, values, exponents)
+    codes = scale_table(FORMATS[scale])
+    values = np.where(codes.nan, 1.0, codes.values)
+    return Table(values * QUARTER, values, np.where(codes.nan, NAN_EXPONENT, codes.exponents).astype(np.int32))
 
 
 def _limit(fmt: Format) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
-from nbtc.formats.table import ue4m3
+from nbtc.formats.block_scales import PLACES, ScaleTable
 from nbtc.numerics.fused import Extent, Rounding, Strided, block_sum, reading, sum_in_f32, value_of
 from nbtc.numerics.ieee import NAN32
 from nbtc.numerics.models import A_FORMAT, ACC_FORMAT, B_FORMAT, BLOCK, FLOOR, FRACTION, KIND, OUT, STEP, Kind
@@ -20,28 +20,21 @@ from nbtc.numerics.models import A_FORMAT, ACC_FORMAT, B_FORMAT, BLOCK, FLOOR, F
 _SCALED = int(Kind.SCALED)
 _SIGN, _MAGNITUDE, _INFINITY = np.int64(1 << 31), np.int64((1 << 31) - 1), np.int64(0x7F800000)
 HALVES = 2.0  # an e2m1 number is a whole number of halves, so sums of products count quarters
-EIGHTHS = ue4m3.mantissa  # a scale's significand counts eighths
-BELOW = 2 + 2 * EIGHTHS  # binary places of a scaled group: quarters, times the eighths of two scales
+BELOW = 2 + 2 * PLACES  # binary places of a scaled group: quarters, times the significands of two scales
 GROUPS = 8  # room for the groups of a step
 
 
 class Scales(NamedTuple):
-    """Of one step: how many a row or column has, and whether they are ue4m3 (seven bits count) rather than ue8m0."""
+    """Of one step: how many a row or column has, and what their codes mean."""
 
     chunks: int
-    ue4m3: bool
+    table: ScaleTable
 
 
 @jit(inline=True)
-def _scale(code, is_ue4m3):
-    """(significand in eighths, exponent, NaN) of a scale code."""
-    if is_ue4m3:
-        magnitude = np.int64(code) & 0x7F
-        field, fraction = magnitude >> EIGHTHS, magnitude & 7
-        if field == 0:
-            return fraction, np.int64(-6), False
-        return fraction + 8, field - 7, magnitude == 0x7F
-    return np.int64(8), np.int64(code) - 127, code == 0xFF
+def _scale(code, table):
+    """(significand, exponent, NaN) of a scale code."""
+    return table.significands[code], table.exponents[code], table.nan[code]
 
 
 @jit(inline=True)
@@ -58,8 +51,8 @@ def _cut(significand, shift):
 def grouped_step(a, b, here, readings, c, xs, ys, scales, params, buffer):
     """One step of grouped products: f32 bits.  buffer: two rows for the groups' sums and exponents."""
     for j in range(scales.chunks):
-        bad = _scale(xs.words[xs.first + j * xs.stride], scales.ue4m3)[2]
-        if bad or _scale(ys.words[ys.first + j * ys.stride], scales.ue4m3)[2]:
+        bad = _scale(xs.words[xs.first + j * xs.stride], scales.table)[2]
+        if bad or _scale(ys.words[ys.first + j * ys.stride], scales.table)[2]:
             return np.int64(NAN32)
     magnitude = c & _MAGNITUDE
     if magnitude >= _INFINITY:
@@ -75,8 +68,8 @@ def grouped_step(a, b, here, readings, c, xs, ys, scales, params, buffer):
             total += x * y
             some |= x * y != 0
         j = g * scales.chunks // count
-        mx, ex, _ = _scale(xs.words[xs.first + j * xs.stride], scales.ue4m3)
-        my, ey, _ = _scale(ys.words[ys.first + j * ys.stride], scales.ue4m3)
+        mx, ex, _ = _scale(xs.words[xs.first + j * xs.stride], scales.table)
+        my, ey, _ = _scale(ys.words[ys.first + j * ys.stride], scales.table)
         buffer[0, g], buffer[1, g] = total * mx * my, ex + ey
         if some and mx * my != 0:
             top = max(top, ex + ey)
@@ -109,8 +102,8 @@ def scaled_chain(a, b, k, c, xs, ys, scales, params, buffer):
             row, column = Strided(xs.words, px, xs.stride), Strided(ys.words, py, ys.stride)
             acc = grouped_step(left, right, here, readings, acc, row, column, scales, params, buffer)
         else:
-            _, ex, bad_x = _scale(xs.words[px], scales.ue4m3)
-            _, ey, bad_y = _scale(ys.words[py], scales.ue4m3)
+            _, ex, bad_x = _scale(xs.words[px], scales.table)
+            _, ey, bad_y = _scale(ys.words[py], scales.table)
             if bad_x or bad_y:
                 acc = np.int64(NAN32)
             else:

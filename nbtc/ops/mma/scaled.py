@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from nbtc.compiler.threads import parallel_for
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.formats.arrays import to_bits
-from nbtc.formats.table import FORMATS, Format, ue4m3
+from nbtc.formats.block_scales import scale_table
+from nbtc.formats.table import FORMATS
 from nbtc.fragments.pack import image, pack, unpack
 from nbtc.fragments.scales import require_scales, scale_codes
 from nbtc.isa.archs import arch as arch_row
@@ -50,7 +51,7 @@ def execute(
     lead = batch([(n, x, 2) for n, x in zip(names, given, strict=True)], row.mnemonic)
     d = np.empty((*lead, oc.rows, oc.cols), np.uint32)
     sizes = np.array([oc.rows, oc.cols, ob.rows, row.chunks])
-    operands, scales = flattened(given, lead), Scales(row.chunks, is_ue4m3(FORMATS[row.scale]))
+    operands, scales = flattened(given, lead), Scales(row.chunks, scale_table(FORMATS[row.scale]))
     flat, outputs = d.reshape(-1), oc.rows * oc.cols
 
     def work(first: int, last: int) -> None:
@@ -58,11 +59,6 @@ def execute(
 
     parallel_for(math.prod(lead), NANOSECONDS, threads, work)
     return pack(oc, d.view(oc.format.dtype), "D")
-
-
-def is_ue4m3(scale: Format) -> bool:
-    """Whether scales have significands, not exponents alone."""
-    return scale is ue4m3
 
 
 def flattened(given: list[NDArray[Any]], lead: tuple[int, ...]) -> Operands:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from nbtc.compiler.jit import jit
 from nbtc.errors import BoundsError, OptionError, ShapeError, UnsupportedInstructionError
 from nbtc.formats.arrays import significant
+from nbtc.formats.block_scales import scale_table
 from nbtc.formats.table import FORMATS
 from nbtc.fragments.tensor_descriptors import Descriptor, InstructionDescriptor
 from nbtc.isa import parse
@@ -22,7 +23,7 @@ from nbtc.isa.spec import Row
 from nbtc.numerics.fused import chain
 from nbtc.numerics.models import Model, model, params
 from nbtc.numerics.scaled import Scales, scaled_outputs
-from nbtc.ops.mma.scaled import flattened, is_ue4m3
+from nbtc.ops.mma.scaled import flattened
 from nbtc.ops.tcgen05.memory import Pending, TensorMemory
 
 Bits = NDArray[Any]
@@ -181,7 +182,7 @@ def _compute(i: InstructionDescriptor, row: Row, numerics: Model, x: Any, y: Any
     chunks = scales[0].shape[1]
     operands = flattened([x, y.T, c, scales[0], scales[1]], ())
     sizes = np.array([i.m, i.n, i.k, chunks])
-    how = Scales(chunks, is_ue4m3(FORMATS[i.scale]))
+    how = Scales(chunks, scale_table(FORMATS[i.scale]))
     scaled_outputs(operands, d.reshape(-1), np.zeros(0, np.int64), sizes, how, vector, 0, d.size)
     return d
 
