@@ -14,9 +14,10 @@ from typing import Any
 from nbtc.compiler.builder import I16, I32, VectorBuilder, vector
 from nbtc.compiler.lowering import lowering
 from nbtc.kernels.float_code import W16, FloatCode
+from nbtc.kernels.register_sums import V16
 from nbtc.kernels.warp_operands import Operands, put, take
 from nbtc.kernels.warp_sparse import SparseOperands
-from nbtc.kernels.warp_sums import V16, FullRange, LimitedRange
+from nbtc.kernels.warp_sums import FullRange, LimitedRange
 
 PAIRS = 2  # row pairs summed together: four chains of multiply-adds hide their latency
 RATE = 16  # pieces of other work that a stage has room for

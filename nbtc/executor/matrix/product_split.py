@@ -16,9 +16,10 @@ from nbtc.compiler.float_mode import DOWN, enter, leave, separate_function
 from nbtc.compiler.lowering import lowering
 from nbtc.compiler.split import shared_module
 from nbtc.kernels.float_code import W16, FloatCode, Label
+from nbtc.kernels.register_sums import V16
 from nbtc.kernels.warp_floats import Codegen
 from nbtc.kernels.warp_operands import D8, OpaqueBuffer, Operands
-from nbtc.kernels.warp_sums import V16, FullRange, LimitedRange
+from nbtc.kernels.warp_sums import FullRange, LimitedRange
 
 P = I8.as_pointer()
 VECTOR = 64  # bytes of a vector, and the alignment of records and images
