@@ -21,7 +21,7 @@ from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.spec import Operand
 from nbtc.isa.wmma import fragment as fragment_operand
 from nbtc.isa.wmma_names import AccumulateOp, BitOp, MatrixLayout, MemoryLayout, Namespace, Use
-from nbtc.isa.wmma_products import product_row
+from nbtc.isa.wmma_products import memory_layout, product_row, saturation
 from nbtc.numba_door import wmma as inside
 from nbtc.numba_door.registry import refresh_numba_registry
 from nbtc.ops.memory import wmma as _wmma
@@ -259,22 +259,6 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
         return False
 
 
-def _memory_layout(frag: fragment, layout: Any, name: str) -> str:
-    if frag.use is Use.accumulator:
-        if not isinstance(layout, MemoryLayout):
-            raise OptionError(
-                f"{name}({frag}): layout={shown(layout)}: how an accumulator lies in memory is an argument: pass "
-                "layout=wmma.mem_row_major or layout=wmma.mem_col_major"
-            )
-        return str(layout.value)
-    if layout is not None or frag.layout is None:
-        raise OptionError(
-            f"{name}({frag}): layout={shown(layout)}: a matrix_a or matrix_b fragment carries its layout; leave the "
-            "argument out: load_matrix_sync(frag, mem, ldm)"
-        )
-    return frag.layout.value
-
-
 def load_matrix_sync(
     frag: fragment, mem: ArrayLike, ldm: int, layout: MemoryLayout | None = None, offset: int = 0
 ) -> None:
@@ -293,7 +277,7 @@ def load_matrix_sync(
     >>> a.x[:4, 0].tolist()
     [0.0, 1.0, 128.0, 129.0]
     """
-    order, operand = _memory_layout(_fragment(frag, "load_matrix_sync"), layout, "load_matrix_sync"), frag.operand
+    order, operand = memory_layout(_fragment(frag, "load_matrix_sync"), layout, "load_matrix_sync"), frag.operand
     tile = place(mem, operand, frag.batch, order, ldm, offset, f"load_matrix_sync({frag})", write=False)
     words = _wmma.gather(tile.memory, tile.start, operand, order, tile.ldm)
     frag._take(np.broadcast_to(words, (*frag.batch, *words.shape[-2:])) if words.shape[:-2] != frag.batch else words)
@@ -315,7 +299,7 @@ def store_matrix_sync(mem: NDArray[Any], frag: fragment, ldm: int, layout: Memor
         raise OptionError(
             f"store_matrix_sync takes an accumulator, not {frag}: CUDA stores no others; use frag.x to read them"
         )
-    order, operand = _memory_layout(frag, layout, "store_matrix_sync"), frag.operand
+    order, operand = memory_layout(frag, layout, "store_matrix_sync"), frag.operand
     tile = place(mem, operand, frag.batch, order, ldm, offset, f"store_matrix_sync({frag})", write=True)
     _wmma.scatter(tile.memory, tile.start, operand, order, tile.ldm, frag._image())
 
@@ -327,13 +311,13 @@ def _multiply(d: fragment, a: fragment, b: fragment, c: fragment, saturate: bool
             f"the fragments are {', '.join(uses)}; the order is d, a, b, c: accumulator, matrix_a, "
             "matrix_b, accumulator"
         )
-    clamp = saturate and c.format.name == "s32"
-    found = product_row(d, a, b, c, clamp, op)
+    rule = saturation(d, saturate)
+    found = product_row(d, a, b, c, rule.clamps, op)
     plan = _mma.prepare(found, arch, 0, common=True)
     _check_batches(d, a, b, c)
     words = _mma.perform(plan, a._image(), b._image(), c._image())
     d._take(np.broadcast_to(words, (*d.batch, *words.shape[-2:])))
-    if saturate and not clamp:
+    if rule.makes_finite:
         _saturate(d)
 
 
@@ -372,10 +356,7 @@ def mma_sync(d: fragment, a: fragment, b: fragment, c: fragment, satf: bool = Fa
     >>> float(c.x[0, 0])
     9.0
     """
-    satf = as_flag(satf, "satf")
-    if satf and isinstance(d, fragment) and d.element_type.bits == 64:
-        raise OptionError("satf=True: double products have no saturation; leave it out: mma_sync(d, a, b, c)")
-    _multiply(d, a, b, c, satf, None, arch)
+    _multiply(d, a, b, c, as_flag(satf, "satf"), None, arch)
 
 
 def bmma_sync(

@@ -12,8 +12,8 @@ from nbtc.dialect import fragments, rows, words
 from nbtc.dialect.fragments import FragmentType, tile_of
 from nbtc.errors import NbtcError
 from nbtc.isa.parse import row
-from nbtc.isa.wmma_names import AccumulateOp, BitOp, MemoryLayout, Use
-from nbtc.isa.wmma_products import product_row
+from nbtc.isa.wmma_names import AccumulateOp, BitOp, Use
+from nbtc.isa.wmma_products import memory_layout, product_row, saturation
 from nbtc.numba_door import fragment as door
 from nbtc.numba_door.constants import constant_of
 from nbtc.numba_door.fragment import Tile
@@ -38,14 +38,10 @@ def _fragment(context: Any, use: Any, m: Any, n: Any, k: Any, T: Any, layout: An
 
 
 def _layout(tile: Tile, layout: Any, name: str) -> str:
-    given = constant_of(layout)
-    if tile.use is Use.accumulator:
-        if not isinstance(given, MemoryLayout):
-            words.refuse(f"{name}({tile}): pass layout=wmma.mem_row_major or layout=wmma.mem_col_major")
-        return str(given.value)
-    if given is not None or tile.layout is None:
-        words.refuse(f"{name}({tile}): a {tile.use.name} carries its layout: leave the argument out")
-    return str(tile.layout.value)
+    try:
+        return memory_layout(tile, constant_of(layout), name)
+    except NbtcError as error:
+        words.refuse(str(error))
 
 
 def _check(mem: Any, frag: FragmentType, name: str, ldm: Any, offset: Any) -> None:
@@ -138,13 +134,14 @@ def _fill_fragment(context: Any, frag: Any, v: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------------ products
 
 
-def _product(name: str, given: tuple[Any, ...], saturate: bool, op: str | None) -> Any:
-    """The row of a product and what emits it."""
+def _product(name: str, given: tuple[Any, ...], saturate: bool, op: str | None) -> tuple[Any, bool]:
+    """What emits a product, and whether its floats are made finite after it."""
     uses = (Use.accumulator, Use.matrix_a, Use.matrix_b, Use.accumulator)
     tiles = [tile_of(kind, f"{name}: {label}", use) for kind, use, label in zip(given, uses, "dabc", strict=True)]
     try:
         d, a, b, c = tiles
-        form = product_row(d, a, b, c, saturate, op)
+        rule = saturation(d, saturate)
+        form = product_row(d, a, b, c, rule.clamps, op)
     except NbtcError as error:
         words.refuse(f"{name}: {error}")
 
@@ -154,7 +151,7 @@ def _product(name: str, given: tuple[Any, ...], saturate: bool, op: str | None) 
         kinds = [rows.register_type(d.operand)] * rows.count(d.operand)
         fragments.put(b, d, addresses[0], rows.emit(b, form, {"d": kinds}, dict(zip("abc", values, strict=True))))
 
-    return emit
+    return emit, rule.makes_finite
 
 
 def _saturated(frag, most):
@@ -177,13 +174,11 @@ def _mma_sync(context: Any, d: Any, a: Any, b: Any, c: Any, satf: Any = False, a
     if arch is not types.none:
         words.refuse("mma_sync: arch= is for Python; a kernel has one, @nbtc.kernel(arch=...) or kernel.on(...)")
     fmt = tile_of(d, "mma_sync: d").format
-    if wanted and fmt.bits == 64:
-        words.refuse("mma_sync: double products have no saturation; leave satf out")
-    emit_product = _product("mma_sync", (d, a, b, c), bool(wanted) and fmt.kind == "int", None)
+    emit_product, makes_finite = _product("mma_sync", (d, a, b, c), bool(wanted), None)
 
     def emit(cx: Any, builder: Any, sig: Any, args: Any) -> Any:
         emit_product(builder, args)
-        if wanted and fmt.kind == "float":
+        if makes_finite:
             most = float(fmt.dtype.type(2) ** fmt.emax * (2 - 2.0**-fmt.mantissa))
             number = cx.get_constant(types.float64, most)
             cx.compile_internal(builder, _saturated, signature(types.none, d, types.float64), [args[0], number])
@@ -199,7 +194,7 @@ def _bmma_sync(
     chosen, counted = constant_of(op), constant_of(acc)
     if not isinstance(chosen, BitOp | None) or not isinstance(counted, AccumulateOp | None):
         words.refuse(f"bmma_sync: op is wmma.bmmaBitOpXOR or wmma.bmmaBitOpAND, not {op}")
-    emit_product = _product("bmma_sync", (d, a, b, c), False, "and" if chosen is BitOp.bmmaBitOpAND else "xor")
+    emit_product, _ = _product("bmma_sync", (d, a, b, c), False, "and" if chosen is BitOp.bmmaBitOpAND else "xor")
 
     def emit(cx: Any, builder: Any, sig: Any, args: Any) -> Any:
         emit_product(builder, args)

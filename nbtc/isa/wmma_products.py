@@ -1,13 +1,14 @@
-"""Which product goes with four fragments: the rows of wmma.mma by what the C++ functions are called with."""
+"""What the C++ functions of wmma are called with: the row of a product, what satf does, layouts in memory."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from nbtc.errors import FormatError
+from nbtc.errors import FormatError, OptionError, shown
 from nbtc.isa.parse import rows
 from nbtc.isa.spec import Row
+from nbtc.isa.wmma_names import MemoryLayout, Use
 
 
 @cache
@@ -36,3 +37,38 @@ def product_row(d: Any, a: Any, b: Any, c: Any, saturate: bool, op: str | None) 
             f"b1 are row by col; b1 goes with bmma_sync, all others with mma_sync. Nearest: {', '.join(near)}"
         )
     return found
+
+
+class Saturation(NamedTuple):
+    """What satf does: the instruction clamps integers, or floats are made finite after it."""
+
+    clamps: bool
+    makes_finite: bool
+
+
+def saturation(d: Any, satf: bool) -> Saturation:
+    """That of a product's fragment D.  Raises OptionError for double, which has none."""
+    if satf and d.format.bits == 64:
+        raise OptionError("satf=True: double products have no saturation; leave it out: mma_sync(d, a, b, c)")
+    integers = d.format.kind == "int"
+    return Saturation(satf and integers, satf and not integers)
+
+
+def memory_layout(fragment: Any, layout: Any, name: str) -> str:
+    """How the tile of a fragment lies in memory, "row" or "col", for the layout that load or store (name) is given.
+
+    Raises OptionError for an accumulator without one, and for other fragments with one.
+    """
+    if fragment.use is Use.accumulator:
+        if not isinstance(layout, MemoryLayout):
+            raise OptionError(
+                f"{name}({fragment}): layout={shown(layout)}: how an accumulator lies in memory is an argument: pass "
+                "layout=wmma.mem_row_major or layout=wmma.mem_col_major"
+            )
+        return str(layout.value)
+    if layout is not None or fragment.layout is None:
+        raise OptionError(
+            f"{name}({fragment}): layout={shown(layout)}: a matrix_a or matrix_b fragment carries its layout; leave "
+            "the argument out: load_matrix_sync(frag, mem, ldm)"
+        )
+    return str(fragment.layout.value)

@@ -11,8 +11,6 @@ from numba.core import types
 from nbtc.compiler.jit import jit
 from nbtc.errors import AlignmentError, BoundsError, CompilerError, RangeError
 from nbtc.isa.spec import Operand
-from nbtc.isa.wmma_names import MemoryLayout, Use
-from nbtc.numba_door.constants import constant_of, literal
 from nbtc.numba_door.fragment import Tile
 from nbtc.numba_door.images import check_matrix
 from nbtc.ops.memory.wmma import LEADING, POINTER
@@ -90,14 +88,6 @@ def mover(tile: Tile, layout: str, move: Any) -> Callable[..., Any]:
 
     found: Callable[..., Any] = jit(moved, expanded=True)
     return found
-
-
-def layout_of(tile: Tile, layout: Any, name: str) -> str:
-    if tile.use is Use.accumulator:
-        return str(literal(layout, MemoryLayout, f"{name}({tile}): layout", "layout=wmma.mem_row_major").value)
-    if constant_of(layout) is not None or tile.layout is None:
-        raise CompilerError(f"{name}({tile}): a {tile.use.name} carries its layout: leave the argument out")
-    return tile.layout.value
 
 
 def check_memory(mem: Any, tile: Tile, name: str) -> None:

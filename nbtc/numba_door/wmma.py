@@ -17,7 +17,7 @@ from nbtc.formats.codec import convert_one
 from nbtc.formats.conversions import KEEP, conversion, parameters
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.wmma_names import BitOp, Use
-from nbtc.isa.wmma_products import product_row
+from nbtc.isa.wmma_products import memory_layout, product_row, saturation
 from nbtc.numba_door import tiles
 from nbtc.numba_door.constants import constant_of
 from nbtc.numba_door.fragment import FragmentType, Tile, made_fragment, tile_of, tile_of_fragment
@@ -105,7 +105,7 @@ def _fill(frag, v):
 def _load(frag, mem, ldm, layout=None, offset=0):
     tile = tile_of_fragment(frag, "load_matrix_sync")
     tiles.check_memory(mem, tile, "load_matrix_sync")
-    moved = tiles.mover(tile, tiles.layout_of(tile, layout, "load_matrix_sync"), tiles.gather)
+    moved = tiles.mover(tile, memory_layout(tile, constant_of(layout), "load_matrix_sync"), tiles.gather)
 
     def load(frag, mem, ldm, layout=None, offset=0):
         moved(frag.image, mem, ldm, offset)
@@ -118,7 +118,7 @@ def _store(mem, frag, ldm, layout, offset=0):
     if tile.use is not Use.accumulator:
         raise CompilerError(f"store_matrix_sync takes an accumulator, not {tile}: use frag.x to read the others")
     tiles.check_memory(mem, tile, "store_matrix_sync")
-    moved = tiles.mover(tile, tiles.layout_of(tile, layout, "store_matrix_sync"), tiles.scatter)
+    moved = tiles.mover(tile, memory_layout(tile, constant_of(layout), "store_matrix_sync"), tiles.scatter)
 
     def store(mem, frag, ldm, layout, offset=0):
         moved(frag.image, mem, ldm, offset)
@@ -150,11 +150,9 @@ def _product(fragments: tuple[Any, ...], saturate: bool, op: str | None, arch: o
         )
     d, a, b, c = found
     fmt = d.format
-    if saturate and fmt.bits == 64:
-        raise CompilerError(f"{name}: double products have no saturation; leave satf out")
-    clamp = saturate and c.format.name == "s32"
-    compute = product(prepare(product_row(d, a, b, c, clamp, op), arch, 0, common=True))
-    registers, after = d.operand.registers, saturate and not clamp
+    rule = saturation(d, saturate)
+    compute = product(prepare(product_row(d, a, b, c, rule.clamps, op), arch, 0, common=True))
+    registers, after = d.operand.registers, rule.makes_finite
     word, special, sign = fmt.bits_dtype.type, fmt.special if fmt.kind == "float" else 0, 1 << (fmt.bits - 1)
 
     def multiply(d, a, b, c):
