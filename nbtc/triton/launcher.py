@@ -187,6 +187,11 @@ class Launcher:
     def _run(self, grid: tuple[int, int, int], function: Loaded, args: Sequence[Any]) -> None:
         about = self.about
         ctas = getattr(about, "num_ctas", 1)
+        if len(args) != len(self.kinds):  # a compiled kernel that is called as `compiled[grid](...)`
+            raise OptionError(
+                f"{function.program.name} takes {len(self.kinds)} arguments, constants too ({', '.join(self.kinds)}); "
+                f"{len(args)} were given"
+            )
         arguments = Arguments(getattr(about, "tensordesc_meta", None) or ())
         for (name, kind), x in zip(self.kinds.items(), args, strict=True):
             arguments.add(kind, x, name)

@@ -9,6 +9,7 @@ from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.order import (
     advance,
+    after,
     after_suspicion,
     alone,
     begin_operation,
@@ -16,7 +17,6 @@ from nbtc.executor.watch.order import (
     idle,
     learn,
     learn_all,
-    new_epoch,
     record_of,
     state_of,
     suspect,
@@ -60,6 +60,15 @@ def _synchronise(state, record, cell, kind, order):
         mine = tick(state) if order & kinds.RELEASES else word(record + w.FENCED)
         if mine > time:
             put(cell + w.MARKS, (marks & ((1 << w.EPOCH_AT) - 1)) | mine << w.EPOCH_AT)
+
+
+@jit
+def _begin_after(state, record, order):
+    """The epoch of what a warp does after an atomic or strong access."""
+    if order & kinds.RELEASES:
+        advance(state, record)
+    elif order & kinds.ACQUIRES:
+        after(state, record, word(record + w.SEEN))
 
 
 @jit(inline=True)
@@ -282,8 +291,7 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
         idle(block, warp, 0, site)
     elif (kinds.WRITES >> kind) & 1:
         put(state + w.IDLE, 0)
-    if order & kinds.RELEASES:
-        put(record + w.NOW, new_epoch(state, record))
+    _begin_after(state, record, order)
 
 
 @jit

@@ -14,6 +14,7 @@ from nbtc.executor.watch import words as w
 from nbtc.executor.watch.accesses import report
 from nbtc.executor.watch.order import (
     advance,
+    after,
     epoch,
     finish,
     idle,
@@ -226,6 +227,7 @@ def tested(block, warp, lane, address, done, acquires, site):
         if acquires:
             learn(record, w.KNOWN, _time(cell + SECOND))
             learn(record, w.KNOWN_CLUSTER, _time(cell + SECOND))
+            after(state_of(block), record, _time(cell + SECOND))
         if word(record + w.WAIT_BARRIER) == address:
             put(record + w.WAIT_BARRIER, 0)
         return

@@ -134,6 +134,16 @@ def learn_all(record, time):
 
 
 @jit
+def after(state, record, time):
+    """The warp acts after all that it knows of, up to a time: in a new epoch, unless its own is one that began later.
+
+    Others who know that time must not know what this warp is yet to do.
+    """
+    if word(record + w.NOW) <= time:
+        advance(state, record)
+
+
+@jit
 def knows(record, row, time):
     """Whether a warp knows what the owner of an epoch had done at a time."""
     actor, mine = word(row), word(record + w.ACTOR)

@@ -74,6 +74,8 @@ def test_grids():
         compiled = kernels.add_in_place.warmup(x, 100, BLOCK=32, num_warps=1, grid=(1,))
         assert (x == 1).all()
         compiled[(1, 1, 1)](x, 100, 32)
+        with pytest.raises(nbtc.errors.OptionError, match=r"takes 3 arguments.*; 2 were given"):
+            compiled[(1, 1, 1)](x, 100)
     assert (x[:32] == 2).all() and (x[32:] == 1).all()
     assert ".target sm_90a" in compiled.asm["ptx"]
 
