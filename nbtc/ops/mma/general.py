@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
-from nbtc.kernels.sparse_indices import indices, joined_halves
+from nbtc.kernels.sparse_indices import DENSE, HALVES, column_of, indices, joined_halves, stored_of_chunk
 from nbtc.numerics.fused import chain
 from nbtc.numerics.ieee import f16_to_f32, f32_to_f16
 
@@ -20,7 +20,6 @@ from nbtc.numerics.ieee import f16_to_f32, f32_to_f16
 GROUPS, M, N, K, STORED, WIDEN_C, NARROW_D, SPARSE = range(8)
 A_BITS, B_BITS, C_BITS, D_BITS, D_WORDS, AT_B, AT_C, AT_D, AT_E = range(8, 17)
 GEOMETRY = 17
-DENSE, UNITS, PAIRS, HALVES = range(4)  # kinds of sparsity: one element a unit, two, or tf32's halves
 
 
 class Images(NamedTuple):
@@ -65,14 +64,9 @@ def _deposit(words, start, place, bits, value):
 
 @jit
 def _select(meta, start, places, i, geometry, b, out):
-    """The elements of B that stored row i of A meets: out[j * stored + s] for column j.
-
-    A nibble of metadata holds two indices.  Kind UNITS: each stored element has one, in chunks of four columns; PAIRS:
-    each two adjacent elements, in chunks of eight; HALVES: one tf32 element, whose two 16-bit halves are indexed.
-    """
+    """The elements of B that stored row i of A meets: out[j * stored + s] for column j."""
     at, kind, stored, k, n = geometry[AT_E], geometry[SPARSE], geometry[STORED], geometry[K], geometry[N]
-    unit = 2 if kind == PAIRS else 1
-    per_chunk = 1 if kind == HALVES else 2 * unit  # stored elements of a chunk
+    per_chunk = stored_of_chunk(kind)
     for s in range(stored):
         chunk = s // per_chunk
         place = places[at + i * (stored // per_chunk) + chunk]
@@ -81,9 +75,7 @@ def _select(meta, start, places, i, geometry, b, out):
             for j in range(n):
                 out[j * stored + s] = joined_halves(b, j * k + 2 * chunk, 1, first, second)
         else:
-            within = s - chunk * per_chunk
-            index = second if within >= unit else first
-            column = chunk * 2 * per_chunk + unit * index + within % unit
+            column = column_of(kind, s, first, second)
             for j in range(n):
                 out[j * stored + s] = b[j * k + column]
 

@@ -24,6 +24,7 @@ from nbtc.fragments.placed import check_layout, placed
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
+from nbtc.kernels.sparse_indices import DENSE, HALVES, PAIRS, UNITS
 from nbtc.kernels.warp import Loop, loop
 from nbtc.numerics.fused import check_readable
 from nbtc.numerics.models import FLOOR, FRACTION, changes, model, params
@@ -173,7 +174,7 @@ def _build(row: Row, target: Arch, selector: int) -> Prepared:
     geometry = np.zeros(kernel.GEOMETRY, np.int64)
     geometry[[kernel.GROUPS, kernel.M, kernel.N, kernel.K, kernel.STORED]] = a.products, m, n, k, stored
     geometry[[kernel.WIDEN_C, kernel.NARROW_D]] = acc != c.format, acc != d.format
-    geometry[kernel.SPARSE] = _sparsity(a.format.bits) if row.sparse else kernel.DENSE
+    geometry[kernel.SPARSE] = _sparsity(a.format.bits) if row.sparse else DENSE
     geometry[[kernel.A_BITS, kernel.B_BITS, kernel.C_BITS, kernel.D_BITS]] = [o.format.bits for o in (a, b, c, d)]
     geometry[kernel.D_WORDS] = d.registers * d.lanes
     geometry[[kernel.AT_B, kernel.AT_C, kernel.AT_D]] = starts[1:4]
@@ -189,7 +190,7 @@ def _build(row: Row, target: Arch, selector: int) -> Prepared:
 
 def _sparsity(bits: int) -> int:
     """How the kernel reads the indices of a form: of halves of tf32, of pairs of 4-bit elements, or of elements."""
-    return {32: kernel.HALVES, 4: kernel.PAIRS}.get(bits, kernel.UNITS)
+    return {32: HALVES, 4: PAIRS}.get(bits, UNITS)
 
 
 def lone(row: Row, a: Any, b: Any, c: Any, arch: object, threads: int | None) -> Words | None:

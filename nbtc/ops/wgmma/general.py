@@ -16,11 +16,10 @@ from nbtc.compiler.jit import jit
 from nbtc.kernels.int_dot import bit_tile, integer_tile
 from nbtc.kernels.rows import Decoded, Picks, Sizes, decode, fused_tile, mark_specials, redo_tile
 from nbtc.kernels.rows_emitter import COLUMNS
-from nbtc.kernels.sparse_indices import indices, joined_halves
+from nbtc.kernels.sparse_indices import DENSE, HALVES, UNITS, column_of, indices, joined_halves, stored_of_chunk
 from nbtc.numerics.fused import chain
 from nbtc.numerics.models import A_FORMAT, B_FORMAT, KIND, Kind
 
-DENSE, PAIRS, HALVES = 0, 1, 2  # `Geometry.sparse`: none, 2:4 of elements, 2:4 of the 16-bit halves of tf32
 M = 64
 THREADS = 128
 MARKED, ALL = np.uint8(1), np.uint8(2)  # values of `again`
@@ -201,7 +200,7 @@ def store_accumulators(words, g, n, f16_acc, tile, columns):
 @jit
 def pick_rows(metadata, g, stored, sparse, pick):
     """pick[row * stored + s] = logical k of stored element s; False when tf32 metadata names no whole element."""
-    chunks = stored if sparse == HALVES else stored >> 1
+    chunks = stored // stored_of_chunk(sparse)
     m0, whole = metadata.which[g] * THREADS, True
     for i in range(M * chunks):
         first, second = indices(metadata.words, m0 + metadata.lanes[i], metadata.shifts[i])
@@ -210,7 +209,8 @@ def pick_rows(metadata, g, stored, sparse, pick):
             whole &= second == first + 1 and (first & 1) == 0
             pick[i] = 2 * c + (first >> 1)
         else:
-            pick[2 * i], pick[2 * i + 1] = 4 * c + first, 4 * c + second
+            for n in range(2):
+                pick[2 * i + n] = column_of(UNITS, 2 * c + n, first, second)
     return whole
 
 

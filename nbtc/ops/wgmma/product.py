@@ -20,6 +20,7 @@ from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import immediate
 from nbtc.isa.spec import Row
 from nbtc.kernels.rows import panels
+from nbtc.kernels.sparse_indices import DENSE, HALVES, UNITS
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, SATURATE, Kind, changes, model, params
 from nbtc.ops.wgmma import fused as warpgroup_fused
 from nbtc.ops.wgmma import general as warpgroup
@@ -134,7 +135,7 @@ def _kernel(form: op.WgmmaForm, task: warpgroup.Task) -> tuple[Any, Any] | None:
     """The loop over warpgroups and what it does with each, of the vector code for this form on this machine, if any."""
     p = task.params
     a, b, f16_acc = form.a.format, form.b.format, int(form.d.format.bits == 16)
-    if task.geometry.sparse != warpgroup.DENSE:
+    if task.geometry.sparse != DENSE:
         return None
     if warpgroup_fused.serves(p, form.stored):
         numbers = (int(p[i]) for i in (BLOCK, FRACTION, OUT))
@@ -167,7 +168,7 @@ def _geometry(row: Row, how: Immediates, registers: bool, size: int) -> warpgrou
     fmt = form.a.format
     bits, k = (32, k // 32) if fmt.kind == "bit" else (fmt.bits, k)  # bits go 32 at a time
     flip_a, flip_b = (1 << (bits - 1) if s == -1 else 0 for s in signs(row, (how.scale_a, how.scale_b)))
-    sparse = (warpgroup.HALVES if bits == 32 else warpgroup.PAIRS) if row.sparse else warpgroup.DENSE
+    sparse = (HALVES if bits == 32 else UNITS) if row.sparse else DENSE
     return warpgroup.Geometry(
         n, k, k // 2 if row.sparse else k, bits, int(how.trans_a), int(how.trans_b), int(form.d.format.bits == 16),
         flip_a, flip_b, sparse, int(registers), size, panels(fmt, form.b.format).zero,
