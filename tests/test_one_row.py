@@ -91,7 +91,7 @@ def test_engines_refuse_rows_they_do_not_have():
         assert not panel.serves(other), (at, number)
     for engine, row in (
         (scaled_engines.ROWS, (Kind.SCALED, 32, 25, -133)),
-        (scaled_engines.Blocks(), (Kind.GROUPED, 16, 35, -139)),
+        (scaled_engines.ScaledBlocks(), (Kind.GROUPED, 16, 35, -139)),
     ):
         mine = np.zeros(PARAMS, np.int64)
         mine[[KIND, BLOCK, FRACTION, FLOOR]] = row

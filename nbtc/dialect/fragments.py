@@ -19,7 +19,7 @@ from nbtc.dialect.narrow import TYPES
 from nbtc.formats.table import FORMATS
 from nbtc.isa.wmma_names import Use
 from nbtc.numba_door.constants import ConstantType
-from nbtc.numba_door.fragment import EXAMPLE, Tile
+from nbtc.numba_door.fragment import EXAMPLE, FragmentKind
 
 ALIGN = 16  # bytes
 
@@ -27,7 +27,7 @@ ALIGN = 16  # bytes
 class FragmentType(types.Type):  # type: ignore[misc]
     """A fragment of a tile."""
 
-    def __init__(self, tile: Tile) -> None:
+    def __init__(self, tile: FragmentKind) -> None:
         self.tile = tile
         super().__init__(f"kernel {tile}")
 
@@ -45,7 +45,7 @@ class _Address(models.OpaqueModel):  # type: ignore[misc]
     """The address of the registers."""
 
 
-def tile_of(kind: Any, name: str, use: Use | None = None) -> Tile:
+def tile_of(kind: Any, name: str, use: Use | None = None) -> FragmentKind:
     """The tile of an argument that has to be a fragment (of a use); refuses others."""
     if not isinstance(kind, FragmentType) or (use is not None and kind.tile.use is not use):
         wanted = "a fragment" if use is None else f"a fragment that is a {use.name}"
@@ -62,7 +62,7 @@ def format_of(kind: Any) -> Any:
     return kind if found is None else ConstantType(found)
 
 
-def made(builder: Any, tile: Tile) -> Any:
+def made(builder: Any, tile: FragmentKind) -> Any:
     """Memory of a fragment, on the stack."""
     operand = tile.operand
     buffer = cgutils.alloca_once(builder, ir.ArrayType(rows.register_type(operand), rows.count(operand)))
@@ -70,18 +70,18 @@ def made(builder: Any, tile: Tile) -> Any:
     return builder.bitcast(buffer, ir.IntType(8).as_pointer())
 
 
-def _slots(builder: Any, tile: Tile, address: Any) -> list[Any]:
+def _slots(builder: Any, tile: FragmentKind, address: Any) -> list[Any]:
     operand = tile.operand
     first = builder.bitcast(address, rows.register_type(operand).as_pointer())
     return [builder.gep(first, [ir.Constant(ir.IntType(32), n)]) for n in range(rows.count(operand))]
 
 
-def registers(builder: Any, tile: Tile, address: Any) -> list[Any]:
+def registers(builder: Any, tile: FragmentKind, address: Any) -> list[Any]:
     """The values of a fragment's registers."""
     return [builder.load(p) for p in _slots(builder, tile, address)]
 
 
-def put(builder: Any, tile: Tile, address: Any, values: Sequence[Any]) -> None:
+def put(builder: Any, tile: FragmentKind, address: Any, values: Sequence[Any]) -> None:
     """New values for a fragment's registers."""
     for place, value in zip(_slots(builder, tile, address), values, strict=True):
         builder.store(value, place)

@@ -17,7 +17,7 @@ from nbtc.dialect.words import DeviceFunction
 from nbtc.errors import CompilerError, KernelError, OptionError, shown
 from nbtc.executor.launch.arguments import Arguments
 from nbtc.executor.launch.configured import Configured
-from nbtc.executor.launch.launch import Geometry, geometry, obeyed
+from nbtc.executor.launch.launch import GridShape, geometry, obeyed
 from nbtc.executor.program import Program, load
 from nbtc.isa.archs import arch as find_arch
 
@@ -132,7 +132,7 @@ class Kernel:
         if self._mode:
             raise OptionError(f"{self.__name__}.{self._mode} runs on the CPU: pass arrays in host memory")
         grid, block = extents
-        g = grid if isinstance(grid, Geometry) else obeyed(self._bounds.directives, grid, block, None)
+        g = grid if isinstance(grid, GridShape) else obeyed(self._bounds.directives, grid, block, None)
         fields = made.pack.fields(values)
         driver.launch(made.text, made.program.name, g.grid, g.block, shared, stream, fields)
 

@@ -16,7 +16,7 @@ from nbtc.isa.wmma_names import AccumulateOp, BitOp, Use
 from nbtc.isa.wmma_products import memory_layout, product_row, saturation
 from nbtc.numba_door import fragment as door
 from nbtc.numba_door.constants import constant_of
-from nbtc.numba_door.fragment import Tile
+from nbtc.numba_door.fragment import FragmentKind
 
 HERE = "nbtc.wmma"
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -37,7 +37,7 @@ def _fragment(context: Any, use: Any, m: Any, n: Any, k: Any, T: Any, layout: An
 # -------------------------------------------------------------------------------------------------------------- memory
 
 
-def _layout(tile: Tile, layout: Any, name: str) -> str:
+def _layout(tile: FragmentKind, layout: Any, name: str) -> str:
     try:
         return memory_layout(tile, constant_of(layout), name)
     except NbtcError as error:
@@ -56,7 +56,7 @@ def _check(mem: Any, frag: FragmentType, name: str, ldm: Any, offset: Any) -> No
             words.refuse(f"{name}({tile}): {label} is a whole number of elements, not {number}")
 
 
-def _address(c: Any, b: Any, tile: Tile, mem: tuple[Any, Any], offset: tuple[Any, Any]) -> Any:
+def _address(c: Any, b: Any, tile: FragmentKind, mem: tuple[Any, Any], offset: tuple[Any, Any]) -> Any:
     """Where the tile begins."""
     data = b.ptrtoint(c.make_array(mem[0])(c, b, mem[1]).data, I64)
     elements = c.cast(b, offset[1], offset[0], types.int64)
@@ -64,7 +64,7 @@ def _address(c: Any, b: Any, tile: Tile, mem: tuple[Any, Any], offset: tuple[Any
     return b.add(data, b.ashr(bits, ir.Constant(I64, 3)))  # 2^3 bits a byte
 
 
-def _form(tile: Tile, head: str, layout: str) -> Any:
+def _form(tile: FragmentKind, head: str, layout: str) -> Any:
     return row(f"{head}.sync.aligned.{layout}.m{{}}n{{}}k{{}}.{tile.format}".format(*tile.shape))
 
 

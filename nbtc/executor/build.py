@@ -20,12 +20,12 @@ from nbtc.executor.coverage import check
 from nbtc.executor.emit.instrument import Instrument
 from nbtc.executor.kernel.contract import contracted
 from nbtc.executor.kernel.link import link
-from nbtc.executor.launch.launch import Code
-from nbtc.executor.profile.hooks import Profile
+from nbtc.executor.launch.launch import LaunchableCode
+from nbtc.executor.profile.hooks import ProfileInstrument
 from nbtc.executor.text.data import Module
-from nbtc.executor.watch.hooks import Watch
+from nbtc.executor.watch.hooks import CheckedMode
 
-INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": Watch, "profile": Profile}
+INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": CheckedMode, "profile": ProfileInstrument}
 
 
 NUMBERS = (
@@ -38,13 +38,13 @@ NUMBERS = (
     "asks",
     "spins",
     "services",
-)  # of `Code`
+)  # of `LaunchableCode`
 
 
 class Built(NamedTuple):
     """Machine code and the places in the program that its errors name."""
 
-    code: Code
+    code: LaunchableCode
     sites: tuple[Site, ...]
 
 
@@ -67,7 +67,8 @@ def build(read: Callable[[], Module], text: str, kernel: str, shape: BlockShape,
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.address("run"))
     numbers = {key: about[key] for key in NUMBERS}
     return Built(
-        Code(loaded, run, sites=len(about["sites"]), sessions={}, **numbers), tuple(Site(*s) for s in about["sites"])
+        LaunchableCode(loaded, run, sites=len(about["sites"]), sessions={}, **numbers),
+        tuple(Site(*s) for s in about["sites"]),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbtc.errors import ProgramError
 from nbtc.executor.build import Built
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.launch import report
 from nbtc.executor.launch.hazards import hazard_error, kept, leak
 from nbtc.executor.launch.launch import Request, run
@@ -22,7 +22,7 @@ def outcome(name: str, built: Built, request: Request, answers: Answers | None) 
             answers.end()
     if answers and answers.error is not None:
         raise answers.error
-    watched, hazardous = request.watched, failure is not None and failure.kind == Kind.HAZARD
+    watched, hazardous = request.watched, failure is not None and failure.kind == ErrorKind.HAZARD
     if watched is not None and (hazardous or watched.suspected):
         raise hazard_error(full_name(name), built.sites, request, watched.found())
     if failure is not None:

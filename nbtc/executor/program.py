@@ -32,7 +32,7 @@ from nbtc.executor.launch.arguments import (
 from nbtc.executor.launch.children import Child, Children
 from nbtc.executor.launch.configured import Configured
 from nbtc.executor.launch.device_heap import Heap
-from nbtc.executor.launch.launch import Code, Geometry, Request, address_of, aligned, obeyed
+from nbtc.executor.launch.launch import GridShape, LaunchableCode, Request, address_of, aligned, obeyed
 from nbtc.executor.launch.repeated import Repeated, repeatable
 from nbtc.executor.launch.shared_memory import dynamic_bytes
 from nbtc.executor.launch.system_calls import Answers
@@ -45,7 +45,7 @@ from nbtc.executor.text.kernels import kernel_texts, with_bodies
 from nbtc.executor.text.names import full_name, plain_name, signature
 from nbtc.executor.text.parse import parse
 from nbtc.executor.text.source import text_of
-from nbtc.executor.watch.memory import Watched
+from nbtc.executor.watch.memory import WatchedLaunch
 from nbtc.formats.arrays import as_flag
 from nbtc.isa.archs import arch as find_arch
 from nbtc.isa.archs import gpu as find_gpu
@@ -78,7 +78,7 @@ def _arch_name(name: str | int) -> str:
     return find_arch(name).name
 
 
-def _together(arch: str, g: Geometry, code: Code, dynamic: int) -> int:
+def _together(arch: str, g: GridShape, code: LaunchableCode, dynamic: int) -> int:
     """How many blocks of a launch that may wait for each other are on a GPU of an architecture at once."""
     return find_gpu(arch).resident_blocks(g.threads, code.shared_bytes + dynamic) if code.spins else 0
 
@@ -99,7 +99,7 @@ class Module:
         self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)
         self.own_memory: tuple[Memory, Memory] = own_memory(self.variables, const_bytes(self.ptx))
         self.built: dict[tuple[str, BlockShape, Options, int], Built] = {}
-        self.geometries: dict[tuple[str, int, int], Geometry] = {}
+        self.geometries: dict[tuple[str, int, int], GridShape] = {}
         self.lock: threading.Lock = threading.Lock()
         self.names: dict[str, str] = {}  # further names of kernels, such as instances of templates
         self.parameters: dict[str, tuple[str, ...]] = {}  # what kernels' sources call their parameters
@@ -302,7 +302,7 @@ class Program:
         instrument = "watch" if checked is True else own
         options = Options(name, checked != "off", contract == "ptxas", instrument)
         kernel = self.module.ptx.functions[self.name]
-        g = grid if isinstance(grid, Geometry) else self._geometry(kernel.directives, grid, block, cluster)
+        g = grid if isinstance(grid, GridShape) else self._geometry(kernel.directives, grid, block, cluster)
         arguments = (
             args if isinstance(args, Arguments) else marshal(kernel, args, self.module.parameters.get(self.name, ()))
         )
@@ -310,7 +310,7 @@ class Program:
         dynamic = dynamic_bytes(self.name, shared, built.code.shared_bytes)
         memory_ranges = [*arguments.memory, *memory_list(memory), *self.module.own_memory]
         memory_ranges += [self.module.heap.range] if self.module.heap is not None else []
-        watched = Watched(memory_ranges) if instrument == "watch" else None
+        watched = WatchedLaunch(memory_ranges) if instrument == "watch" else None
         answers = self._answers(watched, built.code.asks)
         request = Request(
             geometry=g,
@@ -333,7 +333,7 @@ class Program:
             answers.children.run(memory_ranges, partial(self._child, arguments.memory, {**rest, "timeout": timeout}))
         return found
 
-    def _answers(self, watched: Watched | None, asks: bool) -> Answers | None:
+    def _answers(self, watched: WatchedLaunch | None, asks: bool) -> Answers | None:
         """What answers the questions of a launch, if it has any."""
         heap = self.module.heap
         cells = watched.heap(heap.range, heap.sizes) if heap is not None and watched is not None else None
@@ -345,7 +345,7 @@ class Program:
         program = Program(self.module, child.kernel, self.arch, self.instrument)
         program.launch(child.grid, child.block, given, shared=child.shared, **rest)
 
-    def repeated(self, g: Geometry, memory: Sequence[Memory], shared: int) -> Repeated | None:
+    def repeated(self, g: GridShape, memory: Sequence[Memory], shared: int) -> Repeated | None:
         """A launch that callers of compiled code can make again; None where it needs more than its code.
 
         memory: what it may touch besides the module's variables.  shared: as `launch` has taken it.
@@ -364,7 +364,7 @@ class Program:
         )  # fmt: skip
         return Repeated(self.name, built.sites, built.code, request)
 
-    def _geometry(self, directives: Any, grid: Any, block: Any, cluster: Any) -> Geometry:
+    def _geometry(self, directives: Any, grid: Any, block: Any, cluster: Any) -> GridShape:
         """The extents of a launch, remembered by what plain numbers say."""
         if type(grid) is not int or type(block) is not int or cluster is not None:
             return obeyed(directives, grid, block, cluster)

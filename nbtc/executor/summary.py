@@ -7,7 +7,7 @@ from collections import Counter
 from nbtc.executor.coverage import forms_of
 from nbtc.executor.kernel.flow import graph
 from nbtc.executor.kernel.link import Linked
-from nbtc.executor.kernel.uniform import Setting, facts
+from nbtc.executor.kernel.uniform import FunctionSetting, facts
 from nbtc.executor.rows.uses import use_of
 from nbtc.executor.text.names import full_name, signature
 
@@ -18,7 +18,7 @@ def summary(linked: Linked, arch: str) -> str:
     varying, blocks, divergent = 0, 0, 0
     for function in linked.functions:
         g = graph(function, lambda _: False)
-        f = facts(function, g, Setting(recursive=function.name in linked.recursive))
+        f = facts(function, g, FunctionSetting(recursive=function.name in linked.recursive))
         blocks, divergent = blocks + g.end, divergent + len(f.divergent)
         used = [use_of(i) for i in function.body or ()]
         mine = {r.name: r.type for u in used for r in (*u.reads, *u.writes)}

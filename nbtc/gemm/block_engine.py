@@ -12,9 +12,9 @@ from nbtc.compiler.threads import ThreadTeam
 from nbtc.compiler.workspace_pool import aligned
 from nbtc.gemm.packed_memory import contiguous
 from nbtc.kernels import group_dot, group_pack
-from nbtc.kernels.group_dot import HEAD, LANES, ROWS, STEP, WORDS, BlockArguments, PackedColumns, PackedRows
-from nbtc.kernels.group_pack import Lines
-from nbtc.numerics.scaled import Operands, Scales
+from nbtc.kernels.group_dot import HEAD, LANES, ROWS, STEP, WORDS, GroupedBlockArguments, PackedColumns, PackedRows
+from nbtc.kernels.group_pack import GroupedOperand
+from nbtc.numerics.scaled import ScaledOperands, StepScales
 
 STEPS = 8  # steps of a block: 8 KiB of a panel of B stay in the first-level cache
 BLOCK = 64 * ROWS  # rows of a block, whose bytes stay in the second-level cache
@@ -27,11 +27,11 @@ def packed_bytes(m: int, n: int, k: int) -> int:
     return (m + ROWS + n + LANES) * places * 2 + (m + ROWS) * (n + LANES) * 4
 
 
-class Product:
+class GroupedProduct:
     """One product of element codes a (M, K), b (K, N) with scale codes xs (M, S), ys (S, N)."""
 
     def __init__(
-        self, a: NDArray[Any], b: NDArray[Any], xs: NDArray[Any], ys: NDArray[Any], *, scale: str, scales: Scales,
+        self, a: NDArray[Any], b: NDArray[Any], xs: NDArray[Any], ys: NDArray[Any], *, scale: str, scales: StepScales,
         params: NDArray[np.int64], team: ThreadTeam,
     ) -> None:  # fmt: skip
         self.shape = m, n, k = a.shape[0], b.shape[1], a.shape[1]
@@ -39,7 +39,7 @@ class Product:
         self.steps = steps = -(-k // STEP)
         flat = [contiguous(x).reshape(-1) for x in (a, b, xs, ys)]
         none = np.zeros(0, np.uint32)
-        self.codes = Operands(flat[0], flat[1], none, flat[2], flat[3], np.zeros((5, 1), np.int64))
+        self.codes = ScaledOperands(flat[0], flat[1], none, flat[2], flat[3], np.zeros((5, 1), np.int64))
         self.rows, self.panels = -(-m // ROWS) * ROWS, -(-n // LANES)
         line, panel = self.rows * steps, self.panels * steps
         c = self.chunks
@@ -58,10 +58,12 @@ class Product:
         """d (M, N): f32 bits of c in, of the result out."""
         m, n, k = self.shape
         codes, steps = self.codes, self.steps
-        rows = Lines(codes.a, codes.xs, k, m, steps)
-        self._pack(self.pack[0], group_pack.RowsArguments, self.rows, ROWS, (rows, self.left, self.special[0]))
-        columns = Lines(codes.b, codes.ys, k, n, steps)
-        self._pack(self.pack[1], group_pack.ColumnsArguments, self.panels, 1, (columns, self.right, self.special[1]))
+        rows = GroupedOperand(codes.a, codes.xs, k, m, steps)
+        self._pack(self.pack[0], group_pack.GroupedRowsArguments, self.rows, ROWS, (rows, self.left, self.special[0]))
+        columns = GroupedOperand(codes.b, codes.ys, k, n, steps)
+        self._pack(
+            self.pack[1], group_pack.GroupedColumnsArguments, self.panels, 1, (columns, self.right, self.special[1])
+        )
         width = self.panels * LANES
         padded = np.zeros((self.rows, width), np.uint32)
         padded[:m, :n] = d
@@ -71,7 +73,7 @@ class Product:
         d[:, self.special[1]] = NAN
 
     def _pack(
-        self, pack: int, kind: Any, count: int, least: int, operand: tuple[Lines, Any, NDArray[np.bool_]]
+        self, pack: int, kind: Any, count: int, least: int, operand: tuple[GroupedOperand, Any, NDArray[np.bool_]]
     ) -> None:
         """All `count` rows, or panels, of an operand, by several threads; operand: with where it is packed to."""
         source, packed, special = operand
@@ -97,13 +99,13 @@ class Product:
         self.team.run(_block, fixed, work, m * n * k // max(1, len(work)))
 
 
-def _block(p: Product, d: Any, sizes: Any, i: int, rows: int, panel: int, panels: int) -> None:
+def _block(p: GroupedProduct, d: Any, sizes: Any, i: int, rows: int, panel: int, panels: int) -> None:
     """All steps of some rows and panels."""
     width = int(sizes[1])
     for first in range(0, p.steps, STEPS):
         last = min(p.steps, first + STEPS)
-        own = group_dot.Scratch.new(panel, i)
-        arguments = BlockArguments(
+        own = group_dot.BlockWorkspace.new(panel, i)
+        arguments = GroupedBlockArguments(
             p.left, p.right, d, width, p.steps, first, last, i, rows, panels, own.doubt, own.place
         )  # fmt: skip
         if not run_in_words(p.block, arguments):

@@ -19,7 +19,7 @@ from nbtc.gemm.cost import OVERHEAD, Size, packed_bytes
 from nbtc.gemm.engines import Cut, Engine
 from nbtc.gemm.problem import Plan
 from nbtc.kernels import group_pack, scaled_rows
-from nbtc.numerics.scaled import Scales, scaled_outputs
+from nbtc.numerics.scaled import StepScales, scaled_outputs
 from nbtc.ops.mma.scaled import flattened
 
 LEAST_BLOCK = 16  # elements of K of a scale
@@ -50,9 +50,9 @@ class ScaledProblem:
     plan: Plan
 
     @property
-    def step_scales(self) -> Scales:
+    def step_scales(self) -> StepScales:
         """Of a step: how many a row or column has, and what their codes mean."""
-        return Scales(self.chunks, scale_table(self.scales.format))
+        return StepScales(self.chunks, scale_table(self.scales.format))
 
 
 class Codes(NamedTuple):
@@ -89,7 +89,7 @@ def _results_bytes(size: Size) -> int:
     return prod(batch) * (2 * m * n * 4 + copies) + OVERHEAD
 
 
-class Chain:
+class ScaledChain:
     """Outputs one at a time: serves everything, and repairs what the others leave."""
 
     name, rate, worth, complete = "chain", 0.15, 50_000, True
@@ -119,7 +119,7 @@ class Chain:
         team.run(scaled_outputs, fixed, shares, per * k if chosen.size == 0 else 0)
 
 
-CHAIN = Chain()
+CHAIN = ScaledChain()
 
 
 class _ByItem(ABC):
@@ -139,7 +139,7 @@ class _ByItem(ABC):
             self.product(problem, Codes(*(x[index] for x in parts)), d[index], team)
 
 
-class Blocks(_ByItem):
+class ScaledBlocks(_ByItem):
     """e2m1 in groups: dot products of bytes, scaled in f64."""
 
     name, rate, worth, complete = "blocks", 36.0, 15_000_000, True
@@ -152,10 +152,10 @@ class Blocks(_ByItem):
 
     def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam) -> None:
         how: dict[str, Any] = {"scales": problem.step_scales, "params": problem.plan.params, "team": team}
-        block_engine.Product(*codes, scale=problem.scales.format.name, **how).run(d)
+        block_engine.GroupedProduct(*codes, scale=problem.scales.format.name, **how).run(d)
 
 
-class Rows(_ByItem):
+class ScaledRows(_ByItem):
     """Elements of 8, 6 and 4 bits, a row and a panel at a time in code that compilers vectorise."""
 
     name, rate, worth, complete = "rows", 1.8, 1_000_000, True
@@ -168,13 +168,13 @@ class Rows(_ByItem):
 
     def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam) -> None:
         how: dict[str, Any] = {"scales": problem.step_scales, "params": problem.plan.params, "team": team}
-        scaled_rows_engine.Product(*codes, formats=problem.formats, **how).run(d)
+        scaled_rows_engine.ScaledRowsProduct(*codes, formats=problem.formats, **how).run(d)
 
 
-ROWS = Rows()
+ROWS = ScaledRows()
 
 
-class Panel(_ByItem):
+class ScaledPanel(_ByItem):
     """The same on the micro-kernel of fused sums; items whose exponents leave its range go by rows."""
 
     name, rate, worth, complete = "panel", 12.0, 6_000_000, False
@@ -187,7 +187,9 @@ class Panel(_ByItem):
         return max(ROWS.peak_bytes(size), _results_bytes(size) + panels)
 
     def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam) -> None:
-        product = scaled_panel_engine.Product(*codes, formats=problem.formats, params=problem.plan.params, team=team)
+        product = scaled_panel_engine.ScaledPanelProduct(
+            *codes, formats=problem.formats, params=problem.plan.params, team=team
+        )
         if not product.serves:
             ROWS.product(problem, codes, d, team)
             return
@@ -198,4 +200,4 @@ class Panel(_ByItem):
 
 
 # Of those that serve, the first is the fastest.
-ENGINES: list[Engine[ScaledProblem]] = [Blocks(), Panel(), ROWS, CHAIN]
+ENGINES: list[Engine[ScaledProblem]] = [ScaledBlocks(), ScaledPanel(), ROWS, CHAIN]

@@ -62,7 +62,7 @@ def _range(x: NDArray[np.uint8], fmt: Format, scale_exponents: NDArray[np.int32]
     return Range(int(low), int(high)) if low <= high else Range(0, 0)
 
 
-class Product:
+class ScaledPanelProduct:
     """One product of element codes a (M, K), b (K, N) with ue8m0 codes xs (M, S), ys (S, N)."""
 
     def __init__(

@@ -13,8 +13,8 @@ from nbtc.formats.arrays import from_bits
 from nbtc.formats.block_scales import scale_table
 from nbtc.formats.table import Format, ue8m0
 from nbtc.gemm.packed_memory import contiguous
-from nbtc.kernels.scaled_rows import COLUMNS, NOTHING, STEP, Panels, panel_rows
-from nbtc.numerics.scaled import Operands, Scales
+from nbtc.kernels.scaled_rows import COLUMNS, NOTHING, STEP, ScaledPanels, panel_rows
+from nbtc.numerics.scaled import ScaledOperands, StepScales
 
 ROWS = 8  # rows of a task: tens of milliseconds
 SCALES = scale_table(ue8m0)
@@ -38,12 +38,12 @@ def decoded_bytes(m: int, n: int, k: int) -> int:
     return (m + n + COLUMNS) * (k + STEP) * 13
 
 
-class Product:
+class ScaledRowsProduct:
     """One product of element codes a (M, K), b (K, N) with ue8m0 codes xs (M, S), ys (S, N)."""
 
     def __init__(
         self, a: NDArray[Any], b: NDArray[Any], xs: NDArray[Any], ys: NDArray[Any], *, formats: tuple[Format, Format],
-        scales: Scales, params: NDArray[np.int64], team: ThreadTeam,
+        scales: StepScales, params: NDArray[np.int64], team: ThreadTeam,
     ) -> None:  # fmt: skip
         m, n, k = a.shape[0], b.shape[1], a.shape[1]
         steps, panels = -(-k // STEP), -(-n // COLUMNS)
@@ -51,7 +51,7 @@ class Product:
         self.scales, self.params, self.team = scales, params, team
         flat = [contiguous(x).reshape(-1) for x in (a, b, xs, ys)]
         none = np.zeros(0, np.uint32)
-        self.codes = Operands(flat[0], flat[1], none, flat[2], flat[3], np.zeros((5, 1), np.int64))
+        self.codes = ScaledOperands(flat[0], flat[1], none, flat[2], flat[3], np.zeros((5, 1), np.int64))
         (va, ea, sa), (vb, eb, sb) = (element_table(f) for f in formats)
         self.special = (
             sa[a].any(1) | SCALES.nan[xs].any(1),
@@ -66,7 +66,7 @@ class Product:
         above[:, :n] = ys
         above = np.ascontiguousarray(above.reshape(steps, panels, COLUMNS).swapaxes(0, 1))
         shifts = [SCALES.exponents[x].astype(np.int32).reshape(-1) for x in (xs, above)]
-        self.packed = Panels(
+        self.packed = ScaledPanels(
             va[left].reshape(-1), ea[left].reshape(-1), shifts[0],
             vb[right].reshape(-1), eb[right].reshape(-1), shifts[1],
         )  # fmt: skip

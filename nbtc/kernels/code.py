@@ -7,7 +7,7 @@ from dataclasses import astuple
 from typing import Any, ClassVar, Self
 
 
-class Code(ABC):
+class ProductCode(ABC):
     """Base of frozen dataclasses of numbers, one a kind of product.
 
     kind: a name that tells it from all others.  registers: of sixteen rows of A.

@@ -16,7 +16,7 @@ from nbtc.compiler.plain_lowering import Lowering
 NIBBLES, EIGHTS, TOPS, ONES, LOW_HALF = 0x0F0F0F0F, 0x88888888, 0x80808080, 0x01010101, 0x00FF00FF
 
 
-class Elements(NamedTuple):
+class DotElements(NamedTuple):
     """What is multiplied: bits of an element, signedness of A's and B's, and of single bits: and, or else xor."""
 
     bits: int
@@ -33,11 +33,11 @@ class Dot(ABC):
     they should be, in units in which `surplus` gives what a sum has too much.
     """
 
-    def __init__(self, v: VectorBuilder, elements: Elements) -> None:
+    def __init__(self, v: VectorBuilder, elements: DotElements) -> None:
         self.v, self.b, self.e, self.m = v, v.b, elements, lowering(v)
 
     @staticmethod
-    def serves(m: Lowering, e: Elements) -> bool:
+    def serves(m: Lowering, e: DotElements) -> bool:
         """Whether the processor does it so."""
         return True
 
@@ -85,7 +85,7 @@ class Octets(Dot):
     """
 
     @staticmethod
-    def serves(m: Lowering, e: Elements) -> bool:
+    def serves(m: Lowering, e: DotElements) -> bool:
         return e.bits in (4, 8) and m.multiplies_octets
 
     @property
@@ -123,7 +123,7 @@ class OctetPairs(Dot):
     """
 
     @staticmethod
-    def serves(m: Lowering, e: Elements) -> bool:
+    def serves(m: Lowering, e: DotElements) -> bool:
         return e.bits == 4 and m.multiplies_octet_pairs
 
     def planes(self, x: Any, of_b: bool) -> list[Any]:
@@ -153,7 +153,7 @@ class Pairs(Dot):
     """Elements widened to 16 bits, two a word: a product and the sum of two is an instruction on most processors."""
 
     @staticmethod
-    def serves(m: Lowering, e: Elements) -> bool:
+    def serves(m: Lowering, e: DotElements) -> bool:
         return e.bits in (4, 8)
 
     def planes(self, x: Any, of_b: bool) -> list[Any]:
@@ -183,7 +183,7 @@ class Bits(Dot):
     """Single bits: popcount of and, or of xor."""
 
     @staticmethod
-    def serves(m: Lowering, e: Elements) -> bool:
+    def serves(m: Lowering, e: DotElements) -> bool:
         return e.bits == 1 and m.counts_words
 
     def joined(self, a: Any, b: Any) -> Any:
@@ -200,7 +200,7 @@ class ByteBits(Bits):
     steps = 31  # words whose bits a byte can count: 31 * 8 < 256
 
     @staticmethod
-    def serves(m: Lowering, e: Elements) -> bool:
+    def serves(m: Lowering, e: DotElements) -> bool:
         return e.bits == 1
 
     def zero(self, t: Any) -> Any:
@@ -225,7 +225,7 @@ class ByteBits(Bits):
 WAYS: tuple[type[Dot], ...] = (Octets, OctetPairs, Pairs, Bits, ByteBits)  # the first that serves is taken
 
 
-def dot(v: VectorBuilder, elements: Elements) -> Dot:
+def dot(v: VectorBuilder, elements: DotElements) -> Dot:
     """How the processor that a builder's code is for sums products of such elements."""
     m = lowering(v)
     return next(way for way in WAYS if way.serves(m, elements))(v, elements)

@@ -10,14 +10,14 @@ from llvmlite import ir
 from nbtc.compiler.builder import I16, I32, vector
 from nbtc.compiler.float_mode import DOWN
 from nbtc.formats.table import FORMATS, Format
-from nbtc.kernels.code import Code
+from nbtc.kernels.code import ProductCode
 
 W16 = vector(I32, 16)
 Label = tuple[int, int, int]  # of an element of a row of A or a column of B: register of B, lane modulo 4, part of word
 
 
 @dataclass(frozen=True)
-class FloatCode(Code):
+class FloatCode(ProductCode):
     """What is compiled in: the multiplicands' format, A's registers (4 or 2), f16 accumulators, blocks a K step.
 
     by_register: images are [register][lane], one vector a register, instead of [lane][register]; dense products only.

@@ -27,7 +27,7 @@ PANEL = 64  # columns of a panel
 Chunk = tuple[int, int]  # a row of a register tile, and as many of its columns as a register has 32-bit lanes
 
 
-class Tile(NamedTuple):
+class SumTile(NamedTuple):
     """Where the operands of a register tile are: B and what else has columns from its first column on.
 
     counts: of negative products; where there are none (`SumShape.counted`), sign words are read.  chunk: how many
@@ -134,7 +134,7 @@ class FusedSum:
                 self.store(v.bits(n, self.integers), signs.to, PANEL * r + h)
 
     # --- before the multiply-adds -------------------------------------------------------------------------------------
-    def begin(self, at: Tile, chunk: Chunk) -> tuple[Any, Any]:
+    def begin(self, at: SumTile, chunk: Chunk) -> tuple[Any, Any]:
         """(alignment exponents, what the sums start from less M): truncated accumulators plus negative products.
 
         What `starts` takes, and the first of them `finish`.
@@ -146,7 +146,7 @@ class FusedSum:
         low = self.negative(at, chunk)
         return e, low if acc is None else b.add(low, self.ends.truncated(acc, e))
 
-    def negative(self, at: Tile, chunk: Chunk) -> Any:
+    def negative(self, at: SumTile, chunk: Chunk) -> Any:
         """How many products of each of a chunk's sums are negative."""
         v, b, (r, c) = self.v, self.b, chunk
         if self.s.counted:
@@ -175,7 +175,7 @@ class FusedSum:
         return out
 
     # --- the multiply-adds --------------------------------------------------------------------------------------------
-    def multiply(self, sums: dict[Chunk, list[Any]], at: Tile, k: int) -> None:
+    def multiply(self, sums: dict[Chunk, list[Any]], at: SumTile, k: int) -> None:
         """Add products k to the sums of a tile."""
         v, b, parts = self.v, self.b, self.s.parts
         row = PANEL * self.size * k
@@ -229,7 +229,7 @@ class FusedSum:
         """Keep the least of what tells how near sums came to leaving 32 bits."""
         self.store(self.v.umin(self.load(self.flags), x), self.flags)
 
-    def finish(self, at: Tile, chunk: Chunk, e: Any, n: Any) -> None:
+    def finish(self, at: SumTile, chunk: Chunk, e: Any, n: Any) -> None:
         """Round a chunk's sums once and store them."""
         b = self.b
         if not self.s.in_f64:
@@ -240,7 +240,7 @@ class FusedSum:
             self._flag_least(b.sub(n, self.ends.c((1 << 31) - WRAP_MARGIN)))
         self.put(at, chunk, self.ends.round(n, e))
 
-    def put(self, at: Tile, chunk: Chunk, x: Any) -> None:
+    def put(self, at: SumTile, chunk: Chunk, x: Any) -> None:
         """A chunk's results into the tile."""
         r, c = chunk
         self.ends.watch(self.v.at(self.flags, 64), x)

@@ -184,7 +184,7 @@ def _step(
     return [v.joined(parts) for parts in done], bad
 
 
-class BlockArguments(NamedTuple):
+class GroupedBlockArguments(NamedTuple):
     """Of all steps from one to another of a block of outputs, rows `row` to `rows` and panels up to `panels`.
 
     d: flat f32 bits of padded rows, `width` to a row.  steps: of the packed operands.  doubt: uint16, a mask for each
@@ -275,14 +275,14 @@ class _Block:
 
 @cache
 def block_code(chunks: int) -> int:
-    """The address of the function of `BlockArguments` for so many scales a step."""
-    functions = {"block": in_words(BlockArguments, lambda v, x: _Block(v, chunks, x).emit())}
+    """The address of the function of `GroupedBlockArguments` for so many scales a step."""
+    functions = {"block": in_words(GroupedBlockArguments, lambda v, x: _Block(v, chunks, x).emit())}
     loaded = machine_code(functions, source_digest(Path(__file__).resolve()), "group_dot", str(chunks))
     return loaded.address("block")
 
 
-class Scratch(NamedTuple):
-    """Memory of one block: `BlockArguments.doubt` and `place`, and the sums and exponents of one step's groups."""
+class BlockWorkspace(NamedTuple):
+    """Memory of one block: `doubt` and `place` of its arguments, sums and exponents of one step's groups."""
 
     doubt: NDArray[np.uint16]
     place: NDArray[np.int64]

@@ -31,7 +31,7 @@ FORMATS = {f.name: f for f in (ue8m0, ue4m3)}  # of scales
 QUARTER = 0.25  # both operands are doubled
 
 
-class Table(NamedTuple):
+class ScaleFactors(NamedTuple):
     """Of every byte as a scale: its value in A, in B, and its exponent."""
 
     left: NDArray[np.float64]
@@ -39,7 +39,7 @@ class Table(NamedTuple):
     exponents: NDArray[np.int32]
 
 
-class Lines(NamedTuple):
+class GroupedOperand(NamedTuple):
     """An operand, flat: codes of its elements and scales, K and the outer size, and steps of K."""
 
     codes: NDArray[np.uint8]
@@ -49,22 +49,22 @@ class Lines(NamedTuple):
     steps: int
 
 
-class RowsArguments(NamedTuple):
+class GroupedRowsArguments(NamedTuple):
     """Of rows `first` to `last`, some of which may lie beyond the operand's."""
 
-    source: Lines
-    table: Table
+    source: GroupedOperand
+    table: ScaleFactors
     packed: PackedRows
     special: NDArray[np.bool_]
     first: int
     last: int
 
 
-class ColumnsArguments(NamedTuple):
+class GroupedColumnsArguments(NamedTuple):
     """The same of panels of 16 columns."""
 
-    source: Lines
-    table: Table
+    source: GroupedOperand
+    table: ScaleFactors
     packed: PackedColumns
     special: NDArray[np.bool_]
     first: int
@@ -72,11 +72,11 @@ class ColumnsArguments(NamedTuple):
 
 
 @cache
-def table(scale: str) -> Table:
+def table(scale: str) -> ScaleFactors:
     """That of a format of scales."""
     codes = scale_table(FORMATS[scale])
     values = np.where(codes.nan, 1.0, codes.values)
-    return Table(values * QUARTER, values, np.where(codes.nan, NAN_EXPONENT, codes.exponents).astype(np.int32))
+    return ScaleFactors(values * QUARTER, values, np.where(codes.nan, NAN_EXPONENT, codes.exponents).astype(np.int32))
 
 
 def _limit(fmt: Format) -> int:
@@ -91,8 +91,8 @@ def _limit(fmt: Format) -> int:
 def packers(scale: str, chunks: int) -> tuple[int, int]:
     """Addresses of (rows, columns): pack lines of A, and panels of B, of `chunks` scales of a format a step."""
     functions = {
-        "rows": in_words(RowsArguments, lambda v, x: _Rows(v, chunks, x).emit(_limit(FORMATS[scale]))),
-        "columns": in_words(ColumnsArguments, lambda v, x: _Columns(v, chunks, x).emit()),
+        "rows": in_words(GroupedRowsArguments, lambda v, x: _Rows(v, chunks, x).emit(_limit(FORMATS[scale]))),
+        "columns": in_words(GroupedColumnsArguments, lambda v, x: _Columns(v, chunks, x).emit()),
     }
     loaded = machine_code(functions, source_digest(Path(__file__).resolve()), "group_pack", scale, str(chunks))
     return loaded.address("rows"), loaded.address("columns")

@@ -14,7 +14,7 @@ from numba.core import cgutils
 from nbtc.compiler.builder import LINE, VectorBuilder
 from nbtc.compiler.lowering import lowering
 from nbtc.kernels.alignment_and_rounding import SumShape
-from nbtc.kernels.fused_sum import PANEL, ROWS, Chunk, Exponents, Signs, Tile
+from nbtc.kernels.fused_sum import PANEL, ROWS, Chunk, Exponents, Signs, SumTile
 from nbtc.kernels.sum_by_turns import fused_sum
 
 FLAG_WORD = 3072  # where in the scratch memory the flags of `FusedSum` are
@@ -35,12 +35,12 @@ class Schedule(ABC):
         self.kept = self.o_counts + (ROWS * PANEL if shape.counted else 0)
         self.passes = PANEL // self.columns
 
-    def at(self, group: Any, block: Any, column: Any, maxima: Any, chunk: int = 0) -> Tile:
+    def at(self, group: Any, block: Any, column: Any, maxima: Any, chunk: int = 0) -> SumTile:
         """A register tile, from a column on."""
         v, b, a, s, size = self.v, self.b, self.args, self.s, self.sums.size
         step = b.add(b.mul(group, a["blocks"]), block)
         deep, words = b.mul(group, v.int(PANEL)), b.mul(column, v.int(4))
-        return Tile(
+        return SumTile(
             v.at(a["a"], b.mul(step, v.int(ROWS * s.block * size))),
             v.at(a["sa"], b.mul(step, v.int(4 * ROWS))),
             v.at(a["b"], b.mul(deep, v.int(size * s.block)), b.mul(column, v.int(size))),
@@ -104,7 +104,7 @@ class Plain(Schedule):
                 column = b.mul(inner.index, v.int(self.columns))
                 self.one(self.at(group.index, block.index, column, self.scratch))
 
-    def one(self, at: Tile) -> None:
+    def one(self, at: SumTile) -> None:
         """A register tile from its accumulators to its results."""
         sums, begun, e, outside = self.sums, {}, {}, None
         for chunk in sums.tile:
@@ -160,12 +160,12 @@ class Mixed(Schedule):
             return v.at(self.scratch, self.o_saved + n * (part & 1))
         return v.at(self.scratch, self.o_saved, b.mul(b.and_(step, v.int(1)), v.int(n)))
 
-    def tile(self, step: Any, part: int, maxima: Any = None) -> Tile:
+    def tile(self, step: Any, part: int, maxima: Any = None) -> SumTile:
         """Register tile `part` of a step."""
         place = self.maxima(step) if maxima is None else maxima
         return self.at(*self.split(step), self.v.int(part * self.columns), place, part * self.sums.chunks)
 
-    def begin(self, at: Tile, saved: Any, chunk: Chunk) -> None:
+    def begin(self, at: SumTile, saved: Any, chunk: Chunk) -> None:
         """Start values of a chunk, put aside."""
         t = self.sums.width * self.sums.tile.index(chunk)
         e, low = self.sums.begin(at, chunk)
@@ -223,7 +223,7 @@ class Mixed(Schedule):
             out[chunk] = sums.starts(sums.load(saved, t), sums.load(self.scratch, self.o_start + t))
         return out
 
-    def finish(self, current: dict[Chunk, list[Any]], at: Tile, saved: Any) -> None:
+    def finish(self, current: dict[Chunk, list[Any]], at: SumTile, saved: Any) -> None:
         """Round a register tile's sums."""
         sums, outside = self.sums, None
         current = sums.together(current)

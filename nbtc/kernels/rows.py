@@ -30,7 +30,7 @@ for _f in FORMATS.frozen():
         )  # fmt: skip
 
 
-class Panels(NamedTuple):
+class OperandStorage(NamedTuple):
     """How decoded operands are stored: element type, exponent type, and the exponent that marks a zero."""
 
     value: type[np.floating[Any]]
@@ -38,10 +38,10 @@ class Panels(NamedTuple):
     zero: int
 
 
-def panels(a: Format, b: Format) -> Panels:
+def panels(a: Format, b: Format) -> OperandStorage:
     """The storage in which products of two formats, and their alignment, are exact."""
     in_f64 = max(a.exponent, b.exponent) > 5
-    return Panels(np.float64, np.int16, F64_ZERO) if in_f64 else Panels(np.float32, np.int8, F32_ZERO)
+    return OperandStorage(np.float64, np.int16, F64_ZERO) if in_f64 else OperandStorage(np.float32, np.int8, F32_ZERO)
 
 
 class Decoded(NamedTuple):

@@ -24,7 +24,7 @@ SERVED = {models.KIND: models.Kind.SCALED, models.BLOCK: STEP, models.FRACTION: 
 BIAS64, PLACES64 = 1023, 52
 
 
-class Panels(NamedTuple):
+class ScaledPanels(NamedTuple):
     """Decoded operands: values (f64) and exponents (int32) of A [row][K], of B [panel][K][64], and their scales'.
 
     K is padded to whole steps with zeros; scales int32 [row][step], [panel][step][64].

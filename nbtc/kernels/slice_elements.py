@@ -17,7 +17,7 @@ W16, V16, OCTETS = vector(I32, ROWS), vector(F32, ROWS), vector(I8, 64)
 VECTOR = 64  # bytes
 
 
-class Elements(FloatElements):
+class SliceElements(FloatElements):
     """Vector code that takes the bits of one format apart; offset: what is added to exponent fields."""
 
     def __init__(self, v: VectorBuilder, fmt: Format, offset: int) -> None:

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import F64, I8, I16, I64, VectorBuilder, vector
 from nbtc.kernels.float_elements import NUDGE, bias_difference
-from nbtc.kernels.slice_elements import OCTETS, V16, VECTOR, W16, Elements
+from nbtc.kernels.slice_elements import OCTETS, V16, VECTOR, W16, SliceElements
 from nbtc.kernels.slice_shape import COLUMNS, ROWS, STEPS, UNITS, WORDS, SliceShape
 
 HALF = VECTOR // 2  # bytes of half a register of a warp's image
@@ -40,7 +40,7 @@ def image_parts(v: VectorBuilder, p: Any, registers: tuple[int, int]) -> list[An
     return turned(v, [v.load(p, W16, VECTOR, REGISTER * r + VECTOR * n) for r in registers for n in (0, 1)])
 
 
-class Memory(NamedTuple):
+class DecodedLayout(NamedTuple):
     """Where the parts of a line of a decoded operand begin, and its bytes.
 
     A: values by product, exponents by pairs of products, a word of signs; a vector of rows each.  B, eight columns: for
@@ -56,20 +56,20 @@ class Memory(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, *sizes: int) -> Memory:
+    def of(cls, *sizes: int) -> DecodedLayout:
         """Parts one after the other."""
         return cls(*(sum(sizes[:n]) for n in range(len(sizes) + 1)))
 
 
-def memory_a(shape: SliceShape) -> Memory:
+def memory_a(shape: SliceShape) -> DecodedLayout:
     """Of A."""
-    return Memory.of(VECTOR * shape.parts * shape.depth, VECTOR * shape.depth // 2, VECTOR, 0, 0)
+    return DecodedLayout.of(VECTOR * shape.parts * shape.depth, VECTOR * shape.depth // 2, VECTOR, 0, 0)
 
 
-def memory_b(shape: SliceShape) -> Memory:
+def memory_b(shape: SliceShape) -> DecodedLayout:
     """Of a tile of B."""
     values = COLUMNS * shape.depth * 4 * shape.parts
-    return Memory.of(values, STEPS * 2 * shape.depth, VECTOR, VECTOR * STEPS, VECTOR * STEPS)
+    return DecodedLayout.of(values, STEPS * 2 * shape.depth, VECTOR, VECTOR * STEPS, VECTOR * STEPS)
 
 
 class SliceOperands:
@@ -77,7 +77,7 @@ class SliceOperands:
 
     def __init__(self, v: VectorBuilder, shape: SliceShape) -> None:
         self.v, self.b, self.s = v, v.b, shape
-        self.a, self.of_b = (Elements(v, f, o) for f, o in zip((shape.a, shape.b), shape.offsets, strict=True))
+        self.a, self.of_b = (SliceElements(v, f, o) for f, o in zip((shape.a, shape.b), shape.offsets, strict=True))
 
     # --- A ------------------------------------------------------------------------------------------------------------
     def read_a(self, source: Any) -> list[Any]:

@@ -24,7 +24,7 @@ from nbtc.kernels.slice_sums import SliceSums
 P = I8.as_pointer()
 
 
-class Arguments(NamedTuple):
+class SliceArguments(NamedTuple):
     """Of the function of a shape.
 
     a: image of A, or addresses (i64) of its 32 units of 16 bytes.  b: addresses of the units of B, sixteen for each
@@ -50,7 +50,7 @@ def slice_function(module: ir.Module, shape: SliceShape) -> Any:
         return module.globals[name]
     f, v = separate_function(module, name, I64, TYPES)
     old = enter(v, DOWN)
-    found = _Slice(v, shape, Arguments(*f.args)).emit()
+    found = _Slice(v, shape, SliceArguments(*f.args)).emit()
     leave(v, old)
     v.b.ret(found)
     return f
@@ -67,7 +67,7 @@ def _mixed(sums: Iterator[None], others: Iterator[None]) -> None:
 class _Slice:
     """Writes the function."""
 
-    def __init__(self, v: VectorBuilder, shape: SliceShape, arguments: Arguments) -> None:
+    def __init__(self, v: VectorBuilder, shape: SliceShape, arguments: SliceArguments) -> None:
         self.v, self.b, self.s, self.args, self.m = v, v.b, shape, arguments, lowering(v)
         self.operands = SliceOperands(v, shape)
         self.registers = 2 if shape.f16_acc else 4

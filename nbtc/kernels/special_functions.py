@@ -25,7 +25,7 @@ CUT = -1 << 53 - 24  # a double's bits that f32 keeps
 INVERSE_TURN = 0x3E22F983  # 1 / (2 pi) as f32
 
 
-class Unit:
+class SpecialFunctions:
     """Emits the functions; x is an i32 or a vector of them."""
 
     def __init__(self, v: VectorBuilder, x: Any) -> None:
@@ -261,18 +261,18 @@ class Unit:
         return self.where(self.is_nan, NAN, self.signed(found))
 
 
-FUNCTIONS: dict[str, Callable[[Unit], Any]] = {
-    "rcp": Unit.rcp,
-    "rsqrt": Unit.rsqrt,
-    "sqrt": Unit.sqrt,
-    "ex2": Unit.ex2,
-    "lg2": Unit.lg2,
-    "sin": Unit.sin,
-    "cos": Unit.cos,
-    "tanh": Unit.tanh,
+FUNCTIONS: dict[str, Callable[[SpecialFunctions], Any]] = {
+    "rcp": SpecialFunctions.rcp,
+    "rsqrt": SpecialFunctions.rsqrt,
+    "sqrt": SpecialFunctions.sqrt,
+    "ex2": SpecialFunctions.ex2,
+    "lg2": SpecialFunctions.lg2,
+    "sin": SpecialFunctions.sin,
+    "cos": SpecialFunctions.cos,
+    "tanh": SpecialFunctions.tanh,
 }
 
 
 def special_function(v: VectorBuilder, name: str, x: Any) -> Any:
     """A function of f32 words x, an i32 or a vector of them; subnormals are zeros, every NaN is 0x7fffffff."""
-    return FUNCTIONS[name](Unit(v, x))
+    return FUNCTIONS[name](SpecialFunctions(v, x))

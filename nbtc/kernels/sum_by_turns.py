@@ -11,7 +11,7 @@ from typing import Any
 from nbtc.compiler.builder import I16, I32, VectorBuilder, vector
 from nbtc.compiler.lowering import lowering
 from nbtc.kernels.alignment_and_rounding import ByTurns, FullRange, LimitedRange, SumShape
-from nbtc.kernels.fused_sum import PANEL, Chunk, FusedSum, Tile
+from nbtc.kernels.fused_sum import PANEL, Chunk, FusedSum, SumTile
 
 TOP = 3  # bytes of a word below its top one
 
@@ -32,7 +32,7 @@ class SumByTurns(FusedSum):
         v = self.v
         return maxima, v.at(maxima, counts) if self.s.signs_by_turns else v.at(maxima, counts, column)
 
-    def begin(self, at: Tile, chunk: Chunk) -> tuple[Any, Any]:
+    def begin(self, at: SumTile, chunk: Chunk) -> tuple[Any, Any]:
         r, c = chunk
         acc = None if self.s.from_zero else self.load(at.acc, 4 * PANEL * r + self.width * c)
         maxima = self.v.at(at.maxima, self.exponent_row * r + at.chunk + c - TOP)
@@ -43,7 +43,7 @@ class SumByTurns(FusedSum):
         m = self.ends.magic(e)
         return m, self.b.add(m, low)
 
-    def with_negative(self, at: Tile, chunk: Chunk, n: Any) -> Any:
+    def with_negative(self, at: SumTile, chunk: Chunk, n: Any) -> Any:
         """n and how many products of each of a chunk's sums are negative."""
         v, b, (r, c) = self.v, self.b, chunk
         if not self.s.signs_by_turns or self.s.sign_bytes == 4:
@@ -69,7 +69,7 @@ class SumByTurns(FusedSum):
         flat = lowering(self.v).in_order([x for parts in sums.values() for x in parts])
         return {chunk: [flat.pop(0) for _ in parts] for chunk, parts in sums.items()}
 
-    def finish(self, at: Tile, chunk: Chunk, e: Any, n: Any) -> None:
+    def finish(self, at: SumTile, chunk: Chunk, e: Any, n: Any) -> None:
         if self.s.in_f64:
             return super().finish(at, chunk, e, n)
         v, floats = self.v, self.ends.floats

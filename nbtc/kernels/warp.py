@@ -25,7 +25,7 @@ from nbtc.compiler.library import EMITTED, emitted_function
 from nbtc.compiler.native import Loaded
 from nbtc.compiler.sources import source_digest
 from nbtc.kernels import warp_f64
-from nbtc.kernels.code import Code
+from nbtc.kernels.code import ProductCode
 from nbtc.kernels.float_code import FloatCode
 from nbtc.kernels.warp_f64 import DoubleCode
 from nbtc.kernels.warp_floats import Codegen
@@ -38,16 +38,16 @@ BYTES = 128  # of a register of a warp
 
 Emitter = Callable[[Any, VectorBuilder, list[Any], Sequence[Any]], Any]
 # of each class of codes: emit(code, builder, addresses of a warp's images, (F, floor)): i1, needs the fallback
-EMITTERS: dict[type[Code], Emitter] = {
+EMITTERS: dict[type[ProductCode], Emitter] = {
     FloatCode: lambda code, v, images, numbers: Codegen(code, v, *numbers).emit(*images),
     Fp8Code: lambda code, v, images, numbers: Fp8Warp(code, v, images, numbers).emit(),
     IntegerCode: lambda code, v, images, _: IntegerWarp(code, v, images).emit(),
     DoubleCode: lambda code, v, images, _: warp_f64.emit(code, v, images),
 }
-KINDS: dict[str, type[Code]] = {kind.kind: kind for kind in EMITTERS}
+KINDS: dict[str, type[ProductCode]] = {kind.kind: kind for kind in EMITTERS}
 
 
-def emit_warp(v: VectorBuilder, code: Code, images: list[Any], numbers: Sequence[Any]) -> Any:
+def emit_warp(v: VectorBuilder, code: ProductCode, images: list[Any], numbers: Sequence[Any]) -> Any:
     """One warp, in its rounding mode: to be called in a function that is never inlined.
 
     images: addresses of A, B, C, metadata if any, and D.  numbers: F and the floor as i32 values.  Returns an i1: D is
@@ -85,7 +85,7 @@ class Warps(NamedTuple):
     marks: Any
 
 
-def _write_loop(v: VectorBuilder, code: Code, given: Named) -> Any:
+def _write_loop(v: VectorBuilder, code: ProductCode, given: Named) -> Any:
     """The warps of `Warps`; returns how many are for the general path.
 
     The rounding mode is set for all of them, since a multiply-add that names its rounding takes no operand from memory,
@@ -111,7 +111,7 @@ def _write_loop(v: VectorBuilder, code: Code, given: Named) -> Any:
     return b.load(found)
 
 
-def _function(module: Any, code: Code) -> Any:
+def _function(module: Any, code: ProductCode) -> Any:
     """One warp as a function of a module, which is never inlined: no other code may see its rounding mode."""
     name = f"{code.kind}_" + "_".join(map(str, code.key))
     if EMITTED + name in module.globals:
@@ -122,11 +122,11 @@ def _function(module: Any, code: Code) -> Any:
     return f
 
 
-def _text(code: Code) -> str:
+def _text(code: ProductCode) -> str:
     return " ".join([code.kind, *map(str, code.key)])
 
 
-def _code(text: str) -> Code:
+def _code(text: str) -> ProductCode:
     kind, *key = text.split()
     return KINDS[kind].of(*map(int, key))
 
@@ -149,7 +149,7 @@ def _one_warp(typing, text, images, numbers):
 
 @jit
 def some_warps(address, images, strides, first, last, numbers, marks):
-    """The loop at an address, with the arguments of a `Loop`."""
+    """The loop at an address, with the arguments of a `WarpLoop`."""
     a, b, c, meta, d = images[0], images[1], images[2], images[3], images[-1]
     steps = strides[0], strides[1], strides[2], strides[3], strides[-1]
     return call_emitted(address, Warps(a, b, c, meta, d, *steps, first, last, numbers[0], numbers[1], marks))
@@ -161,14 +161,14 @@ def lone_warp(address, a, b, c, d, fraction, floor, mark):
     return call_emitted(address, Warps(a, b, c, d, d, 0, 0, 0, 0, 0, 0, 1, fraction, floor, mark))
 
 
-class Loop:
+class WarpLoop:
     """loop(images, strides, first, last, numbers, marks), compiled: warps first..last of a batch.
 
     images: flat uint32 words of A, B, C, metadata if any, and D; strides: words from one warp to the next.  numbers: F
     and the floor.  marks[w] is set where warp w is for the general path, else cleared; returns how many are.
     """
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: ProductCode) -> None:
         self.code = code
 
     @cached_property
@@ -202,6 +202,6 @@ def _stamp() -> str:
 
 
 @cache
-def loop(code: Code) -> Loop:
+def loop(code: ProductCode) -> WarpLoop:
     """The compiled loop over warps of a code."""
-    return Loop(code)
+    return WarpLoop(code)

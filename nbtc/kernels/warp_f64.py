@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import F64, I1, I8, VectorBuilder, vector
 from nbtc.compiler.float_mode import DOWN, NEAREST, TOWARD_ZERO, UP
-from nbtc.kernels.code import Code
+from nbtc.kernels.code import ProductCode
 from nbtc.numerics.models import ROUNDINGS
 
 D8 = vector(F64, 8)
@@ -20,7 +20,7 @@ MODES = {"rn": NEAREST, "rz": TOWARD_ZERO, "rm": DOWN, "rp": UP}
 
 
 @dataclass(frozen=True)
-class DoubleCode(Code):
+class DoubleCode(ProductCode):
     """What is compiled in: A's registers (2 in products of eight rows), and the number of the rounding."""
 
     registers: int

@@ -17,7 +17,7 @@ from nbtc.kernels.float_code import W16, FloatCode
 from nbtc.kernels.register_sums import V16
 from nbtc.kernels.warp_operands import Operands, put, take
 from nbtc.kernels.warp_sparse import SparseOperands
-from nbtc.kernels.warp_sums import FullRange, LimitedRange
+from nbtc.kernels.warp_sums import FullWarpSums, LimitedWarpSums
 
 PAIRS = 2  # row pairs summed together: four chains of multiply-adds hide their latency
 RATE = 16  # pieces of other work that a stage has room for
@@ -34,7 +34,7 @@ class Codegen:
     def __init__(self, shape: FloatCode, v: VectorBuilder, fraction: Any, floor: Any) -> None:
         self.s, self.v, self.b, self.m = shape, v, v.b, lowering(v)
         self.operands = (SparseOperands if shape.sparse else Operands)(shape, v)
-        self.sums = (LimitedRange if shape.limited_range else FullRange)(shape, v, self.operands, fraction, floor)
+        self.sums = (LimitedWarpSums if shape.limited_range else FullWarpSums)(shape, v, self.operands, fraction, floor)
         self.peaks: dict[int, Any] = {}
         self.accs: dict[int, Any] = {}
         self.begun: dict[Stage, list[tuple[list[Any], list[Any]]]] = {}

@@ -17,7 +17,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import F32, I1, I8, I16, I32, VectorBuilder, stack_array, vector
 from nbtc.compiler.float_mode import enter, leave, separate_function
 from nbtc.formats.table import FORMATS, Format, f16
-from nbtc.kernels.code import Code
+from nbtc.kernels.code import ProductCode
 from nbtc.kernels.float_code import W16, FloatCode
 from nbtc.kernels.float_elements import FloatElements, bias_difference
 from nbtc.kernels.warp_floats import Codegen
@@ -28,7 +28,7 @@ INFINITE = {True: (I16, 0x7C00), False: (I32, 0x7F800000)}  # accumulators' inte
 
 
 @dataclass(frozen=True)
-class Fp8Code(Code):
+class Fp8Code(ProductCode):
     """What is compiled in: the codes of A's and B's formats, registers of A, f16 accumulators, sparsity (0 or 1)."""
 
     a: int

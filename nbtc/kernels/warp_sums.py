@@ -19,7 +19,7 @@ from nbtc.kernels.warp_operands import D8, NEAR, Operands
 TOP = 121 + BIAS
 
 
-class Sums(RegisterSums):
+class WarpSums(RegisterSums):
     """Start values and results of sums.  Alignment exponents are biased ones of f32.
 
     limit: the largest alignment exponent that is safe.
@@ -98,7 +98,7 @@ class Sums(RegisterSums):
         return self.any_lane(b.or_(b.icmp_signed(">", self.highest, self.limit), self.wrapped()))
 
 
-class LimitedRange(Sums):
+class LimitedWarpSums(WarpSums):
     """Multiplicands of few binades: every scale is a normal f32, and exponents stay where f32 has them."""
 
     limit = ir.Constant(W16, [TOP << 23] * 16)
@@ -124,7 +124,7 @@ class LimitedRange(Sums):
         return b.select(empty, self.rounded(acc), x)
 
 
-class FullRange(Sums):
+class FullWarpSums(WarpSums):
     """Multiplicands with the exponents of f32: alignment exponents are signed and scaling is an instruction."""
 
     limit = ir.Constant(W16, [TOP] * 16)

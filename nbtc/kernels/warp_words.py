@@ -12,15 +12,15 @@ from typing import Any
 from numba.core import cgutils
 
 from nbtc.compiler.builder import I1, I32, VectorBuilder, vector
-from nbtc.kernels.code import Code
-from nbtc.kernels.dot import Elements, dot
+from nbtc.kernels.code import ProductCode
+from nbtc.kernels.dot import DotElements, dot
 from nbtc.kernels.warp_columns import columns
 from nbtc.kernels.warp_select import W16, Selection
 from nbtc.numerics.models import BIT_OPS
 
 
 @dataclass(frozen=True)
-class IntegerCode(Code):
+class IntegerCode(ProductCode):
     """What is compiled in.
 
     bits: of an element.  a_signed, b_signed: 0 or 1.  option: of bits the number of the operation, else whether to
@@ -44,9 +44,9 @@ class IntegerCode(Code):
         return self.registers, right, accumulators, *[1] * self.sparse, accumulators
 
     @property
-    def elements(self) -> Elements:
+    def elements(self) -> DotElements:
         """What is multiplied."""
-        return Elements(self.bits, bool(self.a_signed), bool(self.b_signed), self.option == BIT_OPS["and"])
+        return DotElements(self.bits, bool(self.a_signed), bool(self.b_signed), self.option == BIT_OPS["and"])
 
     @property
     def words(self) -> int:

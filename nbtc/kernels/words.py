@@ -21,7 +21,7 @@ from nbtc.compiler.loops import Values, repeated
 from nbtc.compiler.processors import GENERIC, Processor, host_processor
 from nbtc.compiler.sources import source_digest
 from nbtc.kernels import words_amx
-from nbtc.kernels.dot import Bits, ByteBits, Dot, Elements, Octets, Pairs
+from nbtc.kernels.dot import Bits, ByteBits, Dot, DotElements, Octets, Pairs
 from nbtc.kernels.words_pack import Packer, Part, Reading
 
 BLOCK = 96  # rows packed at a time: a multiple of the rows of every tile
@@ -50,7 +50,7 @@ def dot_of_bytes() -> int:
     return next(op for op, needs in BYTES_BY if needs <= features())
 
 
-class Tile(NamedTuple):
+class WordsTile(NamedTuple):
     """A register tile: rows, vectors a row, and what the vectors hold."""
 
     rows: int
@@ -79,22 +79,22 @@ class Tile(NamedTuple):
         return vector(self.element, self.lanes)
 
 
-def tile_of(op: int, processor: Processor | None = None) -> Tile:
+def tile_of(op: int, processor: Processor | None = None) -> WordsTile:
     """The tile of an operation on a processor (default: this machine's).
 
     Accumulators, vectors of B and a broadcast fill the registers; counting bits by a table takes two more.
     """
     if op == AMX:
-        return Tile(words_amx.LINES, words_amx.COLUMNS // words_amx.ROWS, I32, words_amx.ROWS)
+        return WordsTile(words_amx.LINES, words_amx.COLUMNS // words_amx.ROWS, I32, words_amx.ROWS)
     t = processor or target()
     rows, vectors = 4 if op in (XOR, AND) and t.lookup else 6, 4 if t.sums > 8 else 2
-    return Tile(rows, vectors, F64, t.lanes // 2) if op == FMA else Tile(rows, vectors, I32, t.lanes)
+    return WordsTile(rows, vectors, F64, t.lanes // 2) if op == FMA else WordsTile(rows, vectors, I32, t.lanes)
 
 
 def _products(v: VectorBuilder, op: int, lookup: bool) -> Dot:
     """How products of words are summed, of all operations but f64's."""
     way = {DOT: Octets, PAIRS: Pairs}.get(op) or (ByteBits if lookup else Bits)
-    return way(v, Elements(1 if op in (XOR, AND) else 8, a_signed=True, both=op == AND))
+    return way(v, DotElements(1 if op in (XOR, AND) else 8, a_signed=True, both=op == AND))
 
 
 class Packed(NamedTuple):

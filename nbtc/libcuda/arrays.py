@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nbtc.executor.texture.objects import Format, Image
+from nbtc.executor.texture.objects import TexelFormat, TexelImage
 from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, CudaError, say
 from nbtc.libcuda.memory import Kind, memory
 from nbtc.libcuda.pitched_memory import Extent, Side
@@ -33,14 +33,16 @@ class Shape(NamedTuple):
 class Array:
     """One array."""
 
-    def __init__(self, shape: Shape, format: Format, channels: int, flags: int) -> None:
+    def __init__(self, shape: Shape, format: TexelFormat, channels: int, flags: int) -> None:
         width, height, depth = shape
         self.shape, self.flags = shape, flags
         layers = depth if flags & (LAYERED | CUBEMAP) else 0
         pitch = -(-width * channels * format.bytes // ROW_ALIGN) * ROW_ALIGN
         plane = pitch * max(height, 1)
         self.base = memory.allocate(plane * max(depth, 1), Kind.ARRAY)
-        self.image = Image(self.base, width, height, 0 if layers else depth, layers, pitch, plane, format, channels)
+        self.image = TexelImage(
+            self.base, width, height, 0 if layers else depth, layers, pitch, plane, format, channels
+        )
 
     def side(self, x: int, y: int, z: int, extent: Extent) -> Side:
         """The array as a side of a copy, from byte x of row y of plane z on."""
@@ -70,9 +72,9 @@ def create(shape: Shape, form: int, channels: int, flags: int) -> int:
     if flags & ~KNOWN:
         say(f"CUDA arrays with flags {flags & ~KNOWN:#x} aren't there: they return CUDA_ERROR_NOT_SUPPORTED", once=True)
         raise CudaError(NOT_SUPPORTED)
-    if form not in frozenset(Format) or not _legal(shape, channels, flags):
+    if form not in frozenset(TexelFormat) or not _legal(shape, channels, flags):
         raise CudaError(INVALID_VALUE)
-    return handles.add(Array(shape, Format(form), channels, flags))
+    return handles.add(Array(shape, TexelFormat(form), channels, flags))
 
 
 def destroy(handle: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbtc.errors import NbtcError
-from nbtc.executor.launch.launch import Geometry, obeyed
+from nbtc.executor.launch.launch import GridShape, obeyed
 from nbtc.executor.program import Module
 from nbtc.libcuda import fatbin, host
 from nbtc.libcuda.errors import INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NO_BINARY_FOR_GPU, NOT_FOUND, CudaError, say
@@ -133,12 +133,12 @@ class Function:
         self.threads = min(1024, math.prod(most)) if most else 1024
         self.dynamic = max(0, STATIC_SHARED - self.shared)  # bytes of dynamic shared memory that it may have now
         self.attributes: dict[int, int] = {}
-        self.geometries: dict[Any, Geometry] = {}
+        self.geometries: dict[Any, GridShape] = {}
         self.old: dict[str, Any] = {}  # what the launches of CUDA 3 set one by one
         self.label_at = constant_text(name.encode() + b"\0")
         self.handle = handles.add(self)
 
-    def geometry(self, grid: tuple[int, ...], block: tuple[int, ...], cluster: Any) -> Geometry:
+    def geometry(self, grid: tuple[int, ...], block: tuple[int, ...], cluster: Any) -> GridShape:
         """The extents of a launch, checked once."""
         key = (grid, block, cluster)
         found = self.geometries.get(key)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from nbtc.errors import NbtcError, OptionError, ProgramError
 from nbtc.executor.launch.arguments import Arguments
-from nbtc.executor.launch.launch import Geometry
+from nbtc.executor.launch.launch import GridShape
 from nbtc.libcuda import findings, host
 from nbtc.libcuda.code import REGISTERS, Function
 from nbtc.libcuda.errors import (
@@ -124,7 +124,7 @@ def runner(f: Function, config: Config, raw: bytearray) -> Callable[[], None]:
     return lambda: _run(f, config, geometry, raw)
 
 
-def _run(f: Function, config: Config, geometry: Geometry, raw: bytearray) -> None:
+def _run(f: Function, config: Config, geometry: GridShape, raw: bytearray) -> None:
     program = f.program.profile if settings.profile else f.program
     findings.launched(f.name)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nbtc.executor.texture.objects import Flag, Format, Image, Kind, Mode, Sampler, objects
+from nbtc.executor.texture.objects import Flag, Mode, ObjectKind, Sampler, TexelFormat, TexelImage, objects
 from nbtc.libcuda.arrays import CUBEMAP, SURFACE, Array
 from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, CudaError, say
 from nbtc.libcuda.memory import Block, Outside, memory
@@ -13,15 +13,15 @@ from nbtc.libcuda.memory import Kind as MemoryKind
 ARRAY, MIPMAPPED, LINEAR, PITCHED = range(4)  # CUresourcetype
 PITCH_ALIGN = 32  # bytes, CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT
 MOST_LINEAR = 1 << 28  # texels, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH
-INTEGERS = (Format.U8, Format.U16, Format.U32, Format.S8, Format.S16, Format.S32)
+INTEGERS = (TexelFormat.U8, TexelFormat.U16, TexelFormat.U32, TexelFormat.S8, TexelFormat.S16, TexelFormat.S32)
 
-FRACTIONS = (Format.U8, Format.U16, Format.S8, Format.S16)  # unless they are read as integers
+FRACTIONS = (TexelFormat.U8, TexelFormat.U16, TexelFormat.S8, TexelFormat.S16)  # unless they are read as integers
 
 
 class Resource(NamedTuple):
     """What an object reads, and how: the image, and whether it is linear memory, a cube, a surface."""
 
-    image: Image
+    image: TexelImage
     memory: bool = False
     cube: bool = False
     surface: bool = False
@@ -30,7 +30,7 @@ class Resource(NamedTuple):
 class Made(NamedTuple):
     """An object that is there: its kind, the memory it reads, the descriptors it was made of."""
 
-    kind: Kind
+    kind: ObjectKind
     first: int
     descriptors: tuple[bytes, ...]
 
@@ -51,9 +51,9 @@ def of_array(found: Array) -> Resource:
 
 def of_memory(address: int, form: int, channels: int, width: int, height: int, pitch: int) -> Resource:
     """Memory as a resource: a line of texels where height is 0, else rows."""
-    if form not in frozenset(Format) or channels not in (1, 2, 4):
+    if form not in frozenset(TexelFormat) or channels not in (1, 2, 4):
         raise CudaError(INVALID_VALUE)
-    image = Image(address, width, height, 0, 0, pitch, 0, Format(form), channels)
+    image = TexelImage(address, width, height, 0, 0, pitch, 0, TexelFormat(form), channels)
     line = width * image.texel
     pitched = bool(height)
     if width < 1 or (pitched and (pitch % PITCH_ALIGN or pitch < line)) or (not pitched and width > MOST_LINEAR):
@@ -69,7 +69,7 @@ def texture(resource: Resource, sampler: Sampler, descriptors: tuple[bytes, ...]
     flags, form = sampler.flags, resource.image.format
     if form not in INTEGERS:
         flags &= ~Flag.INTEGER
-    whole = form in (Format.U32, Format.S32) or flags & Flag.INTEGER
+    whole = form in (TexelFormat.U32, TexelFormat.S32) or flags & Flag.INTEGER
     if flags & Flag.LINEAR and (whole or resource.memory):
         raise CudaError(INVALID_VALUE)  # only fractions and floats are filtered, and not in linear memory
     if Mode.BORDER in sampler.modes and form in FRACTIONS and not whole and not {0.0, 1.0}.issuperset(sampler.border):
@@ -79,17 +79,17 @@ def texture(resource: Resource, sampler: Sampler, descriptors: tuple[bytes, ...]
         sampler = sampler._replace(modes=(Mode.CLAMP,) * 3)
     if resource.memory:
         flags |= Flag.MEMORY
-    return _add(Kind.TEXTURE, resource, sampler._replace(flags=flags), descriptors)
+    return _add(ObjectKind.TEXTURE, resource, sampler._replace(flags=flags), descriptors)
 
 
 def surface(resource: Resource, descriptors: tuple[bytes, ...]) -> int:
     """The handle of a surface object."""
     if not resource.surface:
         raise CudaError(INVALID_VALUE)
-    return _add(Kind.SURFACE, resource, Sampler(), descriptors)
+    return _add(ObjectKind.SURFACE, resource, Sampler(), descriptors)
 
 
-def _add(kind: Kind, resource: Resource, sampler: Sampler, descriptors: tuple[bytes, ...]) -> int:
+def _add(kind: ObjectKind, resource: Resource, sampler: Sampler, descriptors: tuple[bytes, ...]) -> int:
     handle = objects.add(kind, resource.image, sampler)
     if not handle:
         raise CudaError(OUT_OF_MEMORY)
@@ -97,7 +97,7 @@ def _add(kind: Kind, resource: Resource, sampler: Sampler, descriptors: tuple[by
     return handle
 
 
-def find(handle: int, kind: Kind) -> Made:
+def find(handle: int, kind: ObjectKind) -> Made:
     """An object."""
     found = made.get(handle)
     if found is None or found.kind is not kind:
@@ -105,7 +105,7 @@ def find(handle: int, kind: Kind) -> Made:
     return found
 
 
-def remove(handle: int, kind: Kind) -> None:
+def remove(handle: int, kind: ObjectKind) -> None:
     """End an object."""
     find(handle, kind)
     objects.remove(handle, kind)

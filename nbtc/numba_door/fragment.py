@@ -24,7 +24,7 @@ EXAMPLE = "wmma.fragment(wmma.matrix_a, 16, 16, 16, nbtc.f16, wmma.row_major)"
 IMAGE = types.Array(types.uint32, 2, "C")
 
 
-class Tile(NamedTuple):
+class FragmentKind(NamedTuple):
     """What a fragment is: use, (m, n, k), element format, and the memory layout of a matrix_a or matrix_b."""
 
     use: Use
@@ -60,14 +60,14 @@ class Tile(NamedTuple):
         return f"fragment({self.use.name}, {', '.join(map(str, self.shape))}, {self.format.name}{end})"
 
 
-def tile_of_fragment(x: Any, name: str) -> Tile:
+def tile_of_fragment(x: Any, name: str) -> FragmentKind:
     """The tile of an argument's type, or an error."""
     if not isinstance(x, FragmentType):
         raise CompilerError(f"{name} works on a fragment, not on {x}: make one with {EXAMPLE}")
     return x.tile
 
 
-def tile_of(use: Any, m: Any, n: Any, k: Any, T: Any, layout: Any) -> Tile:
+def tile_of(use: Any, m: Any, n: Any, k: Any, T: Any, layout: Any) -> FragmentKind:
     """The tile that a call of `fragment` in compiled code describes; raises in one line where it describes none."""
     role = literal(use, Use, "fragment: use", EXAMPLE)
     shape = tuple(literal(x, int, f"fragment: {name}", EXAMPLE) for x, name in ((m, "m"), (n, "n"), (k, "k")))
@@ -84,13 +84,13 @@ def tile_of(use: Any, m: Any, n: Any, k: Any, T: Any, layout: Any) -> Tile:
             "fragment: an accumulator has no layout: wmma.fragment(wmma.accumulator, 16, 16, 16, nbtc.f32)"
         )
     fragment_operand(role.value, (shape[0], shape[1], shape[2]), found, how.value if how else "row")  # or raises
-    return Tile(role, (shape[0], shape[1], shape[2]), found, how)
+    return FragmentKind(role, (shape[0], shape[1], shape[2]), found, how)
 
 
 class FragmentType(types.Type):  # type: ignore[misc, unused-ignore]
     """A fragment in compiled code: its image (32, registers)."""
 
-    def __init__(self, tile: Tile) -> None:
+    def __init__(self, tile: FragmentKind) -> None:
         self.tile = tile
         super().__init__(str(tile))
 

@@ -43,7 +43,7 @@ def _general(plan: Prepared) -> Callable[..., Any]:
 
     def compute(a, b, c, meta, d):
         images = general.Images(a, b, c, meta, d)
-        scratch = general.Scratch(np.empty(na, word), np.empty(nb, word), np.empty(ns, word))
+        scratch = general.ElementBuffers(np.empty(na, word), np.empty(nb, word), np.empty(ns, word))
         call_in_default_mode(run, (images, np.zeros(4, np.int64), 0, 1, places, geometry, params, scratch))
 
     return _expanded(compute)

@@ -11,12 +11,12 @@ from numba.core import types
 from nbtc.compiler.jit import jit
 from nbtc.errors import AlignmentError, BoundsError, CompilerError, RangeError
 from nbtc.isa.spec import Operand
-from nbtc.numba_door.fragment import Tile
+from nbtc.numba_door.fragment import FragmentKind
 from nbtc.numba_door.images import check_matrix
 from nbtc.ops.memory.wmma import LEADING, POINTER
 
 
-class Memory(NamedTuple):
+class TileItems(NamedTuple):
     """The items that a tile consists of, elements or bytes of packed ones, in the order of the image.
 
     dtype: of an item.  line, place: of each item, its line in memory and the items before it there.  length: elements
@@ -32,7 +32,7 @@ class Memory(NamedTuple):
     aligned: int
 
 
-def memory_of(operand: Operand, layout: str) -> Memory:
+def memory_of(operand: Operand, layout: str) -> TileItems:
     """Where the elements of a fragment lie."""
     fmt, coords = operand.format, operand.coords()
     major, minor = (0, 1) if layout == "row" else (1, 0)
@@ -41,7 +41,7 @@ def memory_of(operand: Operand, layout: str) -> Memory:
     length = operand.cols if layout == "row" else operand.rows
     lines = operand.rows * operand.cols // length
     rule = min(8 * LEADING, length * fmt.bits) // fmt.bits
-    return Memory(np.dtype(f"u{max(8, fmt.bits) // 8}"), line, place, length, lines, rule, 8 * POINTER // fmt.bits)
+    return TileItems(np.dtype(f"u{max(8, fmt.bits) // 8}"), line, place, length, lines, rule, 8 * POINTER // fmt.bits)
 
 
 @jit
@@ -73,7 +73,7 @@ def check_tile(size, ldm, offset, length, lines, rule, aligned):
         raise BoundsError("wmma: the tile leaves its memory: pass more of it, another offset or ldm, in elements")
 
 
-def mover(tile: Tile, layout: str, move: Any) -> Callable[..., Any]:
+def mover(tile: FragmentKind, layout: str, move: Any) -> Callable[..., Any]:
     """moved(image, mem, ldm, offset): what load (move=gather) and store (scatter) are."""
     dtype, line, place, *numbers = memory_of(tile.operand, layout)
     length, lines, rule, aligned = numbers
@@ -90,7 +90,7 @@ def mover(tile: Tile, layout: str, move: Any) -> Callable[..., Any]:
     return found
 
 
-def check_memory(mem: Any, tile: Tile, name: str) -> None:
+def check_memory(mem: Any, tile: FragmentKind, name: str) -> None:
     """Memory of elements, or packed words."""
     if tile.format.packed:
         if isinstance(mem, types.Array) and mem.layout == "C" and mem.dtype in (types.uint32, types.int32):

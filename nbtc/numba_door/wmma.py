@@ -20,7 +20,7 @@ from nbtc.isa.wmma_names import BitOp, Use
 from nbtc.isa.wmma_products import memory_layout, product_row, saturation
 from nbtc.numba_door import tiles
 from nbtc.numba_door.constants import constant_of
-from nbtc.numba_door.fragment import FragmentType, Tile, made_fragment, tile_of, tile_of_fragment
+from nbtc.numba_door.fragment import FragmentKind, FragmentType, made_fragment, tile_of, tile_of_fragment
 from nbtc.numba_door.product import NO_WORDS, product
 from nbtc.numerics.ieee import bits32, bits64
 from nbtc.ops.mma.product import prepare
@@ -141,7 +141,7 @@ def _saturate(codes, special, sign):
 
 
 def _product(fragments: tuple[Any, ...], saturate: bool, op: str | None, arch: object, name: str) -> Function:
-    found: list[Tile] = [tile_of_fragment(x, name) for x in fragments]
+    found: list[FragmentKind] = [tile_of_fragment(x, name) for x in fragments]
     uses = [tile.use for tile in found]
     if uses != [Use.accumulator, Use.matrix_a, Use.matrix_b, Use.accumulator]:
         raise CompilerError(

@@ -24,7 +24,7 @@ BELOW = 2 + 2 * PLACES  # binary places of a scaled group: quarters, times the s
 GROUPS = 8  # room for the groups of a step
 
 
-class Scales(NamedTuple):
+class StepScales(NamedTuple):
     """Of one step: how many a row or column has, and what their codes mean."""
 
     chunks: int
@@ -112,7 +112,7 @@ def scaled_chain(a, b, k, c, xs, ys, scales, params, buffer):
     return np.uint64(acc)
 
 
-class Operands(NamedTuple):
+class ScaledOperands(NamedTuple):
     """Flat arrays of many products: a (X, M, K), b (Y, K, N), c (Z, M, N), xs (V, M, S) and ys (W, S, N).
 
     maps (5, batch): which matrix of each a batch item has; -1 in the row of c: zeros.

@@ -13,7 +13,7 @@ from nbtc.compiler import emitted, lowering, native
 from nbtc.compiler.builder import I32, VectorBuilder
 from nbtc.compiler.emitted import Emitted, Named, call_emitted, machine_code
 from nbtc.compiler.jit import jit
-from nbtc.kernels.warp import Loop
+from nbtc.kernels.warp import WarpLoop
 from nbtc.kernels.warp_words import IntegerCode
 
 
@@ -88,11 +88,11 @@ def test_loops_of_two_processors_are_two(fresh, monkeypatch):
     texts = []
     monkeypatch.setattr(native, "compile_text", lambda *x, real=native.compile_text: texts.append(x[0]) or real(*x))
     code = IntegerCode(8, 1, 1, 0, 1, 0)
-    assert Loop(code).address and Loop(code).address
+    assert WarpLoop(code).address and WarpLoop(code).address
     assert len(texts) == 1
     plain = lowering.Target(lowering.Lowering, frozenset())
     monkeypatch.setattr(lowering, "host", lambda: plain)
-    assert Loop(code).address
+    assert WarpLoop(code).address
     assert len(texts) == 2 and texts[0] != texts[1]
 
 

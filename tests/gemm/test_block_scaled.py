@@ -105,8 +105,10 @@ def test_scales_lift_exponents(name: str, pair: tuple[str, str], monkeypatch: py
     low, high, reached = RANGES[name]
     rng, (fa, fb) = np.random.default_rng([low + 200, len(pair[0])]), (FORMATS[f] for f in pair)
     taken: list[object] = []
-    rows = scaled_rows_engine.Product
-    monkeypatch.setattr(scaled_rows_engine, "Product", lambda *args, **how: taken.append(args) or rows(*args, **how))
+    rows = scaled_rows_engine.ScaledRowsProduct
+    monkeypatch.setattr(
+        scaled_rows_engine, "ScaledRowsProduct", lambda *args, **how: taken.append(args) or rows(*args, **how)
+    )
     for m, n, k, sparse in ((70, 130, 90, 0.0), (5, 64, 608, 0.7), (64, 70, 64, 0.95), (66, 3, 33, 0.3)):
         a, b = (_finite(rng, f, shape, sparse) for f, shape in ((fa, (m, k)), (fb, (k, n))))
         blocks = -(-k // 32)

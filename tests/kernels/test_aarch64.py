@@ -17,7 +17,7 @@ from nbtc.compiler.processors import NEON
 from nbtc.formats.table import FORMATS
 from nbtc.kernels import group_dot, panel, panel_operands, panel_pack, words, words_pack
 from nbtc.kernels.alignment_and_rounding import SumShape
-from nbtc.kernels.dot import Elements
+from nbtc.kernels.dot import DotElements
 from nbtc.ops.wgmma import decode
 from nbtc.ops.wgmma import words as warpgroup_words
 
@@ -140,13 +140,13 @@ def test_operands_of_a_warpgroup(side: str, fmt: str) -> None:
     names = ("raw", "flip", "offset", "scale", "values", "exponents", "signs", "tiles")
 
     def emit(v: VectorBuilder, values: list[Any]) -> None:
-        getattr(decode._Packer(v, FORMATS[fmt], fmt != "e4m3", dict(zip(names, values, strict=True))), side)()
+        getattr(decode._OperandPacker(v, FORMATS[fmt], fmt != "e4m3", dict(zip(names, values, strict=True))), side)()
 
     assert not calls(emit, P, I32, I64, F32, P, P, P, I64)
 
 
-@pytest.mark.parametrize("elements", [Elements(8, True, False), Elements(1, both=True)], ids=["bytes", "bits"])
-def test_words_of_a_warpgroup(elements: Elements) -> None:
+@pytest.mark.parametrize("elements", [DotElements(8, True, False), DotElements(1, both=True)], ids=["bytes", "bits"])
+def test_words_of_a_warpgroup(elements: DotElements) -> None:
     names = ("a", "b", "tiles", "tile", "ahead")
 
     def emit(v: VectorBuilder, values: list[Any]) -> None:

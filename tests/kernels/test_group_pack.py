@@ -12,7 +12,7 @@ from nbtc.compiler.emitted import run_in_words
 from nbtc.formats.arrays import from_bits
 from nbtc.kernels import group_pack
 from nbtc.kernels.group_dot import C_PLACES, HEAD, LANES, OFFSET, STEP, WORDS, PackedColumns, PackedRows
-from nbtc.kernels.group_pack import BIAS32, ColumnsArguments, Lines, RowsArguments
+from nbtc.kernels.group_pack import BIAS32, GroupedColumnsArguments, GroupedOperand, GroupedRowsArguments
 
 SCALES = [("ue8m0", 2), ("ue8m0", 4), ("ue4m3", 4)]
 NAN = {"ue8m0": 0xFF, "ue4m3": 0x7F}
@@ -59,8 +59,8 @@ def test_rows_are_packed_as_defined(scale: str, chunks: int) -> None:
         np.full(rows * steps * (HEAD + chunks), 99, np.int32),
     )
     special = np.zeros(m, np.bool_)
-    source = Lines(codes.reshape(-1), scales.reshape(-1), k, m, steps)
-    arguments = RowsArguments(source, group_pack.table(scale), packed, special, 0, rows)
+    source = GroupedOperand(codes.reshape(-1), scales.reshape(-1), k, m, steps)
+    arguments = GroupedRowsArguments(source, group_pack.table(scale), packed, special, 0, rows)
     run_in_words(group_pack.packers(scale, chunks)[0], arguments)
     doubled, values, bounds, nan = definition(codes, scales, scale, chunks, steps)
     elements = packed.elements.reshape(rows, steps, STEP)
@@ -88,8 +88,8 @@ def test_columns_are_packed_as_defined(scale: str, chunks: int) -> None:
         np.full(panels * steps * 2 * LANES, 99, np.int32),
     )
     special = np.zeros(n, np.bool_)
-    source = Lines(codes.T.copy().reshape(-1), scales.T.copy().reshape(-1), k, n, steps)
-    arguments = ColumnsArguments(source, group_pack.table(scale), packed, special, 0, panels)
+    source = GroupedOperand(codes.T.copy().reshape(-1), scales.T.copy().reshape(-1), k, n, steps)
+    arguments = GroupedColumnsArguments(source, group_pack.table(scale), packed, special, 0, panels)
     run_in_words(group_pack.packers(scale, chunks)[1], arguments)
     doubled, values, bounds, nan = definition(codes, scales, scale, chunks, steps)
     words = packed.words.reshape(panels, steps, WORDS, LANES, 4).transpose(0, 3, 1, 2, 4).reshape(-1, steps, STEP)

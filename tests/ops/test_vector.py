@@ -153,7 +153,7 @@ PROCESSORS = {
 }
 
 
-def forced(monkeypatch: pytest.MonkeyPatch, processor: str, plan: mma.Prepared) -> warp.Loop:
+def forced(monkeypatch: pytest.MonkeyPatch, processor: str, plan: mma.Prepared) -> warp.WarpLoop:
     """The loop of a plan as another processor has it, if this machine can run that."""
     from nbtc.compiler.host import architecture, features
 
@@ -162,7 +162,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, processor: str, plan: mma.Prepared) 
         pytest.skip(f"no {processor} here")
     monkeypatch.setattr(processors, "host", lambda: target)
     assert plan.shape is not None
-    return warp.Loop(plan.shape)
+    return warp.WarpLoop(plan.shape)
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)

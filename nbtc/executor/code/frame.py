@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64, vector
-from nbtc.executor.code.registers import Registers
+from nbtc.executor.code.registers import RegisterVariables
 from nbtc.executor.code.warp_code import LANES, WarpCode
 from nbtc.executor.emit.action import Row
 from nbtc.executor.emit.context import END
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.form import Form, Op
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.specials import VARYING_SPECIALS
 from nbtc.executor.kernel import neighbours
 from nbtc.executor.kernel.flow import ENDS, Block, Graph
-from nbtc.executor.kernel.uniform import Facts
+from nbtc.executor.kernel.uniform import FunctionFacts
 from nbtc.executor.memory.resolve import rank_bits
 from nbtc.executor.rows.uses import CARRY, row_of, use_of
 from nbtc.executor.text import data
@@ -34,12 +34,12 @@ WHOLE_WARP = ("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "wgmma", "setm
 class Frame:
     """Emits one function; `base` is the number of its first block in the warp's code."""
 
-    def __init__(self, code: WarpCode, function: Function, graph: Graph, facts: Facts, base: int) -> None:
+    def __init__(self, code: WarpCode, function: Function, graph: Graph, facts: FunctionFacts, base: int) -> None:
         self.code, self.function, self.graph, self.facts, self.base = code, function, graph, facts, base
         self.machine: Machine = code.machine
         self.v, self.b = code.v, code.b
         self.launch, self.worker, self.block, self.warp = code.launch, code.worker, code.block, code.warp
-        self.registers = Registers(code, graph, facts)
+        self.registers = RegisterVariables(code, graph, facts)
         self.sites: list[Any] = []  # of calls that lead here
         self.recursive = function.name in code.machine.linked.recursive
         self.base_slot = self.return_to = None
@@ -344,7 +344,7 @@ class Frame:
                     with whole:
                         row.action.emit(lanes)
                     with partial:
-                        lanes.fail(Kind.WHOLE_WARP, active)
+                        lanes.fail(ErrorKind.WHOLE_WARP, active)
             else:
                 row.action.emit(lanes)
             if not self.b.block.is_terminated:

@@ -18,7 +18,7 @@ from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder
 from nbtc.compiler.native import target
 from nbtc.compiler.split import Functions
 from nbtc.executor.code import scheduler, worker
-from nbtc.executor.emit.errors import Kind, Stop
+from nbtc.executor.emit.errors import ErrorKind, Stop
 from nbtc.executor.emit.fields import field_at, load_field
 from nbtc.executor.emit.instrument import Instrument
 
@@ -31,7 +31,7 @@ WARP = 32
 WARP_CODE = ir.FunctionType(POINTER, [POINTER, I32])  # block, index of the warp; a coroutine's frame
 
 
-class Setting(NamedTuple):
+class HelperSetting(NamedTuple):
     """What bodies may depend on besides their names.
 
     suspends: warps are coroutines.  reserved: first bytes of shared memory that are not a program's.
@@ -45,7 +45,7 @@ class Setting(NamedTuple):
 class Helpers:
     """The functions of a setting."""
 
-    def __init__(self, setting: Setting, instrument: Instrument) -> None:
+    def __init__(self, setting: HelperSetting, instrument: Instrument) -> None:
         self.checked, self.suspends, self.reserved = setting.options.checked, setting.suspends, setting.reserved
         self.instrument = instrument
         self.module = ir.Module(name="helpers")
@@ -82,7 +82,7 @@ class Helpers:
         launch, block, warp, site, mask, stop = args
         with v.b.if_then(v.b.icmp_unsigned("==", stop, ir.Constant(I32, Stop.TIME_LIMIT))):
             lane = v.call("llvm.cttz.i32", I32, mask, ir.Constant(I1, 0))
-            kind = ir.Constant(I32, Kind.TIME_LIMIT)
+            kind = ir.Constant(I32, ErrorKind.TIME_LIMIT)
             self.record(v, launch, (block, warp), (site, kind, lane, v.int(0)))
         v.b.ret_void()
 
@@ -92,7 +92,7 @@ class Helpers:
         return self.function("frame_memory", POINTER, (POINTER, I64), worker.frame_memory)
 
 
-_HELPERS: dict[Setting, Helpers] = {}
+_HELPERS: dict[HelperSetting, Helpers] = {}
 
 
 class _State:
@@ -123,7 +123,7 @@ def emitting() -> Iterator[None]:
             raise
 
 
-def helpers_of(setting: Setting, instrument: type[Instrument]) -> Helpers:
+def helpers_of(setting: HelperSetting, instrument: type[Instrument]) -> Helpers:
     """The functions of a setting."""
     found = _HELPERS.get(setting)
     if found is None:

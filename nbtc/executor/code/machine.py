@@ -20,7 +20,7 @@ from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.values import const
 from nbtc.executor.kernel.flow import Block, Graph, graph
 from nbtc.executor.kernel.link import Linked, const_bytes
-from nbtc.executor.kernel.uniform import Facts, Setting, facts
+from nbtc.executor.kernel.uniform import FunctionFacts, FunctionSetting, facts
 from nbtc.executor.rows.uses import waits
 from nbtc.executor.text.data import Function, Instruction
 
@@ -90,17 +90,19 @@ class Machine:
         self.joins = not instrument.observes  # neighbouring accesses
         self.in_pairs = any(_of_pairs(i) for f in linked.functions for i in f.body or ())
         self.graphs = {f.name: graph(f, waits) for f in linked.functions}
-        self.facts: dict[str, Facts] = {}
+        self.facts: dict[str, FunctionFacts] = {}
         self.frames: dict[str, Frame] = {}
         yielding = False
         for f in linked.functions:  # callees first
             special = shape.shared_specials
-            self.facts[f.name] = facts(f, self.graphs[f.name], Setting(special, f.name in linked.recursive, yielding))
+            self.facts[f.name] = facts(
+                f, self.graphs[f.name], FunctionSetting(special, f.name in linked.recursive, yielding)
+            )
             yielding = yielding or self._takes_turns(f.name)
         kernel = linked.kernel.name
         self.lanes_end_early = any(self._may_leave_some(self.graphs[name], self.facts[name]) for name in self.graphs)
         self.suspends = instrument.suspends or any(self._takes_turns(name) for name in self.facts)
-        setting = helpers.Setting(options, self.suspends, linked.reserved_bytes)
+        setting = helpers.HelperSetting(options, self.suspends, linked.reserved_bytes)
         self.helpers = helpers.helpers_of(setting, type(instrument))
         self.module = Program("program", self.helpers.module)
         self.loops = self.suspends or any(g.outer for g in self.graphs.values())
@@ -112,7 +114,7 @@ class Machine:
         needs = any(waits(i) or i.opcode == "mapa" for b in blocks for i in b.instructions)
         return bool(self.facts[name].spins) or needs
 
-    def _may_leave_some(self, g: Graph, f: Facts) -> bool:
+    def _may_leave_some(self, g: Graph, f: FunctionFacts) -> bool:
         """Whether some lanes may end while others of their group go on."""
         return any(
             (
@@ -144,7 +146,7 @@ class Machine:
                 calls.emit_ways_out(frame)
         code.close(bases[kernel])
 
-    def _parts(self, block: Block, f: Facts, b: int) -> bool:
+    def _parts(self, block: Block, f: FunctionFacts, b: int) -> bool:
         """Whether lanes that leave a block may have to wait where it leads."""
         last = block.instructions[-1] if block.instructions else None
         return b in f.divergent or (last is not None and (last.guard is not None or last.opcode in ("brx", "call")))

@@ -14,7 +14,7 @@ from nbtc.compiler.builder import I8, I32, vector
 from nbtc.executor.code.warp_code import LANES, WarpCode
 from nbtc.executor.kernel.flow import Graph
 from nbtc.executor.kernel.liveness import live_at
-from nbtc.executor.kernel.uniform import Facts
+from nbtc.executor.kernel.uniform import FunctionFacts
 from nbtc.executor.rows.uses import waits
 from nbtc.executor.text.data import Operand, Register, Vector
 
@@ -27,10 +27,10 @@ Names = tuple[str, ...]
 MANY_BLOCKS = 64
 
 
-class Registers:
+class RegisterVariables:
     """The variables of one function's registers."""
 
-    def __init__(self, code: WarpCode, graph: Graph, facts: Facts) -> None:
+    def __init__(self, code: WarpCode, graph: Graph, facts: FunctionFacts) -> None:
         self.code, self.graph, self.facts = code, graph, facts
         self._slots: dict[str, Any] = {}
         self._images: dict[Names, Any] = {}

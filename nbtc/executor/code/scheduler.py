@@ -14,7 +14,7 @@ from nbtc.compiler import float_mode
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder
 from nbtc.executor.code.coroutine import HEADER, VOID, resume
 from nbtc.executor.code.worker import ZERO, Worker, free_frames
-from nbtc.executor.emit.errors import Kind, Stop
+from nbtc.executor.emit.errors import ErrorKind, Stop
 from nbtc.executor.emit.fields import load_field, store_field
 from nbtc.executor.emit.state import BLOCK
 
@@ -288,7 +288,7 @@ def _deadlock(helpers: Any, v: VectorBuilder, w: Worker, slots: Any) -> None:
                 warp = w.warp(block, i)
                 with b.if_then(b.icmp_unsigned("!=", w.get("warp", warp, "frame"), v.int(0))):
                     site = w.get("warp", warp, "wait_site")
-                    kind = ir.Constant(I32, Kind.DEADLOCK)
+                    kind = ir.Constant(I32, ErrorKind.DEADLOCK)
                     helpers.record(v, w.launch, (block, warp), (site, kind, ZERO, v.int(0)))
 
             w.loop(w.get("launch", w.launch, "warps"), warp_of)

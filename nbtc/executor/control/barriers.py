@@ -15,7 +15,7 @@ from numba.core import cgutils
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.executor.emit.action import Action, no, yes
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.fields import field_at, load_field, store_field
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
@@ -36,7 +36,7 @@ def _barrier(lanes: Lanes, operand: Operand) -> Any:
     found = first_lane(lanes, lanes.read(operand, "u32"))  # PTX wants the same number in all threads of a warp
     if not isinstance(operand, Immediate):
         with lanes.b.if_then(lanes.b.icmp_unsigned(">=", found, ir.Constant(I32, BARRIERS)), likely=False):
-            lanes.fail(Kind.BARRIER_NUMBER, lanes.active)
+            lanes.fail(ErrorKind.BARRIER_NUMBER, lanes.active)
     number = lanes.b.zext(lanes.b.and_(found, ir.Constant(I32, BARRIERS - 1)), I64)
     return lanes.field("block", "barriers", lanes.b.mul(number, lanes.v.int(BARRIER_BYTES)))
 

@@ -13,7 +13,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I32, vector
 from nbtc.executor.control import system_calls
 from nbtc.executor.emit.action import Action, yes
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.emit.values import resize
@@ -124,7 +124,7 @@ def _indirect(lanes: Lanes, mask: Any, found: _Parts) -> None:
         with b.if_then(b.icmp_unsigned("!=", here, ZERO)):
             enter(lanes, function, here, found)
     with b.if_then(b.icmp_unsigned("!=", rest, ZERO), likely=False):
-        lanes.fail(Kind.BAD_CALL, rest, addresses)
+        lanes.fail(ErrorKind.BAD_CALL, rest, addresses)
 
 
 def _fits(function: Function, found: _Parts) -> bool:
@@ -185,7 +185,7 @@ def _push_frame(lanes: Lanes, callee: Any, mask: Any) -> Any:
     limit = b.sub(lanes.get("launch", "local_bytes"), ir.Constant(I32, WORD_BYTES * len(saved) + variables))
     over = b.and_(lanes.mask(b.icmp_signed(">", top, lanes.spread(limit))), mask)
     with b.if_then(b.icmp_unsigned("!=", over, ZERO), likely=False):
-        lanes.fail(Kind.STACK_OVERFLOW, over)
+        lanes.fail(ErrorKind.STACK_OVERFLOW, over)
         b.branch(frame.code.done)
         b.position_at_end(frame.code.function.append_basic_block("never"))
     for i, slot in enumerate(saved):

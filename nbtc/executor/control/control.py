@@ -10,7 +10,7 @@ from nbtc.compiler.builder import I1, I32
 from nbtc.executor.control import calls
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.context import END
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.text.data import Register
@@ -72,7 +72,7 @@ def brx(lanes: Lanes) -> None:
             b.position_at_end(case)
             frame.go(way, group)
         b.position_at_end(others)
-        lanes.fail(Kind.BRANCH_INDEX, group)
+        lanes.fail(ErrorKind.BRANCH_INDEX, group)
         frame.end(group, True)
         return
     _choose(lanes, value, jumps)
@@ -96,14 +96,14 @@ def _choose(lanes: Lanes, value: Any, jumps: tuple[int, ...]) -> None:
             else:
                 frame.code.defer(frame.target(way), mask)
     with b.if_then(b.icmp_unsigned("!=", rest, ZERO)):
-        lanes.fail(Kind.BRANCH_INDEX, rest)
+        lanes.fail(ErrorKind.BRANCH_INDEX, rest)
     frame.poll(group)
     b.branch(frame.code.dispatch)
 
 
 def trap(lanes: Lanes) -> None:
     """trap, brkpt: the launch ends with an error."""
-    lanes.fail(Kind.TRAP, lanes.active)
+    lanes.fail(ErrorKind.TRAP, lanes.active)
 
 
 def nothing(lanes: Lanes) -> None:

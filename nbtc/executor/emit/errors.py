@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Kind(IntEnum):
+class ErrorKind(IntEnum):
     """What went wrong; the numbers are what compiled code stores in the launch's `error_kind`."""
 
     NONE = 0

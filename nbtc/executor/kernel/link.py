@@ -25,7 +25,7 @@ from nbtc.executor.text.operands import others
 STACK_BYTES = 16 << 10  # of a thread; CUDA gives 1 KiB unless asked for more
 
 
-class Place(NamedTuple):
+class VariablePlace(NamedTuple):
     """Where a variable lies: its space and the offset there ("const" and "global" share one buffer)."""
 
     space: str
@@ -45,7 +45,7 @@ class Linked(NamedTuple):
     module: Module
     kernel: Function
     functions: tuple[Function, ...]
-    places: Mapping[tuple[str, str], Place]
+    places: Mapping[tuple[str, str], VariablePlace]
     shared_bytes: int
     static_bytes: int
     frame_bytes: Mapping[str, int]
@@ -64,7 +64,7 @@ class Linked(NamedTuple):
         kernel = next(f for f in functions if f.name == self.kernel.name)
         return self._replace(kernel=kernel, functions=functions)
 
-    def place(self, function: str, name: str) -> Place | None:
+    def place(self, function: str, name: str) -> VariablePlace | None:
         """Where a name that a function uses lies."""
         return self.places.get((function, name)) or self.places.get(("", name))
 
@@ -91,13 +91,13 @@ def _up(at: int, align: int) -> int:
     return -(-at // align) * align
 
 
-def variables_layout(module: Module) -> tuple[dict[str, Place], int]:
+def variables_layout(module: Module) -> tuple[dict[str, VariablePlace], int]:
     """Offsets of the module's variables, functions' own included, and the bytes of all: .const ones, then .global."""
-    places: dict[str, Place] = {}
+    places: dict[str, VariablePlace] = {}
     at = 0
     for variable in _static(module):
         at = _up(at, max(variable.align, 16))
-        places[variable.name] = Place(variable.space, at, variable.bytes)
+        places[variable.name] = VariablePlace(variable.space, at, variable.bytes)
         at += max(variable.bytes, 1)
     return places, at
 
@@ -205,7 +205,7 @@ def _reserved(functions: Iterable[Function]) -> int:
 
 
 def _shared(
-    module: Module, functions: tuple[Function, ...], places: dict[tuple[str, str], Place], reserved: int
+    module: Module, functions: tuple[Function, ...], places: dict[tuple[str, str], VariablePlace], reserved: int
 ) -> int:
     """Places of shared variables after what is reserved: those of fixed size, then the dynamic part of open arrays."""
     named = {s.name for f in functions for i in f.body or () for o in i.operands for s in _symbols(o)}
@@ -214,12 +214,12 @@ def _shared(
     at = reserved
     for owner, variable in sorted(owned, key=lambda x: x[1].length is None or (x[1].external and not x[1].bytes)):
         at = _up(at, variable.align)
-        places[owner, variable.name] = Place("shared", at, variable.bytes)
+        places[owner, variable.name] = VariablePlace("shared", at, variable.bytes)
         at += variable.bytes
     open_ = [(o, v) for o, v in owned if not v.bytes]
     at = _up(at, max([v.align for _, v in open_], default=1))
     for owner, variable in open_:
-        places[owner, variable.name] = Place("shared", at, 0)
+        places[owner, variable.name] = VariablePlace("shared", at, 0)
     return at
 
 
@@ -227,7 +227,7 @@ def _symbols(operand: Operand) -> Iterator[Symbol]:
     return (s for s in others(operand) if isinstance(s, Symbol))
 
 
-def _local(function: Function, at: int, places: dict[tuple[str, str], Place]) -> int:
+def _local(function: Function, at: int, places: dict[tuple[str, str], VariablePlace]) -> int:
     """Places of a function's local variables and, but for a kernel's own, of its parameters."""
     own = [v for v in function.variables if v.space in ("local", "param")]
     if not function.entry:
@@ -236,11 +236,11 @@ def _local(function: Function, at: int, places: dict[tuple[str, str], Place]) ->
         offset = 0
         for v in function.prototype.arguments:
             offset = _up(offset, v.align)
-            places[function.name, v.name] = Place("param", offset, v.bytes)
+            places[function.name, v.name] = VariablePlace("param", offset, v.bytes)
             offset += v.bytes
     for variable in own:
         at = _up(at, variable.align)
-        places[function.name, variable.name] = Place("local", at, variable.bytes)
+        places[function.name, variable.name] = VariablePlace("local", at, variable.bytes)
         at += variable.bytes
     return _up(at, 16)
 

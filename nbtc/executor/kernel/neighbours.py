@@ -34,7 +34,7 @@ WIDE = 1 << 64
 AHEAD = 4096
 
 
-class Place(NamedTuple):
+class KnownAddress(NamedTuple):
     """An address as it is known from the text: bytes after a value that has no other name."""
 
     value: object
@@ -55,21 +55,21 @@ class _Values:
     """What the registers of a block hold, as far as moves and sums with constants tell."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Place] = {}
+        self.known: dict[str, KnownAddress] = {}
         self.count = 0
 
-    def of(self, register: Register) -> Place:
+    def of(self, register: Register) -> KnownAddress:
         """A register's value: what it held when the block began, if nothing wrote it."""
-        return self.known.get(register.name, Place(register.name, 0))
+        return self.known.get(register.name, KnownAddress(register.name, 0))
 
     def follow(self, instruction: Instruction, writes: tuple[Register, ...]) -> None:
         """Note what an instruction writes."""
         found = self._moved(instruction) if instruction.guard is None else None
         for register in writes:
             self.count += 1
-            self.known[register.name] = found or Place(self.count, 0)
+            self.known[register.name] = found or KnownAddress(self.count, 0)
 
-    def _moved(self, instruction: Instruction) -> Place | None:
+    def _moved(self, instruction: Instruction) -> KnownAddress | None:
         name = {instruction.opcode, *instruction.modifiers}
         sources = instruction.operands[1:]
         first = sources[0] if sources else None
@@ -79,7 +79,7 @@ class _Values:
             return self.of(first)
         if name in ADDS and isinstance(sources[1], Immediate):
             value, offset = self.of(first)
-            return Place(value, (offset + sources[1].value) % WIDE)
+            return KnownAddress(value, (offset + sources[1].value) % WIDE)
         return None
 
 
@@ -88,15 +88,15 @@ class _Run:
 
     def __init__(self) -> None:
         self.indices: list[int] = []
-        self.mnemonic, self.next = "", Place(None, 0)
+        self.mnemonic, self.next = "", KnownAddress(None, 0)
         self.reads: set[str] = set()
         self.writes: set[str] = set()
 
-    def add(self, index: int, instruction: Instruction, place: Place, size: int) -> None:
+    def add(self, index: int, instruction: Instruction, place: KnownAddress, size: int) -> None:
         """One more."""
         use = use_of(instruction)
         self.indices.append(index)
-        self.mnemonic, self.next = instruction.mnemonic, Place(place.value, (place.offset + size) % WIDE)
+        self.mnemonic, self.next = instruction.mnemonic, KnownAddress(place.value, (place.offset + size) % WIDE)
         self.reads |= {r.name for r in use.reads}
         self.writes |= {r.name for r in use.writes}
 
@@ -116,7 +116,7 @@ def find(instructions: Sequence[Instruction], varies: frozenset[str] | set[str])
         if size:
             address = _address(instruction)
             value, offset = values.of(address.base)  # type: ignore[arg-type]
-            place = Place(value, (offset + address.offset) % WIDE)
+            place = KnownAddress(value, (offset + address.offset) % WIDE)
             joins = run.mnemonic == instruction.mnemonic and run.next == place
             full = len(run.indices) >= min(MOST, MOST_BYTES // size)
             if not joins or full or not run.may_wait(reads, writes):

@@ -20,7 +20,7 @@ from nbtc.executor.rows.uses import Use, use_of, waits
 from nbtc.executor.text.data import Address, Function, Instruction, Register, Special, Symbol
 
 
-class Facts(NamedTuple):
+class FunctionFacts(NamedTuple):
     """What is known about one function.
 
     varies: names of registers held as vectors.  divergent: blocks where lanes may be missing that have not ended.
@@ -39,7 +39,7 @@ class _Places(NamedTuple):
     reads: Mapping[str, list[tuple[int, int]]]
 
 
-class Setting(NamedTuple):
+class FunctionSetting(NamedTuple):
     """What a function's facts depend on besides itself.
 
     shared: special registers that all lanes share although they name a thread's place (`%tid.y` in wide blocks).
@@ -51,13 +51,13 @@ class Setting(NamedTuple):
     yielding: bool = False
 
 
-def facts(function: Function, graph: Graph, setting: Setting) -> Facts:
+def facts(function: Function, graph: Graph, setting: FunctionSetting) -> FunctionFacts:
     """The facts of a function.  Lanes may come at different times into any but a kernel."""
     return _Analysis(function, graph, setting).solve()
 
 
 class _Analysis:
-    def __init__(self, function: Function, graph: Graph, setting: Setting) -> None:
+    def __init__(self, function: Function, graph: Graph, setting: FunctionSetting) -> None:
         self.function, self.graph, self.setting = function, graph, setting
         self.uses = [[use_of(i) for i in block.instructions] for block in graph.blocks]
         self.places = self._find_places()
@@ -80,15 +80,19 @@ class _Analysis:
                     defs.setdefault(register.name, []).append((b, i))
         return _Places(defs, reads)
 
-    def solve(self) -> Facts:
+    def solve(self) -> FunctionFacts:
         strict = not (self.setting.recursive or self.setting.yielding)
         varies, divergent = self._fixpoint(strict)
         waiting = {b for b in divergent if self._waits(b)}
         turns = {h for h in self.spins if not divergent.isdisjoint(self._members(h))} | self._left_divergent(varies)
         if strict and not waiting and not turns:
-            return Facts(frozenset(varies), frozenset(divergent), frozenset(self.spins), self._private(varies, True))
+            return FunctionFacts(
+                frozenset(varies), frozenset(divergent), frozenset(self.spins), self._private(varies, True)
+            )
         varies, divergent = self._fixpoint(strict=False)
-        return Facts(frozenset(varies), frozenset(divergent), frozenset(self.spins), self._private(varies, False))
+        return FunctionFacts(
+            frozenset(varies), frozenset(divergent), frozenset(self.spins), self._private(varies, False)
+        )
 
     # --- divergence ------------------------------------------------------------------------------------------------
     def _fixpoint(self, strict: bool) -> tuple[set[str], set[int]]:

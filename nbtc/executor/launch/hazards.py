@@ -11,8 +11,8 @@ from nbtc.executor.launch.launch import Dim, Request
 from nbtc.executor.launch.report import places
 from nbtc.executor.launch.tensor_services import Allocated
 from nbtc.executor.watch import words
-from nbtc.executor.watch.heap import Given
-from nbtc.executor.watch.memory import Found, Seen
+from nbtc.executor.watch.heap import GivenMemory
+from nbtc.executor.watch.memory import AccessSeen, HazardFound
 
 KINDS = {
     kinds.READ: "reads",
@@ -127,7 +127,7 @@ def _where(sites: Sequence[Site], number: int) -> str:
     return f"line {site.line}{source}: {site.mnemonic}"
 
 
-def _who(seen: Seen, request: Request) -> str:
+def _who(seen: AccessSeen, request: Request) -> str:
     g = request.geometry
     block = f"block {place(seen.block, g.grid)}"
     if seen.lane < 0:
@@ -143,9 +143,9 @@ def _memory(request: Request, address: int) -> str:
     return f"shared memory at {address & 0xFFFFFF:#x}"
 
 
-def leak(kernel: str, sites: Sequence[Site], request: Request, given: Given) -> str:
+def leak(kernel: str, sites: Sequence[Site], request: Request, given: GivenMemory) -> str:
     """The message of memory that nobody can free any more."""
-    seen = Seen(given.site, given.block, given.thread // 32, given.thread % 32, kinds.NONE)
+    seen = AccessSeen(given.site, given.block, given.thread // 32, given.thread % 32, kinds.NONE)
     return (
         f"{kernel}: memory that nobody frees: {_where(sites, given.site)}: {_who(seen, request)} got {given.bytes} "
         "bytes, and no pointer to them is left; free them, or keep a pointer in memory that lasts"
@@ -161,14 +161,14 @@ def kept(kernel: str, request: Request, found: Allocated) -> str:
     )
 
 
-def hazard_error(kernel: str, sites: Sequence[Site], request: Request, found: Found) -> ProgramError:
+def hazard_error(kernel: str, sites: Sequence[Site], request: Request, found: HazardFound) -> ProgramError:
     """The error of a hazard."""
     seen = [s.site for s in (found.mine, found.other) if s is not None]
     text = hazard(kernel, sites, request, found)
     return ProgramError(text, title=WORDS[found.hazard][0], places=places(sites, *seen))
 
 
-def hazard(kernel: str, sites: Sequence[Site], request: Request, found: Found) -> str:
+def hazard(kernel: str, sites: Sequence[Site], request: Request, found: HazardFound) -> str:
     """The message."""
     what, repair = WORDS[found.hazard]
     head = f"{kernel}: {what}: {_where(sites, found.mine.site)}"

@@ -17,13 +17,13 @@ from nbtc.compiler import stacks
 from nbtc.compiler.native import Loaded
 from nbtc.compiler.threads import in_background, reporter, thread_count
 from nbtc.errors import OptionError, ProgramError, shown, whole_number
-from nbtc.executor.emit.errors import Kind, Stop
+from nbtc.executor.emit.errors import ErrorKind, Stop
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, WORKER
 from nbtc.executor.launch.services import table
 from nbtc.executor.launch.shared_memory import reached_bytes
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.memory.resolve import RANGE_BYTES, SITE_BYTES
-from nbtc.executor.watch.memory import Watched, block_words
+from nbtc.executor.watch.memory import WatchedLaunch, block_words
 from nbtc.executor.watch.words import block_bytes
 
 LANES = 32
@@ -46,7 +46,7 @@ CALLBACK = ctypes.CFUNCTYPE(
 )
 
 
-class Code(NamedTuple):
+class LaunchableCode(NamedTuple):
     """Compiled code with what a launch has to know about it; `sessions` that no launch uses, by geometry."""
 
     loaded: Loaded
@@ -64,7 +64,7 @@ class Code(NamedTuple):
     sessions: dict[Any, list[Any]]
 
 
-class Geometry(NamedTuple):
+class GridShape(NamedTuple):
     """The extents of a launch."""
 
     grid: Dim
@@ -98,9 +98,9 @@ def extents(given: Any, what: str) -> Dim:
     return x, y, z
 
 
-def geometry(grid: Any, block: Any, cluster: Any) -> Geometry:
+def geometry(grid: Any, block: Any, cluster: Any) -> GridShape:
     """The extents of a launch, checked against what devices take."""
-    g = Geometry(extents(grid, "grid"), extents(block, "block"), extents(1 if cluster is None else cluster, "cluster"))
+    g = GridShape(extents(grid, "grid"), extents(block, "block"), extents(1 if cluster is None else cluster, "cluster"))
     if g.threads > MOST_THREADS:
         raise OptionError(f"block={shown(block)} has {shown(g.threads)} threads: a block has {MOST_THREADS} at most")
     if g.block[2] > MOST_DEPTH:
@@ -112,7 +112,7 @@ def geometry(grid: Any, block: Any, cluster: Any) -> Geometry:
     return g
 
 
-def obeyed(directives: Mapping[str, tuple[int, ...]], grid: Any, block: Any, cluster: Any) -> Geometry:
+def obeyed(directives: Mapping[str, tuple[int, ...]], grid: Any, block: Any, cluster: Any) -> GridShape:
     """The extents of a launch of a kernel that says which it takes.
 
     (PTX ISA, "Performance-Tuning Directives", "Cluster Dimension Directives".)
@@ -157,7 +157,7 @@ class Failure(NamedTuple):
 class Request(NamedTuple):
     """Everything a launch needs besides the code."""
 
-    geometry: Geometry
+    geometry: GridShape
     parameters: bytearray
     variables: int  # the address of the module's
     memory: Sequence[Memory]
@@ -167,7 +167,7 @@ class Request(NamedTuple):
     callback: Any  # a CALLBACK
     timeout: float | None = None  # seconds
     together: int = 0  # blocks that are on a GPU at once, so that they may wait for each other
-    watched: Watched | None = None  # the words of a checked launch
+    watched: WatchedLaunch | None = None  # the words of a checked launch
     profile: NDArray[np.uint64] | None = None  # the counters of a profiled one
     progress: object = False  # who is told of blocks that have begun: a callable, or whoever sees a bar
 
@@ -187,7 +187,7 @@ def address_of(x: NDArray[Any]) -> int:
 class Session:
     """The machine's structures for launches of one geometry: made once, used by one launch at a time."""
 
-    def __init__(self, code: Code, request: Request, count: int) -> None:
+    def __init__(self, code: LaunchableCode, request: Request, count: int) -> None:
         g = request.geometry
         self.suspends: bool = code.suspends
         self.launch: Bytes = aligned(LAUNCH.size, 64)
@@ -247,7 +247,7 @@ class Session:
         self._launch = self._constants(code, request)
         self._ranges, self._ranges_at = np.zeros(0, np.uint8), 0
 
-    def _constants(self, code: Code, request: Request) -> NDArray[np.uint8]:
+    def _constants(self, code: LaunchableCode, request: Request) -> NDArray[np.uint8]:
         """The words of a launch that all launches of a session have in common."""
         g = request.geometry
         return LAUNCH.packed(
@@ -303,7 +303,7 @@ class Session:
         names = ("error_kind", "error_site", "error_block", "error_thread", "error_address")
         kind, site, block, thread, address = (self.get(name) for name in names)
         found = Failure(kind, site, block, thread, address)
-        return found._replace(waiting=tuple(self._waiting())) if found.kind == Kind.DEADLOCK else found
+        return found._replace(waiting=tuple(self._waiting())) if found.kind == ErrorKind.DEADLOCK else found
 
     def _waiting(self) -> Iterator[tuple[int, int, int]]:
         """Block, warp and place of each warp that has not ended."""
@@ -324,7 +324,7 @@ class Session:
         self.launch[LAUNCH.offset("stop")] = why
 
 
-def run(code: Code, request: Request) -> Failure | None:
+def run(code: LaunchableCode, request: Request) -> Failure | None:
     """Run all blocks; None, or what went wrong first."""
     g = request.geometry
     count = 1 if g.blocks == 1 or request.watched else min(thread_count(request.threads), g.blocks)
@@ -348,7 +348,7 @@ def run(code: Code, request: Request) -> Failure | None:
     return failure
 
 
-def _slots(code: Code, request: Request, count: int, block_bytes: int) -> int:
+def _slots(code: LaunchableCode, request: Request, count: int, block_bytes: int) -> int:
     """How many blocks a worker may hold."""
     if not code.suspends:
         return 1
@@ -361,7 +361,7 @@ def _slots(code: Code, request: Request, count: int, block_bytes: int) -> int:
     return max(1, most // cluster) * cluster
 
 
-def _started(code: Code, worker: int) -> Future[Any]:
+def _started(code: LaunchableCode, worker: int) -> Future[Any]:
     """A worker, on a thread that has room for the frames of its code."""
     if code.stack_bytes <= stacks.ANY_THREAD:
         return in_background(code.run, worker)
@@ -372,7 +372,7 @@ def _started(code: Code, worker: int) -> Future[Any]:
         raise ProgramError(f"the kernel takes {size} of stack, and no thread with as much starts here") from error
 
 
-def _in_threads(code: Code, session: Session, request: Request) -> None:
+def _in_threads(code: LaunchableCode, session: Session, request: Request) -> None:
     """Workers on threads of the pool; the caller waits where Ctrl-C finds it, watches the time, tells of progress."""
     end = math.inf if request.timeout is None else time.monotonic() + request.timeout
     blocks = request.geometry.blocks

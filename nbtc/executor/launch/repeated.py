@@ -10,7 +10,7 @@ import numpy as np
 
 from nbtc.executor.emit.state import BLOCK, LAUNCH
 from nbtc.executor.launch import report
-from nbtc.executor.launch.launch import WORKSPACE, Code, Request, Session, address_of
+from nbtc.executor.launch.launch import WORKSPACE, LaunchableCode, Request, Session, address_of
 from nbtc.executor.launch.services import table
 from nbtc.executor.memory.ranges import Memory
 
@@ -32,7 +32,7 @@ class Repeated:
     parameters: int
     failed: int
 
-    def __init__(self, name: str, sites: Sequence[Any], code: Code, request: Request) -> None:
+    def __init__(self, name: str, sites: Sequence[Any], code: LaunchableCode, request: Request) -> None:
         self._name, self._sites, self._code, self._request = name, sites, code, request
         self.session = Session(code, request, 1)
         self.loops = code.loops
@@ -63,6 +63,6 @@ class Repeated:
             raise report.failed(self._name, self._sites, request, failure)
 
 
-def repeatable(code: Code, blocks: int) -> bool:
+def repeatable(code: LaunchableCode, blocks: int) -> bool:
     """Whether code needs nothing but itself on any thread."""
     return not code.asks and (not code.suspends or blocks <= MOST_SLOTS)

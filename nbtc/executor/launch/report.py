@@ -6,43 +6,43 @@ from collections.abc import Sequence
 
 from nbtc.errors import ProgramError
 from nbtc.executor.code.machine import Site
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.state import BARRIERS
 from nbtc.executor.launch.launch import Dim, Failure, Request
 from nbtc.executor.text.names import full_name
 
 WORDS = {
-    Kind.TRAP: "trap",
-    Kind.LOAD_BOUNDS: "reads outside all memory it was given",
-    Kind.STORE_BOUNDS: "writes outside all memory it was given",
-    Kind.MISALIGNED: "uses an address that is not a multiple of the access",
-    Kind.READ_ONLY: "writes to memory that is read-only",
-    Kind.SHARED_BOUNDS: "leaves the block's shared memory",
-    Kind.LOCAL_BOUNDS: "leaves the thread's local memory",
-    Kind.BRANCH_INDEX: "branches by an index beyond its table",
-    Kind.DEADLOCK: "waits forever: every warp waits for another",
-    Kind.STACK_OVERFLOW: "calls too deep, or takes too much at once: the stack is full",
-    Kind.BAD_CALL: "calls an address that is not a function",
-    Kind.ASSERT: "an assertion failed",
-    Kind.TIME_LIMIT: "was still running when the time limit of the launch was reached",
-    Kind.WHOLE_WARP: "needs all 32 lanes of its warp, and some are elsewhere or have ended",
-    Kind.BARRIER_NUMBER: f"names a barrier that is none of the {BARRIERS} of its block",
-    Kind.FREE: "frees memory that malloc did not give",
-    Kind.TENSOR_COPY: "copies a tile whose array the program may not touch, from coordinates it may not begin at, or "
-    "in another mode than its tensor map's",
-    Kind.NO_OBJECT: "names a texture or surface by a handle that is none, or that has been destroyed",
-    Kind.SURFACE_BOUNDS: "leaves the surface, and says .trap: .clamp and .zero would go on",
-    Kind.SURFACE_ALIGN: "accesses a surface at an x, in bytes, that is not a multiple of the access",
+    ErrorKind.TRAP: "trap",
+    ErrorKind.LOAD_BOUNDS: "reads outside all memory it was given",
+    ErrorKind.STORE_BOUNDS: "writes outside all memory it was given",
+    ErrorKind.MISALIGNED: "uses an address that is not a multiple of the access",
+    ErrorKind.READ_ONLY: "writes to memory that is read-only",
+    ErrorKind.SHARED_BOUNDS: "leaves the block's shared memory",
+    ErrorKind.LOCAL_BOUNDS: "leaves the thread's local memory",
+    ErrorKind.BRANCH_INDEX: "branches by an index beyond its table",
+    ErrorKind.DEADLOCK: "waits forever: every warp waits for another",
+    ErrorKind.STACK_OVERFLOW: "calls too deep, or takes too much at once: the stack is full",
+    ErrorKind.BAD_CALL: "calls an address that is not a function",
+    ErrorKind.ASSERT: "an assertion failed",
+    ErrorKind.TIME_LIMIT: "was still running when the time limit of the launch was reached",
+    ErrorKind.WHOLE_WARP: "needs all 32 lanes of its warp, and some are elsewhere or have ended",
+    ErrorKind.BARRIER_NUMBER: f"names a barrier that is none of the {BARRIERS} of its block",
+    ErrorKind.FREE: "frees memory that malloc did not give",
+    ErrorKind.TENSOR_COPY: "copies a tile whose array the program may not touch, from coordinates it may not begin at, "
+    "or in another mode than its tensor map's",
+    ErrorKind.NO_OBJECT: "names a texture or surface by a handle that is none, or that has been destroyed",
+    ErrorKind.SURFACE_BOUNDS: "leaves the surface, and says .trap: .clamp and .zero would go on",
+    ErrorKind.SURFACE_ALIGN: "accesses a surface at an x, in bytes, that is not a multiple of the access",
 }
 FEW = 4  # warps of a deadlock that are named at each place
 ACCESS = (
-    Kind.LOAD_BOUNDS,
-    Kind.STORE_BOUNDS,
-    Kind.MISALIGNED,
-    Kind.READ_ONLY,
-    Kind.SHARED_BOUNDS,
-    Kind.LOCAL_BOUNDS,
-    Kind.TENSOR_COPY,
+    ErrorKind.LOAD_BOUNDS,
+    ErrorKind.STORE_BOUNDS,
+    ErrorKind.MISALIGNED,
+    ErrorKind.READ_ONLY,
+    ErrorKind.SHARED_BOUNDS,
+    ErrorKind.LOCAL_BOUNDS,
+    ErrorKind.TENSOR_COPY,
 )
 
 
@@ -53,7 +53,7 @@ def _place(index: int, extent: Dim) -> str:
 
 def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure, assertion: str = "") -> str:
     """The message of a `ProgramError`."""
-    kind = Kind(f.kind)
+    kind = ErrorKind(f.kind)
     site = sites[f.site] if f.site < len(sites) else Site(kernel, 0, "", "", 0)
     inside = "" if site.function == kernel else f" in {full_name(site.function)}"
     source = f" ({site.file}:{site.source_line})" if site.file else ""
@@ -62,7 +62,7 @@ def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure, as
     words = assertion or WORDS.get(kind, kind.name)
     text = f"{full_name(kernel)}{inside}: line {site.line}{source}: {site.mnemonic}: {words}; {who}"
     if kind in ACCESS:
-        text += f", address {f.address:#x}{_nearest(request, f.address) if kind is not Kind.SHARED_BOUNDS else ''}"
+        text += f", address {f.address:#x}{_nearest(request, f.address) if kind is not ErrorKind.SHARED_BOUNDS else ''}"
     return text + _waiting(sites, request, f)
 
 
@@ -74,7 +74,7 @@ def places(sites: Sequence[Site], *numbers: int) -> list[tuple[str, int]]:
 
 def failed(kernel: str, sites: Sequence[Site], request: Request, f: Failure, assertion: str = "") -> ProgramError:
     """The error of a launch that failed."""
-    kind = Kind(f.kind)
+    kind = ErrorKind(f.kind)
     text = failure(kernel, sites, request, f, assertion)
     return ProgramError(text, kind.name, kind.name.replace("_", " ").lower(), places(sites, f.site))
 

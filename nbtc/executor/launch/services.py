@@ -1,6 +1,6 @@
 """Functions of the host that programs call through pointers: compiled when a program first needs one.
 
-A launch hands its program the address of a table of pointers (`Table.words`).  Until its function is compiled, a
+A launch hands its program the address of a table of pointers (`ServiceTable.words`).  Until its function is compiled, a
 pointer leads to a callback that compiles it, puts the real address in its place, and goes on there: nothing absolute
 stands in a program's code, and a program that never needs a function never waits for it.
 """
@@ -43,7 +43,7 @@ SERVICES: tuple[Service, ...] = (  # in the order of `emit.slots`
 )
 
 
-class Table:
+class ServiceTable:
     """The pointers of this process."""
 
     def __init__(self) -> None:
@@ -77,6 +77,6 @@ class Table:
 
 
 @cache
-def table() -> Table:
+def table() -> ServiceTable:
     """The table of this process."""
-    return Table()
+    return ServiceTable()

@@ -10,14 +10,14 @@ import numpy as np
 
 from nbtc.errors import ProgramError
 from nbtc.executor.control.host_requests import Ask
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.state import BLOCK, LAUNCH, LOCAL_WINDOW, SHARED_WINDOW, WARP, read_field, write_field
 from nbtc.executor.launch.children import ERRORS, UNKNOWN, Children, Transfer
 from nbtc.executor.launch.device_heap import HEAP_BYTES, Heap
 from nbtc.executor.launch.launch import CALLBACK, LANES
 from nbtc.executor.launch.printf import Values, formatted
 from nbtc.executor.launch.tensor_services import TensorAnswers
-from nbtc.executor.watch.heap import Given, HeapCells
+from nbtc.executor.watch.heap import GivenMemory, HeapCells
 
 ROWS = 6  # words a question may have in each lane
 MOST_TEXT = 1 << 16  # characters of a %s, should its end be missing
@@ -41,7 +41,7 @@ class _Thread(NamedTuple):
         index = read_field(BLOCK, self.block, "index")
         return index, LANES * read_field(WARP, self.warp, "index") + self.lane
 
-    def fail(self, kind: Kind, site: int) -> None:
+    def fail(self, kind: ErrorKind, site: int) -> None:
         """Record an error unless there is one, and end the launch."""
         if not read_field(LAUNCH, self.launch, "failed"):
             write_field(LAUNCH, self.launch, "failed", 1)
@@ -120,7 +120,7 @@ class Answers:
     def _assert(self, row: Any, thread: _Thread) -> None:
         message, file, function = (_plain(p) for p in row[:3])
         self.assertion = f"{file}:{int(row[3]) & 0xFFFFFFFF}: {function}: assertion `{message}` failed"
-        thread.fail(Kind.ASSERT, int(row[4]))
+        thread.fail(ErrorKind.ASSERT, int(row[4]))
 
     def _malloc(self, row: Any, thread: _Thread) -> None:
         row[0] = self._taken(int(row[0]), int(row[1]), thread)
@@ -129,7 +129,7 @@ class Answers:
         """Memory of the heap, or 0 when there is no room."""
         found = self.heap.take(size) if self.heap else 0
         if self.cells is not None:
-            self.cells.take(found, Given(size, site, *thread.indices()))
+            self.cells.take(found, GivenMemory(size, site, *thread.indices()))
         return found
 
     def _free(self, row: Any, thread: _Thread) -> None:
@@ -137,7 +137,7 @@ class Answers:
 
     def _given_back(self, address: int, site: int, thread: _Thread) -> None:
         if address and not (self.heap and self.heap.give(address)):
-            thread.fail(Kind.FREE, site)
+            thread.fail(ErrorKind.FREE, site)
         elif self.cells is not None:
             self.cells.give(address)
 

@@ -47,7 +47,7 @@ def element_places(operand: Operand, by_column: bool = False) -> NDArray[np.int3
     return out
 
 
-class Tables:
+class ProductTables:
     """A form's tables as constants of a module: places, geometry, parameters, sizes of scratch."""
 
     def __init__(self, row: Row, plan: Prepared, selector: int) -> None:
@@ -108,7 +108,7 @@ def function(size: int) -> Any:
         run(
             general.Images(a, b, c, meta, d), np.zeros(4, np.int64), 0, 1, places,
             table[at : at + geometry], table[at + geometry : at + geometry + table[1]],
-            general.Scratch(np.empty(table[2], word), np.empty(table[3], word), np.empty(table[4], word)),
+            general.ElementBuffers(np.empty(table[2], word), np.empty(table[3], word), np.empty(table[4], word)),
         )  # fmt: skip
 
     @c_function(types.void(_U32, _U32, _U32, _U32, _U32, _I64))

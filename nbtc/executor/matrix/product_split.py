@@ -19,7 +19,7 @@ from nbtc.kernels.float_code import W16, FloatCode, Label
 from nbtc.kernels.register_sums import V16
 from nbtc.kernels.warp_floats import Codegen
 from nbtc.kernels.warp_operands import D8, OpaqueBuffer, Operands
-from nbtc.kernels.warp_sums import FullRange, LimitedRange
+from nbtc.kernels.warp_sums import FullWarpSums, LimitedWarpSums
 
 P = I8.as_pointer()
 VECTOR = 64  # bytes of a vector, and the alignment of records and images
@@ -112,7 +112,7 @@ class Core(Codegen):
 
     def __init__(self, shape: FloatCode, v: VectorBuilder, numbers: list[Any], operands: Operands) -> None:
         self.s, self.v, self.b, self.operands, self.m = shape, v, v.b, operands, lowering(v)
-        self.sums = (LimitedRange if shape.limited_range else FullRange)(shape, v, operands, *numbers)
+        self.sums = (LimitedWarpSums if shape.limited_range else FullWarpSums)(shape, v, operands, *numbers)
         self.peaks, self.accs, self.begun, self.totals = {}, {}, {}, {}
         self.loaded: dict[int, list[Any]] = {}
         self.finished: dict[int, dict[int, Any]] = {}
@@ -138,7 +138,7 @@ class Core(Codegen):
                 self.v.store(y, d, VECTOR, REGISTER * r + VECTOR * half)
 
 
-class Decoded(RecordOperands):
+class CompleteRecords(RecordOperands):
     """Operands whose records are complete: nothing is decoded again."""
 
     def decode_a(self, p: Any, pairs: range) -> Iterator[None]:
@@ -203,7 +203,7 @@ class Split:
 
     def _core(self, module: ir.Module, name: str) -> Any:
         f, v = separate_function(module, name, I1, [P] * 4)
-        operands = Decoded(self.shape, v, f.args[0], f.args[1])
+        operands = CompleteRecords(self.shape, v, f.args[0], f.args[1])
         old = enter(v, DOWN)
         numbers = [v.const(I32, n) for n in self.numbers]
         bad = Core(self.shape, v, numbers, operands).emit(*f.args)

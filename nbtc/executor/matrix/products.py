@@ -19,7 +19,7 @@ from nbtc.compiler.added_rows import cached, digest
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.float_mode import separate_function
 from nbtc.compiler.split import shared_module
-from nbtc.executor.matrix.product_general import FUNCTION, Tables
+from nbtc.executor.matrix.product_general import FUNCTION, ProductTables
 from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P, Split
 from nbtc.formats.table import Format
 from nbtc.isa.parse import row as parse_row
@@ -116,17 +116,17 @@ class Records(NamedTuple):
     b: Any
 
 
-class Decoded(NamedTuple):
+class RecordAddresses(NamedTuple):
     """Addresses of a form's decoded operands: of each of its `slices` of A and of B."""
 
     a: Sequence[Any] = ()
     b: Sequence[Any] = ()
 
 
-NO_RECORDS = Decoded()
+NO_RECORDS = RecordAddresses()
 
 
-def _pair(kept: Decoded, a: int, b: int) -> Records:
+def _pair(kept: RecordAddresses, a: int, b: int) -> Records:
     """The records of one product; of none where no operands are decoded beforehand."""
     return Records(kept.a[a], kept.b[b]) if kept.a else Records(None, None)
 
@@ -177,7 +177,7 @@ class Product:
 
     def __init__(self, row: Row, plan: Prepared, selector: int, key: str) -> None:
         self.row = row
-        self.tables = Tables(row, plan, selector)
+        self.tables = ProductTables(row, plan, selector)
         operands = [present(o) for o in (row.a, row.b, row.c, row.d)]
         f64 = operands[0].format.bits == 64
         self.size = 8 if f64 else 4
@@ -203,7 +203,7 @@ class Product:
         starts = {way.start: way for way in (tile[self.role(side)] for tile in self.tiles)}
         return list(starts.values())
 
-    def call(self, v: VectorBuilder, images: Images, services: Any, records: Decoded = NO_RECORDS) -> None:
+    def call(self, v: VectorBuilder, images: Images, services: Any, records: RecordAddresses = NO_RECORDS) -> None:
         """Write the image of D.  records: operands decoded before, where `records` keeps such.  services: address of
         the launch's table."""
         if self.code is None:
@@ -219,7 +219,7 @@ class Product:
         with v.b.if_then(bad, likely=False):
             self.general(v, images, services)
 
-    def _parts(self, v: VectorBuilder, images: Images, records: Decoded) -> Iterator[tuple[Images, Records]]:
+    def _parts(self, v: VectorBuilder, images: Images, records: RecordAddresses) -> Iterator[tuple[Images, Records]]:
         """Images and records of each tile; of a form that is a single product, all."""
         if not self.tiles:
             yield images, _pair(records, 0, 0)
@@ -229,7 +229,7 @@ class Product:
             places = zip((a, b, images.c, images.d), (left, right, both, both), strict=True)
             moved = [v.at(p, REGISTER * way.start) for p, way in places]
             places_kept = [way.start // (way.stop - way.start) for way in (left, right)]
-            kept = Decoded(records.b, records.a) if self.turned else records
+            kept = RecordAddresses(records.b, records.a) if self.turned else records
             yield Images(moved[0], moved[1], moved[2], images.meta, moved[3]), _pair(kept, *places_kept)
 
     def general(self, v: VectorBuilder, images: Images, services: Any) -> None:

@@ -45,7 +45,7 @@ def _alloc(lanes: Lanes) -> None:
     target, columns = lanes.operands
     address = ask_once(lanes, "alloc", _number(lanes, columns))
     space = lanes.op.among(("shared::cta",)) or "generic"
-    found = reach.places(lanes, space, target, 4, writes=True, seen=reach.Seen(kinds.STRONG_WRITE))
+    found = reach.places(lanes, space, target, 4, writes=True, seen=reach.AccessReport(kinds.STRONG_WRITE))
     first = lanes.v.call("llvm.cttz.i32", I32, lanes.active, ir.Constant(I1, 0))
     with lanes.b.if_then(lanes.b.icmp_unsigned("!=", found.good, ir.Constant(I32, 0))):
         at = lanes.b.inttoptr(lanes.b.extract_element(found.words, first), POINTER)

@@ -14,13 +14,13 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I32, I64
 from nbtc.errors import NbtcError
 from nbtc.executor.emit.action import Action, yes
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.matrix import warpgroup_order
 from nbtc.executor.matrix.matrix import image_of, isa_row, load_image, store_image
 from nbtc.executor.matrix.product_split import P
-from nbtc.executor.matrix.warpgroup_product import Emitter, warpgroup_product
+from nbtc.executor.matrix.warpgroup_product import WarpgroupEmitter, warpgroup_product
 from nbtc.executor.matrix.warpgroup_slice import Flags
 from nbtc.executor.memory.reach import first_lane
 from nbtc.executor.text.data import Immediate, Operand, Register, Vector
@@ -71,14 +71,16 @@ def _multiply(lanes: Lanes) -> None:
     flags = _immediates(lanes, row, immediates, isinstance(a, Vector))
     _, columns, _ = row.shape or (0, 0, 0)
     try:
-        emitter = Emitter(warpgroup_product(row.mnemonic, lanes.machine.options.arch, selector), columns, flags)
+        emitter = WarpgroupEmitter(
+            warpgroup_product(row.mnemonic, lanes.machine.options.arch, selector), columns, flags
+        )
     except NbtcError as error:
         lanes.refuse(str(error))
         return
     _call(lanes, emitter, (d, a, b, meta, keep))
 
 
-def _call(lanes: Lanes, emitter: Emitter, operands: tuple[Any, ...]) -> None:
+def _call(lanes: Lanes, emitter: WarpgroupEmitter, operands: tuple[Any, ...]) -> None:
     d, a, b, meta, keep = operands
     v, registers = lanes.v, emitter.registers
     image = image_of(lanes, d, registers, 4)
@@ -95,7 +97,7 @@ def _call(lanes: Lanes, emitter: Emitter, operands: tuple[Any, ...]) -> None:
     lanes.machine.instrument.product(lanes, word_a, arguments[3], emitter.columns, made)
     outside = lanes.b.call(f, [*arguments, image, lanes.services])
     with lanes.b.if_then(outside, likely=False):
-        lanes.fail(Kind.SHARED_BOUNDS, lanes.active)
+        lanes.fail(ErrorKind.SHARED_BOUNDS, lanes.active)
     if lanes.frame.registers.image(d, registers) is None:
         load_image(lanes, d, image, 4)
 

@@ -13,7 +13,7 @@ from nbtc.fragments.smem_descriptors import UNIT, WINDOW
 ROWS = 8  # of a matrix that one register of a warp holds
 
 
-class Shared(NamedTuple):
+class SharedMemory(NamedTuple):
     """Shared memory of the block: its address, its bytes (i64 both)."""
 
     base: Any
@@ -26,7 +26,7 @@ def _field(v: VectorBuilder, word: Any, low: int) -> Any:
     return v.b.trunc(v.b.shl(x, v.int(4)), I32)
 
 
-class Tile:
+class DescribedTile:
     """An operand in shared memory by its descriptor (i64): addresses of 16-byte rows."""
 
     def __init__(self, v: VectorBuilder, word: Any) -> None:
@@ -68,7 +68,7 @@ class Tile:
         return b.xor(at, b.shl(turn, fixed(4)))
 
 
-def row_addresses(v: VectorBuilder, shared: Shared, offsets: Any) -> tuple[Any, Any]:
+def row_addresses(v: VectorBuilder, shared: SharedMemory, offsets: Any) -> tuple[Any, Any]:
     """(addresses (i64) of rows at offsets; i1: some lie outside of shared memory, whose begin stands instead)."""
     b, count = v.b, offsets.type.count
     wide = b.zext(offsets, vector(I64, count))
@@ -79,7 +79,7 @@ def row_addresses(v: VectorBuilder, shared: Shared, offsets: Any) -> tuple[Any, 
     return b.add(wide, v.splat(shared.base, count)), any_outside
 
 
-def tile_offsets(v: VectorBuilder, tile: Tile, n: Any, registers: int, transposed: bool) -> Any:
+def tile_offsets(v: VectorBuilder, tile: DescribedTile, n: Any, registers: int, transposed: bool) -> Any:
     """Offsets of the rows of 16 bytes that tile n (i32) of eight columns of B has, eight a register."""
     b, count = v.b, ROWS * registers
     kind = vector(I32, count)
@@ -90,7 +90,7 @@ def tile_offsets(v: VectorBuilder, tile: Tile, n: Any, registers: int, transpose
     return tile.rows(mn, ir.Constant(kind, [r for r in range(registers) for _ in range(ROWS)]), False)
 
 
-def read_rows(v: VectorBuilder, shared: Shared, offsets: Any, image: Any, transposed: bool) -> Any:
+def read_rows(v: VectorBuilder, shared: SharedMemory, offsets: Any, image: Any, transposed: bool) -> Any:
     """Rows of 16 bytes at offsets, 8 a register, to an image; transposed: each 8 x 8 of 16-bit elements turned.
 
     Returns i1: some row lies outside of shared memory (and is read at its begin instead).

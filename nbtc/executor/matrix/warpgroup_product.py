@@ -17,13 +17,21 @@ from numba.core import cgutils
 from nbtc.compiler.added_rows import cached, digest
 from nbtc.compiler.builder import I1, I32, I64, VectorBuilder, vector
 from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P
-from nbtc.executor.matrix.products import NO_RECORDS, Decoded, Images, Product, place
-from nbtc.executor.matrix.warpgroup_memory import ROWS, Shared, Tile, negate, read_rows, row_addresses, tile_offsets
+from nbtc.executor.matrix.products import NO_RECORDS, Images, Product, RecordAddresses, place
+from nbtc.executor.matrix.warpgroup_memory import (
+    ROWS,
+    DescribedTile,
+    SharedMemory,
+    negate,
+    read_rows,
+    row_addresses,
+    tile_offsets,
+)
 from nbtc.executor.matrix.warpgroup_slice import Flags, slice_shape, unit_places
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
-from nbtc.kernels.slice_product import Arguments, slice_function
+from nbtc.kernels.slice_product import SliceArguments, slice_function
 from nbtc.kernels.slice_shape import SliceShape
 from nbtc.numerics.models import FRACTION, model, params
 from nbtc.ops.mma.product import Prepared, prepare
@@ -62,7 +70,7 @@ def warpgroup_product(mnemonic: str, arch: str, selector: int = 0) -> Product:
     return Product(mine, plan, selector, f"{mnemonic} {arch} {selector} {int(numbers[FRACTION])} {digest()}")
 
 
-class Tiles(NamedTuple):
+class ProductTiles(NamedTuple):
     """What the tiles of D have in common: B's descriptor, images of A and of metadata, whether D counts, its image."""
 
     word_b: Any
@@ -72,7 +80,7 @@ class Tiles(NamedTuple):
     d: Any
 
 
-class Emitter:
+class WarpgroupEmitter:
     """Writes the function of one form with its flags.
 
     Its arguments: address and bytes of shared memory, descriptors of A and B (i64), the warp's first row (i32), whether
@@ -100,17 +108,17 @@ class Emitter:
     def build(self, v: VectorBuilder, arguments: Any) -> None:
         """The body."""
         base, size, word_a, word_b, first, keep, a, meta, d, services = arguments
-        self.v, self.b, self.shared, self.services = v, v.b, Shared(base, size), services
+        self.v, self.b, self.shared, self.services = v, v.b, SharedMemory(base, size), services
         self.bad = self.b.alloca(I1)
         self.b.store(ir.Constant(I1, 0), self.bad)
-        tiles = Tiles(word_b, ir.Constant(P, None), meta, keep, d)
+        tiles = ProductTiles(word_b, ir.Constant(P, None), meta, keep, d)
         if self.slices is not None:
             self._sum_slices(tiles, self.slices, (word_a, first, a))
         else:
             self._sum_tiles(tiles._replace(a=self._read_a(word_a, first, a)))
         self.b.ret(self.b.load(self.bad))
 
-    def _sum_tiles(self, tiles: Tiles) -> None:
+    def _sum_tiles(self, tiles: ProductTiles) -> None:
         """All tiles by the product's own ways."""
         v, record = self.v, None
         code = self.form.records
@@ -119,10 +127,10 @@ class Emitter:
             code.decode(v, 0, tiles.a, record)
         self._loop(lambda n: self._tile(n, tiles, record))
 
-    def _sum_slices(self, tiles: Tiles, shape: SliceShape, of_a: tuple[Any, Any, Any]) -> None:
+    def _sum_slices(self, tiles: ProductTiles, shape: SliceShape, of_a: tuple[Any, Any, Any]) -> None:
         """All tiles by the slice's vector code; those that it reports by the general function."""
         v, b, count = self.v, self.b, self.columns // TILE
-        units, outside = unit_places(v, self.shared, Tile(v, tiles.word_b), shape, count)
+        units, outside = unit_places(v, self.shared, DescribedTile(v, tiles.word_b), shape, count)
         self._note(outside)
         if shape.a_rows:
             a = place(v, 8 * 4 * ROWS)
@@ -132,7 +140,7 @@ class Emitter:
         else:
             a = self._read_a(*of_a)
         f = slice_function(b.module, shape)
-        found = b.call(f, Arguments(a, units, tiles.meta, tiles.d, v.int(count), tiles.keep))
+        found = b.call(f, SliceArguments(a, units, tiles.meta, tiles.d, v.int(count), tiles.keep))
         with b.if_then(b.icmp_unsigned("!=", found, v.int(0)), likely=False):
             known = tiles._replace(a=self._read_a(*of_a) if shape.a_rows else a)
 
@@ -156,9 +164,9 @@ class Emitter:
                 ir.Constant(kind, [r // 8 for r, _ in UNITS_A for _ in range(ROWS)]),
             )
             k = ir.Constant(kind, [ROWS * u + n for _, u in UNITS_A for n in range(ROWS)])
-            return Tile(v, word).rows(unit, k, True)
+            return DescribedTile(v, word).rows(unit, k, True)
         mn = b.add(v.splat(first, count), ir.Constant(kind, [r + n for r, _ in UNITS_A for n in range(ROWS)]))
-        return Tile(v, word).rows(mn, ir.Constant(kind, [u for _, u in UNITS_A for _ in range(ROWS)]), False)
+        return DescribedTile(v, word).rows(mn, ir.Constant(kind, [u for _, u in UNITS_A for _ in range(ROWS)]), False)
 
     def _read_a(self, word: Any, first: Any, given: Any) -> Any:
         """The image of A: the registers', or the warp's rows of shared memory."""
@@ -176,12 +184,12 @@ class Emitter:
     def _read_b(self, word: Any, n: Any, image: Any) -> None:
         """Tile n of B."""
         v, f, registers = self.v, self.flags, self.form.counts[1]
-        offsets = tile_offsets(v, Tile(v, word), n, registers, f.trans_b)
+        offsets = tile_offsets(v, DescribedTile(v, word), n, registers, f.trans_b)
         self._note(read_rows(v, self.shared, offsets, image, f.trans_b))
         if f.minus_b:
             negate(v, image, registers, self.bits)
 
-    def _images(self, n: Any, tiles: Tiles) -> Images:
+    def _images(self, n: Any, tiles: ProductTiles) -> Images:
         """Images of a tile: eight columns of D."""
         v, b, form = self.v, self.b, self.form
         registers = form.counts[3]
@@ -193,14 +201,14 @@ class Emitter:
             v.store(b.select(tiles.keep, x, ir.Constant(x.type, None)), before, VECTOR, REGISTER * r)
         return Images(tiles.a, image_b, before, tiles.meta, at)
 
-    def _tile(self, n: Any, tiles: Tiles, record_a: Any) -> None:
+    def _tile(self, n: Any, tiles: ProductTiles, record_a: Any) -> None:
         """Eight columns of D."""
         v, form = self.v, self.form
         images, records = self._images(n, tiles), NO_RECORDS
         if form.records is not None:
             record_b = place(v, form.records.size_b)
             form.records.decode(v, 1, images.b, record_b)
-            records = Decoded((record_a,), (record_b,))
+            records = RecordAddresses((record_a,), (record_b,))
         form.call(v, images, self.services, records)
 
     def _loop(self, body: Callable[[Any], None]) -> None:

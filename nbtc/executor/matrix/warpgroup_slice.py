@@ -10,7 +10,7 @@ from nbtc.compiler.builder import I1, I32, VectorBuilder
 from nbtc.compiler.lowering import host
 from nbtc.executor.matrix.product_split import VECTOR
 from nbtc.executor.matrix.products import place
-from nbtc.executor.matrix.warpgroup_memory import ROWS, Shared, Tile, row_addresses, tile_offsets
+from nbtc.executor.matrix.warpgroup_memory import ROWS, DescribedTile, SharedMemory, row_addresses, tile_offsets
 from nbtc.isa.spec import Row
 from nbtc.kernels.slice_shape import UNITS, SliceShape
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
@@ -44,7 +44,9 @@ def slice_shape(row: Row, params: NDArray[Any], flags: Flags) -> SliceShape | No
     return shape if a.bits in (8, 16) and params[BLOCK] == shape.depth and fraction <= most else None
 
 
-def unit_places(v: VectorBuilder, shared: Shared, tile: Tile, shape: SliceShape, tiles: int) -> tuple[Any, Any]:
+def unit_places(
+    v: VectorBuilder, shared: SharedMemory, tile: DescribedTile, shape: SliceShape, tiles: int
+) -> tuple[Any, Any]:
     """(where the addresses of the units of B stand, tile by tile; i1: some lie outside of shared memory)."""
     units = UNITS * shape.lines
     memory, bad = place(v, 8 * units * tiles), v.const(I1, 0)

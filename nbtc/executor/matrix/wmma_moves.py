@@ -32,7 +32,7 @@ EIGHT = 8  # rows or columns that the 32 lanes of one register lie in
 L32, L64 = vector(I32, WARP), vector(I64, WARP)
 
 
-class Piece(NamedTuple):
+class RegisterPiece(NamedTuple):
     """Part of a register that is one access: first bit, bits, and each lane's row and column in the tile."""
 
     shift: int
@@ -42,11 +42,11 @@ class Piece(NamedTuple):
 
 
 @cache
-def _pieces(operand: Operand, layout: str) -> list[list[Piece]]:
+def _pieces(operand: Operand, layout: str) -> list[list[RegisterPiece]]:
     """The accesses of each register of a fragment: elements that lie side by side in memory are one."""
     size, coords = operand.format.bits, operand.coords()
     register, shift = operand.slots()
-    out: list[list[Piece]] = [[] for _ in range(max(1, operand.registers * 32 // max(32, size)))]
+    out: list[list[RegisterPiece]] = [[] for _ in range(max(1, operand.registers * 32 // max(32, size)))]
     along = 1 if layout == "row" else 0
     n = 0
     while n < operand.elements:
@@ -60,15 +60,15 @@ def _pieces(operand: Operand, layout: str) -> list[list[Piece]]:
             count += 1
         place_of = int(register[n]) * 32 // max(32, size)
         rows, cols = (coords[:, n, i].tolist() for i in (0, 1))
-        out[place_of].append(Piece(int(shift[n]), count * size, rows, cols))
+        out[place_of].append(RegisterPiece(int(shift[n]), count * size, rows, cols))
         n += count
     return out
 
 
-Access = tuple[Piece, LaneElements, Any]  # with its addresses, <32 x i64>
+Access = tuple[RegisterPiece, LaneElements, Any]  # with its addresses, <32 x i64>
 
 
-class Tile:
+class MovedTile:
     """A tile in memory, as one instruction names it."""
 
     def __init__(self, lanes: Lanes, address: Any, rest: tuple[Any, ...]) -> None:
@@ -96,7 +96,7 @@ class Tile:
             [(p, LaneElements(self.space, p.bits, 1, False), self._place(lanes, p)) for p in ps] for ps in self.pieces
         ]
 
-    def _place(self, lanes: Lanes, piece: Piece) -> Any:
+    def _place(self, lanes: Lanes, piece: RegisterPiece) -> Any:
         b = lanes.b
         line, along = (piece.rows, piece.cols) if self.layout == "row" else (piece.cols, piece.rows)
         bits = b.add(b.mul(self.pitch, ir.Constant(L64, line)), ir.Constant(L64, [n * self.width for n in along]))
@@ -159,10 +159,10 @@ def picked(v: VectorBuilder, parts: list[Any], order: list[int]) -> Any:
     return found
 
 
-class Lines:
+class TileLines:
     """A tile's lines in the host's memory, in chunks of bytes, which count along the first line, then the next."""
 
-    def __init__(self, v: VectorBuilder, tile: Tile, host: Any, pitch: Any, chunk: int) -> None:
+    def __init__(self, v: VectorBuilder, tile: MovedTile, host: Any, pitch: Any, chunk: int) -> None:
         self.v, self.chunk = v, min(chunk, tile.line_bytes)
         self.per_line = tile.line_bytes // self.chunk
         self.pointers = [v.b.inttoptr(v.b.add(host, v.b.mul(pitch, v.int(n))), POINTER) for n in range(tile.lines)]
@@ -186,11 +186,11 @@ class Lines:
         self.v.store(x, self.pointers[line], 1, part * self.chunk)
 
 
-def _load_lines(v: VectorBuilder, tile: Tile, host: Any, pitch: Any) -> list[Any]:
+def _load_lines(v: VectorBuilder, tile: MovedTile, host: Any, pitch: Any) -> list[Any]:
     """The registers of a fragment."""
     in_line = all(len(pieces) == 1 for pieces in tile.pieces)
     # a register meets eight rows and columns: where it goes across lines, it takes eight elements of each
-    lines = Lines(v, tile, host, pitch, ROW if in_line else min(ROW, EIGHT * tile.width // 8))
+    lines = TileLines(v, tile, host, pitch, ROW if in_line else min(ROW, EIGHT * tile.width // 8))
     found = []
     for register in range(len(tile.pieces)):
         vectors = []
@@ -202,9 +202,9 @@ def _load_lines(v: VectorBuilder, tile: Tile, host: Any, pitch: Any) -> list[Any
     return found
 
 
-def _store_lines(v: VectorBuilder, tile: Tile, host: Any, pitch: Any, registers: list[Any]) -> None:
+def _store_lines(v: VectorBuilder, tile: MovedTile, host: Any, pitch: Any, registers: list[Any]) -> None:
     """The way back."""
-    lines = Lines(v, tile, host, pitch, VECTOR // 2)
+    lines = TileLines(v, tile, host, pitch, VECTOR // 2)
     places = np.concatenate([tile.bytes_of(n).ravel() for n in range(len(registers))])
     source = np.zeros(tile.lines * tile.line_bytes, np.int64)
     source[places] = np.arange(len(places))
@@ -224,7 +224,7 @@ def _part(v: VectorBuilder, x: Any, n: int) -> Any:
 
 def _load_fragment(lanes: Lanes) -> None:
     target, address, *rest = lanes.operands
-    tile = Tile(lanes, address, tuple(rest))
+    tile = MovedTile(lanes, address, tuple(rest))
     b, accesses = lanes.b, tile.accesses(lanes)
     for _, shape, at in chain.from_iterable(accesses):
         memory.watched(lanes, shape, kinds.READ, at, tile.site)
@@ -254,7 +254,7 @@ def _load_pieces(lanes: Lanes, pieces: list[Access], kind: Any, site: int) -> An
 
 def _store_fragment(lanes: Lanes) -> None:
     address, source, *rest = lanes.operands
-    tile = Tile(lanes, address, tuple(rest))
+    tile = MovedTile(lanes, address, tuple(rest))
     b, accesses = lanes.b, tile.accesses(lanes)
     registers = [lanes.read(r, f"b{max(32, tile.width)}", lanes=True) for r in lanes.elements(source)]
     if len(registers) != len(accesses):
@@ -274,7 +274,7 @@ def _store_fragment(lanes: Lanes) -> None:
                 scatter(lanes, shape, at, [x], tile.site)
 
 
-def _cut(lanes: Lanes, register: Any, piece: Piece) -> Any:
+def _cut(lanes: Lanes, register: Any, piece: RegisterPiece) -> Any:
     """A piece of a register."""
     b, kind = lanes.b, vector(ir.IntType(piece.bits), WARP)
     x = b.lshr(register, lanes.v.const(register.type, piece.shift)) if piece.shift else register

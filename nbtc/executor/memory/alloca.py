@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64, vector
 from nbtc.executor.emit.action import Action, yes
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.emit.values import resize
@@ -41,7 +41,7 @@ def _take(lanes: Lanes) -> None:
     limit = b.zext(v.splat(lanes.get("launch", "local_bytes"), WARP), L64)
     over = b.and_(lanes.mask(b.icmp_unsigned(">", end, limit)), lanes.active)
     with b.if_then(b.icmp_unsigned("!=", over, ir.Constant(I32, 0)), likely=False):
-        lanes.fail(Kind.STACK_OVERFLOW, over)
+        lanes.fail(ErrorKind.STACK_OVERFLOW, over)
     _move_top(lanes, b.trunc(end, L32))
     lanes.write(target, start)
 

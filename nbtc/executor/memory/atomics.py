@@ -197,7 +197,7 @@ def act(lanes: Lanes, name: Name | None) -> None:
     count, size = len(parts[0]), _bytes(name.type)
     if count != int(name.vector[1:] or 1 if name.vector else 1):
         lanes.refuse(f"{count} values where the name says {name.vector or 'one'}")
-    seen = reach.Seen(access_kinds.ATOMIC, _order(name.order))
+    seen = reach.AccessReport(access_kinds.ATOMIC, _order(name.order))
     places = reach.places(lanes, name.space, address, count * size, writes=True, seen=seen)
     values = [lanes.read(x, name.type, lanes=True) for n in range(count) for x in (p[n] for p in parts)]
     t = vector(ir.IntType(8 * size), WARP)

@@ -44,7 +44,7 @@ class Places(NamedTuple):
         return v.b.inttoptr(v.b.extract_element(self.words, ir.Constant(I32, lane)), POINTER)
 
 
-class Seen(NamedTuple):
+class AccessReport(NamedTuple):
     """What an instrument is told of an access: its kind and order (`access_kinds`); nothing of one without a kind.
 
     values: what is written, vectors of the lanes' elements.
@@ -55,19 +55,31 @@ class Seen(NamedTuple):
     values: tuple[Any, ...] = ()
 
 
-UNSEEN = Seen()
-READ, WRITE = Seen(kinds.READ), Seen(kinds.WRITE)
+UNSEEN = AccessReport()
+READ, WRITE = AccessReport(kinds.READ), AccessReport(kinds.WRITE)
 
 
 def places(
-    lanes: Lanes, space: str, operand: Operand, size: int, writes: bool = False, among: Any = None, seen: Seen = UNSEEN
+    lanes: Lanes,
+    space: str,
+    operand: Operand,
+    size: int,
+    writes: bool = False,
+    among: Any = None,
+    seen: AccessReport = UNSEEN,
 ) -> Places:
     """Where each active lane's operand of `size` bytes lies; among: i32 of the lanes that count, or all active ones."""
     return places_at(lanes, space, address(lanes, operand), size, writes, among, seen)
 
 
 def places_at(
-    lanes: Lanes, space: str, addresses: Any, size: int, writes: bool = False, among: Any = None, seen: Seen = UNSEEN
+    lanes: Lanes,
+    space: str,
+    addresses: Any,
+    size: int,
+    writes: bool = False,
+    among: Any = None,
+    seen: AccessReport = UNSEEN,
 ) -> Places:
     """As `places`, of <32 x i64> addresses."""
     mine, site = tell(lanes, space, addresses, size, among, seen)
@@ -75,7 +87,7 @@ def places_at(
     return Places(lanes.b.load(out), good)
 
 
-def tell(lanes: Lanes, space: str, addresses: Any, size: int, among: Any, seen: Seen) -> tuple[Lanes, int]:
+def tell(lanes: Lanes, space: str, addresses: Any, size: int, among: Any, seen: AccessReport) -> tuple[Lanes, int]:
     """Let the instrument see an access; the lanes that do it, and the number of its place."""
     mine = lanes
     if among is not None:

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.fields import cluster_size, load_field
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.state import LOCAL_WINDOW, SHARED_WINDOW
@@ -96,7 +96,7 @@ def _resolver(v: VectorBuilder, access: Access, helpers: Any, args: Any) -> None
         if checked:
             low = b.and_(address, b.sub(b.zext(size, I64), v.int(1)))
             crooked = b.icmp_unsigned("!=", low, v.int(0))
-            kind = b.select(crooked, ir.Constant(I32, Kind.MISALIGNED), kind)
+            kind = b.select(crooked, ir.Constant(I32, ErrorKind.MISALIGNED), kind)
             with b.if_then(b.icmp_unsigned("!=", kind, ir.Constant(I32, 0)), likely=False):
                 helpers.record(v, where.launch, (block, warp), (site, kind, number, address))
                 b.store(b.xor(b.load(good), b.shl(ir.Constant(I32, 1), number)), good)
@@ -238,7 +238,7 @@ class _Where:
         self.b.store(found[0], result)
         self.b.store(found[1], error)
 
-    def _inside(self, offset: Any, limit: Any, kind: Kind) -> Any:
+    def _inside(self, offset: Any, limit: Any, kind: ErrorKind) -> Any:
         """The error of an offset outside of a space of `limit` bytes."""
         b = self.b
         if not self.checked:
@@ -253,7 +253,7 @@ class _Where:
         rank = b.and_(b.lshr(address, v.int(RANK_SHIFT)), v.int(0xFF))  # 0: this block
         result, kind = self._buffer(I64), self._buffer(I32)
         b.store(self.shared, result)
-        b.store(self._inside(offset, limit, Kind.SHARED_BOUNDS), kind)
+        b.store(self._inside(offset, limit, ErrorKind.SHARED_BOUNDS), kind)
         with b.if_then(b.icmp_unsigned("!=", rank, v.int(0)), likely=False):
             rank = b.sub(rank, v.int(FIRST_RANK))
             fits = b.icmp_unsigned("<", rank, b.zext(cluster_size(v, self.launch), I64))
@@ -265,7 +265,7 @@ class _Where:
                     peer = b.inttoptr(v.load(v.at(table, b.shl(rank, v.int(3))), I64, 8), POINTER)
                     b.store(load_field(v, "block", peer, "shared"), result)
                 with otherwise:
-                    b.store(ir.Constant(I32, Kind.SHARED_BOUNDS), kind)
+                    b.store(ir.Constant(I32, ErrorKind.SHARED_BOUNDS), kind)
         return b.add(b.load(result), offset), b.load(kind)
 
     def _local(self, address: Any, lane: Any) -> tuple[Any, Any]:
@@ -273,7 +273,7 @@ class _Where:
         limit = load_field(v, "launch", self.launch, "local_bytes")
         thread = b.add(b.mul(load_field(v, "warp", self.warp, "index"), ir.Constant(I32, LANES)), lane)
         start = b.add(self.local, b.mul(b.zext(thread, I64), b.zext(limit, I64)))
-        return b.add(start, address), self._inside(address, limit, Kind.LOCAL_BOUNDS)
+        return b.add(start, address), self._inside(address, limit, ErrorKind.LOCAL_BOUNDS)
 
     def _global(self, address: Any, lane: Any) -> tuple[Any, Any]:
         if not self.checked:
@@ -311,7 +311,7 @@ def _find_range(v: VectorBuilder, args: Any) -> None:
     b.position_at_end(hit)
     forbidden = b.and_(b.icmp_unsigned("==", writable, v.int(0)), b.icmp_unsigned("!=", write, ir.Constant(I32, 0)))
     with b.if_then(forbidden, likely=False):
-        b.ret(ir.Constant(I32, Kind.READ_ONLY))
+        b.ret(ir.Constant(I32, ErrorKind.READ_ONLY))
     sites = b.inttoptr(load_field(v, "worker", worker, "sites"), POINTER)
     memory = v.at(sites, b.mul(b.zext(site, I64), v.int(SITE_BYTES)))
     v.store(first, memory, 8)
@@ -320,8 +320,8 @@ def _find_range(v: VectorBuilder, args: Any) -> None:
     b.position_at_end(miss)
     kind = b.select(
         b.icmp_unsigned("!=", write, ir.Constant(I32, 0)),
-        ir.Constant(I32, Kind.STORE_BOUNDS),
-        ir.Constant(I32, Kind.LOAD_BOUNDS),
+        ir.Constant(I32, ErrorKind.STORE_BOUNDS),
+        ir.Constant(I32, ErrorKind.LOAD_BOUNDS),
     )
     b.ret(kind)
 

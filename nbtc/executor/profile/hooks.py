@@ -51,7 +51,7 @@ ELSEWHERE = {"param", "const"}  # memory that has caches of its own
 JUMPS = ("bra", "brx")
 
 
-class Profile(Instrument):
+class ProfileInstrument(Instrument):
     """Counts instructions and accesses, each place of the program for itself."""
 
     observes = True

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from nbtc.executor.emit.action import Row
 from nbtc.executor.emit.form import WIDTHS, Form
 from nbtc.executor.emit.specials import READERS, VECTORS
-from nbtc.executor.rows.signatures import Kind, conflict, out_of_range, signatures
+from nbtc.executor.rows.signatures import OperandKind, conflict, out_of_range, signatures
 from nbtc.executor.text.data import (
     Address,
     Function,
@@ -95,17 +95,17 @@ def _elsewhere(i: Instruction, spaces: Mapping[str, str]) -> str:
     return ""
 
 
-def _kinds(form: Form) -> tuple[Kind, ...]:
+def _kinds(form: Form) -> tuple[OperandKind, ...]:
     """The types of a form's operands in the order of the text."""
     wider = form.opcode in RELAXED
-    kinds = [Kind(kind, wider) for kind in (*form.results[:1], *form.sources) if kind != "cc"]
+    kinds = [OperandKind(kind, wider) for kind in (*form.results[:1], *form.sources) if kind != "cc"]
     if form.results[1:] == ("pred",) and form.sources[0] not in ("f16", "bf16"):  # ptxas takes p|q of their pairs alone
         alone = form.results[0] == "pred"  # a comparison may be without its first result, lop3 only beside the second
         kinds[0] = kinds[0]._replace(second="pred", sink=alone, sink_beside=True)
     return tuple(kinds)
 
 
-def _lists(i: Instruction, row: Row) -> tuple[tuple[Kind, ...], ...]:
+def _lists(i: Instruction, row: Row) -> tuple[tuple[OperandKind, ...], ...]:
     """The lists of operands that an instruction may have; none where nothing is known of them."""
     form = row.form
     if form is None:
@@ -143,7 +143,7 @@ def _negated(i: Instruction) -> str:
     return f"- stands before registers of {NEGATES} alone: neg gives -{negated.register.name}"
 
 
-def _say(kinds: Sequence[Kind]) -> str:
+def _say(kinds: Sequence[OperandKind]) -> str:
     words = {
         "A": "an address",
         "M": "an address",
@@ -155,7 +155,7 @@ def _say(kinds: Sequence[Kind]) -> str:
     return f"{len(kinds)}: {', '.join(words.get(k.type, k.type) for k in kinds)}" if kinds else "none"
 
 
-def _first(operands: Sequence[Operand], kinds: Sequence[Kind], results: int, names: Names) -> str:
+def _first(operands: Sequence[Operand], kinds: Sequence[OperandKind], results: int, names: Names) -> str:
     """The first operand that is not as its kind says."""
     for n, (operand, kind) in enumerate(zip(operands, kinds, strict=True)):
         why = _differs(operand, kind, n < results, names)
@@ -164,12 +164,12 @@ def _first(operands: Sequence[Operand], kinds: Sequence[Kind], results: int, nam
     return ""
 
 
-def _differs(operand: Operand, kind: Kind, result: bool, names: Names) -> str:
+def _differs(operand: Operand, kind: OperandKind, result: bool, names: Names) -> str:
     """Why an operand is none of a kind."""
     if kind.type == "x":
         return ""
     if kind.type == "D":
-        kind = Kind("M" if isinstance(operand, Address) else "b64")
+        kind = OperandKind("M" if isinstance(operand, Address) else "b64")
     if kind.type == "M" and isinstance(operand, Address) and getattr(operand.base, "bits", 32) != 32:
         return f"{getattr(operand.base, 'name', '')} has 64 bits, and addresses in tensor memory lie in .b32"
     if kind.type in ("A", "M"):
@@ -192,11 +192,11 @@ def _differs(operand: Operand, kind: Kind, result: bool, names: Names) -> str:
         if isinstance(operand.first, Sink) and isinstance(operand.second, Sink):
             return "one of two results is a register"
         first = _differs(operand.first, kind._replace(second="", sink=kind.sink or kind.sink_beside), result, names)
-        return first or _differs(operand.second, Kind(kind.second, sink=True), result, names)
+        return first or _differs(operand.second, OperandKind(kind.second, sink=True), result, names)
     return _elements_differ(operand, kind, result)
 
 
-def _elements_differ(operand: Operand, kind: Kind, result: bool) -> str:
+def _elements_differ(operand: Operand, kind: OperandKind, result: bool) -> str:
     elements: tuple[Operand, ...] = operand.elements if isinstance(operand, Vector) else (operand,)
     if isinstance(operand, Vector) != bool(kind.elements) and not (kind.braces and len(elements) == 1):
         return f"this operand is {_vector(kind)}"
@@ -217,11 +217,11 @@ def _sunk(elements: Sequence[Operand], result: bool) -> str:
     return "one of its elements is a register" if sinks and sinks == len(elements) else ""
 
 
-def _vector(kind: Kind) -> str:
+def _vector(kind: OperandKind) -> str:
     return f"a vector of {kind.elements} .{kind.type}" if kind.elements else f"a single .{kind.type}"
 
 
-def _element(operand: Operand, kind: Kind, result: bool) -> str:
+def _element(operand: Operand, kind: OperandKind, result: bool) -> str:
     """Why a register or constant is none of a type."""
     if result and not isinstance(operand, Register | Sink):
         return "a result is a register"
@@ -251,7 +251,7 @@ def _literal(operand: Immediate, kind: str) -> str:
     return f"a constant of a .{kind} is " + ("a whole number" if 0 in good else "a float: 0f3F800000")
 
 
-def _register(operand: Register, kind: Kind) -> str:
+def _register(operand: Register, kind: OperandKind) -> str:
     have, want, bits = operand.type, kind.type, WIDTHS[kind.type]
     if have == want:
         return ""
@@ -286,7 +286,7 @@ def _no_address(operand: Operand, coordinates: int) -> str:
 def _moved(i: Instruction) -> str:
     """Why a mov is none: of a register, constant, special register, address, or between a register and its parts."""
     target, source = i.operands
-    kind = Kind(i.modifiers[-1], symbol=True)
+    kind = OperandKind(i.modifiers[-1], symbol=True)
     bits = WIDTHS[kind.type]
     if isinstance(target, Vector) or isinstance(source, Vector):
         whole, parts = (source, target) if isinstance(target, Vector) else (target, source)

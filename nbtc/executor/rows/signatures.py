@@ -18,7 +18,7 @@ from nbtc.isa import spec
 WHOLE_BITS = 32  # of the registers that fragments lie in, but those of f64
 
 
-class Kind(NamedTuple):
+class OperandKind(NamedTuple):
     """What one operand may be: a type or one of "A", "D", "L", "M", "n", "x", "_" (see data/signatures.csv).
 
     wider: a register may have more bits.  elements: of a vector, 0 where a single register stands; of an address: its
@@ -56,7 +56,7 @@ def conflict(mnemonic: str) -> str:
     return next((rule for pattern, rule in _rows("conflicts", "rule") if pattern.fullmatch(mnemonic)), "")
 
 
-class Range(NamedTuple):
+class CountRange(NamedTuple):
     """What a constant may be in place of an operand: low to high, a multiple of step, or with step 0 a power of two.
 
     constant: no register may stand there.
@@ -91,13 +91,13 @@ UNBOUNDED = 1 << 63
 
 
 @cache
-def _all_ranges() -> tuple[tuple[Pattern, Range], ...]:
+def _all_ranges() -> tuple[tuple[Pattern, CountRange], ...]:
     text = files("nbtc").joinpath("data/constant_ranges.csv").read_text(encoding="ascii")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     return tuple(
         (
             Pattern(row["pattern"]),
-            Range(
+            CountRange(
                 int(row["operand"]),
                 int(row["low"] or -UNBOUNDED),
                 int(row["high"] or UNBOUNDED),
@@ -110,7 +110,7 @@ def _all_ranges() -> tuple[tuple[Pattern, Range], ...]:
 
 
 @cache
-def _ranges(mnemonic: str) -> tuple[Range, ...]:
+def _ranges(mnemonic: str) -> tuple[CountRange, ...]:
     """The ranges of an instruction's constants."""
     return tuple(found for pattern, found in _all_ranges() if pattern.fullmatch(mnemonic))
 
@@ -129,12 +129,12 @@ def out_of_range(i: Instruction) -> str:
 
 
 @cache
-def signatures(mnemonic: str) -> tuple[tuple[Kind, ...], ...]:
+def signatures(mnemonic: str) -> tuple[tuple[OperandKind, ...], ...]:
     """The lists of operands that an instruction may have; none where nothing is known of them.
 
     >>> [len(s) for s in signatures("bar.sync")]
     [1, 2]
-    >>> signatures("ld.global.v4.f32")[0][0] == Kind("f32", wider=True, elements=4, braces=True)
+    >>> signatures("ld.global.v4.f32")[0][0] == OperandKind("f32", wider=True, elements=4, braces=True)
     True
     """
     modifiers = mnemonic.split(".")[1:]
@@ -144,17 +144,19 @@ def signatures(mnemonic: str) -> tuple[tuple[Kind, ...], ...]:
     return _fragments(mnemonic)
 
 
-def _kind(word: str, modifiers: list[str]) -> Kind:
+def _kind(word: str, modifiers: list[str]) -> OperandKind:
     """One word of a row, for an instruction with these modifiers."""
     if word[0] == "n":
-        return Kind("n", values=tuple(map(int, word[1:].split("|"))) if word[1:] else ())
+        return OperandKind("n", values=tuple(map(int, word[1:].split("|"))) if word[1:] else ())
     if word == "A@":
         coordinates = next((int(m[0]) for m in modifiers if re.fullmatch("[1-5]d", m)), 0)
-        return Kind("A", elements=5 if any(m.endswith(("gather4", "scatter4")) for m in modifiers) else coordinates)
+        return OperandKind(
+            "A", elements=5 if any(m.endswith(("gather4", "scatter4")) for m in modifiers) else coordinates
+        )
     if ":" in word or "#" in word:
         name, times, fixed = re.fullmatch(r"(\w+)(?:#(\d)|:(\d))", word).groups()  # type: ignore[union-attr]
         count = next((int(m[1:]) for m in modifiers if re.fullmatch(r"x\d+", m)), 1)
-        return Kind(name, elements=int(fixed) if fixed else count * int(times))
+        return OperandKind(name, elements=int(fixed) if fixed else count * int(times))
     first, _, second = word.partition("|")
     plain = first.strip("~*_&") or "_"
     types = [m for m in modifiers if m in WIDTHS]
@@ -162,10 +164,10 @@ def _kind(word: str, modifiers: list[str]) -> Kind:
     count = vector[0] if "*" in first and vector else 0
     kind = (types[-1] if types else "x") if plain == "T" else plain
     vector_of_one = "*" in first and first[0] == "~"
-    return Kind(kind, "~" in first, count, vector_of_one, "_" in first, False, "&" in first, second)
+    return OperandKind(kind, "~" in first, count, vector_of_one, "_" in first, False, "&" in first, second)
 
 
-def _fragments(mnemonic: str) -> tuple[tuple[Kind, ...], ...]:
+def _fragments(mnemonic: str) -> tuple[tuple[OperandKind, ...], ...]:
     """Operands of the instructions on matrices, as their rows say."""
     row = isa_row(without_space(mnemonic)[0])
     if row is None or row.scale or row.family.startswith("tcgen05"):
@@ -173,7 +175,7 @@ def _fragments(mnemonic: str) -> tuple[tuple[Kind, ...], ...]:
     if row.family.startswith("wgmma"):
         return tuple(tuple(_of_warpgroup(word, row) for word in line.split()) for line in row.syntax)
     a, b, c, d = (_fragment(o) for o in (row.a, row.b, row.c, row.d))
-    address, stride, word = Kind("A"), Kind("u32"), Kind("b32")
+    address, stride, word = OperandKind("A"), OperandKind("u32"), OperandKind("b32")
     if row.family == "ldmatrix":
         return _lists([d, address])
     if row.family == "stmatrix":
@@ -184,29 +186,29 @@ def _fragments(mnemonic: str) -> tuple[tuple[Kind, ...], ...]:
     if row.family == "wmma.store":
         held = next(o for o in (d, a, b, c) if o is not None)
         return _lists([address, held], [address, held, stride])
-    return _lists([d, a, b, c, *([word, Kind("n")] if row.sparse else [])])
+    return _lists([d, a, b, c, *([word, OperandKind("n")] if row.sparse else [])])
 
 
-def _of_warpgroup(word: str, row: spec.Row) -> Kind:
+def _of_warpgroup(word: str, row: spec.Row) -> OperandKind:
     """An operand of wgmma.mma_async, as its row's syntax has it: fragments, descriptors, a predicate, constants."""
     name, _, values = word.partition("=")
     if values:
-        return Kind("n", values=tuple(map(int, values.split(","))))
+        return OperandKind("n", values=tuple(map(int, values.split(","))))
     fragments = {"d": row.d, "a": row.a}
     held = _fragment(fragments.get(name.split("{")[0]))
-    return held or Kind("b64" if name.startswith("desc") else "pred" if name.endswith("!") else "b32")
+    return held or OperandKind("b64" if name.startswith("desc") else "pred" if name.endswith("!") else "b32")
 
 
-def _lists(*found: Iterable[Kind | None]) -> tuple[tuple[Kind, ...], ...]:
+def _lists(*found: Iterable[OperandKind | None]) -> tuple[tuple[OperandKind, ...], ...]:
     every = [tuple(kinds) for kinds in found]
     return tuple(tuple(k for k in kinds if k is not None) for kinds in every if None not in kinds)
 
 
-def _fragment(operand: spec.Operand | None) -> Kind | None:
+def _fragment(operand: spec.Operand | None) -> OperandKind | None:
     """A fragment's registers: of .f32 for 32-bit floats, of .f64, else .b32 with elements side by side."""
     if operand is None:
         return None
     name = operand.format.name
     if name == "f64":
-        return Kind("f64", elements=operand.registers // 2)
-    return Kind("f32" if name == "f32" else "b32", elements=operand.registers)
+        return OperandKind("f64", elements=operand.registers // 2)
+    return OperandKind("f32" if name == "f32" else "b32", elements=operand.registers)

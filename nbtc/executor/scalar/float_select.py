@@ -8,10 +8,10 @@ from typing import Any
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.executor.emit.form import Form, Op, slots
 from nbtc.executor.emit.values import const, is_negative, order
-from nbtc.executor.scalar.float_values import KINDS, Kind, flush, is_nan, magnitude_bits
+from nbtc.executor.scalar.float_values import KINDS, FloatKind, flush, is_nan, magnitude_bits
 
 
-def _ordered(v: VectorBuilder, kind: Kind, x: Any) -> Any:
+def _ordered(v: VectorBuilder, kind: FloatKind, x: Any) -> Any:
     """A signed integer that is ordered as the float is, -0 below +0; its own inverse."""
     return v.b.select(is_negative(v, x), v.b.xor(x, const(v, x, kind.sign - 1)), x)
 
@@ -32,7 +32,7 @@ def extreme(v: VectorBuilder, op: Op, name: str, *operands: Any) -> Any:
     return found
 
 
-def _of_two(v: VectorBuilder, op: Op, kind: Kind, a: Any, b: Any) -> Any:
+def _of_two(v: VectorBuilder, op: Op, kind: FloatKind, a: Any, b: Any) -> Any:
     picked = _ordered(v, kind, order(v, op.opcode, _ordered(v, kind, a), _ordered(v, kind, b), True))
     a_nan, b_nan = is_nan(v, kind, a), is_nan(v, kind, b)
     # of two NaNs f64 keeps the second's payload

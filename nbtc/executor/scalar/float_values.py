@@ -10,7 +10,7 @@ from nbtc.executor.emit.values import const, like, resize, width
 from nbtc.formats.table import FORMATS
 
 
-class Kind(NamedTuple):
+class FloatKind(NamedTuple):
     """A float format: its bits, fraction bits, the NaN that arithmetic gives (the greatest number where there is none),
     bits of the greatest finite number, and whether it has infinities."""
 
@@ -56,11 +56,11 @@ class Kind(NamedTuple):
         return 1 << self.fraction
 
 
-def _kind(name: str) -> Kind:
+def _kind(name: str) -> FloatKind:
     fmt = FORMATS[name]
     bits = 1 + fmt.exponent + fmt.mantissa  # tf32 without the bits of its register that it ignores
     nan = 0xFFF8 << 48 if name == "f64" else (1 << bits - 1) - 1
-    return Kind(bits, fmt.mantissa, nan, fmt.special - 1, fmt.infinite)
+    return FloatKind(bits, fmt.mantissa, nan, fmt.special - 1, fmt.infinite)
 
 
 SMALL = ("e4m3", "e2m3", "e3m2", "e2m1")  # without infinities
@@ -68,17 +68,17 @@ KINDS = {name: _kind(name) for name in ("f16", "bf16", "f32", "f64", "tf32", "e5
 PACKED = {"f16x2": "f16", "bf16x2": "bf16"}
 
 
-def magnitude_bits(v: VectorBuilder, kind: Kind, x: Any) -> Any:
+def magnitude_bits(v: VectorBuilder, kind: FloatKind, x: Any) -> Any:
     """x without its sign."""
     return v.b.and_(x, const(v, x, kind.sign - 1))
 
 
-def is_nan(v: VectorBuilder, kind: Kind, x: Any) -> Any:
+def is_nan(v: VectorBuilder, kind: FloatKind, x: Any) -> Any:
     """Whether bits are a NaN."""
     return v.b.icmp_unsigned(">", magnitude_bits(v, kind, x), const(v, x, kind.last_number))
 
 
-def flush(v: VectorBuilder, kind: Kind, x: Any) -> Any:
+def flush(v: VectorBuilder, kind: FloatKind, x: Any) -> Any:
     """Subnormal bits become a zero of their sign (.ftz)."""
     exponent = kind.sign - kind.least_normal  # its field; a test of it is one instruction, a comparison two
     tiny = v.b.icmp_unsigned("==", v.b.and_(x, const(v, x, exponent)), const(v, x, 0))

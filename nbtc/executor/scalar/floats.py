@@ -16,7 +16,7 @@ from nbtc.executor.emit.values import const, is_zero, like, resize
 from nbtc.executor.scalar import rounding
 from nbtc.executor.scalar.float_values import (
     KINDS,
-    Kind,
+    FloatKind,
     as_float,
     double_bits,
     float_bits,
@@ -121,7 +121,7 @@ def _bits(v: VectorBuilder, name: str, x: Any) -> Any:
     return float_bits(v, x) if name == "f32" else double_bits(v, x)
 
 
-def _without_tiny(v: VectorBuilder, kind: Kind, found: Any, raised: Any) -> Any:
+def _without_tiny(v: VectorBuilder, kind: FloatKind, found: Any, raised: Any) -> Any:
     """found with zero in place of a result that is below the least normal number once it is rounded.
 
     raised: the same result times 2**RAISED_BY, far from the subnormal range: what rounds up to the least normal number
@@ -132,7 +132,7 @@ def _without_tiny(v: VectorBuilder, kind: Kind, found: Any, raised: Any) -> Any:
     return v.b.select(tiny, v.b.and_(found, const(v, found, kind.sign)), found)
 
 
-def _raised_parts(v: VectorBuilder, kind: Kind, direction: str, parts: Exact) -> Any:
+def _raised_parts(v: VectorBuilder, kind: FloatKind, direction: str, parts: Exact) -> Any:
     raised = parts._replace(exponent=v.b.add(parts.exponent, const(v, parts.exponent, RAISED_BY)))
     return resize(v, pack(v, kind, direction, raised), kind.bits)
 

@@ -13,7 +13,7 @@ from nbtc.executor.emit.values import const, is_negative, like, magnitude, resiz
 from nbtc.executor.scalar.float_values import (
     KINDS,
     SMALL,
-    Kind,
+    FloatKind,
     as_float,
     double_bits,
     float_bits,
@@ -83,7 +83,7 @@ def narrowed(v: VectorBuilder, source: str, target: str, direction: str, x: Any,
     return v.b.select(is_nan(v, own, x), nan, bits)
 
 
-def cut_nan(v: VectorBuilder, own: Kind, kind: Kind, x: Any) -> Any:
+def cut_nan(v: VectorBuilder, own: FloatKind, kind: FloatKind, x: Any) -> Any:
     """The upper bits of a NaN as a quiet NaN of a smaller format."""
     payload = resize(v, v.b.lshr(x, const(v, x, own.fraction - kind.fraction)), kind.bits)
     payload = v.b.and_(payload, const(v, payload, kind.quiet - 1))
@@ -139,7 +139,7 @@ def to_integer(v: VectorBuilder, target: str, source: str, direction: str, x: An
     return held
 
 
-def relu(v: VectorBuilder, kind: Kind, x: Any) -> Any:
+def relu(v: VectorBuilder, kind: FloatKind, x: Any) -> Any:
     """.relu: negative numbers and -0 become +0; a NaN stays."""
     below = v.b.and_(is_negative(v, x), v.b.not_(is_nan(v, kind, x)))
     return v.b.select(below, const(v, x, 0), x)

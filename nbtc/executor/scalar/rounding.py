@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from nbtc.compiler.builder import F64, I1, VectorBuilder
 from nbtc.executor.emit.values import const, count_leading_zeros, is_negative, is_zero, like, order, resize
-from nbtc.executor.scalar.float_values import KINDS, Kind, as_float, double_bits, magnitude_bits
+from nbtc.executor.scalar.float_values import KINDS, FloatKind, as_float, double_bits, magnitude_bits
 
 DIRECTIONS = ("rn", "rz", "rm", "rp")
 DOUBLE = KINDS["f64"]
@@ -91,7 +91,7 @@ def _upward(v: VectorBuilder, direction: str, x: Exact, kept: Any, rest: Any, ha
     return v.b.and_(some, x.negative if direction == "rm" else v.b.not_(x.negative))
 
 
-def pack(v: VectorBuilder, kind: Kind, direction: str, x: Exact, saturate: bool = False) -> Any:
+def pack(v: VectorBuilder, kind: FloatKind, direction: str, x: Exact, saturate: bool = False) -> Any:
     """Bits of x rounded to a format, as i64; what is too large becomes an infinity or the greatest finite number."""
     top = v.b.sub(count_leading_zeros(v, x.significand), const(v, x.significand, 1))
     m = v.b.shl(x.significand, top)  # bit 62 is the highest
@@ -114,7 +114,7 @@ def pack(v: VectorBuilder, kind: Kind, direction: str, x: Exact, saturate: bool 
     return v.b.or_(bits, v.b.select(x.negative, const(v, m, kind.sign), const(v, m, 0)))
 
 
-def _too_large(v: VectorBuilder, kind: Kind, direction: str, x: Exact, shape: Any, saturate: bool) -> Any:
+def _too_large(v: VectorBuilder, kind: FloatKind, direction: str, x: Exact, shape: Any, saturate: bool) -> Any:
     finite, infinite = const(v, shape, kind.greatest), const(v, shape, kind.infinity)
     if saturate or direction == "rz":
         return finite

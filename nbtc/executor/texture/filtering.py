@@ -10,13 +10,19 @@ from __future__ import annotations
 import numpy as np
 
 from nbtc.compiler.jit import jit
-from nbtc.executor.texture.objects import Format
+from nbtc.executor.texture.objects import TexelFormat
 from nbtc.numerics.ieee import bits64, f32_of, f64_of
 
 ONE = 256  # the weights of a texel's neighbours add up to it
 GUARD = 4  # bits that a texel keeps below its own last one when the unit is set by a larger one
 BELOW = 2  # further bits of a plane's sum when the other plane's is larger
-F16, S8, S16, U8, U16 = Format.F16.value, Format.S8.value, Format.S16.value, Format.U8.value, Format.U16.value
+F16, S8, S16, U8, U16 = (
+    TexelFormat.F16.value,
+    TexelFormat.S8.value,
+    TexelFormat.S16.value,
+    TexelFormat.U8.value,
+    TexelFormat.U16.value,
+)
 # fraction bits, exponent bias, exponent of the least normal number
 _F32, _F16 = (23, 127, -126), (10, 15, -14)
 

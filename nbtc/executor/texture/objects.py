@@ -20,7 +20,7 @@ MOST = 1 << 16  # objects at once: 12 MiB of addresses, of which rows in use tak
 WORDS = 24  # of a row; MODE has three, BORDER four
 
 
-class Kind(IntEnum):
+class ObjectKind(IntEnum):
     """What a row is."""
 
     NONE = 0
@@ -47,7 +47,7 @@ class Mode(IntEnum):
     BORDER = 3
 
 
-class Format(IntEnum):
+class TexelFormat(IntEnum):
     """The formats of channels (CUarray_format)."""
 
     U8 = 1
@@ -62,10 +62,16 @@ class Format(IntEnum):
     @property
     def bytes(self) -> int:
         """Of a channel."""
-        return 1 if self in (Format.U8, Format.S8) else 2 if self in (Format.U16, Format.S16, Format.F16) else 4
+        return (
+            1
+            if self in (TexelFormat.U8, TexelFormat.S8)
+            else 2
+            if self in (TexelFormat.U16, TexelFormat.S16, TexelFormat.F16)
+            else 4
+        )
 
 
-class Image(NamedTuple):
+class TexelImage(NamedTuple):
     """Texels in memory: the address of the first, extents, distances in bytes, what a texel is.
 
     height and depth are 0 where there is no such dimension; layers is 0 but of layered images and cubes.
@@ -78,7 +84,7 @@ class Image(NamedTuple):
     layers: int
     pitch: int
     plane: int
-    format: Format
+    format: TexelFormat
     channels: int
 
     @property
@@ -108,7 +114,7 @@ class Objects:
         """Where the table lies."""
         return int(self.rows.ctypes.data)
 
-    def add(self, kind: Kind, image: Image, sampler: Sampler = Sampler()) -> int:  # noqa: B008
+    def add(self, kind: ObjectKind, image: TexelImage, sampler: Sampler = Sampler()) -> int:  # noqa: B008
         """The handle of a new object, 0 where the table is full."""
         with self._lock:
             if not self._free:
@@ -122,7 +128,7 @@ class Objects:
         row[KIND] = kind
         return handle
 
-    def remove(self, handle: int, kind: Kind) -> bool:
+    def remove(self, handle: int, kind: ObjectKind) -> bool:
         """End an object; whether there was one of this kind."""
         with self._lock:
             if not 0 < handle < len(self.rows) or self.rows[handle, KIND] != kind:

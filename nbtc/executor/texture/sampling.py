@@ -25,8 +25,8 @@ from nbtc.executor.texture.objects import (
     PLANE,
     WIDTH,
     Flag,
-    Format,
     Mode,
+    TexelFormat,
 )
 from nbtc.executor.transfer.tma import load8, load16, load32
 from nbtc.numerics.ieee import bits32, bits64, f16_to_f32, f32_of, f32_to_f16
@@ -34,7 +34,7 @@ from nbtc.numerics.ieee import bits32, bits64, f16_to_f32, f32_of, f32_to_f16
 FINEST = 2.0**21  # what normalised coordinates are multiples of, inverted
 FAR = 2.0**32  # coordinates beyond are as these: no texture is as large, and none is odd
 OUTSIDE = -1
-U8, U16, U32, S8, S16, S32, F16, F32 = (f.value for f in Format)
+U8, U16, U32, S8, S16, S32, F16, F32 = (f.value for f in TexelFormat)
 WRAP, CLAMP, MIRROR, AROUND = (m.value for m in Mode)
 LINEAR, NORMALIZED, INTEGER, MEMORY = (f.value for f in (Flag.LINEAR, Flag.NORMALIZED, Flag.INTEGER, Flag.MEMORY))
 

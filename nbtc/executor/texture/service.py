@@ -13,7 +13,7 @@ from numba import carray, types
 
 from nbtc.compiler.jit import c_function, jit
 from nbtc.executor.texture import surfaces
-from nbtc.executor.texture.objects import DEPTH, FLAGS, HEIGHT, KIND, LAYERS, MOST, WIDTH, WORDS, Flag, Kind
+from nbtc.executor.texture.objects import DEPTH, FLAGS, HEIGHT, KIND, LAYERS, MOST, WIDTH, WORDS, Flag, ObjectKind
 from nbtc.executor.texture.sampling import fetch, gather, sample, sample_cube
 from nbtc.executor.transfer.tma_service import WORD, words_at
 
@@ -26,7 +26,7 @@ HANDLE, COORDINATES, VALUES = 0, 1, 5
 AXES, OUT, OWN, FILTERED, TOTAL = (HEAD + LANE_WORDS * WARP + n for n in (0, 9, 13, 22, 38))
 NO_OBJECT, OUT_OF_BOUNDS, MISALIGNED = 1, 2, 3  # faults
 CUBE, FACES = Flag.CUBE.value, 6
-TEXTURE, SURFACE = Kind.TEXTURE.value, Kind.SURFACE.value
+TEXTURE, SURFACE = ObjectKind.TEXTURE.value, ObjectKind.SURFACE.value
 
 
 @jit(inline=True)

@@ -8,13 +8,13 @@ from typing import Any
 
 from nbtc.compiler.builder import I64, vector
 from nbtc.executor.emit.action import Action, yes
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.emit.slots import TEXTURE, TEXTURE_TABLE
 from nbtc.executor.text.data import Address, Operand, Register
 from nbtc.executor.texture import service
-from nbtc.executor.transfer.bulk import Words
+from nbtc.executor.transfer.bulk import ServiceWords
 
 L64 = vector(I64, WARP)
 DIMS = {"1d": 1, "2d": 2, "3d": 3, "a1d": 1, "a2d": 2, "cube": 3, "acube": 3}
@@ -22,15 +22,15 @@ WITH_LAYERS = ("a1d", "a2d", "acube")
 BOUNDS = ("trap", "clamp", "zero")
 QUERIES = ("width", "height", "depth")
 CHANNELS = "rgba"
-FAULTS = {service.NO_OBJECT: Kind.NO_OBJECT, service.OUT_OF_BOUNDS: Kind.SURFACE_BOUNDS,
-          service.MISALIGNED: Kind.SURFACE_ALIGN}  # fmt: skip
+FAULTS = {service.NO_OBJECT: ErrorKind.NO_OBJECT, service.OUT_OF_BOUNDS: ErrorKind.SURFACE_BOUNDS,
+          service.MISALIGNED: ErrorKind.SURFACE_ALIGN}  # fmt: skip
 
 
-class Call:
+class TextureCall:
     """One call of the service, from its arguments to its results."""
 
     def __init__(self, lanes: Lanes, operation: int) -> None:
-        self.lanes, self.words = lanes, Words(lanes, service.TOTAL)
+        self.lanes, self.words = lanes, ServiceWords(lanes, service.TOTAL)
         self.words.set(service.OPERATION, operation)
         self.words.set(service.ACTIVE, lanes.b.zext(lanes.active, I64))
         self.words.set(service.TABLE, lanes.v.load(lanes.services, I64, 8, 8 * TEXTURE_TABLE))
@@ -86,7 +86,7 @@ def _read(lanes: Lanes) -> None:
     target, where, *_ = lanes.operands
     whole = lanes.op.modifiers[-1] == "s32"
     cube = geometry in ("cube", "acube")
-    call = Call(lanes, service.FETCH if whole else service.CUBE if cube else service.SAMPLE)
+    call = TextureCall(lanes, service.FETCH if whole else service.CUBE if cube else service.SAMPLE)
     call.place(where, geometry)
     call.run()
     call.results(target)
@@ -95,7 +95,7 @@ def _read(lanes: Lanes) -> None:
 def _gather(lanes: Lanes) -> None:
     component, geometry = lanes.op.modifiers[:2]
     target, where, *_ = lanes.operands
-    call = Call(lanes, service.GATHER)
+    call = TextureCall(lanes, service.GATHER)
     call.place(where, geometry)
     call.words.set(service.PART, CHANNELS.index(component))
     call.run()
@@ -104,7 +104,7 @@ def _gather(lanes: Lanes) -> None:
 
 def _query(lanes: Lanes) -> None:
     target, where = lanes.operands
-    call = Call(lanes, service.QUERY)
+    call = TextureCall(lanes, service.QUERY)
     call.place(where, "")
     call.words.set(service.PART, QUERIES.index(lanes.op.modifiers[0]))
     call.words.set(service.BOUNDS, int(lanes.op.opcode == "suq"))
@@ -116,7 +116,7 @@ def _access(lanes: Lanes) -> None:
     """suld, sust: coordinates along x in bytes."""
     loads = lanes.op.opcode == "suld"
     values, where = lanes.operands if loads else reversed(lanes.operands)
-    call = Call(lanes, service.LOAD if loads else service.STORE)
+    call = TextureCall(lanes, service.LOAD if loads else service.STORE)
     call.place(where, lanes.op.among(tuple(DIMS)))
     bits = int(lanes.op.among(("b8", "b16", "b32", "b64"))[1:])
     registers = lanes.elements(values)

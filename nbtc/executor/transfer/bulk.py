@@ -15,7 +15,7 @@ from nbtc.compiler.loops import for_lanes
 from nbtc.executor.control.cluster import peer_field, rank_of
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.emit.slots import REDUCE_ELEMENTS
@@ -32,7 +32,7 @@ POINTER = I8.as_pointer()
 UNIT = 16  # bytes: bulk addresses and sizes are multiples
 
 
-class Words:
+class ServiceWords:
     """A service's arguments on the stack."""
 
     def __init__(self, lanes: Lanes, count: int) -> None:
@@ -93,7 +93,7 @@ def _unbroken(lanes: Lanes, space: str, line: tuple[Any, Any, Any, Any], writes:
         begin, end, size = (element_of(x, lanes, number) for x in (begins, ends, sizes))
         if reach.space_of(space) == "shared":  # of two blocks of a cluster, if the line is long enough
             whole = b.icmp_unsigned("==", b.sub(end, begin), b.sub(size, v.int(UNIT)))
-            kind = b.select(whole, ir.Constant(I32, 0), ir.Constant(I32, Kind.SHARED_BOUNDS))
+            kind = b.select(whole, ir.Constant(I32, 0), ir.Constant(I32, ErrorKind.SHARED_BOUNDS))
         else:
             where = (lanes.launch, lanes.worker, begin, size, site)
             kind = find_range(lanes.machine.helpers, v, where, writes)
@@ -147,7 +147,7 @@ def _line(lanes: Lanes) -> None:
 
 def _move_masked(lanes: Lanes, target: Any, source: Any, count: Any, mask: Any) -> None:
     """The bytes of every 16 whose bit is set."""
-    given = Words(lanes, ELEMENT_WORDS)
+    given = ServiceWords(lanes, ELEMENT_WORDS)
     for n, x in enumerate((MASKED, lanes.b.zext(mask, I64), 1, target, source, count)):
         given.set(n, x)
     given.call(lanes, REDUCE_ELEMENTS)
@@ -164,7 +164,7 @@ def move(lanes: Lanes, operation: str, target: Any, source: Any, count: Any) -> 
         return
     name = lanes.op.modifiers[-1]
     element = ELEMENTS[{"b32": "u32", "b64": "u64"}.get(name, name)]
-    words = Words(lanes, ELEMENT_WORDS)
+    words = ServiceWords(lanes, ELEMENT_WORDS)
     many = b.udiv(count, v.int(element.size))
     for n, x in enumerate((REDUCTIONS.index(operation), element.number, element.size, target, source, many)):
         words.set(n, x)

@@ -14,7 +14,7 @@ from nbtc.compiler.builder import I1, I8, I32, I64
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.emit.slots import TILE_COPY
@@ -29,7 +29,7 @@ from nbtc.executor.transfer.bulk import (
     TO_CLUSTER,
     TO_GLOBAL,
     UNIT,
-    Words,
+    ServiceWords,
     complete,
     element_of,
     for_targets,
@@ -102,7 +102,7 @@ def _box(lanes: Lanes) -> None:
             _name_box(lanes, given, part, offsets, number)
             at = b.add(element_of(tiles.words, lanes, number), extent)
 
-            def one(to: Any, given: Words = given) -> None:
+            def one(to: Any, given: ServiceWords = given) -> None:
                 _one_tile(lanes, given, to, base)
                 look.line(lanes, number, to, given.get(EXTENT), seen)
 
@@ -141,8 +141,8 @@ def _buffer(lanes: Lanes) -> Any:
     return lanes.b.bitcast(buffer, I64.as_pointer())
 
 
-def _tile_words(lanes: Lanes, kind: int, operation: str, tensor: Any) -> Words:
-    words = Words(lanes, TILE_WORDS)
+def _tile_words(lanes: Lanes, kind: int, operation: str, tensor: Any) -> ServiceWords:
+    words = ServiceWords(lanes, TILE_WORDS)
     words.set(KIND, kind)
     words.set(OPERATION, REDUCTIONS.index(operation) if operation else 0)
     words.set(TENSOR, tensor)
@@ -152,7 +152,7 @@ def _tile_words(lanes: Lanes, kind: int, operation: str, tensor: Any) -> Words:
     return words
 
 
-def _name_box(lanes: Lanes, words: Words, start: list[Any], offsets: list[Any], number: Any) -> None:
+def _name_box(lanes: Lanes, words: ServiceWords, start: list[Any], offsets: list[Any], number: Any) -> None:
     """A lane's coordinates and its offsets in im2col mode."""
     for d in range(MOST_DIMS):
         words.set(START + d, element_of(start[d], lanes, number) if d < len(start) else 0)
@@ -161,7 +161,7 @@ def _name_box(lanes: Lanes, words: Words, start: list[Any], offsets: list[Any], 
         words.set(OFFSETS + d, element_of(offsets[d], lanes, number) if d < len(offsets) else 0)
 
 
-def _one_tile(lanes: Lanes, words: Words, at: Any, base: Any) -> None:
+def _one_tile(lanes: Lanes, words: ServiceWords, at: Any, base: Any) -> None:
     """One copy; the swizzle goes by the offset in shared memory, whose begin is a multiple of its pattern."""
     b, v = lanes.b, lanes.v
     words.set(SHARED, at)
@@ -170,7 +170,7 @@ def _one_tile(lanes: Lanes, words: Words, at: Any, base: Any) -> None:
     words.set(TILE, offset)
     words.call(lanes, TILE_COPY)
     with b.if_then(b.icmp_unsigned("!=", words.get(RESULT), v.int(0)), likely=False):
-        lanes.fail(Kind.TENSOR_COPY, lanes.active, v.splat(words.get(ADDRESS), WARP))
+        lanes.fail(ErrorKind.TENSOR_COPY, lanes.active, v.splat(words.get(ADDRESS), WARP))
 
 
 # --- tensor maps ----------------------------------------------------------------------------------------------------

@@ -38,9 +38,9 @@ def _copy(lanes: Lanes) -> None:
     to, origin = reach.address(lanes, target), reach.address(lanes, source)
     if lanes.machine.instrument.observes:
         whole, part = _whole_and_part(v, wanted, count)
-        reach.tell(lanes, "shared", to, count, None, reach.Seen(access_kinds.COPY))
-        reach.tell(lanes, "global", origin, count, whole, reach.Seen(access_kinds.COPY_SOURCE))
-        reach.tell(lanes, "global", origin, 1, part, reach.Seen(access_kinds.COPY_SOURCE))
+        reach.tell(lanes, "shared", to, count, None, reach.AccessReport(access_kinds.COPY))
+        reach.tell(lanes, "global", origin, count, whole, reach.AccessReport(access_kinds.COPY_SOURCE))
+        reach.tell(lanes, "global", origin, 1, part, reach.AccessReport(access_kinds.COPY_SOURCE))
     helpers, site = lanes.machine.helpers, ir.Constant(I32, lanes.machine.site(lanes))
     kinds = (L64, L64, L32, I32, I32, POINTER, POINTER)
     helper = lanes.helper(

@@ -15,7 +15,7 @@ from nbtc.executor.watch import words
 _MARKS = words.MARKS // words.WORD
 
 
-class Given(NamedTuple):
+class GivenMemory(NamedTuple):
     """Memory that a thread got: its bytes, the place in the program, block and thread (both linear)."""
 
     bytes: int
@@ -42,7 +42,7 @@ class HeapCells:
         self.first = memory.first // words.GRANULE_BYTES * words.GRANULE_BYTES
         self.granules, self.cells = granules, cells
         self.granules[:, _MARKS] = words.FREED
-        self.given: dict[int, Given] = {}
+        self.given: dict[int, GivenMemory] = {}
         for address, size in live.items():
             self._usable(address, size)
 
@@ -64,7 +64,7 @@ class HeapCells:
         rows[:] = 0
         rows[:, _MARKS] = words.FREED
 
-    def take(self, address: int, given: Given) -> None:
+    def take(self, address: int, given: GivenMemory) -> None:
         """`malloc` gave memory."""
         if address:
             self.given[address] = given
@@ -77,7 +77,7 @@ class HeapCells:
             self._freed(address, found.bytes)
 
 
-def leaked(given: Mapping[int, Given], memory: Sequence[Memory], heap: Memory) -> Given | None:
+def leaked(given: Mapping[int, GivenMemory], memory: Sequence[Memory], heap: Memory) -> GivenMemory | None:
     """The first memory of a launch to which no word that outlives it leads, directly or by way of other such memory."""
     if not given:
         return None

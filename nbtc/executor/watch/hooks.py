@@ -40,7 +40,7 @@ def _word(v: VectorBuilder, x: Any) -> Any:
     return x if x.type == I64 else v.b.zext(x, I64)
 
 
-class Watch(Instrument):
+class CheckedMode(Instrument):
     """The checked mode."""
 
     observes = True

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.watch import words
-from nbtc.executor.watch.heap import Given, HeapCells, leaked
+from nbtc.executor.watch.heap import GivenMemory, HeapCells, leaked
 
 Words = NDArray[np.int64]
 
 
-class Seen(NamedTuple):
+class AccessSeen(NamedTuple):
     """One of two accesses: its place in the program, block, warp, lane (-1: several) and kind."""
 
     site: int
@@ -25,17 +25,17 @@ class Seen(NamedTuple):
     kind: int
 
 
-class Found(NamedTuple):
+class HazardFound(NamedTuple):
     """A hazard: what kind, the access that shows it, the earlier one (None: there is none), and the memory."""
 
     hazard: int
-    mine: Seen
-    other: Seen | None
+    mine: AccessSeen
+    other: AccessSeen | None
     address: int
     size: int
 
 
-class Watched:
+class WatchedLaunch:
     """Memory of a launch: its state, its epochs, the cells of everything it may touch."""
 
     def __init__(self, memory: Sequence[Memory]) -> None:
@@ -69,7 +69,7 @@ class Watched:
         self.heap_cells = HeapCells(memory, granules[begin:end], cells[part], live)
         return self.heap_cells
 
-    def lost(self, memory: Sequence[Memory]) -> Given | None:
+    def lost(self, memory: Sequence[Memory]) -> GivenMemory | None:
         """Memory that the launch got and that nobody can free any more."""
         cells = self.heap_cells
         return None if cells is None else leaked(cells.given, memory, cells.memory)
@@ -90,22 +90,22 @@ class Watched:
         """Whether unwritten memory was used, and nothing since that shows another cause."""
         return self._get(words.SUSPECTED) != 0
 
-    def found(self) -> Found:
+    def found(self) -> HazardFound:
         """The hazard that stopped the launch, or that is suspected."""
         who = self._get(words.WHO)
-        mine = Seen(self._get(words.SITE), who >> 8, who & 0xFF, self._get(words.LANE), self._get(words.KIND))
+        mine = AccessSeen(self._get(words.SITE), who >> 8, who & 0xFF, self._get(words.LANE), self._get(words.KIND))
         slot = self._get(words.OTHER)
-        return Found(
+        return HazardFound(
             self._get(words.HAZARD), mine, self._slot(slot) if slot else None, self._get(words.ADDRESS),
             self._get(words.SIZE),
         )  # fmt: skip
 
-    def _slot(self, slot: int) -> Seen:
+    def _slot(self, slot: int) -> AccessSeen:
         stamp = slot >> words.EPOCH_AT
         row = self.epochs[(stamp % words.KEPT_EPOCHS) * (words.EPOCH // words.WORD)]
         lane = -1 if slot >> words.SHARED_AT & 1 else slot >> words.LANE_AT & 31
         site = slot >> words.SITE_AT & (words.MOST_SITES - 1)
-        return Seen(site, int(row) >> 8, int(row) & 0xFF, lane, slot >> words.KIND_AT & 15)
+        return AccessSeen(site, int(row) >> 8, int(row) & 0xFF, lane, slot >> words.KIND_AT & 15)
 
 
 def _zeros(count: int) -> Words:

@@ -8,7 +8,7 @@ race may be missed, but none is made up.
 from __future__ import annotations
 
 from nbtc.compiler.jit import jit
-from nbtc.executor.emit.errors import Kind
+from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.words import int32_at, put, put_int32, word
@@ -18,7 +18,7 @@ _BLOCK = BLOCK.offset("index")
 _FAILED, _STOP, _KIND, _SITE, _ERROR_BLOCK, _THREAD = (
     LAUNCH.offset(n) for n in ("failed", "stop", "error_kind", "error_site", "error_block", "error_thread")
 )
-_HAZARD, _DEADLOCK = int(Kind.HAZARD), int(Kind.DEADLOCK)
+_HAZARD, _DEADLOCK = int(ErrorKind.HAZARD), int(ErrorKind.DEADLOCK)
 _CLUSTER_X = LAUNCH.offset("cluster_x")
 _LOW = 0xFFFFFFFF
 _WAIT_SITE = WARP.offset("wait_site")

@@ -31,14 +31,14 @@ EXCHANGES = ("shfl", "redux", "vote", "match")  # among the lanes of a warp
 MOST = 8  # stores by which a value may be used; of more, it counts as used by all
 
 
-class Way(NamedTuple):
+class PathOfValue(NamedTuple):
     """One way of a value to where it counts: a store's guard, and whether other lanes of the warp get it before."""
 
     guard: Guard
     exchanged: bool
 
 
-Ways = frozenset[Way] | None  # None: used by every lane
+Ways = frozenset[PathOfValue] | None  # None: used by every lane
 # of the lanes that use a value, and whether any of them stands for the whole warp
 Predicates = tuple[tuple[Register, bool], ...]
 
@@ -132,7 +132,7 @@ def _ways(function: Function) -> Callable[[str], Ways]:
 
 
 def _union(parts: Iterable[Ways]) -> Ways:
-    found: frozenset[Way] = frozenset()
+    found: frozenset[PathOfValue] = frozenset()
     for more in parts:
         if more is None or len(found | more) > MOST:
             return None
@@ -146,7 +146,7 @@ def _of_reader(name: str, i: Instruction, ways: Callable[[str], Ways], dropped: 
         return None
     if (i.opcode in STORES or (i.opcode == "atom" and dropped)) and i.guard is not None:
         place = (r.name for r in registers(i.operands[0 if i.opcode in STORES else 1]))
-        return None if name in place else frozenset({Way(i.guard, False)})
+        return None if name in place else frozenset({PathOfValue(i.guard, False)})
     if i.opcode in EXCHANGES and name in (r.name for r in registers(i.operands[1])):
         others = any(name in (r.name for r in registers(x)) for x in i.operands[2:])
         passed = _all(ways, use_of(i).writes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from nbtc.executor.texture.objects import Flag, Kind, Mode, Sampler
+from nbtc.executor.texture.objects import Flag, Mode, ObjectKind, Sampler
 from nbtc.libcuda import host
 from nbtc.libcuda.arrays import Array
 from nbtc.libcuda.errors import INVALID_VALUE, CudaError
@@ -85,17 +85,17 @@ def cuTexObjectCreate(out: int, resource: int, how: int, view: int) -> None:
 
 @driver
 def cuTexObjectDestroy(handle: int) -> None:
-    remove(handle, Kind.TEXTURE)
+    remove(handle, ObjectKind.TEXTURE)
 
 
 @driver
 def cuTexObjectGetResourceDesc(out: int, handle: int) -> None:
-    host.write(out, find(handle, Kind.TEXTURE).descriptors[0])
+    host.write(out, find(handle, ObjectKind.TEXTURE).descriptors[0])
 
 
 @driver
 def cuTexObjectGetTextureDesc(out: int, handle: int) -> None:
-    host.write(out, find(handle, Kind.TEXTURE).descriptors[1])
+    host.write(out, find(handle, ObjectKind.TEXTURE).descriptors[1])
 
 
 @driver
@@ -108,9 +108,9 @@ def cuSurfObjectCreate(out: int, resource: int) -> None:
 
 @driver
 def cuSurfObjectDestroy(handle: int) -> None:
-    remove(handle, Kind.SURFACE)
+    remove(handle, ObjectKind.SURFACE)
 
 
 @driver
 def cuSurfObjectGetResourceDesc(out: int, handle: int) -> None:
-    host.write(out, find(handle, Kind.SURFACE).descriptors[0])
+    host.write(out, find(handle, ObjectKind.SURFACE).descriptors[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from nbtc.executor.texture.objects import Format
+from nbtc.executor.texture.objects import TexelFormat
 from nbtc.libcuda import host
 from nbtc.libcuda.arrays import Array, Shape, create, destroy
 from nbtc.libcuda.driver.arrays import copy_lines, lines
@@ -19,14 +19,14 @@ from nbtc.libcuda.streams import unsafe_in_capture
 CHANNELS = struct.Struct("<5i")  # cudaChannelFormatDesc: bits of x, y, z and w, and the kind
 SIGNED, UNSIGNED, FLOAT = range(3)  # cudaChannelFormatKind
 FORMATS = {
-    (8, UNSIGNED): Format.U8, (16, UNSIGNED): Format.U16, (32, UNSIGNED): Format.U32,
-    (8, SIGNED): Format.S8, (16, SIGNED): Format.S16, (32, SIGNED): Format.S32,
-    (16, FLOAT): Format.F16, (32, FLOAT): Format.F32,
+    (8, UNSIGNED): TexelFormat.U8, (16, UNSIGNED): TexelFormat.U16, (32, UNSIGNED): TexelFormat.U32,
+    (8, SIGNED): TexelFormat.S8, (16, SIGNED): TexelFormat.S16, (32, SIGNED): TexelFormat.S32,
+    (16, FLOAT): TexelFormat.F16, (32, FLOAT): TexelFormat.F32,
 }  # fmt: skip
 KINDS = {form: key for key, form in FORMATS.items()}
 
 
-def channels_of(raw: bytes) -> tuple[Format, int]:
+def channels_of(raw: bytes) -> tuple[TexelFormat, int]:
     """The format and number of the channels of a cudaChannelFormatDesc."""
     *bits, kind = CHANNELS.unpack(raw)
     count = sum(map(bool, bits))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from nbtc.executor.texture.objects import Flag, Kind, Sampler
+from nbtc.executor.texture.objects import Flag, ObjectKind, Sampler
 from nbtc.libcuda import host
 from nbtc.libcuda.arrays import Array
 from nbtc.libcuda.driver.textures import of_line, sampler
@@ -78,17 +78,17 @@ def cudaCreateSurfaceObject(out: int, resource: int) -> None:
 
 @runtime
 def cudaGetTextureObjectResourceDesc(out: int, handle: int) -> None:
-    host.write(out, find(handle, Kind.TEXTURE).descriptors[0])
+    host.write(out, find(handle, ObjectKind.TEXTURE).descriptors[0])
 
 
 @runtime
 def cudaGetTextureObjectTextureDesc(out: int, handle: int) -> None:
-    host.write(out, find(handle, Kind.TEXTURE).descriptors[1])
+    host.write(out, find(handle, ObjectKind.TEXTURE).descriptors[1])
 
 
 @runtime
 def cudaGetSurfaceObjectResourceDesc(out: int, handle: int) -> None:
-    host.write(out, find(handle, Kind.SURFACE).descriptors[0])
+    host.write(out, find(handle, ObjectKind.SURFACE).descriptors[0])
 
 
 RUNTIME["cudaDestroyTextureObject"] = DRIVER["cuTexObjectDestroy"]

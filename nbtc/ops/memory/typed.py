@@ -18,7 +18,7 @@ from nbtc.ops.images import Bytes
 from nbtc.ops.memory.wmma import ELEMENTS, POINTER, check_leading, check_place, extent, integer
 
 
-class Tile(NamedTuple):
+class TileInMemory(NamedTuple):
     """Where a tile lies: memory (*batch, bytes), its first byte, and elements from one line to the next."""
 
     memory: Bytes
@@ -26,7 +26,7 @@ class Tile(NamedTuple):
     ldm: int
 
 
-class Lines(NamedTuple):
+class MemoryLines(NamedTuple):
     """A matrix in memory: as flat items, and the elements between lines, of a line, and the number of lines."""
 
     flat: NDArray[Any]
@@ -37,7 +37,7 @@ class Lines(NamedTuple):
 
 def place(
     mem: Any, operand: Operand, batch: tuple[int, ...], layout: str, ldm: Any, offset: Any, label: str, write: bool
-) -> Tile:
+) -> TileInMemory:
     """The tile of `operand` at `offset` in typed memory; a view of it when it is to be written.
 
     mem: (*batch, elements), or (*batch, lines, elements of a line) with any stride between lines, which `ldm` then
@@ -70,7 +70,7 @@ def place(
         typed = np.ascontiguousarray(typed)
     memory = typed.view(np.uint8)
     start = check_place(offset * fmt.bits // 8, POINTER, operand, layout, lead, memory.shape[-1], label, ELEMENTS)
-    return Tile(memory, start, lead)
+    return TileInMemory(memory, start, lead)
 
 
 def _checked(mem: Any, fmt: Format, label: str, write: bool) -> NDArray[Any]:
@@ -90,7 +90,7 @@ def _checked(mem: Any, fmt: Format, label: str, write: bool) -> NDArray[Any]:
     return typed
 
 
-def _lines(typed: NDArray[Any], fmt: Format, label: str) -> Lines:
+def _lines(typed: NDArray[Any], fmt: Format, label: str) -> MemoryLines:
     """A matrix a warp, seen as flat memory: lines run along whichever of the last two axes is contiguous."""
     (rows, cols), (down, across), item = typed.shape[-2:], typed.strides[-2:], typed.itemsize
     if across != item and down == item:
@@ -105,10 +105,10 @@ def _lines(typed: NDArray[Any], fmt: Format, label: str) -> Lines:
         typed, (*typed.shape[:-2], (rows - 1) * items + cols), (*typed.strides[:-2], item)
     )
     held = fmt.per_word if fmt.packed else 1  # elements of an item
-    return Lines(flat, items * held, cols * held, rows)
+    return MemoryLines(flat, items * held, cols * held, rows)
 
 
-def _inside(lines: Lines, operand: Operand, layout: str, ldm: int, offset: int, label: str) -> None:
+def _inside(lines: MemoryLines, operand: Operand, layout: str, ldm: int, offset: int, label: str) -> None:
     """Raise unless the tile lies in the lines: between them is memory that belongs to others."""
     if ldm != lines.step:
         raise ShapeError(

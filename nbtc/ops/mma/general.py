@@ -32,7 +32,7 @@ class Images(NamedTuple):
     d: NDArray[np.uint32]
 
 
-class Scratch(NamedTuple):
+class ElementBuffers(NamedTuple):
     """Buffers for the elements of A, of B and of a selection of B; their word size is the specialisation."""
 
     a: NDArray[Any]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import machine_code
-from nbtc.kernels.warp import Loop, lone_warp
+from nbtc.kernels.warp import WarpLoop, lone_warp
 
 WORD = np.dtype(np.uint32)
 _MARK = np.empty(1, np.uint8)  # where the loop notes what it also returns; nobody reads it
@@ -20,7 +20,7 @@ class OneWarp:
     counts: registers of A, B, C and D.  loop: the compiled loop over warps, with its numbers.
     """
 
-    def __init__(self, counts: tuple[int, ...], loop: Loop, numbers: tuple[int, int]) -> None:
+    def __init__(self, counts: tuple[int, ...], loop: WarpLoop, numbers: tuple[int, int]) -> None:
         self.a, self.b, self.c, self.d = ((32, n) for n in counts)
         self.place, (self.fraction, self.floor) = loop.address, numbers
         self.kernel: Any = None  # compiled at the first call

@@ -25,7 +25,7 @@ from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 from nbtc.kernels.sparse_indices import DENSE, HALVES, PAIRS, UNITS
-from nbtc.kernels.warp import Loop, loop
+from nbtc.kernels.warp import WarpLoop, loop
 from nbtc.numerics.fused import check_readable
 from nbtc.numerics.models import FLOOR, FRACTION, changes, model, params
 from nbtc.ops.images import Words, batch, flat
@@ -84,7 +84,7 @@ class Prepared:
         return int(self.params[FRACTION]), int(self.params[FLOOR])
 
     @cached_property
-    def vector(self) -> Loop | None:
+    def vector(self) -> WarpLoop | None:
         """The compiled loop over warps, or None."""
         return None if self.shape is None else loop(self.shape)
 
@@ -327,6 +327,6 @@ def _general(plan: Prepared, flats: list[tuple[Words, int]], result: Words, firs
     words = [w for w, _ in flats] + [_NO_WORDS] * (4 - len(flats))
     strides = np.array([s for _, s in flats] + [0] * (4 - len(flats)), np.int64)
     a, b, c, meta = words
-    scratch = kernel.Scratch(*(np.empty(n, plan.word) for n in plan.scratch))
+    scratch = kernel.ElementBuffers(*(np.empty(n, plan.word) for n in plan.scratch))
     images = kernel.Images(a, b, c, meta, result)
     kernel.run(images, strides, first, last, plan.places, plan.geometry, plan.params, scratch)

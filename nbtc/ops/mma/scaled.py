@@ -18,7 +18,7 @@ from nbtc.fragments.scales import require_scales, scale_codes
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 from nbtc.numerics.models import model, params
-from nbtc.numerics.scaled import Operands, Scales, scaled_outputs
+from nbtc.numerics.scaled import ScaledOperands, StepScales, scaled_outputs
 from nbtc.ops.images import Words, batch
 from nbtc.ops.mma.vector_code import present
 
@@ -51,7 +51,7 @@ def execute(
     lead = batch([(n, x, 2) for n, x in zip(names, given, strict=True)], row.mnemonic)
     d = np.empty((*lead, oc.rows, oc.cols), np.uint32)
     sizes = np.array([oc.rows, oc.cols, ob.rows, row.chunks])
-    operands, scales = flattened(given, lead), Scales(row.chunks, scale_table(FORMATS[row.scale]))
+    operands, scales = flattened(given, lead), StepScales(row.chunks, scale_table(FORMATS[row.scale]))
     flat, outputs = d.reshape(-1), oc.rows * oc.cols
 
     def work(first: int, last: int) -> None:
@@ -61,7 +61,7 @@ def execute(
     return pack(oc, d.view(oc.format.dtype), "D")
 
 
-def flattened(given: list[NDArray[Any]], lead: tuple[int, ...]) -> Operands:
+def flattened(given: list[NDArray[Any]], lead: tuple[int, ...]) -> ScaledOperands:
     """Matrices (..., rows, cols) as flat arrays, and which matrix of each an item of the batch `lead` has."""
     maps = np.empty((len(given), math.prod(lead)), np.int64)
     for line, x in zip(maps, given, strict=True):
@@ -69,7 +69,7 @@ def flattened(given: list[NDArray[Any]], lead: tuple[int, ...]) -> Operands:
         line[:] = np.broadcast_to(own, lead).reshape(-1)
     flat = [np.ascontiguousarray(x).reshape(-1) for x in given]
     a, b, c, xs, ys = (x if x.flags.writeable else x.copy() for x in flat)
-    return Operands(a, b, c, xs, ys, maps)
+    return ScaledOperands(a, b, c, xs, ys, maps)
 
 
 def refuse_unscaled(row: Row) -> UnsupportedInstructionError:

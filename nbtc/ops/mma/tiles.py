@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
-from nbtc.kernels.warp import Loop
+from nbtc.kernels.warp import WarpLoop
 from nbtc.ops.images import Words
 
 Tile = tuple[slice, slice, slice]  # registers of A, B and C (D)
@@ -43,7 +43,7 @@ def _part(image: Words, way: slice) -> Words:
 
 
 def run(
-    loop: Loop,
+    loop: WarpLoop,
     numbers: tuple[int, int],
     tiles: tuple[Tile, ...],
     images: list[Words],

@@ -9,7 +9,7 @@ from nbtc.compiler.lowering import host
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.formats.table import Format, f16, f32
 from nbtc.isa.spec import Operand, Row
-from nbtc.kernels.code import Code
+from nbtc.kernels.code import ProductCode
 from nbtc.kernels.float_code import FloatCode
 from nbtc.kernels.warp_f64 import DoubleCode
 from nbtc.kernels.warp_fp8 import Fp8Code
@@ -32,8 +32,8 @@ def accumulator(row: Row) -> Format:
     return f32 if f16 in (c, d) and c != d else d
 
 
-def vector_code(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | None:
-    """The `Code` of a form, or None where the form or the host has none."""
+def vector_code(row: Row, numerics: Model, params: NDArray[np.int64]) -> ProductCode | None:
+    """The `ProductCode` of a form, or None where the form or the host has none."""
     a, c, d = (present(o) for o in (row.a, row.c, row.d))
     processor = host()
     if row.unit == "quad" or c.format != d.format or not _regular(row) or processor is None:
@@ -56,7 +56,7 @@ def _regular(row: Row) -> bool:
     )
 
 
-def _integers(row: Row, params: NDArray[np.int64]) -> Code | None:
+def _integers(row: Row, params: NDArray[np.int64]) -> ProductCode | None:
     """Of integers and bits."""
     a, b = present(row.a), present(row.b)
     bits = a.format.bits
@@ -66,7 +66,7 @@ def _integers(row: Row, params: NDArray[np.int64]) -> Code | None:
     return IntegerCode(bits, left, right, int(mode), registers, int(row.sparse))
 
 
-def _floats(row: Row, numerics: Model, params: NDArray[np.int64]) -> Code | None:
+def _floats(row: Row, numerics: Model, params: NDArray[np.int64]) -> ProductCode | None:
     """Of f16, bf16, tf32, and of fp8 where it is made of f16."""
     a, b, d = (present(o) for o in (row.a, row.b, row.d))
     if params[FRACTION] > 25 or params[OUT] == OUTS["rz14"]:  # sums are 32-bit integers

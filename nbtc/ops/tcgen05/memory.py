@@ -18,7 +18,7 @@ Region = tuple[int, int]  # columns first..last
 
 
 @dataclass
-class Pending:
+class PendingOperations:
     """An asynchronous operation: its name, what it writes and reads, bytes of shared memory that must not change."""
 
     name: str
@@ -50,7 +50,7 @@ class TensorMemory:
     words: NDArray[np.uint32] = field(default_factory=lambda: np.zeros((LANES, COLUMNS), np.uint32))
     check: str | bool = "raise"
     allocated: dict[int, int] = field(default_factory=dict)
-    pending: list[Pending] = field(default_factory=list)
+    pending: list[PendingOperations] = field(default_factory=list)
     needs_fence: bool = False
     relinquished: bool = False
 

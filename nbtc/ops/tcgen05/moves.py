@@ -21,7 +21,7 @@ from nbtc.errors import (
 )
 from nbtc.formats.arrays import as_array
 from nbtc.fragments.tensor_descriptors import Descriptor
-from nbtc.ops.tcgen05.memory import Pending, TensorMemory, tensor_address
+from nbtc.ops.tcgen05.memory import PendingOperations, TensorMemory, tensor_address
 
 Index = NDArray[np.int64]
 SHAPES = {"32x32b": (1, 128, 32), "16x64b": (1, 128, 16), "16x128b": (2, 64, 16), "16x256b": (4, 32, 16),
@@ -116,7 +116,7 @@ def st(
         t.words[lanes, columns], t.words[lanes, columns + 1] = x & np.uint32(0xFFFF), x >> np.uint32(16)
     else:
         t.words[lanes, columns] = x
-    t.pending.append(Pending("st", (address & 0xFFFF, int(columns.max()) + 1)))
+    t.pending.append(PendingOperations("st", (address & 0xFFFF, int(columns.max()) + 1)))
 
 
 def cp(t: TensorMemory, address: int, descriptor: Any, smem: Any, shape: str, expand: str = "") -> None:
@@ -141,4 +141,4 @@ def cp(t: TensorMemory, address: int, descriptor: Any, smem: Any, shape: str, ex
     words = memory[at].reshape(rows, 16 * units).view("<u4")
     for r in range(rows):
         t.words[lanes(r), region[0] : region[1]] = words[r]
-    t.pending.append(Pending("cp", region, (), (memory, at.ravel(), memory[at].ravel())))
+    t.pending.append(PendingOperations("cp", region, (), (memory, at.ravel(), memory[at].ravel())))

@@ -22,9 +22,9 @@ from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Row
 from nbtc.numerics.fused import chain
 from nbtc.numerics.models import Model, model, params
-from nbtc.numerics.scaled import Scales, scaled_outputs
+from nbtc.numerics.scaled import StepScales, scaled_outputs
 from nbtc.ops.mma.scaled import flattened
-from nbtc.ops.tcgen05.memory import Pending, TensorMemory
+from nbtc.ops.tcgen05.memory import PendingOperations, TensorMemory
 
 Bits = NDArray[Any]
 SHIFT_E2M1 = 2  # e2m1 sits in bits 2..5 of a byte in tensor memory (as in the registers of mma.sync)
@@ -182,7 +182,7 @@ def _compute(i: InstructionDescriptor, row: Row, numerics: Model, x: Any, y: Any
     chunks = scales[0].shape[1]
     operands = flattened([x, y.T, c, scales[0], scales[1]], ())
     sizes = np.array([i.m, i.n, i.k, chunks])
-    how = Scales(chunks, scale_table(FORMATS[i.scale]))
+    how = StepScales(chunks, scale_table(FORMATS[i.scale]))
     scaled_outputs(operands, d.reshape(-1), np.zeros(0, np.int64), sizes, how, vector, 0, d.size)
     return d
 
@@ -254,4 +254,4 @@ def _product(
     words[places] = result
     for n, c in enumerate(ctas):
         c.tmem.words[:] = words[n]
-        c.tmem.pending += [Pending("mma", region, tuple(reads), s) for s in sources[n]]
+        c.tmem.pending += [PendingOperations("mma", region, tuple(reads), s) for s in sources[n]]

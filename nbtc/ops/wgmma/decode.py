@@ -26,7 +26,7 @@ from nbtc.ops.wgmma.parts import part
 STEP = 64  # bytes of a vector
 
 
-class Elements(FloatElements):
+class GatheredElements(FloatElements):
     """Elements of gathered operands; x is always a vector of them."""
 
     def load(self, p: Any, count: Number, flip: Any) -> Any:
@@ -64,7 +64,7 @@ def magnitudes(fmt: Format) -> int:
     """The address of what finds the least non-zero magnitude (less one) of `Gathered`, and the greatest times 2**32."""
 
     def write(v: VectorBuilder, given: Named) -> Any:
-        b, x, count = v.b, Elements(v, fmt), 8 * STEP // fmt.bits
+        b, x, count = v.b, GatheredElements(v, fmt), 8 * STEP // fmt.bits
         t = vector(ir.IntType(fmt.bits), count)
         least, most = (_slot(v, v.const(t, n)) for n in (-1, 0))
         with cgutils.for_range(b, b.udiv(given["size"], v.int(STEP))) as loop:
@@ -84,11 +84,11 @@ def _slot(v: VectorBuilder, value: Any) -> Any:
     return p
 
 
-class _Packer:
+class _OperandPacker:
     """Writes one operand; `weighed` formats also report the largest sum of significands of a dot product."""
 
     def __init__(self, v: VectorBuilder, fmt: Format, in_f64: bool, args: dict[str, Any]) -> None:
-        self.v, self.b, self.x, self.in_f64, self.args = v, v.b, Elements(v, fmt), in_f64, args
+        self.v, self.b, self.x, self.in_f64, self.args = v, v.b, GatheredElements(v, fmt), in_f64, args
         self.size, self.depth = 8 if in_f64 else 4, 256 // fmt.bits
         self.bytes_of_signs = sign_bytes(self.depth) == 1
         target = host_processor()
@@ -164,7 +164,7 @@ class _Packer:
                 v.store(b.fmul(x, v.const(x.type, NUDGE[True])), to, STEP, 8 * j + 64 * h)
 
 
-class Packing(NamedTuple):
+class OperandPacking(NamedTuple):
     """An operand to pack: its gathered elements, what they are xored with, what makes an exponent field the byte that
     stands for it, the power of two of its values; where values, exponents and signs go; tiles (of B).
     """
@@ -181,14 +181,14 @@ class Packing(NamedTuple):
 
 @cache
 def packer(fmt: Format, in_f64: bool, panel: bool) -> int:
-    """The address of what writes the panel (of A) or the tiles (of B) of a `Packing`.
+    """The address of what writes the panel (of A) or the tiles (of B) of a `OperandPacking`.
 
     It gives the largest sum of significands of a dot product, 0 if harmless.
     """
 
     def write(v: VectorBuilder, given: Named) -> Any:
         words = {"flip": v.b.trunc(given["flip"], I32), "scale": v.b.fptrunc(given["scale"], F32)}
-        emitter = _Packer(v, fmt, in_f64, given | words)
+        emitter = _OperandPacker(v, fmt, in_f64, given | words)
         return emitter.columns() if panel else emitter.rows()
 
-    return part(__file__, Packing, write, fmt, in_f64, panel)
+    return part(__file__, OperandPacking, write, fmt, in_f64, panel)

@@ -25,7 +25,7 @@ from nbtc.kernels.panel import SCRATCH
 from nbtc.kernels.panel_schedules import FLAG_WORD
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
 from nbtc.ops.wgmma import tile as tile_of
-from nbtc.ops.wgmma.decode import Gathered, Packing, magnitudes, packer
+from nbtc.ops.wgmma.decode import Gathered, OperandPacking, magnitudes, packer
 from nbtc.ops.wgmma.gather import DEPTH_BYTES, PANEL, Gatherers, buffer, gather
 from nbtc.ops.wgmma.general import THREADS
 from nbtc.ops.wgmma.sums import FetchingBlock, sums
@@ -46,7 +46,7 @@ def serves(params: NDArray[np.int64], stored: int) -> bool:
     return int(params[KIND]) == _FUSED and int(params[BLOCK]) == stored and host_processor() is not None
 
 
-class Side(NamedTuple):
+class OperandSide(NamedTuple):
     """What `run` has to know of an operand: its gathered bits' functions, and numbers of its format.
 
     fixed: its exponents are taken to be from `least` to `most`; else its elements are looked at.  shift: to the
@@ -67,23 +67,23 @@ class Side(NamedTuple):
     long_sum: int
 
 
-def _side(fmt: Format, in_f64: bool, panel: bool) -> Side:
+def _side(fmt: Format, in_f64: bool, panel: bool) -> OperandSide:
     shift = fmt.bits - 1 - fmt.exponent
-    return Side(
+    return OperandSide(
         magnitudes(fmt), packer(fmt, in_f64, panel), int(fmt.exponent <= 5), fmt.emin, fmt.emax, shift, fmt.bias,
         fmt.special << (shift - fmt.mantissa), (1 << fmt.bits) - 1, bias_difference(fmt), LONG_SUM << fmt.mantissa,
     )  # fmt: skip
 
 
-class Steps(NamedTuple):
+class FusedSteps(NamedTuple):
     """What a form consists of: addresses of functions and numbers.
 
     bounded: results are f16, which have an end that sums reach.
     """
 
     gather: Gatherers
-    a: Side
-    b: Side
+    a: OperandSide
+    b: OperandSide
     load: int
     sums: int
     store: int
@@ -95,14 +95,14 @@ class Steps(NamedTuple):
 
 
 @cache
-def steps(a: Format, b: Format, f16_acc: int, block: int, fraction: int, out: int, gather: Gatherers) -> Steps:
+def steps(a: Format, b: Format, f16_acc: int, block: int, fraction: int, out: int, gather: Gatherers) -> FusedSteps:
     """Those of a form; f16_acc: 1 for f16 accumulators."""
     in_f64, target = fraction > 13, host_processor()
     if target is None:
         raise CompilerError("no vector code for this processor: ask `serves` first")
     name = {code: text for text, code in OUTS.items()}[out]
     shape = SumShape(target, in_f64, block, fraction, name, full_range=False, checked=False)
-    return Steps(
+    return FusedSteps(
         gather, _side(a, in_f64, True), _side(b, in_f64, False),
         tile_of.loader(f16_acc), sums(shape), tile_of.storer(f16_acc),
         int(in_f64), f16_acc, block, fraction, int(out == _RNE11),
@@ -166,8 +166,8 @@ def run(first, last, task, steps, floor, left):
         up_a = _power(share - a_high + steps.a.bias_difference)
         up_b = _power(fraction - share - b_high + steps.b.bias_difference)
         above, below = zero - a_low - steps.a.bias, low - zero - b_low - steps.b.bias
-        sum_a = call_emitted(steps.a.pack, Packing(raw_a, geometry.flip_a, above, up_a, av, ae, sa, 0))
-        sum_b = call_emitted(steps.b.pack, Packing(raw_b, geometry.flip_b, below, up_b, bv, be, sb, n >> 2))
+        sum_a = call_emitted(steps.a.pack, OperandPacking(raw_a, geometry.flip_a, above, up_a, av, ae, sa, 0))
+        sum_b = call_emitted(steps.b.pack, OperandPacking(raw_b, geometry.flip_b, below, up_b, bv, be, sb, n >> 2))
         if sum_a >= steps.a.long_sum and sum_b >= steps.b.long_sum:
             continue
         if keep[g]:

@@ -20,7 +20,7 @@ from numba.core import cgutils
 from nbtc.compiler.builder import I32, I64, VectorBuilder, vector
 from nbtc.compiler.emitted import Named, call_emitted
 from nbtc.compiler.jit import jit
-from nbtc.ops.wgmma.general import THREADS, Geometry
+from nbtc.ops.wgmma.general import THREADS, WarpgroupGeometry
 from nbtc.ops.wgmma.parts import part
 
 UNIT, UNITS = 16, 8  # bytes of a unit, units a step
@@ -168,7 +168,7 @@ class Gatherers(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def gatherers(geometry: Geometry, bits: int) -> Gatherers:
+def gatherers(geometry: WarpgroupGeometry, bits: int) -> Gatherers:
     """Those of a task, for elements of so many bits or of such pieces of them."""
     a_source = REGISTERS if geometry.a_registers else (MN_MAJOR if geometry.a_mn else K_MAJOR)
     b_source = MN_MAJOR if geometry.b_mn else K_MAJOR

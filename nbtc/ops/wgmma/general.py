@@ -26,7 +26,7 @@ MARKED, ALL = np.uint8(1), np.uint8(2)  # values of `again`
 _FUSED, _INTEGER = int(Kind.FUSED), int(Kind.INTEGER)
 
 
-class Geometry(NamedTuple):
+class WarpgroupGeometry(NamedTuple):
     """Numbers of a form; k, stored and bits count 32-bit words for b1.
 
     stored: elements of a row of A.  a_mn, b_mn: 1 where an operand lies along M or N.  f16_acc: 1 for f16 accumulators.
@@ -82,10 +82,10 @@ class Accumulators(NamedTuple):
     out: Any
 
 
-class Task(NamedTuple):
+class WarpgroupTask(NamedTuple):
     """One call: all warpgroups of one form."""
 
-    geometry: Geometry
+    geometry: WarpgroupGeometry
     params: Any
     sources: Sources
     metadata: Metadata

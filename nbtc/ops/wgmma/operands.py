@@ -48,7 +48,7 @@ def form(row: Row) -> WgmmaForm:
 
 
 @dataclass(frozen=True)
-class Images:
+class OperandImages:
     """An operand of a batch: images one after the other, and the leading axes they came with.
 
     values: the leading axes along which nothing changes have length 1, so a broadcast operand is not multiplied.
@@ -77,14 +77,14 @@ def spread_index(which: NDArray[Any], batch: tuple[int, ...]) -> NDArray[np.int6
     return np.array(np.broadcast_to(which, batch), np.int64).reshape(-1)  # a copy: see `images`
 
 
-class Tables(NamedTuple):
+class UnitAddresses(NamedTuple):
     """Addresses of the 16-byte units of each distinct descriptor, and which of them each warpgroup uses."""
 
     units: NDArray[np.int32]
     which: NDArray[np.int64]
 
 
-NO_TABLES = Tables(np.zeros(1, np.int32), np.zeros((), np.int64))
+NO_TABLES = UnitAddresses(np.zeros(1, np.int32), np.zeros((), np.int64))
 
 
 def is_registers(a: Any) -> bool:
@@ -122,7 +122,7 @@ def _wanted(dtype: Any, tail: tuple[int, ...]) -> str:
     return f"{np.dtype(dtype).name} (..., {', '.join('bytes' if t < 0 else str(t) for t in tail)})"
 
 
-def images(name: str, x: Any, dtype: Any, tail: tuple[int, ...]) -> Images:
+def images(name: str, x: Any, dtype: Any, tail: tuple[int, ...]) -> OperandImages:
     """x as images of a dtype whose last axes are `tail` (-1: any)."""
     v = np.asarray(as_array(x))
     if v.dtype != dtype:
@@ -139,7 +139,7 @@ def images(name: str, x: Any, dtype: Any, tail: tuple[int, ...]) -> Images:
     once = [slice(0, 1) if step == 0 and size else slice(None) for step, size in zip(v.strides, lead, strict=False)]
     plain = np.ascontiguousarray(v[tuple(once)])
     # read-only arrays are other types to Numba: a copy costs less than a second compilation
-    return Images(plain if plain.flags.writeable else plain.copy(), lead)
+    return OperandImages(plain if plain.flags.writeable else plain.copy(), lead)
 
 
 def descriptor_words(name: str, x: Any) -> NDArray[np.uint64]:
@@ -180,7 +180,7 @@ def predicate(scale_d: Any) -> NDArray[np.uint8]:
     return v.astype(np.uint8)
 
 
-def metadata(row: Row, meta: Any, selector: Any) -> Images:
+def metadata(row: Row, meta: Any, selector: Any) -> OperandImages:
     """The metadata registers of a sparse form (of a dense one: nothing may be passed)."""
     if not row.sparse:
         if meta is not None or selector != 0:
@@ -188,7 +188,7 @@ def metadata(row: Row, meta: Any, selector: Any) -> Images:
                 f"{row.mnemonic} is dense and takes neither meta nor selector: leave them out, or use "
                 "wgmma.mma_async.sp"
             )
-        return Images(np.zeros(THREADS, np.uint32))
+        return OperandImages(np.zeros(THREADS, np.uint32))
     if meta is None:
         raise MetadataError(f"{row.mnemonic} needs meta: uint32 (..., 128), the metadata register of every thread")
     check_selector(row, selector)
@@ -227,11 +227,11 @@ def _units(row: Row, operand: str, word: int, major: str, size: int) -> NDArray[
     return at.reshape(-1).astype(np.int32)
 
 
-def tables(row: Row, operand: str, words: NDArray[np.uint64], trans: int, size: int) -> Tables:
+def tables(row: Row, operand: str, words: NDArray[np.uint64], trans: int, size: int) -> UnitAddresses:
     """Tables of unit addresses of the distinct descriptors, and which one each warpgroup uses."""
     major = "mn" if trans else "k"
     if words.size == 1:
-        return Tables(_units(row, operand, int(words.flat[0]), major, size), np.zeros(words.shape, np.int64))
+        return UnitAddresses(_units(row, operand, int(words.flat[0]), major, size), np.zeros(words.shape, np.int64))
     distinct, which = np.unique(words, return_inverse=True)
     found = [_units(row, operand, word, major, size) for word in distinct.tolist()]
-    return Tables(np.concatenate(found or [NO_TABLES.units]), which.reshape(words.shape).astype(np.int64))
+    return UnitAddresses(np.concatenate(found or [NO_TABLES.units]), which.reshape(words.shape).astype(np.int64))

@@ -38,7 +38,7 @@ LINE_NAMES = {
     "selector": ("selector", 0),
 }
 _COST = 0.2  # nanoseconds a multiply-add
-_NO_WORDS = op.Images(np.zeros(1, np.uint32))
+_NO_WORDS = op.OperandImages(np.zeros(1, np.uint32))
 _NO_INDEX = np.zeros(1, np.int64)
 
 
@@ -89,7 +89,7 @@ def execute(
     if not out.size:
         return out
     places_of = _places(row, selector) if row.sparse else (_NO_INDEX, _NO_INDEX)
-    task = warpgroup.Task(
+    task = warpgroup.WarpgroupTask(
         _geometry(row, immediates, registers, size), _params(row, target, changes()),
         warpgroup.Sources(
             memory.flat, memory.over(batch), a_table.units, op.spread_index(a_table.which, batch), words.flat,
@@ -109,7 +109,7 @@ def line_operands(mnemonic: object, given: dict[str, Any]) -> dict[str, Any]:
     return {name: immediate(mnemonic, LINE_NAMES[name][0], x, LINE_NAMES[name][1], name) for name, x in given.items()}
 
 
-def _run(form: op.WgmmaForm, task: warpgroup.Task, count: int, threads: int | None) -> None:
+def _run(form: op.WgmmaForm, task: warpgroup.WarpgroupTask, count: int, threads: int | None) -> None:
     """All warpgroups: the fused kernel where it serves, then what it left, then what Inf and NaN left of that."""
     columns, floor = form.b.cols, int(task.params[FLOOR])
     cost = int(_COST * form.a.rows * form.stored * columns)
@@ -118,7 +118,7 @@ def _run(form: op.WgmmaForm, task: warpgroup.Task, count: int, threads: int | No
     if kernel is not None:
         run, steps = kernel
         parallel_for(
-            count, cost // 3, threads, lambda i, j: call(run, warpgroup.Task, i, j, task, steps, floor, needed)
+            count, cost // 3, threads, lambda i, j: call(run, warpgroup.WarpgroupTask, i, j, task, steps, floor, needed)
         )
     groups = np.flatnonzero(needed)
     if not groups.size:
@@ -131,7 +131,7 @@ def _run(form: op.WgmmaForm, task: warpgroup.Task, count: int, threads: int | No
         parallel_for(groups.size, 10 * cost, threads, lambda i, j: warpgroup.repair(groups[i:j], task, left))
 
 
-def _kernel(form: op.WgmmaForm, task: warpgroup.Task) -> tuple[Any, Any] | None:
+def _kernel(form: op.WgmmaForm, task: warpgroup.WarpgroupTask) -> tuple[Any, Any] | None:
     """The loop over warpgroups and what it does with each, of the vector code for this form on this machine, if any."""
     p = task.params
     a, b, f16_acc = form.a.format, form.b.format, int(form.d.format.bits == 16)
@@ -162,14 +162,14 @@ def _panel(form: op.WgmmaForm) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 @lru_cache(maxsize=256)
-def _geometry(row: Row, how: Immediates, registers: bool, size: int) -> warpgroup.Geometry:
+def _geometry(row: Row, how: Immediates, registers: bool, size: int) -> warpgroup.WarpgroupGeometry:
     form = op.form(row)
     _, n, k = form.shape
     fmt = form.a.format
     bits, k = (32, k // 32) if fmt.kind == "bit" else (fmt.bits, k)  # bits go 32 at a time
     flip_a, flip_b = (1 << (bits - 1) if s == -1 else 0 for s in signs(row, (how.scale_a, how.scale_b)))
     sparse = (HALVES if bits == 32 else UNITS) if row.sparse else DENSE
-    return warpgroup.Geometry(
+    return warpgroup.WarpgroupGeometry(
         n, k, k // 2 if row.sparse else k, bits, int(how.trans_a), int(how.trans_b), int(form.d.format.bits == 16),
         flip_a, flip_b, sparse, int(registers), size, panels(fmt, form.b.format).zero,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from nbtc.compiler.builder import I32, VectorBuilder, stack_array, vector
 from nbtc.compiler.emitted import Named, call_emitted
 from nbtc.compiler.jit import jit
 from nbtc.compiler.lowering import host
-from nbtc.kernels.dot import Elements, dot
+from nbtc.kernels.dot import DotElements, dot
 from nbtc.numerics.models import BIT_OP, BIT_OPS, KIND, Kind
 from nbtc.ops.wgmma import tile as tile_of
 from nbtc.ops.wgmma.gather import DEPTH_BYTES, PANEL, ROWS, Gatherers, buffer, gather
@@ -40,7 +40,7 @@ class _Words:
     times four columns of B, as many chunks at a time as sums fit half of the registers.
     """
 
-    def __init__(self, v: VectorBuilder, elements: Elements, saturate: bool, args: dict[str, Any]) -> None:
+    def __init__(self, v: VectorBuilder, elements: DotElements, saturate: bool, args: dict[str, Any]) -> None:
         self.v, self.b, self.args, self.saturate = v, v.b, args, saturate
         self.dot = dot(v, elements)
         m = self.dot.m
@@ -100,7 +100,7 @@ class _Words:
             v.store(v.over("sadd.sat", old, total) if self.saturate else b.add(old, total), to, 64, at)
 
 
-class Tiles(NamedTuple):
+class WordTiles(NamedTuple):
     """Arguments of the sums: tile += the products of [k][64] words of A and [tile][k][4] words of B.
 
     words[ahead] is where the accumulators to fetch begin.
@@ -116,17 +116,17 @@ class Tiles(NamedTuple):
 
 @cache
 def _sums(a_signed: int, b_signed: int, saturate: int) -> int:
-    """The address of what sums `Tiles`; BITS on both sides: and, popcount."""
-    elements = Elements(1, both=True) if a_signed == BITS else Elements(8, bool(a_signed), bool(b_signed))
+    """The address of what sums `WordTiles`; BITS on both sides: and, popcount."""
+    elements = DotElements(1, both=True) if a_signed == BITS else DotElements(8, bool(a_signed), bool(b_signed))
 
     def write(v: VectorBuilder, given: Named) -> None:
         ahead = v.at(given["words"], v.b.mul(given["ahead"], v.int(4)))
         _Words(v, elements, bool(saturate), given | {"ahead": ahead}).emit()
 
-    return part(__file__, Tiles, write, elements, saturate)
+    return part(__file__, WordTiles, write, elements, saturate)
 
 
-class Steps(NamedTuple):
+class WordSteps(NamedTuple):
     """Addresses of what a form consists of."""
 
     gather: Gatherers
@@ -136,9 +136,9 @@ class Steps(NamedTuple):
 
 
 @cache
-def steps(a_signed: int, b_signed: int, saturate: int, gather: Gatherers) -> Steps:
+def steps(a_signed: int, b_signed: int, saturate: int, gather: Gatherers) -> WordSteps:
     """Those of a form; BITS on both sides: and, popcount."""
-    return Steps(gather, tile_of.loader(OF_S32), _sums(a_signed, b_signed, saturate), tile_of.storer(OF_S32))
+    return WordSteps(gather, tile_of.loader(OF_S32), _sums(a_signed, b_signed, saturate), tile_of.storer(OF_S32))
 
 
 @jit
@@ -158,6 +158,6 @@ def run(first, last, task, steps, floor, left):
         else:
             tile[:] = np.uint8(0)
         ahead = d_from[min(g + 1, last - 1)] * size
-        call_emitted(steps.sums, Tiles(raw_a, raw_b, n >> 2, tile, d, ahead))
+        call_emitted(steps.sums, WordTiles(raw_a, raw_b, n >> 2, tile, d, ahead))
         call_emitted(steps.store, Moving(out_words, g * size, tile, n, one, lines))
         left[g] = np.uint8(0)

@@ -1,7 +1,7 @@
 """Blocks in an order in which lanes meet again."""
 
 from nbtc.executor.kernel.flow import graph
-from nbtc.executor.kernel.uniform import Setting, facts
+from nbtc.executor.kernel.uniform import FunctionSetting, facts
 from nbtc.executor.text.parse import parse
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -51,7 +51,7 @@ def test_an_endless_loop():
 
 def test_a_branch_to_a_bare_exit_leaves_the_others_together():
     function, g = of("mov.u32 a, %tid.x; setp.ge.u32 p, a, 7; @p bra X; add.u32 b, 1, 2; st.global.u32 [d], a; X: ret;")
-    f = facts(function, g, Setting())
+    f = facts(function, g, FunctionSetting())
     assert g.blocks[0].leaves and not f.divergent
     assert "a" in f.varies and "b" not in f.varies
 
@@ -60,7 +60,7 @@ def test_what_is_written_apart_varies():
     function, g = of(
         "mov.u32 a, %laneid; setp.eq.u32 p, a, 3; mov.u32 b, 0; @p bra J; mov.u32 b, 1; J: add.u32 c, b, 1; ret;"
     )
-    f = facts(function, g, Setting())
+    f = facts(function, g, FunctionSetting())
     assert f.divergent == {1} and {"b", "c"} <= f.varies
 
 
@@ -74,13 +74,13 @@ def test_what_no_block_has_from_another_need_not_be_kept_for_other_lanes():
         + way.replace("NUMBER", "2")
         + "K: add.u32 a, a, c; ret;"
     )
-    f = facts(function, g, Setting())
+    f = facts(function, g, FunctionSetting())
     assert f.divergent == {1, 2} and {"a", "b", "c"} <= f.varies
     assert "b" in f.private and f.private.isdisjoint({"a", "c"})
 
 
 def test_a_loop_around_an_atomic_spins_and_a_counting_one_does_not():
     function, g = of("L: ld.volatile.global.u32 a, [d]; setp.eq.u32 p, a, 0; @p bra L; ret;")
-    assert facts(function, g, Setting()).spins == {0}
+    assert facts(function, g, FunctionSetting()).spins == {0}
     function, g = of("L: add.u32 a, a, 1; setp.lt.u32 p, a, 9; @p bra L; ret;")
-    assert not facts(function, g, Setting()).spins
+    assert not facts(function, g, FunctionSetting()).spins

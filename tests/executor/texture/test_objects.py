@@ -5,14 +5,14 @@ import pytest
 
 import nbtc
 from nbtc.errors import ParseError, ProgramError
-from nbtc.executor.texture.objects import Flag, Format, Image, Kind, Objects, Sampler, objects
+from nbtc.executor.texture.objects import Flag, ObjectKind, Objects, Sampler, TexelFormat, TexelImage, objects
 from tests.executor.texture.texture_programs import PROGRAM
 
 TEXELS = np.arange(48, dtype=np.float32).reshape(3, 4, 4)
 
 
 def image(layers=0, height=4, depth=0):
-    return Image(TEXELS.ctypes.data, 4, height, depth, layers, 16, 64, Format.F32, 1)
+    return TexelImage(TEXELS.ctypes.data, 4, height, depth, layers, 16, 64, TexelFormat.F32, 1)
 
 
 def run(text, handle, words=(0, 0, 0, 0)):
@@ -45,14 +45,14 @@ def test_what_is_no_handle(handle):
 
 
 def test_a_surface_is_no_texture_and_a_destroyed_one_neither(made):
-    surface, texture = made(Kind.SURFACE, image()), made(Kind.TEXTURE, image())
+    surface, texture = made(ObjectKind.SURFACE, image()), made(ObjectKind.TEXTURE, image())
     assert np.uint32(run(READ, texture, (1, 2, 0, 0))[0]).view(np.float32) == TEXELS[0, 2, 1]
     assert np.uint32(run(LOAD, surface, (4, 2, 0, 0))[0]).view(np.float32) == TEXELS[0, 2, 1]
     for text, handle in ((READ, surface), (LOAD, texture)):
         with pytest.raises(ProgramError, match="handle that is none"):
             run(text, handle)
-    assert not objects.remove(texture, Kind.SURFACE)
-    assert objects.remove(texture, Kind.TEXTURE)
+    assert not objects.remove(texture, ObjectKind.SURFACE)
+    assert objects.remove(texture, ObjectKind.TEXTURE)
     with pytest.raises(ProgramError, match="destroyed"):
         run(READ, texture)
 
@@ -60,12 +60,12 @@ def test_a_surface_is_no_texture_and_a_destroyed_one_neither(made):
 @pytest.mark.parametrize("x", [-4, 16, 1 << 30])
 def test_a_surface_traps(made, x):
     with pytest.raises(ProgramError, match=r"leaves the surface, and says \.trap"):
-        run(LOAD, made(Kind.SURFACE, image()), (x, 0, 0, 0))
+        run(LOAD, made(ObjectKind.SURFACE, image()), (x, 0, 0, 0))
 
 
 def test_an_access_to_a_surface_is_aligned(made):
     with pytest.raises(ProgramError, match="not a multiple of the access"):
-        run(LOAD.replace("trap", "zero"), made(Kind.SURFACE, image()), (2, 0, 0, 0))
+        run(LOAD.replace("trap", "zero"), made(ObjectKind.SURFACE, image()), (2, 0, 0, 0))
 
 
 # width, height, depth, as an H100 tells them (driver 580.159.04): layers come after the dimensions, and a texture of a
@@ -84,8 +84,8 @@ def test_an_access_to_a_surface_is_aligned(made):
 )
 def test_queries(made, how, flags, texture, surface):
     ask = lambda op: " ".join(f"{op}.{x}.b32 %d{n}, [%t];" for n, x in enumerate(("width", "height", "depth")))  # noqa: E731
-    assert run(ask("txq"), made(Kind.TEXTURE, image(**how), Sampler(flags)))[:3] == list(texture)
-    assert run(ask("suq"), made(Kind.SURFACE, image(**how)))[:3] == list(surface)
+    assert run(ask("txq"), made(ObjectKind.TEXTURE, image(**how), Sampler(flags)))[:3] == list(texture)
+    assert run(ask("suq"), made(ObjectKind.SURFACE, image(**how)))[:3] == list(surface)
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_queries(made, how, flags, texture, surface):
 )
 def test_what_is_refused(made, text, why):
     with pytest.raises((ParseError, ProgramError), match=why):
-        run(text, made(Kind.TEXTURE, image()))
+        run(text, made(ObjectKind.TEXTURE, image()))
 
 
 def test_a_full_table_gives_no_handle():
     small = Objects(3)
-    assert [small.add(Kind.TEXTURE, image()) for _ in range(3)] == [1, 2, 0]
-    assert small.remove(1, Kind.TEXTURE)
-    assert small.add(Kind.SURFACE, image()) == 1
+    assert [small.add(ObjectKind.TEXTURE, image()) for _ in range(3)] == [1, 2, 0]
+    assert small.remove(1, ObjectKind.TEXTURE)
+    assert small.add(ObjectKind.SURFACE, image()) == 1

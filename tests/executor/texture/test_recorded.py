@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.executor.texture.objects import Kind, objects
+from nbtc.executor.texture.objects import ObjectKind, objects
 from nbtc.testing import assert_bits_equal
 from tests.executor.texture.texture_programs import PROGRAM, array, body, image, recorded, sampler
 
@@ -22,10 +22,14 @@ def kernel(text):
 def test_every_recorded_case(case):
     texels, coords, want = (array(case[part]) for part in ("data", "coords", "out"))
     surface = case["op"] in ("suld", "sust")
-    given = (Kind.SURFACE, image(case, texels)) if surface else (Kind.TEXTURE, image(case, texels), sampler(case))
+    given = (
+        (ObjectKind.SURFACE, image(case, texels))
+        if surface
+        else (ObjectKind.TEXTURE, image(case, texels), sampler(case))
+    )
     handle, out = objects.add(*given), np.zeros((len(coords), 4), np.uint32)
     try:
         kernel(body(case))[-(-len(coords) // 64), 64](handle, coords, out, len(coords))
     finally:
-        assert objects.remove(handle, Kind.SURFACE if surface else Kind.TEXTURE)
+        assert objects.remove(handle, ObjectKind.SURFACE if surface else ObjectKind.TEXTURE)
     assert_bits_equal(texels.view(np.uint8) if case["op"] == "sust" else out, want)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nbtc.executor.texture.objects import Flag, Format, Image, Mode, Sampler
+from nbtc.executor.texture.objects import Flag, Mode, Sampler, TexelFormat, TexelImage
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "textures_h100.xz"
 PROGRAM = """.version 8.0
@@ -66,15 +66,15 @@ def body(case: dict) -> str:
     return f"{operation}.{geometry}.v4.{case['dt']}.{case['ct']} {RESULTS}, {coordinates(geometry)}{level};"
 
 
-def image(case: dict, texels: np.ndarray) -> Image:
+def image(case: dict, texels: np.ndarray) -> TexelImage:
     """Texels [depth or layer][row][column][channel] as a resource."""
     depth, height, width, channels = texels.shape
     geometry, dims = case["geom"], DIMS[case["geom"]]
     layers = depth if geometry[0] == "a" or geometry == "cube" else 0
     width = case.get("width", width) if case["res"] == "pitch" else width
-    return Image(
+    return TexelImage(
         texels.ctypes.data, width, height if dims > 1 else 0, depth if dims == 3 else 0, layers,
-        texels.strides[1], texels.strides[0], Format[case["fmt"].upper()], channels,
+        texels.strides[1], texels.strides[0], TexelFormat[case["fmt"].upper()], channels,
     )  # fmt: skip
 
 
