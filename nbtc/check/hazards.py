@@ -33,7 +33,7 @@ class Hazard:
 
 
 @dataclass(eq=False)
-class Op:
+class IssuedProduct:
     """A product that has been issued: its result waits here until a wait_group covers it."""
 
     number: int
@@ -61,8 +61,8 @@ class Registers:
         self.touched = np.ones(values.shape[-1], bool)  # accessed by other instructions since the last wgmma.fence
         self.shape: str | None = None  # shape of the wgmma that accumulated here since the last fence
         self.fragment = False  # read as A by a wgmma since the last fence
-        self.writers: list[Op] = []
-        self.readers: list[Op] = []
+        self.writers: list[IssuedProduct] = []
+        self.readers: list[IssuedProduct] = []
 
     @property
     def latest(self) -> NDArray[np.uint32]:
@@ -95,14 +95,14 @@ class Registers:
 class Groups:
     """Issued products: not yet committed, and committed groups from oldest to newest."""
 
-    open: list[Op] = field(default_factory=list)
-    committed: list[list[Op]] = field(default_factory=list)
+    open: list[IssuedProduct] = field(default_factory=list)
+    committed: list[list[IssuedProduct]] = field(default_factory=list)
 
-    def pending(self) -> list[Op]:
+    def pending(self) -> list[IssuedProduct]:
         """Every product whose result no wait has covered, oldest first."""
         return [op for group in self.committed for op in group] + self.open
 
-    def place(self, op: Op) -> str:
+    def place(self, op: IssuedProduct) -> str:
         """Where an operation stands and which wait would cover it."""
         if op in self.open:
             return "is not committed: commit_group() and wait_group(0) must come first"
@@ -148,7 +148,7 @@ class Watch:
         for r in self.registers:
             r.fenced()
 
-    def _owned(self, rule: str, where: str, role: str, op: Op) -> None:
+    def _owned(self, rule: str, where: str, role: str, op: IssuedProduct) -> None:
         self.report(rule, where, f"is the {role} of instruction {op.number}, which {self.groups.place(op)}")
 
     def access(self, r: Registers, used: NDArray[np.bool_], verb: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.check.hazards import Check, Hazard, Op, Registers, Watch
+from nbtc.check.hazards import Check, Hazard, IssuedProduct, Registers, Watch
 from nbtc.errors import BoundsError, FormatError, OptionError, ShapeError, shown, whole_number
 from nbtc.formats.arrays import as_array
 from nbtc.fragments.smem_descriptors import UNIT, Descriptor
@@ -186,7 +186,7 @@ class Sequence:
         if fragment is not None:
             watch.multiply(fragment)
         watch.fetch(units)
-        op = Op(watch.number, shape, d, fragment, units, result)
+        op = IssuedProduct(watch.number, shape, d, fragment, units, result)
         d.writers.append(op)
         d.shape = shape
         if fragment is not None:

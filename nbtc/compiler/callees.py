@@ -35,7 +35,7 @@ def symbol() -> Any:
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _Lowering(BaseNativeLowering):  # type: ignore[misc]
+class _CalleeLowering(BaseNativeLowering):  # type: ignore[misc]
     _name = "nbtc_callee_lowering"
 
     @property
@@ -55,7 +55,7 @@ class _Lowering(BaseNativeLowering):  # type: ignore[misc]
         return True
 
 
-PIPELINE = with_lowering(_Lowering)
+PIPELINE = with_lowering(_CalleeLowering)
 
 
 class _Impl(Impl):

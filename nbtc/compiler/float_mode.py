@@ -25,7 +25,7 @@ from nbtc.errors import CompilerError
 NEAREST, DOWN, UP, TOWARD_ZERO = "nearest", "down", "up", "toward zero"
 
 
-class Register(NamedTuple):
+class ControlRegister(NamedTuple):
     """A processor's control word: its intrinsics, type, and the words of the modes that nbtc uses."""
 
     get: str
@@ -41,17 +41,17 @@ def _modes(base: int, shift: int, *order: str) -> dict[str, int]:
 
 
 # MXCSR: all exceptions masked (bits 7 to 12), rounding in bits 13 and 14, no FTZ (15), no DAZ (6)
-_MXCSR = Register(
+_MXCSR = ControlRegister(
     "llvm.x86.sse.stmxcsr", "llvm.x86.sse.ldmxcsr", I32, True, _modes(0x1F80, 13, NEAREST, DOWN, UP, TOWARD_ZERO)
 )
 # FPCR: no traps, rounding in bits 22 and 23, no FZ (24), no default NaN (25)
-_FPCR = Register(
+_FPCR = ControlRegister(
     "llvm.aarch64.get.fpcr", "llvm.aarch64.set.fpcr", I64, False, _modes(0, 22, NEAREST, UP, DOWN, TOWARD_ZERO)
 )
 REGISTERS = {"x86_64": _MXCSR, "i686": _MXCSR, "i386": _MXCSR, "aarch64": _FPCR, "arm64": _FPCR}
 
 
-def register_of(builder: Any) -> Register | None:
+def register_of(builder: Any) -> ControlRegister | None:
     """The control word of the processor that a module is compiled for, None where nbtc knows none.
 
     Raises CompilerError where the module does not say: its code would round as whatever mode it meets.
@@ -65,7 +65,7 @@ def register_of(builder: Any) -> Register | None:
     return REGISTERS.get(name)
 
 
-def _place(v: VectorBuilder, register: Register) -> Any:
+def _place(v: VectorBuilder, register: ControlRegister) -> Any:
     """Memory for a control word, the first thing of its function.
 
     Anywhere else in the entry block LLVM may cut the block before it (a division does): the frame then has no size that
@@ -78,7 +78,7 @@ def _place(v: VectorBuilder, register: Register) -> Any:
         return b.alloca(register.type)
 
 
-def _read(v: VectorBuilder, register: Register) -> Any:
+def _read(v: VectorBuilder, register: ControlRegister) -> Any:
     if not register.by_address:
         return v.call(register.get, register.type)
     place = _place(v, register)
@@ -86,7 +86,7 @@ def _read(v: VectorBuilder, register: Register) -> Any:
     return v.b.load(place)
 
 
-def _write(v: VectorBuilder, register: Register, word: Any) -> None:
+def _write(v: VectorBuilder, register: ControlRegister, word: Any) -> None:
     if not register.by_address:
         v.call(register.set, ir.VoidType(), word)
         return

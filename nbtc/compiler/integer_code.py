@@ -24,7 +24,7 @@ from llvmlite import ir
 
 from nbtc.compiler import native
 from nbtc.compiler.garbage import rarely_collected
-from nbtc.compiler.integer_expressions import I64, Expressions, Function, Primitives, Value
+from nbtc.compiler.integer_expressions import I64, Expressions, IntegerFunction, Primitives, Value
 from nbtc.compiler.sources import source_digest
 from nbtc.errors import CompilerError
 
@@ -71,9 +71,9 @@ class _Functions:
 
     def __init__(self, module: ir.Module, primitives: Primitives) -> None:
         self.module, self.primitives = module, primitives
-        self.made: dict[tuple[FunctionType, tuple[int, ...]], Function] = {}
+        self.made: dict[tuple[FunctionType, tuple[int, ...]], IntegerFunction] = {}
 
-    def of(self, function: FunctionType, shape: tuple[int, ...]) -> Function:
+    def of(self, function: FunctionType, shape: tuple[int, ...]) -> IntegerFunction:
         """For arguments of so many words each."""
         key = function, shape
         if key not in self.made:
@@ -82,7 +82,7 @@ class _Functions:
             kind = ir.FunctionType(result, [I64] * sum(shape))
             code = ir.Function(self.module, kind, self.module.get_unique_name(function.__name__))
             code.linkage = "internal"
-            self.made[key] = Function(code, results)
+            self.made[key] = IntegerFunction(code, results)
             _Body(self, function.__globals__, self.made[key]).emit(node, shape)
         return self.made[key]
 
@@ -115,7 +115,7 @@ class _Functions:
 class _Body(Expressions):
     """Writes one function."""
 
-    def __init__(self, functions: _Functions, names: dict[str, Any], function: Function) -> None:
+    def __init__(self, functions: _Functions, names: dict[str, Any], function: IntegerFunction) -> None:
         super().__init__(functions, names, function)
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
 

@@ -28,19 +28,19 @@ _PLAIN = {
 _COMPARED = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 
 
-class Function(NamedTuple):
+class IntegerFunction(NamedTuple):
     """A function in LLVM, and how many words it gives; None: nothing."""
 
     code: ir.Function
     results: int | None
 
 
-class Functions(Protocol):
+class IntegerFunctions(Protocol):
     """What may be called."""
 
     primitives: Primitives
 
-    def of(self, function: FunctionType, shape: tuple[int, ...]) -> Function:
+    def of(self, function: FunctionType, shape: tuple[int, ...]) -> IntegerFunction:
         """For arguments of so many words each."""
         ...
 
@@ -70,7 +70,7 @@ def store(bits: int) -> Callable[..., Value]:
 class Expressions:
     """Writes those of one function, and keeps its variables."""
 
-    def __init__(self, functions: Functions, names: dict[str, Any], function: Function) -> None:
+    def __init__(self, functions: IntegerFunctions, names: dict[str, Any], function: IntegerFunction) -> None:
         self.functions, self.names, self.function = functions, names, function
         self.entry = ir.IRBuilder(function.code.append_basic_block("entry"))
         self.b = ir.IRBuilder(function.code.append_basic_block("body"))

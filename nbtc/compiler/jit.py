@@ -27,7 +27,7 @@ from nbtc.compiler.callees import serve_callers
 from nbtc.compiler.code_cache import cache_of, name_apart
 from nbtc.compiler.float_mode import DEFAULT, KEEP, framed, switch_mode
 from nbtc.compiler.garbage import rarely_collected
-from nbtc.compiler.library import Library
+from nbtc.compiler.library import KernelLibrary
 from nbtc.compiler.pipeline import with_lowering
 from nbtc.errors import CompilerError
 from nbtc.forks import taken_by_forks
@@ -61,7 +61,7 @@ class _Lowering(BaseNativeLowering):  # type: ignore[misc]
         return _Lower
 
     def run_pass(self, state: Any) -> bool:
-        state.library = Library(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = KernelLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return bool(super().run_pass(state))
 

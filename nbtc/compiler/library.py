@@ -32,7 +32,7 @@ def emitted_function(module: Any, kind: Any, name: str) -> Any:
     return function
 
 
-class Library(JITCodeLibrary):  # type: ignore[misc]
+class KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
     """That of a kernel."""
 
     def __init__(self, codegen: Any, name: str) -> None:
@@ -81,7 +81,7 @@ class Library(JITCodeLibrary):  # type: ignore[misc]
         super()._finalize_final_module()
 
 
-class CalleeLibrary(Library):
+class CalleeLibrary(KernelLibrary):
     """That of a function which callers take in: done when its IR is."""
 
     @property

@@ -208,7 +208,7 @@ class Neon(Lowering):
 LOWERINGS: dict[Processor, type[Lowering]] = {kind.row: kind for kind in (Avx512Fp16, Avx512, Avx2, X86, Neon)}
 
 
-class Target(NamedTuple):
+class LoweringTarget(NamedTuple):
     """A processor that code is written for: its lowering and its features."""
 
     lowering: type[Lowering]
@@ -224,19 +224,19 @@ class Target(NamedTuple):
         return self.lowering.shuffles_bytes(self.has)
 
 
-def target(architecture: str, has: frozenset[str]) -> Target | None:
+def target(architecture: str, has: frozenset[str]) -> LoweringTarget | None:
     """The target of an architecture's name (as LLVM's triples begin) and features, or None where nbtc has none."""
     row = processor(architecture, has)
-    return None if row is None else Target(LOWERINGS[row], has)
+    return None if row is None else LoweringTarget(LOWERINGS[row], has)
 
 
 @cache
-def host() -> Target | None:
+def host() -> LoweringTarget | None:
     """The processor which Numba compiles for."""
     return target(architecture(), features())
 
 
 def lowering(v: VectorBuilder) -> Lowering:
     """That of the processor which a builder's code is for."""
-    found = v.target or host() or Target(Lowering, frozenset())
+    found = v.target or host() or LoweringTarget(Lowering, frozenset())
     return found.lowering(v, found.has)

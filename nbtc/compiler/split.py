@@ -32,7 +32,7 @@ _NAME = re.compile(r'@"([^"]+)"')
 _METADATA = re.compile(r"!(\d+)\b")
 
 
-class Program(ir.Module):  # type: ignore[misc]
+class SplitProgram(ir.Module):  # type: ignore[misc]
     """A module of what no other has; all else belongs to the module `shared`."""
 
     def __init__(self, name: str, shared: ir.Module) -> None:
@@ -42,7 +42,7 @@ class Program(ir.Module):  # type: ignore[misc]
 
 def shared_module(module: ir.Module) -> ir.Module:
     """Where a function belongs that code in a module calls and others may have too."""
-    return module.shared if isinstance(module, Program) else module
+    return module.shared if isinstance(module, SplitProgram) else module
 
 
 class Levels(NamedTuple):

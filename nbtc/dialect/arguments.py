@@ -10,7 +10,7 @@ from numba.core import types
 from numba.np import numpy_support
 
 from nbtc.dialect import folding
-from nbtc.dialect.parameters import TENSOR_MAP, Place
+from nbtc.dialect.parameters import TENSOR_MAP, ParameterPlace
 from nbtc.errors import FormatError, RangeError, shown
 from nbtc.executor.launch.arguments import memory_of, memory_of_map
 from nbtc.executor.memory.ranges import Memory
@@ -125,7 +125,7 @@ def _placed(x: Any, name: str, memory: list[Memory]) -> Any:
         found = memory_of(x, name)
         if found is not None:
             memory.append(found)
-        return Place(x.__array_interface__["data"][0], x.shape, x.strides)
+        return ParameterPlace(x.__array_interface__["data"][0], x.shape, x.strides)
     if isinstance(x, TensorMap):
         memory.append(memory_of_map(x, name))
         return bytes(x)

@@ -24,7 +24,7 @@ from nbtc.numba_door.fragment import EXAMPLE, FragmentKind
 ALIGN = 16  # bytes
 
 
-class FragmentType(types.Type):  # type: ignore[misc]
+class LocalFragmentType(types.Type):  # type: ignore[misc]
     """A fragment of a tile."""
 
     def __init__(self, tile: FragmentKind) -> None:
@@ -40,14 +40,14 @@ class FragmentType(types.Type):  # type: ignore[misc]
         return TYPES[fmt.name]
 
 
-@register_model(FragmentType)
-class _Address(models.OpaqueModel):  # type: ignore[misc]
+@register_model(LocalFragmentType)
+class _FragmentAddress(models.OpaqueModel):  # type: ignore[misc]
     """The address of the registers."""
 
 
 def tile_of(kind: Any, name: str, use: Use | None = None) -> FragmentKind:
     """The tile of an argument that has to be a fragment (of a use); refuses others."""
-    if not isinstance(kind, FragmentType) or (use is not None and kind.tile.use is not use):
+    if not isinstance(kind, LocalFragmentType) or (use is not None and kind.tile.use is not use):
         wanted = "a fragment" if use is None else f"a fragment that is a {use.name}"
         words.refuse(f"{name} works on {wanted}, not on {getattr(kind, 'tile', kind)}: make one with {EXAMPLE}")
     return kind.tile
@@ -89,23 +89,23 @@ def put(builder: Any, tile: FragmentKind, address: Any, values: Sequence[Any]) -
 
 @target.typing_registry.register_attr
 class _Attributes(AttributeTemplate):  # type: ignore[misc]
-    key = FragmentType
+    key = LocalFragmentType
 
-    def resolve_x(self, kind: FragmentType) -> Any:
+    def resolve_x(self, kind: LocalFragmentType) -> Any:
         """The elements: an array of the thread's own."""
         return types.Array(kind.element, 1, "C")
 
-    def resolve_num_elements(self, kind: FragmentType) -> Any:
+    def resolve_num_elements(self, kind: LocalFragmentType) -> Any:
         """Known when the kernel is compiled."""
         return types.IntegerLiteral(kind.tile.num_elements)
 
-    def resolve_num_storage_elements(self, kind: FragmentType) -> Any:
+    def resolve_num_storage_elements(self, kind: LocalFragmentType) -> Any:
         """Known when the kernel is compiled."""
         return types.IntegerLiteral(kind.tile.num_storage_elements)
 
 
-@target.lowering_registry.lower_getattr(FragmentType, "x")
-def _x(context: Any, builder: Any, kind: FragmentType, value: Any) -> Any:
+@target.lowering_registry.lower_getattr(LocalFragmentType, "x")
+def _x(context: Any, builder: Any, kind: LocalFragmentType, value: Any) -> Any:
     array = context.make_array(types.Array(kind.element, 1, "C"))(context, builder)
     size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.element)))
     shape = [context.get_constant(types.intp, kind.tile.num_storage_elements)]
@@ -114,6 +114,6 @@ def _x(context: Any, builder: Any, kind: FragmentType, value: Any) -> Any:
     return array._getvalue()
 
 
-@target.lowering_registry.lower_getattr_generic(FragmentType)
-def _count(context: Any, builder: Any, kind: FragmentType, value: Any, name: str) -> Any:
+@target.lowering_registry.lower_getattr_generic(LocalFragmentType)
+def _count(context: Any, builder: Any, kind: LocalFragmentType, value: Any, name: str) -> Any:
     return context.get_constant(types.intp, getattr(kind.tile, name))

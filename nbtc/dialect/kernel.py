@@ -12,7 +12,7 @@ from nbtc import driver
 from nbtc.dialect import arguments, module, text_cache
 from nbtc.dialect.compile_errors import said_plainly
 from nbtc.dialect.module import Bounds
-from nbtc.dialect.parameters import Packer
+from nbtc.dialect.parameters import ParameterPacker
 from nbtc.dialect.words import DeviceFunction
 from nbtc.errors import CompilerError, KernelError, OptionError, shown
 from nbtc.executor.launch.arguments import Arguments
@@ -31,7 +31,7 @@ class Specialized(NamedTuple):
 
     text: str
     program: Program
-    pack: Packer
+    pack: ParameterPacker
 
 
 class Kernel:
@@ -157,7 +157,7 @@ class Kernel:
             with said_plainly(self.function):
                 written = module.write(self.function, kinds, self.arch, self._bounds)
             text_cache.keep(name, written)
-        return Specialized(written.text, load(written.text, self.arch)[written.name], Packer(kinds))
+        return Specialized(written.text, load(written.text, self.arch)[written.name], ParameterPacker(kinds))
 
     @cached_property
     def __name__(self) -> str:

@@ -17,7 +17,7 @@ from numba.core.errors import NumbaDebugInfoWarning
 from nbtc.compiler import native
 from nbtc.compiler.announce import announced
 from nbtc.dialect import folding, math_words, selectable, target, vocabulary
-from nbtc.dialect.parameters import MAP_ALIGN, Parameter, parameter
+from nbtc.dialect.parameters import MAP_ALIGN, KernelParameter, parameter
 from nbtc.errors import KernelError
 from nbtc.isa.archs import arch as find_arch
 from nbtc.isa.version import version_of, with_version
@@ -55,7 +55,7 @@ class Bounds(NamedTuple):
         return {**found, "reqnctapercluster": self.cluster} if self.cluster else found
 
 
-class Written(NamedTuple):
+class WrittenPtx(NamedTuple):
     """A kernel's PTX: the text, its name there."""
 
     text: str
@@ -70,7 +70,7 @@ def processor(arch: str) -> tuple[str, str]:
 
 @announced
 @global_compiler_lock
-def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str, bounds: Bounds) -> Written:
+def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str, bounds: Bounds) -> WrittenPtx:
     """The PTX of a Python function for arguments of these types."""
     name = re.sub(r"\W", "_", function.__name__)
     with target.compiling_for(arch) as where, warnings.catch_warnings():
@@ -90,10 +90,10 @@ def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str, bounds:
     with native.LOCK:
         text = _emit([*dict.fromkeys(texts), entry], name, arch)
         held = "".join(f".{name} {', '.join(map(str, values))}\n" for name, values in bounds.directives.items())
-        return Written(ENTRY_BODY.sub(f"{held}{{", text, count=1), name)
+        return WrittenPtx(ENTRY_BODY.sub(f"{held}{{", text, count=1), name)
 
 
-def _entry(context: Any, compiled: Any, name: str, given: Sequence[Parameter]) -> str:
+def _entry(context: Any, compiled: Any, name: str, given: Sequence[KernelParameter]) -> str:
     """The kernel proper: it makes Numba's values of its parameters and calls the function."""
     module = context.create_module(f"entry.{name}")
     about = compiled.fndesc

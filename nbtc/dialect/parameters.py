@@ -36,7 +36,7 @@ class TensorMapType(types.Opaque):  # type: ignore[misc]
 TENSOR_MAP = TensorMapType("nbtc.TensorMap")
 
 
-class Field(NamedTuple):
+class ParameterField(NamedTuple):
     """One PTX parameter: its name and LLVM type; by_value: what the type points to is passed, not its address."""
 
     name: str
@@ -44,14 +44,14 @@ class Field(NamedTuple):
     by_value: bool = False
 
 
-class Parameter(NamedTuple):
+class KernelParameter(NamedTuple):
     """An argument as a kernel receives it: its fields, and what makes Numba's value of theirs."""
 
-    fields: list[Field]
+    fields: list[ParameterField]
     rebuild: Callable[[Any, Iterator[Any]], Any]
 
 
-class Place(NamedTuple):
+class ParameterPlace(NamedTuple):
     """Where an array lies: the address of its first element, extents, and steps in bytes."""
 
     address: int
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
 
 # --- in the kernel ---
-def parameter(context: Any, name: str, kind: Any) -> Parameter:
+def parameter(context: Any, name: str, kind: Any) -> KernelParameter:
     """How an argument of a type is passed."""
     for family, make in _FAMILIES.items():
         if isinstance(kind, family):
@@ -72,10 +72,10 @@ def _strided(kind: Any) -> bool:
     return kind.layout not in "CF"
 
 
-def _array(context: Any, name: str, kind: Any) -> Parameter:
-    found = [Field(name, ir.PointerType(context.get_data_type(kind.dtype), GLOBAL))]
-    found += [Field(f"{name}_shape{n}", I64) for n in range(kind.ndim)]
-    found += [Field(f"{name}_stride{n}", I64) for n in range(kind.ndim) if _strided(kind)]
+def _array(context: Any, name: str, kind: Any) -> KernelParameter:
+    found = [ParameterField(name, ir.PointerType(context.get_data_type(kind.dtype), GLOBAL))]
+    found += [ParameterField(f"{name}_shape{n}", I64) for n in range(kind.ndim)]
+    found += [ParameterField(f"{name}_stride{n}", I64) for n in range(kind.ndim) if _strided(kind)]
 
     def rebuild(builder: Any, given: Iterator[Any]) -> Any:
         array = context.make_array(kind)(context, builder)
@@ -86,7 +86,7 @@ def _array(context: Any, name: str, kind: Any) -> Parameter:
         populate_array(array, data=data, shape=shape, strides=strides, itemsize=itemsize, meminfo=None)
         return array._getvalue()
 
-    return Parameter(found, rebuild)
+    return KernelParameter(found, rebuild)
 
 
 def _contiguous(builder: Any, shape: list[Any], itemsize: Any, layout: str) -> list[Any]:
@@ -99,23 +99,23 @@ def _contiguous(builder: Any, shape: list[Any], itemsize: Any, layout: str) -> l
     return list(reversed(found)) if layout == "C" else found
 
 
-def _tuple(context: Any, name: str, kind: Any) -> Parameter:
+def _tuple(context: Any, name: str, kind: Any) -> KernelParameter:
     items = [parameter(context, f"{name}_{n}", item) for n, item in enumerate(kind)]
 
     def rebuild(builder: Any, given: Iterator[Any]) -> Any:
         return context.make_tuple(builder, kind, [item.rebuild(builder, given) for item in items])
 
-    return Parameter([f for item in items for f in item.fields], rebuild)
+    return KernelParameter([f for item in items for f in item.fields], rebuild)
 
 
-def _number(context: Any, name: str, kind: Any) -> Parameter:
+def _number(context: Any, name: str, kind: Any) -> KernelParameter:
     def rebuild(builder: Any, given: Iterator[Any]) -> Any:
         return context.data_model_manager[kind].from_data(builder, next(given))
 
-    return Parameter([Field(name, context.get_data_type(kind))], rebuild)
+    return KernelParameter([ParameterField(name, context.get_data_type(kind))], rebuild)
 
 
-def _complex(context: Any, name: str, kind: Any) -> Parameter:
+def _complex(context: Any, name: str, kind: Any) -> KernelParameter:
     part = context.get_data_type(kind.underlying_float)
 
     def rebuild(builder: Any, given: Iterator[Any]) -> Any:
@@ -123,10 +123,10 @@ def _complex(context: Any, name: str, kind: Any) -> Parameter:
         number.real, number.imag = next(given), next(given)
         return number._getvalue()
 
-    return Parameter([Field(f"{name}_{what}", part) for what in ("real", "imag")], rebuild)
+    return KernelParameter([ParameterField(f"{name}_{what}", part) for what in ("real", "imag")], rebuild)
 
 
-def _tensor_map(context: Any, name: str, kind: Any) -> Parameter:
+def _tensor_map(context: Any, name: str, kind: Any) -> KernelParameter:
     buffer = ir.PointerType(ir.ArrayType(ir.IntType(8), MAP_BYTES))
 
     def rebuild(builder: Any, given: Iterator[Any]) -> Any:
@@ -136,10 +136,10 @@ def _tensor_map(context: Any, name: str, kind: Any) -> Parameter:
         [address] = words.inline(builder, f"mov.b64 $0, {place}; cvta.param.u64 $0, $0;", [I64], [], effect=False)
         return builder.inttoptr(address, context.get_value_type(kind))
 
-    return Parameter([Field(name, buffer, by_value=True)], rebuild)
+    return KernelParameter([ParameterField(name, buffer, by_value=True)], rebuild)
 
 
-_FAMILIES: dict[Any, Callable[[Any, str, Any], Parameter]] = {
+_FAMILIES: dict[Any, Callable[[Any, str, Any], KernelParameter]] = {
     types.Array: _array,
     types.BaseTuple: _tuple,
     types.Complex: _complex,
@@ -149,40 +149,42 @@ _FAMILIES: dict[Any, Callable[[Any, str, Any], Parameter]] = {
 
 
 # --- in Python ---
-class Packing(NamedTuple):
+class ParameterPacking(NamedTuple):
     """An argument as a launch passes it: struct's codes of its fields, and what gives their values."""
 
     codes: tuple[str, ...]
     values: Callable[[Any], Sequence[Any]]
 
 
-def packing(kind: Any) -> Packing:
+def packing(kind: Any) -> ParameterPacking:
     """The fields of an argument of a type, in the order of `parameter`."""
     if isinstance(kind, types.Array):
         extents = ("q",) * kind.ndim
         if _strided(kind):
-            return Packing(("Q", *extents, *extents), lambda x: (x.address, *x.shape, *x.strides))
-        return Packing(("Q", *extents), lambda x: (x.address, *x.shape))
+            return ParameterPacking(("Q", *extents, *extents), lambda x: (x.address, *x.shape, *x.strides))
+        return ParameterPacking(("Q", *extents), lambda x: (x.address, *x.shape))
     if isinstance(kind, types.BaseTuple):
         items = [packing(item) for item in kind]
         codes = tuple(code for item in items for code in item.codes)
-        return Packing(codes, lambda x: [v for item, part in zip(items, x, strict=True) for v in item.values(part)])
+        return ParameterPacking(
+            codes, lambda x: [v for item, part in zip(items, x, strict=True) for v in item.values(part)]
+        )
     if isinstance(kind, types.Complex):
-        return Packing((FLOATS[kind.underlying_float.bitwidth],) * 2, lambda x: (x.real, x.imag))
+        return ParameterPacking((FLOATS[kind.underlying_float.bitwidth],) * 2, lambda x: (x.real, x.imag))
     if isinstance(kind, types.Boolean):
-        return Packing(("B",), lambda x: (bool(x),))
+        return ParameterPacking(("B",), lambda x: (bool(x),))
     if hasattr(kind, "fmt"):  # a format that struct does not know: its bits
         bits = np.dtype(f"u{kind.bitwidth // 8}")
-        return Packing((INTEGERS[kind.bitwidth].upper(),), lambda x: (np.asarray(x).view(bits)[()],))
+        return ParameterPacking((INTEGERS[kind.bitwidth].upper(),), lambda x: (np.asarray(x).view(bits)[()],))
     if isinstance(kind, types.Float):
-        return Packing((FLOATS[kind.bitwidth],), lambda x: (x,))
+        return ParameterPacking((FLOATS[kind.bitwidth],), lambda x: (x,))
     if kind is TENSOR_MAP:
-        return Packing((MAP_CODE,), lambda x: (x,))
+        return ParameterPacking((MAP_CODE,), lambda x: (x,))
     code = INTEGERS[kind.bitwidth]
-    return Packing((code if kind.signed else code.upper(),), lambda x: (x,))
+    return ParameterPacking((code if kind.signed else code.upper(),), lambda x: (x,))
 
 
-class Packer:
+class ParameterPacker:
     """Python values to the bytes of a kernel's parameters."""
 
     def __init__(self, kinds: Sequence[Any]) -> None:
@@ -197,7 +199,7 @@ class Packer:
         self._values = [p.values for p in packings]
 
     def fields(self, arguments: Sequence[Any]) -> list[Any]:
-        """The value of each PTX parameter; an array comes as a `Place`, or as something like one."""
+        """The value of each PTX parameter; an array comes as a `ParameterPlace`, or as something like one."""
         found: list[Any] = []
         for values, x in zip(self._values, arguments, strict=True):
             found += values(x)

@@ -23,7 +23,7 @@ from nbtc.compiler import native
 from nbtc.compiler.sources import source_digest
 from nbtc.dialect import vocabulary, words
 from nbtc.dialect.folding import is_record
-from nbtc.dialect.module import Written
+from nbtc.dialect.module import WrittenPtx
 from nbtc.formats.table import Format
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
@@ -56,13 +56,13 @@ def _spelled(kind: Any) -> str:
     return f"{kind} {getattr(kind, 'fields', ())} {items}" if items else str(kind)
 
 
-def fetch(name: str | None) -> Written | None:
+def fetch(name: str | None) -> WrittenPtx | None:
     """What `keep` stored."""
     found = native.fetch(name) if name is not None else None
-    return None if found is None else Written(found.object.decode(), found.about["name"])
+    return None if found is None else WrittenPtx(found.object.decode(), found.about["name"])
 
 
-def keep(name: str | None, written: Written) -> None:
+def keep(name: str | None, written: WrittenPtx) -> None:
     """Store a kernel's text."""
     if name is not None:
         native.keep(name, native.Native(written.text.encode(), {"name": written.name}))

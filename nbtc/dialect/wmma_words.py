@@ -9,7 +9,7 @@ from numba.core import types
 from numba.core.typing import signature
 
 from nbtc.dialect import fragments, rows, words
-from nbtc.dialect.fragments import FragmentType, tile_of
+from nbtc.dialect.fragments import LocalFragmentType, tile_of
 from nbtc.errors import NbtcError
 from nbtc.isa.parse import row
 from nbtc.isa.wmma_names import AccumulateOp, BitOp, Use
@@ -30,7 +30,7 @@ def _fragment(context: Any, use: Any, m: Any, n: Any, k: Any, T: Any, layout: An
         words.refuse(str(error))
     if batch is not types.none:
         words.refuse("fragment: batch= is for Python; in a kernel each warp has fragments of its own")
-    kind = FragmentType(tile)
+    kind = LocalFragmentType(tile)
     return signature(kind, use, m, n, k, T, layout, batch), lambda c, b, s, a: fragments.made(b, tile)
 
 
@@ -44,7 +44,7 @@ def _layout(tile: FragmentKind, layout: Any, name: str) -> str:
         words.refuse(str(error))
 
 
-def _check(mem: Any, frag: FragmentType, name: str, ldm: Any, offset: Any) -> None:
+def _check(mem: Any, frag: LocalFragmentType, name: str, ldm: Any, offset: Any) -> None:
     """Memory holds elements of the format, words of their size, or of packed formats 32-bit words."""
     tile, fmt, kind = frag.tile, frag.tile.format, frag.element
     legal = {types.int32, types.uint32} if fmt.packed else {kind, types.Integer.from_bitwidth(fmt.bits, signed=False)}

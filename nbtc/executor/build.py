@@ -22,7 +22,7 @@ from nbtc.executor.kernel.contract import contracted
 from nbtc.executor.kernel.link import link
 from nbtc.executor.launch.launch import LaunchableCode
 from nbtc.executor.profile.hooks import ProfileInstrument
-from nbtc.executor.text.data import Module
+from nbtc.executor.text.data import PtxModule
 from nbtc.executor.watch.hooks import CheckedMode
 
 INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": CheckedMode, "profile": ProfileInstrument}
@@ -54,7 +54,7 @@ def stamp() -> str:
     return source_digest(Path(__file__).resolve())
 
 
-def build(read: Callable[[], Module], text: str, kernel: str, shape: BlockShape, options: Options) -> Built:
+def build(read: Callable[[], PtxModule], text: str, kernel: str, shape: BlockShape, options: Options) -> Built:
     """Code of one kernel for blocks of a shape; read: gives the module of the text, which code on disk does without."""
     name = native.digest(stamp(), added_rows.digest(), text, kernel, repr(shape), repr(options))
     found = native.fetch(name)
@@ -74,7 +74,7 @@ def build(read: Callable[[], Module], text: str, kernel: str, shape: BlockShape,
 
 @announced
 @rarely_collected
-def _compile(module: Module, kernel: str, shape: BlockShape, options: Options) -> native.Native:
+def _compile(module: PtxModule, kernel: str, shape: BlockShape, options: Options) -> native.Native:
     linked = link(module, kernel)
     check(linked)
     instrument = INSTRUMENTS[options.instrument]()

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from nbtc.errors import IllegalProgramError, ProgramError
 from nbtc.executor.control.calls import parts
 from nbtc.executor.control.system_calls import missing
-from nbtc.executor.emit.action import Row
+from nbtc.executor.emit.action import FormRow
 from nbtc.executor.kernel.link import Linked, link
 from nbtc.executor.matrix.matrix import first_version
 from nbtc.executor.rows.introductions import too_new, unknown_target
 from nbtc.executor.rows.legality import Names, mistyped, names_of, undeclared
 from nbtc.executor.rows.spelling import respelled
 from nbtc.executor.rows.uses import no_such, refusal, row_of
-from nbtc.executor.text.data import Instruction, Module, Register, Symbol
+from nbtc.executor.text.data import Instruction, PtxModule, Register, Symbol
 from nbtc.executor.text.names import full_name, signature
 from nbtc.executor.text.operands import others, shape
 from nbtc.executor.text.parse import parse
@@ -126,7 +126,7 @@ def forms_of(linked: Linked) -> tuple[FormUse, ...]:
     )
 
 
-def refused(i: Instruction, names: Names, module: Module) -> str:
+def refused(i: Instruction, names: Names, module: PtxModule) -> str:
     """Why an instruction can't run, or nothing: its form, a special register, or a function that isn't there."""
     row = row_of(i.mnemonic)
     if row is None:
@@ -142,7 +142,7 @@ def refused(i: Instruction, names: Names, module: Module) -> str:
     return ""
 
 
-def illegal(i: Instruction, row: Row, names: Names, module: Module) -> str:
+def illegal(i: Instruction, row: FormRow, names: Names, module: PtxModule) -> str:
     """Why ptxas refuses an instruction that has a row, or nothing."""
     since = first_version(i.mnemonic) if i.opcode == "mma" else ""
     if since and tuple(map(int, since.split("."))) > module.version:
@@ -158,7 +158,7 @@ def illegal(i: Instruction, row: Row, names: Names, module: Module) -> str:
     return too_new(i, module) or undeclared(i, names, row.form) or mistyped(i, row, names)
 
 
-def legal(module: Module) -> None:
+def legal(module: PtxModule) -> None:
     """Refuse what ptxas refuses: IllegalProgramError, with the line.
 
     A name that no PTX ISA has disturbs the kernels that reach it alone, at their launch, unless none is left.
@@ -190,7 +190,7 @@ def legal(module: Module) -> None:
         raise IllegalProgramError(next(iter(unnamed.values())))
 
 
-def _names_no_lanes(module: Module) -> bool:
+def _names_no_lanes(module: PtxModule) -> bool:
     """Whether shfl and vote may leave .sync and the mask out (PTX ISA, "shfl (deprecated)", "vote (deprecated)")."""
     return bool(re.fullmatch(r"sm_[2-6]\d", module.target)) or module.version < (6, 4)
 

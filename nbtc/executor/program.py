@@ -40,7 +40,7 @@ from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.outcome import outcome
 from nbtc.executor.profile.result import Profile, empty
 from nbtc.executor.summary import summary
-from nbtc.executor.text.data import Module as Parsed
+from nbtc.executor.text.data import PtxModule as Parsed
 from nbtc.executor.text.kernels import kernel_texts, with_bodies
 from nbtc.executor.text.names import full_name, plain_name, signature
 from nbtc.executor.text.parse import parse

@@ -34,7 +34,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Panel:
+class DrawnOperand:
     """One operand as drawn: boxes of the part shown, its size there, and what was left out."""
 
     name: str
@@ -69,11 +69,11 @@ class Panel:
         return max((len(b.label) for b in self.boxes), default=1)
 
 
-def panel(name: str, letter: str, operand: Operand, product: int = 0, addressed: bool = False) -> Panel:
+def panel(name: str, letter: str, operand: Operand, product: int = 0, addressed: bool = False) -> DrawnOperand:
     """The panel of an operand (of one of its products); wgmma operands are cut to one warp and 16 columns."""
     if operand.layout is None:
         text = f"K x N = {operand.rows} x {operand.cols} {operand.format.name} in shared memory, through a descriptor"
-        return Panel(name, operand, letter, operand.rows, operand.cols, (), text)
+        return DrawnOperand(name, operand, letter, operand.rows, operand.cols, (), text)
     rows, cols, notes = operand.rows, operand.cols, []
     if operand.lanes > 32:
         rows = WARP_ROWS
@@ -83,10 +83,10 @@ def panel(name: str, letter: str, operand: Operand, product: int = 0, addressed:
             notes.append(f"columns {WIDEST} to {cols - 1} go on alike: every 8 columns the register grows by {step}")
             cols = WIDEST
     boxes = _boxes(operand, letter, rows, cols, product)
-    return Panel(name, operand, letter, rows, cols, boxes, "; ".join(notes), addressed)
+    return DrawnOperand(name, operand, letter, rows, cols, boxes, "; ".join(notes), addressed)
 
 
-def metadata_panel(row: Row, operand: Operand, selector: int) -> Panel:
+def metadata_panel(row: Row, operand: Operand, selector: int) -> DrawnOperand:
     """The panel of a sparse form's metadata: which lane's bits describe which chunks of which row."""
     lanes, shifts = sparse.places(row, selector)
     rows, boxes = min(operand.rows, WARP_ROWS), []
@@ -98,10 +98,10 @@ def metadata_panel(row: Row, operand: Operand, selector: int) -> Panel:
             boxes.append(Box(r, col, 1, width, lane, f"T{lane}", f"bits {first}..{first + 4 * width - 1}"))
             col += width
     note = "rows 16w to 16w+15 are those of warp w: lane T becomes T + 32w" if operand.rows > rows else ""
-    return Panel(f"metadata, selector {selector}", operand, "e", rows, operand.cols, tuple(boxes), note)
+    return DrawnOperand(f"metadata, selector {selector}", operand, "e", rows, operand.cols, tuple(boxes), note)
 
 
-def scale_panel(row: Row, side: str, byte: int = 0, thread: int = 0) -> Panel:
+def scale_panel(row: Row, side: str, byte: int = 0, thread: int = 0) -> DrawnOperand:
     """The panel of the scales of side "a" (rows by chunks of K) or "b" (chunks by columns) of a block-scaled form."""
     lanes, octets = scales.places(row, side, byte, thread)
     first, count = int(octets[0]), len(octets)
@@ -112,7 +112,7 @@ def scale_panel(row: Row, side: str, byte: int = 0, thread: int = 0) -> Panel:
         at, size = ((line, 0), (1, count)) if side == "a" else ((0, line), (count, 1))
         boxes.append(Box(*at, *size, lane, f"T{lane}", held))
     name = f"scales of {side.upper()}, byte {byte}, thread {thread}"
-    return Panel(name, operand, "s", operand.rows, operand.cols, tuple(boxes))
+    return DrawnOperand(name, operand, "s", operand.rows, operand.cols, tuple(boxes))
 
 
 @lru_cache(32)  # who draws several forms draws the same operands

@@ -21,7 +21,7 @@ BYTES = {1: (0, 1, 2, 3), 2: (0, 2), 4: (0,)}  # legal first bytes, by the scale
 THREADS = {"a": (0, 1), "b": (0, 1, 2, 3)}  # legal threads: pairs of a quad's lanes for A, one of them for B
 
 
-class Selected(NamedTuple):
+class ScaleRegister(NamedTuple):
     """A scale operand: one register a lane, and where in a quad of lanes and in the register its scales are."""
 
     words: Any
@@ -77,7 +77,7 @@ def pack_scale(row: Row, side: str, scales: ArrayLike, byte: int = 0, thread: in
 
 def scale_codes(row: Row, side: str, given: Any) -> NDArray[np.uint8]:
     """Scale codes (..., lines, chunks) of a selected register."""
-    words, byte, thread = given if isinstance(given, Selected) else Selected(given)
+    words, byte, thread = given if isinstance(given, ScaleRegister) else ScaleRegister(given)
     name = f"scale_{side}"
     if words is None:
         raise OptionError(
@@ -95,13 +95,13 @@ def scale_codes(row: Row, side: str, given: Any) -> NDArray[np.uint8]:
     return octets[..., lanes[:, None], where]
 
 
-def selected(source: object, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -> tuple[Selected, Selected]:
+def selected(source: object, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -> tuple[ScaleRegister, ScaleRegister]:
     """Scale operands (register, byte, thread) of A and B; selectors that are None are those of a whole line, else 0."""
     found = []
     for side, (words, byte, thread) in (("a", a), ("b", b)):
         letter = side.upper()
         byte = immediate(source, f"byte{letter}", byte, 0, f"byte_{side}")
-        found.append(Selected(words, byte, immediate(source, f"thread{letter}", thread, 0, f"thread_{side}")))
+        found.append(ScaleRegister(words, byte, immediate(source, f"thread{letter}", thread, 0, f"thread_{side}")))
     return found[0], found[1]
 
 

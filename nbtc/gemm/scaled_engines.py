@@ -122,7 +122,7 @@ class ScaledChain:
 CHAIN = ScaledChain()
 
 
-class _ByItem(ABC):
+class _ScaledByItem(ABC):
     """Computes one item of a batch after the other."""
 
     complete = False
@@ -139,7 +139,7 @@ class _ByItem(ABC):
             self.product(problem, Codes(*(x[index] for x in parts)), d[index], team)
 
 
-class ScaledBlocks(_ByItem):
+class ScaledBlocks(_ScaledByItem):
     """e2m1 in groups: dot products of bytes, scaled in f64."""
 
     name, rate, worth, complete = "blocks", 36.0, 15_000_000, True
@@ -155,7 +155,7 @@ class ScaledBlocks(_ByItem):
         block_engine.GroupedProduct(*codes, scale=problem.scales.format.name, **how).run(d)
 
 
-class ScaledRows(_ByItem):
+class ScaledRows(_ScaledByItem):
     """Elements of 8, 6 and 4 bits, a row and a panel at a time in code that compilers vectorise."""
 
     name, rate, worth, complete = "rows", 1.8, 1_000_000, True
@@ -174,7 +174,7 @@ class ScaledRows(_ByItem):
 ROWS = ScaledRows()
 
 
-class ScaledPanel(_ByItem):
+class ScaledPanel(_ScaledByItem):
     """The same on the micro-kernel of fused sums; items whose exponents leave its range go by rows."""
 
     name, rate, worth, complete = "panel", 12.0, 6_000_000, False

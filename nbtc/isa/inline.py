@@ -23,7 +23,7 @@ _TENSOR_MEMORY = ("d", "a", "meta", "scaleA", "scaleB")  # addresses of tcgen05 
 
 
 @dataclass(frozen=True)
-class Register:
+class InlineRegister:
     """Registers of one operand: `name0`, `name1`, ... of a PTX type; result: the instruction writes them."""
 
     name: str
@@ -42,7 +42,7 @@ class Register:
         return f".reg .{self.type} {self.name}<{self.count}>;"
 
 
-def operands(row: Row, syntax: int = -1) -> tuple[Register, ...]:
+def operands(row: Row, syntax: int = -1) -> tuple[InlineRegister, ...]:
     """The registers of an instruction in the order of its operand list; immediates are none.
 
     syntax: which of the row's operand lists (the last is the longest).
@@ -56,7 +56,7 @@ def operands(row: Row, syntax: int = -1) -> tuple[Register, ...]:
         if slot.values is None and not slot.pair:
             found.append(_register(row, slot))
             if slot.pred:
-                found.append(Register(slot.pred, PREDICATE, 1, True))
+                found.append(InlineRegister(slot.pred, PREDICATE, 1, True))
     return tuple(found)
 
 
@@ -88,13 +88,13 @@ def _word(row: Row, slot: Slot, given: Mapping[str, object]) -> str:
     return register.names[0] + (f"|{slot.pred}0" if slot.pred else "")
 
 
-def _register(row: Row, slot: Slot) -> Register:
+def _register(row: Row, slot: Slot) -> InlineRegister:
     written = slot.name == "d" and not slot.address and not row.mnemonic.startswith("tcgen05")
     written = written or (slot.name == "r" and not row.family.endswith(("store", "stmatrix")))
     if slot.count:
         long = _is_double(row, slot.name)
-        return Register(slot.name, LONG if long else WORD, slot.count, written)
-    return Register(slot.name, _type(row, slot), 1, written)
+        return InlineRegister(slot.name, LONG if long else WORD, slot.count, written)
+    return InlineRegister(slot.name, _type(row, slot), 1, written)
 
 
 def _is_double(row: Row, name: str) -> bool:

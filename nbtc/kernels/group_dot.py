@@ -208,7 +208,7 @@ class GroupedBlockArguments(NamedTuple):
     place: NDArray[np.int64]
 
 
-class _Block:
+class _GroupedBlock:
     """Writes the function of a block."""
 
     def __init__(self, v: VectorBuilder, chunks: int, x: Named) -> None:
@@ -276,7 +276,7 @@ class _Block:
 @cache
 def block_code(chunks: int) -> int:
     """The address of the function of `GroupedBlockArguments` for so many scales a step."""
-    functions = {"block": in_words(GroupedBlockArguments, lambda v, x: _Block(v, chunks, x).emit())}
+    functions = {"block": in_words(GroupedBlockArguments, lambda v, x: _GroupedBlock(v, chunks, x).emit())}
     loaded = machine_code(functions, source_digest(Path(__file__).resolve()), "group_dot", str(chunks))
     return loaded.address("block")
 

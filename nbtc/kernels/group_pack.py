@@ -91,8 +91,8 @@ def _limit(fmt: Format) -> int:
 def packers(scale: str, chunks: int) -> tuple[int, int]:
     """Addresses of (rows, columns): pack lines of A, and panels of B, of `chunks` scales of a format a step."""
     functions = {
-        "rows": in_words(GroupedRowsArguments, lambda v, x: _Rows(v, chunks, x).emit(_limit(FORMATS[scale]))),
-        "columns": in_words(GroupedColumnsArguments, lambda v, x: _Columns(v, chunks, x).emit()),
+        "rows": in_words(GroupedRowsArguments, lambda v, x: _GroupedRows(v, chunks, x).emit(_limit(FORMATS[scale]))),
+        "columns": in_words(GroupedColumnsArguments, lambda v, x: _GroupedColumns(v, chunks, x).emit()),
     }
     loaded = machine_code(functions, source_digest(Path(__file__).resolve()), "group_pack", scale, str(chunks))
     return loaded.address("rows"), loaded.address("columns")
@@ -113,7 +113,7 @@ def twice(v: VectorBuilder, codes: Any) -> Any:
     return b.select(b.icmp_unsigned(">=", codes, c(8)), b.sub(c(0), x), x)
 
 
-class _Packer:
+class _GroupedPacker:
     """What both have: the operand with its arguments, and bounds of the exponents of one line's scales."""
 
     def __init__(self, v: VectorBuilder, chunks: int, x: Named) -> None:
@@ -170,7 +170,7 @@ class _Packer:
             v.store(v.const(I8, 1), self.x["special"], 1, line)
 
 
-class _Rows(_Packer):
+class _GroupedRows(_GroupedPacker):
     """Rows of A."""
 
     def emit(self, limit: int) -> None:
@@ -210,7 +210,7 @@ class _Rows(_Packer):
         return low, high
 
 
-class _Columns(_Packer):
+class _GroupedColumns(_GroupedPacker):
     """Panels of B."""
 
     def emit(self) -> None:

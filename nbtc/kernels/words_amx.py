@@ -104,7 +104,7 @@ class AmxPacker(Packer):
         """Not wanted."""
 
 
-class TileRegisters:
+class AmxTiles:
     """AMX's instructions; registers by their numbers."""
 
     def __init__(self, v: VectorBuilder) -> None:
@@ -144,7 +144,7 @@ class TileRegisters:
 @contextmanager
 def tile_registers(v: VectorBuilder) -> Iterator[None]:
     """What is written inside has them."""
-    registers = TileRegisters(v)
+    registers = AmxTiles(v)
     registers.configure()
     yield
     registers.release()
@@ -156,7 +156,7 @@ class AmxEmitter:
     def __init__(self, v: VectorBuilder, signs: tuple[bool, bool], places: list[Any], ld: Any, fresh: Any) -> None:
         self.v, self.b, self.signs = v, v.b, signs
         self.a, self.columns, self.d, *_ = places
-        self.size, self.fresh, self.registers = v.b.mul(ld, v.int(4)), fresh, TileRegisters(v)
+        self.size, self.fresh, self.registers = v.b.mul(ld, v.int(4)), fresh, AmxTiles(v)
 
     def sums(self) -> Iterator[tuple[int, Any]]:
         """Registers of sums and where they are in D."""

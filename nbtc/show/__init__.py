@@ -12,7 +12,7 @@ from html import escape
 from typing import NamedTuple
 
 from nbtc.fragments import sparse
-from nbtc.fragments.boxes import Panel, metadata_panel, panel, scale_panel
+from nbtc.fragments.boxes import DrawnOperand, metadata_panel, panel, scale_panel
 from nbtc.fragments.svg_text import FAINT, FONT, INK, label
 from nbtc.isa import lines
 from nbtc.isa.archs import arch as arch_row
@@ -129,7 +129,7 @@ def _picture(row: Row, selector: int | None, top: float) -> Drawing:
     return Drawing(shapes, width, bottom)
 
 
-def _beside_products(row: Row, selector: int | None) -> list[Panel]:
+def _beside_products(row: Row, selector: int | None) -> list[DrawnOperand]:
     """What a product reads beside its matrices: metadata of a sparse form, block scales that lanes hold."""
     found = [metadata_panel(row, row.meta, selector)] if selector is not None and row.meta is not None else []
     if row.chunks and row.a is not None and row.a.layout is not None:
@@ -178,7 +178,7 @@ def _legend(row: Row) -> list[str]:
     return found
 
 
-def _panels(row: Row, product: int) -> list[Panel]:
+def _panels(row: Row, product: int) -> list[DrawnOperand]:
     found = []
     for name, letter in (("A", "a"), ("B", "b"), ("C", "c"), ("D", "d")):
         operand = getattr(row, letter)
@@ -199,7 +199,7 @@ def _alike(row: Row) -> bool:
     return row.c is not None and row.d is not None and (row.c.layout, row.c.width) == (row.d.layout, row.d.width)
 
 
-def _table(p: Panel, suffix: str) -> list[str]:
+def _table(p: DrawnOperand, suffix: str) -> list[str]:
     """Text rows of one operand."""
     result = [caption(p) + suffix]
     if not p.boxes:

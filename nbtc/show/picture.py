@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 
-from nbtc.fragments.boxes import Box, Panel
+from nbtc.fragments.boxes import Box, DrawnOperand
 from nbtc.fragments.svg_text import FAINT, INK, label
 
 HEIGHT, MARGIN, GAP = 20.0, 14.0, 34.0  # of a box, around the picture, between operands
@@ -24,7 +24,7 @@ class Drawing:
     bottom: float
 
 
-def caption(p: Panel) -> str:
+def caption(p: DrawnOperand) -> str:
     """What stands above an operand."""
     o = p.operand
     if p.letter == "e":
@@ -36,7 +36,7 @@ def caption(p: Panel) -> str:
     return f"{p.name}: {o.rows} x {o.cols} {o.format.name}{held}"
 
 
-def draw(panels: list[Panel], x: float, y: float, product: bool) -> Drawing:
+def draw(panels: list[DrawnOperand], x: float, y: float, product: bool) -> Drawing:
     """A left, B top, the rest in the corner and below it; or all panels side by side."""
     if not panels:
         return Drawing([], x, y)
@@ -62,7 +62,7 @@ def draw(panels: list[Panel], x: float, y: float, product: bool) -> Drawing:
     return Drawing(shapes, right, bottom)
 
 
-def side_by_side(panels: list[Panel], x: float, y: float) -> Drawing:
+def side_by_side(panels: list[DrawnOperand], x: float, y: float) -> Drawing:
     """Panels side by side."""
     shapes: list[str] = []
     bottom = y
@@ -75,12 +75,12 @@ def side_by_side(panels: list[Panel], x: float, y: float) -> Drawing:
     return Drawing(shapes, x - GAP, bottom)
 
 
-def _unit_width(p: Panel) -> float:
+def _unit_width(p: DrawnOperand) -> float:
     """Width of one element such that every label fits its box."""
     return (p.widest_label * CHARACTER + 8) / p.box_cols
 
 
-def _absent(p: Panel, x: float, y: float, width: float) -> list[str]:
+def _absent(p: DrawnOperand, x: float, y: float, width: float) -> list[str]:
     """An operand that no lane holds: a plain box that says where it is."""
     where = ["in shared memory,", "through a descriptor"] if width < CAPTION * len(p.note) else [p.note]
     frame = (
@@ -90,7 +90,7 @@ def _absent(p: Panel, x: float, y: float, width: float) -> list[str]:
     return [label(x, y - 18, caption(p), 11, INK, "start", True), frame, *words]
 
 
-def _panel_shapes(p: Panel, x: float, y: float, unit: float, height: float) -> list[str]:
+def _panel_shapes(p: DrawnOperand, x: float, y: float, unit: float, height: float) -> list[str]:
     """Boxes, axes and caption of an operand whose first element is at (x, y)."""
     shapes = [label(x, y - 18, caption(p), 11, INK, "start", True)]
     for b in p.boxes:
@@ -117,7 +117,7 @@ def _ticks(x: float, y: float, width: float, height: float, rows: int, cols: int
         yield f'<path d="M{x:.1f} {y + height * i / rows:.1f}h3" {style}/>'
 
 
-def _tooltip(p: Panel, box: Box) -> str:
+def _tooltip(p: DrawnOperand, box: Box) -> str:
     def part(first: int, count: int) -> str:
         return str(first) if count == 1 else f"{first}..{first + count - 1}"
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I64, VectorBuilder
-from nbtc.compiler.lowering import LOWERINGS, Target
+from nbtc.compiler.lowering import LOWERINGS, LoweringTarget
 from nbtc.compiler.native import binding
 from nbtc.compiler.processors import AVX_512, AVX_512_FP16, Processor
 from nbtc.kernels import panel, words
@@ -75,7 +75,7 @@ def _compiled(cpu: str, emit: Callable[[VectorBuilder, dict[str, Any]], None]) -
     module.triple = TRIPLE
     kinds = [I8.as_pointer() if n in POINTERS else I64 for n in names]
     f = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "kernel")
-    v = VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry")), Target(LOWERINGS[row], row.needs))
+    v = VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry")), LoweringTarget(LOWERINGS[row], row.needs))
     emit(v, dict(zip(names, f.args, strict=True)))
     v.b.ret_void()
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=cpu, opt=3)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from nbtc.isa import inline
-from nbtc.isa.inline import BYTE, HALF, LONG, PREDICATE, WORD, Register
+from nbtc.isa.inline import BYTE, HALF, LONG, PREDICATE, WORD, InlineRegister
 from nbtc.isa.spec import Row
 
 ENTRY = "replay"
@@ -37,14 +37,14 @@ class Block(NamedTuple):
 NOTHING = Block()
 
 
-def read_and_written(row: Row) -> tuple[list[Register], list[Register]]:
+def read_and_written(row: Row) -> tuple[list[InlineRegister], list[InlineRegister]]:
     """The registers that an instruction reads, and those that it writes alone."""
     registers = inline.operands(row)
     return [r for r in registers if not r.result], [r for r in registers if r.result]
 
 
 def kernel(
-    reads: Sequence[Register], writes: Sequence[Register], lines: Sequence[str], threads: int,
+    reads: Sequence[InlineRegister], writes: Sequence[InlineRegister], lines: Sequence[str], threads: int,
     spare: Sequence[str] = (), has: Block = NOTHING,
 ) -> str:  # fmt: skip
     """A kernel.  lines: between loading `reads` and storing `writes`; lane, thread and block are at hand.
@@ -76,29 +76,29 @@ def _memory(size: int, parameter: int) -> str:
     return f"ld.param.u64 q, [array{parameter}]; mad.wide.u32 window, block, {size}, q;"
 
 
-def load(r: Register, parameter: int) -> str:
+def load(r: InlineRegister, parameter: int) -> str:
     """Registers of a lane from its row of an array."""
     return _each(r, parameter, _load_one)
 
 
-def _load_one(r: Register, i: int, place: str) -> str:
+def _load_one(r: InlineRegister, i: int, place: str) -> str:
     if r.type == PREDICATE:
         return f"ld.global.b32 w0, {place}; setp.ne.b32 {r.name}{i}, w0, 0;"
     return f"ld.global.{r.type} {r.name}{i}, {place};"
 
 
-def store(r: Register, parameter: int) -> str:
+def store(r: InlineRegister, parameter: int) -> str:
     """Registers of a lane to its row of an array."""
     return _each(r, parameter, _store_one)
 
 
-def _store_one(r: Register, i: int, place: str) -> str:
+def _store_one(r: InlineRegister, i: int, place: str) -> str:
     if r.type == PREDICATE:
         return f"selp.b32 w0, 1, 0, {r.name}{i}; st.global.b32 {place}, w0;"
     return f"st.global.{r.type} {place}, {r.name}{i};"
 
 
-def _each(r: Register, parameter: int, move: Callable[[Register, int, str], str]) -> str:
+def _each(r: InlineRegister, parameter: int, move: Callable[[InlineRegister, int, str], str]) -> str:
     """Every register of a lane, between it and its place in an array."""
     size = BYTES[r.type]
     row = f"ld.param.u64 q, [array{parameter}]; mad.wide.u32 q, lane, {size * r.count}, q; "
@@ -153,13 +153,13 @@ def guarded_text(row: Row, keep: bool) -> str:
     return kernel(reads, writes, [*start, on, f"@on {inline.text(row)}"], WARP)
 
 
-def _zero(r: Register) -> str:
+def _zero(r: InlineRegister) -> str:
     return f"setp.ne.b32 {r.name}0, 0, 0;" if r.type == PREDICATE else f"mov.b32 {r.name}0, 0;"
 
 
 def matrices_text(row: Row, image: int) -> str:
     """A kernel of ldmatrix or stmatrix on an image of shared memory; every lane says how far in its row begins."""
-    registers, place = next(r for r in inline.operands(row) if r.name == "r"), Register("to", WORD)
+    registers, place = next(r for r in inline.operands(row) if r.name == "r"), InlineRegister("to", WORD)
     line = "cvt.u64.u32 q, to0; add.u64 window, window, q; " + inline.text(row).replace("[p0]", "[window]")
     stores = not registers.result
     reads, writes = ([place, registers], []) if stores else ([place], [registers])
@@ -182,8 +182,10 @@ def warpgroup_text(row: Row, immediates: Mapping[str, object], syntax: int, imag
 def dpx_text(name: str, arity: int, threads: int) -> str:
     """A kernel of a DPX function: its value, then its predicates, a word each."""
     text, predicates = inline.dpx_text(name)
-    reads = [Register(letter, WORD) for letter in "abc"[:arity]]
-    writes = [Register("d", WORD, 1, True)] + ([Register("p", WORD, predicates, True)] if predicates else [])
+    reads = [InlineRegister(letter, WORD) for letter in "abc"[:arity]]
+    writes = [InlineRegister("d", WORD, 1, True)] + (
+        [InlineRegister("p", WORD, predicates, True)] if predicates else []
+    )
     return kernel(reads, writes, [text], threads, (".reg .b32 t<2>; .reg .b16 h<4>; .reg .pred q<2>;",))
 
 

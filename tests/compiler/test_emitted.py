@@ -90,7 +90,7 @@ def test_loops_of_two_processors_are_two(fresh, monkeypatch):
     code = IntegerCode(8, 1, 1, 0, 1, 0)
     assert WarpLoop(code).address and WarpLoop(code).address
     assert len(texts) == 1
-    plain = lowering.Target(lowering.Lowering, frozenset())
+    plain = lowering.LoweringTarget(lowering.Lowering, frozenset())
     monkeypatch.setattr(lowering, "host", lambda: plain)
     assert WarpLoop(code).address
     assert len(texts) == 2 and texts[0] != texts[1]

@@ -11,16 +11,16 @@ import pytest
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, VectorBuilder, vector
-from nbtc.compiler.lowering import Target, host
+from nbtc.compiler.lowering import LoweringTarget, host
 from nbtc.compiler.plain_lowering import Lowering
 
 BYTES = 64
 P = I8.as_pointer()
-GENERIC = Target(Lowering, frozenset())
+GENERIC = LoweringTarget(Lowering, frozenset())
 TARGETS = pytest.mark.parametrize("target", [GENERIC, host() or GENERIC], ids=["generic", "this processor"])
 
 
-def computed(name: str, words: bool, target: Target, x: Any, y: Any) -> Any:
+def computed(name: str, words: bool, target: LoweringTarget, x: Any, y: Any) -> Any:
     """A lowering's operation on two registers of 64 bytes, taken as bytes or as words."""
     kind = vector(I32, BYTES // 4) if words else vector(I8, BYTES)
     module = ir.Module("one")

@@ -30,7 +30,7 @@ SIGNS = [("s8", "s8"), ("s8", "u8"), ("u8", "s8"), ("u8", "u8"), ("s4", "s4"), (
 SHAPES = [(32, 32, 64), (1, 1, 1), (33, 35, 65), (97, 70, 200), (16, 130, 2049)]
 
 
-class PlainRegisters(words_amx.TileRegisters):
+class PlainRegisters(words_amx.AmxTiles):
     """What the Intel 64 manual says of the instructions, in plain vectors."""
 
     ROW, SIZE = 64, 1024
@@ -89,11 +89,11 @@ def forget() -> None:
 
 
 @pytest.fixture(
-    params=[pytest.param(words_amx.TileRegisters, marks=needs_amx, id="amx"), pytest.param(PlainRegisters, id="plain")]
+    params=[pytest.param(words_amx.AmxTiles, marks=needs_amx, id="amx"), pytest.param(PlainRegisters, id="plain")]
 )
 def registers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Bytes are multiplied in tile registers, or in what stands for them."""
-    monkeypatch.setattr(words_amx, "TileRegisters", request.param)
+    monkeypatch.setattr(words_amx, "AmxTiles", request.param)
     monkeypatch.setattr(words, "dot_of_bytes", lambda: words.AMX)
     if request.param is PlainRegisters:  # other code under the same names, which stays for the life of the process
         monkeypatch.setattr(words, "_stamp", lambda: "plain registers")
@@ -213,7 +213,7 @@ def test_configuration() -> None:
     module = ir.Module("configuration")
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), []), "f")
     v = VectorBuilder(None, ir.IRBuilder(function.append_basic_block("entry")))
-    words_amx.TileRegisters(v).configure()
+    words_amx.AmxTiles(v).configure()
     stored = next(x for x in str(module).splitlines() if "store <8 x i64>" in x)
     values = [int(x.split()[-1]) for x in stored.split("<8 x i64> <")[1].split(">")[0].split(",")]
     said = b"".join(x.to_bytes(8, "little") for x in values)

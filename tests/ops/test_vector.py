@@ -147,9 +147,9 @@ def test_rounding_mode_is_restored() -> None:
 
 PLAIN = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
 PROCESSORS = {
-    "AVX-512 alone": processors.Target(processors.Avx512, PLAIN | processors.Avx2.row.needs | {"ssse3"}),
-    "AVX2": processors.Target(processors.Avx2, processors.Avx2.row.needs | {"ssse3"}),
-    "SSE2": processors.Target(processors.X86, frozenset()),
+    "AVX-512 alone": processors.LoweringTarget(processors.Avx512, PLAIN | processors.Avx2.row.needs | {"ssse3"}),
+    "AVX2": processors.LoweringTarget(processors.Avx2, processors.Avx2.row.needs | {"ssse3"}),
+    "SSE2": processors.LoweringTarget(processors.X86, frozenset()),
 }
 
 

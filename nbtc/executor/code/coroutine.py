@@ -15,20 +15,20 @@ POINTER = I8.as_pointer()
 VOID = ir.VoidType()
 
 
-class Token(ir.Type):  # type: ignore[misc]
+class TokenType(ir.Type):  # type: ignore[misc]
     """LLVM's `token`."""
 
     def _to_string(self) -> str:
         return "token"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Token)
+        return isinstance(other, TokenType)
 
     def __hash__(self) -> int:
-        return hash(Token)
+        return hash(TokenType)
 
 
-TOKEN = Token()
+TOKEN = TokenType()
 NO_TOKEN = ir.values.FormattedConstant(TOKEN, "none")
 NULL = ir.Constant(POINTER, None)
 # llvm.coro.end gives nothing from LLVM 22 on, before an i1

@@ -9,7 +9,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I32, I64, vector
 from nbtc.executor.code.registers import RegisterVariables
 from nbtc.executor.code.warp_code import LANES, WarpCode
-from nbtc.executor.emit.action import Row
+from nbtc.executor.emit.action import FormRow
 from nbtc.executor.emit.context import END
 from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.form import Form, Op
@@ -319,7 +319,7 @@ class Frame:
         else:
             self._guarded(instruction, row, self.b.and_(value, self.group()), whole)
 
-    def _guarded(self, instruction: Instruction, row: Row, active: Any, whole: bool) -> None:
+    def _guarded(self, instruction: Instruction, row: FormRow, active: Any, whole: bool) -> None:
         """An action of the lanes whose guard holds; where a row asks for it, separate from that of a whole warp."""
         b = self.b
         some = b.icmp_unsigned("!=", active, ZERO)
@@ -333,7 +333,7 @@ class Frame:
             with not_every, b.if_then(some):
                 self._row(instruction, row, active, False, True)
 
-    def _row(self, instruction: Instruction, row: Row, active: Any, full: bool, guarded: bool = False) -> None:
+    def _row(self, instruction: Instruction, row: FormRow, active: Any, full: bool, guarded: bool = False) -> None:
         lanes = Lanes(self, instruction, row.op, active, full, guarded)
         self.machine.instrument.instruction(lanes, row)
         if row.action is not None:

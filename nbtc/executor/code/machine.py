@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, vector
-from nbtc.compiler.split import Program
+from nbtc.compiler.split import SplitProgram
 from nbtc.errors import ProgramError
 from nbtc.executor.code import helpers, scheduler
 from nbtc.executor.code.frame import Frame
@@ -104,7 +104,7 @@ class Machine:
         self.suspends = instrument.suspends or any(self._takes_turns(name) for name in self.facts)
         setting = helpers.HelperSetting(options, self.suspends, linked.reserved_bytes)
         self.helpers = helpers.helpers_of(setting, type(instrument))
-        self.module = Program("program", self.helpers.module)
+        self.module = SplitProgram("program", self.helpers.module)
         self.loops = self.suspends or any(g.outer for g in self.graphs.values())
         self._build(kernel)
 

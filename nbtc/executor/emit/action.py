@@ -55,7 +55,7 @@ class Action(NamedTuple):
         return choices_of(self.slots, modifiers)
 
 
-class Row(NamedTuple):
+class FormRow(NamedTuple):
     """An instruction's row: a scalar form with its split name, or an action."""
 
     form: Form | None

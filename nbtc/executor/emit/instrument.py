@@ -10,7 +10,7 @@ from collections.abc import Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from nbtc.executor.emit.action import Row
+    from nbtc.executor.emit.action import FormRow
     from nbtc.executor.emit.lanes import Lanes
     from nbtc.executor.text.data import Function
 
@@ -36,10 +36,10 @@ class Instrument:
         """A function as its code is made of it."""
         return function
 
-    def instruction(self, lanes: Lanes, row: Row) -> None:
+    def instruction(self, lanes: Lanes, row: FormRow) -> None:
         """Before an instruction of lanes that execute it."""
 
-    def done(self, lanes: Lanes, row: Row) -> None:
+    def done(self, lanes: Lanes, row: FormRow) -> None:
         """After an instruction that is not a scalar form."""
 
     def access(self, lanes: Lanes, touch: Touch, addresses: Any, site: int, values: Any = None) -> None:

@@ -57,7 +57,7 @@ def contract(function: Function) -> Function:
     body = function.body or ()
     starts = {0, *function.labels.values(), *(at + 1 for at, i in enumerate(body) if i.opcode in ENDS), len(body)}
     bounds = sorted(s for s in starts if s <= len(body))
-    blocks = [_Block(body[a:b]) for a, b in pairwise(bounds)]
+    blocks = [_BlockOfProducts(body[a:b]) for a, b in pairwise(bounds)]
     exposed = frozenset().union(*(block.exposed() for block in blocks)) if blocks else frozenset()
     fresh = _fresh()
     found: list[Instruction] = []
@@ -87,7 +87,7 @@ def _plain(i: Instruction) -> str:
     return i.modifiers[-1] if allowed.issuperset(i.modifiers[:-1]) else ""
 
 
-class _Block:
+class _BlockOfProducts:
     """A basic block and who reads and writes what in it."""
 
     def __init__(self, instructions: Sequence[Instruction]) -> None:

@@ -12,8 +12,8 @@ from nbtc.executor.text.data import (
     Generic,
     Immediate,
     Masked,
-    Module,
     Operand,
+    PtxModule,
     Register,
     Special,
     Symbol,
@@ -42,7 +42,7 @@ class Linked(NamedTuple):
     taken: whose address is used.  reserved_bytes: at the beginning of shared memory, for the system software.
     """
 
-    module: Module
+    module: PtxModule
     kernel: Function
     functions: tuple[Function, ...]
     places: Mapping[tuple[str, str], VariablePlace]
@@ -75,7 +75,7 @@ class Linked(NamedTuple):
         return FUNCTION_WINDOW + FUNCTION_STEP * (names.index(name) + 1) if name in names else None
 
 
-def function_at(module: Module, address: int) -> Function | None:
+def function_at(module: PtxModule, address: int) -> Function | None:
     """The function that an address stands for."""
     number, rest = divmod(address - FUNCTION_WINDOW, FUNCTION_STEP)
     functions = list(module.functions.values())
@@ -91,7 +91,7 @@ def _up(at: int, align: int) -> int:
     return -(-at // align) * align
 
 
-def variables_layout(module: Module) -> tuple[dict[str, VariablePlace], int]:
+def variables_layout(module: PtxModule) -> tuple[dict[str, VariablePlace], int]:
     """Offsets of the module's variables, functions' own included, and the bytes of all: .const ones, then .global."""
     places: dict[str, VariablePlace] = {}
     at = 0
@@ -102,20 +102,20 @@ def variables_layout(module: Module) -> tuple[dict[str, VariablePlace], int]:
     return places, at
 
 
-def _static(module: Module) -> list[Variable]:
+def _static(module: PtxModule) -> list[Variable]:
     own = [v for function in module.functions.values() for v in function.variables]
     every = [*module.variables.values(), *own]
     return [v for space in ("const", "global") for v in every if v.space == space]
 
 
-def const_bytes(module: Module) -> int:
+def const_bytes(module: PtxModule) -> int:
     """Where the .const variables end."""
     places, _ = variables_layout(module)
     ends = (places[v.name].offset + max(v.bytes, 1) for v in _static(module) if v.space == "const")
     return max(ends, default=0)
 
 
-def callees(function: Function, module: Module) -> list[str]:
+def callees(function: Function, module: PtxModule) -> list[str]:
     """Functions a body names, in calls or by address."""
     names = [s.name for i in function.body or () for o in i.operands for s in others(o) if isinstance(s, Symbol)]
     names += [name for table in function.tables.values() for name in table]
@@ -123,7 +123,7 @@ def callees(function: Function, module: Module) -> list[str]:
     return _no_kernels(resolved, module)
 
 
-def _no_kernels(names: Iterable[str], module: Module) -> list[str]:
+def _no_kernels(names: Iterable[str], module: PtxModule) -> list[str]:
     """The functions of these names that can be called: a kernel's address is for launching it."""
     return [n for n in dict.fromkeys(names) if n in module.functions and not module.functions[n].entry]
 
@@ -135,7 +135,7 @@ def _named_in(variable: Variable) -> Iterator[str]:
             yield symbol.name
 
 
-def link(module: Module, name: str) -> Linked:
+def link(module: PtxModule, name: str) -> Linked:
     """The kernel `name` with its functions and the places of its variables."""
     module = spelled(module)
     kernel = module.functions[name]
@@ -155,7 +155,7 @@ def link(module: Module, name: str) -> Linked:
     return Linked(module, kernel, functions, places, shared, _up(at, 16), frames, recursive, taken, reserved)
 
 
-def _call_order(module: Module, kernel: str) -> tuple[list[str], frozenset[str]]:
+def _call_order(module: PtxModule, kernel: str) -> tuple[list[str], frozenset[str]]:
     """Functions with a body that can be reached, callees first; those on a cycle of calls."""
     indirect = _no_kernels((n for v in _static(module) for n in _named_in(v)), module)
     edges: dict[str, list[str]] = {}
@@ -186,7 +186,7 @@ def _call_order(module: Module, kernel: str) -> tuple[list[str], frozenset[str]]
     return done, frozenset(recursive)
 
 
-def _taken(module: Module, functions: Iterable[Function]) -> tuple[str, ...]:
+def _taken(module: PtxModule, functions: Iterable[Function]) -> tuple[str, ...]:
     """Functions whose address a variable or an instruction other than a call takes."""
     names = [n for v in _static(module) for n in _named_in(v)]
     for function in functions:
@@ -205,7 +205,7 @@ def _reserved(functions: Iterable[Function]) -> int:
 
 
 def _shared(
-    module: Module, functions: tuple[Function, ...], places: dict[tuple[str, str], VariablePlace], reserved: int
+    module: PtxModule, functions: tuple[Function, ...], places: dict[tuple[str, str], VariablePlace], reserved: int
 ) -> int:
     """Places of shared variables after what is reserved: those of fixed size, then the dynamic part of open arrays."""
     named = {s.name for f in functions for i in f.body or () for o in i.operands for s in _symbols(o)}
@@ -245,7 +245,7 @@ def _local(function: Function, at: int, places: dict[tuple[str, str], VariablePl
     return _up(at, 16)
 
 
-def initial_bytes(module: Module, base: int) -> bytearray:
+def initial_bytes(module: PtxModule, base: int) -> bytearray:
     """What the module's variables hold at first, when they begin at the address `base`."""
     places, size = variables_layout(module)
     data = bytearray(size)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from nbtc.executor.emit.specials import VARYING_SPECIALS
 from nbtc.executor.kernel.flow import Graph
 from nbtc.executor.kernel.liveness import live_at
-from nbtc.executor.rows.uses import Use, use_of, waits
+from nbtc.executor.rows.uses import RegisterUse, use_of, waits
 from nbtc.executor.text.data import Address, Function, Instruction, Register, Special, Symbol
 
 
@@ -117,7 +117,7 @@ class _Analysis:
                 if mixed or (b in divergent and register.name not in once):
                     varies.add(register.name)
 
-    def _mixes(self, instruction: Instruction, use: Use, varies: set[str]) -> bool:
+    def _mixes(self, instruction: Instruction, use: RegisterUse, varies: set[str]) -> bool:
         """Whether an instruction's results may differ between lanes."""
         if any(register.name in varies for register in use.reads):
             return True
@@ -201,7 +201,7 @@ class _Analysis:
             if block.leaves or any(header not in self.graph.loops(t) for t in block.targets)
         }
 
-    def _remote(self, b: int, instruction: Instruction, use: Use) -> bool:
+    def _remote(self, b: int, instruction: Instruction, use: RegisterUse) -> bool:
         """Whether an instruction reads what other threads may change: atomics and the like, or a load in a loop
         whose address stays the same."""
         if use.row is None or use.row.action is None:

@@ -10,7 +10,7 @@ from nbtc.errors import ProgramError
 from nbtc.executor.kernel.link import function_at
 from nbtc.executor.launch.launch import Dim
 from nbtc.executor.memory.ranges import Memory
-from nbtc.executor.text.data import Function, Module
+from nbtc.executor.text.data import Function, PtxModule
 
 TAIL = 3  # cudaStreamTailLaunch: after all else that the same grid launched
 LOW = (1 << 32) - 1
@@ -70,7 +70,7 @@ def parameter_bytes(kernel: Function) -> int:
 class Children:
     """What the threads of one grid launch."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: PtxModule) -> None:
         self.module = module
         self.waiting: dict[int, Child] = {}  # for their parameters, by the buffer's address
         self.launched: list[Child | Transfer] = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nbtc.errors import BoundsError, NbtcError, OptionError, ProgramError
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, read_field
-from nbtc.fragments.scales import Selected
+from nbtc.fragments.scales import ScaleRegister
 from nbtc.isa.parse import row as parse_row
 from nbtc.ops.mma.scaled import execute
 from nbtc.ops.mma.vector_code import present
@@ -143,7 +143,7 @@ class TensorAnswers:
             for at, o in zip(row[1:5], (form.a, form.b, form.c, form.d), strict=True)
         )
         scales = _image(int(row[5]), 2)
-        of_a, of_b = Selected(scales[0], *selected[:2]), Selected(scales[1], *selected[2:])
+        of_a, of_b = ScaleRegister(scales[0], *selected[:2]), ScaleRegister(scales[1], *selected[2:])
         d[:] = execute(form, a, b, c, of_a, of_b, arch, 1)
 
 

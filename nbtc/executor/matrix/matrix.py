@@ -17,7 +17,7 @@ from nbtc.executor.control.system_calls import ask_once
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P
-from nbtc.executor.matrix.products import Images, Product, RecordAddresses, product
+from nbtc.executor.matrix.products import Product, ProductImages, RecordAddresses, product
 from nbtc.executor.text.data import Immediate, Instruction, Operand, Vector
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
@@ -131,7 +131,7 @@ def multiply(lanes: Lanes) -> None:
     count = form.counts[3]
     kept = None if parts.d in (parts.a, parts.b, parts.c) else lanes.frame.registers.image(parts.d, count)
     d = lanes.machine.scratch.image(lanes, LANES * count * form.size) if kept is None else kept
-    form.call(v, Images(a, b, c, meta, d), lanes.services, RecordAddresses(records_a, records_b))
+    form.call(v, ProductImages(a, b, c, meta, d), lanes.services, RecordAddresses(records_a, records_b))
     if kept is None:  # not where its operands live: what needs the fallback reads them again
         load_image(lanes, parts.d, d, form.size)
 

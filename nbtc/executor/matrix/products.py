@@ -33,7 +33,7 @@ from nbtc.ops.mma.product import Prepared, executable, prepare
 from nbtc.ops.mma.vector_code import present
 
 
-class Images(NamedTuple):
+class ProductImages(NamedTuple):
     """Addresses of a warp's operands; meta is null where the form is dense."""
 
     a: Any
@@ -73,13 +73,13 @@ def by_register(v: VectorBuilder, p: Any, count: int, size: int, out: Any) -> No
             v.store(v.shuffle(x, x, list(range(r, lanes * count, count))), out, size, size * (LANES * r + first))
 
 
-class Whole:
+class WholeProduct:
     """Vector code that goes from images to images."""
 
     def __init__(self, code: Any, numbers: tuple[int, int], skipped: int) -> None:
         self.code, self.numbers, self.skipped = code, numbers, skipped
 
-    def call(self, v: VectorBuilder, images: Images) -> Any:
+    def call(self, v: VectorBuilder, images: ProductImages) -> Any:
         """i1: needs a fallback."""
         key = hashlib.sha256(repr((self.code, self.numbers, self.skipped)).encode()).hexdigest()[:16]
         module = shared_module(v.b.module)
@@ -88,7 +88,7 @@ class Whole:
         return v.const(I1, 0) if isinstance(self.code, IntegerCode) else found  # LLVM doesn't look into the function
 
     def _function(self, module: ir.Module, name: str) -> Any:
-        f, v = separate_function(module, name, I1, [P] * len(Images._fields))
+        f, v = separate_function(module, name, I1, [P] * len(ProductImages._fields))
         size = 8 if isinstance(self.code, DoubleCode) else 4
         counts = [n * 4 // size for n in self.code.images]
         a, b, c, meta, d = f.args
@@ -203,7 +203,9 @@ class Product:
         starts = {way.start: way for way in (tile[self.role(side)] for tile in self.tiles)}
         return list(starts.values())
 
-    def call(self, v: VectorBuilder, images: Images, services: Any, records: RecordAddresses = NO_RECORDS) -> None:
+    def call(
+        self, v: VectorBuilder, images: ProductImages, services: Any, records: RecordAddresses = NO_RECORDS
+    ) -> None:
         """Write the image of D.  records: operands decoded before, where `records` keeps such.  services: address of
         the launch's table."""
         if self.code is None:
@@ -211,7 +213,7 @@ class Product:
             return
         bad = v.const(I1, 0)
         for part, pair in self._parts(v, images, records):
-            if isinstance(self.code, Whole):
+            if isinstance(self.code, WholeProduct):
                 found = self.code.call(v, part)
             else:
                 found = self.code.core(v, pair, part.c, part.d)
@@ -219,7 +221,9 @@ class Product:
         with v.b.if_then(bad, likely=False):
             self.general(v, images, services)
 
-    def _parts(self, v: VectorBuilder, images: Images, records: RecordAddresses) -> Iterator[tuple[Images, Records]]:
+    def _parts(
+        self, v: VectorBuilder, images: ProductImages, records: RecordAddresses
+    ) -> Iterator[tuple[ProductImages, Records]]:
         """Images and records of each tile; of a form that is a single product, all."""
         if not self.tiles:
             yield images, _pair(records, 0, 0)
@@ -230,9 +234,9 @@ class Product:
             moved = [v.at(p, REGISTER * way.start) for p, way in places]
             places_kept = [way.start // (way.stop - way.start) for way in (left, right)]
             kept = RecordAddresses(records.b, records.a) if self.turned else records
-            yield Images(moved[0], moved[1], moved[2], images.meta, moved[3]), _pair(kept, *places_kept)
+            yield ProductImages(moved[0], moved[1], moved[2], images.meta, moved[3]), _pair(kept, *places_kept)
 
-    def general(self, v: VectorBuilder, images: Images, services: Any) -> None:
+    def general(self, v: VectorBuilder, images: ProductImages, services: Any) -> None:
         """The same by the general function."""
         table = self.tables.constant(v.b.module, f"nbtc_tables_{self.key}")
         address = v.load(services, I64, 8, 8 * self.tables.slot)
@@ -240,14 +244,14 @@ class Product:
         v.b.call(f, [*images, table])
 
 
-def _vector_code(plan: Prepared) -> Split | Whole | Emulated | None:
+def _vector_code(plan: Prepared) -> Split | WholeProduct | Emulated | None:
     """The vector code of a plan, if any."""
     code = plan.shape
     if code is None:
         return None
     shape = code.product if isinstance(code, Fp8Code) else code
     if not isinstance(shape, FloatCode) or shape.sparse:
-        return Whole(code, plan.numbers, plan.skipped)
+        return WholeProduct(code, plan.numbers, plan.skipped)
     split = Split(replace(shape, by_register=True), plan.numbers)
     return Emulated(split, code.formats) if isinstance(code, Fp8Code) else split
 

@@ -17,7 +17,7 @@ from numba.core import cgutils
 from nbtc.compiler.added_rows import cached, digest
 from nbtc.compiler.builder import I1, I32, I64, VectorBuilder, vector
 from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P
-from nbtc.executor.matrix.products import NO_RECORDS, Images, Product, RecordAddresses, place
+from nbtc.executor.matrix.products import NO_RECORDS, Product, ProductImages, RecordAddresses, place
 from nbtc.executor.matrix.warpgroup_memory import (
     ROWS,
     DescribedTile,
@@ -189,7 +189,7 @@ class WarpgroupEmitter:
         if f.minus_b:
             negate(v, image, registers, self.bits)
 
-    def _images(self, n: Any, tiles: ProductTiles) -> Images:
+    def _images(self, n: Any, tiles: ProductTiles) -> ProductImages:
         """Images of a tile: eight columns of D."""
         v, b, form = self.v, self.b, self.form
         registers = form.counts[3]
@@ -199,7 +199,7 @@ class WarpgroupEmitter:
         for r in range(registers):
             x = v.load(at, vector(I32, LANES), VECTOR, REGISTER * r)
             v.store(b.select(tiles.keep, x, ir.Constant(x.type, None)), before, VECTOR, REGISTER * r)
-        return Images(tiles.a, image_b, before, tiles.meta, at)
+        return ProductImages(tiles.a, image_b, before, tiles.meta, at)
 
     def _tile(self, n: Any, tiles: ProductTiles, record_a: Any) -> None:
         """Eight columns of D."""

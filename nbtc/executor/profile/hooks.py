@@ -14,7 +14,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.emit import access_kinds as kinds
-from nbtc.executor.emit.action import Row
+from nbtc.executor.emit.action import FormRow
 from nbtc.executor.emit.instrument import Instrument, Touch
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.emit.state import SHARED_WINDOW
@@ -56,12 +56,12 @@ class ProfileInstrument(Instrument):
 
     observes = True
 
-    def instruction(self, lanes: Lanes, row: Row) -> None:
+    def instruction(self, lanes: Lanes, row: FormRow) -> None:
         """Count it, unless its lanes may have to come again: then after it."""
         if row.action is None or not row.action.waits(lanes.instruction):
             self._count(lanes)
 
-    def done(self, lanes: Lanes, row: Row) -> None:
+    def done(self, lanes: Lanes, row: FormRow) -> None:
         """Count what may have waited."""
         if row.action is not None and row.action.waits(lanes.instruction):
             self._count(lanes)

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from nbtc.executor.rows.patterns import Pattern
-from nbtc.executor.text.data import Instruction, Module, Sink, Special
+from nbtc.executor.text.data import Instruction, PtxModule, Sink, Special
 
 ALL_FEATURES = "af"  # suffixes of targets that have all features of an architecture or of a family
 NEWEST = 10**6  # above every target's number
@@ -107,7 +107,7 @@ def _number(target: str) -> tuple[int, str]:
     return (int(found[1]), found[2]) if found else (0, "")
 
 
-def unknown_target(module: Module) -> str:
+def unknown_target(module: PtxModule) -> str:
     """A target that the text's version of the PTX ISA does not name yet."""
     first = TARGETS.get(module.target, (0, 0))
     if module.version < first:
@@ -117,7 +117,7 @@ def unknown_target(module: Module) -> str:
     return ""
 
 
-def too_new(i: Instruction, module: Module) -> str:
+def too_new(i: Instruction, module: PtxModule) -> str:
     """An instruction that the text's `.target` or `.version` does not have yet."""
     number, suffix = _number(module.target)
     for what, row in [*((i.mnemonic, row) for row in introductions(i.mnemonic)), *_of_operands(i)]:

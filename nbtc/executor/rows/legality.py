@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from nbtc.executor.emit.action import Row
+from nbtc.executor.emit.action import FormRow
 from nbtc.executor.emit.form import WIDTHS, Form
 from nbtc.executor.emit.specials import READERS, VECTORS
 from nbtc.executor.rows.signatures import OperandKind, conflict, out_of_range, signatures
@@ -18,10 +18,10 @@ from nbtc.executor.text.data import (
     Function,
     Immediate,
     Instruction,
-    Module,
     Not,
     Operand,
     Pair,
+    PtxModule,
     Register,
     Selected,
     Sink,
@@ -53,7 +53,7 @@ class Names(NamedTuple):
     labels: Mapping[str, int]
 
 
-def names_of(function: Function, module: Module) -> Names:
+def names_of(function: Function, module: PtxModule) -> Names:
     """The names that a function's instructions may use."""
     own = (*function.variables, *function.prototype.arguments, *function.prototype.results)
     spaces = {**{name: v.space for name, v in module.variables.items()}, **{v.name: v.space for v in own}}
@@ -105,7 +105,7 @@ def _kinds(form: Form) -> tuple[OperandKind, ...]:
     return tuple(kinds)
 
 
-def _lists(i: Instruction, row: Row) -> tuple[tuple[OperandKind, ...], ...]:
+def _lists(i: Instruction, row: FormRow) -> tuple[tuple[OperandKind, ...], ...]:
     """The lists of operands that an instruction may have; none where nothing is known of them."""
     form = row.form
     if form is None:
@@ -116,7 +116,7 @@ def _lists(i: Instruction, row: Row) -> tuple[tuple[OperandKind, ...], ...]:
     return tuple(kinds[: len(kinds) - left_out] for left_out in range(form.optional, -1, -1))
 
 
-def mistyped(i: Instruction, row: Row, names: Names) -> str:
+def mistyped(i: Instruction, row: FormRow, names: Names) -> str:
     """Operands that are too few, too many, or of another type."""
     rule = conflict(i.mnemonic) or _negated(i) or out_of_range(i)
     if rule:

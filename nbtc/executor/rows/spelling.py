@@ -16,7 +16,7 @@ from types import MappingProxyType
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import Form, in_order
 from nbtc.executor.rows import actions, forms
-from nbtc.executor.text.data import Function, Instruction, Module
+from nbtc.executor.text.data import Function, Instruction, PtxModule
 
 # Modifiers that ptxas reads as a part of the instruction's name.
 NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -77,6 +77,6 @@ def _function(function: Function) -> Function:
     return function if function.body is None else function._replace(body=tuple(map(respelled, function.body)))
 
 
-def spelled(module: Module) -> Module:
+def spelled(module: PtxModule) -> PtxModule:
     """A module whose instructions are spelled as the rows are."""
     return module._replace(functions={name: _function(f) for name, f in module.functions.items()})

@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from nbtc.errors import ParseError
-from nbtc.executor.emit.action import Row
+from nbtc.executor.emit.action import FormRow
 from nbtc.executor.emit.form import Op
 from nbtc.executor.rows import actions, forms
 from nbtc.executor.text.data import Group, Instruction, Register, Special, Symbol
@@ -31,14 +31,14 @@ PARTS = re.compile(
 
 
 @cache
-def row_of(mnemonic: str) -> Row | None:
+def row_of(mnemonic: str) -> FormRow | None:
     """The row of a mnemonic, or None when nothing implements it."""
     opcode, *modifiers = mnemonic.split(".")
     found = forms.find(mnemonic)
     if found is not None:
-        return Row(found[0], found[1], None)
+        return FormRow(found[0], found[1], None)
     action = actions.find(opcode, tuple(modifiers))
-    return None if action is None else Row(None, Op(opcode, tuple(modifiers)), action)
+    return None if action is None else FormRow(None, Op(opcode, tuple(modifiers)), action)
 
 
 def waits(instruction: Instruction) -> bool:
@@ -92,16 +92,16 @@ def no_such(mnemonic: str, version: tuple[int, int]) -> str:
     return refusal(mnemonic)
 
 
-class Use(NamedTuple):
+class RegisterUse(NamedTuple):
     """What an instruction reads and writes."""
 
     reads: tuple[Register, ...]
     writes: tuple[Register, ...]
     names: tuple[Special | Symbol, ...]
-    row: Row | None
+    row: FormRow | None
 
 
-def use_of(instruction: Instruction) -> Use:
+def use_of(instruction: Instruction) -> RegisterUse:
     """Registers read and written by an instruction, guard and carry included; an unknown one writes nothing."""
     row = row_of(instruction.mnemonic)
     results = row.results if row else 0
@@ -116,4 +116,4 @@ def use_of(instruction: Instruction) -> Use:
         reads += [CARRY] * ("cc" in row.form.sources)
         writes += [CARRY] * ("cc" in row.form.results)
     names = tuple(name for operand in sources for name in others(operand))
-    return Use(tuple(reads), tuple(writes), names, row)
+    return RegisterUse(tuple(reads), tuple(writes), names, row)

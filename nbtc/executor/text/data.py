@@ -129,7 +129,7 @@ class Guard(NamedTuple):
     negated: bool
 
 
-class Source(NamedTuple):
+class SourcePlace(NamedTuple):
     """What `.loc` says: a file's name and a line in it."""
 
     file: str
@@ -144,7 +144,7 @@ class Instruction(NamedTuple):
     operands: tuple[Operand, ...]
     line: int
     guard: Guard | None = None
-    source: Source | None = None
+    source: SourcePlace | None = None
 
     @property
     def mnemonic(self) -> str:
@@ -215,7 +215,7 @@ class Function(NamedTuple):
     prototypes: Mapping[str, Prototype] = MappingProxyType({})
 
 
-class Module(NamedTuple):
+class PtxModule(NamedTuple):
     """A PTX module."""
 
     version: tuple[int, int]

@@ -1,4 +1,4 @@
-"""PTX text to a `Module`: directives, functions and variables (PTX ISA 6.0 to 9.x, chapters 4, 5 and 11)."""
+"""PTX text to a `PtxModule`: directives, functions and variables (PTX ISA 6.0 to 9.x, chapters 4, 5 and 11)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from nbtc.errors import ParseError
 from nbtc.executor.text.cursor import END, Cursor
-from nbtc.executor.text.data import Function, Module, Prototype, Variable
+from nbtc.executor.text.data import Function, Prototype, PtxModule, Variable
 from nbtc.executor.text.declare import attribute, parameters, variables
 from nbtc.executor.text.lex import Token, integer
 from nbtc.executor.text.parse_body import Body
@@ -20,7 +20,7 @@ PERFORMANCE = (
 )  # fmt: skip
 
 
-def parse(text: str) -> Module:
+def parse(text: str) -> PtxModule:
     """The module that a PTX text describes.
 
     >>> m = parse(".version 8.0 .target sm_80 .address_size 64 .visible .entry k(.param .u32 n) { ret; }")
@@ -54,14 +54,14 @@ class _ModuleParser:
         self.aliases: dict[str, str] = {}
         self.files = _files(self.c.tokens)
 
-    def module(self) -> Module:
+    def module(self) -> PtxModule:
         if ".version" not in (t.text for t in self.c.tokens[:1]):
             raise ParseError("this is not PTX: a module begins with .version")
         while self.c.next is not END:
             self._statement()
         if not self.target:
             raise ParseError("this PTX names no .target")
-        return Module(
+        return PtxModule(
             self.version,
             self.target,
             MappingProxyType(self.functions),

@@ -22,7 +22,7 @@ from nbtc.executor.text.data import (
     Register,
     Selected,
     Sink,
-    Source,
+    SourcePlace,
     Special,
     Symbol,
     Variable,
@@ -66,7 +66,7 @@ class Body:
         self.opened = 0
         self.unresolved: list[_Unresolved] = []
         self.later: dict[int, tuple[int, ...]] = {}  # instructions that name such, with their scopes
-        self.source: Source | None = None
+        self.source: SourcePlace | None = None
         self.registers = 0  # declared with a count
 
     def parse(self) -> Function:
@@ -188,7 +188,7 @@ class Body:
         if [n.kind for n in numbers[:2]] != ["integer", "integer"]:
             self.c.fail("the numbers of a file and a line should follow .loc", numbers[0] if numbers else None)
         file, line = (integer(n.text, n.line) for n in numbers[:2])
-        self.source = Source(self.files.get(file, f"file {file}"), line)
+        self.source = SourcePlace(self.files.get(file, f"file {file}"), line)
 
     def _registers(self) -> None:
         """`.reg .b32 %r<6>, x;` or `.reg .v4 .f32 v;`"""

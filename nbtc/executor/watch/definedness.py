@@ -23,7 +23,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64
 from nbtc.executor.code.registers import MANY_BLOCKS
-from nbtc.executor.emit.action import Row
+from nbtc.executor.emit.action import FormRow
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.rows.uses import use_of
 from nbtc.executor.text.data import Function, Instruction, Register
@@ -178,7 +178,7 @@ class Definedness:
         others = lanes.b.and_(lanes.b.load(slot), lanes.b.not_(lanes.active))
         lanes.b.store(lanes.b.or_(others, lanes.b.and_(mask, lanes.active)), slot)
 
-    def carry(self, lanes: Lanes, row: Row) -> Any:
+    def carry(self, lanes: Lanes, row: FormRow) -> Any:
         """Before an instruction: pass on what it reads to what it writes; lanes for which the values count, or None."""
         use = use_of(lanes.instruction)
         if not self.reached:
@@ -203,7 +203,7 @@ class Definedness:
         known = mine is None and not choosers
         return None if known or not any(r.name in self.guards for r in use.writes) else lanes.b.and_(mask, lanes.active)
 
-    def _result(self, lanes: Lanes, row: Row, mine: Any) -> Any:
+    def _result(self, lanes: Lanes, row: FormRow, mine: Any) -> Any:
         """The lanes of a scalar instruction's result."""
         name, b = row.op.opcode, lanes.b
         if name == "selp":

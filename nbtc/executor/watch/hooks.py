@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I32, I64, VectorBuilder, vector
 from nbtc.executor.emit import access_kinds as kinds
-from nbtc.executor.emit.action import Row
+from nbtc.executor.emit.action import FormRow
 from nbtc.executor.emit.fields import load_field
 from nbtc.executor.emit.form import Op
 from nbtc.executor.emit.instrument import Instrument, Touch
@@ -215,7 +215,7 @@ class CheckedMode(Instrument):
 
         return complain
 
-    def instruction(self, lanes: Lanes, row: Row) -> None:
+    def instruction(self, lanes: Lanes, row: FormRow) -> None:
         """Fences, groups, barriers of warps and clusters, by their names."""
         op = lanes.op
         name = ".".join((op.opcode, *op.modifiers))
@@ -260,7 +260,7 @@ class CheckedMode(Instrument):
         with b.if_then(b.icmp_unsigned("!=", others, ir.Constant(I32, 0)), likely=False):
             self._event(lanes, events.REGISTERS, words.MASK_WITHOUT, 0, _site(lanes))
 
-    def done(self, lanes: Lanes, row: Row) -> None:
+    def done(self, lanes: Lanes, row: FormRow) -> None:
         """Barriers of warps and clusters, once they are passed."""
         op = lanes.op
         if op.opcode == "bar" and op.has("warp"):

@@ -33,7 +33,7 @@ from numba.cuda.typing.templates import infer_global, make_intrinsic_template
 
 from nbtc import dpx
 from nbtc.dialect import fragments, vocabulary, wmma_words, words
-from nbtc.dialect.fragments import FragmentType
+from nbtc.dialect.fragments import LocalFragmentType
 from nbtc.dialect.narrow import BF16
 from nbtc.isa.inline import dpx_text
 from nbtc.isa.version import version_of, with_version
@@ -53,7 +53,7 @@ _types: dict[Any, Any] = {}  # numba-cuda's types of functions
 _kept: list[Any] = []  # device functions, which their types only refer to
 
 
-class CudaFragment(FragmentType):
+class CudaFragment(LocalFragmentType):
     """A fragment whose elements are numba-cuda's numbers."""
 
     @property
@@ -145,16 +145,16 @@ def _constants() -> None:
     for kind in (ConstantType, NamespaceType):
         register_model(kind)(core_models.OpaqueModel)
         lower_constant(kind)(_nothing)
-    register_model(FragmentType)(fragments._Address)
-    register_model(CudaFragment)(fragments._Address)
+    register_model(LocalFragmentType)(fragments._FragmentAddress)
+    register_model(CudaFragment)(fragments._FragmentAddress)
     for members in constants.KINDS:
         typeof_impl.register(members)(constants._typeof)
     typeof_impl.register(Namespace)(lambda value, _: NamespaceType(value))
     infer_getattr(constants._Names)
     lower_getattr_generic(NamespaceType)(constants._named)
     infer_getattr(fragments._Attributes)
-    lower_getattr(FragmentType, "x")(fragments._x)
-    lower_getattr_generic(FragmentType)(fragments._count)
+    lower_getattr(LocalFragmentType, "x")(fragments._x)
+    lower_getattr_generic(LocalFragmentType)(fragments._count)
     for literal in (types.IntegerLiteral, types.BooleanLiteral):
         lower_constant(literal)(words._number)
     lower_constant(types.StringLiteral)(words._text)

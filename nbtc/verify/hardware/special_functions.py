@@ -12,7 +12,7 @@ from nbtc.executor.emit.form import WIDTHS, Form
 from nbtc.executor.rows.introductions import introductions
 from nbtc.executor.scalar.approx import MNEMONICS
 from nbtc.isa.archs import Target
-from nbtc.isa.inline import HALF, LONG, WORD, Register
+from nbtc.isa.inline import HALF, LONG, WORD, InlineRegister
 from nbtc.testing.scalar_inputs import words
 from nbtc.verify.hardware.sweeps import THREADS, Sweep, dtype_of
 from nbtc.verify.hardware.trial import Array, Trial
@@ -31,9 +31,9 @@ def sweeps(target: Target) -> Iterator[Sweep]:
     """Every input: of divisions every dividend and every divisor, of f64 every upper word."""
     for mnemonic, form in _forms(target):
         kind = _REGISTERS[WIDTHS[form.sources[0]]]
-        reads = [Register(letter, kind) for letter, _ in zip("ab", form.sources, strict=False)]
+        reads = [InlineRegister(letter, kind) for letter, _ in zip("ab", form.sources, strict=False)]
         text = f"{mnemonic} d0, {', '.join(f'{r.name}0' for r in reads)};"
-        yield Sweep(mnemonic, text, reads, Register("d", kind, 1, True), partial(ptx.approx, mnemonic, threads=1))
+        yield Sweep(mnemonic, text, reads, InlineRegister("d", kind, 1, True), partial(ptx.approx, mnemonic, threads=1))
 
 
 def trials(target: Target) -> Iterator[Trial]:

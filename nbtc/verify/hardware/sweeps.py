@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nbtc.isa.inline import HALF, LONG, Register
+from nbtc.isa.inline import HALF, LONG, InlineRegister
 from nbtc.verify.hardware.trial import Array, Trial
 from nbtc.verify.text import BYTES, Block, kernel
 
@@ -29,8 +29,8 @@ class Sweep(NamedTuple):
 
     name: str
     text: str
-    reads: Sequence[Register]
-    result: Register
+    reads: Sequence[InlineRegister]
+    result: InlineRegister
     compute: Callable[..., Array]
 
     @property
@@ -67,6 +67,6 @@ class Sweep(NamedTuple):
         return found
 
 
-def dtype_of(r: Register) -> np.dtype[np.unsignedinteger]:
+def dtype_of(r: InlineRegister) -> np.dtype[np.unsignedinteger]:
     """The words that a register holds."""
     return np.dtype(f"u{BYTES[r.type]}")
