@@ -6,7 +6,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import nbtc
+from nbtc.gemm import repeated
+from nbtc.gemm.engines import ALONE
 from nbtc.gemm.shares import PACKING, columns_at_once, row_shares
+from nbtc.gemm.words_engine import WordsProduct, scheme
+from nbtc.kernels import words as micro
 from nbtc.report import alternate, random_operand
 from nbtc.testing.kernel_code import CPUS, SHAPES, WORDS, words_operations
 from nbtc.testing.kernel_code import operations as compiled_operations
@@ -64,8 +68,36 @@ class Products:
     track_seconds_relative_to_numpy_float32.unit = "of NumPy's"
 
 
+class TileRegisters:
+    """Integers by AMX and by VPDPBUSD on one thread, without what Python does around them."""
+
+    params = (["s8", "u8"], [64, 256, 1024, 2048])
+    param_names = ("format", "size")
+    timeout = 600
+
+    def setup(self, name, size):
+        fmt = nbtc.as_format(name)
+        if micro.dot_of_bytes() != micro.AMX:
+            raise NotImplementedError("no tile registers here")
+        a, b, _ = operands(name, size)
+        d = np.zeros((size, size), np.int32)
+        amx, dot = (WordsProduct(scheme(op, fmt, fmt), ALONE) for op in (micro.AMX, micro.DOT))
+        self.amx, self.dot = lambda: amx.run(a, b, d, True), lambda: dot.run(a, b, d, True)
+        self.inner = max(1, (512 // size) ** 2)
+
+    def track_seconds(self, name, size):
+        return alternate(ROUNDS, self.amx, inner=self.inner)[0]
+
+    def track_seconds_relative_to_vpdpbusd(self, name, size):
+        amx, dot = alternate(ROUNDS, self.amx, self.dot, inner=self.inner)
+        return amx / dot
+
+    track_seconds.unit = "seconds"
+    track_seconds_relative_to_vpdpbusd.unit = "of VPDPBUSD's"
+
+
 class Small:
-    """Where a call takes as long as its arithmetic."""
+    """Where a call takes as long as its arithmetic: of products that are asked for again, and of others."""
 
     params = (["f16", "e4m3", "s8", "s4", "f64"], [16, 64, 128, 256])
     param_names = ("format", "size")
@@ -78,6 +110,10 @@ class Small:
         nbtc.matmul(self.a, self.b, **self.keywords)
 
     def time_call(self, name, size):
+        self.run()
+
+    def time_call_that_is_planned(self, name, size):
+        repeated.cache_clear()
         self.run()
 
 

@@ -8,7 +8,6 @@ holds for one process alone: it is an argument of every call, never a part of co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
@@ -70,14 +69,17 @@ class Words(NamedTuple):
 
 
 def in_words(arguments: Any, body: Callable[[VectorBuilder, Named], Any]) -> Emitted:
-    """A function of whole numbers and arrays that takes them as `Words`."""
+    """A function of numbers and arrays that takes them as `Words`."""
+    return Emitted(Words, lambda v, given: body(v, from_words(v, given["words"], arguments)))
 
-    def unpacked(v: VectorBuilder, given: Named) -> Any:
-        words = (v.load(given["words"], I64, 8, 8 * n) for n in count())
-        values = (v.b.inttoptr(next(words), t) if t == POINTER else next(words) for t in _ir_types(arguments))
-        return body(v, _named(arguments, values))
 
-    return Emitted(Words, unpacked)
+def from_words(v: VectorBuilder, words: Any, arguments: Any) -> Named:
+    """Arguments of a class, loaded from their `Words`."""
+    values = (
+        v.b.inttoptr(v.load(words, I64, 8, 8 * n), t) if t == POINTER else v.load(words, t, 8, 8 * n)
+        for n, t in enumerate(_ir_types(arguments))
+    )
+    return _named(arguments, values)
 
 
 def run_in_words(address: int, arguments: Any) -> int:
@@ -87,8 +89,14 @@ def run_in_words(address: int, arguments: Any) -> int:
 
 def as_words(arguments: Any) -> Words:
     """What a function of `in_words` takes; the arrays have to live for as long as it runs."""
-    words = [x.ctypes.data if isinstance(x, np.ndarray) else x for x in _flat(arguments)]
-    return Words(np.array(words, np.int64))
+    return Words(np.array([_word(x) for x in _flat(arguments)], np.int64))
+
+
+def _word(x: Any) -> Any:
+    """A number's, or an array's address."""
+    if isinstance(x, float | np.floating):
+        return np.float64(x).view(np.int64)
+    return x.ctypes.data if isinstance(x, np.ndarray) else x
 
 
 def _flat(arguments: Any) -> Iterator[Any]:

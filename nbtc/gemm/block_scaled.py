@@ -17,7 +17,8 @@ from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstruc
 from nbtc.formats.arrays import as_array, as_format, to_bits
 from nbtc.formats.table import FORMATS, Format, ue4m3
 from nbtc.gemm.cost import Size
-from nbtc.gemm.engines import Cut, engines_for, named
+from nbtc.gemm.engines import engines_for, named
+from nbtc.gemm.item import Cut
 from nbtc.gemm.orders import every
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.out import check_out, destination

@@ -6,9 +6,9 @@ A fast engine may be narrow: it names outputs that it does not vouch for, and th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,35 +16,29 @@ from numpy.typing import NDArray
 from nbtc.compiler.host import has_avx512
 from nbtc.compiler.processors import host_processor
 from nbtc.compiler.threads import ThreadTeam
-from nbtc.formats.arrays import from_bits, pack
-from nbtc.formats.table import Format, s8
 from nbtc.gemm import chain_engine
-from nbtc.gemm.cost import POSITIONS, Size, chain_bytes, packed_bytes
+from nbtc.gemm.cost import Size, chain_bytes, packed_bytes
+from nbtc.gemm.fused_call import fused_call
 from nbtc.gemm.fused_engine import FusedProduct, serves
+from nbtc.gemm.item import Cut, Item, Positions, positions
 from nbtc.gemm.portable_engine import PortableProduct
 from nbtc.gemm.problem import Problem, matrix
+from nbtc.gemm.repeated import Call, Ranges
 from nbtc.gemm.shares import copy
-from nbtc.gemm.words_engine import WordsProduct, scheme
+from nbtc.gemm.words_items import CALLS, PRODUCTS
 from nbtc.kernels import words as micro
-from nbtc.numerics.ieee import INVALID64
 from nbtc.numerics.models import (
-    BIT_OP,
-    BIT_OPS,
     BLOCK,
     FRACTION,
     KIND,
     ROUNDING,
     ROUNDINGS,
-    SATURATE,
-    STEP,
     Kind,
 )
 
+ALONE = ThreadTeam(1, False, 0)  # of one thread, which reports to nobody
 ITEM = 1 << 25  # multiply-adds of an item that is worth several threads, some milliseconds
 MOST = 29  # the portable tiles notice a 32-bit sum that wrapped once: block * 4 * 2**fraction may not exceed 2**31
-NONE = np.zeros(0, np.int32)
-Positions = Iterable[NDArray[np.int64]]
-Cut = tuple[int, int]  # from one k to another
 P = TypeVar("P")
 Taken = TypeVar("Taken", contravariant=True)
 
@@ -100,27 +94,6 @@ class Chain:
 CHAIN = Chain()
 
 
-class Item(NamedTuple):
-    """Two matrices of a product between two k and their result, in which the start values are; has_c: not all zero."""
-
-    problem: Problem
-    a: NDArray[Any]
-    b: NDArray[Any]
-    d: NDArray[Any]
-    cut: Cut
-    has_c: bool
-
-    @property
-    def formats(self) -> tuple[Format, Format]:
-        return self.problem.a_format, self.problem.b_format
-
-    @property
-    def elements(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The operands between the two k; of those that hold one element a word."""
-        start, stop = self.cut
-        return (self.a, self.b) if stop - start == self.b.shape[0] else (self.a[:, start:stop], self.b[start:stop])
-
-
 class _ByItem(ABC):
     """Computes one item of a batch after the other; where all have the same B, they are one."""
 
@@ -133,6 +106,18 @@ class _ByItem(ABC):
     @abstractmethod
     def product(self, item: Item, team: ThreadTeam) -> Positions:
         """Compute an item; positions of outputs to be done again, some at a time."""
+
+    def call(self, problem: Problem, before: Ranges) -> Call | None:
+        """What computes a product of two matrices as this one, from zero, on one thread; None where nothing does.
+
+        before: ranges of exponents that a call must cover too.
+        """
+        cut, nowhere = (0, problem.plan.shape[-1]), np.zeros((0, 0), problem.acc.bits_dtype)
+        return self.item_call(Item(problem, problem.a, problem.b, nowhere, cut, False), before)
+
+    @abstractmethod
+    def item_call(self, item: Item, before: Ranges) -> Call | None:
+        """That of an item, whose result is nowhere yet."""
 
     def run(self, problem: Problem, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam) -> None:
         has_c = c is not None
@@ -154,7 +139,7 @@ class _ByItem(ABC):
 
         macs = items[0].size * (cut[1] - cut[0])
         if macs < ITEM:  # items are shared out whole: threads within one would wait for each other
-            team.run(one, (ThreadTeam(1, False, 0),), [(i,) for i in range(len(items))], macs)
+            team.run(one, (ALONE,), [(i,) for i in range(len(items))], macs)
             return
         for i in range(len(items)):
             one(team, i)
@@ -169,6 +154,9 @@ class Panel(_ByItem):
         if params[KIND] not in (Kind.FUSED, Kind.EMULATED_FP8) or host_processor() is None:
             return False
         return serves(int(params[BLOCK]), int(params[FRACTION]), bool(params[KIND] == Kind.EMULATED_FP8))
+
+    def item_call(self, item: Item, before: Ranges) -> Call | None:
+        return fused_call(FusedProduct(*item.elements, item.formats, item.problem.plan.params, ALONE), before)
 
     def product(self, item: Item, team: ThreadTeam) -> Positions:
         d, product = item.d, FusedProduct(*item.elements, item.formats, item.problem.plan.params, team)
@@ -192,10 +180,13 @@ class Portable(_ByItem):
     def serves(self, params: NDArray[np.int64]) -> bool:
         return bool(params[KIND] == Kind.FUSED and params[BLOCK] <= 1 << (MOST - int(params[FRACTION])))
 
+    def item_call(self, item: Item, before: Ranges) -> Call | None:
+        return None
+
     def product(self, item: Item, team: ThreadTeam) -> Positions:
         product = PortableProduct(*item.elements, item.formats, item.problem.plan.params, team)
         product.run(item.d)
-        return _positions(product.redo)
+        return positions(product.redo)
 
 
 class Words(_ByItem):
@@ -208,8 +199,11 @@ class Words(_ByItem):
             return params[ROUNDING] == ROUNDINGS["rn"] or has_avx512()
         return params[KIND] in (Kind.INTEGER, Kind.BITS)
 
+    def item_call(self, item: Item, before: Ranges) -> Call | None:
+        return CALLS[item.problem.plan.model.kind](item)
+
     def product(self, item: Item, team: ThreadTeam) -> Positions:
-        return _WORDS[item.problem.plan.model.kind](item, team)
+        return PRODUCTS[item.problem.plan.model.kind](item, team)
 
 
 class TileRegisters(Words):
@@ -257,105 +251,3 @@ def _map(x: NDArray[Any] | None, batch: tuple[int, ...]) -> NDArray[np.int64]:
 def _matrix_at(x: NDArray[Any], index: int) -> NDArray[Any]:
     """Matrix `index` of the batch axes, counted in C order."""
     return x[np.unravel_index(index, x.shape[:-2])] if x.ndim > 2 else x
-
-
-def _positions(*masks: Any) -> Iterator[NDArray[np.int64]]:
-    """Where one of some masks that broadcast to a matrix is set, some rows at a time."""
-    m, n = np.broadcast_shapes(*(mask.shape for mask in masks))
-    step = max(1, POSITIONS // max(1, n))
-    for i in range(0, m, step):
-        part = np.zeros((min(step, m - i), n), bool)
-        for mask in masks:
-            part |= (mask[i : i + step] if len(mask) > 1 else mask).astype(bool)
-        found = np.flatnonzero(part)
-        if found.size:
-            yield found + i * n
-
-
-def _never_clamps(acc: NDArray[np.int32], k: int, formats: tuple[Format, Format]) -> bool:
-    """No chain can leave int32: the largest start plus the largest possible sum stays inside."""
-    most = k
-    for f in formats:
-        most *= max(-f.low, f.high)
-    top = max(-int(acc.min()), int(acc.max())) if acc.size else 0
-    return top + most < 1 << 31
-
-
-def _packed(item: Item, side: int) -> NDArray[np.uint32]:
-    """A 4-bit or bit operand between the two k as packed words along K."""
-    problem, (start, stop) = item.problem, item.cut
-    x, fmt, axis = (item.a, item.b)[side], item.formats[side], (-1, -2)[side]
-    k, per = problem.plan.shape[-1], fmt.per_word
-    if problem.packed[side] and start % per == 0 and (stop == x.shape[axis] * per or stop % per == 0):
-        words = slice(start // per, -(-stop // per))
-        return x[:, words] if side == 0 else x[words]
-    bits = matrix(x, fmt, problem.packed[side], axis, k)
-    cut = bits[:, start:stop] if side == 0 else bits[start:stop]
-    return pack(from_bits(cut, fmt), fmt, axis=axis)
-
-
-def _operands(item: Item) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The operands as kernels of words read them."""
-    return (_packed(item, 0), _packed(item, 1)) if item.formats[0].packed else item.elements
-
-
-def _bytes(x: NDArray[np.uint8], fmt: Format) -> NDArray[np.uint8]:
-    """4-bit elements, one a byte, as signed bytes."""
-    if not fmt.signed:
-        return x
-    wide = x ^ np.uint8(8)
-    wide -= np.uint8(8)
-    return wide
-
-
-def _integer_operands(item: Item) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[Format, Format]]:
-    """Operands as kernels of words read them, and their formats there.
-
-    Unpacked 4-bit elements become bytes: packed into words, which kernels unpack again, they took a product of 1024^3
-    half its time.
-    """
-    if item.formats[0].packed and not any(item.problem.packed):
-        a, b = (_bytes(x, fmt) for x, fmt in zip(item.elements, item.formats, strict=True))
-        return (a, b), (s8, s8)
-    return _operands(item), item.formats
-
-
-def _integers(item: Item, team: ThreadTeam) -> Positions:
-    acc, p = item.d.view(np.int32), item.problem.plan.params
-    if p[SATURATE] and not _never_clamps(acc if item.has_c else NONE, item.cut[1] - item.cut[0], item.formats):
-        return (np.arange(i, min(acc.size, i + POSITIONS)) for i in range(0, acc.size, POSITIONS))  # may clamp midway
-    operands, formats = _integer_operands(item)
-    WordsProduct(scheme(micro.dot_of_bytes(), *formats), team).run(*operands, acc, not item.has_c)
-    return ()
-
-
-def _bits(item: Item, team: ThreadTeam) -> Positions:
-    op = micro.AND if item.problem.plan.params[BIT_OP] == BIT_OPS["and"] else micro.XOR
-    WordsProduct(scheme(op, *item.formats), team).run(*_operands(item), item.d.view(np.int32), not item.has_c)
-    return ()
-
-
-def _doubles(item: Item, team: ThreadTeam) -> Positions:
-    """d = chain.  Which NaN a product keeps is for the chain to say; that of Inf * 0 and Inf - Inf is written here.
-
-    Not left to the host: x86 makes the GPU's, AArch64 the one of the other sign.
-    """
-    params, formats = item.problem.plan.params, item.formats
-    a, b = item.elements
-    x, y, acc = a.view(np.float64), b.view(np.float64), item.d.view(np.float64)
-    nans = [np.isnan(x).any(axis=1, keepdims=True), np.isnan(y).any(axis=0, keepdims=True)]
-    nans += [np.isnan(acc)] if item.has_c else []
-    again = _positions(*nans) if any(m.any() for m in nans) else ()
-    name = {code: text for text, code in ROUNDINGS.items()}[int(params[ROUNDING])]
-    pad = -a.shape[1] % int(params[STEP])
-    product = WordsProduct(scheme(micro.FMA, *formats, micro.ROUND[name]), team)
-    product.run(x, y, acc, not item.has_c)
-    if pad:  # steps are padded with zeros, which turns a final -0 into +0 (and keeps it in .rm)
-        product.run(np.zeros((a.shape[0], 1)), np.zeros((1, b.shape[1])), acc)
-    item.d.view(np.uint64)[np.isnan(acc)] = INVALID64
-    return again
-
-
-_WORDS: dict[Kind, Callable[[Item, ThreadTeam], Positions]] = {
-    Kind.INTEGER: _integers, Kind.BITS: _bits, Kind.FMA64: _doubles,
-}  # fmt: skip

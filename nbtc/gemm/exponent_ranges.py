@@ -15,7 +15,9 @@ from nbtc.formats.table import Format, f16
 from nbtc.gemm.packed_memory import contiguous
 from nbtc.gemm.shares import each
 from nbtc.kernels.float_fields import BIAS, FIELD_SHIFT, MANTISSA, SIGN_SHIFT, SPECIAL, float_params, magnitude_range
+from nbtc.kernels.repeated import ANY_MAGNITUDES, Magnitudes
 
+BELOW, ABOVE = 4, 2  # binades that `wider` adds
 MEASURED = 1 << 20  # elements whose exponents are measured together
 
 
@@ -57,6 +59,33 @@ def exponents_of(x: NDArray[Any], fmt: Format, team: ThreadTeam, widened: bool =
         return Range(0, 0)
     least, greatest = (max(1, magnitude >> where.field) - where.bias for magnitude in (low + 1, high))
     return Range(least, greatest)
+
+
+def wider(found: Range, fmt: Format, before: Range | None = None) -> Range:
+    """Some binades more than were found, so that other operands of their kind fit too, and than there were before.
+
+    Among a thousand normal numbers the least differs from draw to draw by two or three binades.
+
+    >>> import nbtc
+    >>> wider(Range(-9, 1), nbtc.bf16, Range(-20, 0))
+    Range(least=-20, greatest=3)
+    """
+    if fmt.exponent <= 5:
+        return found
+    least, greatest = found.least - BELOW, found.greatest + ABOVE
+    if before:
+        least, greatest = min(least, before.least), max(greatest, before.greatest)
+    return Range(max(fmt.emin, least), min(fmt.emax, greatest))
+
+
+def magnitudes(fmt: Format, count: int, x: Range) -> Magnitudes:
+    """Those of `count` elements whose exponents are in a range; of formats of few exponents all."""
+    if fmt.exponent <= 5:
+        return ANY_MAGNITUDES
+    f = _fields(fmt)
+    least = x.least + f.bias
+    first = 1 if least <= 1 else least << f.field
+    return Magnitudes(count, fmt.dtype.itemsize, f.kept, f.special, first, ((x.greatest + f.bias + 1) << f.field) - 1)
 
 
 class _Fields(NamedTuple):

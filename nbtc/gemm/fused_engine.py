@@ -195,14 +195,12 @@ class FusedProduct:
 
     def run(self, state: NDArray[np.float32], has_c: bool) -> None:
         """state (M, N) float32: c in, the chain's result out (f16 accumulators as f32 values)."""
-        ra, rb = self._ranges()
+        ra, rb = self.ranges()
         f16_acc = self.params[OUT] == OUTS["rne11"]
         rc = exponents_of(state.view(np.uint32), f32, self.team) if has_c and not f16_acc else None
-        scaled = self.scale_exponents is not None
-        self.layout = packed_layout(self.params, *self.formats, ra, rb, rc, scaled, goes_by_turns())
-        self.packing = self.layout.packing
-        deep = DEPTH_F64 if self.in_f64 else DEPTH_F32
-        if not self._in_one_piece(state, deep):
+        self.lay_out(ra, rb, rc)
+        deep = self._deep()
+        if not self._in_one_piece(state):
             at_once = columns_at_once(self.team.threads)
             for j in range(0, self.b.shape[1], at_once):
                 for k in range(0, self.a.shape[1], deep):
@@ -218,29 +216,46 @@ class FusedProduct:
             self.team.run(self._decide, (state.view(np.uint32).reshape(-1),), work)
             self.special[:] = 0
 
-    def _in_one_piece(self, state: NDArray[np.float32], deep: int) -> bool:
+    def lay_out(self, ra: Range, rb: Range, rc: Range | None = None) -> None:
+        """Decide how operands are packed whose exponents, and c's, are in these ranges."""
+        scaled = self.scale_exponents is not None
+        self.layout = packed_layout(self.params, *self.formats, ra, rb, rc, scaled, goes_by_turns())
+        self.packing = self.layout.packing
+
+    def _in_one_piece(self, state: NDArray[np.float32]) -> bool:
         """Whether one compiled call did all of it: of small products on one thread."""
         (m, k), n = self.a.shape, self.b.shape[1]
-        if self.team.threads > 1 or self.team.reports or self.scale_exponents is not None:
+        if self.team.threads > 1 or self.team.reports or not self.is_piece():
             return False
-        if n > COLUMNS or k > deep or m * n * k > lone_block.MOST:
-            return False
-        p, layout = self.params, self.layout
-        watched = p[OUT] == OUTS["rne11"] and not layout.keeps_infinity
+        a = self.layout.source(0, *flat(self.a, 0, m, 0, k))
+        b = self.layout.source(1, *flat(self.b, 0, k, 0, n))
+        return lone_block.multiply(self.piece(), a, b, state, self._places_of_marks, self.layout.numbers)
+
+    def is_piece(self) -> bool:
+        """Whether one compiled call could do all of it."""
+        (m, k), n = self.a.shape, self.b.shape[1]
+        fits = n <= COLUMNS and k <= self._deep() and m * n * k <= lone_block.MOST
+        return fits and self.scale_exponents is None
+
+    def _deep(self) -> int:
+        return DEPTH_F64 if self.in_f64 else DEPTH_F32
+
+    def piece(self) -> lone_block.Piece:
+        """What is known of that call."""
+        (m, k), n, p = self.a.shape, self.b.shape[1], self.params
+        watched = p[OUT] == OUTS["rne11"] and not self.layout.keeps_infinity
         places = -(-k // self.granule) * self.granule
-        known = lone_block.piece(
+        return lone_block.piece(
             self.packing, (m, n, k), places, (self.a.itemsize, self.b.itemsize), (p[FRACTION], p[OUT], watched),
             MANY_SIGNIFICANDS << self.formats[1].mantissa,
         )  # fmt: skip
-        a = layout.source(0, *flat(self.a, 0, m, 0, k))
-        b = layout.source(1, *flat(self.b, 0, k, 0, n))
-        return lone_block.multiply(known, a, b, state, self._places_of_marks, layout.numbers)
 
     @property
     def _places_of_marks(self) -> Marks:
         return Marks(self.redo, self.special_rows, self.special_columns)
 
-    def _ranges(self) -> tuple[Range, Range]:
+    def ranges(self) -> tuple[Range, Range]:
+        """Of the exponents of A and of B."""
         if self.scale_exponents:
             return self.scale_exponents.ranges
         of_a, of_b = self.formats

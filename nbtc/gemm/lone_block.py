@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.emitted import drive
 from nbtc.compiler.jit import call
-from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
+from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Arrays, Key
 from nbtc.gemm.packed_memory import columns_storage, rows_storage
 from nbtc.kernels.fused_sum import PANEL
 from nbtc.kernels.panel_code import form, packer
@@ -71,12 +71,15 @@ def multiply(known: Piece, a: Source, b: Source, state: NDArray[np.float32], mar
     a, b: sources of whole operands.
     """
     arrays: tuple[Any, ...] = WORKSPACE_POOL.take(known.key)
-    space = BlockSpace(Packed(*arrays[:3]), arrays[3], Workspace(Packed(*arrays[4:7]), *arrays[7:]))
-    done = call(
-        drive, BlockArguments, drivers().block,
-        BlockArguments(
-            known.code, a, b, NO_SCALES, space, State(state, state.shape[1]), known.geometry, marks, numbers
-        ),
-    )  # fmt: skip
+    arguments = block_arguments(known, (a, b), State(state, state.shape[1]), marks, numbers, arrays)
+    done = call(drive, BlockArguments, drivers().block, arguments)
     WORKSPACE_POOL.give(known.key, arrays)
     return bool(done)
+
+
+def block_arguments(
+    known: Piece, operands: tuple[Source, Source], state: State, marks: Marks, numbers: Numbers, arrays: Arrays
+) -> BlockArguments:
+    """Those of the driver; arrays: its memory."""
+    space = BlockSpace(Packed(*arrays[:3]), arrays[3], Workspace(Packed(*arrays[4:7]), *arrays[7:]))
+    return BlockArguments(known.code, *operands, NO_SCALES, space, state, known.geometry, marks, numbers)

@@ -16,7 +16,8 @@ from nbtc.formats.block_scales import scale_table
 from nbtc.formats.table import Format
 from nbtc.gemm import block_engine, scaled_panel_engine, scaled_rows_engine
 from nbtc.gemm.cost import OVERHEAD, Size, packed_bytes
-from nbtc.gemm.engines import Cut, Engine
+from nbtc.gemm.engines import Engine
+from nbtc.gemm.item import Cut
 from nbtc.gemm.problem import Plan
 from nbtc.kernels import group_pack, scaled_rows
 from nbtc.numerics.scaled import StepScales, scaled_outputs

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from nbtc.compiler.emitted import drive
 from nbtc.compiler.jit import call
 from nbtc.compiler.threads import ThreadTeam
-from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Key
+from nbtc.compiler.workspace_pool import WORKSPACE_POOL, Arrays, Key
 from nbtc.formats.table import Format
 from nbtc.gemm.packed_memory import flat
-from nbtc.gemm.shares import column_shares, columns_at_once, row_shares
+from nbtc.gemm.repeated import Call
+from nbtc.gemm.shares import COLUMNS, column_shares, columns_at_once, row_shares
 from nbtc.kernels import words as micro
 from nbtc.kernels import words_amx
+from nbtc.kernels.repeated import WordsArguments, repeated
 from nbtc.kernels.words_pack import (
     BYTE_PAIRS,
     BYTES,
@@ -143,6 +145,48 @@ def _part(x: NDArray[Any], at: int, ld: int) -> Part:
     return Part(x.view(np.uint8), at, ld)
 
 
+def _key_of_whole(how: Scheme, units: int, columns: int) -> Key:
+    """Memory of a product that is one packed block."""
+    padded = -(-columns // how.width) * how.width
+    return _memory_of_whole(how.depth(units), padded, how.size, how.lines * how.width)
+
+
+def _whole_arguments(
+    how: Scheme, shape: tuple[int, int, int], parts: tuple[Part, Part, Part], arrays: Arrays, fresh: bool
+) -> micro.ProductArguments:
+    """Of rows, units and columns; parts: A, B and D."""
+    (rows, units, columns), (a, b, goal), (packed, across, *own) = shape, parts, arrays
+    of_a, of_b = how.readings
+    columns_of_b = micro.Packed(packed, across)
+    return micro.ProductArguments(
+        how.columns, micro.ColumnsArguments(b, units, columns, of_b, columns_of_b),
+        how.rows, micro.RowsArguments(
+            a, rows, units, of_a, columns_of_b, goal, columns, micro.RowBuffer(*own), int(fresh)
+        ),
+    )  # fmt: skip
+
+
+def words_call(how: Scheme, a: NDArray[Any], b: NDArray[Any]) -> Call | None:
+    """The product of any operands of these layouts, in units of storage, as one call; None of more than one block.
+
+    Of f64 it vouches for results without NaN.
+    """
+    (rows, units), columns = a.shape, b.shape[1]
+    if units > DEPTH * how.units // how.words or columns > COLUMNS:
+        return None
+    nowhere = np.zeros(0, np.uint8)
+    parts = Part(nowhere, 0, units), Part(nowhere, 0, columns), Part(nowhere, 0, columns)
+    doubles = rows * columns if how.size == 8 else 0
+
+    def arguments(arrays: Arrays) -> WordsArguments:
+        whole = _whole_arguments(how, (rows, units, columns), parts, arrays, True)
+        return WordsArguments(micro.multiplies_product(), whole, doubles)
+
+    result = (rows, columns), np.float64 if doubles else np.int32
+    in_order = a.flags.c_contiguous, b.flags.c_contiguous
+    return Call(repeated().words, _key_of_whole(how, units, columns), arguments, result, in_order)
+
+
 class WordsProduct:
     """d += A * B of bytes, of words of eight 4-bit elements, of words of 32 bits (b1) or of f64."""
 
@@ -167,21 +211,13 @@ class WordsProduct:
 
     def _whole(self, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], fresh: bool) -> None:
         """A product that is one packed block, in one call."""
-        how, rows, (units, columns) = self.how, a.shape[0], b.shape
-        depth, padded = how.depth(units), -(-columns // how.width) * how.width
-        key = _memory_of_whole(depth, padded, how.size, how.lines * how.width)
-        packed, across, *own = WORKSPACE_POOL.take(key)
-        of_a, of_b = how.readings
-        columns_of_b = micro.Packed(packed, across)
-        goal = Part(d.reshape(-1).view(np.uint8), 0, columns)
-        arguments = micro.ProductArguments(
-            how.columns, micro.ColumnsArguments(_whole_part(b), units, columns, of_b, columns_of_b),
-            how.rows, micro.RowsArguments(
-                _whole_part(a), rows, units, of_a, columns_of_b, goal, columns, micro.RowBuffer(*own), int(fresh)
-            ),
-        )  # fmt: skip
+        key = _key_of_whole(self.how, *b.shape)
+        arrays = WORKSPACE_POOL.take(key)
+        goal = Part(d.reshape(-1).view(np.uint8), 0, b.shape[1])
+        parts = _whole_part(a), _whole_part(b), goal
+        arguments = _whole_arguments(self.how, (a.shape[0], *b.shape), parts, arrays, fresh)
         call(drive, micro.ProductArguments, micro.multiplies_product(), arguments)
-        WORKSPACE_POOL.give(key, (packed, across, *own))
+        WORKSPACE_POOL.give(key, arrays)
 
     def _block(self, a: Any, b: Any, d: Any, j: int, k: int, columns: int, units: int, fresh: bool) -> None:
         """All rows times one packed block of B."""

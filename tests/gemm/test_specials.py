@@ -10,7 +10,7 @@ import pytest
 import nbtc
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS, Format
-from nbtc.gemm import engines
+from nbtc.gemm import words_items
 from nbtc.testing import assert_bits_equal
 
 pytestmark = pytest.mark.filterwarnings("ignore::nbtc.errors.UnvalidatedModelWarning")
@@ -72,7 +72,7 @@ def test_infs_and_nans(name: str, densities: tuple[float, float]) -> None:
 def test_doubles_make_the_nan_of_a_gpu_whatever_the_host_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a host whose Inf * 0 is the positive NaN, as AArch64's is."""
 
-    class PositiveNaN(engines.WordsProduct):
+    class PositiveNaN(words_items.WordsProduct):
         def run(self, a: np.ndarray, b: np.ndarray, d: np.ndarray, fresh: bool = False) -> None:
             super().run(a, b, d, fresh)
             d[np.isnan(d)] = np.nan
@@ -81,5 +81,5 @@ def test_doubles_make_the_nan_of_a_gpu_whatever_the_host_makes(monkeypatch: pyte
     a, b = (rng.choice([0.0, 1.5, np.inf, -np.inf], shape, p=[0.3, 0.68, 0.01, 0.01]) for shape in ((M, K), (K, N)))
     want = nbtc.matmul(a, b, arch="sm_90")
     assert {*want.view(np.uint64)[np.isnan(want)].tolist()} == {0xFFF8 << 48}
-    monkeypatch.setattr(engines, "WordsProduct", PositiveNaN)
+    monkeypatch.setattr(words_items, "WordsProduct", PositiveNaN)
     assert_bits_equal(nbtc.matmul(a, b, arch="sm_90"), want)

@@ -19,8 +19,9 @@ from nbtc.compiler.builder import F32, F64, I1, I8, I16, I32, TO_NEAREST, Vector
 from nbtc.compiler.lowering import Avx2
 from nbtc.compiler.plain_lowering import Lowering
 from nbtc.compiler.processors import Processor
-from nbtc.gemm import lone_block
+from nbtc.gemm import lone_block, repeated
 from nbtc.kernels import panel_code, panel_drivers, panel_pack, rounding
+from nbtc.kernels import repeated as repeated_kernels
 
 HALF = vector(F32, 8)
 NEAREST, DOWN, ZERO = 0x1F80, 0x3F80, 0x7F80  # of the control word, MXCSR
@@ -108,6 +109,7 @@ def kernels_of(row: Processor) -> Iterator[None]:
     # all that remember addresses of code, which ends with `_LOADED`
     caches: tuple[Any, ...] = (
         panel_code.packer, panel_code._sums, panel_code.form, lone_block.piece, panel_drivers.drivers,
+        repeated_kernels.repeated, repeated,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         for module in (panel_code, panel_pack):

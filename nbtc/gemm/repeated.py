@@ -1,0 +1,141 @@
+"""Products that are asked for again: from the third of one signature on, a product is one native call.
+
+A signature is all that decides what a product is but the operands' elements: dtypes, shapes, strides, options, threads,
+tables.  The first product of one is checked and planned, the second also leaves behind its call, in which only three
+addresses are new each time.  What a call does not vouch for is computed as if there were none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.compiler.array_data import drive_arrays
+from nbtc.compiler.emitted import as_words
+from nbtc.compiler.threads import thread_count
+from nbtc.compiler.workspace_pool import Arrays, Key, aligned
+from nbtc.gemm.exponent_ranges import Range
+from nbtc.gemm.problem import Problem
+from nbtc.kernels.repeated import DONE, OUTSIDE
+from nbtc.numerics.models import changes
+
+Ranges = tuple[Range, Range] | None
+MOST = 1 << 21  # multiply-adds: of larger products Python takes less than a sixth of the time
+MOST_BYTES, SIGNATURES = 1 << 19, 16  # of a call's memory; how many are kept: 8 MiB, what `cost.OVERHEAD` has for them
+
+
+class Call:
+    """A product of one signature.
+
+    address: of a function of `kernels.repeated.Operands`.  arguments: those it finds in its words, of some memory.
+    whole: whether a and b lie in C order, and are passed as they are.  ranges: of exponents that the operands may have.
+    """
+
+    def __init__(
+        self, address: int, key: Key, arguments: Callable[[Arrays], Any], result: tuple[tuple[int, int], Any],
+        whole: tuple[bool, bool], ranges: Ranges = None,
+    ) -> None:  # fmt: skip
+        self.address, self.key, self.arguments, self.ranges = address, key, arguments, ranges
+        (self.shape, self.dtype), (self.whole_a, self.whole_b) = result, whole
+        self.drive = drive_arrays()
+        # threads take a workspace each; appending and popping are atomic
+        self.free: list[tuple[NDArray[np.int64], Arrays]] = []
+
+    def __call__(self, a: NDArray[Any], b: NDArray[Any]) -> tuple[int, NDArray[Any]]:
+        """(one of the results of `kernels.repeated`, the product)."""
+        try:
+            own = self.free.pop()
+        except IndexError:
+            own = self._workspace()
+        if not self.whole_a:
+            a = np.ascontiguousarray(a)
+        if not self.whole_b:
+            b = np.ascontiguousarray(b)
+        d = np.zeros(self.shape, self.dtype)
+        code = self.drive(self.address, own[0], a, b, d)
+        self.free.append(own)
+        return code, d
+
+    def _workspace(self) -> tuple[NDArray[np.int64], Arrays]:
+        arrays = tuple(aligned(*x) for x in self.key)
+        for x in arrays:
+            x[:] = 0
+        return as_words(self.arguments(arrays)).words, arrays
+
+
+_CALLS: dict[Hashable, Call | Ranges] = {}  # a call, or before there is one, the ranges that the last one had
+_REFUSED = Range(0, 0), Range(0, -1)  # ranges of a signature whose products are no single call
+_LOCK = Lock()
+
+
+def cache_clear() -> None:
+    """Forget all calls."""
+    _CALLS.clear()
+
+
+def signature(a: Any, b: Any, names: tuple[Any, ...], threads: Any, engines: Sequence[Any]) -> Hashable | None:
+    """Of a product without c, scales, orders and progress; None where there is none.
+
+    names: arch, and options that are None or a name: of other types unequal things can be equal, as 1 is True.
+    """
+    if type(a) is not np.ndarray or type(b) is not np.ndarray or not (threads is None or type(threads) is int):
+        return None
+    for name in names:
+        if name is not None and type(name) is not str:
+            return None
+    return (
+        a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, names, thread_count(threads), changes(),
+        *engines,
+    )  # fmt: skip
+
+
+def product(of: Hashable, a: Any, b: Any) -> NDArray[Any] | None:
+    """The product of a signature, if it has a call that vouches for it."""
+    call = _CALLS.get(of)
+    if type(call) is not Call:
+        return None
+    code, d = call(a, b)
+    if code == DONE:
+        return d
+    if code == OUTSIDE:
+        _keep(of, call.ranges)
+    return None
+
+
+def remember(of: Hashable, a: Any, b: Any, problem: Problem, engine: Any) -> None:
+    """Note that a product was computed; if one of its signature had been, make a call for the next."""
+    m, n, k = problem.plan.shape
+    if of not in _CALLS:
+        if m * n * k <= MOST and hasattr(engine, "call") and _as_given((a, b), problem):
+            _keep(of, None)
+        return
+    before = _CALLS[of]
+    if type(before) is Call or before is _REFUSED:
+        return
+    call = engine.call(problem, before)
+    small = call is not None and sum(np.dtype(kind).itemsize * size for size, kind in call.key) <= MOST_BYTES
+    _keep(of, call if small else _REFUSED)
+
+
+def _keep(of: Hashable, what: Call | Ranges) -> None:
+    """In place of the oldest if need be."""
+    with _LOCK:
+        _CALLS.pop(of, None)
+        while len(_CALLS) >= SIGNATURES:
+            del _CALLS[next(iter(_CALLS))]
+        _CALLS[of] = what
+
+
+def _as_given(given: tuple[NDArray[Any], NDArray[Any]], problem: Problem) -> bool:
+    """Whether the operands are what was given, whatever it holds: neither converted nor rid of bits."""
+    return all(
+        (fmt.bits >= 8 or packed) and x.dtype.isnative and x.itemsize == y.itemsize
+        and x.ctypes.data == y.ctypes.data and x.strides == y.strides
+        for x, y, fmt, packed in zip(
+            given, (problem.a, problem.b), (problem.a_format, problem.b_format), problem.packed, strict=True
+        )
+    )  # fmt: skip
