@@ -84,14 +84,14 @@ def test_engines_refuse_rows_they_do_not_have():
     """Constants of a model inside of kernels serve that model alone."""
     fused = np.zeros(PARAMS, np.int64)
     fused[[KIND, BLOCK, FRACTION, FLOOR]] = Kind.FUSED, 16, 25, -133
-    panel = engines.Panel()
+    panel = engines.PanelEngine()
     for at, number in (BLOCK, 24), (BLOCK, 12), (FRACTION, 26), (FRACTION, 10):
         other = fused.copy()
         other[at] = number
         assert not panel.serves(other), (at, number)
     for engine, row in (
         (scaled_engines.ROWS, (Kind.SCALED, 32, 25, -133)),
-        (scaled_engines.ScaledBlocks(), (Kind.GROUPED, 16, 35, -139)),
+        (scaled_engines.ScaledBlocksEngine(), (Kind.GROUPED, 16, 35, -139)),
     ):
         mine = np.zeros(PARAMS, np.int64)
         mine[[KIND, BLOCK, FRACTION, FLOOR]] = row

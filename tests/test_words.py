@@ -1,8 +1,10 @@
 """The words of the house: standard terms of the field, one word for one thing, none that only its authors know."""
 
+import ast
 import io
 import re
 import tokenize
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,23 @@ def test_no_text_has_private_vocabulary() -> None:
 )
 def test_the_check_tells_them_apart(line: str, legal: bool) -> None:
     assert bool(BEHIND.search(line) and not LATE.search(line)) != legal
+
+
+# Rooms below the doors: a door has the names of what it is a door to (Stream, Event, Module ...).
+ROOMS = (
+    "check", "compiler", "dialect", "executor", "formats", "fragments", "gemm", "isa", "kernels", "numba_door",
+    "numerics", "ops", "show",
+)  # fmt: skip
+TWICE = {"Descriptor"}  # of wgmma and of tcgen05, which users name by their module
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    found = defaultdict(list)
+    for path in sources():
+        where = path.relative_to(PACKAGE)
+        if where.parts[0] in ROOMS and "class " in (text := path.read_text(encoding="utf-8")):
+            for node in ast.parse(text).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found[node.name].append(where.as_posix())
+    twice = {name: places for name, places in found.items() if len(places) > 1}
+    assert twice.keys() == TWICE, f"one name, one class: {twice}"

@@ -22,7 +22,7 @@ from nbtc.gemm.item import Cut
 from nbtc.gemm.orders import every
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.out import check_out, destination
-from nbtc.gemm.plan import SMALL, Options, accumulator_bits, batch_axes, check_part, depth, operand_format
+from nbtc.gemm.plan import SMALL, ProductOptions, accumulator_bits, batch_axes, check_part, depth, operand_format
 from nbtc.gemm.problem import Plan, matrix
 from nbtc.gemm.scaled_engines import CHAIN, ENGINES, BlockScales, ScaledProblem
 from nbtc.isa import parse
@@ -58,7 +58,7 @@ def refuse(**options: Any) -> None:
             )
 
 
-def prepare(a: Any, b: Any, c: Any, options: Options) -> ScaledProblem:
+def prepare(a: Any, b: Any, c: Any, options: ProductOptions) -> ScaledProblem:
     """Check everything and decide everything; computes nothing."""
     o = options
     target = arch_row(o.arch)

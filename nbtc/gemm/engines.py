@@ -66,7 +66,7 @@ class Engine(Protocol[Taken]):
         """d, zeros of (batch..., M, N), or anything (see above): one chain an output between two k, from c or zero."""
 
 
-class Chain:
+class ChainEngine:
     """Outputs one at a time: serves everything, and repairs what the others leave."""
 
     name, rate, worth, complete = "chain", 0.03, 30_000, True
@@ -91,7 +91,7 @@ class Chain:
         chain_engine.run(a, b, c, d, _maps(problem, c), problem.plan.params, team, chosen)
 
 
-CHAIN = Chain()
+CHAIN = ChainEngine()
 
 
 class _ByItem(ABC):
@@ -145,7 +145,7 @@ class _ByItem(ABC):
             one(team, i)
 
 
-class Panel(_ByItem):
+class PanelEngine(_ByItem):
     """Register-tiled fused sums of packed panels."""
 
     name, rate, worth = "panel", 12.0, 6_000_000
@@ -172,7 +172,7 @@ class Panel(_ByItem):
         return product.marked(d.shape)
 
 
-class Portable(_ByItem):
+class PortableEngine(_ByItem):
     """Fused sums of rows in plain vector code."""
 
     name, rate, worth, mark = "portable", 2.0, 1_000_000, 1
@@ -189,7 +189,7 @@ class Portable(_ByItem):
         return positions(product.redo)
 
 
-class Words(_ByItem):
+class WordsEngine(_ByItem):
     """Integers, bits and f64."""
 
     name, rate, worth, fills = "words", 60.0, 10_000_000, True
@@ -206,7 +206,7 @@ class Words(_ByItem):
         return PRODUCTS[item.problem.plan.model.kind](item, team)
 
 
-class TileRegisters(Words):
+class TileRegistersEngine(WordsEngine):
     """Integers in AMX's tile registers."""
 
     name, rate, worth = "amx", 800.0, 200_000_000
@@ -216,7 +216,7 @@ class TileRegisters(Words):
 
 
 # Of those that serve, the first is the fastest.
-ENGINES: list[Engine[Problem]] = [Panel(), Portable(), TileRegisters(), Words(), CHAIN]
+ENGINES: list[Engine[Problem]] = [PanelEngine(), PortableEngine(), TileRegistersEngine(), WordsEngine(), CHAIN]
 
 
 def named(name: str, engines: Sequence[Engine[P]]) -> Engine[P]:

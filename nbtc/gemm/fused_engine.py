@@ -27,19 +27,19 @@ from nbtc.kernels.fused_sum import PANEL
 from nbtc.kernels.panel_code import form, packer
 from nbtc.kernels.panel_drivers import ColumnsArguments, RowsArguments, drivers
 from nbtc.kernels.panel_operands import (
-    Form,
     Geometry,
     Marks,
     Numbers,
     Packed,
     Packing,
+    PanelForm,
     Scales,
     Source,
     State,
     Workspace,
 )
 from nbtc.kernels.panel_pack import goes_by_turns
-from nbtc.kernels.specials import Block, decide, special_places
+from nbtc.kernels.specials import MatrixBlock, decide, special_places
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 
 DEPTH_F64, DEPTH_F32 = 512, 1024  # products of a packed block of B: its columns take 4.5 and 5 KiB each
@@ -279,7 +279,17 @@ class FusedProduct:
         some = self.special_columns[j : j + columns].any()
         of_b = special_places(*b, depth, columns, pb) if some else NOTHING
         n, sizes = self.b.shape[1], (rows, depth, columns)
-        decide(Block(*a), Block(*b), Block(out, i * n + j, n), sizes, of_b, pa, pb, infinite, self.special_rows[i:])
+        decide(
+            MatrixBlock(*a),
+            MatrixBlock(*b),
+            MatrixBlock(out, i * n + j, n),
+            sizes,
+            of_b,
+            pa,
+            pb,
+            infinite,
+            self.special_rows[i:],
+        )
 
     def _block(self, state: NDArray[np.float32], j: int, k: int, columns: int, depth: int) -> None:
         """All rows times one packed block of B."""
@@ -333,7 +343,7 @@ class FusedProduct:
         WORKSPACE_POOL.give(key, edge)
 
     def _rows(
-        self, form: Form, state: NDArray[np.float32], packed: Packed, block: PackedBlock,
+        self, form: PanelForm, state: NDArray[np.float32], packed: Packed, block: PackedBlock,
         i: int, rows: int, panel: int, panels: int,
     ) -> None:  # fmt: skip
         """Some rows times some panels."""

@@ -94,7 +94,7 @@ def depth(a: Shape, b: Shape, fa: Format, fb: Format, packed: tuple[bool, bool])
     return int(ka)
 
 
-class Options(NamedTuple):
+class ProductOptions(NamedTuple):
     """The keyword arguments of `matmul`, as they were given."""
 
     arch: object = "sm_90"
@@ -141,9 +141,9 @@ class _Question(NamedTuple):
     c: Shape | None
 
 
-def prepare(a: Any, b: Any, c: Any = None, options: Options | None = None) -> Problem:
+def prepare(a: Any, b: Any, c: Any = None, options: ProductOptions | None = None) -> Problem:
     """Check everything and decide everything; computes nothing, copies no operand."""
-    o = options or Options()
+    o = options or ProductOptions()
     check_progress(o.progress)
     out = destination(o.out)
     av, bv, cv = as_array(a), as_array(b), None if c is None else as_array(c)

@@ -21,7 +21,7 @@ from nbtc.gemm.engines import ALONE, ENGINES, named
 from nbtc.gemm.orders import Chain
 from nbtc.gemm.out import blocks, check_out, destination
 from nbtc.gemm.parts import block_of, rearranged
-from nbtc.gemm.plan import Options, prepare
+from nbtc.gemm.plan import ProductOptions, prepare
 from nbtc.gemm.problem import Plan, Problem
 from nbtc.gemm.scaled_engines import ScaledProblem
 from nbtc.gemm.scales import apply_scales
@@ -79,7 +79,7 @@ def matmul(
     >>> nbtc.matmul(a, a.T)[0, 0], nbtc.matmul(a, a.T, acc="f16")[0, 0]
     (np.float32(0.31984377), np.float16(0.3198))
     """
-    options = Options(
+    options = ProductOptions(
         arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, scale_a, scale_b, kind, out, threads,
         progress,
     )  # fmt: skip
@@ -129,7 +129,7 @@ def plan(
     >>> p.instruction, p.steps
     ('mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32', 4)
     """
-    options = Options(
+    options = ProductOptions(
         arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, scale_a, scale_b, kind, out, threads,
         progress,
     )  # fmt: skip
@@ -137,7 +137,7 @@ def plan(
     return problem.plan
 
 
-def _scaled_problem(a: ArrayLike, b: ArrayLike, c: ArrayLike | None, options: Options) -> ScaledProblem:
+def _scaled_problem(a: ArrayLike, b: ArrayLike, c: ArrayLike | None, options: ProductOptions) -> ScaledProblem:
     """A checked product with block scales."""
     block_scaled.refuse(saturate=options.saturate, op=options.op, order=options.order)
     return block_scaled.prepare(a, b, c, options)
@@ -174,7 +174,7 @@ def gemm(
     >>> float(nbtc.gemm(2, one, one, 1, np.ones((16, 16), np.float32))[0, 0])
     3.0
     """
-    options = Options(
+    options = ProductOptions(
         arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, threads=threads, progress=progress
     )
     probe = prepare(a, b, None, options)

@@ -90,7 +90,7 @@ def _results_bytes(size: Size) -> int:
     return prod(batch) * (2 * m * n * 4 + copies) + OVERHEAD
 
 
-class ScaledChain:
+class ScaledChainEngine:
     """Outputs one at a time: serves everything, and repairs what the others leave."""
 
     name, rate, worth, complete = "chain", 0.15, 50_000, True
@@ -120,7 +120,7 @@ class ScaledChain:
         team.run(scaled_outputs, fixed, shares, per * k if chosen.size == 0 else 0)
 
 
-CHAIN = ScaledChain()
+CHAIN = ScaledChainEngine()
 
 
 class _ScaledByItem(ABC):
@@ -140,7 +140,7 @@ class _ScaledByItem(ABC):
             self.product(problem, Codes(*(x[index] for x in parts)), d[index], team)
 
 
-class ScaledBlocks(_ScaledByItem):
+class ScaledBlocksEngine(_ScaledByItem):
     """e2m1 in groups: dot products of bytes, scaled in f64."""
 
     name, rate, worth, complete = "blocks", 36.0, 15_000_000, True
@@ -156,7 +156,7 @@ class ScaledBlocks(_ScaledByItem):
         block_engine.GroupedProduct(*codes, scale=problem.scales.format.name, **how).run(d)
 
 
-class ScaledRows(_ScaledByItem):
+class ScaledRowsEngine(_ScaledByItem):
     """Elements of 8, 6 and 4 bits, a row and a panel at a time in code that compilers vectorise."""
 
     name, rate, worth, complete = "rows", 1.8, 1_000_000, True
@@ -172,10 +172,10 @@ class ScaledRows(_ScaledByItem):
         scaled_rows_engine.ScaledRowsProduct(*codes, formats=problem.formats, **how).run(d)
 
 
-ROWS = ScaledRows()
+ROWS = ScaledRowsEngine()
 
 
-class ScaledPanel(_ScaledByItem):
+class ScaledPanelEngine(_ScaledByItem):
     """The same on the micro-kernel of fused sums; items whose exponents leave its range go by rows."""
 
     name, rate, worth, complete = "panel", 12.0, 6_000_000, False
@@ -201,4 +201,4 @@ class ScaledPanel(_ScaledByItem):
 
 
 # Of those that serve, the first is the fastest.
-ENGINES: list[Engine[ScaledProblem]] = [ScaledBlocks(), ScaledPanel(), ROWS, CHAIN]
+ENGINES: list[Engine[ScaledProblem]] = [ScaledBlocksEngine(), ScaledPanelEngine(), ROWS, CHAIN]

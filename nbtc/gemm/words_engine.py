@@ -157,10 +157,10 @@ def _whole_arguments(
     """Of rows, units and columns; parts: A, B and D."""
     (rows, units, columns), (a, b, goal), (packed, across, *own) = shape, parts, arrays
     of_a, of_b = how.readings
-    columns_of_b = micro.Packed(packed, across)
+    columns_of_b = micro.PackedWords(packed, across)
     return micro.ProductArguments(
-        how.columns, micro.ColumnsArguments(b, units, columns, of_b, columns_of_b),
-        how.rows, micro.RowsArguments(
+        how.columns, micro.WordColumnsArguments(b, units, columns, of_b, columns_of_b),
+        how.rows, micro.WordRowsArguments(
             a, rows, units, of_a, columns_of_b, goal, columns, micro.RowBuffer(*own), int(fresh)
         ),
     )  # fmt: skip
@@ -238,12 +238,12 @@ class WordsProduct:
         """Some panels of B."""
         part = _part(*flat(b, k, units, j + q, columns))
         out = self._panels(packed, across, q, depth)
-        arguments = micro.ColumnsArguments(part, units, columns, self.how.readings[1], out)
-        call(drive, micro.ColumnsArguments, self.how.columns, arguments)
+        arguments = micro.WordColumnsArguments(part, units, columns, self.how.readings[1], out)
+        call(drive, micro.WordColumnsArguments, self.how.columns, arguments)
 
-    def _panels(self, packed: NDArray[Any], across: NDArray[Any], column: int, depth: int) -> micro.Packed:
+    def _panels(self, packed: NDArray[Any], across: NDArray[Any], column: int, depth: int) -> micro.PackedWords:
         """Packed panels from a column on, the first of one."""
-        return micro.Packed(packed[column * depth * self.how.size // 8 :], across[column * 4 // 8 :])
+        return micro.PackedWords(packed[column * depth * self.how.size // 8 :], across[column * 4 // 8 :])
 
     def _rows(self, block: _Block, i: int, rows: int, q: int, columns: int) -> None:
         """Some rows times some panels."""
@@ -251,10 +251,10 @@ class WordsProduct:
         ldd, how = d.shape[1], self.how
         key = _memory_of_rows(depth, how.size, how.lines * how.width)
         own = WORKSPACE_POOL.take(key)
-        arguments = micro.RowsArguments(
+        arguments = micro.WordRowsArguments(
             _part(*flat(a, i, rows, k, units)), rows, units, how.readings[0],
             self._panels(packed, across, q, depth), _part(d.reshape(-1), i * ldd + j + q, ldd), columns,
             micro.RowBuffer(*own), int(fresh),
         )  # fmt: skip
-        call(drive, micro.RowsArguments, how.rows, arguments)
+        call(drive, micro.WordRowsArguments, how.rows, arguments)
         WORKSPACE_POOL.give(key, own)

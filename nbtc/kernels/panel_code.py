@@ -12,7 +12,7 @@ from nbtc.compiler.processors import GENERIC, host_processor
 from nbtc.compiler.sources import source_digest
 from nbtc.kernels.alignment_and_rounding import SumShape
 from nbtc.kernels.panel import AddArguments, SumArguments, write_addition, write_sums
-from nbtc.kernels.panel_operands import Form, Packing
+from nbtc.kernels.panel_operands import Packing, PanelForm
 from nbtc.kernels.panel_pack import PackArguments, write_packer
 from nbtc.numerics.models import OUTS
 
@@ -52,7 +52,7 @@ def _sums(shape: SumShape, emulated: bool) -> dict[str, int]:
 
 
 @cache
-def form(packing: Packing, size: int, fraction: int, out: int, checked: bool, each_watched: bool) -> Form:
+def form(packing: Packing, size: int, fraction: int, out: int, checked: bool, each_watched: bool) -> PanelForm:
     """A product's, whose elements of A have `size` bytes; out: a code of `OUTS`, the others as `SumShape` has them."""
     target, name = host_processor() or GENERIC, {code: text for text, code in OUTS.items()}[out]
     full_range, emulated = bool(packing.full_range), bool(packing.emulated)
@@ -62,4 +62,6 @@ def form(packing: Packing, size: int, fraction: int, out: int, checked: bool, ea
     )  # fmt: skip
     code = {"from_zero": 0, "added": 0} | _sums(shape, emulated)
     watched = full_range or each_watched
-    return Form(packer(packing, size, False), **code, block=shape.block, checked=int(checked), watched=int(watched))
+    return PanelForm(
+        packer(packing, size, False), **code, block=shape.block, checked=int(checked), watched=int(watched)
+    )

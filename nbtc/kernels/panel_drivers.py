@@ -22,11 +22,11 @@ from nbtc.kernels.panel import BLOCKS, LEAST_BLOCKS, AddArguments, SumArguments
 from nbtc.kernels.panel_operands import (
     BlockCode,
     BlockSpace,
-    Form,
     Geometry,
     Marks,
     Numbers,
     Packed,
+    PanelForm,
     Scales,
     Source,
     State,
@@ -65,7 +65,7 @@ class RowsArguments(NamedTuple):
     source: A from the geometry's first row on; b: packed panels.
     """
 
-    form: Form
+    form: PanelForm
     source: Source
     scales: Scales
     b: Packed

@@ -26,7 +26,7 @@ class Packing(NamedTuple):
     by_turns: int = 0
 
 
-class Form(NamedTuple):
+class PanelForm(NamedTuple):
     """Addresses of what packs rows of A and of what sums, products of a sum, and what must be looked at afterwards.
 
     from_zero, added: not 0 where blocks come in pairs (emulated), the second continuing from the first, which starts at
@@ -144,7 +144,7 @@ class BlockCode(NamedTuple):
 
     pack: int
     most: int
-    form: Form
+    form: PanelForm
 
 
 class BlockSpace(NamedTuple):

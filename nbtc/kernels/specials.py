@@ -19,7 +19,7 @@ PLUS, MINUS, NAN = np.uint8(1), np.uint8(2), np.uint8(4)  # what the special pro
 _BITS = np.array([0, 0x7F800000, 0xFF800000] + [0x7FFFFFFF] * 5, np.uint32)  # of an f32 output, by their union
 
 
-class Block(NamedTuple):
+class MatrixBlock(NamedTuple):
     """A block of a matrix inside a flat array: element (i, j) is words[first + i * ld + j]."""
 
     words: NDArray[Any]
@@ -65,7 +65,7 @@ def special_places(x, x0, ld, rows, columns, p):
 def decide(a, b, d, sizes, of_b, pa, pb, infinite, marked):
     """Outputs of a block d that an Inf or NaN decides; of_b: places of those of B.  marked[row]: A has one there.
 
-    a, b, d: `Block`; sizes: rows, depth, columns.
+    a, b, d: `MatrixBlock`; sizes: rows, depth, columns.
     """
     rows, depth, columns = sizes
     kinds = np.zeros(columns, np.uint8)

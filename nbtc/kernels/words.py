@@ -97,7 +97,7 @@ def _products(v: VectorBuilder, op: int, lookup: bool) -> Dot:
     return way(v, DotElements(1 if op in (XOR, AND) else 8, a_signed=True, both=op == AND))
 
 
-class Packed(NamedTuple):
+class PackedWords(NamedTuple):
     """Packed panels of B, [panel][k][width], and the columns' corrections."""
 
     words: Any
@@ -214,7 +214,7 @@ class TileEmitter:
         repeated(v, v.int(0), depth, dot.steps, {}, stretch)
 
 
-class RowsArguments(NamedTuple):
+class WordRowsArguments(NamedTuple):
     """Of what multiplies: rows of A, in units, by panels of B with the columns' corrections, added to d.
 
     fresh: not 0 where d holds nothing yet, which counts as zeros.
@@ -224,21 +224,21 @@ class RowsArguments(NamedTuple):
     rows: int
     units: int
     reading: Reading
-    b: Packed
+    b: PackedWords
     d: Part
     columns: int
     buffer: RowBuffer
     fresh: int
 
 
-class ColumnsArguments(NamedTuple):
+class WordColumnsArguments(NamedTuple):
     """Of what packs columns of B."""
 
     b: Part
     units: int
     columns: int
     reading: Reading
-    out: Packed
+    out: PackedWords
 
 
 class ProductArguments(NamedTuple):
@@ -248,9 +248,9 @@ class ProductArguments(NamedTuple):
     """
 
     pack: int
-    columns: ColumnsArguments
+    columns: WordColumnsArguments
     multiply: int
-    rows: RowsArguments
+    rows: WordRowsArguments
 
 
 @cache
@@ -265,34 +265,34 @@ def _packer(op: int) -> type[Packer]:
 
 
 def pack_columns(v: VectorBuilder, op: int, source: int, x: Named) -> None:
-    """Write the function of `ColumnsArguments`."""
+    """Write the function of `WordColumnsArguments`."""
     tile = tile_of(op)
     _packer(op)(v, source, tile.word, x["reading"]).columns(x["b"], x["units"], x["columns"], tile.width, x["out"])
 
 
 @cache
 def packs_columns(op: int, source: int) -> int:
-    """The address of what packs B for an operation: a function of `ColumnsArguments`."""
-    emitted = Emitted(ColumnsArguments, lambda v, x: pack_columns(v, op, source, x))
+    """The address of what packs B for an operation: a function of `WordColumnsArguments`."""
+    emitted = Emitted(WordColumnsArguments, lambda v, x: pack_columns(v, op, source, x))
     key = "columns", repr((_packer(op).__name__, source, tile_of(op).word.width, tile_of(op).width))
     return machine_code({"columns": emitted}, _stamp(), *key, level=LEVEL).address("columns")
 
 
 @cache
 def multiplies_rows(op: int, rounding: int, source: int, signs: tuple[bool, bool]) -> int:
-    """The address of what packs rows of A and multiplies: a function of `RowsArguments`.
+    """The address of what packs rows of A and multiplies: a function of `WordRowsArguments`.
 
     signs: of elements of A and B; only tile registers have an instruction for each.
     """
-    emitted = Emitted(RowsArguments, lambda v, x: _Rows(v, op, Variant(rounding, signs), source, x).emit())
+    emitted = Emitted(WordRowsArguments, lambda v, x: _WordRows(v, op, WordsVariant(rounding, signs), source, x).emit())
     key = "rows", repr((op, rounding, signs, source, tile_of(op).width, target()))
     return machine_code({"rows": emitted}, _stamp(), *key, level=LEVEL).address("rows")
 
 
 def _product(v: VectorBuilder, x: Named) -> None:
     """Write the function of `ProductArguments`."""
-    call_address(v, x["pack"], ColumnsArguments, x["columns"])
-    call_address(v, x["multiply"], RowsArguments, x["rows"])
+    call_address(v, x["pack"], WordColumnsArguments, x["columns"])
+    call_address(v, x["multiply"], WordRowsArguments, x["rows"])
 
 
 @cache
@@ -302,17 +302,17 @@ def multiplies_product() -> int:
     return machine_code(functions, _stamp(), "product", level=LEVEL).address("product")
 
 
-class Variant(NamedTuple):
+class WordsVariant(NamedTuple):
     """What an operation leaves open: f64's rounding; signs of elements of A and of B in tile registers."""
 
     rounding: int = 0
     signs: tuple[bool, bool] = (True, True)
 
 
-class _Rows:
-    """Writes the function of `RowsArguments`."""
+class _WordRows:
+    """Writes the function of `WordRowsArguments`."""
 
-    def __init__(self, v: VectorBuilder, op: int, variant: Variant, source: int, x: Named) -> None:
+    def __init__(self, v: VectorBuilder, op: int, variant: WordsVariant, source: int, x: Named) -> None:
         self.v, self.b, self.op, self.variant, self.x = v, v.b, op, variant, x
         self.tile = tile_of(op)
         self.packer = _packer(op)(v, source, self.tile.word, x["reading"])

@@ -16,7 +16,7 @@ from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS
 from nbtc.gemm import gemm, run, words_engine
 from nbtc.gemm.engines import ENGINES, engines_for
-from nbtc.gemm.plan import Options, prepare
+from nbtc.gemm.plan import ProductOptions, prepare
 from nbtc.testing import assert_bits_equal
 from nbtc.testing.strategies import operands, strategies
 
@@ -64,14 +64,16 @@ def problem(kind: str, shape: tuple[int, int, int], strategy: str | None = None)
 
 def forced(engine: str, a: Any, b: Any, c: Any, threads: int = 2, **options: Any) -> np.ndarray:
     """The product by an engine of our choice."""
-    p = prepare(a, b, c, Options(threads=threads, **options))
+    p = prepare(a, b, c, ProductOptions(threads=threads, **options))
     p.plan = dataclasses.replace(p.plan, engine=engine)
     return run._execute(p, None, False)
 
 
 def engines(a: Any, b: Any, c: Any, options: dict[str, Any]) -> tuple[str, ...]:
     """Engines that can compute this product, whatever its size, the slow one last."""
-    return tuple(engine.name for engine in engines_for(prepare(a, b, c, Options(**options)).plan.params, ENGINES))
+    return tuple(
+        engine.name for engine in engines_for(prepare(a, b, c, ProductOptions(**options)).plan.params, ENGINES)
+    )
 
 
 def same(got: np.ndarray, want: np.ndarray, what: str) -> None:
@@ -135,7 +137,7 @@ def test_memory_that_held_something_else(
     (a, b, _), options = problem(kind, shape)
     want = nbtc.matmul(a, b, np.zeros((shape[0], shape[1]), FORMATS[options["acc"]].dtype), **options)
     monkeypatch.setattr(run, "np", SimpleNamespace(**vars(np) | {"empty": lambda n, t: np.full(n, 0x7FF5A5A5, t)}))
-    p = prepare(a, b, None, Options(threads=2, **options))
+    p = prepare(a, b, None, ProductOptions(threads=2, **options))
     p.plan = dataclasses.replace(p.plan, engine="words")
     same(run._execute(p, None, False), want, f"{kind} {shape}")
 

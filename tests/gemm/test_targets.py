@@ -18,7 +18,7 @@ import pytest
 from nbtc.formats.arrays import from_bits
 from nbtc.formats.table import FORMATS
 from nbtc.gemm import block_scaled, run
-from nbtc.gemm.plan import Options, prepare
+from nbtc.gemm.plan import ProductOptions, prepare
 from nbtc.kernels import words
 from nbtc.testing.cases import large_engines
 from nbtc.testing.hosts import HOSTS
@@ -127,7 +127,7 @@ def expected(name: str) -> str:
     """The digest of a product by one compiled chain an output, which the oracle tests check."""
 
     def by_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray, **how: Any) -> np.ndarray:
-        p = prepare(a, b, c, Options(**how))
+        p = prepare(a, b, c, ProductOptions(**how))
         p.plan = dataclasses.replace(p.plan, engine="chain")
         return run._execute(p, None, False)
 

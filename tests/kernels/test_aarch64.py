@@ -110,10 +110,10 @@ def test_packing_of_a_panel(size: int, columns: bool, wide: bool) -> None:
     ],
 )
 def test_products_of_words(op: int, source: int) -> None:
-    rows, columns = words.RowsArguments, words.ColumnsArguments
+    rows, columns = words.WordRowsArguments, words.WordColumnsArguments
 
     def multiply(v: VectorBuilder, values: list[Any]) -> None:
-        words._Rows(v, op, words.Variant(), source, emitted._named(rows, iter(values))).emit()
+        words._WordRows(v, op, words.WordsVariant(), source, emitted._named(rows, iter(values))).emit()
 
     def pack(v: VectorBuilder, values: list[Any]) -> None:
         words.pack_columns(v, op, source, emitted._named(columns, iter(values)))

@@ -17,8 +17,8 @@ from nbtc.compiler.builder import I8, I32, VectorBuilder, stack_array, vector
 from nbtc.formats.arrays import from_bits, pack
 from nbtc.formats.table import FORMATS
 from nbtc.gemm import words_engine
-from nbtc.gemm.engines import ENGINES, TileRegisters, engines_for
-from nbtc.gemm.plan import Options, prepare
+from nbtc.gemm.engines import ENGINES, TileRegistersEngine, engines_for
+from nbtc.gemm.plan import ProductOptions, prepare
 from nbtc.kernels import words, words_amx
 from nbtc.testing.cases import large_engines
 from nbtc.testing.strategies import operands
@@ -124,7 +124,7 @@ def test_products(signs: tuple[str, str]) -> None:
     for shape in SHAPES:
         a, b, c = drawn(signs, shape, "near_limit")
         named: dict[str, Any] = dict(zip(("a_format", "b_format"), signs, strict=True))
-        assert prepare(a, b, c, Options(**named)).plan.engine in ("amx", "words")
+        assert prepare(a, b, c, ProductOptions(**named)).plan.engine in ("amx", "words")
         for start in (None, c):
             for threads in (1, 2):
                 found = nbtc.matmul(a, b, start, threads=threads, **named)
@@ -203,7 +203,7 @@ def test_engine() -> None:
     """Products of integers take the engine that has them."""
     a = np.zeros((64, 64), np.int8)
     plan = prepare(a, a).plan
-    assert engines_for(plan.params, ENGINES)[0].name == plan.engine == TileRegisters.name
+    assert engines_for(plan.params, ENGINES)[0].name == plan.engine == TileRegistersEngine.name
     signal_frame = ctypes.CDLL(None).getauxval(51)  # AT_MINSIGSTKSZ
     assert signal_frame > 8192  # what handlers on stacks of their own have to allow for
 
