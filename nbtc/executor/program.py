@@ -33,7 +33,7 @@ from nbtc.executor.launch.children import Child, Children
 from nbtc.executor.launch.configured import Configured
 from nbtc.executor.launch.device_heap import Heap
 from nbtc.executor.launch.launch import GridShape, LaunchableCode, Request, address_of, aligned, obeyed
-from nbtc.executor.launch.repeated import Repeated, repeatable
+from nbtc.executor.launch.repeated import RepeatedLaunch, repeatable
 from nbtc.executor.launch.shared_memory import dynamic_bytes
 from nbtc.executor.launch.system_calls import Answers
 from nbtc.executor.memory.ranges import Memory
@@ -345,7 +345,7 @@ class Program:
         program = Program(self.module, child.kernel, self.arch, self.instrument)
         program.launch(child.grid, child.block, given, shared=child.shared, **rest)
 
-    def repeated(self, g: GridShape, memory: Sequence[Memory], shared: int) -> Repeated | None:
+    def repeated(self, g: GridShape, memory: Sequence[Memory], shared: int) -> RepeatedLaunch | None:
         """A launch that callers of compiled code can make again; None where it needs more than its code.
 
         memory: what it may touch besides the module's variables.  shared: as `launch` has taken it.
@@ -362,7 +362,7 @@ class Program:
             memory=self.module.own_memory, dynamic_bytes=shared, cooperative=False, threads=None, callback=None,
             together=_together(self.arch, g, built.code, shared),
         )  # fmt: skip
-        return Repeated(self.name, built.sites, built.code, request)
+        return RepeatedLaunch(self.name, built.sites, built.code, request)
 
     def _geometry(self, directives: Any, grid: Any, block: Any, cluster: Any) -> GridShape:
         """The extents of a launch, remembered by what plain numbers say."""

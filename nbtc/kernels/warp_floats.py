@@ -15,7 +15,7 @@ from nbtc.compiler.builder import I16, I32, VectorBuilder, vector
 from nbtc.compiler.lowering import lowering
 from nbtc.kernels.float_code import W16, FloatCode
 from nbtc.kernels.register_sums import V16
-from nbtc.kernels.warp_operands import Operands, put, take
+from nbtc.kernels.warp_operands import WarpOperands, put, take
 from nbtc.kernels.warp_sparse import SparseOperands
 from nbtc.kernels.warp_sums import FullWarpSums, LimitedWarpSums
 
@@ -33,7 +33,7 @@ class Codegen:
 
     def __init__(self, shape: FloatCode, v: VectorBuilder, fraction: Any, floor: Any) -> None:
         self.s, self.v, self.b, self.m = shape, v, v.b, lowering(v)
-        self.operands = (SparseOperands if shape.sparse else Operands)(shape, v)
+        self.operands = (SparseOperands if shape.sparse else WarpOperands)(shape, v)
         self.sums = (LimitedWarpSums if shape.limited_range else FullWarpSums)(shape, v, self.operands, fraction, floor)
         self.peaks: dict[int, Any] = {}
         self.accs: dict[int, Any] = {}

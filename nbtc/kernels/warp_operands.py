@@ -57,7 +57,7 @@ def put(v: VectorBuilder, by_register: bool, p: Any, registers: int, lane: int, 
         v.store(v.shuffle(words, words, list(range(r, count, registers))), p, 4, 128 * r + 4 * lane)
 
 
-class Operands:
+class WarpOperands:
     """Decoded A (on the stack) and B (in vectors) of one warp."""
 
     def __init__(self, shape: FloatCode, v: VectorBuilder) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 from nbtc.compiler.builder import I32, VectorBuilder, vector
 from nbtc.kernels.float_code import W16, FloatCode, Label
-from nbtc.kernels.warp_operands import B64, Operands
+from nbtc.kernels.warp_operands import B64, WarpOperands
 from nbtc.kernels.warp_select import Selection
 
 
-class SparseOperands(Operands):
+class SparseOperands(WarpOperands):
     """Decoded A (on the stack) of one warp, and B for each row pair."""
 
     def __init__(self, shape: FloatCode, v: VectorBuilder) -> None:

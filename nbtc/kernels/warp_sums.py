@@ -13,7 +13,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I32, VectorBuilder
 from nbtc.kernels.float_code import FloatCode
 from nbtc.kernels.register_sums import BIAS, INFINITE, W16, RegisterSums
-from nbtc.kernels.warp_operands import D8, NEAR, Operands
+from nbtc.kernels.warp_operands import D8, NEAR, WarpOperands
 
 # Alignment exponents above may overflow f32: 17 terms below 4 * 2**E each are below 2**(E + 6.1), and 2**128 is Inf.
 TOP = 121 + BIAS
@@ -27,7 +27,7 @@ class WarpSums(RegisterSums):
 
     limit: Any
 
-    def __init__(self, shape: FloatCode, v: VectorBuilder, operands: Operands, fraction: Any, floor: Any) -> None:
+    def __init__(self, shape: FloatCode, v: VectorBuilder, operands: WarpOperands, fraction: Any, floor: Any) -> None:
         super().__init__(v)
         self.s, self.operands, self.f16_acc = shape, operands, shape.f16_acc
         # the high word of the start, but for E in its exponent field: products are scaled as decoded

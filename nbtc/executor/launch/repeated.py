@@ -18,7 +18,7 @@ MOST_SLOTS = 8  # resident blocks of a worker whose structures are set one by on
 MOST_BYTES = 1 << 20  # of a session: each thread keeps its own
 
 
-class Repeated:
+class RepeatedLaunch:
     """A session of one worker, and copies of its structures as a launch finds them.
 
     code: the address of `void (*)(worker)`; parameters: where the arguments' bytes go; failed: the address of a 32-bit

@@ -18,7 +18,7 @@ from nbtc.compiler.split import shared_module
 from nbtc.kernels.float_code import W16, FloatCode, Label
 from nbtc.kernels.register_sums import V16
 from nbtc.kernels.warp_floats import Codegen
-from nbtc.kernels.warp_operands import D8, OpaqueBuffer, Operands
+from nbtc.kernels.warp_operands import D8, OpaqueBuffer, WarpOperands
 from nbtc.kernels.warp_sums import FullWarpSums, LimitedWarpSums
 
 P = I8.as_pointer()
@@ -27,7 +27,7 @@ LANES = 32
 REGISTER = 4 * LANES  # bytes of one register of a warp
 
 
-class RecordOperands(Operands):
+class RecordOperands(WarpOperands):
     """Decoded operands that live in the caller's records instead of on the stack and in registers."""
 
     def __init__(self, shape: FloatCode, v: VectorBuilder, a: Any, b: Any) -> None:
@@ -110,7 +110,7 @@ def _turned_back(v: VectorBuilder, x: list[Any]) -> list[Any]:
 class Core(Codegen):
     """The sums of decoded operands; C and D are moved by whole vectors of [register][lane] images."""
 
-    def __init__(self, shape: FloatCode, v: VectorBuilder, numbers: list[Any], operands: Operands) -> None:
+    def __init__(self, shape: FloatCode, v: VectorBuilder, numbers: list[Any], operands: WarpOperands) -> None:
         self.s, self.v, self.b, self.operands, self.m = shape, v, v.b, operands, lowering(v)
         self.sums = (LimitedWarpSums if shape.limited_range else FullWarpSums)(shape, v, operands, *numbers)
         self.peaks, self.accs, self.begun, self.totals = {}, {}, {}, {}

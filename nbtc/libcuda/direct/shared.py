@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from nbtc.errors import ProgramError
-from nbtc.executor.launch.repeated import Repeated
+from nbtc.executor.launch.repeated import RepeatedLaunch
 from nbtc.libcuda import host, launching, state
 from nbtc.libcuda.code import Function
 from nbtc.libcuda.direct import layout
@@ -35,11 +35,11 @@ class Record:
 
     def __init__(self, key: tuple[int, ...], function: Function) -> None:
         self.key, self.function = key, function
-        self.repeated: Repeated | None = None
+        self.repeated: RepeatedLaunch | None = None
         self.version = -1  # of memory, at the last launch in Python
         self.kept: Any = None
 
-    def make(self, repeated: Repeated, blocks: int) -> None:
+    def make(self, repeated: RepeatedLaunch, blocks: int) -> None:
         """Write what a launch takes."""
         self.repeated, number = repeated, next(_numbers)
         self.kept = (ctypes.c_uint64 * layout.RECORD)()
