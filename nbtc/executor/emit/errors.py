@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class ErrorKind(IntEnum):
@@ -38,3 +39,14 @@ class Stop(IntEnum):
     NO = 0
     ENDED = 1  # by an error or an interrupt
     TIME_LIMIT = 2  # whoever looks notes where it was
+
+
+class Failure(NamedTuple):
+    """What the program recorded when it failed."""
+
+    kind: int
+    site: int | None  # None: at no instruction
+    block: int
+    thread: int
+    address: int
+    waiting: tuple[tuple[int, int, int], ...] = ()  # in a deadlock: (block, warp, site) of each warp that waits

@@ -17,7 +17,7 @@ from nbtc.compiler import stacks
 from nbtc.compiler.native import Loaded
 from nbtc.compiler.threads import in_background, reporter, thread_count
 from nbtc.errors import OptionError, ProgramError, shown, whole_number
-from nbtc.executor.emit.errors import ErrorKind, Stop
+from nbtc.executor.emit.errors import ErrorKind, Failure, Stop
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, WORKER
 from nbtc.executor.launch.services import table
 from nbtc.executor.launch.shared_memory import reached_bytes
@@ -36,6 +36,7 @@ RESIDENT_BYTES = 1 << 28  # and what their memory may take
 SHARED_ALIGN = 1024  # of shared memory: what swizzled tiles want
 IDLE, GEOMETRIES, MOST_KEPT = 2, 8, 1 << 24  # idle sessions kept of one geometry, geometries, bytes of a session
 WORKSPACE = 64  # bytes: where the threads of a cooperative grid count those that have arrived at its barrier
+FEW_BLOCKS = 1 << 12  # without loops: done in milliseconds, before anybody could want to stop them
 LOOP_SECONDS = 10  # how long a launch goes on after a use of unwritten memory, which may keep a loop from its end
 POLL_SECONDS = 0.05  # how often a waiting caller looks for Ctrl-C
 _RANGE = struct.Struct("<QQQ")
@@ -141,17 +142,6 @@ def _extents_of(directives: Mapping[str, tuple[int, ...]], name: str) -> Dim | N
     """The numbers of a directive, those left out 1."""
     given = directives.get(name)
     return extents(given, f".{name}") if given else None
-
-
-class Failure(NamedTuple):
-    """What the program recorded when it failed."""
-
-    kind: int
-    site: int
-    block: int
-    thread: int
-    address: int
-    waiting: tuple[tuple[int, int, int], ...] = ()  # in a deadlock: (block, warp, site) of each warp that waits
 
 
 class Request(NamedTuple):
@@ -336,11 +326,15 @@ def run(code: LaunchableCode, request: Request) -> Failure | None:
         session = Session(code, request, count)
     session.prepare(request)
     table().prepare(code.services)
-    if count == 1 and not code.loops and not request.progress and code.stack_bytes <= stacks.ANY_THREAD:
+    in_time = True
+    short = not code.loops and g.blocks <= FEW_BLOCKS
+    if count == 1 and short and not request.progress and code.stack_bytes <= stacks.ANY_THREAD:
         code.run(session.addresses[0])
     else:
-        _in_threads(code, session, request)
+        in_time = _in_threads(code, session, request)
     failure: Failure | None = session.failure()
+    if failure is None and not in_time:  # no warp was in a loop, but blocks are left that have not begun, or wait
+        failure = Failure(ErrorKind.TIME_LIMIT, None, min(session.get("next_block"), g.blocks - 1), 0, 0)
     if session.bytes <= MOST_KEPT and len(idle) < IDLE:
         if len(code.sessions) > GEOMETRIES:
             code.sessions.clear()
@@ -372,8 +366,11 @@ def _started(code: LaunchableCode, worker: int) -> Future[Any]:
         raise ProgramError(f"the kernel takes {size} of stack, and no thread with as much starts here") from error
 
 
-def _in_threads(code: LaunchableCode, session: Session, request: Request) -> None:
-    """Workers on threads of the pool; the caller waits where Ctrl-C finds it, watches the time, tells of progress."""
+def _in_threads(code: LaunchableCode, session: Session, request: Request) -> bool:
+    """Workers on threads of the pool; the caller waits where Ctrl-C finds it, watches the time, tells of progress.
+
+    False: they were still at work when the time was over.
+    """
     end = math.inf if request.timeout is None else time.monotonic() + request.timeout
     blocks = request.geometry.blocks
     report, close = reporter(request.progress, blocks, "block")
@@ -390,7 +387,8 @@ def _in_threads(code: LaunchableCode, session: Session, request: Request) -> Non
             if waiting and left <= 0:
                 session.stop(Stop.TIME_LIMIT)
                 wait(waiting)
-                return
+                return False
+        return True
     except BaseException:
         session.stop(Stop.ENDED)
         wait(waiting)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from nbtc.errors import ProgramError
 from nbtc.executor.code.machine import Site
-from nbtc.executor.emit.errors import ErrorKind
+from nbtc.executor.emit.errors import ErrorKind, Failure
 from nbtc.executor.emit.state import BARRIERS
-from nbtc.executor.launch.launch import Dim, Failure, Request
+from nbtc.executor.launch.launch import Dim, Request
 from nbtc.executor.text.names import full_name
 
 WORDS = {
@@ -54,13 +54,16 @@ def _place(index: int, extent: Dim) -> str:
 def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure, assertion: str = "") -> str:
     """The message of a `ProgramError`."""
     kind = ErrorKind(f.kind)
-    site = sites[f.site] if f.site < len(sites) else Site(kernel, 0, "", "", 0)
-    inside = "" if site.function == kernel else f" in {full_name(site.function)}"
-    source = f" ({site.file}:{site.source_line})" if site.file else ""
+    where = ""
+    if f.site is not None and f.site < len(sites):
+        site = sites[f.site]
+        inside = "" if site.function == kernel else f" in {full_name(site.function)}"
+        source = f" ({site.file}:{site.source_line})" if site.file else ""
+        where = f"{inside}: line {site.line}{source}: {site.mnemonic}"
     g = request.geometry
     who = f"block {_place(f.block, g.grid)} thread {_place(f.thread, g.block)}"
     words = assertion or WORDS.get(kind, kind.name)
-    text = f"{full_name(kernel)}{inside}: line {site.line}{source}: {site.mnemonic}: {words}; {who}"
+    text = f"{full_name(kernel)}{where}: {words}; {who}"
     if kind in ACCESS:
         text += f", address {f.address:#x}{_nearest(request, f.address) if kind is not ErrorKind.SHARED_BOUNDS else ''}"
     return text + _waiting(sites, request, f)
@@ -76,7 +79,9 @@ def failed(kernel: str, sites: Sequence[Site], request: Request, f: Failure, ass
     """The error of a launch that failed."""
     kind = ErrorKind(f.kind)
     text = failure(kernel, sites, request, f, assertion)
-    return ProgramError(text, kind.name, kind.name.replace("_", " ").lower(), places(sites, f.site))
+    return ProgramError(
+        text, kind.name, kind.name.replace("_", " ").lower(), places(sites, *([] if f.site is None else [f.site]))
+    )
 
 
 def _waiting(sites: Sequence[Site], request: Request, f: Failure) -> str:

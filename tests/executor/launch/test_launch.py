@@ -29,6 +29,8 @@ ADD = (
 }
 """
 )
+ONE_EACH = """.version 8.0 .target sm_90 .address_size 64
+.visible .entry k(.param .u64 p) { .reg .b64 a; ld.param.u64 a, [p]; red.global.add.u32 [a], 1; ret; }"""
 FOREVER = HEAD + ".visible .entry k() { .reg .b32 a; L: add.u32 a, a, 1; bra L; }"
 
 
@@ -169,6 +171,17 @@ def test_a_time_limit_ends_an_endless_loop(grid):
     with pytest.raises(ProgramError, match=r"line 4: bra: .*time limit.*block \(\d, 0, 0\) thread \(\d+, 0, 0\)"):
         program.launch(grid, 64, (), timeout=0.2)
     assert time.monotonic() - start >= 0.2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_time_limit_ends_a_grid_of_blocks_without_loops(threads):
+    many = (2**31 - 1, 1, 1)  # ended after the limit, as if all blocks had run
+    program = nbtc.load(ONE_EACH)["k"]
+    program.launch(1, 1, [np.zeros(1, np.uint32)])
+    start = time.monotonic()
+    with pytest.raises(ProgramError, match=r"^k: was still running .* time limit .*; block \(\d+, 0, 0\)"):
+        program.launch(many, 1, [np.zeros(1, np.uint32)], timeout=0.3, threads=threads)
+    assert 0.3 <= time.monotonic() - start < 5
 
 
 def test_a_time_limit_leaves_others_alone(add):
