@@ -19,10 +19,10 @@ def _run(program: Program, checked: bool) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("blocks", "warps"), SHAPES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_phases_of_a_few_mbarriers_are_those_of_a_model(seed: int, blocks: int, warps: int) -> None:
     program = drawn(seed, blocks, warps)
-    for checked in (False, True) if seed < 2 else (False,):
+    for checked in (False, True) if seed < 1 else (False,):
         np.testing.assert_array_equal(_run(program, checked), expected(program))
 
 
@@ -30,6 +30,5 @@ def test_random_phases_of_a_few_mbarriers_are_those_of_a_model(seed: int, blocks
 @pytest.mark.parametrize("what", HAZARDS)
 def test_hazards_in_random_phases_are_found(what: str, blocks: int, warps: int) -> None:
     broken = [x for seed in range(12) for x in hazards(drawn(seed, blocks, warps), what)]
-    for program in random.Random(what).sample(broken, 2):
-        with pytest.raises(nbtc.errors.ProgramError):
-            _run(program, checked=True)
+    with pytest.raises(nbtc.errors.ProgramError):
+        _run(random.Random(what).choice(broken), checked=True)
