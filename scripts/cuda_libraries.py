@@ -1,6 +1,6 @@
 """Builds kernels of CUDA C++ libraries, runs them under `nbtc run`, plain and checked, and writes docs/libraries.md.
 
-    python scripts/cuda_libraries.py [flash-attn ggml llm.c] [--sources DIR] [--llmc DIR] [--arch H100] [--keep FILE]
+    python scripts/cuda_libraries.py [cub flash-attn ggml llm.c] [--sources DIR] [--llmc DIR] [--arch A] [--keep FILE]
 
 scripts/cuda_programs holds a program for each library, which calls its kernels and compares with its reference by its
 own bounds; the exit code says what came of it.  The kernels are those of the libraries' source distributions, unpacked
@@ -35,7 +35,7 @@ SHOWN = 150  # characters of a reason
 class Library(NamedTuple):
     """How a program is built from a distribution's sources, and the words that it is run with."""
 
-    folder: str  # of the unpacked distribution, as a pattern
+    folder: str  # of the unpacked distribution, as a pattern; "": headers that come with nvcc
     includes: tuple[str, ...]  # "+" in front: a folder of PROGRAMS
     flags: tuple[str, ...]
     sources: tuple[str, ...]  # of the distribution
@@ -47,7 +47,15 @@ TYPES = (
     "q4_0 q4_1 q5_0 q5_1 q8_0 q2_K q3_K q4_K q5_K q6_K iq4_nl iq4_xs iq3_s iq3_xxs iq2_s mxfp4 nvfp4 q1_0 q2_0".split()  # noqa: SIM905 (one line instead of nineteen)
 )
 OFF = ("DROPOUT", "ALIBI", "SOFTCAP", "LOCAL", "UNEVEN_K")  # variants that the runs don't reach
+PRIMITIVES = (
+    *("warp " + x for x in ("reduce", "scan", "merge_sort", "exchange")),
+    *("block " + x for x in ("reduce_warps", "reduce_raking", "scan_warps", "scan_raking", "radix_sort", "merge_sort")),
+    *("block " + x for x in ("exchange", "discontinuity", "adjacent_difference", "histogram", "shuffle")),
+    *("device " + x for x in ("reduce", "scan", "radix_sort", "merge_sort", "select", "partition", "unique")),
+    *("device " + x for x in ("run_length", "histogram", "segmented_reduce", "reduce_by_key")),
+)
 LIBRARIES = {
+    "cub": Library("", (), ("--extended-lambda",), (), PRIMITIVES),
     "flash-attn": Library(
         "flash_attn-*/csrc",
         ("+flash_attention", "flash_attn/src", "cutlass/include"),
@@ -89,7 +97,7 @@ def built(command: list[str], program: Path) -> Path:
 def library(name: str, sources: Path, out: Path) -> Path:
     """A library's program."""
     row = LIBRARIES[name]
-    folders = sorted(sources.glob(row.folder))
+    folders = sorted(sources.glob(row.folder)) if row.folder else [sources]
     if not folders:
         sys.exit(f"{sources} has no {row.folder}: see --help")
     folder = folders[-1]

@@ -8,14 +8,15 @@ with what torch computes.  Of a test's parametrisations the one runs whose numbe
 file the --each tests for which that is smallest.  Each library runs in a process of its own, once plain and once
 checked; where that dies, another goes on after the test.
 --keep: a JSON file that gathers the outcomes of several runs.  The page's rows of libraries that did not run stay.
-Excerpts of Gluon's tutorials at small sizes, which are in no distribution, have to lie in --sources as
-gluon_tutorials-VERSION/test_*.py.
+Excerpts of Triton's and Gluon's tutorials at small sizes, which are in no distribution, have to lie in --sources as
+triton_tutorials-VERSION/test_*.py and gluon_tutorials-VERSION/test_*.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import itertools
 import json
 import math
 import os
@@ -48,7 +49,7 @@ class Library(NamedTuple):
     tests: tuple[str, ...] = ()
     without: str = ""
     calls: str = ""  # tests of library_calls.py with this word in their names
-    arch: str = ""  # where it has to be another
+    arches: tuple[str, ...] = ()  # where they have to be others
     of: str = ""  # the distribution whose version is shown, where the library is none
 
 
@@ -59,7 +60,8 @@ LIBRARIES = {
         "monkey_patch or trainer or tensor_parallel or distributed or _tp or apply_liger or neighborhood"
         " or large_row_offset or does_not_wrap_int32",
     ),
-    "fla-core": Library(calls="fla", arch="sm_80"),  # refuses Triton 3.6 on Hopper
+    "fla-core": Library(calls="fla"),
+    "flag-gems": Library(calls="flag_gems"),
     "torchao": Library(calls="torchao"),
     "gemlite": Library(calls="gemlite"),
     "bitsandbytes": Library(calls="bitsandbytes"),
@@ -70,7 +72,21 @@ LIBRARIES = {
     "tokenspeed-triton-kernels": Library(calls="triton_kernels"),
     "late-interaction-kernels": Library(calls="late_interaction"),
     "adasplash": Library(calls="adasplash"),
-    "gluon-tutorials": Library((".",), arch="sm_100", of="triton"),
+    "gluon-tutorials": Library((".",), arches=("sm_100",), of="triton"),
+    "triton-tutorials": Library((".",), arches=("sm_80", "sm_90", "sm_100"), of="triton"),
+    "disentangled-flash": Library(("tests",), "benchmark"),  # which are not in the distribution
+    "flash-colsum": Library(("tests/test_core.py",)),
+    "flash-sinkhorn": Library(("torch-ext/flash_sinkhorn/testing",)),
+    "flash-swiglu-mlp": Library(("tests",)),
+    "freesolo-chalk": Library(("test/ops",)),
+    "grouped-mm-bf16": Library(("tests",)),
+    "ibu-boost": Library(("tests/test_triton_consistency.py",)),
+    "jvp-flash-attention": Library(("tests",)),
+    "lanczos-triton": Library(("tests",), "test_input_validation"),  # that tensors of the CPU are refused
+    "saga-activation": Library(("tests",)),
+    "siglip-kernel": Library(("tests",)),
+    "torch-fps": Library(("tests",)),
+    "triton-csprng": Library(("tests",)),
 }
 
 
@@ -236,19 +252,28 @@ def cells(line):
 
 
 def kept(page, names):
-    """(rows of outcomes, rows of reasons) of the page that are of other libraries."""
-    rows = [x for x in page.splitlines() if x.startswith("| ") and cells(x)[0] not in ("library", *names)]
-    return [x for x in rows if len(cells(x)) == COLUMNS], [x for x in rows if len(cells(x)) != COLUMNS]
+    """(rows of outcomes, rows of reasons) of the page that are of others than these (library, arch)."""
+    rows = [x for x in page.splitlines() if x.startswith("| ") and cells(x)[0] != "library"]
+    tests = [x for x in rows if len(cells(x)) == COLUMNS and (cells(x)[0], cells(x)[2]) not in names]
+    reasons = [x for x in rows if len(cells(x)) != COLUMNS]
+    return tests, [x for x in reasons if (cells(x)[0], cells(x)[1].rpartition(" ")[2]) not in names]
+
+
+def place(line):
+    """Where a row of outcomes stands: by library, GPU and run."""
+    name, _, arch, mode, *_ = cells(line)
+    return name, int(re.sub(r"\D", "", arch)), MODES.index(mode)
 
 
 def table(results, page=""):
-    """The page's part, from {library: {mode: outcomes}} and the part as it is."""
+    """The page's part, from {"library" or "library arch": {mode: outcomes}} and the part as it is."""
     head = [
         "| library | version | on | run | passed | skipped | failed | refused | seconds |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    lines, bad = kept(page, results)
-    for name, modes in results.items():
+    lines, bad = kept(page, {(key.partition(" ")[0], modes["arch"]) for key, modes in results.items()})
+    for key, modes in results.items():
+        name = key.partition(" ")[0]
         for mode in MODES:
             found = modes.get(mode)
             if found is None:
@@ -257,13 +282,19 @@ def table(results, page=""):
             counts = " | ".join(str(kinds.count(k)) for k in ("passed", "skipped", "failed", "refused"))
             seconds = sum(x[2] for x in found.values())
             lines.append(f"| {name} | {modes['version']} | {modes['arch']} | {mode} | {counts} | {seconds:,.0f} |")
-    lines = [*head, *sorted(lines, key=lambda x: (cells(x)[0], MODES.index(cells(x)[3])))]
-    for name, modes in results.items():
+    lines = [
+        *head,
+        *sorted(lines, key=lambda x: (cells(x)[0], len(cells(x)[2]), cells(x)[2], MODES.index(cells(x)[3]))),
+    ]
+    for key, modes in results.items():
+        name = key.partition(" ")[0]
         for mode in MODES:
             for test, (outcome, reason, _) in modes.get(mode, {}).items():
                 if kind(outcome, reason) in ("failed", "refused"):
                     said = " ".join(reason.split()).replace("|", "/")[:SHOWN]
-                    bad.append(f"| {name} | {mode} | {test.rpartition('/')[2].partition('[')[0]} | {said} |")
+                    bad.append(
+                        f"| {name} | {mode} on {modes['arch']} | {test.rpartition('/')[2].partition('[')[0]} | {said} |"
+                    )
     if bad:
         lines += ["", "| library | run | test | why it did not pass |", "|---|---|---|---|", *bad]
     return "\n".join(lines)
@@ -297,12 +328,12 @@ def main():
     results = json.loads(keep.read_text(encoding="utf-8")) if keep and keep.exists() else {}
     for name in chosen.libraries or LIBRARIES:
         words, folder = words_of(name, chosen.sources)
-        arch = LIBRARIES[name].arch or chosen.arch
-        for mode in MODES if chosen.mode is None else (chosen.mode,):
-            modes = results.setdefault(name, {})
+        arches = LIBRARIES[name].arches or (chosen.arch,)
+        for arch, mode in itertools.product(arches, MODES if chosen.mode is None else (chosen.mode,)):
+            modes = results.setdefault(name if len(arches) == 1 else f"{name} {arch}", {})
             modes["version"], modes["arch"] = importlib.metadata.version(LIBRARIES[name].of or name), arch
             known = modes[mode] = modes.get(mode, {}) if chosen.resume else {}
-            each = 0 if LIBRARIES[name].calls else chosen.each  # all of one's own
+            each = 0 if LIBRARIES[name].calls or LIBRARIES[name].of else chosen.each  # all of one's own
             setting = ["--arch", arch, "--seconds", str(chosen.seconds), "--each", str(each)]
             outcomes(words, folder, setting, mode == "checked", known)
             if keep:

@@ -111,3 +111,51 @@ def test_adasplash():
     q, k, v = (numbers(1, 2, 64, 16) for _ in range(3))
     wanted = entmax(q @ k.transpose(-1, -2) / 4) @ v.double()
     close(adasplash(q, k, v, alpha=1.5, is_causal=False), wanted, 2e-2)  # products in tf32
+
+
+# --- FlagGems --------------------------------------------------------------------------------------------------------
+FLAG_GEMS = {  # of a matrix x, another y and a row w
+    "add": lambda g, x, y, w: (g.add(x, y), x + y),
+    "argmax": lambda g, x, y, w: (g.argmax(x, 1), x.argmax(1)),
+    "bmm": lambda g, x, y, w: (g.bmm(x[None], y.T.contiguous()[None]), (x @ y.T)[None]),
+    "cat": lambda g, x, y, w: (g.cat([x, y], 0), torch.cat([x, y])),
+    "conv2d": lambda g, x, y, w: (
+        g.conv2d(x[None, None], y[None, None, :3, :3], None, 1, 1, 1, 1),
+        F.conv2d(x[None, None], y[None, None, :3, :3], None, 1, 1),
+    ),
+    "cumsum": lambda g, x, y, w: (g.cumsum(x, 1), x.cumsum(1)),
+    "embedding": lambda g, x, y, w: (g.embedding(x, torch.tensor([1, 3])), x[[1, 3]]),
+    "erf": lambda g, x, y, w: (g.erf(x), x.erf()),
+    "flip": lambda g, x, y, w: (g.flip(x, [1]), x.flip(1)),
+    "gather": lambda g, x, y, w: (g.gather(x, 1, (x > 0).long()), x.gather(1, (x > 0).long())),
+    "gelu": lambda g, x, y, w: (g.gelu(x), F.gelu(x)),
+    "group_norm": lambda g, x, y, w: (
+        g.group_norm(x.view(7, 4, 10), w[:4], w[:4], 7, 4, 10, 2, 1e-5)[0],
+        F.group_norm(x.view(7, 4, 10), 2, w[:4], w[:4]),
+    ),
+    "index_select": lambda g, x, y, w: (g.index_select(x, 0, torch.tensor([2, 0])), x[[2, 0]]),
+    "isin": lambda g, x, y, w: (g.isin(x, x[0]), torch.isin(x, x[0])),
+    "layer_norm": lambda g, x, y, w: (g.layer_norm(x, [40], w, w, 1e-5)[0], F.layer_norm(x, [40], w, w, 1e-5)),
+    "log_softmax": lambda g, x, y, w: (g.log_softmax(x, 1), F.log_softmax(x, 1)),
+    "masked_fill": lambda g, x, y, w: (g.masked_fill(x, x > 0, 2.0), x.masked_fill(x > 0, 2.0)),
+    "mm": lambda g, x, y, w: (g.mm(x, y.T.contiguous()), x @ y.T),
+    "nonzero": lambda g, x, y, w: (g.nonzero(x > 0), (x > 0).nonzero()),
+    "pow": lambda g, x, y, w: (g.pow_tensor_scalar(x.abs(), 1.5), x.abs() ** 1.5),
+    "rms_norm": lambda g, x, y, w: (g.rms_norm(x, [40], w, 1e-5), F.rms_norm(x, [40], w, 1e-5)),
+    "softmax": lambda g, x, y, w: (g.softmax(x, 1), F.softmax(x, 1)),
+    "sort": lambda g, x, y, w: (g.sort(x, 1)[0], x.sort(1)[0]),
+    "sum": lambda g, x, y, w: (g.sum_dim(x, [1]), x.sum(1)),
+    "tanh": lambda g, x, y, w: (g.tanh(x), x.tanh()),
+    "topk": lambda g, x, y, w: (g.topk(x, 3, 1)[0], x.topk(3, 1)[0]),
+    "unique": lambda g, x, y, w: (g._unique2(torch.tensor([3, 1, 3, 2]))[0], torch.tensor([1, 2, 3])),
+    "var_mean": lambda g, x, y, w: (g.var_mean(x, [1])[0], x.var(1)),
+}
+
+
+@pytest.mark.parametrize("name", FLAG_GEMS)
+def test_flag_gems(name, monkeypatch):
+    monkeypatch.setenv("GEMS_VENDOR", "nvidia")  # else it asks nvidia-smi
+    import flag_gems
+
+    found, wanted = FLAG_GEMS[name](flag_gems, numbers(7, 40), numbers(7, 40), numbers(40))
+    close(found, wanted, 2e-2 if name in ("bmm", "conv2d", "mm") else 1e-4)  # products in tf32
