@@ -16,8 +16,8 @@ from nbtc.formats.arrays import as_array, as_flag, as_format, significant, to_bi
 from nbtc.formats.table import FORMATS, Format
 from nbtc.gemm.choose import accumulator, plain_line, row_for
 from nbtc.gemm.cost import POSITIONS, Size, copied_bytes
+from nbtc.gemm.cublas_orders import Library
 from nbtc.gemm.engines import CHAIN, ENGINES, engines_for
-from nbtc.gemm.library import Library
 from nbtc.gemm.orders import Order, every
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.out import block_shape, check_out, destination, rows_at_once

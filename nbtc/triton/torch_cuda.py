@@ -26,7 +26,7 @@ from torch.utils import _device
 
 from nbtc.interop.torch_device import Guard, cuda_names, nothing, properties
 from nbtc.isa.archs import gpu
-from nbtc.triton import cublas, driver
+from nbtc.triton import cublas_handle, driver
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 MAKERS = _device._device_constructors()  # functions that take the default device
@@ -213,7 +213,7 @@ def on_cpu(arch: str) -> Iterator[None]:
         stack.enter_context(patch.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True))
         for name, made in (("__enter__", _entering), ("__exit__", _leaving)):
             stack.enter_context(patch.object(torch.autocast, name, made(getattr(torch.autocast, name))))
-        stack.enter_context(cublas.exchanged())
+        stack.enter_context(cublas_handle.exchanged())
         stack.enter_context(patch.object(torch.version, "cuda", torch.version.cuda or "13.0"))
         stack.enter_context(mode)
         yield

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import nbtc
 from nbtc.errors import GuessedOrderWarning, OptionError, UnsupportedInstructionError
 from nbtc.formats.table import FORMATS
-from nbtc.gemm.library import LIBRARIES
-from nbtc.gemm.library_shapes import shapes
+from nbtc.gemm.cublas_orders import LIBRARIES
+from nbtc.gemm.cublas_shapes import shapes
 from nbtc.gemm.orders import RULES
 from nbtc.gemm.run import add
 from nbtc.testing import assert_bits_equal
@@ -235,7 +235,7 @@ with np.load(Path(__file__).parents[1] / "golden" / "library_shapes.npz") as fil
 
 @pytest.mark.parametrize("name", NAMES)
 def test_recorded_shapes(name):
-    """Some of the products that `library_shapes` was made from, a few outputs of each."""
+    """Some of the products that `cublas_shapes` was made from, a few outputs of each."""
     op, fmt, layout, batch, m, n, k = name.split()
     m, n, k = int(m), int(n), int(k)
     a, b = cancelling(SHAPES[f"{name} rows"], SHAPES[f"{name} columns"], n, k)

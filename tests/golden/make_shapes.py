@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nbtc.gemm.library_shapes import shapes
+from nbtc.gemm.cublas_shapes import shapes
 
 MOST = 6  # outputs a side
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import nbtc
-from nbtc.gemm.library_shapes import find
+from nbtc.gemm.cublas_shapes import find
 
 DTYPES = {"f16": (torch.float16, np.float16), "bf16": (torch.bfloat16, ml_dtypes.bfloat16)}
 # Seed; operation, layout, batch, M, N, K; format; order; SHA-256 of the result's bits, by torch.mm, bmm and addmm of

@@ -10,11 +10,12 @@ from nbtc.executor.emit.action import Action
 from nbtc.executor.matrix import matrix, matrix_moves, tensor_memory, warpgroup, wmma_moves
 from nbtc.executor.memory import alloca, atomics, memory, moves, multimem
 from nbtc.executor.texture import texture
-from nbtc.executor.transfer import bulk, bulk_tensor, copies, launch_control, mbarrier, remote_stores
+from nbtc.executor.transfer import bulk, bulk_tensor, cluster_launch_control, copies, mbarrier, remote_stores
 
 FAMILIES = (
     control, moves, memory, barriers, warp, atomics, fences, copies, matrix, matrix_moves, wmma_moves, warpgroup,
-    mbarrier, bulk, bulk_tensor, remote_stores, cluster, alloca, tensor_memory, launch_control, multimem, texture,
+    mbarrier, bulk, bulk_tensor, remote_stores, cluster, alloca, tensor_memory, cluster_launch_control, multimem,
+    texture,
 )  # fmt: skip
 TABLES: tuple[tuple[Action, ...], ...] = tuple(family.ACTIONS for family in FAMILIES)
 

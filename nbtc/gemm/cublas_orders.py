@@ -1,4 +1,4 @@
-"""Which order of summation a library's kernel used for a shape: recordings, and a guess for the rest."""
+"""Which order of summation a kernel of cuBLAS used for a shape: recordings, and a guess for the rest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from nbtc.errors import GuessedOrderWarning, OptionError, shown, warn
 from nbtc.formats.arrays import as_format
-from nbtc.gemm.library_shapes import Found, find
+from nbtc.gemm.cublas_shapes import Found, find
 from nbtc.gemm.orders import Order
 from nbtc.gemm.orders import order as order_row
 
