@@ -3,9 +3,9 @@
     python scripts/samples.py CHECKOUT [vectorAdd scan ...] [--arch H200] [--seconds 300] [--keep FILE]
 
 CHECKOUT: a folder that holds `Common` and `Samples`, as github.com/NVIDIA/cuda-samples does.  A sample is what nvcc
-makes of its folder: a program, linked with the driver and NVRTC where it calls them, and the PTX and fat binaries that
-it loads; those that need more, such as another library, are shown as not built.  A sample has passed when it says so
-itself, by its exit code.  --keep: a JSON file that gathers several runs.
+makes of its folder: a program, linked with the driver, NVRTC and nvJitLink where it calls them, and the PTX and fat
+binaries that it loads; those that need more, such as another library, are shown as not built.  A sample has passed when
+it says so itself, by its exit code.  --keep: a JSON file that gathers several runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def build(folder: Path, common: Path, out: Path) -> str:
         headers(folder)
     for kernel, form in loaded.items():
         nvcc([*flags, f"-{form}", "-o", str(kernel.with_name(f"{kernel.stem}64.{form}")), str(kernel)])
-    libraries = ["-Xlinker", "--as-needed", "-lcuda", "-lnvrtc"]
+    libraries = ["-Xlinker", "--as-needed", "-lcuda", "-lnvrtc", "-lnvJitLink"]
     command = [*flags, "-cudart", "shared", "-o", str(out), *sources, *libraries]
     # functions and variables in other files, launches by kernels: objects are linked on the device too
     several = sum(s.endswith(".cu") for s in sources) > 1

@@ -25,6 +25,10 @@ L32, L64, L1 = vector(I32, WARP), vector(I64, WARP), vector(I1, WARP)
 COUNT_BITS, OWED_BITS = 20, 22  # PTX ISA: counts up to 2**20 - 1, transactions within 2**20 - 1 of zero
 PENDING, OWED, PHASE = COUNT_BITS, 2 * COUNT_BITS, 2 * COUNT_BITS + OWED_BITS
 COUNT_MASK, OWED_MASK = (1 << COUNT_BITS) - 1, (1 << OWED_BITS) - 1
+# What `mbarrier.inval` leaves, no state of an mbarrier: its test succeeds.  A thread may invalidate an mbarrier when
+# its phase ends and others have yet to look again: on a GPU they see the end long before, but here a warp may run on
+# without a turn of theirs.  Zero instead would be a phase that never ends.
+INVALID = 1 << (PHASE + 1)
 BYTES = 8
 
 
@@ -154,7 +158,7 @@ def _init(lanes: Lanes) -> None:
 
 
 def _invalidate(lanes: Lanes) -> None:
-    _set(lanes, lanes.operands[0], lanes.v.const(L64, 0))
+    _set(lanes, lanes.operands[0], lanes.v.const(L64, INVALID))
 
 
 def _arrive(lanes: Lanes) -> None:
@@ -188,7 +192,8 @@ def _test(lanes: Lanes) -> None:
         phase = b.lshr(lanes.read(asked, "b64", lanes=True), v.const(L64, PHASE))
     differ = b.and_(b.xor(now, phase), v.const(L64, 1))
     lanes.machine.instrument.mbarrier(lanes, kinds.TESTED, found, [differ], int(not lanes.op.has("relaxed")))
-    reach.write(lanes, target, b.icmp_unsigned("!=", differ, v.const(L64, 0)))
+    done = b.or_(differ, b.lshr(now, v.const(L64, 1)))  # INVALID, shifted
+    reach.write(lanes, target, b.icmp_unsigned("!=", done, v.const(L64, 0)))
 
 
 def _pending(lanes: Lanes) -> None:
