@@ -12,7 +12,7 @@ configuration where the context asks for it |
 | `knobs.runtime.add_stages_inspection_hook`, public | PTX is the binary; the hook that was there is called as well |
 | `runtime.driver._active` | what to put back: its property `active` would look for a GPU |
 
-Tested with Triton 3.6.
+Tested with Triton 3.6 and 3.9.
 """
 
 from __future__ import annotations

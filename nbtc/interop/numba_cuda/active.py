@@ -1,7 +1,24 @@
 """The context in which numba-cuda's programs run on the CPU: what of numba-cuda it exchanges, and how it puts it back.
 
-numba-cuda reaches its driver through one object (`cudadrv.driver.driver`); the state of that object, the contexts of
-threads and the list of devices belong to the emulated device while it is active.
+`nbtc.cuda.install` runs programs on nbtc's CUDA driver with nothing exchanged.  What follows is for what no driver can
+give: arrays of the host without copies, errors as Python's exceptions, and several devices one after the other in a
+process, which may have a real driver too (a process loads one libcuda.so.1, whose handles cuda.core keeps).
+
+| exchanged | why |
+|---|---|
+| the state of `driver.driver`: its functions, `devices` | numba-cuda reaches its driver through this one object |
+| the state of `nrt.rtsys` | the runtime of reference counts is loaded once for each device |
+| `devices._runtime._tls`, the cache of `_DeviceList.lst` | threads' current contexts, of this device alone |
+| `driver.ExperimentalDevice` | cuda.core's device looks for a driver |
+| `driver._to_core_stream`, `nrt._to_core_stream` | cuda.core's streams belong to its devices |
+| `driver.Context.create_module_ptx` | would hand the text to cuda.core, which loads it with a driver |
+| `codegen.CUDACodeLibrary.get_cufunc` | keeps loaded code by the number of the device, which is 0 for each here |
+| `dispatcher.launch`, `nrt.launch` | faults become exceptions, arrays are passed by their own memory |
+| `dispatcher.LaunchConfig`, `nrt.LaunchConfig` | cuda.core's asks the driver about cooperative launches |
+| `devicearray._to_strided_memory_view`, `_make_strided_memory_view` | views of the host's memory, no copies |
+| `nvrtc.compile`, `nrt._Linker` | CUDA C++ becomes PTX, also where LTO-IR is asked for, and PTX stays text |
+
+Tested with numba-cuda 0.30.4 (docs/numba-cuda.md).
 """
 
 from __future__ import annotations
@@ -186,28 +203,21 @@ def _state_of(owner: Any, state: dict[str, Any]) -> Iterator[None]:
 
 def _exchange(one: Active) -> None:
     """Put a device in the place of numba-cuda's driver; `_restored` puts that back."""
-    # Tested with numba-cuda 0.30.4 (docs/numba-cuda.md).  `nbtc.cuda.install` runs programs on nbtc's CUDA driver with
-    # none of these exchanged; they are for what a driver can't give: several devices one after the other in a process,
-    # beside a real one, arrays and tensors of the host without copies, and errors as Python's exceptions.
     exchanged = [
-        (
-            driver,
-            "ExperimentalDevice",
-            lambda number: one.processor,
-        ),  # cuda.core's device looks for a driver
-        (driver, "_to_core_stream", _core_stream),  # cuda.core's streams belong to its devices
-        (driver.Context, "create_module_ptx", _module_of_text),  # would hand text to cuda.core's linker
-        (devices._runtime, "_tls", one.contexts),  # threads' current contexts, of this device alone
-        (codegen.CUDACodeLibrary, "get_cufunc", lambda library: one.load(library)),  # kept by device: code differs
-        (dispatcher, "launch", one.launch),  # faults become exceptions, arrays are passed by their own memory
-        (dispatcher, "LaunchConfig", image.Config),  # cuda.core's asks the driver
-        (devicearray, "_to_strided_memory_view", viewer(one.processor.memory)),  # views of the host's memory
+        (driver, "ExperimentalDevice", lambda number: one.processor),
+        (driver, "_to_core_stream", _core_stream),
+        (driver.Context, "create_module_ptx", _module_of_text),
+        (devices._runtime, "_tls", one.contexts),
+        (codegen.CUDACodeLibrary, "get_cufunc", lambda library: one.load(library)),
+        (dispatcher, "launch", one.launch),
+        (dispatcher, "LaunchConfig", image.Config),
+        (devicearray, "_to_strided_memory_view", viewer(one.processor.memory)),
         (devicearray, "_make_strided_memory_view", host_view),
-        (nvrtc, "compile", sources.compile),  # CUDA C++ becomes PTX, also where NVRTC would make LTO-IR
-        (nrt, "launch", one.launch),  # the runtime of reference counts launches kernels of its own
+        (nvrtc, "compile", sources.compile),
+        (nrt, "launch", one.launch),
         (nrt, "LaunchConfig", image.Config),
         (nrt, "_to_core_stream", _core_stream),
-        (nrt, "_Linker", Linker),  # PTX stays text
+        (nrt, "_Linker", Linker),
     ]
     _restored.enter_context(_state_of(driver.driver, one.state))
     _restored.enter_context(_state_of(nrt.rtsys, one.runtime))
