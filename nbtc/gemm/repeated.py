@@ -1,15 +1,17 @@
 """Products that are asked for again: from the third of one signature on, a product is one native call.
 
 A signature is all that decides what a product is but the operands' elements: dtypes, shapes, strides, options, threads,
-tables.  The first product of one is checked and planned, the second also leaves behind its call, in which only three
-addresses are new each time.  What a call does not vouch for is computed as if there were none.
+tables.  The first product of one is checked and planned, the second (of a few thousand multiply-adds the thousandth,
+`PATIENCE`) also leaves behind its call, in which only three addresses are new each time.  What a call does not vouch
+for is computed as if there were none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from math import prod
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,9 @@ from nbtc.numerics.models import changes
 
 Ranges = tuple[Range, Range] | None
 MOST = 1 << 21  # multiply-adds: of larger products Python takes less than a sixth of the time
+# Planned products of a few thousand multiply-adds, each output by itself, before a call that needs the kernels of large
+# ones: 20 to 100 microseconds are saved each time; loading those takes 16 milliseconds, compiling them half a second.
+PATIENCE = 1000
 MOST_BYTES, SIGNATURES = 1 << 19, 16  # of a call's memory; how many are kept: 8 MiB, what `cost.OVERHEAD` has for them
 
 
@@ -67,8 +72,14 @@ class Call:
         return as_words(self.arguments(arrays)).words, arrays
 
 
-_CALLS: dict[Hashable, Call | Ranges] = {}  # a call, or before there is one, the ranges that the last one had
-_REFUSED = Range(0, 0), Range(0, -1)  # ranges of a signature whose products are no single call
+class Waiting(NamedTuple):
+    """A signature without a call: planned products until it gets one (0: never), and what its last call covered."""
+
+    products: int
+    ranges: Ranges = None
+
+
+_CALLS: dict[Hashable, Call | Waiting] = {}
 _LOCK = Lock()
 
 
@@ -102,26 +113,27 @@ def product(of: Hashable, a: Any, b: Any) -> NDArray[Any] | None:
     if code == DONE:
         return d
     if code == OUTSIDE:
-        _keep(of, call.ranges)
+        _keep(of, Waiting(1, call.ranges))
     return None
 
 
-def remember(of: Hashable, a: Any, b: Any, problem: Problem, engine: Any) -> None:
-    """Note that a product was computed; if one of its signature had been, make a call for the next."""
-    m, n, k = problem.plan.shape
-    if of not in _CALLS:
-        if m * n * k <= MOST and hasattr(engine, "call") and _as_given((a, b), problem):
-            _keep(of, None)
-        return
-    before = _CALLS[of]
-    if type(before) is Call or before is _REFUSED:
-        return
-    call = engine.call(problem, before)
-    small = call is not None and sum(np.dtype(kind).itemsize * size for size, kind in call.key) <= MOST_BYTES
-    _keep(of, call if small else _REFUSED)
+def remember(of: Hashable, a: Any, b: Any, problem: Problem, engines: Sequence[Any]) -> None:
+    """Note that a product was planned and computed; if enough of its signature were, make a call for the next."""
+    macs, found = prod(problem.plan.shape), _CALLS.get(of)
+    if found is None:
+        if macs <= MOST and _as_given((a, b), problem):
+            _keep(of, Waiting(PATIENCE if problem.plan.engine == "chain" else 1))
+    elif type(found) is Waiting and found.products > 1:
+        _CALLS[of] = Waiting(found.products - 1)
+    elif type(found) is Waiting and found.products:
+        engine = next(x for x in engines if x.serves(problem.plan.params))
+        call = engine.call(problem, found.ranges) if hasattr(engine, "call") else None
+        if call is None or sum(np.dtype(kind).itemsize * size for size, kind in call.key) > MOST_BYTES:
+            call = Waiting(0)
+        _keep(of, call)
 
 
-def _keep(of: Hashable, what: Call | Ranges) -> None:
+def _keep(of: Hashable, what: Call | Waiting) -> None:
     """In place of the oldest if need be."""
     with _LOCK:
         _CALLS.pop(of, None)

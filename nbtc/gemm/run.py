@@ -96,7 +96,7 @@ def matmul(
         problem = prepare(a, b, c, options)
         result = _execute(problem, destination(out), progress)
         if signature is not None and problem.plan.simple:
-            repeated.remember(signature, a, b, problem, named(problem.plan.engine, ENGINES))
+            repeated.remember(signature, a, b, problem, ENGINES)
     given: NDArray[Any] = as_given(result, a, b, c) if out is None else out
     return given
 

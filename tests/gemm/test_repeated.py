@@ -31,10 +31,13 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+MOST = repeated.MOST
+
+
 @pytest.fixture(autouse=True)
-def none_known() -> Iterator[None]:
-    """Calls of other tests are forgotten, and those of this one."""
-    repeated.cache_clear()
+def none_known(planned: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Products are remembered, and forgotten after each test."""
+    monkeypatch.setattr(repeated, "MOST", MOST)
     yield
     repeated.cache_clear()
 
@@ -55,7 +58,7 @@ def bits(x: NDArray[Any]) -> bytes:
     return x.tobytes()
 
 
-def planned(a: NDArray[Any], b: NDArray[Any], **options: Any) -> NDArray[Any]:
+def planned_product(a: NDArray[Any], b: NDArray[Any], **options: Any) -> NDArray[Any]:
     """A product that is no repeated one."""
     kept = dict(repeated._CALLS)
     repeated.cache_clear()
@@ -72,7 +75,7 @@ def test_the_bits_are_those_of_the_planned_product(kind: str, shape: tuple[int, 
     rng = np.random.default_rng(5)
     for turn in range(5):
         a, b = operands(rng, shape, dtype)
-        assert bits(nbtc.matmul(a, b, **options)) == bits(planned(a, b, **options)), turn
+        assert bits(nbtc.matmul(a, b, **options)) == bits(planned_product(a, b, **options)), turn
     padded = kind == "f64" and shape[2] % 16
     assert calls() == (0 if padded or options.get("acc") or np.prod(shape) <= SMALL else 1)
 
@@ -84,7 +87,7 @@ def test_operands_in_other_orders_have_calls_of_their_own(kind: str) -> None:
     layouts = (a, b), (a, np.asfortranarray(b)), (np.asfortranarray(a), b), (a[::-1], b[:, ::-1])
     for _ in range(4):
         for x, y in layouts:
-            assert bits(nbtc.matmul(x, y, **options)) == bits(planned(x, y, **options))
+            assert bits(nbtc.matmul(x, y, **options)) == bits(planned_product(x, y, **options))
     assert calls() == len(layouts)
 
 
@@ -97,7 +100,7 @@ def test_infinities_and_nans_are_left_to_the_planned_product(kind: str) -> None:
         if turn % 2:
             a[turn, 3], b[4, turn] = np.inf, np.nan
             b[7, 9], a[20, 7] = -np.inf, 0
-        assert bits(nbtc.matmul(a, b, **options)) == bits(planned(a, b, **options)), turn
+        assert bits(nbtc.matmul(a, b, **options)) == bits(planned_product(a, b, **options)), turn
     assert calls() == 1
 
 
@@ -111,9 +114,9 @@ def test_exponents_beyond_those_of_the_call(kind: str) -> None:
         a, b = (x.astype(np.float32) for x in operands(rng, (64, 80, 64), np.float32))
         a, b = (a * np.float32(scale)).astype(dtype), b.astype(dtype)
         a[0, :8], b[:8, 0] = 0, -0.0
-        assert bits(nbtc.matmul(a, b, **options)) == bits(planned(a, b, **options)), turn
+        assert bits(nbtc.matmul(a, b, **options)) == bits(planned_product(a, b, **options)), turn
     zero = np.zeros_like(a)
-    assert bits(nbtc.matmul(zero, b, **options)) == bits(planned(zero, b, **options))
+    assert bits(nbtc.matmul(zero, b, **options)) == bits(planned_product(zero, b, **options))
 
 
 def test_sums_that_leave_32_bits_and_subnormals() -> None:
@@ -122,7 +125,7 @@ def test_sums_that_leave_32_bits_and_subnormals() -> None:
         a, b = operands(rng, (64, 64, 64), np.float16)
         if turn > 2:
             a, b = (np.full_like(x, np.float16(65504) if turn % 2 else np.float16(6e-8)) for x in (a, b))
-        assert bits(nbtc.matmul(a, b)) == bits(planned(a, b)), turn
+        assert bits(nbtc.matmul(a, b)) == bits(planned_product(a, b)), turn
 
 
 def test_results_are_arrays_of_their_own() -> None:
@@ -144,7 +147,7 @@ def test_read_only_operands() -> None:
 
 def test_threads_at_once() -> None:
     a, b = operands(np.random.default_rng(12), (64, 96, 64), np.float16)
-    want = bits(planned(a, b))
+    want = bits(planned_product(a, b))
     with ThreadPoolExecutor(8) as pool:
         assert {bits(x) for x in pool.map(lambda _: nbtc.matmul(a, b), range(200))} == {want}
 
@@ -183,13 +186,27 @@ def test_other_options_are_other_products() -> None:
         {}, {"arch": "sm_80"}, {"arch": "sm_70"}, {"acc": "f16"}, {"k_split": 16}, {"order": "split2x32"},
         {"c": np.ones((64, 64), np.float32)},
     )  # fmt: skip
-    want = [bits(planned(a, b, **x)) for x in forms]
+    want = [bits(planned_product(a, b, **x)) for x in forms]
     for _ in range(4):
         assert [bits(nbtc.matmul(a, b, **x)) for x in forms] == want
     x, y = operands(np.random.default_rng(15), (64, 64, 64), np.int8)
     for _ in range(4):
         nbtc.matmul(x, y)
-        assert bits(nbtc.matmul(x.view(np.uint8), y)) == bits(planned(x.view(np.uint8), y))
+        assert bits(nbtc.matmul(x.view(np.uint8), y)) == bits(planned_product(x.view(np.uint8), y))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_few_thousand_multiply_adds_wait_for_their_call(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated, "PATIENCE", 3)
+    dtype, options = KINDS[kind]
+    rng = np.random.default_rng(17)
+    for shape in ((16, 16, 16), (1, 1, 16), (3, 5, 32)):
+        for turn in range(7):
+            a, b = operands(rng, shape, dtype)
+            if turn == 6 and np.dtype(dtype).kind not in "iu":
+                a[0, 0] = np.nan
+            assert bits(nbtc.matmul(a, b, **options)) == bits(planned_product(a, b, **options)), (shape, turn)
+    assert calls() == (0 if options.get("acc") else 3)
 
 
 def test_few_calls_are_kept() -> None:

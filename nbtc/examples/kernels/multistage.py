@@ -28,7 +28,7 @@ def kernel(across=4, along=8):
     height, width = 32 * across, 32 * along
     a_tile = height * DEPTH
     stage_elements = a_tile + width * DEPTH
-    pairs, a_copies, b_copies = along // 2, height // 32, width // 32
+    pairs, a_copies, half = along // 2, height // 32, width // 64
 
     @nbtc.device
     def fetch_rows(tiles, first, source, row, col, copies):
@@ -41,29 +41,37 @@ def kernel(across=4, along=8):
                 ptx.cp_async(tiles, source, 16, to + 32 * DEPTH * i, at + 32 * pitch * i)
 
     @nbtc.device
-    def fetch(tiles, stage, step, a, b, row, col):
+    def fetch(tiles, stage, step, a, b, row, col, third):
+        """Rows of a, half of b's, the other half; then the group is closed."""
+        first = stage * stage_elements
         if step * DEPTH < a.shape[1]:
-            fetch_rows(tiles, stage * stage_elements, a, row, step * DEPTH, a_copies)
-            fetch_rows(tiles, stage * stage_elements + a_tile, b, col, step * DEPTH, b_copies)
-        ptx.cp_async_commit_group()
+            if third == 0:
+                fetch_rows(tiles, first, a, row, step * DEPTH, a_copies)
+            else:
+                before = 32 * half * (third - 1)
+                fetch_rows(tiles, first + a_tile + before * DEPTH, b, col + before, step * DEPTH, half)
+        if third == 2:
+            ptx.cp_async_commit_group()
 
     @nbtc.device
     def load(tiles, base, part, fa, fb, buffer, a_at, b_at):
         lane = nbtc.lane_id()
-        at = base + UNIT * ((2 * part + lane // 16) ^ (lane % 8))
+        at = base + a_at + UNIT * ((2 * part + lane // 16) ^ (lane % 8))
         for i in nbtc.unroll(across):
-            r = ptx.ldmatrix(tiles, at + a_at + 16 * ROW * i, num=4)
+            r = ptx.ldmatrix(tiles, at + 16 * ROW * i, num=4)
             for e in nbtc.unroll(4):
                 fa[buffer, i, e] = r[e]
+        at = base + b_at + UNIT * ((2 * part + lane // 8 % 2) ^ (lane % 8))
         for j in nbtc.unroll(pairs):
-            r = ptx.ldmatrix(tiles, at + b_at + 16 * ROW * j, num=4)
-            fb[buffer, 2 * j, 0], fb[buffer, 2 * j, 1] = r[0], r[2]
-            fb[buffer, 2 * j + 1, 0], fb[buffer, 2 * j + 1, 1] = r[1], r[3]
+            r = ptx.ldmatrix(tiles, at + 16 * ROW * j, num=4)
+            for e in nbtc.unroll(4):
+                fb[buffer, 2 * j + e // 2, e % 2] = r[e]
 
     @nbtc.device
     def multiply(acc, fa, fb, buffer):
         for i in nbtc.unroll(across):
-            for j in nbtc.unroll(along):
+            for n in nbtc.unroll(along):
+                j = along - 1 - n if i % 2 else n  # the last b of a row is the first of the next
                 d = ptx.mma_sync(FORM, fa[buffer, i], fb[buffer, j], acc[i, j])
                 for e in nbtc.unroll(4):
                     acc[i, j, e] = d[e]
@@ -76,13 +84,14 @@ def kernel(across=4, along=8):
         lane, warp = nbtc.thread_idx.x % 32, nbtc.thread_idx.x // 32
         tile_row, tile_col = place(nbtc.block_idx.x, rows, cols)
         down, right = warp % 2 * (height // 2), warp // 2 * (width // 4)
-        a_at, b_at = ROW * (down + lane % 16), 2 * a_tile + ROW * (right + lane % 16)
+        a_at, b_at = ROW * (down + lane % 16), 2 * a_tile + ROW * (right + lane // 16 * 8 + lane % 8)
         for i in nbtc.unroll(across):
             for j in nbtc.unroll(along):
                 for e in nbtc.unroll(4):
                     acc[i, j, e] = 0
         for s in range(AHEAD):
-            fetch(tiles, s, s, a, b, tile_row * height, tile_col * width)
+            for third in nbtc.unroll(3):
+                fetch(tiles, s, s, a, b, tile_row * height, tile_col * width, third)
         ptx.cp_async_wait_group(PENDING)
         nbtc.syncthreads()
         load(tiles, 0, 0, fa, fb, 0, a_at, b_at)
@@ -94,8 +103,9 @@ def kernel(across=4, along=8):
                     nbtc.syncthreads()
                     read = (read + 1) % STAGES
                 load(tiles, 2 * stage_elements * read, (part + 1) % 4, fa, fb, (part + 1) % 2, a_at, b_at)
-                if part == 0:
-                    fetch(tiles, write, step + AHEAD, a, b, tile_row * height, tile_col * width)
+                if part < 3:
+                    fetch(tiles, write, step + AHEAD, a, b, tile_row * height, tile_col * width, part)
+                if part == 2:
                     write = (write + 1) % STAGES
                 multiply(acc, fa, fb, part % 2)
         row = tile_row * height + down + lane // 4
