@@ -91,9 +91,9 @@ class Library:
         vector is added to every row.  batch: of how many products (0: it is no batch).  Raises OptionError for another
         layout.
 
-        `.evidence` of the order is "recorded" for shapes that were recorded, "rule" where recorded neighbours agree,
-        "guess" elsewhere: as the nearest recorded shape, or one chain in ascending k (promoted every 128 elements for
-        fp8 without fast accumulation).  A guess warns, once a shape.
+        `.evidence` of the order is "recorded" for shapes that were recorded, "rule" where cuBLAS' heuristic was asked
+        for the shape or for those around it, "guess" elsewhere: as for the nearest shape, or one chain in ascending k
+        (promoted every 128 elements for fp8 without fast accumulation).  A guess warns, once a shape.
 
         >>> library("cublas 13.0", gpu="H200").order(33, 65, 136, a="bf16", out="f32").name
         'k8:split9x16'

@@ -1,0 +1,170 @@
+"""Which algorithm cuBLAS chooses for a product, and the order in which that sums.
+
+`library_choices.txt.xz` holds answers of cuBLAS' own heuristic (`cublasLtMatmulAlgoGetHeuristic`, cuBLAS 13.1 on an
+H200) to 5.8 million questions, with the workspace that PyTorch gives: 32 MiB, and 1 MiB to `addmm` and `_scaled_mm`.
+For each of 64,352 recorded products whose kernel a profiler named, the answer is the kernel that ran.  A line of the
+file has operation, format, layout and two of M, N and K (in a batch all three), then the third (the batch) from which
+a choice holds on, with the choice: a chain and into how many parts K is divided.
+"""
+
+from __future__ import annotations
+
+import lzma
+import math
+import re
+from bisect import bisect_right
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+Size = tuple[int, int, int, int]  # batch (0: none), M, N, K
+Kind = tuple[str, str, str]  # operation, format, layout
+
+# Elements of 16 bytes, by which lines are aligned or not, and of the 128 bytes that parts of K are whole numbers of
+OCTETS = {"tf32": 4, "bf16": 8, "f16": 8, "e4m3": 16}
+LINE = {"tf32": 32, "bf16": 64, "f16": 64, "e4m3": 128}
+AGREEING = 5  # nearest lines that must have a choice; of 23,000 random shapes with whole lines 98.9 % then have it
+UNKNOWN = ("auto", "other")  # kernels that may divide some tiles (segment-K), and those without tensor cores
+
+
+class Algorithm(NamedTuple):
+    """chain: the order within a part, "auto" or "other" where none describes it.  parts: how many cuBLAS asks for."""
+
+    chain: str
+    parts: int = 1
+
+    def order(self, name: str, layout: str, k: int) -> str:
+        """The name of the order for K, which may fill fewer parts than asked for.
+
+        CUTLASS' kernels give a part whole lines of 128 bytes where K is whole lines of an operand in memory, else whole
+        16 bytes; cuBLAS' own kernels always whole lines.
+
+        >>> Algorithm("resfirst64", 7).order("f16", "nt", 1000), Algorithm("seq", 3).order("bf16", "nt", 8192)
+        ('split7x144:resfirst64', 'split3x2752')
+        """
+        line = LINE[name]
+        own = self.chain == "seq" and name != "tf32"
+        unit = line if own or (layout != "tn" and k % line == 0) else OCTETS[name]
+        part = -(-k // (self.parts * unit)) * unit
+        if part >= k:
+            return self.chain
+        split = f"split{-(-k // part)}x{part}"
+        if self.chain == "seq":
+            return split
+        before, _, rest = self.chain.rpartition("resfirst")
+        return f"{before}{split}:resfirst{rest}"
+
+
+class Algorithms(NamedTuple):
+    """Choices along one of M, K or the batch: from each of `starts` on that of the same place."""
+
+    starts: list[int]
+    choices: list[Algorithm]
+
+    def at(self, value: int) -> Algorithm:
+        return self.choices[max(0, bisect_right(self.starts, value) - 1)]
+
+
+@cache
+def _table() -> tuple[dict[str, list[int]], dict[Kind, dict[tuple[int, ...], str]]]:
+    """The values that were asked for, and the lines as text, which is parsed when it is needed."""
+    packed = files("nbtc").joinpath("data", "library_choices.txt.xz").read_bytes()
+    values: dict[str, list[int]] = {}
+    lines: dict[Kind, dict[tuple[int, ...], str]] = {}
+    for text in lzma.decompress(packed).decode().splitlines():
+        head, _, rest = text.partition("|")
+        words = head.split()
+        if words[0] == "values":
+            values[words[1]] = [int(x) for x in rest.split()]
+        else:
+            lines.setdefault((words[0], words[1], words[2]), {})[tuple(map(int, words[3:]))] = rest
+    for (op, name, layout), own in list(lines.items()):
+        if name == "f16":  # the file leaves out what is as in bfloat16
+            same = {f: x for f, x in lines[op, "bf16", layout].items() if not any(size % 8 for size in f)}
+            lines[op, name, layout] = {**same, **own}
+    return values, lines
+
+
+def _line(text: str) -> Algorithms:
+    """
+    >>> _line("1:seq 16:resfirst64/3").at(20)
+    Algorithm(chain='resfirst64', parts=3)
+    """
+    found = re.findall(r"(\d+):([^\s/]+)(?:/(\d+))?", text)
+    return Algorithms(
+        [int(start) for start, _, _ in found], [Algorithm(chain, int(parts or 1)) for _, chain, parts in found]
+    )
+
+
+def along(kind: Kind, size: Size) -> tuple[tuple[int, ...], int]:
+    """The sizes that stay the same on a line, and the one that changes: the batch, K where A is transposed, or M.
+
+    >>> along(("mm", "bf16", "tn"), (0, 768, 3072, 2048)), along(("mm", "bf16", "nt"), (0, 4, 3072, 768))
+    (((768, 3072), 2048), ((3072, 768), 4))
+    """
+    batch, m, n, k = size
+    if kind[0] == "bmm":
+        return (m, n, k), batch
+    return ((m, n), k) if kind[2] == "tn" else ((n, k), m)
+
+
+def chosen(kind: Kind, size: Size) -> tuple[Algorithm, str] | None:
+    """The choice for a size on a line that was asked for, with why it is known; None off those lines.
+
+    >>> chosen(("mm", "bf16", "nt"), (0, 1, 4096, 14336))[1]
+    "cuBLAS' heuristic chose it"
+    """
+    fixed, value = along(kind, size)
+    values, lines = _table()
+    text = lines.get(kind, {}).get(fixed)
+    if text is None:
+        return None
+    line, asked = _line(text), values[_asked(kind, fixed)]
+    place = bisect_right(asked, value)
+    if asked[place - 1] == value:
+        return line.at(value), "cuBLAS' heuristic chose it"
+    if 0 < place < len(asked) and line.at(asked[place - 1]) == line.at(asked[place]):
+        return line.at(value), "cuBLAS' heuristic chose it for the next smaller and larger size"
+    return None
+
+
+def _asked(kind: Kind, fixed: tuple[int, ...]) -> str:
+    """Which values were asked for on a line."""
+    return "batch" if kind[0] == "bmm" else "odd" if any(x % 8 for x in fixed) else "whole"
+
+
+def nearest(kind: Kind, size: Size) -> tuple[list[Algorithm], tuple[int, ...]] | None:
+    """The choices of the nearest lines whose operands are aligned alike, and the sizes of the nearest of them.
+
+    >>> nearest(("mm", "bf16", "nt"), (0, 3, 4104, 14336))[1]
+    (4096, 14336)
+    """
+    fixed, value = along(kind, size)
+    alike = _by_alignment(kind).get(_alignment(kind, fixed), [])
+    near = sorted((_distance(fixed, other), other) for other in alike)[:AGREEING]
+    if not near:
+        return None
+    texts = _table()[1][kind]
+    return [_line(texts[other]).at(value) for _, other in near], near[0][1]
+
+
+def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> float:
+    """In doublings."""
+    return sum(abs(math.log2(x / y)) for x, y in zip(a, b, strict=True))
+
+
+def _alignment(kind: Kind, fixed: tuple[int, ...]) -> tuple[int, ...]:
+    """The largest power of two that divides the length of each matrix' lines, up to 16 bytes."""
+    name, layout = kind[1:]
+    m, n, k = fixed if len(fixed) == 3 else (*fixed, 0) if layout == "tn" else (0, *fixed)
+    lengths = m if layout[0] == "t" else k, k if layout[1] == "t" else n, n
+    return tuple(min(OCTETS[name], x & -x) for x in lengths)
+
+
+@cache
+def _by_alignment(kind: Kind) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
+    """The sizes of lines of a kind, by how their operands are aligned."""
+    found: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for fixed in _table()[1].get(kind, {}):
+        found.setdefault(_alignment(kind, fixed), []).append(fixed)
+    return found
