@@ -1,7 +1,7 @@
 """Orders that a library took for the shapes of real models, and which neighbours of a shape speak for it.
 
 `library_shapes.txt.xz` has a line for every recorded product whose bits one order explains: operation, format,
-layout, batch, M, N, K, order.  For other shapes speaks what cuBLAS' heuristic answers (`library_choices`).
+layout, batch, M, N, K, order.  For other shapes speaks what cuBLAS' heuristic answers (`cublas_choices`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from nbtc.gemm.library_choices import UNKNOWN, Kind, Size, chosen, nearest
+from nbtc.gemm.cublas_choices import UNKNOWN, Kind, Size, chosen, nearest
 
 ALIGNED = 8  # elements: operands whose rows are not multiples of 16 bytes take other kernels
 UNSURE = "cuBLAS' kernel for it, or for shapes near it, is one whose order is not known"

@@ -10,8 +10,8 @@ import pytest
 import nbtc
 from nbtc.errors import GuessedOrderWarning
 from nbtc.formats.table import FORMATS
-from nbtc.gemm.library_choices import UNKNOWN, Algorithm, chosen
-from nbtc.gemm.library_shapes import find, shapes
+from nbtc.gemm.cublas_choices import UNKNOWN, Algorithm, chosen
+from nbtc.gemm.cublas_shapes import find, shapes
 from nbtc.gemm.orders import order
 from nbtc.testing import assert_bits_equal
 from tests.gemm.test_orders import CUBLAS, cancelling
