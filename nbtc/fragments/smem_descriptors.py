@@ -87,32 +87,35 @@ def operand_format(format: object, major: object = "k") -> Format:
     return fmt
 
 
-def byte_offset(mn: Any, k: Any, leading: Any, stride: Any, units: Any, bits: int, major: str) -> Any:
+def byte_offset(mn: Any, k: Any, leading: Any, stride: Any, log2: Any, bits: int, major: str) -> Any:
     """Byte offset of element (mn, k) from the start of its tile, before swizzling.  Everything broadcasts."""
     per_unit = 128 // bits
     if major == "k":
-        return unit_offset(mn, k // per_unit, leading, stride, units, False) + k % per_unit * bits // 8
-    return unit_offset(mn // per_unit, k, leading, stride, units, True) + mn % per_unit * bits // 8
+        return unit_offset(mn, k // per_unit, leading, stride, log2, False) + k % per_unit * bits // 8
+    return unit_offset(mn // per_unit, k, leading, stride, log2, True) + mn % per_unit * bits // 8
 
 
-def unit_offset(mn: Any, k: Any, leading: Any, stride: Any, units: Any, transposed: Any) -> Any:
-    """Byte offset of a unit of 16 bytes from the start of its tile, before swizzling, of arrays or in compiled code.
+def unit_offset(mn: Any, k: Any, leading: Any, stride: Any, log2: Any, transposed: Any) -> Any:
+    """Byte offset of a unit of 16 bytes from the start of its tile, before swizzling.
 
-    K-major: mn counts rows, k units; transposed (MN-major): mn counts units, k rows.  units: of a row of the swizzle
-    pattern, 1 of a plain tile.
+    Of arrays, in compiled code, and of whatever else has the operators used here, as emitted code's words have
+    (`executor.matrix.warpgroup_memory`): no division, so that they need none.  K-major: mn counts rows, k units;
+    transposed (MN-major): mn counts units, k rows.  log2: of the units of a row of the swizzle pattern, 0 of a plain
+    tile.
     """
-    swizzled = units > 1
+    swizzled = log2 > 0
+    pitch = UNIT << log2
     if transposed:
-        plain = mn * stride + k // 8 * leading
-        atoms = mn % units * UNIT + mn // units * leading + k // 8 * stride
-        return k % 8 * (UNIT * units) + plain + (atoms - plain) * swizzled
+        plain = mn * stride + (k >> 3) * leading
+        atoms = (mn & ((1 << log2) - 1)) * UNIT + (mn >> log2) * leading + (k >> 3) * stride
+        return (k & 7) * pitch + plain + (atoms - plain) * swizzled
     along = leading + (UNIT - leading) * swizzled  # a swizzled row keeps its units side by side: LBO is not read
-    return mn % 8 * (UNIT * units) + mn // 8 * stride + k * along
+    return (mn & 7) * pitch + (mn >> 3) * stride + k * along
 
 
-def swizzled_address(address: Any, units: Any, base: Any) -> Any:
+def swizzled_address(address: Any, log2: Any, base: Any) -> Any:
     """The address after the XOR of its unit with its row of the pattern (base: the base offset field)."""
-    return address ^ ((((address >> 7) - base) & (units - 1)) << 4)
+    return address ^ ((((address >> 7) - base) & ((1 << log2) - 1)) << 4)
 
 
 @dataclass(frozen=True)
@@ -208,9 +211,9 @@ class Descriptor:
             raise ShapeError(
                 f"mn of shape {m.shape} and k of shape {n.shape} do not broadcast: pass mn[:, None]"
             ) from None
-        units = self.mode.units
-        off = byte_offset(m, n, self.leading, self.stride, units, fmt.bits, major)
-        return np.asarray(swizzled_address((self.start + off) % WINDOW, units, self.base_offset), np.int64)
+        log2 = self.mode.log2
+        off = byte_offset(m, n, self.leading, self.stride, log2, fmt.bits, major)
+        return np.asarray(swizzled_address((self.start + off) % WINDOW, log2, self.base_offset), np.int64)
 
     def unit_addresses(self, rows: int, cols: int, fmt: Format, major: str) -> NDArray[np.int64]:
         """Addresses of the 16-byte units of a tile: (MN, K / U) in K-major order, (MN / U, K) in MN-major."""

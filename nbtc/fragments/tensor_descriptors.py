@@ -200,6 +200,6 @@ class Descriptor(smem.Descriptor):
             raise UnsupportedInstructionError(
                 f"MN-major order of {bits}-bit operands: no chip has confirmed these addresses; use K-major ones"
             )
-        m, n, units = np.asarray(mn, np.int64), np.asarray(k, np.int64), self.mode.units
-        off = smem.byte_offset(m, n, self.leading, self.stride, units, bits, major)
-        return np.asarray(smem.swizzled_address((self.start + off) % smem.WINDOW, units, self.base_offset), np.int64)
+        m, n, log2 = np.asarray(mn, np.int64), np.asarray(k, np.int64), self.mode.log2
+        off = smem.byte_offset(m, n, self.leading, self.stride, log2, bits, major)
+        return np.asarray(smem.swizzled_address((self.start + off) % smem.WINDOW, log2, self.base_offset), np.int64)

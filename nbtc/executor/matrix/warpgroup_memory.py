@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I16, I32, I64, VectorBuilder, vector
 from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P
-from nbtc.fragments.smem_descriptors import UNIT, WINDOW
+from nbtc.fragments.smem_descriptors import UNIT, WINDOW, swizzled_address, unit_offset
 
 ROWS = 8  # of a matrix that one register of a warp holds
 
@@ -26,46 +26,51 @@ def _field(v: VectorBuilder, word: Any, low: int) -> Any:
     return v.b.trunc(v.b.shl(x, v.int(4)), I32)
 
 
+def _operator(name: str, turned: bool = False) -> Any:
+    """An operator of `EmittedWords`; turned: of a number before them."""
+
+    def apply(self: EmittedWords, other: Any) -> EmittedWords:
+        x, y = self.x, other.x if isinstance(other, EmittedWords) else self.v.const(self.x.type, other)
+        return EmittedWords(self.v, getattr(self.v.b, name)(*((y, x) if turned else (x, y))))
+
+    return apply
+
+
+class EmittedWords:
+    """A vector of i32 with the operators of `unit_offset` and `swizzled_address`."""
+
+    def __init__(self, v: VectorBuilder, x: Any) -> None:
+        self.v, self.x = v, x
+
+    __add__, __sub__, __mul__ = _operator("add"), _operator("sub"), _operator("mul")
+    __and__, __xor__, __lshift__, __rshift__ = (_operator(name) for name in ("and_", "xor", "shl", "lshr"))
+    __rsub__, __rlshift__ = _operator("sub", True), _operator("shl", True)
+
+    def __gt__(self, other: int) -> EmittedWords:
+        found = self.v.b.icmp_unsigned(">", self.x, self.v.const(self.x.type, other))
+        return EmittedWords(self.v, self.v.b.zext(found, self.x.type))
+
+
 class DescribedTile:
     """An operand in shared memory by its descriptor (i64): addresses of 16-byte rows."""
 
     def __init__(self, v: VectorBuilder, word: Any) -> None:
-        self.v, self.b = v, v.b
+        self.v, b, none = v, v.b, ir.Constant(I32, 0)
         self.start, self.leading, self.stride = (_field(v, word, low) for low in (0, 16, 32))
-        self.base = self.b.trunc(self.b.and_(self.b.lshr(word, v.int(49)), v.int(7)), I32)
-        mode = self.b.trunc(self.b.lshr(word, v.int(62)), I32)  # 0 none, 1 128B, 2 64B, 3 32B
-        c = self._c
-        self.swizzled = self.b.icmp_unsigned("!=", mode, c(0))
-        self.log2 = self.b.select(self.swizzled, self.b.sub(c(4), mode), c(0))  # of the units of a row of an atom
-
-    def _c(self, value: int) -> Any:
-        return ir.Constant(I32, value)
+        self.base = b.trunc(b.and_(b.lshr(word, v.int(49)), v.int(7)), I32)
+        mode = b.trunc(b.lshr(word, v.int(62)), I32)  # 0 none, 1 128B, 2 64B, 3 32B
+        swizzled = b.icmp_unsigned("!=", mode, none)
+        self.log2 = b.select(swizzled, b.sub(ir.Constant(I32, 4), mode), none)  # of the units of a row of an atom
 
     def rows(self, mn: Any, k: Any, transposed: bool) -> Any:
         """Offsets in shared memory (<n x i32>) of units: mn and k in elements' rows and units as the order has them.
 
         K-major: mn counts rows, k units of 16 bytes.  MN-major: mn counts units of eight elements, k rows.
         """
-        v, b, count = self.v, self.b, mn.type.count
-        many = lambda x: v.splat(x, count)  # noqa: E731
-        fixed = lambda x: v.const(mn.type, x)  # noqa: E731
-        log2, pitch = many(self.log2), many(b.shl(self._c(UNIT), self.log2))
-        leading, stride = many(self.leading), many(self.stride)
-        seven, three = fixed(7), fixed(3)
-        if transposed:
-            plain = b.add(b.mul(mn, stride), b.mul(b.lshr(k, three), leading))
-            within = b.and_(mn, b.sub(b.shl(fixed(1), log2), fixed(1)))
-            atoms = b.add(b.shl(within, fixed(4)), b.mul(b.lshr(mn, log2), leading))
-            atoms = b.add(atoms, b.mul(b.lshr(k, three), stride))
-            choice = b.select(many(self.swizzled), atoms, plain)
-            offset = b.add(choice, b.mul(b.and_(k, seven), pitch))
-        else:
-            along = b.select(many(self.swizzled), fixed(UNIT), leading)
-            offset = b.add(b.mul(b.and_(mn, seven), pitch), b.mul(b.lshr(mn, three), stride))
-            offset = b.add(offset, b.mul(k, along))
-        at = b.and_(b.add(offset, many(self.start)), fixed(WINDOW - 1))
-        turn = b.and_(b.sub(b.lshr(at, seven), many(self.base)), b.sub(b.shl(fixed(1), log2), fixed(1)))
-        return b.xor(at, b.shl(turn, fixed(4)))
+        v, fields = self.v, (self.leading, self.stride, self.log2, self.start, self.base)
+        leading, stride, log2, start, base = (EmittedWords(v, v.splat(x, mn.type.count)) for x in fields)
+        offset = unit_offset(EmittedWords(v, mn), EmittedWords(v, k), leading, stride, log2, transposed)
+        return swizzled_address((offset + start) & (WINDOW - 1), log2, base).x
 
 
 def row_addresses(v: VectorBuilder, shared: SharedMemory, offsets: Any) -> tuple[Any, Any]:

@@ -27,8 +27,8 @@ def unit_address(descriptor, mn, k, transposed):
     units, k rows.  (PTX ISA, "Matrix Descriptor", "Strides", swizzling modes.)"""
     start, leading, stride = _field(descriptor, 0), _field(descriptor, 16), _field(descriptor, 32)
     mode, base = descriptor >> 62 & 3, descriptor >> 49 & 7
-    units = 1 << (4 - mode) if mode else 1
-    return _swizzled((_unit_offset(mn, k, leading, stride, units, transposed) + start) & WINDOW, units, base)
+    log2 = 4 - mode if mode else 0
+    return _swizzled((_unit_offset(mn, k, leading, stride, log2, transposed) + start) & WINDOW, log2, base)
 
 
 @jit
