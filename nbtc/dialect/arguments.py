@@ -70,6 +70,8 @@ def given(x: Any) -> Given:
         return given(as_array(x))
     if folding.is_record(x):
         return given(folding.as_named_tuple(x))
+    if isinstance(x, list):
+        raise FormatError("a kernel takes arrays and tuples, not a list: pass an array, such as np.array(x)")
     raise FormatError(f"a kernel takes arrays, numbers, tuples of them and frozen dataclasses, not {shown(x)}")
 
 

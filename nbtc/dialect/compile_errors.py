@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import linecache
 import os
@@ -14,6 +15,7 @@ from typing import Any
 import numba
 from numba.core.ir import UNDEFINED, FreeVar, Global, Loc
 
+from nbtc.dialect.index_errors import changed_row, has, index_reason
 from nbtc.errors import CompilerError, KernelError, NbtcError
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -28,6 +30,20 @@ MOST = 300  # characters of a reason
 NUMBA = os.path.dirname(numba.__file__)
 RAISED = re.compile(r"raised from (.+) \((\d+)\)", re.IGNORECASE)  # the line of bytecode that Numba has no code for
 CONTEXT = re.compile(r'File "[^"\n]*", line \d+:.*?(?=\n\s*\n|\Z)', re.DOTALL)  # with lines of the source
+ALLOCATED = (
+    "nothing is allocated in a kernel, neither lists, sets and dicts nor new arrays: use tuples, nbtc.local or "
+    "nbtc.shared"
+)
+RETURNED = "Only accept returning of array"  # said of Numba's own product of arrays, and of functions of the user
+RETURNS = (
+    "a function that kernels call returns numbers, tuples of them, or arrays that were passed to it: make the array in "
+    "the kernel and pass it"
+)
+STRINGS = "strings are not made in kernels: print shows constant texts and numbers, print('x =', x)"
+PRODUCTS = (
+    "a product of arrays would be a new array, and nothing is allocated in a kernel: add products of elements up in a "
+    "loop, or take tensor cores by nbtc.wmma or nbtc.ptx.mma_sync"
+)
 # What Numba says of things that device code has not, and what to do instead.
 INSTEAD = (
     (
@@ -36,9 +52,19 @@ INSTEAD = (
         "True where the memory is yours)",
     ),
     (
-        re.compile(r"NRT required but not enabled|NRT not enabled|imprecise type: (Dict|List|Set|dict|list|set)"),
-        "nothing is allocated in a kernel, neither lists, sets and dicts nor new arrays: use tuples, nbtc.local or "
-        "nbtc.shared",
+        re.compile(r"in f-strings not supported|reflected list\(unicode_type\)|Function\(<class 'str'>\)"),
+        STRINGS,
+    ),
+    (
+        re.compile(r"Function\(<(built-in )?function (dot|matmul)\b|numpy\.matmul|required for linear algebra"),
+        PRODUCTS,
+    ),
+    (
+        re.compile(
+            r"NRT required but not enabled|NRT not enabled|imprecise type: (Dict|List|Set|dict|list|set)|"
+            r"Function\(<(built-in )?function (array|arange|linspace|eye|copy|(zeros|ones|empty|full)(_like)?)\b"
+        ),
+        ALLOCATED,
     ),
     (
         re.compile(r"set_try_status|try_except"),
@@ -82,11 +108,16 @@ def said_plainly(function: Callable[..., Any]) -> Iterator[None]:
 def _place(error: BaseException, function: Callable[..., Any]) -> str:
     """The kernel, and the innermost line that the compiler was at."""
     name = f"kernel {function.__name__}"
-    loc = _bytecode_loc(error) or _own(getattr(error, "loc", None)) or _last_loc(error.__traceback__)
-    if not isinstance(loc, Loc) or loc.line is None:
+    loc = _loc(error)
+    if loc is None:
         return f"{name} ({function.__code__.co_filename}:{function.__code__.co_firstlineno})"
     said = linecache.getline(loc.filename, loc.line).strip()
     return f"{name} ({loc.filename}:{loc.line}): `{said}`" if said else f"{name} ({loc.filename}:{loc.line})"
+
+
+def _loc(error: BaseException) -> Loc | None:
+    loc = _bytecode_loc(error) or _own(getattr(error, "loc", None)) or _last_loc(error.__traceback__)
+    return loc if isinstance(loc, Loc) and loc.line is not None else None
 
 
 def _bytecode_loc(error: BaseException) -> Loc | None:
@@ -113,11 +144,19 @@ def _last_loc(trace: TracebackType | None) -> Loc | None:
 def _reason(error: Exception) -> str:
     """The first line of a message that says something, or what nbtc says instead."""
     text = ESCAPES.sub("", str(getattr(error, "msg", None) or error))
+    trace, loc = error.__traceback__, _loc(error)
+    if RETURNED in text and "Function(" not in text:
+        return PRODUCTS if has(loc, ast.MatMult) else RETURNS
     for pattern, sentence in INSTEAD:
         found = pattern.search(text)
+        if found and sentence is ALLOCATED:
+            return STRINGS if has(loc, ast.JoinedStr) else changed_row(trace, loc) or ALLOCATED
         if found:
             return found.expand(sentence)
-    unknown = _unknown_name(error.__traceback__)
+    index = index_reason(text, trace, loc)
+    if index is not None:
+        return index
+    unknown = _unknown_name(trace)
     if unknown is not None and "Cannot determine Numba type" in text:
         return unknown
     lines = [" ".join(line.split()) for line in CONTEXT.sub("", text).splitlines()]

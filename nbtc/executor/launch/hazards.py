@@ -33,8 +33,8 @@ KINDS = {
 WORDS = {
     words.RACE: (
         "data race",
-        "nothing orders the two: put a barrier between them (bar.sync, __syncthreads; bar.warp.sync within a warp), or "
-        "release and acquire with fences between blocks",
+        "nothing orders the two: put a barrier between them ({barrier}), or release and acquire with fences between "
+        "blocks",
     ),
     words.UNWRITTEN: (
         "uninitialised shared memory",
@@ -103,10 +103,16 @@ WORDS = {
     ),
     words.BARRIER_LEFT: (
         "barrier that not all threads reach",
-        "threads of the block have ended without it: let them reach the barrier before they end, or give it the number "
-        "of threads that do",
+        "threads of the block have ended without it, as where it is under an `if` or after a `return` of some of them: "
+        "let all of them reach it before they end, or give it the number of threads that do",
     ),
 }
+# What barriers and atomic additions are called where a kernel was written: the source, unless it is PTX's own text.
+IN_PYTHON = (
+    "nbtc.syncthreads(), cuda.syncthreads(), tl.debug_barrier()",
+    "nbtc.atomic_add, cuda.atomic.add or tl.atomic_add",
+)
+IN_CUDA = ("bar.sync, __syncthreads; bar.warp.sync within a warp", "atomicAdd")
 TWO = {words.BARRIER_APART, words.BARRIER_COUNT, words.PRODUCT_PENDING, words.PRODUCT_UNFENCED}
 MBARRIERS = {words.MBARRIER_UNMADE, words.MBARRIER_COUNT, words.MBARRIER_OVERRUN}
 PLACED = MBARRIERS | {
@@ -168,9 +174,24 @@ def hazard_error(kernel: str, sites: Sequence[Site], request: Request, found: Ha
     return ProgramError(text, title=WORDS[found.hazard][0], places=places(sites, *seen))
 
 
+def _repair(sites: Sequence[Site], found: HazardFound) -> str:
+    """What would repair a hazard, in the words of the language that the kernel is written in."""
+    mine, other = (sites[s.site] if s and s.site < len(sites) else None for s in (found.mine, found.other))
+    file = mine.file if mine else ""
+    barrier, adds = IN_PYTHON if file.endswith(".py") or file.startswith("<") else IN_CUDA
+    text = WORDS[found.hazard][1].format(barrier=barrier)
+    if found.hazard == words.RACE and mine and other and file and _line(mine) == _line(other) and mine != other:
+        text += f"; if the threads update one element on this line, {adds} does so in one step"  # x[0] += y
+    return text
+
+
+def _line(site: Site) -> tuple[str, int]:
+    return site.file, site.source_line
+
+
 def hazard(kernel: str, sites: Sequence[Site], request: Request, found: HazardFound) -> str:
     """The message."""
-    what, repair = WORDS[found.hazard]
+    what, repair = WORDS[found.hazard][0], _repair(sites, found)
     head = f"{kernel}: {what}: {_where(sites, found.mine.site)}"
     if found.hazard in PLACED:
         ends = found.hazard == words.BLOCK_ENDED and found.mine.kind == kinds.NONE and found.other is not None

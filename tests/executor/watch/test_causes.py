@@ -108,3 +108,42 @@ def test_a_warp_that_goes_on_late_knows_of_its_own_use_of_a_barrier_alone() -> N
     out = np.zeros(64, np.int32)
     nbtc.load(REUSED % "")["k"].checked[1, 96](out)
     assert out[0] == 1
+
+
+def adds_to_one(x, out):
+    out[0] += x[nbtc.thread_idx.x]
+
+
+def meets_in_a_half(x, out):
+    t = nbtc.thread_idx.x
+    if t < 32:
+        nbtc.syncthreads()
+    out[t] = x[t]
+
+
+def swaps(x, out):
+    tile = nbtc.shared(64, np.float32)
+    t = nbtc.thread_idx.x
+    tile[t] = x[t]
+    out[t] = tile[63 - t]
+
+
+@pytest.mark.parametrize(
+    ("function", "says", "never"),
+    [
+        (adds_to_one, "nbtc.atomic_add", "__syncthreads"),
+        (meets_in_a_half, "as where it is under an `if`", "atomic"),
+        (swaps, "put a barrier between them (nbtc.syncthreads()", "atomic"),
+    ],
+)
+def test_kernels_in_python_are_advised_in_python(function, says, never):
+    x = np.zeros(64, np.float32)
+    with pytest.raises(ProgramError) as raised:
+        nbtc.kernel(function).checked[1, 64](x, x.copy())
+    assert says in str(raised.value)
+    assert never not in str(raised.value)
+
+
+def test_programs_are_advised_in_their_own_words():
+    assert "bar.sync, __syncthreads" in said("""
+mov.u32 r1, s; st.shared.b32 [r1], r0; ld.shared.b32 r5, [r1]; st.global.b32 [q], r5;""")
