@@ -49,7 +49,8 @@ def _run(args: argparse.Namespace) -> Result:
 
     words = _program(args)
     env = environment(os.environ, args.arch, args.checked, args.profile, args.threads)
-    if args.sarif or args.junit:
+    told = env.get("NBTC_CHECKED") == "1" and "NBTC_FINDINGS" not in env  # else an outer `nbtc run` tells of it
+    if args.sarif or args.junit or told:
         sys.exit(run_reported(words, env, args.sarif, args.junit))
     run(words, env)
     return Result(None, "")  # not reached: the command takes this process over

@@ -7,9 +7,11 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from nbtc.errors import OptionError, SourceError
 from nbtc.isa.archs import gpu
@@ -87,9 +89,10 @@ def run(command: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def run_reported(command: Sequence[str], env: Mapping[str, str], sarif: str | None, junit: str | None) -> int:
-    """Run the command, write what all its processes found, and return its exit code; 1 where that is 0 and they did.
+    """Run the command, tell what all its processes found, and return its exit code; 1 where that is 0 and they did.
 
-    The files are written when the command fails or is interrupted, too.
+    The files are written when the command fails or is interrupted, too.  What was found is told once more at the end,
+    since tools such as ctest keep what a test writes to themselves when the test passes.
     """
     path, root = _path(command, env), Path.cwd()
     for file in (sarif, junit):
@@ -97,16 +100,28 @@ def run_reported(command: Sequence[str], env: Mapping[str, str], sarif: str | No
             Path(file).touch()  # what can't be written is known before anything runs
     with tempfile.TemporaryDirectory(prefix="nbtc-") as folder:
         lines = Path(folder, "findings")
-        before = signal.signal(signal.SIGINT, lambda *_: None)  # the command gets Ctrl-C too, and ends as it likes
-        try:
-            code = subprocess.call(list(command), executable=path, env={**env, "NBTC_FINDINGS": str(lines)})
-        finally:
-            signal.signal(signal.SIGINT, before)
+        code = _call(command, path, {**env, "NBTC_FINDINGS": str(lines)})
         found = sarif_and_junit.read(lines)
     if sarif is not None:
         Path(sarif).write_text(json.dumps(sarif_and_junit.sarif(found, root), indent=1) + "\n", encoding="utf-8")
     if junit is not None:
         Path(junit).write_text(sarif_and_junit.junit(found), encoding="utf-8")
-    if code < 0:  # ended by a signal, as a shell tells it
-        return 128 - code
-    return code or int(any(x["what"] == "finding" for x in found))
+    told = sarif_and_junit.summary(found)
+    if told:
+        print(told, file=sys.stderr)
+    return code or int(bool(told))
+
+
+def _call(command: Sequence[str], path: str, env: Mapping[str, str]) -> int:
+    """Run a command and return its exit code, 128 and the number for one that a signal ended, as shells have it."""
+    process = subprocess.Popen(list(command), executable=path, env=env)
+    handlers: dict[signal.Signals, Any] = {signal.SIGINT: lambda *_: None}  # the command gets Ctrl-C from the terminal
+    for ends in (signal.SIGTERM, signal.SIGHUP):
+        handlers[ends] = lambda number, _: process.send_signal(number)
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 - code if code < 0 else code

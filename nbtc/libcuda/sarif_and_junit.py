@@ -13,6 +13,8 @@ from xml.etree import ElementTree
 from nbtc import __version__
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+SHOWN = 20  # lines of a summary: what a screen holds beside the command's own last lines
+COMMAND = 60  # characters of a command in a summary: half a line of 120
 ROOT = "%SRCROOT%"  # SARIF's name for where relative paths begin
 _UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 has no way to say
 
@@ -57,20 +59,52 @@ def _result(found: dict[str, Any], count: int, root: Path) -> dict[str, Any]:
     return made
 
 
-def sarif(lines: Iterable[dict[str, Any]], root: Path) -> dict[str, Any]:
-    """A log of SARIF: each place once, however many processes came by it."""
+def _several(lines: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Findings by their place, however many processes came by it."""
     several: dict[Any, list[dict[str, Any]]] = {}
     for x in lines:
         if x["what"] == "finding":
             places = x["places"] or x["message"]
             several.setdefault((x["title"], x["kernel"], json.dumps(places)), []).append(x)
-    titles = dict.fromkeys(title for title, *_ in several)
+    return list(several.values())
+
+
+def summary(lines: Iterable[dict[str, Any]]) -> str:
+    """What a run found, a line for each place; empty if nothing."""
+    several = _several(lines)
+    if not several:
+        return ""
+    programs = {x["program"] for group in several for x in group}
+    made = [f"nbtc found {_count(len(several), 'fault')} in {_count(len(programs), 'program')}:"]
+    for group in several[:SHOWN]:
+        first = group[0]
+        place = ":".join(map(str, first["places"][0][:2])) if first["places"] else "no source line (nvcc -lineinfo)"
+        made.append(f"nbtc:   {place}: {first['title']} in {first['kernel']}, {_short(first['program'])}")
+    if len(several) > SHOWN:
+        made.append(f"nbtc:   and {len(several) - SHOWN} more: --sarif FILE and --junit FILE write them all")
+    return "\n".join(made)
+
+
+def _short(program: str) -> str:
+    """A command's first line, as far as it fits beside the rest."""
+    line = program.partition("\n")[0]
+    return line if len(line) <= COMMAND else line[: COMMAND - 3] + "..."
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" + "s" * (n != 1)
+
+
+def sarif(lines: Iterable[dict[str, Any]], root: Path) -> dict[str, Any]:
+    """A log of SARIF: each place once, however many processes came by it."""
+    several = _several(lines)
+    titles = dict.fromkeys(group[0]["title"] for group in several)
     rules = [{"id": rule_id(t), "shortDescription": {"text": t[:1].upper() + t[1:]}} for t in titles]
     driver = {"name": "nbtc", "version": __version__, "rules": rules}
     run = {
         "tool": {"driver": driver},
         "originalUriBaseIds": {ROOT: {"uri": root.as_uri() + "/"}},
-        "results": [_result(group[0], len(group), root) for group in several.values()],
+        "results": [_result(group[0], len(group), root) for group in several],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 

@@ -12,11 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import in_default_float_mode
-from nbtc.errors import UnsupportedInstructionError
+from nbtc.errors import GuessedOrderWarning, UnsupportedInstructionError, warn
 from nbtc.formats.arrays import as_format
 from nbtc.formats.conversions import convert
 from nbtc.gemm.cublas_orders import Library
 from nbtc.gemm.orders import Order
+from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.run import matmul, plan
 from nbtc.torch.report import Recorder
 from nbtc.torch.tensors import array
@@ -26,7 +27,10 @@ DTYPES = {torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.float8
 
 
 class Settings(NamedTuple):
-    """How a mode computes; see `emulated`."""
+    """How a mode computes; see `emulated`.
+
+    unrecorded: for a GPU whose library's orders nobody recorded, the sentence that says so.
+    """
 
     arch: str
     order: Order | Library | None
@@ -35,6 +39,7 @@ class Settings(NamedTuple):
     convolution: str
     threads: int | None
     recorder: Recorder
+    unrecorded: str = ""
 
 
 class NoEmulation(Exception):
@@ -97,7 +102,11 @@ def _order(
     if s.order is not None:
         return s.order
     promoted = not fast_accum and plan(a, b, **more).model.fraction == PROMOTED
-    return "promote128" if promoted else "seq"
+    name = "promote128" if promoted else "seq"
+    if not s.unrecorded:
+        return name
+    warn(f"{s.unrecorded}; {name!r} is used, its bits may differ", GuessedOrderWarning)
+    return replace(order_row(name), evidence=s.unrecorded)
 
 
 @in_default_float_mode

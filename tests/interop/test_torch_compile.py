@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 nn = torch.nn
 
 import nbtc  # noqa: E402
-from nbtc.errors import ArchError, OptionError  # noqa: E402
+from nbtc.errors import ArchError, GuessedOrderWarning, OptionError  # noqa: E402
 from nbtc.torch.inductor import engine, philox, private  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::nbtc.errors.NbtcWarning", "ignore::DeprecationWarning")
@@ -243,3 +243,11 @@ def test_the_first_kernel_where_two_gpus_part():
     assert all(p.grad is None for p in net.parameters())
     with pytest.raises(OptionError, match="GPUs"):
         nbtc.torch.compare(net, torch.randn(32, 256).bfloat16(), "H100", kernels=True)
+
+
+def test_orders_that_nobody_recorded_for_a_gpu_are_guesses():
+    fast = nbtc.torch.compile(torch.nn.Linear(32, 16).bfloat16(), arch="A100", dynamic=False)
+    with pytest.warns(GuessedOrderWarning, match="no recording of cublas 13.0 on NVIDIA A100"), torch.no_grad():
+        fast(torch.randn(8, 32).bfloat16())
+    (product,) = fast.report().products
+    assert product.evidence.startswith("guess: no recording")

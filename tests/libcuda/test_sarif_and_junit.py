@@ -131,3 +131,22 @@ int main() {
     command = [*NBTC, str(compiled(tmp_path, source))]
     out, code = interrupted(command, 1)
     assert out == "" and code == -signal.SIGINT
+
+
+def test_what_was_found_is_told_at_the_end_without_a_report_file(tmp_path):
+    quiet = f"import subprocess, sys; subprocess.run([sys.executable, '-P', '-c', {PRELUDE + RACE!r}], stderr=-3)"
+    code = quiet.replace("FOLDER", str(tmp_path))  # as ctest, which hides what a passing test writes
+    done = subprocess.run([*NBTC, "--checked", "--", sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    first, second = done.stderr.splitlines()[-2:]
+    assert first == "nbtc: found 1 fault in 1 program:"
+    assert "race.cu:" in second and "data race in race" in second
+
+
+def test_what_ends_nbtc_run_ends_the_command(tmp_path):
+    code = "import time; print('begun', flush=True); time.sleep(60)"
+    command = [*NBTC, "--checked", "--", sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM

@@ -46,7 +46,9 @@ class Compiler:
         gpu = gpu_row(choices.arch)
         way = _library(gpu) if choices.order is None else choices.order
         way = way if way is None or isinstance(way, Library) else order_row(way)
-        settings = Settings(gpu.arch, way, None, "rn", choices.convolution, choices.threads, Recorder())
+        unrecorded = f"guess: no recording of {CUBLAS} on {gpu.name}" if way is None else ""
+        threads = choices.threads
+        settings = Settings(gpu.arch, way, None, "rn", choices.convolution, threads, Recorder(), unrecorded)
         self.session = Session(gpu, settings)
         self._config = {**OPTIONS, **config, **HERE}
 
