@@ -75,7 +75,7 @@ def summary(lines: Iterable[dict[str, Any]]) -> str:
     if not several:
         return ""
     programs = {x["program"] for group in several for x in group}
-    made = [f"nbtc found {_count(len(several), 'fault')} in {_count(len(programs), 'program')}:"]
+    made = [f"nbtc: found {_count(len(several), 'fault')} in {_count(len(programs), 'program')}:"]
     for group in several[:SHOWN]:
         first = group[0]
         place = ":".join(map(str, first["places"][0][:2])) if first["places"] else "no source line (nvcc -lineinfo)"
