@@ -90,7 +90,7 @@ def test_engines_refuse_rows_they_do_not_have():
         other[at] = number
         assert not panel.serves(other), (at, number)
     for engine, row in (
-        (scaled_engines.ROWS, (Kind.SCALED, 32, 25, -133)),
+        (scaled_engines.ScaledRowsEngine(), (Kind.SCALED, 32, 25, -133)),
         (scaled_engines.ScaledBlocksEngine(), (Kind.GROUPED, 16, 35, -139)),
     ):
         mine = np.zeros(PARAMS, np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -124,9 +125,13 @@ CHAIN = ScaledChainEngine()
 
 
 class _ScaledByItem(ABC):
-    """Computes one item of a batch after the other."""
+    """Computes one item of a batch after the other.  served: the numbers of the models whose sums it has."""
 
-    complete = False
+    served: Mapping[int, int]
+    complete = True
+
+    def serves(self, params: NDArray[np.int64]) -> bool:
+        return all(params[at] == number for at, number in self.served.items())
 
     @abstractmethod
     def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam) -> None:
@@ -143,10 +148,7 @@ class _ScaledByItem(ABC):
 class ScaledBlocksEngine(_ScaledByItem):
     """e2m1 in groups: dot products of bytes, scaled in f64."""
 
-    name, rate, worth, complete = "blocks", 36.0, 15_000_000, True
-
-    def serves(self, params: NDArray[np.int64]) -> bool:
-        return all(params[at] == number for at, number in group_pack.SERVED.items())
+    name, rate, worth, served = "blocks", 36.0, 15_000_000, group_pack.SERVED
 
     def peak_bytes(self, size: Size) -> int:
         return _results_bytes(size) + block_engine.packed_bytes(*size.shape[-3:])
@@ -159,10 +161,7 @@ class ScaledBlocksEngine(_ScaledByItem):
 class ScaledRowsEngine(_ScaledByItem):
     """Elements of 8, 6 and 4 bits, a row and a panel at a time in code that compilers vectorise."""
 
-    name, rate, worth, complete = "rows", 1.8, 1_000_000, True
-
-    def serves(self, params: NDArray[np.int64]) -> bool:
-        return all(params[at] == number for at, number in scaled_rows.SERVED.items())
+    name, rate, worth, served = "rows", 1.8, 1_000_000, scaled_rows.SERVED
 
     def peak_bytes(self, size: Size) -> int:
         return _results_bytes(size) + scaled_rows_engine.decoded_bytes(*size.shape[-3:])
@@ -172,27 +171,24 @@ class ScaledRowsEngine(_ScaledByItem):
         scaled_rows_engine.ScaledRowsProduct(*codes, formats=problem.formats, **how).run(d)
 
 
-ROWS = ScaledRowsEngine()
-
-
-class ScaledPanelEngine(_ScaledByItem):
+class ScaledPanelEngine(ScaledRowsEngine):
     """The same on the micro-kernel of fused sums; items whose exponents leave its range go by rows."""
 
     name, rate, worth, complete = "panel", 12.0, 6_000_000, False
 
     def serves(self, params: NDArray[np.int64]) -> bool:
-        return ROWS.serves(params) and host_processor() is not None
+        return super().serves(params) and host_processor() is not None
 
     def peak_bytes(self, size: Size) -> int:
         panels = packed_bytes(size._replace(shape=size.shape[-3:], block=size.block[-2:], merged=False), 0)
-        return max(ROWS.peak_bytes(size), _results_bytes(size) + panels)
+        return max(super().peak_bytes(size), _results_bytes(size) + panels)
 
     def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam) -> None:
         product = scaled_panel_engine.ScaledPanelProduct(
             *codes, formats=problem.formats, params=problem.plan.params, team=team
         )
         if not product.serves:
-            ROWS.product(problem, codes, d, team)
+            super().product(problem, codes, d, team)
             return
         start = d.copy()
         for marked in product.run(d):
@@ -201,4 +197,4 @@ class ScaledPanelEngine(_ScaledByItem):
 
 
 # Of those that serve, the first is the fastest.
-ENGINES: list[Engine[ScaledProblem]] = [ScaledBlocksEngine(), ScaledPanelEngine(), ROWS, CHAIN]
+ENGINES: list[Engine[ScaledProblem]] = [ScaledBlocksEngine(), ScaledPanelEngine(), ScaledRowsEngine(), CHAIN]
