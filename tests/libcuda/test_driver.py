@@ -208,3 +208,36 @@ print(x.value)
 """
     )
     assert done.stdout == "32 90 90 2 1 1\n80\n", done.stdout + done.stderr
+
+
+def test_a_batch_of_copies_and_its_attributes():
+    python("""
+ready()
+s = u64()
+ok(cu.cuStreamCreate(byref(s), 1))
+d = allocate(256).value
+x, y, z = (u32 * 16)(*range(16)), (u32 * 16)(*range(100, 116)), (u32 * 32)()
+address = lambda array: ctypes.addressof(array)
+pair = lambda *values: (u64 * 2)(*values)
+def batch(targets, sources, sizes, orders=(1,), firsts=(0,), stream=s):
+    attributes = (u32 * (6 * len(orders)))()
+    attributes[:: 6] = list(orders)
+    firsts = (c_size_t * len(firsts))(*firsts)
+    return cu.cuMemcpyBatchAsync_v2(targets, sources, sizes, c_size_t(2), attributes, firsts,
+                                    c_size_t(len(firsts)), stream)
+ok(batch(pair(d, d + 64), pair(address(x), address(y)), pair(64, 64)))
+ok(batch(pair(address(z), address(z) + 64), pair(d + 64, d), pair(64, 64), (1, 3), (0, 1)))
+assert list(z) == list(y) + list(x)
+wrong = (pair(address(z), address(z)), pair(d, d), pair(64, 64))
+assert batch(*wrong, orders=(0,)) == 1          # no order of the sources
+assert batch(*wrong, firsts=(1,)) == 1          # the first copy has no attributes
+assert batch(*wrong, orders=(1, 1), firsts=(0, 2)) == 1
+assert batch(*wrong, stream=None) == 1          # the legacy stream
+assert batch(pair(address(z), d + 250), pair(d, d), pair(64, 64)) == 1  # past the allocation's end
+assert cu.cuMemcpyBatchAsync_v2(None, None, None, c_size_t(2), None, None, c_size_t(1), s) == 1
+failed = c_size_t()
+one, first = (u32 * 6)(1), (c_size_t * 1)(0)
+ok(cu.cuMemcpyBatchAsync(pair(d, d + 64), pair(address(y), address(y)), pair(64, 64), c_size_t(2), one, first,
+                         c_size_t(1), byref(failed), s))
+assert failed.value == 2**64 - 1
+""")

@@ -12,10 +12,12 @@ from nbtc.libcuda.memory import copy, fill, memory
 from nbtc.libcuda.pitched_memory import Extent, Side
 from nbtc.libcuda.registry import DRIVER, driver_as
 from nbtc.libcuda.state import handles
-from nbtc.libcuda.streams import NodeKind, submit
+from nbtc.libcuda.streams import LEGACY, NodeKind, submit
 
 HOST, DEVICE, ARRAY, UNIFIED = 1, 2, 3, 4  # CUmemorytype
 MOST_ROWS = 1 << 31
+ATTRIBUTES = 24  # bytes of CUmemcpyAttributes, which begins with the order in which sources are read:
+SOURCE_ORDERS = (1, 2, 3)  # CUmemcpySrcAccessOrder: in the stream's, during the call, any
 
 
 def submit_copy(target: int, source: int, size: int, stream: int, device: tuple[bool, bool]) -> None:
@@ -43,6 +45,32 @@ for _name, _device in (
 @driver_as("cuMemcpyPeer", "cuMemcpyPeerAsync")
 def cuMemcpyPeer(target: int, to: int, source: int, of: int, size: int, stream: int = 0) -> None:
     submit_copy(target, source, size, stream, (True, True))
+
+
+@driver_as("cuMemcpyBatchAsync_v2")
+def cuMemcpyBatchAsync(
+    targets: int, sources: int, sizes: int, count: int, attributes: int, firsts: int, kinds: int, stream: int
+) -> None:
+    """Copies between addresses, each with a set of attributes; the locations in these are hints."""
+    given = list(zip(host.words(targets, count), host.words(sources, count), host.words(sizes, count), strict=True))
+    begins = host.words(firsts, kinds)
+    if not 0 < len(begins) <= count or begins[0] or sorted({*begins}) != list(begins) or begins[-1] >= count:
+        raise CudaError(INVALID_VALUE)
+    if stream in (0, LEGACY) or any(host.u32(attributes + i * ATTRIBUTES) not in SOURCE_ORDERS for i in range(kinds)):
+        raise CudaError(INVALID_VALUE)
+    for target, source, size in given:
+        submit_copy(target, source, size, stream, (False, False))
+
+
+@driver_as("cuMemcpyBatchAsync")
+def cuMemcpyBatchAsync_12080(
+    targets: int, sources: int, sizes: int, count: int, attributes: int, firsts: int, kinds: int, failed: int,
+    stream: int,
+) -> None:  # fmt: skip
+    """The function of CUDA 12.8, which also says which copy is wrong: SIZE_MAX where it is not one of them."""
+    if failed:
+        host.put64(failed, (1 << 64) - 1)
+    cuMemcpyBatchAsync(targets, sources, sizes, count, attributes, firsts, kinds, stream)
 
 
 def copy_rows(target: Side, source: Side, extent: Extent) -> None:

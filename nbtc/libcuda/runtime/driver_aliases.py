@@ -21,6 +21,7 @@ _MEMORY = """
     cudaHostGetFlags=cuMemHostGetFlags cudaMallocAsync=cuMemAllocAsync cudaFreeAsync=cuMemFreeAsync
     cudaMallocFromPoolAsync=cuMemAllocFromPoolAsync cudaMemGetInfo=cuMemGetInfo_v2 cudaMemAdvise=cuMemAdvise_v2
     cudaMemPrefetchAsync=cuMemPrefetchAsync_v2 cudaMemRangeGetAttribute cudaMemcpyPeerAsync cudaMemcpyPeer
+    cudaMemcpyBatchAsync=cuMemcpyBatchAsync_v2
     cudaDeviceGetDefaultMemPool cudaDeviceGetMemPool cudaDeviceSetMemPool cudaMemPoolCreate cudaMemPoolDestroy
     cudaMemPoolSetAttribute cudaMemPoolGetAttribute cudaMemPoolTrimTo cudaMemPoolSetAccess cudaMemPoolGetAccess
     cudaMemGetDefaultMemPool cudaMemGetMemPool cudaMemSetMemPool
