@@ -49,6 +49,7 @@ class Engine(Protocol[Taken]):
     name: in a `Plan`.  rate: G multiply-adds a second of a thread on a server of 2023: what estimates rest on.  worth:
     multiply-adds that take some 0.3 ms on one thread: below, waking another costs more than it saves.  complete: no
     output is left to another engine.  An engine with `fills = True` takes a d that may hold anything where c is None.
+    One with `call(problem, before)` makes a single native call of a product that is asked for again (`repeated`).
     """
 
     name: str

@@ -30,7 +30,7 @@ MOST = 1 << 21  # multiply-adds: of larger products Python takes less than a six
 # Planned products of a few thousand multiply-adds, each output by itself, before a call that needs the kernels of large
 # ones: 20 to 100 microseconds are saved each time; loading those takes 16 milliseconds, compiling them half a second.
 PATIENCE = 1000
-MOST_BYTES, SIGNATURES = 1 << 19, 16  # of a call's memory; how many are kept: 8 MiB, what `cost.OVERHEAD` has for them
+MOST_BYTES, SIGNATURES = 1 << 19, 16  # of a call's memory, for each thread at once; how many are kept: 8 MiB at most
 
 
 class Call:

@@ -79,10 +79,6 @@ def matmul(
     >>> nbtc.matmul(a, a.T)[0, 0], nbtc.matmul(a, a.T, acc="f16")[0, 0]
     (np.float32(0.31984377), np.float16(0.3198))
     """
-    options = ProductOptions(
-        arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, scale_a, scale_b, kind, out, threads,
-        progress,
-    )  # fmt: skip
     signature = None
     bare = c is None and k_split is None and order is None and scale_a is None and scale_b is None and out is None
     if bare and saturate is False and progress is False:
@@ -90,6 +86,10 @@ def matmul(
         signature = repeated.signature(a, b, names, threads, ENGINES)
         if signature is not None and (known := repeated.product(signature, a, b)) is not None:
             return known
+    options = ProductOptions(
+        arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, scale_a, scale_b, kind, out, threads,
+        progress,
+    )  # fmt: skip
     if block_scaled.given(scale_a, scale_b):
         result = block_scaled.run(_scaled_problem(a, b, c, options), destination(out), progress)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import nbtc
+from nbtc.compiler.jit import control_word
 from nbtc.errors import FormatError, NbtcError, OptionError, ShapeError
 from nbtc.gemm import repeated
 from nbtc.gemm.plan import SMALL
@@ -143,6 +145,26 @@ def test_read_only_operands() -> None:
     a.flags.writeable = b.flags.writeable = False
     results = {bits(nbtc.matmul(a, b)) for _ in range(4)}
     assert len(results) == 1 and calls() == 1
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="MXCSR is x86's")
+@pytest.mark.parametrize("kind", ["f16", "tf32", "f64", "s8"])
+def test_the_floating_point_mode_of_the_caller(kind: str) -> None:
+    """Rounding up, with subnormals as zeros: the call runs in the default mode, and the caller gets its own back."""
+    dtype, options = KINDS[kind]
+    a, b = operands(np.random.default_rng(18), (64, 64, 64), dtype)
+    if np.dtype(dtype).kind == "f":
+        a, b = a * dtype(2.0**-12), b * dtype(2.0**-8)
+    want = bits(planned_product(a, b, **options))
+    for _ in range(3):
+        nbtc.matmul(a, b, **options)
+    assert calls() == 1
+    before = control_word(0xDFC0)
+    try:
+        found, after = bits(nbtc.matmul(a, b, **options)), control_word(0xDFC0)
+    finally:
+        control_word(before)
+    assert found == want and after & 0xFFC0 == 0xDFC0
 
 
 def test_threads_at_once() -> None:
