@@ -38,6 +38,7 @@ class Kind(IntEnum):
     MODULE = 6  # a module's variables
     CONDITION = 7  # what a graph's conditional node looks at
     ARRAY = 8  # a CUDA array, which no pointer reaches
+    HOST_POOL = 9  # of a pool on the host
 
 
 class Outside:

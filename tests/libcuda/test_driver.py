@@ -241,3 +241,39 @@ ok(cu.cuMemcpyBatchAsync(pair(d, d + 64), pair(address(y), address(y)), pair(64,
                          c_size_t(1), byref(failed), s))
 assert failed.value == 2**64 - 1
 """)
+
+
+def test_pools_of_the_host_and_managed_pools_give_memory_of_their_kind():
+    python("""
+ready()
+s = u64()
+ok(cu.cuStreamCreate(byref(s), 1))
+def pool(allocation, location):
+    found, properties = u64(), (u32 * 32)(allocation, 0, location)
+    return cu.cuMemPoolCreate(byref(found), properties), found
+def kind(address):
+    found, managed = u32(), u32()
+    ok(cu.cuPointerGetAttribute(byref(found), 2, address))
+    ok(cu.cuPointerGetAttribute(byref(managed), 8, address))
+    return found.value, managed.value
+for allocation, location, expected in ((1, 1, (2, 0)), (1, 2, (1, 0)), (1, 3, (1, 0)), (2, 0, (2, 1))):
+    code, made = pool(allocation, location)
+    ok(code)
+    p, used = u64(), u64()
+    ok(cu.cuMemAllocFromPoolAsync(byref(p), c_size_t(64), made, s))
+    assert kind(p) == expected, (allocation, location, kind(p))
+    ok(cu.cuMemPoolGetAttribute(made, 7, byref(used)))
+    assert used.value >= 64
+    if expected != (2, 0):  # the host may use it
+        (u32 * 16).from_address(p.value)[:] = range(16)
+        x = (u32 * 16)()
+        ok(cu.cuMemcpyAsync(u64(ctypes.addressof(x)), p, c_size_t(64), s))
+        assert list(x) == list(range(16))
+    ok(cu.cuMemFreeAsync(p, s))
+    assert cu.cuMemFreeAsync(p, s) == 1
+    ok(cu.cuMemPoolDestroy(made))
+assert pool(3, 1)[0] == pool(1, 0)[0] == pool(1, 9)[0] == 1
+supported = u32()
+ok(cu.cuDeviceGetAttribute(byref(supported), 144, 0))  # HOST_MEMORY_POOLS_SUPPORTED
+assert supported.value == 1
+""")

@@ -179,11 +179,12 @@ def pointer_attribute(what: int, address: int) -> int:
     found = memory.find(address)
     if found is None:
         raise CudaError(INVALID_VALUE)
-    from_host = found.kind in (Kind.HOST, Kind.MANAGED)
+    on_host = found.kind in (Kind.HOST, Kind.HOST_POOL)
+    from_host = on_host or found.kind is Kind.MANAGED
     if what == HOST_POINTER and not from_host:
         raise CudaError(INVALID_VALUE)
     values = {
-        CONTEXT: (found.context or primary).handle, MEMORY_TYPE: 1 if found.kind is Kind.HOST else 2,
+        CONTEXT: (found.context or primary).handle, MEMORY_TYPE: 1 if on_host else 2,
         DEVICE_POINTER: address, HOST_POINTER: address, SYNC: 1, BUFFER_ID: found.id,
         MANAGED: int(found.kind is Kind.MANAGED), ORDINAL: 0, START: found.first, SIZE: found.bytes, MAPPED: 1,
     }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbtc.libcuda import host
 from nbtc.libcuda.driver.memory import put_allocation
-from nbtc.libcuda.driver.memory_nodes import allocated, freed
+from nbtc.libcuda.driver.memory_nodes import FREED, allocated, freed
 from nbtc.libcuda.errors import INVALID_VALUE, SUCCESS, CudaError
 from nbtc.libcuda.memory import Kind, memory
 from nbtc.libcuda.registry import driver, driver_as
@@ -14,18 +14,31 @@ from nbtc.libcuda.streams import stream_of, submit
 SWITCHES = (1, 2, 3)  # attributes that are ints; the others count bytes
 THRESHOLD, RESERVED, USED = 4, (5, 6), (7, 8)
 READ_WRITE = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+PINNED, MANAGED = 1, 2  # CUmemAllocationType
+DEVICE_LOCATION, HOST_LOCATIONS = 1, (2, 3, 4)  # CUmemLocationType: the host, one of its NUMA nodes, the current one
+
+
+def kind_of(allocation: int, location: int) -> Kind:
+    """Whose memory a pool's allocations are."""
+    if allocation == MANAGED:
+        return Kind.MANAGED
+    if allocation != PINNED or location not in (DEVICE_LOCATION, *HOST_LOCATIONS):
+        raise CudaError(INVALID_VALUE)
+    return Kind.POOL if location == DEVICE_LOCATION else Kind.HOST_POOL
 
 
 class Pool:
     """A memory pool."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind = Kind.POOL) -> None:
         self.attributes: dict[int, int] = dict.fromkeys(SWITCHES, 1)
+        self.kind = kind
 
 
 default = Pool()
 default_handle = handles.add(default)
 _current = [default_handle]
+_defaults = {Kind.POOL: default_handle}
 
 
 @driver
@@ -41,7 +54,9 @@ def cuMemAllocAsync(out: int, size: int, stream: int) -> int:
 
 @driver
 def cuMemAllocFromPoolAsync(out: int, size: int, pool: int, stream: int) -> int:
-    handles.get(pool, Pool)
+    kind = handles.get(pool, Pool).kind
+    if stream_of(stream).graph is None:
+        return put_allocation(out, size, kind)
     found: int = cuMemAllocAsync(out, size, stream)
     return found
 
@@ -54,7 +69,7 @@ def cuMemFreeAsync(address: int, stream: int) -> None:
         return
     if memory.blocks.get(address) is None:
         raise CudaError(INVALID_VALUE)
-    memory.free(address, Kind.POOL, Kind.DEVICE, Kind.MANAGED)
+    memory.free(address, *FREED)
 
 
 @driver
@@ -78,15 +93,15 @@ def cuDeviceSetMemPool(number: int, pool: int) -> None:
 
 @driver
 def cuMemPoolCreate(out: int, properties: int) -> None:
-    host.read(properties, 16)
+    allocation, _, location = host.halves(properties, 3)
     host.put64(out, 0)
-    host.put64(out, handles.add(Pool()))
+    host.put64(out, handles.add(Pool(kind_of(allocation, location))))
 
 
 @driver
 def cuMemPoolDestroy(pool: int) -> int:
     handles.get(pool, Pool)
-    if pool == default_handle:
+    if pool in _defaults.values():
         return INVALID_VALUE
     if _current[0] == pool:
         _current[0] = default_handle
@@ -108,7 +123,7 @@ def cuMemPoolGetAttribute(pool: int, what: int, out: int) -> int:
     found = handles.get(pool, Pool)
     if not 1 <= what <= 8:
         return INVALID_VALUE
-    used = sum(b.bytes for b in list(memory.blocks.values()) if b.kind is Kind.POOL)
+    used = sum(b.bytes for b in list(memory.blocks.values()) if b.kind is found.kind)
     if what in SWITCHES:
         host.put32(out, found.attributes[what])
     else:
@@ -134,7 +149,10 @@ def cuMemPoolGetAccess(out: int, pool: int, location: int) -> None:
 
 @driver_as("cuMemGetDefaultMemPool", "cuMemGetMemPool")
 def cuMemGetMemPool(out: int, location: int, kind: int) -> None:
-    host.put64(out, default_handle)
+    where = kind_of(kind, host.u32(location))
+    if where not in _defaults:
+        _defaults[where] = handles.add(Pool(where))
+    host.put64(out, _defaults[where])
 
 
 @driver

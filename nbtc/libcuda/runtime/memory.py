@@ -11,7 +11,7 @@ from nbtc.libcuda.rows import Extent
 from nbtc.libcuda.runtime.registration import symbol
 from nbtc.libcuda.streams import unsafe_in_capture
 
-TYPES = {Kind.HOST: 1, Kind.MANAGED: 3}  # cudaMemoryType; the rest is the device's
+TYPES = {Kind.HOST: 1, Kind.HOST_POOL: 1, Kind.MANAGED: 3}  # cudaMemoryType; the rest is the device's
 UNREGISTERED, DEVICE = 0, 2
 
 
