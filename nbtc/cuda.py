@@ -12,7 +12,7 @@ from nbtc.executor.profile.result import Profile
 from nbtc.executor.program import Module, load
 from nbtc.interop.extras import need
 from nbtc.interop.nvrtc import source_of, to_ptx
-from nbtc.interop.signatures import parameter_names
+from nbtc.interop.signatures import parameter_names, pointees
 
 __all__ = ["compile", "emulate", "emulated", "install", "register"]
 
@@ -50,6 +50,7 @@ def compile(
     module = load(made.text, arch)
     module.names.update(made.names)
     module.parameters.update(parameter_names(source.text, module.kernels))
+    module.pointees.update(pointees(source.text, module.kernels))
     return module
 
 

@@ -103,6 +103,7 @@ class Module:
         self.lock: threading.Lock = threading.Lock()
         self.names: dict[str, str] = {}  # further names of kernels, such as instances of templates
         self.parameters: dict[str, tuple[str, ...]] = {}  # what kernels' sources call their parameters
+        self.pointees: dict[str, tuple[str, ...]] = {}  # and the numbers of C that these point to
         self.heap: Heap | None = Heap() if self.ptx.functions.keys() & NEED_HEAP else None
 
     def part(self, kernel: str) -> Parsed:
@@ -303,9 +304,8 @@ class Program:
         options = Options(name, checked != "off", contract == "ptxas", instrument)
         kernel = self.module.ptx.functions[self.name]
         g = grid if isinstance(grid, GridShape) else self._geometry(kernel.directives, grid, block, cluster)
-        arguments = (
-            args if isinstance(args, Arguments) else marshal(kernel, args, self.module.parameters.get(self.name, ()))
-        )
+        source = (self.module.parameters.get(self.name, ()), self.module.pointees.get(self.name, ()))
+        arguments = args if isinstance(args, Arguments) else marshal(kernel, args, *source)
         built = self.module.compiled(self.name, BlockShape.of(g.block), options)
         dynamic = dynamic_bytes(self.name, shared, built.code.shared_bytes)
         memory_ranges = [*arguments.memory, *memory_list(memory), *self.module.own_memory]

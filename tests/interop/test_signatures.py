@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.errors import ProgramError
-from nbtc.interop.signatures import parameter_names
+from nbtc.errors import FormatError, ProgramError
+from nbtc.interop.signatures import parameter_names, pointees
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,34 @@ def test_messages_of_a_launch_take_them():
     module.parameters["_Z1kPf"] = ("values",)
     with pytest.raises(ProgramError, match="values"):
         module["k"][1, 1](np.zeros(4, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "found"),
+    [
+        ("const float *x, float const* __restrict__ y, double* const z", ("float", "float", "double")),
+        ("unsigned long long *a, float4 *b, float **c, T *d, int e, void *f", ("unsigned long long", *[""] * 5)),
+        ("float *x[4], float (*f)(int), int &r", ("", "", "")),
+    ],
+)
+def test_what_pointers_point_to(parameters, found):
+    assert pointees(f"__global__ void k({parameters}) {{}}", ["_Z1kv"]) == {"_Z1kv": found}
+
+
+def test_elements_of_another_size_than_the_sources_are_refused():
+    text = ".version 8.0 .target sm_80 .address_size 64 .visible .entry k(.param .u64 k_param_0) { ret; }"
+    module = nbtc.load(text)
+    module.parameters["k"], module.pointees["k"] = ("x",), ("float",)
+    for wrong in (np.zeros(4), np.zeros(4, np.int64), np.zeros(4, np.float16)):
+        with pytest.raises(
+            FormatError, match=rf"x is an array of {wrong.dtype}, .* float \*: .*x.astype\(np.float32\)"
+        ):
+            module["k"][1, 1](wrong)
+    for right in (
+        np.zeros(4, np.float32),
+        np.zeros(4, np.uint32),
+        np.zeros(16, np.uint8),
+        np.zeros(2, np.complex64),
+        0,
+    ):
+        module["k"][1, 1](right)

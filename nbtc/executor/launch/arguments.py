@@ -21,6 +21,15 @@ _KINDS = {
 }
 
 
+# C's numbers that a pointer's elements may be, as NumPy calls those of the same size on Linux (LP64, as nvcc has it).
+NUMBERS = {
+    "float": "float32", "double": "float64", "short": "int16", "unsigned short": "uint16", "int": "int32",
+    "unsigned": "uint32", "unsigned int": "uint32", "long": "int64", "unsigned long": "uint64", "long long": "int64",
+    "unsigned long long": "uint64", "int16_t": "int16", "uint16_t": "uint16", "int32_t": "int32", "uint32_t": "uint32",
+    "int64_t": "int64", "uint64_t": "uint64",
+}  # fmt: skip
+
+
 class Parameter(NamedTuple):
     """A kernel parameter: name, PTX type, bytes, alignment."""
 
@@ -80,8 +89,13 @@ class Arguments(NamedTuple):
     memory: list[Memory]
 
 
-def marshal(kernel: Function, args: Sequence[Any], names: Sequence[str] = ()) -> Arguments:
-    """Arguments in the order of the parameters; names: what the source calls these, if it is known."""
+def marshal(
+    kernel: Function, args: Sequence[Any], names: Sequence[str] = (), pointees: Sequence[str] = ()
+) -> Arguments:
+    """Arguments in the order of the parameters.
+
+    names: what the source calls these, if it is known.  pointees: the numbers that its pointers point to.
+    """
     own = kernel.prototype.arguments
     names = names if len(names) == len(own) else [""] * len(own)
     parameters = [_called(v, n, kernel.name, called) for n, (v, called) in enumerate(zip(own, names, strict=True))]
@@ -90,11 +104,26 @@ def marshal(kernel: Function, args: Sequence[Any], names: Sequence[str] = ()) ->
     if len(args) != len(parameters):
         wanted = ", ".join(f".{v.type} {v.name}" for v in parameters)
         raise ProgramError(f"{kernel.name} takes {len(parameters)} arguments ({wanted}), not {len(args)}")
+    for variable, x, number in zip(parameters, args, pointees if len(pointees) == len(own) else (), strict=False):
+        _check_elements(variable.name, x, number)
     data, memory = bytearray(), list[Memory]()
     for variable, x in zip(parameters, args, strict=True):
         data.extend(bytes(-len(data) % variable.align))
         data.extend(_bytes(variable, x, memory))
     return Arguments(data, memory)
+
+
+def _check_elements(name: str, x: Any, number: str) -> None:
+    """Refuse an array of numbers of another size than the source's; of bytes, complex numbers and records any goes."""
+    have = getattr(x, "dtype", None)
+    if not number or not isinstance(have, np.dtype) or not np.ndim(x) or have.kind not in "fiu" or have.itemsize == 1:
+        return
+    wanted = np.dtype(NUMBERS[number])
+    if have.itemsize != wanted.itemsize:
+        raise FormatError(
+            f"{name} is an array of {have}, and the kernel's is {number} *: pass {name}.astype(np.{wanted}), or "
+            f"{name}.view(np.{wanted}) if its bytes are meant"
+        )
 
 
 def _called(variable: Variable, place: int, kernel: str, called: str) -> Variable:
