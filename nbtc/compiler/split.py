@@ -45,19 +45,13 @@ def shared_module(module: ir.Module) -> ir.Module:
     return module.shared if isinstance(module, SplitProgram) else module
 
 
-class Levels(NamedTuple):
-    """How far LLVM optimises a function: its text, and its machine code."""
-
-    text: int = 2
-    code: int = 2
-
-
-def levels(function: Any) -> Levels:
-    """Those of a function that may be large."""
+def levels(function: Any, text: int = 2) -> native.Levels:
+    """How far LLVM optimises a function that may be large; text: how far its text, if it isn't too large."""
     count = len(function.blocks)
     if count >= MANY_BLOCKS:
-        return Levels(0, 0)
-    return Levels(code=1 if any(len(b.instructions) >= LONG_BLOCK for b in function.blocks) else 2)
+        return native.Levels(0, 0, alone=True)
+    long = any(len(b.instructions) >= LONG_BLOCK for b in function.blocks)
+    return native.Levels(text, 1 if long else 2, alone=True)
 
 
 class Compiled(NamedTuple):
@@ -79,12 +73,15 @@ class Functions:
         self.made: dict[str, Compiled] = {}
         self._under_way: set[str] = set()
 
-    def objects(self, own: str, *shared: str) -> list[bytes]:
-        """Object files of a program: its own function, those that it shares with others, and all that they call."""
+    def objects(self, own: str, *shared: str, text: int = 2) -> list[bytes]:
+        """Object files of a program: its own function, those that it shares with others, and all that they call.
+
+        text: how far LLVM optimises the text of its own.
+        """
         self._under_way.add(own)
         body = str(self.globals[own]).replace("define internal ", "define ", 1)
-        text, named = self._text(own, body)
-        found = {own: native.compile_text(text, *levels(self.globals[own]))}
+        module, named = self._text(own, body)
+        found = {own: native.compile_text(module, *levels(self.globals[own], text))}
         for name in (todo := [*named, *shared]):
             if name not in found and (made := self.compiled(name)) is not None:
                 found[name] = made.object

@@ -108,6 +108,11 @@ class Machine:
         self.loops = self.suspends or any(g.outer for g in self.graphs.values())
         self._build(kernel)
 
+    @property
+    def parts_in_loops(self) -> bool:
+        """Whether lanes may go different ways in a loop."""
+        return any(self.graphs[name].loop[b] >= 0 for name, facts in self.facts.items() for b in facts.divergent)
+
     def _takes_turns(self, name: str) -> bool:
         """Whether lanes in a function may wait for others, or for other blocks of their cluster to be there."""
         blocks = self.graphs[name].blocks
