@@ -39,6 +39,16 @@ class Splat(ir.Constant):  # type: ignore[misc]
         return f"splat ({self.element})"
 
 
+class Undefined(ir.Constant):  # type: ignore[misc]
+    """A vector without a value, in one word: llvmlite writes one for every lane."""
+
+    def __init__(self, t: ir.VectorType) -> None:
+        self.type, self.constant = t, ir.Undefined
+
+    def _get_reference(self) -> str:
+        return "undef"
+
+
 @lru_cache(maxsize=1 << 12)  # a program's code names few numbers often, and llvmlite takes long to make vectors of them
 def _splat(width: int, count: int, value: int) -> Splat:
     return Splat(ir.VectorType(ir.IntType(width), count), value)
@@ -144,9 +154,9 @@ class VectorBuilder:
 
     def splat(self, x: Any, count: Number) -> Any:
         """x in every lane."""
-        t = vector(x.type, count)
-        one = self.b.insert_element(ir.Constant(t, ir.Undefined), x, ir.Constant(I32, 0))
-        return self.b.shuffle_vector(one, ir.Constant(t, ir.Undefined), ir.Constant(vector(I32, count), None))
+        nothing = Undefined(vector(x.type, count))
+        one = self.b.insert_element(nothing, x, ir.Constant(I32, 0))
+        return self.b.shuffle_vector(one, nothing, _splat(32, count, 0))
 
     def shuffle(self, x: Any, y: Any, lanes: list[Number]) -> Any:
         """Lanes picked from x then y."""

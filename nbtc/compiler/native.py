@@ -135,7 +135,10 @@ def _compiled(text: str, levels: Levels, name: str = "") -> Native | None:
         module.triple = target()[0]
         module.data_layout = str(machine.target_data)
         module.verify()
-        (_optimise_alone if levels.alone and levels.text else _optimise)(module, machine, levels.text)
+        if levels.alone and levels.text:
+            _optimise_alone(module, machine, levels.text)
+        else:
+            _optimise(module, machine, levels.text)
         about = {"declaration": _declaration(str(module.get_function(name)))} if name else {}
         code = bytes(machine.emit_object(module))
         if masked_logic.may_hold(code) and masked_logic.holds(machine.emit_assembly(module)):
@@ -182,20 +185,26 @@ def _optimise_alone(module: Any, machine: Any, level: int) -> None:
     """The passes of a level for one function, around LLVM's lowering of coroutines.
 
     The pipelines of LLVM for modules run most of them twice, and a coroutine's more often.  On two dozen warps and 40
-    functions that they call these took 0.6 of the time at level 2, 0.45 at level 1, for code that is as fast (products,
-    attention, softmax within 2 %; only Collatz' loop wants level 2, see `split`).
+    functions that they call these took 0.6 of the time at level 2, 0.45 at level 1, for code that is as fast; only
+    Collatz' loop wants level 2 (see `build`).  Before the lowering it is always 2: the fewer values a coroutine keeps
+    where it waits, the better (a product of bytes took 1.07 times as long).
     """
     none = _pass_builder(machine, 0)
     named_passes(BEFORE).run(module, none)
     if any(f.name.startswith("llvm.coro.") for f in module.functions):
+        _function_passes(module, machine, 2)
         none.getModulePassManager().run(module, none)
         named_passes(("aggressive_dce", "simplify_cfg")).run(module, none)
+    _function_passes(module, machine, level)
+    named_passes(("post_order_function_attributes",)).run(module, none)  # for the declarations of other modules
+
+
+def _function_passes(module: Any, machine: Any, level: int) -> None:
     builder = _pass_builder(machine, level)
     passes = builder.getFunctionPassManager()
     for function in module.functions:
         if not function.is_declaration:
             passes.run(function, builder)
-    named_passes(("post_order_function_attributes",)).run(module, builder)  # for the declarations of other modules
 
 
 def named_passes(names: tuple[str, ...]) -> Any:

@@ -69,8 +69,9 @@ def test_choices_of_picked_bits(case):
 @needs_avx512
 def test_what_llvm_makes_is_found_and_made_otherwise():
     """At least one of the texts becomes such an instruction when it is left alone, and none when choices are plain."""
-    assert any(native._compiled(text(*case), 2) is None for case in CASES)
-    assert all(native._compiled(masked_logic.with_plain_choices(text(*case)), 2) for case in CASES)
+    for levels in (native.Levels(), native.Levels(alone=True)):
+        assert any(native._compiled(text(*case), levels) is None for case in CASES)
+        assert all(native._compiled(masked_logic.with_plain_choices(text(*case)), levels) for case in CASES)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ class Frame:
 
     # --- what operands are ------------------------------------------------------------------------------------------
     def slot(self, register: Register) -> Any:
-        """Where a register lives."""
+        """The variable of a register."""
         return self.registers.slot(register)
 
     def uniform(self, operand: Operand) -> bool:
@@ -142,7 +142,7 @@ class Frame:
 
     def guard(self, guard: Guard) -> Any:
         """A guard's value: i1, or an i32 mask where it varies."""
-        value = self.b.load(self.slot(guard.register))
+        value = self.registers.read(guard.register)
         if guard.negated:
             value = self.b.not_(value)
         return self.b.bitcast(value, I32) if is_vector(value) else value
@@ -154,6 +154,7 @@ class Frame:
         for number, block in enumerate(self.graph.blocks):
             self.number, self.current = number, block
             self.b.position_at_end(self.code.label(self.base + number))
+            self.registers.begin()
             if number in behind_loops and self.alone and self.function.entry:
                 self.code.step_aside()
             self._instructions(block.instructions)
@@ -296,6 +297,7 @@ class Frame:
         """Those of a block; neighbouring accesses together, where nothing is to see each of them."""
         joined = neighbours.find(instructions, self.facts.varies) if self.machine.joins else neighbours.NONE
         for n, instruction in enumerate(instructions):
+            self.registers.pass_on()
             if n in joined.groups:
                 neighbours.emit(self, [instructions[m] for m in joined.groups[n]])
             elif n not in joined.members:

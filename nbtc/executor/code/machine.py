@@ -149,6 +149,8 @@ class Machine:
         for frame in self.frames.values():
             if not frame.function.entry:
                 calls.emit_ways_out(frame)
+        for frame in self.frames.values():
+            frame.registers.close()
         code.close(bases[kernel])
 
     def _parts(self, block: Block, f: FunctionFacts, b: int) -> bool:

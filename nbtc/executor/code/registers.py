@@ -1,14 +1,20 @@
 """Where the registers of a function live: variables of the warp's code, one a register.
 
-Most of them become values.  Some stay variables, which are read and written where they are: vectors that live where the
-warp may be left, accumulators of matrix products, and in long functions all that live in several blocks.
+Compilers write PTX whose registers are mostly written once and read in the same block.  There a register is the value
+that was written (`Registers.read`), and has no variable if nothing else reads it: variables, with their stores and
+loads, were a third of a program's text, which LLVM reads to turn them into values again.
+
+Most variables become values too.  Some stay variables, which are read and written where they are: vectors that live
+where the warp may be left, accumulators of matrix products, and in long functions all that live in several blocks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
+from llvmlite.ir.instructions import StoreInstr
 
 from nbtc.compiler.builder import I8, I32, vector
 from nbtc.executor.code.warp_code import LANES, WarpCode
@@ -33,6 +39,9 @@ class RegisterVariables:
     def __init__(self, code: WarpCode, graph: Graph, facts: FunctionFacts) -> None:
         self.code, self.graph, self.facts = code, graph, facts
         self._slots: dict[str, Any] = {}
+        self._known: dict[str, tuple[Any, Any]] = {}  # of this PTX block: the LLVM block that knows it, the value
+        self._passed: set[int] = set()  # LLVM blocks that all code from here to this PTX block's end comes after
+        self._stores: dict[str, list[tuple[Any, int, Any]]] = {}  # LLVM block, instructions before, value
         self._images: dict[Names, Any] = {}
         self._members = self._accumulators()
         self._in_memory = self._that_cross_blocks() if graph.end > MANY_BLOCKS else self._that_wait()
@@ -64,6 +73,52 @@ class RegisterVariables:
         """All that live where a block begins."""
         return live_at(self.graph, range(self.graph.end))
 
+    # --- values -----------------------------------------------------------------------------------------------------
+    def begin(self) -> None:
+        """A PTX block begins, which code may enter from anywhere: no register's value is known."""
+        self._known.clear()
+        self._passed.clear()
+
+    def pass_on(self) -> None:
+        """An instruction of a PTX block is about to be emitted: whatever follows in this PTX block comes after here."""
+        self._passed.add(id(self.code.b.block))
+
+    def kind(self, register: Register) -> ir.Type:
+        """The type of a register's value."""
+        word = ir.IntType(register.bits)
+        return vector(word, LANES) if register.name in self.facts.varies else word
+
+    def read(self, register: Register) -> Any:
+        """A register's value."""
+        b = self.code.b
+        block, value = self._known.get(register.name, (None, None))
+        if block is b.block or id(block) in self._passed:
+            return value
+        value = b.load(self.slot(register))
+        if register.name not in self._members:
+            self._known[register.name] = b.block, value
+        return value
+
+    def write(self, register: Register, value: Any) -> None:
+        """Give a register a value."""
+        b, name = self.code.b, register.name
+        if name in self._members:
+            b.store(value, self.slot(register))
+            return
+        self._known[name] = b.block, value
+        self._stores.setdefault(name, []).append((b.block, len(b.block.instructions), value))
+
+    def close(self) -> None:
+        """Store what was written into registers that have variables, where it was written."""
+        found: dict[int, list[tuple[Any, int, Any, Any]]] = {}
+        for name, slot in self._slots.items():
+            for block, at, value in self._stores.pop(name, ()):
+                found.setdefault(id(block), []).append((block, at, value, slot))
+        for stores in found.values():
+            block = stores[0][0]
+            block.instructions[:] = _with_stores(block, sorted(stores, key=lambda store: store[1]))
+
+    # --- variables --------------------------------------------------------------------------------------------------
     def slot(self, register: Register) -> Any:
         """A register's variable."""
         names, n = self._members.get(register.name, ((), 0))
@@ -71,10 +126,7 @@ class RegisterVariables:
             return self.code.b.gep(self._image(names), [ir.Constant(I32, 0), ir.Constant(I32, n)])
         found = self._slots.get(register.name)
         if found is None:
-            kind: ir.Type = ir.IntType(register.bits)
-            if register.name in self.facts.varies:
-                kind = vector(kind, LANES)
-            found = self._slots[register.name] = self.code.variable(kind)
+            found = self._slots[register.name] = self.code.variable(self.kind(register))
             if register.name in self._in_memory:
                 self.code.keep_in_memory(found)
         return found
@@ -92,6 +144,18 @@ class RegisterVariables:
             found = self._images[names] = self.code.variable(ir.ArrayType(vector(I32, LANES), len(names)))
             self.code.keep_in_memory(found)
         return found
+
+
+def _with_stores(block: Any, stores: list[tuple[Any, int, Any, Any]]) -> Iterator[Any]:
+    """The instructions of a block with these stores among them."""
+    done = 0
+    for _, at, value, slot in stores:
+        yield from block.instructions[done:at]
+        store = StoreInstr(block, value, slot)
+        store.align = None  # llvmlite's builder sets it, which inserts at the end alone
+        yield store
+        done = at
+    yield from block.instructions[done:]
 
 
 def _names(operand: Vector) -> Names:

@@ -145,8 +145,9 @@ class WarpCode:
     def variable(self, kind: ir.Type, first: Any = None) -> Any:
         """A variable of the whole function, zero (or `first`) at its beginning."""
         slot = self.scratch(kind)
+        zero = first is None and isinstance(kind, ir.VectorType)
         with self.b.goto_block(self.early_block):
-            self.b.store(ir.Constant(kind, first), slot)
+            self.b.store(self.v.const(kind, 0) if zero else ir.Constant(kind, first), slot)
         return slot
 
     def keep_in_memory(self, slot: Any) -> None:

@@ -87,7 +87,7 @@ class FunctionCode(Protocol):
         """The number in the warp's code of the block after this one."""
 
     def slot(self, register: Register) -> Any:
-        """Where a register lives."""
+        """The variable of a register."""
 
     def registers_kept(self) -> list[Register]:
         """Registers whose values a call must not lose."""

@@ -104,7 +104,7 @@ class Lanes:
 
     def _value(self, operand: Operand, kind: str) -> Any:
         if isinstance(operand, Register):
-            return self.b.load(self.frame.slot(operand))
+            return self.frame.registers.read(operand)
         if isinstance(operand, Immediate):
             width = WIDTHS[kind or "b32"]
             return ir.Constant(ir.IntType(width), bits_of(operand, kind or "b32"))
@@ -126,15 +126,13 @@ class Lanes:
             self.refuse("a pair of results where one should stand")
         if not isinstance(operand, Register):
             self.refuse("the result is not a register")
-        slot = self.frame.slot(operand)
+        registers = self.frame.registers
         value = resize(self.v, value, operand.bits, signed)
-        if not isinstance(slot.type.pointee, ir.VectorType):
-            self.b.store(value, slot)
-            return
-        value = self.spread(value)
-        if not self.full and (self.guarded or not self.frame.is_private(operand)):
-            value = self.b.select(self.active_lanes, value, self.b.load(slot))
-        self.b.store(value, slot)
+        if isinstance(registers.kind(operand), ir.VectorType):
+            value = self.spread(value)
+            if not self.full and (self.guarded or not self.frame.is_private(operand)):
+                value = self.b.select(self.active_lanes, value, registers.read(operand))
+        registers.write(operand, value)
 
     def elements(self, operand: Operand) -> tuple[Operand, ...]:
         """The registers of a vector or parameter list; a single operand is a vector of one."""

@@ -1,6 +1,7 @@
-"""Long functions: registers that live in several of many blocks stay in memory, with the same values."""
+"""Registers: values in a block, variables of those that live in several, in memory in long functions; the same bits."""
 
 import numpy as np
+import pytest
 
 import nbtc
 from nbtc.compiler.split import Functions
@@ -73,3 +74,56 @@ def test_machine_code_grows_no_faster_than_the_text():
 
     few, many = size(24), size(48)
     assert few < many < 2.2 * few
+
+
+def warp_text(body, registers):
+    text = f""".version 8.0 .target sm_80 .address_size 64
+.visible .entry k(.param .u64 a) {{ {registers} {body} ret; }}"""
+    with emitting():
+        return str(Machine(link(parse(text), "k"), BlockShape.of((32, 1, 1)), Options("sm_80")).module)
+
+
+def test_registers_of_one_block_have_no_variables():
+    steps = "".join(f"add.u32 %r{n + 1}, %r{n}, %r{n};" for n in range(50))
+    begin = "mov.u32 %r0, %tid.x;"
+    registers = ".reg .b32 %r<60>; .reg .pred %p<2>;"
+    few = warp_text(begin, registers).count("alloca")
+    assert warp_text(begin + steps, registers).count("alloca") == few
+    read_elsewhere = "setp.eq.u32 %p1, %r50, 7; @%p1 bra L; add.u32 %r51, %r50, %r9; L: add.u32 %r52, %r51, %r50;"
+    assert warp_text(begin + steps + read_elsewhere, registers).count("alloca") > few
+
+
+@pytest.mark.parametrize("limit", [0, 4, 31])
+def test_registers_that_some_lanes_write(limit):
+    """Under guards that vary and that don't, in blocks and in loops, read in the same block and in others."""
+    text = """.version 8.0 .target sm_80 .address_size 64
+.visible .entry k(.param .u64 a, .param .u32 limit) {
+    .reg .b32 %r<12>; .reg .b64 %d<4>; .reg .pred %p<5>;
+    ld.param.u64 %d0, [a]; ld.param.u32 %r0, [limit]; mov.u32 %r1, %tid.x;
+    mul.wide.u32 %d1, %r1, 16; add.u64 %d1, %d0, %d1;
+    setp.gt.u32 %p0, %r0, 3; setp.lt.u32 %p1, %r1, %r0;
+    mov.u32 %r2, 1; mov.u32 %r3, 2; mov.u32 %r4, 3;
+    @%p0 mov.u32 %r2, 10; @%p1 mov.u32 %r3, 20; @%p1 add.u32 %r2, %r2, %r3;
+    @%p1 ld.global.u32 %r4, [%d1]; @%p1 ld.global.u32 %r5, [%d1+4]; @!%p1 mov.u32 %r5, %r4;
+    add.u32 %r4, %r4, %r2; add.u32 %r5, %r5, %r3;
+L:  add.u32 %r6, %r4, %r5; mov.u32 %r4, %r5; mov.u32 %r5, %r6;
+    setp.lt.u32 %p2, %r6, 1000; @%p2 bra L;
+    st.global.u32 [%d1], %r4; st.global.u32 [%d1+4], %r5; st.global.u32 [%d1+8], %r2; st.global.u32 [%d1+12], %r3;
+    ret;
+}"""
+    a = np.arange(128, dtype=np.uint32).reshape(32, 4) + 5
+    want = []
+    for lane, (x, y, *_) in enumerate(a.tolist()):
+        r2, r3, r4 = 10 if limit > 3 else 1, 2, 3
+        if lane < limit:
+            r3 = 20
+            r2 += r3
+        r4, r5 = (x, y) if lane < limit else (r4, r4)
+        r4, r5 = r4 + r2, r5 + r3
+        while True:
+            r4, r5 = r5, r4 + r5
+            if r5 >= 1000:
+                break
+        want.append([r4, r5, r2, r3])
+    nbtc.load(text)["k"][1, 32](a, limit)
+    assert a.tolist() == want
