@@ -60,7 +60,7 @@ LIBRARIES = {
         "monkey_patch or trainer or tensor_parallel or distributed or _tp or apply_liger or neighborhood"
         " or large_row_offset or does_not_wrap_int32",
     ),
-    "fla-core": Library(calls="fla"),
+    "fla-core": Library(calls="test_fla_"),
     "flag-gems": Library(calls="flag_gems"),
     "torchao": Library(calls="torchao"),
     "gemlite": Library(calls="gemlite"),
@@ -291,7 +291,7 @@ def table(results, page=""):
         for mode in MODES:
             for test, (outcome, reason, _) in modes.get(mode, {}).items():
                 if kind(outcome, reason) in ("failed", "refused"):
-                    said = " ".join(reason.split()).replace("|", "/")[:SHOWN]
+                    said = re.sub(r"/[^\s:()]*/", "", " ".join(reason.split()))  # without folders of this machine
                     bad.append(
                         f"| {name} | {mode} on {modes['arch']} | {test.rpartition('/')[2].partition('[')[0]} | {said} |"
                     )
