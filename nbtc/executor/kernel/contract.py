@@ -4,7 +4,11 @@ The rules are those that an H200's driver was seen to follow (recorded in the co
 each `add` or `sub` that reads it if all its readers are such sums, of the same basic block, and none has a rounding
 modifier; a `neg` between them moves into the product; .ftz has to agree, .sat may stand on the sum alone; of two
 products in one sum the first is fused; a guard may stand on the sum.  A rounding modifier on either, or any other
-reader, keeps them two operations.
+reader, keeps them two operations.  What is a basic block there: blocks.py.
+
+A product by a constant (written in the text, read from .param or .const) fuses in whatever blocks its readers are:
+ptxas makes it again where it is read, since that costs no register.  A value that is only used far away is made anew
+there, too, with products of its own: remade.py.
 
 Divisions with .approx or .full and `rcp.approx` end in a product of their own, by the reciprocal or by what scales it
 back: it fuses as any other (golden/contract_quotients.npz: quotients, reciprocals and products before 30 kinds of sums
@@ -13,14 +17,13 @@ on an H200).  What the other functions of the unit end with does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from nbtc.executor.kernel.flow import ENDS
 from nbtc.executor.kernel.link import Linked
-from nbtc.executor.rows.uses import use_of
+from nbtc.executor.kernel.reads import Reads
+from nbtc.executor.kernel.remade import trees
 from nbtc.executor.text.data import Function, Instruction, Operand, Register
 
 SUMS = ("add", "sub")
@@ -54,20 +57,22 @@ def contracted(linked: Linked) -> Linked:
 
 def contract(function: Function) -> Function:
     """A function with its products fused."""
-    body = function.body or ()
-    starts = {0, *function.labels.values(), *(at + 1 for at, i in enumerate(body) if i.opcode in ENDS), len(body)}
-    bounds = sorted(s for s in starts if s <= len(body))
-    blocks = [_BlockOfProducts(body[a:b]) for a, b in pairwise(bounds)]
-    exposed = frozenset().union(*(block.exposed() for block in blocks)) if blocks else frozenset()
     fresh = _fresh()
+    for fused in (_ContractedBody.fused, _ContractedBody.remade):
+        function = _rebuilt(function, fused(_ContractedBody(function), fresh))
+    return function
+
+
+def _rebuilt(function: Function, parts: Iterable[list[Instruction]]) -> Function:
+    """A function with other instructions for each of its own."""
     found: list[Instruction] = []
-    places = {}
-    for start, block in zip(bounds, blocks, strict=False):
-        places[start] = len(found)
-        found += block.fused(exposed, fresh)
-    places[len(body)] = len(found)
+    places = []
+    for part in parts:
+        places.append(len(found))
+        found += part
+    places.append(len(found))
     labels = MappingProxyType({name: places[at] for name, at in function.labels.items()})
-    return function._replace(body=tuple(found), labels=labels)
+    return function._replace(body=tuple(found) if places[1:] else function.body, labels=labels)
 
 
 def _fresh() -> Iterator[str]:
@@ -87,52 +92,18 @@ def _plain(i: Instruction) -> str:
     return i.modifiers[-1] if allowed.issuperset(i.modifiers[:-1]) else ""
 
 
-class _BlockOfProducts:
-    """A basic block and who reads and writes what in it."""
+class _ContractedBody(Reads):
+    """A function's instructions, and which of its products fuse."""
 
-    def __init__(self, instructions: Sequence[Instruction]) -> None:
-        self.instructions = instructions
-        uses = [use_of(i) for i in instructions]
-        self.writes = [frozenset(r.name for r in u.writes) for u in uses]
-        # a guarded write keeps the old value in some lanes: it reads, too
-        self.reads = [
-            [*(r.name for r in u.reads), *(r.name for r in u.writes if i.guard is not None)]
-            for i, u in zip(instructions, uses, strict=True)
-        ]
-
-    def _kills(self, at: int, name: str) -> bool:
-        return name in self.writes[at] and self.instructions[at].guard is None
-
-    def exposed(self) -> frozenset[str]:
-        """Registers whose values from before the block it reads."""
-        found: set[str] = set()
-        written: set[str] = set()
-        for at, i in enumerate(self.instructions):
-            found |= {name for name in self.reads[at] if name not in written}
-            if i.guard is None:
-                written |= self.writes[at]
-        return frozenset(found)
-
-    def _readers(self, at: int, exposed: frozenset[str]) -> list[int] | None:
-        """Places that read the register `at` writes, once for each time; None if it may be read elsewhere."""
-        target = self.instructions[at].operands[0]
-        if not isinstance(target, Register):
-            return None
-        readers: list[int] = []
-        for later in range(at + 1, len(self.instructions)):
-            readers += [later] * self.reads[later].count(target.name)
-            if self._kills(later, target.name):
-                return readers
-        return None if target.name in exposed else readers
-
-    def _sums(self, mul: int, exposed: frozenset[str]) -> list[Sum] | None:
+    def _sums(self, mul: int) -> list[Sum] | None:
         """The sums that read a product, none of them twice; None if anything else does."""
+        anywhere = self.constant(mul)
         kind, ftz = _plain(self.instructions[mul]), "ftz" in self.instructions[mul].modifiers
         found: list[Sum] = []
         todo: list[tuple[int, int | None]] = [(mul, None)]
         while todo:
             source, neg = todo.pop()
-            readers = self._readers(source, exposed)
+            readers = self.readers_of(source, anywhere)
             if readers is None:
                 return None
             for at in readers:
@@ -148,11 +119,11 @@ class _BlockOfProducts:
         places = [s.at for s in found]
         return found if found and len(set(places)) == len(places) else None
 
-    def _chosen(self, exposed: frozenset[str]) -> dict[int, list[Sum]]:
+    def _chosen(self) -> dict[int, list[Sum]]:
         """Products that fuse, with their sums: each sum takes its first product, and a product all its sums or none."""
         live = {}
         for at, i in enumerate(self.instructions):
-            sums = self._sums(at, exposed) if i.opcode in ("mul", *FACTORS) and _plain(i) else None
+            sums = self._sums(at) if i.opcode in ("mul", *FACTORS) and _plain(i) else None
             if sums is not None:
                 live[at] = sums
         while True:
@@ -166,16 +137,70 @@ class _BlockOfProducts:
             for mul in lost:
                 del live[mul]
 
-    def fused(self, exposed: frozenset[str], fresh: Iterator[str]) -> list[Instruction]:
-        """The block's instructions with its products fused."""
+    def fused(self, fresh: Iterator[str]) -> Iterator[list[Instruction]]:
+        """What stands for each of the instructions once products are fused."""
         found: dict[int, list[Instruction]] = {at: [i] for at, i in enumerate(self.instructions)}
-        for mul, sums in self._chosen(exposed).items():
-            factors, found[mul] = self._kept_factors(mul, max(s.at for s in sums), fresh)
+        for mul, sums in self._chosen().items():
+            factors, found[mul] = self._kept_factors(mul, sums, fresh)
             for s in sums:
                 found[s.at] = self._fused_sum(s, factors, fresh)
                 if s.neg is not None:
                     found[s.neg] = []
-        return [i for at in sorted(found) for i in found[at]]
+        return iter(found.values())
+
+    def remade(self, fresh: Iterator[str]) -> Iterator[list[Instruction]]:
+        """What stands for each once values that are computed anew have products of their own, which fuse."""
+        found: dict[int, list[Instruction]] = {at: [i] for at, i in enumerate(self.instructions)}
+        for root, tree in trees(self):
+            sums = self._sole_sums(tree)
+            if sums:
+                found[root] = self._anew(tree, sums, fresh)
+        return iter(found.values())
+
+    def _sole_sums(self, tree: list[int]) -> dict[int, tuple[Sum, int]]:
+        """The sums among some instructions that are a product's only reader there, with the product."""
+        found: dict[int, tuple[Sum, int]] = {}
+        for at in tree:
+            for operand in (1, 2) if self.instructions[at].opcode in SUMS and _plain(self.instructions[at]) else ():
+                mul = self._product(self.instructions[at], operand)
+                if mul not in tree or at in found:
+                    continue
+                (name,) = self.writes[mul]
+                if [r for r in self.readers[name] if r in tree] == [at]:
+                    found[at] = Sum(at, operand, None), mul
+        return found
+
+    def _anew(self, tree: list[int], sums: Mapping[int, tuple[Sum, int]], fresh: Iterator[str]) -> list[Instruction]:
+        """The last instruction of a tree, after copies of those that it needs and in which sums are fused."""
+        names: dict[str, Register] = {}
+        made: list[Instruction] = []
+        for at in tree:
+            parts = [self.instructions[at]]
+            if at in sums:
+                s, mul = sums[at]
+                factors, copies = self._kept_factors(mul, [s], fresh)
+                parts = [*copies, *self._fused_sum(s, factors, fresh)]
+            elif not names.keys() & {*self.reads[at]}:
+                continue
+            for i in parts:
+                sources = (names.get(o.name, o) if isinstance(o, Register) else o for o in i.operands[1:])
+                made.append(i._replace(operands=(i.operands[0], *sources)))
+            target = made[-1].operands[0]
+            if at != tree[-1] and isinstance(target, Register):
+                names[target.name] = Register(next(fresh), target.type)
+                made[-1] = made[-1]._replace(operands=(names[target.name], *made[-1].operands[1:]))
+        return made or [self.instructions[tree[-1]]]
+
+    def _product(self, total: Instruction, operand: int) -> int | None:
+        """The product that alone gives a sum's operand its value."""
+        factor = total.operands[operand]
+        writers = self.writers.get(factor.name, []) if isinstance(factor, Register) else []
+        if len(writers) != 1:
+            return None
+        i = self.instructions[writers[0]]
+        if i.opcode not in ("mul", *FACTORS) or _plain(i) != _plain(total):
+            return None
+        return writers[0] if ("ftz" in i.modifiers) == ("ftz" in total.modifiers) else None
 
     def _fused_sum(self, s: Sum, factors: list[Operand], fresh: Iterator[str]) -> list[Instruction]:
         """A sum as a fused multiply-add, after the negations of its operands."""
@@ -197,8 +222,10 @@ class _BlockOfProducts:
         operands = (total.operands[0], first, factors[1], addend)
         return [*made, Instruction("fma", modifiers, operands, total.line, total.guard, total.source)]
 
-    def _kept_factors(self, mul: int, last: int, fresh: Iterator[str]) -> tuple[list[Operand], list[Instruction]]:
-        """The factors as sums up to `last` may read them: copied where one is written anew before."""
+    def _kept_factors(
+        self, mul: int, sums: Sequence[Sum], fresh: Iterator[str]
+    ) -> tuple[list[Operand], list[Instruction]]:
+        """The factors as the sums may read them: copied where one may be written anew before."""
         product = self.instructions[mul]
         factors: list[Operand] = []
         copies = []
@@ -212,7 +239,7 @@ class _BlockOfProducts:
                 factors.append(made)
             return factors, copies
         for operand in product.operands[1:]:
-            if isinstance(operand, Register) and any(operand.name in self.writes[k] for k in range(mul, last)):
+            if isinstance(operand, Register) and self._written(operand.name, mul, sums):
                 copy = Register(next(fresh), operand.type)
                 modifiers = (f"b{operand.bits}",)
                 copies.append(Instruction("mov", modifiers, (copy, operand), product.line, None, product.source))
@@ -220,3 +247,9 @@ class _BlockOfProducts:
             else:
                 factors.append(operand)
         return factors, copies
+
+    def _written(self, name: str, mul: int, sums: Sequence[Sum]) -> bool:
+        """Whether a register may be written between a product and one of its sums."""
+        if any(self.blocks[s.at] != self.blocks[mul] for s in sums):
+            return True
+        return any(name in self.writes[k] for k in range(mul, max(s.at for s in sums)))

@@ -303,11 +303,16 @@ def _reversed(edges: Edges, nodes: Iterable[int]) -> dict[int, list[int]]:
     return back
 
 
+def dominators(successors: Edges) -> dict[int, int]:
+    """The immediate dominator of each block that can be reached from block 0, whose own is itself."""
+    reached = _reachable(successors, 0) if successors else set()
+    edges = {n: successors[n] for n in reached}
+    return _immediate(_post_order(edges, 0)[::-1], _reversed(edges, edges), 0) if edges else {}
+
+
 def _dominators(successors: Edges, end: int) -> tuple[int, ...]:
-    if not end:
-        return ()
-    idom = _immediate(_post_order(successors, 0)[::-1], _reversed(successors, successors), 0)
-    return tuple(idom[n] for n in range(end))
+    found = dominators(successors)
+    return tuple(found[n] for n in range(end))
 
 
 def _post_dominators(successors: Edges, end: int) -> tuple[int, ...]:
