@@ -11,6 +11,11 @@ from typing import Any
 from nbtc.cli.result import Result
 from nbtc.errors import OptionError
 
+SOURCE = (
+    "A source, nbtc run FILE.cu, is compiled by NVRTC, and its kernel launched with --grid, --block (one thread each "
+    "unless given), --arg (one for each parameter), --out, --shared, --arch and --checked: see nbtc ptx --help. The "
+    "other options above are for programs."
+)
 Adder = Callable[[str, Callable[[argparse.Namespace], Result], str], argparse.ArgumentParser]
 
 
@@ -21,6 +26,7 @@ def add(command: Adder, size: Callable[[str], int]) -> None:
         _run,
         "run a program on nbtc's CUDA driver (executables of nvcc -cudart shared, Python, ctest), or a FILE.cu",
     )
+    sub.epilog = SOURCE
     sub.add_argument("--arch", help='the GPU that is there, such as "H200", or an architecture (default: sm_90)')
     sub.add_argument("--checked", action="store_true", help="find races, bad accesses and hangs in every launch")
     sub.add_argument("--profile", metavar="FILE", help="write the profiles of all launches, when the program ends")
@@ -38,8 +44,8 @@ def _program(args: argparse.Namespace) -> list[str]:
     words: list[str] = args.program[1:] if args.program[:1] == ["--"] else args.program
     if words and words[0].endswith(".cu"):
         raise OptionError(
-            f"nbtc run {words[0]}: that is a source; compile it, nvcc -cudart shared -o program {words[0]}, "
-            "and run the program, or compile it in Python by nbtc.cuda.compile"
+            f"nbtc run {words[0]}: that is a source, and --sarif, --junit, --profile and --threads are for programs: "
+            f"leave them out, or compile it, nvcc -cudart shared -o program {words[0]}, and run ./program"
         )
     return words
 

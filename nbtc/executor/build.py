@@ -50,6 +50,7 @@ class Built(NamedTuple):
 
     code: LaunchableCode
     sites: tuple[Site, ...]
+    shared: tuple[tuple[str, int, int], ...] = ()  # name, offset and bytes of arrays; of dynamic ones 0 bytes
 
 
 @cache
@@ -73,6 +74,7 @@ def build(read: Callable[[], PtxModule], text: str, kernel: str, shape: BlockSha
     return Built(
         LaunchableCode(loaded, run, sites=len(about["sites"]), sessions={}, **numbers),
         tuple(Site(*s) for s in about["sites"]),
+        tuple((name, at, size) for name, at, size in about["shared"]),
     )
 
 
@@ -89,6 +91,7 @@ def _compile(module: PtxModule, kernel: str, shape: BlockShape, options: Options
         "suspends": machine.suspends,
         "loops": machine.loops,
         "spins": any(f.spins for f in machine.facts.values()),
+        "shared": [[n, p.offset, p.bytes] for (_, n), p in linked.places.items() if p.space == "shared"],
         "shared_bytes": linked.shared_bytes,
         "asks": machine.asks,
         "local_bytes": linked.local_bytes,

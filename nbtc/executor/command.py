@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nbtc.errors import OptionError
+from nbtc.errors import OptionError, SourceError
 from nbtc.executor.program import Program
+from nbtc.executor.text.names import full_name
 from nbtc.formats.table import FORMATS
 
 FIRST = 6  # elements of an array that are printed
@@ -62,6 +63,11 @@ def _loaded(file: str, name: str) -> Any:
     try:
         with open(file, "rb") as opened:
             x = np.load(opened, allow_pickle=False)
+    except OSError as error:
+        raise SourceError(
+            f"--arg {file} cannot be read ({error.strerror or error}): pass a file that numpy.save(path, array) wrote, "
+            "or zeros:f32:1024"
+        ) from None
     except ValueError as error:
         raise OptionError(
             f"{file} is not a .npy file of numbers ({error}): write it with numpy.save(path, array)"
@@ -107,6 +113,12 @@ def outputs(program: Program, texts: Sequence[str]) -> dict[int, str]:
 
 def run(program: Program, launch: Launch, texts: Sequence[str], out: Sequence[str] = ()) -> dict[str, Any]:
     """Launch a kernel; its time, and of each array argument a digest and the first elements."""
+    if len(texts) != len(program.params):
+        wanted = ", ".join(names_of(program)) or "none"
+        raise OptionError(
+            f"{full_name(program.name)} takes {len(program.params)} arguments ({wanted}), and --arg gives "
+            f"{len(texts)}: write --arg once for each of them, in order, such as --arg zeros:f32:1024 --arg 3"
+        )
     files = outputs(program, out)
     args = [argument(text, seed) for seed, text in enumerate(texts)]
     for n, file in files.items():

@@ -27,7 +27,7 @@ def outcome(name: str, built: Built, request: Request, answers: Answers | None) 
         raise hazard_error(full_name(name), built.sites, request, watched.found())
     if failure is not None:
         said = answers.assertion if answers else ""
-        raise report.failed(name, built.sites, request, failure, said)
+        raise report.failed(name, built.sites, request, failure, said, built.shared)
     lost = request.watched.lost(request.memory) if request.watched is not None else None
     if lost is not None:
         text = leak(full_name(name), built.sites, request, lost)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.added_rows import changes
 from nbtc.compiler.threads import check_progress, thread_count
-from nbtc.errors import OptionError, ProgramError, shown
+from nbtc.errors import FormatError, OptionError, ProgramError, shown
 from nbtc.executor.build import Built, build
 from nbtc.executor.code.machine import BlockShape, Options
 from nbtc.executor.control.device_runtime import NEED_HEAP
@@ -252,6 +252,11 @@ class Program:
         (4, 32.0, 3)
         """
         return Program(self.module, self.name, self.arch, "profile")
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """A kernel without a configuration is not launched."""
+        name = full_name(self.name)
+        raise FormatError(f"{name} is a kernel: launch it, module[{name!r}][grid, block](...)")
 
     def __getitem__(self, configuration: Any) -> Configured:
         """Bind a launch configuration, in Numba's order."""

@@ -29,6 +29,7 @@ INTEGERS = (
 PROVIDED = dict.fromkeys(KNOWN, "\n") | dict.fromkeys(("cstdint", "stdint.h"), INTEGERS)
 OWN = re.compile(r"(cuda|cub|thrust|nv)/|(cuda\w*|mma|cooperative_groups\w*)\.h")
 HOST = re.compile(r"[a-z_]+|c?[a-z]+\.h")  # <vector>, <stdio.h>
+HOST_CODE = re.compile(r"runtime APIs are not declared|cuda(Malloc|Memcpy|Free|DeviceSynchronize)\w*\" is undefined")
 MISSING = re.compile(r'(?:could|cannot) (?:not )?open source file "([^"]+)"')
 
 
@@ -124,6 +125,11 @@ def hint(log: str) -> str:
     into `#ifndef __CUDACC_RTC__`, or take <cuda/std/...>, such as <cuda/std/array>.
     """
     found = MISSING.search(log)
+    if found is None and HOST_CODE.search(log):
+        return (
+            "\nThis source has host code, which launches kernels: compile it whole, nvcc -cudart shared -o program, "
+            "and nbtc run ./program;\nor leave the host code out and launch from Python: module[name][grid, block](x)."
+        )
     if found is None:
         return ""
     header = found[1]

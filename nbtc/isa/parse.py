@@ -223,7 +223,10 @@ def _words(name: str) -> list[str]:
 def _explain(name: str, words: Key, family: str) -> str:
     near = nearest(name, family)
     if len(set(words) & set(near.mnemonic.split("."))) < 2 and _alike(name, near.mnemonic) < NEAR:
-        return f"{shown(name)} is not a legal form of {family}, nor near one; a form of it is {near.mnemonic!r}"
+        return (
+            f"{shown(name)} is not a legal form of {family}, nor near one; a form of it is {near.mnemonic!r}, and "
+            f"`nbtc list --family {family}` shows all"
+        )
     have, want = Counter(words), Counter(near.mnemonic.split("."))
     extra, lacks = list((have - want).elements()), [w for w in (want - have).elements() if w != "aligned"]
     extra = extra[:LISTED]

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from nbtc.errors import NbtcError, ProgramError
+from nbtc.executor.text.names import signature
 
 _START = time.monotonic()
 _kernels: set[str] = set()
@@ -42,7 +43,7 @@ def launched(kernel: str) -> None:
     """A kernel is launched; told once of each."""
     if kernel not in _kernels:
         _kernels.add(kernel)
-        _add("kernel", kernel=kernel, seconds=round(time.monotonic() - _START, 3))
+        _add("kernel", kernel=signature(kernel), seconds=round(time.monotonic() - _START, 3))
 
 
 def found(kernel: str, error: NbtcError) -> None:
@@ -50,4 +51,4 @@ def found(kernel: str, error: NbtcError) -> None:
     launched(kernel)
     title, places = (error.title, error.places) if isinstance(error, ProgramError) else ("", ())
     title = title or type(error).__name__
-    _add("finding", kernel=kernel, title=title, message=str(error), places=places)
+    _add("finding", kernel=signature(kernel), title=title, message=str(error), places=places)

@@ -53,6 +53,30 @@ def test_list_filters(capsys):
     assert len(capsys.readouterr().out.splitlines()) == len(some)
 
 
+def test_a_launch_without_its_arguments_says_which(capsys, tmp_path):
+    path = tmp_path / "k.ptx"
+    path.write_text(".version 8.0 .target sm_80 .address_size 64 .visible .entry k(.param .u64 x) { ret; }")
+    launch = ("ptx", str(path), "--run", "k")
+    assert "takes 1 arguments (x), and --arg gives 0: write --arg once for each" in refused(capsys, *launch)
+    missing = str(tmp_path / "nope.npy")
+    said = refused(capsys, *launch, "--arg", missing)
+    assert said.startswith(f"nbtc: --arg {missing} cannot be read (No such file") and "numpy.save" in said
+
+
+def test_options_of_programs_are_not_a_sources(capsys):
+    assert "--sarif, --junit, --profile and --threads are for programs" in refused(
+        capsys, "run", "--sarif", "o.sarif", "k.cu"
+    )
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    printed = capsys.readouterr().out
+    assert all(option in printed for option in ("--block", "--grid", "--arg", "--out", "one thread"))
+
+
+def test_a_family_alone_leads_to_its_forms(capsys):
+    assert "`nbtc list --family mma` shows all" in refused(capsys, "show", "mma")
+
+
 def test_show(capsys, tmp_path):
     code, data = run(capsys, "show", MMA)
     assert code == 0

@@ -98,10 +98,12 @@ CASES = {
     ),
     "store to a parameter": Case("mov.b64 e, p; cvta.param.u64 e, e; st.u32 [e], t;", "read-only"),
     "shared load after the end": Case(
-        "mov.u32 a, s; ld.shared.u32 b, [a+64];", "leaves the block's shared memory", before=SHARED
+        "mov.u32 a, s; ld.shared.u32 b, [a+64];",
+        r"leaves the block's shared memory.*address 0x40, 0 bytes after the end of s \(64 bytes\)$",
+        before=SHARED,
     ),
     "shared store before the start": Case(
-        "mov.u32 a, -4; st.shared.u32 [a], b;", "leaves the block's shared memory", before=SHARED
+        "mov.u32 a, -4; st.shared.u32 [a], b;", r"leaves the block's shared memory.*address 0xfffffffc$", before=SHARED
     ),
     "dynamic shared memory not asked for": Case(
         "st.shared.u32 [s], t;", "leaves the block's shared memory", before=".extern .shared .align 4 .b8 s[];\n"

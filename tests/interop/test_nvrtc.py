@@ -147,6 +147,25 @@ def test_a_missing_header_has_a_hint(header, says):
 
 
 @needs
+@pytest.mark.parametrize("body", ["k<<<1, 1>>>(0);", "float *d; cudaMalloc(&d, 4);", "cudaDeviceSynchronize();"])
+def test_host_code_is_sent_to_nvcc(body):
+    with pytest.raises(errors.ProgramError, match=r"nvcc -cudart shared -o program.*\n?.*nbtc run \./program"):
+        nbtc.cuda.compile(f"__global__ void k(float *x) {{ *x = 1; }}\nint main() {{ {body} }}\n")
+
+
+@needs
+def test_shared_arrays_are_called_as_in_the_source():
+    module = nbtc.cuda.compile("""__global__ void rev(float *y) {
+        __shared__ float tile[64]; tile[threadIdx.x] = 1; __syncthreads(); *y = tile[64 - threadIdx.x]; }""")
+    with pytest.raises(
+        errors.ProgramError, match=r"^rev: .*address 0x100, 0 bytes after the end of tile \(256 bytes\)"
+    ):
+        module["rev"][1, 64](np.zeros(1, np.float32))
+    with pytest.raises(errors.ProgramError, match=r"^rev takes 1 arguments"):
+        module["rev"][1, 64]()
+
+
+@needs
 def test_the_command_line_runs_a_source(tmp_path, capsys):
     path = tmp_path / "twice.cu"
     path.write_text("__global__ void twice(float *x) { x[threadIdx.x] *= 2; }")

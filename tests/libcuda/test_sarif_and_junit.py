@@ -13,6 +13,9 @@ from xml.etree import ElementTree
 import pytest
 from clients import PRELUDE, compiled
 
+from nbtc.errors import ProgramError
+from nbtc.libcuda import findings, sarif_and_junit
+
 # each thread writes its word of shared memory and reads its neighbour's, of another warp, without a barrier
 RACE = """
 ready()
@@ -150,3 +153,10 @@ def test_what_ends_nbtc_run_ends_the_command(tmp_path):
         assert process.stdout is not None and process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 128 + signal.SIGTERM
+
+
+def test_kernels_have_the_names_of_their_source(tmp_path, monkeypatch):
+    monkeypatch.setenv("NBTC_FINDINGS", str(tmp_path / "lines"))
+    findings.found("_Z3revPf", ProgramError("rev: data race"))
+    lines = sarif_and_junit.read(tmp_path / "lines")
+    assert {x["kernel"] for x in lines} == {"rev(float*)"} and len(lines) == 2

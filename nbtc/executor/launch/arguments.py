@@ -11,6 +11,7 @@ import numpy as np
 from nbtc.errors import FormatError, OptionError, ProgramError, RangeError, shown
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.text.data import WIDTHS, Function, Variable
+from nbtc.executor.text.names import full_name
 from nbtc.executor.transfer.tensor_map import TensorMap
 
 _KINDS = {
@@ -103,7 +104,7 @@ def marshal(
         raise FormatError(f"args={shown(args)} of {kernel.name}: pass a tuple or list, one item a parameter")
     if len(args) != len(parameters):
         wanted = ", ".join(f".{v.type} {v.name}" for v in parameters)
-        raise ProgramError(f"{kernel.name} takes {len(parameters)} arguments ({wanted}), not {len(args)}")
+        raise ProgramError(f"{full_name(kernel.name)} takes {len(parameters)} arguments ({wanted}), not {len(args)}")
     for variable, x, number in zip(parameters, args, pointees if len(pointees) == len(own) else (), strict=False):
         _check_elements(variable.name, x, number)
     data, memory = bytearray(), list[Memory]()
@@ -170,6 +171,9 @@ def _number(variable: Parameter, x: Any) -> bytes:
         x = np.asarray(x)[()]
     if isinstance(x, np.generic) and x.dtype.kind in "Vf" and x.dtype.itemsize == kind.itemsize and kind.kind != "f":
         return x.tobytes()  # a float where PTX says .b32: its bits
+    if isinstance(x, list | tuple):
+        instead = "an array, such as np.array(x)" if variable.type in ("u64", "b64") else "a number"
+        raise FormatError(f"{variable.name} is .{variable.type}: pass {instead}, not a {type(x).__name__}")
     if not isinstance(x, int | float | bool | np.generic):
         raise FormatError(f"{variable.name} is .{variable.type}: pass a number, not {type(x).__name__}")
     if kind.kind == "f":

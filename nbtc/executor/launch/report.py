@@ -9,7 +9,10 @@ from nbtc.executor.code.machine import Site
 from nbtc.executor.emit.errors import ErrorKind, Failure
 from nbtc.executor.emit.state import BARRIERS
 from nbtc.executor.launch.launch import Dim, Request
-from nbtc.executor.text.names import full_name
+from nbtc.executor.memory.ranges import Memory
+from nbtc.executor.text.names import full_name, signature
+
+Arrays = Sequence[tuple[str, int, int]]  # name, offset, bytes (0: dynamic)
 
 WORDS = {
     ErrorKind.TRAP: "trap",
@@ -34,6 +37,7 @@ WORDS = {
     ErrorKind.SURFACE_BOUNDS: "leaves the surface, and says .trap: .clamp and .zero would go on",
     ErrorKind.SURFACE_ALIGN: "accesses a surface at an x, in bytes, that is not a multiple of the access",
 }
+WINDOW = 1 << 24  # above all offsets in a block's shared memory
 FEW = 4  # warps of a deadlock that are named at each place
 ACCESS = (
     ErrorKind.LOAD_BOUNDS,
@@ -51,7 +55,9 @@ def _place(index: int, extent: Dim) -> str:
     return f"({index % x}, {index // x % y}, {index // (x * y)})"
 
 
-def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure, assertion: str = "") -> str:
+def failure(
+    kernel: str, sites: Sequence[Site], request: Request, f: Failure, assertion: str = "", shared: Arrays = ()
+) -> str:
     """The message of a `ProgramError`."""
     kind = ErrorKind(f.kind)
     where = ""
@@ -65,7 +71,10 @@ def failure(kernel: str, sites: Sequence[Site], request: Request, f: Failure, as
     words = assertion or WORDS.get(kind, kind.name)
     text = f"{full_name(kernel)}{where}: {words}; {who}"
     if kind in ACCESS:
-        text += f", address {f.address:#x}{_nearest(request, f.address) if kind is not ErrorKind.SHARED_BOUNDS else ''}"
+        near: Sequence[Memory] = request.memory
+        if kind is ErrorKind.SHARED_BOUNDS:
+            near = _in_shared(shared, request) if f.address < WINDOW else ()
+        text += f", address {f.address:#x}{_nearest(near, f.address)}"
     return text + _waiting(sites, request, f)
 
 
@@ -75,10 +84,12 @@ def places(sites: Sequence[Site], *numbers: int) -> list[tuple[str, int]]:
     return [(s.file, s.source_line) for s in known if s.file]
 
 
-def failed(kernel: str, sites: Sequence[Site], request: Request, f: Failure, assertion: str = "") -> ProgramError:
-    """The error of a launch that failed."""
+def failed(
+    kernel: str, sites: Sequence[Site], request: Request, f: Failure, assertion: str = "", shared: Arrays = ()
+) -> ProgramError:
+    """The error of a launch that failed; shared: the arrays of its shared memory."""
     kind = ErrorKind(f.kind)
-    text = failure(kernel, sites, request, f, assertion)
+    text = failure(kernel, sites, request, f, assertion, shared)
     return ProgramError(
         text, kind.name, kind.name.replace("_", " ").lower(), places(sites, *([] if f.site is None else [f.site]))
     )
@@ -99,11 +110,19 @@ def _few(who: Sequence[str]) -> str:
     return ", ".join(who[:FEW]) + (f" and {len(who) - FEW} more" if len(who) > FEW else "")
 
 
-def _nearest(request: Request, address: int) -> str:
+def _in_shared(shared: Arrays, request: Request) -> list[Memory]:
+    """A block's arrays in shared memory by the names that the source gives them."""
+    return [
+        Memory(signature(name).rpartition("::")[2], at, size or request.dynamic_bytes, True, None)
+        for name, at, size in shared
+    ]
+
+
+def _nearest(memory: Sequence[Memory], address: int) -> str:
     """Which array an address is near, and by how much it misses it."""
     best = ""
     least = 1 << 64
-    for m in (m for m in request.memory if m.bytes):
+    for m in (m for m in memory if m.bytes):
         before, after = m.first - address, address - (m.first + m.bytes)
         distance = max(before, after + 1, 0)
         if distance < least:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.errors import OptionError, ProgramError
+from nbtc.errors import FormatError, OptionError, ProgramError
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
@@ -242,6 +242,12 @@ def test_arguments_are_checked():
     k = kernel("ret;")
     with pytest.raises(ProgramError, match="takes 2 arguments"):
         k[1, 32](np.zeros(4))
+    with pytest.raises(FormatError, match=r"k is a kernel: launch it, module\['k'\]\[grid, block\]"):
+        k(np.zeros(4), 1)
+    with pytest.raises(FormatError, match=r"is \.u64: pass an array, such as np\.array\(x\), not a list"):
+        k[1, 32]([1, 2], 1)
+    with pytest.raises(FormatError, match=r"is \.u32: pass a number, not a list"):
+        k[1, 32](np.zeros(4), [1])
     with pytest.raises(OptionError, match="1024"):
         k[1, 2048](np.zeros(4, np.uint32), 1)
     with pytest.raises(ValueError, match="does not fit"):
