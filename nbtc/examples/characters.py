@@ -8,7 +8,7 @@ Model, gradients and the update of the weights are compiled for the GPU.  On the
 
 from __future__ import annotations
 
-import sys
+import argparse
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import nn
 
 import nbtc
 
+DESCRIPTION = "Train a character model with a GPU's bits and print the loss of each step."
 TEXT = "she sells sea shells by the sea shore; the shells she sells are sea shells for sure. " * 8
 BEFORE = 8  # characters that the next one is predicted from
 RATE = 0.1
@@ -74,6 +75,9 @@ def losses(arch: object = "H200", steps: int = 40) -> list[float]:
 
 
 if __name__ == "__main__":
-    chosen, count = ([*sys.argv[1:], "H200", "40"] if len(sys.argv) < 2 else [*sys.argv[1:], "40"])[:2]
-    for number, loss in enumerate(losses(chosen, int(count))):
+    parser = argparse.ArgumentParser(prog="python -m nbtc.examples.characters", description=DESCRIPTION)
+    parser.add_argument("arch", nargs="?", default="H200", help="the GPU, such as A100 (H200)")
+    parser.add_argument("steps", nargs="?", type=int, default=40, help="steps of training (40)")
+    given = parser.parse_args()
+    for number, loss in enumerate(losses(given.arch, given.steps)):
         print(number, loss)

@@ -72,6 +72,25 @@ def test_a_step_of_training():
     assert name in str(report) and fast.kernels[name].program.name == name
 
 
+def test_kernels_tell_their_names():
+    fast = nbtc.torch.compile(nn.Sequential(nn.ReLU()), arch="A100")
+    assert repr(fast.kernels) == "<kernels: none before the first call>"
+    fast(integers(4, 8))
+    (name,) = fast.kernels
+    assert repr(fast.kernels) == f"<kernels: {name}>"
+    with pytest.raises(KeyError, match=rf"is not a kernel of this model, which has {name}: did you mean {name}\?"):
+        fast.kernels[name[:-1]]
+    assert fast.kernels.get("nothing") is None and "nothing" not in fast.kernels
+    (row,) = (line for line in str(fast.report()).splitlines() if line.startswith(name))
+    assert row.split()[1] == (fast.kernels[name].origin or "-")
+
+
+def test_the_example_has_help():
+    command = (sys.executable, "-m", "nbtc.examples.characters", "--help")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "steps of training" in done.stdout
+
+
 def test_found_by_name():
     fast = torch.compile(lambda x: (x * 2 + 1).sum(-1), backend="nbtc", options={"arch": "A100"})
     x = torch.arange(64.0).reshape(4, 16)

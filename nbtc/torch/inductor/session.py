@@ -7,13 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from nbtc.errors import did_you_mean, shown
 from nbtc.isa.gpus import GPU
 from nbtc.torch.products import Settings
 from nbtc.torch.report import LeftRow, ProductRow, table
 
 
 class KernelRow(NamedTuple):
-    """One kernel of a report.  source: file and line of the model.  seconds: of all launches, `first` of the first."""
+    """One kernel of a report.
+
+    source: file and line of the model; "" of PyTorch's own modules alone, such as nn.Sequential.  seconds: of all
+    launches, `first` of the first.
+    """
 
     name: str
     source: str
@@ -37,7 +42,8 @@ class ModelReport(NamedTuple):
 
     def __str__(self) -> str:
         kernels = [
-            (k.name, k.source, str(k.launches), f"{1e3 * k.seconds:.1f}", f"{1e3 * k.first:.1f}") for k in self.kernels
+            (k.name, k.source or "-", str(k.launches), f"{1e3 * k.seconds:.1f}", f"{1e3 * k.first:.1f}")
+            for k in self.kernels
         ]
         products = [
             (p.op, "x".join(map(str, p.shape)), p.order, str(p.calls), f"{1e3 * p.seconds:.1f}", p.evidence)
@@ -56,7 +62,7 @@ class ModelReport(NamedTuple):
 
 def _left(rows: Iterable[LeftRow]) -> Iterator[tuple[str, str, str, str]]:
     for row in rows:
-        yield row.op, row.module, str(row.calls), row.reason
+        yield row.op, row.module or "-", str(row.calls), row.reason
 
 
 class Kernel:
@@ -113,13 +119,21 @@ class Kernels(Mapping[str, Kernel]):
         return found[1]
 
     def __getitem__(self, name: str) -> Kernel:
-        return self._rows[name]
+        found = self._rows.get(name)
+        if found is None:
+            known = ", ".join(self._rows) or "none before the model's first call"
+            hint = did_you_mean(str(name), self._rows)
+            raise KeyError(f"{shown(name)} is not a kernel of this model, which has {known}{hint}")
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"<kernels: {', '.join(self._rows) or 'none before the first call'}>"
 
 
 class Session:
