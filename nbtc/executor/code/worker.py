@@ -46,9 +46,9 @@ class Worker:
         sign = "==" if why else "!="
         return self.b.icmp_unsigned(sign, self.b.load_atomic(stop, "monotonic", 4), ir.Constant(I32, why))
 
-    def take_cluster(self) -> Any:
-        """The index of the first block of the next cluster; beyond the grid when there are no more."""
-        return take_cluster(self.v, self.launch)
+    def take_cluster(self, blocks: Any = None) -> Any:
+        """The index of the first block of the next cluster, or of several; beyond the grid when there are no more."""
+        return take_cluster(self.v, self.launch, blocks)
 
     def cluster_size(self) -> Any:
         """Blocks of a cluster, 1 where there are none (i64)."""

@@ -56,8 +56,12 @@ def grid_place(v: VectorBuilder, launch: Any, index: Any) -> tuple[tuple[Any, An
     return (x, y, z), rank
 
 
-def take_cluster(v: VectorBuilder, launch: Any) -> Any:
-    """The number of the first block of the next cluster (i64); beyond the grid when there are no more."""
+def take_cluster(v: VectorBuilder, launch: Any, blocks: Any = None) -> Any:
+    """The number of the first block of the next cluster (i64); beyond the grid when there are no more.
+
+    blocks: of several clusters that are taken at once (default: one).
+    """
     place = field_at(v, "launch", launch, "next_block")
     counter = v.b.bitcast(place, I64.as_pointer())
-    return v.b.atomic_rmw("add", counter, v.b.zext(cluster_size(v, launch), I64), "monotonic")
+    taken = v.b.zext(cluster_size(v, launch), I64) if blocks is None else blocks
+    return v.b.atomic_rmw("add", counter, taken, "monotonic")

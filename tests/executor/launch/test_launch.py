@@ -249,3 +249,15 @@ def test_parameters_that_a_compiler_named_by_number_are_called_by_their_place():
         kernel.checked[2, 32](np.zeros(64, np.int32), np.zeros(32, np.int32), 1)
     with pytest.raises(FormatError, match=r"^args\[2\] is \.u32: pass a whole number"):
         kernel[1, 32](np.zeros(32, np.int32), np.zeros(32, np.int32), 1.5)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("blocks", "cluster"), [(1, 1), (255, 1), (1023, 1), (20011, 1), (2 * 257, 2), (4 * 5003, 4)])
+def test_every_block_runs_once_in_whatever_shares(blocks, cluster, threads):
+    text = """
+.version 8.0 .target sm_90 .address_size 64
+.visible .entry count(.param .u64 x) { .reg .b32 c; .reg .b64 a, o; ld.param.u64 a, [x]; mov.u32 c, %ctaid.x;
+mul.wide.u32 o, c, 4; add.u64 a, a, o; red.global.add.u32 [a], 1; ret; }"""
+    x = np.zeros(blocks, np.uint32)
+    nbtc.load(text)["count"].launch((blocks,), (1,), [x], cluster=(cluster,), threads=threads)
+    assert (x == 1).all()
