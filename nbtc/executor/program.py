@@ -96,6 +96,7 @@ class Module:
         self.arch: str = _arch_name(arch) if arch is not None else of_target(self.ptx.target).name
         self._layout, size = variables_layout(self.ptx)
         self.variables: NDArray[np.uint8] = aligned(max(size, 1), 256)
+        self.variables_at: int = address_of(self.variables)
         self.variables[:size] = np.frombuffer(initial_bytes(self.ptx, self.variables.ctypes.data), np.uint8)
         self.own_memory: tuple[Memory, Memory] = own_memory(self.variables, const_bytes(self.ptx))
         self.built: dict[tuple[str, BlockShape, Options, int], Built] = {}
@@ -320,7 +321,7 @@ class Program:
         request = Request(
             geometry=g,
             parameters=arguments.bytes,
-            variables=address_of(self.module.variables),
+            variables=self.module.variables_at,
             memory=memory_ranges,
             dynamic_bytes=dynamic,
             cooperative=as_flag(cooperative, "cooperative"),
@@ -363,7 +364,7 @@ class Program:
             return None
         parameters = bytearray(sum(p.bytes + p.alignment for p in self.params))
         request = Request(
-            geometry=g, parameters=parameters, variables=address_of(self.module.variables),
+            geometry=g, parameters=parameters, variables=self.module.variables_at,
             memory=self.module.own_memory, dynamic_bytes=shared, cooperative=False, threads=None, callback=None,
             together=_together(self.arch, g, built.code, shared),
         )  # fmt: skip

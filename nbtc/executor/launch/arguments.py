@@ -107,7 +107,8 @@ def marshal(
         raise ProgramError(f"{full_name(kernel.name)} takes {len(parameters)} arguments ({wanted}), not {len(args)}")
     for variable, x, number in zip(parameters, args, pointees if len(pointees) == len(own) else (), strict=False):
         _check_elements(variable.name, x, number)
-    data, memory = bytearray(), list[Memory]()
+    data = bytearray()
+    memory: list[Memory] = []
     for variable, x in zip(parameters, args, strict=True):
         data.extend(bytes(-len(data) % variable.align))
         data.extend(_bytes(variable, x, memory))

@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, WORKER
 from nbtc.executor.launch.services import table
 from nbtc.executor.launch.shared_memory import reached_bytes
 from nbtc.executor.memory.ranges import Memory
-from nbtc.executor.memory.resolve import RANGE_BYTES, SITE_BYTES
+from nbtc.executor.memory.resolve import RANGE_WORDS, SITE_BYTES
 from nbtc.executor.watch.memory import WatchedLaunch, block_words
 from nbtc.executor.watch.words import block_bytes
 
@@ -39,7 +40,6 @@ WORKSPACE = 64  # bytes: where the threads of a cooperative grid count those tha
 FEW_BLOCKS = 1 << 12  # without loops: done in milliseconds, before anybody could want to stop them
 LOOP_SECONDS = 10  # how long a launch goes on after a use of unwritten memory, which may keep a loop from its end
 POLL_SECONDS = 0.05  # how often a waiting caller looks for Ctrl-C
-_RANGE = struct.Struct("<QQQ")
 Dim = tuple[int, int, int]
 Bytes = NDArray[np.uint8]
 CALLBACK = ctypes.CFUNCTYPE(
@@ -169,6 +169,12 @@ def aligned(size: int, align: int) -> Bytes:
     return raw[start : start + size]
 
 
+@cache
+def _words(count: int) -> struct.Struct:
+    """So many words of 64 bits."""
+    return struct.Struct(f"<{count}Q")
+
+
 def address_of(x: NDArray[Any]) -> int:
     """The address of an array's first element."""
     return int(x.__array_interface__["data"][0])
@@ -231,8 +237,8 @@ class Session:
             for i in range(count)
         ]
         self._own = [
-            (address_of(self.parameters), len(request.parameters), False),
-            (address_of(self.workspace), WORKSPACE, True),
+            *(address_of(self.parameters), len(request.parameters), False),
+            *(address_of(self.workspace), WORKSPACE, True),
         ]
         self._launch = self._constants(code, request)
         self._ranges, self._ranges_at = np.zeros(0, np.uint8), 0
@@ -260,15 +266,16 @@ class Session:
         """Set everything as a launch finds it."""
         if request.parameters:
             self.parameters.data[: len(request.parameters)] = request.parameters
-        rows = [(m.first, m.bytes, m.writable) for m in request.memory if m.bytes]
-        rows += self._own
-        self.workspace[:] = 0
+        words = [word for m in request.memory if m.bytes for word in (m.first, m.bytes, m.writable)]
+        words += self._own
+        if request.cooperative:
+            self.workspace[:] = 0
         if request.watched is not None:
             request.watched.cover(address_of(self.workspace), WORKSPACE)
-        self._set_ranges(rows)
+        self._set_ranges(words)
         callback = ctypes.cast(request.callback, ctypes.c_void_p).value if request.callback else None
         self.launch[:] = self._launch
-        LAUNCH.set(self.launch, "variables", request.variables, self._ranges_at, len(rows))
+        LAUNCH.set(self.launch, "variables", request.variables, self._ranges_at, len(words) // RANGE_WORDS)
         LAUNCH.set(self.launch, "callback", callback or 0)
         watch = request.watched.address if request.watched else 0
         LAUNCH.set(self.launch, "watch", watch, 0 if request.profile is None else address_of(request.profile))
@@ -277,14 +284,12 @@ class Session:
         self.sites[:] = 0  # a range remembered from another launch may be gone
         self._heads[:] = self._head
 
-    def _set_ranges(self, rows: list[tuple[int, int, bool]]) -> None:
+    def _set_ranges(self, words: list[int]) -> None:
         """The memory that the program may touch, in a buffer that is kept as long as launches fit."""
-        if len(rows) * RANGE_BYTES > len(self._ranges):
-            self._ranges = np.zeros(len(rows) * RANGE_BYTES, np.uint8)
+        if 8 * len(words) > len(self._ranges):
+            self._ranges = np.zeros(8 * len(words), np.uint8)
             self._ranges_at = address_of(self._ranges)
-        buffer = self._ranges.data
-        for n, row in enumerate(rows):
-            _RANGE.pack_into(buffer, n * RANGE_BYTES, *row)
+        _words(len(words)).pack_into(self._ranges.data, 0, *words)
 
     def failure(self) -> Failure | None:
         """What the launch recorded."""

@@ -21,7 +21,7 @@ from nbtc.executor.emit.values import const
 LANES = 32
 POINTER = I8.as_pointer()
 ADDRESSES = vector(I64, LANES)
-RANGE_BYTES = 24  # a range: first byte, bytes, writable
+RANGE_WORDS = 3  # of 64 bits, of a range: first byte, bytes, writable
 SITE_BYTES = 16  # what a site remembers: first byte and bytes of the range it last was in
 TAG = 56
 RANK_SHIFT = 24  # of an address in another block's shared memory: its rank in the cluster, plus two (`cluster`)
@@ -302,7 +302,7 @@ def _find_range(v: VectorBuilder, args: Any) -> None:
     i.add_incoming(v.int(0), entry)
     b.cbranch(b.icmp_unsigned("<", i, count), test, miss)
     b.position_at_end(test)
-    row = v.at(table, b.mul(i, v.int(RANGE_BYTES)))
+    row = v.at(table, b.mul(i, v.int(8 * RANGE_WORDS)))
     first, length, writable = (v.load(row, I64, 8, 8 * n) for n in range(3))
     b.cbranch(lies_in(v, length, b.sub(address, first), size), hit, follow)
     b.position_at_end(follow)
