@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -20,11 +21,17 @@ RESERVED_SHARED = 1024  # bytes of a block, from sm_80 on (CUDA C++ Programming 
 SHARED_WINDOW, LOCAL_WINDOW, FUNCTION_WINDOW = (n << 56 for n in (1, 2, 3))
 FUNCTION_STEP = 16  # between the "addresses" of functions
 
-_WORDS64, _WORD32 = [struct.Struct(f"<{n}Q") for n in range(4)], struct.Struct("<I")
+_WORD32 = struct.Struct("<I")
 ALIGN = 64  # bytes: a cache line, so that two workers never write to one
 
 BARRIERS = 16  # of a block (PTX ISA, "bar")
 SCRATCH_BYTES = 128 * 32  # of a warp: room for instructions that hand words from lane to lane
+
+
+@cache
+def words_of(count: int) -> struct.Struct:
+    """So many words of 64 bits."""
+    return struct.Struct(f"<{count}Q")
 
 
 class Field(NamedTuple):
@@ -45,21 +52,21 @@ class Structure(NamedTuple):
         data = bytearray(self.size)
         for name, value in values.items():
             field = self.fields[name]
-            (_WORDS64[1] if field.bits == 64 else _WORD32).pack_into(data, field.offset, value)
+            (words_of(1) if field.bits == 64 else _WORD32).pack_into(data, field.offset, value)
         return np.frombuffer(data, np.uint8)
 
     def set(self, data: Any, name: str, *values: int) -> None:
         """Change a field of a structure's bytes, and with more values the pointers after it."""
         field = self.fields[name]
         if field.bits == 64:
-            _WORDS64[len(values)].pack_into(data, field.offset, *values)
+            words_of(len(values)).pack_into(data, field.offset, *values)
         else:
             _WORD32.pack_into(data, field.offset, *values)
 
     def get(self, data: Any, name: str) -> int:
         """A field of a structure's bytes."""
         field = self.fields[name]
-        found: int = (_WORDS64[1] if field.bits == 64 else _WORD32).unpack_from(data, field.offset)[0]
+        found: int = (words_of(1) if field.bits == 64 else _WORD32).unpack_from(data, field.offset)[0]
         return found
 
     def offset(self, name: str) -> int:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +17,7 @@ from nbtc.compiler.native import Loaded
 from nbtc.compiler.threads import in_background, reporter, thread_count
 from nbtc.errors import OptionError, ProgramError, shown, whole_number
 from nbtc.executor.emit.errors import ErrorKind, Failure, Stop
-from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, WORKER
+from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, WORKER, words_of
 from nbtc.executor.launch.services import table
 from nbtc.executor.launch.shared_memory import reached_bytes
 from nbtc.executor.memory.ranges import Memory
@@ -169,12 +167,6 @@ def aligned(size: int, align: int) -> Bytes:
     return raw[start : start + size]
 
 
-@cache
-def _words(count: int) -> struct.Struct:
-    """So many words of 64 bits."""
-    return struct.Struct(f"<{count}Q")
-
-
 def address_of(x: NDArray[Any]) -> int:
     """The address of an array's first element."""
     return int(x.__array_interface__["data"][0])
@@ -289,7 +281,7 @@ class Session:
         if 8 * len(words) > len(self._ranges):
             self._ranges = np.zeros(8 * len(words), np.uint8)
             self._ranges_at = address_of(self._ranges)
-        _words(len(words)).pack_into(self._ranges.data, 0, *words)
+        words_of(len(words)).pack_into(self._ranges.data, 0, *words)
 
     def failure(self) -> Failure | None:
         """What the launch recorded."""
