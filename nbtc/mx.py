@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.compiler.emitted import run_in_words
 from nbtc.compiler.jit import in_default_float_mode
+from nbtc.compiler.machine_code.emitted import run_in_words
 from nbtc.compiler.threads import parallel_for
 from nbtc.errors import FormatError, OptionError, ShapeError, shown, whole_number
 from nbtc.formats.arrays import as_array, as_format

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.python_only import refuse_in_compiled_code
 from nbtc.compiler.threads import thread_count
-from nbtc.dialect.copies import (
+from nbtc.dialect.vocabulary.copies import (
     bar_sync,
     cluster_arrive,
     cluster_rank,

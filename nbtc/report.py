@@ -38,7 +38,7 @@ def information() -> dict[str, Any]:
     import ml_dtypes
     import numba
 
-    from nbtc.compiler.host import AMX, features, has_avx512
+    from nbtc.compiler.cpu.host import AMX, features, has_avx512
 
     kernels = "AVX-512" if has_avx512() else "AVX2" if "avx2" in features() else "generic"
     return {

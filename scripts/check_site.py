@@ -23,7 +23,7 @@ HEADING = re.compile(r'<h\d id="(nbtc[\w.]*)" class="doc doc-heading">')
 TYPES = {  # what calls return, which has no public name but members that users read
     "nbtc.executor.profile.result.Counts",
     "nbtc.executor.profile.result.Place",
-    "nbtc.gemm.cublas_orders.Library",
+    "nbtc.gemm.cublas.orders.Library",
     "nbtc.gemm.orders.Order",
     "nbtc.isa.spec.Operand",
     "nbtc.testing.strategies",

@@ -2,8 +2,8 @@
 
 python scripts/kernels_code.py FOLDER
 
-Programs are looked through when they are compiled (`nbtc.compiler.masked_logic`); kernels that Numba compiles are not,
-since none has had such an instruction: this sees that it stays so.
+Programs are looked through when they are compiled (`nbtc.compiler.machine_code.masked_logic`); kernels that Numba
+compiles are not, since none has had such an instruction: this sees that it stays so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from nbtc.compiler.masked_logic import may_hold
+from nbtc.compiler.machine_code.masked_logic import may_hold
 
 
 def main() -> None:

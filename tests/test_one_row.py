@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nbtc.gemm import engines, scaled_engines
+from nbtc.gemm.engines import engines, scaled_engines
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, PARAMS, Kind
 from tests.processes import forked, output
 

@@ -7,10 +7,10 @@ from threadpoolctl import threadpool_limits
 
 import nbtc
 from nbtc.gemm import repeated
-from nbtc.gemm.engines import ALONE
+from nbtc.gemm.engines.engines import ALONE
+from nbtc.gemm.engines.words_engine import WordsProduct, scheme
 from nbtc.gemm.shares import PACKING, columns_at_once, row_shares
-from nbtc.gemm.words_engine import WordsProduct, scheme
-from nbtc.kernels import words as micro
+from nbtc.kernels.words import words as micro
 from nbtc.report import alternate, random_operand
 from nbtc.testing.kernel_code import CPUS, SHAPES, WORDS, words_operations
 from nbtc.testing.kernel_code import operations as compiled_operations

@@ -64,7 +64,7 @@ def _run(args: argparse.Namespace) -> Result:
 
 def _libcuda(args: argparse.Namespace) -> Result:
     from nbtc.libcuda.command import environment
-    from nbtc.libcuda.library import folder
+    from nbtc.libcuda.library.files import folder
     from nbtc.libcuda.rows import SONAMES
 
     place = folder()

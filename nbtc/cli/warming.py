@@ -19,7 +19,7 @@ def add(command: Adder) -> None:
 
 
 def _warmup(args: argparse.Namespace) -> Result:
-    from nbtc.compiler.native import cache_folder
+    from nbtc.compiler.machine_code.native import cache_folder
     from nbtc.warmup import warm
 
     done = []

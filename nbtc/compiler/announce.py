@@ -93,7 +93,7 @@ class _Announcer:
 
 def message() -> str:
     """What is said where no bar is shown."""
-    from nbtc.compiler.native import cache_folder
+    from nbtc.compiler.machine_code.native import cache_folder
 
     kept = "is kept for later processes" if cache_folder() is not None else "is not kept, as NBTC_CACHE_DIR is empty"
     return (

@@ -19,7 +19,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import BaseNativeLowering
 
-from nbtc.compiler.code_cache import CodeCache, Impl, cache_of
+from nbtc.compiler.cache.code_cache import CodeCache, Impl, cache_of
 from nbtc.compiler.library import CalleeLibrary
 from nbtc.compiler.pipeline import with_lowering
 from nbtc.errors import CompilerError

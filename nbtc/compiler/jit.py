@@ -23,9 +23,9 @@ from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import BaseNativeLowering
 
 from nbtc.compiler.announce import announced
+from nbtc.compiler.cache.code_cache import cache_of, name_apart
 from nbtc.compiler.callees import serve_callers
-from nbtc.compiler.code_cache import cache_of, name_apart
-from nbtc.compiler.float_mode import DEFAULT, KEEP, framed, switch_mode
+from nbtc.compiler.cpu.float_mode import DEFAULT, KEEP, framed, switch_mode
 from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.library import KernelLibrary
 from nbtc.compiler.pipeline import with_lowering

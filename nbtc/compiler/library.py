@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba.core.cgutils import normalize_ir_text
 from numba.core.codegen import JITCodeLibrary
 
-from nbtc.compiler.native import FEW, named_passes
+from nbtc.compiler.machine_code.native import FEW, named_passes
 
 EMITTED = "nbtc_"  # how names of emitted functions begin
 

@@ -14,10 +14,11 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.debuginfo import DIBuilder
 from numba.core.errors import NumbaDebugInfoWarning
 
-from nbtc.compiler import native
 from nbtc.compiler.announce import announced
-from nbtc.dialect import folding, math_words, selectable, target, vocabulary
+from nbtc.compiler.machine_code import native
+from nbtc.dialect import folding, selectable, target, vocabulary
 from nbtc.dialect.parameters import MAP_ALIGN, KernelParameter, parameter
+from nbtc.dialect.vocabulary import math_words
 from nbtc.errors import KernelError
 from nbtc.isa.archs import arch as find_arch
 from nbtc.isa.version import version_of, with_version

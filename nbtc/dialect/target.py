@@ -31,7 +31,7 @@ from numba.core.target_extension import (
 from numba.core.typing.templates import Registry as TypingRegistry
 
 from nbtc.compiler.garbage import rarely_collected
-from nbtc.compiler.native import binding
+from nbtc.compiler.machine_code.native import binding
 from nbtc.dialect import assertions, folding, loop_metadata
 from nbtc.errors import CompilerError
 

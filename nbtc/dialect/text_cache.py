@@ -19,8 +19,8 @@ import numba
 import numpy as np
 from numba.core import types
 
-from nbtc.compiler import native
-from nbtc.compiler.sources import source_digest
+from nbtc.compiler.cache.sources import source_digest
+from nbtc.compiler.machine_code import native
 from nbtc.dialect import vocabulary, words
 from nbtc.dialect.folding import is_record
 from nbtc.dialect.module import WrittenPtx
@@ -38,7 +38,7 @@ class _UnknownError(Exception):
 def _stamp() -> str:
     """A digest of the sources that decide what a kernel becomes."""
     here = Path(__file__).resolve().parent
-    return source_digest(*(here / f"{part}.py" for part in ("module", *vocabulary.MODULES)))
+    return source_digest(here / "module.py", *(here / "vocabulary" / f"{part}.py" for part in vocabulary.MODULES))
 
 
 def digest(function: Callable[..., Any], kinds: Sequence[Any], *others: str) -> str | None:

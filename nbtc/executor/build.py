@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nbtc.compiler import added_rows, native, stacks
 from nbtc.compiler.announce import announced
+from nbtc.compiler.cache import added_rows
+from nbtc.compiler.cache.sources import source_digest
 from nbtc.compiler.garbage import rarely_collected
-from nbtc.compiler.sources import source_digest
-from nbtc.compiler.split import Functions
+from nbtc.compiler.machine_code import native, stacks
+from nbtc.compiler.machine_code.split import Functions
 from nbtc.errors import ProgramError
 from nbtc.executor.code.helpers import emitting
 from nbtc.executor.code.machine import BlockShape, Machine, Options, Site

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.added_rows import changes
+from nbtc.compiler.cache.added_rows import changes
 from nbtc.compiler.threads import check_progress, thread_count
 from nbtc.errors import FormatError, OptionError, ProgramError, shown
 from nbtc.executor.build import Built, build

@@ -18,8 +18,8 @@ from numba.core import cgutils
 from numpy.typing import NDArray
 
 from nbtc.compiler.builder import F32, I1, I8, I32, I64, VectorBuilder, like, stack_array, vector
-from nbtc.compiler.emitted import Emitted, Named, in_words, machine_code
-from nbtc.compiler.sources import source_digest
+from nbtc.compiler.cache.sources import source_digest
+from nbtc.compiler.machine_code.emitted import Emitted, Named, in_words, machine_code
 from nbtc.formats.table import FORMATS, Format
 
 MAGNITUDE, SIGN, INFINITY = 0x7FFFFFFF, 0x80000000, 0x7F800000

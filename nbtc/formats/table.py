@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nbtc.compiler.added_rows import Rows
+from nbtc.compiler.cache.added_rows import Rows
 from nbtc.errors import FormatError
 
 Kind = Literal["float", "int", "bit"]

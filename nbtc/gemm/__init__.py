@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.python_only import refuse_in_compiled_code
-from nbtc.gemm.cublas_orders import Library, library
+from nbtc.gemm.cublas.orders import Library, library
 from nbtc.gemm.orders import Order, order
 from nbtc.gemm.problem import Plan
 from nbtc.gemm.run import gemm, matmul, plan

@@ -17,14 +17,14 @@ from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstruc
 from nbtc.formats.arrays import as_array, as_format, to_bits
 from nbtc.formats.table import FORMATS, Format, ue4m3
 from nbtc.gemm.cost import Size
-from nbtc.gemm.engines import engines_for, named
+from nbtc.gemm.engines.engines import engines_for, named
+from nbtc.gemm.engines.scaled_engines import CHAIN, ENGINES, BlockScales, ScaledProblem
 from nbtc.gemm.item import Cut
 from nbtc.gemm.orders import every
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.out import check_out, destination
-from nbtc.gemm.plan import SMALL, ProductOptions, accumulator_bits, batch_axes, check_part, depth, operand_format
+from nbtc.gemm.planning import SMALL, ProductOptions, accumulator_bits, batch_axes, check_part, depth, operand_format
 from nbtc.gemm.problem import Plan, matrix
-from nbtc.gemm.scaled_engines import CHAIN, ENGINES, BlockScales, ScaledProblem
 from nbtc.isa import parse
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row

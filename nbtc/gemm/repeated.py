@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.array_data import drive_arrays
-from nbtc.compiler.emitted import as_words
+from nbtc.compiler.machine_code.emitted import as_words
+from nbtc.compiler.pools.workspace_pool import Arrays, Key, aligned
 from nbtc.compiler.threads import thread_count
-from nbtc.compiler.workspace_pool import Arrays, Key, aligned
-from nbtc.gemm.exponent_ranges import Range
+from nbtc.gemm.engines.exponent_ranges import Range
 from nbtc.gemm.problem import Problem
 from nbtc.kernels.repeated import DONE, OUTSIDE
 from nbtc.numerics.models import changes

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.compiler import output_pool
 from nbtc.compiler.jit import in_default_float_mode
+from nbtc.compiler.pools import output_pool
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.errors import FormatError, OptionError, shown
 from nbtc.formats.arrays import as_array, as_given, from_bits
 from nbtc.formats.table import Format
 from nbtc.gemm import block_scaled, repeated
-from nbtc.gemm.engines import ALONE, ENGINES, named
+from nbtc.gemm.engines.engines import ALONE, ENGINES, named
+from nbtc.gemm.engines.scaled_engines import ScaledProblem
 from nbtc.gemm.orders import Chain
 from nbtc.gemm.out import blocks, check_out, destination
 from nbtc.gemm.parts import block_of, rearranged
-from nbtc.gemm.plan import ProductOptions, prepare
+from nbtc.gemm.planning import ProductOptions, prepare
 from nbtc.gemm.problem import Plan, Problem
-from nbtc.gemm.scaled_engines import ScaledProblem
 from nbtc.gemm.scales import apply_scales
 from nbtc.gemm.shares import copy
 from nbtc.numerics.fused import check_readable

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from nbtc.compiler.added_rows import Rows
+from nbtc.compiler.cache.added_rows import Rows
 from nbtc.errors import ArchError, shown
 from nbtc.isa.gpus import BY_KEY, CAPABILITIES, GPU, GPUS, key_of
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nbtc.compiler.added_rows import record
+from nbtc.compiler.cache.added_rows import record
 from nbtc.errors import OptionError, ParseError, UnsupportedInstructionError, shown
 from nbtc.isa import cvt, dpx, lines, mma, mma_sp, move, tcgen05, warp, wgmma, wmma
 from nbtc.isa.archs import Arch

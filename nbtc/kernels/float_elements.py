@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import F32, I16, I32, VectorBuilder, vector
-from nbtc.compiler.lowering import lowering
+from nbtc.compiler.cpu.lowering import lowering
 from nbtc.formats.table import Format
 
 TINY = 1 << 23  # the f32 bits of 2**-126, in place of zero

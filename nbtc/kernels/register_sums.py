@@ -16,7 +16,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import F32, I16, I32, VectorBuilder, vector
-from nbtc.compiler.lowering import lowering
+from nbtc.compiler.cpu.lowering import lowering
 
 BIAS = 127
 INFINITE = 0x7F800000  # the exponent field of f32

@@ -13,10 +13,10 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from nbtc.compiler.builder import F64, I8, I16, I32, I64, VectorBuilder, vector
-from nbtc.compiler.emitted import Emitted, Named, call_address, from_words, machine_code
-from nbtc.compiler.sources import source_digest
-from nbtc.kernels.panel_drivers import BlockArguments
-from nbtc.kernels.words import ProductArguments
+from nbtc.compiler.cache.sources import source_digest
+from nbtc.compiler.machine_code.emitted import Emitted, Named, call_address, from_words, machine_code
+from nbtc.kernels.panels.panel_drivers import BlockArguments
+from nbtc.kernels.words.words import ProductArguments
 
 # What a call may give: the result stands; sums could leave 32 bits, and nothing is summed; outputs are not vouched
 # for; an operand's elements are out of the range that the words were written for.

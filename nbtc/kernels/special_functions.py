@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtc.compiler.builder import F32, F64, I16, I32, I64, VectorBuilder, like
-from nbtc.compiler.lowering import lowering
+from nbtc.compiler.cpu.lowering import lowering
 from nbtc.numerics.special_functions import FRACTION, Interpolation, Segmented, interpolation
 
 SIGN, ONE_ULP_OF_EXPONENT = 1 << 31, 1 << FRACTION  # an exponent field starts above the fraction

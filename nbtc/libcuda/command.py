@@ -15,8 +15,8 @@ from typing import Any
 
 from nbtc.errors import OptionError, SourceError
 from nbtc.isa.archs import gpu
-from nbtc.libcuda import sarif_and_junit
-from nbtc.libcuda.library import LINKS, STUBS, folder
+from nbtc.libcuda.library.files import LINKS, STUBS, folder
+from nbtc.libcuda.report import sarif_and_junit
 from nbtc.libcuda.rows import SONAMES
 
 

@@ -9,7 +9,7 @@ import re
 from nbtc.errors import DeviceError, OptionError
 from nbtc.isa.archs import gpu
 from nbtc.libcuda.command import tools
-from nbtc.libcuda.library import folder
+from nbtc.libcuda.library.files import folder
 from nbtc.libcuda.rows import SONAMES
 
 _installed: list[str] = []

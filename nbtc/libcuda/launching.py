@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from nbtc.errors import NbtcError, OptionError, ProgramError
 from nbtc.executor.launch.arguments import Arguments
 from nbtc.executor.launch.launch import GridShape
-from nbtc.libcuda import findings, host
+from nbtc.libcuda import host
 from nbtc.libcuda.code import REGISTERS, Function
 from nbtc.libcuda.errors import (
     ASSERT,
@@ -27,6 +27,7 @@ from nbtc.libcuda.errors import (
     say,
 )
 from nbtc.libcuda.memory import memory
+from nbtc.libcuda.report import findings
 from nbtc.libcuda.state import current_or_none, fail, processor
 from nbtc.libcuda.streams import NodeKind, submit
 

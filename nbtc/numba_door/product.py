@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nbtc.compiler.float_mode import call_in_default_mode
+from nbtc.compiler.cpu.float_mode import call_in_default_mode
 from nbtc.compiler.jit import jit
 from nbtc.ops.mma import general
 from nbtc.ops.mma.product import Prepared

@@ -14,7 +14,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler import added_rows
+from nbtc.compiler.cache import added_rows
 from nbtc.errors import UnsupportedInstructionError, UnvalidatedModelWarning, warn
 from nbtc.formats.table import Format
 from nbtc.numerics import sources

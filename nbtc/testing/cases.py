@@ -18,7 +18,8 @@ from nbtc.compiler.threads import ThreadTeam
 from nbtc.errors import UnvalidatedModelWarning
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS, Format
-from nbtc.gemm import chain_engine, matmul
+from nbtc.gemm import matmul
+from nbtc.gemm.engines import chain_engine
 from nbtc.instructions import instructions
 from nbtc.numerics import models
 from nbtc.numerics.exact import Oracle
@@ -52,7 +53,7 @@ def chains(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], params: NDArray[np
 @contextmanager
 def large_engines() -> Iterator[None]:
     """Inside, `matmul` takes no product for small: its engines compute what one chain an output would, untested."""
-    plan = import_module("nbtc.gemm.plan")
+    plan = import_module("nbtc.gemm.planning")
     small = plan.SMALL
     plan.SMALL = 0  # type: ignore[attr-defined]
     plan._decided.cache_clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbtc.compiler.processors import AVX2, host_processor
+from nbtc.compiler.cpu.processors import AVX2, host_processor
 
 _AVX2 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2"
 _HASWELL = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": _AVX2}

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I64, VectorBuilder
-from nbtc.compiler.lowering import LOWERINGS, LoweringTarget
-from nbtc.compiler.native import binding
-from nbtc.compiler.processors import AVX_512, AVX_512_FP16, Processor
-from nbtc.kernels import panel, words
-from nbtc.kernels.alignment_and_rounding import SumShape
-from nbtc.kernels.fused_sum import PANEL, ROWS
-from nbtc.kernels.panel_code import LEVEL
+from nbtc.compiler.cpu.lowering import LOWERINGS, LoweringTarget
+from nbtc.compiler.cpu.processors import AVX_512, AVX_512_FP16, Processor
+from nbtc.compiler.machine_code.native import binding
+from nbtc.kernels.panels import panel
+from nbtc.kernels.panels.alignment_and_rounding import SumShape
+from nbtc.kernels.panels.fused_sum import PANEL, ROWS
+from nbtc.kernels.panels.panel_code import LEVEL
+from nbtc.kernels.words import words
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 POINTERS = ("a", "ea", "sa", "b", "eb", "sb", "tile", "scratch")

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.module_tracker import ModuleTracker
 
 from nbtc.errors import OptionError
-from nbtc.gemm.cublas_orders import Library
+from nbtc.gemm.cublas.orders import Library
 from nbtc.gemm.orders import order as order_row
 from nbtc.isa.archs import arch as arch_row
 from nbtc.torch.convolution import WINDOWS

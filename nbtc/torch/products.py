@@ -15,7 +15,7 @@ from nbtc.compiler.jit import in_default_float_mode
 from nbtc.errors import GuessedOrderWarning, UnsupportedInstructionError, warn
 from nbtc.formats.arrays import as_format
 from nbtc.formats.conversions import convert
-from nbtc.gemm.cublas_orders import Library
+from nbtc.gemm.cublas.orders import Library
 from nbtc.gemm.orders import Order
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.run import matmul, plan

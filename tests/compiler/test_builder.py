@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from llvmlite import ir
 
-from nbtc.compiler import native
 from nbtc.compiler.builder import F32, F64, I8, I32, I64, Splat, VectorBuilder, vector
+from nbtc.compiler.machine_code import native
 
 VALUES: list[tuple[ir.Type, Any]] = [
     (I8, 200), (I32, -1), (I64, 1 << 63), (F32, -0.0), (F32, 2.0**-126), (F64, 2.0**-1000), (F64, float("inf")),

@@ -9,12 +9,13 @@ import pytest
 from llvmlite import ir
 from numba.core.errors import TypingError
 
-from nbtc.compiler import emitted, lowering, native
 from nbtc.compiler.builder import I32, VectorBuilder
-from nbtc.compiler.emitted import Emitted, Named, call_emitted, machine_code
+from nbtc.compiler.cpu import lowering
 from nbtc.compiler.jit import jit
-from nbtc.kernels.warp import WarpLoop
-from nbtc.kernels.warp_words import IntegerCode
+from nbtc.compiler.machine_code import emitted, native
+from nbtc.compiler.machine_code.emitted import Emitted, Named, call_emitted, machine_code
+from nbtc.kernels.warps.warp import WarpLoop
+from nbtc.kernels.warps.warp_words import IntegerCode
 
 
 class Pair(NamedTuple):

@@ -18,7 +18,7 @@ from llvmlite import ir
 import nbtc
 from nbtc.accuracy import accuracy
 from nbtc.compiler.builder import VectorBuilder
-from nbtc.compiler.float_mode import DEFAULT, KEEP, enter, leave
+from nbtc.compiler.cpu.float_mode import DEFAULT, KEEP, enter, leave
 from nbtc.compiler.jit import control_word, in_default_float_mode
 from nbtc.errors import CompilerError
 from nbtc.wgmma import tile_to_smem

@@ -10,7 +10,8 @@ from llvmlite import binding
 from llvmlite.binding import ffi
 
 from nbtc import forks
-from nbtc.compiler import garbage, native
+from nbtc.compiler import garbage
+from nbtc.compiler.machine_code import native
 
 SECONDS = 20  # that a child may take; one that waits for a lock would take for ever
 

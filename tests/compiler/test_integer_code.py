@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbtc.compiler import native
-from nbtc.compiler.integer_code import text_of
-from nbtc.compiler.integer_expressions import load, store
+from nbtc.compiler.integers.integer_code import text_of
+from nbtc.compiler.integers.integer_expressions import load, store
 from nbtc.compiler.jit import jit
+from nbtc.compiler.machine_code import native
 from nbtc.errors import CompilerError
 from nbtc.executor.watch.words import int32_at, octet, put, put_int32, word
 

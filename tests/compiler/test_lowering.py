@@ -11,8 +11,8 @@ import pytest
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, VectorBuilder, vector
-from nbtc.compiler.lowering import LoweringTarget, host
-from nbtc.compiler.plain_lowering import Lowering
+from nbtc.compiler.cpu.lowering import LoweringTarget, host
+from nbtc.compiler.cpu.plain_lowering import Lowering
 
 BYTES = 64
 P = I8.as_pointer()

@@ -6,7 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
-from nbtc.compiler import host, masked_logic, native
+from nbtc.compiler.cpu import host
+from nbtc.compiler.machine_code import masked_logic, native
 
 LANES = 16
 BITS = "%m = and <16 x i32> {a}, splat (i32 {mask})\n %n = and <16 x i32> {b}, splat (i32 {rest})\n"

@@ -6,7 +6,7 @@ import ast
 import os
 from pathlib import Path
 
-from nbtc.compiler import sources
+from nbtc.compiler.cache import sources
 
 ROOT = Path(sources.ROOT)
 
@@ -32,7 +32,7 @@ def test_every_import_counts():
     for file in (
         "compiler/jit.py",
         "executor/build.py",
-        "kernels/warp.py",
+        "kernels/warps/warp.py",
         "ops/wgmma/product.py",
         "executor/rows/uses.py",
     ):

@@ -5,7 +5,7 @@ import pytest
 from llvmlite import ir
 
 import nbtc
-from nbtc.compiler import native, split
+from nbtc.compiler.machine_code import native, split
 from nbtc.executor.code import helpers
 
 # Two warps hand sums round a ring through shared memory, in a loop with barriers; lanes part and meet again.

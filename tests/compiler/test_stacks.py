@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from nbtc.compiler import native, stacks
+from nbtc.compiler.machine_code import native, stacks
 
 FUNCTION = """
 define void @f(ptr %word) nounwind {{
@@ -53,7 +53,7 @@ def test_what_the_work_raises_is_the_callers() -> None:
 LAUNCH = """
 import ctypes, sys
 from types import SimpleNamespace
-from nbtc.compiler import native, stacks
+from nbtc.compiler.machine_code import native, stacks
 from nbtc.executor.launch import launch
 import numpy as np
 code = native.compile_text(sys.argv[1])

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.compiler import lowering
 from nbtc.compiler import threads as policy
 from nbtc.compiler.builder import VectorBuilder
-from nbtc.compiler.emitted import Emitted, Named, machine_code
+from nbtc.compiler.cpu import lowering
+from nbtc.compiler.machine_code.emitted import Emitted, Named, machine_code
 from nbtc.compiler.threads import most_threads, parallel_for, shares
 from nbtc.errors import OptionError
 from nbtc.ops.mma import product
@@ -108,7 +108,7 @@ def test_a_fork_waits_for_a_compilation_in_another_thread() -> None:
     code = """
 import os, threading, time, warnings
 import nbtc.compiler.jit
-from nbtc.compiler.native import LOCK
+from nbtc.compiler.machine_code.native import LOCK
 from numba.core.compiler_lock import global_compiler_lock
 warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is what is tested
 held = threading.Event()

@@ -128,7 +128,7 @@ def check_bits(jit):
 
 
 def recorded(run: str) -> list[Any]:
-    """Register images as hardware took and gave them (`golden/make_registers.py`): A, B, C, D, metadata if any."""
+    """Register images as hardware took and gave them (`recorders/make_registers.py`): A, B, C, D, metadata if any."""
     with np.load(GOLDEN) as z:
         return [z[f"{run}__{x}"][0] for x in "ABCDE" if f"{run}__{x}" in z]
 

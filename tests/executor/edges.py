@@ -1,4 +1,4 @@
-"""Programs at the edges of what the PTX ISA says: run here, and on a GPU by tests/golden/make_edges.py.
+"""Programs at the edges of what the PTX ISA says: run here, and on a GPU by tests/golden/recorders/make_edges.py.
 
 Each is a name, a text with an entry `k`, and what its parameters are given: uint32 arrays, the last of which it writes.
 """

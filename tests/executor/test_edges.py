@@ -1,6 +1,6 @@
 """What atomics make of zeros, what an mbarrier answers when nobody is expected, and how tensor maps round to tf32.
 
-golden/edges.npz is what an H200 made of the same texts (golden/make_edges.py).
+golden/edges.npz is what an H200 made of the same texts (golden/recorders/make_edges.py).
 """
 
 from pathlib import Path

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.gemm.chain_engine import chain_outputs
+from nbtc.gemm.engines.chain_engine import chain_outputs
 from nbtc.testing import assert_bits_equal
 
 RNG = np.random.default_rng(17)

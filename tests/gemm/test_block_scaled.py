@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.compiler.processors import host_processor
+from nbtc.compiler.cpu.processors import host_processor
 from nbtc.errors import FormatError, OptionError, ShapeError, UnsupportedInstructionError, UnvalidatedModelWarning
 from nbtc.formats.arrays import from_bits
 from nbtc.formats.table import FORMATS, Format
-from nbtc.gemm import block_scaled, scaled_rows_engine
+from nbtc.gemm import block_scaled
+from nbtc.gemm.engines import scaled_rows_engine
 from nbtc.numerics import models
 from nbtc.numerics.exact_scaled import ScaledOracle
 from nbtc.testing import assert_bits_equal

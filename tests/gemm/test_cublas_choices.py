@@ -9,13 +9,13 @@ import pytest
 import nbtc
 from nbtc.errors import GuessedOrderWarning
 from nbtc.formats.table import FORMATS
-from nbtc.gemm.cublas_choices import UNKNOWN, Algorithm, chosen
-from nbtc.gemm.cublas_shapes import find, shapes
+from nbtc.gemm.cublas.choices import UNKNOWN, Algorithm, chosen
+from nbtc.gemm.cublas.shapes import find, shapes
 from nbtc.gemm.orders import order
 from nbtc.testing import assert_bits_equal
 from tests.gemm.test_orders import CUBLAS, cancelling
 
-with np.load(Path(__file__).parents[1] / "golden" / "library_choices.npz") as file:
+with np.load(Path(__file__).parents[1] / "golden" / "libraries" / "library_choices.npz") as file:
     PRODUCTS = {key: file[key] for key in file.files if key != "names"}
     NAMES = [str(x) for x in file["names"]]
 

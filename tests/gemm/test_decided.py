@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.compiler.workspace_pool import MOST, PLACES, WorkspacePool
+from nbtc.compiler.pools.workspace_pool import MOST, PLACES, WorkspacePool
 from nbtc.errors import ArchError, FormatError, NbtcError, OptionError, UnvalidatedModelWarning
-from nbtc.gemm import engines
+from nbtc.gemm.engines import engines
 from nbtc.isa.archs import arch
 from nbtc.numerics import models
 from nbtc.testing import assert_bits_equal

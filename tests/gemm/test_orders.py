@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 import nbtc
 from nbtc.errors import GuessedOrderWarning, OptionError, UnsupportedInstructionError
 from nbtc.formats.table import FORMATS
-from nbtc.gemm.cublas_orders import LIBRARIES
-from nbtc.gemm.cublas_shapes import shapes
+from nbtc.gemm.cublas.orders import LIBRARIES
+from nbtc.gemm.cublas.shapes import shapes
 from nbtc.gemm.orders import RULES
 from nbtc.gemm.run import add
 from nbtc.testing import assert_bits_equal
 
 GOLDEN = os.environ.get("NBTC_GOLDEN")
-FILE = Path(GOLDEN) / "gemm.npz" if GOLDEN else Path(__file__).parents[1] / "golden" / "library_orders.npz"
+FILE = (
+    Path(GOLDEN) / "gemm.npz" if GOLDEN else Path(__file__).parents[1] / "golden" / "libraries" / "library_orders.npz"
+)
 CUBLAS = {"name": "cublas 13.0", "gpu": "H200"}
 
 
@@ -228,7 +230,7 @@ def cancelling(rows, columns, n, k):
     return left, mantissa * power
 
 
-with np.load(Path(__file__).parents[1] / "golden" / "library_shapes.npz") as file:
+with np.load(Path(__file__).parents[1] / "golden" / "libraries" / "library_shapes.npz") as file:
     SHAPES = {key: file[key] for key in file.files if key != "names"}
     NAMES = [str(x) for x in file["names"]]
 

@@ -6,7 +6,7 @@ import pytest
 import nbtc
 from nbtc.errors import FormatError, ShapeError
 from nbtc.gemm import out as out_module
-from nbtc.gemm.plan import _decided
+from nbtc.gemm.planning import _decided
 from nbtc.testing import assert_bits_equal
 
 

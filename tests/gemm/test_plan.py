@@ -11,7 +11,7 @@ import pytest
 
 import nbtc
 from nbtc.errors import UnvalidatedModelWarning
-from nbtc.gemm import engines
+from nbtc.gemm.engines import engines
 from nbtc.numerics import models
 from nbtc.testing import assert_bits_equal
 

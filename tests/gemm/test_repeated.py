@@ -16,7 +16,7 @@ import nbtc
 from nbtc.compiler.jit import control_word
 from nbtc.errors import FormatError, NbtcError, OptionError, ShapeError
 from nbtc.gemm import repeated
-from nbtc.gemm.plan import SMALL
+from nbtc.gemm.planning import SMALL
 
 SHAPES = (64, 64, 64), (33, 70, 49), (1, 65, 130), (130, 1, 70), (64, 128, 16)
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -14,9 +14,10 @@ import pytest
 import nbtc
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS
-from nbtc.gemm import gemm, run, words_engine
-from nbtc.gemm.engines import ENGINES, engines_for
-from nbtc.gemm.plan import ProductOptions, prepare
+from nbtc.gemm import gemm, run
+from nbtc.gemm.engines import words_engine
+from nbtc.gemm.engines.engines import ENGINES, engines_for
+from nbtc.gemm.planning import ProductOptions, prepare
 from nbtc.testing import assert_bits_equal
 from nbtc.testing.strategies import operands, strategies
 

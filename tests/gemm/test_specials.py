@@ -10,7 +10,7 @@ import pytest
 import nbtc
 from nbtc.formats.arrays import from_bits, to_bits
 from nbtc.formats.table import FORMATS, Format
-from nbtc.gemm import words_items
+from nbtc.gemm.engines import words_items
 from nbtc.testing import assert_bits_equal
 
 pytestmark = pytest.mark.filterwarnings("ignore::nbtc.errors.UnvalidatedModelWarning")

@@ -18,8 +18,8 @@ import pytest
 from nbtc.formats.arrays import from_bits
 from nbtc.formats.table import FORMATS
 from nbtc.gemm import block_scaled, run
-from nbtc.gemm.plan import ProductOptions, prepare
-from nbtc.kernels import words
+from nbtc.gemm.planning import ProductOptions, prepare
+from nbtc.kernels.words import words
 from nbtc.testing.cases import large_engines
 from nbtc.testing.hosts import HOSTS
 from nbtc.testing.strategies import operands
@@ -31,7 +31,7 @@ import sys
 import warnings
 import numpy as np
 import nbtc
-from nbtc.compiler.host import features
+from nbtc.compiler.cpu.host import features
 from nbtc.errors import UnvalidatedModelWarning
 from nbtc.testing.scaled_cases import draw
 from nbtc.testing.strategies import operands

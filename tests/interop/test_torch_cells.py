@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::nbtc.errors.NbtcWarning", "igno
 
 
 def _load(name):
-    with np.load(Path(__file__).parents[1] / "golden" / name) as file:
+    with np.load(Path(__file__).parents[1] / "golden" / "libraries" / name) as file:
         return {name: torch.from_numpy(x).view(torch.bfloat16) for name, x in file.items()}
 
 

@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch")
 from nbtc.torch import convolution, cudnn, float_chains  # noqa: E402
 from nbtc.torch.products import Settings  # noqa: E402
 from nbtc.torch.report import Recorder  # noqa: E402
-from tests.golden.make_convolution_sizes import digest, operands  # noqa: E402
+from tests.golden.recorders.make_convolution_sizes import digest, operands  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 COST = 2e6  # multiply-adds; of the larger ones float16 and channels first repeat what bfloat16 and channels last show
-with np.load(Path(__file__).parents[1] / "golden" / "convolutions.npz") as file:
+with np.load(Path(__file__).parents[1] / "golden" / "libraries" / "convolutions.npz") as file:
     RECORDED = {name: file[name] for name in file["names"]}
 
 
@@ -122,7 +122,7 @@ def test_kernels_that_recorded_nets_showed():
 
 
 # --- many sizes -------------------------------------------------------------------------------------------------------
-SIZES = json.loads((Path(__file__).parents[1] / "golden" / "convolution_sizes.json").read_text())
+SIZES = json.loads((Path(__file__).parents[1] / "golden" / "libraries" / "convolution_sizes.json").read_text())
 CRS = cudnn.Way("", "chain", over="crs")
 ORDERS = {  # of kernels that the profiler named
     ("conv_depthwise2d", "forward"): CRS, ("conv_depthwise2d", "input"): CRS,

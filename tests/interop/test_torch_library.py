@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import nbtc
-from nbtc.gemm.cublas_shapes import find
+from nbtc.gemm.cublas.shapes import find
 
 DTYPES = {"f16": (torch.float16, np.float16), "bf16": (torch.bfloat16, ml_dtypes.bfloat16)}
 # Seed; operation, layout, batch, M, N, K; format; order; SHA-256 of the result's bits, by torch.mm, bmm and addmm of
 # PyTorch 2.11 without reduced-precision reductions.  The order's residue is the tile of K in the kernel's name, as the
 # profiler gave it (cutlass_80_wmma_tensorop_f16_s161616gemm_f16_32x32_64x1_nt_align2: 64).
-RECORDED = json.loads((Path(__file__).parents[1] / "golden" / "odd_products.json").read_text())
+RECORDED = json.loads((Path(__file__).parents[1] / "golden" / "libraries" / "odd_products.json").read_text())
 
 
 @pytest.mark.parametrize(("seed", "product", "name", "order", "digest"), RECORDED, ids=lambda x: None)

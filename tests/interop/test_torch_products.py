@@ -62,7 +62,7 @@ def test_a_matrix_is_added_after_a_rounding_as_recorded(name):
 
     From the gradients of an LSTM cell, and of a gate of four experts: rows of 8 bytes, and c is added before rounding.
     """
-    with np.load(Path(__file__).parents[1] / "golden" / f"addmm_{name}.npz") as z:
+    with np.load(Path(__file__).parents[1] / "golden" / "libraries" / f"addmm_{name}.npz") as z:
         c, a, b, result = (torch.from_numpy(z[x]).view(torch.bfloat16) for x in ("c", "a", "b", "result"))
     with emulated("sm_90"):
         same(torch.addmm(c, a, b), result)

@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 from llvmlite import ir
 
-from nbtc.compiler import emitted
 from nbtc.compiler.builder import F32, F64, I1, I8, I16, I32, TO_NEAREST, VectorBuilder, vector
-from nbtc.compiler.lowering import Avx2
-from nbtc.compiler.plain_lowering import Lowering
-from nbtc.compiler.processors import Processor
-from nbtc.gemm import lone_block, repeated
-from nbtc.kernels import panel_code, panel_drivers, panel_pack, rounding
+from nbtc.compiler.cpu.lowering import Avx2
+from nbtc.compiler.cpu.plain_lowering import Lowering
+from nbtc.compiler.cpu.processors import Processor
+from nbtc.compiler.machine_code import emitted
+from nbtc.gemm import repeated
+from nbtc.gemm.engines import lone_block
 from nbtc.kernels import repeated as repeated_kernels
+from nbtc.kernels.panels import panel_code, panel_drivers, panel_pack, rounding
 
 HALF = vector(F32, 8)
 NEAREST, DOWN, ZERO = 0x1F80, 0x3F80, 0x7F80  # of the control word, MXCSR

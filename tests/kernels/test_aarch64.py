@@ -10,14 +10,16 @@ import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
-from nbtc.compiler import emitted
-from nbtc.compiler import lowering as processors
 from nbtc.compiler.builder import F32, F64, I8, I32, I64, VectorBuilder, vector
-from nbtc.compiler.processors import NEON
+from nbtc.compiler.cpu import lowering as processors
+from nbtc.compiler.cpu.processors import NEON
+from nbtc.compiler.machine_code import emitted
 from nbtc.formats.table import FORMATS
-from nbtc.kernels import group_dot, panel, panel_operands, panel_pack, words, words_pack
-from nbtc.kernels.alignment_and_rounding import SumShape
-from nbtc.kernels.dot import DotElements
+from nbtc.kernels.block_scaled import group_dot
+from nbtc.kernels.panels import panel, panel_operands, panel_pack
+from nbtc.kernels.panels.alignment_and_rounding import SumShape
+from nbtc.kernels.words import words, words_pack
+from nbtc.kernels.words.dot import DotElements
 from nbtc.ops.wgmma import decode
 from nbtc.ops.wgmma import words as warpgroup_words
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nbtc.compiler.emitted import run_in_words
+from nbtc.compiler.machine_code.emitted import run_in_words
 from nbtc.formats.arrays import from_bits
-from nbtc.kernels import group_pack
-from nbtc.kernels.group_dot import C_PLACES, HEAD, LANES, OFFSET, STEP, WORDS, PackedColumns, PackedRows
-from nbtc.kernels.group_pack import BIAS32, GroupedColumnsArguments, GroupedOperand, GroupedRowsArguments
+from nbtc.kernels.block_scaled import group_pack
+from nbtc.kernels.block_scaled.group_dot import C_PLACES, HEAD, LANES, OFFSET, STEP, WORDS, PackedColumns, PackedRows
+from nbtc.kernels.block_scaled.group_pack import BIAS32, GroupedColumnsArguments, GroupedOperand, GroupedRowsArguments
 
 SCALES = [("ue8m0", 2), ("ue8m0", 4), ("ue4m3", 4)]
 NAN = {"ue8m0": 0xFF, "ue4m3": 0x7F}

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from nbtc.compiler.builder import VectorBuilder
-from nbtc.compiler.host import architecture, features
-from nbtc.compiler.processors import AVX2, AVX_512, AVX_512_FP16, Processor
-from nbtc.kernels import panel_code
-from nbtc.kernels.alignment_and_rounding import SumShape
+from nbtc.compiler.cpu.host import architecture, features
+from nbtc.compiler.cpu.processors import AVX2, AVX_512, AVX_512_FP16, Processor
+from nbtc.kernels.panels import panel_code
+from nbtc.kernels.panels.alignment_and_rounding import SumShape
 from nbtc.testing import assert_bits_equal
 from nbtc.testing.cases import Case, large_engines
 from nbtc.testing.strategies import operands, strategies, words

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from nbtc.compiler.processors import host_processor
+from nbtc.compiler.cpu.processors import host_processor
 from tests.processes import forked, output
 
 PRODUCTS = """
 import numpy as np, nbtc
-from nbtc.compiler.emitted import drive
+from nbtc.compiler.machine_code.emitted import drive
 from nbtc.testing.cases import large_engines
 a, b = np.arange(24, dtype=np.float16).reshape(4, 6), np.ones((6, 5), np.float16)
 with large_engines():

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from nbtc.compiler import native
+from nbtc.compiler.machine_code import native
 from nbtc.formats.table import FORMATS
-from nbtc.kernels.slice_product import slice_function
-from nbtc.kernels.slice_shape import COLUMNS, LINE, ROWS, UNITS, SliceShape
+from nbtc.kernels.slices.slice_product import slice_function
+from nbtc.kernels.slices.slice_shape import COLUMNS, LINE, ROWS, UNITS, SliceShape
 from nbtc.testing.cases import Case
 from nbtc.testing.hosts import HOSTS, OTHERS
 from nbtc.testing.strategies import operands, strategies

@@ -12,14 +12,14 @@ from llvmlite import ir
 from numba.core import cgutils
 
 import nbtc
-from nbtc.compiler import host
 from nbtc.compiler.builder import I8, I32, VectorBuilder, stack_array, vector
+from nbtc.compiler.cpu import host
 from nbtc.formats.arrays import from_bits, pack
 from nbtc.formats.table import FORMATS
-from nbtc.gemm import words_engine
-from nbtc.gemm.engines import ENGINES, TileRegistersEngine, engines_for
-from nbtc.gemm.plan import ProductOptions, prepare
-from nbtc.kernels import words, words_amx
+from nbtc.gemm.engines import words_engine
+from nbtc.gemm.engines.engines import ENGINES, TileRegistersEngine, engines_for
+from nbtc.gemm.planning import ProductOptions, prepare
+from nbtc.kernels.words import words, words_amx
 from nbtc.testing.cases import large_engines
 from nbtc.testing.strategies import operands
 from tests.processes import fresh, output
@@ -168,7 +168,8 @@ def test_forced_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without permission there are no tile registers, for LLVM neither, and bytes are multiplied as before."""
     plain = {"NUMBA_CPU_FEATURES": ",".join(f"+{x}" for x in sorted(host.features() - host.AMX))}
     text = (
-        "from nbtc.kernels import words; from nbtc.compiler import native; import numpy as np, nbtc\n"
+        "from nbtc.kernels.words import words; from nbtc.compiler.machine_code import native\n"
+        "import numpy as np, nbtc\n"
         "assert words.dot_of_bytes() != words.AMX and '+amx-int8' not in native.target()[2]\n"
         "a = np.full((64, 64), -128, np.int8); print(nbtc.matmul(a, a)[0, 0])"
     )
@@ -183,7 +184,7 @@ class Stack(ctypes.Structure):
     _fields_ = [("at", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
 memory = ctypes.create_string_buffer(1 << 13)
 assert ctypes.CDLL(None).sigaltstack(ctypes.byref(Stack(ctypes.addressof(memory), 0, 1 << 12)), None) == 0
-from nbtc.compiler.host import tile_registers_allowed
+from nbtc.compiler.cpu.host import tile_registers_allowed
 from nbtc.kernels import words
 import numpy as np, nbtc
 assert not tile_registers_allowed() and words.dot_of_bytes() == words.DOT

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nbtc.libcuda.boot import python_library
 from nbtc.libcuda.command import environment
+from nbtc.libcuda.library.boot import python_library
 from tests.processes import forked
 
 PRELUDE = """

@@ -212,7 +212,7 @@ else:
 """)
     import shutil
 
-    from nbtc.libcuda.library import folder
+    from nbtc.libcuda.library.files import folder
 
     other = tmp_path / "libcudart.so.13"
     shutil.copy(folder() / "libcudart.so.13", other)
@@ -231,7 +231,7 @@ except nbtc.errors.DeviceError as error:
 
 
 def test_shims_give_ptx(tmp_path):
-    from nbtc.libcuda.library import folder
+    from nbtc.libcuda.library.files import folder
 
     source, out = tmp_path / "k.ptx", tmp_path / "k.cubin"
     source.write_text(".version 8.0 .target sm_80\n")
@@ -243,7 +243,7 @@ def test_shims_give_ptx(tmp_path):
 
 
 def test_the_shim_of_nvcc_writes_ptx_where_machine_code_would_be(tmp_path):
-    from nbtc.libcuda.library import folder
+    from nbtc.libcuda.library.files import folder
 
     nvcc = tmp_path / "nvcc"
     nvcc.write_text('#!/bin/sh\necho "$@"\n')

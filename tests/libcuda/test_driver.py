@@ -181,7 +181,7 @@ def test_a_real_driver_beside_this_one_is_said(tmp_path):
     """What stands for it is a copy of this library under the other's name."""
     import shutil
 
-    from nbtc.libcuda.library import folder
+    from nbtc.libcuda.library.files import folder
 
     other = tmp_path / "libcuda.so.550.54"
     shutil.copy(folder() / "libcuda.so.1", other)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from clients import python, run
 
-from nbtc.libcuda import boot, elf
 from nbtc.libcuda.compilers.linker import LINKER
-from nbtc.libcuda.library import folder
+from nbtc.libcuda.library import boot, elf
+from nbtc.libcuda.library.files import folder
 from nbtc.libcuda.rows import SONAMES, rows
 
 HERE = Path(__file__).parent
@@ -173,7 +173,7 @@ def test_no_library_comes_from_the_current_folder(tmp_path):
 
 def test_a_toolkit_without_names_to_link_with_gets_ours(tmp_path):
     from nbtc.libcuda.command import environment
-    from nbtc.libcuda.library import LINKS, folder
+    from nbtc.libcuda.library.files import LINKS, folder
 
     links = folder() / LINKS
     assert {p.name for p in links.iterdir()} == {"libcudart.so", "libnvrtc.so", "libnvJitLink.so"}

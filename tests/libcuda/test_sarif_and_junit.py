@@ -14,7 +14,7 @@ import pytest
 from clients import PRELUDE, compiled
 
 from nbtc.errors import ProgramError
-from nbtc.libcuda import findings, sarif_and_junit
+from nbtc.libcuda.report import findings, sarif_and_junit
 
 # each thread writes its word of shared memory and reads its neighbour's, of another warp, without a barrier
 RACE = """

@@ -10,10 +10,10 @@ import subprocess
 import pytest
 from clients import python
 
-from nbtc.libcuda import elf
-from nbtc.libcuda.boot import python_library
 from nbtc.libcuda.command import environment
-from nbtc.libcuda.library import folder
+from nbtc.libcuda.library import elf
+from nbtc.libcuda.library.boot import python_library
+from nbtc.libcuda.library.files import folder
 from nbtc.libcuda.rows import SONAMES, rows
 
 
@@ -67,7 +67,7 @@ def test_hashes_are_those_of_the_abi():
 
 
 def test_a_library_is_the_same_each_time():
-    from nbtc.libcuda.boot import IMPORTS, boot_object
+    from nbtc.libcuda.library.boot import IMPORTS, boot_object
 
     names = [row.name for row in rows("driver")]
     first, second = (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from nbtc.formats.table import FORMATS
-from nbtc.kernels.int_dot import bit_tile, integer_tile
-from nbtc.kernels.rows import Decoded, Picks, Sizes, decode, fused_tile, mark_specials, panels, redo_tile
+from nbtc.kernels.rows.rows import Decoded, Picks, Sizes, decode, fused_tile, mark_specials, panels, redo_tile
+from nbtc.kernels.words.int_dot import bit_tile, integer_tile
 from nbtc.numerics import models
 from nbtc.testing.cases import chains
 

@@ -19,10 +19,10 @@ import pytest
 from llvmlite import ir
 from numba.core import cgutils
 
-from nbtc.compiler import lowering as processors
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
+from nbtc.compiler.cpu import lowering as processors
 from nbtc.isa.parse import row
-from nbtc.kernels.warp import emit_warp
+from nbtc.kernels.warps.warp import emit_warp
 from nbtc.ops.mma import product as mma
 
 TOOLS = [shutil.which(name) for name in ("qemu-aarch64", "aarch64-linux-gnu-as", "aarch64-linux-gnu-ld")]

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nbtc.compiler import lowering as processors
+from nbtc.compiler.cpu import lowering as processors
 from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.parse import row
-from nbtc.kernels import warp
-from nbtc.kernels.warp_fp8 import Fp8Code
+from nbtc.kernels.warps import warp
+from nbtc.kernels.warps.warp_fp8 import Fp8Code
 from nbtc.ops.images import flat
 from nbtc.ops.mma import product as mma
 
@@ -155,7 +155,7 @@ PROCESSORS = {
 
 def forced(monkeypatch: pytest.MonkeyPatch, processor: str, plan: mma.Prepared) -> warp.WarpLoop:
     """The loop of a plan as another processor has it, if this machine can run that."""
-    from nbtc.compiler.host import architecture, features
+    from nbtc.compiler.cpu.host import architecture, features
 
     target = PROCESSORS[processor]
     if architecture() not in target.lowering.row.architectures or not target.lowering.row.needs <= features():

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nbtc.compiler import lowering as processors
+from nbtc.compiler.cpu import lowering as processors
 from nbtc.fragments import sparse
 from nbtc.instructions import instructions
 from nbtc.isa.parse import row
 from nbtc.isa.spec import Row
-from nbtc.kernels.warp_fp8 import Fp8Code
+from nbtc.kernels.warps.warp_fp8 import Fp8Code
 from nbtc.ops.images import flat
 from nbtc.ops.mma import product as mma
 

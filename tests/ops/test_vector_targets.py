@@ -9,10 +9,10 @@ import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
-from nbtc.compiler import lowering as processors
 from nbtc.compiler.builder import I1, I8, I32, VectorBuilder
+from nbtc.compiler.cpu import lowering as processors
 from nbtc.isa.parse import row
-from nbtc.kernels.warp import emit_warp
+from nbtc.kernels.warps.warp import emit_warp
 from nbtc.ops.mma import product as mma
 
 TARGETS = {

@@ -11,7 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nbtc import ptx
-from nbtc.compiler import lowering as processors
+from nbtc.compiler.cpu import lowering as processors
 from nbtc.instructions import Instruction, instructions
 from nbtc.isa.parse import row
 from nbtc.ops.images import flat

@@ -18,14 +18,14 @@ import numpy as np
 from mutants import Battery, arguments, check
 
 FUSED = (
-    "kernels/panel_pack.py",
-    "kernels/alignment_and_rounding.py",
-    "kernels/fused_sum.py",
-    "kernels/panel_schedules.py",
-    "kernels/panel.py",
-    "gemm/fused_engine.py",
+    "kernels/panels/panel_pack.py",
+    "kernels/panels/alignment_and_rounding.py",
+    "kernels/panels/fused_sum.py",
+    "kernels/panels/panel_schedules.py",
+    "kernels/panels/panel.py",
+    "gemm/engines/fused_engine.py",
 )
-WORDS = ("kernels/words_pack.py", "gemm/words_engine.py", "kernels/words.py")
+WORDS = ("kernels/words/words_pack.py", "gemm/engines/words_engine.py", "kernels/words/words.py")
 # arch, unit, a, b, accumulator, K of the instruction, more of a `Case`: one of each kernel
 FUSED_CASES: tuple[tuple[Any, ...], ...] = (
     ("sm_90", "mma", "f16", "f16", "f32", 16),
@@ -57,20 +57,20 @@ _CUT = "how work is shared out, not what is done"
 _WAY = "near or far: both are right, and accumulators out of the near range flag their tile"
 # survivors that change nothing, and why
 EQUIVALENT: dict[str, str] = {
-    "gemm/fused_engine.py: plain = rc is None or not rc.greatest >= rc.least or "
+    "gemm/engines/fused_engine.py: plain = rc is None or not rc.greatest >= rc.least or "
     "(rc.least >= floor_exponent and rc.greatest < 60) -> plain = rc is None or not rc.greatest >= rc.least or "
     "(rc.least > floor_exponent and rc.greatest < 60)": _WAY,
-    "gemm/fused_engine.py: plain = rc is None or not rc.greatest >= rc.least or "
+    "gemm/engines/fused_engine.py: plain = rc is None or not rc.greatest >= rc.least or "
     "(rc.least >= floor_exponent and rc.greatest < 60) -> plain = rc is None or not rc.greatest >= rc.least or "
     "(rc.least >= floor_exponent or rc.greatest < 60)": _WAY,
-    "gemm/fused_engine.py: if threads == 1 or blocks >= 2 * threads: -> "
+    "gemm/engines/fused_engine.py: if threads == 1 or blocks >= 2 * threads: -> "
     "if threads != 1 or blocks >= 2 * threads:": _CUT,
-    "gemm/fused_engine.py: size = ROW_BLOCK * (TASK_BLOCKS if threads == 1 else min(TASK_BLOCKS, max(1, blocks // "
-    "(8 * threads)))) -> size = ROW_BLOCK * (TASK_BLOCKS if threads == 1 else min(TASK_BLOCKS, max(1, blocks // "
+    "gemm/engines/fused_engine.py: size = ROW_BLOCK * (TASK_BLOCKS if threads == 1 else min(TASK_BLOCKS, max(1, blocks "
+    "// (8 * threads)))) -> size = ROW_BLOCK * (TASK_BLOCKS if threads == 1 else min(TASK_BLOCKS, max(1, blocks // "
     "(8 + threads))))": _CUT,
-    "gemm/words_engine.py: if threads == 1 or blocks >= 2 * threads: -> "
+    "gemm/engines/words_engine.py: if threads == 1 or blocks >= 2 * threads: -> "
     "if threads == 1 or blocks >= 2 + threads:": _CUT,
-    "gemm/words_engine.py: share = -(-count // (1 if threads == 1 else min(count, 4 * threads))) * width -> "
+    "gemm/engines/words_engine.py: share = -(-count // (1 if threads == 1 else min(count, 4 * threads))) * width -> "
     "share = -(-count // (2 if threads == 1 else min(count, 4 * threads))) * width": _CUT,
 }
 
@@ -108,7 +108,7 @@ def battery(rows: tuple[tuple[Any, ...], ...]) -> Battery:
 
 
 def _right(data: list[Any]) -> bool:
-    for engine in importlib.import_module("nbtc.gemm.engines").ENGINES:
+    for engine in importlib.import_module("nbtc.gemm.engines.engines").ENGINES:
         engine.worth = 0  # threads at any size
     with importlib.import_module("nbtc.testing.cases").large_engines():
         return all(_same(x) for x in data) and _right_elsewhere(data)
@@ -123,9 +123,9 @@ def _same(item: tuple[list[Any], dict[str, Any], Any]) -> bool:
 
 def _right_elsewhere(data: list[Any]) -> bool:
     """Whether sums of bytes are right without VPDPBUSD too; other fallbacks are for `tests/gemm/test_targets.py`."""
-    kernel = importlib.import_module("nbtc.kernels.words")
+    kernel = importlib.import_module("nbtc.kernels.words.words")
     kernel.dot_of_bytes = lambda: kernel.PAIRS
-    importlib.import_module("nbtc.gemm.words_engine").scheme.cache_clear()
+    importlib.import_module("nbtc.gemm.engines.words_engine").scheme.cache_clear()
     return all(_same(x) for x in data if x[0][0].dtype == np.int8)
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from nbtc.compiler import output_pool
+from nbtc.compiler.cpu.lowering import host
 from nbtc.compiler.jit import jit
-from nbtc.compiler.lowering import host
+from nbtc.compiler.pools import output_pool
 from nbtc.formats.table import FORMATS
 from nbtc.isa.archs import arch
 from nbtc.isa.parse import row as parse

@@ -24,7 +24,7 @@ FORMS = (
 RUN = """
 import json, sys
 import numpy as np
-from nbtc.compiler.host import features
+from nbtc.compiler.cpu.host import features
 from nbtc.ptx import wgmma
 
 print("avx512f" in features())

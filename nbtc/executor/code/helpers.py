@@ -1,7 +1,7 @@
 """Functions that the code of warps calls, and the loop that runs warps: emitted once for all programs with a setting.
 
 A body depends on its name and on the setting, never on a program, so what builds one is handed the `Helpers` and knows
-of no program.  Their machine code is found by their text (`nbtc.compiler.split`).
+of no program.  Their machine code is found by their text (`nbtc.compiler.machine_code.split`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder
-from nbtc.compiler.native import target
-from nbtc.compiler.split import Functions
+from nbtc.compiler.machine_code.native import target
+from nbtc.compiler.machine_code.split import Functions
 from nbtc.executor.code import scheduler, worker
 from nbtc.executor.emit.errors import ErrorKind, Stop
 from nbtc.executor.emit.fields import field_at, load_field

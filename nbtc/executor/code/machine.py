@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, vector
-from nbtc.compiler.split import SplitProgram
+from nbtc.compiler.machine_code.split import SplitProgram
 from nbtc.errors import ProgramError
 from nbtc.executor.code import helpers, scheduler
 from nbtc.executor.code.frame import Frame

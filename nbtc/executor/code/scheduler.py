@@ -10,8 +10,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler import float_mode
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder
+from nbtc.compiler.cpu import float_mode
 from nbtc.executor.code.coroutine import HEADER, VOID, resume
 from nbtc.executor.code.worker import ZERO, Worker, free_frames
 from nbtc.executor.emit.errors import ErrorKind, Stop

@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
-from nbtc.compiler.lowering import lowering
+from nbtc.compiler.cpu.lowering import lowering
 from nbtc.executor.emit.form import Op
 from nbtc.executor.scalar.float_select import extreme
 

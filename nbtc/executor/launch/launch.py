@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler import stacks
-from nbtc.compiler.native import Loaded
+from nbtc.compiler.machine_code import stacks
+from nbtc.compiler.machine_code.native import Loaded
 from nbtc.compiler.threads import in_background, reporter, thread_count
 from nbtc.errors import OptionError, ProgramError, shown, whole_number
 from nbtc.executor.emit.errors import ErrorKind, Failure, Stop

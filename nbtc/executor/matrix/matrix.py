@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from nbtc.compiler.added_rows import cached
 from nbtc.compiler.builder import I64
+from nbtc.compiler.cache.added_rows import cached
 from nbtc.errors import NbtcError
 from nbtc.executor.control.system_calls import ask_once
 from nbtc.executor.emit.action import Action

@@ -12,14 +12,14 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, VectorBuilder
-from nbtc.compiler.float_mode import DOWN, enter, leave, separate_function
-from nbtc.compiler.lowering import lowering
-from nbtc.compiler.split import shared_module
-from nbtc.kernels.float_code import W16, FloatCode, Label
+from nbtc.compiler.cpu.float_mode import DOWN, enter, leave, separate_function
+from nbtc.compiler.cpu.lowering import lowering
+from nbtc.compiler.machine_code.split import shared_module
 from nbtc.kernels.register_sums import V16
-from nbtc.kernels.warp_floats import Codegen
-from nbtc.kernels.warp_operands import D8, OpaqueBuffer, WarpOperands
-from nbtc.kernels.warp_sums import FullWarpSums, LimitedWarpSums
+from nbtc.kernels.warps.float_code import W16, FloatCode, Label
+from nbtc.kernels.warps.warp_floats import Codegen
+from nbtc.kernels.warps.warp_operands import D8, OpaqueBuffer, WarpOperands
+from nbtc.kernels.warps.warp_sums import FullWarpSums, LimitedWarpSums
 
 P = I8.as_pointer()
 VECTOR = 64  # bytes of a vector, and the alignment of records and images

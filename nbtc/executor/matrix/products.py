@@ -15,20 +15,20 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from nbtc.compiler.added_rows import cached, digest
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
-from nbtc.compiler.float_mode import separate_function
-from nbtc.compiler.split import shared_module
+from nbtc.compiler.cache.added_rows import cached, digest
+from nbtc.compiler.cpu.float_mode import separate_function
+from nbtc.compiler.machine_code.split import shared_module
 from nbtc.executor.matrix.product_general import FUNCTION, ProductTables
 from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P, Split
 from nbtc.formats.table import Format
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
-from nbtc.kernels.float_code import FloatCode
-from nbtc.kernels.warp import emit_warp
-from nbtc.kernels.warp_f64 import DoubleCode
-from nbtc.kernels.warp_fp8 import Fp8Code, added, halves
-from nbtc.kernels.warp_words import IntegerCode
+from nbtc.kernels.warps.float_code import FloatCode
+from nbtc.kernels.warps.warp import emit_warp
+from nbtc.kernels.warps.warp_f64 import DoubleCode
+from nbtc.kernels.warps.warp_fp8 import Fp8Code, added, halves
+from nbtc.kernels.warps.warp_words import IntegerCode
 from nbtc.ops.mma.product import Prepared, executable, prepare
 from nbtc.ops.mma.vector_code import present
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba.core import cgutils
 
-from nbtc.compiler.added_rows import cached, digest
 from nbtc.compiler.builder import I1, I32, I64, VectorBuilder, vector
+from nbtc.compiler.cache.added_rows import cached, digest
 from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P
 from nbtc.executor.matrix.products import NO_RECORDS, Product, ProductImages, RecordAddresses, place
 from nbtc.executor.matrix.warpgroup_memory import (
@@ -31,8 +31,8 @@ from nbtc.executor.matrix.warpgroup_slice import Flags, slice_shape, unit_places
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
-from nbtc.kernels.slice_product import SliceArguments, slice_function
-from nbtc.kernels.slice_shape import SliceShape
+from nbtc.kernels.slices.slice_product import SliceArguments, slice_function
+from nbtc.kernels.slices.slice_shape import SliceShape
 from nbtc.numerics.models import FRACTION, model, params
 from nbtc.ops.mma.product import Prepared, prepare
 from nbtc.ops.mma.vector_code import present, vector_code

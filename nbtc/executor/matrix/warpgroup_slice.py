@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from nbtc.compiler.builder import I1, I32, VectorBuilder
-from nbtc.compiler.lowering import host
+from nbtc.compiler.cpu.lowering import host
 from nbtc.executor.matrix.product_split import VECTOR
 from nbtc.executor.matrix.products import place
 from nbtc.executor.matrix.warpgroup_memory import ROWS, DescribedTile, SharedMemory, row_addresses, tile_offsets
 from nbtc.isa.spec import Row
-from nbtc.kernels.slice_shape import UNITS, SliceShape
+from nbtc.kernels.slices.slice_shape import UNITS, SliceShape
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 from nbtc.ops.mma.vector_code import present
 

@@ -14,12 +14,12 @@ from llvmlite import ir
 from numba.core import cgutils
 from numpy.typing import ArrayLike, NDArray
 
-from nbtc.compiler import lowering
 from nbtc.compiler.builder import I64, VectorBuilder, vector
-from nbtc.compiler.emitted import Emitted, Named, machine_code
+from nbtc.compiler.cache.sources import source_digest
+from nbtc.compiler.cpu import lowering
 from nbtc.compiler.jit import in_default_float_mode
-from nbtc.compiler.native import Loaded
-from nbtc.compiler.sources import source_digest
+from nbtc.compiler.machine_code.emitted import Emitted, Named, machine_code
+from nbtc.compiler.machine_code.native import Loaded
 from nbtc.compiler.threads import parallel_for, thread_count
 from nbtc.errors import ParseError, ShapeError, shown
 from nbtc.executor.emit.form import WIDTHS, Form, Op

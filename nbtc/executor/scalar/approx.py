@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import F64 as DOUBLE
 from nbtc.compiler.builder import VectorBuilder, suffix
-from nbtc.compiler.split import shared_module
+from nbtc.compiler.machine_code.split import shared_module
 from nbtc.executor.emit.form import Emit, Form, Op, Slot, slots
 from nbtc.executor.emit.values import const, is_negative, like, resize
 from nbtc.executor.scalar import floats

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from nbtc.compiler.builder import F32, F64, I32, I64, VectorBuilder
-from nbtc.compiler.lowering import lowering
+from nbtc.compiler.cpu.lowering import lowering
 from nbtc.executor.emit.values import const, like, resize, width
 from nbtc.formats.table import FORMATS
 

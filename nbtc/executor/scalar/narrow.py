@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import F32, F64, I1, VectorBuilder, suffix
-from nbtc.compiler.lowering import lowering
+from nbtc.compiler.cpu.lowering import lowering
 from nbtc.executor.emit.form import WIDTHS
 from nbtc.executor.emit.values import const, is_negative, like, magnitude, resize
 from nbtc.executor.scalar.float_values import (

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from nbtc.compiler.announce import announced
-from nbtc.compiler.integer_code import Entry, machine_code
-from nbtc.compiler.integer_expressions import Primitives, load, store
+from nbtc.compiler.integers.integer_code import Entry, machine_code
+from nbtc.compiler.integers.integer_expressions import Primitives, load, store
 from nbtc.executor.watch import accesses, events, mbarriers, products
 from nbtc.executor.watch import words as w
 

@@ -32,9 +32,10 @@ from numba.cuda.extending import (
 from numba.cuda.typing.templates import infer_global, make_intrinsic_template
 
 from nbtc import dpx
-from nbtc.dialect import fragments, vocabulary, wmma_words, words
-from nbtc.dialect.fragments import LocalFragmentType
+from nbtc.dialect import vocabulary, words
 from nbtc.dialect.narrow import BF16
+from nbtc.dialect.vocabulary import fragments, wmma_words
+from nbtc.dialect.vocabulary.fragments import LocalFragmentType
 from nbtc.isa.inline import dpx_text
 from nbtc.isa.version import version_of, with_version
 from nbtc.isa.wmma_names import Namespace
@@ -42,7 +43,7 @@ from nbtc.numba_door import constants
 from nbtc.numba_door.constants import ConstantType, NamespaceType
 from nbtc.numerics.dpx import ROWS, DpxRow
 
-PREFIXES = ("nbtc.ptx.", "nbtc.wmma.", "nbtc.wgmma.", "nbtc.warp.", "nbtc.ops.", "nbtc.dialect.copies.")
+PREFIXES = ("nbtc.ptx.", "nbtc.wmma.", "nbtc.wgmma.", "nbtc.warp.", "nbtc.ops.", "nbtc.dialect.vocabulary.copies.")
 I32 = ir.IntType(32)
 # what instructions of DPX texts are written on: result, operands, predicates as words, spare registers
 _DPX_NAMES = re.compile(r"\b[dabctphq][0-3]\b")

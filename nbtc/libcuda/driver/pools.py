@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nbtc.libcuda import host
+from nbtc.libcuda.driver.graphs.memory_nodes import FREED, allocated, freed
 from nbtc.libcuda.driver.memory import put_allocation
-from nbtc.libcuda.driver.memory_nodes import FREED, allocated, freed
 from nbtc.libcuda.errors import INVALID_VALUE, SUCCESS, CudaError
 from nbtc.libcuda.memory import Kind, memory
 from nbtc.libcuda.registry import driver, driver_as

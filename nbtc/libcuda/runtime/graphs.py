@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbtc.libcuda import host
-from nbtc.libcuda.driver import any_nodes, nodes
+from nbtc.libcuda.driver.graphs import any_nodes, nodes
 from nbtc.libcuda.pitched_memory import Extent, Side
 from nbtc.libcuda.registry import DRIVER, runtime
 from nbtc.libcuda.runtime.copies import rows_of, sides

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import machine_code
-from nbtc.kernels.warp import WarpLoop, lone_warp
+from nbtc.kernels.warps.warp import WarpLoop, lone_warp
 
 WORD = np.dtype(np.uint32)
 _MARK = np.empty(1, np.uint8)  # where the loop notes what it also returns; nobody reads it

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler import output_pool
+from nbtc.compiler.pools import output_pool
 from nbtc.compiler.threads import parallel_for, shares, thread_count
 from nbtc.errors import MetadataError, OptionError, UnsupportedInstructionError, shown, whole_number
 from nbtc.formats.arrays import as_flag
@@ -25,7 +25,7 @@ from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.spec import Operand, Row
 from nbtc.kernels.sparse_indices import DENSE, HALVES, PAIRS, UNITS
-from nbtc.kernels.warp import WarpLoop, loop
+from nbtc.kernels.warps.warp import WarpLoop, loop
 from nbtc.numerics.fused import check_readable
 from nbtc.numerics.models import FLOOR, FRACTION, changes, model, params
 from nbtc.ops.images import Words, batch, flat

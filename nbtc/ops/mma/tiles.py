@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
-from nbtc.kernels.warp import WarpLoop
+from nbtc.kernels.warps.warp import WarpLoop
 from nbtc.ops.images import Words
 
 Tile = tuple[slice, slice, slice]  # registers of A, B and C (D)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.lowering import host
+from nbtc.compiler.cpu.lowering import host
 from nbtc.errors import UnsupportedInstructionError
 from nbtc.formats.table import Format, f16, f32
 from nbtc.isa.spec import Operand, Row
-from nbtc.kernels.code import ProductCode
-from nbtc.kernels.float_code import FloatCode
-from nbtc.kernels.warp_f64 import DoubleCode
-from nbtc.kernels.warp_fp8 import Fp8Code
-from nbtc.kernels.warp_words import IntegerCode
+from nbtc.kernels.warps.code import ProductCode
+from nbtc.kernels.warps.float_code import FloatCode
+from nbtc.kernels.warps.warp_f64 import DoubleCode
+from nbtc.kernels.warps.warp_fp8 import Fp8Code
+from nbtc.kernels.warps.warp_words import IntegerCode
 from nbtc.numerics.models import BIT_OP, BLOCK, FRACTION, OUT, OUTS, ROUNDING, SATURATE, STEP, Kind, Model
 
 

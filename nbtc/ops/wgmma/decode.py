@@ -14,12 +14,12 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, Number, VectorBuilder, suffix, vector
-from nbtc.compiler.emitted import Named
-from nbtc.compiler.processors import host_processor
+from nbtc.compiler.cpu.processors import host_processor
+from nbtc.compiler.machine_code.emitted import Named
 from nbtc.formats.table import Format
-from nbtc.kernels.alignment_and_rounding import sign_bytes
 from nbtc.kernels.float_elements import NUDGE, FloatElements
-from nbtc.kernels.panel_pack import paired
+from nbtc.kernels.panels.alignment_and_rounding import sign_bytes
+from nbtc.kernels.panels.panel_pack import paired
 from nbtc.ops.wgmma.gather import PANEL, ROWS
 from nbtc.ops.wgmma.parts import part
 

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.bits import as_f32, as_i32
-from nbtc.compiler.emitted import call_emitted
+from nbtc.compiler.cpu.processors import host_processor
 from nbtc.compiler.jit import jit
-from nbtc.compiler.processors import host_processor
+from nbtc.compiler.machine_code.emitted import call_emitted
 from nbtc.errors import CompilerError
 from nbtc.formats.table import Format
-from nbtc.kernels.alignment_and_rounding import FLOOR_FIELD, SumShape
 from nbtc.kernels.float_elements import bias_difference
-from nbtc.kernels.panel import SCRATCH
-from nbtc.kernels.panel_schedules import FLAG_WORD
+from nbtc.kernels.panels.alignment_and_rounding import FLOOR_FIELD, SumShape
+from nbtc.kernels.panels.panel import SCRATCH
+from nbtc.kernels.panels.panel_schedules import FLAG_WORD
 from nbtc.numerics.models import BLOCK, KIND, OUTS, Kind
 from nbtc.ops.wgmma import tile as tile_of
 from nbtc.ops.wgmma.decode import Gathered, OperandPacking, magnitudes, packer

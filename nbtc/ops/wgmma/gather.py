@@ -18,8 +18,8 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from nbtc.compiler.builder import I32, I64, VectorBuilder, vector
-from nbtc.compiler.emitted import Named, call_emitted
 from nbtc.compiler.jit import jit
+from nbtc.compiler.machine_code.emitted import Named, call_emitted
 from nbtc.ops.wgmma.general import THREADS, WarpgroupGeometry
 from nbtc.ops.wgmma.parts import part
 

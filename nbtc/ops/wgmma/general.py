@@ -13,10 +13,10 @@ import numpy as np
 from nbtc.compiler.bits import double_word_at
 from nbtc.compiler.copies import copied
 from nbtc.compiler.jit import jit
-from nbtc.kernels.int_dot import bit_tile, integer_tile
-from nbtc.kernels.rows import Decoded, Picks, Sizes, decode, fused_tile, mark_specials, redo_tile
-from nbtc.kernels.rows_emitter import COLUMNS
+from nbtc.kernels.rows.rows import Decoded, Picks, Sizes, decode, fused_tile, mark_specials, redo_tile
+from nbtc.kernels.rows.rows_emitter import COLUMNS
 from nbtc.kernels.sparse_indices import DENSE, HALVES, UNITS, column_of, indices, joined_halves, stored_of_chunk
+from nbtc.kernels.words.int_dot import bit_tile, integer_tile
 from nbtc.numerics.fused import chain
 from nbtc.numerics.models import A_FORMAT, B_FORMAT, KIND, Kind
 

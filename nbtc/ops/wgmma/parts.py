@@ -7,12 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from nbtc.compiler import lowering
 from nbtc.compiler.builder import VectorBuilder
-from nbtc.compiler.emitted import Emitted, Named, machine_code
+from nbtc.compiler.cache.sources import source_digest
+from nbtc.compiler.cpu import lowering
 from nbtc.compiler.jit import in_default_float_mode
-from nbtc.compiler.native import Loaded
-from nbtc.compiler.sources import source_digest
+from nbtc.compiler.machine_code.emitted import Emitted, Named, machine_code
+from nbtc.compiler.machine_code.native import Loaded
 
 _LOADED: list[Loaded] = []  # for the life of the process: callers hold the addresses
 _stamp = cache(source_digest)

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbtc.compiler.jit import call
-from nbtc.compiler.output_pool import empty
+from nbtc.compiler.pools.output_pool import empty
 from nbtc.compiler.threads import parallel_for
 from nbtc.fragments.sparse import places
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import immediate
 from nbtc.isa.spec import Row
-from nbtc.kernels.rows import panels
+from nbtc.kernels.rows.rows import panels
 from nbtc.kernels.sparse_indices import DENSE, HALVES, UNITS
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, SATURATE, Kind, changes, model, params
 from nbtc.ops.wgmma import fused as warpgroup_fused

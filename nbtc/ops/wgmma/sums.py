@@ -10,9 +10,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from nbtc.compiler.builder import VectorBuilder
-from nbtc.compiler.emitted import Named
-from nbtc.kernels.alignment_and_rounding import SumShape
-from nbtc.kernels.panel import emit_sums
+from nbtc.compiler.machine_code.emitted import Named
+from nbtc.kernels.panels.alignment_and_rounding import SumShape
+from nbtc.kernels.panels.panel import emit_sums
 from nbtc.ops.wgmma.parts import part
 from nbtc.ops.wgmma.tile import fetch
 

@@ -15,8 +15,8 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from nbtc.compiler.builder import F32, I16, I32, I64, VectorBuilder, vector
-from nbtc.compiler.emitted import Named
-from nbtc.compiler.lowering import lowering
+from nbtc.compiler.cpu.lowering import lowering
+from nbtc.compiler.machine_code.emitted import Named
 from nbtc.ops.wgmma.gather import LANE, PANEL, ROW
 from nbtc.ops.wgmma.parts import part
 

@@ -13,10 +13,10 @@ from numba.core import cgutils
 from numpy.typing import NDArray
 
 from nbtc.compiler.builder import I32, VectorBuilder, stack_array, vector
-from nbtc.compiler.emitted import Named, call_emitted
+from nbtc.compiler.cpu.lowering import host
 from nbtc.compiler.jit import jit
-from nbtc.compiler.lowering import host
-from nbtc.kernels.dot import DotElements, dot
+from nbtc.compiler.machine_code.emitted import Named, call_emitted
+from nbtc.kernels.words.dot import DotElements, dot
 from nbtc.numerics.models import BIT_OP, BIT_OPS, KIND, Kind
 from nbtc.ops.wgmma import tile as tile_of
 from nbtc.ops.wgmma.gather import DEPTH_BYTES, PANEL, ROWS, Gatherers, buffer, gather

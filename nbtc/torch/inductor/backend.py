@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from nbtc.errors import OptionError
-from nbtc.gemm.cublas_orders import LIBRARIES, Library
+from nbtc.gemm.cublas.orders import LIBRARIES, Library
 from nbtc.gemm.orders import order as order_row
 from nbtc.isa.archs import gpu as gpu_row
 from nbtc.isa.gpus import GPU

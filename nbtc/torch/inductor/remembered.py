@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from nbtc.compiler import native
+from nbtc.compiler.machine_code import native
 
 
 def _seen(folder: Path) -> Iterator[str]:

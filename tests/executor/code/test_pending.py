@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.compiler import stacks
+from nbtc.compiler.machine_code import stacks
 from nbtc.errors import ProgramError
 from nbtc.executor.code.helpers import emitting
 from nbtc.executor.code.machine import BlockShape, Machine, Options

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.compiler.split import Functions
+from nbtc.compiler.machine_code.split import Functions
 from nbtc.executor.code.helpers import emitting
 from nbtc.executor.code.machine import BlockShape, Machine, Options
 from nbtc.executor.code.registers import MANY_BLOCKS

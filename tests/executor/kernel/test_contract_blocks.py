@@ -1,7 +1,7 @@
 """Products and sums in several blocks, as an H100 rounded them (golden/contract_blocks.npz).
 
-Each text was a kernel of its own there, run by golden/make_contract_blocks.py.  A lane reads seven numbers, a to g, and
-leaves what it stores in sixteen places.
+Each text was a kernel of its own there, run by golden/recorders/make_contract_blocks.py.  A lane reads seven numbers, a
+to g, and leaves what it stores in sixteen places.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Quotients, reciprocals and products before sums, as an H200 rounded them (golden/contract_quotients.npz).
 
-Each sum was a kernel of its own there, made from FUNCTION and its text here by golden/make_contract.py.
+Each sum was a kernel of its own there, made from FUNCTION and its text here by golden/recorders/make_contract.py.
 """
 
 from pathlib import Path

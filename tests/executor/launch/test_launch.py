@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.compiler import native
+from nbtc.compiler.machine_code import native
 from nbtc.errors import FormatError, OptionError, ProgramError
 from nbtc.executor.code.machine import BlockShape, Options
 

@@ -1,0 +1,1 @@
+"""What code on disk is found by."""

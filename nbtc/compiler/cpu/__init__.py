@@ -1,0 +1,1 @@
+"""The processor: what it can do, and which instructions do it."""

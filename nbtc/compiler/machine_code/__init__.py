@@ -1,0 +1,1 @@
+"""Machine code outside of Numba: LLVM's text compiled, kept and loaded."""

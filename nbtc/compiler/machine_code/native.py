@@ -1,0 +1,289 @@
+"""LLVM text to machine code outside of Numba: compiled once, kept on disk, loaded by any process.
+
+What is kept is found by everything the code depends on: the text or a key that stands for it, the processor with its
+extensions, LLVM's version and the options; the caller adds a stamp of its own sources.  A file is written under a name
+of its own and moved into place, so readers never see half of one; what can't be read is compiled anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from itertools import accumulate, pairwise
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+from llvmlite.binding import ffi
+
+from nbtc.compiler.cache import added_rows
+from nbtc.compiler.machine_code import masked_logic
+from nbtc.forks import taken_by_forks
+
+FORMAT = 1  # of the files: a JSON line, then the object file
+# What every x86-64 processor has (cx16 and sahf: all but the first of them); LLVM gives up without some of these.
+BASELINE = frozenset({"64bit", "cmov", "cx8", "cx16", "fxsr", "mmx", "sahf", "sse", "sse2", "x87"})
+# Of LLVM's text of a function: its attributes, which stand before it, and its type and name with those of arguments.
+_DEFINED = re.compile(r"(?:^; Function Attrs: (?P<attributes>.*)\n)?^define (?P<head>.*\))[^()]*\{$", re.MULTILINE)
+LOCK = Lock()  # LLVM's global state (targets, contexts) is not to be set up by two threads
+# llvmlite's own lock, around each of its calls; private (llvmlite 0.50 has it), and there is no public one
+_CALLS: Any = ffi.lib._lock
+taken_by_forks("llvm", LOCK.acquire, LOCK.release)
+taken_by_forks("llvmlite", _CALLS.__enter__, lambda: _CALLS.__exit__())
+
+
+class Native(NamedTuple):
+    """Machine code and what its maker wants to know about it when it comes from disk.
+
+    object: an object file, or several one after the other, whose lengths are then `about["sizes"]`.
+    """
+
+    object: bytes
+    about: dict[str, Any]
+
+    @property
+    def objects(self) -> list[bytes]:
+        """The object files."""
+        ends = list(accumulate(self.about.get("sizes", [len(self.object)])))
+        return [self.object[begin:end] for begin, end in pairwise([0, *ends])]
+
+
+class Loaded(NamedTuple):
+    """Machine code in memory; `engine` keeps it alive."""
+
+    engine: Any
+    about: dict[str, Any]
+
+    def address(self, name: str) -> int:
+        """Where a function begins."""
+        return int(self.engine.get_function_address(name))
+
+
+@cache
+def binding() -> Any:
+    import llvmlite.binding as llvm
+
+    with suppress(RuntimeError):  # newer llvmlite initialises itself and says so
+        llvm.initialize()
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@cache
+def target() -> tuple[str, str, str]:
+    """Triple, processor and extensions that code is made for; Numba's variables that force a plainer one count."""
+    from numba.core import config
+
+    from nbtc.compiler.cpu.host import features
+
+    llvm = binding()
+    cpu = config.CPU_NAME or llvm.get_host_cpu_name()
+    wanted = features()
+    host = llvm.get_host_cpu_features()
+    text = ",".join(f"{'+' if name in wanted else '-'}{name}" for name in sorted(host) if name not in BASELINE)
+    return llvm.get_default_triple(), cpu, text
+
+
+def _machine(level: int) -> Any:
+    llvm = binding()
+    triple, cpu, features = target()
+    return llvm.Target.from_triple(triple).create_target_machine(opt=level, cpu=cpu, features=features, jit=True)
+
+
+class Levels(NamedTuple):
+    """How far LLVM optimises: a module's text, and its machine code.
+
+    text: 1 and 2 are LLVM's.  None for vector instructions that are as they should be: only variables are put into
+    registers, and instructions joined.  0 for a large coroutine: the same, and what is never reached is left out.
+    alone: the module is one function, and what LLVM has for modules of several is left out (see `_optimise_alone`).
+    """
+
+    text: int | None = 2
+    code: int = 2
+    alone: bool = False
+
+
+def compile_text(text: str, level: int | None = 2, code_level: int = 2, alone: bool = False) -> bytes:
+    """An object file of a module's text, optimised as far as `Levels` says."""
+    return _checked(lambda x: _compiled(x, Levels(level, code_level, alone)), text).object
+
+
+def compile_function(text: str, name: str) -> Native:
+    """The same of a function for other modules: `about["declaration"]` is how they declare it."""
+    return _checked(lambda x: _compiled(x, Levels(1, alone=True), name), text)
+
+
+def _checked(make: Callable[[str], Native | None], text: str) -> Native:
+    code = make(text) or make(masked_logic.with_plain_choices(text))
+    if code is None:
+        raise RuntimeError("LLVM compiled a choice by a mask to an instruction that it is known to encode wrongly")
+    return code
+
+
+def _compiled(text: str, levels: Levels, name: str = "") -> Native | None:
+    """Machine code of a module's text; None where an instruction may be a wrong one (see `masked_logic`)."""
+    llvm = binding()
+    with LOCK:
+        machine = _machine(levels.code)
+        module = llvm.parse_assembly(text)
+        module.triple = target()[0]
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        if levels.alone and levels.text:
+            _optimise_alone(module, machine, levels.text)
+        else:
+            _optimise(module, machine, levels.text)
+        about = {"declaration": _declaration(str(module.get_function(name)))} if name else {}
+        code = bytes(machine.emit_object(module))
+        if masked_logic.may_hold(code) and masked_logic.holds(machine.emit_assembly(module)):
+            return None
+        return Native(code, about)
+
+
+def _declaration(definition: str) -> str:
+    """How other modules declare a function, with all that LLVM found out about it."""
+    found = _DEFINED.search(definition)
+    if found is None:
+        raise RuntimeError(f"LLVM writes a function otherwise than is known: {definition[:200]!r}")
+    return f"declare {found['head']} {found['attributes'] or ''}"
+
+
+# LLVM's passes for vector instructions that are as they should be; the first inlines what `masked_logic` hides choices
+# in.
+FEW = ("always_inliner", "sroa", "instruction_combine")
+# Around the lowering of a coroutine, which copies the function twice: what runs before its first wait and what destroys
+# it.  Once values are registers LLVM sees that hardly anything of those is ever reached; as it is left by the lowering
+# it took three times as long to write machine code for (a product by segments of 2,000 blocks: 7.4 s, so 3.9 s, and
+# 6.1 s with all passes of level 1).
+BEFORE, AFTER = ("always_inliner", "sroa"), ("aggressive_dce", "simplify_cfg", "instruction_combine", "simplify_cfg")
+
+
+def _pass_builder(machine: Any, level: int) -> Any:
+    llvm = binding()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=level)
+    tuning.loop_vectorization = tuning.slp_vectorization = False  # warps are vectors already
+    tuning.loop_unrolling = False
+    return llvm.create_pass_builder(machine, tuning)
+
+
+def _optimise(module: Any, machine: Any, level: int | None) -> None:
+    builder = _pass_builder(machine, level or 0)
+    before, after = {None: (FEW, ()), 0: (BEFORE, AFTER)}.get(level, ((), ()))
+    named_passes(before).run(module, builder)
+    if level is not None:
+        builder.getModulePassManager().run(module, builder)
+    named_passes(after).run(module, builder)
+
+
+def _optimise_alone(module: Any, machine: Any, level: int) -> None:
+    """The passes of a level for one function, around LLVM's lowering of coroutines.
+
+    The pipelines of LLVM for modules run most of them twice, and a coroutine's more often.  On two dozen warps and 40
+    functions that they call these took 0.6 of the time at level 2, 0.45 at level 1, for code that is as fast; only
+    Collatz' loop wants level 2 (see `build`).  Before the lowering it is always 2: the fewer values a coroutine keeps
+    where it waits, the better (a product of bytes took 1.07 times as long).
+    """
+    none = _pass_builder(machine, 0)
+    named_passes(BEFORE).run(module, none)
+    if any(f.name.startswith("llvm.coro.") for f in module.functions):
+        _function_passes(module, machine, 2)
+        none.getModulePassManager().run(module, none)
+        named_passes(("aggressive_dce", "simplify_cfg")).run(module, none)
+    _function_passes(module, machine, level)
+    named_passes(("post_order_function_attributes",)).run(module, none)  # for the declarations of other modules
+
+
+def _function_passes(module: Any, machine: Any, level: int) -> None:
+    builder = _pass_builder(machine, level)
+    passes = builder.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+
+
+def named_passes(names: tuple[str, ...]) -> Any:
+    """Passes of LLVM, one after the other."""
+    passes = binding().create_new_module_pass_manager()
+    for name in names:
+        getattr(passes, f"add_{name}_pass")()
+    return passes
+
+
+def load(native: Native) -> Loaded:
+    """Machine code in memory, ready to be called."""
+    llvm = binding()
+    with LOCK:
+        empty = llvm.parse_assembly("")
+        empty.triple = target()[0]
+        engine = llvm.create_mcjit_compiler(empty, _machine(2))  # a machine of its own: engines that share one crash
+        for part in native.objects:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(part))
+        engine.finalize_object()
+    return Loaded(engine, native.about)
+
+
+# --- on disk ---
+def cache_folder() -> Path | None:
+    """Where machine code is kept: NBTC_CACHE_DIR, or a folder of this user; None when that is set to nothing."""
+    chosen = os.environ.get("NBTC_CACHE_DIR")
+    if chosen is not None:
+        return Path(chosen) if chosen else None
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "nbtc"
+
+
+def digest(*parts: str) -> str:
+    """A name for what depends on these texts, the rows of number formats, this processor and this LLVM."""
+    llvm = binding()
+    said = (str(FORMAT), str(llvm.llvm_version_info), *target(), added_rows.digest("formats"), *parts)
+    found = hashlib.sha256()
+    for part in said:
+        found.update(part.encode())
+        found.update(b"\0")
+    return found.hexdigest()
+
+
+def _file(name: str) -> Path | None:
+    folder = cache_folder()
+    return None if folder is None else folder / name[:2] / f"{name}.o"
+
+
+def fetch(name: str) -> Native | None:
+    """What `keep` stored under a digest, or None."""
+    path = _file(name)
+    if path is None:
+        return None
+    try:
+        raw = path.read_bytes()
+        head, _, rest = raw.partition(b"\n")
+        about = json.loads(head)
+        if about.pop("sha256") != hashlib.sha256(rest).hexdigest():
+            return None
+    except (OSError, ValueError, KeyError, AttributeError):
+        return None
+    return Native(rest, about)
+
+
+def keep(name: str, native: Native) -> None:
+    """Store machine code under a digest; a disk that can't be written to is no error."""
+    path = _file(name)
+    if path is None:
+        return
+    head = json.dumps({**native.about, "sha256": hashlib.sha256(native.object).hexdigest()})
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            try:
+                file.write(head.encode() + b"\n" + native.object)
+                file.close()  # which writes too, and may find the disk full
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise

@@ -1,0 +1,146 @@
+"""A program's functions to machine code, each by itself: most are the same in many programs, and compiled once.
+
+A warp's code is a function of its program alone.  What it calls (products, accesses to memory, barriers) and what calls
+it (the loop of a worker) hardly differ from program to program, but were three quarters of what LLVM had to do for a
+small one.  So each is a module of its own, found on disk by its text.  LLVM knows of a function elsewhere what it
+found out about it when it compiled that (which memory it touches, which pointers it keeps): the declaration says it.
+
+LLVM's allocation of registers takes more than linear time in a function's blocks: a warp of 2,800 blocks took 42 s of
+a processor, against 3 s without optimisation, which keeps values between blocks in memory.  The functions that such a
+warp calls for its products stay optimised.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from nbtc.compiler.machine_code import native
+
+# Basic blocks of a function from which only few of LLVM's passes see its text, and its machine code isn't optimised.
+# The largest of the 160 recorded programs has 830 blocks, CUB's algorithms 2,000 to 5,300, CUTLASS's stream-K product
+# 7,100.
+MANY_BLOCKS = 1000
+# Instructions of a basic block from which the machine code's level is 1: above it LLVM schedules again after it has
+# allocated registers, which takes more than linear time in a block's length (4.0 of 12.7 s for a softmax of 2,300 PTX
+# instructions whose longest block has 5,464).  Runs of attention (1,368) with and without it differed either way, by up
+# to a tenth, as runs do on a loaded machine; Collatz (78) was slower without it in two of two.
+LONG_BLOCK = 1000
+_NAME = re.compile(r'@"([^"]+)"')
+_METADATA = re.compile(r"!(\d+)\b")
+
+
+class SplitProgram(ir.Module):  # type: ignore[misc]
+    """A module of what no other has; all else belongs to the module `shared`."""
+
+    def __init__(self, name: str, shared: ir.Module) -> None:
+        super().__init__(name)
+        self.triple, self.shared = shared.triple, shared
+
+
+def shared_module(module: ir.Module) -> ir.Module:
+    """Where a function belongs that code in a module calls and others may have too."""
+    return module.shared if isinstance(module, SplitProgram) else module
+
+
+def levels(function: Any, text: int = 2) -> native.Levels:
+    """How far LLVM optimises a function that may be large; text: how far its text, if it isn't too large."""
+    count = len(function.blocks)
+    if count >= MANY_BLOCKS:
+        return native.Levels(0, 0, alone=True)
+    long = any(len(b.instructions) >= LONG_BLOCK for b in function.blocks)
+    return native.Levels(text, 1 if long else 2, alone=True)
+
+
+class Compiled(NamedTuple):
+    """Machine code of a function, how others declare it, and what it names."""
+
+    object: bytes
+    declaration: str
+    named: tuple[str, ...]
+
+
+class Functions:
+    """The functions of an `llvmlite.ir` module, each a module of its own; they may call those of another collection.
+
+    A function's instructions are let go when it is compiled.
+    """
+
+    def __init__(self, module: Any, others: Functions | None = None) -> None:
+        self.module, self.globals, self.others = module, module.globals, others
+        self.made: dict[str, Compiled] = {}
+        self._under_way: set[str] = set()
+
+    def objects(self, own: str, *shared: str, text: int = 2) -> list[bytes]:
+        """Object files of a program: its own function, those that it shares with others, and all that they call.
+
+        text: how far LLVM optimises the text of its own.
+        """
+        self._under_way.add(own)
+        body = str(self.globals[own]).replace("define internal ", "define ", 1)
+        module, named = self._text(own, body)
+        found = {own: native.compile_text(module, *levels(self.globals[own], text))}
+        for name in (todo := [*named, *shared]):
+            if name not in found and (made := self.compiled(name)) is not None:
+                found[name] = made.object
+                todo += made.named
+        return list(found.values())
+
+    def compiled(self, name: str) -> Compiled | None:
+        """A function's machine code, which other programs may have left on disk; None for what has no body here."""
+        if name in self.made or name in self._under_way:
+            return self.made.get(name)
+        function = self.globals.get(name)
+        if not getattr(function, "blocks", None):
+            return self.others.compiled(name) if self.others and function is None else None
+        self._under_way.add(name)
+        text, named = self._text(name, str(function).replace("define internal ", "define ", 1))
+        self._under_way.remove(name)
+        key = native.digest("function", text)
+        found = native.fetch(key)
+        if found is None:
+            found = native.compile_function(text, name)
+            native.keep(key, found)
+        self.made[name] = Compiled(found.object, found.about["declaration"], named)
+        function.blocks = []
+        return self.made[name]
+
+    def _text(self, name: str, body: str) -> tuple[str, tuple[str, ...]]:
+        """The module of a function: all that it names, and nothing else; these names."""
+        needed = {x: self._outside(x) for x in _NAME.findall(body) if x != name}
+        for x in (todo := list(needed)):
+            new = {y: self._outside(y) for y in _NAME.findall(needed[x]) if y not in (*needed, x, name)}
+            needed |= new
+            todo += new
+        head = f'target triple = "{self.module.triple}"\ntarget datalayout = "{self.module.data_layout}"'
+        return "\n".join([head, *needed.values(), *self._with_metadata(body)]), tuple(needed)
+
+    def _outside(self, name: str) -> str:
+        """What stands in other functions' modules for a name: a declaration, or a constant."""
+        made, here = self.compiled(name), self.globals.get(name)
+        if made is not None:
+            return made.declaration
+        if here is None and self.others:
+            return self.others._outside(name)
+        return _declared(here) if getattr(here, "blocks", None) else str(here)
+
+    def _with_metadata(self, body: str) -> list[str]:
+        """A function's text and the metadata that it refers to, numbered anew so that modules agree."""
+        numbers: dict[str, int] = {}
+
+        def renumbered(text: str) -> str:
+            return _METADATA.sub(lambda found: f"!{numbers.setdefault(found[1], len(numbers))}", text)
+
+        lines = [renumbered(body)]
+        for number in (todo := list(numbers)):
+            lines.append(renumbered(str(self.module.metadata[int(number)])))
+            todo += list(numbers)[len(todo) :]
+        return lines
+
+
+def _declared(function: Any) -> str:
+    """A function of another module."""
+    arguments = ", ".join(str(a.type) for a in function.args)
+    return f'declare {function.return_value.type} @"{function.name}"({arguments}) nounwind'

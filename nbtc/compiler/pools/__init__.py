@@ -1,0 +1,1 @@
+"""Memory that is kept from call to call."""

@@ -1,0 +1,1 @@
+"""Which kernel cuBLAS takes for a product, and the order in which that sums."""

@@ -1,0 +1,1 @@
+"""What computes whole products: engines for every kind of arithmetic, and the operands' memory that they share."""

@@ -1,0 +1,1 @@
+"""Products whose operands have a scale a block."""

@@ -1,0 +1,1 @@
+"""Fused sums of panels that stream through whole matrices."""

@@ -1,0 +1,67 @@
+"""Machine code of the fused micro-kernel and of its packers, one object file a form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from nbtc.compiler.cache.sources import source_digest
+from nbtc.compiler.cpu.processors import GENERIC, host_processor
+from nbtc.compiler.machine_code.emitted import Emitted, machine_code
+from nbtc.compiler.machine_code.native import Loaded
+from nbtc.kernels.panels.alignment_and_rounding import SumShape
+from nbtc.kernels.panels.panel import AddArguments, SumArguments, write_addition, write_sums
+from nbtc.kernels.panels.panel_operands import Packing, PanelForm
+from nbtc.kernels.panels.panel_pack import PackArguments, write_packer
+from nbtc.numerics.models import OUTS
+
+# Of 32 products in f32 the loop stores 2 vectors that it can't keep; as they are emitted 35, which took 3 % longer.
+LEVEL = 1  # of LLVM's pipelines
+_LOADED: list[Loaded] = []  # never unloaded: what an address says stays true
+
+
+@cache
+def _stamp() -> str:
+    """A digest of the sources that decide what a form becomes."""
+    return source_digest(Path(__file__).resolve())
+
+
+def _addresses(functions: dict[str, Emitted], key: str) -> dict[str, int]:
+    loaded = machine_code(functions, _stamp(), *functions, key, level=LEVEL)
+    _LOADED.append(loaded)
+    return {name: loaded.address(name) for name in functions}
+
+
+@cache
+def packer(packing: Packing, size: int, columns: bool) -> int:
+    """What packs rows of A, or columns of B, whose elements have `size` bytes: a function of `PackArguments`."""
+    pack = Emitted(PackArguments, lambda v, x: write_packer(v, packing, size, columns, x))
+    return _addresses({"pack": pack}, repr((packing, size, columns)))["pack"]
+
+
+@cache
+def _sums(shape: SumShape, emulated: bool) -> dict[str, int]:
+    """What sums blocks of products; emulated: also with a start at zero, and what adds such a tile."""
+    functions = {"sums": Emitted(SumArguments, lambda v, x: write_sums(v, shape, x))}
+    if emulated:
+        from_zero = replace(shape, from_zero=True)
+        functions["from_zero"] = Emitted(SumArguments, lambda v, x: write_sums(v, from_zero, x))
+        functions["added"] = Emitted(AddArguments, lambda v, x: write_addition(v, shape, x))
+    return _addresses(functions, shape.key)
+
+
+@cache
+def form(packing: Packing, size: int, fraction: int, out: int, checked: bool, each_watched: bool) -> PanelForm:
+    """A product's, whose elements of A have `size` bytes; out: a code of `OUTS`, the others as `SumShape` has them."""
+    target, name = host_processor() or GENERIC, {code: text for text, code in OUTS.items()}[out]
+    full_range, emulated = bool(packing.full_range), bool(packing.emulated)
+    shape = SumShape(
+        target, bool(packing.in_f64), packing.block, fraction, name, full_range, checked, each_watched=each_watched,
+        by_turns=bool(packing.by_turns),
+    )  # fmt: skip
+    code = {"from_zero": 0, "added": 0} | _sums(shape, emulated)
+    watched = full_range or each_watched
+    return PanelForm(
+        packer(packing, size, False), **code, block=shape.block, checked=int(checked), watched=int(watched)
+    )

@@ -1,0 +1,1 @@
+"""Fused sums row by row, in loops that compilers vectorise."""

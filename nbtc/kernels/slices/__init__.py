@@ -1,0 +1,1 @@
+"""A warp's slice of a warpgroup product: sixteen rows, eight columns at a time."""

@@ -1,0 +1,1 @@
+"""Products of one warp, as vector code on its register images."""

@@ -1,0 +1,1 @@
+"""Products of integers, bits and f64: panels of words, and dot products of one word."""
