@@ -60,6 +60,11 @@ def plain(name: str) -> str:
     return name.replace("_orig_mod.", "")
 
 
+def copied(x: torch.Tensor) -> torch.Tensor:
+    """A tensor's copy, byte for byte: a clone of bools has 1 for every other byte, which padding may well have."""
+    return x.view(torch.uint8).clone().view(x.dtype) if x.dtype == torch.bool else x.clone()
+
+
 def arguments(row: dict[str, Any]) -> list[Any]:
     """A launch's arguments; tensors that were equal before and after a change are one, as a buffer updated in place."""
     args: list[Any] = []
@@ -70,7 +75,7 @@ def arguments(row: dict[str, Any]) -> list[Any]:
             if j < i and i in row["after"] and x.shape == row["args"][j].shape
             and not differing(x, row["args"][j]) and not differing(row["after"][i], row["after"][j])
         )  # fmt: skip
-        args.append(next(same, x.clone()) if isinstance(x, torch.Tensor) else x)
+        args.append(next(same, copied(x)) if isinstance(x, torch.Tensor) else x)
     return args
 
 
