@@ -30,7 +30,8 @@ _attached: dict[str, Attached] = {}
 # Functions of the driver that need no context, or look after it themselves.
 FREE = ("cuInit", "cuDriverGet", "cuGetError", "cuGetProc", "cuGetExport", "cuDevice", "cuCtx", "cuPointer",
         "cuLibrary", "cuKernel", "cuMemPool", "cuMemAddress", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap",
-        "cuMemSetAccess", "cuMemGetAllocation", "cuMemGetDefault", "cuMemGetMem", "cuThread", "cuGraph", "cuLink",
+        "cuMemSetAccess", "cuMemGetAllocation", "cuMemExport", "cuMemImport", "cuMemGetDefault", "cuMemGetMem",
+        "cuThread", "cuGraph", "cuLink",
         "cuTensorMap", "cuProfiler", "cuUserObject", "cuStreamIsCapturing", "cuModuleGetLoadingMode")  # fmt: skip
 
 

@@ -39,6 +39,13 @@ class Kind(IntEnum):
     CONDITION = 7  # what a graph's conditional node looks at
     ARRAY = 8  # a CUDA array, which no pointer reaches
     HOST_POOL = 9  # of a pool on the host
+    OPENED = 10  # another process's, by cuIpcOpenMemHandle
+    IMPORTED = 11  # another process's pool's
+
+
+SHARED = (Kind.DEVICE, Kind.POOL)  # what other processes may be let into
+OTHERS = (Kind.MODULE, Kind.OPENED, Kind.IMPORTED)  # what takes nothing of the device's free memory
+FILE, HEADER = "nbtc-device", 1 << 20  # the name of the file that `SHARED` lies in, and the bytes before it (`sharing`)
 
 
 class Outside:
@@ -85,24 +92,28 @@ class Memory:
         self.lock = threading.RLock()
         self._reach: list[Range] = []
         self._seen = -1
-        self._arena: list[Arena] = []
+        self._arenas: dict[bool, Arena] = {}
         self.reserved: weakref.WeakValueDictionary[int, Reserved] = weakref.WeakValueDictionary()
         self._gone: deque[int] = deque()
         self.when_freed: list[Callable[[Block], None]] = []
         self.most = [0, 0]  # bytes that graphs have used and reserved at once
 
-    @property
-    def arena(self) -> Arena:
+    def arena(self, shared: bool) -> Arena:
         """Where allocations lie; twice the memory, so that its pieces need not fit perfectly."""
-        if not self._arena:
+        if shared not in self._arenas:
             with self.lock:
-                if not self._arena:
-                    made = Arena(2 * self.total)
+                if shared not in self._arenas:
+                    made = Arena(2 * self.total, FILE, HEADER) if shared else Arena(2 * self.total)
                     host.guard(made.low, made.high, self.everywhere)
                     if not words.guard(made.low, made.high):
                         words.words.address = 0
-                    self._arena.append(made)
-        return self._arena[0]
+                    self._arenas[shared] = made
+        return self._arenas[shared]
+
+    def _give(self, first: int) -> None:
+        for arena in self._arenas.values():
+            if arena.low <= first < arena.high:
+                arena.give(first)
 
     @property
     def total(self) -> int:
@@ -118,10 +129,10 @@ class Memory:
         if not 0 < size <= self.total - self.used:
             raise CudaError(OUT_OF_MEMORY if size > 0 else INVALID_VALUE)
         while self._gone:
-            self.arena.give(self._gone.popleft())
+            self._give(self._gone.popleft())
         rounded = -(-size // GRANULE) * GRANULE
         page, after = (PAGE, ASIDE) if rounded >= PAGE and kind is not Kind.HOST and align <= ASIDE else (GRANULE, 0)
-        return self.arena.take(rounded, max(align, page), after)
+        return self.arena(kind in SHARED).take(rounded, max(align, page), after)
 
     def reserve(self, size: int) -> Reserved:
         """Addresses for an allocation that comes and goes."""
@@ -143,7 +154,7 @@ class Memory:
                 raise CudaError(INVALID_VALUE)
             insort(self._starts, block.first)
             self.blocks[block.first] = block
-            self.used += block.bytes if block.kind is not Kind.MODULE else 0
+            self.used += block.bytes if block.kind not in OTHERS else 0
             self._changed()
         if isinstance(block.owner, Reserved):
             self.most[0] = max(self.most[0], self.of_graphs()[0])
@@ -167,13 +178,12 @@ class Memory:
                 raise CudaError(INVALID_VALUE)
             del self.blocks[first]
             del self._starts[bisect_left(self._starts, first)]
-            self.used -= found.bytes if found.kind is not Kind.MODULE else 0
+            self.used -= found.bytes if found.kind not in OTHERS else 0
             self._changed()
         for told in self.when_freed:
             told(found)
-        reserved = isinstance(found.owner, Reserved)
-        if self._arena and self.arena.low <= first < self.arena.high and not reserved:
-            self.arena.give(first)
+        if not isinstance(found.owner, Reserved):
+            self._give(first)
         return found
 
     def find(self, address: int) -> Block | None:

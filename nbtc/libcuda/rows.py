@@ -46,7 +46,14 @@ class Location(ctypes.Structure):
     _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
 
 
+class Ticket(ctypes.Structure):
+    """CUipcMemHandle, CUipcEventHandle and the runtime's."""
+
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+
+
 BY_VALUE: dict[str, Any] = {
+    **dict.fromkeys(("CUipcMemHandle", "CUipcEventHandle", "cudaIpcMemHandle_t", "cudaIpcEventHandle_t"), Ticket),
     "cudaExtent": Extent, "cudaPitchedPtr": Pitched, "dim3": Dim, "CUmemLocation": Location,
     "cudaMemLocation": Location, "float": ctypes.c_float,
 }  # fmt: skip

@@ -78,7 +78,7 @@ assert cu.cuGraphDestroy(g) == 400
 def test_memory_is_mapped_to_reserved_addresses():
     python("""
 ready()
-size, properties = c_size_t(2 << 20), (u64 * 4)()
+size, properties = c_size_t(2 << 20), (u32 * 8)(1, 0, 1, 0)
 first, handle = u64(), u64()
 ok(cu.cuMemAddressReserve(byref(first), size, c_size_t(0), u64(0), u64(0)))
 ok(cu.cuMemCreate(byref(handle), size, properties, u64(0)))

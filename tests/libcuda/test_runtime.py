@@ -178,10 +178,10 @@ int main() {
 ERRORS = r"""
 #include <cstdio>
 int main() {
-  cudaIpcMemHandle_t handle;
-  void *x;
-  if (cudaMalloc(&x, 64)) return 1;
-  cudaIpcGetMemHandle(&handle, x);
+  cudaExternalMemory_t imported;
+  cudaExternalMemoryHandleDesc about{};
+  if (cudaFree(nullptr)) return 1;
+  cudaImportExternalMemory(&imported, &about);
   printf("%s ", cudaGetErrorName(cudaGetLastError()));
   cudaDeviceDisablePeerAccess(0);
   printf("%s ", cudaGetErrorName(cudaGetLastError()));
@@ -193,4 +193,4 @@ int main() {
 def test_a_function_that_is_not_there_is_the_last_error_too(tmp_path):
     done = run(compiled(tmp_path, ERRORS))
     assert done.stdout == "cudaErrorNotSupported cudaErrorPeerAccessNotEnabled cudaSuccess"
-    assert "cudaIpcGetMemHandle isn't there" in done.stderr
+    assert "cudaImportExternalMemory isn't there" in done.stderr

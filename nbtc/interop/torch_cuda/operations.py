@@ -6,7 +6,7 @@ tensors' memory, which is the process's own, as tensors of the CPU, and calls th
 and of torch.compile come from PTX and have a GPU's bits; what is computed here has those of a CPU.
 
 PyTorch's private names are touched here alone, because nothing public lists the operations that have a CUDA kernel:
-`torch._C._dispatch_get_registrations_for_dispatch_key`.  Tested with PyTorch 2.11.0.
+`torch._C._dispatch_get_registrations_for_dispatch_key`.  Tested with PyTorch 2.11.0 and 2.14.1.
 """
 
 from __future__ import annotations
@@ -118,6 +118,21 @@ def _default_generator(operation: Any) -> Callable[[dict[str, Any]], None]:
     return give
 
 
+def _numbers_as_tensors(operation: Any) -> Callable[[Any, dict[str, Any]], Any]:
+    """Give numbers as tensors where an operation takes no others: PyTorch hands `1` of `x & 1` over as a number."""
+    names = {a.name for a in operation._schema.arguments if str(a.type) in ("Tensor", "Optional[Tensor]")}
+    places = [a.name in names for a in operation._schema.arguments]
+
+    def tensor(x: Any) -> Any:
+        return torch.tensor(x) if isinstance(x, (int, float, complex)) else x
+
+    def give(args: Any, named: dict[str, Any]) -> Any:
+        named.update({name: tensor(named[name]) for name in names & named.keys()})
+        return [tensor(x) if wanted else x for x, wanted in zip(args, places, strict=False)]
+
+    return give
+
+
 @cache
 def _begin() -> None:
     """What an operation does that is the first of the process."""
@@ -129,7 +144,7 @@ def _begin() -> None:
 
 def computed_on_host(operation: Any) -> Callable[..., Any]:
     """An operation's implementation for tensors of the device."""
-    name, give = operation.name(), _default_generator(operation)
+    name, give, tensors = operation.name(), _default_generator(operation), _numbers_as_tensors(operation)
 
     def run(*args: Any, **named: Any) -> Any:
         if torch.cuda.is_current_stream_capturing():
@@ -140,7 +155,7 @@ def computed_on_host(operation: Any) -> Callable[..., Any]:
         _begin()
         call = Call()
         give(named)
-        args, named = tree_map(call.argument, args), tree_map(call.argument, named)
+        args, named = tree_map(call.argument, tensors(args, named)), tree_map(call.argument, named)
         try:
             found = operation(*args, **named)
         except NotImplementedError as error:

@@ -16,6 +16,7 @@ from nbtc.libcuda.errors import (
 from nbtc.libcuda.memory import memory
 from nbtc.libcuda.registry import driver, driver_as
 from nbtc.libcuda.rows import numbered
+from nbtc.libcuda.sharing import BY_FILE
 from nbtc.libcuda.state import device, initialise, processor
 
 BUS = b"0000:01:00.0"
@@ -43,6 +44,7 @@ ABILITIES = (
     "CAN_USE_STREAM_MEM_OPS", "CAN_USE_64_BIT_STREAM_MEM_OPS",
     "CAN_USE_STREAM_WAIT_VALUE_NOR", "TENSOR_MAP_ACCESS_SUPPORTED", "UNIFIED_FUNCTION_POINTERS",
     "READ_ONLY_HOST_REGISTER_SUPPORTED", "DIRECT_MANAGED_MEM_ACCESS_FROM_HOST", "ECC_ENABLED",
+    "IPC_EVENT_SUPPORTED", "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED",
 )  # fmt: skip
 
 
@@ -67,7 +69,7 @@ def attributes() -> dict[str, int]:
         "MAX_BLOCKS_PER_MULTIPROCESSOR": facts.blocks_processor, "ASYNC_ENGINE_COUNT": 3, "PCI_BUS_ID": 1,
         "COMPUTE_CAPABILITY_MAJOR": one.number // 10, "COMPUTE_CAPABILITY_MINOR": one.number % 10,
         "CLUSTER_LAUNCH": int(facts.cluster > 0), "SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO": 2,
-        "MEMPOOL_SUPPORTED_HANDLE_TYPES": 0, "TIMELINE_SEMAPHORE_INTEROP_SUPPORTED": 0, "NUMA_ID": 0,
+        "MEMPOOL_SUPPORTED_HANDLE_TYPES": BY_FILE, "TIMELINE_SEMAPHORE_INTEROP_SUPPORTED": 0, "NUMA_ID": 0,
         "MAX_PERSISTING_L2_CACHE_SIZE": 0, "MAX_ACCESS_POLICY_WINDOW_SIZE": 0, "COMPUTE_MODE": 0,
     }  # fmt: skip
 

@@ -20,7 +20,7 @@ from nbtc.libcuda.streams import stream_of, unsafe_in_capture
 PAGE = 4096
 READ_ONLY = 8  # CU_MEMHOSTREGISTER_READ_ONLY
 registered: set[int] = set()  # memory of the host's own that kernels may reach
-DEVICE_KINDS = (Kind.DEVICE, Kind.MANAGED, Kind.POOL)
+DEVICE_KINDS = (Kind.DEVICE, Kind.MANAGED, Kind.POOL, Kind.IMPORTED)
 
 
 def put_allocation(out: int, size: int, kind: Kind, flags: int = 0, align: int = ALIGN) -> int:
@@ -113,7 +113,7 @@ def cuMemHostUnregister(address: int) -> int:
 def cuMemHostGetDevicePointer_v2(out: int, address: int, flags: int) -> int:
     found = memory.find(address)
     host.put64(out, 0)
-    if found is None or found.kind not in (Kind.HOST, Kind.MANAGED) or flags:
+    if found is None or found.kind not in (Kind.HOST, Kind.HOST_POOL, Kind.MANAGED) or flags:
         return INVALID_VALUE
     host.put64(out, address)
     return SUCCESS

@@ -5,10 +5,11 @@ from __future__ import annotations
 from nbtc.libcuda import host
 from nbtc.libcuda.driver.graphs.memory_nodes import FREED, allocated, freed
 from nbtc.libcuda.driver.memory import put_allocation
-from nbtc.libcuda.errors import INVALID_VALUE, SUCCESS, CudaError
+from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, SUCCESS, CudaError
 from nbtc.libcuda.memory import Kind, memory
 from nbtc.libcuda.registry import driver, driver_as
-from nbtc.libcuda.state import device, handles
+from nbtc.libcuda.sharing import BY_FILE, Ticket
+from nbtc.libcuda.state import device, handles, numbers
 from nbtc.libcuda.streams import stream_of, submit
 
 SWITCHES = (1, 2, 3)  # attributes that are ints; the others count bytes
@@ -28,11 +29,12 @@ def kind_of(allocation: int, location: int) -> Kind:
 
 
 class Pool:
-    """A memory pool."""
+    """A memory pool; shareable: other processes may be let in; imported: which of another process's it is."""
 
-    def __init__(self, kind: Kind = Kind.POOL) -> None:
+    def __init__(self, kind: Kind = Kind.POOL, shareable: bool = False, imported: Ticket | None = None) -> None:
         self.attributes: dict[int, int] = dict.fromkeys(SWITCHES, 1)
-        self.kind = kind
+        self.kind, self.imported = kind, imported
+        self.number = next(numbers) if shareable else 0
 
 
 default = Pool()
@@ -54,9 +56,11 @@ def cuMemAllocAsync(out: int, size: int, stream: int) -> int:
 
 @driver
 def cuMemAllocFromPoolAsync(out: int, size: int, pool: int, stream: int) -> int:
-    kind = handles.get(pool, Pool).kind
+    found_pool = handles.get(pool, Pool)
+    if found_pool.imported is not None:
+        return INVALID_VALUE
     if stream_of(stream).graph is None:
-        return put_allocation(out, size, kind)
+        return put_allocation(out, size, found_pool.kind, found_pool.number)
     found: int = cuMemAllocAsync(out, size, stream)
     return found
 
@@ -92,10 +96,14 @@ def cuDeviceSetMemPool(number: int, pool: int) -> None:
 
 
 @driver
-def cuMemPoolCreate(out: int, properties: int) -> None:
-    allocation, _, location = host.halves(properties, 3)
+def cuMemPoolCreate(out: int, properties: int) -> int:
+    allocation, shareable, location = host.halves(properties, 3)
+    kind = kind_of(allocation, location)
+    if shareable not in ((0, BY_FILE) if kind is Kind.POOL else (0,)):
+        return NOT_SUPPORTED
     host.put64(out, 0)
-    host.put64(out, handles.add(Pool(kind_of(allocation, location))))
+    host.put64(out, handles.add(Pool(kind, shareable == BY_FILE)))
+    return SUCCESS
 
 
 @driver

@@ -14,7 +14,7 @@ from nbtc.libcuda.registry import DRIVER, driver, driver_as
 from nbtc.libcuda.state import current, disown, handles, own, primary
 from nbtc.libcuda.streams import Event, NodeKind, Stream, standard, stream_of, submit, synchronous
 
-DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+DISABLE_TIMING, INTERPROCESS = 2, 4  # CU_EVENT_*
 HOST_TASKS = (0, 1)  # CUhostTaskSyncMode: blocking, spinning
 POLL_SECONDS = 0.0005
 WAIT_SECONDS = 2  # for another thread of the host: streams here do one thing after the other
@@ -237,7 +237,7 @@ for _width in (4, 8):
 
 @driver
 def cuEventCreate(out: int, flags: int) -> int:
-    if flags & ~7 or flags & 6 == 4:  # an event between processes has no times
+    if flags & ~7 or flags & (DISABLE_TIMING | INTERPROCESS) == INTERPROCESS:
         return INVALID_VALUE
     host.put64(out, 0)
     host.put64(out, own(Event(flags), disown))

@@ -27,6 +27,7 @@ MOST_STRIDE = 1 << 40
 
 @driver
 def cuTensorMapEncodeTiled(out, kind, rank, address, dims, strides, box, steps, interleave, swizzle, promotion, fill):
+    """`out` may be anywhere: a map is aligned where a kernel's parameters are (cuda.core has it in a Python object)."""
     if interleave:
         say("interleaved tensor maps aren't there: they return CUDA_ERROR_NOT_SUPPORTED", once=True)
         raise CudaError(NOT_SUPPORTED)
@@ -36,7 +37,7 @@ def cuTensorMapEncodeTiled(out, kind, rank, address, dims, strides, box, steps, 
     boxes = host.halves(box, rank)
     pitches = host.words(strides, rank - 1)
     memory.inside(address, 1)
-    if address % UNIT or any(p % UNIT or p >= MOST_STRIDE for p in pitches) or out % 64:
+    if address % UNIT or any(p % UNIT or p >= MOST_STRIDE for p in pitches):
         return INVALID_VALUE
     if any(not 1 <= n <= MOST_BOX for n in boxes) or any(not 1 <= n <= 1 << 32 for n in sizes):
         return INVALID_VALUE

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from typing import Any
 
 from nbtc.libcuda import host
-from nbtc.libcuda.errors import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, CudaError
+from nbtc.libcuda.arena import file_in_memory
+from nbtc.libcuda.errors import INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, CudaError
 from nbtc.libcuda.memory import Block, Kind, Outside, memory
 from nbtc.libcuda.registry import driver
+from nbtc.libcuda.sharing import BY_FILE, PHYSICAL, is_ours
 from nbtc.libcuda.state import handles, numbers
 
 GRANULARITY = 2 << 20  # bytes, a device's
+PINNED, LOCATIONS = 1, (1, 2, 3, 4)  # CUmemAllocationType, CUmemLocationType: the device, the host, its NUMA nodes
 NO_ACCESS, READ, READ_WRITE = 0, 1, 3
 SHARED, PRIVATE, FIXED, ANONYMOUS, NO_RESERVE = 1, 2, 16, 32, 0x4000  # MAP_*
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -25,16 +29,13 @@ _mapped: dict[int, Physical] = {}
 
 
 class Physical:
-    """Memory without an address; references: how often its handle was given out and not released."""
+    """Memory without an address, in a file; shareable: by which kind of handle (CUmemAllocationHandleType) other
+    processes may be let in; location: a CUmemLocation; references: how often its handle was given out and not released.
+    """
 
-    def __init__(self, size: int) -> None:
-        self.size, self.users, self.references, self.handle = size, 0, 0, 0
-        self.file = os.memfd_create("nbtc", os.MFD_CLOEXEC)
-        try:
-            os.ftruncate(self.file, size)
-        except OSError:
-            os.close(self.file)
-            raise CudaError(OUT_OF_MEMORY) from None
+    def __init__(self, size: int, file: int, shareable: int, location: tuple[int, int] = (1, 0)) -> None:
+        self.size, self.file, self.shareable, self.location = size, file, shareable, location
+        self.users = self.references = self.handle = 0
 
     def drop(self) -> None:
         """Give it back when nobody uses it any more."""
@@ -64,12 +65,44 @@ def cuMemGetAllocationGranularity(out: int, properties: int, option: int) -> Non
 
 @driver
 def cuMemCreate(out: int, size: int, properties: int, flags: int) -> int:
-    host.read(properties, 16)
-    if not 0 < size <= memory.total or size % GRANULARITY or flags:
+    kind, shareable, where, place = host.halves(properties, 4)
+    if not 0 < size <= memory.total or size % GRANULARITY or flags or kind != PINNED or where not in LOCATIONS:
+        return INVALID_VALUE
+    if shareable not in (0, BY_FILE):
+        return NOT_SUPPORTED
+    host.put64(out, 0)
+    try:
+        file = file_in_memory(PHYSICAL, size)
+    except OSError:
+        return OUT_OF_MEMORY
+    host.put64(out, Physical(size, file, shareable, (where, place)).given())
+    return SUCCESS
+
+
+@driver
+def cuMemExportToShareableHandle(out: int, handle: int, kind: int, flags: int) -> int:
+    """A file descriptor, which the client closes or sends to another process."""
+    found = handles.get(handle, Physical)
+    if kind != BY_FILE or found.shareable != kind or flags:
+        return INVALID_VALUE
+    host.put32(out, 0)
+    host.put32(out, os.dup(found.file))
+    return SUCCESS
+
+
+@driver
+def cuMemImportFromShareableHandle(out: int, given: int, kind: int) -> int:
+    if kind != BY_FILE or not is_ours(given, PHYSICAL):
         return INVALID_VALUE
     host.put64(out, 0)
-    host.put64(out, Physical(size).given())
+    host.put64(out, Physical(os.fstat(given).st_size, os.dup(given), kind).given())
     return SUCCESS
+
+
+@driver
+def cuMemGetAllocationPropertiesFromHandle(out: int, handle: int) -> None:
+    found = handles.get(handle, Physical)
+    host.write(out, struct.pack("<IIIIQQ", PINNED, found.shareable, *found.location, 0, 0))
 
 
 @driver

@@ -113,6 +113,7 @@ def _fields() -> dict[str, tuple[int, int]]:
 # Fields whose names aren't those of attributes, in small and large letters, without underscores.
 _OTHER = {
     "regsPerBlock": "MAX_REGISTERS_PER_BLOCK", "sharedMemPerBlock": "MAX_SHARED_MEMORY_PER_BLOCK",
+    "memoryPoolSupportedHandleTypes": "MEMPOOL_SUPPORTED_HANDLE_TYPES",
     "memPitch": "MAX_PITCH", "totalConstMem": "TOTAL_CONSTANT_MEMORY", "major": "COMPUTE_CAPABILITY_MAJOR",
     "minor": "COMPUTE_CAPABILITY_MINOR", "multiProcessorCount": "MULTIPROCESSOR_COUNT",
     "memoryBusWidth": "GLOBAL_MEMORY_BUS_WIDTH", "persistingL2CacheMaxSize": "MAX_PERSISTING_L2_CACHE_SIZE",

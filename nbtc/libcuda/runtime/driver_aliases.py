@@ -24,6 +24,9 @@ _MEMORY = """
     cudaMemcpyBatchAsync=cuMemcpyBatchAsync_v2
     cudaDeviceGetDefaultMemPool cudaDeviceGetMemPool cudaDeviceSetMemPool cudaMemPoolCreate cudaMemPoolDestroy
     cudaMemPoolSetAttribute cudaMemPoolGetAttribute cudaMemPoolTrimTo cudaMemPoolSetAccess cudaMemPoolGetAccess
+    cudaMemPoolExportToShareableHandle cudaMemPoolImportFromShareableHandle cudaMemPoolExportPointer
+    cudaMemPoolImportPointer cudaIpcGetMemHandle cudaIpcOpenMemHandle=cuIpcOpenMemHandle_v2 cudaIpcCloseMemHandle
+    cudaIpcGetEventHandle cudaIpcOpenEventHandle
     cudaMemGetDefaultMemPool cudaMemGetMemPool cudaMemSetMemPool
     cudaDeviceCanAccessPeer cudaDeviceGetPCIBusId cudaDeviceGetByPCIBusId cudaDeviceGetP2PAttribute
     cudaDeviceGetGraphMemAttribute cudaDeviceSetGraphMemAttribute cudaDeviceGraphMemTrim

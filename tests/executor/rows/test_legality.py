@@ -57,6 +57,23 @@ def test_spellings_as_ptxas_judges_them(verdict, target, instruction):
 
 
 @pytest.mark.parametrize(
+    ("good", "version", "instruction"),
+    [
+        (False, "9.0", "ld.volatile.local.u64 r, [x];"),
+        (True, "9.1", "ld.volatile.local.u64 r, [x];"),
+        (True, "9.1", "st.volatile.local.v2.u32 [x+8], {w, w};"),
+        (False, "9.1", "ld.volatile.const.u64 r, [c];"),
+        (False, "9.1", "ld.relaxed.cta.local.u64 r, [x];"),
+    ],
+)
+def test_volatile_local_memory(good, version, instruction):
+    """As ptxas 13.5 judges it; NVVM 13.5 writes it."""
+    head = f".version {version}\n.target sm_90\n.address_size 64\n.const .align 8 .b64 c;\n"
+    memory = ".local .align 8 .b8 x[16]; .reg .b64 r; .reg .b32 w;"
+    assert loads(f"{head}.visible .entry k() {{ {memory} mov.u32 w, 1; {instruction} ret; }}") == good
+
+
+@pytest.mark.parametrize(
     ("version", "target", "said"),
     [
         ("6.3", "sm_80", r"\.target sm_80 needs \.version 7\.0 or later, but the text says 6\.3"),

@@ -20,7 +20,7 @@ from nbtc.libcuda.streams import Graph, Node, NodeKind
 HANDLE, PLACE, SIZE, ADDRESS, BYTES = 4, 8, 104, 112, 120
 ON_DEVICE = 1  # CU_MEM_LOCATION_TYPE_DEVICE
 USED, RESERVED = (0, 1), (2, 3)  # CUgraphMem_attribute: now, and the most so far
-FREED = (Kind.POOL, Kind.HOST_POOL, Kind.DEVICE, Kind.MANAGED)
+FREED = (Kind.POOL, Kind.HOST_POOL, Kind.IMPORTED, Kind.DEVICE, Kind.MANAGED)
 Made = tuple[NodeKind, Callable[[], None], Reserved]
 
 
