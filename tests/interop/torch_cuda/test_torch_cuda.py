@@ -46,6 +46,8 @@ x, y = a.cuda(), b.to("cuda")
 def same(found, expected):
     assert found.is_cuda and not expected.is_cuda and torch.equal(found.cpu(), expected), (found, expected)
 same(x + 2, a + 2); same(x @ y, a @ b); same(x.T[1:3], a.T[1:3]); same(x.t().half(), a.t().half())
+n, m = torch.arange(4, device="cuda"), torch.arange(4)
+same(n & 1, m & 1); same(n == 1, m == 1); same(n << 1, m << 1); same(torch.where(n > 1, n, 0), torch.where(m > 1, m, 0))
 same(x[x > 0], a[a > 0]); same(torch.cat([x, x.flip(0)]), torch.cat([a, a.flip(0)])); same(x.sum(1), a.sum(1))
 same(x.to(torch.complex64).conj() * 1j, a.to(torch.complex64).conj() * 1j)
 same(torch.arange(5, device="cuda"), torch.arange(5)); same(torch.eye(3, device="cuda"), torch.eye(3))
@@ -228,6 +230,50 @@ def fused(x, y):
 x, y = (torch.randint(-9, 9, (16, 64), device="cuda").float() for _ in range(2))  # whose sums are exact
 one, two = fused(x, y)
 assert one.is_cuda and torch.equal(one, torch.relu(x * 2 + y).sum(1)) and torch.equal(two, x @ y.T)
+""",
+    )
+
+
+def test_descriptors_dependent_launches_and_graphs_of_triton(tmp_path):
+    client(
+        tmp_path,
+        """
+import triton, triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+@triton.jit
+def product(a, b, c, o, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, STEP: tl.constexpr):
+    made = tl.make_tensor_descriptor(o, shape=[m, n], strides=[n, 1], block_shape=[M, N])
+    across = tl.cdiv(n, N)
+    for t in tl.range(tl.program_id(0), tl.cdiv(m, M) * across, STEP, flatten=True):
+        y, x = t // across * M, t % across * N
+        acc = tl.zeros((M, N), tl.float32)
+        for i in range(tl.cdiv(k, K)):
+            acc = tl.dot(a.load([y, i * K]), b.load([x, i * K]).T, acc)
+        c.store([y, x], acc.to(tl.float16))
+        made.store([y, x], acc.to(tl.float16))
+
+a, b = (torch.randn(128, 64, device="cuda").half() for _ in range(2))
+c, o = (torch.empty(128, 128, device="cuda", dtype=torch.float16) for _ in range(2))
+triton.set_allocator(lambda size, align, stream: torch.empty(size, device="cuda", dtype=torch.int8))
+of = lambda t, *block: TensorDescriptor.from_tensor(t, list(block))
+product[(2,)](of(a, 64, 32), of(b, 64, 32), of(c, 64, 64), o, 128, 128, 64, M=64, N=64, K=32, STEP=2, num_stages=2)
+assert torch.equal(c, o) and torch.allclose(c, a @ b.T, atol=0.0625)
+
+@triton.jit
+def add(x, o, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.extra.cuda.gdc_wait()
+    v = tl.load(x + i, mask=i < n)
+    tl.extra.cuda.gdc_launch_dependents()
+    tl.store(o + i, v + 1, mask=i < n)
+
+x, y, z = torch.zeros(500, device="cuda"), torch.empty(500, device="cuda"), torch.empty(500, device="cuda")
+add[(4,)](x, y, 500, B=128, launch_pdl=True)
+add[(4,)](y, z, 500, B=128, launch_pdl=True)
+assert torch.equal(z, x + 2)
+assert triton.testing.do_bench_cudagraph(lambda: add[(4,)](z, z, 500, B=128, launch_pdl=True), rep=1) > 0
+assert z[0] > 3 and torch.equal(z, z[0].expand(500))
 """,
     )
 
