@@ -142,11 +142,12 @@ def _who(seen: AccessSeen, request: Request) -> str:
 
 
 def _memory(request: Request, address: int) -> str:
-    """The memory of an address, as the caller knows it."""
-    for m in request.memory:
-        if m.first <= address < m.first + m.bytes:
-            return f"byte {address - m.first} of {m.name}"
-    return f"shared memory at {address & 0xFFFFFF:#x}"
+    """The memory of an address, as the caller knows it: of an array, also where a table of addresses leads to it."""
+    around = [m for m in request.memory if m.first <= address < m.first + m.bytes]
+    if not around:
+        return f"shared memory at {address & 0xFFFFFF:#x}"
+    least = min(around, key=lambda m: m.bytes)
+    return f"byte {address - least.first} of {least.name}"
 
 
 def leak(kernel: str, sites: Sequence[Site], request: Request, given: GivenMemory) -> str:

@@ -142,13 +142,15 @@ def _accepts(modifiers: tuple[str, ...]) -> bool:
 
 
 def _commit(lanes: Lanes) -> None:
-    """Everything is complete already: the mbarrier (of every block that a mask names) is told."""
+    """Everything is complete already: the mbarrier (of every block that a mask names) is told.
+
+    Without `.shared::cluster` the low word of a generic address is taken (ptxas 13.5: UMOV, UTCBAR), so that what
+    Triton 3.6 gives, an address of shared memory widened to 64 bits, is one too.
+    """
     barrier, *rest = lanes.operands
     v, b = lanes.v, lanes.b
     one, none = v.const(L64, 1), v.const(L64, 0)
-    found = reach.places(
-        lanes, "shared::cluster" if lanes.op.has("shared::cluster") else "generic", barrier, WORD, True
-    )
+    found = reach.places(lanes, "shared::cluster", barrier, WORD, True)
     if not lanes.op.has("multicast::cluster"):
         update(lanes, found, one, none, none)
         return

@@ -111,6 +111,19 @@ def test_products_are_those_of_the_other_door(kind, fmt):
     np.testing.assert_array_equal(found, tmem.words[:, :16])
 
 
+@pytest.mark.parametrize("way", ["cvta.shared.u64 %d5, %d5;", ""])
+def test_a_commit_takes_the_low_word_of_a_generic_address(way):
+    """ptxas 13.5 drops the high word of a generic address (UMOV, UTCBAR); Triton 3.6 gives none but the low one."""
+    i = tcgen05.InstructionDescriptor("f16", "f32", "f16", "f16", 128, 16).encode()
+    body = product_body("f16", i, 16)
+    commit = " @%p2 tcgen05.commit.cta_group::1.mbarrier::arrive::one"
+    given = f" mov.u32 %r190, bar; cvt.u64.u32 %d5, %r190; {way}"
+    told = body.replace(f"{commit}.shared::cluster.b64 [bar]", f"{given}{commit}.b64 [%d5]")
+    assert told != body
+    data = np.random.default_rng(3).standard_normal(4096).astype(np.float16).view(np.uint8)
+    np.testing.assert_array_equal(run(told, data, (128, 16)), run(body, data, (128, 16)))
+
+
 @pytest.mark.parametrize("m", [128, 256])
 def test_products_of_two_blocks(m):
     """cta_group::2: each block of a cluster has half of A, of B and of D; the even one issues, both are told."""

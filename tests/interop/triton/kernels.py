@@ -241,3 +241,11 @@ def shifted_copy(x, n, B: tl.constexpr):
 def reversed_in_place(x, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.store(x + N - 1 - i, tl.load(x + i))
+
+
+@triton.jit
+def marked(table, x, N: tl.constexpr):
+    """Zeros, and one of them overwritten with no barrier in between."""
+    i = tl.arange(0, N)
+    tl.store(x + i, 0.0)
+    tl.store(x + tl.load(table + 1), 1.0)

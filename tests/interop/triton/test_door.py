@@ -149,6 +149,13 @@ def test_what_to_install(monkeypatch):
         import_module("nbtc.triton")
 
 
+def test_a_race_names_the_array_that_a_table_of_addresses_leads_to():
+    """What the table leads to is the whole mapping around the array."""
+    x = np.ones(128, np.float32)
+    with nbtc.triton.emulated("sm_80", checked=True), pytest.raises(errors.ProgramError, match=r"byte 12 of x\b"):
+        kernels.marked[(1,)](np.array([x.ctypes.data, 3]), x, 128)
+
+
 def test_launches_are_checked_or_counted():
     x, found = np.arange(128, dtype=np.float32), []
     with nbtc.triton.emulated("sm_80", checked=True), pytest.raises(errors.ProgramError, match="data race"):
