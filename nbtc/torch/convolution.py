@@ -105,6 +105,8 @@ def weight_gradient(
 ) -> torch.Tensor:
     """The gradient of the weight: one chain over items and output positions for each element."""
     a, b = operand(grad, s, True), operand(x, s, True)
+    if not x.numel():  # no items: a sum of nothing
+        return torch.zeros(weight.shape, dtype=x.dtype)
     s, how = _chosen(s, "weight", x, weight, g, x.dtype)
     if g.transposed:  # the roles of input and output change places
         a, b = b, a

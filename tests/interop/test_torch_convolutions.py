@@ -108,17 +108,34 @@ def test_products_that_float32_cannot_hold_are_added_exactly():
     assert float_chains.fma32(a, np.array([b]), np.array([c]))[0] == 2.0**-11 + 2.0**-24
 
 
-def test_kernels_that_recorded_nets_showed():
-    """A net of 8, 32 and 64 channels on an H200 has every bit with these; what is not known for sure stays a guess."""
-    case = cudnn.Case("input", False, "f16", 4, 32, 64, (16, 16), (3, 3), 2, 1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made, evidence = cudnn.way(case, "input")
-    assert made.tile == 64 and evidence.startswith("guess")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made, evidence = cudnn.way(case._replace(what="weight"), "weight")
-    assert made.kind == "lanes" and evidence.startswith("guess")
+@pytest.mark.filterwarnings("ignore::nbtc.errors.GuessedOrderWarning")
+@pytest.mark.parametrize("transposed", [False, True])
+def test_no_items(transposed):
+    shapes = (0, 3, 5, 5), (0, 4, 3, 3), (3, 4, 3, 3) if transposed else (4, 3, 3, 3)
+    x, grad, weight = (torch.ones(shape).bfloat16() for shape in shapes)
+    how = convolution.Geometry.of(2, [1], [2 * transposed], [1], transposed, [0], 1)
+    s = Settings("sm_90", None, None, "rn", "cudnn", 1, Recorder())
+    assert convolution.forward(s, x, weight, how).shape == grad.shape
+    assert convolution.input_gradient(s, grad, x, weight, how).shape == x.shape
+    made = convolution.weight_gradient(s, grad, x, weight, how)
+    assert made.shape == weight.shape and not made.any()
+
+
+NET = cudnn.Case("input", False, "f16", 4, 32, 64, (16, 16), (3, 3), 2, 1)
+SHOWN = {  # by recorded nets of 8, 32 and 64 channels
+    "input": (NET, "tiles", 64),
+    "weight": (NET._replace(what="weight"), "lanes", 64),
+    "weight of a larger image": (NET._replace(what="weight", items=2, sizes=(32, 32)), "tiles", 64),
+}
+
+
+@pytest.mark.filterwarnings("ignore::nbtc.errors.GuessedOrderWarning")
+@pytest.mark.parametrize("name", SHOWN)
+def test_kernels_that_recorded_nets_showed(name):
+    """The nets have every bit with these; what is not known for sure stays a guess."""
+    case, kind, tile = SHOWN[name]
+    made, evidence = cudnn.way(case, case.what)
+    assert (made.kind, made.tile) == (kind, tile) and evidence.startswith("guess")
 
 
 # --- many sizes -------------------------------------------------------------------------------------------------------

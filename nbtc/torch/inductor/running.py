@@ -19,6 +19,7 @@ from nbtc.errors import UnsupportedInstructionError
 from nbtc.interop.torch_device import Guard, nothing
 from nbtc.torch.inductor.origins import origins
 from nbtc.torch.inductor.philox import generator
+from nbtc.torch.inductor.pooling import average_gradient
 from nbtc.torch.inductor.private import CPU, memory_format, ready
 from nbtc.torch.inductor.session import Compiling, Session, here
 from nbtc.torch.ops import ROWS
@@ -41,6 +42,7 @@ EXACT = {
 CONVOLUTIONS = {"aten::convolution", "aten::convolution_backward"}
 CELLS = "aten::_thnn_fused_"  # operations that PyTorch has on CUDA alone
 RANDOM = {"aten::randint"}
+KERNELS = {"aten::_adaptive_avg_pool2d_backward": average_gradient}  # PyTorch's own on CUDA; None where they don't know
 FALLBACK = "inductor has no kernel for it: PyTorch's CPU kernel ran, whose last bits may be others"
 
 
@@ -157,6 +159,8 @@ class Running(TorchDispatchMode):
             return self._cell(name, args)
         if name in RANDOM and func._overloadname in ("low", "low_out"):
             return self._seeds(args, kwargs)
+        if name in KERNELS and (made := KERNELS[name](*args)) is not None:
+            return made
         if not func.is_view and name not in EXACT:
             self._note(name)
             self._session.recorder.leave(FALLBACK)
