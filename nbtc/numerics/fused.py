@@ -318,6 +318,11 @@ def _by_word(kind, a, a0, sa, b, b0, sb, k, c, params):
 @overload(_by_word)
 def _compiled_by_word(kind, a, a0, sa, b, b0, sb, k, c, params):
     """One of four bodies, so that code for a word size holds no other's arithmetic."""
+    return _BODIES.get(a.dtype.bitwidth)
+
+
+def _bodies() -> dict[int, Any]:
+    """By bits of a word; under 0 what takes words that are wider than their elements, but for f64."""
 
     def words_8(kind, a, a0, sa, b, b0, sb, k, c, params):
         if kind == _INTEGER:
@@ -337,7 +342,29 @@ def _compiled_by_word(kind, a, a0, sa, b, b0, sb, k, c, params):
     def words_64(kind, a, a0, sa, b, b0, sb, k, c, params):
         return _fma64_chain(a, a0, sa, b, b0, sb, k, c, params)
 
-    return {8: words_8, 16: words_16, 32: words_32, 64: words_64}.get(a.dtype.bitwidth)
+    def wider(kind, a, a0, sa, b, b0, sb, k, c, params):
+        if kind == _INTEGER:
+            return integer_chain(a, a0, sa, b, b0, sb, k, c, params)
+        if kind == _BITS:
+            return bit_chain(a, a0, sa, b, b0, sb, k, c, params)
+        if kind == _SCALAR:
+            return _scalar_chain(a, a0, sa, b, b0, sb, k, c, params)
+        return _float_chain(a, a0, sa, b, b0, sb, k, c, params)
+
+    return {0: wider, 8: words_8, 16: words_16, 32: words_32, 64: words_64}
+
+
+_BODIES = _bodies()
+
+
+def _by_wider_word(kind, a, a0, sa, b, b0, sb, k, c, params):
+    """The chain of a kind of arithmetic."""
+    return _by_word(kind, a, a0, sa, b, b0, sb, k, c, params)
+
+
+@overload(_by_wider_word)
+def _compiled_by_wider_word(kind, a, a0, sa, b, b0, sb, k, c, params):
+    return _BODIES[64 if a.dtype.bitwidth == 64 else 0]
 
 
 @jit
@@ -349,3 +376,9 @@ def chain(a, a0, sa, b, b0, sb, k, c, params):
     a[a0 + t * sa] and b[b0 + t * sb].  c: accumulator bits in a uint64.  params: from `nbtc.numerics.models.params`.
     """
     return _by_word(params[KIND], a, a0, sa, b, b0, sb, k, c, params)
+
+
+@jit
+def wide_chain(a, a0, sa, b, b0, sb, k, c, params):
+    """`chain` of elements in words of 32 bits whatever their size, f64 in words of 64: one code for all kinds."""
+    return _by_wider_word(params[KIND], a, a0, sa, b, b0, sb, k, c, params)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-MULTIPLICAND_BYTES = (1, 2, 4, 8)  # the first slots: the general product of multiplicands of so many bytes
-TILE_COPY = len(MULTIPLICAND_BYTES)
+WORD_BYTES = (4, 8)  # the first slots: the general product of multiplicands in words of so many bytes
+TILE_COPY = len(WORD_BYTES)
 REDUCE_ELEMENTS = TILE_COPY + 1
 TEXTURE = REDUCE_ELEMENTS + 1
 WATCH = TEXTURE + 1  # of the checked mode's first function

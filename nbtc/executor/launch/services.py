@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbtc.compiler.threads import in_background
-from nbtc.executor.emit.slots import MULTIPLICAND_BYTES, TEXTURE_TABLE
+from nbtc.executor.emit.slots import WORD_BYTES, TEXTURE_TABLE
 from nbtc.executor.matrix import product_general
 from nbtc.executor.texture import service as texture_service
 from nbtc.executor.texture.objects import objects
@@ -35,7 +35,7 @@ class Service(NamedTuple):
 
 
 SERVICES: tuple[Service, ...] = (  # in the order of `emit.slots`
-    *(Service(6, lambda size=size: product_general.function(size)) for size in MULTIPLICAND_BYTES),  # type: ignore[misc]
+    *(Service(6, lambda size=size: product_general.function(size)) for size in WORD_BYTES),  # type: ignore[misc]
     Service(1, tma_service.tile),
     Service(1, tma_service.elements),
     Service(1, texture_service.warp),

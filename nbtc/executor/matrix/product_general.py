@@ -1,4 +1,4 @@
-"""The general way of a program's products: any form, any value, one compiled function a size of multiplicand.
+"""The general way of a program's products: any form, any value, one compiled function, and one for f64.
 
 A form is tables (where each element lies in the images, the geometry, the parameters of its model), which stand in the
 program's module as constants.  The functions are compiled when a program first needs one (`services`).
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.builder import I8, I64, VectorBuilder
 from nbtc.compiler.jit import c_function, jit
-from nbtc.executor.emit.slots import MULTIPLICAND_BYTES
+from nbtc.executor.emit.slots import WORD_BYTES
 from nbtc.fragments import sparse
 from nbtc.isa.spec import Operand, Row
 from nbtc.ops.mma import general
@@ -62,7 +62,7 @@ class ProductTables:
         self.geometry[general.AT_E] = starts[4]
         self.places = np.concatenate(parts).astype(np.int32)
         self.params, self.scratch = plan.params, plan.scratch
-        self.slot = MULTIPLICAND_BYTES.index(plan.word.itemsize)
+        self.slot = WORD_BYTES.index(plan.word.itemsize)
 
     def constant(self, module: ir.Module, name: str) -> Any:
         """Address of one block of words in the module: lengths, geometry, parameters, places two a word."""
@@ -77,7 +77,7 @@ class ProductTables:
         return module.globals[name].bitcast(P)
 
 
-_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_WORDS = {4: np.uint32, 8: np.uint64}
 _U32 = types.CPointer(types.uint32)
 _I64 = types.CPointer(types.int64)
 _I32 = types.CPointer(types.int32)
@@ -98,7 +98,7 @@ def _moved(typing, p, words):
 
 @cache
 def function(size: int) -> Any:
-    """The general function of multiplicands of `size` bytes: images of A, B, C, metadata and D, and the tables."""
+    """The general function of multiplicands in words of `size` bytes: images of A, B, C, metadata and D, and the tables."""
     word = _WORDS[size]
     run = general.run
 

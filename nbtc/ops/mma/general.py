@@ -1,7 +1,7 @@
-"""The general compiled path of every warp-level matrix multiply: registers -> elements -> `chain` -> registers.
+"""The general compiled path of every warp-level matrix multiply: registers -> elements -> `wide_chain` -> registers.
 
 All forms share it.  What distinguishes them comes in as tables: where each matrix element sits in the register image,
-and a vector of numbers.  Only the word size of the multiplicands is compiled in.
+and a vector of numbers.  It is compiled once, and once more for f64, whose elements take words of 64 bits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
 from nbtc.kernels.sparse_indices import DENSE, HALVES, column_of, indices, joined_halves, stored_of_chunk
-from nbtc.numerics.fused import chain
+from nbtc.numerics.fused import wide_chain
 from nbtc.numerics.ieee import f16_to_f32, f32_to_f16
 
 # entries of the geometry vector
@@ -33,7 +33,7 @@ class Images(NamedTuple):
 
 
 class ElementBuffers(NamedTuple):
-    """Buffers for the elements of A, of B and of a selection of B; their word size is the specialisation."""
+    """Buffers for the elements of A, of B and of a selection of B, in words of 32 bits, or of 64 for f64."""
 
     a: NDArray[Any]
     b: NDArray[Any]
@@ -111,7 +111,7 @@ def run(images, strides, first, last, places, geometry, params, scratch):
                 acc = element(c, wc, places[at_c + p], bits_c)
                 if widen_c:
                     acc = np.uint64(f16_to_f32(np.int64(acc)))
-                acc = chain(xa, row * stored, 1, x, columns + j * stored, 1, stored, acc, params)
+                acc = wide_chain(xa, row * stored, 1, x, columns + j * stored, 1, stored, acc, params)
                 if narrow_d:
                     acc = np.uint64(f32_to_f16(np.int64(acc)))
                 _deposit(d, wd, places[at_d + p], bits_d, acc)

@@ -179,7 +179,7 @@ def _build(row: Row, target: Arch, selector: int) -> Prepared:
     geometry[kernel.D_WORDS] = d.registers * d.lanes
     geometry[[kernel.AT_B, kernel.AT_C, kernel.AT_D]] = starts[1:4]
     geometry[kernel.AT_E] = starts[4]
-    word = np.dtype(f"u{max(a.format.bits, 8) // 8}")
+    word = np.dtype(np.uint64 if a.format.bits == 64 else np.uint32)
     sizes = (a.products * m * stored, a.products * n * k, n * stored if row.sparse else 1)
     cost = a.products * m * n * stored * 8
     registers = (a.registers, b.registers, c.registers, d.registers)
