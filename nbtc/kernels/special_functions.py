@@ -22,7 +22,6 @@ BIAS, INFINITE = 127, 0xFF
 INFINITY, NAN = INFINITE << FRACTION, 0x7FFFFFFF
 MASK = ONE_ULP_OF_EXPONENT - 1
 CUT = -1 << 53 - 24  # a double's bits that f32 keeps
-INVERSE_TURN = 0x3E22F983  # 1 / (2 pi) as f32
 
 
 class SpecialFunctions:

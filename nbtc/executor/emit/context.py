@@ -5,7 +5,6 @@ Protocols, so that rows know nothing of how `code` keeps registers, masks and bl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
 from nbtc.compiler.builder import VectorBuilder
@@ -13,13 +12,6 @@ from nbtc.executor.text.data import Function, Guard, Instruction, Operand, Regis
 
 END = -1  # among a block's ways: lanes end the function
 Ways = tuple[tuple[int, Any], tuple[int, Any]]  # two times a block's number or END, and the i32 mask of its lanes
-
-
-class SharedFunctions(Protocol):
-    """Functions that programs share, by their names."""
-
-    def function(self, name: str, result: Any, arguments: tuple[Any, ...], build: Callable[[Any, Any], None]) -> Any:
-        """One of them, which is emitted on its first use."""
 
 
 class ProgramCode(Protocol):

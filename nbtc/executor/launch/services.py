@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbtc.compiler.threads import in_background
-from nbtc.executor.emit.slots import WORD_BYTES, TEXTURE_TABLE
+from nbtc.executor.emit.slots import TEXTURE_TABLE, WORD_BYTES
 from nbtc.executor.matrix import product_general
 from nbtc.executor.texture import service as texture_service
 from nbtc.executor.texture.objects import objects

@@ -98,7 +98,7 @@ def _moved(typing, p, words):
 
 @cache
 def function(size: int) -> Any:
-    """The general function of multiplicands in words of `size` bytes: images of A, B, C, metadata and D, and the tables."""
+    """The general function of multiplicands in words of `size` bytes: images of A, B, C, metadata, D, and tables."""
     word = _WORDS[size]
     run = general.run
 

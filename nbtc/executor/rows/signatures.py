@@ -15,8 +15,6 @@ from nbtc.executor.rows.patterns import Pattern
 from nbtc.executor.text.data import WIDTHS, Immediate, Instruction, Register
 from nbtc.isa import spec
 
-WHOLE_BITS = 32  # of the registers that fragments lie in, but those of f64
-
 
 class OperandKind(NamedTuple):
     """What one operand may be: a type or one of "A", "D", "L", "M", "n", "x", "_" (see data/signatures.csv).

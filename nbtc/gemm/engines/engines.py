@@ -6,7 +6,7 @@ A fast engine may be narrow: it names outputs that it does not vouch for, and th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Protocol, TypeVar
 
@@ -138,12 +138,16 @@ class _ByItem(ABC):
             for marked in self.product(item, workers):
                 CHAIN.some(problem, c, d, cut, workers, marked + i * items[i].size)
 
-        macs = items[0].size * (cut[1] - cut[0])
-        if macs < ITEM:  # items are shared out whole: threads within one would wait for each other
-            team.run(one, (ALONE,), [(i,) for i in range(len(items))], macs)
-            return
-        for i in range(len(items)):
-            one(team, i)
+        each_item(one, len(items), items[0].size * (cut[1] - cut[0]), team)
+
+
+def each_item(one: Callable[[ThreadTeam, int], None], count: int, macs: int, team: ThreadTeam) -> None:
+    """one(threads, i) for each item of a batch, of so many multiply-adds."""
+    if macs < ITEM:  # items are shared out whole: threads within one would wait for each other
+        team.run(one, (ALONE,), [(i,) for i in range(count)], macs)
+        return
+    for i in range(count):
+        one(team, i)
 
 
 class PanelEngine(_ByItem):

@@ -17,7 +17,7 @@ from nbtc.formats.block_scales import scale_table
 from nbtc.formats.table import Format
 from nbtc.gemm.cost import OVERHEAD, Size, packed_bytes
 from nbtc.gemm.engines import block_engine, scaled_panel_engine, scaled_rows_engine
-from nbtc.gemm.engines.engines import Engine
+from nbtc.gemm.engines.engines import Engine, each_item
 from nbtc.gemm.item import Cut
 from nbtc.gemm.problem import Plan
 from nbtc.kernels.block_scaled import group_pack, scaled_rows
@@ -141,8 +141,12 @@ class _ScaledByItem(ABC):
         if c is not None:
             d[...] = c
         parts = [np.broadcast_to(x, (*problem.batch, *x.shape[-2:])) for x in codes_between(problem, cut)]
-        for index in np.ndindex(*problem.batch):
-            self.product(problem, Codes(*(x[index] for x in parts)), d[index], team)
+        indices = list(np.ndindex(*problem.batch))
+
+        def one(workers: ThreadTeam, i: int) -> None:
+            self.product(problem, Codes(*(x[indices[i]] for x in parts)), d[indices[i]], workers)
+
+        each_item(one, len(indices), prod(d.shape[-2:]) * (cut[1] - cut[0]), team)
 
 
 class ScaledBlocksEngine(_ScaledByItem):

@@ -4,8 +4,8 @@ import os
 import re
 import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ import nbtc
 from nbtc.compiler.machine_code import native
 from nbtc.errors import FormatError, OptionError, ProgramError
 from nbtc.executor.code.machine import BlockShape, Options
+from nbtc.executor.launch import launch
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 ADD = (
@@ -163,25 +164,37 @@ def test_an_interrupt_ends_an_endless_loop():
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture
+def looks(monkeypatch):
+    """The times that launches read off their clock, on which half a second passes from one look to the next."""
+    found = []
+
+    def look():
+        found.append(0.5 * len(found))
+        return found[-1]
+
+    monkeypatch.setattr(launch, "time", SimpleNamespace(monotonic=look))
+    return found
+
+
 @pytest.mark.parametrize("grid", [1, 5])
-def test_a_time_limit_ends_an_endless_loop(grid):
+def test_a_time_limit_ends_an_endless_loop(grid, looks):
     program = nbtc.load(FOREVER)["k"]
     program.module.compiled(program.name, BlockShape.of((64, 1, 1)), Options(program.arch))
-    start = time.monotonic()
     with pytest.raises(ProgramError, match=r"line 4: bra: .*time limit.*block \(\d, 0, 0\) thread \(\d+, 0, 0\)"):
-        program.launch(grid, 64, (), timeout=0.2)
-    assert time.monotonic() - start >= 0.2
+        program.launch(grid, 64, (), timeout=2)
+    assert looks == [0, 0.5, 1, 1.5, 2]  # not before the limit, and at the first look after it
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_time_limit_ends_a_grid_of_blocks_without_loops(threads):
-    many = (2**31 - 1, 1, 1)  # ended after the limit, as if all blocks had run
+def test_a_time_limit_ends_a_grid_of_blocks_without_loops(threads, looks):
+    many, count = 2**31 - 1, np.zeros(1, np.uint32)
     program = nbtc.load(ONE_EACH)["k"]
-    program.launch(1, 1, [np.zeros(1, np.uint32)])
-    start = time.monotonic()
+    program.launch(1, 1, [count])
+    looks.clear()
     with pytest.raises(ProgramError, match=r"^k: was still running .* time limit .*; block \(\d+, 0, 0\)"):
-        program.launch(many, 1, [np.zeros(1, np.uint32)], timeout=0.3, threads=threads)
-    assert 0.3 <= time.monotonic() - start < 5
+        program.launch(many, 1, [count], timeout=1, threads=threads)
+    assert looks == [0, 0.5, 1] and 0 < count[0] < many
 
 
 def test_a_time_limit_leaves_others_alone(add):

@@ -177,12 +177,11 @@ for _ in range(4):
     ok(launch(f, (1, 1, 1), (32, 1, 1), d))
 ok(cu.cuMemsetD32_v2(d, u32(0), c_size_t(1)))
 threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
-start = time.monotonic()
 try:
     launch(f, (1, 1, 1), (32, 1, 1), d)
-    time.sleep(20)
+    time.sleep(600)
 except KeyboardInterrupt:
-    print("interrupted", time.monotonic() - start < 15)
+    print("interrupted")
 """
     )
-    assert done.stdout == "interrupted True\n"
+    assert done.stdout == "interrupted\n"
