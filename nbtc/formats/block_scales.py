@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from nbtc.formats.table import Format, ue4m3
 
-PLACES = ue4m3.mantissa  # binary places of significands: the most that a format of scales has
+MANTISSA = ue4m3.mantissa  # bits of significands below one: the most that a format of scales has
 
 
 class ScaleTable(NamedTuple):
-    """Of every byte as a scale: significand * 2**(exponent - PLACES), int64 both, and whether it is NaN."""
+    """Of every byte as a scale: significand * 2**(exponent - MANTISSA), int64 both, and whether it is NaN."""
 
     significands: NDArray[np.int64]
     exponents: NDArray[np.int64]
@@ -23,7 +23,7 @@ class ScaleTable(NamedTuple):
     @property
     def values(self) -> NDArray[np.float64]:
         """The numbers; those of NaNs mean nothing."""
-        return np.ldexp(self.significands.astype(np.float64), self.exponents - PLACES)
+        return np.ldexp(self.significands.astype(np.float64), self.exponents - MANTISSA)
 
 
 @cache
@@ -37,5 +37,5 @@ def scale_table(fmt: Format) -> ScaleTable:
     magnitudes = np.arange(256) & ((1 << fmt.bits) - 1)
     fields, fractions = magnitudes >> fmt.mantissa, magnitudes & ((1 << fmt.mantissa) - 1)
     subnormal = (fields == 0) & fmt.zero
-    significands = fractions + np.where(subnormal, 0, 1 << fmt.mantissa) << (PLACES - fmt.mantissa)
+    significands = fractions + np.where(subnormal, 0, 1 << fmt.mantissa) << (MANTISSA - fmt.mantissa)
     return ScaleTable(significands, np.where(subnormal, 1, fields) - fmt.bias, magnitudes == fmt.special)

@@ -23,7 +23,7 @@ from nbtc.compiler.machine_code.emitted import Emitted, Named, in_words, machine
 from nbtc.formats.table import FORMATS, Format
 
 MAGNITUDE, SIGN, INFINITY = 0x7FFFFFFF, 0x80000000, 0x7F800000
-BIAS, PLACES = 127, 23  # of f32
+BIAS, MANTISSA = 127, 23  # of f32
 NAN_SCALE = 0xFF
 TOGETHER = 16  # blocks of NVFP4 whose scales are made together: a vector of divisions
 E2M1_TOP = 6.0
@@ -121,7 +121,7 @@ def _top(v: VectorBuilder, magnitudes: Any) -> Any:
 def rounded(v: VectorBuilder, fmt: Format, values: Any) -> Any:
     """Codes of f32 to nearest even, in 32 bits each; overflow gives the largest number, NaN what it is to cvt."""
     b, t = v.b, like(values, I32)
-    drop = PLACES - fmt.mantissa
+    drop = MANTISSA - fmt.mantissa
 
     def c(value: int) -> Any:
         return v.const(t, value)
@@ -136,7 +136,7 @@ def rounded(v: VectorBuilder, fmt: Format, values: Any) -> Any:
     magic = np.float32(2.0 ** (drop + fmt.emin))
     sums = b.fadd(v.bits(magnitude, values.type), v.const(values.type, float(magic)))
     small = b.sub(v.bits(sums, t), c(int(magic.view(np.uint32))))
-    code = b.select(b.icmp_unsigned("<", magnitude, c((fmt.emin + BIAS) << PLACES)), small, normal)
+    code = b.select(b.icmp_unsigned("<", magnitude, c((fmt.emin + BIAS) << MANTISSA)), small, normal)
     code = b.or_(code, b.lshr(b.and_(bits, c(SIGN)), c(32 - fmt.bits)))
     nan = fmt.special if fmt.specials == "nan" else fmt.special - 1
     return b.select(b.icmp_unsigned(">", magnitude, c(INFINITY)), c(nan), code)
@@ -217,15 +217,15 @@ class _Mx(_Lines):
     def exponent(self, magnitude: Any) -> Any:
         """floor(log2) of an f32's bits; of a zero, that of the least subnormal."""
         v, b = self.v, self.b
-        field = b.lshr(magnitude, v.const(I32, PLACES))
+        field = b.lshr(magnitude, v.const(I32, MANTISSA))
         leading = v.call("llvm.ctlz.i32", I32, b.or_(magnitude, v.const(I32, 1)), v.const(I1, 0))
-        subnormal = b.sub(v.const(I32, 31 + 1 - PLACES), leading)  # the least normal one has field 1 and 23 places
+        subnormal = b.sub(v.const(I32, 31 + 1 - MANTISSA), leading)  # the least normal one has field 1 and 23 bits
         return b.sub(b.select(b.icmp_unsigned("==", field, v.const(I32, 0)), subnormal, field), v.const(I32, BIAS))
 
     def power(self, exponent: Any) -> Any:
         """2**exponent, a normal f32."""
         b, v = self.b, self.v
-        return v.bits(b.shl(b.add(exponent, v.const(I32, BIAS)), v.const(I32, PLACES)), F32)
+        return v.bits(b.shl(b.add(exponent, v.const(I32, BIAS)), v.const(I32, MANTISSA)), F32)
 
 
 class _Nvfp4(_Lines):
@@ -264,7 +264,7 @@ class _Nvfp4(_Lines):
         wanted = b.fmul(b.fdiv(v.load(self.tops, floats, 4), v.const(floats, E2M1_TOP)), self.encode)
         codes = rounded(v, scale, wanted)
         # a code's fields, moved to where f32 has them, are the number but for the difference of the biases
-        value = v.bits(b.shl(codes, v.const(t, PLACES - scale.mantissa)), floats)
+        value = v.bits(b.shl(codes, v.const(t, MANTISSA - scale.mantissa)), floats)
         value = b.fmul(value, v.const(floats, 2.0 ** (BIAS - scale.bias)))
         nan = b.icmp_unsigned("==", codes, v.const(t, scale.special))
         value = b.select(nan, v.const(floats, float("nan")), value)

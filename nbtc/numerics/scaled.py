@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import jit
-from nbtc.formats.block_scales import PLACES, ScaleTable
+from nbtc.formats.block_scales import MANTISSA, ScaleTable
 from nbtc.numerics.fused import Extent, Rounding, Strided, block_sum, reading, sum_in_f32, value_of
 from nbtc.numerics.ieee import NAN32
 from nbtc.numerics.models import A_FORMAT, ACC_FORMAT, B_FORMAT, BLOCK, FLOOR, FRACTION, KIND, OUT, STEP, Kind
@@ -20,7 +20,7 @@ from nbtc.numerics.models import A_FORMAT, ACC_FORMAT, B_FORMAT, BLOCK, FLOOR, F
 _SCALED = int(Kind.SCALED)
 _SIGN, _MAGNITUDE, _INFINITY = np.int64(1 << 31), np.int64((1 << 31) - 1), np.int64(0x7F800000)
 HALVES = 2.0  # an e2m1 number is a whole number of halves, so sums of products count quarters
-BELOW = 2 + 2 * PLACES  # binary places of a scaled group: quarters, times the significands of two scales
+BELOW = 2 + 2 * MANTISSA  # bits below one of a scaled group: quarters, times the significands of two scales
 GROUPS = 8  # room for the groups of a step
 
 

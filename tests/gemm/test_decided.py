@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.compiler.pools.workspace_pool import MOST, PLACES, WorkspacePool
+from nbtc.compiler.pools.workspace_pool import MOST, KEPT, WorkspacePool
 from nbtc.errors import ArchError, FormatError, NbtcError, OptionError, UnvalidatedModelWarning
 from nbtc.gemm.engines import engines
 from nbtc.isa.archs import arch
@@ -88,9 +88,9 @@ def test_workspace_pool() -> None:
     big = ((MOST + 1, "|u1"),)
     pool.give(big, pool.take(big))
     assert big not in pool.free
-    for n in range(2 * PLACES):
+    for n in range(2 * KEPT):
         pool.give(((n + 1, "|u1"),), pool.take(((n + 1, "|u1"),)))
-    assert len(pool.free) == PLACES
+    assert len(pool.free) == KEPT
 
 
 class Named:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MOST, PLACES = 1 << 17, 6  # elements of the largest array that is kept (1 MiB); how many workspaces a thread keeps
+MOST, KEPT = 1 << 17, 6  # elements of the largest array that is kept (1 MiB); how many workspaces a thread keeps
 Key = tuple[tuple[int, str], ...]  # (elements, dtype) of each array of a workspace
 Arrays = tuple[NDArray[Any], ...]
 
@@ -34,7 +34,7 @@ class WorkspacePool(local):
     def give(self, key: Key, arrays: Arrays) -> None:
         """Keep them for the next product, in place of the oldest if need be."""
         if max(key)[0] <= MOST:
-            if len(self.free) >= PLACES:
+            if len(self.free) >= KEPT:
                 del self.free[next(iter(self.free))]
             self.free[key] = arrays
 

@@ -38,7 +38,7 @@ C_PLACES = 12  # c has 23 places below its exponent, the alignment 35: E may be 
 SMALLEST = -139 + 127 - C_PLACES  # of a record's first number: below, the floor of E counts
 LARGEST = 0x7F7FFFFF  # bits of the largest f32: a sum cut to it may be an overflow
 NORMAL = 0x00800000  # of the least normal one
-PLACES32, PLACES64 = 23, 52  # of the fractions of f32 and f64
+MANTISSA32, MANTISSA64 = 23, 52  # bits, of f32 and f64
 
 
 class PackedRows(NamedTuple):
@@ -128,7 +128,7 @@ class _Part:
         if self.m.row.rounds:
             return self.v.narrowed_rz(x)
         words = vector(I64, x.type.count)
-        cut = self.b.and_(self.v.bits(x, words), self.v.const(words, -1 << PLACES64 - PLACES32))
+        cut = self.b.and_(self.v.bits(x, words), self.v.const(words, -1 << MANTISSA64 - MANTISSA32))
         return self.b.fptrunc(self.v.bits(cut, x.type), vector(F32, x.type.count))
 
     def rounded(self, halves: list[Any]) -> Any:

@@ -21,7 +21,7 @@ NOTHING = -(1 << 20)  # exponent of a zero: below every other
 FRACTION, FLOOR = 25, -133
 # The row of a model whose sums these loops have: their integers hold no others.
 SERVED = {models.KIND: models.Kind.SCALED, models.BLOCK: STEP, models.FRACTION: FRACTION, models.FLOOR: FLOOR}
-BIAS64, PLACES64 = 1023, 52
+BIAS64, MANTISSA64 = 1023, 52
 
 
 class ScaledPanels(NamedTuple):
@@ -81,18 +81,18 @@ def _step(p, row, column, steps, s, columns):
         most = max(np.int32(FLOOR), own if magnitude != 0 else np.int32(FLOOR))
         most = max(most, top[j] + scale_exponent)
         low[j] = most - np.int32(FRACTION)
-        power_bits[j] = np.int64(BIAS64 - low[j]) << PLACES64
+        power_bits[j] = np.int64(BIAS64 - low[j]) << MANTISSA64
     for j in range(COLUMNS):
         total[j] = np.int64(np.float64(c[j]) * power[j])
     for j in range(COLUMNS):
-        power_bits[j] = np.int64(BIAS64 + xa + xb[j] - low[j]) << PLACES64
+        power_bits[j] = np.int64(BIAS64 + xa + xb[j] - low[j]) << MANTISSA64
     for t in range(STEP):
         x = p.a[at + t]
         b = p.b[goal + t * COLUMNS : goal + (t + 1) * COLUMNS]
         for j in range(COLUMNS):
             total[j] += np.int64(x * b[j] * power[j])
     for j in range(COLUMNS):
-        power_bits[j] = np.int64(BIAS64 + low[j]) << PLACES64
+        power_bits[j] = np.int64(BIAS64 + low[j]) << MANTISSA64
     for j in range(COLUMNS):
         exact = np.float64(total[j]) * power[j]
         near = np.float32(exact)

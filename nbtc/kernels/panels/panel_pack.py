@@ -19,7 +19,7 @@ from nbtc.kernels.panels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panels.panel_operands import Packed, Packing, Scales, Source
 
 CHUNK = 16  # elements of a vector
-BIAS64, PLACES64 = 1023, 52  # of an f64's exponent field
+BIAS64, MANTISSA64 = 1023, 52  # of an f64's exponent field
 IV, FV = vector(I32, CHUNK), vector(F32, CHUNK)
 _INTS = {1: I8, 2: I16, 4: I32}
 
@@ -120,7 +120,7 @@ class _Packer:
                 field = b.zext(
                     b.add(v.shuffle(scale, scale, lanes), v.const(vector(I32, len(lanes)), BIAS64)), self.tiny.type
                 )
-                x = b.fmul(x, v.bits(b.shl(field, v.const(field.type, PLACES64)), self.vector))
+                x = b.fmul(x, v.bits(b.shl(field, v.const(field.type, MANTISSA64)), self.vector))
             word = v.bits(x, self.tiny.type)
             zero = b.icmp_unsigned("==", v.shuffle(magnitude, magnitude, lanes), v.const(vector(I32, len(lanes)), 0))
             out.append(v.bits(b.or_(word, b.select(zero, self.tiny, v.const(self.tiny.type, 0))), self.vector))

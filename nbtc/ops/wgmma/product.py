@@ -151,8 +151,8 @@ def _params(row: Row, target: Arch, changed: int) -> NDArray[np.int64]:
     """The numerics of a form; changed: the state of their table."""
     form = op.form(row)
     a, b = form.a.format, form.b.format
-    numbers = model(target.numerics, "wgmma", a, label=target.name, validated=target.validated)
-    return params(numbers, a, b, form.d.format, form.stored, saturate=row.saturate, op=row.op or "and")
+    numerics = model(target.numerics, "wgmma", a, label=target.name, validated=target.validated)
+    return params(numerics, a, b, form.d.format, form.stored, saturate=row.saturate, op=row.op or "and")
 
 
 def _panel(form: op.WgmmaForm) -> tuple[NDArray[Any], NDArray[Any]]:
