@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nbtc
-from nbtc.compiler.pools.workspace_pool import MOST, KEPT, WorkspacePool
+from nbtc.compiler.pools.workspace_pool import KEPT, MOST, WorkspacePool
 from nbtc.errors import ArchError, FormatError, NbtcError, OptionError, UnvalidatedModelWarning
 from nbtc.gemm.engines import engines
 from nbtc.isa.archs import arch
