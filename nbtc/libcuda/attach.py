@@ -31,7 +31,7 @@ _attached: dict[str, Attached] = {}
 FREE = ("cuInit", "cuDriverGet", "cuGetError", "cuGetProc", "cuGetExport", "cuDevice", "cuCtx", "cuPointer",
         "cuLibrary", "cuKernel", "cuMemPool", "cuMemAddress", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap",
         "cuMemSetAccess", "cuMemGetAllocation", "cuMemExport", "cuMemImport", "cuMemGetDefault", "cuMemGetMem",
-        "cuThread", "cuGraph", "cuLink",
+        "cuThread", "cuGraph", "cuLink", "cuLogs",
         "cuTensorMap", "cuProfiler", "cuUserObject", "cuStreamIsCapturing", "cuModuleGetLoadingMode")  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import struct
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 
 from nbtc.libcuda.rows import numbered
 
@@ -69,6 +70,7 @@ def text_of(code: int, table: str) -> str | None:
 
 
 _said: set[str] = set()
+heard: list[Callable[[str], None]] = []  # whom everything that is said is told
 
 
 def say(message: str, once: bool = False) -> None:
@@ -77,6 +79,8 @@ def say(message: str, once: bool = False) -> None:
         return
     _said.add(message)
     print(f"nbtc: {message}", file=sys.stderr, flush=True)
+    for hear in heard:
+        hear(message)
 
 
 def unexpected() -> int:

@@ -75,6 +75,31 @@ assert cu.cuGraphDestroy(g) == 400
 """)
 
 
+def test_programs_hear_what_the_driver_says(tmp_path):
+    python(f"""
+heard = []
+hear = CFUNCTYPE(None, c_void_p, i32, c_char_p, c_size_t)(lambda *told: heard.append(told))
+handle, now, file = u64(), u32(), {str(tmp_path / "log")!r}
+assert cu.cuLogsRegisterCallback(byref(now), None, byref(handle)) == 1, "data is not a function"
+ok(cu.cuLogsRegisterCallback(hear, c_void_p(7), byref(handle)))
+ready()
+ok(cu.cuLogsCurrent(byref(now), u32(0)))
+m = u64()
+assert cu.cuModuleLoadData(byref(m), b".version 8.0 .target sm_80 .address_size 64 .visible .entry k() {{ add; }}")
+(data, level, text, size), = heard
+assert data == 7 and level == 0 and size == len(text) and b"add" in text, heard
+ok(cu.cuLogsUnregisterCallback(handle))
+assert cu.cuLogsUnregisterCallback(handle) == 400
+into, room = create_string_buffer(300), c_size_t(300)
+ok(cu.cuLogsDumpToMemory(byref(now), into, byref(room), u32(0)))
+assert into.value == text + b"\\n" and room.value == len(into.value)
+ok(cu.cuLogsDumpToMemory(byref(now), into, byref(room), u32(0)))
+assert into.value == b"" and room.value == 0, "the iterator is at the end"
+ok(cu.cuLogsDumpToFile(None, file.encode(), u32(0)))
+assert text.decode() in open(file).read()
+""")
+
+
 def test_memory_is_mapped_to_reserved_addresses():
     python("""
 ready()

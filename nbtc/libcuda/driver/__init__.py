@@ -11,6 +11,7 @@ from nbtc.libcuda.driver import (
     kernels,
     launches,
     linking,
+    logs,
     memory,
     modules,
     pools,
@@ -23,6 +24,6 @@ from nbtc.libcuda.driver.graphs import any_nodes, conditional_nodes, graphs, mem
 
 __all__ = [
     "any_nodes", "arrays", "conditional_nodes", "contexts", "copies", "deprecated_launches", "devices",
-    "entry_points", "graphs", "interprocess", "kernels", "launches", "linking", "memory", "memory_nodes", "modules",
-    "pools", "streams", "tensor_maps", "textures", "user_objects", "virtual_memory",
+    "entry_points", "graphs", "interprocess", "kernels", "launches", "linking", "logs", "memory", "memory_nodes",
+    "modules", "pools", "streams", "tensor_maps", "textures", "user_objects", "virtual_memory",
 ]  # fmt: skip
