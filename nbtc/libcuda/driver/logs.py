@@ -97,10 +97,10 @@ def cuLogsDumpToFile(iterator: int, path: int, flags: int) -> int:
 @driver
 def cuLogsDumpToMemory(iterator: int, buffer: int, size: int, flags: int) -> int:
     """As much as fits into the buffer, with a zero at the end; `size` is what there is, and then what was written."""
-    room = host.u64(size)
-    if flags or not room:
+    capacity = host.u64(size)
+    if flags or not capacity:
         return INVALID_VALUE
-    raw = _since(iterator).encode()[: room - 1]
+    raw = _since(iterator).encode()[: capacity - 1]
     host.write(buffer, raw + b"\0")
     host.put64(size, len(raw))
     return SUCCESS
