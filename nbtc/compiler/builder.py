@@ -289,6 +289,11 @@ class VectorBuilder:
         kind = ir.FunctionType(x.type, [x.type, mask.type, y.type])
         return self.b.call(ir.InlineAsm(kind, "vpord $3, $0, $0 {$2}", "=v,0,^Yk,v"), [x, mask, y])
 
+    def averages_where(self, mask: Any, x: Any, y: Any) -> Any:
+        """(x + y + 1) >> 1 of unsigned halves where a mask says so, else 0."""
+        kind = ir.FunctionType(x.type, [mask.type, x.type, y.type])
+        return self.b.call(ir.InlineAsm(kind, "vpavgw $3, $2, $0 {$1} {z}", "=v,^Yk,v,v"), [mask, x, y])
+
     def difference(self, a: Any, b: Any) -> Any:
         """a - b of <16 x float> to nearest: +0 of equal ones."""
         return self.call("llvm.x86.avx512.sub.ps.512", a.type, a, b, ir.Constant(I32, TO_NEAREST))

@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I64, VectorBuilder
 from nbtc.compiler.cpu.lowering import LOWERINGS, LoweringTarget
-from nbtc.compiler.cpu.processors import AVX_512, AVX_512_FP16, Processor
+from nbtc.compiler.cpu.processors import AVX_512_FP16, AVX_512_VNNI, AVX_512_ZEN, Processor
 from nbtc.compiler.machine_code.native import binding
 from nbtc.kernels.panels import panel
 from nbtc.kernels.panels.alignment_and_rounding import SumShape
@@ -23,7 +23,7 @@ TRIPLE = "x86_64-unknown-linux-gnu"
 POINTERS = ("a", "ea", "sa", "b", "eb", "sb", "tile", "scratch")
 NUMBERS = ("groups", "blocks", "floor", "least", "scale", "reference")
 # names of LLVM's, and their rows; with AVX2 the loops are nested, so that a look at the text does not count
-CPUS = {"znver4": AVX_512, "sapphirerapids": AVX_512_FP16}  # names of LLVM's, and their rows
+CPUS = {"znver4": AVX_512_ZEN, "sapphirerapids": AVX_512_FP16, "cascadelake": AVX_512_VNNI}
 # f64 elements, products of a block, F and rounding of a sum
 SHAPES = {
     "f16, bf16": (True, 16, 25, "rz24"),

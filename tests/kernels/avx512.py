@@ -75,6 +75,11 @@ class Builder(VectorBuilder):
     def or_where(self, mask: Any, x: Any, y: Any) -> Any:
         return self.b.select(mask, self.b.or_(x, y), x)
 
+    def averages_where(self, mask: Any, x: Any, y: Any) -> Any:
+        b, wide = self.b, vector(I32, x.type.count)
+        mean = b.lshr(b.add(b.add(b.zext(x, wide), b.zext(y, wide)), self.const(wide, 1)), self.const(wide, 1))
+        return b.select(mask, b.trunc(mean, x.type), self.const(x.type, 0))
+
     def difference(self, a: Any, b: Any) -> Any:
         return self._in_mode(NEAREST, "vsubps $4, $3, $0", a, b)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.compiler.cpu.host import architecture, features
-from nbtc.compiler.cpu.processors import AVX2, AVX_512, AVX_512_FP16, Processor
+from nbtc.compiler.cpu.processors import AVX2, AVX_512_FP16, AVX_512_VNNI, AVX_512_ZEN, Processor
+from nbtc.gemm.engines.fused_engine import FusedProduct
 from nbtc.kernels.panels import panel_code
 from nbtc.kernels.panels.alignment_and_rounding import SumShape
 from nbtc.testing import assert_bits_equal
@@ -35,9 +37,9 @@ CASES = {
 }
 
 
-FORMS = [(AVX_512, name) for name in CASES] + [
-    (AVX_512_FP16, name)  # those in which signs are counted otherwise
-    for name in ("blocks of 16", "blocks of 8", "f16 accumulators", "f32 elements, f16 accumulators")
+FORMS = [
+    *((row, name) for row in (AVX_512_ZEN, AVX_512_FP16) for name in CASES),
+    *((AVX_512_VNNI, name) for name in ("blocks of 16", "blocks of 8", "blocks of 4", "f32 elements", "long blocks")),
 ]
 
 
@@ -50,6 +52,12 @@ def test_bits_are_those_of_the_core(row: Processor, name: str, monkeypatch: pyte
         seen.add((shape.target, shape.by_turns))
         write_sums(v, shape, x)
 
+    def marked(self: FusedProduct, shape: tuple[int, ...]) -> Iterator[Any]:
+        marks.append(int(np.count_nonzero(self.marks)))
+        return find_marked(self, shape)
+
+    marks, find_marked = list[int](), FusedProduct.marked
+    monkeypatch.setattr(FusedProduct, "marked", marked)
     monkeypatch.setattr(panel_code, "write_sums", write)
     case, rng = CASES[name], np.random.default_rng(len(name))
     with kernels_of(row), large_engines():
@@ -57,7 +65,9 @@ def test_bits_are_those_of_the_core(row: Processor, name: str, monkeypatch: pyte
             shape = 6, 70, 2 * case.step + 3  # two panels, of which one is not full; K that isn't either
             drawn = operands(rng, strategy, shape, *case.formats)
             bits = [words(f, x) for f, x in zip(case.formats, drawn, strict=True)]
+            marks.clear()
             for _ in range(2):
                 assert_bits_equal(case.matmul(*bits), case.core(*bits), case.acc, f"{case} {strategy}")
                 bits[2] &= bits[2].dtype.type(1 << (case.formats[2].bits - 1))  # zeros
+            assert strategy != "normal" or marks == [0, 0]  # all is vouched for
     assert (row, True) in seen

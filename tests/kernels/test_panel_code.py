@@ -11,20 +11,20 @@ from nbtc.testing.kernel_code import operations, words_operations
 
 # Vector operations of sixteen sums, multiply-adds included; loads, stores and broadcasts from memory aside.
 MOST = {
-    "f16, bf16": (56.0, 55.1),
-    "tf32, f16 of sm_80": (35.5, 34.5),
-    "f16 accumulators": (67.3, 64.5),
-    "e4m3, e5m2 unit": (61.0, 61.0),
+    "f16, bf16": (56.0, 53.1, 53.9),
+    "tf32, f16 of sm_80": (35.5, 32.6, 32.9),
+    "f16 accumulators": (67.3, 62.1, 61.9),
+    "e4m3, e5m2 unit": (60.0, 59.0, 60.8),
 }
 
 
 @pytest.mark.parametrize("name", MOST)
 def test_operations_of_a_chunk(name: str) -> None:
     """On Intel each takes one of two ports, and little else decides how long a product takes."""
-    for cpu, most in zip(("znver4", "sapphirerapids"), MOST[name], strict=True):
+    for cpu, most in zip(("znver4", "sapphirerapids", "cascadelake"), MOST[name], strict=True):
         found = operations(cpu, name)
         assert found.vector <= most, cpu
-        assert found.stores <= 4.2, cpu
+        assert found.stores <= 4.4, cpu
 
 
 @pytest.mark.parametrize(("name", "least"), [("s8, u8, s4, u4", 1), ("b1", 3), ("f64", 2)])

@@ -16,7 +16,18 @@ from llvmlite import ir
 from nbtc.compiler.builder import F16, F32, I8, I16, I32, VectorBuilder, like, vector
 from nbtc.compiler.cpu.host import architecture, features
 from nbtc.compiler.cpu.plain_lowering import Lowering, width_of
-from nbtc.compiler.cpu.processors import AVX2, AVX_512, AVX_512_FP16, NEON, SSE2, Processor, processor
+from nbtc.compiler.cpu.processors import (
+    AVX2,
+    AVX_512,
+    AVX_512_BITALG,
+    AVX_512_FP16,
+    AVX_512_VNNI,
+    AVX_512_ZEN,
+    NEON,
+    SSE2,
+    Processor,
+    processor,
+)
 
 NEAREST = 8  # embedded rounding: to nearest, exceptions suppressed
 
@@ -178,10 +189,28 @@ class Avx512(Avx2):
         return self.v.call("llvm.x86.avx512.permvar.qi.512", t, low, x)
 
 
+class Avx512Vnni(Avx512):
+    """AVX-512 of Cascade Lake."""
+
+    row = AVX_512_VNNI
+
+
+class Avx512Bitalg(Avx512):
+    """AVX-512 of Ice Lake."""
+
+    row = AVX_512_BITALG
+
+
 class Avx512Fp16(Avx512):
     """AVX-512 of Intel from Sapphire Rapids on."""
 
     row = AVX_512_FP16
+
+
+class Avx512Zen(Avx512):
+    """AVX-512 of Zen 4 and 5."""
+
+    row = AVX_512_ZEN
 
 
 class Neon(Lowering):
@@ -205,7 +234,8 @@ class Neon(Lowering):
         return self.by_parts(16, lambda y, n: self.v.call(name, y.type, y, n), x, places)
 
 
-LOWERINGS: dict[Processor, type[Lowering]] = {kind.row: kind for kind in (Avx512Fp16, Avx512, Avx2, X86, Neon)}
+_KINDS: tuple[type[Lowering], ...] = (Avx512Fp16, Avx512Zen, Avx512Bitalg, Avx512Vnni, Avx512, Avx2, X86, Neon)
+LOWERINGS: dict[Processor, type[Lowering]] = {kind.row: kind for kind in _KINDS}
 
 
 class LoweringTarget(NamedTuple):

@@ -25,7 +25,8 @@ class Processor(NamedTuple):
     rounding mode.  rounds: a conversion names its rounding.  scale: x * 2**n with subnormal results is one instruction.
     masks: an operation on bytes leaves some of them as they are, at no cost.  two_ports: every operation on vectors
     takes one of the two ports that multiply-adds take, so that the fewest are the fastest, whichever they are.
-    lookup: bits are counted by a table of nibbles in a register.  broadcasts: f64 are spread over 512 bits as integers.
+    dots: dot products of bytes and of halves are among those.  counts: an instruction counts bits.  lookup: they are
+    counted by a table of nibbles in a register.  broadcasts: f64 are spread over 512 bits as integers.
     """
 
     name: str
@@ -41,6 +42,8 @@ class Processor(NamedTuple):
     scale: bool = False
     masks: bool = False
     two_ports: bool = False
+    dots: bool = False
+    counts: bool = False
     lookup: bool = False
     broadcasts: bool = False
 
@@ -61,7 +64,7 @@ class Processor(NamedTuple):
 
 
 _AVX2 = frozenset({"avx2", "fma", "f16c"})
-AVX_512 = Processor(
+AVX_512 = Processor(  # Intel's first
     "AVX-512",
     X86,
     AVX512,
@@ -73,19 +76,21 @@ AVX_512 = Processor(
     rounds=True,
     scale=True,
     masks=True,
+    two_ports=True,
     broadcasts=True,
 )
-# Intel's from Sapphire Rapids on.  On Zen, additions and logic have two ports more, while dot products of bytes and
-# comparisons take a multiplier.  avx512fp16 tells them apart: no Zen up to the fifth has it.
-AVX_512_FP16 = AVX_512._replace(
-    name="AVX-512 FP16",
-    needs=AVX512 | {"avx512bitalg", "avx512fp16", "avx512vnni"},
-    two_ports=True,
-)
+# Intel's from Cascade Lake on multiply bytes, those from Ice Lake on count bits too.  On Zen, additions and logic have
+# two ports more, while dot products of bytes and comparisons take a multiplier.  No Zen up to the fifth has avx512fp16,
+# and no Intel without it has both avx512bf16 and avx512bitalg.
+_VNNI, _BITALG = AVX512 | {"avx512vnni"}, AVX512 | {"avx512vnni", "avx512bitalg", "avx512vpopcntdq"}
+AVX_512_VNNI = AVX_512._replace(name="AVX-512 VNNI", needs=_VNNI, dots=True)
+AVX_512_BITALG = AVX_512._replace(name="AVX-512 BITALG", needs=_BITALG, dots=True, counts=True)
+AVX_512_FP16 = AVX_512_BITALG._replace(name="AVX-512 FP16", needs=_BITALG | {"avx512fp16"})
+AVX_512_ZEN = AVX_512._replace(name="AVX-512 Zen", needs=_BITALG | {"avx512bf16"}, two_ports=False, counts=True)
 AVX2 = Processor("AVX2", X86, _AVX2, lanes=8, registers=16, sums=8, to_f16=True, lookup=True)
 SSE2 = Processor("SSE2", X86, frozenset(), lanes=4, registers=16, sums=8, fma=False)
 NEON = Processor("NEON", ARM, frozenset(), lanes=4, registers=32, sums=16)
-PROCESSORS = (AVX_512_FP16, AVX_512, AVX2, SSE2, NEON)
+PROCESSORS = (AVX_512_FP16, AVX_512_ZEN, AVX_512_BITALG, AVX_512_VNNI, AVX_512, AVX2, SSE2, NEON)
 GENERIC = Processor("generic", frozenset(), frozenset(), lanes=4, registers=16, sums=8, fma=False)  # rounds to nearest
 
 

@@ -22,7 +22,8 @@ from nbtc.gemm.engines.packed_memory import ROW_BLOCK, columns_storage, flat, ro
 from nbtc.gemm.shares import COLUMNS, column_shares, columns_at_once, row_shares
 from nbtc.kernels.float_elements import NUDGE
 from nbtc.kernels.float_fields import SPECIAL, float_params
-from nbtc.kernels.panels.alignment_and_rounding import FLOOR_FIELD, LEAST_SCALE
+from nbtc.kernels.panels.alignment_and_rounding import FLOOR_FIELD
+from nbtc.kernels.panels.alignment_by_turns import LEAST_FIELD, SCALES, SCALES_BY_DOTS
 from nbtc.kernels.panels.fused_sum import PANEL
 from nbtc.kernels.panels.panel_code import form, packer
 from nbtc.kernels.panels.panel_drivers import ColumnsArguments, RowsArguments, drivers
@@ -38,13 +39,13 @@ from nbtc.kernels.panels.panel_operands import (
     State,
     Workspace,
 )
-from nbtc.kernels.panels.panel_pack import goes_by_turns
+from nbtc.kernels.panels.panel_pack import least_field_by_turns
 from nbtc.kernels.specials import MatrixBlock, decide, special_places
 from nbtc.numerics.models import BLOCK, FLOOR, FRACTION, KIND, OUT, OUTS, Kind
 
 DEPTH_F64, DEPTH_F32 = 512, 1024  # products of a packed block of B: its columns take 4.5 and 5 KiB each
 # Binades an operand may span: sums of two stored exponents start at low = F + 127 - 2 * 37, and one alone, beside a
-# zero's 0, reaches low / 2 + 37, which is smaller for F >= 23.
+# zero's 0, reaches low / 2 + 37, which is smaller for F >= 23.  By turns, fields of products are F + 128 to F + 202.
 NEAR_SPREAD = 37
 PLACES = 16  # products are packed sixteen at a time; zeros at the end of K change no sum that has been rounded once
 EMULATED_FP8 = int(Kind.EMULATED_FP8)
@@ -54,7 +55,7 @@ DECIDED = 512  # rows looked at together for what an Inf or NaN decides
 TINY64, TINY32 = 2.0**-500, 2.0**-126
 # Products in f64 whose M has the exponent field of the f32 alignment (`ByTurns`) are scaled by 2**-(948 - F), A's
 # elements by 2**-461, B's by the rest.  Their last places are 2**(FLOOR_FIELD - 1023 - 52) = 2**-1025 at least, and
-# elements are below 2**(127 - 461 + 125), so that a zero's products are below all of those.
+# elements are below 2**(128 - 461 + 126), so that a zero's products are below all of those.
 SCALED_A, TINY64_BY_TURNS = 461, 2.0**-1000
 FULL_RANGE_BASE = 0x2000  # stored exponents start here, so that a sum with a zero's (0) is below twice as much
 NOTHING = np.zeros(0, np.int64)  # no positions
@@ -101,23 +102,24 @@ class PackedLayout:
 
 @lru_cache(maxsize=64)
 def packed_layout(
-    p: tuple[int, ...], a: Format, b: Format, ra: Range, rb: Range, rc: Range | None, scaled: bool, by_turns: bool
+    p: tuple[int, ...], a: Format, b: Format, ra: Range, rb: Range, rc: Range | None, scaled: bool, least_field: int
 ) -> PackedLayout:
     """Byte exponents and scaled accumulators where operands (and c) span few binades, else 16 bits and true scale.
 
-    p: `params`.  scaled: ranges are those of elements with their scales.  by_turns: the processor's `goes_by_turns`.
+    p: `params`.  scaled: ranges are those of elements with their scales.  least_field: the
+    processor's `least_field_by_turns`.
     """
     fraction, floor, f16_acc, in_f64 = p[FRACTION], p[FLOOR], p[OUT] == OUTS["rne11"], p[FRACTION] > 13
-    top = fraction + 127  # exponent field of the largest product: alignment never needs a negative field
+    top, least_field = _top(p, ra, rb, least_field)
     scale = ra.greatest + rb.greatest + 127 - top
     low = top - ra.spread - rb.spread
-    floor_exponent = FLOOR_FIELD - 127 + scale
+    floor_exponent = (least_field or FLOOR_FIELD) - 127 + scale
     fits = ra.spread <= NEAR_SPREAD and rb.spread <= NEAR_SPREAD
     normal = ra.least + rb.least >= -100 and ra.greatest + rb.greatest <= 60
     plain = rc is None or not rc.greatest >= rc.least or (rc.least >= floor_exponent and rc.greatest < 60)
     limited = fits and normal and (plain or (a.exponent <= 5 and a.bits == 8 and not scaled))
     if limited:
-        bases = low // 2, low - low // 2
+        bases = (top - ra.spread, 255 - rb.spread) if least_field else (low // 2, low - low // 2)
         numbers = floor + 127 - scale, 113 - scale, scale, low
         limits = 0.0 if f16_acc else 2.0**floor_exponent, 2.0**60
     else:
@@ -129,13 +131,31 @@ def packed_layout(
         float_params(f, r.least, x, r.least if f.exponent <= 5 and not scaled else None)
         for f, r, x in zip((a, b), (ra, rb), bases, strict=True)
     )
-    narrow = limited and (not f16_acc or scale >= LEAST_SCALE)
-    flags = not limited, p[KIND] == EMULATED_FP8, scaled, narrow and by_turns
+    flags = not limited, p[KIND] == EMULATED_FP8, scaled, limited and bool(least_field)
     packing = Packing(int(in_f64), p[BLOCK], *map(int, flags))
     numbers_ = Numbers(*numbers, *map(np.float32, limits))
     return PackedLayout(
         packing, scale, *_zero_and_factors(packing, fraction, a, b, scale), pack_a, pack_b, numbers_, keeps_infinity
     )
+
+
+def _top(p: tuple[int, ...], ra: Range, rb: Range, least_field: int) -> tuple[int, int]:
+    """Exponent field of the largest product, and the least of all where exponents can lie by turns, else 0.
+
+    From `LEAST_FIELD` on, accumulators come to nothing smaller either: the least product's field is F above.  In f64 c
+    may be as small as beside operands that span all they may, as long as 2**-scale is a number.  Otherwise alignment
+    never needs a negative field.
+    """
+    greatest, fraction, f16_acc = ra.greatest + rb.greatest, p[FRACTION], p[OUT] == OUTS["rne11"]
+    if least_field == LEAST_FIELD:
+        top = LEAST_FIELD + fraction + ra.spread + rb.spread
+        if fraction > 13:
+            top = max(top, min(LEAST_FIELD + fraction + 2 * NEAR_SPREAD, greatest + 253))
+        scale = greatest + 127 - top
+        if not f16_acc or (scale in SCALES_BY_DOTS and LEAST_FIELD <= p[FLOOR] + 127 - scale < 255):
+            return top, least_field
+    top = fraction + 127
+    return top, least_field if least_field < LEAST_FIELD and (not f16_acc or greatest + 127 - top in SCALES) else 0
 
 
 def _zero_and_factors(
@@ -219,7 +239,7 @@ class FusedProduct:
     def lay_out(self, ra: Range, rb: Range, rc: Range | None = None) -> None:
         """Decide how operands are packed whose exponents, and c's, are in these ranges."""
         scaled = self.scale_exponents is not None
-        self.layout = packed_layout(self.params, *self.formats, ra, rb, rc, scaled, goes_by_turns())
+        self.layout = packed_layout(self.params, *self.formats, ra, rb, rc, scaled, least_field_by_turns())
         self.packing = self.layout.packing
 
     def _in_one_piece(self, state: NDArray[np.float32]) -> bool:

@@ -19,6 +19,7 @@ from nbtc.compiler.cpu.processors import Processor
 
 BIAS = 127
 SIGN = -(1 << 31)
+FOURTEEN = -(1 << 10)  # the bits of an f32 with 14 significand bits
 # how far a wrapped 32-bit sum can lie from the end of its range: 16 products below 4 * 2**25 and c below 2 * 2**25 sum
 # to less than 2**31 + 2**26
 WRAP_MARGIN = 1 << 26
@@ -26,19 +27,20 @@ WRAP_MARGIN = 1 << 26
 # F + 127: the least real one is 127 + 13 - 74 = 66.  A sum of zeros and c = 0 must still be scaled up by a normal
 # 2**(F - E) and down again: any field from F + 1 on does.
 FLOOR_FIELD = 50
-# `ByTurns` doubles the fields of f16 results, 103 - x to 142 - x, within a byte: as in `LimitedRange` that shows a
-# subnormal as 113 - x at least, if x <= 93, and it must neither wrap below 113 - x nor hide a normal one.
-LEAST_SCALE = -15
-HALF = 1 << 22  # below the field of an alignment exponent that goes `ByTurns`: the half of M = 1.5 * 2**p * q
 
 
-def sign_bytes(block: int, by_turns: bool = False) -> int:
+def sign_bytes(block: int, target: Processor | None = None) -> int:
     """Size of a column's sign word, a bit for each product: a byte where they fit in one, else 32 bits.
 
-    by_turns: of two chunks of columns in a 32-bit word, where two fit (`SumShape.signs_by_turns`).  A row's always has
-    32 bits: a smaller word stands there several times.
+    target: the processor, where exponents lie by turns.  With `dots`, two chunks of columns share a 32-bit word where
+    two fit; where no instruction counts bits, four of a column have a byte.  A row's word always has 32 bits: a smaller
+    word stands there several times.
     """
-    return 1 if block <= 8 else 2 if by_turns and block <= 16 else 4
+    if target is not None and target.dots:
+        if not target.counts:
+            return block // 4
+        return 1 if block <= 8 else 2 if block <= 16 else 4
+    return 1 if block <= 8 else 4
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class SumShape:
     (`FullRange`).  checked: a sum that could leave 32 bits flags its tile.  from_zero: the accumulator starts at zero,
     not in the tile.  each_watched: results that overflow are noted one by one; else the caller looks at the last ones,
     since an Inf in the tile stays one (`LimitedRange`: 2**128 times anything).  by_turns: exponents of B lie as
-    `ByTurns` takes them.
+    `ByTurns` takes them.  emulated: tiles are added to others.
     """
 
     target: Processor
@@ -62,12 +64,13 @@ class SumShape:
     from_zero: bool = False
     each_watched: bool = True
     by_turns: bool = False
+    emulated: bool = False
 
     @property
     def key(self) -> str:
         """Tells functions of different shapes apart."""
         parts = (self.target.name, self.in_f64, self.block, self.fraction, self.out, self.full_range, self.checked,
-                 self.from_zero, self.each_watched, self.by_turns)  # fmt: skip
+                 self.from_zero, self.each_watched, self.by_turns, self.emulated)  # fmt: skip
         return "_".join(str(int(x) if isinstance(x, bool) else x) for x in parts)
 
     @property
@@ -86,6 +89,11 @@ class SumShape:
         return self.out == "rne11"
 
     @property
+    def kept(self) -> int:
+        """The bits of an f32 that results have, as the unit keeps no more."""
+        return FOURTEEN if self.out == "rz14" else -1
+
+    @property
     def exponent_bytes(self) -> int:
         """Size of a stored exponent."""
         return 2 if self.full_range else 1
@@ -93,17 +101,27 @@ class SumShape:
     @property
     def sign_bytes(self) -> int:
         """Size of a column's sign word."""
-        return sign_bytes(self.block, self.signs_by_turns)
+        return sign_bytes(self.block, self.target if self.by_turns else None)
 
     @property
     def signs_by_turns(self) -> bool:
         """True where sign words, or the counts made of them, of a word's columns are picked by dot products."""
-        return self.by_turns and self.target.two_ports
+        return self.by_turns and self.target.dots
+
+    @property
+    def tiny_zeros(self) -> bool:
+        """True where zeros of the tile are a tiny number (`ByDots`)."""
+        return self.by_turns and self.target.dots and self.in_f64 and not self.emulated
+
+    @property
+    def nibbles(self) -> bool:
+        """True where signs of four products of a column make a byte, which a table counts."""
+        return self.signs_by_turns and not self.target.counts
 
     @property
     def counted(self) -> bool:
         """True where negative products are counted in bytes, all columns of a row together."""
-        return self.sign_bytes == 1
+        return self.sign_bytes == 1 or self.nibbles
 
     @property
     def watched(self) -> bool:
@@ -117,7 +135,12 @@ class SumShape:
 
 
 class AlignmentAndRounding:
-    """What both ways share.  Alignment exponents are f32 exponent fields, kept shifted into place (full range: not)."""
+    """What both ways share.  Alignment exponents are f32 exponent fields, kept shifted into place (full range: not).
+
+    start_fraction: the bits of M's fraction, in f64.
+    """
+
+    start_fraction = 1 << 51
 
     def __init__(self, v: VectorBuilder, shape: SumShape, splats: dict[str, Any]) -> None:
         self.v, self.b, self.s = v, v.b, shape
@@ -169,10 +192,10 @@ class AlignmentAndRounding:
         return self.v.round_to_f16(x, native=self.s.target.to_f16)
 
     def fourteen(self, x: Any) -> Any:
-        """The upper 14 significand bits when the unit keeps no more."""
-        if self.s.out != "rz14":
+        """The bits that results have."""
+        if self.s.kept == -1:
             return x
-        return self.v.bits(self.b.and_(self.v.bits(x, self.integers), self.c(0xFFFFFC00)), self.floats)
+        return self.v.bits(self.b.and_(self.v.bits(x, self.integers), self.c(self.s.kept)), self.floats)
 
     def added(self, c: Any, x: Any) -> Any:
         """c + x of the tile by one IEEE addition, in the mode that rounds to nearest."""
@@ -251,58 +274,16 @@ class LimitedRange(AlignmentAndRounding):
             return self.fourteen(b.fmul(v.to_float_rz(n), v.bits(down, self.floats)))
         return self.signed(self.fourteen(b.fmul(self.magnitude(n), v.bits(down, self.floats))), n)
 
-    def f16_of_the_tile(self, x: Any) -> Any:
-        """x rounded to f16 and scaled as the tile is; the sum with +0 makes -0 to +0 (AVX-512)."""
+    def f16_of_the_tile(self, x: Any, sign: int = 1) -> Any:
+        """sign * x rounded to f16 and scaled as the tile is; the sum with +0 makes -0 to +0 (AVX-512)."""
         back = self.power(self.b.neg(self.scale))
-        return self.v.fma512(self.to_f16(x), back, self.v.const(self.floats, 0.0), TO_NEAREST)
+        back = back if sign > 0 else self.b.fneg(back)
+        return self.v.fma512(self.to_f16(x), back, self.zero, TO_NEAREST)
 
-
-class ByTurns(LimitedRange):
-    """The same in fewer operations, for processors that choose bytes by masks (AVX-512).
-
-    A 32-bit word of the maxima has an exponent of each chunk of columns, so that a load from three bytes before a
-    chunk's has those on top.  There, twice an accumulator has its exponent field: one masked maximum of bytes gives the
-    alignment, which has `HALF` below it, so that M needs no addition of its own.  Elements in f64 are scaled so
-    that M has the same field (`FusedProduct`).  docs/numerics.md has why nothing else changes.
-    """
-
-    below = HALF
-
-    def __init__(self, v: VectorBuilder, shape: SumShape, splats: dict[str, Any]) -> None:
-        super().__init__(v, shape, splats)
-        self.octets = vector(I8, shape.target.bytes)
-        # LLVM would make logic of a choice by a constant, which takes more operations
-        self.tops = v.unknown_mask(sum(8 << 4 * i for i in range(shape.target.lanes)), shape.target.bytes)
-
-    def finish_maxima(self, best: Any) -> Any:
-        best = super().finish_maxima(best)
-        if not self.s.f16_acc:
-            return best
-        floor = self.b.trunc(self.b.extract_element(self.floor, self.v.const(I32, 0)), I8)
-        return self.v.umax(best, self.v.splat(floor, best.type.count))
-
-    def alignment(self, maxima: Any, acc: Any) -> Any:
-        """maxima: where a chunk's bytes are on top of their words."""
-        v, b = self.v, self.b
-        twice = self.c(0) if self.s.from_zero else b.add(acc, acc)
-        own = v.bits(twice, self.octets)
-        if self.s.f16_acc and not self.s.from_zero:  # as in `LimitedRange`: of scales from `LEAST_SCALE` on
-            least = v.bits(b.shl(self.least, self.c(24)), self.octets)
-            own = v.umax(own, v.umin(v.bits(b.add(twice, twice), self.octets), least))
-        blank = v.bits(self.c(2 * HALF), self.octets)
-        e = b.select(self.tops, v.umax(own, v.load(maxima, self.octets)), blank)
-        return b.lshr(v.bits(e, self.integers), self.c(1))
-
-    def magic(self, e: Any) -> Any:
-        if self.s.in_f64:
-            return self.b.lshr(e, self.c(3))
-        return self.b.add(e, self.c(self.s.magic_shift << 23))
-
-    def round_exact(self, x: Any) -> Any:
-        """A sum that f32 holds, scaled as the tile is."""
-        if not self.s.f16_acc:
-            return self.fourteen(x)
-        return self.f16_of_the_tile(self.b.fmul(x, self.power(self.scale)))
+    @property
+    def zero(self) -> Any:
+        """What the tile has for it."""
+        return self.v.const(self.floats, 0.0)
 
 
 class FullRange(AlignmentAndRounding):

@@ -107,15 +107,18 @@ class FusedSum:
 
     def fold_exponents(self, best: list[list[Any]], which: Exponents, k: int) -> list[list[Any]]:
         """Maxima with the exponents of products k."""
-        v, b, row = self.v, self.b, self.exponent_row * k
+        v, row = self.v, self.exponent_row * k
         eb = [v.load(which.b, self.integers, self.width, row + self.width * h) for h in range(which.parts)]
         out = []
         for r in range(which.rows):
             ea = v.splat(v.load(which.a, I32, 4, 4 * (ROWS * k + r)), self.lanes)
-            # a 32-bit add serves bytes and halves: no carry crosses, since sums stay in range
-            sums = [v.bits(b.add(ea, x), self.exponents) for x in eb]
+            sums = [v.bits(self.exponent_sum(ea, x), self.exponents) for x in eb]
             out.append([v.umax(x, y) for x, y in zip(best[r], sums, strict=True)])
         return out
+
+    def exponent_sum(self, a: Any, b: Any) -> Any:
+        """A 32-bit add serves bytes and halves: no carry crosses, since sums stay in range."""
+        return self.b.add(a, b)
 
     def keep_maxima(self, best: list[list[Any]], which: Exponents) -> None:
         """Store them."""
@@ -215,7 +218,7 @@ class FusedSum:
         v, b = self.v, self.b
         words = vector(I64, self.vector.count)
         for x in sums:
-            other = b.xor(v.bits(x, words), v.const(words, 1 << 51))
+            other = b.xor(v.bits(x, words), v.const(words, self.ends.start_fraction))
             found = other if found is None else b.or_(found, other)
         return found
 

@@ -11,6 +11,7 @@ from nbtc.compiler.cpu.processors import GENERIC, host_processor
 from nbtc.compiler.machine_code.emitted import Emitted, machine_code
 from nbtc.compiler.machine_code.native import Loaded
 from nbtc.kernels.panels.alignment_and_rounding import SumShape
+from nbtc.kernels.panels.alignment_by_turns import TINY_BITS
 from nbtc.kernels.panels.panel import AddArguments, SumArguments, write_addition, write_sums
 from nbtc.kernels.panels.panel_operands import Packing, PanelForm
 from nbtc.kernels.panels.panel_pack import PackArguments, write_packer
@@ -58,10 +59,11 @@ def form(packing: Packing, size: int, fraction: int, out: int, checked: bool, ea
     full_range, emulated = bool(packing.full_range), bool(packing.emulated)
     shape = SumShape(
         target, bool(packing.in_f64), packing.block, fraction, name, full_range, checked, each_watched=each_watched,
-        by_turns=bool(packing.by_turns),
+        by_turns=bool(packing.by_turns), emulated=emulated,
     )  # fmt: skip
     code = {"from_zero": 0, "added": 0} | _sums(shape, emulated)
     watched = full_range or each_watched
     return PanelForm(
-        packer(packing, size, False), **code, block=shape.block, checked=int(checked), watched=int(watched)
-    )
+        packer(packing, size, False), **code, block=shape.block, checked=int(checked), watched=int(watched),
+        kept=shape.kept, zero=TINY_BITS if shape.tiny_zeros else 0,
+    )  # fmt: skip

@@ -182,6 +182,11 @@ class _Driver:
             t = vector(I8, octets)
             self.v.store(self.v.const(t, 0) if from_ is None else self.v.load(from_, t, offset=i), to, offset=i)
 
+    def fill(self, words: int, to: Any, word: Any) -> None:
+        """Copies of a word."""
+        with cgutils.for_range_slice(self.b, self.v.int(0), self.v.int(words), self.v.int(LANES), I64) as (i, _):
+            self.v.store(self.v.splat(word, LANES), to, offset=self.b.mul(i, self.v.int(4)))
+
     # --- A ---
     def multiply_rows(self, x: Named) -> None:
         """Rows of A times panels of B."""
@@ -221,7 +226,8 @@ class _Driver:
         with cgutils.for_range(b, geometry["panels"]) as loop:
             j = b.add(geometry["column"], b.mul(loop.index, v.int(PANEL)))
             tile = _Tile(self, x["state"], total, row, j, rows)
-            wrong = self.variable(tile.load(down, x["numbers"]))
+            zero, kept = (b.trunc(form[name], I32) for name in ("zero", "kept"))
+            wrong = self.variable(tile.load(down, x["numbers"], zero))
             tile.announce_next()
             v.store(v.const(vector(I32, LANES), -1), flags)
             v.store(v.const(vector(I32, LANES), 0), flags, offset=4 * LANES)
@@ -233,7 +239,7 @@ class _Driver:
                 found = self.any(b.icmp_unsigned(kind, seen, v.const(seen.type, limit)))
                 asked = b.icmp_signed("!=", form[name], v.int(0))
                 b.store(b.or_(b.load(wrong), b.and_(asked, found)), wrong)
-            overflown = tile.store(up)
+            overflown = tile.store(up, kept, zero)
             with b.if_then(b.or_(b.load(wrong), overflown)):
                 v.store(v.const(I8, 1), redo, offset=loop.index)
 
@@ -291,30 +297,33 @@ class _Tile:
         self.columns = v.smin(v.int(PANEL), self.left)
         self.place = v.at(state["x"], b.mul(row, self.ld), b.mul(j, v.int(4)))
 
-    def load(self, scale: Any, numbers: Named) -> Any:
-        """The copy, scaled; whether one is not a number, or not zero and out of the range."""
+    def load(self, scale: Any, numbers: Named, zero: Any) -> Any:
+        """The copy, scaled, zeros with the bits of `zero`; whether one is no number, or neither 0 nor in the range."""
         v, b = self.v, self.b
         few = b.icmp_signed("<", self.rows, v.int(LINES))
         with b.if_then(b.or_(few, b.icmp_signed("<", self.columns, v.int(PANEL)))):
-            self.driver.octets(v.int(LINES * PANEL * 4), self.tile)
+            self.driver.fill(LINES * PANEL, self.tile, zero)
         limits = [b.fptrunc(numbers[name], F32) for name in ("low", "high")]
         outside = self.driver.variable(ir.Constant(ir.IntType(1), 0))
         for at, copy, n in self._elements():
             x = v.load(at, vector(F32, n))
             size, (low, high) = v.over("fabs", x), (v.splat(y, n) for y in limits)
             fits = b.and_(b.fcmp_ordered(">=", size, low), b.fcmp_ordered("<=", size, high))
-            fits = b.or_(fits, b.fcmp_ordered("==", size, v.const(size.type, 0.0)))
-            b.store(b.or_(b.load(outside), self.driver.any(b.not_(fits))), outside)
-            v.store(b.fmul(x, v.splat(scale, n)), copy)
+            none = b.fcmp_ordered("==", size, v.const(size.type, 0.0))
+            b.store(b.or_(b.load(outside), self.driver.any(b.not_(b.or_(fits, none)))), outside)
+            scaled = v.bits(b.fmul(x, v.splat(scale, n)), vector(I32, n))
+            v.store(b.or_(scaled, b.select(none, v.splat(zero, n), v.const(scaled.type, 0))), copy)
         return b.load(outside)
 
-    def store(self, scale: Any) -> Any:
-        """The copy back to its place, scaled; whether a result has overflowed."""
+    def store(self, scale: Any, kept: Any, zero: Any) -> Any:
+        """The copy back to its place, scaled, of its bits those that are kept; whether a result has overflowed."""
         v, b = self.v, self.b
         overflown = self.driver.variable(ir.Constant(ir.IntType(1), 0))
         for at, copy, n in self._elements():
-            x = v.load(copy, vector(F32, n))
-            bits = v.bits(x, vector(I32, n))
+            bits = v.load(copy, vector(I32, n))
+            none = b.icmp_signed("==", bits, v.splat(zero, n))
+            bits = b.select(none, v.const(bits.type, 0), b.and_(bits, v.splat(kept, n)))
+            x = v.bits(bits, vector(F32, n))
             size = b.and_(bits, v.const(bits.type, MAGNITUDE))
             many = self.driver.any(b.icmp_signed(">=", size, v.const(bits.type, INFINITY)))
             b.store(b.or_(b.load(overflown), many), overflown)

@@ -1,8 +1,7 @@
 """Operands into the panels of the fused micro-kernel: values, exponents and sign words, sixteen elements at a time.
 
-The element's magnitude, shifted so that its exponent field lies where f32 has its own, is the value times a power of
-two; one multiplication undoes that, applies the caller's factor, and normalises subnormals on the way.  Left to the
-auto-vectoriser, the same loops took seven times as long: as much as a tenth of a large product, half of a small one.
+Left to the auto-vectoriser, the same loops took seven times as long: as much as a tenth of a large product, half of a
+small one.
 """
 
 from __future__ import annotations
@@ -11,17 +10,13 @@ from typing import Any, NamedTuple
 
 from numba.core import cgutils
 
-from nbtc.compiler.builder import F32, F64, I1, I8, I16, I32, I64, VectorBuilder, stack_array, vector
-from nbtc.compiler.cpu.processors import host_processor
-from nbtc.kernels.float_fields import BASE, BIAS, FIELD_SHIFT, LEAST, MANTISSA, REFERENCE, SIGN_SHIFT, SPECIAL
+from nbtc.compiler.builder import I8, I16, I32, I64, VectorBuilder, stack_array, vector
+from nbtc.compiler.cpu.processors import Processor, host_processor
 from nbtc.kernels.panels.alignment_and_rounding import sign_bytes
+from nbtc.kernels.panels.alignment_by_turns import least_field
 from nbtc.kernels.panels.fused_sum import PANEL, ROWS
+from nbtc.kernels.panels.panel_elements import CHUNK, IV, PanelElements
 from nbtc.kernels.panels.panel_operands import Packed, Packing, Scales, Source
-
-CHUNK = 16  # elements of a vector
-BIAS64, MANTISSA64 = 1023, 52  # of an f64's exponent field
-IV, FV = vector(I32, CHUNK), vector(F32, CHUNK)
-_INTS = {1: I8, 2: I16, 4: I32}
 
 
 def turns(block: int) -> list[int]:
@@ -29,115 +24,20 @@ def turns(block: int) -> list[int]:
     return [4 * (t % block // 2) + 2 * (t // block) + t % 2 for t in range(2 * block)]
 
 
-def goes_by_turns() -> bool:
-    """Whether the sums of this processor take exponents of B by turns (`SumByTurns`)."""
-    row = host_processor()
-    return row is not None and row.masks
+def least_field_by_turns() -> int:
+    """The least exponent field where the sums of this processor take exponents of B by turns (`SumByTurns`), else 0."""
+    return least_field(host_processor())
 
 
-def _signs_by_turns(how: Packing) -> bool:
+def _signs_by_turns(how: Packing) -> Processor | None:
+    """The processor, if it has signs of B by turns."""
     row = host_processor()
-    return bool(how.by_turns) and row is not None and row.two_ports
+    return row if how.by_turns and row is not None and row.dots else None
 
 
 def sign_size(how: Packing) -> int:
     """Bytes of a column's sign word."""
     return sign_bytes(how.block, _signs_by_turns(how))
-
-
-class _Packer:
-    """Decodes vectors of elements of one width; the format is in run-time parameters, so formats share the code.
-
-    widened: the elements are converted to a wider format first, in which their subnormals are normal.
-    """
-
-    def __init__(
-        self, v: VectorBuilder, size: int, in_f64: bool, widened: bool, p: Any, factor: Any, tiny: Any
-    ) -> None:
-        self.v, self.b, self.in_f64, self.widened = v, v.b, in_f64, widened
-        self.raw = vector(_INTS[size], CHUNK)
-        b, bits = v.b, 8 * size
-
-        def entry(i: int) -> Any:
-            return v.load(p, I64, 8, 8 * i)
-
-        def lanes(x: Any) -> Any:
-            return v.splat(b.trunc(x, I32), CHUNK)
-
-        mantissa, sign, field = entry(MANTISSA), entry(SIGN_SHIFT), entry(FIELD_SHIFT)
-        kept = b.sub(b.shl(v.int(1), sign), b.shl(v.int(1), b.sub(field, mantissa)))  # tf32 drops its low bits
-        self.kept, self.special = lanes(kept), lanes(entry(SPECIAL))
-        self.least, self.width = lanes(entry(LEAST)), lanes(v.int(0) if not widened else b.sub(v.int(32), mantissa))
-        self.fraction = lanes(b.and_(kept, b.sub(b.shl(v.int(1), field), v.int(1))))
-        self.to_top, self.field = lanes(b.sub(v.int(bits), b.add(sign, v.int(1)))), lanes(field)
-        self.up, self.left = lanes(b.sub(v.int(23), field)), lanes(b.sub(v.int(31), sign))
-        self.rebase = lanes(b.sub(entry(BASE), b.add(entry(BIAS), entry(REFERENCE))))
-        element, self.lanes = (F64, 8) if in_f64 else (F32, 16)
-        cast = (lambda x: x) if in_f64 else (lambda x: b.fptrunc(x, F32))
-        self.factor = v.splat(cast(factor), self.lanes)
-        self.tiny = v.bits(v.splat(cast(tiny), self.lanes), vector(I64 if in_f64 else I32, self.lanes))
-        self.vector = vector(element, self.lanes)
-
-    def magnitude(self, x: Any) -> Any:
-        """Sixteen widened elements without their signs."""
-        return self.b.and_(x, self.kept)
-
-    def finite(self, magnitude: Any) -> Any:
-        """Inf and NaN count as zeros: whoever finds them does their rows and columns again."""
-        b = self.b
-        return b.select(b.icmp_unsigned("<", magnitude, self.special), magnitude, self.v.const(IV, 0))
-
-    def load(self, p: Any, *offsets: Any) -> Any:
-        """Sixteen elements in their own width, from byte offsets on."""
-        return self.v.load(self.v.at(p, *offsets), self.raw, self.raw.element.width // 8)
-
-    def note(self, buffer: Any, magnitude: Any) -> None:
-        """Keep the largest magnitude, which tells whether there was an Inf or a NaN."""
-        self.v.store(self.v.umax(self.v.load(buffer, IV, 64), magnitude), buffer, 64)
-
-    def mark(self, buffer: Any, special: Any, lanes: int) -> None:
-        """Set the bytes at `special` of the lanes (1: all lanes together) that noted an Inf or NaN."""
-        v, b = self.v, self.b
-        noted = b.icmp_unsigned(">=", v.load(buffer, IV, 64), self.special)
-        mark = b.zext(noted, vector(I8, CHUNK))
-        if lanes == 1:
-            mark = v.call("llvm.vector.reduce.or.v16i8", I8, mark)
-        v.store(b.or_(v.load(special, mark.type), mark), special)
-
-    def sign(self, x: Any) -> Any:
-        """The sign in the top bit."""
-        return self.b.and_(self.b.shl(x, self.left), self.v.const(IV, 1 << 31))
-
-    def values(self, magnitude: Any, sign: Any, orders: list[list[int]], scale: Any = None) -> list[Any]:
-        """Decoded vectors, lanes in the orders wanted; zeros are +-tiny.  scale: times 2**scale, which f64 holds."""
-        v, b = self.v, self.b
-        scaled = v.bits(b.or_(b.shl(magnitude, self.up), sign), FV)
-        out = []
-        for lanes in orders:
-            x = v.shuffle(scaled, scaled, lanes)
-            x = b.fmul(b.fpext(x, self.vector) if self.in_f64 else x, self.factor)
-            if scale is not None:
-                field = b.zext(
-                    b.add(v.shuffle(scale, scale, lanes), v.const(vector(I32, len(lanes)), BIAS64)), self.tiny.type
-                )
-                x = b.fmul(x, v.bits(b.shl(field, v.const(field.type, MANTISSA64)), self.vector))
-            word = v.bits(x, self.tiny.type)
-            zero = b.icmp_unsigned("==", v.shuffle(magnitude, magnitude, lanes), v.const(vector(I32, len(lanes)), 0))
-            out.append(v.bits(b.or_(word, b.select(zero, self.tiny, v.const(self.tiny.type, 0))), self.vector))
-        return out
-
-    def exponents(self, magnitude: Any, scale: Any = None) -> Any:
-        """Stored exponents, 32 bits each; zeros have 0.  scale: what block scales add."""
-        v, b = self.v, self.b
-        field = b.lshr(magnitude, self.field)
-        if self.widened:  # the leading bit of a subnormal tells; the field of a normal is above it
-            leading = b.sub(self.width, v.call("llvm.ctlz.v16i32", IV, magnitude, v.const(I1, 0)))
-            subnormal = b.icmp_unsigned("==", field, v.const(IV, 0))
-            field = b.select(subnormal, leading, field)
-        field = v.smax(field, self.least)
-        zero = b.icmp_unsigned("==", magnitude, v.const(IV, 0))
-        stored = b.add(field, self.rebase)
-        return b.select(zero, v.const(IV, 0), stored if scale is None else b.add(stored, scale))
 
 
 def _buffer(v: VectorBuilder, count: int) -> Any:
@@ -154,9 +54,11 @@ def _blank(v: VectorBuilder, buffer: Any, count: int = 1) -> None:
 class _Rows:
     """[block][row tile][k][4 rows]: four rows of sixteen k, transposed, then decoded in the order of the panel."""
 
-    def __init__(self, v: VectorBuilder, pk: _Packer, how: Packing, args: dict[str, Any]) -> None:
+    def __init__(self, v: VectorBuilder, pk: PanelElements, how: Packing, args: dict[str, Any]) -> None:
         self.v, self.b, self.pk, self.args = v, v.b, pk, args
-        self.block, self.full_range, self.sign_size = how.block, bool(how.full_range), sign_size(how)
+        self.block, self.full_range = how.block, bool(how.full_range)
+        row = _signs_by_turns(how)  # whose words, where they are no nibbles, meet several columns' signs in one
+        self.sign_copies = 4 // min(4, sign_bytes(how.block, row)) if row is None or row.counts else 1
         self.noted = _buffer(v, ROWS)
 
     def write(self, tile: Any, order: list[int]) -> None:
@@ -235,7 +137,7 @@ class _Rows:
             to = b.add(b.mul(self.line(tile, at), v.int(4 * ROWS)), half)
             v.store(mask, v.at(self.args["signs"], to, 4 * r), 2)
             return
-        word, times = b.zext(mask, I32), {1: 0x01010101, 2: 0x00010001, 4: 1}[self.sign_size]
+        word, times = b.zext(mask, I32), {4: 0x01010101, 2: 0x00010001, 1: 1}[self.sign_copies]
         for s in range(0, CHUNK, block):
             part = b.and_(b.lshr(word, v.const(I32, s)), v.const(I32, (1 << block) - 1))
             to = b.mul(self.line(tile, b.add(at, v.int(s))), v.int(4 * ROWS))
@@ -261,9 +163,9 @@ def paired(lanes: int) -> list[list[int]]:
 class _Columns:
     """[panel][k][64]: sixteen columns of one block of products at a time; signs and weights stay in registers."""
 
-    def __init__(self, v: VectorBuilder, pk: _Packer, how: Packing, args: dict[str, Any]) -> None:
+    def __init__(self, v: VectorBuilder, pk: PanelElements, how: Packing, args: dict[str, Any]) -> None:
         self.v, self.b, self.pk, self.how, self.args = v, v.b, pk, how, args
-        self.block, self.full_range = how.block, bool(how.full_range)
+        self.block, self.full_range, self.turns = how.block, bool(how.full_range), _signs_by_turns(how)
         self.noted, self.word, self.fraction_sum, self.largest_sum = (_buffer(v, n) for n in (PANEL // CHUNK, 1, 1, 1))
         _blank(v, self.largest_sum)
         target = host_processor()
@@ -313,10 +215,10 @@ class _Columns:
         v.store(v.umax(v.load(self.largest_sum, IV, 64), v.load(self.fraction_sum, IV, 64)), self.largest_sum, 64)
 
     def store_exponents(self, e: Any, place: Any, column: Any) -> None:
-        """Of sixteen columns, for product and column at `place`."""
+        """Of sixteen columns, for product and column at `place`; by turns how far they are below 255."""
         v, b, to = self.v, self.b, self.args["exponents"]
         if self.how.by_turns:
-            self.by_turns(e, v.at(to, b.sub(place, column)), column, 1)
+            self.by_turns(b.xor(e, v.const(IV, 255)), v.at(to, b.sub(place, column)), column, 1)
             return
         size = 2 if self.full_range else 1
         v.store(b.trunc(e, vector(I16 if self.full_range else I8, CHUNK)), v.at(to, b.mul(place, v.int(size))), 16)
@@ -325,7 +227,12 @@ class _Columns:
         """Of sixteen columns' products of a line: (block of k) of a panel."""
         v, b, size, to = self.v, self.b, sign_size(self.how), self.args["signs"]
         first = b.mul(line, v.int(PANEL * size))
-        if _signs_by_turns(self.how) and size < 4:
+        if self.turns and not self.turns.counts:
+            for i in range(size):  # nibbles, in planes
+                nibble = b.and_(b.lshr(word, v.const(IV, 4 * i)), v.const(IV, 15))
+                self.by_turns(nibble, v.at(to, first, PANEL * i), column, 1)
+            return
+        if self.turns and size < 4:
             group = b.and_(column, v.int(-4 * CHUNK // size))  # of columns that share words
             self.by_turns(word, v.at(to, first, b.mul(group, v.int(size))), b.sub(column, group), size)
             return
@@ -389,7 +296,8 @@ def write_packer(v: VectorBuilder, how: Packing, size: int, columns: bool, x: di
         "special": x["special"], "scale_ld": scales["ld"],
         "scale_exponents": v.at(scales["exponents"], b.mul(scales["first"], v.int(4))) if how.scaled else None,
     }  # fmt: skip
-    pk = _Packer(v, size, bool(how.in_f64), bool(how.emulated), source["params"], source["factor"], source["tiny"])
+    decoding = source["params"], source["factor"], source["tiny"]
+    pk = PanelElements(v, size, bool(how.in_f64), bool(how.emulated), *decoding)
     writer: _Columns | _Rows = (_Columns if columns else _Rows)(v, pk, how, args)
     with cgutils.for_range_slice(b, x["begin"], x["end"], v.int(1), I64) as (index, _):
         writer.write(index, turns(how.block) if how.emulated else [])

@@ -68,7 +68,8 @@ class Schedule(ABC):
         v, b, a = self.v, self.b, self.args
         if self.s.counted:
             step = b.add(b.mul(group, a["blocks"]), block)
-            mine, theirs = v.at(a["sa"], b.mul(step, v.int(4 * ROWS))), v.at(a["sb"], b.mul(group, v.int(PANEL)))
+            mine = v.at(a["sa"], b.mul(step, v.int(4 * ROWS)))
+            theirs = v.at(a["sb"], b.mul(group, v.int(PANEL * self.s.sign_bytes)))
             self.sums.count(Signs(mine, theirs, v.at(maxima, self.o_counts)))
 
     def all_maxima(self, which: Exponents) -> None:

@@ -87,13 +87,18 @@ def tile_of(op: int, processor: Processor | None = None) -> WordsTile:
     if op == AMX:
         return WordsTile(words_amx.LINES, words_amx.COLUMNS // words_amx.ROWS, I32, words_amx.ROWS)
     t = processor or target()
-    rows, vectors = 4 if op in (XOR, AND) and t.lookup else 6, 4 if t.sums > 8 else 2
+    rows, vectors = 4 if op in (XOR, AND) and _by_bytes(t) else 6, 4 if t.sums > 8 else 2
     return WordsTile(rows, vectors, F64, t.lanes // 2) if op == FMA else WordsTile(rows, vectors, I32, t.lanes)
 
 
-def _products(v: VectorBuilder, op: int, lookup: bool) -> Dot:
+def _by_bytes(t: Processor) -> bool:
+    """Whether bits are counted byte by byte."""
+    return t.lookup or (t.masks and not t.counts)
+
+
+def _products(v: VectorBuilder, op: int, t: Processor) -> Dot:
     """How products of words are summed, of all operations but f64's."""
-    way = {DOT: Octets, PAIRS: Pairs}.get(op) or (ByteBits if lookup else Bits)
+    way = {DOT: Octets, PAIRS: Pairs}.get(op) or (ByteBits if _by_bytes(t) else Bits)
     return way(v, DotElements(1 if op in (XOR, AND) else 8, a_signed=True, both=op == AND))
 
 
@@ -126,7 +131,7 @@ class TileEmitter:
         self.ld, self.fresh, self.tile = ld, fresh, tile_of(op, processor)
         self.keys = [(r, j) for r in range(self.tile.rows) for j in range(self.tile.vectors)]
         self.bytes = processor.bytes
-        self.dot = _products(v, op, processor.lookup) if op != FMA else None
+        self.dot = _products(v, op, processor) if op != FMA else None
 
     def place(self, key: tuple[int, int]) -> Any:
         """Where a vector of D is."""
