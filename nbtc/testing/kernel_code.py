@@ -31,7 +31,7 @@ SHAPES = {
     "f16 accumulators": (True, 16, 25, "rne11"),
     "e4m3, e5m2 unit": (False, 32, 13, "rz14"),
 }
-# operation, products of a word, and the instruction that the loop is known by
+# operation, products of a word, and the instruction that the loop is known by; bits may be counted by tables
 WORDS = {
     "s8, u8, s4, u4": (words.DOT, 4, "vpdpbusd"),
     "b1": (words.XOR, 32, "vpopcntd"),
@@ -118,6 +118,8 @@ def words_operations(cpu: str, name: str) -> Operations:
     (1.0, 2.0)
     """
     op, _, instruction = WORDS[name]
+    if instruction == "vpopcntd" and not CPUS[cpu].counts:
+        instruction = "vpshufb"
     tile = words.tile_of(op, CPUS[cpu])
     return _counted(words_assembly(cpu, name), instruction, tile.rows * tile.width // CPUS[cpu].lanes)
 

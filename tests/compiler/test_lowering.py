@@ -11,8 +11,10 @@ import pytest
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, VectorBuilder, vector
-from nbtc.compiler.cpu.lowering import LoweringTarget, host
+from nbtc.compiler.cpu.host import AVX512
+from nbtc.compiler.cpu.lowering import LOWERINGS, LoweringTarget, host
 from nbtc.compiler.cpu.plain_lowering import Lowering
+from nbtc.compiler.cpu.processors import processor
 
 BYTES = 64
 P = I8.as_pointer()
@@ -58,3 +60,25 @@ def test_bytes_by_their_places(target):
     x, places = rng.integers(0, 256, BYTES, np.uint8), rng.integers(0, 16, BYTES, np.uint8)
     want = np.take_along_axis(x.reshape(-1, 16), places.reshape(-1, 16).astype(np.int64), axis=1)
     assert (computed("byte_shuffle", False, target, x, places).reshape(-1, 16) == want).all()
+
+
+VNNI, COUNTS = {"avx512vnni"}, {"avx512vnni", "avx512bitalg", "avx512vpopcntdq"}
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        (set(), "AVX-512"),  # Skylake
+        (VNNI, "AVX-512 VNNI"),  # Cascade Lake
+        (VNNI | {"avx512bf16"}, "AVX-512 VNNI"),  # Cooper Lake
+        (COUNTS, "AVX-512 BITALG"),  # Ice Lake
+        (COUNTS | {"avx512bf16", "avx512fp16"}, "AVX-512 FP16"),  # Sapphire Rapids
+        (COUNTS | {"avx512bf16"}, "AVX-512 Zen"),
+    ],
+)
+def test_processors_with_avx512(more: set[str], name: str) -> None:
+    """Whose every operation takes a multiplier's port, which multiply bytes, and which count bits."""
+    row = processor("x86_64", AVX512 | more)
+    assert row is not None and row in LOWERINGS
+    assert (row.name, row.two_ports, row.dots) == (name, "Zen" not in name, name not in ("AVX-512", "AVX-512 Zen"))
+    assert row.counts == (more >= COUNTS)

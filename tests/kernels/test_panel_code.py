@@ -30,6 +30,7 @@ def test_operations_of_a_chunk(name: str) -> None:
 @pytest.mark.parametrize(("name", "least"), [("s8, u8, s4, u4", 1), ("b1", 3), ("f64", 2)])
 def test_operations_of_words(name: str, least: float) -> None:
     """A word of A by a register of B is what has to be done, and nothing is spilled."""
+    assert words_operations("cascadelake", name).vector == (8 if name == "b1" else least)
     for cpu in ("znver4", "sapphirerapids"):
         found = words_operations(cpu, name)
         assert (found.vector, found.stores) == (least, 0), cpu
