@@ -98,10 +98,8 @@ def signature(a: Any, b: Any, names: tuple[Any, ...], threads: Any, engines: Seq
     for name in names:
         if name is not None and type(name) is not str:
             return None
-    return (
-        a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, names, thread_count(threads), changes(),
-        *engines,
-    )  # fmt: skip
+    count = thread_count(None) if threads is None else threads  # which planning has checked where there is a call
+    return a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, names, count, changes(), *engines
 
 
 def product(of: Hashable, a: Any, b: Any) -> NDArray[Any] | None:

@@ -16,7 +16,7 @@ from nbtc.compiler.cpu.processors import NEON
 from nbtc.compiler.machine_code import emitted
 from nbtc.formats.table import FORMATS
 from nbtc.kernels.block_scaled import group_dot
-from nbtc.kernels.panels import panel, panel_operands, panel_pack
+from nbtc.kernels.panels import panel, panel_elements, panel_operands, panel_pack
 from nbtc.kernels.panels.alignment_and_rounding import SumShape
 from nbtc.kernels.words import words, words_pack
 from nbtc.kernels.words.dot import DotElements
@@ -93,7 +93,7 @@ def test_packing_of_a_panel(size: int, columns: bool, wide: bool) -> None:
 
     def emit(v: VectorBuilder, values: list[Any]) -> None:
         args = {**dict(zip(names, values, strict=False)), "scale_exponents": None}
-        packer = panel_pack._Packer(v, size, wide, False, *values[len(names) :])
+        packer = panel_elements.PanelElements(v, size, wide, False, *values[len(names) :])
         how = panel_operands.Packing(int(wide), 16, full_range=0, emulated=0, scaled=0)
         writer = (panel_pack._Columns if columns else panel_pack._Rows)(v, packer, how, args)
         writer.write(v.int(0), [])
