@@ -177,14 +177,22 @@ ROWS: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
 OTHER = Way("a kernel of tensor cores")
 
 
+def _eights(c: Case) -> bool:
+    """Whether a group's channels and outputs are whole eights, which the widest load takes."""
+    return c.channels // c.groups % 8 == c.outputs // c.groups % 8 == 0
+
+
 def _without_shared_memory(c: Case) -> bool:
-    """Where most forward convolutions of f16 are of the kernels that load their fragments from global memory."""
+    """Where most forward convolutions of f16 are of the kernels that load their fragments from global memory.
+
+    Of windows of eight and more positions, channels first, none was seen whose channels both are whole eights.
+    """
     widest, channels, outputs = max(c.channels, c.outputs), c.channels // c.groups, c.outputs // c.groups
     if c.last:
         return channels <= 14 and c.right > 29
     if c.taps < 8:
         return c.taps > 1 and c.stride > 1 and widest <= 80 and channels <= 56
-    return widest <= 80 and c.left <= 704 and (outputs <= 28 or channels <= 14)
+    return not _eights(c) and widest <= 80 and c.left <= 704 and (outputs <= 28 or channels <= 14)
 
 
 def _lanes(c: Case) -> bool:
@@ -220,6 +228,10 @@ LIKELY: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
         (
             Way("xmma_fprop_implicit_gemm_indexed_wo_smem", "flat"),
             lambda c: c.format == "f16" and len(c.sizes) == 2 and _without_shared_memory(c),
+        ),
+        (
+            Way("an fprop of tensor cores, two positions of 8 channels a step", tile=32),  # of a recorded net, 5 x 5
+            lambda c: c.format == "f16" and not c.last and c.taps > 9 and _eights(c) and c.channels == 8 * c.groups,
         ),
         (
             Way("an fprop of tensor cores, 32 channels", tile=32, alone=True),

@@ -122,10 +122,12 @@ def test_no_items(transposed):
 
 
 NET = cudnn.Case("input", False, "f16", 4, 32, 64, (16, 16), (3, 3), 2, 1)
-SHOWN = {  # by recorded nets of 8, 32 and 64 channels
-    "input": (NET, "tiles", 64),
-    "weight": (NET._replace(what="weight"), "lanes", 64),
-    "weight of a larger image": (NET._replace(what="weight", items=2, sizes=(32, 32)), "tiles", 64),
+SHOWN = {  # by recorded nets
+    "forward": (cudnn.Case("forward", False, "f16", 2, 16, 16, (14, 14), (3, 3), 1, 1), "tiles", 32, True),
+    "forward, 5 x 5": (cudnn.Case("forward", False, "f16", 4, 8, 16, (20, 20), (5, 5), 1, 0), "tiles", 32, False),
+    "input": (NET, "tiles", 64, True),
+    "weight": (NET._replace(what="weight"), "lanes", 64, False),
+    "weight of a larger image": (NET._replace(what="weight", items=2, sizes=(32, 32)), "tiles", 64, False),
 }
 
 
@@ -133,9 +135,9 @@ SHOWN = {  # by recorded nets of 8, 32 and 64 channels
 @pytest.mark.parametrize("name", SHOWN)
 def test_kernels_that_recorded_nets_showed(name):
     """The nets have every bit with these; what is not known for sure stays a guess."""
-    case, kind, tile = SHOWN[name]
+    case, *shown = SHOWN[name]
     made, evidence = cudnn.way(case, case.what)
-    assert (made.kind, made.tile) == (kind, tile) and evidence.startswith("guess")
+    assert [made.kind, made.tile, made.alone] == shown and evidence.startswith("guess")
 
 
 # --- many sizes -------------------------------------------------------------------------------------------------------

@@ -132,3 +132,10 @@ def test_autocast(device, where):
     assert any("bf16" in p.instruction for p in fast.report().products) == cast
     assert not torch.is_autocast_enabled("cuda")
     assert fast(x).dtype == (torch.bfloat16 if where == "inside" else torch.float32)  # another trace
+
+
+def test_a_stable_sort_is_exact_wherever_it_runs():
+    x = torch.arange(3000) * 7919 % 11
+    fast, (values, places) = compiled(lambda x: torch.sort(x, stable=True), x)
+    assert torch.equal(values, x.sort().values) and torch.equal(places, x.argsort(stable=True))
+    assert not fast.report().left

@@ -51,7 +51,7 @@ from nbtc.isa.gpus import GPU
 from nbtc.torch.inductor import engine, without_rule
 from nbtc.torch.inductor.remembered import remembered
 
-TESTED = {"torch": ("2.10", "2.11"), "triton": ("3.6",)}
+TESTED = {"torch": ("2.10", "2.11", "2.14"), "triton": ("3.6", "3.8")}
 CPU = torch.device("cpu")
 _CUDA_SLOT, _META_SLOT, _SLOTS = 1, 14, 22  # of c10::DeviceType
 

@@ -161,7 +161,7 @@ class Running(TorchDispatchMode):
             return self._seeds(args, kwargs)
         if name in KERNELS and (made := KERNELS[name](*args)) is not None:
             return made
-        if not func.is_view and name not in EXACT:
+        if not (func.is_view or name in EXACT or kwargs.get("stable")):  # a stable sort has one result
             self._note(name)
             self._session.recorder.leave(FALLBACK)
             return _as_on_cuda(func, args, kwargs, func(*_on_cpu(args), **kwargs))
