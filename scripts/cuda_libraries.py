@@ -1,6 +1,6 @@
 """Builds kernels of CUDA C++ libraries, runs them under `nbtc run`, plain and checked, and writes docs/libraries.md.
 
-    python scripts/cuda_libraries.py [cub flash-attn ggml llm.c] [--sources DIR] [--llmc DIR] [--arch A] [--keep FILE]
+    python scripts/cuda_libraries.py [cub thrust flash-attn ggml llm.c] [--sources DIR] [--llmc DIR] [--keep FILE]
 
 scripts/cuda_programs holds a program for each library, which calls its kernels and compares with its reference by its
 own bounds; the exit code says what came of it.  The kernels are those of the libraries' source distributions, unpacked
@@ -52,10 +52,17 @@ PRIMITIVES = (
     *("block " + x for x in ("reduce_warps", "reduce_raking", "scan_warps", "scan_raking", "radix_sort", "merge_sort")),
     *("block " + x for x in ("exchange", "discontinuity", "adjacent_difference", "histogram", "shuffle")),
     *("device " + x for x in ("reduce", "scan", "radix_sort", "merge_sort", "select", "partition", "unique")),
-    *("device " + x for x in ("run_length", "histogram", "segmented_reduce", "reduce_by_key")),
+    *("device " + x for x in ("run_length", "histogram", "segmented_reduce", "reduce_by_key", "adjacent_difference")),
+    *("device " + x for x in ("segmented_sort", "segmented_radix_sort", "top_k", "merge", "transform")),
+)
+ALGORITHMS = (
+    *("sort", "sort_with", "sort_by_key", "reduce", "transform_reduce", "extrema", "scan", "scan_by_key"),
+    *("reduce_by_key", "copy_if", "remove_if", "stable_partition", "unique", "merge", "set_operations"),
+    *("lower_bound", "gather_scatter", "adjacent_difference"),
 )
 LIBRARIES = {
     "cub": Library("", (), ("--extended-lambda",), (), PRIMITIVES),
+    "thrust": Library("", (), ("--extended-lambda",), (), tuple(f"device {x}" for x in ALGORITHMS)),
     "flash-attn": Library(
         "flash_attn-*/csrc",
         ("+flash_attention", "flash_attn/src", "cutlass/include"),

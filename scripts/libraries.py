@@ -3,8 +3,8 @@
     python scripts/libraries.py [liger-kernel ...] [--sources DIR] [--arch sm_90] [--seconds 120] [--keep FILE]
 
 A library has to be installed, with torch, Triton and pytest.  Its tests come from its source distribution, which pip
-unpacks into --sources; of libraries whose distributions have none, scripts/library_calls.py calls kernels and compares
-with what torch computes.  Of a test's parametrisations the one runs whose numbers have the smallest product, and of a
+unpacks into --sources; of libraries whose distributions have none, scripts/*_calls.py call kernels and compare with
+what torch computes.  Of a test's parametrisations the one runs whose numbers have the smallest product, and of a
 file the --each tests for which that is smallest.  Each library runs in a process of its own, once plain and once
 checked; where that dies, another goes on after the test.
 --keep: a JSON file that gathers the outcomes of several runs.  The page's rows of libraries that did not run stay.
@@ -72,6 +72,7 @@ LIBRARIES = {
     "tokenspeed-triton-kernels": Library(calls="triton_kernels"),
     "late-interaction-kernels": Library(calls="late_interaction"),
     "adasplash": Library(calls="adasplash"),
+    "xformers": Library(calls="xformers"),
     "gluon-tutorials": Library((".",), arches=("sm_100",), of="triton"),
     "triton-tutorials": Library((".",), arches=("sm_80", "sm_90", "sm_100"), of="triton"),
     "disentangled-flash": Library(("tests",), "benchmark"),  # which are not in the distribution
@@ -240,7 +241,7 @@ def words_of(name, sources):
     if library.calls:
         here = ROOT / "scripts"  # not where they run: libraries write files there
         own = ["-c", os.devnull, "--rootdir", str(here)]  # without this project's settings
-        files = [str(here / f"{which}library_calls.py") for which in ("", "more_")]
+        files = [str(here / f"{which}_calls.py") for which in ("library", "more_library", "attention")]
         return [*own, *files, "-k", library.calls], sources
     folder = unpacked(name, sources)
     return [*library.tests, *(["-k", f"not ({library.without})"] if library.without else [])], folder

@@ -159,3 +159,50 @@ def test_flag_gems(name, monkeypatch):
 
     found, wanted = FLAG_GEMS[name](flag_gems, numbers(7, 40), numbers(7, 40), numbers(40))
     close(found, wanted, 2e-2 if name in ("bmm", "conv2d", "mm") else 1e-4)  # products in tf32
+
+
+# --- xformers --------------------------------------------------------------------------------------------------------
+def test_xformers_rms_norm():
+    from xformers.ops.rmsnorm import rms_norm, rms_norm_add
+
+    x, y, weight = numbers(5, 96), numbers(5, 96), numbers(96)
+    close(rms_norm(x, weight, 1e-6), F.rms_norm(x, (96,), weight, 1e-6), 1e-5)
+    wanted = F.rms_norm(x + y, (96,), weight, 1e-6)
+    close(rms_norm_add(x, y, weight, 1e-6), wanted, 1e-5)
+
+
+def test_xformers_scaled_index_add():
+    from xformers.ops.indexing import scaled_index_add
+
+    x, source, scaling = numbers(6, 7, 40, grad=True), numbers(3, 7, 40, grad=True), numbers(40, grad=True)
+    index = torch.tensor([4, 0, 5])
+    wanted = x.index_add(0, index, source * scaling, alpha=0.5)
+    start = numbers(6, 7, 40)
+    others = torch.autograd.grad(wanted, (x, source, scaling), start)
+    found = scaled_index_add(x * 1, index, source, scaling, 0.5)
+    close(found, wanted, 1e-5)
+    for got, other in zip(torch.autograd.grad(found, (x, source, scaling), start), others, strict=True):
+        close(got, other, 1e-4)
+
+
+def test_xformers_index_select_cat():
+    from xformers.ops.indexing import index_select_cat
+
+    sources = [numbers(9, 24, grad=True), numbers(5, 40, grad=True)]
+    indices = [torch.tensor([8, 1, 3]), torch.tensor([0, 4])]
+    wanted = torch.cat([x[i].flatten() for x, i in zip(sources, indices, strict=True)])
+    found, start = index_select_cat(sources, indices), numbers(*wanted.shape)
+    close(found, wanted, 0)
+    for x, y in zip(
+        torch.autograd.grad(found, sources, start), torch.autograd.grad(wanted, sources, start), strict=True
+    ):
+        close(x, y, 0)
+
+
+def test_xformers_tiled_matmul():
+    from xformers.ops.tiled_matmul import tiled_matmul
+
+    a = [[numbers(m, k, dtype=torch.float16) for k in (48, 16)] for m in (64, 40)]
+    b = [[numbers(k, n, dtype=torch.float16) for n in (32, 72)] for k in (48, 16)]
+    whole = torch.cat([torch.cat(row, 1) for row in a]).float() @ torch.cat([torch.cat(row, 1) for row in b]).float()
+    close(torch.cat([torch.cat(row, 1) for row in tiled_matmul(a, b)]), whole, 2e-2)

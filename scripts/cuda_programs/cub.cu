@@ -313,6 +313,48 @@ static int on_device(const std::string& name) {
             wanted.push_back(std::accumulate(values.begin() + ends[s], values.begin() + ends[s + 1], 0));
         return compared(what, host(out, 5), wanted);
     }
+    if (name == "segmented_sort" || name == "segmented_radix_sort") {
+        const Words ends = {0, 10, 10, 777, 2500, COUNT};
+        int* at = device(ends);
+        if (name == "segmented_sort")
+            twice([&](void* t, size_t& n) { return cub::DeviceSegmentedSort::SortKeys(t, n, in, out, COUNT, 5, at, at + 1); });
+        else
+            twice([&](void* t, size_t& n) {
+                return cub::DeviceSegmentedRadixSort::SortKeys(t, n, in, out, COUNT, 5, at, at + 1);
+            });
+        for (int s = 0; s < 5; s++) std::sort(values.begin() + ends[s], values.begin() + ends[s + 1]);
+        return compared(what, host(out, COUNT), values);
+    }
+    if (name == "adjacent_difference") {
+        twice([&](void* t, size_t& n) {
+            return cub::DeviceAdjacentDifference::SubtractLeftCopy(t, n, in, out, COUNT, cuda::std::minus<>{});
+        });
+        std::adjacent_difference(values.begin(), values.end(), std::back_inserter(wanted));
+        return compared(what, host(out, COUNT), wanted);
+    }
+    if (name == "top_k") {
+        auto unsorted = cuda::std::execution::env{cuda::execution::require(
+            cuda::execution::determinism::not_guaranteed, cuda::execution::output_ordering::unsorted)};
+        twice([&](void* t, size_t& n) { return cub::DeviceTopK::MaxKeys(t, n, in, out, COUNT, 100, unsorted); });
+        std::sort(values.begin(), values.end(), std::greater<>{});
+        wanted = host(out, 100);
+        std::sort(wanted.begin(), wanted.end(), std::greater<>{});
+        return compared(what, wanted, Words(values.begin(), values.begin() + 100));
+    }
+    if (name == "merge") {
+        std::sort(values.begin(), values.begin() + 2000);
+        std::sort(values.begin() + 2000, values.end());
+        in = device(values);
+        twice([&](void* t, size_t& n) { return cub::DeviceMerge::MergeKeys(t, n, in, 2000, in + 2000, COUNT - 2000, out); });
+        std::sort(values.begin(), values.end());
+        return compared(what, host(out, COUNT), values);
+    }
+    if (name == "transform") {
+        check(cub::DeviceTransform::Transform(cuda::std::make_tuple(in, in), out, COUNT,
+                                              [] __device__(int a, int b) { return a * b + 1; }));
+        for (int x : values) wanted.push_back(x * x + 1);
+        return compared(what, host(out, COUNT), wanted);
+    }
     if (name == "reduce_by_key") {
         Words keys(COUNT), runs, sums;
         for (int i = 0; i < COUNT; i++) keys[i] = i * i / 100000;
