@@ -17,6 +17,7 @@ import numpy as np
 
 from nbtc.errors import OptionError
 from nbtc.errors import shown as quoted
+from nbtc.gemm.tails import Tail
 
 Segment = tuple[int, int]  # elements start..stop of K, padded with zeros to whole steps
 Chain = tuple[Segment, ...]
@@ -31,9 +32,13 @@ class Order:
     part: elements of a part of K (None: all of K).  parts: how many parts there must be.  group, ways: in every `group`
     elements the first group / ways go to one chain, the next to a second and so on.  residue: a chain takes its leading
     length mod `residue` elements first, as steps of their own.  step: K of the instruction, where it is not the default
-    one.  unit: `parts` parts of whole units, the last ones a unit longer where there is a rest.  Each chain starts from
-    zero; their results are added in ascending order in the accumulator type (floats to nearest even), those of units in
-    pairs, c last.  An order of one chain starts from c.  evidence: where a library's order comes from.
+    one.  unit: `parts` parts of whole units, the last ones a unit longer where there is a rest.  tail: the tiles of the
+    result that these parts are of; the others are one chain.  fused: float32 multiply-adds without tensor cores, whose
+    operands are not rounded first; element k of a part goes to lane k mod `lanes`, or each lane takes as many
+    neighbours (`runs`); after every `each` elements of a part a lane adds its chain to its sum; a tree adds the lanes'
+    sums, or one after the other (`serial`).  Each chain starts from zero; their results are added in ascending order in
+    the accumulator type (floats to nearest even), those of units in pairs, c last.  An order of one chain starts from
+    c.  evidence: where a library's order comes from.
 
     >>> order("split3x8").chains(20)
     (((0, 8),), ((8, 16),), ((16, 20),))
@@ -47,12 +52,18 @@ class Order:
     residue: int | None = None
     step: int | None = None
     unit: int | None = None
+    tail: Tail | None = None
+    fused: bool = False
+    lanes: int = 1
+    runs: bool = False
+    serial: bool = False
+    each: int | None = None
     evidence: str = ""
 
     @property
     def one_chain(self) -> bool:
         """True where all of K is one chain, which then starts from c."""
-        return self.part is None and self.group is None and self.unit is None
+        return self.part is None and self.group is None and self.unit is None and not self.fused
 
     @property
     def sequential(self) -> bool:
@@ -105,6 +116,14 @@ class Order:
             left = [reduce(add, left[i : i + 2]) for i in range(0, len(left), 2)]
         return left[0]
 
+    def lanes_text(self) -> str:
+        """How fused multiply-adds are dealt, in words."""
+        which = "neighbours" if self.runs else f"elements k, k + {self.lanes} ..."
+        how = "one after the other" if self.serial else "as a tree, the upper half to the lower one"
+        part = f" of every {self.part} elements" if self.part else ""
+        part += f", a new chain every {self.each}" if self.each else ""
+        return f"d = fused multiply-adds in float32: {self.lanes} lanes{part}, each of {which}, added {how}"
+
     def _within(self, start: int, stop: int) -> list[Chain]:
         """The chains of one part."""
         if self.group:
@@ -134,7 +153,10 @@ class Order:
         total = self.added(names, lambda x, y: f"({x} + {y})")
         total = total[1:-1] if len(names) > 1 else total
         if self.unit:
-            return "\n".join([f"{self.name}, K = {k}, steps of {step}", f"d = {total}", *_shown(chains, step)])
+            where = f" in the last {self.tail.count} tiles, one chain elsewhere" if self.tail else ""
+            return "\n".join([f"{self.name}, K = {k}, steps of {step}", f"d = {total}{where}", *_shown(chains, step)])
+        if self.fused:
+            return "\n".join([f"{self.name}, K = {k}", self.lanes_text()])
         more = f" + ... + s{len(chains) - 1}" if len(chains) > SHOWN else ""
         lines = [f"{self.name}, K = {k}, steps of {step}", f"d = {total}{more}"]
         return "\n".join([*lines, *_shown(chains, step)])
@@ -150,7 +172,7 @@ def _shown(chains: Sequence[Chain], step: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Rule:
-    """A kind of order: how it is written (numbers in groups of the pattern), its fields, what it means."""
+    """A kind of order: how it is written (numbers and words in groups of the pattern), its fields, what it means."""
 
     pattern: str
     example: str
@@ -178,6 +200,27 @@ RULES = (
         lambda parts, unit: {"parts": parts, "unit": unit},
         "so many parts of whole 32 elements, the last ones the longer, added in pairs (segment-K)",
     ),
+    Rule(
+        r"last(\d+)of(\d+)x(\d+)by(\d+)x(\d+)(rows|columns)(\d+)",
+        "segment2x32:last48of256x128by1x2rows8",
+        lambda count, rows, columns, high, wide, axis, band: {
+            "tail": Tail(count, (rows, columns), (high, wide), axis, band)
+        },
+        "segments only of the last so many tiles, in clusters, which are taken in bands of rows or columns",
+    ),
+    Rule("fma", "fma:lanes16", lambda: {"fused": True}, "fused multiply-adds in float32, without tensor cores"),
+    Rule(
+        r"each(\d+)",
+        "fma:lanes16serial:each512",
+        lambda each: {"each": each},
+        "a lane starts a new chain every so many elements of K",
+    ),
+    Rule(
+        r"(lanes|runs)(\d+)(serial)?",
+        "fma:lanes16",
+        lambda word, count, serial: {"lanes": count, "runs": word == "runs", "serial": serial is not None},
+        "every 16th element goes to the same lane (runs: neighbours do), and the lanes' sums are a tree",
+    ),
     Rule("promo4", "promo4", lambda: {"part": 128}, "promote128, counted in steps of 32"),
     Rule(
         r"slice(\d+)/(\d+)",
@@ -192,7 +235,7 @@ RULES = (
         "one chain that takes the K mod 16 leading elements first, as one padded step",
     ),
 )
-_WRITTEN = ", ".join(repr(rule.example) for rule in RULES)
+_WRITTEN = ", ".join(repr(example) for example in dict.fromkeys(rule.example for rule in RULES))
 
 
 def order(spec: object) -> Order:
@@ -214,6 +257,13 @@ def order(spec: object) -> Order:
     made = Order(text)
     for word in text.split(":"):
         made = replace(made, **_fields(word, spec))
+    if (made.tail and not made.unit) or ((made.lanes > 1 or made.each) and not made.fused):
+        raise OptionError(
+            f'order={spec!r}: "last..." says which tiles have segments and lanes are of fused multiply-adds; '
+            'order="segment2x32:last48of256x128by1x2rows8" and "fma:lanes16" work'
+        )
+    if made.fused and (made.unit or made.group or made.residue or made.step):
+        raise OptionError(f'order={spec!r}: fused multiply-adds are dealt to lanes alone; order="fma:lanes16" works')
     if made.unit and (made.part or made.group or made.residue):
         raise OptionError(f'order={spec!r}: segments are cut no further; order="segment4x32" works')
     if made.group and (made.residue or made.group % made.ways):
@@ -238,10 +288,10 @@ def _fields(word: str, spec: object) -> dict[str, Any]:
         return {"step": int(found[1])}
     for rule in RULES:
         if found := re.fullmatch(rule.pattern, word):
-            numbers = [int(g) for g in found.groups()]
-            if 0 in numbers:
+            values = [int(g) if g and g.isdigit() else g for g in found.groups()]
+            if 0 in values:
                 break
-            return rule.fields(*numbers)
+            return rule.fields(*values)
     raise _unknown(spec)
 
 

@@ -1,4 +1,4 @@
-"""Parts of a product that are products themselves: a block of its rows, or the elements of K that one chain takes."""
+"""Parts of a product that are products themselves: blocks of the result, or the elements of K that one chain takes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from nbtc.gemm.orders import Chain
+from nbtc.gemm.orders import Chain, Order
 from nbtc.gemm.out import Block, cut
 from nbtc.gemm.problem import Problem, matrix
+from nbtc.gemm.tails import Tile
 
 
 def block_of(problem: Problem, at: Block) -> Problem:
@@ -28,6 +29,21 @@ def block_of(problem: Problem, at: Block) -> Problem:
         ),
         batch=batch,
         plan=replace(problem.plan, shape=(*batch, rows, *problem.plan.shape[-2:])),
+    )
+
+
+def tile_of(problem: Problem, at: Tile, order: Order) -> Problem:
+    """The part of a product that makes these rows and columns, without scales, in an order of its own."""
+    rows, columns = at
+    plan, c = problem.plan, problem.c
+    shape = *plan.shape[:-3], rows.stop - rows.start, columns.stop - columns.start, plan.shape[-1]
+    return replace(
+        problem,
+        a=problem.a[..., rows, :],
+        b=problem.b[..., columns],
+        c=None if c is None else c[..., rows, columns],
+        scales=(None, None),
+        plan=replace(plan, shape=shape, order=order),
     )
 
 

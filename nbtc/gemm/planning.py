@@ -188,13 +188,18 @@ def _decided(*question: Any) -> tuple[tuple[Format, Format, Format], tuple[bool,
     m, n = q.a[-2], q.b[-1]
     order = q.order.order(m, n, k, a=fa, b=fb, out=acc, layout=q.layout) if isinstance(q.order, Library) else q.order
     way = _order(order, q.k_split, k)
+    if way.fused and (acc.name != "f32" or pa or pb):
+        raise OptionError(
+            f"order={way.name!r} is of fused multiply-adds in float32, but the accumulator of {fa.name} x {fb.name} is "
+            f"{acc.name}{', and the words are packed' * (pa or pb)}: pass float32, float16 or bfloat16 operands"
+        )
     form = _instruction(q.instruction)
     row = row_for(target.name, form, fa.name, fb.name, acc.name, bit_op, q.saturate, way.step, q.kind)
     if q.c_dtype is not None:
         accumulator_bits(np.empty(0, q.c_dtype), acc)
     batch = batch_axes(q.a, q.b, q.c, m, n)
     one_b = merged(q.a, q.b, batch)
-    block = block_shape((*batch, m, n), acc.dtype.itemsize, q.rows)
+    block = block_shape((*batch, m, n), acc.dtype.itemsize, None if way.tail else q.rows)
     size = Size((fa, fb, acc), (*batch, m, n, k), block, q.threads, one_b)
     plan = _plan(target, row, size, q.saturate or row.saturate, way)
     plan = replace(
@@ -302,8 +307,9 @@ def _plan(target: Arch, row: Row, size: Size, saturate: bool, order: Order) -> P
         )
     one_thread = size.threads == 1 or m * n * k <= engine.worth
     simple = one_thread and order.sequential and size.block == size.shape[:-1] and not batch and m * n * k > 0
+    mnemonic, step = ("fma.rn.f32", 1) if order.fused else (row.mnemonic, step)
     return Plan(
-        row.mnemonic, numerics, order.steps(k, step), size.shape, (fa.name, fb.name, acc.name), target.name,
+        mnemonic, numerics, order.steps(k, step), size.shape, (fa.name, fb.name, acc.name), target.name,
         engine.name, size.threads, peak, order.part if order.name.startswith("every") else None, order, size.block,
         rate=engine.rate, simple=simple, row=row, params=vector,
     )  # fmt: skip

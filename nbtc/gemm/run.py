@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -19,9 +20,11 @@ from nbtc.formats.table import Format
 from nbtc.gemm import block_scaled, repeated
 from nbtc.gemm.engines.engines import ALONE, ENGINES, named
 from nbtc.gemm.engines.scaled_engines import ScaledProblem
+from nbtc.gemm.fused_lanes import fused_lanes
 from nbtc.gemm.orders import Chain
+from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.out import blocks, check_out, destination
-from nbtc.gemm.parts import block_of, rearranged
+from nbtc.gemm.parts import block_of, rearranged, tile_of
 from nbtc.gemm.planning import ProductOptions, prepare
 from nbtc.gemm.problem import Plan, Problem
 from nbtc.gemm.scales import apply_scales
@@ -290,15 +293,28 @@ def _scaled(problem: Problem, team: ThreadTeam) -> NDArray[Any]:
 def _summed(problem: Problem, team: ThreadTeam) -> NDArray[Any]:
     """Chains in the plan's order, and the sum of their results."""
     plan, c = problem.plan, problem.c
-    k = plan.shape[-1]
+    k, tail = plan.shape[-1], plan.order.tail
+    if tail is not None:
+        whole = replace(problem, scales=(None, None), plan=replace(plan, order=order_row("seq")))
+        result: NDArray[Any] = _summed(whole, team)
+        for at in tail.blocks(*plan.shape[-3:-1]):
+            result[..., at[0], at[1]] = _summed(tile_of(problem, at, replace(plan.order, tail=None)), team)
+        return result
+    if plan.order.fused:
+        return _with_c(fused_lanes(problem), problem)
     if plan.order.one_chain or k == 0:
         return _chain(problem, c, plan.chains[0], team)
     saturate = bool(plan.params[SATURATE])
     results = (_chain(problem, None, chain, team) for chain in plan.chains)
-    result = plan.order.added(results, partial(add, saturate=saturate))
-    if c is not None:
-        result = add(result, np.broadcast_to(from_bits(c, problem.acc), result.shape), saturate)
-    return result
+    return _with_c(plan.order.added(results, partial(add, saturate=saturate)), problem)
+
+
+def _with_c(result: NDArray[Any], problem: Problem) -> NDArray[Any]:
+    """A sum that started from zero, and c."""
+    if problem.c is None:
+        return result
+    c = np.broadcast_to(from_bits(problem.c, problem.acc), result.shape)
+    return add(result, c, bool(problem.plan.params[SATURATE]))
 
 
 def _chain(problem: Problem, c: NDArray[Any] | None, chain: Chain, team: ThreadTeam) -> NDArray[Any]:

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbtc.compiler.jit import in_default_float_mode
+from nbtc.gemm.fused_lanes import fma32
 from nbtc.gemm.orders import Order
 from nbtc.torch.cudnn import Way, chain
-from nbtc.torch.products import Settings, fma32
+from nbtc.torch.products import Settings
 
 INSTRUCTION = "fma.rn.f32"
 LANES = 32

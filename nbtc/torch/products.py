@@ -16,6 +16,7 @@ from nbtc.errors import GuessedOrderWarning, UnsupportedInstructionError, warn
 from nbtc.formats.arrays import as_format
 from nbtc.formats.conversions import convert
 from nbtc.gemm.cublas.orders import Library
+from nbtc.gemm.fused_lanes import fma32
 from nbtc.gemm.orders import Order
 from nbtc.gemm.orders import order as order_row
 from nbtc.gemm.run import matmul, plan
@@ -61,11 +62,15 @@ def operand(t: torch.Tensor, s: Settings, convolution: bool = False) -> NDArray[
     if t.dtype == torch.float32:
         if not tf32_allowed(convolution):
             raise NoEmulation("float32 without tf32 (allow_tf32, float32_matmul_precision): no tensor-core product")
-        x = array(t)
-        return x if s.tf32_rounding == "none" else convert(x, "tf32", s.tf32_rounding)
-    if t.dtype not in DTYPES:
+    elif t.dtype not in DTYPES:
         raise NoEmulation(f"no tensor-core product of {t.dtype}")
     return array(t)
+
+
+def _rounded(x: NDArray[Any], s: Settings, order: Order | str) -> NDArray[Any]:
+    """float32 operands as a library rounds them to tf32; fused multiply-adds take them as they are."""
+    fused = isinstance(order, Order) and order.fused
+    return x if x.dtype != np.float32 or s.tf32_rounding == "none" or fused else convert(x, "tf32", s.tf32_rounding)
 
 
 def product(
@@ -80,6 +85,7 @@ def product(
     start = perf_counter()
     try:
         order = _order(a, b, s, out, (fast_accum, bias), more)
+        a, b = _rounded(a, s, order), _rounded(b, s, order)
         planned = plan(a, b, order=order, **more)
         d = matmul(a, b, order=order, **more)
     except UnsupportedInstructionError as error:
@@ -98,7 +104,16 @@ def _order(
         (m, k), n = a.shape[-2:], b.shape[-1]
         batch = prod(a.shape[:-2]) if a.ndim > 2 else 0
         library = replace(s.order, fast_accum=fast_accum)
-        return library.order(m, n, k, a=a.dtype, b=b.dtype, out=as_format(out), layout=layout, bias=bias, batch=batch)
+        whole = _line(a, -2), _line(b, -1)
+        found = library.order(
+            *whole, k, a=a.dtype, b=b.dtype, out=as_format(out), layout=layout, bias=bias, batch=batch
+        )
+        if whole == (m, n):
+            return found
+        shape = f"{whole[0]} x {whole[1]} x {k} {layout}"
+        text = f"guess: as for {shape}, since lines of operands are padded to whole 16 bytes"
+        warn(f"{text}; {found.name!r} is used, its bits may differ", GuessedOrderWarning)
+        return replace(found, evidence=text)
     if s.order is not None:
         return s.order
     promoted = not fast_accum and plan(a, b, **more).model.fraction == PROMOTED
@@ -107,6 +122,16 @@ def _order(
         return name
     warn(f"{s.unrecorded}; {name!r} is used, its bits may differ", GuessedOrderWarning)
     return replace(order_row(name), evidence=s.unrecorded)
+
+
+def _line(x: NDArray[Any], axis: int) -> int:
+    """How long an axis of a matrix is; whole 16 bytes where it is an axis of lines that are padded to them.
+
+    TorchInductor pads lines of large tensors, and libraries then take the kernels of aligned operands.
+    """
+    size, octet, apart = x.shape[axis], 16 // x.itemsize, x.strides[-3 - axis] // x.itemsize
+    padded = x.strides[axis] == x.itemsize and apart > size and apart % octet == 0
+    return int(-(-size // octet) * octet) if padded else int(size)
 
 
 @in_default_float_mode
@@ -129,18 +154,3 @@ def _fma64(x: np.float64, y: NDArray[np.float64], z: NDArray[np.float64]) -> NDA
     start = np.broadcast_to(z, y.shape).reshape(1, -1)
     total: NDArray[np.float64] = matmul(np.full((1, 1), x), y.reshape(1, -1), start).reshape(y.shape)
     return total
-
-
-def fma32(x: Any, y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
-    """x * y + z rounded once: the exact product in float64, the sum rounded to odd there, then to float32."""
-    p, z64 = np.multiply(x, y, dtype=np.float64), z.astype(np.float64)
-    total = p + z64
-    part = total - p
-    lost = (p - (total - part)) + (z64 - part)  # Knuth's two-sum: what total lacks
-    inexact = np.isfinite(total) & (lost != 0)
-    bits = total.view(np.int64)
-    even = inexact & (bits & 1 == 0)
-    toward = np.where((lost > 0) == (total > 0), 1, -1)  # the odd neighbour on the side of what was lost
-    bits[even] += toward[even]
-    rounded: NDArray[np.float32] = total.astype(np.float32)
-    return rounded

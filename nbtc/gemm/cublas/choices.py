@@ -1,7 +1,8 @@
 """Which algorithm cuBLAS chooses for a product, and the order in which that sums.
 
 `library_choices.txt.xz` holds answers of cuBLAS' own heuristic (`cublasLtMatmulAlgoGetHeuristic`, cuBLAS 13.1 on an
-H200) to 5.8 million questions, with the workspace that PyTorch gives: 32 MiB, and 1 MiB to `addmm` and `_scaled_mm`.
+H200, for tf32 once more on an H100) to 5.8 million questions, with the workspace that PyTorch gives: 32 MiB, and 1 MiB
+to `addmm` and `_scaled_mm`.
 For each of 64,352 recorded products whose kernel a profiler named, the answer is the kernel that ran.  A line of the
 file has operation, format, layout and two of M, N and K (in a batch all three), then the third (the batch) from which
 a choice holds on, with the choice: a chain and into how many parts K is divided.
@@ -17,6 +18,8 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
+from nbtc.gemm.cublas.segments import segments
+
 Size = tuple[int, int, int, int]  # batch (0: none), M, N, K
 Kind = tuple[str, str, str]  # operation, format, layout
 
@@ -24,14 +27,61 @@ Kind = tuple[str, str, str]  # operation, format, layout
 OCTETS = {"tf32": 4, "bf16": 8, "f16": 8, "e4m3": 16}
 LINE = {"tf32": 32, "bf16": 64, "f16": 64, "e4m3": 128}
 AGREEING = 5  # nearest lines that must have a choice; of 23,000 random shapes with whole lines 98.9 % then have it
-UNKNOWN = ("auto", "other")  # kernels that may divide some tiles (segment-K), and those without tensor cores
+UNKNOWN = ("auto", "gemv", "other")  # kernels that divide some tiles in a way not known, and those without tensor cores
+
+# cuBLAS' kernels for products of one row, by their custom option: the order, and the largest K of the 306 products
+# recorded on an H100, with operands that tf32 does not hold, which had its bits.  The others have orders not known.
+ONE_ROW = {
+    "gemv11": ("fma:lanes16serial:each512", 8192),
+    "gemv12": ("fma:lanes16serial:each256", 512),
+    "gemv73": ("fma:lanes16", 8192),
+    "gemv74": ("fma:runs32", 512),
+    "gemv75": ("fma:lanes32", 18944),
+    "gemv83": ("fma:lanes32", 4864),
+    "gemv91": ("fma:lanes16", 512),
+    "gemv92": ("fma:runs32", 1600),
+    "gemv93": ("fma:lanes32", 18944),
+    "gemv94": ("fma:runs2", 64),
+    "gemv97": ("fma:lanes4", 1536),
+    "gemv100": ("fma:runs16", 1024),
+    "gemv101": ("fma:lanes16", 11008),
+    "gemv115": ("fma:lanes4", 5120),
+}
 
 
 class Algorithm(NamedTuple):
-    """chain: the order within a part, "auto" or "other" where none describes it.  parts: how many cuBLAS asks for."""
+    """chain: the order within a part; "auto:..." a tf32 kernel that may divide tiles (`segments`), "gemv..." one for a
+    single row, "other" one whose order is not known.  parts: how many cuBLAS asks for.
+    """
 
     chain: str
     parts: int = 1
+
+    @property
+    def described(self) -> bool:
+        """Whether anything is known of the kernel."""
+        return (
+            self.chain.startswith("auto:")
+            or self.chain in ONE_ROW
+            or not self.chain.startswith(("auto", "gemv", "other"))
+        )
+
+    def found(self, name: str, layout: str, size: Size) -> tuple[str, bool]:
+        """The name of the order of a product, and whether it is sure.
+
+        >>> Algorithm("gemv75").found("tf32", "nt", (0, 1, 768, 768))
+        ('fma:lanes32', True)
+        >>> Algorithm("other").found("f16", "nt", (0, 1, 7, 9))
+        ('seq', False)
+        """
+        if not self.described:
+            return "seq", False
+        if self.chain.startswith("auto:"):
+            return segments(self.chain, layout, size)
+        if self.chain in ONE_ROW:
+            order, longest = ONE_ROW[self.chain]
+            return order, self.parts == 1 and size[3] <= longest
+        return self.order(name, layout, size[3]), True
 
     def order(self, name: str, layout: str, k: int) -> str:
         """The name of the order for K, which may fill fewer parts than asked for.

@@ -11,10 +11,10 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from nbtc.gemm.cublas.choices import UNKNOWN, Kind, Size, chosen, nearest
+from nbtc.gemm.cublas.choices import Kind, Size, chosen, nearest
 
 ALIGNED = 8  # elements: operands whose rows are not multiples of 16 bytes take other kernels
-UNSURE = "cuBLAS' kernel for it, or for shapes near it, is one whose order is not known"
+UNSURE = "the order of cuBLAS' kernel for it, or for shapes near it, is not sure"
 SAME = {"f16": "bf16", "e5m2": "e4m3"}  # formats with the same kernels, of which the second is recorded
 
 
@@ -53,8 +53,9 @@ def find(op: str, name: str, layout: str, size: Size) -> Found | None:
         return None
     kind: Kind = (op, SAME[name] if name == "e5m2" else name, layout)
     made = chosen(kind, size)
-    if made is not None and made[0].chain not in UNKNOWN:
-        return Found(made[0].order(kind[1], layout, size[3]), "rule", made[1])
+    order, sure = ("seq", False) if made is None else made[0].found(kind[1], layout, size)
+    if made is not None and sure:
+        return Found(order, "rule", made[1])
     whole = not any(length % ALIGNED for length in lines(layout, size))
     if own and not whole:
         other = {}  # of rows of no whole 16 bytes the two formats' kernels have different tiles
@@ -62,7 +63,9 @@ def find(op: str, name: str, layout: str, size: Size) -> Found | None:
         return Found(other[size], "rule", f"recorded{_like(name, other)}")
     if op == "bmm" and whole and name != "tf32":
         return Found("seq", "rule", "no recorded batch is split")
-    return _nearest(kind, size, whole) if made is None else Found(_next(own, size), "guess", UNSURE)
+    if made is None:
+        return _nearest(kind, size, whole)
+    return Found(order if made[0].described else _next(own, size), "guess", UNSURE)
 
 
 def _nearest(kind: Kind, size: Size, whole: bool) -> Found:
@@ -71,10 +74,13 @@ def _nearest(kind: Kind, size: Size, whole: bool) -> Found:
     near = nearest(kind, size)
     if near is None and op == "addmm":  # of which other layouts were not asked for
         near, whole = nearest(("mm", name, layout), size), False
-    if near is None or near[0][0].chain in UNKNOWN:
-        return Found("seq", "guess", UNSURE if near else "no shape near it was asked for")
-    orders = [choice.order(name, layout, size[3]) for choice in near[0]]
-    if whole and len(set(orders)) == 1:
+    if near is None:
+        return Found("seq", "guess", "no shape near it was asked for")
+    answers = [choice.found(name, layout, size) for choice in near[0]]
+    orders = [order for order, _ in answers]
+    if not answers[0][1]:
+        return Found(orders[0], "guess", UNSURE)
+    if whole and len(set(answers)) == 1:
         return Found(orders[0], "rule", f"cuBLAS' heuristic chose it for the {len(orders)} nearest shapes")
     where = " x ".join(map(str, near[1]))
     return Found(orders[0], "guess", f"as cuBLAS' heuristic chose for {where}, the nearest shape")
@@ -86,10 +92,7 @@ def _like(name: str, other: dict[Size, str]) -> str:
 
 
 def _next(recorded: dict[Size, str], size: Size) -> str:
-    """The order of the next smaller and the next larger recorded M, where they agree; else one chain.
-
-    Kernels that decide at their start whether to divide tiles mostly don't: 2,760 of 3,674 recorded ones.
-    """
+    """The order of the next smaller and the next larger recorded M, where they agree; else one chain."""
     batch, m, n, k = size
     other = {s[1]: order for s, order in recorded.items() if (s[0], s[2], s[3]) == (batch, n, k)}
     below, above = max((x for x in other if x < m), default=None), min((x for x in other if x > m), default=None)
