@@ -22,15 +22,15 @@ GENERIC = LoweringTarget(Lowering, frozenset())
 TARGETS = pytest.mark.parametrize("target", [GENERIC, host() or GENERIC], ids=["generic", "this processor"])
 
 
-def computed(name: str, words: bool, target: LoweringTarget, x: Any, y: Any) -> Any:
-    """A lowering's operation on two registers of 64 bytes, taken as bytes or as words."""
+def computed(name: str, words: bool, target: LoweringTarget, x: Any, y: Any, *more: int) -> Any:
+    """A lowering's operation on two registers of 64 bytes, taken as bytes or as words, and on numbers."""
     kind = vector(I32, BYTES // 4) if words else vector(I8, BYTES)
     module = ir.Module("one")
     module.triple = llvm.get_process_triple()
     f = ir.Function(module, ir.FunctionType(ir.VoidType(), [P, P, P]), "operation")
     v = VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry")))
     how = target.lowering(v, target.has)
-    v.store(getattr(how, name)(*(v.load(p, kind, 1) for p in f.args[:2])), f.args[2], 1)
+    v.store(getattr(how, name)(*(v.load(p, kind, 1) for p in f.args[:2]), *more), f.args[2], 1)
     v.b.ret_void()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -82,3 +82,14 @@ def test_processors_with_avx512(more: set[str], name: str) -> None:
     assert row is not None and row in LOWERINGS
     assert (row.name, row.two_ports, row.dots) == (name, "Zen" not in name, name not in ("AVX-512", "AVX-512 Zen"))
     assert row.counts == (more >= COUNTS)
+
+
+@TARGETS
+@pytest.mark.parametrize("possible", [0x03030303, 0x30303030, 0xF0030C0F, 0xFFFFFFFF])
+def test_words_and_the_bits_set_in_others(target, possible):
+    rng = np.random.default_rng(possible)
+    total, x = (rng.integers(0, 1 << 32, BYTES // 4, np.uint32) for _ in range(2))
+    x[0] = 0xFFFFFFFF
+    x &= np.uint32(possible)
+    found = computed("plus_bits", True, target, total, x, possible).view(np.uint32)
+    assert (found == total + np.bitwise_count(x)).all()

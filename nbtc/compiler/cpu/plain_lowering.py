@@ -24,6 +24,9 @@ def width_of(t: ir.Type) -> int:
     return t.width if isinstance(t, ir.IntType) else {F16: 16, F32: 32}.get(t, 64)
 
 
+EVERY_BIT = (1 << 32) - 1
+
+
 class Lowering:
     """Plain vector IR, and what its subclasses say instead.
 
@@ -56,6 +59,10 @@ class Lowering:
         return self.v.bits(bits, like(bits, F32))
 
     # --- arithmetic ---------------------------------------------------------------------------------------------------
+    def plus_bits(self, total: Any, x: Any, possible: int) -> Any:
+        """Words, and to each added how many bits of its word of x are set; possible: the bits that may be."""
+        return self.b.add(total, self.v.popcount(x))
+
     def opt_barrier(self, x: Any) -> Any:
         """x, which the compiler must have ready here: else it collects a maximum's terms and keeps them until then."""
 

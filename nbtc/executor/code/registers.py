@@ -126,9 +126,8 @@ class RegisterVariables:
             return self.code.b.gep(self._image(names), [ir.Constant(I32, 0), ir.Constant(I32, n)])
         found = self._slots.get(register.name)
         if found is None:
-            found = self._slots[register.name] = self.code.variable(self.kind(register))
-            if register.name in self._in_memory:
-                self.code.keep_in_memory(found)
+            new = self.code.kept.variable if register.name in self._in_memory else self.code.variable
+            found = self._slots[register.name] = new(self.kind(register))
         return found
 
     def image(self, operand: Operand, count: int) -> Any | None:
@@ -141,8 +140,8 @@ class RegisterVariables:
     def _image(self, names: Names) -> Any:
         found = self._images.get(names)
         if found is None:
-            found = self._images[names] = self.code.variable(ir.ArrayType(vector(I32, LANES), len(names)))
-            self.code.keep_in_memory(found)
+            kind = ir.ArrayType(vector(I32, LANES), len(names))
+            found = self._images[names] = self.code.kept.variable(kind)
         return found
 
 

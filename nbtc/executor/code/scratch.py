@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from nbtc.executor.emit.lanes import Lanes
-from nbtc.executor.memory.resolve import POINTER
 from nbtc.executor.rows.uses import use_of
 from nbtc.executor.text.data import Instruction, Operand, Register
 
@@ -63,8 +62,7 @@ class Scratch:
         return self._place(lanes, at), False
 
     def _place(self, lanes: Lanes, at: int) -> Any:
-        base = lanes.b.inttoptr(lanes.get("worker", "scratch"), POINTER)
-        return lanes.v.at(base, at)
+        return lanes.v.at(lanes.pointer("worker", "scratch"), at)
 
 
 def _written(instructions: tuple[Instruction, ...], registers: tuple[Operand, ...]) -> bool:

@@ -16,6 +16,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
 from nbtc.executor.code.coroutine import NULL, Coroutine
+from nbtc.executor.code.kept_variables import KeptVariables
 from nbtc.executor.code.pending import Pending
 from nbtc.executor.emit.fields import field_at, load_field
 from nbtc.executor.emit.state import BARRIERS, BLOCK, WARP
@@ -87,6 +88,7 @@ class WarpCode:
         self.dispatch = self.function.append_basic_block("dispatch")
         self.done = self.function.append_basic_block("done")
         self._words: Any = None
+        self._unchanging: dict[tuple[str, str], Any] = {}
         self._top: Any = None
         # A large program goes these ways from thousands of places: what they do stands once, for a block given at run
         # time.  It was half of the code of a kernel that votes among lanes at hand.
@@ -107,6 +109,7 @@ class WarpCode:
             self.coroutine.suspend()
         self.early_block = b.block
         self._open = [(self.entry, begin), (self.early_block, prologue)]
+        self.kept = KeptVariables(v, self.entry, self.early_block)
         b.position_at_end(prologue)
         self.warp = v.at(self.block, BLOCK.size, b.mul(b.zext(index, I64), v.int(WARP.size)))
         self.launch = b.inttoptr(self._get("block", "launch"), POINTER)
@@ -128,6 +131,7 @@ class WarpCode:
             none = ir.Constant(vector(I32, BARRIERS), [0] * BARRIERS)
             v.store(none, self._at("warp", "barrier_waiters"), 64)
         self.advance()
+        self._prologue_end = b.block
         self.start = self.function.append_basic_block("start")
         b.branch(self.start)
         b.position_at_end(self.start)
@@ -150,12 +154,6 @@ class WarpCode:
             self.b.store(self.v.const(kind, 0) if zero else ir.Constant(kind, first), slot)
         return slot
 
-    def keep_in_memory(self, slot: Any) -> None:
-        """Let LLVM believe that a variable's address is known elsewhere: it stays a variable, which calls may read."""
-        kind = ir.FunctionType(ir.VoidType(), [slot.type])
-        with self.b.goto_block(self.early_block):
-            self.b.call(ir.InlineAsm(kind, "", "r", side_effect=True), [slot])
-
     def stack_top(self) -> Any:
         """Where each lane's stack ends: an offset in its local memory."""
         if self._top is None:
@@ -168,6 +166,23 @@ class WarpCode:
         if self._words is None:
             self._words = self.scratch(vector(I64, LANES))
         return self._words
+
+    def unchanging(self, structure: str, name: str) -> Any:
+        """The value of a field that stays the same for as long as the warp runs (`lanes.UNCHANGING`)."""
+        found = self._unchanging.get((structure, name))
+        if found is None:
+            with self.b.goto_block(self._prologue_end):
+                found = self._unchanging[structure, name] = self._get(structure, name)
+        return found
+
+    def unchanging_pointer(self, structure: str, name: str) -> Any:
+        """The same as a pointer."""
+        key = structure, f"{name}*"
+        if key not in self._unchanging:
+            value = self.unchanging(structure, name)
+            with self.b.goto_block(self._prologue_end):
+                self._unchanging[key] = self.b.inttoptr(value, POINTER)
+        return self._unchanging[key]
 
     def _at(self, structure: str, name: str) -> Any:
         return field_at(self.v, structure, getattr(self, structure), name)

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 Types = tuple[ir.Type, ...]
 WARP = 32
 POINTER = I8.as_pointer()
+# Fields that stay the same for as long as a warp runs: loaded once, before its first block.
+UNCHANGING = frozenset(
+    {
+        ("launch", "parameters"), ("launch", "variables"), ("launch", "services"),
+        ("worker", "sites"), ("worker", "scratch"), ("block", "shared"),
+    }
+)  # fmt: skip
 
 
 def is_vector(x: Any) -> bool:
@@ -173,7 +180,13 @@ class Lanes:
 
     def get(self, structure: str, name: str) -> Any:
         """A field's value."""
+        if (structure, name) in UNCHANGING:
+            return self.frame.code.unchanging(structure, name)
         return load_field(self.v, structure, getattr(self, structure), name)
+
+    def pointer(self, structure: str, name: str) -> Any:
+        """The value of one of the `UNCHANGING` fields, as a pointer."""
+        return self.frame.code.unchanging_pointer(structure, name)
 
     def put(self, structure: str, name: str, value: Any) -> None:
         """Set a field."""
@@ -215,7 +228,7 @@ class Lanes:
     @property
     def services(self) -> Any:
         """Pointer to the table of the host's functions."""
-        return self.b.inttoptr(self.get("launch", "services"), POINTER)
+        return self.pointer("launch", "services")
 
     def refuse(self, why: str) -> NoReturn:
         """Raise for an operand that the form doesn't take."""

@@ -129,7 +129,8 @@ def multiply(lanes: Lanes) -> None:
     c = image_of(lanes, parts.c, form.counts[2], form.size)
     meta = ir.Constant(P, None) if parts.meta is None else store_image(lanes, parts.meta, 1, 4)
     count = form.counts[3]
-    kept = None if parts.d in (parts.a, parts.b, parts.c) else lanes.frame.registers.image(parts.d, count)
+    read = (parts.a, parts.b) if form.in_place else (parts.a, parts.b, parts.c)
+    kept = None if parts.d in read else lanes.frame.registers.image(parts.d, count)
     d = lanes.machine.scratch.image(lanes, LANES * count * form.size) if kept is None else kept
     form.call(v, ProductImages(a, b, c, meta, d), lanes.services, RecordAddresses(records_a, records_b))
     if kept is None:  # not where its operands live: what needs the fallback reads them again

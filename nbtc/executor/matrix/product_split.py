@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I1, I8, I32, VectorBuilder
+from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder
 from nbtc.compiler.cpu.float_mode import DOWN, enter, leave, separate_function
 from nbtc.compiler.cpu.lowering import lowering
 from nbtc.compiler.machine_code.split import shared_module
@@ -25,6 +25,14 @@ P = I8.as_pointer()
 VECTOR = 64  # bytes of a vector, and the alignment of records and images
 LANES = 32
 REGISTER = 4 * LANES  # bytes of one register of a warp
+
+
+def place(v: VectorBuilder, size: int) -> Any:
+    """Stack memory of the function that is being written."""
+    with v.b.goto_entry_block():
+        buffer = v.b.alloca(ir.ArrayType(I8, size))
+        buffer.align = VECTOR
+        return v.b.bitcast(buffer, P)
 
 
 class RecordOperands(WarpOperands):
@@ -107,6 +115,14 @@ def _turned_back(v: VectorBuilder, x: list[Any]) -> list[Any]:
     return out
 
 
+def _one_of(v: VectorBuilder, second: Any, p: Any, q: Any) -> Any:
+    """The pointer p, or q: by numbers that LLVM can't tell are a choice, of which it makes a branch, and computes
+    behind that what is stored there, far from the loads it comes of."""
+    b = v.b
+    number = b.call(ir.InlineAsm(ir.FunctionType(I64, [I64]), "", "=r,0"), [b.zext(second, I64)])
+    return v.at(p, b.mul(number, b.sub(b.ptrtoint(q, I64), b.ptrtoint(p, I64))))
+
+
 class Core(Codegen):
     """The sums of decoded operands; C and D are moved by whole vectors of [register][lane] images."""
 
@@ -115,7 +131,7 @@ class Core(Codegen):
         self.sums = (LimitedWarpSums if shape.limited_range else FullWarpSums)(shape, v, operands, *numbers)
         self.peaks, self.accs, self.begun, self.totals = {}, {}, {}, {}
         self.loaded: dict[int, list[Any]] = {}
-        self.finished: dict[int, dict[int, Any]] = {}
+        self.finished: dict[int, Any] = {}
 
     def load_c(self, j: int, c: Any) -> Any:
         if self.s.f16_acc:
@@ -127,14 +143,18 @@ class Core(Codegen):
         return self.v.bits(self.loaded[half][j % 4], V16)
 
     def store_d(self, j: int, d: Any, x: Any) -> None:
+        """Kept until `store`: D may lie where C does, which a fallback reads again."""
+        self.finished[j] = x
+
+    def store(self, d: Any) -> None:
+        """All of D."""
         if self.s.f16_acc:
-            super().store_d(j, d, x)
+            for j, x in self.finished.items():
+                super().store_d(j, d, x)
             return
-        half = j // 4
-        rows = self.finished.setdefault(half, {})
-        rows[j % 4] = self.v.bits(x, W16)
-        if len(rows) == 4:
-            for r, y in enumerate(_turned_back(self.v, [rows[n] for n in range(4)])):
+        for half in (0, 1):
+            rows = [self.v.bits(self.finished[4 * half + n], W16) for n in range(4)]
+            for r, y in enumerate(_turned_back(self.v, rows)):
                 self.v.store(y, d, VECTOR, REGISTER * r + VECTOR * half)
 
 
@@ -154,7 +174,7 @@ class Split:
     """The functions of a dense floating product.
 
     decode_a(image, record), decode_b(image, record), core(record of A, record of B, image of C, image of D), which
-    returns whether a fallback is needed.
+    returns whether a fallback is needed, and then leaves D as it was.
     """
 
     def __init__(self, shape: FloatCode, numbers: tuple[int, int]) -> None:
@@ -206,7 +226,9 @@ class Split:
         operands = CompleteRecords(self.shape, v, f.args[0], f.args[1])
         old = enter(v, DOWN)
         numbers = [v.const(I32, n) for n in self.numbers]
-        bad = Core(self.shape, v, numbers, operands).emit(*f.args)
+        core = Core(self.shape, v, numbers, operands)
+        bad = core.emit(*f.args)
+        core.store(_one_of(v, bad, f.args[-1], place(v, REGISTER * self.shape.images[-1])))
         leave(v, old)
         v.b.ret(bad)
         return f

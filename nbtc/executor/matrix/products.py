@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import I1, I32, I64, VectorBuilder, vector
 from nbtc.compiler.cache.added_rows import cached, digest
 from nbtc.compiler.cpu.float_mode import separate_function
 from nbtc.compiler.machine_code.split import shared_module
 from nbtc.executor.matrix.product_general import FUNCTION, ProductTables
-from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P, Split
+from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P, Split, place
 from nbtc.formats.table import Format
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
@@ -41,14 +41,6 @@ class ProductImages(NamedTuple):
     c: Any
     meta: Any
     d: Any
-
-
-def place(v: VectorBuilder, size: int) -> Any:
-    """Stack memory of the function that is being written."""
-    with v.b.goto_entry_block():
-        buffer = v.b.alloca(ir.ArrayType(I8, size))
-        buffer.align = VECTOR
-        return v.b.bitcast(buffer, P)
 
 
 def by_lane(v: VectorBuilder, p: Any, count: int, size: int) -> Any:
@@ -151,7 +143,7 @@ class Emulated:
             self.split.decode(v, side, p, v.at(record, half * size))
 
     def core(self, v: VectorBuilder, records: Records, c: Any, d: Any) -> Any:
-        """Both products and the sum with C; i1: needs a fallback."""
+        """Both products and the sum with C; i1: needs a fallback, and D is not written."""
         s, f16_acc = self.split, self.split.shape.f16_acc
         registers = s.shape.images[-1]
         first, second = place(v, REGISTER * registers), place(v, REGISTER * registers)
@@ -160,12 +152,15 @@ class Emulated:
             v.store(zero, second, VECTOR, REGISTER * r)
         bad = s.core(v, records, second, first)
         upper = Records(v.at(records.a, s.size_a), v.at(records.b, s.size_b))
-        bad = v.b.or_(bad, s.core(v, upper, first, second))
+        bad, totals = v.b.or_(bad, s.core(v, upper, first, second)), []
         for r in range(registers):
             x, y = (v.load(p, vector(I32, LANES), VECTOR, REGISTER * r) for p in (c, second))
             total, special = added(v, x, y, f16_acc)
-            v.store(total, d, VECTOR, REGISTER * r)
+            totals.append(total)
             bad = v.b.or_(bad, special)
+        with v.b.if_then(v.b.not_(bad), likely=True):
+            for r, total in enumerate(totals):
+                v.store(total, d, VECTOR, REGISTER * r)
         return bad
 
 
@@ -203,6 +198,11 @@ class Product:
         starts = {way.start: way for way in (tile[self.role(side)] for tile in self.tiles)}
         return list(starts.values())
 
+    @property
+    def in_place(self) -> bool:
+        """Whether D's image may be C's: it is written once no fallback is needed."""
+        return self.records is not None and not self.tiles and self.counts[2] == self.counts[3]
+
     def call(
         self, v: VectorBuilder, images: ProductImages, services: Any, records: RecordAddresses = NO_RECORDS
     ) -> None:
@@ -211,14 +211,38 @@ class Product:
         if self.code is None:
             self.general(v, images, services)
             return
-        bad = v.const(I1, 0)
+        f = self._function(shared_module(v.b.module), len(records.a), len(records.b))
+        v.b.call(f, [*records.a, *records.b, *images, services])
+
+    def _function(self, module: ir.Module, of_a: int, of_b: int) -> Any:
+        """What `call` calls, since a program has many products of a form: (records, images, services)."""
+        name = f"nbtc_product_{self.key}"
+        if name in module.globals:
+            return module.globals[name]
+        f, v = separate_function(module, name, ir.VoidType(), [P] * (of_a + of_b + len(ProductImages._fields) + 1))
+        records = RecordAddresses(f.args[:of_a], f.args[of_a : of_a + of_b])
+        *images, services = f.args[of_a + of_b :]
+        self._sums(v, self.code, (ProductImages(*images), records), services)
+        v.b.ret_void()
+        return f
+
+    def _sums(
+        self, v: VectorBuilder, code: Any, operands: tuple[ProductImages, RecordAddresses], services: Any
+    ) -> None:
+        """The vector code, and where that reports it the general function."""
+        (images, records), bad = operands, v.const(I1, 0)
         for part, pair in self._parts(v, images, records):
-            if isinstance(self.code, WholeProduct):
-                found = self.code.call(v, part)
+            if isinstance(code, WholeProduct):
+                found = code.call(v, part)
             else:
-                found = self.code.core(v, pair, part.c, part.d)
+                found = code.core(v, pair, part.c, part.d)
             bad = v.b.or_(bad, found)
         with v.b.if_then(bad, likely=False):
+            if self.in_place:  # the general function begins with a D of zeros
+                c = place(v, REGISTER * self.counts[2])
+                for r in range(self.counts[2]):
+                    v.store(v.load(images.c, vector(I32, LANES), VECTOR, REGISTER * r), c, VECTOR, REGISTER * r)
+                images = images._replace(c=c)
             self.general(v, images, services)
 
     def _parts(

@@ -328,6 +328,6 @@ def _find_range(v: VectorBuilder, args: Any) -> None:
 
 def site_range(lanes: Lanes, site: int) -> tuple[Any, Any]:
     """First byte and bytes of the range that a site was last in."""
-    sites = lanes.b.inttoptr(lanes.get("worker", "sites"), POINTER)
+    sites = lanes.pointer("worker", "sites")
     first, length = (lanes.v.load(sites, I64, 8, SITE_BYTES * site + 8 * n) for n in range(2))
     return first, length

@@ -160,7 +160,12 @@ def saturate(v: VectorBuilder, name: str, x: Any) -> Any:
 
 def canonical(v: VectorBuilder, name: str, x: Any) -> Any:
     """x with the format's canonical NaN in place of every NaN."""
-    return v.b.select(is_nan(v, KINDS[name], x), const(v, x, KINDS[name].nan), x)
+    if name == "f32":  # found by one comparison, by bits it takes two steps
+        number = as_float(v, x)
+        nan = v.b.fcmp_unordered("uno", number, number)
+    else:
+        nan = is_nan(v, KINDS[name], x)
+    return v.b.select(nan, const(v, x, KINDS[name].nan), x)
 
 
 def propagated(v: VectorBuilder, found: Any, operands: Sequence[Any]) -> Any:

@@ -119,9 +119,8 @@ class Definedness:
         found = self._masks.get(name)
         if found is None:
             code = lanes.frame.code
-            found = self._masks[name] = code.variable(I32)
-            if lanes.frame.graph.end > MANY_BLOCKS:
-                code.keep_in_memory(found)
+            new = code.kept.variable if lanes.frame.graph.end > MANY_BLOCKS else code.variable
+            found = self._masks[name] = new(I32)
         return found
 
     def of(self, lanes: Lanes, registers: Iterable[Register]) -> Any:

@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from nbtc.compiler.builder import F32, F64, I32, VectorBuilder, vector
+from nbtc.compiler.cpu.plain_lowering import EVERY_BIT
 from nbtc.kernels.register_sums import BIAS, INFINITE, V16, W16, RegisterSums
 from nbtc.kernels.slices.slice_elements import OCTETS, VECTOR
 from nbtc.kernels.slices.slice_operands import SliceOperands, memory_a, memory_b
@@ -53,20 +54,20 @@ class SliceSums(RegisterSums):
         e = b.lshr(peaks, self.c(1)) if column % 2 else b.shl(peaks, self.c(7))
         e = self.alignment(b.and_(e, self.c(INFINITE)), acc)
         self.highest, self.lowest = v.umax(self.highest, e), v.umin(self.lowest, e)
-        low = b.add(self.in_units(acc, e), self._negatives(at_b, column))
+        low = self._plus_negatives(self.in_units(acc, e), at_b, column)
         if not s.in_f64:
             high = b.add(e, self.c((23 - s.fraction << 23) + (1 << 22)))
             return [v.bits(b.add(high, low), V16)], Begun(e, high)
         high = self.high_words(e)
         return [self._woven(low, high, part) for part in (0, 1)], Begun(e, high)
 
-    def _negatives(self, at_b: Any, column: int) -> Any:
-        """How many products are negative."""
-        v, b, total = self.v, self.b, self.c(0)
+    def _plus_negatives(self, total: Any, at_b: Any, column: int) -> Any:
+        """Numbers, and to each added how many products are negative."""
+        v, b = self.v, self.b
         for line in range(self.s.lines):
             mine = v.load(self.memory, W16, VECTOR, self.a.size * line + self.a.signs)
             other = v.splat(v.load(at_b, I32, 4, self.of_b.size * line + self.of_b.signs + 4 * column), ROWS)
-            total = b.add(total, v.popcount(b.xor(mine, other)))
+            total = self.m.plus_bits(total, b.xor(mine, other), EVERY_BIT)
         return total
 
     def _woven(self, low: Any, high: Any, part: int) -> Any:

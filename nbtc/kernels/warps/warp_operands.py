@@ -291,8 +291,8 @@ class WarpOperands:
             x = b.and_(b.or_(x, b.shl(x, v.const(W16, groups * per_word))), v.const(W16, keep & 0xFFFFFFFF))
         return b.or_(x, b.shl(x, v.const(W16, per_word)))
 
-    def negatives(self, j: int, block: int) -> Any:
-        """How many products of each of sixteen results of a block are negative."""
+    def plus_negatives(self, total: Any, j: int, block: int) -> Any:
+        """Numbers, and to each added how many products of one of sixteen results of a block are negative."""
         v, b, s = self.v, self.b, self.s
         bits = ir.IntType(4 * s.registers * s.per_word)
         at = j * bits.width // 8
@@ -308,7 +308,8 @@ class WarpOperands:
                     row_mask[row] |= 1 << self._element_a(0, row, label)
         mask = ir.Constant(W16, 4 * [row_mask[0], row_mask[0], row_mask[1], row_mask[1]])
         differ = b.and_(b.xor(across(self.signs), self.b_signs), across(self.nonzero))
-        return v.popcount(b.and_(differ, b.and_(self.b_nonzero, mask)))
+        found = b.and_(differ, b.and_(self.b_nonzero, mask))
+        return self.m.plus_bits(total, found, row_mask[0] | row_mask[1])
 
     def needs_fallback(self) -> Any:
         """Whether the largest field noted is that of Inf and NaN, as i1."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from nbtc.compiler.builder import I32, VectorBuilder, vector
+from nbtc.compiler.cpu.plain_lowering import EVERY_BIT
 from nbtc.kernels.warps.float_code import W16, FloatCode, Label
 from nbtc.kernels.warps.warp_operands import B64, WarpOperands
 from nbtc.kernels.warps.warp_select import Selection
@@ -71,16 +72,16 @@ class SparseOperands(WarpOperands):
             self.values_b[key] = self.doubles(x)
         return self.values_b[key][s.per_word * row + label[2]]
 
-    def negatives(self, j: int, block: int) -> Any:
+    def plus_negatives(self, total: Any, j: int, block: int) -> Any:
         v, b, s, t = self.v, self.b, self.s, self.s.element
-        left, total, none = self.words_a(j), v.const(t, 0), v.const(t, 0)
+        left, signs, none = self.words_a(j), v.const(t, 0), v.const(t, 0)
         kept, sign = v.const(t, self.elements.kept), v.const(t, 1 << (t.element.width - 1))
         for q in dict.fromkeys(_word(label) for label in s.labels if s.block(label) == block):
             x, y = v.bits(left[q], t), v.bits(self.words_b(j, q), t)
             nonzero = b.icmp_unsigned("!=", v.umin(b.and_(x, kept), b.and_(y, kept)), none)
             found = b.select(nonzero, b.and_(b.xor(x, y), sign), none)
-            total = b.or_(total, b.lshr(found, v.const(t, q)))
-        return v.popcount(v.bits(total, W16))
+            signs = b.or_(signs, b.lshr(found, v.const(t, q)))
+        return self.m.plus_bits(total, v.bits(signs, W16), EVERY_BIT)
 
 
 def _word(label: Label) -> int:

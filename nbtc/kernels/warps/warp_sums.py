@@ -111,7 +111,7 @@ class LimitedWarpSums(WarpSums):
         empty = b.icmp_unsigned("<", e, self.c(least << 23))  # no product but zeros: the sum is the accumulator
         e = self.alignment(e, acc)
         self.note(e)
-        low = b.add(self.in_units(acc, e), self.operands.negatives(j, block))
+        low = self.operands.plus_negatives(self.in_units(acc, e), j, block)
         return self.joined(low, self.high_words(e)), [e, empty, acc]
 
     def finish(self, sums: list[Any], start: list[Any]) -> Any:
@@ -139,7 +139,7 @@ class FullWarpSums(WarpSums):
         e = v.smax(v.smax(b.add(peak, self.c(BIAS - 2 * s.fmt.bias)), self.floor), b.select(zero, self.floor, field))
         self.note(e)
         up, down = self.m.powers(b.sub(b.add(self.fraction, self.c(BIAS)), e))
-        low = b.add(self.m.to_integer(self.m.scaled(acc, up)), self.operands.negatives(j, block))
+        low = self.operands.plus_negatives(self.m.to_integer(self.m.scaled(acc, up)), j, block)
         return self.joined(low, b.add(b.shl(e, self.c(20)), self.place)), [down]
 
     def finish(self, sums: list[Any], start: list[Any]) -> Any:

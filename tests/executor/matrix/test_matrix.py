@@ -4,6 +4,10 @@ import numpy as np
 import pytest
 
 import nbtc
+from nbtc.executor.code.helpers import emitting
+from nbtc.executor.code.machine import BlockShape, Machine, Options
+from nbtc.executor.kernel.link import link
+from nbtc.executor.text.parse import parse
 from nbtc.testing import assert_bits_equal
 
 FORMS = [
@@ -72,6 +76,42 @@ def test_products_through_text(mnemonic):
         d = np.zeros_like(want)
         kernel[1, 32](a, b, c, *([meta] if form.meta else []), d)
         assert_bits_equal(d, want)
+
+
+IN_PLACE = [FORMS[0], FORMS[1], "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"]
+
+
+@pytest.mark.parametrize("mnemonic", IN_PLACE)
+def test_accumulators_that_are_their_own_result(mnemonic):
+    """D takes C's registers: what the vector code gives up (Inf, NaN, large sums) reads the old ones."""
+    form = nbtc.instruction(mnemonic)
+    text = program(form)
+    line = next(x for x in text.splitlines() if x.startswith("mma"))
+    count, kind = registers(form.c)
+    move = "".join(f"mov.{kind} %d{i}, %c{i};" for i in range(count))
+    own = line[: line.rindex("{")] + "{" + ", ".join(f"%d{i}" for i in range(count)) + "};"
+    kernel = nbtc.load(text.replace(line, f"{move}\n{own}\n{own}"), arch="sm_90")["k"]
+    rng = np.random.default_rng(3)
+    for special in (0, 0xFFFFFFFF):  # moderate numbers alone, and raw bits in the last lanes
+        a, b, c = (image(rng, o) & np.uint32(special or 0x3FFF3FFF) for o in (form.a, form.b, form.c))
+        want = form(a, b, form(a, b, c, arch="sm_90"), arch="sm_90")
+        d = np.zeros_like(want)
+        kernel[1, 32](a, b, c, d)
+        assert_bits_equal(d, want)
+
+
+def test_products_of_a_form_share_their_code():
+    """What each adds to a warp's text are operands and a call."""
+    text = program(nbtc.instruction(FORMS[0]))
+    line = next(x for x in text.splitlines() if x.startswith("mma"))
+    own = line.replace("{%c0, %c1, %c2, %c3}", "{%d0, %d1, %d2, %d3}")
+
+    def lines(count):
+        linked = link(parse(text.replace(line, "\n".join([line] + [own] * count))), "k")
+        with emitting():
+            return len(str(Machine(linked, BlockShape.of((32, 1, 1)), Options("sm_90")).module).splitlines())
+
+    assert lines(8) - lines(4) < 4 * 20
 
 
 def test_decoded_operands_follow_their_registers():
