@@ -116,8 +116,8 @@ def _turned_back(v: VectorBuilder, x: list[Any]) -> list[Any]:
 
 
 def _one_of(v: VectorBuilder, second: Any, p: Any, q: Any) -> Any:
-    """The pointer p, or q: by numbers that LLVM can't tell are a choice, of which it makes a branch, and computes
-    behind that what is stored there, far from the loads it comes of."""
+    """The pointer p, or q, by numbers that LLVM can't tell are a choice.  It makes a branch of those, and computes what
+    is stored only after it, far from the loads that this comes of."""
     b = v.b
     number = b.call(ir.InlineAsm(ir.FunctionType(I64, [I64]), "", "=r,0"), [b.zext(second, I64)])
     return v.at(p, b.mul(number, b.sub(b.ptrtoint(q, I64), b.ptrtoint(p, I64))))

@@ -211,6 +211,9 @@ class Product:
         if self.code is None:
             self.general(v, images, services)
             return
+        if self.records is None:  # which is one call already
+            self._sums(v, self.code, (images, records), services)
+            return
         f = self._function(shared_module(v.b.module), len(records.a), len(records.b))
         v.b.call(f, [*records.a, *records.b, *images, services])
 
