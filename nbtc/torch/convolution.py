@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nbtc.gemm.orders import Order
 from nbtc.torch.cudnn import Case, Way, chain, way
-from nbtc.torch.float_chains import chained, dealt, dealt_to_warps
+from nbtc.torch.float_chains import chained, dealt, dealt_to_warps, paired
 from nbtc.torch.products import Settings, operand, product
 from nbtc.torch.tensors import rounded
 
@@ -118,13 +118,17 @@ def weight_gradient(
         left = a[:, i * per : (i + 1) * per].reshape(len(a), per, -1)
         right = windows[:, i * made : (i + 1) * made]  # (N, C, out..., kernel...)
         right = np.moveaxis(right, 1, 1 + rank).reshape(*left.shape[::2], -1)  # (N, out, C * kernel)
-        summed = _over_items(s, how, left, right, x.dtype)
+        summed = _over_items(s, how, left, right, x.dtype, a.shape[2:])
         out[i * per : (i + 1) * per] = summed.reshape(per, made, *weight.shape[2:])
     return rounded(out, x.dtype)
 
 
-def _over_items(s: Settings, how: Way, left: NDArray[Any], right: NDArray[Any], dtype: torch.dtype) -> NDArray[Any]:
-    """The sum over items N and positions P of left (N, rows, P) times right (N, P, columns)."""
+def _over_items(
+    s: Settings, how: Way, left: NDArray[Any], right: NDArray[Any], dtype: torch.dtype, sizes: tuple[int, ...]
+) -> NDArray[Any]:
+    """The sum over items N and positions P, of an output of `sizes`, of left (N, rows, P) times right (N, P, columns)."""
+    if how.kind == "pairs":
+        return paired(s, left, right, sizes)
     if how.kind == "lanes":
         return dealt(s, np.moveaxis(left, 1, 2).reshape(-1, left.shape[1]), right.reshape(-1, right.shape[2]))
     if how.kind == "warps":

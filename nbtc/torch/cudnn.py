@@ -27,8 +27,9 @@ class Way(NamedTuple):
     "flat" (tensor cores without shared memory: positions with all their channels, end to end), "chain" (fused
     multiply-adds in float32, `over` = "crs" or "rsc": c channels, r and s filter positions, the last one fastest),
     "lanes" (each of 32 lanes one such chain, added as a tree), "warps" (so does each of eight warps for its items, and
-    the warps' sums are a tree), "images" (a product for each image, added in order).  alone: each position begins a
-    step of its own even where channels fill half of one.  unknown: the kernel is known by name, its order is not.
+    the warps' sums are a tree), "pairs" (`float_chains.paired`), "images" (a product for each image, added in order).
+    alone: each position begins a step of its own even where channels fill half of one.  unknown: the kernel is known by
+    name, its order is not.
     """
 
     kernel: str
@@ -163,8 +164,7 @@ ROWS: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
             lambda c: not c.last and (c.kernel, c.stride) == (1, 1) and c.channels != c.outputs,
         ),
         (
-            # not quite so: recorded operands that cancel differ; those of three convolutional nets do not
-            Way("wgrad2d_shmem_tiling", "lanes", unknown=True),
+            Way("wgrad2d_shmem_tiling", "pairs"),
             lambda c: (
                 c.kernel == 3
                 and max(c.channels, c.outputs) <= (64 if c.stride == 2 else 32)
@@ -272,7 +272,7 @@ LIKELY: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
         (Way("wgrad2d_grouped_direct_kernel", "lanes"), _lanes),
         (
             # of a recorded net of 8, 32 and 64 channels; the same net took tensor cores for images of 32 x 32
-            Way("wgrad2d_shmem_tiling", "lanes"),
+            Way("wgrad2d_shmem_tiling", "pairs"),
             lambda c: c.kernel == 3 and c.stride == 2 and 12 <= c.size <= 16 and max(c.channels, c.outputs) <= 64,
         ),
     ),

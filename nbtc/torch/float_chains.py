@@ -18,6 +18,7 @@ from nbtc.torch.products import Settings
 
 INSTRUCTION = "fma.rn.f32"
 LANES = 32
+ROWS = 2  # of an output, which the lanes of `paired` share
 WARPS = 8  # of a block of PyTorch's own kernel for gradients of depthwise weights
 
 
@@ -69,6 +70,35 @@ def dealt_to_warps(s: Settings, left: NDArray[Any], right: NDArray[Any]) -> NDAr
         sums[warp] = _tree(lanes)
     _note(s, (a.shape[2], b.shape[2], len(a) * a.shape[1]), start)
     return _tree(sums)
+
+
+@in_default_float_mode
+def paired(s: Settings, left: NDArray[Any], right: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[np.float32]:
+    """left (N, rows, P) times right (N, P, columns), P positions of an output of these sizes, two axes at most.
+
+    A lane takes two neighbours of every second row of the output, adds their products, and that to its sum, item after
+    item; the lanes' sums are a tree, those of a row first.
+    """
+    start = perf_counter()
+    height, width = (1, *sizes)[-2:]
+    pairs = 1 << (-(-width // 2) - 1).bit_length()
+    spare = ((0, 0), (0, height % ROWS), (0, 2 * pairs - width), (0, 0))
+
+    def laid_out(x: NDArray[Any]) -> NDArray[np.float32]:
+        """(N, half of the height, pair, row, which of a pair, elements)."""
+        x = np.pad(x.reshape(len(x), height, width, -1).astype(np.float32), spare)
+        return x.reshape(len(x), -1, ROWS, pairs, 2, x.shape[-1]).swapaxes(2, 3)
+
+    a, b = laid_out(np.moveaxis(left, 1, 2)), laid_out(right)
+    add = _adder(a, b)
+    lanes = np.zeros((pairs, ROWS, a.shape[-1], b.shape[-1]), np.float32)
+    for x, y in zip(a.reshape(-1, *a.shape[2:]), b.reshape(-1, *b.shape[2:]), strict=True):
+        both = np.zeros_like(lanes)
+        for i in range(2):
+            both = add(x[..., i, :, None], y[..., i, None, :], both)
+        lanes = lanes + both
+    _note(s, (a.shape[-1], b.shape[-1], left.shape[0] * left.shape[2]), start)
+    return _tree(lanes.reshape(-1, *lanes.shape[2:]))
 
 
 def _deal(a: NDArray[np.float32], b: NDArray[np.float32], lanes: NDArray[np.float32], add: Any) -> None:
