@@ -126,7 +126,7 @@ def weight_gradient(
 def _over_items(
     s: Settings, how: Way, left: NDArray[Any], right: NDArray[Any], dtype: torch.dtype, sizes: tuple[int, ...]
 ) -> NDArray[Any]:
-    """The sum over items N and positions P, of an output of `sizes`, of left (N, rows, P) times right (N, P, columns)."""
+    """The sum over items N and positions P, those of `sizes`, of left (N, rows, P) times right (N, P, columns)."""
     if how.kind == "pairs":
         return paired(s, left, right, sizes)
     if how.kind == "lanes":
