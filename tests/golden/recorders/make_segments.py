@@ -12,14 +12,14 @@ import numpy as np
 
 from nbtc.gemm.cublas.choices import ONE_ROW
 
-COLUMNS = 3
+COLUMNS = 2
 probes, rows = (pickle.loads(Path(path).read_bytes()) for path in sys.argv[1:])
 kept, seen = [], {}
 for p in probes:
     if p["cluster attribute"] == 0 or (p["n"] > 1 and p["tiles"] is None):
         continue
     kind = (p["layout"], p["kernel"].split(":")[1], p["kernel"][-1], p["wave"] > 0, min(p["n"], 3))
-    if seen.setdefault(kind, 0) < 1 and p["rows"] * p["columns"] < 4000:
+    if seen.setdefault(kind, 0) < 1 and (p["n"] > 1 or len(kept) < 4) and p["rows"] * p["columns"] < 4000:
         seen[kind] += 1
         divided = np.argwhere(p["tiles"] == 1) if p["tiles"] is not None else np.zeros((0, 2), int)
         ends = [int(x) for x in (*divided.min(0), *divided.max(0), len(divided))] if len(divided) else []
