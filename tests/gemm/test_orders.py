@@ -18,6 +18,7 @@ from nbtc.gemm.cublas.shapes import shapes
 from nbtc.gemm.orders import RULES
 from nbtc.gemm.run import add
 from nbtc.testing import assert_bits_equal
+from tests.hashed import hashed_words
 
 GOLDEN = os.environ.get("NBTC_GOLDEN")
 FILE = (
@@ -210,12 +211,7 @@ def test_shapes_of_real_models():
 
 def hashed(index, seed):
     """Numbers of 11 bits and eight exponents, the same wherever they are made: a hash of an element's index."""
-    h = (index * 0x9E3779B1 + seed * 0x7FEB352D + 12345) & 0xFFFFFFFF
-    h ^= h >> 15
-    h = (h * 0x85EBCA6B) & 0xFFFFFFFF
-    h ^= h >> 13
-    h = (h * 0xC2B2AE35) & 0xFFFFFFFF
-    h ^= h >> 16
+    h = hashed_words(index, seed)
     mantissa = ((h & 1023) + 1024) * (1 - 2 * (h >> 20 & 1))
     return mantissa.astype(np.float32), np.exp2(-(10.0 + (h >> 11 & 7))).astype(np.float32)
 

@@ -13,6 +13,7 @@ from nbtc.gemm.cublas.segments import DividingKernel, segments
 from nbtc.gemm.cublas.shapes import find
 from nbtc.gemm.tails import Tail
 from tests.gemm.test_orders import cancelling
+from tests.hashed import hashed_words
 
 RECORDED = json.loads((Path(__file__).parents[1] / "golden" / "libraries" / "segments.json").read_text())
 
@@ -49,12 +50,7 @@ def test_most_paths_of_swizzled_kernels():
 
 def hashed(index, seed):
     """float32 numbers that tf32 does not hold, by a hash of an element's index."""
-    h = (index * 0x9E3779B1 + seed * 0x7FEB352D + 12345) & 0xFFFFFFFF
-    h ^= h >> 15
-    h = (h * 0x85EBCA6B) & 0xFFFFFFFF
-    h ^= h >> 13
-    h = (h * 0xC2B2AE35) & 0xFFFFFFFF
-    h ^= h >> 16
+    h = hashed_words(index, seed)
     return (h.astype(np.int64) - 2**31).astype(np.float32) * np.float32(2.0**-31)
 
 

@@ -13,6 +13,7 @@ from nbtc.torch import convolution, cudnn, float_chains  # noqa: E402
 from nbtc.torch.products import Settings  # noqa: E402
 from nbtc.torch.report import Recorder  # noqa: E402
 from tests.golden.recorders.make_convolution_sizes import digest, operands  # noqa: E402
+from tests.hashed import hashed_words  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 COST = 2e6  # multiply-adds; of the larger ones float16 and channels first repeat what bfloat16 and channels last show
@@ -29,10 +30,7 @@ def case(name):
 
 def numbers(index, seed):
     """Mantissa with sign, and exponent: a hash of an index."""
-    h = (index * 0x9E3779B1 + seed * 0x7FEB352D + 12345) & 0xFFFFFFFF
-    for shift, factor in ((15, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        h = ((h ^ (h >> shift)) * factor) & 0xFFFFFFFF
-    h = h ^ (h >> 16)
+    h = hashed_words(index, seed)
     return (1 - 2 * (h >> 20 & 1)) * ((h & 1023) + 1024), h >> 11 & 7
 
 
