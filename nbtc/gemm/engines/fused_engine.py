@@ -119,7 +119,8 @@ def packed_layout(
     plain = rc is None or not rc.greatest >= rc.least or (rc.least >= floor_exponent and rc.greatest < 60)
     limited = fits and normal and (plain or (a.exponent <= 5 and a.bits == 8 and not scaled))
     if limited:
-        bases = (top - ra.spread, 255 - rb.spread) if least_field else (low // 2, low - low // 2)
+        by_dots = least_field == LEAST_FIELD
+        bases = (top - ra.spread, 255 - rb.spread) if by_dots else (low // 2, low - low // 2)
         numbers = floor + 127 - scale, 113 - scale, scale, low
         limits = 0.0 if f16_acc else 2.0**floor_exponent, 2.0**60
     else:

@@ -46,6 +46,10 @@ class ByTurns(LimitedRange):
         # LLVM would make logic of a choice by a constant, which takes more operations
         self.tops = v.unknown_mask(sum(8 << 4 * i for i in range(shape.target.lanes)), shape.target.bytes)
 
+    def finish_maxima(self, best: Any) -> Any:
+        best = super().finish_maxima(best)
+        return self.v.umax(best, self.least_maxima()) if self.s.f16_acc else best
+
     def least_maxima(self) -> Any:
         """Exponents of columns without a product that counts."""
         v = self.v
@@ -53,9 +57,6 @@ class ByTurns(LimitedRange):
             return v.const(self.octets, least_field(self.s.target))
         floor = self.b.trunc(self.b.extract_element(self.floor, v.const(self.integers.element, 0)), I8)
         return v.splat(floor, self.octets.count)
-
-    def finish_maxima(self, best: Any) -> Any:
-        return best
 
     def on_top(self, maxima: Any, acc: Any, below: int) -> Any:
         """Alignment exponents in the top bytes of words, with these 24 bits; maxima: where a chunk's are on top."""
@@ -109,6 +110,10 @@ class ByDots(ByTurns):
         self.start_fraction |= (self.rest >> 4) << 32
         self.halves = vector(I16, 2 * shape.target.lanes)
         self.uppers = v.unknown_mask(sum(2 << 2 * i for i in range(shape.target.lanes)), self.halves.count)
+
+    def finish_maxima(self, best: Any) -> Any:
+        """They start from the least field, and those of zeros are 0."""
+        return best
 
     @property
     def rest(self) -> int:

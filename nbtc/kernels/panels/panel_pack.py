@@ -215,10 +215,11 @@ class _Columns:
         v.store(v.umax(v.load(self.largest_sum, IV, 64), v.load(self.fraction_sum, IV, 64)), self.largest_sum, 64)
 
     def store_exponents(self, e: Any, place: Any, column: Any) -> None:
-        """Of sixteen columns, for product and column at `place`; by turns how far they are below 255."""
+        """Of sixteen columns, for product and column at `place`; for dot products how far they are below 255."""
         v, b, to = self.v, self.b, self.args["exponents"]
         if self.how.by_turns:
-            self.by_turns(b.xor(e, v.const(IV, 255)), v.at(to, b.sub(place, column)), column, 1)
+            e = b.xor(e, v.const(IV, 255)) if self.turns else e
+            self.by_turns(e, v.at(to, b.sub(place, column)), column, 1)
             return
         size = 2 if self.full_range else 1
         v.store(b.trunc(e, vector(I16 if self.full_range else I8, CHUNK)), v.at(to, b.mul(place, v.int(size))), 16)

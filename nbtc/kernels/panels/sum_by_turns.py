@@ -30,30 +30,7 @@ class SumByTurns(FusedSum):
         self.counts: dict[int, Any] = {}  # of a row's negative products, in halves of two chunks
 
     def ends_of(self, shape: SumShape) -> type[FullRange] | type[LimitedRange]:
-        return ByDots if shape.target.dots else ByTurns
-
-    def no_maxima(self, which: Exponents) -> list[list[Any]]:
-        return [[self.ends.least_maxima()] * which.parts for _ in range(which.rows)]
-
-    def exponent_sum(self, a: Any, b: Any) -> Any:
-        """Exponents of A less how far B's are below their greatest; of a zero, 0."""
-        return self.v.over("usub.sat", *(self.v.bits(x, self.exponents) for x in (a, b)))
-
-    def count(self, signs: Signs) -> None:
-        if not self.s.nibbles:
-            super().count(signs)
-            return
-        v, b, octets = self.v, self.b, vector(I8, self.width)
-        table = _ones_of_differences(v)
-        for r in range(ROWS):
-            word, total = b.zext(v.load(signs.a, I32, 4, 4 * r), I64), v.const(octets, 0)
-            for i in range(self.s.block // NIBBLE):
-                mine = b.and_(b.lshr(word, v.int(NIBBLE * i)), v.int(NIBBLES - 1))
-                ones = v.load(v.at(table, b.mul(mine, v.int(NIBBLES))), vector(I8, NIBBLES), NIBBLES)
-                ones = v.shuffle(ones, ones, list(range(NIBBLES)) * (self.width // NIBBLES))
-                theirs = v.load(signs.b, octets, self.width, PANEL * i)
-                total = b.add(total, lowering(v).byte_shuffle(ones, theirs))
-            self.store(v.bits(total, self.integers), signs.to, PANEL * r)
+        return ByTurns
 
     def places(self, maxima: Any, counts: int, column: Any) -> tuple[Any, Any]:
         v = self.v
@@ -103,6 +80,42 @@ class SumByTurns(FusedSum):
         return self.put(at, chunk, self.ends.round_exact(v.difference(v.bits(n, floats), v.bits(e, floats))))
 
 
+class SumByDots(SumByTurns):
+    """The same with alignment exponents `ByDots`, for processors whose vector operations all cost the same.
+
+    On Zen a saturating subtraction of bytes takes a multiplier, and the broadcast that it can't have within it an
+    operation more than an addition of words: 7 % of a product.
+    """
+
+    ends: ByDots
+
+    def ends_of(self, shape: SumShape) -> type[FullRange] | type[LimitedRange]:
+        return ByDots
+
+    def no_maxima(self, which: Exponents) -> list[list[Any]]:
+        return [[self.ends.least_maxima()] * which.parts for _ in range(which.rows)]
+
+    def exponent_sum(self, a: Any, b: Any) -> Any:
+        """Exponents of A less how far B's are below their greatest; of a zero, 0."""
+        return self.v.over("usub.sat", *(self.v.bits(x, self.exponents) for x in (a, b)))
+
+    def count(self, signs: Signs) -> None:
+        if not self.s.nibbles:
+            super().count(signs)
+            return
+        v, b, octets = self.v, self.b, vector(I8, self.width)
+        table = _ones_of_differences(v)
+        for r in range(ROWS):
+            word, total = b.zext(v.load(signs.a, I32, 4, 4 * r), I64), v.const(octets, 0)
+            for i in range(self.s.block // NIBBLE):
+                mine = b.and_(b.lshr(word, v.int(NIBBLE * i)), v.int(NIBBLES - 1))
+                ones = v.load(v.at(table, b.mul(mine, v.int(NIBBLES))), vector(I8, NIBBLES), NIBBLES)
+                ones = v.shuffle(ones, ones, list(range(NIBBLES)) * (self.width // NIBBLES))
+                theirs = v.load(signs.b, octets, self.width, PANEL * i)
+                total = b.add(total, lowering(v).byte_shuffle(ones, theirs))
+            self.store(v.bits(total, self.integers), signs.to, PANEL * r)
+
+
 def _ones_of_differences(v: VectorBuilder) -> Any:
     """Memory of how many bits differ in two nibbles: a row of sixteen bytes for each."""
     module, name = v.b.module, "nbtc_ones_of_differences"
@@ -117,4 +130,5 @@ def _ones_of_differences(v: VectorBuilder) -> Any:
 
 def fused_sum(v: VectorBuilder, shape: SumShape, numbers: dict[str, Any], flags: Any) -> FusedSum:
     """What emits a shape's sums."""
-    return (SumByTurns if shape.by_turns else FusedSum)(v, shape, numbers, flags)
+    by_turns = SumByDots if shape.target.dots else SumByTurns
+    return (by_turns if shape.by_turns else FusedSum)(v, shape, numbers, flags)
