@@ -20,12 +20,14 @@ from nbtc.compiler.array_data import drive_arrays
 from nbtc.compiler.machine_code.emitted import as_words
 from nbtc.compiler.pools.workspace_pool import Arrays, Key, aligned
 from nbtc.compiler.threads import thread_count
+from nbtc.formats.table import Format
 from nbtc.gemm.engines.exponent_ranges import Range
 from nbtc.gemm.problem import Problem
 from nbtc.kernels.repeated import DONE, OUTSIDE
 from nbtc.numerics.models import changes
 
 Ranges = tuple[Range, Range] | None
+NAMES = (str, Format)
 MOST = 1 << 21  # multiply-adds: of larger products Python takes less than a sixth of the time
 # Planned products of a few thousand multiply-adds, each output by itself, before a call that needs the kernels of large
 # ones: 20 to 100 microseconds are saved each time; loading those takes 16 milliseconds, compiling them half a second.
@@ -91,12 +93,12 @@ def cache_clear() -> None:
 def signature(a: Any, b: Any, names: tuple[Any, ...], threads: Any, engines: Sequence[Any]) -> Hashable | None:
     """Of a product without c, scales, orders and progress; None where there is none.
 
-    names: arch, and options that are None or a name: of other types unequal things can be equal, as 1 is True.
+    names: arch, and options that are None, a name or a format: of other types unequal things can be equal, as 1 is True.
     """
     if type(a) is not np.ndarray or type(b) is not np.ndarray or not (threads is None or type(threads) is int):
         return None
     for name in names:
-        if name is not None and type(name) is not str:
+        if name is not None and type(name) not in NAMES:
             return None
     count = thread_count(None) if threads is None else threads  # which planning has checked where there is a call
     return a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, names, count, changes(), *engines

@@ -29,6 +29,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "f64": (np.float64, {}),
     "s8": (np.int8, {}),
     "u8": (np.uint8, {}),
+    "named by formats": (np.float32, {"a_format": nbtc.tf32, "b_format": nbtc.tf32}),
     "f16 sums": (np.float16, {"acc": "f16"}),
 }
 
