@@ -93,7 +93,7 @@ def cache_clear() -> None:
 def signature(a: Any, b: Any, names: tuple[Any, ...], threads: Any, engines: Sequence[Any]) -> Hashable | None:
     """Of a product without c, scales, orders and progress; None where there is none.
 
-    names: arch, and options that are None, a name or a format: of other types unequal things can be equal, as 1 is True.
+    names: arch, and options that are None, a name or a format; among others unequal ones can be equal, as 1 is True.
     """
     if type(a) is not np.ndarray or type(b) is not np.ndarray or not (threads is None or type(threads) is int):
         return None
