@@ -118,11 +118,16 @@ class Order:
 
     def lanes_text(self) -> str:
         """How fused multiply-adds are dealt, in words."""
+        part = f" of every {self.part} elements" if self.part else ""
+        anew = f", a new chain every {self.each}" if self.each else ""
+        if self.lanes == 1:
+            parts = f", a chain for each part{part}" if self.part else ""
+            if self.group:
+                parts = f", {self.ways} chains that take {self.group // self.ways} elements in turn"
+            return f"d = fused multiply-adds in float32, one a step{parts}{anew}"
         which = "neighbours" if self.runs else f"elements k, k + {self.lanes} ..."
         how = "one after the other" if self.serial else "as a tree, the upper half to the lower one"
-        part = f" of every {self.part} elements" if self.part else ""
-        part += f", a new chain every {self.each}" if self.each else ""
-        return f"d = fused multiply-adds in float32: {self.lanes} lanes{part}, each of {which}, added {how}"
+        return f"d = fused multiply-adds in float32: {self.lanes} lanes{part}{anew}, each of {which}, added {how}"
 
     def _within(self, start: int, stop: int) -> list[Chain]:
         """The chains of one part."""
@@ -262,8 +267,11 @@ def order(spec: object) -> Order:
             f'order={spec!r}: "last..." says which tiles have segments and lanes are of fused multiply-adds; '
             'order="segment2x32:last48of256x128by1x2rows8" and "fma:lanes16" work'
         )
-    if made.fused and (made.unit or made.group or made.residue or made.step):
-        raise OptionError(f'order={spec!r}: fused multiply-adds are dealt to lanes alone; order="fma:lanes16" works')
+    if made.fused and (made.unit or made.residue or made.step or (made.group and made.lanes > 1)):
+        raise OptionError(
+            f"order={spec!r}: fused multiply-adds are dealt to parts, slices or lanes; "
+            'order="fma:split4x128", "fma:slice64/8" and "fma:lanes16" work'
+        )
     if made.unit and (made.part or made.group or made.residue):
         raise OptionError(f'order={spec!r}: segments are cut no further; order="segment4x32" works')
     if made.group and (made.residue or made.group % made.ways):

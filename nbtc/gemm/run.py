@@ -301,7 +301,9 @@ def _summed(problem: Problem, team: ThreadTeam) -> NDArray[Any]:
             result[..., at[0], at[1]] = _summed(tile_of(problem, at, replace(plan.order, tail=None)), team)
         return result
     if plan.order.fused:
-        return _with_c(fused_lanes(problem), problem)
+        result = fused_lanes(problem, team)
+        _canonical(result)
+        return _with_c(result, problem)
     if plan.order.one_chain or k == 0:
         return _chain(problem, c, plan.chains[0], team)
     saturate = bool(plan.params[SATURATE])

@@ -60,7 +60,7 @@ def operand(t: torch.Tensor, s: Settings, convolution: bool = False) -> NDArray[
     if t.device.type != "cpu":
         raise NoEmulation(f"a tensor on {t.device.type}: only CPU tensors are emulated")
     if t.dtype == torch.float32:
-        if not tf32_allowed(convolution):
+        if not tf32_allowed(convolution) and (convolution or not isinstance(s.order, Library)):
             raise NoEmulation("float32 without tf32 (allow_tf32, float32_matmul_precision): no tensor-core product")
     elif t.dtype not in DTYPES:
         raise NoEmulation(f"no tensor-core product of {t.dtype}")
@@ -103,7 +103,7 @@ def _order(
         layout = "".join("t" if x.strides[-2] < x.strides[-1] else "n" for x in (a, b))
         (m, k), n = a.shape[-2:], b.shape[-1]
         batch = prod(a.shape[:-2]) if a.ndim > 2 else 0
-        library = replace(s.order, fast_accum=fast_accum)
+        library = replace(s.order, fast_accum=fast_accum, tf32=a.dtype != np.float32 or tf32_allowed())
         whole = _line(a, -2), _line(b, -1)
         found = library.order(
             *whole, k, a=a.dtype, b=b.dtype, out=as_format(out), layout=layout, bias=bias, batch=batch

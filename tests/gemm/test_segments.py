@@ -13,7 +13,7 @@ from nbtc.gemm.cublas.segments import DividingKernel, segments
 from nbtc.gemm.cublas.shapes import find
 from nbtc.gemm.tails import Tail
 from tests.gemm.test_orders import cancelling
-from tests.hashed import hashed_words
+from tests.hashed import hashed_floats
 
 RECORDED = json.loads((Path(__file__).parents[1] / "golden" / "libraries" / "segments.json").read_text())
 
@@ -48,12 +48,6 @@ def test_most_paths_of_swizzled_kernels():
     assert right / len(swizzled) > 0.85
 
 
-def hashed(index, seed):
-    """float32 numbers that tf32 does not hold, by a hash of an element's index."""
-    h = hashed_words(index, seed)
-    return (h.astype(np.int64) - 2**31).astype(np.float32) * np.float32(2.0**-31)
-
-
 @pytest.mark.parametrize("recorded", RECORDED["rows"], ids=lambda x: f"{x[5]} {x[1]} {x[4]}")
 def test_recorded_rows(recorded):
     op, layout, m, n, k, kernel, columns, words = recorded
@@ -62,7 +56,7 @@ def test_recorded_rows(recorded):
     at = find(op, "tf32", layout, (0, m, n, k))
     assert (at.order, at.kind) == (order, "rule")
     i, j = np.arange(k, dtype=np.uint64), np.array(columns, np.uint64)
-    d = nbtc.matmul(hashed(i[None], 11), hashed(j[:, None] * k + i, 12).T, order=order)
+    d = nbtc.matmul(hashed_floats(i[None], 11), hashed_floats(j[:, None] * k + i, 12).T, order=order)
     assert [f"{x:08x}" for x in d[0].view(np.uint32).tolist()] == words
 
 
@@ -97,7 +91,8 @@ def test_what_does_not_fit_is_refused():
         nbtc.order("last3of32x32by1x1rows2")
     with pytest.raises(OptionError, match="fused"):
         nbtc.order("lanes4")
-    with pytest.raises(OptionError, match="lanes alone"):
-        nbtc.order("fma:segment2x32")
+    for refused in ("fma:segment2x32", "fma:slice64/8:lanes4", "fma:resfirst16"):
+        with pytest.raises(OptionError, match="parts, slices or lanes"):
+            nbtc.order(refused)
     with pytest.raises(OptionError, match="fused multiply-adds in float32"):
         nbtc.matmul(np.ones((1, 4)), np.ones((4, 1)), order="fma:lanes2")

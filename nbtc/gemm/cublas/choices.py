@@ -1,8 +1,8 @@
 """Which algorithm cuBLAS chooses for a product, and the order in which that sums.
 
 `library_choices.txt.xz` holds answers of cuBLAS' own heuristic (`cublasLtMatmulAlgoGetHeuristic`, cuBLAS 13.1 on an
-H200, for tf32 once more on an H100) to 5.8 million questions, with the workspace that PyTorch gives: 32 MiB, and 1 MiB
-to `addmm` and `_scaled_mm`.
+H200, for tf32 in part and for float32 on an H100) to 10 million questions, with the workspace that PyTorch gives: 32
+MiB, and 1 MiB to `addmm` and `_scaled_mm`.
 For each of 64,352 recorded products whose kernel a profiler named, the answer is the kernel that ran.  A line of the
 file has operation, format, layout and two of M, N and K (in a batch all three), then the third (the batch) from which
 a choice holds on, with the choice: a chain and into how many parts K is divided.
@@ -11,32 +11,38 @@ a choice holds on, with the choice: a chain and into how many parts K is divided
 from __future__ import annotations
 
 import lzma
-import math
 import re
 from bisect import bisect_right
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from nbtc.gemm.cublas.fused import PREFIX, fused_order, lone
 from nbtc.gemm.cublas.segments import segments
 
 Size = tuple[int, int, int, int]  # batch (0: none), M, N, K
 Kind = tuple[str, str, str]  # operation, format, layout
 
 # Elements of 16 bytes, by which lines are aligned or not, and of the 128 bytes that parts of K are whole numbers of
-OCTETS = {"tf32": 4, "bf16": 8, "f16": 8, "e4m3": 16}
-LINE = {"tf32": 32, "bf16": 64, "f16": 64, "e4m3": 128}
+OCTETS = {"f32": 4, "tf32": 4, "bf16": 8, "f16": 8, "e4m3": 16}
+LINE = {"f32": 32, "tf32": 32, "bf16": 64, "f16": 64, "e4m3": 128}
 AGREEING = 5  # nearest lines that must have a choice; of 23,000 random shapes with whole lines 98.9 % then have it
 UNKNOWN = ("auto", "gemv", "other")  # kernels that divide some tiles in a way not known, and those without tensor cores
 
-# cuBLAS' kernels for products of one row, by their custom option: the order, and the largest K of the 306 products
+# cuBLAS' kernels for products of one row, by their custom option: the order, and the largest K of the 552 products
 # recorded on an H100, with operands that tf32 does not hold, which had its bits.  The others have orders not known.
 ONE_ROW = {
     "gemv11": ("fma:lanes16serial:each512", 8192),
     "gemv12": ("fma:lanes16serial:each256", 512),
     "gemv73": ("fma:lanes16", 8192),
     "gemv74": ("fma:runs32", 512),
+    "gemv48": ("fma:runs2", 50),
+    "gemv72": ("fma:runs16", 256),
     "gemv75": ("fma:lanes32", 18944),
+    "gemv78": ("fma:runs8", 65),
     "gemv83": ("fma:lanes32", 4864),
     "gemv91": ("fma:lanes16", 512),
     "gemv92": ("fma:runs32", 1600),
@@ -51,7 +57,8 @@ ONE_ROW = {
 
 class Algorithm(NamedTuple):
     """chain: the order within a part; "auto:..." a tf32 kernel that may divide tiles (`segments`), "gemv..." one for a
-    single row, "other" one whose order is not known.  parts: how many cuBLAS asks for.
+    single row, "fma..." one without tensor cores (`fused_order`), "other" one whose order is not known.  parts: how
+    many cuBLAS asks for.
     """
 
     chain: str
@@ -75,7 +82,7 @@ class Algorithm(NamedTuple):
         ('seq', False)
         """
         if not self.described:
-            return "seq", False
+            return lone(name), False
         if self.chain.startswith("auto:"):
             return segments(self.chain, layout, size)
         if self.chain in ONE_ROW:
@@ -95,6 +102,8 @@ class Algorithm(NamedTuple):
         line = LINE[name]
         own = self.chain == "seq" and name != "tf32"
         unit = line if own or (layout != "tn" and k % line == 0) else OCTETS[name]
+        if self.chain.startswith(PREFIX):
+            return fused_order(self.chain, self.parts, k, unit)
         part = -(-k // (self.parts * unit)) * unit
         if part >= k:
             return self.chain
@@ -116,23 +125,36 @@ class Algorithms(NamedTuple):
 
 
 @cache
-def _table() -> tuple[dict[str, list[int]], dict[Kind, dict[tuple[int, ...], str]]]:
-    """The values that were asked for, and the lines as text, which is parsed when it is needed."""
+def _text() -> str:
+    """The table: lines of values that were asked for, then those of one kind after the other."""
     packed = files("nbtc").joinpath("data", "library_choices.txt.xz").read_bytes()
-    values: dict[str, list[int]] = {}
-    lines: dict[Kind, dict[tuple[int, ...], str]] = {}
-    for text in lzma.decompress(packed).decode().splitlines():
-        head, _, rest = text.partition("|")
-        words = head.split()
-        if words[0] == "values":
-            values[words[1]] = [int(x) for x in rest.split()]
-        else:
-            lines.setdefault((words[0], words[1], words[2]), {})[tuple(map(int, words[3:]))] = rest
-    for (op, name, layout), own in list(lines.items()):
-        if name == "f16":  # the file leaves out what is as in bfloat16
-            same = {f: x for f, x in lines[op, "bf16", layout].items() if not any(size % 8 for size in f)}
-            lines[op, name, layout] = {**same, **own}
-    return values, lines
+    return "\n" + lzma.decompress(packed).decode()
+
+
+def _of(head: str) -> list[tuple[list[str], str]]:
+    """The lines that begin with some words: their other words, and the rest."""
+    text, start = _text(), f"\n{head} "
+    if (first := text.find(start)) < 0:
+        return []
+    found = text[first : text.index("\n", text.rfind(start) + 1)]
+    heads = (line.partition("|") for line in found.replace(start, "\n").split("\n")[1:])
+    return [(words.split(), rest) for words, _, rest in heads]
+
+
+@cache
+def _values() -> dict[str, list[int]]:
+    """The values that were asked for."""
+    return {words[0]: [int(x) for x in rest.split()] for words, rest in _of("values")}
+
+
+@cache
+def _lines(kind: Kind) -> dict[tuple[int, ...], str]:
+    """The lines of a kind as text, which is parsed when it is needed."""
+    op, name, layout = kind
+    own = {tuple(map(int, words)): rest for words, rest in _of(" ".join(kind))}
+    if own and name == "f16":  # the file leaves out what is as in bfloat16
+        own = {f: x for f, x in _lines((op, "bf16", layout)).items() if not any(size % 8 for size in f)} | own
+    return own
 
 
 def _line(text: str) -> Algorithms:
@@ -165,11 +187,10 @@ def chosen(kind: Kind, size: Size) -> tuple[Algorithm, str] | None:
     "cuBLAS' heuristic chose it"
     """
     fixed, value = along(kind, size)
-    values, lines = _table()
-    text = lines.get(kind, {}).get(fixed)
+    text = _lines(kind).get(fixed)
     if text is None:
         return None
-    line, asked = _line(text), values[_asked(kind, fixed)]
+    line, asked = _line(text), _values()[_asked(kind, fixed)]
     place = bisect_right(asked, value)
     if asked[place - 1] == value:
         return line.at(value), "cuBLAS' heuristic chose it"
@@ -190,17 +211,11 @@ def nearest(kind: Kind, size: Size) -> tuple[list[Algorithm], tuple[int, ...]] |
     (4096, 14336)
     """
     fixed, value = along(kind, size)
-    alike = _by_alignment(kind).get(_alignment(kind, fixed), [])
-    near = sorted((_distance(fixed, other), other) for other in alike)[:AGREEING]
-    if not near:
+    if (alike := _by_alignment(kind).get(_alignment(kind, fixed))) is None:
         return None
-    texts = _table()[1][kind]
-    return [_line(texts[other]).at(value) for _, other in near], near[0][1]
-
-
-def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> float:
-    """In doublings."""
-    return sum(abs(math.log2(x / y)) for x, y in zip(a, b, strict=True))
+    doublings = np.abs(np.log2(alike) - np.log2(fixed)).sum(1)
+    near = [tuple(map(int, alike[at])) for at in np.argsort(doublings, kind="stable")[:AGREEING]]
+    return [_line(_lines(kind)[other]).at(value) for other in near], near[0]
 
 
 def _alignment(kind: Kind, fixed: tuple[int, ...]) -> tuple[int, ...]:
@@ -212,9 +227,9 @@ def _alignment(kind: Kind, fixed: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @cache
-def _by_alignment(kind: Kind) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
-    """The sizes of lines of a kind, by how their operands are aligned."""
+def _by_alignment(kind: Kind) -> dict[tuple[int, ...], NDArray[np.int64]]:
+    """The sizes of lines of a kind, by how their operands are aligned, in ascending order."""
     found: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-    for fixed in _table()[1].get(kind, {}):
+    for fixed in sorted(_lines(kind)):
         found.setdefault(_alignment(kind, fixed), []).append(fixed)
-    return found
+    return {alignment: np.array(sizes) for alignment, sizes in found.items()}

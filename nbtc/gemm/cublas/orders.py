@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from nbtc.errors import GuessedOrderWarning, OptionError, shown, warn
 from nbtc.formats.arrays import as_format
+from nbtc.gemm.cublas.fused import lone
 from nbtc.gemm.cublas.shapes import Found, find
 from nbtc.gemm.orders import Order
 from nbtc.gemm.orders import order as order_row
@@ -73,12 +74,14 @@ LIBRARIES: dict[tuple[str, str], tuple[Recorded, ...]] = {("cublas 13.0", "H200"
 class Library:
     """Summation orders of one library's products on one GPU; `nbtc.library` finds it, `order=` takes it.
 
-    fast_accum: fp8 products chain all of K; False: they are promoted to float32 every 128 elements.
+    fast_accum: fp8 products chain all of K; False: they are promoted to float32 every 128 elements.  tf32: float32
+    operands are read as tf32; False: they are multiplied as they are, without tensor cores.
     """
 
     name: str
     gpu: str
     fast_accum: bool = False
+    tf32: bool = True
 
     def order(
         self, m: int, n: int, k: int, *, a: object, b: object = None, out: object = None, layout: str = "nn",
@@ -104,7 +107,7 @@ class Library:
             raise OptionError(f'layout={layout!r} is none of "nn", "nt" (B column-major), "tn" (A column-major), "tt"')
         result = {"f64": "f64", "int": "s32"}.get(fa.name if fa.name == "f64" else fa.kind, "f32")
         result = result if out is None else as_format(out).name
-        names = {"f32": "tf32"}
+        names = {"f32": "tf32"} if self.tf32 else {"tf32": "f32"}
         ask = (names.get(fa.name, fa.name), names.get(fb.name, fb.name))
         for row in LIBRARIES[self.name, self.gpu]:
             kind = (row.a, row.b) == ask and result in row.out and layout in row.layout and self.fast_accum in row.fast
@@ -124,26 +127,29 @@ class Library:
             if found.kind == "guess":
                 warn(f"{text}; {found.order!r} is used, its bits may differ", GuessedOrderWarning)
             return replace(order_row(found.order), evidence=text)
-        guess = order_row("promote128" if fp8 and not self.fast_accum and k > 128 else "seq")
+        guess = order_row("promote128" if fp8 and not self.fast_accum and k > 128 else lone(ask[0]))
         text = f"guess: no recording of {self.name} on {self.gpu} for {m} x {n} x {k} {ask[0]} x {ask[1]} {layout}"
         warn(f"{text}; {guess.name!r} is used, its bits may differ", GuessedOrderWarning)
         return replace(guess, evidence=text)
 
 
-def library(name: str, *, gpu: str, fast_accum: bool = False) -> Library:
+def library(name: str, *, gpu: str, fast_accum: bool = False, tf32: bool = True) -> Library:
     """The recorded summation orders of a library's matrix products on a GPU, for `order=` of `matmul` and `plan`.
 
     name: the library, "cublas 13.0".  gpu: the GPU, "H200".  fast_accum: what `torch._scaled_mm` calls so, for fp8
-    products.  Raises OptionError for a pair that was not recorded.  The library rounds tf32 operands to nearest even
-    before it multiplies, as `nbtc.convert(x, "tf32")` does.
+    products.  tf32: whether float32 operands are read as tf32, as `torch.set_float32_matmul_precision("high")` allows;
+    False: PyTorch's default, fused multiply-adds in float32.  Raises OptionError for a pair that was not recorded.  The
+    library rounds tf32 operands to nearest even before it multiplies, as `nbtc.convert(x, "tf32")` does.
 
     >>> import numpy as np, nbtc
     >>> cublas = nbtc.library("cublas 13.0", gpu="H200")
     >>> x = np.ones((64, 64), np.float32)
     >>> print(nbtc.plan(x, x, order=cublas).order.name)
     slice64/2
+    >>> nbtc.library("cublas 13.0", gpu="H200", tf32=False).order(300, 384, 1536, a="f32").name
+    'fma:slice104/13'
     """
     if not (isinstance(name, str) and isinstance(gpu, str)) or (name, gpu) not in LIBRARIES:
         have = ", ".join(f"nbtc.library({n!r}, gpu={g!r})" for n, g in LIBRARIES)
         raise OptionError(f"library {shown(name)} on gpu={shown(gpu)} was not recorded; recorded: {have}")
-    return Library(name, gpu, fast_accum)
+    return Library(name, gpu, fast_accum, tf32)

@@ -12,9 +12,11 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from nbtc.gemm.cublas.choices import Kind, Size, chosen, nearest
+from nbtc.gemm.cublas.fused import PLAIN, PREFIX, lone
 
 ALIGNED = 8  # elements: operands whose rows are not multiples of 16 bytes take other kernels
 UNSURE = "the order of cuBLAS' kernel for it, or for shapes near it, is not sure"
+NARROW = 16  # rows or columns up to which products of a batch have kernels of their own, as a batch of one has
 SAME = {"f16": "bf16", "e5m2": "e4m3"}  # formats with the same kernels, of which the second is recorded
 
 
@@ -47,13 +49,13 @@ def find(op: str, name: str, layout: str, size: Size) -> Found | None:
     'rule'
     """
     own, other = shapes().get((op, name, layout), {}), shapes().get((op, SAME.get(name, name), layout), {})
-    if size in own:
-        return Found(own[size], "recorded", "")
-    if not own and not other:
-        return None
     kind: Kind = (op, SAME[name] if name == "e5m2" else name, layout)
     made = chosen(kind, size)
-    order, sure = ("seq", False) if made is None else made[0].found(kind[1], layout, size)
+    order, sure = (lone(name), False) if made is None else made[0].found(kind[1], layout, size)
+    if size in own and not (sure and order.startswith(PREFIX)):  # recorded with numbers that tf32 holds: not seen there
+        return Found(own[size], "recorded", "")
+    if not own and not other and name != PLAIN:
+        return None
     if made is not None and sure:
         return Found(order, "rule", made[1])
     whole = not any(length % ALIGNED for length in lines(layout, size))
@@ -61,11 +63,11 @@ def find(op: str, name: str, layout: str, size: Size) -> Found | None:
         other = {}  # of rows of no whole 16 bytes the two formats' kernels have different tiles
     if size in other:
         return Found(other[size], "rule", f"recorded{_like(name, other)}")
-    if op == "bmm" and whole and name != "tf32":
+    if op == "bmm" and whole and name not in ("tf32", PLAIN):
         return Found("seq", "rule", "no recorded batch is split")
     if made is None:
         return _nearest(kind, size, whole)
-    return Found(order if made[0].described else _next(own, size), "guess", UNSURE)
+    return Found(order if made[0].described or name == PLAIN else _next(own, size), "guess", UNSURE)
 
 
 def _nearest(kind: Kind, size: Size, whole: bool) -> Found:
@@ -75,12 +77,12 @@ def _nearest(kind: Kind, size: Size, whole: bool) -> Found:
     if near is None and op == "addmm":  # of which other layouts were not asked for
         near, whole = nearest(("mm", name, layout), size), False
     if near is None:
-        return Found("seq", "guess", "no shape near it was asked for")
+        return Found(lone(name), "guess", "no shape near it was asked for")
     answers = [choice.found(name, layout, size) for choice in near[0]]
     orders = [order for order, _ in answers]
     if not answers[0][1]:
         return Found(orders[0], "guess", UNSURE)
-    if whole and len(set(answers)) == 1:
+    if whole and len(set(answers)) == 1 and (op != "bmm" or (size[0] > 1 and min(size[1:3]) > NARROW)):
         return Found(orders[0], "rule", f"cuBLAS' heuristic chose it for the {len(orders)} nearest shapes")
     where = " x ".join(map(str, near[1]))
     return Found(orders[0], "guess", f"as cuBLAS' heuristic chose for {where}, the nearest shape")
