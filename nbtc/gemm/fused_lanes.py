@@ -95,7 +95,7 @@ def _added(order: Order, parts: list[Part], results: NDArray[np.float32]) -> NDA
             added = [x + y for x, y in zip(values, values[half:], strict=False)]
             values = added + values[len(added) : half]
         sums.append(values[0])
-    total: NDArray[np.float32] = reduce(np.add, sums)
+    total: NDArray[np.float32] = order.added(sums, np.add)
     return total
 
 

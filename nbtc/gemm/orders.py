@@ -36,9 +36,9 @@ class Order:
     result that these parts are of; the others are one chain.  fused: float32 multiply-adds without tensor cores, whose
     operands are not rounded first; element k of a part goes to lane k mod `lanes`, or each lane takes as many
     neighbours (`runs`); after every `each` elements of a part a lane adds its chain to its sum; a tree adds the lanes'
-    sums, or one after the other (`serial`).  Each chain starts from zero; their results are added in ascending order in
-    the accumulator type (floats to nearest even), those of units in pairs, c last.  An order of one chain starts from
-    c.  evidence: where a library's order comes from.
+    sums, or one after the other (`serial`).  folded: as `_folded` says.  Each chain starts from zero; their results are
+    added in ascending order in the accumulator type (floats to nearest even), those of units in pairs, c last.  An
+    order of one chain starts from c.  evidence: where a library's order comes from.
 
     >>> order("split3x8").chains(20)
     (((0, 8),), ((8, 16),), ((16, 20),))
@@ -58,6 +58,7 @@ class Order:
     runs: bool = False
     serial: bool = False
     each: int | None = None
+    folded: bool = False
     evidence: str = ""
 
     @property
@@ -109,6 +110,8 @@ class Order:
         >>> order("segment3x32").added(["s0", "s1", "s2"], lambda x, y: f"({x} + {y})")
         '((s2 + s1) + s0)'
         """
+        if self.folded:
+            return reduce(add, (reduce(add, own) for own in _folded([*results], self.ways)))
         if not self.unit:
             return reduce(add, results)
         left = [*results][::-1]
@@ -123,7 +126,8 @@ class Order:
         if self.lanes == 1:
             parts = f", a chain for each part{part}" if self.part else ""
             if self.group:
-                parts = f", {self.ways} chains that take {self.group // self.ways} elements in turn"
+                how = ", the upper half added to the lower one first" * self.folded
+                parts = f", {self.ways} chains that take {self.group // self.ways} elements in turn{how}"
             return f"d = fused multiply-adds in float32, one a step{parts}{anew}"
         which = "neighbours" if self.runs else f"elements k, k + {self.lanes} ..."
         how = "one after the other" if self.serial else "as a tree, the upper half to the lower one"
@@ -165,6 +169,21 @@ class Order:
         more = f" + ... + s{len(chains) - 1}" if len(chains) > SHOWN else ""
         lines = [f"{self.name}, K = {k}, steps of {step}", f"d = {total}{more}"]
         return "\n".join([*lines, *_shown(chains, step)])
+
+
+def _folded(results: list[T], ways: int) -> list[list[T]]:
+    """Chains' results that are added first: of the lower half each but the last with one of the upper half, the first
+    with the very last one too.  Chains that got no elements have no result.
+
+    >>> _folded(["s0", "s1", "s2", "s3", "s4", "s5"], 6)
+    [['s0', 's3', 's5'], ['s1', 's4'], ['s2']]
+    """
+    half = -(-ways // 2)
+    pairs = max(1, ways - 1 - half)
+    groups = [[lower, *range(half + lower, ways, pairs)] for lower in range(pairs)]
+    groups += [[lower] for lower in range(pairs, half)]
+    kept = ([results[i] for i in group if i < len(results)] for group in groups)
+    return [own for own in kept if own]
 
 
 def _shown(chains: Sequence[Chain], step: int) -> Iterator[str]:
@@ -234,6 +253,12 @@ RULES = (
         "in every 64 of K the first 32 go to one chain and the others to a second, which are then added (sliced K)",
     ),
     Rule(
+        "folded",
+        "fma:slice40/5:folded",
+        lambda: {"folded": True},
+        "the upper half of the slices' chains is added to the lower one before those are added",
+    ),
+    Rule(
         r"resfirst(\d+)",
         "resfirst16",
         lambda multiple: {"residue": multiple},
@@ -272,6 +297,8 @@ def order(spec: object) -> Order:
             f"order={spec!r}: fused multiply-adds are dealt to parts, slices or lanes; "
             'order="fma:split4x128", "fma:slice64/8" and "fma:lanes16" work'
         )
+    if made.folded and not (made.fused and made.group):
+        raise OptionError(f'order={spec!r}: slices of fused multiply-adds are folded; "fma:slice40/5:folded" works')
     if made.unit and (made.part or made.group or made.residue):
         raise OptionError(f'order={spec!r}: segments are cut no further; order="segment4x32" works')
     if made.group and (made.residue or made.group % made.ways):

@@ -31,7 +31,7 @@ def test_recorded_products(recorded):
 
 
 def test_every_kind_is_recorded():
-    kinds = {"fma", "slice", "split", "lanes", "runs", "each"}
+    kinds = {"fma", "slice", "folded", "split", "lanes", "runs", "each"}
     orders = [
         nbtc.library(**CUBLAS, tf32=x[0] == "tf32").order(
             *x[4:7], a="f32", layout=x[2], bias=x[1] == "addmm", batch=x[3]
@@ -70,6 +70,8 @@ def test_orders_by_hand(k):
     assert run(f"fma:split{-(-k // 50)}x50") == parts([slice(i, i + 50) for i in range(0, k, 50)])
     turns = [[i for i in range(k) if i // 8 % 3 == turn] for turn in range(3)]
     assert run("fma:slice24/3") == parts([turn for turn in turns if turn])
+    sums = [chain(a[turn], b[turn]) for turn in ([i for i in range(k) if i // 8 % 5 == own] for own in range(5))]
+    assert run("fma:slice40/5:folded") == reduce(np.add, [sums[i] for i in (0, 3, 4, 1, 2)])
     assert run("fma:split1x999:each16") == parts([slice(i, i + 16) for i in range(0, k, 16)])
 
 

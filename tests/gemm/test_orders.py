@@ -63,6 +63,7 @@ def test_recorded_products_of_a_library(tag, shape, order):
 def test_every_rule_is_in_a_recording_or_explained():
     examples = {"seq", "split12x4", "promote128", "promo4", "slice64/2", "resfirst16", "segment4x32"}
     examples |= {"segment2x32:last48of256x128by1x2rows8", "fma:lanes16", "fma:lanes16serial:each512"}  # test_segments
+    examples |= {"fma:slice40/5:folded"}  # test_fused_orders
     assert {r.example for r in RULES} <= examples
     orders = [shapes()[tuple(x[:3])][tuple(map(int, x[3:]))] for x in map(str.split, NAMES)]
     assert {"segment3x32", "segment4x32", "segment5x32"} <= set(orders)

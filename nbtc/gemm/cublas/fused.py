@@ -28,8 +28,9 @@ def lone(name: str) -> str:
 def fused_order(chain: str, parts: int, k: int, unit: int) -> str:
     """The name of the order of a chain of the table that begins with "fma".
 
-    "fma:slices8": steps are dealt to parts in turn.  "fma:parts": parts are whole units.  "fma:parts8": parts are whole
-    steps, as many each as K's whole steps fill; what is left is a part of its own.  Other names are orders.
+    "fma:slices8": steps are dealt to parts in turn; "fma:folded8": the same, added by halves.  "fma:parts": parts are
+    whole units.  "fma:parts8": parts are whole steps, as many each as K's whole steps fill; what is left is a part of
+    its own.  Other names are orders.
 
     >>> fused_order("fma:slices8", 4, 300, 4), fused_order("fma:parts", 4, 300, 4), fused_order("fma:parts8", 4, 34, 4)
     ('fma:slice32/4', 'fma:split4x76', 'fma:split5x8')
@@ -42,6 +43,8 @@ def fused_order(chain: str, parts: int, k: int, unit: int) -> str:
     if chain == "fma:slices8":
         count = min(parts, -(-k // STEP))
         return f"fma:slice{STEP * count}/{count}" if count > 1 else PREFIX
+    if chain == "fma:folded8":
+        return f"fma:slice{STEP * parts}/{parts}:folded" if k > STEP else PREFIX
     if chain == "fma:parts":
         return _split(k, -(-k // (parts * unit)) * unit)
     if chain == "fma:parts8":
