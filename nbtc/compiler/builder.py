@@ -269,13 +269,15 @@ class VectorBuilder:
         name = "pd" if a.type.element == F64 else "ps"
         return self.call(f"llvm.x86.avx512.vfmadd.{name}.512", a.type, a, b, c, ir.Constant(I32, rounding))
 
-    def broadcast512(self, p: Any) -> Any:
-        """The f64 at p in all lanes of 512 bits, loaded as an integer.
+    def broadcast512(self, p: Any, element: Any) -> Any:
+        """The f64 or f32 at p in all lanes of 512 bits, loaded as an integer.
 
-        LLVM's vbroadcastsd takes one of the two shuffle units of Zen 4 beside the load, vpbroadcastq the load alone.
+        LLVM's vbroadcastsd and vbroadcastss take a shuffle unit of Zen 4 beside the load, which one a cycle can do;
+        vpbroadcastq and vpbroadcastd take the load alone, two a cycle.
         """
-        t, at = vector(F64, 8), self.b.bitcast(p, F64.as_pointer())
-        asm = ir.InlineAsm(ir.FunctionType(t, [at.type]), "vpbroadcastq $1, $0", "=v,*m")
+        name, count = ("vpbroadcastq", 8) if element == F64 else ("vpbroadcastd", 16)
+        t, at = vector(element, count), self.b.bitcast(p, element.as_pointer())
+        asm = ir.InlineAsm(ir.FunctionType(t, [at.type]), f"{name} $1, $0", "=v,*m")
         return self.b.call(asm, [at], attrs=("readonly", "nounwind"), arg_attrs={0: ("elementtype",)})
 
     def unknown_mask(self, bits: Number, count: Number) -> Any:

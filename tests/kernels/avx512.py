@@ -98,8 +98,9 @@ class Builder(VectorBuilder):
     def add_halves(self, total: Any, x: Any, y: Any) -> Any:
         return self._products(total, x, y, I16, unsigned=False)
 
-    def broadcast512(self, p: Any) -> Any:
-        return self.splat(self.load(p, F64, 8), 8)
+    def broadcast512(self, p: Any, element: Any) -> Any:
+        size = 8 if element == F64 else 4
+        return self.splat(self.load(p, element, size), 64 // size)
 
 
 _LONG = vector(ir.IntType(64), 16)

@@ -79,9 +79,9 @@ class Lowering:
         """
         n, parts = len(xs), [x.type for x in xs]
         constraints = ",".join([f"={self.constraint}"] * n + [str(i) for i in range(n)])
-        kind = ir.FunctionType(ir.LiteralStructType(parts), parts)
+        kind = ir.FunctionType(ir.LiteralStructType(parts) if n > 1 else parts[0], parts)
         done = self.b.call(ir.InlineAsm(kind, "", constraints, side_effect=True), xs)
-        return [self.b.extract_value(done, i) for i in range(n)]
+        return [self.b.extract_value(done, i) for i in range(n)] if n > 1 else [done]
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c rounded down once.

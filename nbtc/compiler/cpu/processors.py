@@ -26,7 +26,7 @@ class Processor(NamedTuple):
     masks: an operation on bytes leaves some of them as they are, at no cost.  two_ports: every operation on vectors
     takes one of the two ports that multiply-adds take, so that the fewest are the fastest, whichever they are.
     dots: dot products of bytes and of halves are among those.  counts: an instruction counts bits.  lookup: they are
-    counted by a table of nibbles in a register.  broadcasts: f64 are spread over 512 bits as integers.
+    counted by a table of nibbles in a register.  broadcasts: numbers are spread over 512 bits as integers.
     """
 
     name: str

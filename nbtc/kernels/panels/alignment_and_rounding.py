@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbtc.compiler.builder import F32, I1, I8, I16, I32, TO_NEAREST, VectorBuilder, vector
+from nbtc.compiler.cpu.lowering import lowering
 from nbtc.compiler.cpu.processors import Processor
 
 BIAS = 127
@@ -148,6 +149,9 @@ class AlignmentAndRounding:
         self.floor, self.least, self.scale, self.reference = (
             splats[k] for k in ("floor", "least", "scale", "reference")
         )
+        if shape.f16_acc and shape.target.rounds and not shape.target.two_ports:
+            # LLVM would make comparisons of operations with a 1 that it knows, which take a multiplier on Zen
+            self.one = lowering(v).in_order([self.c(1)])[0]
 
     def c(self, value: int) -> Any:
         """An integer constant in every lane."""
@@ -176,7 +180,7 @@ class AlignmentAndRounding:
         if self.s.target.two_ports:
             inexact = b.icmp_signed("!=", v.truncated(f), n)
             return v.bits(v.or_where(inexact, bits, self.c(1)), self.floats)
-        return v.bits(b.or_(bits, v.umin(b.xor(v.truncated(f), n), self.c(1))), self.floats)
+        return v.bits(b.or_(bits, v.umin(b.xor(v.truncated(f), n), self.one)), self.floats)
 
     def signed(self, x: Any, n: Any) -> Any:
         """A result's magnitude with the sign of the sum n: +0 where n is 0, or where an f16 underflows."""

@@ -18,8 +18,10 @@ LEAST_FIELD = 128  # of all exponent fields but those of zeros, where they go in
 # with an exponent that is F + 127 at most below every product's.
 TINY = -30
 TINY_BITS = (BIAS + TINY) << 23
-# Binades by which tiles of f16 may be scaled.  Fields of normal numbers, 142 - x at most, are no Inf's.  Twice the
-# field of a subnormal, 103 - x at least, is `least` or more; for `ByDots` they are `LEAST_FIELD` or more.
+SUBNORMALS = 10  # binades of f16's subnormals
+# Binades by which tiles of f16 may be scaled.  Fields of normal numbers, 142 - x at most, are no Inf's.  Those of
+# subnormals, 103 - x at least, are `least` or more when `SUBNORMALS` is added, and fit a byte; the floor of alignment
+# exponents, 106 - x at least, is more than `SUBNORMALS`.  For `ByDots` they are `LEAST_FIELD` or more.
 SCALES, SCALES_BY_DOTS = range(-112, 94), range(-112, -24)
 
 
@@ -72,9 +74,12 @@ class ByTurns(LimitedRange):
         return self.b.add(acc, acc)
 
     def as_normal(self, own: Any) -> Any:
-        """Fields of f16, subnormals with that of the least normal number; a zero's is 0."""
+        """Fields of f16, subnormals with that of the least normal number; a zero's is no more than `SUBNORMALS`.
+
+        A sum that doesn't saturate takes no multiplier of Zen's.
+        """
         v = self.v
-        return v.umax(own, v.umin(v.over("uadd.sat", own, own), self.least_normal))
+        return v.umax(own, v.umin(self.b.add(own, v.const(self.octets, SUBNORMALS)), self.least_normal))
 
     @property
     def least_normal(self) -> Any:

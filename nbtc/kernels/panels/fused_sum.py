@@ -194,8 +194,8 @@ class FusedSum:
 
     def broadcast(self, p: Any) -> Any:
         """An element in all lanes."""
-        if self.s.target.broadcasts and self.s.in_f64:
-            return self.v.broadcast512(p)
+        if self.s.target.broadcasts:
+            return self.v.broadcast512(p, self.element)
         return self.v.splat(self.v.load(p, self.element, self.size), self.vector.count)
 
     # --- after them ---------------------------------------------------------------------------------------------------
