@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nbtc.gemm.orders import Order
 from nbtc.torch.cudnn import Case, Way, chain, way
-from nbtc.torch.float_chains import chained, dealt, dealt_to_warps, paired
+from nbtc.torch.float_chains import chained, dealt, dealt_to_warps, tiled
 from nbtc.torch.products import Settings, operand, product
 from nbtc.torch.tensors import rounded
 
@@ -127,8 +127,8 @@ def _over_items(
     s: Settings, how: Way, left: NDArray[Any], right: NDArray[Any], dtype: torch.dtype, sizes: tuple[int, ...]
 ) -> NDArray[Any]:
     """The sum over items N and positions P, those of `sizes`, of left (N, rows, P) times right (N, P, columns)."""
-    if how.kind == "pairs":
-        return paired(s, left, right, sizes)
+    if how.kind == "tiled":
+        return tiled(s, left, right, sizes)
     if how.kind == "lanes":
         return dealt(s, np.moveaxis(left, 1, 2).reshape(-1, left.shape[1]), right.reshape(-1, right.shape[2]))
     if how.kind == "warps":
@@ -178,8 +178,9 @@ def _arranged(x: NDArray[Any], how: Way, rank: int) -> NDArray[Any]:
         at: tuple[Any, ...] = (..., *[slice(None, None, -1)] * rank, slice(None))
         x = x[at]
     channels = x.shape[-1]
-    if how.kind == "flat":
-        return _flat(x.reshape(*lead, -1), channels)
+    if how.kind in ("flat", "end to end"):
+        x = x.reshape(*lead, -1)
+        return _flat(x, channels) if how.kind == "flat" else x
     if (how.alone or channels > STEP // 2) and channels % STEP and how is not CHANNELS_LAST:
         more = [(0, 0)] * (x.ndim - 1) + [(0, -channels % STEP)]
         x = np.pad(x.view(f"u{x.dtype.itemsize}"), more).view(x.dtype)

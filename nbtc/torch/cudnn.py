@@ -2,8 +2,8 @@
 
 `ROWS` are of 180 convolutions and gradients recorded on an H200 (cuDNN 9.19; bfloat16 and float16; 15 sizes, channels
 first and last): the profiler named their kernels, and operands that cancel showed the order.  Of a size that was not
-recorded the kernel is a guess: cuDNN's own choice goes by a model of costs.  `LIKELY` are what fits most of 16,734 more
-(2,789 random sizes, grouped, dilated, transposed and of other ranks too), recorded likewise with random operands.
+recorded the kernel is a guess: `cudnn_choices` was fitted to answers of cuDNN's own heuristic, and `CHOSEN` is how each
+kind of kernel sums.
 
 Kernels of tensor cores take channels in tiles, and a tile at every position of the filter before the next one.
 """
@@ -18,16 +18,18 @@ from typing import NamedTuple
 from nbtc.errors import GuessedOrderWarning, warn
 from nbtc.gemm.orders import Order
 from nbtc.gemm.orders import order as order_row
+from nbtc.torch.cudnn_choices import chosen
 
 
 class Way(NamedTuple):
     """How a kernel sums.
 
     kind: "tiles" (tensor cores: `tile` channels, filter positions ascending, or in the order of the output's `window`),
-    "flat" (tensor cores without shared memory: positions with all their channels, end to end), "chain" (fused
-    multiply-adds in float32, `over` = "crs" or "rsc": c channels, r and s filter positions, the last one fastest),
-    "lanes" (each of 32 lanes one such chain, added as a tree), "warps" (so does each of eight warps for its items, and
-    the warps' sums are a tree), "pairs" (`float_chains.paired`), "images" (a product for each image, added in order).
+    "end to end" (tensor cores without shared memory: positions with all their channels), "flat" (those in the order of
+    the widest loads), "chain" (fused multiply-adds in float32, `over` = "crs" or "rsc": c channels, r and s filter
+    positions, the last one fastest; over "taps" each position's sum is added to the total), "lanes" (each of 32 lanes
+    one such chain, added as a tree), "warps" (so does each of eight warps for its items, and the warps' sums are a
+    tree), "tiled" (`float_chains.tiled`), "images" (a product for each image, added in order).
     alone: each position begins a step of its own even where channels fill half of one.  unknown: the kernel is known by
     name, its order is not.
     """
@@ -68,6 +70,14 @@ class Case(NamedTuple):
     @property
     def kernel(self) -> int:
         return self.filter[-1]
+
+    @property
+    def rank(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def half(self) -> bool:
+        return self.format == "f16"
 
     @property
     def taps(self) -> int:
@@ -164,7 +174,7 @@ ROWS: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
             lambda c: not c.last and (c.kernel, c.stride) == (1, 1) and c.channels != c.outputs,
         ),
         (
-            Way("wgrad2d_shmem_tiling", "pairs"),
+            Way("wgrad2d_shmem_tiling", "tiled"),
             lambda c: (
                 c.kernel == 3
                 and max(c.channels, c.outputs) <= (64 if c.stride == 2 else 32)
@@ -177,110 +187,59 @@ ROWS: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
 OTHER = Way("a kernel of tensor cores")
 
 
-def _eights(c: Case) -> bool:
-    """Whether a group's channels and outputs are whole eights, which the widest load takes."""
-    return c.channels // c.groups % 8 == c.outputs // c.groups % 8 == 0
-
-
-def _without_shared_memory(c: Case) -> bool:
-    """Where most forward convolutions of f16 are of the kernels that load their fragments from global memory.
-
-    Of windows of eight and more positions, channels first, none was seen whose channels both are whole eights.
-    """
-    widest, channels, outputs = max(c.channels, c.outputs), c.channels // c.groups, c.outputs // c.groups
-    if c.last:
-        return channels <= 14 and c.right > 29
-    if c.taps < 8:
-        return c.taps > 1 and c.stride > 1 and widest <= 80 and channels <= 56
-    return not _eights(c) and widest <= 80 and c.left <= 704 and (outputs <= 28 or channels <= 14)
-
-
-def _lanes(c: Case) -> bool:
-    """Where most gradients of weights are chains in lanes."""
-    if c.taps == 1:
-        if c.last:
-            return False
-        lone = (c.items == 1 or (prod(c.sizes) >= 100 and len({*c.sizes}) == 1)) and c.outputs // c.groups <= 80
-        return prod(c.sizes) > 44 and c.positions * c.left * c.outputs <= 2.4e6 if c.stride > 1 else lone
-    few = c.channels * c.outputs // c.groups**2 <= 496
-    return c.positions <= 3104 if few else c.left <= 272 and c.positions <= 792
-
-
-LIKELY: dict[str, tuple[tuple[Way, Callable[[Case], bool]], ...]] = {
-    "forward": (
-        (Way("conv_depthwise2d", "chain", over="crs"), lambda c: c.depthwise),
-        (
-            Way("implicit_convolve_sgemm", "chain", over="crs"),
-            lambda c: (
-                not c.last
-                and len(c.sizes) < 3
-                and (
-                    c.left <= (155 if c.channels // c.groups <= 14 else 114)
-                    if c.taps > 1
-                    else c.channels // c.groups <= (14 if c.stride > 1 else 3)
-                )
-            ),
-        ),
-        (
-            Way("convolve_common_engine_float_NHWC", "chain", over="rsc"),
-            lambda c: c.last and c.channels // c.groups <= 14 and c.format == "bf16" and c.left <= 118,
-        ),
-        (
-            Way("xmma_fprop_implicit_gemm_indexed_wo_smem", "flat"),
-            lambda c: c.format == "f16" and len(c.sizes) == 2 and _without_shared_memory(c),
-        ),
-        (
-            Way("an fprop of tensor cores, two positions of 8 channels a step", tile=32),  # of a recorded net, 5 x 5
-            lambda c: c.format == "f16" and not c.last and c.taps > 9 and _eights(c) and c.channels == 8 * c.groups,
-        ),
-        (
-            Way("an fprop of tensor cores, 32 channels", tile=32, alone=True),
-            lambda c: len(c.sizes) < 3 and c.left <= 472 and c.channels * c.outputs <= 5632 * c.groups**2,
-        ),
-        (Way("an fprop of tensor cores, 64 channels", alone=True), lambda c: len(c.sizes) < 3),
-    ),
-    "input": (
-        (Way("conv_depthwise2d_backward", "chain", over="crs"), lambda c: c.depthwise),
-        (
-            Way("dgrad2d_grouped_direct_kernel", "chain", over="crs"),
-            lambda c: (
-                c.taps > 2 and c.right <= 291 and (c.format == "bf16" or c.outputs // c.groups <= 4)
-                if c.stride > 1
-                else c.outputs == c.groups and c.left <= 824
-            ),
-        ),
-        (
-            Way("sm90_xmma_dgrad_implicit_gemm", window=True, alone=True),
-            lambda c: c.stride == 1 and c.outputs > 80 * c.groups and c.taps > 7 and (c.taps > 12 or c.left > 372),
-        ),
-        (
-            Way("a dgrad of tensor cores, 64 channels", alone=True),
-            lambda c: c.stride > 1 and c.right > 472 and c.channels * c.outputs > 992 * c.groups**2,
-        ),
-        (Way("a dgrad of tensor cores, 32 channels", tile=32, alone=True), lambda c: True),
-    ),
-    "weight": (
-        (Way("conv_depthwise2d_grad_weight", "warps"), lambda c: c.depthwise),
-        (
-            Way("cuBLAS and reduce_wgrad_nchw_helper", "images"),
-            lambda c: (
-                not c.last
-                and (c.taps, c.stride, c.groups) == (1, 1, 1)
-                and (c.outputs > 80 or c.items * prod(c.sizes) > 614)
-            ),
-        ),
-        (Way("wgrad2d_grouped_direct_kernel", "lanes"), _lanes),
-        (
-            # of recorded nets of 8, 32 and 64 channels; one of them took tensor cores for images of 32 x 32
-            Way("wgrad2d_shmem_tiling", "pairs"),
-            lambda c: (
-                c.kernel == 3
-                and max(c.channels, c.outputs) <= 64
-                and (12 <= c.size <= 16 if c.stride == 2 else not c.last and c.size == 8)
-            ),
-        ),
-    ),
+# What the kinds of kernels are that `cudnn_choices` names.  Of 10,018 recorded results each kind has one order but for
+# the unknown ones: divided sums, Winograd's, and gradients of weights by slices of the positions.  That of "taps" is
+# right for 84 of 97.
+CHOSEN: dict[str, dict[str, Way]] = {
+    "forward": {
+        "t16": Way("an fprop of tensor cores, 16 channels", tile=16, alone=True),
+        "t32": Way("an fprop of tensor cores, 32 channels", tile=32, alone=True),
+        "t64": Way("an fprop of tensor cores, 64 channels", alone=True),
+        "gemm": Way("a product of matrices", alone=True),
+        "flat": Way("xmma_fprop_implicit_gemm_indexed_wo_smem", "flat"),
+        "plain": Way("xmma_fprop_implicit_gemm_indexed_wo_smem, narrow loads", "end to end"),
+        "crs": Way("implicit_convolve_sgemm", "chain", over="crs"),
+        "rsc": Way("convolve_common_engine_float_NHWC", "chain", over="rsc"),
+        "winograd": Way("winograd_nonfused", unknown=True),
+    },
+    "input": {
+        "t16": Way("a dgrad of tensor cores, 16 channels", tile=16, alone=True),
+        "t32": Way("a dgrad of tensor cores, 32 channels", tile=32, alone=True),
+        "t64": Way("a dgrad of tensor cores, 64 channels", alone=True),
+        "t32w": Way("sm90_xmma_dgrad_implicit_gemm, 32 channels", tile=32, window=True, alone=True),
+        "t64w": Way("sm90_xmma_dgrad_implicit_gemm", window=True, alone=True),
+        "gemm": Way("a product of matrices", alone=True),
+        "crs": Way("dgrad2d_grouped_direct_kernel", "chain", over="crs"),
+        "taps": Way("dgrad2d_alg1_1", "chain", over="taps"),
+        "winograd": Way("winograd_nonfused", unknown=True),
+    },
+    "weight": {
+        "tc": OTHER,
+        "sliced": Way("a wgrad without shared memory", unknown=True),
+        "splitk": Way("a wgrad that divides its sum", "images", unknown=True),
+        "lanes": Way("wgrad2d_grouped_direct_kernel", "lanes"),
+        "pairs": Way("wgrad2d_shmem_tiling", "tiled"),
+        "pairs16": Way("wgrad2d_shmem_tiling", "tiled", unknown=True),
+        "lines": Way("wgrad2d_shmem_tiling", "tiled", unknown=True),
+        "winograd": Way("winograd_nonfused", unknown=True),
+    },
 }  # fmt: skip
+DEPTHWISE = {  # PyTorch's own kernels
+    "forward": Way("conv_depthwise2d", "chain", over="crs"),
+    "input": Way("conv_depthwise2d_backward", "chain", over="crs"),
+    "weight": Way("conv_depthwise2d_grad_weight", "warps"),
+}
+IMAGES = Way("cuBLAS and reduce_wgrad_nchw_helper", "images")
+
+
+def _likely(case: Case) -> Way:
+    """Of a size that was not recorded."""
+    if case.depthwise:
+        return DEPTHWISE[case.what]
+    kind = chosen(case.what, case)
+    if case.what == "weight" and kind == "gemm":
+        return OTHER if case.last else IMAGES
+    return CHOSEN[case.what].get(kind) or CHOSEN[case.what].get("t64", OTHER)
 
 
 def way(case: Case | None, what: str) -> tuple[Way, str]:
@@ -291,13 +250,12 @@ def way(case: Case | None, what: str) -> tuple[Way, str]:
     """
     if case is None:
         return OTHER, _guessed(f"no such {what} convolution was recorded")
-    rows = (ROWS if case.recorded else LIKELY)[case.what]
-    found = next((row for row, fits in rows if fits(case)), OTHER)
+    found = next((row for row, fits in ROWS[case.what] if fits(case)), OTHER) if case.recorded else _likely(case)
     if found.unknown:
         return found, _guessed(f"the order of cuDNN's {found.kernel} is not known")
     if case.recorded:
         return found, f"recorded: cuDNN on H200, {found.kernel}"
-    return found, _guessed(f"as {found.kernel}, which most of other sizes took")
+    return found, _guessed(f"as {found.kernel}, which cuDNN most likely takes")
 
 
 def _guessed(why: str) -> str:

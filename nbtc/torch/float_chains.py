@@ -18,7 +18,7 @@ from nbtc.torch.products import Settings
 
 INSTRUCTION = "fma.rn.f32"
 LANES = 32
-ROWS = 2  # of an output, which the lanes of `paired` share
+ITEMS, TILE = 4, 8  # items side by side, and positions along both axes of a tile, of `tiled`
 WARPS = 8  # of a block of PyTorch's own kernel for gradients of depthwise weights
 
 
@@ -33,12 +33,22 @@ def chained(s: Settings, how: Way, windows: NDArray[Any], w: NDArray[Any]) -> ND
     taps = taps if how.window else taps[::-1]
     channels = range(w.shape[1])
     order = ((c, t) for c in channels for t in taps) if how.over == "crs" else ((c, t) for t in taps for c in channels)
-    total = np.zeros((len(x), len(w), *x.shape[2 : 2 + rank]), np.float32)
+    nothing = np.zeros((len(x), len(w), *x.shape[2 : 2 + rank]), np.float32)
     every_one: Any = slice(None)
-    for c, tap in order:
-        there: Any = (every_one, c, ..., *tap)
-        weights = w[(every_one, c, *tap)].reshape(-1, *[1] * rank)
-        total = add(x[there][:, None], weights, total)
+
+    def summed(total: NDArray[np.float32], part: Any) -> NDArray[np.float32]:
+        for c, tap in part:
+            there: Any = (every_one, c, ..., *tap)
+            weights = w[(every_one, c, *tap)].reshape(-1, *[1] * rank)
+            total = add(x[there][:, None], weights, total)
+        return total
+
+    if how.over == "taps":
+        total = nothing
+        for t in taps:
+            total = total + summed(nothing, ((c, t) for c in channels))
+    else:
+        total = summed(nothing, order)
     _note(s, (len(x) * prod(x.shape[2 : 2 + rank]), len(w), prod(w.shape[1:])), start)
     return total
 
@@ -73,32 +83,39 @@ def dealt_to_warps(s: Settings, left: NDArray[Any], right: NDArray[Any]) -> NDAr
 
 
 @in_default_float_mode
-def paired(s: Settings, left: NDArray[Any], right: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[np.float32]:
+def tiled(s: Settings, left: NDArray[Any], right: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[np.float32]:
     """left (N, rows, P) times right (N, P, columns), P positions of an output of these sizes, two axes at most.
 
-    A lane takes two neighbours of every second row of the output, adds their products, and that to its sum, item after
-    item; the lanes' sums are a tree, those of a row first.
+    Four items are summed side by side, each in tiles of 8 x 8 positions, tile after tile, and with it every fourth item
+    from there on.  A lane has two neighbours of each second row, and a sum for each of its four rows; it adds these
+    sums, item after item.  Lanes of rows of one parity are added in pairs, those of the left half of even rows to those
+    of the right half of odd ones.
     """
     start = perf_counter()
     height, width = (1, *sizes)[-2:]
-    pairs = 1 << (-(-width // 2) - 1).bit_length()
-    spare = ((0, 0), (0, height % ROWS), (0, 2 * pairs - width), (0, 0))
+    spare = ((0, -len(left) % ITEMS), (0, -height % TILE), (0, -width % TILE), (0, 0))
 
     def laid_out(x: NDArray[Any]) -> NDArray[np.float32]:
-        """(N, half of the height, pair, row, which of a pair, elements)."""
+        """(tiles, which of a pair, item, row's pair, half, neighbour, parity of the row, elements)."""
         x = np.pad(x.reshape(len(x), height, width, -1).astype(np.float32), spare)
-        return x.reshape(len(x), -1, ROWS, pairs, 2, x.shape[-1]).swapaxes(2, 3)
+        count, tall, wide = (n // m for n, m in zip(x.shape[:3], (ITEMS, TILE, TILE), strict=True))
+        x = x.reshape(count, ITEMS, tall, TILE // 2, 2, wide, 2, 2, 2, -1)
+        return x.transpose(0, 2, 5, 8, 1, 3, 6, 7, 4, 9).reshape(-1, 2, ITEMS, TILE // 2, 2, 2, 2, x.shape[-1])
 
     a, b = laid_out(np.moveaxis(left, 1, 2)), laid_out(right)
     add = _adder(a, b)
-    lanes = np.zeros((pairs, ROWS, a.shape[-1], b.shape[-1]), np.float32)
-    for x, y in zip(a.reshape(-1, *a.shape[2:]), b.reshape(-1, *b.shape[2:]), strict=True):
-        both = np.zeros_like(lanes)
+    sums = np.zeros((*a.shape[2:], b.shape[-1]), np.float32)
+    for x, y in zip(a, b, strict=True):
         for i in range(2):
-            both = add(x[..., i, :, None], y[..., i, None, :], both)
-        lanes = lanes + both
+            sums = add(x[i][..., :, None], y[i][..., None, :], sums)
+    rows = sums.reshape(-1, *sums.shape[2:])
+    lanes = rows[0]
+    for row in rows[1:]:
+        lanes = lanes + row
+    half = lanes[:, 0] + lanes[:, 1]  # by half and parity
     _note(s, (a.shape[-1], b.shape[-1], left.shape[0] * left.shape[2]), start)
-    return _tree(lanes.reshape(-1, *lanes.shape[2:]))
+    total: NDArray[np.float32] = (half[0, 0] + half[1, 1]) + (half[0, 1] + half[1, 0])
+    return total
 
 
 def _deal(a: NDArray[np.float32], b: NDArray[np.float32], lanes: NDArray[np.float32], add: Any) -> None:

@@ -122,9 +122,9 @@ def test_no_items(transposed):
 NET = cudnn.Case("input", False, "f16", 4, 32, 64, (16, 16), (3, 3), 2, 1)
 SHOWN = {  # by recorded nets
     "forward": (cudnn.Case("forward", False, "f16", 2, 16, 16, (14, 14), (3, 3), 1, 1), "tiles", 32, True),
-    "forward, 5 x 5": (cudnn.Case("forward", False, "f16", 4, 8, 16, (20, 20), (5, 5), 1, 0), "tiles", 32, False),
+    "forward, 5 x 5": (cudnn.Case("forward", False, "f16", 4, 8, 16, (20, 20), (5, 5), 1, 0), "end to end", 64, False),
     "input": (NET, "tiles", 64, True),
-    "weight": (NET._replace(what="weight"), "pairs", 64, False),
+    "weight": (NET._replace(what="weight"), "tiled", 64, False),
     "weight of a larger image": (NET._replace(what="weight", items=2, sizes=(32, 32)), "tiles", 64, False),
 }
 
@@ -141,9 +141,13 @@ def test_kernels_that_recorded_nets_showed(name):
 # --- many sizes -------------------------------------------------------------------------------------------------------
 SIZES = json.loads((Path(__file__).parents[1] / "golden" / "libraries" / "convolution_sizes.json").read_text())
 CRS = cudnn.Way("", "chain", over="crs")
-ORDERS = {  # of kernels that the profiler named
+ORDERS = {  # of kernels that the profiler named; cuDNN's number of the engine is added where names are alike
     ("conv_depthwise2d", "forward"): CRS, ("conv_depthwise2d", "input"): CRS,
-    ("conv_depthwise2d", "weight"): cudnn.Way("", "warps"), ("convolve_sgemm", "forward"): CRS,
+    ("of engine 47, knob 6: not 3", "forward"): cudnn.Way("", "end to end"),
+    ("conv_depthwise2d", "weight"): cudnn.Way("", "warps"),
+    ("of engine 19, knob 2: 0", "weight"): cudnn.Way("", "tiled"),
+    # 84 of 97 recorded results have this order; seed 2362, wrong, shows that longer sums may have another one
+    ("of engine 2", "input"): cudnn.Way("", "chain", over="taps"), ("convolve_sgemm", "forward"): CRS,
     ("dgrad2d_grouped_direct", "input"): CRS, ("wgrad2d_grouped_direct", "weight"): cudnn.Way("", "lanes"),
     ("fprop_implicit_gemm_indexed_wo_smem", "forward"): cudnn.Way("", "flat"),
 }  # fmt: skip
@@ -189,4 +193,4 @@ def test_kernels_sum_in_their_orders(row, monkeypatch):
 
 def test_most_sizes_are_guessed():
     right = [digest_of(row) == row[-1] for row in SIZES]
-    assert (sum(right), len(right)) == (98, 114)
+    assert (sum(right), len(right)) == (128, 138)

@@ -2,7 +2,8 @@
 
     python tests/golden/recorders/make_convolution_sizes.py OUT.json [COUNT]
 
-The file here holds some of 16,734 results of an H200 (PyTorch 2.11, cuDNN 9.19), those of few multiply-adds.
+The file here holds some of 16,734 results of an H200 and 10,800 of an H100 (PyTorch 2.11, cuDNN 9.19), those of few
+multiply-adds.
 """
 
 import hashlib
