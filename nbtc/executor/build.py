@@ -17,6 +17,7 @@ from nbtc.compiler.machine_code.split import Functions
 from nbtc.errors import ProgramError
 from nbtc.executor.code.helpers import emitting
 from nbtc.executor.code.machine import BlockShape, Machine, Options, Site
+from nbtc.executor.code.registers import PRODUCTS
 from nbtc.executor.coverage import check
 from nbtc.executor.emit.instrument import Instrument
 from nbtc.executor.kernel.contract import contracted
@@ -33,6 +34,10 @@ INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": CheckedMode
 # as fast as the second (see `native`), but not where lanes part in a loop, which adds code for those that wait there:
 # a loop of Collatz' sequence took 1.4 times as long.
 PARTING, TOGETHER = 2, 1
+# How far before LLVM divides it at its waits: the fewer values a warp keeps over a wait, the better for products, whose
+# operands they are (one of bytes took 1.07 times as long with level 1; one of f16 has 5 % more code with the fewest).
+# Others are as fast (softmax, sums), and their passes take half of the time.
+WITH_PRODUCTS, WITHOUT = 2, None
 NUMBERS = (
     "suspends",
     "loops",
@@ -100,7 +105,9 @@ def _compile(module: PtxModule, kernel: str, shape: BlockShape, options: Options
         "services": sorted(instrument.services),
     }
     text = PARTING if machine.parts_in_loops else TOGETHER
-    made = Functions(machine.module, machine.helpers.functions).objects("warp", "run", text=text)
+    products = any(i.opcode in PRODUCTS for f in prepared.functions for i in f.body or ())
+    waits = WITH_PRODUCTS if products else WITHOUT
+    made = Functions(machine.module, machine.helpers.functions).objects("warp", "run", text=text, waits=waits)
     about["stack_bytes"] = _stack(kernel, made)
     return native.Native(b"".join(made), {**about, "sizes": [len(o) for o in made]})
 

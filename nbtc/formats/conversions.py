@@ -62,6 +62,7 @@ def _rows() -> tuple[Conversion, ...]:
         rows += [Conversion(s, fp8, "rn", True, must, 0x7F) for s in (f32, f16)]
         rows.append(Conversion(bf16, fp8, "rn", True, must, 0x7F, *documented))
         rows.append(Conversion(fp8, f16, "rn", True, no, 0x7FFF))
+        rows.append(Conversion(fp8, bf16, "rn", True, no, 0x7FFF, *documented))
     for fp6_fp4 in (table.e2m1, table.e2m3, table.e3m2):  # a NaN becomes the largest number, whatever its sign
         nan = fp6_fp4.special - 1
         rows += [Conversion(s, fp6_fp4, "rn", True, must, nan, *documented) for s in (f32, f16, bf16)]

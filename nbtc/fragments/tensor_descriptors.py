@@ -185,20 +185,22 @@ class Descriptor(smem.Descriptor):
         """Byte address of element (mn, k), as `nbtc.wgmma.Descriptor.address`; formats below a byte in their units.
 
         e2m1 and the 6-bit formats take bytes here (16 elements fill a unit of 16 bytes); "mxf4" stands for e2m1 two a
-        byte, 32 in a unit.  Raises by name what no chip has confirmed: MN-major order of other than 16-bit formats.
+        byte, 32 in a unit.  MN-major order of bytes follows the ISA's canonical layouts, whose units hold 128 bits of
+        any type; no recording backs it, programs that Triton makes do.  Raises by name what nothing has confirmed:
+        MN-major order of formats other than of 8 and 16 bits.
         """
         if isinstance(format, str) and format == "mxf4":
-            bits = 4
+            own = bits = 4
         else:
             fmt = as_format(format)
-            bits = max(8, fmt.bits)
+            own, bits = fmt.bits, max(8, fmt.bits)
             if bits not in (8, 16, 32) or fmt.kind == "bit":
                 raise FormatError(f"tcgen05 reads no {fmt.name} operand from shared memory; try format='f16'")
         if major not in smem.MAJORS:
             raise OptionError(f'major={shown(major)}: pass "k" (K contiguous) or "mn" (M or N contiguous)')
-        if major == "mn" and bits != 16:
+        if major == "mn" and own not in (8, 16):
             raise UnsupportedInstructionError(
-                f"MN-major order of {bits}-bit operands: no chip has confirmed these addresses; use K-major ones"
+                f"MN-major order of {own}-bit operands: no chip has confirmed these addresses; use K-major ones"
             )
         m, n, log2 = np.asarray(mn, np.int64), np.asarray(k, np.int64), self.mode.log2
         off = smem.byte_offset(m, n, self.leading, self.stride, log2, bits, major)

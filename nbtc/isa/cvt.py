@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nbtc.isa.build import later
 from nbtc.isa.spec import Row
 
-NEW = "sm_100a"  # fp6, fp4, ue8m0, and bf16 to formats of 8 bits and fewer
+NEW = "sm_100a"  # fp6, fp4, ue8m0, and bf16 to and from formats of 8 bits and fewer
 STOCHASTIC_LAST = 103  # roundings with random bits are not in the sm_110 and sm_120 families
 
 # target and source, how many source operands, roundings, first target; each with .relu and .satfinite as it takes them
@@ -18,12 +18,13 @@ HALVES = (
     ("bf16.f32", ONE, "sm_80"),
     ("bf16x2.f32", TWO, "sm_80"),
 )
-SMALL = (  # to and from formats of 8 bits and fewer: target, target from f32 (two), from a pair (one), back to pairs
-    ("e4m3x2", "f32 f16x2 bf16x2", "f16x2", "sm_89"),
-    ("e5m2x2", "f32 f16x2 bf16x2", "f16x2", "sm_89"),
-    ("e2m1x2", "f32 f16x2 bf16x2", "f16x2 bf16x2", NEW),
-    ("e2m3x2", "f32 f16x2 bf16x2", "f16x2 bf16x2", NEW),
-    ("e3m2x2", "f32 f16x2 bf16x2", "f16x2 bf16x2", NEW),
+PAIRS = ("f16x2", "bf16x2")
+SMALL = (  # formats of 8 bits and fewer, and since when they are made of two f32 or a pair of f16 and made f16 again
+    ("e4m3x2", "sm_89"),
+    ("e5m2x2", "sm_89"),
+    ("e2m1x2", NEW),
+    ("e2m3x2", NEW),
+    ("e3m2x2", NEW),
 )
 PACKS = (
     ("s16 u16", "s32", TWO, "sm_72"),
@@ -71,13 +72,13 @@ def _tf32() -> Iterator[Row]:
 
 
 def _small() -> Iterator[Row]:
-    for small, sources, wide, target in SMALL:
+    for small, target in SMALL:
         for relu in ("", ".relu"):
-            for source in sources.split():
-                syntax, since = TWO if source == "f32" else ONE, NEW if source == "bf16x2" else target
-                yield _row(f"cvt.rn.satfinite{relu}.{small}.{source}", syntax, since)
-            for pair in wide.split():
-                yield _row(f"cvt.rn{relu}.{pair}.{small}", ONE, target)
+            yield _row(f"cvt.rn.satfinite{relu}.{small}.f32", TWO, target)
+            for pair in PAIRS:
+                since = NEW if pair == "bf16x2" else target
+                yield _row(f"cvt.rn.satfinite{relu}.{small}.{pair}", ONE, since)
+                yield _row(f"cvt.rn{relu}.{pair}.{small}", ONE, since)
 
 
 def _scales() -> Iterator[Row]:
@@ -92,7 +93,7 @@ def _stochastic() -> Iterator[Row]:
     """Rounding by random bits: how they meet the bits cut off is not known, so these parse and refuse to run."""
     for relu in ("", ".relu"):
         for saturate in ("", ".satfinite"):
-            for pair in ("f16x2", "bf16x2"):
+            for pair in PAIRS:
                 yield _random(f"cvt.rs{relu}{saturate}.{pair}.f32", "d a b rbits")
         for four in ("e2m1x4", "e2m3x4", "e3m2x4", "e4m3x4", "e5m2x4"):
             yield _random(f"cvt.rs{relu}.satfinite.{four}.f32", "d a{4} rbits")

@@ -13,6 +13,7 @@ from nbtc.errors import ArchError, OptionError, shown
 from nbtc.executor.program import Module
 from nbtc.interop.devices import DEVICES, REGISTERS, THREAD_REGISTERS, THREADS
 from nbtc.isa.archs import arch as find_arch
+from nbtc.isa.archs import gpu
 from nbtc.triton.launcher import LANES, Launcher, Loaded
 
 AUTOTUNE = ("time", "first")  # how a configuration of a tuner is chosen
@@ -26,15 +27,16 @@ class Utils:
         self._modules: dict[bytes, Module] = {}
 
     def get_device_properties(self, device: Any = None) -> dict[str, int]:
-        """Facts that launch code asks for; of clocks and buses there are none."""
+        """Facts that launch code asks for; clocks in kHz, the bus in bits."""
+        about = gpu(self._driver.arch.name)
         return {
             "max_shared_mem": self._driver.device.shared << 10,
             "max_num_regs": REGISTERS,
             "multiprocessor_count": self._driver.device.processors,
             "warpSize": LANES,
-            "sm_clock_rate": 0,
-            "mem_clock_rate": 0,
-            "mem_bus_width": 0,
+            "sm_clock_rate": about.clock,
+            "mem_clock_rate": about.memory_clock,
+            "mem_bus_width": about.bus_width,
         }
 
     def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[Any, Loaded, int, int, int]:

@@ -14,6 +14,7 @@ from nbtc.executor.launch.arguments import memory_of
 from nbtc.executor.launch.launch import aligned
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.transfer.tensor_map import ELEMENTS, SWIZZLES, TensorMap
+from nbtc.triton import capture
 from nbtc.triton.mappings import memory_at
 from nbtc.triton.tensors import address, memory_behind
 
@@ -180,7 +181,7 @@ class Launcher:
             return
         if enter is not None:
             enter(launch_metadata)
-        self._run((grid_x, grid_y, grid_z), function, args)
+        capture.run(lambda: self._run((grid_x, grid_y, grid_z), function, args))
         if leave is not None:
             leave(launch_metadata)
 

@@ -14,19 +14,22 @@ Tested with torch 2.11.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FunctionType
 from typing import Any
 from unittest.mock import patch
 
 import torch
+import triton.testing
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 
+from nbtc.errors import OptionError, shown
 from nbtc.interop.torch_device import Guard, cuda_names, nothing, properties
 from nbtc.isa.archs import gpu
-from nbtc.triton import cublas_handle, driver
+from nbtc.triton import capture, cublas_handle, driver, graphs
+from nbtc.triton.operators import OPERATORS, Operators
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 MAKERS = _device._device_constructors()  # functions that take the default device
@@ -44,10 +47,16 @@ def is_cuda(x: Any) -> bool:
 class OnCpu(TorchFunctionMode):
     """Operations on "cuda" run on the CPU, and the CPU's tensors say that they are on "cuda"."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators = Operators()
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         given = dict(kwargs or {})
         if func in READERS:
             return READERS[func](func(*args, **given))
+        if isinstance(func, OPERATORS):
+            self.operators.route(func)
         name = getattr(func, "__name__", "")
         if name in MOVES and args and isinstance(args[0], torch.Tensor):
             return _moved(name, func, args, given)
@@ -181,7 +190,10 @@ def _cuda(arch: str) -> dict[str, Any]:
         "stream": Guard,
         "device_of": Guard,
         "Event": Event,
-        "is_current_stream_capturing": lambda: False,
+        "CUDAGraph": graphs.Graph,
+        "graph": graphs.capturing,
+        "graph_pool_handle": graphs.pool_handle,
+        "is_current_stream_capturing": lambda: capture.steps() is not None,
         "manual_seed": torch.default_generator.manual_seed,  # `torch.manual_seed` calls these
         "manual_seed_all": torch.default_generator.manual_seed,
         "initial_seed": torch.initial_seed,
@@ -191,6 +203,21 @@ def _cuda(arch: str) -> dict[str, Any]:
 def _its_own(value: Any) -> Any:
     """A function as an object of its own: torch.compile keeps rules by the objects that names have."""
     return (lambda *args, **named: value(*args, **named)) if isinstance(value, FunctionType) else value
+
+
+def _nvsmi(arch: str) -> Callable[[Sequence[str]], list[int]]:
+    """`triton.testing.nvsmi`: what nvidia-smi says of the clocks, in MHz."""
+    about = gpu(arch)
+    clocks = {"sm": about.clock // 1000, "mem": about.memory_clock // 1000, "memory": about.memory_clock // 1000}
+
+    def nvsmi(attributes: Sequence[str]) -> list[int]:
+        known = {f"clocks.{when}.{part}": clock for part, clock in clocks.items() for when in ("max", "current")}
+        for name in attributes:
+            if name not in known:
+                raise OptionError(f"nvsmi({shown(name)}): the emulated device knows {', '.join(known)}")
+        return [known[name] for name in attributes]
+
+    return nvsmi
 
 
 @contextmanager
@@ -214,6 +241,10 @@ def on_cpu(arch: str) -> Iterator[None]:
         for name, made in (("__enter__", _entering), ("__exit__", _leaving)):
             stack.enter_context(patch.object(torch.autocast, name, made(getattr(torch.autocast, name))))
         stack.enter_context(cublas_handle.exchanged())
+        # Its parser takes no other stream than torch's before any mode is asked.
+        stack.enter_context(patch.object(torch.Tensor, "record_stream", nothing))
+        stack.enter_context(patch.object(triton.testing, "nvsmi", _nvsmi(arch)))
         stack.enter_context(patch.object(torch.version, "cuda", torch.version.cuda or "13.0"))
+        stack.callback(mode.operators.close)
         stack.enter_context(mode)
         yield

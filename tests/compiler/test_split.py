@@ -48,10 +48,10 @@ def compiled(monkeypatch, tmp_path):
     monkeypatch.setattr(helpers, "_HELPERS", {})
     real, texts = native.compile_function, {}
 
-    def compile_function(text, name):
+    def compile_function(text, name, levels):
         assert name not in texts
         texts[name] = text
-        return real(text, name)
+        return real(text, name, levels)
 
     monkeypatch.setattr(native, "compile_function", compile_function)
     return texts
@@ -90,10 +90,29 @@ def test_how_far_a_function_is_optimised():
     assert split.levels(function)[:2] == (2, 2)
     b.ret_void()
     assert split.levels(function)[:2] == (2, 1)
-    assert split.levels(function, 1) == (1, 1, True)
+    assert split.levels(function, 1, None) == (1, 1, True, None)
     for _ in range(split.MANY_BLOCKS):
         function.append_basic_block()
     assert split.levels(function)[:2] == (0, 0)
+
+
+def looping(count, back):
+    """A function of so many instructions whose second block leads to itself, or to the last one."""
+    function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), []), "f")
+    entry, second, last = (ir.IRBuilder(function.append_basic_block()) for _ in range(3))
+    for _ in range(count - 3):
+        entry.alloca(NUMBER)
+    entry.branch(second.block)
+    second.cbranch(ir.Constant(ir.IntType(1), 0), second.block if back else last.block, last.block)
+    last.ret_void()
+    return function
+
+
+@pytest.mark.parametrize(
+    ("missing", "back", "text"), [(0, True, 1), (0, False, None), (1, True, None)], ids=["loop", "no loop", "short"]
+)
+def test_only_long_loops_of_shared_functions_take_all_passes(missing, back, text):
+    assert split.shared_levels(looping(split.LONG_LOOP - missing, back)) == (text, 2, True, None)
 
 
 def empty(module, name, *callees):

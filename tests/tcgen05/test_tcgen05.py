@@ -194,7 +194,7 @@ def test_descriptors_round_trip() -> None:
     with pytest.raises(UnsupportedInstructionError, match="32-byte atoms"):
         Descriptor.decode(1 << 61 | 1 << 46)
     with pytest.raises(UnsupportedInstructionError, match="no chip has confirmed"):
-        Descriptor(0, 16, 128).address(0, 0, "e4m3", "mn")
+        Descriptor(0, 16, 128).address(0, 0, "tf32", "mn")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -307,7 +307,7 @@ def test_what_is_refused_by_name() -> None:
         six = InstructionDescriptor("f8f6f4", "f32", "e2m3", "e4m3", 64, 8)
         tcgen05.mma("tcgen05.mma.cta_group::1.kind::f8f6f4", t, 0, d, d, six, smem)
     with pytest.raises(UnsupportedInstructionError, match="no chip has confirmed"):
-        turned = InstructionDescriptor("f8f6f4", "f32", "e4m3", "e4m3", 64, 16, transpose_b=True)
+        turned = InstructionDescriptor("f8f6f4", "f32", "e4m3", "e2m1", 64, 16, transpose_b=True)
         tcgen05.mma("tcgen05.mma.cta_group::1.kind::f8f6f4", t, 0, d, d, turned, smem)
     with pytest.raises(OptionError, match="of kind f16, the instruction of tf32"):
         tcgen05.mma("tcgen05.mma.cta_group::1.kind::tf32", t, 0, d, d, i, smem)

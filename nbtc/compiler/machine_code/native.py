@@ -103,21 +103,25 @@ class Levels(NamedTuple):
     text: 1 and 2 are LLVM's.  None for vector instructions that are as they should be: only variables are put into
     registers, and instructions joined.  0 for a large coroutine: the same, and what is never reached is left out.
     alone: the module is one function, and what LLVM has for modules of several is left out (see `_optimise_alone`).
+    waits: the level for a coroutine's text before LLVM divides it at its waits.
     """
 
     text: int | None = 2
     code: int = 2
     alone: bool = False
+    waits: int | None = 2
 
 
-def compile_text(text: str, level: int | None = 2, code_level: int = 2, alone: bool = False) -> bytes:
+def compile_text(
+    text: str, level: int | None = 2, code_level: int = 2, alone: bool = False, waits: int | None = 2
+) -> bytes:
     """An object file of a module's text, optimised as far as `Levels` says."""
-    return _checked(lambda x: _compiled(x, Levels(level, code_level, alone)), text).object
+    return _checked(lambda x: _compiled(x, Levels(level, code_level, alone, waits)), text).object
 
 
-def compile_function(text: str, name: str) -> Native:
+def compile_function(text: str, name: str, levels: Levels) -> Native:
     """The same of a function for other modules: `about["declaration"]` is how they declare it."""
-    return _checked(lambda x: _compiled(x, Levels(1, alone=True), name), text)
+    return _checked(lambda x: _compiled(x, levels, name), text)
 
 
 def _checked(make: Callable[[str], Native | None], text: str) -> Native:
@@ -136,8 +140,8 @@ def _compiled(text: str, levels: Levels, name: str = "") -> Native | None:
         module.triple = target()[0]
         module.data_layout = str(machine.target_data)
         module.verify()
-        if levels.alone and levels.text:
-            _optimise_alone(module, machine, levels.text)
+        if levels.alone and levels.text != 0:
+            _optimise_alone(module, machine, levels)
         else:
             _optimise(module, machine, levels.text)
         about = {"declaration": _declaration(str(module.get_function(name)))} if name else {}
@@ -182,28 +186,27 @@ def _optimise(module: Any, machine: Any, level: int | None) -> None:
     named_passes(after).run(module, builder)
 
 
-def _optimise_alone(module: Any, machine: Any, level: int) -> None:
+def _optimise_alone(module: Any, machine: Any, levels: Levels) -> None:
     """The passes of a level for one function, around LLVM's lowering of coroutines.
 
     The pipelines of LLVM for modules run most of them twice, and a coroutine's more often.  On two dozen warps and 40
     functions that they call these took 0.6 of the time at level 2, 0.45 at level 1, for code that is as fast; only
-    Collatz' loop wants level 2 (see `build`).  Before the lowering it is always 2: the fewer values a coroutine keeps
-    where it waits, the better (a product of bytes took 1.07 times as long).
+    Collatz' loop wants level 2 (see `build`, which says also how far a coroutine is optimised before its lowering).
     """
     none = _pass_builder(machine, 0)
-    named_passes(BEFORE).run(module, none)
     if any(f.name.startswith("llvm.coro.") for f in module.functions):
-        _function_passes(module, machine, 2)
+        _function_passes(module, machine, levels.waits)
         none.getModulePassManager().run(module, none)
         named_passes(("aggressive_dce", "simplify_cfg")).run(module, none)
-    _function_passes(module, machine, level)
+    _function_passes(module, machine, levels.text)
     named_passes(("post_order_function_attributes",)).run(module, none)  # for the declarations of other modules
 
 
-def _function_passes(module: Any, machine: Any, level: int) -> None:
-    builder = _pass_builder(machine, level)
+def _function_passes(module: Any, machine: Any, level: int | None) -> None:
+    builder = _pass_builder(machine, level or 0)
+    named_passes(FEW if level is None else BEFORE).run(module, builder)
     passes = builder.getFunctionPassManager()
-    for function in module.functions:
+    for function in module.functions if level is not None else ():
         if not function.is_declaration:
             passes.run(function, builder)
 

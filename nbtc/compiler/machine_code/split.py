@@ -28,6 +28,11 @@ MANY_BLOCKS = 1000
 # instructions whose longest block has 5,464).  Runs of attention (1,368) with and without it differed either way, by up
 # to a tenth, as runs do on a loaded machine; Collatz (78) was slower without it in two of two.
 LONG_BLOCK = 1000
+# Instructions of a shared function with a loop from which all of LLVM's passes are worth their time: without them the
+# loop that runs warps took 1.2 times as long for blocks that hardly do anything, and products of warpgroups had 3 and
+# 12 % more code.  Others come out as large without (18,866 bytes instead of 18,942 of 23 that a product calls), in half
+# of the time for passes.
+LONG_LOOP = 100
 _NAME = re.compile(r'@"([^"]+)"')
 _METADATA = re.compile(r"!(\d+)\b")
 
@@ -45,13 +50,30 @@ def shared_module(module: ir.Module) -> ir.Module:
     return module.shared if isinstance(module, SplitProgram) else module
 
 
-def levels(function: Any, text: int = 2) -> native.Levels:
-    """How far LLVM optimises a function that may be large; text: how far its text, if it isn't too large."""
+def levels(function: Any, text: int = 2, waits: int | None = 2) -> native.Levels:
+    """How far LLVM optimises a function that may be large; text, waits: how far its text, if it isn't too large."""
     count = len(function.blocks)
     if count >= MANY_BLOCKS:
         return native.Levels(0, 0, alone=True)
     long = any(len(b.instructions) >= LONG_BLOCK for b in function.blocks)
-    return native.Levels(text, 1 if long else 2, alone=True)
+    return native.Levels(text, 1 if long else 2, alone=True, waits=waits)
+
+
+def shared_levels(function: Any) -> native.Levels:
+    """How far LLVM optimises a function that programs share."""
+    long = sum(len(b.instructions) for b in function.blocks) >= LONG_LOOP and _loops(function)
+    return native.Levels(1 if long else None, alone=True, waits=None)
+
+
+def _loops(function: Any) -> bool:
+    """Whether a block leads to itself or to one that stands before it, as some block of any loop does."""
+    places = {b.name: n for n, b in enumerate(function.blocks)}
+    return any(
+        places[target.name] <= places[b.name]
+        for b in function.blocks
+        for target in getattr(b.terminator, "operands", ())
+        if isinstance(target, ir.Block)
+    )
 
 
 class Compiled(NamedTuple):
@@ -73,15 +95,15 @@ class Functions:
         self.made: dict[str, Compiled] = {}
         self._under_way: set[str] = set()
 
-    def objects(self, own: str, *shared: str, text: int = 2) -> list[bytes]:
+    def objects(self, own: str, *shared: str, text: int = 2, waits: int | None = 2) -> list[bytes]:
         """Object files of a program: its own function, those that it shares with others, and all that they call.
 
-        text: how far LLVM optimises the text of its own.
+        text, waits: how far LLVM optimises the text of its own (`native.Levels`).
         """
         self._under_way.add(own)
         body = str(self.globals[own]).replace("define internal ", "define ", 1)
         module, named = self._text(own, body)
-        found = {own: native.compile_text(module, *levels(self.globals[own], text))}
+        found = {own: native.compile_text(module, *levels(self.globals[own], text, waits))}
         for name in (todo := [*named, *shared]):
             if name not in found and (made := self.compiled(name)) is not None:
                 found[name] = made.object
@@ -101,7 +123,7 @@ class Functions:
         key = native.digest("function", text)
         found = native.fetch(key)
         if found is None:
-            found = native.compile_function(text, name)
+            found = native.compile_function(text, name, shared_levels(function))
             native.keep(key, found)
         self.made[name] = Compiled(found.object, found.about["declaration"], named)
         function.blocks = []

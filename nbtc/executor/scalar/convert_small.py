@@ -102,8 +102,7 @@ def _rows() -> list[Form]:
         head = ("rn", "satfinite", "relu?", small)
         rows.append(Form("cvt", slots(*head, "f32"), ("f32", "f32"), (small,), singles_to_small))
         rows += [Form("cvt", slots(*head, p), (p,), (small,), packed_to_small) for p in PACKED]
-        wide = ("f16x2",) if small in ("e4m3x2", "e5m2x2") else tuple(PACKED)
-        rows += [Form("cvt", slots("rn", "relu?", p, small), (small,), (p,), small_to_packed) for p in wide]
+        rows += [Form("cvt", slots("rn", "relu?", p, small), (small,), (p,), small_to_packed) for p in PACKED]
     scales = ("rz|rp", "satfinite?", "ue8m0x2")
     rows.append(Form("cvt", slots(*scales, "f32"), ("f32", "f32"), ("ue8m0x2",), singles_to_scales))
     rows.append(Form("cvt", slots(*scales, "bf16x2"), ("bf16x2",), ("ue8m0x2",), bf16_to_ue8m0))

@@ -93,7 +93,7 @@ def _shared(
     major = "mn" if (i.transpose_a if side == "a" else i.transpose_b) else "k"
     row, k = np.arange(rows)[:, None], np.arange(i.k)[None, :]
     whole = i.kind in ("mxf4", "mxf4nvf4")
-    if fmt.bits == 4:  # two a byte; in byte kinds 16 elements fill half a unit
+    if fmt.bits == 4 and major == "k":  # two a byte; in byte kinds 16 elements fill half a unit
         at = d.address(row, k, "mxf4") if whole else d.address(row, k // 16 * 16, "u8") + k % 16 // 2
     else:
         at = d.address(row, k, fmt, major)
@@ -199,7 +199,7 @@ def mma(
     scale_a, scale_b: addresses of block scales.  enable_d=False takes D as zero.  f16 results stand in the low halves
     of words whose high halves become 0.  It is complete after commit and wait.  Raises OptionError, BoundsError,
     HazardError, and UnsupportedInstructionError for what is not verified: sparse kinds, 6-bit operands in shared
-    memory, MN-major operands of other than 16 bits.
+    memory, MN-major operands of other than 8 and 16 bits.
     """
     row, group, numerics = _row(mnemonic, arch)
     i = idesc if isinstance(idesc, InstructionDescriptor) else InstructionDescriptor.decode(idesc, row.kind)

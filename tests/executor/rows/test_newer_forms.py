@@ -2,6 +2,7 @@
 
 import warnings
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -37,6 +38,23 @@ def test_narrow_floats_as_the_other_door_gives_them(target, source):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         np.testing.assert_array_equal(found, nbtc.ptx.cvt(name, *words).astype(found.dtype))
+
+
+@pytest.mark.parametrize("relu", ["", ".relu"])
+@pytest.mark.parametrize("source", ["e4m3x2", "e5m2x2"])
+def test_bytes_become_the_same_bf16_numbers(source, relu):
+    """PTX ISA 9.2; every pair of bytes, against what ml_dtypes widens."""
+    codes = np.arange(1 << 16, dtype=np.uint16)
+    (found,) = Rows([RowCase(f"cvt.rn{relu}.bf16x2.{source}")])(0, [codes])
+    fmt = {"e4m3x2": ml_dtypes.float8_e4m3fn, "e5m2x2": ml_dtypes.float8_e5m2}[source]
+    want = codes.view(fmt).astype(np.float32)
+    want = np.where(np.signbit(want) & (want == want), 0, want) if relu else want
+    halves = want.astype(ml_dtypes.bfloat16).view(np.uint16)
+    halves[np.isnan(want)] = 0x7FFF
+    np.testing.assert_array_equal(found, halves.view(np.uint32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(found, nbtc.ptx.cvt(f"cvt.rn{relu}.bf16x2.{source}", codes))
 
 
 @pytest.mark.parametrize("source", ["e2m3x2", "e3m2x2"])

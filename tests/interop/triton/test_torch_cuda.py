@@ -161,6 +161,10 @@ def test_cublas_of_triton(gpu):
 def test_names_that_launch_code_of_libraries_asks_for(gpu):
     with torch.cuda.device(0) as device:
         assert device.idx == torch._C._cuda_getCurrentRawStream(device.idx) == 0
+    torch.zeros(2, device="cuda").record_stream(torch.cuda.current_stream())
+    assert triton.testing.nvsmi(["clocks.max.sm", "clocks.max.mem"]) == [1980, 2619]
+    with pytest.raises(nbtc.errors.OptionError, match=r"clocks\.max\.sm"):
+        triton.testing.nvsmi(["power.draw"])
     names = [getattr(torch.cuda, name) for name in ("synchronize", "set_device", "set_rng_state", "empty_cache")]
     assert len(set(names)) == len(names)  # torch.compile has rules by objects
 
