@@ -8,6 +8,7 @@ driver with nothing exchanged, in a build of PyTorch for CUDA; here tensors stay
 | `JITFunction.run`, `Heuristics.run`, `Autotuner.run` | NumPy arrays are arguments too |
 | `Autotuner.run`, its `cache`, `configs`, `nargs` and `prune_configs` | choices are remembered by device; the first \
 configuration where the context asks for it |
+| `Autotuner.prune_configs` and `_bench` | the same for tuners of libraries whose `run` is their own (FlagGems') |
 | descriptors' `__post_init__` and `from_tensor` | NumPy arrays are described too |
 | `knobs.runtime.add_stages_inspection_hook`, public | PTX is the binary; the hook that was there is called as well |
 | `runtime.driver._active` | what to put back: its property `active` would look for a GPU |
@@ -90,6 +91,27 @@ def _choosing(run: Callable[..., Any]) -> Callable[..., Any]:
     return choosing
 
 
+def _first(prune: Callable[..., Any]) -> Callable[..., Any]:
+    """A tuner's `prune_configs`, for tuners of libraries whose `run` is their own: one is left where asked for."""
+
+    @wraps(prune)
+    def first(self: Any, *args: Any, **options: Any) -> Any:
+        found = prune(self, *args, **options)
+        return found[:1] if runtime.driver.active.autotune == "first" else found
+
+    return first
+
+
+def _unmeasured(bench: Callable[..., Any]) -> Callable[..., Any]:
+    """A tuner's `_bench`, which has nothing to compare where only one configuration is left."""
+
+    @wraps(bench)
+    def measured(self: Any, *args: Any, **options: Any) -> Any:
+        return [0.0] * 3 if runtime.driver.active.autotune == "first" else bench(self, *args, **options)
+
+    return measured
+
+
 def _post_init(check: Callable[[Any], None]) -> Callable[[Any], None]:
     """A descriptor's checks, of NumPy arrays too."""
 
@@ -121,6 +143,8 @@ def _exchange() -> None:
         (JITFunction, "run", _taking_arrays(JITFunction.run)),
         (Heuristics, "run", _taking_arrays(Heuristics.run)),
         (Autotuner, "run", _choosing(_taking_arrays(Autotuner.run))),
+        (Autotuner, "prune_configs", _first(Autotuner.prune_configs)),
+        (Autotuner, "_bench", _unmeasured(Autotuner._bench)),
         *((d, "__post_init__", _post_init(d.__post_init__)) for d in DESCRIPTORS),
         *((d, "from_tensor", _from_tensor(d.from_tensor)) for d in DESCRIPTORS),
         (knobs.runtime, "add_stages_inspection_hook", _stages(knobs.runtime.add_stages_inspection_hook)),

@@ -105,6 +105,29 @@ def test_the_first_configuration_without_timing(monkeypatch):
     assert (x[:20] == 2).all() and (x[20:] == 1).all() and tuned.configs is configs
 
 
+class OwnRun(triton.runtime.Autotuner):
+    """As libraries have them: `run` is their own, and times what pruning leaves."""
+
+    def run(self, *args, **options):
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        timed = {c: self._bench(*args, config=c, **options) for c in self.prune_configs(options)}
+        self.best_config = min(timed, key=timed.get)
+        return self.fn.run(*args, **options, **self.best_config.all_kwargs())
+
+
+def test_the_first_configuration_of_tuners_of_other_kinds(monkeypatch):
+    configs = [triton.Config({"BLOCK": block}, num_warps=1) for block in (16, 32, 64)]
+    tuned = triton.autotune(configs, key=["n"])(kernels.add_in_place)
+    monkeypatch.setattr(tuned, "__class__", OwnRun)
+    x = np.zeros(64, np.int32)
+    with nbtc.triton.emulated(autotune="first"):
+        tuned[lambda options: (triton.cdiv(64, options["BLOCK"]),)](x, 64)
+    assert tuned.best_config is configs[0] and (x == 1).all()
+    with nbtc.triton.emulated():
+        tuned[lambda options: (triton.cdiv(64, options["BLOCK"]),)](x, 64)
+    assert (x > 2).all()  # timed too
+
+
 def test_bad_autotune():
     with pytest.raises(errors.OptionError, match=r"autotune='best'.*first"), nbtc.triton.emulated(autotune="best"):
         pass
