@@ -188,7 +188,7 @@ OTHER = Way("a kernel of tensor cores")
 
 
 # What the kinds of kernels are that `cudnn_choices` names.  Of 10,018 recorded results 93 % have an engine whose
-# kernels have one order each (golden/libraries/convolution_sizes.json has some); "taps" is right for 84 of 97.  Not
+# kernels have one order each (golden/libraries/convolution_sizes.json.xz has some); "taps" is right for 84 of 97.  Not
 # known are divided sums, Winograd's algorithm, and gradients of weights by slices of the positions.
 CHOSEN: dict[str, dict[str, Way]] = {
     "forward": {

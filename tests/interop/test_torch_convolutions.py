@@ -1,6 +1,7 @@
 """Convolutions and their gradients against cuDNN's on an H200, with operands that cancel, so that orders show."""
 
 import json
+import lzma
 import warnings
 from pathlib import Path
 
@@ -139,7 +140,9 @@ def test_kernels_that_recorded_nets_showed(name):
 
 
 # --- many sizes -------------------------------------------------------------------------------------------------------
-SIZES = json.loads((Path(__file__).parents[1] / "golden" / "libraries" / "convolution_sizes.json").read_text())
+SIZES = json.loads(
+    lzma.decompress((Path(__file__).parents[1] / "golden" / "libraries" / "convolution_sizes.json.xz").read_bytes())
+)
 CRS = cudnn.Way("", "chain", over="crs")
 ORDERS = {  # of kernels that the profiler named; cuDNN's number of the engine is added where names are alike
     ("conv_depthwise2d", "forward"): CRS, ("conv_depthwise2d", "input"): CRS,

@@ -1,6 +1,6 @@
-"""Records convolution_sizes.json on a GPU: convolutions of many sizes, which kernels ran, and hashes of the results.
+"""Records convolution_sizes.json.xz on a GPU: convolutions of many sizes, which kernels ran, and hashes of the results.
 
-    python tests/golden/recorders/make_convolution_sizes.py OUT.json [COUNT]
+    python tests/golden/recorders/make_convolution_sizes.py OUT.json.xz [COUNT]
 
 The file here holds some of 16,734 results of an H200 and 10,800 of an H100 (PyTorch 2.11, cuDNN 9.19), those of few
 multiply-adds.
@@ -8,6 +8,7 @@ multiply-adds.
 
 import hashlib
 import json
+import lzma
 import random
 import sys
 from typing import Any
@@ -83,7 +84,7 @@ def recorded(seed: int, c: dict[str, Any], name: str) -> list[list[Any]]:
 def main() -> None:
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 200
     rows = [row for seed, c in enumerate(sizes(count)) for name in DTYPES for row in recorded(seed, c, name)]
-    with open(sys.argv[1], "w", encoding="utf-8") as file:
+    with lzma.open(sys.argv[1], "wt", encoding="utf-8") as file:
         json.dump(rows, file)
 
 
