@@ -43,7 +43,7 @@ def unit_scales(ROWS: gl.constexpr, BLOCKS: gl.constexpr):
 
 
 @gluon.jit
-def scaled_product(a, b, out, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr):
+def loaded_tiles(a, b):
     tile_a = gl.allocate_shared_memory(a.dtype, a.block_shape, a.layout)
     tile_b = gl.allocate_shared_memory(b.dtype, b.block_shape, b.layout)
     loaded, done = mbarrier.allocate_mbarrier(), mbarrier.allocate_mbarrier()
@@ -52,9 +52,15 @@ def scaled_product(a, b, out, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr)
     mbarrier.expect(loaded, a.nbytes_per_cta + b.nbytes_per_cta)
     tma.async_load(a, [0, 0], loaded, tile_a)
     tma.async_load(b, [0, 0], loaded, tile_b)
+    mbarrier.wait(loaded, 0)
+    return tile_a, tile_b, done
+
+
+@gluon.jit
+def scaled_product(a, b, out, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr):
+    tile_a, tile_b, done = loaded_tiles(a, b)
     scales_a, scales_b = unit_scales(M, K // 32), unit_scales(N, K // 32)
     acc = allocate_tensor_memory(gl.float32, [M, N], TensorMemoryLayout([M, N], col_stride=1))
-    mbarrier.wait(loaded, 0)
     tcgen05_mma_scaled(
         tile_a, tile_b.permute((1, 0)), acc, scales_a, scales_b, kind(a.dtype), kind(b.dtype), use_acc=False
     )
@@ -101,16 +107,8 @@ def test_products_of_scaled_formats(fp4_a, fp4_b):
 
 @gluon.jit
 def product_of_columns(a, b, out, M: gl.constexpr, N: gl.constexpr, TURN_A: gl.constexpr, TURN_B: gl.constexpr):
-    tile_a = gl.allocate_shared_memory(a.dtype, a.block_shape, a.layout)
-    tile_b = gl.allocate_shared_memory(b.dtype, b.block_shape, b.layout)
-    loaded, done = mbarrier.allocate_mbarrier(), mbarrier.allocate_mbarrier()
-    mbarrier.init(loaded, count=1)
-    mbarrier.init(done, count=1)
-    mbarrier.expect(loaded, a.nbytes_per_cta + b.nbytes_per_cta)
-    tma.async_load(a, [0, 0], loaded, tile_a)
-    tma.async_load(b, [0, 0], loaded, tile_b)
+    tile_a, tile_b, done = loaded_tiles(a, b)
     acc = allocate_tensor_memory(gl.float32, [M, N], TensorMemoryLayout([M, N], col_stride=1))
-    mbarrier.wait(loaded, 0)
     left = tile_a.permute((1, 0)) if TURN_A else tile_a
     right = tile_b.permute((1, 0)) if TURN_B else tile_b
     tcgen05_mma(left, right, acc, use_acc=False)
