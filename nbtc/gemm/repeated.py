@@ -28,7 +28,9 @@ from nbtc.numerics.models import changes
 
 Ranges = tuple[Range, Range] | None
 NAMES = (str, Format)
-MOST = 1 << 21  # multiply-adds: of larger products Python takes less than a sixth of the time
+# Multiply-adds: f16 products of 2^21 take 0.1 ms, in which Python's 25 microseconds are a fifth, int8 ones of 2^24 take
+# as long.  Calls of the largest are few, since their packed operands are more than MOST_BYTES unless they are bytes.
+MOST = 1 << 24
 # Planned products of a few thousand multiply-adds, each output by itself, before a call that needs the kernels of large
 # ones: 20 to 100 microseconds are saved each time; loading those takes 16 milliseconds, compiling them half a second.
 PATIENCE = 1000
@@ -40,13 +42,15 @@ class Call:
 
     address: of a function of `kernels.repeated.Operands`.  arguments: those it finds in its words, of some memory.
     whole: whether a and b lie in C order, and are passed as they are.  ranges: of exponents that the operands may have.
+    fills: whether the result may hold anything before.
     """
 
     def __init__(
         self, address: int, key: Key, arguments: Callable[[Arrays], Any], result: tuple[tuple[int, int], Any],
-        whole: tuple[bool, bool], ranges: Ranges = None,
+        whole: tuple[bool, bool], ranges: Ranges = None, fills: bool = False,
     ) -> None:  # fmt: skip
         self.address, self.key, self.arguments, self.ranges = address, key, arguments, ranges
+        self.blank = np.empty if fills else np.zeros
         (self.shape, self.dtype), (self.whole_a, self.whole_b) = result, whole
         self.drive = drive_arrays()
         # threads take a workspace each; appending and popping are atomic
@@ -62,7 +66,7 @@ class Call:
             a = np.ascontiguousarray(a)
         if not self.whole_b:
             b = np.ascontiguousarray(b)
-        d = np.zeros(self.shape, self.dtype)
+        d = self.blank(self.shape, self.dtype)
         code = self.drive(self.address, own[0], a, b, d)
         self.free.append(own)
         return code, d

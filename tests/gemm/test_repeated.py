@@ -232,6 +232,16 @@ def test_a_few_thousand_multiply_adds_wait_for_their_call(kind: str, monkeypatch
     assert calls() == (0 if options.get("acc") else 3)
 
 
+def test_how_large_products_have_calls() -> None:
+    """256^3 of bytes; packed operands of as many floats take more memory than calls may keep."""
+    rng = np.random.default_rng(19)
+    for n, (dtype, most) in enumerate(((np.int8, 1), (np.uint8, 2), (np.float16, 2))):
+        for _ in range(4):
+            a, b = operands(rng, (256, 256, 256), dtype)
+            assert bits(nbtc.matmul(a, b, threads=1)) == bits(planned_product(a, b, threads=1)), n
+        assert calls() == most, n
+
+
 def test_few_calls_are_kept() -> None:
     rng = np.random.default_rng(16)
     for n in range(33, 33 + repeated.SIGNATURES + 8):

@@ -25,7 +25,7 @@ from nbtc.kernels.words.dot import Bits, ByteBits, Dot, DotElements, Octets, Pai
 from nbtc.kernels.words.words_pack import Packer, Part, Reading
 
 BLOCK = 96  # rows packed at a time: a multiple of the rows of every tile
-LEVEL = 2  # of LLVM's pipelines: sums along a row are plain loops, which it makes vectors of
+LEVEL = 1  # of LLVM's pipelines: what it would make vectors of is written as vectors
 # operations: bytes four to a word, in pairs of 16 bits, bits, f64, bytes in tile registers
 DOT, PAIRS, XOR, AND, FMA, AMX = range(6)
 ROUND = {"rn": 0, "rz": 11, "rm": 9, "rp": 10}  # embedded rounding (AVX-512); 0: the ordinary fma
@@ -350,7 +350,7 @@ class _WordRows:
                 goal = v.at(d, b.mul(b.add(b.mul(i, ld), j), v.int(tile.size)))
                 count = v.smin(height, b.sub(rows, i))
                 part = b.or_(b.icmp_signed("<", count, height), b.icmp_signed("<", have, width))
-                with b.if_then(part):
+                with b.if_then(b.and_(part, b.not_(fresh))):
                     self.copy(goal, ld, own["tile"], width, (count, have))
                 to, across = b.select(part, own["tile"], goal), b.select(part, width, ld)
                 places = [left, right, to, v.at(own["down"], b.mul(i, v.int(4))), over]

@@ -31,6 +31,11 @@ PALETTE, CONFIGURATION = 1, 64  # Intel 64 manual, LDTILECFG: bytes of a row fro
 class AmxPacker(Packer):
     """Bytes as tile registers hold them."""
 
+    @property
+    def corrected(self) -> bool:
+        """Nothing is raised."""
+        return False
+
     def words_in_line(self, units: Any) -> Any:
         """Whole registers."""
         b, v = self.b, self.v
@@ -83,9 +88,6 @@ class AmxPacker(Packer):
         by_turns = [q * n + i for i in range(n) for q in range(self.made)]
         self.v.store(self.v.shuffle(words[0], words[-1], by_turns), to)
 
-    def row_sum(self, at: Any, units: Any, to: Any) -> None:
-        """Not wanted."""
-
     # --- B ---
     def across(self, lines: list[Any]) -> list[Any]:
         return super().across(lines) if self.source == BYTES else self.of_unit(lines[0], raised=False)
@@ -99,9 +101,6 @@ class AmxPacker(Packer):
         with cgutils.for_range(b, panels) as panel, cgutils.for_range(b, b.sub(words, filled)) as line:
             word = b.add(b.add(b.mul(panel.index, words), filled), line.index)
             v.store(self.nothing(width * self.word_size), v.at(out["words"], b.mul(word, size)))
-
-    def column_sums(self, begin: Any, ld: Any, units: Any, columns: Any, out: Any) -> None:
-        """Not wanted."""
 
 
 class AmxTiles:

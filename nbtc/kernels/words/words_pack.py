@@ -15,11 +15,14 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from nbtc.compiler.builder import I8, I16, I32, I64, VectorBuilder, like, vector
+from nbtc.compiler.cpu.lowering import lowering
+from nbtc.compiler.loops import Values, repeated
 from nbtc.compiler.machine_code.emitted import Named
 
 # what operands hold: words, or elements to be made into words of four bytes, or into words of two 16-bit integers
 WORDS, BYTES, NIBBLES, BYTE_PAIRS, NIBBLE_PAIRS = range(5)
 GROUPS = 8  # of a row's units that are made into words at a time
+LANES = 16  # of a vector of a row's sums
 TOPS, LOWS, EIGHTS, LOW_NIBBLES, LOW_BYTES = 0x80808080, 0x01010101, 0x08080808, 0x0F0F0F0F, 0x00FF00FF
 
 
@@ -57,10 +60,16 @@ class Packer:
         self.word, self.word_size = word, word.width // 8
         self.unit = {BYTES: I8, BYTE_PAIRS: I8, WORDS: word}.get(source, I32)
         self.size = self.unit.width // 8
+        self.none = v.const(vector(I32, LANES), 0)
         self.signed = self.b.icmp_signed("!=", reading["signed"], v.int(0))
         self.flip = self.b.trunc(reading["flip"], I8)
         self.flips = self.b.mul(self.b.zext(self.flip, I32), v.const(I32, LOWS))
         self.xshift, self.yshift = (self.b.trunc(reading[name], I32) for name in ("xshift", "yshift"))
+
+    @property
+    def corrected(self) -> bool:
+        """Whether operands may be raised, so that sums need what was added taken off."""
+        return self.source in (BYTES, NIBBLES)
 
     # --- words ---
     def words_in_line(self, units: Any) -> Any:
@@ -146,24 +155,27 @@ class Packer:
             at = v.at(source["x"], b.mul(b.add(source["at"], b.mul(i, source["ld"])), v.int(self.size)))
             with b.if_else(b.icmp_signed("<", i, rows)) as (inside, beyond):
                 with inside:
-                    self.row(at, units, to, stride, spare)
-                    self.row_sum(at, units, v.at(own["down"], b.mul(i, v.int(4))))
+                    sums = self.row(at, units, to, stride, spare)
+                    if self.corrected:
+                        total = v.call(f"llvm.vector.reduce.add.v{LANES}i32", I32, sums)
+                        v.store(b.neg(b.mul(self.yshift, total)), v.at(own["down"], b.mul(i, v.int(4))), 4)
                 with beyond:
                     with cgutils.for_range(b, words) as word:
                         v.store(v.const(self.word, 0), v.at(to, b.mul(word.index, v.int(stride))), self.word_size)
-                    if self.source in (BYTES, NIBBLES):
+                    if self.corrected:
                         v.store(v.const(I32, 0), v.at(own["down"], b.mul(i, v.int(4))), 4)
 
-    def row(self, at: Any, units: Any, to: Any, stride: int, spare: Any) -> None:
-        """A row's words, `stride` bytes apart; spare: memory for a group of units that is not whole."""
+    def row(self, at: Any, units: Any, to: Any, stride: int, spare: Any) -> Any:
+        """A row's words, `stride` bytes apart, and their sums; spare: memory for a group of units that is not whole."""
         v, b = self.v, self.b
+        sums = cgutils.alloca_once_value(b, self.none)
+        v.store(self.none, sums)
         groups = b.udiv(units, v.int(self.of))
         many = b.and_(groups, v.int(-GROUPS))
         for begin, end, n in ((v.int(0), many, GROUPS), (many, groups, 1)):
             with cgutils.for_range_slice(b, begin, end, v.int(n), I64) as (g, _):
-                self.put(
-                    self.along(v.at(at, b.mul(g, v.int(self.of * self.size))), n), self.place(to, g, stride), stride
-                )
+                words = self.along(v.at(at, b.mul(g, v.int(self.of * self.size))), n)
+                self.put(words, self.place(to, g, stride), stride, sums)
         if self.of > 1:
             rest = b.urem(units, v.int(self.of))
             with b.if_then(b.icmp_signed("!=", rest, v.int(0))):
@@ -171,39 +183,27 @@ class Packer:
                 begun = b.sub(units, rest)
                 with cgutils.for_range(b, rest) as loop:
                     v.store(v.load(at, I8, offset=b.add(begun, loop.index)), spare, offset=loop.index)
-                self.put(self.along(spare, 1), self.place(to, groups, stride), stride)
+                self.put(self.along(spare, 1), self.place(to, groups, stride), stride, sums)
+        return b.load(sums)
 
     def place(self, to: Any, group: Any, stride: int) -> Any:
         return self.v.at(to, self.b.mul(group, self.v.int(self.made * stride)))
 
-    def put(self, words: list[Any], to: Any, stride: int) -> None:
-        """Words into every `stride`-th byte: those of the first group, of the second ..."""
-        for n in range(words[0].type.count):
+    def put(self, words: list[Any], to: Any, stride: int, sums: Any) -> None:
+        """Words into every `stride`-th byte: those of the first group, of the second ...; their bytes are added up."""
+        b, n = self.b, words[0].type.count
+        for i in range(n):
             for q, x in enumerate(words):
-                word = self.b.extract_element(x, ir.Constant(I32, n))
-                self.v.store(word, to, self.word_size, offset=stride * (n * self.made + q))
+                word = b.extract_element(x, ir.Constant(I32, i))
+                self.v.store(word, to, self.word_size, offset=stride * (i * self.made + q))
+        if self.corrected:
+            for x in words:
+                wide = self.v.shuffle(x, self.v.const(x.type, 0), [min(i, n) for i in range(LANES)])
+                b.store(lowering(self.v).octets(b.load(sums), self.ones(LANES), wide), sums)
 
-    def row_sum(self, at: Any, units: Any, to: Any) -> None:
-        """-yshift times the sum of a row's elements."""
-        v, b = self.v, self.b
-        if self.source not in (BYTES, NIBBLES):
-            return
-        total = cgutils.alloca_once_value(b, v.const(I32, 0))
-        v.store(v.const(I32, 0), total, 4)
-        with b.if_then(b.icmp_signed("!=", self.yshift, v.const(I32, 0))), cgutils.for_range(b, units) as loop:
-            x = v.load(v.at(at, b.mul(loop.index, v.int(self.size))), self.unit, self.size)
-            x = b.sext(b.xor(x, self.flip), I32) if self.source == BYTES else self.nibble_sum(x)
-            b.store(b.add(b.load(total), x), total)
-        v.store(b.neg(b.mul(self.yshift, b.load(total))), to, 4)
-
-    def nibble_sum(self, x: Any) -> Any:
-        """The sum of a word's eight elements."""
-        b, v = self.b, self.v
-        low = v.const(I32, LOW_NIBBLES)
-        x = b.xor(x, b.select(self.signed, v.const(I32, 0x88888888), v.const(I32, 0)))
-        pairs = b.add(b.and_(x, low), b.and_(self.shifted(x, 4), low))
-        total = self.shifted(b.mul(pairs, v.const(I32, LOWS)), 24)
-        return b.sub(total, b.select(self.signed, v.const(I32, 64), v.const(I32, 0)))
+    def ones(self, lanes: int) -> ir.Constant:
+        """What bytes are multiplied by where they are only added up."""
+        return self.v.const(vector(I32, lanes), LOWS)
 
     # --- B ---
     def columns(self, source: Named, units: Any, columns: Any, width: int, out: Named) -> None:
@@ -237,8 +237,8 @@ class Packer:
                         self.put_line(self.across(found), to, line_size)
                     with one_by_one:
                         self.part_of_line(at, (ld, left, have), to, line_size)
-        if self.source in (BYTES, NIBBLES):
-            self.column_sums(begin, ld, units, columns, out["across"])
+            if self.corrected:
+                self.column_sums(goal, words, units, width, v.at(out["across"], b.mul(first, v.int(4))))
 
     def down(self, ld: Any, lines: int) -> Any:
         return self.b.mul(ld, self.v.int(lines))
@@ -263,19 +263,16 @@ class Packer:
                 found.append(b.select(there, x, v.const(self.unit, 0)))
             self.put_line(self.across(found), v.at(to, b.mul(column.index, v.int(self.word_size))), line_size)
 
-    def column_sums(self, begin: Any, ld: Any, units: Any, columns: Any, out: Any) -> None:
-        """Corrections of columns."""
-        v, b = self.v, self.b
-        start = b.neg(b.mul(self.yshift, b.trunc(units, I32)))
+    def column_sums(self, packed: Any, words: Any, units: Any, width: int, to: Any) -> None:
+        """Corrections of a panel's columns."""
+        v, b, t = self.v, self.b, vector(I32, width)
+        v.store(v.const(t, 0), to, 4)
+        with b.if_then(b.icmp_signed("!=", self.xshift, v.const(I32, 0))):
 
-        def each(change: Any) -> None:
-            with cgutils.for_range(b, columns) as loop:
-                to = v.at(out, b.mul(loop.index, v.int(4)))
-                v.store(change(v.load(to, I32, 4), loop.index), to, 4)
+            def line(k: Any, sums: Values) -> Values:
+                x = v.load(v.at(packed, b.mul(k, v.int(width * self.word_size))), t, self.word_size)
+                return {"sum": lowering(v).octets(sums["sum"], x, self.ones(width))}
 
-        each(lambda *_: start)
-        if self.source == BYTES:
-            with b.if_then(b.icmp_signed("!=", self.xshift, v.const(I32, 0))), cgutils.for_range(b, units) as k:
-                row = v.at(begin, b.mul(k.index, ld))
-                each(lambda x, j: b.add(x, b.zext(b.xor(v.load(v.at(row, j), I8), self.flip), I32)))
-        each(lambda x, _: b.mul(x, self.xshift))
+            total = repeated(v, v.int(0), words, 1, {"sum": v.const(t, 0)}, line)["sum"]
+            raised = v.splat(b.mul(self.yshift, b.trunc(units, I32)), width)
+            v.store(b.mul(v.splat(self.xshift, width), b.sub(total, raised)), to, 4)
