@@ -28,12 +28,11 @@ from torch.utils import _device
 from nbtc.errors import OptionError, shown
 from nbtc.interop.torch_device import Guard, cuda_names, nothing, properties
 from nbtc.isa.archs import gpu
-from nbtc.triton import capture, cublas_handle, driver, graphs
+from nbtc.triton import capture, cublas_handle, driver, graphs, places, wide_products
 from nbtc.triton.operators import OPERATORS, Operators
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 MAKERS = _device._device_constructors()  # functions that take the default device
-PRODUCTS = (torch.mm, torch.bmm, torch.addmm, torch.baddbmm)  # with out_dtype on GPUs alone
 MOVES = ("to", "cpu", "cuda", "pin_memory")  # of a tensor
 
 
@@ -61,13 +60,12 @@ class OnCpu(TorchFunctionMode):
         if name in MOVES and args and isinstance(args[0], torch.Tensor):
             return _moved(name, func, args, given)
         given.pop("pin_memory", None)
-        if func in PRODUCTS:
-            args, given = _product(args, given)
-        if is_cuda(given.get("device")) or (
-            is_cuda(_device.CURRENT_DEVICE) and given.get("device") is None and func in MAKERS
-        ):
+        asked = given.get("device") or (_device.CURRENT_DEVICE if func in MAKERS else None)
+        if is_cuda(asked):
             given["device"] = CPU
-        return func(*(CPU if isinstance(x, torch.device) and is_cuda(x) else x for x in args), **given)
+        found = func(*(CPU if isinstance(x, torch.device) and is_cuda(x) else x for x in args), **given)
+        made_for_cpu = func in MAKERS and not is_cuda(asked) and not (args and isinstance(args[0], torch.Tensor))
+        return places.mark(found) if made_for_cpu else found
 
 
 def _on_gpu(device: torch.device) -> torch.device:
@@ -83,25 +81,23 @@ READERS: dict[Any, Callable[[Any], Any]] = {
 
 
 def _moved(name: str, func: Any, args: Any, given: dict[str, Any]) -> Any:
-    """A tensor at another place: to the CPU is a copy, as from a GPU; to the GPU it is there already."""
+    """A tensor at another place, which is a copy; to the GPU from there it is the tensor itself."""
     x, *rest = args
-    if name in ("cuda", "pin_memory"):
+    if name == "pin_memory":
         return x
+    if name == "cuda":
+        return x.clone() if places.for_cpu(x) else x
     wanted = [*rest, given.get("device")]
     to_cpu = name == "cpu" or any(d == "cpu" or (isinstance(d, torch.device) and d.type == "cpu") for d in wanted)
+    to_gpu = any(map(is_cuda, wanted))
     if is_cuda(given.get("device")):
         given["device"] = CPU
     found = func(x, *(CPU if is_cuda(d) else d for d in rest), **given)
-    return found.clone() if to_cpu and found is x else found
-
-
-def _product(args: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """A product's arguments for the CPU, which has no `out_dtype`: operands of that dtype have the same values."""
-    dtypes = [given.pop("out_dtype", None), *(x for x in args if isinstance(x, torch.dtype))]
-    if dtype := next((d for d in dtypes if d is not None), None):
-        args = [x.to(dtype) if isinstance(x, torch.Tensor) else x for x in args if not isinstance(x, torch.dtype)]
-        given = {k: x.to(dtype) if k != "out" and isinstance(x, torch.Tensor) else x for k, x in given.items()}
-    return args, given
+    if found is not x:
+        return found
+    if to_cpu:
+        return places.mark(x.clone())
+    return x.clone() if to_gpu and places.for_cpu(x) else x
 
 
 class Stream(Guard):
@@ -237,6 +233,7 @@ def on_cpu(arch: str) -> Iterator[None]:
             stack.enter_context(patch.object(torch.accelerator, name, value, create=True))
         stack.enter_context(patch.object(torch.autograd, "_engine_run_backward", run_backward))
         stack.enter_context(patch.object(torch, "Generator", Generator))
+        stack.enter_context(patch.object(torch, "from_numpy", places.from_numpy))
         stack.enter_context(patch.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True))
         for name, made in (("__enter__", _entering), ("__exit__", _leaving)):
             stack.enter_context(patch.object(torch.autocast, name, made(getattr(torch.autocast, name))))
@@ -246,5 +243,6 @@ def on_cpu(arch: str) -> Iterator[None]:
         stack.enter_context(patch.object(triton.testing, "nvsmi", _nvsmi(arch)))
         stack.enter_context(patch.object(torch.version, "cuda", torch.version.cuda or "13.0"))
         stack.callback(mode.operators.close)
+        stack.callback(wide_products.registered()._destroy)
         stack.enter_context(mode)
         yield

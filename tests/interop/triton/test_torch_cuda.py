@@ -8,6 +8,7 @@ import triton.language as tl
 import nbtc
 
 torch = pytest.importorskip("torch")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402  after the line that skips
 
 
 @triton.jit
@@ -88,6 +89,39 @@ def test_copies_to_the_cpu(gpu):
     assert np.asarray(x.cpu()).tolist() == [1, 1, 1]
 
 
+TO_THE_GPU = {
+    "to": lambda x: x.to("cuda"),
+    "device": lambda x: x.to(device=torch.device("cuda")),
+    "cuda": lambda x: x.cuda(),
+    "view": lambda x: x[:3].detach().cuda(),
+    "back": lambda x: x.cuda().cpu().cuda(),
+    "dtype": lambda x: x.to(x.dtype).to("cuda", x.dtype),
+}
+
+
+ON_THE_CPU = {"torch": lambda: torch.zeros(3), "numpy": lambda: torch.from_numpy(np.zeros(3))}
+
+
+@pytest.mark.parametrize("make", ON_THE_CPU.values(), ids=ON_THE_CPU)
+@pytest.mark.parametrize("move", TO_THE_GPU.values(), ids=TO_THE_GPU)
+def test_copies_to_the_gpu(gpu, make, move):
+    """Kernels that write in place write the copy."""
+    x = make()
+    y = move(x)
+    y += 1
+    assert (x == 0).all()
+    assert y.cuda() is y.to("cuda") is y
+
+
+def test_modules_move_their_own_parameters(gpu):
+    layer = torch.nn.Linear(2, 3)
+    weight, before = layer.weight, layer.weight.detach().cpu()
+    assert layer.cuda().weight is weight
+    assert weight.is_leaf
+    assert (weight == before).all()
+    assert layer.to("cuda").weight.data_ptr() == weight.data_ptr()
+
+
 def test_torch_cuda(gpu):
     assert torch.cuda.is_available()
     assert torch.cuda.get_device_capability() == (9, 0)
@@ -141,6 +175,27 @@ def test_products_of_wider_numbers(gpu):
     torch.testing.assert_close(out.double(), start + wanted, rtol=1e-5, atol=1e-5)
     found = torch.bmm(a[None], b[None], out_dtype=torch.float32)[0]
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+class Calls(TorchDispatchMode):
+    """The operators that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_products_of_wider_numbers_are_operators_of_their_own(gpu):
+    a, out = torch.ones(4, 4, device="cuda", dtype=torch.float16), torch.zeros(4, 4, device="cuda")
+    with Calls() as calls:
+        torch.addmm(out, a, a, out_dtype=torch.float32, out=out)
+        torch.mm(a, a, out_dtype=torch.float32)
+    assert {"aten.addmm.dtype_out", "aten.mm.dtype"} <= set(calls.names)
+    assert (out == 4).all()
 
 
 def test_cublas_of_triton(gpu):

@@ -1,0 +1,35 @@
+"""Which tensors were made for the CPU: moved to "cuda" they are copied, as onto a GPU.
+
+A tensor's memory remembers it, so views, parameters and detached tensors know it too.  What operations compute has no
+mark and counts as the GPU's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+MARK = "made_for_the_cpu"
+
+
+def mark(made: Any) -> Any:
+    """What a function made for the CPU."""
+    if type(made) is torch.Tensor and made.layout is torch.strided:
+        setattr(made.untyped_storage(), MARK, True)
+    return made
+
+
+def for_cpu(x: torch.Tensor) -> bool:
+    """Whether a tensor's memory was made for the CPU; tensors of other classes do without the question."""
+    plain = type(x) in (torch.Tensor, torch.nn.Parameter) and x.layout is torch.strided
+    return plain and hasattr(x.untyped_storage(), MARK)
+
+
+def from_numpy(array: Any) -> torch.Tensor:
+    """`torch.from_numpy`, which no mode sees."""
+    found: torch.Tensor = mark(FROM_NUMPY(array))
+    return found
+
+
+FROM_NUMPY = torch.from_numpy
