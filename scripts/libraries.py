@@ -1,6 +1,6 @@
 """Runs the tests of libraries of Triton kernels on the emulated device, and writes docs/libraries.md.
 
-    python scripts/libraries.py [liger-kernel ...] [--sources DIR] [--arch sm_90] [--seconds 120] [--keep FILE]
+    python scripts/libraries.py [liger-kernel ...] [--sources DIR] [--arch ARCH] [--seconds 120] [--keep FILE]
 
 A library has to be installed, with torch, Triton and pytest.  Its tests come from its source distribution, which pip
 unpacks into --sources; of libraries whose distributions have none, scripts/*_calls.py call kernels and compare with
@@ -8,7 +8,7 @@ what torch computes.  Of a test's parametrisations the one runs whose numbers ha
 file the --each tests for which that is smallest.  Each library runs in a process of its own, once plain and once
 checked; where that dies, another goes on after the test.
 --keep: a JSON file that gathers the outcomes of several runs.  The page's rows of libraries that did not run stay.
-Excerpts of Triton's and Gluon's tutorials at small sizes, which are in no distribution, have to lie in --sources as
+Triton's and Gluon's tutorials at small sizes, which are in no distribution, have to lie in --sources as
 triton_tutorials-VERSION/test_*.py and gluon_tutorials-VERSION/test_*.py.
 """
 
@@ -40,6 +40,7 @@ SHOWN = 150  # characters of a reason
 SILENT = 600  # seconds after which a process is ended
 MODES = ("plain", "checked")
 COLUMNS = 9  # of outcomes
+TUTORIALS_ON = ("sm_80", "sm_90", "sm_100")  # each test skips the GPUs that it is not for
 TOLD = os.fdopen(os.dup(1), "w")
 
 
@@ -73,8 +74,8 @@ LIBRARIES = {
     "late-interaction-kernels": Library(calls="late_interaction"),
     "adasplash": Library(calls="adasplash"),
     "xformers": Library(calls="xformers"),
-    "gluon-tutorials": Library((".",), arches=("sm_100",), of="triton"),
-    "triton-tutorials": Library((".",), arches=("sm_80", "sm_90", "sm_100"), of="triton"),
+    "gluon-tutorials": Library((".",), arches=TUTORIALS_ON, of="triton"),
+    "triton-tutorials": Library((".",), arches=TUTORIALS_ON, of="triton"),
     "disentangled-flash": Library(("tests",), "benchmark"),  # which are not in the distribution
     "flash-colsum": Library(("tests/test_core.py",)),
     "flash-sinkhorn": Library(("torch-ext/flash_sinkhorn/testing",)),
@@ -312,7 +313,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("libraries", nargs="*")
     parser.add_argument("--sources", type=Path, default=ROOT / "build" / "libraries")
-    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--arch", help="sm_90, of the tutorials all of theirs")
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--each", type=int, default=2)
     parser.add_argument("--keep", type=Path)
@@ -329,9 +330,9 @@ def main():
     results = json.loads(keep.read_text(encoding="utf-8")) if keep and keep.exists() else {}
     for name in chosen.libraries or LIBRARIES:
         words, folder = words_of(name, chosen.sources)
-        arches = LIBRARIES[name].arches or (chosen.arch,)
+        arches = (chosen.arch,) if chosen.arch else LIBRARIES[name].arches or ("sm_90",)
         for arch, mode in itertools.product(arches, MODES if chosen.mode is None else (chosen.mode,)):
-            modes = results.setdefault(name if len(arches) == 1 else f"{name} {arch}", {})
+            modes = results.setdefault(f"{name} {arch}" if LIBRARIES[name].arches else name, {})
             modes["version"], modes["arch"] = importlib.metadata.version(LIBRARIES[name].of or name), arch
             known = modes[mode] = modes.get(mode, {}) if chosen.resume else {}
             each = 0 if LIBRARIES[name].calls or LIBRARIES[name].of else chosen.each  # all of one's own

@@ -11,6 +11,7 @@ from nbtc.executor.emit.state import BARRIERS
 from nbtc.executor.launch.launch import Dim, Request
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.text.names import full_name, signature
+from nbtc.executor.transfer.tma import REASONS
 
 Arrays = Sequence[tuple[str, int, int]]  # name, offset, bytes (0: dynamic)
 
@@ -31,8 +32,7 @@ WORDS = {
     ErrorKind.WHOLE_WARP: "needs all 32 lanes of its warp, and some are elsewhere or have ended",
     ErrorKind.BARRIER_NUMBER: f"names a barrier that is none of the {BARRIERS} of its block",
     ErrorKind.FREE: "frees memory that malloc did not give",
-    ErrorKind.TENSOR_COPY: "copies a tile whose array the program may not touch, from coordinates it may not begin at, "
-    "or in another mode than its tensor map's",
+    ErrorKind.TENSOR_COPY: "copies a tile whose array the program may not touch",
     ErrorKind.NO_OBJECT: "names a texture or surface by a handle that is none, or that has been destroyed",
     ErrorKind.SURFACE_BOUNDS: "leaves the surface, and says .trap: .clamp and .zero would go on",
     ErrorKind.SURFACE_ALIGN: "accesses a surface at an x, in bytes, that is not a multiple of the access",
@@ -68,9 +68,10 @@ def failure(
         where = f"{inside}: line {site.line}{source}: {site.mnemonic}"
     g = request.geometry
     who = f"block {_place(f.block, g.grid)} thread {_place(f.thread, g.block)}"
-    words = assertion or WORDS.get(kind, kind.name)
+    reason = REASONS.get(f.address, "") if kind is ErrorKind.TENSOR_COPY else ""
+    words = assertion or reason or WORDS.get(kind, kind.name)
     text = f"{full_name(kernel)}{where}: {words}; {who}"
-    if kind in ACCESS:
+    if kind in ACCESS and not reason:
         near: Sequence[Memory] = request.memory
         if kind is ErrorKind.SHARED_BOUNDS:
             near = _in_shared(shared, request) if f.address < WINDOW else ()

@@ -20,10 +20,17 @@ from nbtc.executor.transfer.tensor_map import ELEMENTS, LAYOUT, MOST_DIMS, PADDE
 from nbtc.numerics.ieee import add32, bits64, f16_to_f32, f32_of, f32_to_f16, f64_of
 
 LOAD, STORE, REDUCE = range(3)
-# what is wrong with a copy: nothing, a start that is not a multiple of 16 bytes, a store from before the array's begin,
-# (with the address) an access outside of the memory that the program was given, a map of another mode, a pixel that
-# no column may begin at, and a store of padded elements
+# what is wrong with a copy: nothing, an access outside of the memory that the program was given (at an address), or
+# one of REASONS
 FINE, MISALIGNED, NEGATIVE, OUTSIDE, OTHER_MODE, OUT_OF_BOX, LOAD_ONLY = range(7)
+REASONS = {
+    MISALIGNED: "begins at a byte of a row that is no multiple of 16 (in maps of padded 4-bit elements, at an element "
+    "that is no multiple of 128): choose another first coordinate",
+    NEGATIVE: "stores to coordinates below 0, which only loads may have",
+    OTHER_MODE: "names a tensor map of another mode, tiled or im2col",
+    OUT_OF_BOX: "begins at a pixel outside the corners of its map, or stores where these leave the array",
+    LOAD_ONLY: "stores through a map of padded 4-bit elements, from which programs can only load",
+}
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _AT = {name: LAYOUT.fields[name][1] for name in LAYOUT.names}  # type: ignore[index, union-attr]
 _RANK, _TYPE, _SWIZZLE, _FILL = _AT["rank"], _AT["elemtype"], _AT["swizzle_mode"], _AT["fill_mode"]

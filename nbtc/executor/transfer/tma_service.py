@@ -10,7 +10,7 @@ from numba import carray, types
 from numba.extending import intrinsic
 
 from nbtc.compiler.jit import c_function, jit
-from nbtc.executor.transfer.tma import REDUCTIONS, column_copy, copy_masked, is_packed, reduce_bytes, tile_copy
+from nbtc.executor.transfer.tma import OUTSIDE, REDUCTIONS, column_copy, copy_masked, is_packed, reduce_bytes, tile_copy
 
 # words of a tile copy's arguments
 KIND, OPERATION, TENSOR, SHARED, TILE, START = range(6)
@@ -43,7 +43,8 @@ def _tile(words, regions):
     else:
         words[RESULT] = tile_copy(kind, operation, tensor, shared, tile, start, regions, status)
     # of b4x16_p64 8 of every 16 bytes: what Triton 3.6 lets its mbarriers expect of `fp4_padded` descriptors
-    words[BYTES], words[EXTENT], words[ADDRESS] = status[0] >> is_packed(tensor), status[0], status[1]
+    words[BYTES], words[EXTENT] = status[0] >> is_packed(tensor), status[0]
+    words[ADDRESS] = status[1] if words[RESULT] == OUTSIDE else words[RESULT]  # no address, but one of REASONS
 
 
 @cache

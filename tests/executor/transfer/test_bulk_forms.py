@@ -47,6 +47,32 @@ def test_a_tile_copy_takes_no_map_of_pixels():
         run(f"mov.u32 %r2, 0; {tile} [s], [%d1, {{%r2, %r2, %r2, %r2}}], [bar];", columns, columns, images)
 
 
+@pytest.mark.parametrize(
+    ("x", "y", "stores", "why"),
+    [
+        (-8, -1, False, None),
+        (2, 0, False, "no multiple of 16"),
+        (4, 0, True, "no multiple of 16"),
+        (-8, 0, True, "below 0"),
+        (0, -1, True, "below 0"),
+    ],
+)
+def test_where_a_tile_may_begin(x, y, stores, why):
+    """Of float16; Gluon's tutorial of gathers (09) tells of the same, which GPUs end as illegal instructions."""
+    half = nbtc.TensorMap(np.zeros((8, 16), np.float16), (8, 2))
+    place = f"mov.b32 %r2, {x}; mov.b32 %r3, {y};"
+    load = LOAD.replace("im2col", "tile").replace("4d", "2d")
+    copy = f"{load} [s], [%d1, {{%r2, %r3}}], [bar];"
+    if stores:
+        copy = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%d1, {%r2, %r3}], [s];"
+    if why is None:
+        run(place + copy, half, half, np.zeros(4))
+    else:
+        with pytest.raises(ProgramError, match=why) as told:
+            run(place + copy, half, half, np.zeros(4))
+        assert "address" not in str(told.value)
+
+
 def test_offsets_are_as_many_as_the_images_have_dimensions():
     columns = nbtc.TensorMap.im2col(np.zeros((2, 5, 5, 8), np.uint32), (0, 0), (0, 0), channels=8, pixels=32)
     with pytest.raises(ProgramError, match="takes 2 offsets"):
