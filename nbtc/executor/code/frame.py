@@ -303,44 +303,45 @@ class Frame:
             elif n not in joined.members:
                 self.execute(instruction)
 
-    def execute(self, instruction: Instruction, whole: bool = True) -> None:
-        """One instruction; whole: rows that ask for it get code of their own for all lanes of a guarded one."""
+    def execute(self, instruction: Instruction, rare: bool = False) -> None:
+        """One instruction; rare: where it hardly ever runs."""
         row = row_of(instruction.mnemonic)
         if row is None:
             raise KeyError(instruction.mnemonic)  # refused before anything is emitted
         guard = instruction.guard
         if guard is None or instruction.opcode in ENDS:
-            self._row(instruction, row, self.group(), self.full)
+            self._row(instruction, row, self.group(), self.full, rare=rare)
             return
         value = self.guard(guard)
         if value.type == I1:
             with self.b.if_then(value):
-                self._row(instruction, row, self.group(), self.full)
+                self._row(instruction, row, self.group(), self.full, rare=rare)
         elif row.form is not None:
-            self._row(instruction, row, self.b.and_(value, self.group()), False, True)
+            self._row(instruction, row, self.b.and_(value, self.group()), False, guarded=True)
         else:
-            self._guarded(instruction, row, self.b.and_(value, self.group()), whole)
+            self._guarded(instruction, row, self.b.and_(value, self.group()), rare)
 
-    def _guarded(self, instruction: Instruction, row: FormRow, active: Any, whole: bool) -> None:
+    def _guarded(self, instruction: Instruction, row: FormRow, active: Any, rare: bool) -> None:
         """An action of the lanes whose guard holds; where a row asks for it, separate from that of a whole warp."""
         b = self.b
         some = b.icmp_unsigned("!=", active, ZERO)
-        if row.action is None or not (whole and row.action.whole):
+        if rare or row.action is None or not row.action.whole:
             with b.if_then(some):
-                self._row(instruction, row, active, False, True)
+                self._row(instruction, row, active, False, guarded=True, rare=rare)
             return
         with b.if_else(b.icmp_unsigned("==", active, ALL), likely=True) as (every, not_every):
             with every:
                 self._row(instruction, row, ALL, True)
             with not_every, b.if_then(some):
-                self._row(instruction, row, active, False, True)
+                self._row(instruction, row, active, False, guarded=True, rare=True)
 
-    def _row(self, instruction: Instruction, row: FormRow, active: Any, full: bool, guarded: bool = False) -> None:
-        lanes = Lanes(self, instruction, row.op, active, full, guarded)
+    def _row(self, instruction: Instruction, row: FormRow, active: Any, full: bool, **how: bool) -> None:
+        """how: `guarded` and `rare` of `Lanes`."""
+        lanes = Lanes(self, instruction, row.op, active, full, **how)
         self.machine.instrument.instruction(lanes, row)
         if row.action is not None:
             if instruction.opcode in WHOLE_WARP and not full:
-                if row.action.waits(instruction) and not guarded:
+                if row.action.waits(instruction) and not lanes.guarded:
                     self._gather(lanes)
                 with self.b.if_else(self.b.icmp_unsigned("==", active, ALL), likely=True) as (whole, partial):
                     with whole:

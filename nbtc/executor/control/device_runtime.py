@@ -15,9 +15,9 @@ from llvmlite import ir
 from nbtc.compiler.builder import I32, I64, vector
 from nbtc.executor.control.host_requests import Ask, answer, argument
 from nbtc.executor.emit.lanes import Lanes
-from nbtc.executor.memory.gather import LaneElements
 from nbtc.executor.memory.memory import store_lanes
 from nbtc.executor.memory.resolve import ADDRESSES
+from nbtc.executor.memory.side_by_side import LaneElements
 from nbtc.executor.memory.stack import WORDS, Stack
 from nbtc.executor.text.data import Operand, Symbol
 

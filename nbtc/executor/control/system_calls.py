@@ -18,9 +18,9 @@ from nbtc.executor.control import device_runtime
 from nbtc.executor.control.host_requests import Ask, answer, argument, result, text
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.memory import reach
-from nbtc.executor.memory.gather import LaneElements
 from nbtc.executor.memory.memory import store_lanes
 from nbtc.executor.memory.resolve import ADDRESSES, Access, resolve
+from nbtc.executor.memory.side_by_side import LaneElements
 from nbtc.executor.text.data import Operand
 
 LANES = 32

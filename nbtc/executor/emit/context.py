@@ -129,5 +129,5 @@ class FunctionCode(Protocol):
     def go_on_with(self, ready: Any) -> None:
         """Go on with these lanes; the others begin this instruction again later."""
 
-    def execute(self, instruction: Instruction, whole: bool = True) -> None:
+    def execute(self, instruction: Instruction, rare: bool = False) -> None:
         """Emit one instruction."""

@@ -59,14 +59,22 @@ class Lanes:
 
     v, b: builders.  op: the split name.  active: i32 mask of the lanes that execute it (never 0 when a row with a
     guard is emitted); `full` says that it is known to be all 32.  launch, worker, block, warp: pointers to the
-    machine's structures (`state`).
+    machine's structures (`state`).  `rare`: this code hardly ever runs, so it should be small.
     """
 
     def __init__(
-        self, frame: FunctionCode, instruction: Instruction, op: Op, active: Any, full: bool, guarded: bool = False
+        self,
+        frame: FunctionCode,
+        instruction: Instruction,
+        op: Op,
+        active: Any,
+        full: bool,
+        guarded: bool = False,
+        rare: bool = False,
     ) -> None:
         self.frame, self.instruction, self.op, self.active, self.full = frame, instruction, op, active, full
         self.guarded = guarded  # a guard leaves out some lanes of the group
+        self.rare = rare
         self.v: VectorBuilder = frame.v
         self.b: Any = frame.v.b
         self.machine: ProgramCode = frame.machine

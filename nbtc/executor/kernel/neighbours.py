@@ -15,7 +15,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I32, LINE
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.memory import memory
-from nbtc.executor.memory.gather import LANES, LaneElements, load_whole, store_whole
+from nbtc.executor.memory.side_by_side import LANES, LaneElements, load_whole, store_whole
 from nbtc.executor.rows.uses import row_of, use_of
 from nbtc.executor.text.data import WIDTHS, Address, Immediate, Instruction, Operand, Register, Sink, Vector
 
@@ -181,7 +181,7 @@ def emit(frame: FunctionCode, group: Sequence[Instruction]) -> None:
             _move(lanes, whole, pointer, group)
         with otherwise:
             for instruction in group:
-                frame.execute(instruction, whole=False)
+                frame.execute(instruction, rare=True)
 
 
 def _every_lane(frame: FunctionCode, group: Sequence[Instruction]) -> Any:

@@ -21,8 +21,9 @@ from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.emit.state import SHARED_WINDOW
 from nbtc.executor.matrix.matrix_moves import ROW, accepts, row_and_space
 from nbtc.executor.memory import memory, reach
-from nbtc.executor.memory.gather import LaneElements, gather, scatter
+from nbtc.executor.memory.gather import gather, scatter
 from nbtc.executor.memory.resolve import POINTER, RANK_SHIFT, TAG
+from nbtc.executor.memory.side_by_side import LaneElements
 from nbtc.executor.text.data import Instruction
 from nbtc.isa.spec import Operand
 

@@ -3,11 +3,14 @@
 If one look at all lanes shows that each is inside of the range where this place of the program was last, and aligned,
 whole vectors do it where lanes lie 16 bytes apart (each thread has 16 bytes of a row, element by element), else the
 processor's gather.  Else lane by lane, each address looked up and checked (`resolve`).
+
+Where lanes lie side by side code looks for that itself (`memory`), but where it hardly ever runs: there a function does
+that too, for a look that is spelled out at each place is most of what LLVM has to compile of a small program.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from llvmlite import ir
 
@@ -15,8 +18,16 @@ from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, suffix, vecto
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.emit.fields import load_field
 from nbtc.executor.memory.resolve import ADDRESSES, Access, at_once, fits, fits_shared, resolver
+from nbtc.executor.memory.side_by_side import (
+    LANES,
+    LaneElements,
+    load_whole,
+    masked_load,
+    masked_store,
+    side_by_side,
+    store_whole,
+)
 
-LANES = 32
 POINTER = I8.as_pointer()
 VOID = ir.VoidType()
 POINTERS = ir.VectorType(POINTER, LANES)
@@ -24,35 +35,6 @@ WORDS = (8, 16, 32, 64)  # bits of elements that processors gather
 VECTOR = 64  # bytes
 LINE_BYTES = 128  # that a warp's store takes at a time
 APART = 16  # bytes from lane to lane that have a way of their own: what compilers give each thread of a row
-
-
-class LaneElements(NamedTuple):
-    """What an access moves for each lane: `elements` of `bits`; `strong` ones one by one, ordered."""
-
-    space: str
-    bits: int
-    elements: int
-    strong: bool
-
-    @property
-    def bytes(self) -> int:
-        """Of all elements of a lane."""
-        return self.bits // 8 * self.elements
-
-    @property
-    def name(self) -> str:
-        """For the helpers' names."""
-        return f"{self.space}_{self.bits}x{self.elements}{'s' if self.strong else ''}"
-
-    @property
-    def row(self) -> ir.Type:
-        """One element of every lane."""
-        return vector(ir.IntType(self.bits), LANES)
-
-    @property
-    def result(self) -> ir.Type:
-        """All elements of every lane."""
-        return self.row if self.elements == 1 else ir.LiteralStructType([self.row] * self.elements)
 
 
 def scalar_load(v: VectorBuilder, pointer: Any, i: int, shape: LaneElements) -> Any:
@@ -76,9 +58,11 @@ def scalar_store(v: VectorBuilder, pointer: Any, value: Any, i: int, shape: Lane
 
 def gather(lanes: Any, shape: LaneElements, addresses: Any, site: int) -> list[Any]:
     """The elements at each active lane's address, a vector each; 0 in the other lanes."""
-    helpers = lanes.machine.helpers
+    helpers, near = lanes.machine.helpers, _near(lanes, shape)
     kinds = (ADDRESSES, I32, I32, POINTER, POINTER)
-    helper = lanes.helper(f"gather_{shape.name}", shape.result, kinds, lambda v, args: _gather(v, helpers, shape, args))
+    body = _load_row if near else _gather
+    name = f"{'load' if near else 'gather'}_{shape.name}"
+    helper = lanes.helper(name, shape.result, kinds, lambda v, args: body(v, helpers, shape, args))
     found = lanes.b.call(helper, [addresses, lanes.active, ir.Constant(I32, site), lanes.block, lanes.warp])
     if shape.elements == 1:
         return [found]
@@ -87,10 +71,41 @@ def gather(lanes: Any, shape: LaneElements, addresses: Any, site: int) -> list[A
 
 def scatter(lanes: Any, shape: LaneElements, addresses: Any, values: list[Any], site: int) -> None:
     """Store each active lane's elements; of lanes with one address the lowest wins of the last group (`_group`)."""
-    helpers = lanes.machine.helpers
+    helpers, near = lanes.machine.helpers, _near(lanes, shape)
     kinds = (ADDRESSES, I32, I32, POINTER, POINTER, *[shape.row] * shape.elements)
-    helper = lanes.helper(f"scatter_{shape.name}", VOID, kinds, lambda v, args: _scatter(v, helpers, shape, args))
+    body = _store_row if near else _scatter
+    name = f"{'store' if near else 'scatter'}_{shape.name}"
+    helper = lanes.helper(name, VOID, kinds, lambda v, args: body(v, helpers, shape, args))
     lanes.b.call(helper, [addresses, lanes.active, ir.Constant(I32, site), lanes.block, lanes.warp, *values])
+
+
+def _near(lanes: Any, shape: LaneElements) -> bool:
+    """Whether the function is to look for lanes side by side, which code that runs often has done."""
+    return bool(lanes.rare) and shape.elements == 1 and shape.space != "local" and not shape.strong
+
+
+def _load_row(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
+    """Lanes side by side, or as `gather` has it."""
+    _row(v, helpers, shape, args, _Gather(v, shape))
+    kinds = tuple(a.type for a in args)
+    anywhere = helpers.function(f"gather_{shape.name}", shape.result, kinds, lambda v, a: _gather(v, helpers, shape, a))
+    v.b.ret(v.b.call(anywhere, args, tail=True))
+
+
+def _store_row(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
+    """Lanes side by side, or as `scatter` has it."""
+    _row(v, helpers, shape, args[:5], _Scatter(v, shape, list(args[5:])))
+    kinds = tuple(a.type for a in args)
+    anywhere = helpers.function(f"scatter_{shape.name}", VOID, kinds, lambda v, a: _scatter(v, helpers, shape, a))
+    v.b.call(anywhere, args, tail=True)
+    v.b.ret_void()
+
+
+def _row(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any, ways: _Gather | _Scatter) -> None:
+    """Do it and return if the active lanes lie side by side."""
+    together, pointer = _side_by_side(v, helpers.checked, shape, args, args[1])
+    with v.b.if_then(together, likely=True):
+        ways.row(pointer, v.b.bitcast(args[1], vector(I1, LANES)))
 
 
 def _gather(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
@@ -199,7 +214,7 @@ def _at_once(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any, way
         same = b.bitcast(b.icmp_unsigned("==", addresses, row), I32)
         total = APART * (LANES - 1) + shape.bytes
         apart = b.and_(
-            b.icmp_unsigned("==", b.and_(same, mask), ir.Constant(I32, -1)), fits(v, checked, first, total, args)
+            b.icmp_unsigned("==", b.and_(same, mask), ir.Constant(I32, -1)), fits(v, checked, first, v.int(total), args)
         )
         apart = b.and_(apart, b.icmp_unsigned("==", b.and_(first, v.int(shape.bytes - 1)), v.int(0)))
         with b.if_then(apart):
@@ -209,40 +224,24 @@ def _at_once(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any, way
         ways.anywhere(b.inttoptr(places, POINTERS), b.bitcast(mask, vector(I1, LANES)))
 
 
-def _side_by_side(v: VectorBuilder, checked: bool, shape: LaneElements, args: Any) -> tuple[Any, Any]:
-    """Whether all lanes' elements lie side by side where they may be touched (i1), and the pointer to lane 0's."""
+def _side_by_side(
+    v: VectorBuilder, checked: bool, shape: LaneElements, args: Any, active: Any = None
+) -> tuple[Any, Any]:
+    """The same in a function: (whether, pointer to lane 0's)."""
     b = v.b
     addresses, _mask, _site, block, _warp = args
     shared = shape.space == "shared"
-    places = b.trunc(addresses, vector(I32, LANES)) if shared else addresses
-    first = b.extract_element(places, ir.Constant(I32, 0))
-    row = b.add(v.splat(first, LANES), ir.Constant(places.type, [shape.bytes * lane for lane in range(LANES)]))
-    together = b.icmp_unsigned("==", b.bitcast(b.icmp_unsigned("==", places, row), I32), ir.Constant(I32, -1))
-    total = shape.bytes * LANES
+
+    def inside(first: Any, total: Any) -> Any:
+        found = fits_shared(v, checked, first, total, block) if shared else fits(v, checked, first, total, args)
+        if not checked:
+            return found
+        return b.and_(found, b.icmp_unsigned("==", b.and_(first, v.int(shape.bytes - 1)), v.int(0)))
+
+    together, first = side_by_side(v, shape, addresses, active, inside)
     if shared:
-        first = b.zext(first, I64)
-        inside = fits_shared(v, checked, first, v.int(total), block)
-        pointer = b.add(load_field(v, "block", block, "shared"), first)
-    else:
-        inside, pointer = fits(v, checked, first, total, args), first
-    if checked:
-        low = b.and_(first, v.int(shape.bytes - 1))
-        inside = b.and_(inside, b.icmp_unsigned("==", low, v.int(0)))
-    return b.and_(together, inside), b.inttoptr(pointer, POINTER)
-
-
-def load_whole(v: VectorBuilder, shape: LaneElements, pointer: Any) -> list[Any]:
-    """The elements of lanes that lie side by side, several of each: all of them, then taken apart."""
-    count = shape.elements
-    whole = v.load(pointer, vector(ir.IntType(shape.bits), LANES * count), 1)
-    return [v.shuffle(whole, whole, [lane * count + i for lane in range(LANES)]) for i in range(count)]
-
-
-def store_whole(v: VectorBuilder, shape: LaneElements, pointer: Any, values: list[Any]) -> None:
-    """The inverse of `load_whole`."""
-    whole = v.joined(values)  # one shuffle more brings each lane's elements together
-    order = [i * LANES + lane for lane in range(LANES) for i in range(shape.elements)]
-    v.store(v.shuffle(whole, whole, order), pointer, 1)
+        first = b.add(load_field(v, "block", block, "shared"), first)
+    return together, b.inttoptr(first, POINTER)
 
 
 def _struct(v: VectorBuilder, shape: LaneElements, rows: list[Any]) -> Any:
@@ -256,7 +255,7 @@ def _struct(v: VectorBuilder, shape: LaneElements, rows: list[Any]) -> Any:
 class _Ways:
     """An access of all lanes at once, which ends its function.
 
-    together: several elements of each, side by side.
+    together: several elements of each, side by side.  row: one element of each, of lanes that a mask has.
     apart: lanes lie `APART` bytes from each other; no byte but theirs is touched.  anywhere: at these pointers.
     """
 
@@ -281,13 +280,13 @@ class _Gather(_Ways):
     def together(self, pointer: Any) -> None:
         self.b.ret(_struct(self.v, self.shape, load_whole(self.v, self.shape, pointer)))
 
+    def row(self, pointer: Any, active: Any) -> None:
+        v, row = self.v, self.shape.row
+        self.b.ret(masked_load(v, self.b.bitcast(pointer, row.as_pointer()), active))
+
     def apart(self, pointer: Any) -> None:
-        v, none = self.v, ir.Constant(self.whole, None)
-        name, one = f"llvm.masked.load.{suffix(self.whole)}.p0", ir.Constant(I32, 1)
-        parts = [
-            v.call(name, self.whole, self.at(pointer, n), one, self.chosen, none)
-            for n in range(LANES // self.per_vector)
-        ]
+        v = self.v
+        parts = [masked_load(v, self.at(pointer, n), self.chosen) for n in range(LANES // self.per_vector)]
         count, step = self.whole.count, self.step
         while len(parts) > 1:
             order = list(range(0, 2 * count, step))
@@ -312,13 +311,16 @@ class _Scatter(_Ways):
         store_whole(self.v, self.shape, pointer, self.values)
         self.b.ret_void()
 
+    def row(self, pointer: Any, active: Any) -> None:
+        masked_store(self.v, self.values[0], self.b.bitcast(pointer, self.shape.row.as_pointer()), active)
+        self.b.ret_void()
+
     def apart(self, pointer: Any) -> None:
         v = self.v
-        name = f"llvm.masked.store.{suffix(self.whole)}.p0"
         for n in range(LANES // self.per_vector):
             order = [self.per_vector * n + k // self.step for k in range(self.whole.count)]
             x = v.shuffle(self.values[0], self.values[0], order)
-            v.call(name, VOID, x, self.at(pointer, n), ir.Constant(I32, 1), self.chosen)
+            masked_store(v, x, self.at(pointer, n), self.chosen)
         self.b.ret_void()
 
     def anywhere(self, pointers: Any, active: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import I1, I8, I32, I64, suffix, vector
+from nbtc.compiler.builder import I1, I8, I32, I64
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import slots
@@ -19,8 +19,10 @@ from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.values import const
 from nbtc.executor.memory import moves
 from nbtc.executor.memory import resolve as range_checks
-from nbtc.executor.memory.gather import LaneElements, gather, scalar_load, scalar_store, scatter
-from nbtc.executor.memory.resolve import ADDRESSES, Access, resolve, site_range
+from nbtc.executor.memory.gather import gather, scalar_load, scalar_store, scatter
+from nbtc.executor.memory.resolve import Access, resolve, site_range
+from nbtc.executor.memory.side_by_side import LaneElements, masked_load, masked_store
+from nbtc.executor.memory.side_by_side import side_by_side as lie_side_by_side
 from nbtc.executor.text.data import WIDTHS, Address, Instruction, Operand, Register, Sink, Symbol
 
 LANES = 32
@@ -217,34 +219,25 @@ def side_by_side(lanes: Lanes, shape: LaneElements, addresses: Any, site: int, a
 
     Several elements of a lane: all 32 lanes are active.
     """
-    b, v = lanes.b, lanes.v
-    kind = vector(I32, LANES) if shape.space == "shared" else ADDRESSES
-    places = b.trunc(addresses, kind) if shape.space == "shared" else addresses
-    first = b.extract_element(places, ir.Constant(I32, 0))
-    steps = ir.Constant(kind, [shape.bytes * lane for lane in range(LANES)])
-    row = b.add(v.splat(first, LANES), steps)
-    same = b.icmp_unsigned("==", places, row)
-    total: Any = v.int(shape.bytes * LANES)
-    if not lanes.full:
-        same = b.or_(same, b.not_(lanes.active_lanes))
-        above = v.call("llvm.ctlz.i32", I32, lanes.active, ir.Constant(I1, 0))
-        total = b.sub(total, b.zext(b.mul(above, ir.Constant(I32, shape.bytes)), I64))
-    together = b.icmp_unsigned("==", lanes.mask(same), ir.Constant(I32, -1))
+    b = lanes.b
+
+    def fits(first: Any, total: Any) -> Any:
+        if shape.space == "shared":
+            return fits_shared(lanes, first, total, align)
+        return fits_global(lanes, first, total, align, site)
+
+    active = None if lanes.full else lanes.active
+    together, first = lie_side_by_side(lanes.v, shape, addresses, active, fits)
     if shape.space == "shared":
-        offset = b.zext(first, I64)
-        pointer = b.add(lanes.get("block", "shared"), offset)
-        fits = fits_shared(lanes, offset, total, align)
-    else:
-        pointer = first
-        fits = fits_global(lanes, first, total, align, site)
-    return b.and_(together, fits), b.inttoptr(pointer, POINTER)
+        first = b.add(lanes.get("block", "shared"), first)
+    return together, b.inttoptr(first, POINTER)
 
 
 def load_lanes(lanes: Lanes, shape: LaneElements, addresses: Any, site: int) -> list[Any]:
     """The elements at each active lane's address, one vector each."""
     b = lanes.b
     watched(lanes, shape, kinds.READ, addresses, site)
-    if shape.space == "local" or shape.strong or shape.elements > 1:
+    if lanes.rare or shape.space == "local" or shape.strong or shape.elements > 1:
         return gather(lanes, shape, addresses, site)
     slot = lanes.frame.code.scratch(shape.row)
     together, pointer = side_by_side(lanes, shape, addresses, site, shape.bytes)
@@ -261,15 +254,13 @@ def load_row(lanes: Lanes, shape: LaneElements, pointer: Any) -> Any:
     b, v, row = lanes.b, lanes.v, shape.row
     if lanes.full:
         return v.load(pointer, row, 1)
-    name = f"llvm.masked.load.{suffix(row)}.p0"
-    where = b.bitcast(pointer, row.as_pointer())
-    return v.call(name, row, where, ir.Constant(I32, 1), lanes.active_lanes, ir.Constant(row, None))
+    return masked_load(v, b.bitcast(pointer, row.as_pointer()), lanes.active_lanes)
 
 
 def store_lanes(lanes: Lanes, shape: LaneElements, addresses: Any, values: list[Any], site: int) -> None:
     """Store each active lane's elements at its address."""
     watched(lanes, shape, kinds.WRITE, addresses, site, values)
-    if shape.space == "local" or shape.strong or shape.elements > 1:
+    if lanes.rare or shape.space == "local" or shape.strong or shape.elements > 1:
         scatter(lanes, shape, addresses, values, site)
         return
     together, pointer = side_by_side(lanes, shape, addresses, site, shape.bytes)
@@ -286,9 +277,7 @@ def store_row(lanes: Lanes, shape: LaneElements, pointer: Any, value: Any) -> No
     if lanes.full:
         v.store(value, pointer, 1)
         return
-    where = lanes.b.bitcast(pointer, row.as_pointer())
-    name = f"llvm.masked.store.{suffix(row)}.p0"
-    v.call(name, VOID, value, where, ir.Constant(I32, 1), lanes.active_lanes)
+    masked_store(v, value, lanes.b.bitcast(pointer, row.as_pointer()), lanes.active_lanes)
 
 
 def _own_memory(instruction: Instruction) -> bool:

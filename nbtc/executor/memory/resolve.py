@@ -162,14 +162,14 @@ def _host_places(v: VectorBuilder, checked: bool, size: Any, args: Any) -> tuple
     return addresses, b.and_(lies_in(v, length, offsets, size), _aligned(v, addresses, size))
 
 
-def fits(v: VectorBuilder, checked: bool, first: Any, total: int, args: Any) -> Any:
+def fits(v: VectorBuilder, checked: bool, first: Any, total: Any, args: Any) -> Any:
     """Whether [first, first + total), addresses of the host, lies in the range where this place was last."""
     b = v.b
     if not checked:
         return b.icmp_unsigned("<", first, v.int(1 << TAG))
     _addresses, _mask, site, block, _warp = args
     begin, length = _last_range(v, site, block)
-    return lies_in(v, length, b.sub(first, begin), v.int(total))
+    return lies_in(v, length, b.sub(first, begin), total)
 
 
 def fits_shared(v: VectorBuilder, checked: bool, offset: Any, total: Any, block: Any) -> Any:

@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 from nbtc.errors import ParseError
 
-# `name` covers opcodes with all of their modifiers (`cvt.rn.f32.s32`, `ld.shared::cta.b32`), registers, and directives.
+# `debugging` is a section of debug information with its numbers, of which nothing is wanted: a kernel of
+# FlashAttention-2 has half a million of them.  `name` covers opcodes with all of their modifiers (`cvt.rn.f32.s32`,
+# `ld.shared::cta.b32`), registers, and directives.
 _TOKEN = re.compile(
     r"""
-    (?P<skip>[ \t\r\f\v]+|//[^\n]*)
-  | (?P<newline>\n)
+    (?P<skip>(?:[ \t\r\f\v\n]+|//[^\n]*)+)
   | (?P<comment>/\*)
+  | (?P<debugging>\.section\s+[.\w$]+\s*\{)(?P<numbers>[^{}"/]*(?://[^\n]*\n[^{}"/]*)*)(?=\})
   | (?P<hexfloat>0[fF][0-9a-fA-F]{8}(?![0-9a-zA-Z_$])|0[dD][0-9a-fA-F]{16}(?![0-9a-zA-Z_$]))
   | (?P<decimal>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
   | (?P<integer>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|[0-9]+U?)(?![0-9a-zA-Z_$])
@@ -34,30 +36,33 @@ class Token(NamedTuple):
     line: int
 
 
-def tokens(text: str) -> list[Token]:
-    """All tokens of a PTX text, comments and white space left out.
+def tokens(text: str, line: int = 1) -> list[Token]:
+    """All tokens of a PTX text, comments, white space and the contents of sections left out; line: of the first one.
 
     >>> [t.text for t in tokens("add.s32 %r1, %r2, -4; // sum")]
     ['add.s32', '%r1', ',', '%r2', ',', '-', '4', ';']
     """
     found: list[Token] = []
     text = text.rstrip("\0")  # what comes from C may end with one
-    line, at, end, match = 1, 0, len(text), _TOKEN.match
+    at, end, match = 0, len(text), _TOKEN.match
     while at < end:
         m = match(text, at)
         if m is None:
             raise ParseError(f"line {line}: {text[at : at + 20].splitlines()[0]!r} is not a PTX token")
         kind = str(m.lastgroup)
         at = m.end()
-        if kind == "newline":
-            line += 1
+        if kind == "skip":
+            line += text.count("\n", m.start(), at)
         elif kind == "comment":
             close = text.find("*/", at)
             if close < 0:
                 raise ParseError(f"line {line}: a comment that begins with /* never ends")
             line += text.count("\n", at, close)
             at = close + 2
-        elif kind != "skip":
+        elif kind == "numbers":
+            found += tokens(m["debugging"], line)
+            line += text.count("\n", m.start(), at)
+        else:
             found.append(Token(kind, m.group(), line))
     return found
 

@@ -55,6 +55,20 @@ def test_elements_of_a_thread(bits, count, step):
         assert (y == np.where((index % each < count) & (number < n), x, 0)).all()
 
 
+@pytest.mark.parametrize("n", [64, 50, 3])
+def test_neighbours_that_lanes_share(n):
+    """A stencil: what is next to an element of a thread is the next thread's, so each access has lanes side by side."""
+    lines = [HEAD.format(wide=32, step=4), "setp.lt.u32 %p0, %r0, %r1; mov.b32 %v3, 0;"]
+    lines += [f"mov.b32 %v{i}, 0; @%p0 ld.global.b32 %v{i}, [%rd3+{4 * i}];" for i in range(3)]
+    lines += [f"add.u32 %v3, %v3, %v{i};" for i in range(3)] + ["@%p0 st.global.b32 [%rd4], %v3;"]
+    x = np.random.default_rng(n).integers(1, 100, n + 2).astype(np.uint32)
+    kernel = nbtc.load("\n".join([*lines, "ret; }"]))["k"]
+    for _ in range(2):  # a place of the program only knows its memory the second time
+        y = np.zeros(n, np.uint32)
+        kernel[1, 64](x, y, n)
+        assert (y == x[:-2] + x[1:-1] + x[2:]).all()
+
+
 @pytest.mark.parametrize("blocks", [1, 2])  # the second block goes where the first one found its memory
 @pytest.mark.parametrize(
     ("elements", "at", "line", "thread"),

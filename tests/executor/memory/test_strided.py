@@ -32,7 +32,10 @@ def launch(bits, x, y, n=64, step=16, at=0):
     nbtc.load(text)["k"][1, 64](x, y, n)
 
 
-@pytest.mark.parametrize(("bits", "step"), [(8, 16), (16, 16), (32, 16), (64, 16), (32, 8), (32, 32)])
+SHAPES = [(8, 16), (16, 16), (32, 16), (64, 16), (32, 8), (32, 32), (8, 1), (32, 4), (64, 8)]
+
+
+@pytest.mark.parametrize(("bits", "step"), SHAPES)
 def test_lanes_apart_touch_their_elements_alone(bits, step):
     """Twice, as a place of the program only knows its memory the second time."""
     dtype, each = np.dtype(f"u{bits // 8}"), 8 * step // bits

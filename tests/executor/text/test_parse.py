@@ -177,3 +177,23 @@ def test_white_space_before_modifiers():
     assert spaced == close
     (load,) = body(".reg .b32 %r<4>; .reg .b64 %a; ld .global\n .v2.u32 {%r0, %r1}, [%a];").body
     assert load.mnemonic == "ld.global.v2.u32"
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        ".b8 1 // a name\n.b8 2,\n 3\n.b64 $L__x",
+        "{ .b8 1 } .b8 2\n\n",  # as no compiler writes it
+        '.b8 1 // "}" in a comment, and /* \n.b8 2\n',
+        '/* } */ .b8 1 "}"\n\n',
+    ],
+)
+def test_sections_are_left_out_and_lines_counted(contents):
+    kernel = ".visible .entry k() {\n ret; }"
+    text = f"{HEAD}.section .debug_str\n{{\n{contents}\n}}\n{kernel}\n.section .debug_abbrev {{ }}\n"
+    assert parse(text).functions["k"].body[0].line == text[: text.index("ret")].count("\n") + 1
+
+
+def test_a_section_that_does_not_end():
+    with pytest.raises(ParseError):
+        parse(f"{HEAD}.section .debug_str {{ .b8 1")
