@@ -82,6 +82,8 @@ class _Functions:
             kind = ir.FunctionType(result, [I64] * sum(shape))
             code = ir.Function(self.module, kind, self.module.get_unique_name(function.__name__))
             code.linkage = "internal"
+            if any(isinstance(x, ast.For | ast.While) for x in ast.walk(node)):
+                code.attributes.add("noinline")  # its loops would share the caller's registers
             self.made[key] = IntegerFunction(code, results)
             _Body(self, function.__globals__, self.made[key]).emit(node, shape)
         return self.made[key]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-# kinds of accesses
-(
-    NONE, READ, WRITE, STRONG_READ, STRONG_WRITE, ATOMIC, COPY, BULK_WRITE, BULK_STORE, BULK_READ, PRODUCT, BULK_SOURCE,
-    COPY_SOURCE, REDUCTION,
-) = range(14)  # fmt: skip
+# kinds of accesses, of asynchronous operations from ASYNCHRONOUS on: one bit tells them from the others
+ASYNCHRONOUS = 8
+NONE, READ, WRITE, STRONG_READ, STRONG_WRITE, ATOMIC = range(6)
+COPY, BULK_WRITE, BULK_STORE, BULK_READ, PRODUCT, BULK_SOURCE, COPY_SOURCE, REDUCTION = range(8, 16)
 ATOMICS = 1 << ATOMIC | 1 << REDUCTION
 WRITES = 1 << WRITE | 1 << STRONG_WRITE | ATOMICS | 1 << COPY | 1 << BULK_WRITE | 1 << BULK_STORE
 STRONG = 1 << STRONG_READ | 1 << STRONG_WRITE | ATOMICS
 # through the asynchronous proxy; what a copy reads whose end an mbarrier is told is BULK_SOURCE
 ASYNC_PROXY = 1 << BULK_WRITE | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT | 1 << BULK_SOURCE
 # done when somebody has waited for their group or seen their mbarrier's phase
-GROUPED = ASYNC_PROXY | 1 << COPY | 1 << COPY_SOURCE | 1 << REDUCTION
+GROUPED = ASYNC_PROXY | 1 << COPY | 1 << COPY_SOURCE | 1 << REDUCTION  # all that are asynchronous
 WARPS_OWN = 1 << PRODUCT | 1 << COPY_SOURCE  # reads that all lanes of a warp know to be done when one of them does
 TOLD = 1 << BULK_WRITE | 1 << REDUCTION  # those that only an mbarrier tells of, so that their own thread knows no more
 GENERIC_WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC

@@ -7,6 +7,7 @@ import numpy as np
 from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.watch import words as w
+from nbtc.executor.watch.glances import first_lane, fitting, remember, side_by_side
 from nbtc.executor.watch.order import (
     advance,
     after,
@@ -22,8 +23,8 @@ from nbtc.executor.watch.order import (
     suspect,
     tick,
 )
-from nbtc.executor.watch.races import glance, look_at, mend, record_access
-from nbtc.executor.watch.shadow import NOWHERE, cell_at, cells_at, granule_at, host_window, window
+from nbtc.executor.watch.races import look_at, mend, record_access
+from nbtc.executor.watch.shadow import cell_at, cells_at, granule_at, host_window, window
 from nbtc.executor.watch.words import int32_at, octet, put, word
 
 LANES = 32
@@ -100,18 +101,6 @@ def report(block, warp, lane, site, what, kind, address, size, slot):
         put(state + w.ADDRESS, at if inside else address)
         put(state + w.SIZE, size)
         put(state + w.OTHER, slot)
-
-
-@jit(inline=True)
-def _side_by_side(addresses, mask, lane, count, size):
-    """Whether `count` lanes from a lane on have the bytes of one granule, each `size` of them."""
-    if (mask >> lane) & ((1 << count) - 1) != (1 << count) - 1 or lane & (count - 1):
-        return False
-    first = word(addresses + w.WORD * lane)
-    fits = first & (w.GRANULE_BYTES - 1) == 0
-    for n in range(1, count):
-        fits &= word(addresses + w.WORD * (lane + n)) == first + size * n
-    return fits
 
 
 @jit
@@ -228,6 +217,26 @@ def _after_wait(state, record):
 
 
 @jit
+def _stamp(block, warp, kind):
+    """The epoch that an access is of."""
+    record = record_of(block, warp)
+    if kind == kinds.COPY:
+        return begin_operation(block, warp, kinds.COPIES)
+    if kind == kinds.COPY_SOURCE:  # of the copy whose target was looked at just before
+        return word(record + w.CHAINS + w.CHAIN * kinds.COPIES + w.HEAD)
+    return word(record + w.NOW)
+
+
+@jit
+def _whole(me, here, at, size, own):
+    """An access to all bytes of granules: whether that was all."""
+    for n in range(at, at + size, w.GRANULE_BYTES):
+        if not _record_access(me, granule_at(here, n), cells_at(here, n), own, here[5]):
+            return False
+    return True
+
+
+@jit
 def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     """An access of `size` bytes a lane.
 
@@ -239,20 +248,24 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     after_suspicion(block, warp, site)
     kind, order, space, element = what & 0xFF, (what >> 8) & 0xFF, (what >> 16) & 0xFF, what >> 24
     known = horizon(record, space, alone(block))
-    stamp = word(record + w.NOW)
-    if kind == kinds.COPY:
-        stamp = begin_operation(block, warp, kinds.COPIES)
-    elif kind == kinds.COPY_SOURCE:  # of the copy whose target was looked at just before
-        stamp = word(record + w.CHAINS + w.CHAIN * kinds.COPIES + w.HEAD)
-    fixed = stamp << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT
+    fixed = _stamp(block, warp, kind) << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT
     count = 0 if size < w.CELL_BYTES or not (SIMPLE >> kind) & 1 else max(1, w.GRANULE_BYTES // size)
     given = (addresses, mask, size, order, site, values, element)
-    lane, last, harmless = _ZERO, _ZERO, _NONE
-    before, again, here = -1, 0, NOWHERE
-    writes, met = (kinds.WRITES >> kind) & 1, word(record + w.MET)
+    lane, last, end, harmless = _ZERO, _ZERO, _ZERO, _NONE
+    before, again, here = _NONE, 0, window(block, space, word(addresses + w.WORD * first_lane(mask)))
+    writes = (kinds.WRITES >> kind) & 1
     if order & kinds.DEFERS:
         _begin_deferred(record)
     while lane < LANES:
+        if count and size <= w.GRANULE_BYTES:
+            if end <= lane:
+                end = fitting(lane, before, here, given, count, writes)
+            me = (state, base, record, kind, lane, known)
+            lane, now = remember(me, (lane, end, before), here, given, (fixed, count), harmless)
+            if now != before:
+                before, again = now, 0
+            if lane >= LANES:
+                break
         address = word(addresses + w.WORD * lane)
         if not (mask >> lane) & 1:
             lane += 1
@@ -270,20 +283,13 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
             continue
         own = fixed | lane << w.LANE_AT
         me = (state, base, record, kind, lane, known)
-        if count and _side_by_side(addresses, mask, lane, count, size):
-            whole, rest = own | (count >> 1) << w.LANES_AT | w.WRITTEN, max(size, w.GRANULE_BYTES)
-            while rest:
-                granule = granule_at(here, at)
-                if not glance(granule, whole, known, writes, here[5], harmless):
-                    then = word(granule) >> w.EPOCH_AT
-                    if not _record_access(me, granule, cells_at(here, at), whole, here[5]):
-                        break
-                    harmless = harmless if then >= met else then
-                at, rest = at + w.GRANULE_BYTES, rest - w.GRANULE_BYTES
-            if not rest:
+        if count and side_by_side(addresses, mask, lane, count, size):
+            then, whole = word(granule_at(here, at)) >> w.EPOCH_AT, own | (count >> 1) << w.LANES_AT | w.WRITTEN
+            if _whole(me, here, at, max(size, w.GRANULE_BYTES), whole):
+                harmless = harmless if then >= word(record + w.MET) else then
                 lane, last = lane + count, lane + count - 1
                 continue
-            at = address - here[0]
+        end = _ZERO  # granules may be split from now on
         if not _parts(me, block, warp, here, at, own, given):
             return
         lane, last = lane + 1, lane

@@ -49,13 +49,13 @@ def begin(block, reserved):
     """A block begins: nothing is in its shared memory but for reserved bytes, and its warps know of nobody."""
     state, base, launch = state_of(block), word(block + w.AT_WATCH), word(block + w.AT_LAUNCH)
     warps = int32_at(launch + w.AT_WARPS)
-    granules = (int32_at(launch + w.AT_SHARED_BYTES) // w.GRANULE_BYTES + 1) * w.CELL
+    granules = (int32_at(launch + w.AT_SHARED_BYTES) // w.GRANULE_BYTES + 1) * w.GRANULE
     for at in range(base, base + w.WARPS + warps * w.WARP_BYTES, w.WORD):
         put(at, 0)
     for at in range(base + w.GRANULES, base + w.GRANULES + granules, w.WORD):
         put(at, 0)
     for n in range(reserved // w.GRANULE_BYTES):
-        put(base + w.GRANULES + n * w.CELL + w.MARKS, w.WRITTEN)
+        put(base + w.GRANULES + n * w.GRANULE + w.MARKS, w.WRITTEN)
     cluster = 0
     for axis in range(2, -1, -1):
         size = int32_at(launch + _CLUSTER + 4 * axis)
@@ -218,8 +218,10 @@ def _give_up(block):
     """A block is over: what is left of its shared memory is not for the others of its cluster."""
     launch, base = word(block + w.AT_LAUNCH), word(block + w.AT_WATCH) + w.GRANULES
     granules = int32_at(launch + w.AT_SHARED_BYTES) // w.GRANULE_BYTES + 1
-    size = w.CELL * (1 + w.CELLS) * granules  # of granules and, after them, their cells
-    for at in range(base + w.MARKS, base + size, w.CELL):
+    cells = base + w.GRANULE * granules
+    for at in range(base + w.MARKS, cells, w.GRANULE):
+        put(at, word(at) | w.GONE)
+    for at in range(cells + w.MARKS, cells + w.CELLS * w.CELL * granules, w.CELL):
         put(at, word(at) | w.GONE)
 
 

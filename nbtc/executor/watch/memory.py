@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.watch import words
 from nbtc.executor.watch.heap import GivenMemory, HeapCells, leaked
-
-Words = NDArray[np.int64]
+from nbtc.executor.watch.pages import Pages, Words, fresh
 
 
 class AccessSeen(NamedTuple):
@@ -40,29 +38,48 @@ class WatchedLaunch:
 
     def __init__(self, memory: Sequence[Memory]) -> None:
         self.state: Words = np.zeros(words.STATE_WORDS, np.int64)
-        self.epochs: Words = np.zeros(words.KEPT_EPOCHS * words.EPOCH // words.WORD, np.int64)
+        self.pages = Pages()
+        # a row is written when its epoch begins, so that nothing reads what an earlier launch has left
+        self.epochs: Words = self.pages.rows(words.KEPT_EPOCHS, words.EPOCH, zeros=False).reshape(-1)
         self._put(words.EPOCHS, self.epochs.ctypes.data)
         self._put(words.MOST_EPOCHS, words.KEPT_EPOCHS)
         self.cells: list[tuple[Words, Words]] = []  # of each region: granules and cells
         self.heap_cells: HeapCells | None = None
-        self.regions: Words = np.zeros((0, words.REGION // words.WORD), np.int64)
+        self._regions: list[tuple[int, ...]] = []
         for first, end in _ranges(memory):
-            self.cover(first, end - first)
+            self._add(first, end - first)
+        self._tell()
 
     def cover(self, first: int, size: int) -> None:
         """Watch further memory too: so many bytes from a multiple of 16."""
-        granules = _zeros(size // words.GRANULE_BYTES)
-        cells = _zeros(size // words.CELL_BYTES)
-        self.cells.append((granules, cells))
-        row = np.array([[first, size, granules.ctypes.data, cells.ctypes.data]], np.int64)
-        self.regions = np.vstack([self.regions, row])
+        self._add(first, size)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Where compiled code finds what is watched."""
+        self.regions: Words = np.array(self._regions, np.int64)
         self._put(words.REGIONS, self.regions.ctypes.data)
         self._put(words.REGION_COUNT, len(self.regions))
 
+    def _add(self, first: int, size: int) -> None:
+        granules = self._rows(size // words.GRANULE_BYTES, words.GRANULE, zeros=True)
+        cells = self._rows(size // words.CELL_BYTES, words.CELL, zeros=False)  # written where a granule is split
+        self.cells.append((granules, cells))
+        self._regions.append((first, size, granules.ctypes.data, cells.ctypes.data))
+
+    def _rows(self, count: int, each: int, zeros: bool) -> Words:
+        try:
+            return self.pages.rows(count, each, zeros)
+        except MemoryError:
+            raise MemoryError(
+                f"checked launches take up to 18 bytes of memory for each byte that a program may touch, here "
+                f'{count * each / 2**30:.0f} GiB at once: give smaller arrays, or launch with checked="off"'
+            ) from None
+
     def heap(self, memory: Memory, live: Mapping[int, int]) -> HeapCells:
         """The granules and cells of the heap, which is among the memory given."""
-        n = next(n for n, row in enumerate(self.regions) if row[0] <= memory.first < row[0] + row[1])
-        before = memory.first - int(self.regions[n, 0])
+        n = next(n for n, row in enumerate(self._regions) if row[0] <= memory.first < row[0] + row[1])
+        before = memory.first - self._regions[n][0]
         begin, end = before // words.GRANULE_BYTES, -(-(before + memory.bytes) // words.GRANULE_BYTES)
         granules, cells = self.cells[n]
         part = slice(begin * words.CELLS, end * words.CELLS)
@@ -108,21 +125,6 @@ class WatchedLaunch:
         return AccessSeen(site, int(row) >> 8, int(row) & 0xFF, lane, slot >> words.KIND_AT & 15)
 
 
-def _zeros(count: int) -> Words:
-    """Granules or cells, of which few pages are ever used.
-
-    They are not mapped without a reservation (Linux's MAP_NORESERVE): a launch that does touch 4 GiB would then end the
-    process, or another, where the host has no 80 GiB.
-    """
-    try:
-        return np.zeros((count, words.CELL // words.WORD), np.int64)
-    except MemoryError:
-        raise MemoryError(
-            f"checked launches take up to 20 bytes of memory for each byte that a program may touch, here "
-            f'{count * words.CELL / 2**30:.0f} GiB at once: give smaller arrays, or launch with checked="off"'
-        ) from None
-
-
 def _ranges(memory: Sequence[Memory]) -> list[tuple[int, int]]:
     """The memory as ranges that don't overlap, on multiples of a granule's bytes."""
     step = words.GRANULE_BYTES
@@ -138,4 +140,5 @@ def _ranges(memory: Sequence[Memory]) -> list[tuple[int, int]]:
 
 def block_words(count: int, shared: int) -> Any:
     """Memory for so many resident blocks: (count, bytes)."""
-    return np.zeros((count, words.block_bytes(shared) // words.WORD), np.int64)
+    size = words.block_bytes(shared)
+    return fresh(count * size).reshape(count, size // words.WORD)

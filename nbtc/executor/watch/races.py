@@ -11,6 +11,7 @@ from nbtc.executor.watch.order import epoch, knows
 from nbtc.executor.watch.words import put, word
 
 _MASK = w.CELL_BYTES * 4 - 1
+_ASYNCHRONOUS = kinds.ASYNCHRONOUS << w.KIND_AT
 _WHOLE = np.int64(w.WRITTEN)
 
 
@@ -85,15 +86,15 @@ def hazard(me, slot, mask, owners):
 
 
 @jit(inline=True)
-def _before(slot, known):
+def before(slot, known):
     """Whether an access, or none, is surely known."""
-    return slot >> w.EPOCH_AT <= known and not (kinds.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
+    return slot >> w.EPOCH_AT <= known and not slot & _ASYNCHRONOUS
 
 
 @jit(inline=True)
 def _known(me, slot):
     """Whether an access is surely known, at a glance."""
-    return _before(slot, me[5])
+    return before(slot, me[5])
 
 
 @jit
@@ -125,9 +126,11 @@ def _joined(slot, own):
 
 
 @jit
-def _join(at, slot, own):
-    """Remember an access with another of the same warp in the same epoch, in a slot of a cell."""
+def _join(at, slot, own, is_cell):
+    """Remember an access with another of the same warp in the same epoch, in a slot."""
     put(at, _joined(slot, own))
+    if not is_cell:
+        return
     owners, lane = word(at + w.BYTES_AT), (own >> w.LANE_AT) & 31
     for n in range(w.CELL_BYTES):
         if (own >> n) & 1:
@@ -139,20 +142,21 @@ def _join(at, slot, own):
 
 
 @jit(inline=True)
-def _keep(at, own):
-    """Remember an access in a slot."""
+def _keep(at, own, is_cell):
+    """Remember an access in a slot, of a cell with the bytes' owners."""
     put(at, own)
-    put(at + w.BYTES_AT, ((own >> w.LANE_AT) & 31) * w.FOUR)
+    if is_cell:
+        put(at + w.BYTES_AT, ((own >> w.LANE_AT) & 31) * w.FOUR)
 
 
 @jit(inline=True)
-def _same_kind(slot, own):
+def same_kind(slot, own):
     return (slot ^ own) & (15 << w.KIND_AT) == 0
 
 
 @jit(inline=True)
-def _alike(slot, own):
-    return slot >> w.EPOCH_AT == own >> w.EPOCH_AT and _same_kind(slot, own)
+def alike(slot, own):
+    return slot >> w.EPOCH_AT == own >> w.EPOCH_AT and same_kind(slot, own)
 
 
 @jit(inline=True)
@@ -165,28 +169,28 @@ def _succeeds(me, slot, own):
 
 
 @jit
-def _note_read(me, cell, own):
+def _note_read(me, cell, own, is_cell):
     """Remember a read: in the place of one that it covers, else of the second."""
     for at in range(cell + w.WORD, cell + w.MARKS, w.WORD):
         slot = word(at)
-        if slot and _alike(slot, own):
+        if slot and alike(slot, own):
             if slot != own:
-                _join(at, slot, own)
+                _join(at, slot, own, is_cell)
             return
         if slot == 0 or _known(me, slot) or _succeeds(me, slot, own):
-            _keep(at, own)
+            _keep(at, own, is_cell)
             return
-    _keep(cell + 2 * w.WORD, own)
+    _keep(cell + 2 * w.WORD, own, is_cell)
 
 
 @jit
-def _note_write(cell, own, mask):
+def _note_write(cell, own, mask, is_cell):
     """Remember a write, in the place of all that it covers."""
     slot = word(cell)
-    if slot and _alike(slot, own):
-        _join(cell, slot, own)
+    if slot and alike(slot, own):
+        _join(cell, slot, own, is_cell)
     else:
-        _keep(cell, own)
+        _keep(cell, own, is_cell)
     for at in range(cell + w.WORD, cell + w.MARKS, w.WORD):
         slot = word(at)
         if slot:
@@ -214,41 +218,10 @@ def look_at(me, cell, mask, own, shared):
             if wrong:
                 return wrong, _with(slot, mask, me[4], word(at + w.BYTES_AT))
         if not (kinds.ATOMICS >> kind) & 1 or not shared or marks & mask == mask:
-            _note_write(cell, own, mask)
+            _note_write(cell, own, mask, 1)
             return w.FINE, 0
-    _note_read(me, cell, own)  # of unwritten bytes too: a later write may be one that nothing orders after it
+    _note_read(me, cell, own, 1)  # of unwritten bytes too: a later write may be one that nothing orders after it
     return (w.UNWRITTEN if shared and marks & mask != mask else w.FINE), 0
-
-
-@jit(inline=True)
-def glance(granule, own, known, writes, shared, harmless):
-    """As `record_access`, for what most accesses find; False means no more than that `record_access` has to look.
-
-    known: the time up to which plain accesses are known.  harmless: an epoch that nothing is wrong with.
-    """
-    marks = word(granule + w.MARKS)
-    if marks & (w.SPLIT | w.UNUSABLE):
-        return False
-    last, first, second = word(granule), word(granule + w.WORD), word(granule + 2 * w.WORD)
-    if last >> w.EPOCH_AT != harmless and not _before(last, known):
-        return False
-    if writes:
-        if not (_before(first, known) and _before(second, known)):
-            return False
-        put(granule, own)
-        put(granule + w.WORD, 0)
-        put(granule + 2 * w.WORD, 0)
-        put(granule + w.MARKS, marks | w.WRITTEN)
-        return True
-    if shared and marks & w.WRITTEN != w.WRITTEN:
-        return False
-    if _before(first, known) or ((kinds.GROUPED >> ((own >> w.KIND_AT) & 15)) & 1 and _same_kind(first, own)):
-        put(granule + w.WORD, own)
-        return True
-    if not _alike(first, own) and _before(second, known):
-        put(granule + 2 * w.WORD, own)
-        return True
-    return first == own or second == own
 
 
 @jit
@@ -266,9 +239,9 @@ def record_access(me, granule, own, shared):
         if slot and slot != own and ((writes and not _agree(me, slot, own)) or _apart(slot, own)):
             return False
     if writes:
-        _note_write(granule, own, w.WRITTEN)
+        _note_write(granule, own, w.WRITTEN, 0)
     else:
-        _note_read(me, granule, own)
+        _note_read(me, granule, own, 0)
     return True
 
 
@@ -285,7 +258,7 @@ def _agree(me, slot, own):
 @jit(inline=True)
 def _apart(slot, own):
     """Whether two accesses that would become one have different lanes a cell."""
-    return _alike(slot, own) and (slot ^ own) & (3 << w.LANES_AT) != 0
+    return alike(slot, own) and (slot ^ own) & (3 << w.LANES_AT) != 0
 
 
 @jit

@@ -23,7 +23,7 @@ NOWHERE = (0, 0, 0, 0, 0, 0)
 def shared_window(block, first):
     """The window of a block's shared memory, whose first byte has an address."""
     size, base = int32_at(word(block + w.AT_LAUNCH) + w.AT_SHARED_BYTES), word(block + w.AT_WATCH) + w.GRANULES
-    return first, size, base, base + w.CELL * (size // w.GRANULE_BYTES + 1), word(block + w.AT_SHARED), 1
+    return first, size, base, base + w.GRANULE * (size // w.GRANULE_BYTES + 1), word(block + w.AT_SHARED), 1
 
 
 @jit
@@ -74,7 +74,7 @@ def host_window(block, address):
 @jit(inline=True)
 def granule_at(window, at):
     """The granule of byte `at` of a window."""
-    return window[2] + (at >> 4) * w.CELL
+    return window[2] + (at >> 4) * w.GRANULE
 
 
 @jit(inline=True)

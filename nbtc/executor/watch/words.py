@@ -5,7 +5,7 @@ and releases.  An epoch's number is also its time: every epoch that began before
 
 Every 4 bytes of memory have a cell of shadow memory: the last write, two reads since, and a word of marks.  An access
 in a cell is one word, from the low end: which of the 4 bytes (4 bits), kind (4), lane (5), whether several lanes share
-it (1), lanes of a granule (2), place in the program (16), epoch (32).  Every 16 bytes have a granule, which looks like
+it (1), lanes of a granule (2), place in the program (16), epoch (32).  Every 16 bytes have a granule, which begins like
 a cell and stands for four of them as long as they are alike (`shadow`); its lanes are one (0), that one and its
 neighbour with 8 bytes each (1), or that one and the next three with 4 (2).
 """
@@ -25,9 +25,8 @@ octet, _ = accessors(types.uint8)
 WORD = 8
 CELL_BYTES, GRANULE_BYTES = 4, 16  # of memory that one cell, one granule describes
 CELLS = GRANULE_BYTES // CELL_BYTES
-CELL = (
-    8 * WORD
-)  # bytes of a cell or granule: last write, two reads, marks; of a cell, whose bytes each of the three are
+# bytes of a granule: last write, two reads, marks; of a cell: these, and whose bytes each of the three are
+GRANULE, CELL = 4 * WORD, 8 * WORD
 MARKS, BYTES_AT = 3 * WORD, 4 * WORD
 # whose a byte is, a byte each: its lane, or several lanes of one warp in one epoch
 SEVERAL, FOUR = 32, 0x01010101
@@ -110,4 +109,4 @@ AT_STATE, AT_SHARED_BYTES, AT_WARPS = (LAUNCH.offset(n) for n in ("watch", "shar
 
 def block_bytes(shared: int) -> int:
     """Bytes that a block with so much shared memory needs."""
-    return -(-(GRANULES + (shared // GRANULE_BYTES + 1) * (1 + CELLS) * CELL) // 64) * 64
+    return -(-(GRANULES + (shared // GRANULE_BYTES + 1) * (GRANULE + CELLS * CELL)) // 64) * 64

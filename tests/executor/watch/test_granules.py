@@ -8,19 +8,24 @@ import numpy as np
 
 import nbtc
 from nbtc.errors import ProgramError
+from nbtc.executor.watch.pages import Pages
 
 STEPS, THREADS, BYTES = 12, 64, 1024
-BARRIER, WARP, LOAD4, STORE4, LOAD8, STORE8, LOAD16, STORE16 = range(8)
-SIZES = {LOAD4: 4, STORE4: 4, LOAD8: 8, STORE8: 8, LOAD16: 16, STORE16: 16}
-OFTEN = (0.4, 0.05, 0.15, 0.05, 0.15, 0.05, 0.1, 0.05)
+BARRIER, WARP, LOAD4, STORE4, LOAD8, STORE8, LOAD16, STORE16, COPY16, COMMIT, WAIT = range(11)
+SIZES = {LOAD4: 4, STORE4: 4, LOAD8: 8, STORE8: 8, LOAD16: 16, STORE16: 16, COPY16: 16}
+OFTEN = (0.4, 0.05, 0.15, 0.05, 0.15, 0.05, 0.1, 0.05, 0, 0, 0)
+WITH_COPIES = (0.3, 0.05, 0.1, 0.05, 0.05, 0.05, 0.1, 0.05, 0.1, 0.05, 0.1)
+PIPELINE = (COPY16, COMMIT, WAIT, BARRIER)  # what copies mostly are for
+SOURCE = np.zeros(BYTES // 4 + 8, np.uint32)  # of the copies
 # every thread goes through a table: what all do in a step, and where each does it (a negative place: not at all)
 TEXT = f""".version 8.0
 .target sm_80
 .address_size 64
-.visible .entry k(.param .u64 steps, .param .u64 places, .param .u32 first, .param .u32 halves)
+.visible .entry k(.param .u64 steps, .param .u64 places, .param .u32 first, .param .u32 halves,
+ .param .u64 source)
 {{
  .reg .pred p<9>; .reg .b32 t, s, n, what, at, x, y; .reg .b16 h;
- .reg .b64 a, b, o; .shared .align 16 .b8 mem[{BYTES + 16}];
+ .reg .b64 a, b, o, g; .shared .align 16 .b8 mem[{BYTES + 16}];
  ld.param.u64 a, [steps]; ld.param.u64 b, [places]; ld.param.u32 x, [first];
  mov.u32 t, %tid.x; mov.u32 s, mem; mov.u32 n, 0; shl.b32 y, t, 2; add.u32 y, s, y;
  ZERO: st.shared.u32 [y], n; add.u32 y, y, {4 * THREADS}; add.u32 n, n, {4 * THREADS};
@@ -43,6 +48,10 @@ TEXT = f""".version 8.0
  setp.eq.and.u32 p1, what, {STORE8}, p2; @p1 st.shared.v2.u32 [at], {{x, x}};
  setp.eq.and.u32 p1, what, {LOAD16}, p2; @p1 ld.shared.v4.u32 {{y, y, y, y}}, [at];
  setp.eq.and.u32 p1, what, {STORE16}, p2; @p1 st.shared.v4.u32 [at], {{x, x, x, x}};
+ cvt.u64.u32 o, at; cvt.u64.u32 g, s; sub.s64 o, o, g; ld.param.u64 g, [source]; add.s64 g, g, o;
+ setp.eq.and.u32 p1, what, {COPY16}, p2; @p1 cp.async.cg.shared.global [at], [g], 16;
+ setp.eq.u32 p1, what, {COMMIT}; @p1 cp.async.commit_group;
+ setp.eq.u32 p1, what, {WAIT}; @p1 cp.async.wait_group 0;
  add.u64 a, a, 4; add.u64 b, b, {4 * THREADS}; add.u32 n, n, 1; setp.lt.u32 p0, n, {STEPS}; @p0 bra NEXT;
  ret;
 }}
@@ -62,10 +71,12 @@ def places(rng, size):
     return at
 
 
-def program(seed):
+def program(seed, often=OFTEN):
     """The steps and places of one launch."""
     rng = np.random.default_rng(seed)
-    steps = rng.choice(8, STEPS, p=OFTEN).astype(np.uint32)
+    steps = rng.choice(11, STEPS, p=often).astype(np.uint32)
+    if often is WITH_COPIES and rng.random() < 0.7:
+        steps[: len(PIPELINE)] = PIPELINE
     rows = [places(rng, SIZES.get(int(what), 4)) for what in steps]
     return steps, np.array(rows, np.int32)
 
@@ -73,7 +84,7 @@ def program(seed):
 def verdict(kernel, steps, rows, first=0, halves=0):
     """The report of a launch, with its address counted from `first`."""
     try:
-        kernel.launch(1, THREADS, (steps, rows, first, halves), checked=True)
+        kernel.launch(1, THREADS, (steps, rows, first, halves, SOURCE), checked=True)
     except ProgramError as error:
         return re.sub(r"0x[0-9a-f]+", lambda found: hex(int(found[0], 16) - first), str(error))
     return ""
@@ -90,3 +101,24 @@ def test_hazards_do_not_depend_on_granules():
             assert found[-1] == verdict(kernel, steps, rows, first=8), seed
     hazards = sum(map(bool, found))
     assert 50 < hazards < 250
+
+
+def test_hazards_of_copies_do_not_depend_on_granules_or_earlier_launches(monkeypatch):
+    """Memory that a launch takes over is all ones at first, then what the last launch left."""
+    kernel, found = nbtc.load(TEXT)["k"], []
+    texts = [verdict(kernel, *program(seed, WITH_COPIES)) for seed in range(150)]
+    taken = Pages.rows
+
+    def rows(self, count, each, zeros):
+        given = taken(self, count, each, zeros)
+        if not zeros:
+            given[: 1 << 14] = -1
+        return given
+
+    monkeypatch.setattr(Pages, "rows", rows)
+    for seed, text in enumerate(texts):
+        steps, places = program(seed, WITH_COPIES)
+        assert text == verdict(kernel, steps, places), seed
+        found.append(verdict(kernel, steps, places, halves=1))
+        assert text == found[-1], seed
+    assert 50 < sum(map(bool, found)) < 145
