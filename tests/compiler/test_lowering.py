@@ -22,15 +22,16 @@ GENERIC = LoweringTarget(Lowering, frozenset())
 TARGETS = pytest.mark.parametrize("target", [GENERIC, host() or GENERIC], ids=["generic", "this processor"])
 
 
-def computed(name: str, words: bool, target: LoweringTarget, x: Any, y: Any, *more: int) -> Any:
-    """A lowering's operation on two registers of 64 bytes, taken as bytes or as words, and on numbers."""
+def computed(name: str, words: bool, target: LoweringTarget, x: Any, y: Any, *more: Any) -> Any:
+    """A lowering's operation on two registers of 64 bytes (y None: one), taken as bytes or as words, and on numbers."""
     kind = vector(I32, BYTES // 4) if words else vector(I8, BYTES)
     module = ir.Module("one")
     module.triple = llvm.get_process_triple()
     f = ir.Function(module, ir.FunctionType(ir.VoidType(), [P, P, P]), "operation")
     v = VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry")))
     how = target.lowering(v, target.has)
-    v.store(getattr(how, name)(*(v.load(p, kind, 1) for p in f.args[:2]), *more), f.args[2], 1)
+    given = [v.load(p, kind, 1) for p, a in zip(f.args[:2], (x, y), strict=True) if a is not None]
+    v.store(getattr(how, name)(*given, *more), f.args[2], 1)
     v.b.ret_void()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -41,7 +42,7 @@ def computed(name: str, words: bool, target: LoweringTarget, x: Any, y: Any, *mo
     engine.finalize_object()
     out = np.zeros(BYTES, np.uint8)
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(engine.get_function_address("operation"))
-    call(x.ctypes.data, y.ctypes.data, out.ctypes.data)
+    call(x.ctypes.data, None if y is None else y.ctypes.data, out.ctypes.data)
     return out
 
 
@@ -60,6 +61,14 @@ def test_bytes_by_their_places(target):
     x, places = rng.integers(0, 256, BYTES, np.uint8), rng.integers(0, 16, BYTES, np.uint8)
     want = np.take_along_axis(x.reshape(-1, 16), places.reshape(-1, 16).astype(np.int64), axis=1)
     assert (computed("byte_shuffle", False, target, x, places).reshape(-1, 16) == want).all()
+
+
+@TARGETS
+@pytest.mark.parametrize("starts", [(0, 8, 16, 24), (24, 1, 7, 13)])
+def test_bytes_from_bits_of_words(target, starts):
+    x = np.random.default_rng(2).integers(0, 1 << 32, BYTES // 4, np.uint32)
+    want = [[int(n) >> start & 255 for start in starts] for n in x]
+    assert computed("octets_from", True, target, x, None, starts).reshape(-1, 4).tolist() == want
 
 
 VNNI, COUNTS = {"avx512vnni"}, {"avx512vnni", "avx512bitalg", "avx512vpopcntdq"}

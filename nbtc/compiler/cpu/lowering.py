@@ -175,6 +175,16 @@ class Avx512(Avx2):
         # words, as the instruction's first name had them: every LLVM knows that one
         return self.by_registers({512: "llvm.x86.avx512.vpdpbusd.512"}, I32, total, unsigned, signed)
 
+    @property
+    def takes_octets(self) -> bool:  # type: ignore[override]
+        return {"avx512vbmi", "avx512vnni"} <= self.has
+
+    def octets_from(self, words: Any, starts: Sequence[int]) -> Any:
+        t = vector(I8, 4 * words.type.count)  # an instruction's places count the bits of two words
+        places = ir.Constant(t, [n + 32 * (word % 2) for word in range(words.type.count) for n in starts])
+        name = {512: "llvm.x86.avx512.pmultishift.qb.512"}
+        return self.v.bits(self.by_registers(name, I8, places, self.v.bits(words, t)), words.type)
+
     def picked(self, x: Any, places: Any) -> Any | None:
         low, high = (self.v.shuffle(x, x, list(range(n, n + 16))) for n in (0, 16))
         name = "llvm.x86.avx512.vpermi2var.d.512"  # the fifth bit of a place tells which of the two registers

@@ -7,6 +7,7 @@ on as a magnitude.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from hashlib import sha256
 from typing import Any, ClassVar
 
@@ -175,7 +176,14 @@ class Lowering:
         return x
 
     # --- bytes and words ----------------------------------------------------------------------------------------------
-    multiplies_octets = multiplies_octet_pairs = counts_words = False  # whether these are instructions
+    # whether these are instructions
+    multiplies_octets = multiplies_octet_pairs = takes_octets = counts_words = False
+
+    def octets_from(self, words: Any, starts: Sequence[int]) -> Any:
+        """Words of four bytes each, which begin at these bits of other words (at most at bit 24)."""
+        b, byte = self.b, self.v.const(words.type, 255)
+        parts = [b.and_(b.lshr(words, self.v.const(words.type, n)), byte) for n in starts]
+        return reduce(b.or_, (b.shl(x, self.v.const(x.type, 8 * n)) for n, x in enumerate(parts)))
 
     def octets(self, total: Any, unsigned: Any, signed: Any) -> Any:
         """32-bit sums and the products of four unsigned and four signed bytes each."""
