@@ -27,7 +27,7 @@ class Guard:
 
     idx, prev_idx = 0, -1
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
     def __enter__(self) -> Guard:
@@ -51,18 +51,18 @@ def cuda_names(device: Callable[[], Any]) -> dict[str, Any]:
         "current_device": lambda: 0,
         "is_initialized": lambda: True,
         "_lazy_init": nothing,
-        "get_device_properties": lambda _=None: device(),
-        "get_device_capability": lambda _=None: (device().major, device().minor),
-        "get_device_name": lambda _=None: device().name,
+        "get_device_properties": lambda *_, **__: device(),
+        "get_device_capability": lambda *_, **__: (device().major, device().minor),
+        "get_device_name": lambda *_, **__: device().name,
         "is_bf16_supported": lambda including_emulation=True: device().major >= 8,
         "is_tf32_supported": lambda: device().major >= 8,
-        "mem_get_info": lambda _=None: (device().total_memory, device().total_memory),
-        "memory_allocated": lambda _=None: 0,
+        "mem_get_info": lambda *_, **__: (device().total_memory, device().total_memory),
+        "memory_allocated": lambda *_, **__: 0,
         "max_memory_allocated": lambda _=None: 0,
         "synchronize": nothing,
         "set_device": nothing,
         "device": Guard,
         "_DeviceGuard": Guard,
-        "get_rng_state": lambda _=None: torch.get_rng_state(),
+        "get_rng_state": lambda *_, **__: torch.get_rng_state(),
         "set_rng_state": nothing,
     }

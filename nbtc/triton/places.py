@@ -32,4 +32,19 @@ def from_numpy(array: Any) -> torch.Tensor:
     return found
 
 
-FROM_NUMPY = torch.from_numpy
+def load(file: Any, map_location: Any = None, *args: Any, **named: Any) -> Any:
+    """`torch.load`: what was saved on a GPU or goes to one is the CPU's."""
+    if isinstance(map_location, dict):
+        map_location = {str(k): "cpu" if str(v).startswith("cuda") else v for k, v in map_location.items()}
+    elif map_location is not None and not callable(map_location):
+        map_location = "cpu" if str(map_location).startswith("cuda") else map_location
+    elif map_location is None:
+        map_location = _from_gpu
+    return LOAD(file, map_location, *args, **named)
+
+
+def _from_gpu(storage: Any, place: str) -> Any:
+    return storage if place.startswith("cuda") else None
+
+
+FROM_NUMPY, LOAD = torch.from_numpy, torch.load

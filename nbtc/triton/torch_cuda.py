@@ -6,7 +6,6 @@
 | `torch.autograd._engine_run_backward` | backward passes written in Python run inside a call of PyTorch, where no \
 mode is on |
 | `torch.autocast._enabled`, `.fast_dtype` | what it casts to, for the CPU's operations |
-| `torch._C._cuda_getCurrentRawStream` | libraries that launch kernels themselves ask for it |
 | `torch.utils._device.CURRENT_DEVICE`, `_device_constructors` | what is made on the default device, if that is a GPU |
 
 Tested with torch 2.11.
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from types import FunctionType
 from typing import Any
 from unittest.mock import patch
 
@@ -26,12 +24,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 
 from nbtc.errors import OptionError, shown
-from nbtc.interop.torch_device import Guard, cuda_names, nothing, properties
+from nbtc.interop.torch_device import nothing
 from nbtc.isa.archs import gpu
-from nbtc.triton import capture, cublas_handle, driver, graphs, places, wide_products
+from nbtc.triton import cublas_handle, cuda_names, places, products
 from nbtc.triton.operators import OPERATORS, Operators
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+CPU, CUDA = torch.device("cpu"), cuda_names.CUDA
 MAKERS = _device._device_constructors()  # functions that take the default device
 MOVES = ("to", "cpu", "cuda", "pin_memory")  # of a tensor
 
@@ -40,7 +38,7 @@ def is_cuda(x: Any) -> bool:
     """Whether what a call was given names a device that is a GPU."""
     if isinstance(x, str):
         return x == "cuda" or x.startswith("cuda:")
-    return isinstance(x, torch.device) and x.type == "cuda"
+    return type(x) is int or (isinstance(x, torch.device) and x.type == "cuda")
 
 
 class OnCpu(TorchFunctionMode):
@@ -57,10 +55,14 @@ class OnCpu(TorchFunctionMode):
         if isinstance(func, OPERATORS):
             self.operators.route(func)
         name = getattr(func, "__name__", "")
+        if func in OTHERS:
+            return OTHERS[func](*args, **given)
         if name in MOVES and args and isinstance(args[0], torch.Tensor):
             return _moved(name, func, args, given)
         given.pop("pin_memory", None)
-        asked = given.get("device") or (_device.CURRENT_DEVICE if func in MAKERS else None)
+        asked = given.get("device")
+        if asked is None and func in MAKERS:
+            asked = _device.CURRENT_DEVICE
         if is_cuda(asked):
             given["device"] = CPU
         found = func(*(CPU if isinstance(x, torch.device) and is_cuda(x) else x for x in args), **given)
@@ -77,6 +79,26 @@ READERS: dict[Any, Callable[[Any], Any]] = {
     torch.Tensor.is_cuda.__get__: lambda _: True,
     torch.Tensor.is_cpu.__get__: lambda _: False,
     torch.Tensor.get_device: lambda _: 0,
+}
+
+
+def _interface(x: torch.Tensor) -> dict[str, Any]:
+    """`x.__cuda_array_interface__`, of memory that is the CPU's."""
+    about = dict(x.detach().numpy().__array_interface__)
+    about.pop("descr")
+    return {**about, "version": 2}
+
+
+def _typed(x: torch.Tensor, dtype: Any = None, *args: Any, **given: Any) -> Any:
+    """`x.type()` is that of a GPU's tensors, and `x.type(...)` takes it."""
+    if dtype is None:
+        return str(x.type()).replace("torch.", "torch.cuda.")
+    return x.type(dtype.replace(".cuda", "") if isinstance(dtype, str) else dtype, *args, **given)
+
+
+OTHERS: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.__cuda_array_interface__.__get__: _interface,
+    torch.Tensor.type: _typed,
 }
 
 
@@ -98,37 +120,6 @@ def _moved(name: str, func: Any, args: Any, given: dict[str, Any]) -> Any:
     if to_cpu:
         return places.mark(x.clone())
     return x.clone() if to_gpu and places.for_cpu(x) else x
-
-
-class Stream(Guard):
-    """A stream: launches are synchronous."""
-
-    cuda_stream, device, priority = 0, CUDA, 0
-    synchronize = wait_stream = wait_event = staticmethod(nothing)
-    query = staticmethod(lambda: True)
-
-    @staticmethod
-    def record_event(event: Any = None) -> Any:
-        """An event of now."""
-        event = event or Event()
-        event.record()
-        return event
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream)
-
-    def __hash__(self) -> int:
-        return hash(Stream)
-
-
-class Event(driver.Event):
-    """A moment in time, and what is done by then."""
-
-    def __init__(self, enable_timing: bool = False, **_: Any) -> None:
-        super().__init__(enable_timing)
-
-    wait = staticmethod(nothing)
-    query = staticmethod(lambda: True)
 
 
 def _entering(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -161,46 +152,6 @@ class Generator(torch.Generator):
         return made
 
 
-ACCELERATOR = {  # names of torch.accelerator
-    "is_available": lambda: True,
-    "current_accelerator": lambda check_available=False: torch.device("cuda"),
-    "device_count": lambda: 1,
-    "current_device_index": lambda: 0,
-    "set_device_index": nothing,
-    "synchronize": nothing,
-}
-
-
-def _cuda(arch: str) -> dict[str, Any]:
-    """Names of torch.cuda."""
-    about = properties(gpu(arch))
-    memory = ("memory_reserved", "max_memory_reserved", "memory_allocated", "max_memory_allocated")
-    idle = ("init", "empty_cache", "ipc_collect", "reset_peak_memory_stats", "reset_max_memory_allocated")
-    return {
-        **cuda_names(lambda: about),
-        **dict.fromkeys(memory, lambda _=None: 0),
-        **dict.fromkeys(idle, nothing),
-        "current_stream": lambda _=None: Stream(),
-        "default_stream": lambda _=None: Stream(),
-        "Stream": Stream,
-        "stream": Guard,
-        "device_of": Guard,
-        "Event": Event,
-        "CUDAGraph": graphs.Graph,
-        "graph": graphs.capturing,
-        "graph_pool_handle": graphs.pool_handle,
-        "is_current_stream_capturing": lambda: capture.steps() is not None,
-        "manual_seed": torch.default_generator.manual_seed,  # `torch.manual_seed` calls these
-        "manual_seed_all": torch.default_generator.manual_seed,
-        "initial_seed": torch.initial_seed,
-    }
-
-
-def _its_own(value: Any) -> Any:
-    """A function as an object of its own: torch.compile keeps rules by the objects that names have."""
-    return (lambda *args, **named: value(*args, **named)) if isinstance(value, FunctionType) else value
-
-
 def _nvsmi(arch: str) -> Callable[[Sequence[str]], list[int]]:
     """`triton.testing.nvsmi`: what nvidia-smi says of the clocks, in MHz."""
     about = gpu(arch)
@@ -227,14 +178,12 @@ def on_cpu(arch: str) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))  # first: it looks into torch.cuda
-        for name, value in _cuda(arch).items():
-            stack.enter_context(patch.object(torch.cuda, name, _its_own(value), create=True))
-        for name, value in ACCELERATOR.items():
-            stack.enter_context(patch.object(torch.accelerator, name, value, create=True))
+        for where, name, value in cuda_names.names(arch):
+            stack.enter_context(patch.object(where, name, value, create=True))
         stack.enter_context(patch.object(torch.autograd, "_engine_run_backward", run_backward))
         stack.enter_context(patch.object(torch, "Generator", Generator))
         stack.enter_context(patch.object(torch, "from_numpy", places.from_numpy))
-        stack.enter_context(patch.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True))
+        stack.enter_context(patch.object(torch, "load", places.load))
         for name, made in (("__enter__", _entering), ("__exit__", _leaving)):
             stack.enter_context(patch.object(torch.autocast, name, made(getattr(torch.autocast, name))))
         stack.enter_context(cublas_handle.exchanged())
@@ -243,6 +192,6 @@ def on_cpu(arch: str) -> Iterator[None]:
         stack.enter_context(patch.object(triton.testing, "nvsmi", _nvsmi(arch)))
         stack.enter_context(patch.object(torch.version, "cuda", torch.version.cuda or "13.0"))
         stack.callback(mode.operators.close)
-        stack.callback(wide_products.registered()._destroy)
+        stack.callback(products.registered()._destroy)
         stack.enter_context(mode)
         yield

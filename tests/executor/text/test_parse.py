@@ -46,6 +46,9 @@ def operands(text):
         ("--1.5", Immediate(0x3FF8000000000000, 64)),
         ("0d3FF0000000000000", Immediate(0x3FF0000000000000, 64)),
         ("1.5", Immediate(0x3FF8000000000000, 64)),
+        ("15.", Immediate(0x402E000000000000, 64)),  # ptxas 13.0 takes numbers without digits on one side
+        (".5", Immediate(0x3FE0000000000000, 64)),
+        ("-5.E-1", Immediate(0xBFE0000000000000, 64)),
     ],
 )
 def test_literals(text, value):

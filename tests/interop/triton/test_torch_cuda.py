@@ -63,6 +63,10 @@ MAKERS = {
     "to device": lambda: torch.zeros(3).to(torch.device("cuda")),
     "new": lambda: torch.zeros(3).new_empty(2, device="cuda"),
     "pinned": lambda: torch.zeros(3, pin_memory=True),
+    "index": lambda: torch.zeros(3, device=0),
+    "to index": lambda: torch.zeros(3).to(0).cuda(0),
+    "type": lambda: torch.zeros(3).type("torch.cuda.HalfTensor").type(torch.cuda.FloatTensor),
+    "legacy": lambda: torch.cuda.LongTensor([1, 2]),
     "generator": lambda: torch.randn(3, generator=torch.Generator("cuda").manual_seed(0), device="cuda"),
     "module": lambda: next(torch.nn.Linear(2, 3).to("cuda").cuda().parameters()),
 }
@@ -156,9 +160,11 @@ def test_compiled_functions_run_as_they_are(gpu):
 
 
 def test_afterwards():
+    before = torch.load, torch.cuda.Stream
     available, generator = torch.cuda.is_available(), torch.Generator
     with nbtc.triton.emulated("sm_80", torch_cuda=True):
         x = torch.zeros(2, device="cuda")
+    assert (torch.load, torch.cuda.Stream) == before
     assert (x.is_cuda, x.device.type) == (False, "cpu")
     assert torch.cuda.is_available() == available
     assert torch.Generator is generator
@@ -211,6 +217,91 @@ def test_cublas_of_triton(gpu):
     assert (d == 2 * (a @ b.T) + 3).all()
     with pytest.raises(nbtc.errors.UnsupportedOperationError, match=r"nbtc\.mx"):
         handle.block_scaled_matmul_mxfp8(a, b, d, c, c)
+
+
+def test_tensors_say_that_they_are_cuda(gpu):
+    x = torch.zeros(2, 3, device="cuda")
+    assert x.type() == "torch.cuda.FloatTensor"
+    about = x.__cuda_array_interface__
+    assert (about["shape"], about["typestr"], about["data"]) == ((2, 3), "<f4", (x.data_ptr(), False))
+
+
+PLACES = {"text": "cuda", "device": torch.device("cuda", 0), "names": {"cpu": "cuda:0"}, "none": None}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_saved_tensors_are_loaded(gpu, tmp_path, place):
+    torch.save({"x": torch.ones(2, device="cuda")}, tmp_path / "saved")
+    assert torch.load(tmp_path / "saved", map_location=place)["x"].is_cuda
+
+
+def test_names_that_tests_of_libraries_ask_for(gpu):
+    """Each as they are called; there is one device, and streams do nothing."""
+    stream = torch.cuda.Stream(device=0, priority=-1)
+    torch.cuda.set_stream(stream)
+    assert torch.cuda.ExternalStream(0) == torch.accelerator.current_stream() == stream
+    assert torch._C._cuda_getDevice() == torch.cuda.current_blas_handle() == 0
+    assert torch.cuda.get_device_properties(device="cuda").major == 9
+    assert torch.cuda.max_memory_allocated(device=0) == torch.cuda.memory_stats()["allocated_bytes.all.current"] == 0
+    assert torch.cuda.memory_summary()
+    assert torch.cuda.can_device_access_peer(0, 0)
+    with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+        torch.cuda._sleep(10)
+    torch.cuda.default_generators[0].manual_seed(3)
+    first = torch.rand(2)
+    torch.cuda.manual_seed(3)
+    assert (torch.rand(2) == first).all()
+
+
+def scales(x, *blocks):
+    """Powers of two for blocks of a matrix, and the same for its elements."""
+    found = 2.0 ** torch.randint(-3, 3, [-(-n // b) for n, b in zip(x.shape, blocks, strict=True)]).float()
+    whole = found.repeat_interleave(blocks[0], 0).repeat_interleave(blocks[1], 1)[: x.shape[0], : x.shape[1]]
+    return found, x.double() * whole
+
+
+BLOCKS = {"rows": ((1, 256), (256, 1)), "all": ((16, 256), (256, 160)), "blocks": ((1, 128), (128, 128))}
+
+
+@pytest.mark.parametrize("blocks", BLOCKS.values(), ids=BLOCKS)
+def test_products_with_scales(gpu, blocks):
+    a, b = (torch.randint(-4, 5, s, device="cuda").to(torch.float8_e4m3fn) for s in ((16, 256), (256, 160)))
+    (one, exact), (two, other) = (scales(x, *size) for x, size in zip((a, b), blocks, strict=True))
+    found = torch._scaled_mm(a, b, one, two, bias=torch.ones(160), out_dtype=torch.float32, use_fast_accum=True)
+    assert (found == exact @ other + 1).all()
+
+
+def test_products_with_other_scales_are_refused(gpu):
+    x, scale = torch.zeros(32, 32).to(torch.float8_e4m3fn), torch.ones(32, 1).to(torch.float8_e8m0fnu)
+    with pytest.raises(nbtc.errors.UnsupportedOperationError, match=r"e8m0fnu.*takes float32"):
+        torch._scaled_mm(x, x, scale, scale, out_dtype=torch.float32)
+
+
+SHAPES = {
+    "rows": ((7, 16), (2, 16, 5)),
+    "sums": ((7, 16), (16, 5)),
+    "stacks": ((2, 7, 16), (2, 16, 5)),
+    "columns": ((2, 7, 16), (16, 5)),
+}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_products_of_groups_with_scales(gpu, kind):
+    shape, other = SHAPES[kind]
+    a, b = (torch.randint(-4, 5, s, device="cuda").to(torch.float8_e4m3fn) for s in (shape, other))
+    own = {"rows": ((7,), (2, 5)), "sums": ((14,), (10,)), "stacks": ((2, 7), (2, 5)), "columns": ((2, 7), (5,))}[kind]
+    one, two = (2.0 ** torch.randint(-2, 3, s).float() for s in own)
+    ends = {"rows": (3, 7), "sums": (9, 16), "columns": (2, 5)}.get(kind)
+    offs = None if ends is None else torch.tensor(ends, dtype=torch.int32)
+    found = torch._scaled_grouped_mm(a, b, one, two, offs=offs, out_dtype=torch.float32)
+    for g in range(2):
+        cut = slice(0, ends[0]) if ends and g == 0 else slice(ends[0], ends[1]) if ends else slice(None)
+        left = a[cut] if kind == "rows" else a[:, cut] if kind == "sums" else a[g]
+        right = b[cut] if kind == "sums" else b[:, cut] if kind == "columns" else b[g]
+        rows = one[cut] if kind == "rows" else one.reshape(2, 7)[g]
+        columns = two[cut] if kind == "columns" else two.reshape(2, 5)[g]
+        part = found[cut] if kind == "rows" else found[:, cut] if kind == "columns" else found[g]
+        assert (part == (left.double() @ right.double()) * rows[:, None] * columns).all()
 
 
 def test_names_that_launch_code_of_libraries_asks_for(gpu):
