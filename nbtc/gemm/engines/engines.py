@@ -153,7 +153,7 @@ def each_item(one: Callable[[ThreadTeam, int], None], count: int, macs: int, tea
 class PanelEngine(_ByItem):
     """Register-tiled fused sums of packed panels."""
 
-    name, rate, worth = "panel", 12.0, 6_000_000
+    name, rate, worth, fills = "panel", 12.0, 6_000_000, True
 
     def serves(self, params: NDArray[np.int64]) -> bool:
         if params[KIND] not in (Kind.FUSED, Kind.EMULATED_FP8) or host_processor() is None:
@@ -170,8 +170,9 @@ class PanelEngine(_ByItem):
             return product.marked(d.shape)
         with np.errstate(all="ignore"):
             state = np.empty(d.shape, np.float32)
-            copy(state, d.view(np.float16), team)
-            state += np.float32(0)  # -0 is not a number of the least exponent
+            if item.has_c:
+                copy(state, d.view(np.float16), team)
+                state += np.float32(0)  # -0 is not a number of the least exponent
             product.run(state, item.has_c)
             copy(d.view(np.float16), state, team)
         return product.marked(d.shape)

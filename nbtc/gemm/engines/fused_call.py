@@ -36,8 +36,9 @@ def fused_call(product: FusedProduct, before: Ranges) -> Call | None:
     def arguments(arrays: Arrays) -> FusedArguments:
         *own, marks = arrays
         places = Marks(marks, marks[tiles:], marks[tiles + lines :])
-        block = lone_block.block_arguments(known, sources, State(NOTHING, columns), places, layout.numbers, tuple(own))
+        state = State(NOTHING, columns, fresh=1)
+        block = lone_block.block_arguments(known, sources, state, places, layout.numbers, tuple(own))
         return FusedArguments(drivers().block, block, count, left, right)
 
     result, whole = ((a.shape[0], columns), np.float32), (a.flags.c_contiguous, b.flags.c_contiguous)
-    return Call(repeated().fused, (*known.key, (count, "|u1")), arguments, result, whole, ranges)
+    return Call(repeated().fused, (*known.key, (count, "|u1")), arguments, result, whole, ranges, fills=True)

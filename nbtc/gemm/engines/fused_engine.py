@@ -215,18 +215,18 @@ class FusedProduct:
         self.special_rows, self.special_columns = self.special[:lines], self.special[lines:]
 
     def run(self, state: NDArray[np.float32], has_c: bool) -> None:
-        """state (M, N) float32: c in, the chain's result out (f16 accumulators as f32 values)."""
+        """state (M, N) float32: c in, or anything; the chain's result out (f16 accumulators as f32 values)."""
         ra, rb = self.ranges()
         f16_acc = self.params[OUT] == OUTS["rne11"]
         rc = exponents_of(state.view(np.uint32), f32, self.team) if has_c and not f16_acc else None
         self.lay_out(ra, rb, rc)
         deep = self._deep()
-        if not self._in_one_piece(state):
+        if not self._in_one_piece(State(state, state.shape[1], int(not has_c))):
             at_once = columns_at_once(self.team.threads)
             for j in range(0, self.b.shape[1], at_once):
                 for k in range(0, self.a.shape[1], deep):
                     sizes = min(at_once, self.b.shape[1] - j), min(deep, self.a.shape[1] - k)
-                    self._block(state, j, k, *sizes)
+                    self._block(State(state, state.shape[1], int(not (has_c or k))), j, k, *sizes)
         # byte exponents mean that no finite sum comes near overflow; elsewhere the order of the products matters
         if not f16_acc and not self.packing.full_range and np.count_nonzero(self.special):
             work = [
@@ -243,14 +243,14 @@ class FusedProduct:
         self.layout = packed_layout(self.params, *self.formats, ra, rb, rc, scaled, least_field_by_turns())
         self.packing = self.layout.packing
 
-    def _in_one_piece(self, state: NDArray[np.float32]) -> bool:
+    def _in_one_piece(self, state: State) -> bool:
         """Whether one compiled call did all of it: of small products on one thread."""
         (m, k), n = self.a.shape, self.b.shape[1]
         if self.team.threads > 1 or self.team.reports or not self.is_piece():
             return False
         a = self.layout.source(0, *flat(self.a, 0, m, 0, k))
         b = self.layout.source(1, *flat(self.b, 0, k, 0, n))
-        return lone_block.multiply(self.piece(), a, b, state, self._places_of_marks, self.layout.numbers)
+        return lone_block.multiply(self.piece(), (a, b), state, self._places_of_marks, self.layout.numbers)
 
     def is_piece(self) -> bool:
         """Whether one compiled call could do all of it."""
@@ -312,7 +312,7 @@ class FusedProduct:
             self.special_rows[i:],
         )
 
-    def _block(self, state: NDArray[np.float32], j: int, k: int, columns: int, depth: int) -> None:
+    def _block(self, state: State, j: int, k: int, columns: int, depth: int) -> None:
         """All rows times one packed block of B."""
         places = -(-depth // self.granule) * self.granule
         panels, threads = -(-columns // PANEL), self.team.threads
@@ -364,7 +364,7 @@ class FusedProduct:
         WORKSPACE_POOL.give(key, edge)
 
     def _rows(
-        self, form: PanelForm, state: NDArray[np.float32], packed: Packed, block: PackedBlock,
+        self, form: PanelForm, state: State, packed: Packed, block: PackedBlock,
         i: int, rows: int, panel: int, panels: int,
     ) -> None:  # fmt: skip
         """Some rows times some panels."""
@@ -376,7 +376,7 @@ class FusedProduct:
             drive, RowsArguments, drivers().rows,
             RowsArguments(
                 form, self.layout.source(0, x, x0, ld),
-                self._scales(0, k, i), self._from(packed, panel, places), State(state, state.shape[1]),
+                self._scales(0, k, i), self._from(packed, panel, places), state,
                 Geometry(i, rows, j + panel * PANEL, panels, depth, places), self._places_of_marks,
                 Workspace(Packed(*own[:3]), *own[3:]), self.layout.numbers,
             ),

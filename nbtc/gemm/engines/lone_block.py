@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nbtc.compiler.jit import call
 from nbtc.compiler.machine_code.emitted import drive
@@ -65,13 +64,13 @@ def piece(
     return Piece(code, Geometry(0, m, 0, panels, k, places), (*key, *rows_storage(packing, places, sizes[0])))
 
 
-def multiply(known: Piece, a: Source, b: Source, state: NDArray[np.float32], marks: Marks, numbers: Numbers) -> bool:
+def multiply(known: Piece, operands: tuple[Source, Source], state: State, marks: Marks, numbers: Numbers) -> bool:
     """state += A B; False where the sums that `known` has could leave 32 bits, and nothing is done.
 
-    a, b: sources of whole operands.
+    operands: sources of whole ones.
     """
     arrays: tuple[Any, ...] = WORKSPACE_POOL.take(known.key)
-    arguments = block_arguments(known, (a, b), State(state, state.shape[1]), marks, numbers, arrays)
+    arguments = block_arguments(known, operands, state, marks, numbers, arrays)
     done = call(drive, BlockArguments, drivers().block, arguments)
     WORKSPACE_POOL.give(known.key, arrays)
     return bool(done)

@@ -94,6 +94,11 @@ class ByTurns(LimitedRange):
             return self.b.lshr(e, self.c(3))
         return self.b.add(e, self.c(self.s.magic_shift << 23))
 
+    def start_of(self, n: Any) -> Any:
+        """M of a sum in f32, which lies less than `HALF` from it and so has its exponent field."""
+        b = self.b
+        return b.or_(b.and_(n, self.c(~0 << 23)), self.c(HALF))
+
     def round_exact(self, x: Any) -> Any:
         """A sum that f32 holds, scaled as the tile is."""
         if not self.s.f16_acc:

@@ -83,6 +83,11 @@ class FusedSum:
         n = shape.exponent_bytes
         self.exponents = vector(I8 if n == 1 else I16, self.width // n)
 
+    @property
+    def keeps_units(self) -> bool:
+        """Whether `finish` needs the first of what `begin` gave."""
+        return True
+
     def ends_of(self, shape: SumShape) -> type[FullRange] | type[LimitedRange]:
         """What comes before and after the multiply-adds."""
         return FullRange if shape.full_range else LimitedRange

@@ -296,15 +296,21 @@ class _Tile:
         self.left = b.sub(state["columns"], j)
         self.columns = v.smin(v.int(PANEL), self.left)
         self.place = v.at(state["x"], b.mul(row, self.ld), b.mul(j, v.int(4)))
+        self.fresh = b.icmp_signed("!=", state["fresh"], v.int(0))
 
     def load(self, scale: Any, numbers: Named, zero: Any) -> Any:
         """The copy, scaled, zeros with the bits of `zero`; whether one is no number, or neither 0 nor in the range."""
         v, b = self.v, self.b
-        few = b.icmp_signed("<", self.rows, v.int(LINES))
-        with b.if_then(b.or_(few, b.icmp_signed("<", self.columns, v.int(PANEL)))):
+        few, narrow = (b.icmp_signed("<", n, v.int(all_)) for n, all_ in ((self.rows, LINES), (self.columns, PANEL)))
+        with b.if_then(b.or_(self.fresh, b.or_(few, narrow))):
             self.driver.fill(LINES * PANEL, self.tile, zero)
-        limits = [b.fptrunc(numbers[name], F32) for name in ("low", "high")]
         outside = self.driver.variable(ir.Constant(ir.IntType(1), 0))
+        with b.if_then(b.not_(self.fresh)):
+            self._scaled(scale, [b.fptrunc(numbers[name], F32) for name in ("low", "high")], zero, outside)
+        return b.load(outside)
+
+    def _scaled(self, scale: Any, limits: list[Any], zero: Any, outside: Any) -> None:
+        v, b = self.v, self.b
         for at, copy, n in self._elements():
             x = v.load(at, vector(F32, n))
             size, (low, high) = v.over("fabs", x), (v.splat(y, n) for y in limits)
@@ -313,7 +319,6 @@ class _Tile:
             b.store(b.or_(b.load(outside), self.driver.any(b.not_(b.or_(fits, none)))), outside)
             scaled = v.bits(b.fmul(x, v.splat(scale, n)), vector(I32, n))
             v.store(b.or_(scaled, b.select(none, v.splat(zero, n), v.const(scaled.type, 0))), copy)
-        return b.load(outside)
 
     def store(self, scale: Any, kept: Any, zero: Any) -> Any:
         """The copy back to its place, scaled, of its bits those that are kept; whether a result has overflowed."""

@@ -101,10 +101,11 @@ class Span(NamedTuple):
 
 
 class State(NamedTuple):
-    """float32 accumulators (M, N) in C order, and N."""
+    """float32 accumulators (M, N) in C order, and N; fresh: not 0 where they hold nothing yet, which counts as 0."""
 
     x: Any
     columns: int
+    fresh: int
 
 
 class Numbers(NamedTuple):

@@ -170,7 +170,8 @@ class Mixed(Schedule):
         """Start values of a chunk, put aside."""
         t = self.sums.width * self.sums.tile.index(chunk)
         e, low = self.sums.begin(at, chunk)
-        self.sums.store(e, saved, t)
+        if self.sums.keeps_units:
+            self.sums.store(e, saved, t)
         self.sums.store(low, self.scratch, self.o_start + t)
 
     def warm_up(self) -> None:

@@ -29,6 +29,11 @@ class SumByTurns(FusedSum):
         super().__init__(v, shape, numbers, flags)
         self.counts: dict[int, Any] = {}  # of a row's negative products, in halves of two chunks
 
+    @property
+    def keeps_units(self) -> bool:
+        """A sum in f32 tells the M that it started from; where a store costs more than an operation, M is not kept."""
+        return self.s.in_f64 or self.s.target.two_ports
+
     def ends_of(self, shape: SumShape) -> type[FullRange] | type[LimitedRange]:
         return ByTurns
 
@@ -77,7 +82,8 @@ class SumByTurns(FusedSum):
         if self.s.in_f64:
             return super().finish(at, chunk, e, n)
         v, floats = self.v, self.ends.floats
-        return self.put(at, chunk, self.ends.round_exact(v.difference(v.bits(n, floats), v.bits(e, floats))))
+        m = e if self.keeps_units else self.ends.start_of(n)
+        return self.put(at, chunk, self.ends.round_exact(v.difference(v.bits(n, floats), v.bits(m, floats))))
 
 
 class SumByDots(SumByTurns):
