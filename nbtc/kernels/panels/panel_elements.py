@@ -15,6 +15,7 @@ from nbtc.kernels.float_fields import BASE, BIAS, FIELD_SHIFT, LEAST, MANTISSA, 
 
 CHUNK = 16  # elements of a vector
 BIAS64, MANTISSA64 = 1023, 52  # of an f64's exponent field
+MAGNITUDE = (1 << 31) - 1  # the bits of an f32 but its sign
 FIRST_STEP = 2.0**64  # of the scaling of f32 elements
 IV, FV = vector(I32, CHUNK), vector(F32, CHUNK)
 _INTS = {1: I8, 2: I16, 4: I32}
@@ -88,10 +89,14 @@ class PanelElements:
     def values(self, magnitude: Any, sign: Any, orders: list[list[int]], scale: Any = None) -> list[Any]:
         """Decoded vectors, lanes in the orders wanted; zeros are +-tiny.  scale: times 2**scale, which f64 holds."""
         v, b = self.v, self.b
-        scaled = v.bits(b.or_(b.shl(magnitude, self.up), sign), FV)
-        out = []
-        for lanes in orders:
-            x = v.shuffle(scaled, scaled, lanes)
+        every = [lane for lanes in orders for lane in lanes]  # once for all vectors: each cost four operations more
+        scaled = b.or_(b.shl(magnitude, self.up), sign)
+        scaled = v.shuffle(scaled, scaled, every)
+        zero = b.icmp_unsigned("==", b.and_(scaled, v.const(IV, MAGNITUDE)), v.const(IV, 0))
+        scaled, out = v.bits(scaled, FV), []
+        for n, lanes in enumerate(orders):
+            part = list(range(n * len(lanes), (n + 1) * len(lanes)))
+            x = v.shuffle(scaled, scaled, part)
             x = b.fpext(x, self.vector) if self.in_f64 else b.fmul(x, v.const(self.vector, FIRST_STEP))
             x = b.fmul(x, self.factor)
             if scale is not None:
@@ -100,8 +105,8 @@ class PanelElements:
                 )
                 x = b.fmul(x, v.bits(b.shl(field, v.const(field.type, MANTISSA64)), self.vector))
             word = v.bits(x, self.tiny.type)
-            zero = b.icmp_unsigned("==", v.shuffle(magnitude, magnitude, lanes), v.const(vector(I32, len(lanes)), 0))
-            out.append(v.bits(b.or_(word, b.select(zero, self.tiny, v.const(self.tiny.type, 0))), self.vector))
+            none = v.shuffle(zero, zero, part)
+            out.append(v.bits(b.or_(word, b.select(none, self.tiny, v.const(self.tiny.type, 0))), self.vector))
         return out
 
     def exponents(self, magnitude: Any, scale: Any = None) -> Any:
