@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64, vector
+from nbtc.executor.code import whole_warp
 from nbtc.executor.code.registers import RegisterVariables
 from nbtc.executor.code.warp_code import LANES, WarpCode
 from nbtc.executor.emit.action import FormRow
 from nbtc.executor.emit.context import END
-from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.form import Form, Op
 from nbtc.executor.emit.lanes import Lanes, is_vector
 from nbtc.executor.emit.specials import VARYING_SPECIALS
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from nbtc.executor.code.machine import Machine
 
 ZERO, ALL = ir.Constant(I32, 0), ir.Constant(I32, -1)
-# fragments are spread over all lanes, and a warp has its registers as a whole
-WHOLE_WARP = ("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "wgmma", "setmaxnreg")
 
 
 class Frame:
@@ -46,6 +44,7 @@ class Frame:
         if not function.entry:
             self._prepare_calls()
         self.number = 0  # of the block that is being emitted, in the graph
+        self.found_whole = False  # whether an instruction before in this block has seen that all 32 lanes are here
         self.current: Block = Block((), (), None)
 
     def _prepare_calls(self) -> None:
@@ -134,6 +133,8 @@ class Frame:
     @property
     def full(self) -> bool:
         """Whether all 32 lanes are surely in this block."""
+        if self.found_whole:
+            return True
         return self.alone and self.machine.shape.full and not self.machine.lanes_end_early
 
     def group(self) -> Any:
@@ -152,7 +153,7 @@ class Frame:
         """All blocks."""
         behind_loops = self.graph.behind_loops()
         for number, block in enumerate(self.graph.blocks):
-            self.number, self.current = number, block
+            self.number, self.current, self.found_whole = number, block, False
             self.b.position_at_end(self.code.label(self.base + number))
             self.registers.begin()
             if number in behind_loops and self.alone and self.function.entry:
@@ -283,6 +284,7 @@ class Frame:
 
     def go_on_with(self, ready: Any) -> None:
         """Go on with lanes that are ready; the others wait before this block."""
+        self.found_whole = False
         b, code = self.b, self.code
         group = self.group()
         rest = b.and_(group, b.not_(ready))
@@ -314,8 +316,10 @@ class Frame:
             return
         value = self.guard(guard)
         if value.type == I1:
+            found_before = self.found_whole
             with self.b.if_then(value):
                 self._row(instruction, row, self.group(), self.full, rare=rare)
+            self.found_whole = self.found_whole and found_before
         elif row.form is not None:
             self._row(instruction, row, self.b.and_(value, self.group()), False, guarded=True)
         else:
@@ -340,29 +344,16 @@ class Frame:
         lanes = Lanes(self, instruction, row.op, active, full, **how)
         self.machine.instrument.instruction(lanes, row)
         if row.action is not None:
-            if instruction.opcode in WHOLE_WARP and not full:
+            if instruction.opcode in whole_warp.OPCODES and not full:
                 if row.action.waits(instruction) and not lanes.guarded:
-                    self._gather(lanes)
-                with self.b.if_else(self.b.icmp_unsigned("==", active, ALL), likely=True) as (whole, partial):
-                    with whole:
-                        row.action.emit(lanes)
-                    with partial:
-                        lanes.fail(ErrorKind.WHOLE_WARP, active)
-            else:
-                row.action.emit(lanes)
+                    whole_warp.gather(lanes)
+                whole_warp.need(lanes)
+                self.found_whole = self.found_whole or not lanes.guarded
+            row.action.emit(lanes)
             if not self.b.block.is_terminated:
                 self.machine.instrument.done(lanes, row)
         elif row.form is not None:
             self._scalar(lanes, row.form, row.op)
-
-    def _gather(self, lanes: Lanes) -> None:
-        """Wait for the warp's other lanes that have not ended.
-
-        One lane may be late where it alone waited for something, as the lane that starts copies does.
-        """
-        missing = self.b.and_(lanes.get("warp", "live"), self.b.not_(lanes.active))
-        lanes.put("warp", "wait_address", self.v.int(0))
-        self.retry_unless(self.b.icmp_unsigned("==", missing, ZERO))
 
     def _scalar(self, lanes: Lanes, form: Form, op: Op) -> None:
         """A scalar form: read, compute on scalars or on all lanes, write."""
