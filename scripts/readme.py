@@ -28,6 +28,7 @@ TREE = Path(__file__).resolve().parents[1]
 README, DOCS, BENCHMARKS = TREE / "README.md", TREE / "docs", TREE / "benchmarks"
 # Parts of docs/speed.md: a kind of kernels or of processor each.
 SPEED = {"speed": "speed.json", "speed_intel": "speed_intel.json", "speed_avx2": "speed_avx2.json"}
+CYCLES = {"cycles": "cycles.json", "cycles_intel": "cycles_intel.json"}
 MARKS = {"recorded": "●", "public vectors": "◐", "literature": "○"}
 
 
@@ -169,6 +170,29 @@ SPEED_PARTS: dict[str, Callable[[Any], str]] = {  # of what was measured, in the
 }
 
 
+def cycles(file: str) -> str:
+    """What `scripts/kernel_cycles.py` measured."""
+    data = measured(file)
+    if data is None:
+        return "Not measured yet."
+    kernels = [
+        [name, f"{r['bound']:.1f}", f"{r['took']:.1f}", f"{r['bound'] / r['took']:.0%}"]
+        for name, r in data["kernels"].items()
+    ]
+    costs: dict[str, list[str]] = {}
+    for name, cost in data["operations"].items():
+        costs.setdefault(f"{max(0, round(cost, 1)):.1f}", []).append(name)
+    rows = sorted(([", ".join(names), cost] for cost, names in costs.items()), key=lambda row: -float(row[1]))
+    parts = [f"Measured on `{data['cpu']}` , in multiply-adds of 512 bits, {data['multiply_add_ns']:.3f} ns each:"]
+    return "\n\n".join(
+        [
+            *parts,
+            table(("kernel, sixteen sums", "bound", "took", "of bound"), kernels),
+            table(("operation beside multiply-adds", "adds"), rows),
+        ]
+    )
+
+
 def coverage_line() -> str:
     """What there is, in a line."""
     found = nbtc.instructions()
@@ -236,7 +260,10 @@ PARTS: dict[Path, dict[str, Callable[[], str]]] = {
     },
     DOCS / "coverage.md": {"coverage": coverage, "models": models},
     DOCS / "evidence.md": {"recordings": recordings},
-    DOCS / "speed.md": {part: partial(speed, file) for part, file in SPEED.items()},
+    DOCS / "speed.md": {
+        **{part: partial(speed, file) for part, file in SPEED.items()},
+        **{part: partial(cycles, file) for part, file in CYCLES.items()},
+    },
 }
 PICTURES = {
     DOCS / "m16n8k16.svg": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",

@@ -12,6 +12,7 @@ from nbtc.gemm.engines.words_engine import WordsProduct, scheme
 from nbtc.gemm.shares import PACKING, columns_at_once, row_shares
 from nbtc.kernels.words import words as micro
 from nbtc.report import alternate, random_operand
+from nbtc.testing import kernel_cycles
 from nbtc.testing.kernel_code import CPUS, SHAPES, WORDS, words_operations
 from nbtc.testing.kernel_code import operations as compiled_operations
 
@@ -128,6 +129,23 @@ class Operations:
         return found.vector / found.multiply_adds
 
     track_operations_relative_to_multiply_adds.unit = "of multiply-adds"
+
+
+class Bound:
+    """The loops of large products, without packing, and the least that the processor's ports take for them."""
+
+    params = [*kernel_cycles.FLOATS, *kernel_cycles.INTEGERS]
+    param_names = ("kernel",)
+
+    def setup(self, kernel):
+        if kernel_cycles.processor_name() is None:
+            raise NotImplementedError("no kernels are counted for this processor")
+
+    def track_time_relative_to_bound(self, kernel):
+        found = kernel_cycles.cycles(kernel)
+        return found.took / found.bound
+
+    track_time_relative_to_bound.unit = "of the bound"
 
 
 class TwoThreads:

@@ -250,7 +250,7 @@ class FusedProduct:
             return False
         a = self.layout.source(0, *flat(self.a, 0, m, 0, k))
         b = self.layout.source(1, *flat(self.b, 0, k, 0, n))
-        return lone_block.multiply(self.piece(), (a, b), state, self._places_of_marks, self.layout.numbers)
+        return lone_block.multiply(self.piece(), (a, b), state, self.places_of_marks, self.layout.numbers)
 
     def is_piece(self) -> bool:
         """Whether one compiled call could do all of it."""
@@ -272,7 +272,7 @@ class FusedProduct:
         )  # fmt: skip
 
     @property
-    def _places_of_marks(self) -> Marks:
+    def places_of_marks(self) -> Marks:
         return Marks(self.redo, self.special_rows, self.special_columns)
 
     def ranges(self) -> tuple[Range, Range]:
@@ -377,7 +377,7 @@ class FusedProduct:
             RowsArguments(
                 form, self.layout.source(0, x, x0, ld),
                 self._scales(0, k, i), self._from(packed, panel, places), state,
-                Geometry(i, rows, j + panel * PANEL, panels, depth, places), self._places_of_marks,
+                Geometry(i, rows, j + panel * PANEL, panels, depth, places), self.places_of_marks,
                 Workspace(Packed(*own[:3]), *own[3:]), self.layout.numbers,
             ),
         )  # fmt: skip
