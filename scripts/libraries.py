@@ -74,6 +74,18 @@ LIBRARIES = {
     "late-interaction-kernels": Library(calls="late_interaction"),
     "adasplash": Library(calls="adasplash"),
     "xformers": Library(calls="xformers"),
+    "deepspeed": Library(calls="deepspeed"),
+    "flash-attn": Library(calls="flash_attn"),
+    "flash-kmeans": Library(calls="flash_kmeans"),
+    "mamba-ssm": Library(calls="mamba"),
+    "mlstm-kernels": Library(calls="mlstm"),
+    "moe-ops": Library(calls="moe_ops"),
+    "native-sparse-attention-pytorch": Library(calls="native_sparse"),
+    "sglang": Library(calls="sglang"),
+    "torchnorm": Library(calls="torchnorm"),
+    "trinix": Library(calls="trinix"),
+    "triton-sigmoid": Library(calls="triton_sigmoid"),
+    "vllm": Library(calls="vllm"),
     "gluon-tutorials": Library((".",), arches=TUTORIALS_ON, of="triton"),
     "triton-tutorials": Library((".",), arches=TUTORIALS_ON, of="triton"),
     "disentangled-flash": Library(("tests",), "benchmark"),  # which are not in the distribution
@@ -242,7 +254,7 @@ def words_of(name, sources):
     if library.calls:
         here = ROOT / "scripts"  # not where they run: libraries write files there
         own = ["-c", os.devnull, "--rootdir", str(here)]  # without this project's settings
-        files = [str(here / f"{which}_calls.py") for which in ("library", "more_library", "attention")]
+        files = [str(x) for x in sorted(here.glob("*_calls.py")) if x.stem != "first_calls"]
         return [*own, *files, "-k", library.calls], sources
     folder = unpacked(name, sources)
     return [*library.tests, *(["-k", f"not ({library.without})"] if library.without else [])], folder

@@ -22,6 +22,16 @@ def close(found, wanted, tolerance):
     torch.testing.assert_close(found.float(), wanted.float(), rtol=tolerance, atol=tolerance)
 
 
+def gradients_close(found, wanted, inputs, tolerance):
+    """Of what a kernel and torch compute from the same inputs."""
+    start = torch.randn_like(wanted)
+    for x, y in zip(
+        torch.autograd.grad(found, inputs, start.to(found.dtype)), torch.autograd.grad(wanted, inputs, start),
+        strict=True,
+    ):  # fmt: skip
+        close(x, y, tolerance)
+
+
 # --- flash-linear-attention ------------------------------------------------------------------------------------------
 def test_fla_rms_norm():
     from fla.modules import RMSNorm

@@ -38,12 +38,13 @@ def emulated(
     arch: the architecture that Triton compiles for and whose bits tensor cores have, "sm_80", "sm_90", ...; for
     Triton's caches and the autotuner's choices each is a device of its own.  threads: CPU threads for the programs of a
     grid (default: as many as there are).  autotune: "time" runs and times every configuration of `triton.autotune`, as
-    on a GPU; "first" takes the first one that pruning leaves, compiles no other, and never resets the arguments of a
-    tuner.  torch_cuda: whether code that asks torch for a GPU, as libraries of kernels and their tests do, finds one:
-    tensors on "cuda" are the CPU's, but `x.is_cuda` and `x.device` say otherwise, `torch.cuda` has one device of the
-    architecture with one stream, and functions that torch would compile run uncompiled; all of the thread's tensors
-    count as on the GPU, `x.cpu()` is a copy and `x.cuda()` the tensor itself.  checked: whether every launch looks for
-    hazards, as `k.checked` of a program does.  profiles: a list that gets a `Profile` of every launch, in their order.
+    on a GPU; "first" takes the first one that pruning leaves and the device can run, compiles none after it, and never
+    resets the arguments of a tuner.  torch_cuda: whether code that asks torch for a GPU, as libraries of kernels and
+    their tests do, finds one: tensors on "cuda" are the CPU's, but `x.is_cuda` and `x.device` say otherwise,
+    `torch.cuda` has one device of the architecture with one stream, and functions that torch would compile run
+    uncompiled; all of the thread's tensors count as on the GPU, `x.cpu()` is a copy and `x.cuda()` the tensor itself.
+    checked: whether every launch looks for hazards, as `k.checked` of a program does.  profiles: a list that gets a
+    `Profile` of every launch, in their order.
 
     Programs may touch the memory that their arguments belong to, whole allocations as on a GPU; other accesses raise
     ProgramError.  If an argument holds addresses (a table of pointers in an int64 array), programs may also touch the

@@ -19,7 +19,7 @@ Tested with Triton 3.6 and 3.9.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import wraps
 from threading import RLock
 from typing import Any
@@ -27,8 +27,10 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from triton import knobs, runtime
+from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.experimental.gluon.nvidia import hopper
 from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -74,21 +76,32 @@ def _taking_arrays(run: Callable[..., Any]) -> Callable[..., Any]:
 def _choosing(run: Callable[..., Any]) -> Callable[..., Any]:
     """A tuner's `run` that remembers its choices by device: what fits one device may not fit another.
 
-    Where the context says so, the first configuration that is left after pruning is taken, and no other compiled.
+    Where the context says so, the first configuration that is left after pruning and fits the device is taken, and no
+    other compiled.
     """
 
     @wraps(run)
     def choosing(self: Any, *args: Any, **options: Any) -> Any:
         driver = runtime.driver.active
         if driver.autotune == "first":
-            self.nargs = dict(zip(self.arg_names, args, strict=False))  # what pruning looks at
-            with patch.object(self, "configs", self.prune_configs(options)[:1]):
-                return run(self, *args, **options)
+            return _first_fit(run, self, args, options)
         cache = _choices.setdefault(self, {}).setdefault(driver.get_current_device(), {})
         with patch.object(self, "cache", cache):
             return run(self, *args, **options)
 
     return choosing
+
+
+def _first_fit(run: Callable[..., Any], tuner: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Run the first configuration that the device has the resources for, as tuning by time would leave others out."""
+    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))  # what pruning looks at
+    prune = type(tuner).prune_configs
+    configs = getattr(prune, "__wrapped__", prune)(tuner, options)  # all that are left
+    for config in configs[:-1]:
+        with suppress(OutOfResources, CompileTimeAssertionFailure), patch.object(tuner, "configs", [config]):
+            return run(tuner, *args, **options)
+    with patch.object(tuner, "configs", configs[-1:]):
+        return run(tuner, *args, **options)
 
 
 def _first(prune: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ Tested with torch 2.11.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -124,6 +124,7 @@ ACCELERATOR = {
     "device_count": lambda: 1,
     "current_device_index": _zero,
     "current_device_idx": _zero,
+    "device_index": Guard,
     "set_device_index": nothing,
     "set_device_idx": nothing,
     "current_stream": _stream,
@@ -141,8 +142,14 @@ def _its_own(value: Any) -> Any:
     return (lambda *args, **named: value(*args, **named)) if isinstance(value, FunctionType) else value
 
 
+def _module_of(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.get_device_module`, whose default is the module of the GPU."""
+    return lambda device=None: ask("cuda" if device is None else device)
+
+
 def names(arch: str) -> Iterator[tuple[Any, str, Any]]:
     """(where, name, what it is on a GPU of an architecture)."""
     for where, own in ((torch.cuda, _cuda(arch)), (torch.accelerator, ACCELERATOR), (torch._C, BINDINGS)):
         yield from ((where, name, _its_own(value)) for name, value in own.items())
+    yield torch, "get_device_module", _module_of(torch.get_device_module)
     yield torch.cuda.memory, "_record_memory_history", nothing

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import triton
 from triton import knobs, runtime
+from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import nbtc
@@ -103,6 +104,19 @@ def test_the_first_configuration_without_timing(monkeypatch):
             tuned[lambda options: (triton.cdiv(64, options["BLOCK"]),)](x[:64], n)
             assert tuned.best_config is configs[expected]
     assert (x[:20] == 2).all() and (x[20:] == 1).all() and tuned.configs is configs
+
+
+def test_the_first_configuration_that_the_device_can_run():
+    configs = [triton.Config({"BLOCK": 64}, num_warps=warps) for warps in (64, 32, 1)]  # 2,048 threads are too many
+    tuned = triton.autotune(configs, key=["n"])(kernels.add_in_place)
+    x = np.zeros(64, np.int32)
+    with nbtc.triton.emulated(autotune="first"):
+        tuned[(1,)](x, 64)
+        assert tuned.best_config is configs[1] and (x == 1).all()
+        tuned.configs = configs[:1]
+        with pytest.raises(OutOfResources, match="2048"):
+            tuned[(1,)](x, 64)
+    assert (x == 1).all()
 
 
 class OwnRun(triton.runtime.Autotuner):

@@ -144,6 +144,17 @@ def test_torch_cuda(gpu):
     assert (torch.rand(2) == first).all()
 
 
+def test_torch_accelerator(gpu):
+    with torch.accelerator.device_index(0):
+        torch.accelerator.set_stream(torch.accelerator.current_stream())
+        torch.accelerator.synchronize()
+    torch.accelerator.reset_peak_memory_stats()
+    torch.cuda.set_stream(torch.cuda.ExternalStream(0))
+    assert torch.cuda.current_stream() == torch.accelerator.current_stream()
+    assert torch.get_device_module() is torch.get_device_module(torch.zeros(1).device) is torch.cuda
+    assert torch.get_device_module("cpu") is torch.cpu
+
+
 def test_autocast(gpu):
     x = torch.ones(2, 2, device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
