@@ -9,7 +9,7 @@ COPY, BULK_WRITE, BULK_STORE, BULK_READ, PRODUCT, BULK_SOURCE, COPY_SOURCE, REDU
 ATOMICS = 1 << ATOMIC | 1 << REDUCTION
 WRITES = 1 << WRITE | 1 << STRONG_WRITE | ATOMICS | 1 << COPY | 1 << BULK_WRITE | 1 << BULK_STORE
 STRONG = 1 << STRONG_READ | 1 << STRONG_WRITE | ATOMICS
-# through the asynchronous proxy; what a copy reads whose end an mbarrier is told is BULK_SOURCE
+# through the asynchronous proxy; BULK_SOURCE is what copies and tcgen05 read until an mbarrier is told
 ASYNC_PROXY = 1 << BULK_WRITE | 1 << BULK_STORE | 1 << BULK_READ | 1 << PRODUCT | 1 << BULK_SOURCE
 # done when somebody has waited for their group or seen their mbarrier's phase
 GROUPED = ASYNC_PROXY | 1 << COPY | 1 << COPY_SOURCE | 1 << REDUCTION  # all that are asynchronous
@@ -19,4 +19,4 @@ GENERIC_WRITES = 1 << WRITE | 1 << STRONG_WRITE | 1 << ATOMIC
 # orders of an access; of a load whether unwritten words are only noted
 ACQUIRES, RELEASES, DEFERS = 1, 2, 4
 MADE, INVALIDATED, UPDATED, RELAXED, BROUGHT, TESTED, JOINED = range(7)  # what happens to an mbarrier
-COPIES, BULKS, PRODUCTS = range(3)  # kinds of groups of asynchronous operations
+COPIES, BULKS, PRODUCTS, TENSORS = GROUPS = range(4)  # kinds of groups of asynchronous operations

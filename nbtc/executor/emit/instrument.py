@@ -48,6 +48,10 @@ class Instrument:
     def begins(self, v: Any, block: Any, reserved: int) -> None:
         """A block has got its place and is about to start.  reserved: first bytes of shared memory that are not its."""
 
+    def site(self, lanes: Lanes) -> int:
+        """The instruction's number in reports; -1 where nothing is watched."""
+        return -1
+
     def operates(self, lanes: Lanes, groups: int) -> None:
         """A bulk operation begins, which belongs to a kind of groups (`access_kinds`), or to none (-1)."""
 

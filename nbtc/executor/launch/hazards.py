@@ -24,7 +24,7 @@ KINDS = {
     kinds.BULK_WRITE: "copies to in bulk",
     kinds.BULK_STORE: "stores to in bulk",
     kinds.BULK_READ: "copies from in bulk",
-    kinds.BULK_SOURCE: "copies from in bulk",
+    kinds.BULK_SOURCE: "reads until an mbarrier tells",
     kinds.PRODUCT: "multiplies from (wgmma)",
     kinds.COPY_SOURCE: "copies from (cp.async)",
     kinds.REDUCTION: "reduces to (red.async)",
@@ -43,7 +43,7 @@ WORDS = {
     words.NOT_WAITED: (
         "asynchronous operation still under way",
         "wait for its group (cp.async.wait_group, cp.async.bulk.wait_group, wgmma.wait_group) or the phase of its "
-        "mbarrier first, then let the other threads know by a barrier",
+        "mbarrier first (of tcgen05, that of tcgen05.commit), then let the other threads know by a barrier",
     ),
     words.NO_PROXY_FENCE: (
         "missing proxy fence",

@@ -6,6 +6,7 @@ Every block has tensor memory from its first allocation to its last deallocation
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 
 from nbtc.errors import BoundsError, NbtcError, OptionError, ProgramError
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, read_field
+from nbtc.executor.watch import products, service
 from nbtc.fragments.scales import ScaleRegister
+from nbtc.fragments.smem_descriptors import UNIT
 from nbtc.isa.parse import row as parse_row
 from nbtc.ops.mma.scaled import execute
 from nbtc.ops.mma.vector_code import present
@@ -116,11 +119,11 @@ class TensorAnswers:
     def _copy(self, row: Any, thread: Any, rest: list[str]) -> None:
         memory = self._memory(thread.block)
         cp(memory, int(row[1]), int(row[2]), _shared(thread.launch, thread.block), rest[0])
-        memory.pending.clear()
+        _done(memory, thread, thread.block, int(rest[1]))
 
     # --- products ---------------------------------------------------------------------------------------------------
     def _multiply(self, row: Any, thread: Any, rest: list[str]) -> None:
-        mnemonic, arch, from_memory = rest
+        mnemonic, arch, from_memory, site = rest
         pair = "cta_group::2" in mnemonic
         blocks = _pair(thread.block) if pair else [thread.block]
         memories = [self._memory(block) for block in blocks]
@@ -132,8 +135,8 @@ class TensorAnswers:
             shared if pair else shared[0], a_in_tmem=from_memory == "1", enable_d=bool(idesc >> 32),
             scale_a=scaled[0], scale_b=scaled[1], arch=arch,
         )  # fmt: skip
-        for memory in memories:
-            memory.pending.clear()
+        for memory, block in zip(memories, blocks, strict=True):
+            _done(memory, thread, block, int(site))
 
     def _scaled(self, row: Any, thread: Any, rest: list[str]) -> None:
         mnemonic, arch, *numbers = rest
@@ -145,6 +148,23 @@ class TensorAnswers:
         scales = _image(int(row[5]), 2)
         of_a, of_b = ScaleRegister(scales[0], *selected[:2]), ScaleRegister(scales[1], *selected[2:])
         d[:] = execute(form, a, b, c, of_a, of_b, arch, 1)
+
+
+@cache
+def _sources() -> Any:
+    """`tensor_sources`, for callers in Python."""
+    kernel = products.tensor_sources
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * service.words(kernel))(service.entry(kernel).address)
+
+
+def _done(memory: TensorMemory, thread: Any, block: int, site: int) -> None:
+    """Operations are complete when they are issued; a checked launch goes on watching what they read of a block."""
+    if site >= 0:
+        for source in (operation.source for operation in memory.pending if operation.source is not None):
+            units = np.unique(source[1] // UNIT * UNIT)
+            base = read_field(BLOCK, block, "shared")
+            _sources()(thread.block, thread.warp, thread.lane, base, units.ctypes.data, len(units), site)
+    memory.pending.clear()
 
 
 def _shared(launch: int, block: int) -> NDArray[np.uint8]:

@@ -91,8 +91,13 @@ def _store(lanes: Lanes) -> None:
 def _copy(lanes: Lanes) -> None:
     address, descriptor = lanes.operands
     shape = ".".join(lanes.op.modifiers[2:])
+    look = lanes.machine.instrument
+    look.operates(lanes, kinds.TENSORS)
     lanes.host(
-        Ask.TENSOR, text(lanes, f"cp {shape}"), _place(lanes, address), lanes.read(descriptor, "b64", lanes=True)
+        Ask.TENSOR,
+        text(lanes, f"cp {shape} {look.site(lanes)}"),
+        _place(lanes, address),
+        lanes.read(descriptor, "b64", lanes=True),
     )
 
 
@@ -112,10 +117,11 @@ def _multiply(lanes: Lanes) -> None:
     enabled = lanes.b.zext(lanes.read(rest[-1], "pred", lanes=True), L64)
     from_memory = isinstance(a, Address)
     left = _place(lanes, a) if from_memory else lanes.read(a, "b64", lanes=True)
-    high = lanes.v.const(L64, 32)
+    high, look = lanes.v.const(L64, 32), lanes.machine.instrument
+    look.operates(lanes, kinds.TENSORS)
     lanes.host(
         Ask.TENSOR,
-        text(lanes, f"mma {row.mnemonic} {lanes.machine.options.arch} {int(from_memory)}"),
+        text(lanes, f"mma {row.mnemonic} {lanes.machine.options.arch} {int(from_memory)} {look.site(lanes)}"),
         _place(lanes, d),
         left,
         lanes.read(b, "b64", lanes=True),
@@ -151,14 +157,20 @@ def _commit(lanes: Lanes) -> None:
     v, b = lanes.v, lanes.b
     one, none = v.const(L64, 1), v.const(L64, 0)
     found = reach.places(lanes, "shared::cluster", barrier, WORD, True)
+    look = lanes.machine.instrument
+
+    def arrive(places: reach.Places) -> None:
+        look.mbarrier(lanes, kinds.JOINED, places, b=kinds.TENSORS)
+        update(lanes, places, one, none, none)
+
     if not lanes.op.has("multicast::cluster"):
-        update(lanes, found, one, none, none)
+        arrive(found)
         return
     mask = lanes.read(rest[0], "b16", lanes=True)
 
     def lane(number: Any) -> None:
         def tell(place: Any) -> None:
-            update(lanes, reach.Places(v.splat(place, WARP), b.shl(ir.Constant(I32, 1), number)), one, none, none)
+            arrive(reach.Places(v.splat(place, WARP), b.shl(ir.Constant(I32, 1), number)))
 
         for_targets(lanes, mask, number, b.extract_element(found.words, number), tell)
 

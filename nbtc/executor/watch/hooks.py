@@ -111,6 +111,10 @@ class CheckedMode(Instrument):
         elif kind == kinds.WRITE:
             self._keep_unwritten(lanes, touch, buffer)
 
+    def site(self, lanes: Lanes) -> int:
+        """It is remembered with every access."""
+        return _site(lanes)
+
     def operates(self, lanes: Lanes, groups: int) -> None:
         """It gets an epoch of its own."""
         self._event(lanes, events.OPERATE, lanes.v.int(groups))

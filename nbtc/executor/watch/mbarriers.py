@@ -152,7 +152,7 @@ def updated(block, warp, lane, address, before, arrivals, owed, what, site):
     if what != kinds.BROUGHT:
         put(cell + ARRIVED, word(record + w.NOW))
     if owed < 0:
-        _link(state, cell, word(record + w.OPERATION))
+        _link(state, record, cell, word(record + w.OPERATION))
     if pending == arrivals and (owing + owed) & _OWED == 0:
         _set_time(cell + SECOND, _time(cell))
         put(cell + PHASES, word(cell + PHASES) + 1)
@@ -161,14 +161,14 @@ def updated(block, warp, lane, address, before, arrivals, owed, what, site):
 
 
 @jit
-def _link(state, cell, stamp):
-    """A bulk operation is done when somebody has seen the phase that its bytes end.  One that tells several mbarriers
-    (multicast) counts as done with the second."""
+def _link(state, record, cell, stamp):
+    """A bulk operation is done when somebody has seen the phase that its bytes end, of one that tells several mbarriers
+    (multicast) the phase of any."""
     row = epoch(state, stamp)
     if row == 0 or word(cell + LAST) == stamp:
         return
     if word(row + w.DONE_READ):
-        put(row + w.DONE, word(state + w.CLOCK))
+        _stand_in(state, record, cell, stamp)
         return
     put(row + w.DONE_READ, word(state + w.CLOCK))
     put(row + w.BEFORE, word(row + w.BEFORE) | word(cell + LAST))
@@ -176,23 +176,29 @@ def _link(state, cell, stamp):
 
 
 @jit
-def joined(block, warp, address):
-    """cp.async.mbarrier.arrive: the copies that the warp has not waited for are done with the phase.
+def _stand_in(state, record, cell, last):
+    """An operation and those of its chain before it are done with a phase, too.
 
     An epoch of its own stands for them in the phase's list: minus the last of them is where others have `DONE_READ`.
     """
-    cell, state, record = host_cell(block, address), state_of(block), record_of(block, warp)
-    copies = word(record + w.CHAINS + w.CHAIN * kinds.COPIES + w.HEAD)
-    row, last = epoch(state, copies), epoch(state, word(cell + LAST))
-    if copies == 0 or row == 0 or word(row + w.DONE):
+    row, there = epoch(state, last), epoch(state, word(cell + LAST))
+    if last == 0 or row == 0 or word(row + w.DONE):
         return
-    if word(cell + LAST) and last and word(last + w.DONE_READ) == -copies:
+    if word(cell + LAST) and there and word(there + w.DONE_READ) == -last:
         return
     stamp = new_epoch(state, record)
     row = epoch(state, stamp)
-    put(row + w.DONE_READ, -copies)
+    put(row + w.DONE_READ, -last)
     put(row + w.BEFORE, word(row + w.BEFORE) | word(cell + LAST))
     put(cell + LAST, stamp)
+
+
+@jit
+def joined(block, warp, address, kind):
+    """cp.async.mbarrier.arrive, tcgen05.commit: operations that the warp has not waited for are done with the phase."""
+    record = record_of(block, warp)
+    last = word(record + w.CHAINS + w.CHAIN * kind + w.HEAD)
+    _stand_in(state_of(block), record, host_cell(block, address), last)
 
 
 @jit
@@ -245,6 +251,7 @@ def mbarriers(what, block, warp, addresses, mask, a, b, site):
 
     addresses: of 64 bits, places of the host.  a and b point to words of each lane: counts (init); states before and
     arrivals, after which the bytes owed lie (update); whether the phase is over (test), whose b is 1 if it acquires.
+    Of operations that join a phase b is their kind.
     """
     for lane in range(LANES):
         if not (mask >> lane) & 1:
@@ -258,7 +265,7 @@ def mbarriers(what, block, warp, addresses, mask, a, b, site):
         elif what == kinds.INVALIDATED:
             invalid(block, warp, lane, address, site)
         elif what == kinds.JOINED:
-            joined(block, warp, address)
+            joined(block, warp, address, b)
         elif what == kinds.UPDATED or what == kinds.RELAXED or what == kinds.BROUGHT:
             owed = word(b + w.WORD * LANES + at)
             updated(block, warp, lane, address, word(a + at), word(b + at), owed, what, site)

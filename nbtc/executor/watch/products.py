@@ -1,4 +1,4 @@
-"""Operands of wgmma in shared memory: read through the asynchronous proxy, until the product's group is waited for."""
+"""Operands of products in shared memory: read through the asynchronous proxy, until somebody has waited for the end."""
 
 from __future__ import annotations
 
@@ -61,3 +61,10 @@ def product(block, warp, a, b, columns, flags, sets, site):
             touch_line(block, warp, 0, shared + at, UNIT, kinds.PRODUCT, site)
     put(record + w.SETS_NOW, word(record + w.SETS_NOW) | sets)
     put(record + w.SETS_PENDING, word(record + w.SETS_PENDING) | sets)
+
+
+@jit
+def tensor_sources(block, warp, lane, base, offsets, count, site):
+    """What tcgen05.mma or tcgen05.cp reads until its mbarrier tells: units of shared memory, as 64-bit offsets."""
+    for n in range(count):
+        touch_line(block, warp, lane, base + word(offsets + w.WORD * n), UNIT, kinds.BULK_SOURCE, site)

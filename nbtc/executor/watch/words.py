@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
+from nbtc.executor.emit.access_kinds import GROUPS as KINDS_OF_GROUPS
 from nbtc.executor.emit.state import BLOCK, LAUNCH
 from nbtc.executor.transfer.tma import accessors
 
@@ -92,11 +93,11 @@ MOST_WARPS = 32
 UNWRITTEN_LANES = 22 * WORD
 MOST_WORDS = 4
 UNWRITTEN_SITE, UNWRITTEN_SIZE, UNWRITTEN_LANE, SETS_MOVED, PRODUCTS_SEEN = range(26 * WORD, 31 * WORD, WORD)
-CHAINS = 31 * WORD  # three kinds of groups
+CHAINS = 31 * WORD  # one for each kind of groups
 RING = 16  # groups that may be under way, per kind
 HEAD, COUNT, GROUPS = 0, WORD, 2 * WORD  # of a chain: last epoch, groups committed, last epochs of the latest ones
 CHAIN = (2 + RING) * WORD
-GROUP_SETS = CHAINS + 3 * CHAIN  # the sets of each of the latest groups of products
+GROUP_SETS = CHAINS + len(KINDS_OF_GROUPS) * CHAIN  # the sets of each of the latest groups of products
 UNWRITTEN_PLACES = GROUP_SETS + RING * WORD  # of each lane: the address of the last unwritten word that it loaded
 PARTLY_WRITTEN = UNWRITTEN_PLACES + 32 * WORD  # of that load: the lanes of which some other byte was written
 MBARRIER_FENCE = PARTLY_WRITTEN + WORD  # the epoch since the last fence.mbarrier_init

@@ -124,8 +124,9 @@ def test_a_commit_takes_the_low_word_of_a_generic_address(way):
     np.testing.assert_array_equal(run(told, data, (128, 16)), run(body, data, (128, 16)))
 
 
+@pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize("m", [128, 256])
-def test_products_of_two_blocks(m):
+def test_products_of_two_blocks(m, checked):
     """cta_group::2: each block of a cluster has half of A, of B and of D; the even one issues, both are told."""
     rng, n = np.random.default_rng(7), 32
     i = tcgen05.InstructionDescriptor("f16", "f32", "f16", "f16", m, n)
@@ -145,7 +146,7 @@ def test_products_of_two_blocks(m):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kernel = program(body, FREE.replace("cta_group::1", "cta_group::2"))
-        kernel.launch(2, 128, (out, data), cluster=2)
+        kernel.launch(2, 128, (out, data), cluster=2, checked=checked)
         a, b = tcgen05.Descriptor(0, 128, 256), tcgen05.Descriptor(4096, 128, 256)
         tcgen05.mma("tcgen05.mma.cta_group::2.kind::f16", pair, 0, a, b, i, tuple(data), enable_d=False)
     for found, memory in zip(out, pair, strict=True):
