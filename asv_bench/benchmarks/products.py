@@ -1,5 +1,7 @@
 """Large products by format and size: seconds, also relative to NumPy float32 on as many threads, packing, memory."""
 
+import os
+from collections import deque
 from heapq import heapreplace
 
 import numpy as np
@@ -30,7 +32,7 @@ FORMATS = {
     "b1": {},
     "f64": {},
 }
-ROUNDS = 5
+ROUNDS, LARGE = 5, 1024
 
 
 def operands(name: str, size: int) -> tuple[np.ndarray, np.ndarray, dict]:
@@ -118,6 +120,30 @@ class Small:
         self.run()
 
 
+class SmallRates:
+    """A multiply-add of a small product that is asked for again, relative to one of a large product."""
+
+    params = (["f16", "e4m3", "s8", "u8", "f64"], [64, 128, 256])
+    param_names = ("format", "size")
+    timeout = 300
+
+    def setup(self, name, size):
+        self.small, self.large = (self.product(name, n) for n in (size, LARGE))
+        for run in (self.small, self.small, self.small, self.large):
+            run()
+
+    def product(self, name, size):
+        a, b, keywords = operands(name, size)
+        return lambda: nbtc.matmul(a, b, **keywords)
+
+    def track_seconds_relative_to_large_product(self, name, size):
+        times = (LARGE // size) ** 3
+        small, large = alternate(ROUNDS, lambda: deque((self.small() for _ in range(times)), 0), self.large)
+        return small / large
+
+    track_seconds_relative_to_large_product.unit = "of a large product's"
+
+
 class Operations:
     """Vector operations of a large product's loop, as LLVM compiles it for processors that need not be here."""
 
@@ -158,6 +184,26 @@ class TwoThreads:
         calls = [lambda n=n: nbtc.matmul(a, b, **{**keywords, "threads": n}) for n in (1, 2)]
         one, two = alternate(ROUNDS, *calls)
         return two / one
+
+    track_seconds_relative_to_one_thread.unit = "of one thread's"
+
+
+class ManyThreads:
+    """What threads take together for a product of 4096^3, relative to one alone: 1 if none ever waits."""
+
+    params = [4, 16]
+    param_names = ("threads",)
+    timeout = 900
+
+    def setup(self, threads):
+        if len(os.sched_getaffinity(0)) < threads:
+            raise NotImplementedError(f"fewer than {threads} processors here")
+        self.a, self.b, self.keywords = operands("f16", 4096)
+
+    def track_seconds_relative_to_one_thread(self, threads):
+        calls = [lambda n=n: nbtc.matmul(self.a, self.b, **{**self.keywords, "threads": n}) for n in (1, threads)]
+        one, many = alternate(ROUNDS, *calls)
+        return many * threads / one
 
     track_seconds_relative_to_one_thread.unit = "of one thread's"
 

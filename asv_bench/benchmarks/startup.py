@@ -1,6 +1,7 @@
 """What a new process pays: the import, the first product of a fresh install, the first with a warm cache."""
 
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,22 @@ def seconds(code: str, cache: str) -> float:
     environment = {**ENVIRONMENT, "NUMBA_CACHE_DIR": cache, "NBTC_CACHE_DIR": cache}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return float(done.stdout)
+
+
+class FirstCalls:
+    """Processor seconds of first calls with empty caches, of scripts/first_calls.py; the start of Python included."""
+
+    script = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "first_calls.py"))
+    params = [one.name for one in script["CALLS"]]
+    param_names = ("call",)
+    timeout = 300
+
+    def track_first(self, name):
+        one = next(one for one in self.script["CALLS"] if one.name == name)
+        with tempfile.TemporaryDirectory() as folder:
+            return self.script["measured"](one, Path(folder))[0]
+
+    track_first.unit = "seconds"
 
 
 class Import:
