@@ -7,11 +7,14 @@ interrupted, and it doubles compile time.  There is one pool, whatever counts ar
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cache
+from threading import get_ident
 from typing import Any
 
 import numba
@@ -61,6 +64,49 @@ def in_background(work: Callable[..., Any], *args: Any) -> Future[Any]:
     return _pool().submit(work, *args)
 
 
+@cache
+def _processor_asked() -> Callable[[], int] | None:
+    """What tells the processor that the calling thread is on; None where threads can't be moved."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    return getattr(ctypes.CDLL(None), "sched_getcpu", None)
+
+
+class Processors:
+    """Which processors the threads of one piece of work began on: no two on one while another is free.
+
+    Linux wakes threads where the one that woke them runs, and where all processors have work it leaves them there: two
+    threads then share one processor's time for the tens of milliseconds that their work takes.
+    """
+
+    def __init__(self) -> None:
+        self._taken: dict[int, int] = {}
+
+    def begin(self, moves: bool = True) -> None:
+        """The calling thread takes part; it moves if another is on its processor."""
+        asked = _processor_asked()
+        if asked is None:
+            return
+        here, others = asked(), set(self._taken.values())
+        if moves and here in others:
+            with suppress(OSError):  # the move is all that is wanted: where the thread may run stays as it was
+                allowed = os.sched_getaffinity(0)
+                free = sorted(allowed - others)
+                if free:
+                    here = free[0]
+                    os.sched_setaffinity(0, {here})
+                    os.sched_setaffinity(0, allowed)
+        self._taken[get_ident()] = here
+
+    def run(self, work: Callable[..., Any], *args: Any) -> Any:
+        """work(*args) on the calling thread, which moves first if need be."""
+        self.begin()
+        try:
+            return work(*args)
+        finally:
+            self._taken.pop(get_ident(), None)
+
+
 if hasattr(os, "register_at_fork"):  # a forked child inherits the pool, but not its threads
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
@@ -107,9 +153,11 @@ _work_in_pool = in_default_float_mode(_work)  # a thread has the mode of the one
 def _helpers(count: int, arguments: tuple[Any, ...]) -> list[Future[None]]:
     """Threads of the pool that work too; fewer, or none, where the system has no more to give."""
     helpers: list[Future[None]] = []
+    processors = Processors()
+    processors.begin(moves=False)
     for _ in range(count):
         try:
-            helpers.append(_pool().submit(_work_in_pool, *arguments))
+            helpers.append(_pool().submit(processors.run, _work_in_pool, *arguments))
         except RuntimeError:
             break
     return helpers

@@ -60,7 +60,7 @@ code = native.compile_text(sys.argv[1])
 loaded, word = native.load(native.Native(code, {})), np.zeros(1, np.int64)
 run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.address("f"))
 kernel = SimpleNamespace(run=run, stack_bytes=stacks.frames([code]))
-launch._started(kernel, word.ctypes.data).result()
+launch._started(kernel, word.ctypes.data, launch.Processors()).result()
 print(word[0])
 """
 

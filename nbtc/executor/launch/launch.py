@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.machine_code import stacks
 from nbtc.compiler.machine_code.native import Loaded
-from nbtc.compiler.threads import in_background, reporter, thread_count
+from nbtc.compiler.threads import Processors, in_background, reporter, thread_count
 from nbtc.errors import OptionError, ProgramError, shown, whole_number
 from nbtc.executor.emit.errors import ErrorKind, Failure, Stop
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, WORKER, words_of
@@ -352,12 +352,12 @@ def _slots(code: LaunchableCode, request: Request, count: int, block_bytes: int)
     return max(1, most // cluster) * cluster
 
 
-def _started(code: LaunchableCode, worker: int) -> Future[Any]:
+def _started(code: LaunchableCode, worker: int, processors: Processors) -> Future[Any]:
     """A worker, on a thread that has room for the frames of its code."""
     if code.stack_bytes <= stacks.ANY_THREAD:
-        return in_background(code.run, worker)
+        return in_background(processors.run, code.run, worker)
     try:
-        return stacks.on_stack(code.stack_bytes, code.run, worker)
+        return stacks.on_stack(code.stack_bytes, processors.run, code.run, worker)
     except RuntimeError as error:
         size = f"{code.stack_bytes / stacks.MIB:,.0f} MiB"
         raise ProgramError(f"the kernel takes {size} of stack, and no thread with as much starts here") from error
@@ -372,9 +372,10 @@ def _in_threads(code: LaunchableCode, session: Session, request: Request) -> boo
     blocks = request.geometry.blocks
     report, close = reporter(request.progress, blocks, "block")
     waiting: set[Future[Any]] = set()
+    processors = Processors()
     try:
         for address in session.addresses:
-            waiting.add(_started(code, address))
+            waiting.add(_started(code, address, processors))
         while waiting:
             left = end - time.monotonic()
             _, waiting = wait(waiting, timeout=max(0.0, min(left, POLL_SECONDS)))
