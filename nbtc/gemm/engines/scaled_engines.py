@@ -134,8 +134,8 @@ class _ScaledByItem(ABC):
         return all(params[at] == number for at, number in self.served.items())
 
     @abstractmethod
-    def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam) -> None:
-        """d (M, N) = chain from what it holds."""
+    def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam, has_c: bool) -> None:
+        """d (M, N) = chain from what it holds: c, or else zeros."""
 
     def run(self, problem: ScaledProblem, c: NDArray[Any] | None, d: NDArray[Any], cut: Cut, team: ThreadTeam) -> None:
         if c is not None:
@@ -144,7 +144,7 @@ class _ScaledByItem(ABC):
         indices = list(np.ndindex(*problem.batch))
 
         def one(workers: ThreadTeam, i: int) -> None:
-            self.product(problem, Codes(*(x[indices[i]] for x in parts)), d[indices[i]], workers)
+            self.product(problem, Codes(*(x[indices[i]] for x in parts)), d[indices[i]], workers, c is not None)
 
         each_item(one, len(indices), prod(d.shape[-2:]) * (cut[1] - cut[0]), team)
 
@@ -157,7 +157,7 @@ class ScaledBlocksEngine(_ScaledByItem):
     def peak_bytes(self, size: Size) -> int:
         return _results_bytes(size) + block_engine.packed_bytes(*size.shape[-3:])
 
-    def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam) -> None:
+    def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam, has_c: bool) -> None:
         how: dict[str, Any] = {"scales": problem.step_scales, "params": problem.plan.params, "team": team}
         block_engine.GroupedProduct(*codes, scale=problem.scales.format.name, **how).run(d)
 
@@ -170,7 +170,7 @@ class ScaledRowsEngine(_ScaledByItem):
     def peak_bytes(self, size: Size) -> int:
         return _results_bytes(size) + scaled_rows_engine.decoded_bytes(*size.shape[-3:])
 
-    def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam) -> None:
+    def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam, has_c: bool) -> None:
         how: dict[str, Any] = {"scales": problem.step_scales, "params": problem.plan.params, "team": team}
         scaled_rows_engine.ScaledRowsProduct(*codes, formats=problem.formats, **how).run(d)
 
@@ -187,16 +187,16 @@ class ScaledPanelEngine(ScaledRowsEngine):
         panels = packed_bytes(size._replace(shape=size.shape[-3:], block=size.block[-2:], merged=False), 0)
         return max(super().peak_bytes(size), _results_bytes(size) + panels)
 
-    def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam) -> None:
+    def product(self, problem: ScaledProblem, codes: Codes, d: NDArray[Any], team: ThreadTeam, has_c: bool) -> None:
         product = scaled_panel_engine.ScaledPanelProduct(
             *codes, formats=problem.formats, params=problem.plan.params, team=team
         )
         if not product.serves:
-            super().product(problem, codes, d, team)
+            super().product(problem, codes, d, team, has_c)
             return
-        start = d.copy()
-        for marked in product.run(d):
-            d.reshape(-1)[marked] = start.reshape(-1)[marked]
+        start = d.reshape(-1).copy() if has_c else None
+        for marked in product.run(d, has_c):
+            d.reshape(-1)[marked] = 0 if start is None else start[marked]
             CHAIN.some(problem, codes, d, team, marked)
 
 

@@ -76,9 +76,11 @@ class ScaledPanelProduct:
         self.nan = SCALES.nan[xs].any(1), SCALES.nan[ys].any(0)
         self.product = FusedProduct(a, b, formats, params, team, ScaleExponents(left, right, ranges))
 
-    def run(self, d: NDArray[np.uint32]) -> Iterator[NDArray[np.int64]]:
-        """d (M, N), C order: f32 bits of c in, of the result out.  Yields positions that the scalar chain must do."""
-        self.product.run(d.view(np.float32), True)
+    def run(self, d: NDArray[np.uint32], has_c: bool) -> Iterator[NDArray[np.int64]]:
+        """d (M, N), C order: f32 bits of c in, if there is one, of the result out.  Yields positions that the scalar
+        chain must do.
+        """
+        self.product.run(d.view(np.float32), has_c)
         d[self.nan[0]] = NAN32
         d[:, self.nan[1]] = NAN32
         return self.product.marked(d.shape)
