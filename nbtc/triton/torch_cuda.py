@@ -184,6 +184,7 @@ def on_cpu(arch: str) -> Iterator[None]:
         stack.enter_context(patch.object(torch, "Generator", Generator))
         stack.enter_context(patch.object(torch, "from_numpy", places.from_numpy))
         stack.enter_context(patch.object(torch, "load", places.load))
+        stack.enter_context(patch.object(torch.Tensor, "_make_wrapper_subclass", staticmethod(places.make_wrapper)))
         for name, made in (("__enter__", _entering), ("__exit__", _leaving)):
             stack.enter_context(patch.object(torch.autocast, name, made(getattr(torch.autocast, name))))
         stack.enter_context(cublas_handle.exchanged())

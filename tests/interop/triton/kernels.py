@@ -218,6 +218,13 @@ def add_in_place(x, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def add_in_blocks_of_32(x, n, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK == 32)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
+
+
+@triton.jit
 def tuples(pair, rest, out, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     z, factor = rest

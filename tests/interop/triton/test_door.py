@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import triton
 from triton import knobs, runtime
+from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -116,6 +117,19 @@ def test_the_first_configuration_that_the_device_can_run():
         tuned.configs = configs[:1]
         with pytest.raises(OutOfResources, match="2048"):
             tuned[(1,)](x, 64)
+    assert (x == 1).all()
+
+
+def test_the_first_configuration_that_fits():
+    configs = [triton.Config({"BLOCK": block}, num_warps=1) for block in (16, 32, 64)]
+    tuned = triton.autotune(configs, key=["n"])(kernels.add_in_blocks_of_32)
+    x = np.zeros(64, np.int32)
+    with nbtc.triton.emulated(autotune="first"):
+        tuned[lambda options: (triton.cdiv(64, options["BLOCK"]),)](x, 64)
+        assert tuned.best_config is configs[1] and (x == 1).all()
+        none = triton.autotune([configs[0], configs[2]], key=["n"])(kernels.add_in_blocks_of_32)
+        with pytest.raises(CompileTimeAssertionFailure):
+            none[(1,)](x, 64)
     assert (x == 1).all()
 
 

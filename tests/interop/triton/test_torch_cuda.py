@@ -8,7 +8,7 @@ import triton.language as tl
 import nbtc
 
 torch = pytest.importorskip("torch")
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402  after the line that skips
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing  # noqa: E402  after the skip
 
 
 @triton.jit
@@ -235,6 +235,32 @@ def test_tensors_say_that_they_are_cuda(gpu):
     assert x.type() == "torch.cuda.FloatTensor"
     about = x.__cuda_array_interface__
     assert (about["shape"], about["typestr"], about["data"]) == ((2, 3), "<f4", (x.data_ptr(), False))
+
+
+class Scaled(torch.Tensor):
+    """A tensor around tensors, as libraries of quantised numbers have them."""
+
+    @staticmethod
+    def __new__(cls, whole, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, whole.shape, dtype=scale.dtype, device=whole.device)
+
+    def __init__(self, whole, scale):
+        self.whole, self.scale = whole, scale
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        x = args[0]
+        if func in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
+            return return_and_correct_aliasing(func, args, kwargs or {}, cls(x.whole, x.scale))
+        return func(*(y.whole * y.scale if isinstance(y, cls) else y for y in args), **(kwargs or {}))
+
+
+def test_classes_of_tensors(gpu):
+    x = Scaled(torch.ones(2, 3, dtype=torch.int8, device="cuda"), torch.full((1,), 0.5, device="cuda"))
+    weight = torch.nn.Parameter(x, requires_grad=False)
+    assert weight.is_cuda
+    assert weight.detach().device == torch.device("cuda", 0)
+    assert (torch.nn.functional.linear(torch.ones(1, 3, device="cuda"), weight) == 1.5).all()
 
 
 PLACES = {"text": "cuda", "device": torch.device("cuda", 0), "names": {"cpu": "cuda:0"}, "none": None}
