@@ -8,7 +8,7 @@ from typing import Any
 from nbtc.compiler.builder import VectorBuilder
 from nbtc.executor.emit.form import Form, Op, slots
 from nbtc.executor.emit.values import const, is_negative, order
-from nbtc.executor.scalar.float_values import KINDS, FloatKind, flush, is_nan, magnitude_bits
+from nbtc.executor.scalar.float_values import KINDS, FloatKind, as_float, float_bits, flush, is_nan, magnitude_bits
 
 
 def _ordered(v: VectorBuilder, kind: FloatKind, x: Any) -> Any:
@@ -32,7 +32,25 @@ def extreme(v: VectorBuilder, op: Op, name: str, *operands: Any) -> Any:
     return found
 
 
+def _single(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
+    """As `_of_two`, of f32: by comparisons of numbers, of which processors have both results in one instruction."""
+    build, kind = v.b, KINDS["f32"]
+    x, y = as_float(v, a), as_float(v, b)
+    if op.has("NaN"):
+        nan = build.fcmp_unordered("uno", x, y)
+    else:  # a NaN takes the other's value; if that is one too, both have it
+        x = build.select(build.fcmp_unordered("uno", x, x), y, x)
+        y = build.select(build.fcmp_unordered("uno", y, y), x, y)
+        nan = build.fcmp_unordered("uno", x, x)
+    sign, join = (">", build.and_) if op.opcode == "max" else ("<", build.or_)
+    # of equal values each comparison picks another one: zeros differ in their sign, which -0 has for min alone
+    picked = [build.select(build.fcmp_ordered(sign, p, q), p, q) for p, q in ((x, y), (y, x))]
+    return build.select(nan, const(v, a, kind.nan), join(*(float_bits(v, p) for p in picked)))
+
+
 def _of_two(v: VectorBuilder, op: Op, kind: FloatKind, a: Any, b: Any) -> Any:
+    if kind == KINDS["f32"]:
+        return _single(v, op, a, b)
     picked = _ordered(v, kind, order(v, op.opcode, _ordered(v, kind, a), _ordered(v, kind, b), True))
     a_nan, b_nan = is_nan(v, kind, a), is_nan(v, kind, b)
     # of two NaNs f64 keeps the second's payload
