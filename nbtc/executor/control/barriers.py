@@ -27,7 +27,7 @@ from nbtc.executor.text.data import Immediate, Operand
 ARRIVED, PHASE, EXPECTED, TRUE = 0, 4, 8, 12  # bytes of a barrier's words
 BARRIER_BYTES = 32
 L32 = vector(I32, WARP)
-POINTER = I8.as_pointer()
+POINTER, VOID = I8.as_pointer(), ir.VoidType()
 ZERO = ir.Constant(I32, 0)
 
 
@@ -48,32 +48,18 @@ def _count(lanes: Lanes, operands: tuple[Operand, ...]) -> Any:
     return first_lane(lanes, lanes.read(operands[1], "u32"))
 
 
-def _note(lanes: Lanes, barrier: Any, new: Any, count: Any, true: Any, waits: bool) -> None:
-    """New lanes arrive; those that wait note the phase."""
-    helper = lanes.helper(
-        f"barrier_arrive_{int(waits)}", ir.VoidType(), (POINTER, POINTER, POINTER, I32, I32, I32),
-        lambda v, args: _arrive(v, args, waits),
-    )  # fmt: skip
-    lanes.b.call(helper, [barrier, lanes.block, lanes.warp, new, count, true])
-
-
 def _wait(lanes: Lanes, operands: tuple[Operand, ...], true: Any) -> None:
     """Arrive, and go on when all have."""
-    b, v = lanes.b, lanes.v
     barrier, count = _barrier(lanes, operands[0]), _count(lanes, operands)
-    waiting = lanes.get("warp", "waiting")
-    new = b.and_(lanes.active, b.not_(waiting))
-    lanes.machine.instrument.arrives(lanes, barrier, new, count)
-    _note(lanes, barrier, new, count, true, True)
-    phase = v.load(barrier, I32, 4, PHASE)
-    released = b.and_(lanes.active, lanes.get("warp", "released"))
-    lanes.wait_on(v.at(barrier, PHASE), phase)
+    instrument = lanes.machine.instrument
+    if instrument.observes:
+        new = lanes.b.and_(lanes.active, lanes.b.not_(lanes.get("warp", "waiting")))
+        instrument.arrives(lanes, barrier, new, count)
+    helper = lanes.helper("barrier_wait", I32, (POINTER, POINTER, POINTER, I32, I32, I32), _arrive_and_look)
+    released = lanes.b.call(helper, [barrier, lanes.block, lanes.warp, lanes.active, count, true])
     lanes.go_on_with(released)
-    lanes.put("warp", "wait_address", v.int(0))
-    for name in ("waiting", "released"):
-        lanes.put("warp", name, b.and_(lanes.get("warp", name), b.not_(released)))
     lanes.active = released
-    lanes.machine.instrument.leaves(lanes, barrier, released)
+    instrument.leaves(lanes, barrier, released)
 
 
 def sync(lanes: Lanes) -> None:
@@ -86,7 +72,9 @@ def arrive(lanes: Lanes) -> None:
     barrier = _barrier(lanes, lanes.operands[0])
     count = _count(lanes, lanes.operands)
     lanes.machine.instrument.arrives(lanes, barrier, lanes.active, count)
-    _note(lanes, barrier, lanes.active, count, ZERO, False)
+    kinds = (POINTER, POINTER, POINTER, I32, I32, I32)
+    helper = lanes.helper("barrier_arrive", VOID, kinds, _arrive)
+    lanes.b.call(helper, [barrier, lanes.block, lanes.warp, lanes.active, count, ZERO])
 
 
 def reduce(lanes: Lanes) -> None:
@@ -103,22 +91,47 @@ def reduce(lanes: Lanes) -> None:
         lanes.write(target, lanes.b.icmp_unsigned("!=", found, lanes.v.const(L32, 0)))
 
 
-def _arrive(v: VectorBuilder, args: Any, waits: bool) -> None:
-    """New lanes of a warp arrive; the barrier's phase moves on if they were the last."""
+def _arrive_and_look(v: VectorBuilder, args: Any) -> None:
+    """Active lanes of a warp arrive that don't wait yet; the i32 of those that are released, and wait no longer.
+
+    Where none is, the warp is to sleep until the phase moves on.
+    """
+    b = v.b
+    barrier, block, warp, active, count, true = args
+    places = {name: field_at(v, "warp", warp, name) for name in ("waiting", "released")}
+    new = b.and_(active, b.not_(v.load(places["waiting"], I32, 4)))
+    with b.if_then(b.icmp_unsigned("!=", new, ZERO)):
+        _note(v, (barrier, block, warp, new, count, true), True)
+    released = b.and_(active, v.load(places["released"], I32, 4))
+    some = b.icmp_unsigned("!=", released, ZERO)
+    phase = b.ptrtoint(v.at(barrier, PHASE), I64)
+    store_field(v, "warp", warp, "wait_address", b.select(some, v.int(0), phase))
+    store_field(v, "warp", warp, "wait_value", v.load(barrier, I32, 4, PHASE))
+    for place in places.values():
+        v.store(b.and_(v.load(place, I32, 4), b.not_(released)), place, 4)
+    b.ret(released)
+
+
+def _arrive(v: VectorBuilder, args: Any) -> None:
+    """New lanes of a warp arrive, and don't wait."""
+    with v.b.if_then(v.b.icmp_unsigned("!=", args[3], ZERO)):
+        _note(v, args, False)
+    v.b.ret_void()
+
+
+def _note(v: VectorBuilder, args: Any, waits: bool) -> None:
+    """Lanes arrive, at least one; the barrier's phase moves on if they were the last."""
     b = v.b
     barrier, block, warp, new, count, true = args
-    some = b.icmp_unsigned("!=", new, ZERO)
-    with b.if_then(some):
-        if waits:
-            number = _number(v, barrier, block)
-            for place in (field_at(v, "warp", warp, "waiting"), _waiters(v, warp, number)):
-                v.store(b.or_(v.load(place, I32, 4), new), place, 4)
-        v.store(b.add(v.load(barrier, I32, 4, TRUE), v.popcount(b.and_(true, new))), barrier, 4, TRUE)
-        arrived = b.add(v.load(barrier, I32, 4, ARRIVED), v.popcount(new))
-        v.store(arrived, barrier, 4, ARRIVED)
-        v.store(count, barrier, 4, EXPECTED)
-        _complete(v, barrier, block)
-    b.ret_void()
+    if waits:
+        number = _number(v, barrier, block)
+        for place in (field_at(v, "warp", warp, "waiting"), _waiters(v, warp, number)):
+            v.store(b.or_(v.load(place, I32, 4), new), place, 4)
+    v.store(b.add(v.load(barrier, I32, 4, TRUE), v.popcount(b.and_(true, new))), barrier, 4, TRUE)
+    arrived = b.add(v.load(barrier, I32, 4, ARRIVED), v.popcount(new))
+    v.store(arrived, barrier, 4, ARRIVED)
+    v.store(count, barrier, 4, EXPECTED)
+    _complete(v, barrier, block)
 
 
 def _complete(v: VectorBuilder, barrier: Any, block: Any) -> None:

@@ -13,9 +13,10 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.cpu.lowering import lowering
 from nbtc.executor.emit.form import Op
+from nbtc.executor.emit.values import number
 from nbtc.executor.scalar.float_select import extreme
 
-LANES = 32
+LANES, ALL = 32, (1 << 32) - 1
 L32, L1 = vector(I32, LANES), vector(I1, LANES)
 
 
@@ -63,6 +64,11 @@ def shuffled(v: VectorBuilder, mode: str, operands: tuple[Any, Any, Any], active
     """(values, whether the source is in range) of shfl.sync; all <32 x i32> but active."""
     x, b, c = operands
     ir_b, lane = v.b, lane_numbers(v)
+    present = x if number(active) == ALL else ir_b.select(flags(v, active), x, v.const(L32, 0))
+    fixed = number(b), number(c)
+    if fixed[0] is not None and fixed[1] is not None:
+        places, known = _sources(mode, fixed[0], fixed[1])
+        return v.shuffle(present, present, places), ir.Constant(L1, known)
     five = v.const(L32, 31)
     source, clamp = ir_b.and_(b, five), ir_b.and_(c, five)
     segment = ir_b.and_(ir_b.lshr(c, v.const(L32, 8)), five)
@@ -77,8 +83,21 @@ def shuffled(v: VectorBuilder, mode: str, operands: tuple[Any, Any, Any], active
     }[mode]()
     valid = ir_b.icmp_signed(">=" if mode == "up" else "<=", j, most)
     j = ir_b.select(valid, j, lane)
-    present = ir_b.select(flags(v, active), x, v.const(L32, 0))
     return gathered(v, present, j), valid
+
+
+def _sources(mode: str, b: int, c: int) -> tuple[list[int], list[int]]:
+    """(lane that each lane reads, whether that is in range) of a shuffle by constants."""
+    source, clamp, segment = b & 31, c & 31, c >> 8 & 31
+    places, known = [], []
+    for lane in range(LANES):
+        least = lane & segment
+        most = least | clamp & ~segment
+        picks = {"up": lane - source, "down": lane + source, "bfly": lane ^ source, "idx": least | source & ~segment}
+        valid = picks[mode] >= most if mode == "up" else picks[mode] <= most
+        places.append(picks[mode] if valid else lane)
+        known.append(int(valid))
+    return places, known
 
 
 def matched(v: VectorBuilder, mode: str, x: Any, active: Any) -> tuple[Any, Any]:

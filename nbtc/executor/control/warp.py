@@ -24,13 +24,13 @@ L32 = vector(I32, WARP)
 def gather_lanes(lanes: Lanes, mask: Operand) -> Any:
     """Wait until the lanes of everybody's mask are here; the i32 of those that take part with each lane (a vector if
     masks vary).  Lanes whose partners are here go on, the others stay."""
-    b, live = lanes.b, lanes.get("warp", "live") if lanes.machine.suspends else ir.Constant(I32, -1)
     varying = not lanes.uniform(mask)
+    if lanes.full and not varying:
+        return lanes.read(mask, "b32")
+    b, live = lanes.b, lanes.get("warp", "live") if lanes.machine.suspends else ir.Constant(I32, -1)
     wanted = b.and_(lanes.read(mask, "b32"), lanes.spread(live) if varying else live)
     missing = b.and_(wanted, b.not_(lanes.spread(lanes.active) if varying else lanes.active))
     complete = b.icmp_unsigned("==", missing, ir.Constant(missing.type, None if varying else 0))
-    if lanes.full and not varying:
-        return wanted
     ready = b.and_(lanes.active, lanes.mask(complete)) if varying else None
     if lanes.guarded:
         whole = complete if ready is None else b.icmp_unsigned("==", ready, lanes.active)
@@ -46,6 +46,8 @@ def gather_lanes(lanes: Lanes, mask: Operand) -> Any:
 def members(lanes: Lanes, mask: Operand) -> Any:
     """As `gather_lanes`, but one i32: where masks vary, lanes of several groups are here, and all count as present."""
     wanted = gather_lanes(lanes, mask)
+    if lanes.full and not is_vector(wanted):
+        return wanted
     return lanes.active if is_vector(wanted) else lanes.b.and_(wanted, lanes.active)
 
 

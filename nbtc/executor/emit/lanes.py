@@ -43,7 +43,7 @@ POINTER = I8.as_pointer()
 # Fields that stay the same for as long as a warp runs: loaded once, before its first block.
 UNCHANGING = frozenset(
     {
-        ("launch", "parameters"), ("launch", "variables"), ("launch", "services"),
+        ("launch", "parameters"), ("launch", "variables"), ("launch", "services"), ("launch", "shared_bytes"),
         ("worker", "sites"), ("worker", "scratch"), ("block", "shared"),
     }
 )  # fmt: skip

@@ -199,9 +199,10 @@ def _aligned(lanes: Lanes, address: Any, size: int) -> Any:
 
 def fits_shared(lanes: Lanes, offset: Any, total: Any, size: int) -> Any:
     """Whether so many bytes from an offset are the block's; they are aligned to `size`."""
-    checked = lanes.machine.options.checked
-    inside = range_checks.fits_shared(lanes.v, checked, offset, total, lanes.block)
-    return lanes.b.and_(inside, _aligned(lanes, offset, size)) if checked else inside
+    if not lanes.machine.options.checked:
+        return range_checks.fits_shared(lanes.v, False, offset, total, lanes.block)
+    limit = lanes.b.zext(lanes.get("launch", "shared_bytes"), I64)
+    return lanes.b.and_(range_checks.holds(lanes.v, limit, offset, total), _aligned(lanes, offset, size))
 
 
 def fits_global(lanes: Lanes, address: Any, total: Any, size: int, site: int) -> Any:
@@ -209,7 +210,7 @@ def fits_global(lanes: Lanes, address: Any, total: Any, size: int, site: int) ->
     if not lanes.machine.options.checked:
         return lanes.b.icmp_unsigned("<", address, lanes.v.int(1 << 56))
     first, length = site_range(lanes, site)
-    inside = range_checks.lies_in(lanes.v, length, lanes.b.sub(address, first), total)
+    inside = range_checks.holds(lanes.v, length, lanes.b.sub(address, first), total)
     return lanes.b.and_(inside, _aligned(lanes, address, size))
 
 

@@ -132,6 +132,12 @@ def lies_in(v: VectorBuilder, extent: Any, offset: Any, size: Any) -> Any:
     return v.b.and_(v.b.icmp_unsigned("<=", offset, last), enough)
 
 
+def holds(v: VectorBuilder, extent: Any, offset: Any, size: Any) -> Any:
+    """As `lies_in`, of a size that is not 0 and an i64 offset: two operations less, where each access is looked at."""
+    above = v.call("llvm.usub.sat.i64", I64, extent, v.b.sub(size, v.int(1)))  # 0 where nothing of the size fits
+    return v.b.icmp_unsigned("<", offset, above)
+
+
 def _aligned(v: VectorBuilder, x: Any, size: Any) -> Any:
     low = v.b.and_(x, v.splat(v.b.sub(size, ir.Constant(size.type, 1)), LANES))
     return v.b.icmp_unsigned("==", low, const(v, x, 0))

@@ -75,6 +75,9 @@ def magnitude_bits(v: VectorBuilder, kind: FloatKind, x: Any) -> Any:
 
 def is_nan(v: VectorBuilder, kind: FloatKind, x: Any) -> Any:
     """Whether bits are a NaN."""
+    if kind.bits >= 32 and kind.infinite and width(x) == kind.bits:  # one comparison of LLVM's own types
+        number = as_float(v, x)
+        return v.b.fcmp_unordered("uno", number, number)
     return v.b.icmp_unsigned(">", magnitude_bits(v, kind, x), const(v, x, kind.last_number))
 
 
