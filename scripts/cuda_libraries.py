@@ -1,6 +1,6 @@
 """Builds kernels of CUDA C++ libraries, runs them under `nbtc run`, plain and checked, and writes docs/libraries.md.
 
-    python scripts/cuda_libraries.py [cub thrust flash-attn ggml llm.c] [--sources DIR] [--llmc DIR] [--keep FILE]
+    python scripts/cuda_libraries.py [LIBRARY ...] [--sources DIR] [--llmc DIR] [--keep FILE]
 
 scripts/cuda_programs holds a program for each library, which calls its kernels and compares with its reference by its
 own bounds; the exit code says what came of it.  The kernels are those of the libraries' source distributions, unpacked
@@ -15,9 +15,9 @@ import argparse
 import itertools
 import json
 import re
+import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(__file__).with_name("cuda_programs")
 PAGE = ROOT / "docs" / "libraries.md"
 BEGIN, END = "<!-- programs -->", "<!-- end of programs -->"
-NVCC = ["nvcc", "-cudart", "shared", "-arch=compute_80", "-std=c++17", "-lineinfo", "-w"]
+NVCC = ["nvcc", "-cudart", "shared", "-std=c++17", "-lineinfo", "-w"]
 NONE = "Invalid kernel number"  # what llm.c's programs say after their last kernel
 MODES = ("plain", "checked")
 SHOWN = 150  # characters of a reason
@@ -38,8 +38,9 @@ class Library(NamedTuple):
     folder: str  # of the unpacked distribution, as a pattern; "": headers that come with nvcc
     includes: tuple[str, ...]  # "+" in front: a folder of PROGRAMS
     flags: tuple[str, ...]
-    sources: tuple[str, ...]  # of the distribution
+    sources: tuple[str, ...]  # of the distribution, or "+" in front
     runs: tuple[str, ...]
+    arch: str = "compute_80"
 
 
 FLASH = ("0 100 150 2 1", "1 128 128 2 2")  # causal, queries, keys, heads, heads of keys
@@ -60,8 +61,22 @@ ALGORITHMS = (
     *("reduce_by_key", "copy_if", "remove_if", "stable_partition", "unique", "merge", "set_operations"),
     *("lower_bound", "gather_scatter", "adjacent_difference"),
 )
+GROUPS = (*(f"tile_{x}" for x in (4, 16, 32, 128)), "labels", "invoke_one", "grid", "cluster", "memcpy_async")
+OPERATIONS = (
+    *("softmax", "norm", "rms_norm", "l2_norm", "rope", "argsort", "cumsum", "im2col", "pool_2d"),
+    *("sum_rows", "mean", "silu", "gelu_erf"),
+)
+OF_OPERATIONS = ("softmax", "norm", "rope", "argsort", "cumsum", "im2col", "pool2d", "sumrows", "mean", "unary")
 LIBRARIES = {
     "cub": Library("", (), ("--extended-lambda",), (), PRIMITIVES),
+    "cooperative-groups": Library(
+        "",
+        (),
+        ("--expt-relaxed-constexpr", "--extended-lambda"),
+        (),
+        tuple(f"group {x}" for x in GROUPS),
+        "compute_90",
+    ),
     "thrust": Library("", (), ("--extended-lambda",), (), tuple(f"device {x}" for x in ALGORITHMS)),
     "flash-attn": Library(
         "flash_attn-*/csrc",
@@ -84,8 +99,12 @@ LIBRARIES = {
             "-DGGML_CUDA_NO_VMM",
             *("-Xcompiler", "-ffunction-sections,-fdata-sections", "-Xlinker", "--gc-sections"),
         ),
-        ("src/ggml.c", "src/ggml-quants.c", "src/ggml-threading.cpp", "src/ggml.cpp"),
         (
+            *("src/ggml.c", "src/ggml-quants.c", "src/ggml-threading.cpp", "src/ggml.cpp", "+ggml_operations.cu"),
+            *(f"src/ggml-cuda/{x}.cu" for x in OF_OPERATIONS),
+        ),
+        (
+            *(f"operation {x}" for x in OPERATIONS),
             *(f"dequantize {x}" for x in TYPES),
             *(f"mul_mat_q {x} {n}" for x in ("q4_0", "q8_0", "q4_K", "q6_K") for n in (5, 40)),
         ),
@@ -108,20 +127,30 @@ def library(name: str, sources: Path, out: Path) -> Path:
     if not folders:
         sys.exit(f"{sources} has no {row.folder}: see --help")
     folder = folders[-1]
-    includes = [f"-I{PROGRAMS / x[1:] if x[0] == '+' else folder / x}" for x in row.includes]
-    source = PROGRAMS / f"{name.replace('-attn', '_attention')}.cu"
-    return built([*row.flags, *includes, str(source), *(str(folder / x) for x in row.sources)], out / name)
+
+    def place(x: str) -> Path:
+        return PROGRAMS / x[1:] if x[0] == "+" else folder / x
+
+    own = PROGRAMS / f"{name.replace('-attn', '_attention').replace('-', '_')}.cu"
+    sources = [str(own), *(str(place(x)) for x in row.sources)]
+    return built([f"-arch={row.arch}", *row.flags, *(f"-I{place(x)}" for x in row.includes), *sources], out / name)
+
+
+def _processor_seconds() -> float:
+    """What programs that have ended took: unlike a clock it hardly depends on what else the machine does."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def run(command: list[str], arch: str, checked: bool, seconds: int) -> tuple[str, str, float]:
-    """(passed, failed or none; why; seconds) of a program."""
+    """(passed, failed or none; why; seconds of a processor) of a program."""
     words = [sys.executable, "-m", "nbtc", "run", "--arch", arch, *(["--checked"] if checked else []), *command]
-    start = time.perf_counter()
+    start = _processor_seconds()
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, errors="replace")
     except subprocess.TimeoutExpired:
         return "failed", f"ran past {seconds} s", float(seconds)
-    took = round(time.perf_counter() - start, 1)
+    took = round(_processor_seconds() - start, 1)
     if NONE in done.stdout:
         return "none", "", took
     said = [x for x in done.stderr.splitlines() if "compiling for a first use" not in x]
@@ -155,7 +184,10 @@ def table(results: dict[str, dict[str, tuple[str, str, float]]], page: str = "")
     groups: dict[str, list[str]] = {}
     for key in sorted(results):
         groups.setdefault(" ".join(key.split()[:2]), []).append(key)
-    head = ["| library | kernels | passed plain | passed checked | s plain | s checked |", "|---|---|---|---|---|---|"]
+    head = [
+        "| library | kernels | passed plain | passed checked | CPU s plain | CPU s checked |",
+        "|---|---|---|---|---|---|",
+    ]
     lines, reasons = kept(page, groups)
     for group, keys in groups.items():
         cells, seconds = [], []
@@ -179,7 +211,7 @@ def batches(name: str, chosen: argparse.Namespace) -> Iterator[Iterable[tuple[st
         yield [(f"{name} {words}", [program, *words.split()]) for words in LIBRARIES[name].runs]
         return
     for source in sorted(chosen.llmc.glob("*.cu")) if chosen.llmc else ():
-        program = str(built([str(source)], chosen.out / source.stem))
+        program = str(built(["-arch=compute_80", str(source)], chosen.out / source.stem))
         yield ((f"{name} {source.stem} {n}", [program, str(n)]) for n in itertools.count(1))
 
 

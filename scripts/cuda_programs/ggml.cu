@@ -3,6 +3,7 @@
 //
 //     ggml dequantize TYPE           every type but those that need an importance matrix
 //     ggml mul_mat_q TYPE COLUMNS    q4_0, q8_0, q4_K and q6_K, rows of 512 values
+//     ggml operation NAME            on tensors of float
 #include "convert.cu"
 #include "quantize.cu"
 #include "mmq.cuh"
@@ -129,7 +130,10 @@ static int product_of(int64_t columns) {
     return product<type, 8, true>(192, columns);
 }
 
+int operation(const char* name);  // ggml_operations.cu
+
 int main(int, char** words) {
+    if (!std::strcmp(words[1], "operation")) return operation(words[2]);
     int number = 0;
     while (number < GGML_TYPE_COUNT && (!ggml_get_type_traits(ggml_type(number))->type_name ||
                                         std::strcmp(ggml_type_name(ggml_type(number)), words[2])))

@@ -45,3 +45,15 @@ def test_rows_of_what_did_not_run_stay():
     assert "| ggml | mul | 1 of 1 | 0 of 0 | 1 | 0 |" in after
     assert "| llm.c | gelu | 0 of 1 | 0 of 0 | 2 | 0 |" in after
     assert [x for x in after.splitlines() if "dq" in x] == ["| llm.c gelu 1 | plain | dq: 3 |"]
+
+
+@pytest.mark.parametrize("name", cuda_libraries.LIBRARIES)
+def test_a_librarys_own_sources_are_there_and_built_for_its_architecture(name, monkeypatch, tmp_path):
+    commands = []
+    monkeypatch.setattr(cuda_libraries, "built", lambda command, program: commands.append(command) or program)
+    folder = cuda_libraries.LIBRARIES[name].folder.replace("*", "1.0")
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    assert cuda_libraries.library(name, tmp_path, tmp_path) == tmp_path / name
+    own = [x for x in commands[0] if x.startswith(str(cuda_libraries.PROGRAMS))]
+    assert own and all(Path(x).exists() for x in own)
+    assert [x for x in commands[0] if x.startswith("-arch")] == [f"-arch={cuda_libraries.LIBRARIES[name].arch}"]
