@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.errors import BoundsError, NbtcError, OptionError, ProgramError
+from nbtc.errors import BoundsError, HazardError, NbtcError, OptionError, ProgramError
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, read_field
 from nbtc.executor.watch import products, service
 from nbtc.fragments.scales import ScaleRegister
@@ -20,7 +20,7 @@ from nbtc.fragments.smem_descriptors import UNIT
 from nbtc.isa.parse import row as parse_row
 from nbtc.ops.mma.scaled import execute
 from nbtc.ops.mma.vector_code import present
-from nbtc.ops.tcgen05.memory import LANES, TensorMemory
+from nbtc.ops.tcgen05.memory import LANES, Region, TensorMemory
 from nbtc.ops.tcgen05.moves import SHAPES, cp, places
 from nbtc.ops.tcgen05.product import mma
 
@@ -48,6 +48,8 @@ class TensorAnswers:
     def __init__(self) -> None:
         self._memories: dict[int, TensorMemory] = {}
         self._lines: dict[tuple[int, int], int] = {}  # of each allocation: (block, address) -> line
+        # of checked launches, by block: columns -> the epoch of the last operation that writes them
+        self._written: dict[int, dict[Region, int]] = {}
         self._ways = {
             "alloc": self._alloc, "dealloc": self._dealloc, "relinquish": self._relinquish, "ld": self._move,
             "st": self._move, "cp": self._copy, "mma": self._multiply, "scaled": self._scaled,
@@ -100,7 +102,7 @@ class TensorAnswers:
         if registers != lane.shape[1]:
             raise OptionError(f"{shape}.x{times} moves {lane.shape[1]} registers a thread, not {registers}")
         column = 2 * column if packed else column
-        first, _ = memory.region(address & LOW, int(column.max()) + 1 + packed, "the move")
+        first, last = memory.region(address & LOW, int(column.max()) + 1 + packed, "the move")
         quarter = QUARTER * (read_field(WARP, thread.warp, "index") % (LANES // QUARTER))
         if not quarter <= address >> 16 <= quarter + QUARTER - SHAPES[shape][2]:
             raise BoundsError(
@@ -109,6 +111,7 @@ class TensorAnswers:
         at = (lane + (address >> 16)).T, (column + first).T
         image = _image(int(row[2]), registers)
         if what == "ld":
+            self._complete(thread, (first, last))
             upper = memory.words[at[0], at[1] + 1] << np.uint32(16) if packed else np.uint32(0)
             image[:] = (memory.words[at] & np.uint32(0xFFFF if packed else LOW)) | upper
         elif packed:
@@ -119,7 +122,7 @@ class TensorAnswers:
     def _copy(self, row: Any, thread: Any, rest: list[str]) -> None:
         memory = self._memory(thread.block)
         cp(memory, int(row[1]), int(row[2]), _shared(thread.launch, thread.block), rest[0])
-        _done(memory, thread, thread.block, int(rest[1]))
+        self._done(memory, thread, thread.block, int(rest[1]))
 
     # --- products ---------------------------------------------------------------------------------------------------
     def _multiply(self, row: Any, thread: Any, rest: list[str]) -> None:
@@ -136,7 +139,30 @@ class TensorAnswers:
             scale_a=scaled[0], scale_b=scaled[1], arch=arch,
         )  # fmt: skip
         for memory, block in zip(memories, blocks, strict=True):
-            _done(memory, thread, block, int(site))
+            self._done(memory, thread, block, int(site))
+
+    def _done(self, memory: TensorMemory, thread: Any, block: int, site: int) -> None:
+        """Operations are complete when they are issued; a checked launch goes on watching what they read and write."""
+        written = self._written.setdefault(read_field(BLOCK, block, "index"), {}) if site >= 0 else {}
+        for operation in memory.pending if site >= 0 else ():
+            written[operation.writes] = products.operation_of(thread.block, thread.warp)
+            if operation.source is not None:
+                units = np.unique(operation.source[1] // UNIT * UNIT)
+                base = read_field(BLOCK, block, "shared")
+                _sources()(thread.block, thread.warp, thread.lane, base, units.ctypes.data, len(units), site)
+        memory.pending.clear()
+
+    def _complete(self, thread: Any, columns: Region) -> None:
+        """Whether the warp that loads knows that what writes these columns is done."""
+        written = self._written.get(read_field(BLOCK, thread.block, "index"), {})
+        for (first, last), stamp in written.items():
+            overlap = first < columns[1] and columns[0] < last
+            if overlap and not products.known(thread.block, thread.warp, stamp):
+                raise HazardError(
+                    f"asynchronous operation still under way: a tcgen05.mma or tcgen05.cp writes columns {first} to "
+                    f"{last - 1} of tensor memory; wait for the phase of the mbarrier of a tcgen05.commit first, or at "
+                    "a barrier for threads that have"
+                )
 
     def _scaled(self, row: Any, thread: Any, rest: list[str]) -> None:
         mnemonic, arch, *numbers = rest
@@ -155,16 +181,6 @@ def _sources() -> Any:
     """`tensor_sources`, for callers in Python."""
     kernel = products.tensor_sources
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * service.words(kernel))(service.entry(kernel).address)
-
-
-def _done(memory: TensorMemory, thread: Any, block: int, site: int) -> None:
-    """Operations are complete when they are issued; a checked launch goes on watching what they read of a block."""
-    if site >= 0:
-        for source in (operation.source for operation in memory.pending if operation.source is not None):
-            units = np.unique(source[1] // UNIT * UNIT)
-            base = read_field(BLOCK, block, "shared")
-            _sources()(thread.block, thread.warp, thread.lane, base, units.ctypes.data, len(units), site)
-    memory.pending.clear()
 
 
 def _shared(launch: int, block: int) -> NDArray[np.uint8]:

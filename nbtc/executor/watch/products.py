@@ -7,7 +7,7 @@ from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.state import WARP
 from nbtc.executor.watch import words as w
 from nbtc.executor.watch.accesses import touch_line
-from nbtc.executor.watch.order import begin_operation, record_of
+from nbtc.executor.watch.order import begin_operation, epoch, knows, record_of, state_of
 from nbtc.executor.watch.words import int32_at, put, word
 from nbtc.fragments.smem_descriptors import UNIT, swizzled_address, unit_offset
 
@@ -61,6 +61,22 @@ def product(block, warp, a, b, columns, flags, sets, site):
             touch_line(block, warp, 0, shared + at, UNIT, kinds.PRODUCT, site)
     put(record + w.SETS_NOW, word(record + w.SETS_NOW) | sets)
     put(record + w.SETS_PENDING, word(record + w.SETS_PENDING) | sets)
+
+
+@jit
+def operation_of(block, warp):
+    """The epoch of the warp's asynchronous operation."""
+    return word(record_of(block, warp) + w.OPERATION)
+
+
+@jit
+def known(block, warp, stamp):
+    """Whether a warp knows that an operation is done."""
+    row = epoch(state_of(block), stamp)
+    if row == 0:
+        return True
+    done = word(row + w.DONE)
+    return done != 0 and knows(record_of(block, warp), row, done)
 
 
 @jit

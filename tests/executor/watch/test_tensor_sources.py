@@ -15,7 +15,7 @@ PRODUCT = """.version 9.0
 .target sm_100a
 .address_size 64
 .visible .entry k(.param .u64 out) {{
- .reg .b32 t, warp, column, r<4>; .reg .pred first, one, p<3>;
+ .reg .b32 t, warp, column, r<4>, l<4>; .reg .pred first, one, p<3>;
  .shared .align 1024 .b8 tile[8192]; .shared .align 8 .b64 bar; .shared .b32 slot;
  mov.u32 t, %tid.x; shr.u32 warp, t, 5; setp.eq.u32 first, warp, 0; setp.eq.u32 one, t, 0;
  @first tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 32;
@@ -55,6 +55,21 @@ def test_operands_may_be_overwritten_once_the_commit_is_seen(operation):
 def test_operands_are_read_until_the_commit_is_seen(operation, at):
     with pytest.raises(ProgramError, match=r"still under way: .*st\.shared.*reads until an mbarrier tells"):
         run(operation, early=OVERWRITES.format(at))
+
+
+LOADS = """shl.b32 r2, warp, 21; add.u32 r2, r2, column;
+ tcgen05.ld.sync.aligned.32x32b.x4.b32 {l0, l1, l2, l3}, [r2]; tcgen05.wait::ld.sync.aligned;"""
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_result_is_loaded_once_the_commit_is_seen(operation):
+    run(operation, late=LOADS)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_result_loaded_too_early(operation):
+    with pytest.raises(ProgramError, match=r"tcgen05\.ld: asynchronous operation still under way: .* columns 0 to"):
+        run(operation, early=LOADS)
 
 
 def test_what_no_operand_names_may_be_overwritten():
