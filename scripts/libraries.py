@@ -306,9 +306,9 @@ def table(results, page=""):
             for test, (outcome, reason, _) in modes.get(mode, {}).items():
                 if kind(outcome, reason) in ("failed", "refused"):
                     said = re.sub(r"/[^\s:()]*/", "", " ".join(reason.split()))  # without folders of this machine
-                    bad.append(
-                        f"| {name} | {mode} on {modes['arch']} | {test.rpartition('/')[2].partition('[')[0]} | {said} |"
-                    )
+                    row = f"| {name} | {mode} on {modes['arch']} | {test.rpartition('/')[2].partition('[')[0]} | "
+                    if not any(x.startswith(row) for x in bad):  # one of a test's parametrisations
+                        bad.append(f"{row}{said} |")
     if bad:
         lines += ["", "| library | run | test | why it did not pass |", "|---|---|---|---|", *bad]
     return "\n".join(lines)
