@@ -9,7 +9,7 @@ import os
 from threadpoolctl import threadpool_limits
 
 from nbtc.report import alternate
-from nbtc.testing.program_speed import PROGRAMS, compile_seconds, empty_launch, programs
+from nbtc.testing.program_speed import COMPILED, PROGRAMS, compile_seconds, empty_launch, programs
 
 ROUNDS = 5
 
@@ -48,15 +48,18 @@ class Launch:
 
 
 class Compile:
-    """Processor seconds until Triton's matrix product can be launched."""
+    """Processor seconds until one of Triton's kernels can be launched."""
 
-    def setup(self):
+    params = list(COMPILED)
+    param_names = ("program",)
+
+    def setup(self, name):
         self.folder = folder()
 
-    def track_cold(self):
-        return compile_seconds(self.folder)[0]
+    def track_cold(self, name):
+        return compile_seconds(self.folder, name)[0]
 
-    def track_cached(self):
-        return compile_seconds(self.folder)[1]
+    def track_cached(self, name):
+        return compile_seconds(self.folder, name)[1]
 
     track_cold.unit = track_cached.unit = "seconds"

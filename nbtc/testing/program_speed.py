@@ -55,17 +55,26 @@ def empty_launch() -> Callable[[], Any]:
     return lambda: kernel[1, 32]()
 
 
-def compile_seconds(folder: str | Path) -> tuple[float, float]:
-    """Processor seconds until Triton's matrix product can be launched: compiled, and from the cache on disk."""
-    text = Path(folder) / "ptx" / "triton_matmul_f16_sm80.ptx"
+COMPILED = {  # by what they are called: a recorded text, and its kernel
+    "f16 matmul": ("triton_matmul_f16_sm80.ptx", "matmul"),
+    "vector sum": ("triton_add.ptx", "add"),
+    "layer norm": ("triton_layer_norm.ptx", "layer_norm"),
+    "attention": ("triton_attention_sm80.ptx", "attention"),
+}
+
+
+def compile_seconds(folder: str | Path, name: str = "f16 matmul") -> tuple[float, float]:
+    """Processor seconds until one of Triton's kernels can be launched: compiled, and from the cache on disk."""
+    file, kernel = COMPILED[name]
+    text = Path(folder) / "ptx" / file
     empty_launch()()  # LLVM begins
     with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, NBTC_CACHE_DIR=cache):
-        return _prepared(text), min(_prepared(text) for _ in range(3))
+        return _prepared(text, kernel), min(_prepared(text, kernel) for _ in range(3))
 
 
-def _prepared(text: Path) -> float:
+def _prepared(text: Path, kernel: str) -> float:
     start = time.process_time()
-    nbtc.load(text).compiled("matmul", BlockShape.of((THREADS, 1, 1)), Options("sm_90"))
+    nbtc.load(text).compiled(kernel, BlockShape.of((THREADS, 1, 1)), Options("sm_90"))
     return time.process_time() - start
 
 
