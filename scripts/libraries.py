@@ -5,8 +5,9 @@
 A library has to be installed, with torch, Triton and pytest.  Its tests come from its source distribution, which pip
 unpacks into --sources; of libraries whose distributions have none, scripts/*_calls.py call kernels and compare with
 what torch computes.  Of a test's parametrisations the one runs whose numbers have the smallest product, and of a
-file the --each tests for which that is smallest.  Each library runs in a process of its own, once plain and once
-checked; where that dies, another goes on after the test.
+file the --each tests for which that is smallest; with --drawn N, of each test N parametrisations drawn at random whose
+product is at most a million, in rows of the page of their own.  Each library runs in a process of its own, once plain
+and once checked; where that dies, another goes on after the test.
 --keep: a JSON file that gathers the outcomes of several runs.  The page's rows of libraries that did not run stay.
 Triton's and Gluon's tutorials at small sizes, which are in no distribution, have to lie in --sources as
 triton_tutorials-VERSION/test_*.py and gluon_tutorials-VERSION/test_*.py.
@@ -20,6 +21,7 @@ import itertools
 import json
 import math
 import os
+import random
 import re
 import select
 import signal
@@ -37,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "libraries.md"
 BEGIN, END = "<!-- tests -->", "<!-- end of tests -->"
 SHOWN = 150  # characters of a reason
+LARGEST = 1e6  # of a drawn parametrisation: the product of its numbers
 SILENT = 600  # seconds after which a process is ended
 MODES = ("plain", "checked")
 COLUMNS = 9  # of outcomes
@@ -56,7 +59,7 @@ class Library(NamedTuple):
 
 LIBRARIES = {
     "liger-kernel": Library(
-        ("test/transformers",),
+        tuple(f"test/{x}" for x in ("transformers", "ops", "chunked_loss", "megatron", "triton", "backends")),
         # whole models of transformers, several GPUs, cuda.h; arrays of 4 GiB and more
         "monkey_patch or trainer or tensor_parallel or distributed or _tp or apply_liger or neighborhood"
         " or large_row_offset or does_not_wrap_int32",
@@ -120,16 +123,26 @@ def smallest(names, each):
     return {name for own in files.values() for name in own[:each]}
 
 
+def drawn(names, each):
+    """So many parametrisations of each test, drawn at random from those that are not too large."""
+    tests, draw = {}, random.Random(0)
+    for name in names:
+        if size(name) <= LARGEST:
+            tests.setdefault(name.partition("[")[0], []).append(name)
+    return {name for own in tests.values() for name in draw.sample(own, min(each, len(own)))}
+
+
 class Recorder:
     """pytest's plugin: chooses tests, limits their time, tells of outcomes as they come in."""
 
-    def __init__(self, skip, seconds, each):
-        self.skip, self.seconds, self.each = skip, seconds, each
+    def __init__(self, skip, seconds, each, drawn=0):
+        self.skip, self.seconds, self.each, self.drawn = skip, seconds, each, drawn
 
     @pytest.hookimpl(trylast=True)  # of what `-k` leaves
     def pytest_collection_modifyitems(self, items):
         """The smallest of each test, of these the smallest of each file, without those that have run."""
-        kept = smallest([i.nodeid for i in items], self.each) if self.each else {i.nodeid for i in items}
+        names = [i.nodeid for i in items]
+        kept = drawn(names, self.drawn) if self.drawn else smallest(names, self.each) if self.each else set(names)
         for name in kept:
             tell(name, "chosen")
         items[:] = [i for i in items if i.nodeid in kept and i.nodeid not in self.skip]
@@ -137,17 +150,17 @@ class Recorder:
     def pytest_runtest_setup(self, item):
         """Its time begins."""
         tell(item.nodeid, "started")
-        signal.signal(signal.SIGALRM, self.late)
-        signal.alarm(self.seconds)
+        signal.signal(signal.SIGPROF, self.late)
+        signal.setitimer(signal.ITIMER_PROF, self.seconds)  # of the processor: others may load the machine
 
     def late(self, *_):
         """Its time is over."""
-        raise TimeoutError(f"not done in {self.seconds} s")
+        raise TimeoutError(f"not done in {self.seconds} s of the processor")
 
     def pytest_runtest_logreport(self, report):
         """What came of it."""
         if report.when == "teardown":
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
             reason = ""
             if report.skipped and not hasattr(report, "wasxfail"):
@@ -169,14 +182,14 @@ def tell(name, outcome, reason="", seconds=0.0):
     TOLD.flush()
 
 
-def one(words, arch, seconds, each, done):
+def one(words, arch, seconds, each, many, done):
     """Run tests in this process, which becomes one with a GPU."""
     import nbtc
 
     with nbtc.triton.emulated(arch, autotune="first", torch_cuda=True):
         skip = set(json.loads(Path(done).read_text(encoding="utf-8")))
         quiet = ["-q", "-p", "no:cacheprovider", "--no-header", "--show-capture=no"]  # nothing told twice
-        pytest.main([*quiet, *words], [Recorder(skip, seconds, each)])
+        pytest.main([*quiet, *words], [Recorder(skip, seconds, each, many)])
 
 
 def outcomes(words, folder, setting, checked, known):
@@ -328,6 +341,7 @@ def main():
     parser.add_argument("--arch", help="sm_90, of the tutorials all of theirs")
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--each", type=int, default=2)
+    parser.add_argument("--drawn", type=int, default=0)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--mode", choices=MODES)
     parser.add_argument("--resume", action="store_true", help="run only what --keep does not hold yet")
@@ -335,7 +349,7 @@ def main():
     parser.add_argument("--done")
     chosen = parser.parse_args()
     if chosen.one:
-        one(chosen.one, chosen.arch, chosen.seconds, chosen.each, chosen.done)
+        one(chosen.one, chosen.arch, chosen.seconds, chosen.each, chosen.drawn, chosen.done)
         return
     chosen.sources.mkdir(parents=True, exist_ok=True)
     keep = chosen.keep
@@ -344,11 +358,13 @@ def main():
         words, folder = words_of(name, chosen.sources)
         arches = (chosen.arch,) if chosen.arch else LIBRARIES[name].arches or ("sm_90",)
         for arch, mode in itertools.product(arches, MODES if chosen.mode is None else (chosen.mode,)):
-            modes = results.setdefault(f"{name} {arch}" if LIBRARIES[name].arches else name, {})
+            row = name + ("-drawn" if chosen.drawn else "")
+            modes = results.setdefault(f"{row} {arch}" if LIBRARIES[name].arches else row, {})
             modes["version"], modes["arch"] = importlib.metadata.version(LIBRARIES[name].of or name), arch
             known = modes[mode] = modes.get(mode, {}) if chosen.resume else {}
             each = 0 if LIBRARIES[name].calls or LIBRARIES[name].of else chosen.each  # all of one's own
             setting = ["--arch", arch, "--seconds", str(chosen.seconds), "--each", str(each)]
+            setting += ["--drawn", str(chosen.drawn)]
             outcomes(words, folder, setting, mode == "checked", known)
             if keep:
                 keep.write_text(json.dumps(results), encoding="utf-8")
