@@ -80,6 +80,7 @@ LIBRARIES = {
     "deepspeed": Library(calls="deepspeed"),
     "flash-attn": Library(calls="flash_attn"),
     "flash-kmeans": Library(calls="flash_kmeans"),
+    "helion": Library(calls="helion"),
     "mamba-ssm": Library(calls="mamba"),
     "mlstm-kernels": Library(calls="mlstm"),
     "moe-ops": Library(calls="moe_ops"),

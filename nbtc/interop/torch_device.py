@@ -52,6 +52,7 @@ def cuda_names(device: Callable[[], Any]) -> dict[str, Any]:
         "is_initialized": lambda: True,
         "_lazy_init": nothing,
         "get_device_properties": lambda *_, **__: device(),
+        "_get_device_properties": lambda *_, **__: device(),  # for those who hold the function that was there before
         "get_device_capability": lambda *_, **__: (device().major, device().minor),
         "get_device_name": lambda *_, **__: device().name,
         "is_bf16_supported": lambda including_emulation=True: device().major >= 8,

@@ -144,6 +144,12 @@ def test_torch_cuda(gpu):
     assert (torch.rand(2) == first).all()
 
 
+def test_functions_held_from_before():
+    held = torch.cuda.get_device_properties
+    with nbtc.triton.emulated("sm_90", torch_cuda=True):
+        assert held(0).multi_processor_count == 132
+
+
 def test_torch_accelerator(gpu):
     with torch.accelerator.device_index(0):
         torch.accelerator.set_stream(torch.accelerator.current_stream())
