@@ -373,7 +373,7 @@ def test_unsloth_more_mxfp4(transpose):
 def test_unsloth_more_grouped_products(backward):
     from unsloth.kernels.moe.grouped_gemm.interface import grouped_gemm
 
-    experts, top, tokens, k, n = 3, 1, 40, 64, 96
+    experts, top, tokens, k, n = 3, 1, 40, 64, 128
     x, w = (
         numbers(tokens * top, k, dtype=torch.bfloat16, grad=True),
         numbers(experts, n, k, dtype=torch.bfloat16, grad=True),
