@@ -185,7 +185,7 @@ class Stack(ctypes.Structure):
 memory = ctypes.create_string_buffer(1 << 13)
 assert ctypes.CDLL(None).sigaltstack(ctypes.byref(Stack(ctypes.addressof(memory), 0, 1 << 12)), None) == 0
 from nbtc.compiler.cpu.host import tile_registers_allowed
-from nbtc.kernels import words
+from nbtc.kernels.words import words
 import numpy as np, nbtc
 assert not tile_registers_allowed() and words.dot_of_bytes() == words.DOT
 a = np.full((64, 64), -128, np.int8)
