@@ -183,7 +183,7 @@ def cycles(file: str) -> str:
     for name, cost in data["operations"].items():
         costs.setdefault(f"{max(0, round(cost, 1)):.1f}", []).append(name)
     rows = sorted(([", ".join(names), cost] for cost, names in costs.items()), key=lambda row: -float(row[1]))
-    parts = [f"Measured on `{data['cpu']}` , in multiply-adds of 512 bits, {data['multiply_add_ns']:.3f} ns each:"]
+    parts = [f"Measured on `{data['cpu']}`, in multiply-adds of 512 bits, {data['multiply_add_ns']:.3f} ns each:"]
     return "\n\n".join(
         [
             *parts,
