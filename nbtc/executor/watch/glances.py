@@ -92,6 +92,8 @@ def remember(me, lanes, window, given, own, harmless):
 
     me: as for `hazard`.  lanes: the first, the one that ends them, and the address of the one before the first.  own:
     the access without its lane, and how many lanes share a granule.  harmless: an epoch that nothing is wrong with.
+
+    Reads and writes have a loop each, so that neither asks at every granule which of them it is.
     """
     access, count = own
     own = access | (count >> 1) << w.LANES_AT | w.WRITTEN, count
