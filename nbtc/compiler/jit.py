@@ -25,9 +25,10 @@ from numba.core.typed_passes import BaseNativeLowering
 from nbtc.compiler.announce import announced
 from nbtc.compiler.cache.code_cache import cache_of, name_apart
 from nbtc.compiler.callees import serve_callers
-from nbtc.compiler.cpu.float_mode import DEFAULT, KEEP, framed, switch_mode
+from nbtc.compiler.cpu.float_mode import DEFAULT, KEEP, framed
 from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.library import KernelLibrary
+from nbtc.compiler.machine_code.python_calls import DISABLED, calls
 from nbtc.compiler.pipeline import with_lowering
 from nbtc.errors import CompilerError
 from nbtc.forks import taken_by_forks
@@ -106,10 +107,7 @@ def _uncompiled(function: F) -> F:
 
     @wraps(function)
     def kernel(*_: Any) -> Any:
-        raise CompilerError(
-            "NUMBA_DISABLE_JIT is set, but nbtc computes in compiled code only: unset it for nbtc, for example "
-            "NUMBA_DISABLE_JIT=0 (kernels of your own can stay Python functions without their decorator)"
-        )
+        raise CompilerError(DISABLED)
 
     kernel.py_func = function  # type: ignore[attr-defined]
     kernel._compile_for_args = kernel  # type: ignore[attr-defined]
@@ -171,10 +169,9 @@ def machine_code(kernel: Any, types: object, *arguments: Any) -> Callable[..., A
     return found
 
 
-@jit(framed=False)
-def control_word(word):
+def control_word(word: int) -> int:
     """The thread's floating-point control word before it became `word`."""
-    return switch_mode(word)
+    return calls().control_word(word)
 
 
 def in_default_float_mode(function: F) -> F:
@@ -185,12 +182,13 @@ def in_default_float_mode(function: F) -> F:
 
     @wraps(function)
     def inside(*args: Any, **options: Any) -> Any:
-        before = control_word(KEEP)
+        word = calls().control_word
+        before = word(KEEP)
         try:
-            control_word(DEFAULT)
+            word(DEFAULT)
             return function(*args, **options)
         finally:
-            control_word(before)
+            word(before)
 
     return cast(F, inside)
 

@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.array_data import drive_arrays
-from nbtc.compiler.machine_code.emitted import as_words
+from nbtc.compiler.machine_code.emitted import as_words, caller_in_words
 from nbtc.compiler.pools.workspace_pool import Arrays, Key, aligned
 from nbtc.compiler.threads import thread_count
 from nbtc.formats.table import Format
 from nbtc.gemm.engines.exponent_ranges import Range
 from nbtc.gemm.problem import Problem
-from nbtc.kernels.repeated import DONE, OUTSIDE
+from nbtc.kernels.repeated import DONE, OUTSIDE, Operands
 from nbtc.numerics.models import changes
 
 Ranges = tuple[Range, Range] | None
@@ -52,7 +51,7 @@ class Call:
         self.address, self.key, self.arguments, self.ranges = address, key, arguments, ranges
         self.blank = np.empty if fills else np.zeros
         (self.shape, self.dtype), (self.whole_a, self.whole_b) = result, whole
-        self.drive = drive_arrays()
+        self.run = caller_in_words(Operands)
         # threads take a workspace each; appending and popping are atomic
         self.free: list[tuple[NDArray[np.int64], Arrays]] = []
 
@@ -67,7 +66,7 @@ class Call:
         if not self.whole_b:
             b = np.ascontiguousarray(b)
         d = self.blank(self.shape, self.dtype)
-        code = self.drive(self.address, own[0], a, b, d)
+        code = self.run(self.address, (own[0], a, b, d))
         self.free.append(own)
         return code, d
 

@@ -14,7 +14,7 @@ from numba.core import cgutils
 
 from nbtc.compiler.builder import F64, I8, I16, I32, I64, VectorBuilder, vector
 from nbtc.compiler.cache.sources import source_digest
-from nbtc.compiler.machine_code.emitted import Emitted, Named, call_address, from_words, machine_code
+from nbtc.compiler.machine_code.emitted import Named, call_in_words, from_words, in_words, machine_code
 from nbtc.kernels.panels.panel_drivers import BlockArguments
 from nbtc.kernels.words.words import ProductArguments
 
@@ -25,7 +25,7 @@ BYTES, LEVEL = 32, 2  # of a vector of elements; of LLVM's pipelines: a flag in 
 
 
 class Operands(NamedTuple):
-    """What `drive_arrays` passes: arguments as `Words`, a, b and the result."""
+    """What is new at each call: arguments as `Words`, a, b and the result."""
 
     words: Any
     a: Any
@@ -79,7 +79,7 @@ class Repeated(NamedTuple):
 @cache
 def repeated() -> Repeated:
     """Those of all forms."""
-    functions = {name: Emitted(Operands, body) for name, body in (("fused", _fused), ("words", _words))}
+    functions = {name: in_words(Operands, body) for name, body in (("fused", _fused), ("words", _words))}
     loaded = machine_code(functions, source_digest(Path(__file__).resolve()), "repeated", level=LEVEL)
     return Repeated(*(loaded.address(name) for name in Repeated._fields))
 
@@ -93,7 +93,7 @@ def _fused(v: VectorBuilder, given: Named) -> Any:
         block = x["block"]
         block |= {"left": block["left"] | {"x": given["a"]}, "right": block["right"] | {"x": given["b"]}}
         block |= {"state": block["state"] | {"x": given["d"]}}
-        b.store(call_address(v, x["driver"], BlockArguments, block), result)
+        b.store(call_in_words(v, x["driver"], BlockArguments, block), result)
         tiles = block["marks"]["tiles"]
         with b.if_then(
             _any(v, tiles, x["marks"], I8, lambda marks: b.icmp_signed("!=", marks, v.const(marks.type, 0)))
@@ -110,7 +110,7 @@ def _words(v: VectorBuilder, given: Named) -> Any:
     columns, rows = product["columns"], product["rows"]
     columns |= {"b": columns["b"] | {"x": given["b"]}}
     rows |= {"a": rows["a"] | {"x": given["a"]}, "d": rows["d"] | {"x": given["d"]}}
-    call_address(v, x["driver"], ProductArguments, product | {"columns": columns, "rows": rows})
+    call_in_words(v, x["driver"], ProductArguments, product | {"columns": columns, "rows": rows})
     nan = _any(v, given["d"], x["doubles"], F64, lambda d: b.fcmp_unordered("uno", d, d))
     return b.select(nan, v.int(MARKED), v.int(DONE))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +18,7 @@ from numpy.typing import NDArray
 import nbtc
 from nbtc.compiler.builder import I8, I64, VectorBuilder
 from nbtc.compiler.cpu.processors import host_processor
-from nbtc.compiler.jit import call
-from nbtc.compiler.machine_code.emitted import Emitted, Named, drive, machine_code
+from nbtc.compiler.machine_code.emitted import Named, call_address, in_words, machine_code, run_in_words
 from nbtc.compiler.pools.workspace_pool import aligned
 from nbtc.gemm.engines import lone_block
 from nbtc.gemm.engines.engines import ALONE
@@ -28,7 +28,7 @@ from nbtc.gemm.engines.words_engine import scheme, words_call
 from nbtc.gemm.planning import ProductOptions, prepare
 from nbtc.kernels.panels.fused_sum import PANEL
 from nbtc.kernels.panels.panel import BLOCKS, SumArguments
-from nbtc.kernels.panels.panel_drivers import BlockArguments, drivers
+from nbtc.kernels.panels.panel_drivers import drivers
 from nbtc.kernels.panels.panel_operands import Span, State
 from nbtc.kernels.words import words
 from nbtc.testing.kernel_code import CPUS, SHAPES, WORDS, Operations, operations, words_operations
@@ -119,11 +119,11 @@ def _loop(text: str) -> Callable[[int], object]:
         kind = ir.FunctionType(I64, [I64, pointer, pointer])
         return v.b.asm(kind, "; ".join(lines), f"=r,0,r,r,{used}", [x["turns"], x["source"], x["target"]], True)
 
-    address = machine_code({"loop": Emitted(LoopArguments, body)}, "; ".join(lines)).address("loop")
+    address = machine_code({"loop": in_words(LoopArguments, body)}, "; ".join(lines)).address("loop")
     memory = [aligned(1 << 12, "u1") for _ in range(2)]
     for x in memory:
         x[:] = 0
-    return lambda turns: call(drive, LoopArguments, address, LoopArguments(TURNS * turns, *memory))
+    return lambda turns: run_in_words(address, LoopArguments(TURNS * turns, *memory))
 
 
 def multiply_add_seconds() -> float:
@@ -165,6 +165,20 @@ def _operands(fmt: str, rows: int, depth: int, columns: int) -> tuple[NDArray[An
     return np.ones((rows, depth), kind), np.ones((depth, columns), kind)
 
 
+class Sums(NamedTuple):
+    """Sums by the function at an address."""
+
+    address: int
+    arguments: SumArguments
+
+
+@cache
+def _sums() -> int:
+    """The address of a function of `Sums`."""
+    body = in_words(Sums, lambda v, x: call_address(v, x["address"], SumArguments, x["arguments"]))
+    return machine_code({"sums": body}, "sums by an address").address("sums")
+
+
 def _float_seconds(name: str) -> float:
     """Of sixteen sums of a block, with AVX-512: 64 rows by a panel, from operands that a product has packed."""
     fmt, options = FLOATS[name]
@@ -179,13 +193,13 @@ def _float_seconds(name: str) -> float:
     arguments = lone_block.block_arguments(
         known, (left, right), State(d, PANEL, fresh=1), product.places_of_marks, numbers, arrays
     )
-    call(drive, BlockArguments, drivers().block, arguments)
+    run_in_words(drivers().block, arguments)
     space, own = arguments.space, arguments.space.own
 
     def run(groups: int) -> object:
         span = Span(0, 0, groups, BLOCKS)
         given = SumArguments(own.a, space.packed, span, own.tiles, numbers, own.scratch)
-        return call(drive, SumArguments, known.code.form.sums, given)
+        return run_in_words(_sums(), Sums(known.code.form.sums, given))
 
     return slopes(run)[0] / (ROW_BLOCK * PANEL // SUMS)
 
@@ -207,6 +221,6 @@ def _words_seconds(name: str) -> float:
     rows = rows._replace(**dict(zip(("a", "d"), own, strict=True)))
 
     def run(panels: int) -> object:
-        return call(drive, words.WordRowsArguments, how.rows, rows._replace(columns=panels * how.width))
+        return run_in_words(how.rows, rows._replace(columns=panels * how.width))
 
     return slopes(run)[0] / (words.BLOCK * how.width // SUMS * DEPTH)

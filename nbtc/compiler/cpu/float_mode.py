@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from nbtc.compiler.builder import I8, I32, I64, VectorBuilder
@@ -177,22 +177,17 @@ def call_in_default_mode(typing, function, arguments):
     return signature.return_type(function, arguments), codegen
 
 
-KEEP, DEFAULT = -1, -2  # for `switch_mode`, in place of a word
+KEEP, DEFAULT = -1, -2  # for `switched`, in place of a word
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-def switch_mode(typing, word):
-    """The thread's control word before it became `word`; a number that stands for one may be given too."""
-
-    def codegen(context, builder, sig, args):
-        v, register = VectorBuilder(context, builder), register_of(builder)
-        if register is None:
-            return v.int(0)
-        old = _read(v, register)
-        with builder.if_then(builder.icmp_signed("!=", args[0], v.int(KEEP))):
-            default = builder.icmp_signed("==", args[0], v.int(DEFAULT))
-            new = builder.select(default, v.int(register.modes[NEAREST]), args[0])
-            _write(v, register, builder.trunc(new, I32) if register.type == I32 else new)
-        return builder.zext(old, I64) if register.type == I32 else old
-
-    return types.int64(types.int64), codegen
+def switched(v: VectorBuilder, word: Any) -> Any:
+    """Emit: the thread's control word (i64) before it became `word`, for which a number that stands for one may do."""
+    b, register = v.b, register_of(v.b)
+    if register is None:
+        return v.int(0)
+    old = _read(v, register)
+    with b.if_then(b.icmp_signed("!=", word, v.int(KEEP))):
+        default = b.icmp_signed("==", word, v.int(DEFAULT))
+        new = b.select(default, v.int(register.modes[NEAREST]), word)
+        _write(v, register, b.trunc(new, I32) if register.type == I32 else new)
+    return b.zext(old, I64) if register.type == I32 else old

@@ -3,11 +3,15 @@
 What calls them, loops over tiles and copies at the edges, is the same for all forms, and as a kernel of Numba's it
 takes four times as long to compile as they do.  So it is compiled once and is told which function to call.  An address
 holds for one process alone: it is an argument of every call, never a part of code that is kept on disk.
+
+What Python calls takes its arguments as `Words`, by `run_in_words`; what kernels of Numba's call takes them one by one,
+by `call_emitted`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
@@ -16,10 +20,11 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
+from nbtc.compiler.announce import announced
 from nbtc.compiler.builder import F64, I8, I64, VectorBuilder
 from nbtc.compiler.garbage import rarely_collected
-from nbtc.compiler.jit import call, jit
 from nbtc.compiler.machine_code import native
+from nbtc.compiler.machine_code.python_calls import ARRAY, CLOSE, FLOAT, NUMBER, OPEN, caller
 
 POINTER = I8.as_pointer()
 NUMBERS: dict[Any, Any] = {int: types.int64, float: types.float64, np.float32: types.float64}  # as they are passed
@@ -55,15 +60,18 @@ def machine_code(functions: dict[str, Emitted], *key: str, level: int | None = T
         return _LOADED[name]
     found = native.fetch(name)
     if found is None:
-        found = native.Native(native.compile_text(_text(functions), level, CODE_LEVEL), {})
+        found = _made(functions, level)
         native.keep(name, found)
     return _LOADED.setdefault(name, native.load(found))
 
 
+@announced
+def _made(functions: dict[str, Emitted], level: int | None) -> native.Native:
+    return native.Native(native.compile_text(_text(functions), level, CODE_LEVEL), {})
+
+
 class Words(NamedTuple):
-    """Arguments as an array of int64, arrays among them by their addresses: `drive` is compiled once for all that are
-    passed so, a fifth of a second for each class otherwise.
-    """
+    """Arguments as an array of int64, floats among them by their bits and arrays by their addresses."""
 
     words: Any
 
@@ -84,7 +92,24 @@ def from_words(v: VectorBuilder, words: Any, arguments: Any) -> Named:
 
 def run_in_words(address: int, arguments: Any) -> int:
     """Call what `in_words` gave with arguments of its class."""
-    return int(call(drive, Words, address, as_words(arguments)))
+    kind: Any = type(arguments)
+    return caller_in_words(kind)(address, arguments)
+
+
+@cache
+def caller_in_words(arguments: Any) -> Callable[[int, Any], int]:
+    """What `run_in_words` does for arguments of a class, or tuples like them."""
+    return caller(bytes(_description(arguments)))
+
+
+def _description(arguments: Any) -> Iterator[int]:
+    for kind in get_type_hints(arguments).values():
+        if hasattr(kind, "_fields"):
+            yield OPEN
+            yield from _description(kind)
+        else:
+            yield {types.int64: NUMBER, types.float64: FLOAT}[NUMBERS[kind]] if kind in NUMBERS else ARRAY
+    yield CLOSE
 
 
 def as_words(arguments: Any) -> Words:
@@ -132,6 +157,16 @@ def _named(arguments: Any, values: Iterator[Any]) -> Named:
         name: _named(kind, values) if hasattr(kind, "_fields") else next(values)
         for name, kind in get_type_hints(arguments).items()
     }
+
+
+def call_in_words(v: VectorBuilder, address: Any, kind: Any, arguments: Named) -> Any:
+    """A call, in emitted code, of a function of `in_words` at an address."""
+    values = list(_in_order(kind, arguments))
+    with v.b.goto_entry_block():
+        words = v.b.bitcast(v.b.alloca(I64, len(values)), POINTER)
+    for n, x in enumerate(values):
+        v.store(x, words, 8, 8 * n)
+    return call_address(v, address, Words, {"words": words})
 
 
 def call_address(v: VectorBuilder, address: Any, kind: Any, arguments: Named) -> Any:
@@ -182,9 +217,3 @@ def call_emitted(typing, address, arguments):
         return builder.call(builder.inttoptr(args[0], kind.as_pointer()), values)
 
     return types.int64(types.int64, arguments), codegen
-
-
-@jit
-def drive(driver, arguments):
-    """Run the emitted function at an address on its arguments."""
-    return call_emitted(driver, arguments)

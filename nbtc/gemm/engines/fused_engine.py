@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.jit import call
-from nbtc.compiler.machine_code.emitted import drive
+from nbtc.compiler.machine_code.emitted import run_in_words
 from nbtc.compiler.pools.workspace_pool import WORKSPACE_POOL
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.table import Format, f32
@@ -353,8 +352,8 @@ class FusedProduct:
         key = ((PANEL * places * size, "|u1"),)
         edge = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.b, k, depth, first, columns)
-        fraction_sums[panel] = call(
-            drive, ColumnsArguments, drivers().columns,
+        fraction_sums[panel] = run_in_words(
+            drivers().columns,
             ColumnsArguments(
                 pack, self.layout.source(1, x, x0, ld),
                 self._scales(1, k, first), self._from(packed, panel, places), self.special_columns[first:],
@@ -372,8 +371,8 @@ class FusedProduct:
         key = rows_storage(self.packing, places, size)
         own = WORKSPACE_POOL.take(key)
         x, x0, ld = flat(self.a, i, rows, k, depth)
-        call(
-            drive, RowsArguments, drivers().rows,
+        run_in_words(
+            drivers().rows,
             RowsArguments(
                 form, self.layout.source(0, x, x0, ld),
                 self._scales(0, k, i), self._from(packed, panel, places), state,

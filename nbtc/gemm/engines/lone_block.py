@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nbtc.compiler.jit import call
-from nbtc.compiler.machine_code.emitted import drive
+from nbtc.compiler.machine_code.emitted import run_in_words
 from nbtc.compiler.pools.workspace_pool import WORKSPACE_POOL, Arrays, Key
 from nbtc.gemm.engines.packed_memory import columns_storage, rows_storage
 from nbtc.kernels.panels.fused_sum import PANEL
@@ -71,7 +70,7 @@ def multiply(known: Piece, operands: tuple[Source, Source], state: State, marks:
     """
     arrays: tuple[Any, ...] = WORKSPACE_POOL.take(known.key)
     arguments = block_arguments(known, operands, state, marks, numbers, arrays)
-    done = call(drive, BlockArguments, drivers().block, arguments)
+    done = run_in_words(drivers().block, arguments)
     WORKSPACE_POOL.give(known.key, arrays)
     return bool(done)
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.jit import call
-from nbtc.compiler.machine_code.emitted import drive
+from nbtc.compiler.machine_code.emitted import run_in_words
 from nbtc.compiler.pools.workspace_pool import WORKSPACE_POOL, Arrays, Key
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.table import Format
@@ -216,7 +215,7 @@ class WordsProduct:
         goal = Part(d.reshape(-1).view(np.uint8), 0, b.shape[1])
         parts = _whole_part(a), _whole_part(b), goal
         arguments = _whole_arguments(self.how, (a.shape[0], *b.shape), parts, arrays, fresh)
-        call(drive, micro.ProductArguments, micro.multiplies_product(), arguments)
+        run_in_words(micro.multiplies_product(), arguments)
         WORKSPACE_POOL.give(key, arrays)
 
     def _block(self, a: Any, b: Any, d: Any, j: int, k: int, columns: int, units: int, fresh: bool) -> None:
@@ -239,7 +238,7 @@ class WordsProduct:
         part = _part(*flat(b, k, units, j + q, columns))
         out = self._panels(packed, across, q, depth)
         arguments = micro.WordColumnsArguments(part, units, columns, self.how.readings[1], out)
-        call(drive, micro.WordColumnsArguments, self.how.columns, arguments)
+        run_in_words(self.how.columns, arguments)
 
     def _panels(self, packed: NDArray[Any], across: NDArray[Any], column: int, depth: int) -> micro.PackedWords:
         """Packed panels from a column on, the first of one."""
@@ -256,5 +255,5 @@ class WordsProduct:
             self._panels(packed, across, q, depth), _part(d.reshape(-1), i * ldd + j + q, ldd), columns,
             micro.RowBuffer(*own), int(fresh),
         )  # fmt: skip
-        call(drive, micro.WordRowsArguments, how.rows, arguments)
+        run_in_words(how.rows, arguments)
         WORKSPACE_POOL.give(key, own)

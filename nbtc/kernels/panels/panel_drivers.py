@@ -15,7 +15,7 @@ from numba.core import cgutils
 
 from nbtc.compiler.builder import F32, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.cache.sources import source_digest
-from nbtc.compiler.machine_code.emitted import Emitted, Named, call_address, machine_code
+from nbtc.compiler.machine_code.emitted import Named, call_address, in_words, machine_code
 from nbtc.kernels.panels.alignment_and_rounding import WRAP_MARGIN
 from nbtc.kernels.panels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panels.panel import BLOCKS, LEAST_BLOCKS, AddArguments, SumArguments
@@ -106,9 +106,9 @@ class Drivers(NamedTuple):
 def drivers() -> Drivers:
     """Those of all forms."""
     functions = {
-        "columns": Emitted(ColumnsArguments, _Driver.columns),
-        "rows": Emitted(RowsArguments, _Driver.rows),
-        "block": Emitted(BlockArguments, _Driver.block),
+        "columns": in_words(ColumnsArguments, _Driver.columns),
+        "rows": in_words(RowsArguments, _Driver.rows),
+        "block": in_words(BlockArguments, _Driver.block),
     }
     loaded = machine_code(functions, source_digest(Path(__file__).resolve()), "panel_drivers")
     return Drivers(*(loaded.address(name) for name in Drivers._fields))

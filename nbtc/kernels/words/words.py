@@ -19,7 +19,7 @@ from nbtc.compiler.cache.sources import source_digest
 from nbtc.compiler.cpu.host import AVX512, features
 from nbtc.compiler.cpu.processors import GENERIC, Processor, host_processor
 from nbtc.compiler.loops import Values, repeated
-from nbtc.compiler.machine_code.emitted import Emitted, Named, call_address, machine_code
+from nbtc.compiler.machine_code.emitted import Named, call_in_words, in_words, machine_code
 from nbtc.kernels.words import words_amx
 from nbtc.kernels.words.dot import Bits, ByteBits, Dot, DotElements, Octets, Pairs
 from nbtc.kernels.words.words_pack import Packer, Part, Reading
@@ -278,7 +278,7 @@ def pack_columns(v: VectorBuilder, op: int, source: int, x: Named) -> None:
 @cache
 def packs_columns(op: int, source: int) -> int:
     """The address of what packs B for an operation: a function of `WordColumnsArguments`."""
-    emitted = Emitted(WordColumnsArguments, lambda v, x: pack_columns(v, op, source, x))
+    emitted = in_words(WordColumnsArguments, lambda v, x: pack_columns(v, op, source, x))
     key = "columns", repr((_packer(op).__name__, source, tile_of(op).word.width, tile_of(op).width))
     return machine_code({"columns": emitted}, _stamp(), *key, level=LEVEL).address("columns")
 
@@ -289,21 +289,22 @@ def multiplies_rows(op: int, rounding: int, source: int, signs: tuple[bool, bool
 
     signs: of elements of A and B; only tile registers have an instruction for each.
     """
-    emitted = Emitted(WordRowsArguments, lambda v, x: _WordRows(v, op, WordsVariant(rounding, signs), source, x).emit())
+    variant = WordsVariant(rounding, signs)
+    emitted = in_words(WordRowsArguments, lambda v, x: _WordRows(v, op, variant, source, x).emit())
     key = "rows", repr((op, rounding, signs, source, tile_of(op).width, target()))
     return machine_code({"rows": emitted}, _stamp(), *key, level=LEVEL).address("rows")
 
 
 def _product(v: VectorBuilder, x: Named) -> None:
     """Write the function of `ProductArguments`."""
-    call_address(v, x["pack"], WordColumnsArguments, x["columns"])
-    call_address(v, x["multiply"], WordRowsArguments, x["rows"])
+    call_in_words(v, x["pack"], WordColumnsArguments, x["columns"])
+    call_in_words(v, x["multiply"], WordRowsArguments, x["rows"])
 
 
 @cache
 def multiplies_product() -> int:
     """The address of what packs and multiplies a product in one piece: a function of `ProductArguments`."""
-    functions = {"product": Emitted(ProductArguments, _product)}
+    functions = {"product": in_words(ProductArguments, _product)}
     return machine_code(functions, _stamp(), "product", level=LEVEL).address("product")
 
 

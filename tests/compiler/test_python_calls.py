@@ -1,0 +1,147 @@
+"""Calls from Python of functions by their addresses, without a dispatcher of Numba's."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from llvmlite import ir
+
+from nbtc.compiler.builder import F64, I64, VectorBuilder
+from nbtc.compiler.cpu.float_mode import DEFAULT, KEEP
+from nbtc.compiler.jit import control_word
+from nbtc.compiler.machine_code.emitted import in_words, machine_code, run_in_words
+from nbtc.compiler.machine_code.python_calls import caller
+
+WORDS = 6
+
+
+class Inner(NamedTuple):
+    scale: float
+    x: Any
+
+
+class Outer(NamedTuple):
+    n: int
+    inner: Inner
+    y: Any
+    more: int
+
+
+@pytest.fixture
+def noted():
+    """The address of a function that notes its words, and gives their first."""
+    found: list[list[int]] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
+    def note(words):
+        found.append(words[:5])
+        return words[0]
+
+    return ctypes.cast(note, ctypes.c_void_p).value, found, note
+
+
+def test_arguments_arrive_in_order(noted):
+    address, found, _ = noted
+    x, y = np.ones((3, 4), np.float16)[::2], np.zeros(2, np.int64)
+    for n in (5, np.int32(-7), True, 2**63 + 1, np.uint64(2**64 - 1)):
+        for scale in (2.5, np.float32(0.1), np.float64(-1.0), 3):
+            got = run_in_words(address, Outer(n, Inner(scale, x), y, -1))
+            want = np.uint64(int(n) % 2**64).view(np.int64)
+            assert found.pop() == [want, np.float64(scale).view(np.int64), x.ctypes.data, y.ctypes.data, -1]
+            assert got == want
+
+
+class Strange(np.ndarray):
+    """A class of arrays."""
+
+
+def test_classes_of_arrays_are_arrays(noted):
+    address, found, _ = noted
+    x = np.ones(3).view(Strange)
+    assert run_in_words(address, Outer(1, Inner(0.0, x), x, 0)) == 1
+    assert found[0][2:4] == [x.ctypes.data] * 2
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (1, (2.0, np.ones(1)), np.ones(1)),
+        (1, (2.0, np.ones(1)), np.ones(1), 3, 4),
+        (1, (2.0,), np.ones(1), 3),
+        (1, (2.0, np.ones(1), 2), np.ones(1), 3),
+        (1, 2.0, np.ones(1), 3),
+        (1.0, (2.0, np.ones(1)), np.ones(1), 3),
+        (1, (np.ones(2), np.ones(1)), np.ones(1), 3),
+        (1, ("2", np.ones(1)), np.ones(1), 3),
+        (1, (2.0, 3), np.ones(1), 3),
+        (1, (2.0, None), np.ones(1), 3),
+        (1, (2.0, np.ones(1)), [1.0], 3),
+        [1, (2.0, np.ones(1)), np.ones(1), 3],
+        None,
+    ],
+)
+def test_other_arguments_are_refused(noted, given):
+    address, found, _ = noted
+    call = caller(b"i(fa)ai)")
+    before = sys.getrefcount(given)
+    for _ in range(100):
+        with pytest.raises(TypeError):
+            call(address, given)
+    assert not found
+    assert abs(sys.getrefcount(given) - before) < 50
+
+
+def test_a_call_names_an_address_and_arguments(noted):
+    for given in ((), (noted[0],), (noted[0], (1,), 2), ("1", (1,))):
+        with pytest.raises(TypeError):
+            caller(b"i)")(*given)
+
+
+def test_other_threads_run_meanwhile():
+    """The function waits for one; it would wait for ever if that could not run."""
+    entered, left = threading.Event(), threading.Event()
+
+    @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
+    def wait(words):  # ctypes takes the interpreter's lock for it, which the call must have let go
+        entered.set()
+        return int(left.wait(60))
+
+    def answer() -> None:
+        entered.wait(60)
+        left.set()
+
+    other = threading.Thread(target=answer)
+    other.start()
+    assert caller(b"i)")(ctypes.cast(wait, ctypes.c_void_p).value, (1,)) == 1
+    other.join()
+
+
+def test_calls_run_in_the_default_mode_and_leave_the_callers():
+    def third(v: VectorBuilder, given: Any) -> Any:
+        return v.bits(v.b.fdiv(given["scale"], ir.Constant(F64, 3.0)), I64)
+
+    class Scale(NamedTuple):
+        scale: float
+
+    address = machine_code({"third": in_words(Scale, third)}, "test_python_calls").address("third")
+    run_in_words(address, Scale(1.0))
+    upward = 0x5F80 if sys.platform != "darwin" else DEFAULT
+    before = control_word(upward)
+    try:
+        got, after = run_in_words(address, Scale(1.0)), control_word(KEEP)
+    finally:
+        control_word(before)
+    assert np.int64(got).view(np.float64) == 1 / 3
+    assert upward == DEFAULT or after & ~0x3F == upward
+
+
+def test_a_control_word_is_a_number():
+    with pytest.raises(TypeError):
+        control_word("default")
+    with pytest.raises(OverflowError):
+        control_word(2**70)
