@@ -77,7 +77,6 @@ def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str, bounds:
     with target.compiling_for(arch) as where, warnings.catch_warnings():
         warnings.simplefilter("ignore", NumbaDebugInfoWarning)  # a kernel typed into a prompt has no lines to show
         typing, context = where.typing_context, where.target_context
-        typing.refresh()
         context.refresh()
         options: Any = (None, target.flags(), {}, None, folding.Compiler)
         found = compiler.compile_extra(typing, context, function, tuple(kinds), *options)

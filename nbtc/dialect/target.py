@@ -17,7 +17,7 @@ from numba.core import callconv, cgutils, codegen, compiler, cpu, types, typing
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.descriptors import TargetDescriptor
 from numba.core.dispatcher import Dispatcher
-from numba.core.imputils import Registry
+from numba.core.imputils import Registry, RegistryLoader, builtin_registry
 from numba.core.options import TargetOptions
 from numba.core.registry import cpu_target
 from numba.core.target_extension import (
@@ -200,7 +200,23 @@ class PtxContext(cpu.CPUContext):  # type: ignore[misc]
         self.is32bit = False
         self.data_model_manager = models
         self._internal_codegen = PtxCodegen("nbtc.dialect")
-        self.typing_context.refresh()
+        self._refreshing = False
+
+    def refresh(self) -> None:
+        """Take in what was declared since; once at a time.
+
+        Numba asks for it at each declaration that typing takes in, of which there are hundreds: a fifth of a second.
+        """
+        if self._refreshing:
+            return
+        self._refreshing = True
+        self._registries.setdefault(builtin_registry, RegistryLoader(builtin_registry))  # where typing's belong
+        try:
+            super().refresh()
+            self.load_additional_registries()  # what typing has added
+            self.install_registry(builtin_registry)
+        finally:
+            self._refreshing = False
 
     def load_additional_registries(self) -> None:
         """Add the CPU's, then the dialect's, which come first where both fit."""
