@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from llvmlite import ir
-from llvmlite.ir.instructions import Instruction
+from llvmlite.ir.instructions import Instruction, StoreInstr
 from numba.core import cgutils, types
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
@@ -131,18 +131,19 @@ class VectorBuilder:
         for o in offsets:
             if isinstance(o, int) and o == 0:
                 continue
-            p = self.b.gep(p, [self.int(o) if isinstance(o, int) else o])
+            p = self.b.gep(p, [self.int(o) if isinstance(o, int) else o], source_etype=I8)
         return p
 
     def load(self, p: Any, t: ir.Type, align: Number = 1, offset: Any = 0) -> Any:
         """A value of type t at p + offset bytes."""
-        x = self.b.load(self.b.bitcast(self.at(p, offset), t.as_pointer()))
-        x.align = align
-        return x
+        return self.b.load(self.at(p, offset), align=align, typ=t)
 
     def store(self, value: Any, p: Any, align: Number = 1, offset: Any = 0) -> None:
         """Store value at p + offset bytes."""
-        self.b.store(value, self.b.bitcast(self.at(p, offset), value.type.as_pointer())).align = align
+        # the builder's own wants a pointer of the value's type, though LLVM's pointers have none
+        stored = StoreInstr(self.b.block, value, self.at(p, offset))
+        stored.align = align
+        self.b._insert(stored)
 
     def prefetch(self, p: Any, offset: Any = 0, *, level: Number = 1, write: bool = False) -> None:
         """Ask for the cache line at p + offset bytes, into the first or second level, to be read or written."""

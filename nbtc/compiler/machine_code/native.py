@@ -91,6 +91,15 @@ def target() -> tuple[str, str, str]:
     return llvm.get_default_triple(), cpu, text
 
 
+@cache
+def _compiling(level: int, *_: str) -> Any:
+    """The machine that modules are compiled for, one after the other.
+
+    A new one takes a millisecond and a half to begin: to learn what the processor can do, which it notes for the next.
+    """
+    return _machine(level)
+
+
 def _machine(level: int) -> Any:
     llvm = binding()
     triple, cpu, features = target()
@@ -135,13 +144,13 @@ def _compiled(text: str, levels: Levels, name: str = "") -> Native | None:
     """Machine code of a module's text; None where an instruction may be a wrong one (see `masked_logic`)."""
     llvm = binding()
     with LOCK:
-        machine = _machine(levels.code)
+        machine = _compiling(levels.code, *target())
         module = llvm.parse_assembly(text)
         module.triple = target()[0]
         module.data_layout = str(machine.target_data)
         module.verify()
         if levels.alone and levels.text != 0:
-            _optimise_alone(module, machine, levels)
+            _optimise_alone(module, machine, levels, suspends="@llvm.coro." in text or '@"llvm.coro.' in text)
         else:
             _optimise(module, machine, levels.text)
         about = {"declaration": _declaration(str(module.get_function(name)))} if name else {}
@@ -186,7 +195,7 @@ def _optimise(module: Any, machine: Any, level: int | None) -> None:
     named_passes(after).run(module, builder)
 
 
-def _optimise_alone(module: Any, machine: Any, levels: Levels) -> None:
+def _optimise_alone(module: Any, machine: Any, levels: Levels, suspends: bool) -> None:
     """The passes of a level for one function, around LLVM's lowering of coroutines.
 
     The pipelines of LLVM for modules run most of them twice, and a coroutine's more often.  On two dozen warps and 40
@@ -194,7 +203,7 @@ def _optimise_alone(module: Any, machine: Any, levels: Levels) -> None:
     Collatz' loop wants level 2 (see `build`, which says also how far a coroutine is optimised before its lowering).
     """
     none = _pass_builder(machine, 0)
-    if any(f.name.startswith("llvm.coro.") for f in module.functions):
+    if suspends:
         _function_passes(module, machine, levels.waits)
         none.getModulePassManager().run(module, none)
         named_passes(("aggressive_dce", "simplify_cfg")).run(module, none)
@@ -205,8 +214,10 @@ def _optimise_alone(module: Any, machine: Any, levels: Levels) -> None:
 def _function_passes(module: Any, machine: Any, level: int | None) -> None:
     builder = _pass_builder(machine, level or 0)
     named_passes(FEW if level is None else BEFORE).run(module, builder)
+    if level is None:
+        return
     passes = builder.getFunctionPassManager()
-    for function in module.functions if level is not None else ():
+    for function in module.functions:
         if not function.is_declaration:
             passes.run(function, builder)
 
@@ -281,12 +292,15 @@ def keep(name: str, native: Native) -> None:
         return
     head = json.dumps({**native.about, "sha256": hashlib.sha256(native.object).hexdigest()})
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            try:
+        try:
+            handle, written = tempfile.mkstemp(dir=path.parent)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, written = tempfile.mkstemp(dir=path.parent)
+        try:
+            with open(handle, "wb") as file:
                 file.write(head.encode() + b"\n" + native.object)
-                file.close()  # which writes too, and may find the disk full
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+            os.replace(written, path)
+        except BaseException:
+            os.unlink(written)
+            raise
