@@ -96,12 +96,13 @@ def test_how_far_a_function_is_optimised():
     assert split.levels(function)[:2] == (0, 0)
 
 
-def looping(count, back):
+def looping(count, back, vectors=True):
     """A function of so many instructions whose second block leads to itself, or to the last one."""
     function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), []), "f")
     entry, second, last = (ir.IRBuilder(function.append_basic_block()) for _ in range(3))
+    four = ir.Constant(ir.VectorType(NUMBER, 4), None)
     for _ in range(count - 3):
-        entry.alloca(NUMBER)
+        entry.add(four, four) if vectors else entry.alloca(NUMBER)
     entry.branch(second.block)
     second.cbranch(ir.Constant(ir.IntType(1), 0), second.block if back else last.block, last.block)
     last.ret_void()
@@ -113,6 +114,11 @@ def looping(count, back):
 )
 def test_only_long_loops_of_shared_functions_take_all_passes(missing, back, text):
     assert split.shared_levels(looping(split.LONG_LOOP - missing, back)) == (text, 2, True, None)
+
+
+def test_scalar_loops_take_fewer_passes():
+    assert split.shared_levels(looping(split.LONG_LOOP, True, vectors=False)).text == native.LOOPS
+    assert split.shared_levels(looping(split.LONG_LOOP, False, vectors=False)).text is None
 
 
 def empty(module, name, *callees):

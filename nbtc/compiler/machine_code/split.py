@@ -60,9 +60,10 @@ def levels(function: Any, text: int = 2, waits: int | None = 2) -> native.Levels
 
 
 def shared_levels(function: Any) -> native.Levels:
-    """How far LLVM optimises a function that programs share."""
+    """How far LLVM optimises a function that programs share; the loop that runs warps is the one without vectors."""
     long = sum(len(b.instructions) for b in function.blocks) >= LONG_LOOP and _loops(function)
-    return native.Levels(1 if long else None, alone=True, waits=None)
+    scalar = not any(isinstance(i.type, ir.VectorType) for b in function.blocks for i in b.instructions)
+    return native.Levels((native.LOOPS if scalar else 1) if long else None, alone=True, waits=None)
 
 
 def _loops(function: Any) -> bool:
