@@ -4,8 +4,8 @@
 
 Each is a process of its own with caches of its own; "first" has the start of Python and all imports, "then" is another
 format, layout or size in the same process, "next process" the first call again with the caches that the first left.
-Processor time, not the clock's: on a loaded machine that says nothing.  Python's bytecode is written before, as pip does
-when it installs a package; without it the imports take 0.45 s more.
+Processor time, not the clock's: on a loaded machine that says nothing.  Python's bytecode is written before, as pip
+does when it installs a package; without it the imports take 0.45 s more.
 """
 
 from __future__ import annotations
