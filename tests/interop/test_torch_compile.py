@@ -218,8 +218,29 @@ def test_random_words_are_those_of_the_paper():
     assert [hex(w) for w in ones[0]] == ["0x408f276d", "0x41c83b0e", "0xa20bc7c6", "0x6d5451fd"]
 
 
-def test_random_integers_are_those_of_a_gpu():
-    """`torch.randint(-(2**63), 2**63 - 1, [n], device="cuda")` of torch 2.11 on an H200, calls after a seed."""
+class OwnGenerator:
+    """A GPU's generator, as PyTorch has one."""
+
+    seed = offset = 0
+
+    def initial_seed(self):
+        return self.seed
+
+    def get_offset(self):
+        return self.offset
+
+    def set_offset(self, to):
+        self.offset = to
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["no GPU in use", "a GPU in use"])
+def test_random_integers_are_those_of_a_gpu(begun, monkeypatch):
+    """`torch.randint(-(2**63), 2**63 - 1, [n], device="cuda")` of torch 2.11 on an H200, calls after a seed.
+
+    Once PyTorch has a GPU in use, a seed goes to the GPU's generator at once, and its numbers go on from there.
+    """
+    own = OwnGenerator()
+    monkeypatch.setattr(philox.private, "gpu_generator", lambda: own if begun else None)
     recorded = {
         0: [[-1862263915586927219], [8711312585543254235, 5367436018037784045]],
         1: [[7199011086300483260], [3172808047433469118, -4948440797913919360]],
@@ -228,9 +249,11 @@ def test_random_integers_are_those_of_a_gpu():
     generator = philox.Generator()
     for seed, calls in recorded.items():
         torch.manual_seed(seed)
+        own.seed, own.offset = seed, 0
         for expected in calls:
             out = torch.empty(len(expected), dtype=torch.int64)
             assert generator.integers(-(2**63), 2**63 - 1, out).tolist() == expected
+        assert own.offset == philox.WORDS * len(calls) * begun
 
 
 def test_shapes_that_change_and_graphs_that_break():

@@ -47,7 +47,10 @@ def philox(seed: int, subsequence: NDArray[np.uint64], offset: int) -> NDArray[n
 
 
 class Generator:
-    """The GPU's default generator: seeded whenever PyTorch is, its offset grows by what each call takes."""
+    """The GPU's default generator: seeded whenever PyTorch is, its offset grows by what each call takes.
+
+    Where PyTorch has begun to use a GPU of its own, that one's generator is it: programs here and there take turns.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,6 +60,11 @@ class Generator:
     def _take(self, amount: int) -> tuple[int, int]:
         """(seed, offset) of the next numbers."""
         with self._lock:
+            own = private.gpu_generator()
+            if own is not None:
+                offset = own.get_offset()
+                own.set_offset(offset + amount)
+                return own.initial_seed(), offset
             pending = private.pending_seed()
             if pending is not None and pending[0] is not self._seeded_by:
                 self._seeded_by, self._seed, self._offset = *pending, 0

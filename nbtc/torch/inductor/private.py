@@ -362,6 +362,13 @@ def pending_seed() -> tuple[Any, int] | None:
     return call, int(seeds["seed"])
 
 
+def gpu_generator() -> Any:
+    """The default generator of PyTorch's own GPU; None before PyTorch uses one, which no seed reaches until then."""
+    generators = torch.cuda.default_generators
+    found = generators[torch.cuda.current_device()] if generators else None
+    return found if found is not None and found.device.type == "cuda" else None  # an emulated GPU's is the CPU's
+
+
 def known_options(options: dict[str, Any]) -> dict[str, Any]:
     """Those options of inductor that this version has."""
     import torch._inductor.config as config
