@@ -1,9 +1,11 @@
 """The kernels of the tutorial, bit for bit."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import nbtc
+from nbtc.errors import ShapeError
 from nbtc.examples import alignment as reference
 from nbtc.examples.kernels import (
     alignment,
@@ -131,6 +133,17 @@ def test_a_warpgroup_fetches_and_two_multiply(blocks, cluster, checked, monkeypa
     d = np.zeros((256, 128), np.float16)
     hopper.launch(a, b, d, columns=64, blocks=blocks, cluster=cluster)
     assert_bits_equal(d, nbtc.matmul(a, b.T).astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "kind"),
+    [(120, 64, 64, np.float16), (128, 96, 64, np.float16), (128, 64, 192, ml_dtypes.float8_e4m3fn)],
+)
+def test_tiles_on_hopper_are_whole(m, n, k, kind):
+    d = np.full((m, n), 7, np.float16)
+    with pytest.raises(ShapeError, match=f"a {m}x{k} and b {n}x{k}.*multiples of 128 rows of a, 64 rows of b"):
+        hopper.launch(np.zeros((m, k), kind), np.zeros((n, k), kind), d, columns=64, blocks=1)
+    assert (d == 7).all()
 
 
 @pytest.mark.parametrize(("elements", "result"), [("bfloat16", "bfloat16"), ("float8_e4m3fn", "float16")])

@@ -14,6 +14,7 @@ import numpy as np
 
 import nbtc
 from nbtc import ptx, warp, wgmma
+from nbtc.errors import ShapeError
 from nbtc.examples.kernels.raster import BAND, place
 from nbtc.formats.arrays import as_format
 
@@ -203,6 +204,11 @@ def launch(a, b, d, columns=256, blocks=132, stream=None, cluster=None):
     True
     """
     (m, k), n, elements = a.shape, b.shape[0], ELEMENTS[as_format(a.dtype).name]
+    if m % ROWS or n % columns or k % elements.depth:
+        raise ShapeError(
+            f"a {m}x{k} and b {n}x{k} of {elements.name} are not whole tiles: pad them with zeros to multiples of "
+            f"{ROWS} rows of a, {columns} rows of b and {elements.depth} of k"
+        )
     cluster = (1 if m // ROWS % 2 or blocks % 2 else 2) if cluster is None else cluster
     product, shared = kernel(columns, cluster, elements)
     depth = elements.depth
