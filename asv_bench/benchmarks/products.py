@@ -2,7 +2,6 @@
 
 import os
 from collections import deque
-from heapq import heapreplace
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -11,12 +10,12 @@ import nbtc
 from nbtc.gemm import repeated
 from nbtc.gemm.engines.engines import ALONE
 from nbtc.gemm.engines.words_engine import WordsProduct, scheme
-from nbtc.gemm.shares import PACKING, columns_at_once, row_shares
 from nbtc.kernels.words import words as micro
 from nbtc.report import alternate, random_operand
 from nbtc.testing import kernel_cycles
 from nbtc.testing.kernel_code import CPUS, SHAPES, WORDS, words_operations
 from nbtc.testing.kernel_code import operations as compiled_operations
+from nbtc.testing.thread_simulation import Machine, efficiency
 
 FORMATS = {
     "f16": {},
@@ -260,18 +259,15 @@ class Words:
 
 
 class Shares:
-    """Cuts of a 4096^3 product for more threads than this machine has: the last thread's time, packing included.
+    """A product's f16 sums on one thread, over the time that more threads than there are here have together.
 
-    In units of what it would take if every thread had the same number of sums and nothing were packed.
+    Simulated: packing, Python, the last-level cache and memory, waiting, and when the last thread ends.
     """
 
-    params = [2, 16, 64]
-    param_names = ("threads",)
+    params = ([2, 16, 64], [2048, 4096, 8192], [0.0, 0.3])
+    param_names = ("threads", "size", "slowest thread behind")
 
-    def track_seconds_relative_to_even_shares(self, threads):
-        columns, ends = columns_at_once(threads), [0] * threads
-        for _, rows, _, panels in row_shares(4096, columns // 64, 64, threads, 64, ()):
-            heapreplace(ends, ends[0] + rows * (panels * 64 + PACKING))
-        return threads * max(ends) / (4096 * columns)
+    def track_efficiency(self, threads, size, uneven):
+        return efficiency(size, threads, Machine(uneven=uneven))
 
-    track_seconds_relative_to_even_shares.unit = "of even shares'"
+    track_efficiency.unit = "of all threads' time"

@@ -7,24 +7,20 @@ interrupted, and it doubles compile time.  There is one pool, whatever counts ar
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from functools import cache
-from threading import get_ident
 from typing import Any
 
 import numba
 
 from nbtc.compiler.jit import in_default_float_mode
+from nbtc.compiler.placement import Processors
+from nbtc.compiler.stages import Queue, Order, Share, Stage, Task, one_stage
 from nbtc.errors import OptionError, shown
 
-Task = Callable[..., Any]
-Share = tuple[Any, ...]
-Call = tuple[Task, Share]  # what to call, and its first arguments
 FEWEST_ALLOWED = 16  # any machine takes this many, so that counts can be compared on small ones
 WORTH = 300_000  # nanoseconds of work below which a second thread costs more than it saves
 PATIENCE = 50_000_000  # nanoseconds of a share at most: Ctrl-C takes effect between two
@@ -64,49 +60,6 @@ def in_background(work: Callable[..., Any], *args: Any) -> Future[Any]:
     return _pool().submit(work, *args)
 
 
-@cache
-def _processor_asked() -> Callable[[], int] | None:
-    """What tells the processor that the calling thread is on; None where threads can't be moved."""
-    if not hasattr(os, "sched_setaffinity"):
-        return None
-    return getattr(ctypes.CDLL(None), "sched_getcpu", None)
-
-
-class Processors:
-    """Which processors the threads of one piece of work began on: no two on one while another is free.
-
-    Linux wakes threads where the one that woke them runs, and where all processors have work it leaves them there: two
-    threads then share one processor's time for the tens of milliseconds that their work takes.
-    """
-
-    def __init__(self) -> None:
-        self._taken: dict[int, int] = {}
-
-    def begin(self, moves: bool = True) -> None:
-        """The calling thread takes part; it moves if another is on its processor."""
-        asked = _processor_asked()
-        if asked is None:
-            return
-        here, others = asked(), set(self._taken.values())
-        if moves and here in others:
-            with suppress(OSError):  # the move is all that is wanted: where the thread may run stays as it was
-                allowed = os.sched_getaffinity(0)
-                free = sorted(allowed - others)
-                if free:
-                    here = free[0]
-                    os.sched_setaffinity(0, {here})
-                    os.sched_setaffinity(0, allowed)
-        self._taken[get_ident()] = here
-
-    def run(self, work: Callable[..., Any], *args: Any) -> Any:
-        """work(*args) on the calling thread, which moves first if need be."""
-        self.begin()
-        try:
-            return work(*args)
-        finally:
-            self._taken.pop(get_ident(), None)
-
-
 if hasattr(os, "register_at_fork"):  # a forked child inherits the pool, but not its threads
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
@@ -131,33 +84,17 @@ def parallel_for(count: int, nanoseconds: int, threads: int | None, work: Callab
     ThreadTeam(wanted, False, 0).run(work, (), pieces)
 
 
-def _work(call: Call, left: list[Share], finished: list[None], most: int = sys.maxsize) -> None:
-    """Take shares from the end of `left` until there are none, noting each that is done; a failure empties it."""
-    task, fixed = call
-    for _ in range(most):
-        try:
-            share = left.pop()
-        except IndexError:  # another thread was quicker
-            return
-        try:
-            task(*fixed, *share)
-        except BaseException:
-            left.clear()
-            raise
-        finished.append(None)
+_work_in_pool = in_default_float_mode(Queue.work)  # a thread has the mode of the one that started it, long ago
 
 
-_work_in_pool = in_default_float_mode(_work)  # a thread has the mode of the one that started it, long ago
-
-
-def _helpers(count: int, arguments: tuple[Any, ...]) -> list[Future[None]]:
+def _helpers(count: int, queue: Queue) -> list[Future[None]]:
     """Threads of the pool that work too; fewer, or none, where the system has no more to give."""
     helpers: list[Future[None]] = []
     processors = Processors()
     processors.begin(moves=False)
     for _ in range(count):
         try:
-            helpers.append(_pool().submit(processors.run, _work_in_pool, *arguments))
+            helpers.append(_pool().submit(processors.run, _work_in_pool, queue))
         except RuntimeError:
             break
     return helpers
@@ -172,38 +109,41 @@ class ThreadTeam:
         self._report, self._close = reporter(progress, total)
 
     def run(self, task: Task, fixed: Share, work: Sequence[Share], units: int = 0) -> None:
-        """task(*fixed, *share) for every share of the work, `units` of progress each.
+        """task(*fixed, *share) for every share of the work, `units` of progress each."""
+        self.run_in_order(one_stage(Stage(task, fixed, work, units)), len(work))
+
+    def run_in_order(self, order: Order, most: int = sys.maxsize) -> None:
+        """All shares of a queue, by `most` threads at most.
 
         An interrupt stops within the running shares' time.  The calling thread works too, and reports what all have
         done: a pool that it only waits for would wake it for every share.
         """
-        if self.threads == 1 or len(work) < 2:
-            for share in work:
-                task(*fixed, *share)
-                self._step(units)
+        if self.threads == 1 or most < 2:
+            for stage, i in order:
+                stage.do(i)
+                self._step(stage.units)
             return
-        left, finished, told, call = list(reversed(work)), list[None](), 0, (task, fixed)
-        helpers = _helpers(min(self.threads, len(work)) - 1, (call, left, finished))
+        queue, told = Queue(order), 0
+        helpers = _helpers(min(self.threads, most) - 1, queue)
         try:
-            while left:
-                _work(call, left, finished, 1)
-                told = self._tell(len(finished), told, units)
+            while queue.more:
+                queue.work(1)
+                told = self._tell(queue.finished, told)
             helpers = [f for f in helpers if not f.cancel()]  # the pool may be busy with another product
             while helpers:
                 done, waiting = wait(helpers, timeout=0.25)
                 for f in done:
                     f.result()
                 helpers = list(waiting)
-                told = self._tell(len(finished), told, units)
+                told = self._tell(queue.finished, told)
         except BaseException:
-            left.clear()
+            queue.stop()
             wait([f for f in helpers if not f.cancel()])
             raise
 
-    def _tell(self, finished: int, told: int, units: int) -> int:
-        """Report tasks finished since the last time."""
-        if finished > told:
-            self._step(units * (finished - told))
+    def _tell(self, finished: int, told: int) -> int:
+        """Report what was finished since the last time."""
+        self._step(finished - told)
         return finished
 
     def _step(self, units: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from nbtc.formats.table import Format
-from nbtc.gemm.shares import COLUMNS, columns_at_once
+from nbtc.gemm.shares import COLUMNS, buffers, columns_at_once
 
 OVERHEAD = 8 << 20  # what allocators keep and threads' stacks hold
 POSITIONS = 1 << 20  # outputs whose repair is looked for at once
@@ -52,8 +52,8 @@ def packed_bytes(size: Size, mark: int) -> int:
     few, depth = min(COLUMNS, -(-n // 64) * 64), -(-k // 32) * 32
     column, word = max(11 * min(512, depth), 7 * min(1024, depth)), fa.dtype.itemsize  # a packed column of either kind
     at_once = 1 if size.merged else min(items, threads)  # items that threads work on
-    # items on one thread each pack few columns, the threads of one item more
-    columns = max(at_once * few, min(columns_at_once(threads), -(-n // 64) * 64))
+    # items on one thread each pack few columns, the threads of one item more, and the next ones ahead
+    columns = max(at_once * few, min(buffers(threads, 2) * columns_at_once(threads), -(-n // 64) * 64 * -(-k // 512)))
     packed = columns * (column + word * min(1024, depth)) + threads * (64 * column + 512 * 1024 * word + (1 << 16))
     whole = at_once * (m + n) * k if fa.packed else 0  # words of a part of K
     outputs = m * n * (items if size.merged else at_once)

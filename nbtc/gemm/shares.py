@@ -1,6 +1,7 @@
 """How a product is dealt to threads: what is packed of B at once, and which rows and columns a task takes.
 
-All rows of A pass one packed block of B, then the next block is packed: between the two all threads wait for the last.
+All rows of A pass one packed block of B, then the next one, which is packed before the last rows have passed: so no
+thread waits for another before the product's end.
 """
 
 from __future__ import annotations
@@ -8,23 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nbtc.compiler.stages import Order, Stage, one_stage
 from nbtc.compiler.threads import ThreadTeam
 
 # Columns of B packed at once by up to four threads: 5 MiB at most, which stay in the last-level cache while all rows
-# of A pass.  Servers have 1.5 MiB of it a core and more, so that more threads may pack more, and wait less often: a
-# product of 4096^3 on sixteen waits for its last thread 16 times, not 64 times.
-COLUMNS, FEW, MOST = 1024, 4, 4096
+# of A pass.  Servers have 1.5 MiB of it a core and more: eight threads and more may pack twice as much, and two blocks.
+# Simulated (`nbtc.testing.thread_simulation`), sums of 4096^3 are 89 % of the time of 64 threads, with half as many
+# columns 86 %.  Twice as many would be another 1 % for sixteen.
+COLUMNS, FEW, MOST = 1024, 4, 2048
 TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
 PACKING = 16  # columns of sums that take as long as packing a row of A: 4 (b1) to 16 (e4m3) were measured
 # Sums that take as long as what Python does for a task, 10 microseconds in which no other thread is in Python: 400
 # (f16) to 1,100 (s8), of blocks of full depth.
 CALL = 1024
 PACKED = 256  # columns of B that are worth a task of packing: 0.1 to 0.2 ms
+AHEAD = 2  # shares a thread that are left of a block's when the next block is packed: what is needed then is done
 COPIED = 4 << 20  # bytes that are worth copying on several threads: a millisecond
 Share = tuple[int, int, int, int]  # first row, rows, first panel, panels
 
@@ -33,7 +37,7 @@ def columns_at_once(threads: int) -> int:
     """Columns of B that are packed together.
 
     >>> [columns_at_once(threads) for threads in (1, 4, 8, 64)]
-    [1024, 1024, 2048, 4096]
+    [1024, 1024, 2048, 2048]
     """
     return min(MOST, COLUMNS * max(1, threads // FEW))
 
@@ -74,6 +78,56 @@ def column_shares(panels: int, width: int, threads: int) -> list[tuple[int, int]
         return [(0, panels)]
     worth = min(-(-PACKED // width), -(-panels // threads))
     return list(_pieces(panels, max(worth, -(-panels // (4 * threads)))))
+
+
+class BlockStages(NamedTuple):
+    """Of a packed block of B: its packing, what is decided by what was found there, and the rows of A that pass it."""
+
+    pack: Stage
+    decide: Stage | None
+    rows: Stage
+
+
+def buffers(threads: int, blocks: int) -> int:
+    """How many packed blocks of B there are at once."""
+    return min(blocks, 1 if threads == 1 else 2)
+
+
+class RowsBefore:
+    """Rows that pass the last blocks: what is done before the next block's shares begin."""
+
+    def __init__(self, memories: int) -> None:
+        self._memories, self._stages = memories, list[Stage]()
+
+    def of_memory(self) -> list[Stage]:
+        """Before the next block is packed, as its memory is that of the last block but one."""
+        return self._stages[: max(0, len(self._stages) + 1 - self._memories)]
+
+    def of_sums(self, go_on: bool) -> Stage | None:
+        """Before rows pass the next block, where their sums go on with those of the last one."""
+        return self._stages[-1] if go_on else None
+
+    def add(self, rows: Stage) -> None:
+        """Rows pass one more block."""
+        self._stages = [*self._stages[-1:], rows]
+
+
+def in_line(blocks: Iterable[BlockStages], threads: int) -> Order:
+    """The shares of all blocks in the order in which threads take them."""
+    rest: list[tuple[Stage, int]] = []
+    for block in blocks:
+        half = len(rest) // 2
+        yield from one_stage(block.pack)
+        yield from rest[:half]
+        if block.decide:
+            yield from one_stage(block.decide)
+        yield from rest[half:]
+        count = len(block.rows.shares)
+        kept = 0 if threads == 1 else min(AHEAD * threads, count // 2)
+        shares = list(one_stage(block.rows))
+        yield from shares[: count - kept]
+        rest = shares[count - kept :]
+    yield from rest
 
 
 def copy(to: NDArray[Any], from_: NDArray[Any], team: ThreadTeam) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,42 +157,3 @@ def test_threads_that_ask_for_code_at_once_share_it() -> None:
     for thread in threads:
         thread.join()
     assert len(found) == 8 and all(x is found[0] for x in found)
-
-
-def test_threads_begin_on_processors_of_their_own_while_there_are_free_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved: list[set[int]] = []
-    monkeypatch.setattr(policy, "_processor_asked", lambda: lambda: 2)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2, 5}, raising=False)
-    monkeypatch.setattr(os, "sched_setaffinity", lambda _, to: moved.append(set(to)), raising=False)
-    processors, met = policy.Processors(), threading.Barrier(5)
-    begun: SimpleQueue[list[set[int]]] = SimpleQueue()
-
-    def work() -> None:
-        begun.put(list(moved))
-        met.wait(10)
-
-    workers = [threading.Thread(target=processors.run, args=(work,)) for _ in range(4)]
-    left = []
-    for worker in workers:  # one after the other, and all are there until the last has begun
-        worker.start()
-        left.append(begun.get(timeout=10))
-    met.wait(10)
-    for worker in workers:
-        worker.join()
-    everywhere = {1, 2, 5}
-    assert left == [[], [{1}, everywhere], [{1}, everywhere, {5}, everywhere], left[2]]
-    processors.begin()
-    assert moved == left[2]  # those who are gone are in nobody's way
-
-
-def test_a_system_that_moves_no_threads_runs_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_: int, __: object = None) -> set[int]:
-        raise PermissionError
-
-    monkeypatch.setattr(policy, "_processor_asked", lambda: lambda: 0)
-    monkeypatch.setattr(os, "sched_getaffinity", refused, raising=False)
-    processors = policy.Processors()
-    processors.begin(moves=False)
-    assert processors.run(lambda: 7) == 7
-    monkeypatch.setattr(policy, "_processor_asked", lambda: None)
-    assert processors.run(lambda: 8) == 8

@@ -24,6 +24,7 @@ FUSED = (
     "kernels/panels/panel_schedules.py",
     "kernels/panels/panel.py",
     "gemm/engines/fused_engine.py",
+    "gemm/engines/packed_layout.py",
 )
 WORDS = ("kernels/words/words_pack.py", "gemm/engines/words_engine.py", "kernels/words/words.py")
 # arch, unit, a, b, accumulator, K of the instruction, more of a `Case`: one of each kernel
@@ -57,10 +58,10 @@ _CUT = "how work is shared out, not what is done"
 _WAY = "near or far: both are right, and accumulators out of the near range flag their tile"
 # survivors that change nothing, and why
 EQUIVALENT: dict[str, str] = {
-    "gemm/engines/fused_engine.py: plain = rc is None or not rc.greatest >= rc.least or "
+    "gemm/engines/packed_layout.py: plain = rc is None or not rc.greatest >= rc.least or "
     "(rc.least >= floor_exponent and rc.greatest < 60) -> plain = rc is None or not rc.greatest >= rc.least or "
     "(rc.least > floor_exponent and rc.greatest < 60)": _WAY,
-    "gemm/engines/fused_engine.py: plain = rc is None or not rc.greatest >= rc.least or "
+    "gemm/engines/packed_layout.py: plain = rc is None or not rc.greatest >= rc.least or "
     "(rc.least >= floor_exponent and rc.greatest < 60) -> plain = rc is None or not rc.greatest >= rc.least or "
     "(rc.least >= floor_exponent or rc.greatest < 60)": _WAY,
     "gemm/engines/fused_engine.py: if threads == 1 or blocks >= 2 * threads: -> "

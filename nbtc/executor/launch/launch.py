@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.machine_code import stacks
 from nbtc.compiler.machine_code.native import Loaded
-from nbtc.compiler.threads import Processors, in_background, reporter, thread_count
+from nbtc.compiler.placement import Processors
+from nbtc.compiler.threads import in_background, reporter, thread_count
 from nbtc.errors import OptionError, ProgramError, shown, whole_number
 from nbtc.executor.emit.errors import ErrorKind, Failure, Stop
 from nbtc.executor.emit.state import BLOCK, LAUNCH, WARP, WORKER, words_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -11,11 +12,22 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.machine_code.emitted import run_in_words
 from nbtc.compiler.pools.workspace_pool import WORKSPACE_POOL, Arrays, Key
+from nbtc.compiler.stages import Stage
 from nbtc.compiler.threads import ThreadTeam
 from nbtc.formats.table import Format
 from nbtc.gemm.engines.packed_memory import flat
 from nbtc.gemm.repeated import Call
-from nbtc.gemm.shares import COLUMNS, column_shares, columns_at_once, row_shares
+from nbtc.gemm.shares import (
+    COLUMNS,
+    BlockStages,
+    RowsBefore,
+    Share,
+    buffers,
+    column_shares,
+    columns_at_once,
+    in_line,
+    row_shares,
+)
 from nbtc.kernels.repeated import WordsArguments, repeated
 from nbtc.kernels.words import words as micro
 from nbtc.kernels.words import words_amx
@@ -204,9 +216,13 @@ class WordsProduct:
         if alone and units <= deep and columns <= at_once and d.size * units * self.how.elements <= WHOLE:
             self._whole(a, b, d, fresh)
             return
-        for j in range(0, columns, at_once):
-            for k in range(0, units, deep):
-                self._block(a, b, d, j, k, min(at_once, columns - j), min(deep, units - k), fresh and not k)
+        blocks = [
+            (j, k, min(at_once, columns - j), min(deep, units - k))
+            for j in range(0, columns, at_once)
+            for k in range(0, units, deep)
+        ]
+        if blocks:
+            self._in_blocks(a, b, d, fresh, blocks)
 
     def _whole(self, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any], fresh: bool) -> None:
         """A product that is one packed block, in one call."""
@@ -218,18 +234,37 @@ class WordsProduct:
         run_in_words(micro.multiplies_product(), arguments)
         WORKSPACE_POOL.give(key, arrays)
 
-    def _block(self, a: Any, b: Any, d: Any, j: int, k: int, columns: int, units: int, fresh: bool) -> None:
-        """All rows times one packed block of B."""
-        how, team = self.how, self.team
-        depth, width = how.depth(units), how.width
-        padded = -(-columns // width) * width
-        key = _memory(padded * depth * how.size, padded * 4)
-        packed, across = WORKSPACE_POOL.take(key)
-        team.run(self._pack, (b, packed, across, j, k, depth, units), panels(columns, team.threads, width))
-        work = shares(a.shape[0], columns, team.threads, how.lines, width)
-        macs = a.shape[0] * columns * units * how.elements // len(work)
-        team.run(self._rows, (_Block(a, packed, across, d, j, k, depth, units, fresh),), work, macs)
-        WORKSPACE_POOL.give(key, (packed, across))
+    def _in_blocks(self, a: Any, b: Any, d: Any, fresh: bool, blocks: list[tuple[int, int, int, int]]) -> None:
+        """All rows times one packed block of B after the other; blocks: first column and unit, how many of each."""
+        how, team, (*_, columns, units) = self.how, self.team, blocks[0]
+        padded = -(-columns // how.width) * how.width
+        key = _memory(padded * how.depth(units) * how.size, padded * 4)
+        memory = [WORKSPACE_POOL.take(key) for _ in range(buffers(team.threads, len(blocks)))]
+        most = max(len(work) for work in self._shares(a.shape[0], columns))
+        team.run_in_order(in_line(self._stages(a, b, d, fresh, blocks, memory), team.threads), most)
+        for arrays in memory:
+            WORKSPACE_POOL.give(key, arrays)
+
+    def _shares(self, rows: int, columns: int) -> tuple[list[tuple[int, int]], list[Share]]:
+        """Those of packing a block, and of the rows that pass it."""
+        threads, how = self.team.threads, self.how
+        return panels(columns, threads, how.width), shares(rows, columns, threads, how.lines, how.width)
+
+    def _stages(
+        self, a: Any, b: Any, d: Any, fresh: bool, blocks: list[tuple[int, int, int, int]], memory: list[Arrays]
+    ) -> Iterator[BlockStages]:
+        """Those of each block, whose memory is that of an earlier one."""
+        before = RowsBefore(len(memory))
+        for number, (j, k, columns, units) in enumerate(blocks):
+            packed, across = memory[number % len(memory)]
+            packing, rows = self._shares(a.shape[0], columns)
+            depth = self.how.depth(units)
+            first = Stage(self._pack, (b, packed, across, j, k, depth, units), packing, needs=before.of_memory())
+            block = _Block(a, packed, across, d, j, k, depth, units, fresh and not k)
+            macs = a.shape[0] * columns * units * self.how.elements // max(1, len(rows))
+            second = Stage(self._rows, (block,), rows, macs, [first], before.of_sums(k > 0))
+            before.add(second)
+            yield BlockStages(first, None, second)
 
     def _pack(
         self, b: Any, packed: Any, across: Any, j: int, k: int, depth: int, units: int, q: int, columns: int
