@@ -18,7 +18,7 @@ import numba
 
 from nbtc.compiler.jit import in_default_float_mode
 from nbtc.compiler.placement import Processors
-from nbtc.compiler.stages import Queue, Order, Share, Stage, Task, one_stage
+from nbtc.compiler.stages import Order, Queue, Share, Stage, Task, one_stage
 from nbtc.errors import OptionError, shown
 
 FEWEST_ALLOWED = 16  # any machine takes this many, so that counts can be compared on small ones
