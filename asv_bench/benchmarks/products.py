@@ -259,7 +259,7 @@ class Words:
 
 
 class Shares:
-    """A product's f16 sums on one thread, over the time that more threads than there are here have together.
+    """The time that more threads than there are here have together, over what a product's sums take one.
 
     Simulated: packing, Python, the last-level cache and memory, waiting, and when the last thread ends.
     """
@@ -267,7 +267,7 @@ class Shares:
     params = ([2, 16, 64], [2048, 4096, 8192], [0.0, 0.3])
     param_names = ("threads", "size", "slowest thread behind")
 
-    def track_efficiency(self, threads, size, uneven):
-        return efficiency(size, threads, Machine(uneven=uneven))
+    def track_time_relative_to_sums(self, threads, size, uneven):
+        return 1 / efficiency(size, threads, Machine(uneven=uneven))
 
-    track_efficiency.unit = "of all threads' time"
+    track_time_relative_to_sums.unit = "of the sums' time"

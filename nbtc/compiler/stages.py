@@ -7,12 +7,16 @@ needs comes before it in the queue, so that a thread is at it already, and no tw
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
 from threading import Condition, Lock
 from typing import Any
 
 Task = Callable[..., Any]
 Share = tuple[Any, ...]
+AT_ONCE = 64  # shares that are made ready together
 PATIENCE = 0.25  # seconds after which who waits looks again: not every system ends a wait for Ctrl-C
 
 
@@ -29,7 +33,7 @@ class Stage:
     ) -> None:  # fmt: skip
         self.task, self.fixed, self.shares, self.units = task, fixed, shares, units
         self.needs, self.follows = needs, follows
-        self.left, self.done = len(shares), bytearray(len(shares))
+        self.over, self.done, self._ends = not shares, bytearray(len(shares)), list[int]()
 
     def do(self, i: int) -> None:
         """Share i, which may begin."""
@@ -37,72 +41,84 @@ class Stage:
 
     def may_begin(self, i: int) -> bool:
         """Whether what share i needs is done."""
-        return (self.follows is None or bool(self.follows.done[i])) and not any(stage.left for stage in self.needs)
+        follows = self.follows
+        return (follows is None or bool(follows.done[i])) and all(stage.over for stage in self.needs)
 
     def finish(self, i: int) -> None:
-        """Share i is done."""
+        """Share i is done.  Threads come here at once: each step is one operation of Python's."""
         self.done[i] = 1
-        self.left -= 1
-        if not self.left:  # a queue may be long, and nobody asks for what came before its end
-            self.needs, self.follows = (), None
+        self._ends.append(i)
+        if len(self._ends) == len(self.shares):
+            self.over = True
+            self.needs, self.follows = (), None  # a queue may be long, and nobody asks for what came before its end
 
 
 Order = Iterator[tuple[Stage, int]]  # of shares, by stage and number
 
 
 class Queue:
-    """Shares that are left, in their order, and what is known of those that threads are at."""
+    """Shares that are left, in their order, and what is known of those that threads are at.
+
+    Of short shares thousands begin and end in a second, on many threads: what is done for each takes no lock, unless
+    somebody waits.
+    """
 
     def __init__(self, order: Order) -> None:
-        self.finished = 0  # units
+        self.ended: list[int] = []  # units of each share that is done
         self.more = True  # shares are left
-        self._order, self._news = order, Condition(Lock())
-        self._begun, self._stopped = 0, False  # shares that threads are at
-        self._waiting: list[tuple[Stage, int]] = []
+        self._order, self._next, self._given = order, deque[tuple[Stage, int]](), 0
+        self._lock, self._stopped = Lock(), False
+        self._news, self._waiting = Condition(self._lock), list[tuple[Stage, int]]()
 
     def stop(self) -> None:
         """No share begins any more."""
         with self._news:
             self._stopped, self.more = True, False
+            self._next.clear()
             self._news.notify_all()
 
     def work(self, most: int = sys.maxsize) -> None:
         """Take shares from the front until there are none; a failure leaves none."""
         for _ in range(most):
             try:
-                found = self._next()
-                if found is None:
+                found = self._take()
+                if found is None or not (found[0].may_begin(found[1]) or self._wait(found)):
                     return
                 stage, i = found
                 stage.do(i)
-                self._finish(stage, i)
+                stage.finish(i)
+                self.ended.append(stage.units)
+                if self._waiting:
+                    with self._news:
+                        self._news.notify_all()
             except BaseException:
                 self.stop()
                 raise
 
-    def _next(self) -> tuple[Stage, int] | None:
-        """The first share that is left, once it may begin; None where none does any more."""
+    def _take(self) -> tuple[Stage, int] | None:
+        """The first share that is left; None where there is none."""
+        while self.more:
+            with suppress(IndexError):
+                return self._next.popleft()
+            with self._lock:
+                if self.more and not self._next:
+                    some = list(islice(self._order, AT_ONCE))
+                    self._given += len(some)
+                    self._next.extend(some)
+                    self.more = bool(some)
+        return None
+
+    def _wait(self, found: tuple[Stage, int]) -> bool:
+        """Until the share may begin; False where none does any more."""
         with self._news:
-            found = next(self._order, None) if self.more else None
-            if found is None:
-                self.more = False
-                return None
-            self._begun += 1
+            self._waiting.append(found)  # before it looks again: who finishes what it needs looks here afterwards
             while not self._stopped and not found[0].may_begin(found[1]):
-                self._waiting.append(found)
-                if len(self._waiting) == self._begun and not any(stage.may_begin(i) for stage, i in self._waiting):
+                begun = self._given - len(self._next) - len(self.ended)
+                if len(self._waiting) == begun and not any(stage.may_begin(i) for stage, i in self._waiting):
                     raise RuntimeError("all shares that were begun wait for others: what one needs comes after it")
                 self._news.wait(PATIENCE)
-                self._waiting.remove(found)
-            return None if self._stopped else found
-
-    def _finish(self, stage: Stage, i: int) -> None:
-        with self._news:
-            stage.finish(i)
-            self._begun -= 1
-            self.finished += stage.units
-            if self._waiting:
-                self._news.notify_all()
+            self._waiting.remove(found)
+            return not self._stopped
 
 
 def one_stage(stage: Stage) -> Order:

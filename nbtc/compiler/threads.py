@@ -128,23 +128,24 @@ class ThreadTeam:
         try:
             while queue.more:
                 queue.work(1)
-                told = self._tell(queue.finished, told)
+                told = self._tell(queue.ended, told)
             helpers = [f for f in helpers if not f.cancel()]  # the pool may be busy with another product
             while helpers:
                 done, waiting = wait(helpers, timeout=0.25)
                 for f in done:
                     f.result()
                 helpers = list(waiting)
-                told = self._tell(queue.finished, told)
+                told = self._tell(queue.ended, told)
         except BaseException:
             queue.stop()
             wait([f for f in helpers if not f.cancel()])
             raise
 
-    def _tell(self, finished: int, told: int) -> int:
+    def _tell(self, ended: list[int], told: int) -> int:
         """Report what was finished since the last time."""
-        self._step(finished - told)
-        return finished
+        now = len(ended)
+        self._step(sum(ended[told:now]))
+        return now
 
     def _step(self, units: int) -> None:
         if units:

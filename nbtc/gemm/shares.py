@@ -18,10 +18,9 @@ from nbtc.compiler.stages import Order, Stage, one_stage
 from nbtc.compiler.threads import ThreadTeam
 
 # Columns of B packed at once by up to four threads: 5 MiB at most, which stay in the last-level cache while all rows
-# of A pass.  Servers have 1.5 MiB of it a core and more: eight threads and more may pack twice as much, and two blocks.
-# Simulated (`nbtc.testing.thread_simulation`), sums of 4096^3 are 89 % of the time of 64 threads, with half as many
-# columns 86 %.  Twice as many would be another 1 % for sixteen.
-COLUMNS, FEW, MOST = 1024, 4, 2048
+# of A pass.  Servers have 1.5 MiB of it a core and more, so that more threads may pack more, and so pack the rows of A
+# less often, which is a sixth of the time of integers in tile registers.
+COLUMNS, FEW, MOST = 1024, 4, 4096
 TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
 PACKING = 16  # columns of sums that take as long as packing a row of A: 4 (b1) to 16 (e4m3) were measured
 # Sums that take as long as what Python does for a task, 10 microseconds in which no other thread is in Python: 400
@@ -37,7 +36,7 @@ def columns_at_once(threads: int) -> int:
     """Columns of B that are packed together.
 
     >>> [columns_at_once(threads) for threads in (1, 4, 8, 64)]
-    [1024, 1024, 2048, 2048]
+    [1024, 1024, 2048, 4096]
     """
     return min(MOST, COLUMNS * max(1, threads // FEW))
 

@@ -39,7 +39,7 @@ def test_stages_begin_when_what_they_need_is_done(threads: int) -> None:
     team(threads, lambda now, _: seen.append(now), 42).run_in_order(chain(*map(one_stage, stages)))
     assert sorted(done) == [(number, i) for number in range(6) for i in range(7)]
     assert seen == sorted(seen) and seen[-1] == 42
-    assert all(not stage.left and stage.follows is None for stage in stages) or threads == 1
+    assert all(stage.over and stage.follows is None for stage in stages) or threads == 1
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

@@ -40,7 +40,9 @@ def test_threads_are_busy(threads: int, size: int, uneven: float) -> None:
 
 def test_a_simulated_thread_alone_waits_for_nobody() -> None:
     """It packs, sums and is in Python, one after the other."""
-    shares = [(stage, i) for block in blocks(2048, 1) for stage in (block.pack, block.rows) for i in range(stage.left)]
+    shares = [
+        (stage, i) for block in blocks(2048, 1) for stage in (block.pack, block.rows) for i in range(len(stage.shares))
+    ]
     free = Machine(python=0, cache=float("inf"), memory=float("inf"))
     packing = PACKING * sum(s.shares[i][1] * PANEL * 512 if not s.units else s.shares[i][1] * 512 for s, i in shares)
     assert seconds(2048, 1, free) == pytest.approx((2048**3 + packing) / free.rate)
