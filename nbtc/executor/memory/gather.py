@@ -17,7 +17,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, suffix, vector
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.emit.fields import load_field
-from nbtc.executor.memory.resolve import ADDRESSES, Access, at_once, fits, fits_shared, resolver
+from nbtc.executor.memory.resolve import ADDRESSES, Access, at_once, fits, fits_shared, resolved
 from nbtc.executor.memory.side_by_side import (
     LANES,
     LaneElements,
@@ -184,7 +184,7 @@ def _each(v: VectorBuilder, helpers: Any, access: Access, args: Any, do: Any) ->
     b = v.b
     addresses, mask, site, block, warp = args
     out = b.alloca(ADDRESSES)
-    good = b.call(resolver(helpers, access), [addresses, mask, ir.Constant(I32, access.bytes), site, block, warp, out])
+    good = resolved(v, helpers, access, (addresses, mask), (site, block, warp), out)
     words = b.bitcast(out, I64.as_pointer())
     turned = b.bitcast(_last_wins(v, b.bitcast(good, vector(I1, LANES)), access.bytes), I32)
 

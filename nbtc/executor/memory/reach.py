@@ -14,7 +14,7 @@ from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.instrument import Touch
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.emit.values import const
-from nbtc.executor.memory.resolve import ADDRESSES, Access, resolve, resolver
+from nbtc.executor.memory.resolve import ADDRESSES, Access, resolve, resolved
 from nbtc.executor.text.data import Operand
 
 LANES = 32
@@ -105,7 +105,7 @@ def places_in(
     """As `places_at` for the body of a helper, which knows where it is called: (site, block, warp)."""
     with v.b.goto_entry_block():
         out = v.b.alloca(ADDRESSES)
-    good = v.b.call(resolver(helpers, access), [addresses, mask, ir.Constant(I32, access.bytes), *where, out])
+    good = resolved(v, helpers, access, (addresses, mask), where, out)
     return Places(v.b.load(out), good)
 
 

@@ -23,6 +23,7 @@ POINTER = I8.as_pointer()
 ADDRESSES = vector(I64, LANES)
 RANGE_WORDS = 3  # of 64 bits, of a range: first byte, bytes, writable
 SITE_BYTES = 16  # what a site remembers: first byte and bytes of the range it last was in
+WRITES = 1 << 31  # beside the bytes of an access
 TAG = 56
 RANK_SHIFT = 24  # of an address in another block's shared memory: its rank in the cluster, plus two (`cluster`)
 # Even, so that a program for pairs of blocks that clears the lowest bit of an address' rank gets the even block's: no
@@ -53,31 +54,31 @@ def resolve(lanes: Lanes, access: Access, addresses: Any, site: int) -> tuple[An
     The other active lanes' error has been recorded, and the launch is about to stop.
     """
     out = lanes.frame.code.lane_words()
-    size = ir.Constant(I32, access.bytes)
-    mask = lanes.b.call(
-        resolver(lanes.machine.helpers, access),
-        [lanes.spread(addresses), lanes.active, size, ir.Constant(I32, site), lanes.block, lanes.warp, out],
-    )
-    return out, mask
+    where = ir.Constant(I32, site), lanes.block, lanes.warp
+    return out, resolved(lanes.v, lanes.machine.helpers, access, (lanes.spread(addresses), lanes.active), where, out)
 
 
-def resolver(helpers: Any, access: Access) -> Any:
-    """The function (addresses, mask, bytes, site, block, warp, out) -> mask that `resolve` calls."""
-    return helpers.function(
-        f"resolve_{access.space}_{'w' if access.write else 'r'}",
+def resolved(v: VectorBuilder, helpers: Any, access: Access, given: Any, where: Any, out: Any) -> Any:
+    """As `resolve`, of (addresses, mask) at (site, block, warp): the mask; host addresses are put into `out`."""
+    resolver = helpers.function(
+        f"resolve_{access.space}",
         I32,
         (ADDRESSES, I32, I32, I32, POINTER, POINTER, ADDRESSES.as_pointer()),
-        lambda v, args: _resolver(v, access, helpers, args),
+        lambda v, args: _resolver(v, access.space, helpers, args),
     )
+    addresses, mask = given
+    what = ir.Constant(I32, access.bytes | (WRITES if access.write else 0))
+    return v.b.call(resolver, [addresses, mask, what, *where, out])
 
 
-def _resolver(v: VectorBuilder, access: Access, helpers: Any, args: Any) -> None:
+def _resolver(v: VectorBuilder, space: str, helpers: Any, args: Any) -> None:
     """The body of a resolver: all lanes at once where that can be told, else lane by lane."""
     b = v.b
-    addresses, mask, size, site, block, warp, out = args
+    addresses, mask, what, site, block, warp, out = args
+    size, writes = b.and_(what, ir.Constant(I32, WRITES - 1)), b.and_(what, ir.Constant(I32, WRITES))
     checked = helpers.checked
-    if access.space != "local":
-        places, fine = at_once(v, checked, access.space, b.zext(size, I64), (addresses, mask, site, block, warp))
+    if space != "local":
+        places, fine = at_once(v, checked, space, b.zext(size, I64), (addresses, mask, site, block, warp))
         with b.if_then(fine, likely=True):
             b.store(places, out)
             b.ret(mask)
@@ -87,11 +88,11 @@ def _resolver(v: VectorBuilder, access: Access, helpers: Any, args: Any) -> None
     kept = b.alloca(ADDRESSES)
     b.store(addresses, kept)
     given = b.bitcast(kept, I64.as_pointer())
-    where = _Where(v, helpers, access.write, size, site, block, warp)
+    where = _Where(v, helpers, writes, size, site, block, warp)
 
     def lane(number: Any) -> None:
         address = b.load(b.gep(given, [number]))
-        found, kind = where.find(access.space, address, number)
+        found, kind = where.find(space, address, number)
         b.store(found, b.gep(words, [number]))
         if checked:
             low = b.and_(address, b.sub(b.zext(size, I64), v.int(1)))
@@ -198,9 +199,7 @@ def _last_range(v: VectorBuilder, site: Any, block: Any) -> tuple[Any, Any]:
 class _Where:
     """Emits the search for one address in each space."""
 
-    def __init__(
-        self, v: VectorBuilder, helpers: Any, write: bool, size: Any, site: Any, block: Any, warp: Any
-    ) -> None:
+    def __init__(self, v: VectorBuilder, helpers: Any, write: Any, size: Any, site: Any, block: Any, warp: Any) -> None:
         self.v, self.b, self.helpers, self.checked, self.write = v, v.b, helpers, helpers.checked, write
         self.size, self.site, self.warp, self.block = size, site, warp, block
         self.launch = v.b.inttoptr(load_field(v, "block", block, "launch"), POINTER)
@@ -288,10 +287,13 @@ class _Where:
         return address, find_range(self.helpers, self.v, where, self.write)
 
 
-def find_range(helpers: Any, v: VectorBuilder, where: tuple[Any, ...], write: bool) -> Any:
-    """The error kind (0: none) of an access that must lie in one range: (launch, worker, address, bytes, site)."""
+def find_range(helpers: Any, v: VectorBuilder, where: tuple[Any, ...], write: Any) -> Any:
+    """The error kind (0: none) of an access that must lie in one range: (launch, worker, address, bytes, site).
+
+    write: an i32, 0 for a load.
+    """
     search = helpers.function("find_range", I32, (POINTER, POINTER, I64, I64, I32, I32), _find_range)
-    return v.b.call(search, [*where, ir.Constant(I32, int(write))])
+    return v.b.call(search, [*where, write])
 
 
 def _find_range(v: VectorBuilder, args: Any) -> None:

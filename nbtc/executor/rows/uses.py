@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from nbtc.errors import ParseError
@@ -101,6 +101,7 @@ class RegisterUse(NamedTuple):
     row: FormRow | None
 
 
+@lru_cache(maxsize=1 << 13)  # a compilation asks six times for each instruction
 def use_of(instruction: Instruction) -> RegisterUse:
     """Registers read and written by an instruction, guard and carry included; an unknown one writes nothing."""
     row = row_of(instruction.mnemonic)

@@ -96,7 +96,7 @@ def _unbroken(lanes: Lanes, space: str, line: tuple[Any, Any, Any, Any], writes:
             kind = b.select(whole, ir.Constant(I32, 0), ir.Constant(I32, ErrorKind.SHARED_BOUNDS))
         else:
             where = (lanes.launch, lanes.worker, begin, size, site)
-            kind = find_range(lanes.machine.helpers, v, where, writes)
+            kind = find_range(lanes.machine.helpers, v, where, ir.Constant(I32, int(writes)))
         with b.if_then(b.icmp_unsigned("!=", kind, ir.Constant(I32, 0)), likely=False):
             lanes.machine.helpers.record(v, lanes.launch, (lanes.block, lanes.warp), (site, kind, number, begin))
             b.store(b.xor(b.load(kept), b.shl(ir.Constant(I32, 1), number)), kept)
