@@ -53,6 +53,9 @@ NUMBERS = (
 )  # of `LaunchableCode`
 
 
+RUN = "run"  # the function that runs warps
+
+
 class Built(NamedTuple):
     """Machine code and the places in the program that its errors name."""
 
@@ -77,7 +80,7 @@ def build(read: Callable[[], PtxModule], text: str, kernel: str, shape: BlockSha
         native.keep(name, found)
     loaded = native.load(found)
     about = loaded.about
-    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.address("run"))
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.address(about[RUN]))
     numbers = {key: about[key] for key in NUMBERS}
     return Built(
         LaunchableCode(loaded, run, sites=len(about["sites"]), sessions={}, **numbers),
@@ -110,7 +113,9 @@ def _compile(module: PtxModule, kernel: str, shape: BlockShape, options: Options
     text = PARTING if machine.parts_in_loops else TOGETHER
     integers = any(map(_multiplies_integers, (i for f in prepared.functions for i in f.body or ())))
     waits = OF_INTEGERS if integers else OTHERS
-    made = Functions(machine.module, machine.helpers.functions).objects("warp", "run", text=text, waits=waits)
+    functions = Functions(machine.module, machine.helpers.functions)
+    made = functions.objects("warp", RUN, text=text, waits=waits)
+    about[RUN] = functions.symbol(RUN)
     about["stack_bytes"] = _stack(kernel, made)
     return native.Native(b"".join(made), {**about, "sizes": [len(o) for o in made]})
 

@@ -1,5 +1,7 @@
 """A program's functions compiled each by itself: the same bits, and shared by programs."""
 
+import ctypes
+
 import numpy as np
 import pytest
 from llvmlite import ir
@@ -46,14 +48,15 @@ def compiled(monkeypatch, tmp_path):
     """Texts of the functions that others may share, by name, as they are compiled; an empty cache."""
     monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(helpers, "_HELPERS", {})
-    real, texts = native.compile_function, {}
+    real, texts = native.optimised, {}
 
-    def compile_function(text, name, levels):
+    def optimised(symbol, text, levels):
+        name = symbol.split(".")[0]
         assert name not in texts
         texts[name] = text
-        return real(text, name, levels)
+        return real(symbol, text, levels)
 
-    monkeypatch.setattr(native, "compile_function", compile_function)
+    monkeypatch.setattr(native, "optimised", optimised)
     return texts
 
 
@@ -140,8 +143,73 @@ def test_functions_come_after_those_they_call(compiled):
     warp = empty(module, "warp", second)
     empty(module, "run", warp, first)
     empty(module, "of no use", second)
-    assert len(split.Functions(module).objects("warp", "run")) == 4
+    functions = split.Functions(module)
+    warp_code, others = functions.objects("warp", "run")
     assert list(compiled) == ["first", "second", "run"]
+    assert "warp" in symbols(warp_code)
+    assert symbols(others) == {"warp", *(functions.symbol(name) for name in compiled)}
+    assert split.Functions(module).symbol("warp") == "warp"  # as "run" calls it, which is no program's own
+
+
+def symbols(code):
+    """Names of functions in an object file, those that it calls among them."""
+    return {n.decode() for n in code.split(b"\0") if n.decode("latin1").split(".")[0] in FUNCTIONS}
+
+
+FUNCTIONS = {"first", "second", "run", "warp", "nbtc_sum", "of no use"}
+
+
+def test_functions_of_products_are_in_a_file_of_their_own(compiled):
+    module = ir.Module()
+    module.triple = native.target()[0]
+    first, product = empty(module, "first"), empty(module, "nbtc_sum")
+    empty(module, "warp", first, product)
+    functions = split.Functions(module)
+    _, *files = functions.objects("warp")
+    assert [symbols(code) for code in files] == [{functions.symbol("first")}, {functions.symbol("nbtc_sum")}]
+
+
+def calling(*names, constant=1):
+    """A warp and functions that it calls, of which `first` returns a constant."""
+    module = ir.Module()
+    module.triple = native.target()[0]
+    kind = ir.FunctionType(NUMBER, [])
+    made = []
+    for name in names:
+        function = ir.Function(module, kind, name)
+        ir.IRBuilder(function.append_basic_block()).ret(ir.Constant(NUMBER, constant if name == "first" else 7))
+        function.attributes.add("noinline")
+        made.append(function)
+    warp = ir.Function(module, kind, "warp")
+    b = ir.IRBuilder(warp.append_basic_block())
+    total = ir.Constant(NUMBER, 0)
+    for function in made:
+        total = b.add(total, b.call(function, []))
+    b.ret(total)
+    return module
+
+
+@pytest.mark.parametrize("constant", [1, 2])
+def test_a_program_calls_its_own_functions(constant, monkeypatch, tmp_path):
+    monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
+    for names, value in ((("first", "second"), 1), (("second", "first"), 2), (("first", "second", "run"), constant)):
+        objects = split.Functions(calling(*names, constant=value)).objects("warp")
+        code = native.Native(b"".join(objects), {"sizes": [len(x) for x in objects]})
+        loaded = native.load(code)
+        call = ctypes.CFUNCTYPE(ctypes.c_int32)(loaded.address("warp"))
+        assert call() == value + 7 * (len(names) - 1)
+
+
+def test_a_file_that_is_gone_is_made_anew(monkeypatch, tmp_path):
+    monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
+    split.Functions(calling("first")).objects("warp")
+    kept = list(tmp_path.rglob("*.o"))
+    assert len(kept) == 2
+    for path in kept:
+        content = path.read_bytes()
+        path.unlink()
+        assert len(split.Functions(calling("first")).objects("warp")) == 2
+        assert path.read_bytes() == content
 
 
 def test_functions_that_call_each_other(compiled):
@@ -153,7 +221,24 @@ def test_functions_that_call_each_other(compiled):
     first_builder = ir.IRBuilder(first.blocks[0])
     first_builder.position_at_end(first.blocks[0])
     first_builder.ret_void()
-    assert len(split.Functions(module).objects("first")) == 2
+    functions = split.Functions(module)
+    code, other = functions.objects("first")
+    assert symbols(code) == {"first", functions.symbol("second")}
+    assert symbols(other) == {functions.symbol("second"), "first"}  # the second one calls the first by its name
+
+
+def test_functions_of_others_that_call_each_other(compiled):
+    module = ir.Module()
+    module.triple = native.target()[0]
+    first = ir.Function(module, ir.FunctionType(ir.VoidType(), []), "first")
+    second = empty(module, "second", first)
+    b = ir.IRBuilder(first.append_basic_block())
+    b.call(second, [])
+    b.ret_void()
+    empty(module, "warp", first)
+    functions = split.Functions(module)
+    functions.objects("warp")
+    assert functions.symbol("first") == "first" != functions.symbol("second") != "second"
 
 
 NUMBER = ir.IntType(32)
@@ -178,7 +263,10 @@ def adding(others):
 
 
 def test_a_functions_text_is_the_same_in_every_module(compiled):
-    made = [split.Functions(adding(n).module).compiled("add") for n in (0, 3)]
+    made = []
+    for n in (0, 3):
+        functions = split.Functions(adding(n).module)
+        made.append((functions.finished("add"), functions.compiled("add")))
     assert made[0] == made[1]
     text = compiled["add"]  # once
     assert '@"table" = internal constant i32 5' in text
@@ -198,7 +286,7 @@ def test_callers_know_what_llvm_found_out(apart, compiled):
     others = split.Functions(f.module)
     assert split.Functions(module, others if apart else None).compiled("caller").named == ("add",)
     (declaration,) = (line for line in compiled["caller"].splitlines() if line.startswith("declare"))
-    assert "@add(ptr" in declaration
+    assert "@add." in declaration
     assert "captures(none)" in declaration or "nocapture" in declaration
     assert "argmem: readwrite" in declaration or "argmemonly" in declaration
 

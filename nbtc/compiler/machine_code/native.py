@@ -12,7 +12,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import accumulate, pairwise
@@ -129,39 +129,71 @@ def compile_text(
     text: str, level: int | None = 2, code_level: int = 2, alone: bool = False, waits: int | None = 2
 ) -> bytes:
     """An object file of a module's text, optimised as far as `Levels` says."""
-    return _checked(lambda x: _compiled(x, Levels(level, code_level, alone, waits)), text).object
+    levels = Levels(level, code_level, alone, waits)
+    return _checked(lambda changed: _emitted(_optimised(changed(text) if changed else text, levels), levels))
 
 
-def compile_function(text: str, name: str, levels: Levels) -> Native:
-    """The same of a function for other modules: `about["declaration"]` is how they declare it."""
-    return _checked(lambda x: _compiled(x, levels, name), text)
+class Function(NamedTuple):
+    """A function of which LLVM makes machine code together with others: how modules declare it; its module, optimised.
+
+    One by one, a millisecond and a half of each was for what LLVM sets up before it begins.
+    """
+
+    name: str
+    text: str
+    levels: Levels
+    declaration: str
+    module: Any
 
 
-def _checked(make: Callable[[str], Native | None], text: str) -> Native:
-    code = make(text) or make(masked_logic.with_plain_choices(text))
+def optimised(name: str, text: str, levels: Levels) -> Function:
+    """The function of a module's text."""
+    with LOCK:
+        module = _optimised(text, levels)
+        return Function(name, text, levels, _declaration(str(module.get_function(name))), module)
+
+
+def compile_functions(functions: Sequence[Function]) -> bytes:
+    """One object file of functions, whose modules can't be used any more."""
+
+    def make(changed: Callable[[str], str] | None) -> bytes | None:
+        modules = [_optimised(changed(f.text), f.levels) if changed else f.module for f in functions]
+        for other in modules[1:]:
+            modules[0].link_in(other)
+        return _emitted(modules[0], functions[0].levels)
+
+    return _checked(make)
+
+
+def _checked(make: Callable[[Callable[[str], str] | None], bytes | None]) -> bytes:
+    """What `make` gives for texts as they are, or for changed ones if that has a wrong instruction."""
+    with LOCK:
+        code = make(None) or make(masked_logic.with_plain_choices)
     if code is None:
         raise RuntimeError("LLVM compiled a choice by a mask to an instruction that it is known to encode wrongly")
     return code
 
 
-def _compiled(text: str, levels: Levels, name: str = "") -> Native | None:
-    """Machine code of a module's text; None where an instruction may be a wrong one (see `masked_logic`)."""
-    llvm = binding()
-    with LOCK:
-        machine = _compiling(levels.code, *target())
-        module = llvm.parse_assembly(text)
-        module.triple = target()[0]
-        module.data_layout = str(machine.target_data)
-        module.verify()
-        if levels.alone and levels.text != 0:
-            _optimise_alone(module, machine, levels, suspends="@llvm.coro." in text or '@"llvm.coro.' in text)
-        else:
-            _optimise(module, machine, levels.text)
-        about = {"declaration": _declaration(str(module.get_function(name)))} if name else {}
-        code = bytes(machine.emit_object(module))
-        if masked_logic.may_hold(code) and masked_logic.holds(machine.emit_assembly(module)):
-            return None
-        return Native(code, about)
+def _optimised(text: str, levels: Levels) -> Any:
+    """A module of a text."""
+    machine = _compiling(levels.code, *target())
+    module = binding().parse_assembly(text)
+    module.triple = target()[0]
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    if levels.alone and levels.text != 0:
+        _optimise_alone(module, machine, levels, suspends="@llvm.coro." in text or '@"llvm.coro.' in text)
+    else:
+        _optimise(module, machine, levels.text)
+    return module
+
+
+def _emitted(module: Any, levels: Levels) -> bytes | None:
+    """Machine code of a module; None where an instruction may be a wrong one (see `masked_logic`)."""
+    machine = _compiling(levels.code, *target())
+    code = bytes(machine.emit_object(module))
+    wrong = masked_logic.may_hold(code) and masked_logic.holds(machine.emit_assembly(module))
+    return None if wrong else code
 
 
 def _declaration(definition: str) -> str:

@@ -33,6 +33,7 @@ LONG_BLOCK = 1000
 # 12 % more code.  Others come out as large without (18,866 bytes instead of 18,942 of 23 that a product calls), in half
 # of the time for passes.
 LONG_LOOP = 100
+SYMBOL = 16  # digits of a digest in a symbol
 _NAME = re.compile(r'@"([^"]+)"')
 _METADATA = re.compile(r"!(\d+)\b")
 
@@ -78,11 +79,16 @@ def _loops(function: Any) -> bool:
 
 
 class Compiled(NamedTuple):
-    """Machine code of a function, how others declare it, and what it names."""
+    """A function that is compiled, or about to be: its symbol, how others declare it, what it names, and the name of
+    the object file that has it, empty before there is one.
 
-    object: bytes
+    The symbol says all that the code depends on: object files with other functions of a name may meet in a program.
+    """
+
+    symbol: str
     declaration: str
     named: tuple[str, ...]
+    file: str
 
 
 class Functions:
@@ -94,7 +100,10 @@ class Functions:
     def __init__(self, module: Any, others: Functions | None = None) -> None:
         self.module, self.globals, self.others = module, module.globals, others
         self.made: dict[str, Compiled] = {}
+        self.files: dict[str, bytes] = {}  # object files by their names
+        self._waiting: dict[str, tuple[str, native.Function]] = {}  # by name: a function's key, and its module
         self._under_way: set[str] = set()
+        self._met: set[str] = set()  # functions that were named while they were under way, and keep their names
 
     def objects(self, own: str, *shared: str, text: int = 2, waits: int | None = 2) -> list[bytes]:
         """Object files of a program: its own function, those that it shares with others, and all that they call.
@@ -102,33 +111,77 @@ class Functions:
         text, waits: how far LLVM optimises the text of its own (`native.Levels`).
         """
         self._under_way.add(own)
-        body = str(self.globals[own]).replace("define internal ", "define ", 1)
-        module, named = self._text(own, body)
-        found = {own: native.compile_text(module, *levels(self.globals[own], text, waits))}
+        module, named = self._text(own, self._body(own))
+        code = native.compile_text(module, *levels(self.globals[own], text, waits))
+        met = {own}
         for name in (todo := [*named, *shared]):
-            if name not in found and (made := self.compiled(name)) is not None:
-                found[name] = made.object
+            if name not in met and (made := self.compiled(name)) is not None:
                 todo += made.named
-        return list(found.values())
+            met.add(name)
+        found = [self.finished(name) for name in dict.fromkeys(todo)]
+        return [code, *dict.fromkeys(object_ for object_ in found if object_)]
+
+    def finished(self, name: str) -> bytes | None:
+        """The object file that has a function, with all others that wait for machine code; None as of `compiled`."""
+        if self.compiled(name) is None:
+            return None
+        if name not in self.made and self.others:
+            return self.others.finished(name)
+        for products in (False, True):
+            if together := [x for x in self._waiting if _of_products(x) is products]:
+                self._finish(together)
+        return self.files[self.made[name].file]
+
+    def _finish(self, names: list[str]) -> None:
+        keys, functions = zip(*(self._waiting.pop(name) for name in names), strict=True)
+        file = native.digest("functions", *keys)
+        self.files[file] = native.compile_functions(functions)
+        native.keep(file, native.Native(self.files[file], {}))
+        for name, key, function in zip(names, keys, functions, strict=True):
+            native.keep(key, native.Native(b"", {"declaration": function.declaration, "file": file}))
+            self.made[name] = self.made[name]._replace(file=file)
 
     def compiled(self, name: str) -> Compiled | None:
-        """A function's machine code, which other programs may have left on disk; None for what has no body here."""
+        """A function, whose machine code other programs may have left on disk; None for what has no body here."""
         if name in self.made or name in self._under_way:
             return self.made.get(name)
         function = self.globals.get(name)
         if not getattr(function, "blocks", None):
             return self.others.compiled(name) if self.others and function is None else None
         self._under_way.add(name)
-        text, named = self._text(name, str(function).replace("define internal ", "define ", 1))
+        text, named = self._text(name, self._body(name))
         self._under_way.remove(name)
-        key = native.digest("function", text)
-        found = native.fetch(key)
+        key = native.digest("function of a file", text, str(name in self._met))
+        symbol = name if name in self._met else f"{name}.{key[:SYMBOL]}"
+        found = self._on_disk(key)
         if found is None:
-            found = native.compile_function(text, name, shared_levels(function))
-            native.keep(key, found)
-        self.made[name] = Compiled(found.object, found.about["declaration"], named)
+            made = native.optimised(symbol, text.replace(f'@"{name}"', f'@"{symbol}"'), shared_levels(function))
+            self._waiting[name] = key, made
+            found = made.declaration, ""
+        self.made[name] = Compiled(symbol, found[0], named, found[1])
         function.blocks = []
         return self.made[name]
+
+    def symbol(self, name: str) -> str:
+        """By which a function that is compiled is found in its object file."""
+        made = self.compiled(name)
+        return name if made is None else made.symbol
+
+    def _on_disk(self, key: str) -> tuple[str, str] | None:
+        """A function's declaration and file, if both are there."""
+        found = native.fetch(key)
+        if found is None:
+            return None
+        file = found.about["file"]
+        if file not in self.files:
+            whole = native.fetch(file)
+            if whole is None:
+                return None
+            self.files[file] = whole.object
+        return found.about["declaration"], file
+
+    def _body(self, name: str) -> str:
+        return str(self.globals[name]).replace("define internal ", "define ", 1)
 
     def _text(self, name: str, body: str) -> tuple[str, tuple[str, ...]]:
         """The module of a function: all that it names, and nothing else; these names."""
@@ -138,7 +191,12 @@ class Functions:
             needed |= new
             todo += new
         head = f'target triple = "{self.module.triple}"\ntarget datalayout = "{self.module.data_layout}"'
+        body = _NAME.sub(self._by_symbol, body)
         return "\n".join([head, *needed.values(), *self._with_metadata(body)]), tuple(needed)
+
+    def _by_symbol(self, named: re.Match[str]) -> str:
+        made = self.compiled(named[1])
+        return named[0] if made is None else f'@"{made.symbol}"'
 
     def _outside(self, name: str) -> str:
         """What stands in other functions' modules for a name: a declaration, or a constant."""
@@ -147,7 +205,10 @@ class Functions:
             return made.declaration
         if here is None and self.others:
             return self.others._outside(name)
-        return _declared(here) if getattr(here, "blocks", None) else str(here)
+        if not getattr(here, "blocks", None):
+            return str(here)
+        self._met.add(name)
+        return _declared(here)
 
     def _with_metadata(self, body: str) -> list[str]:
         """A function's text and the metadata that it refers to, numbered anew so that modules agree."""
@@ -161,6 +222,11 @@ class Functions:
             lines.append(renumbered(str(self.module.metadata[int(number)])))
             todo += list(numbers)[len(todo) :]
         return lines
+
+
+def _of_products(name: str) -> bool:
+    """Whether a function belongs to matrix instructions: those are in files of their own, most programs have none."""
+    return name.startswith("nbtc_")
 
 
 def _declared(function: Any) -> str:
