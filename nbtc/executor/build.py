@@ -25,7 +25,7 @@ from nbtc.executor.kernel.link import link
 from nbtc.executor.kernel.parameters import with_named_parameters
 from nbtc.executor.launch.launch import LaunchableCode
 from nbtc.executor.profile.hooks import ProfileInstrument
-from nbtc.executor.text.data import Instruction, PtxModule
+from nbtc.executor.text.data import PtxModule
 from nbtc.executor.watch.hooks import CheckedMode
 
 INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": CheckedMode, "profile": ProfileInstrument}
@@ -40,6 +40,10 @@ PARTING, TOGETHER = 2, 1
 # fast (products of f16 and e4m3, attention, softmax, sums), with less code where programs are large: FlashAttention-2's
 # 217 to 203 KB backward, 369 to 347 KB forward, and a quarter less time for LLVM.
 OF_INTEGERS, OTHERS = 2, None
+# How far its machine code: scheduling again after registers are allocated is a seventh of that time, and where warps
+# multiply matrices, which functions of their own do, all programs are as fast without (products of f16, e4m3 and bytes
+# with mma and wgmma, attention).
+AMONG_PRODUCTS, ALONE = 1, 2
 NUMBERS = (
     "suspends",
     "loops",
@@ -111,18 +115,14 @@ def _compile(module: PtxModule, kernel: str, shape: BlockShape, options: Options
         "services": sorted(instrument.services),
     }
     text = PARTING if machine.parts_in_loops else TOGETHER
-    integers = any(map(_multiplies_integers, (i for f in prepared.functions for i in f.body or ())))
-    waits = OF_INTEGERS if integers else OTHERS
+    products = [i for f in prepared.functions for i in f.body or () if i.opcode in PRODUCTS]
+    waits = OF_INTEGERS if any("s32" in i.modifiers for i in products) else OTHERS
+    code = AMONG_PRODUCTS if products else ALONE
     functions = Functions(machine.module, machine.helpers.functions)
-    made = functions.objects("warp", RUN, text=text, waits=waits)
-    about[RUN] = functions.symbol(RUN)
+    made, absent = functions.objects("warp", RUN, levels=native.Levels(text, code, alone=True, waits=waits))
+    about |= {RUN: functions.symbol(RUN), "absent": absent}
     about["stack_bytes"] = _stack(kernel, made)
     return native.Native(b"".join(made), {**about, "sizes": [len(o) for o in made]})
-
-
-def _multiplies_integers(instruction: Instruction) -> bool:
-    """Whether an instruction is a matrix product of integers."""
-    return instruction.opcode in PRODUCTS and "s32" in instruction.modifiers
 
 
 def _stack(kernel: str, objects: list[bytes]) -> int:

@@ -71,8 +71,10 @@ def test_choices_of_picked_bits(case):
 def test_what_llvm_makes_is_found_and_made_otherwise():
     """At least one of the texts becomes such an instruction when it is left alone, and none when choices are plain."""
     for levels in (native.Levels(), native.Levels(alone=True)):
-        assert any(native._compiled(text(*case), levels) is None for case in CASES)
-        assert all(native._compiled(masked_logic.with_plain_choices(text(*case)), levels) for case in CASES)
+        codes = [text(*case) for case in CASES]
+        assert any(native._emitted(native._optimised(x, levels), levels) is None for x in codes)
+        plain = [masked_logic.with_plain_choices(x) for x in codes]
+        assert all(native._emitted(native._optimised(x, levels), levels) for x in plain)
 
 
 @pytest.mark.parametrize(

@@ -86,17 +86,17 @@ def test_programs_share_what_their_warps_call(compiled):
 
 def test_how_far_a_function_is_optimised():
     function = empty(ir.Module(), "warp")
-    assert split.levels(function)[:2] == (2, 2)
+    assert split.own_levels(function)[:2] == (2, 2)
     b = ir.IRBuilder(function.append_basic_block())
     for _ in range(split.LONG_BLOCK - 1):
         b.alloca(NUMBER)
-    assert split.levels(function)[:2] == (2, 2)
+    assert split.own_levels(function)[:2] == (2, 2)
     b.ret_void()
-    assert split.levels(function)[:2] == (2, 1)
-    assert split.levels(function, 1, None) == (1, 1, True, None)
+    assert split.own_levels(function)[:2] == (2, 1)
+    assert split.own_levels(function, native.Levels(1, 2, True, None)) == (1, 1, True, None)
     for _ in range(split.MANY_BLOCKS):
         function.append_basic_block()
-    assert split.levels(function)[:2] == (0, 0)
+    assert split.own_levels(function)[:2] == (0, 0)
 
 
 def looping(count, back, vectors=True):
@@ -144,11 +144,10 @@ def test_functions_come_after_those_they_call(compiled):
     empty(module, "run", warp, first)
     empty(module, "of no use", second)
     functions = split.Functions(module)
-    warp_code, others = functions.objects("warp", "run")
+    warp_code, others = functions.objects("warp", "run").files
     assert list(compiled) == ["first", "second", "run"]
     assert "warp" in symbols(warp_code)
     assert symbols(others) == {"warp", *(functions.symbol(name) for name in compiled)}
-    assert split.Functions(module).symbol("warp") == "warp"  # as "run" calls it, which is no program's own
 
 
 def symbols(code):
@@ -165,7 +164,7 @@ def test_functions_of_products_are_in_a_file_of_their_own(compiled):
     first, product = empty(module, "first"), empty(module, "nbtc_sum")
     empty(module, "warp", first, product)
     functions = split.Functions(module)
-    _, *files = functions.objects("warp")
+    _, *files = functions.objects("warp").files
     assert [symbols(code) for code in files] == [{functions.symbol("first")}, {functions.symbol("nbtc_sum")}]
 
 
@@ -193,11 +192,40 @@ def calling(*names, constant=1):
 def test_a_program_calls_its_own_functions(constant, monkeypatch, tmp_path):
     monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
     for names, value in ((("first", "second"), 1), (("second", "first"), 2), (("first", "second", "run"), constant)):
-        objects = split.Functions(calling(*names, constant=value)).objects("warp")
-        code = native.Native(b"".join(objects), {"sizes": [len(x) for x in objects]})
+        objects, absent = split.Functions(calling(*names, constant=value)).objects("warp")
+        code = native.Native(b"".join(objects), {"sizes": [len(x) for x in objects], "absent": absent})
         loaded = native.load(code)
         call = ctypes.CFUNCTYPE(ctypes.c_int32)(loaded.address("warp"))
         assert call() == value + 7 * (len(names) - 1)
+
+
+def test_what_a_function_that_nobody_calls_would_call_need_not_be_there(monkeypatch, tmp_path):
+    """Of a file that the program takes another function from: LLVM would resolve nothing, and calls go to address 0."""
+    monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
+
+    def program(*names):
+        """Functions of which "second" calls "first"; the warp calls those that are named."""
+        module = calling("first", "second")
+        first, second, warp = (module.globals[name] for name in ("first", "second", "warp"))
+        third = ir.Function(module, first.ftype, "run")
+        ir.IRBuilder(third.append_basic_block()).ret(ir.Constant(NUMBER, 3))
+        third.attributes.add("noinline")
+        for function, callees in ((second, [first]), (warp, [module.globals[name] for name in names])):
+            function.blocks = []
+            b = ir.IRBuilder(function.append_basic_block())
+            total = ir.Constant(NUMBER, 10)
+            for callee in callees:
+                total = b.add(total, b.call(callee, []))
+            b.ret(total)
+        return split.Functions(module).objects("warp")
+
+    found = [program("first"), program("second", "run"), program("run")]
+    assert [len(objects.files) for objects in found] == [2, 3, 2]
+    assert [[x.split(".")[0] for x in objects.absent] for objects in found] == [[], [], ["first"]]
+    for objects, value in zip(found, (11, 24, 13), strict=True):
+        about = {"sizes": [len(x) for x in objects.files], "absent": objects.absent}
+        loaded = native.load(native.Native(b"".join(objects.files), about))
+        assert ctypes.CFUNCTYPE(ctypes.c_int32)(loaded.address("warp"))() == value
 
 
 def test_a_file_that_is_gone_is_made_anew(monkeypatch, tmp_path):
@@ -208,7 +236,7 @@ def test_a_file_that_is_gone_is_made_anew(monkeypatch, tmp_path):
     for path in kept:
         content = path.read_bytes()
         path.unlink()
-        assert len(split.Functions(calling("first")).objects("warp")) == 2
+        assert len(split.Functions(calling("first")).objects("warp").files) == 2
         assert path.read_bytes() == content
 
 
@@ -222,7 +250,7 @@ def test_functions_that_call_each_other(compiled):
     first_builder.position_at_end(first.blocks[0])
     first_builder.ret_void()
     functions = split.Functions(module)
-    code, other = functions.objects("first")
+    code, other = functions.objects("first").files
     assert symbols(code) == {"first", functions.symbol("second")}
     assert symbols(other) == {functions.symbol("second"), "first"}  # the second one calls the first by its name
 

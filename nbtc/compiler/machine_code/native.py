@@ -7,6 +7,7 @@ of its own and moved into place, so readers never see half of one; what can't be
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
@@ -41,7 +42,8 @@ taken_by_forks("llvmlite", _CALLS.__enter__, lambda: _CALLS.__exit__())
 class Native(NamedTuple):
     """Machine code and what its maker wants to know about it when it comes from disk.
 
-    object: an object file, or several one after the other, whose lengths are then `about["sizes"]`.
+    object: an object file, or several one after the other, whose lengths are then `about["sizes"]`.  Symbols that they
+    name and nobody has are `about["absent"]`: nothing that runs calls them.
     """
 
     object: bytes
@@ -277,10 +279,18 @@ def load(native: Native) -> Loaded:
         empty = llvm.parse_assembly("")
         empty.triple = target()[0]
         engine = llvm.create_mcjit_compiler(empty, _machine(2))  # a machine of its own: engines that share one crash
+        for symbol in native.about.get("absent", ()):  # LLVM would resolve no symbol at all
+            llvm.add_symbol(symbol, _abort())
         for part in native.objects:
             engine.add_object_file(llvm.ObjectFileRef.from_data(part))
         engine.finalize_object()
     return Loaded(engine, native.about)
+
+
+def _abort() -> int | None:
+    """The address of what ends the process."""
+    library = ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)
+    return ctypes.cast(library.abort, ctypes.c_void_p).value
 
 
 # --- on disk ---

@@ -34,6 +34,7 @@ LONG_BLOCK = 1000
 # of the time for passes.
 LONG_LOOP = 100
 SYMBOL = 16  # digits of a digest in a symbol
+OPTIMISED = native.Levels(alone=True)
 _NAME = re.compile(r'@"([^"]+)"')
 _METADATA = re.compile(r"!(\d+)\b")
 
@@ -51,13 +52,12 @@ def shared_module(module: ir.Module) -> ir.Module:
     return module.shared if isinstance(module, SplitProgram) else module
 
 
-def levels(function: Any, text: int = 2, waits: int | None = 2) -> native.Levels:
-    """How far LLVM optimises a function that may be large; text, waits: how far its text, if it isn't too large."""
-    count = len(function.blocks)
-    if count >= MANY_BLOCKS:
+def own_levels(function: Any, wanted: native.Levels = OPTIMISED) -> native.Levels:
+    """How far LLVM optimises a function that may be large: as far as wanted, if it isn't too large."""
+    if len(function.blocks) >= MANY_BLOCKS:
         return native.Levels(0, 0, alone=True)
     long = any(len(b.instructions) >= LONG_BLOCK for b in function.blocks)
-    return native.Levels(text, 1 if long else 2, alone=True, waits=waits)
+    return wanted._replace(code=1) if long else wanted
 
 
 def shared_levels(function: Any) -> native.Levels:
@@ -91,6 +91,15 @@ class Compiled(NamedTuple):
     file: str
 
 
+class Objects(NamedTuple):
+    """Object files of a program, and the symbols that they name but none of them has: functions that the program's own
+    never call, of files that it takes others from, call those.
+    """
+
+    files: list[bytes]
+    absent: list[str]
+
+
 class Functions:
     """The functions of an `llvmlite.ir` module, each a module of its own; they may call those of another collection.
 
@@ -100,28 +109,30 @@ class Functions:
     def __init__(self, module: Any, others: Functions | None = None) -> None:
         self.module, self.globals, self.others = module, module.globals, others
         self.made: dict[str, Compiled] = {}
-        self.files: dict[str, bytes] = {}  # object files by their names
+        self.files: dict[str, native.Native] = {}  # object files by their names
         self._waiting: dict[str, tuple[str, native.Function]] = {}  # by name: a function's key, and its module
         self._under_way: set[str] = set()
         self._met: set[str] = set()  # functions that were named while they were under way, and keep their names
 
-    def objects(self, own: str, *shared: str, text: int = 2, waits: int | None = 2) -> list[bytes]:
+    def objects(self, own: str, *shared: str, levels: native.Levels = OPTIMISED) -> Objects:
         """Object files of a program: its own function, those that it shares with others, and all that they call.
 
-        text, waits: how far LLVM optimises the text of its own (`native.Levels`).
+        levels: how far LLVM optimises its own, if it isn't too large.
         """
         self._under_way.add(own)
         module, named = self._text(own, self._body(own))
-        code = native.compile_text(module, *levels(self.globals[own], text, waits))
+        code = native.compile_text(module, *own_levels(self.globals[own], levels))
         met = {own}
         for name in (todo := [*named, *shared]):
             if name not in met and (made := self.compiled(name)) is not None:
                 todo += made.named
             met.add(name)
-        found = [self.finished(name) for name in dict.fromkeys(todo)]
-        return [code, *dict.fromkeys(object_ for object_ in found if object_)]
+        found = {f.object: f.about for name in todo if (f := self.finished(name)) is not None}
+        symbols = {symbol for about in found.values() for symbol in about["symbols"]}
+        absent = {symbol for about in found.values() for symbol in about["calls"]} - symbols
+        return Objects([code, *found], sorted(absent))
 
-    def finished(self, name: str) -> bytes | None:
+    def finished(self, name: str) -> native.Native | None:
         """The object file that has a function, with all others that wait for machine code; None as of `compiled`."""
         if self.compiled(name) is None:
             return None
@@ -135,8 +146,11 @@ class Functions:
     def _finish(self, names: list[str]) -> None:
         keys, functions = zip(*(self._waiting.pop(name) for name in names), strict=True)
         file = native.digest("functions", *keys)
-        self.files[file] = native.compile_functions(functions)
-        native.keep(file, native.Native(self.files[file], {}))
+        symbols = [function.name for function in functions]
+        called = {self.symbol(x) for name in names for x in self.made[name].named if self.compiled(x) is not None}
+        about = {"symbols": symbols, "calls": sorted(called.difference(symbols))}
+        self.files[file] = native.Native(native.compile_functions(functions), about)
+        native.keep(file, self.files[file])
         for name, key, function in zip(names, keys, functions, strict=True):
             native.keep(key, native.Native(b"", {"declaration": function.declaration, "file": file}))
             self.made[name] = self.made[name]._replace(file=file)
@@ -177,7 +191,7 @@ class Functions:
             whole = native.fetch(file)
             if whole is None:
                 return None
-            self.files[file] = whole.object
+            self.files[file] = whole
         return found.about["declaration"], file
 
     def _body(self, name: str) -> str:

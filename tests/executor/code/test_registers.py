@@ -70,7 +70,7 @@ def test_machine_code_grows_no_faster_than_the_text():
 }}"""
         with emitting():
             machine = Machine(link(parse(text), "k"), BlockShape.of((32, 1, 1)), Options("sm_80"))
-            return len(Functions(machine.module, machine.helpers.functions).objects("warp")[0])
+            return len(Functions(machine.module, machine.helpers.functions).objects("warp").files[0])
 
     few, many = size(24), size(48)
     assert few < many < 2.2 * few
