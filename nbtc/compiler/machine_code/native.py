@@ -135,7 +135,7 @@ def compile_text(
     return _checked(lambda changed: _emitted(_optimised(changed(text) if changed else text, levels), levels))
 
 
-class Function(NamedTuple):
+class SharedFunction(NamedTuple):
     """A function of which LLVM makes machine code together with others: how modules declare it; its module, optimised.
 
     One by one, a millisecond and a half of each was for what LLVM sets up before it begins.
@@ -148,14 +148,14 @@ class Function(NamedTuple):
     module: Any
 
 
-def optimised(name: str, text: str, levels: Levels) -> Function:
+def optimised(name: str, text: str, levels: Levels) -> SharedFunction:
     """The function of a module's text."""
     with LOCK:
         module = _optimised(text, levels)
-        return Function(name, text, levels, _declaration(str(module.get_function(name))), module)
+        return SharedFunction(name, text, levels, _declaration(str(module.get_function(name))), module)
 
 
-def compile_functions(functions: Sequence[Function]) -> bytes:
+def compile_functions(functions: Sequence[SharedFunction]) -> bytes:
     """One object file of functions, whose modules can't be used any more."""
 
     def make(changed: Callable[[str], str] | None) -> bytes | None:

@@ -91,7 +91,7 @@ class Compiled(NamedTuple):
     file: str
 
 
-class Objects(NamedTuple):
+class ObjectFiles(NamedTuple):
     """Object files of a program, and the symbols that they name but none of them has: functions that the program's own
     never call, of files that it takes others from, call those.
     """
@@ -110,11 +110,11 @@ class Functions:
         self.module, self.globals, self.others = module, module.globals, others
         self.made: dict[str, Compiled] = {}
         self.files: dict[str, native.Native] = {}  # object files by their names
-        self._waiting: dict[str, tuple[str, native.Function]] = {}  # by name: a function's key, and its module
+        self._waiting: dict[str, tuple[str, native.SharedFunction]] = {}  # by name: a function's key, and its module
         self._under_way: set[str] = set()
         self._met: set[str] = set()  # functions that were named while they were under way, and keep their names
 
-    def objects(self, own: str, *shared: str, levels: native.Levels = OPTIMISED) -> Objects:
+    def objects(self, own: str, *shared: str, levels: native.Levels = OPTIMISED) -> ObjectFiles:
         """Object files of a program: its own function, those that it shares with others, and all that they call.
 
         levels: how far LLVM optimises its own, if it isn't too large.
@@ -130,7 +130,7 @@ class Functions:
         found = {f.object: f.about for name in todo if (f := self.finished(name)) is not None}
         symbols = {symbol for about in found.values() for symbol in about["symbols"]}
         absent = {symbol for about in found.values() for symbol in about["calls"]} - symbols
-        return Objects([code, *found], sorted(absent))
+        return ObjectFiles([code, *found], sorted(absent))
 
     def finished(self, name: str) -> native.Native | None:
         """The object file that has a function, with all others that wait for machine code; None as of `compiled`."""
