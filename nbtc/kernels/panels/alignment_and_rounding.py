@@ -33,14 +33,14 @@ FLOOR_FIELD = 50
 def sign_bytes(block: int, target: Processor | None = None) -> int:
     """Size of a column's sign word, a bit for each product: a byte where they fit in one, else 32 bits.
 
-    target: the processor, where exponents lie by turns.  With `dots`, two chunks of columns share a 32-bit word where
-    two fit; where no instruction counts bits, four of a column have a byte.  A row's word always has 32 bits: a smaller
-    word stands there several times.
+    target: the processor, where exponents lie by turns.  There, two chunks of columns share a 32-bit word where two
+    fit; where no instruction counts bits, four of a column have a byte for dot products.  A row's word always has 32
+    bits: a smaller word stands there several times.
     """
-    if target is not None and target.dots:
-        if not target.counts:
-            return block // 4
-        return 1 if block <= 8 else 2 if block <= 16 else 4
+    if target is not None and target.dots and not target.counts:
+        return block // 4
+    if target is not None and target.counts and 8 < block <= 16:
+        return 2
     return 1 if block <= 8 else 4
 
 
@@ -106,8 +106,8 @@ class SumShape:
 
     @property
     def signs_by_turns(self) -> bool:
-        """True where sign words, or the counts made of them, of a word's columns are picked by dot products."""
-        return self.by_turns and self.target.dots
+        """True where a word has sign words, or the counts made of them, of several columns."""
+        return self.by_turns and (self.target.dots or self.sign_bytes == 2)
 
     @property
     def tiny_zeros(self) -> bool:

@@ -29,15 +29,20 @@ def least_field_by_turns() -> int:
     return least_field(host_processor())
 
 
-def _signs_by_turns(how: Packing) -> Processor | None:
-    """The processor, if it has signs of B by turns."""
-    row = host_processor()
-    return row if how.by_turns and row is not None and row.dots else None
+def _by_turns(how: Packing) -> Processor | None:
+    """The processor, if it has exponents of B by turns."""
+    return host_processor() if how.by_turns else None
+
+
+def _for_dots(how: Packing) -> Processor | None:
+    """The processor, if it also takes them, and signs, by dot products."""
+    row = _by_turns(how)
+    return row if row is not None and row.dots else None
 
 
 def sign_size(how: Packing) -> int:
     """Bytes of a column's sign word."""
-    return sign_bytes(how.block, _signs_by_turns(how))
+    return sign_bytes(how.block, _by_turns(how))
 
 
 def _buffer(v: VectorBuilder, count: int) -> Any:
@@ -57,8 +62,8 @@ class _Rows:
     def __init__(self, v: VectorBuilder, pk: PanelElements, how: Packing, args: dict[str, Any]) -> None:
         self.v, self.b, self.pk, self.args = v, v.b, pk, args
         self.block, self.full_range = how.block, bool(how.full_range)
-        row = _signs_by_turns(how)  # whose words, where they are no nibbles, meet several columns' signs in one
-        self.sign_copies = 4 // min(4, sign_bytes(how.block, row)) if row is None or row.counts else 1
+        row = _for_dots(how)  # whose words, where they are no nibbles, meet several columns' signs in one
+        self.sign_copies = 4 // min(4, sign_size(how)) if row is None or row.counts else 1
         self.noted = _buffer(v, ROWS)
 
     def write(self, tile: Any, order: list[int]) -> None:
@@ -165,7 +170,7 @@ class _Columns:
 
     def __init__(self, v: VectorBuilder, pk: PanelElements, how: Packing, args: dict[str, Any]) -> None:
         self.v, self.b, self.pk, self.how, self.args = v, v.b, pk, how, args
-        self.block, self.full_range, self.turns = how.block, bool(how.full_range), _signs_by_turns(how)
+        self.block, self.full_range, self.turns = how.block, bool(how.full_range), _for_dots(how)
         self.noted, self.word, self.fraction_sum, self.largest_sum = (_buffer(v, n) for n in (PANEL // CHUNK, 1, 1, 1))
         _blank(v, self.largest_sum)
         target = host_processor()
@@ -233,7 +238,7 @@ class _Columns:
                 nibble = b.and_(b.lshr(word, v.const(IV, 4 * i)), v.const(IV, 15))
                 self.by_turns(nibble, v.at(to, first, PANEL * i), column, 1)
             return
-        if self.turns and size < 4:
+        if size == 2 or (self.turns and size < 4):
             group = b.and_(column, v.int(-4 * CHUNK // size))  # of columns that share words
             self.by_turns(word, v.at(to, first, b.mul(group, v.int(size))), b.sub(column, group), size)
             return

@@ -63,7 +63,10 @@ class SumByTurns(FusedSum):
             mine = v.splat(v.load(at.signs_a, I32, 4, 4 * r), self.lanes)
             signs = v.bits(b.xor(self.load(at.signs_b, self.width * (c // 2)), mine), vector(I16, 2 * self.lanes))
             self.counts[r] = v.bits(v.popcount(signs), self.integers)
-        return v.add_halves(n, self.counts[r], self.ends.c(1 << 16 * (c % 2)))
+        if self.s.target.dots:
+            return v.add_halves(n, self.counts[r], self.ends.c(1 << 16 * (c % 2)))
+        upper = b.lshr(self.counts[r], self.ends.c(16))
+        return b.add(n, upper if c % 2 else b.and_(self.counts[r], self.ends.c((1 << 16) - 1)))
 
     def starts(self, e: Any, low: Any) -> list[Any]:
         if self.s.in_f64:
