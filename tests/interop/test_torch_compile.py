@@ -242,6 +242,7 @@ def test_random_integers_are_those_of_a_gpu(begun, monkeypatch):
     own = OwnGenerator()
     monkeypatch.setattr(philox.private, "gpu_generator", lambda: own if begun else None)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: begun)  # a seed waits until it is
+    monkeypatch.setattr(torch.cuda.random, "device_count", lambda: 0)  # a real one has no generator until it is used
     recorded = {
         0: [[-1862263915586927219], [8711312585543254235, 5367436018037784045]],
         1: [[7199011086300483260], [3172808047433469118, -4948440797913919360]],
