@@ -28,8 +28,8 @@ def test_an_unpickled_plan_equals_itself() -> None:
 
 
 def test_memory_is_what_a_product_takes() -> None:
-    """Two threads take for 4096^3 in f16 the result of 64 MiB and a few more; for 20,000^3 hardly more than that."""
-    for size, extra in ((4096, 40 << 20), (20_000, 60 << 20)):
+    """Two threads take for 4096^3 in f16 the result of 64 MiB and a few more, B packed ahead; 20,000^3 hardly more."""
+    for size, extra in ((4096, 41 << 20), (20_000, 60 << 20)):
         result = 4 * size**2
         assert result < nbtc.plan(zeros(size, size), zeros(size, size), threads=2).peak_bytes < result + extra
 
