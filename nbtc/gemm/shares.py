@@ -22,14 +22,25 @@ from nbtc.compiler.threads import ThreadTeam
 # less often, which is a sixth of the time of integers in tile registers.
 COLUMNS, FEW, MOST = 1024, 4, 4096
 TASK_BLOCKS = 8  # row blocks a task takes at most: tens of milliseconds
-PACKING = 16  # columns of sums that take as long as packing a row of A: 4 (b1) to 16 (e4m3) were measured
-# Sums that take as long as what Python does for a task, 10 microseconds in which no other thread is in Python: 400
-# (f16) to 1,100 (s8), of blocks of full depth.
-CALL = 1024
 PACKED = 256  # columns of B that are worth a task of packing: 0.1 to 0.2 ms
 AHEAD = 2  # shares a thread that are left of a block's when the next block is packed: what is needed then is done
 COPIED = 4 << 20  # bytes that are worth copying on several threads: a millisecond
 Share = tuple[int, int, int, int]  # first row, rows, first panel, panels
+
+
+class Costs(NamedTuple):
+    """What a task of rows takes beside its sums, counted in sums of full depth.
+
+    packing: columns of sums that take as long as packing a row of A; 4 (b1) to 16 (e4m3) were timed by hand.
+    call: sums that take as long as what Python does for a task, 10 microseconds in which no other thread is in Python;
+    400 (f16) to 1,100 (s8).
+    """
+
+    packing: int = 16
+    call: int = 1024
+
+
+USUAL = Costs()
 
 
 def columns_at_once(threads: int) -> int:
@@ -47,7 +58,9 @@ def _pieces(count: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 @lru_cache(maxsize=256)
-def row_shares(rows: int, panels: int, width: int, threads: int, block: int, heights: tuple[int, ...]) -> list[Share]:
+def row_shares(
+    rows: int, panels: int, width: int, threads: int, block: int, heights: tuple[int, ...], costs: Costs = USUAL
+) -> list[Share]:
     """Tasks for some rows of A and all panels of B, `width` columns each; every task packs its rows anew.
 
     block: rows packed at a time.  heights: other numbers of rows a task may have.  A list of tasks that idle threads
@@ -60,9 +73,9 @@ def row_shares(rows: int, panels: int, width: int, threads: int, block: int, hei
     def latest(cut: tuple[int, int]) -> float:
         high, wide = cut
         across, tasks = -(-panels // wide), -(-rows // high) * -(-panels // wide)
-        longest = min(high, rows) * (wide * width + PACKING)
-        work = rows * (panels * width + PACKING * across)
-        return work / threads + longest * (threads - 1) / threads + tasks * CALL
+        longest = min(high, rows) * (wide * width + costs.packing)
+        work = rows * (panels * width + costs.packing * across)
+        return work / threads + longest * (threads - 1) / threads + tasks * costs.call
 
     high = [n * block for n in range(TASK_BLOCKS, 0, -1) if n == 1 or n * block < 2 * rows]
     wide = sorted({-(-panels // n) for n in range(1, panels + 1)}, reverse=True)

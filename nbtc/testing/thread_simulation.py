@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from nbtc.compiler.stages import Stage
 from nbtc.gemm.shares import (
-    PACKING,
+    USUAL,
     BlockStages,
     RowsBefore,
     buffers,
@@ -89,10 +89,10 @@ def _work(stage: Stage, i: int, threads: int, machine: Machine) -> float:
     """Seconds of a share while all threads work."""
     if not stage.units:
         columns: float = stage.shares[i][1] * PANEL
-        return max(columns * PACKING * DEPTH / machine.rate, threads * columns * DEPTH * 2 / machine.memory)
+        return max(columns * USUAL.packing * DEPTH / machine.rate, threads * columns * DEPTH * 2 / machine.memory)
     _, rows, _, panels = stage.shares[i]
     columns = panels * PANEL
-    sums: float = rows * (columns + PACKING) * DEPTH / machine.rate
+    sums: float = rows * (columns + USUAL.packing) * DEPTH / machine.rate
     packed: float
     others: float
     packed, others = -(-rows // ROWS) * columns * DEPTH * BYTES, rows * (columns * 8 + DEPTH * 2)

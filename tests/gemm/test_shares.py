@@ -8,7 +8,7 @@ import pytest
 
 import nbtc
 from nbtc.compiler.stages import Stage
-from nbtc.gemm.shares import PACKING, column_shares, in_line, row_shares
+from nbtc.gemm.shares import USUAL, Costs, column_shares, in_line, row_shares
 from nbtc.testing.thread_simulation import Machine, blocks, efficiency, seconds
 
 BLOCK, PANEL = 64, 64  # of fused products
@@ -38,13 +38,22 @@ def test_threads_are_busy(threads: int, size: int, uneven: float) -> None:
     assert 0.85 < efficiency(size, threads, Machine(uneven=uneven)) < 1
 
 
+@pytest.mark.parametrize("threads", [2, 16])
+def test_fast_sums_are_cut_into_fewer_tasks(threads: int) -> None:
+    """Where packing a row takes as long as a hundred columns of sums, tasks are wider: rows are packed less often."""
+    usual, fast = (row_shares(4096, 128, 32, threads, 96, (), costs) for costs in (USUAL, Costs(110, 4096)))
+    packed, packed_fast = (sum(rows for _, rows, _, _ in work) for work in (usual, fast))
+    assert packed_fast < packed and threads <= len(fast) < len(usual)
+
+
 def test_a_simulated_thread_alone_waits_for_nobody() -> None:
     """It packs, sums and is in Python, one after the other."""
     shares = [
         (stage, i) for block in blocks(2048, 1) for stage in (block.pack, block.rows) for i in range(len(stage.shares))
     ]
     free = Machine(python=0, cache=float("inf"), memory=float("inf"))
-    packing = PACKING * sum(s.shares[i][1] * PANEL * 512 if not s.units else s.shares[i][1] * 512 for s, i in shares)
+    lines = sum(s.shares[i][1] * (1 if s.units else PANEL) for s, i in shares)  # rows of A, and columns of B
+    packing = USUAL.packing * lines * 512
     assert seconds(2048, 1, free) == pytest.approx((2048**3 + packing) / free.rate)
     in_python = free._replace(python=1.0)
     assert seconds(2048, 1, in_python) == pytest.approx(len(shares) + seconds(2048, 1, free))
