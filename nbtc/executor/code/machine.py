@@ -21,6 +21,7 @@ from nbtc.executor.emit.values import const
 from nbtc.executor.kernel.flow import Block, Graph, graph
 from nbtc.executor.kernel.link import Linked, const_bytes
 from nbtc.executor.kernel.uniform import FunctionFacts, FunctionSetting, facts
+from nbtc.executor.matrix.product_run import ProductRun
 from nbtc.executor.rows.uses import waits
 from nbtc.executor.text.data import Function, Instruction
 
@@ -85,7 +86,7 @@ class Machine:
         self.linked, self.shape, self.options, self.instrument = linked, shape, options, instrument
         self.sites: list[Site] = []
         self._site_of: dict[tuple[str, int], int] = {}  # by function and an instruction's identity
-        self.scratch = Scratch()
+        self.scratch, self.products = Scratch(), ProductRun()
         self.asks = False  # the host for anything
         self.joins = not instrument.observes  # neighbouring accesses
         self.in_pairs = any(_of_pairs(i) for f in linked.functions for i in f.body or ())

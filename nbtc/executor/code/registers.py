@@ -130,12 +130,15 @@ class RegisterVariables:
             found = self._slots[register.name] = new(self.kind(register))
         return found
 
+    def in_image(self, operand: Operand, count: int) -> Names:
+        """The names of an operand's registers where so many are kept as an image, else none."""
+        names = _names(operand) if isinstance(operand, Vector) and len(operand.elements) == count else ()
+        return names if names and self._members.get(names[0], ((), 0)) == (names, 0) else ()
+
     def image(self, operand: Operand, count: int) -> Any | None:
         """The address of an operand's registers where so many are kept as [register][lane], else None."""
-        names = _names(operand) if isinstance(operand, Vector) and len(operand.elements) == count else ()
-        if not names or self._members.get(names[0], ((), 0)) != (names, 0):
-            return None
-        return self.code.b.bitcast(self._image(names), I8.as_pointer())
+        names = self.in_image(operand, count)
+        return self.code.b.bitcast(self._image(names), I8.as_pointer()) if names else None
 
     def _image(self, names: Names) -> Any:
         found = self._images.get(names)

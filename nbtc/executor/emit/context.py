@@ -21,9 +21,11 @@ class ProgramCode(Protocol):
     instrument: Any
     linked: Any
     scratch: Any
+    products: Any
     helpers: Any
     module: Any
     suspends: bool
+    joins: bool
     frames: Any
 
     def site(self, lanes: Any) -> int:

@@ -16,8 +16,9 @@ from nbtc.errors import NbtcError
 from nbtc.executor.control.system_calls import ask_once
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.lanes import Lanes
+from nbtc.executor.matrix.product_run import Factor
 from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P
-from nbtc.executor.matrix.products import Product, ProductImages, RecordAddresses, product
+from nbtc.executor.matrix.products import Product, ProductImages, product
 from nbtc.executor.text.data import Immediate, Instruction, Operand, Vector
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
@@ -65,25 +66,20 @@ def load_image(lanes: Lanes, operand: Operand, image: Any, size: int) -> None:
         lanes.write(register, lanes.v.load(image, kind, VECTOR, LANES * size * n))
 
 
-def _decoded(lanes: Lanes, form: Product, side: int, operand: Operand) -> tuple[Any, list[Any]]:
-    """Addresses of an operand's image (where its registers live, or a copy) and of its records, made here unless still
-    good."""
+def _factor(lanes: Lanes, form: Product, side: int, operand: Operand) -> Factor:
+    """An operand's image (where its registers live, or a copy) and where it is, or is to be, decoded."""
     code, count, v = form.records, form.counts[side], lanes.v
     if code is None:
-        return image_of(lanes, operand, count, form.size), []
+        return Factor(image_of(lanes, operand, count, form.size), (), False)
     role, slices = form.role(side), form.slices(side)
     kept = lanes.frame.registers.image(operand, count)
     before, size = 0 if kept is not None else REGISTER * count, code.size_b if role else code.size_a
     key = f"{role} {code.operand_keys[role]} {len(slices)}"
     memory, good = lanes.machine.scratch.record(lanes, key, operand, before + size * len(slices))
     image = memory if kept is None else kept
-    records = [v.at(memory, before + size * n) for n in range(len(slices))]
-    if not good:
-        if kept is None:
-            store_image(lanes, operand, count, form.size, image)
-        for way, record in zip(slices, records, strict=True):
-            code.decode(v, role, v.at(image, REGISTER * way.start), record)
-    return image, records
+    if not good and kept is None:
+        store_image(lanes, operand, count, form.size, image)
+    return Factor(image, tuple(v.at(memory, before + size * n) for n in range(len(slices))), not good)
 
 
 def _product(lanes: Lanes, selector: int) -> Product:
@@ -124,15 +120,15 @@ def multiply(lanes: Lanes) -> None:
         multiply_scaled(lanes, row)
         return
     parts = _parts(lanes, row)
-    form, v = _product(lanes, parts.selector), lanes.v
-    (a, records_a), (b, records_b) = (_decoded(lanes, form, side, o) for side, o in enumerate((parts.a, parts.b)))
+    form = _product(lanes, parts.selector)
+    a, b = (_factor(lanes, form, side, o) for side, o in enumerate((parts.a, parts.b)))
     c = image_of(lanes, parts.c, form.counts[2], form.size)
     meta = ir.Constant(P, None) if parts.meta is None else store_image(lanes, parts.meta, 1, 4)
     count = form.counts[3]
     read = (parts.a, parts.b) if form.in_place else (parts.a, parts.b, parts.c)
     kept = None if parts.d in read else lanes.frame.registers.image(parts.d, count)
     d = lanes.machine.scratch.image(lanes, LANES * count * form.size) if kept is None else kept
-    form.call(v, ProductImages(a, b, c, meta, d), lanes.services, RecordAddresses(records_a, records_b))
+    lanes.machine.products.add(lanes, form, (a, b), ProductImages(a.image, b.image, c, meta, d))
     if kept is None:  # not where its operands live: what needs the fallback reads them again
         load_image(lanes, parts.d, d, form.size)
 

@@ -12,12 +12,12 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder
-from nbtc.compiler.cpu.float_mode import DOWN, enter, leave, separate_function
+from nbtc.compiler.cpu.float_mode import separate_function
 from nbtc.compiler.cpu.lowering import lowering
 from nbtc.compiler.machine_code.split import shared_module
 from nbtc.kernels.register_sums import V16
 from nbtc.kernels.warps.float_code import W16, FloatCode, Label
-from nbtc.kernels.warps.warp_floats import Codegen
+from nbtc.kernels.warps.warp_floats import Codegen, Stage
 from nbtc.kernels.warps.warp_operands import D8, OpaqueBuffer, WarpOperands
 from nbtc.kernels.warps.warp_sums import FullWarpSums, LimitedWarpSums
 
@@ -75,7 +75,7 @@ class RecordOperands(WarpOperands):
         """Find a decoded B in its record: values when they are asked for, the rest now."""
         v, parts = self.v, self._parts_b()
         self.places = {part: VECTOR * n for n, part in enumerate(parts)}
-        self.b_values = {}
+        self.load_values_again()
         self.b_fields = {
             g: v.load(self.record_b, self.s.exponents, VECTOR, self.places[g]) for g in range(len(self.s.groups))
         }
@@ -83,13 +83,31 @@ class RecordOperands(WarpOperands):
         self.b_signs, self.b_nonzero = (v.load(self.record_b, W16, VECTOR, end + n) for n in (0, VECTOR))
         a = v.load(self.record_a, self.special.type, VECTOR, self.special_at)
         b = v.load(self.record_b, self.special.type, VECTOR, end + 2 * VECTOR)
-        self.special = v.umax(a, b)
+        self.special = self.larger(a, b)
+
+    def load_values_again(self) -> None:
+        """From here on, values of B come from the record: kept, most would be stored, which costs more than loads."""
+        kind = self.record_b.type
+        same = ir.InlineAsm(ir.FunctionType(kind, [kind]), "", "=r,0", side_effect=True)
+        self.b_values, self.now_b = {}, self.b.call(same, [self.record_b])
 
     def value_b(self, j: int, row: int, label: Label) -> Any:
         """An element of each column, from the record."""
         if label not in self.b_values:
-            self.b_values[label] = self.v.load(self.record_b, D8, VECTOR, self.places[label])
+            self.b_values[label] = self.v.load(self.now_b, D8, VECTOR, self.places[label])
         return self.b_values[label]
+
+
+class CompleteRecords(RecordOperands):
+    """Operands whose records are complete: nothing is decoded again."""
+
+    def decode_a(self, p: Any, pairs: range) -> Iterator[None]:
+        """A is there."""
+        return iter(())
+
+    def decode_b(self, p: Any) -> None:
+        """B is found in its record."""
+        self.load_b()
 
 
 def _turned(v: VectorBuilder, x: list[Any]) -> list[Any]:
@@ -126,12 +144,19 @@ def _one_of(v: VectorBuilder, second: Any, p: Any, q: Any) -> Any:
 class Core(Codegen):
     """The sums of decoded operands; C and D are moved by whole vectors of [register][lane] images."""
 
-    def __init__(self, shape: FloatCode, v: VectorBuilder, numbers: list[Any], operands: WarpOperands) -> None:
+    rate = 6  # nothing is decoded
+    operands: CompleteRecords
+
+    def __init__(self, shape: FloatCode, v: VectorBuilder, numbers: list[Any], operands: CompleteRecords) -> None:
         self.s, self.v, self.b, self.operands, self.m = shape, v, v.b, operands, lowering(v)
         self.sums = (LimitedWarpSums if shape.limited_range else FullWarpSums)(shape, v, operands, *numbers)
         self.peaks, self.accs, self.begun, self.totals = {}, {}, {}, {}
         self.loaded: dict[int, list[Any]] = {}
         self.finished: dict[int, Any] = {}
+
+    def _sum(self, stage: Stage, others: Iterator[None]) -> None:
+        self.operands.load_values_again()
+        super()._sum(stage, others)
 
     def load_c(self, j: int, c: Any) -> Any:
         if self.s.f16_acc:
@@ -156,18 +181,6 @@ class Core(Codegen):
             rows = [self.v.bits(self.finished[4 * half + n], W16) for n in range(4)]
             for r, y in enumerate(_turned_back(self.v, rows)):
                 self.v.store(y, d, VECTOR, REGISTER * r + VECTOR * half)
-
-
-class CompleteRecords(RecordOperands):
-    """Operands whose records are complete: nothing is decoded again."""
-
-    def decode_a(self, p: Any, pairs: range) -> Iterator[None]:
-        """A is there."""
-        return iter(())
-
-    def decode_b(self, p: Any) -> None:
-        """B is found in its record."""
-        self.load_b()
 
 
 class Split:
@@ -203,7 +216,7 @@ class Split:
         v.b.call(self._named(v.b.module, ("decode_a", "decode_b")[side]), [image, record])
 
     def core(self, v: VectorBuilder, records: Any, c: Any, d: Any) -> Any:
-        """The sums; i1: needs a fallback."""
+        """The sums, in code that rounds down (`float_mode.DOWN`); i1: needs a fallback."""
         return v.b.call(self._named(v.b.module, "core"), [*records, c, d])
 
     def _decode_a(self, module: ir.Module, name: str) -> Any:
@@ -224,11 +237,9 @@ class Split:
     def _core(self, module: ir.Module, name: str) -> Any:
         f, v = separate_function(module, name, I1, [P] * 4)
         operands = CompleteRecords(self.shape, v, f.args[0], f.args[1])
-        old = enter(v, DOWN)
         numbers = [v.const(I32, n) for n in self.numbers]
         core = Core(self.shape, v, numbers, operands)
         bad = core.emit(*f.args)
         core.store(_one_of(v, bad, f.args[-1], place(v, REGISTER * self.shape.images[-1])))
-        leave(v, old)
         v.b.ret(bad)
         return f

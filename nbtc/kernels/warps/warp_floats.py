@@ -20,7 +20,6 @@ from nbtc.kernels.warps.warp_sparse import SparseOperands
 from nbtc.kernels.warps.warp_sums import FullWarpSums, LimitedWarpSums
 
 PAIRS = 2  # row pairs summed together: four chains of multiply-adds hide their latency
-RATE = 16  # pieces of other work that a stage has room for
 Stage = tuple[range, int]  # row pairs, and a block of products
 
 
@@ -30,6 +29,8 @@ class Codegen:
     A stage is one block of products of some row pairs.  While it is summed, the stage before is rounded, and the next
     one decoded and started.
     """
+
+    rate = 16  # pieces of other work that a stage has room for
 
     def __init__(self, shape: FloatCode, v: VectorBuilder, fraction: Any, floor: Any) -> None:
         self.s, self.v, self.b, self.m = shape, v, v.b, lowering(v)
@@ -65,7 +66,7 @@ class Codegen:
         products, done = len(self.s.labels) // self.s.blocks, 0
         sums = self.sums.multiply(*stage, [starts for starts, _ in self.begun[stage]])
         for n, self.totals[stage] in enumerate(sums):
-            while done < RATE * (n + 1) // products:
+            while done < self.rate * (n + 1) // products:
                 next(others, None)
                 done += 1
         _finish(others)

@@ -91,7 +91,8 @@ class WarpOperands:
         """Exponents of sixteen words of elements in the form in which those of A and of B are added.
 
         Narrow range: bytes plus `more`, and 0 for zero, so that the sum with a zero is less than any other; Inf and NaN
-        have the largest byte, and sums saturate.  Full range: halves, far below 0 for zero; the largest field is noted.
+        have the largest byte.  Full range: halves, far below 0 for zero.  The largest is noted: sums with an Inf or NaN
+        mean nothing.
         """
         v, b, f, t = self.v, self.b, self.s.fmt, self.s.element
         x = b.lshr(v.bits(words, t), v.const(t, self.elements.shift))
@@ -100,15 +101,25 @@ class WarpOperands:
             table = [255 if n == top else max(n, 1) + more for n in range(top + 1)] * (64 // (top + 1))
             found = self.m.byte_table(table, v.bits(x, B64))
             if found is not None:
-                return b.select(nonzero, v.bits(found, t), v.const(t, 0))
+                return self.noted(b.select(nonzero, v.bits(found, t), v.const(t, 0)))
         field = b.and_(x, v.const(t, top))
         exponent = v.umax(field, v.const(t, 1))
         if self.s.limited_range:
             special = b.icmp_unsigned("==", field, v.const(t, top))
             exponent = b.select(special, v.const(t, 255), b.add(exponent, v.const(t, more)))
-        else:
-            self.special = self.m.opt_barrier(v.umax(self.special, field))
-        return b.select(nonzero, exponent, v.const(t, 0 if self.s.limited_range else NO_EXPONENT))
+            return self.noted(b.select(nonzero, exponent, v.const(t, 0)))
+        self.noted(field)
+        return b.select(nonzero, exponent, v.const(t, NO_EXPONENT))
+
+    def noted(self, x: Any) -> Any:
+        """x; the largest bytes (narrow range) or fields are remembered, which tell of Inf and NaN."""
+        self.special = self.m.opt_barrier(self.larger(self.special, x))
+        return x
+
+    def larger(self, x: Any, y: Any) -> Any:
+        """The larger bytes (narrow range) or fields."""
+        v, kind = self.v, B64 if self.s.limited_range else x.type
+        return v.bits(v.umax(v.bits(x, kind), v.bits(y, kind)), x.type)
 
     def doubles(self, words: Any) -> list[Any]:
         """Values of sixteen words of elements: vector i holds elements 2i and 2i + 1 of each 128-bit lane."""
@@ -312,8 +323,10 @@ class WarpOperands:
         return self.m.plus_bits(total, found, row_mask[0] | row_mask[1])
 
     def needs_fallback(self) -> Any:
-        """Whether the largest field noted is that of Inf and NaN, as i1."""
-        v, b, t = self.v, self.b, self.s.element
-        flags = b.icmp_unsigned("==", self.special, v.const(t, (1 << self.s.fmt.exponent) - 1))
+        """Whether the largest byte or field noted is that of Inf and NaN, as i1."""
+        v, b, t, largest = self.v, self.b, self.s.element, (1 << self.s.fmt.exponent) - 1
+        if self.s.limited_range:
+            t, largest = B64, 255
+        flags = b.icmp_unsigned("==", v.bits(self.special, t), v.const(t, largest))
         bits = ir.IntType(t.count)
         return b.icmp_unsigned("!=", b.bitcast(flags, bits), ir.Constant(bits, 0))
