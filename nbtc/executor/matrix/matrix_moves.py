@@ -14,6 +14,7 @@ import numpy as np
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I16, I32, VectorBuilder, vector
+from nbtc.compiler.cpu.processors import GENERIC, host_processor
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
@@ -26,6 +27,9 @@ from nbtc.ops.mma.vector_code import present
 
 ROW = 16  # bytes of a memory row of ldmatrix and stmatrix
 L32 = vector(I32, WARP)
+# bytes of eight rows of eight 16-bit elements, column by column
+COLUMNS = [ROW * row + 2 * column + n for column in range(8) for row in range(8) for n in (0, 1)]
+_HALVES = range(8), range(8, 16)  # elements of two interleaved registers
 EXPANDED = {"b8x16.b4x16_p64": 4, "b8x16.b6x16_p32": 6}  # bits of an element in memory; in a register it is a byte
 
 
@@ -105,9 +109,26 @@ def _matrix_loader(v: VectorBuilder, helpers: Any, access: Access, row: Row, arg
             first, *_ = rows = _rows_of(line)
             parts = [_expanded(v, v.load(found.pointer(v, r), vector(I8, ROW), 1), bits) for r in rows]
             order = (ROW * (line - first) + byte).ravel().tolist()
-            x = v.joined(parts)  # rows stored one by one and loaded as a whole would wait for the stores
-            v.store(v.bits(v.shuffle(x, x, order), L32), out, 64, 4 * WARP * n)
+            # rows stored one by one and loaded as a whole would wait for the stores
+            v.store(v.bits(_ordered(v, parts, order), L32), out, 64, 4 * WARP * n)
     v.b.ret_void()
+
+
+def _ordered(v: VectorBuilder, rows: list[Any], order: list[int]) -> Any:
+    """The bytes of all rows, one after the other, in an order.
+
+    Where a register holds less than half of a matrix, LLVM takes 150 ms to make AVX2's instructions of a shuffle that
+    gives the columns, and 15 for rows that are interleaved with those half of all further on, three times; that is two
+    thirds of the code too.
+    """
+    if order != COLUMNS or (host_processor() or GENERIC).bytes >= 4 * ROW:
+        whole = v.joined(rows)
+        return v.shuffle(whole, whole, order)
+    rows = [v.bits(x, vector(I16, ROW // 2)) for x in rows]
+    for _ in range(3):
+        both = zip(rows[:4], rows[4:], strict=True)
+        rows = [v.shuffle(x, y, [n // 2 + ROW // 2 * (n % 2) for n in half]) for x, y in both for half in _HALVES]
+    return v.joined(rows)
 
 
 def _expanded(v: VectorBuilder, x: Any, bits: int | None) -> Any:
