@@ -17,6 +17,7 @@ from llvmlite import ir
 
 from nbtc.compiler.machine_code import native
 from nbtc.formats.table import FORMATS
+from nbtc.kernels.slices.slice_operands import bytes_of_b
 from nbtc.kernels.slices.slice_product import slice_function
 from nbtc.kernels.slices.slice_shape import COLUMNS, LINE, ROWS, UNITS, SliceShape
 from nbtc.testing.cases import Case
@@ -48,14 +49,16 @@ def shape_of(a: str, b: str, acc: str, flags: tuple[bool, ...]) -> SliceShape:
 
 
 def compiled(shape: SliceShape) -> tuple[Any, Any]:
-    """(what keeps the code alive, the function)."""
+    """(what keeps the code alive, the function that decodes B and the one that finds it decoded)."""
     module = ir.Module()
     module.triple = native.target()[0]
-    f = slice_function(module, shape)
-    f.linkage = "external"
+    both = [slice_function(module, shape, decodes) for decodes in (True, False)]
+    for f in both:
+        f.linkage = "external"
     code = native.load(native.Native(native.compile_text(str(module)), {}))
     p = ctypes.c_void_p
-    return code, ctypes.CFUNCTYPE(ctypes.c_uint64, p, p, p, p, ctypes.c_int64, ctypes.c_bool)(code.address(f.name))
+    kind = ctypes.CFUNCTYPE(ctypes.c_uint64, p, p, p, p, p, ctypes.c_int64, ctypes.c_bool)
+    return code, [kind(code.address(f.name)) for f in both]
 
 
 def aligned(x: np.ndarray) -> np.ndarray:
@@ -122,8 +125,8 @@ def oracle(case: Case, a: np.ndarray, b: np.ndarray, c: np.ndarray, indices: np.
     return np.concatenate(rows)
 
 
-def compare(shape: SliceShape, f: Any, strategy: str, keep: bool) -> tuple[int, int]:
-    """(tiles that needed the fallback, outputs that are wrong)."""
+def compare(shape: SliceShape, both: list[Any], strategy: str, keep: bool) -> tuple[int, int]:
+    """(tiles that needed the fallback, outputs that are wrong), of two warps with the same B: one finds it decoded."""
     a_format, b_format = shape.a, shape.b
     acc = FORMATS["f16" if shape.f16_acc else "f32"]
     case = Case("sm_90", "wgmma", a_format.name, b_format.name, acc.name, shape.depth)
@@ -142,9 +145,14 @@ def compare(shape: SliceShape, f: Any, strategy: str, keep: bool) -> tuple[int, 
     source, places = addresses(shape, left, right)
     if not shape.a_rows:
         source = image_of(left)
-    d = accumulators(c, shape.f16_acc)
+    decoded = aligned(np.full(bytes_of_b(shape, TILES), 0xA5, np.uint8))
+    first, d = (accumulators(c, shape.f16_acc) for _ in range(2))
     kept = d.copy()
-    marked = f(source.ctypes.data, places.ctypes.data, meta.ctypes.data, d.ctypes.data, TILES, keep)
+    decodes, finds = both
+    given = meta.ctypes.data, first.ctypes.data, TILES, keep
+    also = decodes(source.ctypes.data, places.ctypes.data, decoded.ctypes.data, *given)
+    marked = finds(source.ctypes.data, None, decoded.ctypes.data, given[0], d.ctypes.data, TILES, keep)
+    assert also == marked and (first == d).all()
     sign = np.uint64(1 << (a_format.bits - 1))
     a, b = (x ^ sign if turned else x for x, turned in ((a, shape.minus_a), (b, shape.minus_b)))
     want = oracle(case, a, b, c if keep else np.zeros_like(c), indices)
@@ -158,10 +166,10 @@ def check(shapes: list[tuple[Any, ...]]) -> None:
     """All strategies; prints what it has done."""
     for a, b, acc, flags in shapes:
         shape = shape_of(a, b, acc, flags)
-        code, f = compiled(shape)
+        code, both = compiled(shape)
         for keep in (True, False):
             for strategy in strategies(shape.a):
-                marked, wrong = compare(shape, f, strategy, keep)
+                marked, wrong = compare(shape, both, strategy, keep)
                 assert wrong == 0, (a, b, acc, strategy, keep, wrong)
                 assert not (marked and strategy in ORDINARY), (a, b, acc, strategy, keep, marked)
         del code

@@ -26,7 +26,7 @@ class Scratch:
         self._instruction: Instruction | None = None
         self._image_at = 0
         self._block: tuple[int, int] = (0, -1)
-        self._record_at = IMAGES
+        self._first_record = self._record_at = IMAGES
         self._known: dict[Any, tuple[Any, int]] = {}
 
     def image(self, lanes: Lanes, size: int) -> Any:
@@ -43,7 +43,7 @@ class Scratch:
         """(memory for an operand's decoded form, whether it is still there from an instruction before)."""
         block = id(lanes.frame), lanes.frame.number
         if block != self._block:
-            self._block, self._record_at, self._known = block, IMAGES, {}
+            self._block, self._record_at, self._known = block, self._first_record, {}
         registers = lanes.elements(operand)
         name = key, registers
         instructions = lanes.frame.current.instructions
@@ -60,6 +60,12 @@ class Scratch:
         else:
             self._known.pop(name, None)
         return self._place(lanes, at), False
+
+    def kept(self, lanes: Lanes, size: int) -> Any:
+        """Memory that nothing else writes, of zeros at first; what an earlier launch has left stays there."""
+        at = max(self.bytes, IMAGES)
+        self.bytes = self._first_record = self._record_at = at + -(-size // ALIGN) * ALIGN
+        return self._place(lanes, at)
 
     def _place(self, lanes: Lanes, at: int) -> Any:
         return lanes.v.at(lanes.pointer("worker", "scratch"), at)

@@ -120,6 +120,7 @@ LAUNCH = _layout(
     callback=POINTER,  # what the program asks of the host: i32 (*)(launch, what, warp, lanes mask, words)
     workspace=POINTER,  # of a cooperative grid (the environment registers 1 and 2 hold its address), else 0
     services=POINTER,  # functions of the host that programs call (`services`)
+    number=64,  # from 1 on, another for each launch of the process
     user=64,  # for the launcher
     watch=POINTER,  # what the checked mode remembers of the launch (`watch.words`), else 0
     profile=POINTER,  # counters of a profiled launch (`profile.hooks`), else 0

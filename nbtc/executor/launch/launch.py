@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ MOST_THREADS = 1024  # of a block (CUDA C++ Programming Guide, "Compute Capabili
 MOST_DEPTH = 64  # of them along z (same page)
 MOST_IN_CLUSTER = 16  # blocks (CUDA C++ Programming Guide, "Thread Block Clusters": 8, or 16 where it is allowed)
 EXTENTS = ((1 << 31) - 1, 65535, 65535)  # of a grid
+_numbers = itertools.count(1)  # of launches
 RESIDENT = 64  # blocks a worker holds at most while some wait for others
 RESIDENT_BYTES = 1 << 28  # and what their memory may take
 SHARED_ALIGN = 1024  # of shared memory: what swizzled tiles want
@@ -270,6 +272,7 @@ class Session:
         self.launch[:] = self._launch
         LAUNCH.set(self.launch, "variables", request.variables, self._ranges_at, len(words) // RANGE_WORDS)
         LAUNCH.set(self.launch, "callback", callback or 0)
+        LAUNCH.set(self.launch, "number", next(_numbers))
         watch = request.watched.address if request.watched else 0
         LAUNCH.set(self.launch, "watch", watch, 0 if request.profile is None else address_of(request.profile))
         for worker, first in zip(self.workers, self._first, strict=True):

@@ -95,11 +95,21 @@ def _call(lanes: Lanes, emitter: WarpgroupEmitter, operands: tuple[Any, ...]) ->
     made = 8 * emitter.form.row.sparse | 2 * emitter.flags.trans_b | emitter.flags.trans_a
     warpgroup_order.issued(lanes)
     lanes.machine.instrument.product(lanes, word_a, arguments[3], emitter.columns, made)
-    outside = lanes.b.call(f, [*arguments, image, lanes.services])
+    kept = lanes.machine.scratch.kept(lanes, emitter.kept) if emitter.kept else ir.Constant(P, None)
+    outside = lanes.b.call(f, [*arguments, image, lanes.services, kept, *_product_number(lanes)])
     with lanes.b.if_then(outside, likely=False):
         lanes.fail(ErrorKind.SHARED_BOUNDS, lanes.active)
     if lanes.frame.registers.image(d, registers) is None:
         load_image(lanes, d, image, 4)
+
+
+def _product_number(lanes: Lanes) -> list[Any]:
+    """Which product of which warpgroup this is: launch, block, and warpgroup with the count of its products (i64)."""
+    b = lanes.b
+    group = b.zext(b.lshr(lanes.get("warp", "index"), ir.Constant(I32, 2)), I64)
+    count = b.zext(lanes.get("warp", "products"), I64)
+    both = b.or_(b.shl(group, lanes.v.int(32)), count)
+    return [lanes.get("launch", "number"), lanes.get("block", "index"), both]
 
 
 def _word(lanes: Lanes, operand: Operand) -> Any:

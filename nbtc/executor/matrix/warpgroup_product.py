@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -31,6 +32,7 @@ from nbtc.executor.matrix.warpgroup_slice import Flags, slice_shape, unit_places
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
+from nbtc.kernels.slices.slice_operands import bytes_of_b
 from nbtc.kernels.slices.slice_product import SliceArguments, slice_function
 from nbtc.kernels.slices.slice_shape import SliceShape
 from nbtc.numerics.models import FRACTION, model, params
@@ -38,6 +40,7 @@ from nbtc.ops.mma.product import Prepared, prepare
 from nbtc.ops.mma.vector_code import present, vector_code
 
 TILE = 8  # columns of D that one product gives
+OWNER = VECTOR  # bytes before the decoded B: launch, block, warpgroup with product, descriptor
 UNITS_A = ((0, 0), (8, 0), (0, 1), (8, 1))  # (first row, 16-byte unit of K) of each register of A
 
 
@@ -84,11 +87,12 @@ class WarpgroupEmitter:
     """Writes the function of one form with its flags.
 
     Its arguments: address and bytes of shared memory, descriptors of A and B (i64), the warp's first row (i32), whether
-    D counts (i1), images of A (read if in registers), metadata and D (in place), and the pointers of the launch.
-    Returns i1: an operand lies outside of shared memory.
+    D counts (i1), images of A (read if in registers), metadata and D (in place), the pointers of the launch, memory of
+    the instruction (`kept` bytes), and which product of which warpgroup this is (launch, block, and both in one word,
+    i64).  Returns i1: an operand lies outside of shared memory.
     """
 
-    ARGUMENTS = (I64, I64, I64, I64, I32, I1, P, P, P, P)
+    ARGUMENTS = (I64, I64, I64, I64, I32, I1, P, P, P, P, P, I64, I64, I64)
 
     def __init__(self, form: Product, columns: int, flags: Flags) -> None:
         self.form, self.columns, self.flags = form, columns, flags
@@ -107,13 +111,13 @@ class WarpgroupEmitter:
 
     def build(self, v: VectorBuilder, arguments: Any) -> None:
         """The body."""
-        base, size, word_a, word_b, first, keep, a, meta, d, services = arguments
+        base, size, word_a, word_b, first, keep, a, meta, d, services, kept, *who = arguments
         self.v, self.b, self.shared, self.services = v, v.b, SharedMemory(base, size), services
         self.bad = self.b.alloca(I1)
         self.b.store(ir.Constant(I1, 0), self.bad)
         tiles = ProductTiles(word_b, ir.Constant(P, None), meta, keep, d)
         if self.slices is not None:
-            self._sum_slices(tiles, self.slices, (word_a, first, a))
+            self._sum_slices(tiles, self.slices, (word_a, first, a), (kept, [*who, word_b]))
         else:
             self._sum_tiles(tiles._replace(a=self._read_a(word_a, first, a)))
         self.b.ret(self.b.load(self.bad))
@@ -127,11 +131,20 @@ class WarpgroupEmitter:
             code.decode(v, 0, tiles.a, record)
         self._loop(lambda n: self._tile(n, tiles, record))
 
-    def _sum_slices(self, tiles: ProductTiles, shape: SliceShape, of_a: tuple[Any, Any, Any]) -> None:
-        """All tiles by the slice's vector code; those that it reports by the general function."""
+    @property
+    def kept(self) -> int:
+        """Bytes of memory that the instruction has for itself."""
+        return 0 if self.slices is None else OWNER + bytes_of_b(self.slices, self.columns // TILE)
+
+    def _sum_slices(
+        self, tiles: ProductTiles, shape: SliceShape, of_a: tuple[Any, Any, Any], shared_b: tuple[Any, list[Any]]
+    ) -> None:
+        """All tiles by the slice's vector code; those that it reports by the general function.
+
+        shared_b: memory for the decoded B, and words that say whose it is.  The four warps of a warpgroup multiply the
+        same B, which nobody may change before all have: the first of them decodes it.
+        """
         v, b, count = self.v, self.b, self.columns // TILE
-        units, outside = unit_places(v, self.shared, DescribedTile(v, tiles.word_b), shape, count)
-        self._note(outside)
         if shape.a_rows:
             a = place(v, 8 * 4 * ROWS)
             addresses, outside = row_addresses(v, self.shared, self._offsets_a(*of_a[:2]))
@@ -139,17 +152,37 @@ class WarpgroupEmitter:
             v.store(addresses, a, VECTOR)
         else:
             a = self._read_a(*of_a)
-        f = slice_function(b.module, shape)
-        found = b.call(f, SliceArguments(a, units, tiles.meta, tiles.d, v.int(count), tiles.keep))
+        memory, words = shared_b
+        known = self._is_of(memory, words)
+        result = b.alloca(I64)
+        given = SliceArguments(
+            a, ir.Constant(P, None), v.at(memory, OWNER), tiles.meta, tiles.d, v.int(count), tiles.keep
+        )
+        with b.if_else(known) as (there, missing):
+            with there:
+                b.store(b.call(slice_function(b.module, shape, False), given), result)
+            with missing:
+                units, outside = unit_places(v, self.shared, DescribedTile(v, tiles.word_b), shape, count)
+                self._note(outside)
+                b.store(b.call(slice_function(b.module, shape, True), given._replace(b=units)), result)
+                for n, word in enumerate(words):
+                    v.store(b.select(outside, v.int(0), word), memory, 8, 8 * n)
+        found = b.load(result)
         with b.if_then(b.icmp_unsigned("!=", found, v.int(0)), likely=False):
-            known = tiles._replace(a=self._read_a(*of_a) if shape.a_rows else a)
+            whole = tiles._replace(a=self._read_a(*of_a) if shape.a_rows else a)
 
             def general(n: Any) -> None:
                 wanted = b.trunc(b.lshr(found, b.zext(n, I64)), I1)
                 with b.if_then(wanted, likely=False):
-                    self.form.general(v, self._images(n, known), self.services)
+                    self.form.general(v, self._images(n, whole), self.services)
 
             self._loop(general)
+
+    def _is_of(self, memory: Any, words: list[Any]) -> Any:
+        """Whether the words at the beginning of memory are these (i1)."""
+        v, b = self.v, self.b
+        differences = [b.xor(v.load(memory, I64, 8, 8 * n), word) for n, word in enumerate(words)]
+        return b.icmp_unsigned("==", reduce(b.or_, differences), v.int(0))
 
     def _note(self, outside: Any) -> None:
         self.b.store(self.b.or_(self.b.load(self.bad), outside), self.bad)

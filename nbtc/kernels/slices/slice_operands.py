@@ -44,15 +44,12 @@ class DecodedLayout(NamedTuple):
     """Where the parts of a line of a decoded operand begin, and its bytes.
 
     A: values by product, exponents by pairs of products, a word of signs; a vector of rows each.  B, eight columns: for
-    each two columns values, a word of exponents for each pair of products, two words of signs, the bytes that they are
-    made of, and the greatest exponents of their products.
+    each two columns values, a word of exponents for each pair of products, two words of signs.
     """
 
     values: int
     exponents: int
     signs: int
-    raw: int
-    peaks: int
     size: int
 
     @classmethod
@@ -63,13 +60,18 @@ class DecodedLayout(NamedTuple):
 
 def memory_a(shape: SliceShape) -> DecodedLayout:
     """Of A."""
-    return DecodedLayout.of(VECTOR * shape.parts * shape.depth, VECTOR * shape.depth // 2, VECTOR, 0, 0)
+    return DecodedLayout.of(VECTOR * shape.parts * shape.depth, VECTOR * shape.depth // 2, VECTOR)
 
 
 def memory_b(shape: SliceShape) -> DecodedLayout:
     """Of a tile of B."""
     values = COLUMNS * shape.depth * 4 * shape.parts
-    return DecodedLayout.of(values, STEPS * 2 * shape.depth, VECTOR, VECTOR * STEPS, VECTOR * STEPS)
+    return DecodedLayout.of(values, STEPS * 2 * shape.depth, VECTOR)
+
+
+def bytes_of_b(shape: SliceShape, tiles: int) -> int:
+    """What B takes decoded: its tiles, and one more, which is prepared beside the last one and never used."""
+    return memory_b(shape).size * shape.lines * (tiles + 1)
 
 
 class SliceOperands:
@@ -161,7 +163,7 @@ class SliceOperands:
             sign = v.const(self.of_b.of(VECTOR), 1 << (s.b.bits - 1))
             columns = [v.bits(b.xor(v.bits(x, sign.type), sign), x.type) for x in columns]
         for n, x in enumerate(columns):
-            v.store(x, to, VECTOR, memory_b(s).raw + VECTOR * n)
+            v.store(x, to, VECTOR, VECTOR * n)
 
     def _from_rows(self, units: list[Any]) -> list[Any]:
         """Sixteen rows of eight elements of two bytes: columns, two a vector."""
@@ -178,10 +180,10 @@ class SliceOperands:
             out.append(v.shuffle(halves[0][c // 4], halves[1][c // 4], order))
         return out
 
-    def decode_b(self, step: Any, to: Any) -> Iterator[None]:
+    def decode_b(self, step: Any, raw: Any, to: Any) -> Iterator[None]:
         """A line of two columns of a tile, those of a step (i64), from their bytes to memory, piece by piece."""
         v, b, s, at = self.v, self.b, self.s, memory_b(self.s)
-        x = v.load(v.at(to, b.mul(step, v.int(VECTOR))), self.of_b.of(VECTOR), VECTOR, at.raw)
+        x = v.load(v.at(raw, b.mul(step, v.int(VECTOR))), self.of_b.of(VECTOR), VECTOR)
         fields = self.of_b.exponents(x, True)
         fields = fields if s.b.bits == 8 else b.trunc(fields, vector(I8, 2 * s.depth))
         yield

@@ -22,35 +22,41 @@ from nbtc.kernels.slices.slice_sparse import expanded
 from nbtc.kernels.slices.slice_sums import SliceSums
 
 P = I8.as_pointer()
+RAW = PEAKS = VECTOR * STEPS  # bytes of a line of a tile of B as it comes, and of a tile's greatest exponents
 
 
 class SliceArguments(NamedTuple):
     """Of the function of a shape.
 
     a: image of A, or addresses (i64) of its 32 units of 16 bytes.  b: addresses of the units of B, sixteen for each
-    line of eight columns.  meta: image of the metadata, read where the shape is sparse.  d: image of D.  tiles: columns
-    by eights (i64).  keep: whether D counts (i1).
+    line of eight columns, read where B is decoded.  decoded: where B is decoded, `bytes_of_b` from a multiple of 64 on.
+    meta: image of the metadata, read where the shape is sparse.  d: image of D.  tiles: columns by eights (i64).  keep:
+    whether D counts (i1).
     """
 
     a: Any
     b: Any
+    decoded: Any
     meta: Any
     d: Any
     tiles: Any
     keep: Any
 
 
-TYPES = (P, P, P, P, I64, I1)
+TYPES = (P, P, P, P, P, I64, I1)
 
 
-def slice_function(module: ir.Module, shape: SliceShape) -> Any:
-    """The function of a shape, made on first use: returns the tiles that need the fallback, a bit each (i64)."""
-    name = f"nbtc_slice_{shape.key}"
+def slice_function(module: ir.Module, shape: SliceShape, decodes: bool) -> Any:
+    """The function of a shape, made on first use: returns the tiles that need the fallback, a bit each (i64).
+
+    decodes: B is decoded beside the sums; else another warp's function has done so.
+    """
+    name = f"nbtc_slice_{shape.key}_{'decodes' if decodes else 'decoded'}"
     if name in module.globals:
         return module.globals[name]
     f, v = separate_function(module, name, I64, TYPES)
     old = enter(v, DOWN)
-    found = _Slice(v, shape, SliceArguments(*f.args)).emit()
+    found = _Slice(v, shape, SliceArguments(*f.args), decodes).emit()
     leave(v, old)
     v.b.ret(found)
     return f
@@ -67,18 +73,21 @@ def _mixed(sums: Iterator[None], others: Iterator[None]) -> None:
 class _Slice:
     """Writes the function."""
 
-    def __init__(self, v: VectorBuilder, shape: SliceShape, arguments: SliceArguments) -> None:
-        self.v, self.b, self.s, self.args, self.m = v, v.b, shape, arguments, lowering(v)
+    def __init__(self, v: VectorBuilder, shape: SliceShape, arguments: SliceArguments, decodes: bool) -> None:
+        self.v, self.b, self.s, self.args, self.m, self.decodes = v, v.b, shape, arguments, lowering(v), decodes
         self.operands = SliceOperands(v, shape)
         self.registers = 2 if shape.f16_acc else 4
 
     def emit(self) -> Any:
         v, b, s = self.v, self.b, self.s
-        buffer = b.alloca(ir.ArrayType(I8, s.lines * (memory_a(s).size + 2 * memory_b(s).size)))
+        buffer = b.alloca(ir.ArrayType(I8, s.lines * (memory_a(s).size + RAW) + 2 * PEAKS))
         buffer.align = VECTOR
         self.a = b.bitcast(buffer, P)
+        self.raw = v.at(self.a, s.lines * memory_a(s).size)
+        self.at_peaks = v.at(self.raw, s.lines * RAW)
         same = ir.InlineAsm(ir.FunctionType(P, [P]), "", "=r,0")
-        self.outer = b.call(same, [self.a])  # to be read at: see `warp_operands.OpaqueBuffer`
+        # to be read at: see `warp_operands.OpaqueBuffer`
+        self.outer, self.outer_b = b.call(same, [self.a]), b.call(same, [self.args.decoded])
         special = self._decode_a()
         self._read(v.int(0))
 
@@ -108,25 +117,31 @@ class _Slice:
     def _at_b(self, memory: Any, n: Any) -> Any:
         """Where tile n of B is decoded."""
         v, b, s = self.v, self.b, self.s
-        size = v.int(memory_b(s).size * s.lines)
-        return v.at(memory, memory_a(s).size * s.lines, b.mul(b.and_(n, v.int(1)), size))
+        return v.at(memory, b.mul(n, v.int(memory_b(s).size * s.lines)))
+
+    def _peaks_at(self, n: Any) -> Any:
+        """Where the greatest exponents of the products of tile n are."""
+        return self.v.at(self.at_peaks, self.b.mul(self.b.and_(n, self.v.int(1)), self.v.int(PEAKS)))
 
     def _read(self, n: Any) -> None:
         """The bytes of tile n of B, or of the last one instead of those after it."""
+        if not self.decodes:
+            return
         v, b, a, size = self.v, self.b, self.args, 8 * UNITS
         last = b.sub(a.tiles, v.int(1))
         place = b.select(b.icmp_unsigned("<", n, a.tiles), n, last)
-        places, to = v.at(a.b, b.mul(place, v.int(size * self.s.lines))), self._at_b(self.a, n)
+        places = v.at(a.b, b.mul(place, v.int(size * self.s.lines)))
         for line in range(self.s.lines):
-            self.operands.read_b(v.at(places, size * line), v.at(to, memory_b(self.s).size * line))
+            self.operands.read_b(v.at(places, size * line), v.at(self.raw, RAW * line))
 
     def _prepare(self, n: Any, step: Any) -> Iterator[None]:
         """Decode a step's columns of tile n, and find the maxima of its exponents, piece by piece."""
         v, b = self.v, self.b
-        for line in range(self.s.lines):
-            yield from self.operands.decode_b(step, v.at(self._at_b(self.a, n), memory_b(self.s).size * line))
-        to = v.at(self._at_b(self.a, n), memory_b(self.s).peaks, b.mul(step, v.int(VECTOR)))
-        yield from self._sums().peaks(self._at_b(self.outer, n), step, to)
+        for line in range(self.s.lines if self.decodes else 0):
+            to = v.at(self._at_b(self.args.decoded, n), memory_b(self.s).size * line)
+            yield from self.operands.decode_b(step, v.at(self.raw, RAW * line), to)
+        to = v.at(self._peaks_at(n), b.mul(step, v.int(VECTOR)))
+        yield from self._sums().peaks(self._at_b(self.outer_b, n), step, to)
 
     def _sums(self) -> SliceSums:
         return SliceSums(self.v, self.operands, self.outer)
@@ -139,9 +154,9 @@ class _Slice:
         v, b, sums = self.v, self.b, self._sums()
         following = b.add(n, v.int(1))
         self._read(following)
-        d, at_b = v.at(self.args.d, b.mul(n, v.int(REGISTER * self.registers))), self._at_b(self.outer, n)
+        d, at_b = v.at(self.args.d, b.mul(n, v.int(REGISTER * self.registers))), self._at_b(self.outer_b, n)
         accumulators, chunk, results = self.load_d(d), self.s.chunk(self.m.row), []
-        peaks = [v.load(at_b, W16, VECTOR, memory_b(self.s).peaks + VECTOR * step) for step in range(STEPS)]
+        peaks = [v.load(self._peaks_at(n), W16, VECTOR, VECTOR * step) for step in range(STEPS)]
         for first in range(0, COLUMNS, chunk):
             columns = range(first, first + chunk)
             begun = {c: sums.start(at_b, c, peaks[c // 2], accumulators[c]) for c in columns}
