@@ -66,21 +66,51 @@ BEHIND:
 """.replace("@%t0 bra", "setp.ne.u32 %p, %t, 0; and.b32 %s, %n, 1; @%p bra").replace("%parity", "%s")
 
 
-def run(prepare, copy):
-    """Sums of A B over the rounds, from the program and from NumPy; small integers, so exact."""
-    rng = np.random.default_rng(5)
+GROUPS = 2
+# two warpgroups one after the other, one product each, at the same instruction and with the same memory
+BY_TURNS = PROGRAM.replace("%tid.x;", """%tid.x; shr.u32 %g, %t, 7; and.b32 %t, %t, 127;
+mov.u32 %n, %ctaid.x; mov.u32 %turn, %ntid.x; shr.u32 %turn, %turn, 7;
+mad.lo.u32 %n, %n, %turn, %g;""").replace("ld.global.v4", """
+mad.wide.u32 %q0, %n, 2048, %q0; mad.wide.u32 %q1, %n, 256, %q1; mad.wide.u32 %q2, %n, 2048, %q2;
+ld.global.v4""").replace("mov.u32 %n, 0;", """mov.u32 %turn, 0;
+TURN: setp.ne.u32 %p, %g, %turn; @%p bra NEXT;
+mov.u32 %n, 0;""").replace("ret;", f"""NEXT: bar.sync 0;
+add.u32 %turn, %turn, 1; setp.lt.u32 %p, %turn, {GROUPS}; @%p bra TURN;
+ret;""").replace(f"%n, {ROUNDS};", "%n, 1;").replace("%s, %n;", "%s, %n, %g, %turn;")  # fmt: skip
+
+
+def operands(rng, rounds):
+    """A and B of all rounds as a warpgroup's threads load them, and each one's sums: small integers, so exact."""
     a = rng.integers(-8, 9, (64, 16)).astype(np.float16)
-    b = rng.integers(-8, 9, (ROUNDS, 8, 16)).astype(np.float16)  # [round, n, k]
+    b = rng.integers(-8, 9, (rounds, 8, 16)).astype(np.float16)  # [round, n, k]
     thread = np.arange(128)
     row, column = thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
     rows = np.stack([row, row + 8, row, row + 8], 1)[..., None]
     columns = np.stack([column, column, column + 8, column + 8], 1)[..., None] + np.arange(2)
-    tiles = b.reshape(ROUNDS, 8, 2, 8).transpose(0, 2, 1, 3).copy()  # two tiles of eight by eight
-    d = np.zeros((128, 4), np.float32)
-    program = PROGRAM.replace("@PREPARE@", prepare).replace("@COPY@", copy)
-    nbtc.load(program, arch="sm_90")["k"][1, 128](a[rows, columns].copy(), tiles, d)
+    tiles = b.reshape(rounds, 8, 2, 8).transpose(0, 2, 1, 3).copy()  # two tiles of eight by eight
     want = np.einsum("mk,rnk->mn", a.astype(np.float32), b.astype(np.float32))
-    assert_bits_equal(d, np.stack([want[r, column + i] for r in (row, row + 8) for i in (0, 1)], 1))
+    return a[rows, columns].copy(), tiles, np.stack([want[r, column + i] for r in (row, row + 8) for i in (0, 1)], 1)
+
+
+def run(prepare, copy):
+    """Sums of A B over the rounds, from the program and from NumPy."""
+    a, b, want = operands(np.random.default_rng(5), ROUNDS)
+    d = np.zeros_like(want)
+    program = PROGRAM.replace("@PREPARE@", prepare).replace("@COPY@", copy)
+    nbtc.load(program, arch="sm_90")["k"][1, 128](a, b, d)
+    assert_bits_equal(d, want)
+
+
+@pytest.mark.parametrize(("groups", "blocks"), [(1, 1), (1, 3), (GROUPS, 1), (GROUPS, 3)])
+def test_no_warp_finds_the_b_of_another_warpgroup_block_or_launch(groups, blocks):
+    """Of a warpgroup's four warps the first decodes B for all (`warpgroup_product`)."""
+    rng = np.random.default_rng(7)
+    kernel = nbtc.load(BY_TURNS.replace("@PREPARE@", "").replace("@COPY@", EACH_ITS_OWN), arch="sm_90")["k"]
+    for _ in range(2):
+        a, b, want = (np.stack(x) for x in zip(*(operands(rng, 1) for _ in range(groups * blocks)), strict=True))
+        d = np.zeros_like(want)
+        kernel.launch((blocks,), (128 * groups,), (a, b, d), threads=1)
+        assert_bits_equal(d, want)
 
 
 def test_a_product_reads_what_all_four_warps_wrote_before_their_fences():
