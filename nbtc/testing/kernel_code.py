@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I64, VectorBuilder
 from nbtc.compiler.cpu.lowering import LOWERINGS, LoweringTarget
-from nbtc.compiler.cpu.processors import AVX_512_FP16, AVX_512_VNNI, AVX_512_ZEN, Processor
+from nbtc.compiler.cpu.processors import AVX2, AVX_512_FP16, AVX_512_VNNI, AVX_512_ZEN, Processor
 from nbtc.compiler.machine_code.native import binding
 from nbtc.kernels.panels import panel
 from nbtc.kernels.panels.alignment_and_rounding import SumShape
@@ -22,8 +22,14 @@ from nbtc.kernels.words import words
 TRIPLE = "x86_64-unknown-linux-gnu"
 POINTERS = ("a", "ea", "sa", "b", "eb", "sb", "tile", "scratch")
 NUMBERS = ("groups", "blocks", "floor", "least", "scale", "reference")
-# names of LLVM's, and their rows; with AVX2 the loops are nested, so that a look at the text does not count
-CPUS = {"znver4": AVX_512_ZEN, "sapphirerapids": AVX_512_FP16, "cascadelake": AVX_512_VNNI}
+# names of LLVM's, and their rows
+CPUS = {
+    "znver4": AVX_512_ZEN,
+    "sapphirerapids": AVX_512_FP16,
+    "cascadelake": AVX_512_VNNI,
+    "znver3": AVX2,
+    "alderlake": AVX2,
+}
 # f64 elements, products of a block, F and rounding of a sum
 SHAPES = {
     "f16, bf16": (True, 16, 25, "rz24"),
@@ -38,10 +44,19 @@ WORDS = {
     "f64": (words.FMA, 1, "vfmadd"),
 }
 
+PAIRS = words.PAIRS, 2, "vpmaddwd"  # bytes without AVX-512
+
+
+def words_row(cpu: str, name: str) -> tuple[int, int, str]:
+    """A processor's row of `WORDS`."""
+    return PAIRS if WORDS[name][0] == words.DOT and CPUS[cpu] is AVX2 else WORDS[name]
+
 
 def shape_of(row: Processor, name: str) -> SumShape:
     """What a processor's kernel for operands that span few binades is compiled for."""
-    return SumShape(row, *SHAPES[name], full_range=False, checked=False, each_watched=False, by_turns=row.masks)
+    return SumShape(
+        row, *SHAPES[name], full_range=False, checked=False, each_watched=False, by_turns=row.masks, planes=row.lookup
+    )
 
 
 @cache
@@ -61,7 +76,7 @@ def words_assembly(cpu: str, name: str) -> str:
     def emit(v: VectorBuilder, x: dict[str, Any]) -> None:
         places = [x[at] for at in POINTERS[:5]]
         fresh = v.b.icmp_signed("!=", x["scale"], v.int(0))
-        words.TileEmitter(v, WORDS[name][0], 0, places, x["groups"], fresh, CPUS[cpu]).write(x["blocks"])
+        words.TileEmitter(v, words_row(cpu, name)[0], 0, places, x["groups"], fresh, CPUS[cpu]).write(x["blocks"])
 
     return _compiled(cpu, emit)
 
@@ -107,8 +122,13 @@ def operations(cpu: str, name: str) -> Operations:
     >>> found.multiply_adds, found.vector < 56
     (32.0, True)
     """
-    chunks = ROWS * PANEL // CPUS[cpu].lanes
-    return _counted(assembly(cpu, name), "vfmadd", chunks)
+    row, text, multiply_add = CPUS[cpu], assembly(cpu, name), "vfmadd"
+    chunks = ROWS * PANEL // row.lanes
+    if row.mixed:
+        return _counted(text, multiply_add, chunks)
+    tile = _counted(text, multiply_add, row.sums // shape_of(row, name).parts)  # in a loop within that of the steps
+    step = _counted(text, "vpmaxub", chunks)  # exponent maxima
+    return Operations(tile.vector + step.vector, tile.multiply_adds, tile.stores + step.stores)
 
 
 def words_operations(cpu: str, name: str) -> Operations:
@@ -117,18 +137,21 @@ def words_operations(cpu: str, name: str) -> Operations:
     >>> words_operations("znver4", "s8, u8, s4, u4").vector, words_operations("znver4", "f64").vector
     (1.0, 2.0)
     """
-    op, _, instruction = WORDS[name]
-    if instruction == "vpopcntd" and not CPUS[cpu].counts:
+    op, _, instruction = words_row(cpu, name)
+    text = words_assembly(cpu, name)
+    if instruction == "vpmaddwd" and "vpdpwssd" in text:  # LLVM knows that it adds, too
+        instruction = "vpdpwssd"
+    if instruction == "vpopcntd" and not CPUS[cpu].counts:  # bits are counted by a table
         instruction = "vpshufb"
     tile = words.tile_of(op, CPUS[cpu])
-    return _counted(words_assembly(cpu, name), instruction, tile.rows * tile.width // CPUS[cpu].lanes)
+    return _counted(text, instruction, tile.rows * tile.width // CPUS[cpu].lanes)
 
 
 def _counted(text: str, instruction: str, chunks: int) -> Operations:
     """Operations of the loop with the most of an instruction, for each of some chunks."""
     step = max(re.split(r"^\.LBB\S+:.*$", text, flags=re.MULTILINE), key=lambda part: part.count(instruction))
     step = re.split(r"^\tj\w+\t.*$", step, maxsplit=1, flags=re.MULTILINE)[0]  # what follows it stores sums
-    done = re.findall(r"^\t(v\w+)\t(.*)$", step, re.MULTILINE)
+    done = re.findall(r"^\t(?:\{vex\}\s+)?(v\w+)\s+(.*)$", step, re.MULTILINE)
     stored = sum(op.startswith("vmov") and where.endswith(")") for op, where in done)
     moved = sum(op.startswith("vmov") or ("broadcast" in op and "(" in where) for op, where in done)
     products = sum(op.startswith(instruction) for op, _ in done)

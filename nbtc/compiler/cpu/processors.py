@@ -22,8 +22,10 @@ class Processor(NamedTuple):
     register.  registers: how many there are.  sums: those that the sums of a register tile fill, which leaves the
     others to operands and bookkeeping.  mixed: the bookkeeping of neighbouring tiles is mixed into the sums, for which
     sixteen registers are too few.  fma: a multiply-add is one instruction.  to_f16: so is rounding to f16, with its own
-    rounding mode.  rounds: a conversion names its rounding.  scale: x * 2**n with subnormal results is one instruction.
-    masks: an operation on bytes leaves some of them as they are, at no cost.  two_ports: every operation on vectors
+    rounding mode.  rounds: a conversion names its rounding.  toward_zero: where none does, panels are summed in the
+    mode that rounds toward zero, which rounds their sums, all positive, down, and converts results as it should be.
+    scale: x * 2**n with subnormal results is one instruction.  masks: an operation on bytes leaves some of them as they
+    are, at no cost.  two_ports: every operation on vectors
     takes one of the two ports that multiply-adds take, so that the fewest are the fastest, whichever they are.
     dots: dot products of bytes and of halves are among those.  counts: an instruction counts bits.  lookup: they are
     counted by a table of nibbles in a register.  broadcasts: numbers are spread over 512 bits as integers.
@@ -39,6 +41,7 @@ class Processor(NamedTuple):
     fma: bool = True
     to_f16: bool = False
     rounds: bool = False
+    toward_zero: bool = False
     scale: bool = False
     masks: bool = False
     two_ports: bool = False
@@ -51,6 +54,11 @@ class Processor(NamedTuple):
     def x86(self) -> bool:
         """True where x86's intrinsics are legal, within the extensions needed."""
         return self.architectures == X86
+
+    @property
+    def nibbles(self) -> bool:
+        """True where tables count the negative products of panels, since no instruction counts bits."""
+        return self.lookup or (self.dots and not self.counts)
 
     @property
     def bytes(self) -> int:
@@ -87,7 +95,7 @@ AVX_512_VNNI = AVX_512._replace(name="AVX-512 VNNI", needs=_VNNI, dots=True)
 AVX_512_BITALG = AVX_512._replace(name="AVX-512 BITALG", needs=_BITALG, dots=True, counts=True)
 AVX_512_FP16 = AVX_512_BITALG._replace(name="AVX-512 FP16", needs=_BITALG | {"avx512fp16"})
 AVX_512_ZEN = AVX_512._replace(name="AVX-512 Zen", needs=_BITALG | {"avx512bf16"}, two_ports=False, counts=True)
-AVX2 = Processor("AVX2", X86, _AVX2, lanes=8, registers=16, sums=8, to_f16=True, lookup=True)
+AVX2 = Processor("AVX2", X86, _AVX2, lanes=8, registers=16, sums=8, to_f16=True, toward_zero=True, lookup=True)
 SSE2 = Processor("SSE2", X86, frozenset(), lanes=4, registers=16, sums=8, fma=False)
 NEON = Processor("NEON", ARM, frozenset(), lanes=4, registers=32, sums=16)
 PROCESSORS = (AVX_512_FP16, AVX_512_ZEN, AVX_512_BITALG, AVX_512_VNNI, AVX_512, AVX2, SSE2, NEON)

@@ -5,8 +5,9 @@ bf16 and tf32 data): accumulators live in the tile scaled by 2**-x, so that ever
 alignment is an integer addition to the field.  `FullRange` takes every exponent, at twice the operations: 16-bit
 exponents, and scalings with subnormal and overflow handling.
 
-All of it runs where sums round down (`rounding`).  What has to be rounded toward zero is a magnitude, so that rounding
-down is the same; scalings are exact; conversions to integers truncate in every mode.
+All of it runs where sums round down (`rounding`): in that mode or, since no sum falls below zero while M is in it, in
+the one that rounds toward zero (`SumShape.mode`).  What has to be rounded toward zero is a magnitude in the first, and
+has its sign in the second; scalings are exact; conversions to integers truncate in every mode.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbtc.compiler.builder import F32, I1, I8, I16, I32, TO_NEAREST, VectorBuilder, vector
+from nbtc.compiler.cpu.float_mode import DOWN, TOWARD_ZERO
 from nbtc.compiler.cpu.lowering import lowering
 from nbtc.compiler.cpu.processors import Processor
 
 BIAS = 127
+HALF = 1 << 22  # below an exponent field of f32: the half of M = 1.5 * 2**p * q
 SIGN = -(1 << 31)
 FOURTEEN = -(1 << 10)  # the bits of an f32 with 14 significand bits
 # how far a wrapped 32-bit sum can lie from the end of its range: 16 products below 4 * 2**25 and c below 2 * 2**25 sum
@@ -33,11 +36,11 @@ FLOOR_FIELD = 50
 def sign_bytes(block: int, target: Processor | None = None) -> int:
     """Size of a column's sign word, a bit for each product: a byte where they fit in one, else 32 bits.
 
-    target: the processor, where exponents lie by turns.  There, two chunks of columns share a 32-bit word where two
-    fit; where no instruction counts bits, four of a column have a byte for dot products.  A row's word always has 32
-    bits: a smaller word stands there several times.
+    target: the processor, where exponents lie by turns or signs in planes.  Where no instruction counts bits, a table
+    does: four of a column have a byte.  Else two chunks of columns share a 32-bit word where two fit.  A row's word
+    always has 32 bits: a smaller word stands there several times.
     """
-    if target is not None and target.dots and not target.counts:
+    if target is not None and target.nibbles:
         return block // 4
     if target is not None and target.counts and 8 < block <= 16:
         return 2
@@ -52,7 +55,8 @@ class SumShape:
     (`FullRange`).  checked: a sum that could leave 32 bits flags its tile.  from_zero: the accumulator starts at zero,
     not in the tile.  each_watched: results that overflow are noted one by one; else the caller looks at the last ones,
     since an Inf in the tile stays one (`LimitedRange`: 2**128 times anything).  by_turns: exponents of B lie as
-    `ByTurns` takes them.  emulated: tiles are added to others.
+    `ByTurns` takes them.  emulated: tiles are added to others.  planes: signs of B lie as bytes of four products of a
+    column, where exponents don't lie by turns.
     """
 
     target: Processor
@@ -66,12 +70,13 @@ class SumShape:
     each_watched: bool = True
     by_turns: bool = False
     emulated: bool = False
+    planes: bool = False
 
     @property
     def key(self) -> str:
         """Tells functions of different shapes apart."""
         parts = (self.target.name, self.in_f64, self.block, self.fraction, self.out, self.full_range, self.checked,
-                 self.from_zero, self.each_watched, self.by_turns, self.emulated)  # fmt: skip
+                 self.from_zero, self.each_watched, self.by_turns, self.emulated, self.planes)  # fmt: skip
         return "_".join(str(int(x) if isinstance(x, bool) else x) for x in parts)
 
     @property
@@ -95,6 +100,21 @@ class SumShape:
         return FOURTEEN if self.out == "rz14" else -1
 
     @property
+    def exact(self) -> bool:
+        """True where a sum in f32 less the M that it tells is the result, but for bits that are cut."""
+        return self.target.toward_zero and not self.in_f64 and not self.full_range
+
+    @property
+    def mode(self) -> str:
+        """How sums are rounded."""
+        return TOWARD_ZERO if self.target.toward_zero else DOWN
+
+    @property
+    def signed(self) -> bool:
+        """True where sums are rounded with their signs; else their magnitudes are."""
+        return self.target.rounds or self.target.toward_zero
+
+    @property
     def exponent_bytes(self) -> int:
         """Size of a stored exponent."""
         return 2 if self.full_range else 1
@@ -102,7 +122,7 @@ class SumShape:
     @property
     def sign_bytes(self) -> int:
         """Size of a column's sign word."""
-        return sign_bytes(self.block, self.target if self.by_turns else None)
+        return sign_bytes(self.block, self.target if self.by_turns or self.planes else None)
 
     @property
     def signs_by_turns(self) -> bool:
@@ -117,7 +137,7 @@ class SumShape:
     @property
     def nibbles(self) -> bool:
         """True where signs of four products of a column make a byte, which a table counts."""
-        return self.signs_by_turns and not self.target.counts
+        return (self.signs_by_turns or self.planes) and self.target.nibbles
 
     @property
     def counted(self) -> bool:
@@ -149,9 +169,10 @@ class AlignmentAndRounding:
         self.floor, self.least, self.scale, self.reference = (
             splats[k] for k in ("floor", "least", "scale", "reference")
         )
+        self.one = self.c(1)
         if shape.f16_acc and shape.target.rounds and not shape.target.two_ports:
             # LLVM would make comparisons of operations with a 1 that it knows, which take a multiplier on Zen
-            self.one = lowering(v).in_order([self.c(1)])[0]
+            self.one = lowering(v).in_order([self.one])[0]
 
     def c(self, value: int) -> Any:
         """An integer constant in every lane."""
@@ -175,12 +196,16 @@ class AlignmentAndRounding:
     def odd(self, n: Any) -> Any:
         """The sum as f32 with its sign, odd in the last place when inexact."""
         v, b = self.v, self.b
-        f = v.to_float_rz(n)
+        f = self.single(n)
         bits = v.bits(f, self.integers)
         if self.s.target.two_ports:
             inexact = b.icmp_signed("!=", v.truncated(f), n)
             return v.bits(v.or_where(inexact, bits, self.c(1)), self.floats)
         return v.bits(b.or_(bits, v.umin(b.xor(v.truncated(f), n), self.one)), self.floats)
+
+    def single(self, n: Any) -> Any:
+        """The sum as f32 toward zero, where an instruction or the mode says so."""
+        return self.v.to_float_rz(n) if self.s.target.rounds else self.b.sitofp(n, self.floats)
 
     def signed(self, x: Any, n: Any) -> Any:
         """A result's magnitude with the sign of the sum n: +0 where n is 0, or where an f16 underflows."""
@@ -262,26 +287,39 @@ class LimitedRange(AlignmentAndRounding):
         b, s = self.b, self.s
         if s.in_f64:
             return b.add(b.lshr(e, self.c(3)), self.c((s.magic_shift << 20) + (1 << 19)))
-        return b.add(e, self.c((s.magic_shift << 23) + (1 << 22)))
+        return b.add(e, self.c((s.magic_shift << 23) + HALF))
 
     def round(self, n: Any, e: Any) -> Any:
         v, b = self.v, self.b
         if self.s.f16_acc:  # at the true scale, then back to the tile's
             less = b.sub(b.shl(b.sub(self.scale, self.c(self.s.fraction)), self.c(23)), self.c(self.below))
             down = v.bits(b.add(e, less), self.floats)
-            if self.s.target.rounds:
+            if self.s.signed:
                 return self.f16_of_the_tile(b.fmul(self.odd(n), down))
             back = self.power(b.neg(self.scale))
             return self.signed(b.fmul(self.to_f16(b.fmul(self.magnitude(n), down)), back), n)
         down = b.sub(e, self.c((self.s.fraction << 23) + self.below))
-        if self.s.target.rounds:
-            return self.fourteen(b.fmul(v.to_float_rz(n), v.bits(down, self.floats)))
+        if self.s.signed:
+            return self.fourteen(b.fmul(self.single(n), v.bits(down, self.floats)))
         return self.signed(self.fourteen(b.fmul(self.magnitude(n), v.bits(down, self.floats))), n)
 
+    def start_of(self, n: Any) -> Any:
+        """M of a sum in f32, which lies less than `HALF` from it and so has its exponent field."""
+        b = self.b
+        return b.or_(b.and_(n, self.c(~0 << 23)), self.c(HALF))
+
+    def round_exact(self, x: Any) -> Any:
+        """A sum that f32 holds, scaled as the tile is."""
+        if not self.s.f16_acc:
+            return x
+        return self.f16_of_the_tile(self.b.fmul(x, self.power(self.scale)))
+
     def f16_of_the_tile(self, x: Any, sign: int = 1) -> Any:
-        """sign * x rounded to f16 and scaled as the tile is; the sum with +0 makes -0 to +0 (AVX-512)."""
+        """sign * x rounded to f16 and scaled as the tile is; the sum with +0 makes -0 to +0, not rounded down."""
         back = self.power(self.b.neg(self.scale))
         back = back if sign > 0 else self.b.fneg(back)
+        if not self.s.target.rounds:
+            return self.v.fma(self.to_f16(x), back, self.zero)
         return self.v.fma512(self.to_f16(x), back, self.zero, TO_NEAREST)
 
     @property

@@ -10,9 +10,8 @@ from typing import Any
 
 from nbtc.compiler.builder import I8, I16, VectorBuilder, vector
 from nbtc.compiler.cpu.processors import Processor
-from nbtc.kernels.panels.alignment_and_rounding import BIAS, FLOOR_FIELD, LimitedRange, SumShape
+from nbtc.kernels.panels.alignment_and_rounding import BIAS, FLOOR_FIELD, HALF, LimitedRange, SumShape
 
-HALF = 1 << 22  # below the field of an alignment exponent: the half of M = 1.5 * 2**p * q
 LEAST_FIELD = 128  # of all exponent fields but those of zeros, where they go into dot products (`ByDots`)
 # There, zeros of a tile whose sums are in f64 are 2**-30: smaller than every last place of sums and of f32 results, and
 # with an exponent that is F + 127 at most below every product's.
@@ -93,17 +92,6 @@ class ByTurns(LimitedRange):
         if self.s.in_f64:
             return self.b.lshr(e, self.c(3))
         return self.b.add(e, self.c(self.s.magic_shift << 23))
-
-    def start_of(self, n: Any) -> Any:
-        """M of a sum in f32, which lies less than `HALF` from it and so has its exponent field."""
-        b = self.b
-        return b.or_(b.and_(n, self.c(~0 << 23)), self.c(HALF))
-
-    def round_exact(self, x: Any) -> Any:
-        """A sum that f32 holds, scaled as the tile is."""
-        if not self.s.f16_acc:
-            return x
-        return self.f16_of_the_tile(self.b.fmul(x, self.power(self.scale)))
 
 
 class ByDots(ByTurns):

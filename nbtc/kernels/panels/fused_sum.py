@@ -19,11 +19,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from llvmlite import ir
+
 from nbtc.compiler.builder import F32, F64, I8, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.cpu.lowering import lowering
 from nbtc.kernels.panels.alignment_and_rounding import SIGN, WRAP_MARGIN, FullRange, LimitedRange, SumShape
 
 ROWS = 4  # rows of a register tile
 PANEL = 64  # columns of a panel
+NIBBLE, NIBBLES = 4, 16  # bits, values
 Chunk = tuple[int, int]  # a row of a register tile, and as many of its columns as a register has 32-bit lanes
 
 
@@ -133,6 +137,9 @@ class FusedSum:
 
     def count(self, signs: Signs) -> None:
         """Count the negative products of all columns, and keep the counts."""
+        if self.s.nibbles:
+            self._count_nibbles(signs)
+            return
         v, b, octets = self.v, self.b, vector(I8, self.width)
         for h in range(0, PANEL, self.width):
             theirs = v.load(signs.b, octets, self.width, h)
@@ -140,6 +147,23 @@ class FusedSum:
                 x = b.xor(theirs, v.bits(v.splat(v.load(signs.a, I32, 4, 4 * r), self.lanes), octets))
                 n = v.byte_counts(v.bits(x, self.integers)) if self.s.target.lookup else v.popcount(x)
                 self.store(v.bits(n, self.integers), signs.to, PANEL * r + h)
+
+    def _count_nibbles(self, signs: Signs) -> None:
+        """The same of four products at a time, by tables of how many signs differ from those of a row."""
+        v, b, octets = self.v, self.b, vector(I8, self.width)
+        table = _ones_of_differences(v)
+        for r in range(ROWS):
+            word = b.zext(v.load(signs.a, I32, 4, 4 * r), I64)
+            totals: dict[int, Any] = {}
+            for i in range(self.s.block // NIBBLE):
+                mine = b.and_(b.lshr(word, v.int(NIBBLE * i)), v.int(NIBBLES - 1))
+                ones = v.load(v.at(table, b.mul(mine, v.int(NIBBLES))), vector(I8, NIBBLES), NIBBLES)
+                ones = v.shuffle(ones, ones, list(range(NIBBLES)) * (self.width // NIBBLES))
+                for h in range(0, PANEL, self.width):
+                    found = lowering(v).byte_shuffle(ones, v.load(signs.b, octets, self.width, PANEL * i + h))
+                    totals[h] = b.add(totals[h], found) if i else found
+            for h, total in totals.items():
+                self.store(v.bits(total, self.integers), signs.to, PANEL * r + h)
 
     # --- before the multiply-adds -------------------------------------------------------------------------------------
     def begin(self, at: SumTile, chunk: Chunk) -> tuple[Any, Any]:
@@ -241,6 +265,11 @@ class FusedSum:
         """Round a chunk's sums once and store them."""
         b = self.b
         if not self.s.in_f64:
+            if self.s.exact and isinstance(self.ends, LimitedRange):
+                v, floats = self.v, self.ends.floats
+                x = self.ends.round_exact(b.fsub(v.bits(n, floats), v.bits(self.ends.start_of(n), floats)))
+                self.put(at, chunk, x if self.s.planes else self.ends.fourteen(x))
+                return
             n = b.sub(n, self.ends.magic(e))
         if self.s.long_block:
             n = b.xor(n, self.ends.c(SIGN))
@@ -253,3 +282,15 @@ class FusedSum:
         r, c = chunk
         self.ends.watch(self.v.at(self.flags, 64), x)
         self.store(x, at.acc, 4 * PANEL * r + self.width * c)
+
+
+def _ones_of_differences(v: VectorBuilder) -> Any:
+    """Memory of how many bits differ in two nibbles: a row of sixteen bytes for each."""
+    module, name = v.b.module, "nbtc_ones_of_differences"
+    found = module.globals.get(name)
+    if found is None:
+        ones = [(a ^ b).bit_count() for a in range(NIBBLES) for b in range(NIBBLES)]
+        found = ir.GlobalVariable(module, ir.ArrayType(I8, len(ones)), name)
+        found.linkage, found.global_constant, found.align = "internal", True, NIBBLES
+        found.initializer = ir.Constant(found.value_type, ones)
+    return v.b.bitcast(found, I8.as_pointer())

@@ -37,7 +37,7 @@ def emit_sums(v: VectorBuilder, shape: SumShape, args: dict[str, Any], interleav
     """Call the micro-kernel of a shape with these pointers and numbers."""
     schedule = Mixed if shape.target.mixed else Plain
     name = f"sums_{interleaved.__name__}_{shape.key}"
-    rounding_down(v, name, args, lambda v, args: schedule(v, shape, args, interleaved).emit())
+    rounding_down(v, name, args, lambda v, args: schedule(v, shape, args, interleaved).emit(), shape.mode)
 
 
 class SumArguments(NamedTuple):

@@ -59,7 +59,7 @@ def form(packing: Packing, size: int, fraction: int, out: int, checked: bool, ea
     full_range, emulated = bool(packing.full_range), bool(packing.emulated)
     shape = SumShape(
         target, bool(packing.in_f64), packing.block, fraction, name, full_range, checked, each_watched=each_watched,
-        by_turns=bool(packing.by_turns), emulated=emulated,
+        by_turns=bool(packing.by_turns), emulated=emulated, planes=target.lookup and not packing.by_turns,
     )  # fmt: skip
     code = {"from_zero": 0, "added": 0} | _sums(shape, emulated)
     watched = full_range or each_watched

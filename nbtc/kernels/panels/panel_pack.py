@@ -40,9 +40,15 @@ def _for_dots(how: Packing) -> Processor | None:
     return row if row is not None and row.dots else None
 
 
+def _in_planes(how: Packing) -> Processor | None:
+    """The processor, if it has signs of B in planes though exponents don't lie by turns."""
+    row = host_processor()
+    return row if row is not None and row.lookup and not how.by_turns else None
+
+
 def sign_size(how: Packing) -> int:
     """Bytes of a column's sign word."""
-    return sign_bytes(how.block, _by_turns(how))
+    return sign_bytes(how.block, _by_turns(how) or _in_planes(how))
 
 
 def _buffer(v: VectorBuilder, count: int) -> Any:
@@ -62,7 +68,8 @@ class _Rows:
     def __init__(self, v: VectorBuilder, pk: PanelElements, how: Packing, args: dict[str, Any]) -> None:
         self.v, self.b, self.pk, self.args = v, v.b, pk, args
         self.block, self.full_range = how.block, bool(how.full_range)
-        row = _for_dots(how)  # whose words, where they are no nibbles, meet several columns' signs in one
+        # whose words, where they are no nibbles, meet several columns' signs in one
+        row = _for_dots(how) or _in_planes(how)
         self.sign_copies = 4 // min(4, sign_size(how)) if row is None or row.counts else 1
         self.noted = _buffer(v, ROWS)
 
@@ -233,10 +240,14 @@ class _Columns:
         """Of sixteen columns' products of a line: (block of k) of a panel."""
         v, b, size, to = self.v, self.b, sign_size(self.how), self.args["signs"]
         first = b.mul(line, v.int(PANEL * size))
-        if self.turns and not self.turns.counts:
-            for i in range(size):  # nibbles, in planes
+        if (self.turns and self.turns.nibbles) or _in_planes(self.how):
+            for i in range(size):
                 nibble = b.and_(b.lshr(word, v.const(IV, 4 * i)), v.const(IV, 15))
-                self.by_turns(nibble, v.at(to, first, PANEL * i), column, 1)
+                plane = v.at(to, first, PANEL * i)
+                if self.turns:
+                    self.by_turns(nibble, plane, column, 1)
+                else:
+                    v.store(b.trunc(nibble, vector(I8, CHUNK)), v.at(plane, column), CHUNK)
             return
         if size == 2 or (self.turns and size < 4):
             group = b.and_(column, v.int(-4 * CHUNK // size))  # of columns that share words

@@ -19,8 +19,12 @@ from nbtc.compiler.library import EMITTED, emitted_function
 Named = dict[str, Any]  # values by name
 
 
-def rounding_down(v: VectorBuilder, name: str, args: Named, emit: Callable[[VectorBuilder, Named], None]) -> None:
+def rounding_down(
+    v: VectorBuilder, name: str, args: Named, emit: Callable[[VectorBuilder, Named], None], mode: str = DOWN
+) -> None:
     """Call the function `name` with args; `emit` writes its body (once a module), in which sums round down.
+
+    mode: it may also be the one that rounds toward zero, if all sums are positive.
 
     Never inlined: LLVM takes arithmetic to be free of modes, and would move it out of the region.
     """
@@ -31,7 +35,7 @@ def rounding_down(v: VectorBuilder, name: str, args: Named, emit: Callable[[Vect
         function = emitted_function(module, kind, name)
         function.attributes.alignstack = LINE  # for vectors that are spilled, which LLVM stores wherever the stack ends
         inner = VectorBuilder(v.context, ir.IRBuilder(function.append_basic_block("entry")), v.target)
-        old = enter(inner, DOWN)
+        old = enter(inner, mode)
         emit(inner, dict(zip(args, function.args, strict=True)))
         leave(inner, old)
         inner.b.ret_void()

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
-from nbtc.compiler.builder import I8, I16, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import I16, I32, VectorBuilder, vector
 from nbtc.compiler.cpu.lowering import lowering
 from nbtc.kernels.panels.alignment_and_rounding import FullRange, LimitedRange, SumShape
 from nbtc.kernels.panels.alignment_by_turns import ByDots, ByTurns
-from nbtc.kernels.panels.fused_sum import PANEL, ROWS, Chunk, Exponents, FusedSum, Signs, SumTile
+from nbtc.kernels.panels.fused_sum import PANEL, Chunk, Exponents, FusedSum, SumTile
 
 TOP = 3  # bytes of a word below its top one
-NIBBLE, NIBBLES = 4, 16  # bits, values
 
 
 class SumByTurns(FusedSum):
@@ -107,34 +104,6 @@ class SumByDots(SumByTurns):
     def exponent_sum(self, a: Any, b: Any) -> Any:
         """Exponents of A less how far B's are below their greatest; of a zero, 0."""
         return self.v.over("usub.sat", *(self.v.bits(x, self.exponents) for x in (a, b)))
-
-    def count(self, signs: Signs) -> None:
-        if not self.s.nibbles:
-            super().count(signs)
-            return
-        v, b, octets = self.v, self.b, vector(I8, self.width)
-        table = _ones_of_differences(v)
-        for r in range(ROWS):
-            word, total = b.zext(v.load(signs.a, I32, 4, 4 * r), I64), v.const(octets, 0)
-            for i in range(self.s.block // NIBBLE):
-                mine = b.and_(b.lshr(word, v.int(NIBBLE * i)), v.int(NIBBLES - 1))
-                ones = v.load(v.at(table, b.mul(mine, v.int(NIBBLES))), vector(I8, NIBBLES), NIBBLES)
-                ones = v.shuffle(ones, ones, list(range(NIBBLES)) * (self.width // NIBBLES))
-                theirs = v.load(signs.b, octets, self.width, PANEL * i)
-                total = b.add(total, lowering(v).byte_shuffle(ones, theirs))
-            self.store(v.bits(total, self.integers), signs.to, PANEL * r)
-
-
-def _ones_of_differences(v: VectorBuilder) -> Any:
-    """Memory of how many bits differ in two nibbles: a row of sixteen bytes for each."""
-    module, name = v.b.module, "nbtc_ones_of_differences"
-    found = module.globals.get(name)
-    if found is None:
-        ones = [(a ^ b).bit_count() for a in range(NIBBLES) for b in range(NIBBLES)]
-        found = ir.GlobalVariable(module, ir.ArrayType(I8, len(ones)), name)
-        found.linkage, found.global_constant, found.align = "internal", True, NIBBLES
-        found.initializer = ir.Constant(found.value_type, ones)
-    return v.b.bitcast(found, I8.as_pointer())
 
 
 def fused_sum(v: VectorBuilder, shape: SumShape, numbers: dict[str, Any], flags: Any) -> FusedSum:
