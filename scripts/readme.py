@@ -28,7 +28,7 @@ TREE = Path(__file__).resolve().parents[1]
 README, DOCS, BENCHMARKS = TREE / "README.md", TREE / "docs", TREE / "benchmarks"
 # Parts of docs/speed.md: a kind of kernels or of processor each.
 SPEED = {"speed": "speed.json", "speed_intel": "speed_intel.json", "speed_avx2": "speed_avx2.json"}
-CYCLES = {"cycles": "cycles.json", "cycles_intel": "cycles_intel.json"}
+CYCLES = {"cycles": "cycles.json", "cycles_intel": "cycles_intel.json", "cycles_avx2": "cycles_avx2.json"}
 MARKS = {"recorded": "●", "public vectors": "◐", "literature": "○"}
 
 
@@ -183,11 +183,13 @@ def cycles(file: str) -> str:
     for name, cost in data["operations"].items():
         costs.setdefault(f"{max(0, round(cost, 1)):.1f}", []).append(name)
     rows = sorted(([", ".join(names), cost] for cost, names in costs.items()), key=lambda row: -float(row[1]))
-    parts = [f"Measured on `{data['cpu']}`, in multiply-adds of 512 bits, {data['multiply_add_ns']:.3f} ns each:"]
+    bits = data.get("bits", 512)
+    parts = [f"Measured on `{data['cpu']}`, in multiply-adds of {bits} bits, {data['multiply_add_ns']:.3f} ns each:"]
+    sums = {256: "eight", 512: "sixteen"}[bits]
     return "\n\n".join(
         [
             *parts,
-            table(("kernel, sixteen sums", "bound", "took", "of bound"), kernels),
+            table((f"kernel, {sums} sums", "bound", "took", "of bound"), kernels),
             table(("operation beside multiply-adds", "adds"), rows),
         ]
     )

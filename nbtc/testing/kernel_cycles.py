@@ -12,11 +12,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numpy.typing import NDArray
 
 import nbtc
 from nbtc.compiler.builder import I8, I64, VectorBuilder
+from nbtc.compiler.cpu.host import features
 from nbtc.compiler.cpu.processors import host_processor
 from nbtc.compiler.machine_code.emitted import Named, call_address, in_words, machine_code, run_in_words
 from nbtc.compiler.pools.workspace_pool import aligned
@@ -31,36 +32,80 @@ from nbtc.kernels.panels.panel import BLOCKS, SumArguments
 from nbtc.kernels.panels.panel_drivers import drivers
 from nbtc.kernels.panels.panel_operands import Span, State
 from nbtc.kernels.words import words
-from nbtc.testing.kernel_code import CPUS, SHAPES, WORDS, Operations, operations, words_operations
+from nbtc.testing.kernel_code import CPUS, SHAPES, Operations, operations, words_operations, words_row
 
-MULTIPLY_ADDS, OTHERS = 16, 8  # of a turn of a loop: independent ones, and operations between them
 TURNS, TIMES = 1_000, 200
 SUMS, DEPTH = 16, 512  # that are counted together; words of K
 DEEP, SHALLOW = 16, 8  # blocks of products, panels, thousands of turns: loops are timed by the difference
-# Operations whose cost is told, by their names in docs/speed.md; {d} is a register, {o} and {w} are bytes: of a
-# register and of a word.  They take and leave no register of the multiply-adds.
-OPERATIONS = {
-    "multiplication": "vmulps %zmm28, %zmm29, {d}",
-    "count of bits": "vpopcntd %zmm28, {d}",
-    "comparison": "vpcmpltub %zmm28, %zmm29, %k2",
-    "saturating sum of bytes": "vpsubusb %zmm28, %zmm29, {d}",
-    "rotation": "vprold $$1, %zmm28, {d}",
-    "dot product": "vpdpbusd %zmm28, %zmm29, {d}",
-    "permutation of two sources": "vpermt2d %zmm28, %zmm29, {d}",
-    "store of 512 bits": "vmovdqa64 %zmm28, {o}($3)",
-    "store of 256 bits": "vmovdqa64 %ymm28, {o}($3)",
-    "maximum of bytes under a mask": "vpmaxub {o}-3($2), %zmm28, {d} {{%k1}}",
-    "logic of three sources": "vpternlogd $$0x96, %zmm28, %zmm29, {d}",
-    "addition": "vpaddd %zmm28, %zmm29, {d}",
-    "logic": "vpxord %zmm28, %zmm29, {d}",
-    "maximum": "vpmaxub %zmm28, %zmm29, {d}",
-    "shift": "vpsrld $$1, %zmm28, {d}",
-    "shuffle": "vpunpckldq %zmm28, %zmm29, {d}",
-    "conversion": "vcvttps2dq %zmm28, {d}",
+# Operations whose cost is told, by their names in docs/speed.md; {d} is a register, {s} and {t} are two others, {o} and
+# {w} are bytes: of a register and of a word.  They take and leave no register of the multiply-adds.
+COMMON = {
+    "multiplication": "vmulps {s}, {t}, {d}",
+    "addition": "vpaddd {s}, {t}, {d}",
+    "maximum": "vpmaxub {s}, {t}, {d}",
+    "saturating sum of bytes": "vpsubusb {s}, {t}, {d}",
+    "shift": "vpsrld $$1, {s}, {d}",
+    "shuffle": "vpunpckldq {s}, {t}, {d}",
+    "conversion": "vcvttps2dq {s}, {d}",
     "broadcast from memory": "vpbroadcastd {w}($2), {d}",
+}
+OF_512_BITS = COMMON | {
+    "count of bits": "vpopcntd {s}, {d}",
+    "comparison": "vpcmpltub {s}, {t}, %k2",
+    "rotation": "vprold $$1, {s}, {d}",
+    "dot product": "vpdpbusd {s}, {t}, {d}",
+    "permutation of two sources": "vpermt2d {s}, {t}, {d}",
+    "store of 512 bits": "vmovdqa64 {s}, {o}($3)",
+    "store of 256 bits": "vmovdqa64 %ymm28, {o}($3)",
+    "maximum of bytes under a mask": "vpmaxub {o}-3($2), {s}, {d} {{%k1}}",
+    "logic of three sources": "vpternlogd $$0x96, {s}, {t}, {d}",
+    "logic": "vpxord {s}, {t}, {d}",
     "load": "vmovdqa64 {o}($2), {d}",
 }
-NEEDS = frozenset({"avx512f", "avx512bw", "avx512vnni", "avx512vpopcntdq"})
+OF_256_BITS = COMMON | {
+    "comparison": "vpcmpeqb {s}, {t}, {d}",
+    "choice of bytes": "vpblendvb {s}, {t}, {s}, {d}",
+    "sum of two products": "vpmaddwd {s}, {t}, {d}",
+    "store of 256 bits": "vmovdqa {s}, {o}($3)",
+    "widened bytes from memory": "vpmovzxbd {w}($2), {d}",
+    "logic": "vpxor {s}, {t}, {d}",
+    "load": "vmovdqa {o}($2), {d}",
+}
+
+
+class Registers(NamedTuple):
+    """Of a loop: their name, independent sums, multiply-adds of a turn and what they multiply, the first register that
+    other operations leave and how many, and what those take; after every other multiply-add comes one.
+
+    begin: what comes before the loop, with `used` aside from the registers.
+    """
+
+    bits: int
+    name: str
+    sums: int
+    multiply_adds: int
+    factors: tuple[int, int]
+    others: tuple[int, int]
+    sources: tuple[int, int]
+    operations: dict[str, str]
+    begin: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
+
+
+LARGE = Registers(
+    512, "%zmm", 16, 16, (30, 31), (20, 8), (28, 29), OF_512_BITS,
+    ("movl $$0x88888888, %eax", "kmovd %eax, %k1"), ("~{k1}", "~{k2}", "~{rax}"),
+)  # fmt: skip
+# eight sums would wait for each other: a multiply-add takes four cycles, of which two begin in each
+SMALL = Registers(256, "%ymm", 10, 20, (14, 15), (10, 4), (14, 15), OF_256_BITS)
+NEEDS = frozenset({"avx512f", "avx512bw", "avx512vnni", "avx512vpopcntdq"})  # of `LARGE`
+
+
+def registers() -> Registers:
+    """Those of this machine's kernels."""
+    return LARGE if features() >= NEEDS else SMALL
+
+
 # products whose loops are those of `SHAPES`, and of `WORDS`
 FLOATS: dict[str, tuple[str, dict[str, Any]]] = {
     "f16, bf16": ("f16", {}),
@@ -80,7 +125,7 @@ class LoopArguments(NamedTuple):
 
 
 class Cycles(NamedTuple):
-    """Of a kernel, for sixteen sums of one block of products, or of one word.
+    """Of a kernel, for a register of 32-bit sums of one block of products, or of one word.
 
     bound: the least that its operations take.  took: what they do.  Both in multiply-adds.
     """
@@ -104,15 +149,20 @@ def slopes(*runs: Callable[[int], object]) -> list[float]:
 # --- single operations ------------------------------------------------------------------------------------------------
 def _loop(text: str) -> Callable[[int], object]:
     """Thousands of turns, as many as are given, of multiply-adds with an operation after every other one, if any."""
-    lines = ["movl $$0x88888888, %eax", "kmovd %eax, %k1", *(f"vpxord %zmm{n}, %zmm{n}, %zmm{n}" for n in range(32))]
+    r = registers()
+    every, count = [f"{r.name}{n}" for n in range(32 if r.bits == 512 else 16)], r.others[1]
+    lines = [*r.begin, *(f"vxorps %ymm{n}, %ymm{n}, %ymm{n}" for n in range(16))]
+    lines += [f"vpxord {x}, {x}, {x}" for x in every[16:]]
     lines.append("${:private}nbtc_loop${:uid}:")
-    for n in range(MULTIPLY_ADDS):
-        lines.append(f"vfmadd231ps %zmm30, %zmm31, %zmm{n}")
+    a, b, s, t = (every[n] for n in r.factors + r.sources)
+    for n in range(r.multiply_adds):
+        lines.append(f"vfmadd231ps {a}, {b}, {every[n % r.sums]}")
         if text and n % 2:
             at = n // 2
-            lines.append(text.format(d=f"%zmm{20 + at}", o=64 * (at + 1), w=4 * at))
+            place = {"o": r.bits // 8 * (at + 1), "w": 4 * at}
+            lines.append(text.format(d=every[r.others[0] + at % count], s=s, t=t, **place))
     lines += ["decq $0", "jnz ${:private}nbtc_loop${:uid}"]
-    used = ",".join([*(f"~{{xmm{n}}}" for n in range(32)), "~{k1}", "~{k2}", "~{rax}", "~{memory}", "~{flags}"])
+    used = ",".join([*(f"~{{xmm{n}}}" for n in range(len(every))), *r.used, "~{memory}", "~{flags}"])
 
     def body(v: VectorBuilder, x: Named) -> Any:
         pointer = I8.as_pointer()
@@ -128,23 +178,28 @@ def _loop(text: str) -> Callable[[int], object]:
 
 def multiply_add_seconds() -> float:
     """Of one multiply-add of a register, where they are independent."""
-    return slopes(_loop(""))[0] / (TURNS * MULTIPLY_ADDS)
+    return slopes(_loop(""))[0] / (TURNS * registers().multiply_adds)
 
 
 def cost_of(name: str) -> float:
-    """What an operation of `OPERATIONS` adds to a loop of multiply-adds, in those."""
-    alone, both = slopes(*(_loop(text) for text in ("", OPERATIONS[name])))
-    return (both - alone) / alone * MULTIPLY_ADDS / OTHERS
+    """What an operation adds to a loop of multiply-adds, in those."""
+    alone, both = slopes(*(_loop(text) for text in ("", registers().operations[name])))
+    return (both - alone) / alone * 2
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
 def processor_name() -> str | None:
     """LLVM's name for processors of this machine's row, of those whose kernels are counted."""
-    return next((name for name, row in CPUS.items() if row == host_processor()), None)
+    own = binding.get_host_cpu_name()
+    names = [name for name, row in CPUS.items() if row == host_processor()]
+    return own if own in names else next(iter(names), None)
 
 
 def _bound(found: Operations) -> float:
-    """What two ports do in turn, whatever it is; on Zen, multiply-adds in one of two, and anything in both."""
+    """What two ports do in turn, whatever it is; on Zen, multiply-adds in one of two, and anything in both.
+
+    Of 256 bits Zen does twice as many.
+    """
     row = host_processor()
     return found.vector if row is not None and row.two_ports else max(found.multiply_adds, found.vector / 2)
 
@@ -156,7 +211,7 @@ def cycles(name: str) -> Cycles:
         raise NotImplementedError(f"no kernels are counted for this processor: they are for {', '.join(CPUS)}")
     counted = operations(cpu, name) if name in SHAPES else words_operations(cpu, name)
     seconds = _float_seconds(name) if name in SHAPES else _words_seconds(name)
-    return Cycles(_bound(counted), seconds / multiply_add_seconds())
+    return Cycles(_bound(counted), seconds * registers().bits / 512 / multiply_add_seconds())
 
 
 def _operands(fmt: str, rows: int, depth: int, columns: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -180,7 +235,7 @@ def _sums() -> int:
 
 
 def _float_seconds(name: str) -> float:
-    """Of sixteen sums of a block, with AVX-512: 64 rows by a panel, from operands that a product has packed."""
+    """Of sixteen sums of a block: 64 rows by a panel, from operands that a product has packed."""
     fmt, options = FLOATS[name]
     f = nbtc.as_format(fmt)
     a, b = _operands(fmt, ROW_BLOCK, DEEP * SHAPES[name][1], PANEL)
@@ -206,7 +261,7 @@ def _float_seconds(name: str) -> float:
 
 def _words_seconds(name: str) -> float:
     """Of sixteen sums and one word of K: rows times more panels or fewer; rows are packed once."""
-    op, fmt = WORDS[name][0], nbtc.as_format(INTEGERS[name])
+    op, fmt = words_row(processor_name() or "", name)[0], nbtc.as_format(INTEGERS[name])
     how = scheme(op, fmt, fmt)
     units = DEPTH * how.units // how.words
     a, b = _operands(INTEGERS[name], words.BLOCK, units * how.elements, DEEP * how.width)
