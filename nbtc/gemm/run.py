@@ -86,8 +86,11 @@ def matmul(
     bare = c is None and k_split is None and order is None and scale_a is None and scale_b is None and out is None
     if bare and saturate is False and progress is False:
         names = arch, acc, instruction, a_format, b_format, op, kind
+        if (known := repeated.again(a, b, names, threads, ENGINES)) is not None:
+            return known
         signature = repeated.signature(a, b, names, threads, ENGINES)
-        if signature is not None and (known := repeated.product(signature, a, b)) is not None:
+        known = None if signature is None else repeated.product(signature, a, b)
+        if known is not None:
             return known
     options = ProductOptions(
         arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, scale_a, scale_b, kind, out, threads,
@@ -99,7 +102,7 @@ def matmul(
         problem = prepare(a, b, c, options)
         result = _execute(problem, destination(out), progress)
         if signature is not None and problem.plan.simple:
-            repeated.remember(signature, a, b, problem, ENGINES)
+            repeated.remember(signature, a, b, threads, problem, ENGINES)
     given: NDArray[Any] = as_given(result, a, b, c) if out is None else out
     return given
 

@@ -15,7 +15,7 @@ from nbtc.compiler.builder import F64, I64, VectorBuilder
 from nbtc.compiler.cpu.float_mode import DEFAULT, KEEP
 from nbtc.compiler.jit import control_word
 from nbtc.compiler.machine_code.emitted import in_words, machine_code, run_in_words
-from nbtc.compiler.machine_code.python_calls import caller
+from nbtc.compiler.machine_code.python_calls import caller, likeness
 
 WORDS = 6
 
@@ -145,3 +145,32 @@ def test_a_control_word_is_a_number():
         control_word("default")
     with pytest.raises(OverflowError):
         control_word(2**70)
+
+
+def test_likeness_is_that_of_dtype_shape_and_strides():
+    x, name = np.zeros((4, 6), np.float16), object()
+    like = likeness(x, name, None)
+    assert like(x, name, None) == like(np.ones((4, 6), np.float16), name, None) == 1
+    read_only = np.ones((4, 6), np.float16)
+    read_only.flags.writeable = False
+    assert like(read_only, name, None) == 1
+    others = (
+        x[:3], x[:, :5], x[::2], x.T, x.reshape(-1), x.reshape(4, 3, 2), np.zeros((8, 6), x.dtype)[::2], x[::-1],
+        x.view(np.int16), x.astype(">f2"), x.astype(np.float32), x.view(Strange), x.tolist(), None, 3, x.dtype,
+    )  # fmt: skip
+    for other in others:
+        assert like(other, name, None) == 0
+    assert like(x, object(), None) == like(x, name, 0) == like(x, x, None) == 0
+    assert likeness(x[:, :5])(x[:, :5]) == 1
+    for count in (0, 2, 4):
+        with pytest.raises(TypeError):
+            like(*[x] * count)
+
+
+def test_likeness_of_nothing_but_itself():
+    """Objects that are no arrays are compared by their identity alone."""
+    word = "a name that is made twice"
+    like = likeness(word, 1 << 70)
+    assert like(word, 1 << 70) == 0 and like("".join(["a name that", " is made twice"]), 0) == 0
+    scalar = np.array(3.5)
+    assert likeness(scalar)(np.array(4.5)) == 1 and likeness(scalar)(np.array([4.5])) == 0

@@ -22,7 +22,7 @@ from nbtc.compiler.cpu import lowering
 from nbtc.compiler.cpu.float_mode import enter, leave
 from nbtc.compiler.jit import call, in_default_float_mode, jit
 from nbtc.compiler.library import EMITTED, emitted_function
-from nbtc.compiler.machine_code.emitted import Emitted, Named, call_emitted, machine_code
+from nbtc.compiler.machine_code.emitted import Emitted, Named, call_address, call_emitted, in_words, machine_code
 from nbtc.compiler.machine_code.native import Loaded
 from nbtc.kernels.warps import warp_f64
 from nbtc.kernels.warps.code import ProductCode
@@ -155,10 +155,29 @@ def some_warps(address, images, strides, first, last, numbers, marks):
     return call_emitted(address, Warps(a, b, c, meta, d, *steps, first, last, numbers[0], numbers[1], marks))
 
 
-@jit
-def lone_warp(address, a, b, c, d, fraction, floor, mark):
-    """The same of one warp of a dense product, whose images are arrays of any shape; mark: one byte."""
-    return call_emitted(address, Warps(a, b, c, d, d, 0, 0, 0, 0, 0, 0, 1, fraction, floor, mark))
+class LoneWarp(NamedTuple):
+    """One warp of a dense product by the loop at an address, whose images are arrays of any shape; mark: one byte."""
+
+    address: int
+    a: Any
+    b: Any
+    c: Any
+    d: Any
+    fraction: int
+    floor: int
+    mark: Any
+
+
+@cache
+def lone_warp() -> int:
+    """The address of a function of `LoneWarp`."""
+
+    def body(v: VectorBuilder, x: Named) -> Any:
+        nothing, given = dict.fromkeys(Warps._fields, v.int(0)), {name: x[name] for name in ("a", "b", "c", "d")}
+        given |= {"meta": x["d"], "last": v.int(1), "fraction": x["fraction"], "floor": x["floor"], "marks": x["mark"]}
+        return call_address(v, x["address"], Warps, nothing | given)
+
+    return machine_code({"lone_warp": in_words(LoneWarp, body)}, _stamp(), "lone_warp").address("lone_warp")
 
 
 class WarpLoop:

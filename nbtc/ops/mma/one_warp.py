@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbtc.compiler.jit import machine_code
-from nbtc.kernels.warps.warp import WarpLoop, lone_warp
+from nbtc.compiler.machine_code.emitted import caller_in_words
+from nbtc.compiler.machine_code.python_calls import likeness
+from nbtc.kernels.warps.warp import LoneWarp, WarpLoop, lone_warp
 
 WORD = np.dtype(np.uint32)
 _MARK = np.empty(1, np.uint8)  # where the loop notes what it also returns; nobody reads it
@@ -21,20 +23,19 @@ class OneWarp:
     """
 
     def __init__(self, counts: tuple[int, ...], loop: WarpLoop, numbers: tuple[int, int]) -> None:
-        self.a, self.b, self.c, self.d = ((32, n) for n in counts)
+        *self.operands, self.d = ((32, n) for n in counts)
         self.place, (self.fraction, self.floor) = loop.address, numbers
-        self.kernel: Any = None  # compiled at the first call
+        self.kernel, self.call = lone_warp(), caller_in_words(LoneWarp)
+
+    @cached_property
+    def like(self) -> Any:
+        """Whether three objects are images that need no conversion and no copy."""
+        return likeness(*(np.empty(shape, WORD) for shape in self.operands))
 
     def run(self, a: Any, b: Any, c: Any) -> NDArray[np.uint32] | None:
-        """D of images that need no conversion and no copy; None of others, and where the general path has to do it."""
-        if not (
-            type(a) is type(b) is type(c) is np.ndarray
-            and a.dtype is WORD and b.dtype is WORD and c.dtype is WORD
-            and a.shape == self.a and b.shape == self.b and c.shape == self.c
-            and a.flags.c_contiguous and b.flags.c_contiguous and c.flags.c_contiguous
-        ):  # fmt: skip
+        """D of images; None where the general path has to do it."""
+        if not self.like(a, b, c):
             return None
-        d: NDArray[np.uint32] = np.empty(self.d, np.uint32)
-        if self.kernel is None:
-            self.kernel = machine_code(lone_warp, None, self.place, a, b, c, d, self.fraction, self.floor, _MARK)
-        return None if self.kernel(self.place, a, b, c, d, self.fraction, self.floor, _MARK) else d
+        # the dtype, not its type: finding it takes NumPy longer than the memory
+        d: NDArray[np.uint32] = np.empty(self.d, WORD)
+        return None if self.call(self.kernel, (self.place, a, b, c, d, self.fraction, self.floor, _MARK)) else d
