@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -241,21 +240,3 @@ def test_wmma_is_made_of_mma(name: str) -> None:
             want = np.empty(5 * 32 * plan.registers[3], np.uint32)
             mma._general(plan, [flat(x, 2, (5,)) for x in words], want, 0, 5)
             assert (mma.perform(plan, *words).ravel() == want).all()
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_images_by_register(name: str) -> None:
-    """[register][lane] words, as programs hold them, give the same bits as [lane][register] images."""
-    if processors.host() is None:
-        pytest.skip("no vector code for this processor")
-    r = row(f"mma.sync.aligned.{name}")
-    plan = mma.prepare(r, "sm_90")
-    assert r.a is not None and r.b is not None and r.c is not None
-    rng = np.random.default_rng(9)
-    operands = [image(rng, o.format, 4, o.registers, "near") for o in (r.a, r.b, r.c)]
-    turned = [np.ascontiguousarray(x.transpose(0, 2, 1)) for x in operands]
-    d, needs_fallback = np.empty((4, plan.registers[3], 32), np.uint32), np.empty(4, np.uint8)
-    sizes = [x[0].size for x in (*turned, d)]
-    loop = warp.loop(replace(plan.shape, by_register=True))
-    assert loop(tuple(x.reshape(-1) for x in (*turned, d)), tuple(sizes), 0, 4, plan.numbers, needs_fallback) == 0
-    assert (d.transpose(0, 2, 1) == mma.perform(plan, *operands)).all()

@@ -64,12 +64,12 @@ class Lowering:
         """Words, and to each added how many bits of its word of x are set; possible: the bits that may be."""
         return self.b.add(total, self.v.popcount(x))
 
-    def opt_barrier(self, x: Any) -> Any:
+    def opt_barrier(self, x: Any, *, here: bool = False) -> Any:
         """x, which the compiler must have ready here: else it collects a maximum's terms and keeps them until then."""
 
         def keep(part: Any) -> Any:
             kind = ir.FunctionType(part.type, [part.type])
-            return self.b.call(ir.InlineAsm(kind, "", f"={self.constraint},0"), [part])
+            return self.b.call(ir.InlineAsm(kind, "", f"={self.constraint},0", side_effect=here), [part])
 
         return self.by_parts(min(x.type.count, self.row.bits // width_of(x.type.element)), keep, x)
 

@@ -16,8 +16,9 @@ from nbtc.errors import NbtcError
 from nbtc.executor.control.system_calls import ask_once
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.lanes import Lanes
+from nbtc.executor.matrix.product_records import LANES, REGISTER, VECTOR
 from nbtc.executor.matrix.product_run import Factor
-from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P
+from nbtc.executor.matrix.product_split import P
 from nbtc.executor.matrix.products import Product, ProductImages, product
 from nbtc.executor.text.data import Immediate, Instruction, Operand, Vector
 from nbtc.isa.parse import row as parse_row

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -21,7 +20,8 @@ from nbtc.compiler.cpu.float_mode import DOWN, enter, leave, separate_function
 from nbtc.compiler.loops import Values, repeated
 from nbtc.compiler.machine_code.split import shared_module
 from nbtc.executor.matrix.product_general import FUNCTION, ProductTables
-from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P, Split, place
+from nbtc.executor.matrix.product_records import LANES, REGISTER, VECTOR
+from nbtc.executor.matrix.product_split import P, Split, place
 from nbtc.formats.table import Format
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
@@ -364,7 +364,7 @@ def _vector_code(plan: Prepared) -> Split | WholeProduct | Emulated | None:
     shape = code.product if isinstance(code, Fp8Code) else code
     if not isinstance(shape, FloatCode) or shape.sparse:
         return WholeProduct(code, plan.numbers, plan.skipped)
-    split = Split(replace(shape, by_register=True), plan.numbers)
+    split = Split(shape, plan.numbers)
     return Emulated(split, code.formats) if isinstance(code, Fp8Code) else split
 
 

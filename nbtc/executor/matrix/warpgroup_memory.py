@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I8, I16, I32, I64, VectorBuilder, vector
-from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P
+from nbtc.executor.matrix.product_records import LANES, REGISTER, VECTOR
+from nbtc.executor.matrix.product_split import P
 from nbtc.fragments.smem_descriptors import UNIT, WINDOW, swizzled_address, unit_offset
 
 ROWS = 8  # of a matrix that one register of a warp holds

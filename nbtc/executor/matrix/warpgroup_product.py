@@ -17,7 +17,8 @@ from numba.core import cgutils
 
 from nbtc.compiler.builder import I1, I32, I64, VectorBuilder, vector
 from nbtc.compiler.cache.added_rows import cached, digest
-from nbtc.executor.matrix.product_split import LANES, REGISTER, VECTOR, P, place
+from nbtc.executor.matrix.product_records import LANES, REGISTER, VECTOR
+from nbtc.executor.matrix.product_split import P, place
 from nbtc.executor.matrix.products import NO_RECORDS, Product, ProductImages, RecordAddresses
 from nbtc.executor.matrix.warpgroup_memory import (
     ROWS,

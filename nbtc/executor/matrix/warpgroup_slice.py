@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from nbtc.compiler.builder import I1, I32, VectorBuilder
 from nbtc.compiler.cpu.lowering import host
-from nbtc.executor.matrix.product_split import VECTOR, place
+from nbtc.executor.matrix.product_records import VECTOR
+from nbtc.executor.matrix.product_split import place
 from nbtc.executor.matrix.warpgroup_memory import ROWS, DescribedTile, SharedMemory, row_addresses, tile_offsets
 from nbtc.isa.spec import Row
 from nbtc.kernels.slices.slice_shape import UNITS, SliceShape

@@ -20,7 +20,6 @@ Label = tuple[int, int, int]  # of an element of a row of A or a column of B: re
 class FloatCode(ProductCode):
     """What is compiled in: the multiplicands' format, A's registers (4 or 2), f16 accumulators, blocks a K step.
 
-    by_register: images are [register][lane], one vector a register, instead of [lane][register]; dense products only.
     sparse: A stores half of K, and metadata chooses the elements of B.
     """
 
@@ -28,7 +27,6 @@ class FloatCode(ProductCode):
     registers: int
     f16_acc: bool
     blocks: int
-    by_register: bool = False
     sparse: bool = False
 
     kind = "floats"
@@ -41,14 +39,14 @@ class FloatCode(ProductCode):
     @property
     def key(self) -> tuple[int, ...]:
         """The shape as numbers: what compiled code is specialised for."""
-        return self.fmt.code, self.registers, int(self.f16_acc), self.blocks, int(self.by_register), int(self.sparse)
+        return self.fmt.code, self.registers, int(self.f16_acc), self.blocks, int(self.sparse)
 
     @classmethod
     def of(cls, *key: int) -> FloatCode:
         """The shape of a key."""
-        code, registers, f16_acc, blocks, by_register, sparse = key
+        code, registers, f16_acc, blocks, sparse = key
         fmt = next(f for f in FORMATS.values() if f.code == code)
-        return cls(fmt, registers, bool(f16_acc), blocks, bool(by_register), bool(sparse))
+        return cls(fmt, registers, bool(f16_acc), blocks, bool(sparse))
 
     @property
     def images(self) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ from nbtc.kernels.warps import warp_f64
 from nbtc.kernels.warps.code import ProductCode
 from nbtc.kernels.warps.float_code import FloatCode
 from nbtc.kernels.warps.warp_f64 import DoubleCode
-from nbtc.kernels.warps.warp_floats import Codegen
+from nbtc.kernels.warps.warp_floats import WarpSchedule
 from nbtc.kernels.warps.warp_fp8 import Fp8Code, Fp8Warp
 from nbtc.kernels.warps.warp_words import IntegerCode, IntegerWarp
 
@@ -39,7 +39,7 @@ BYTES = 128  # of a register of a warp
 Emitter = Callable[[Any, VectorBuilder, list[Any], Sequence[Any]], Any]
 # of each class of codes: emit(code, builder, addresses of a warp's images, (F, floor)): i1, needs the fallback
 EMITTERS: dict[type[ProductCode], Emitter] = {
-    FloatCode: lambda code, v, images, numbers: Codegen(code, v, *numbers).emit(*images),
+    FloatCode: lambda code, v, images, numbers: WarpSchedule(code, v, images, numbers).emit(),
     Fp8Code: lambda code, v, images, numbers: Fp8Warp(code, v, images, numbers).emit(),
     IntegerCode: lambda code, v, images, _: IntegerWarp(code, v, images).emit(),
     DoubleCode: lambda code, v, images, _: warp_f64.emit(code, v, images),

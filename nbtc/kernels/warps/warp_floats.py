@@ -7,61 +7,71 @@ needing the fallback: the caller gives them to the general path.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from nbtc.compiler.builder import I16, I32, VectorBuilder, vector
+from nbtc.compiler.builder import I16, VectorBuilder, vector
 from nbtc.compiler.cpu.lowering import lowering
 from nbtc.kernels.register_sums import V16
-from nbtc.kernels.warps.float_code import W16, FloatCode
-from nbtc.kernels.warps.warp_operands import WarpOperands, put, take
+from nbtc.kernels.warps.float_code import FloatCode
+from nbtc.kernels.warps.warp_elements import WarpElements
+from nbtc.kernels.warps.warp_operands import WarpOperands
 from nbtc.kernels.warps.warp_sparse import SparseOperands
 from nbtc.kernels.warps.warp_sums import FullWarpSums, LimitedWarpSums
 
-PAIRS = 2  # row pairs summed together: four chains of multiply-adds hide their latency
-Stage = tuple[range, int]  # row pairs, and a block of products
+PAIRS = 2  # vectors of sixteen results summed together: four chains of multiply-adds hide their latency
+Stage = tuple[range, int]  # vectors, and a block of products
 
 
-class Codegen:
-    """Emits the code of one `FloatCode`: a stream of multiply-adds, and between them the work that surrounds them.
+class Schedule(ABC):
+    """The stream of multiply-adds of one product, and between them the work that surrounds them.
 
-    A stage is one block of products of some row pairs.  While it is summed, the stage before is rounded, and the next
-    one decoded and started.
+    A stage is one block of products of some vectors of results.  While it is summed, the stage before is rounded, and
+    the next one decoded and started.
     """
 
-    rate = 16  # pieces of other work that a stage has room for
+    rate: int  # pieces of other work that a stage has room for
 
-    def __init__(self, shape: FloatCode, v: VectorBuilder, fraction: Any, floor: Any) -> None:
+    def __init__(self, shape: FloatCode, v: VectorBuilder, operands: WarpElements, fraction: Any, floor: Any) -> None:
         self.s, self.v, self.b, self.m = shape, v, v.b, lowering(v)
-        self.operands = (SparseOperands if shape.sparse else WarpOperands)(shape, v)
-        self.sums = (LimitedWarpSums if shape.limited_range else FullWarpSums)(shape, v, self.operands, fraction, floor)
+        sums = LimitedWarpSums if shape.limited_range else FullWarpSums
+        self.sums = sums(shape, v, operands, fraction, floor)
         self.peaks: dict[int, Any] = {}
         self.accs: dict[int, Any] = {}
         self.begun: dict[Stage, list[tuple[list[Any], list[Any]]]] = {}
         self.totals: dict[Stage, list[list[Any]]] = {}
 
-    def emit(self, a: Any, p: Any, c: Any, *others: Any) -> Any:
-        """The whole instruction, for addresses of the images, metadata and D last; returns i1: needs the fallback."""
-        stages, d = self._stages(), others[-1]
-        if isinstance(self.operands, SparseOperands):
-            self.operands.read_b(p, a, others[0])
-        else:
-            self.operands.decode_b(p)
-        _finish(self._start(stages[0], a, c))
+    @abstractmethod
+    def load_c(self, j: int) -> Any:
+        """Vector j of accumulators, as f32."""
+
+    @abstractmethod
+    def store_d(self, j: int, x: Any) -> None:
+        """The inverse of `load_c`."""
+
+    def decode(self, vectors: range) -> Iterator[None]:
+        """What of the operands is decoded before sums of some vectors, piece by piece."""
+        return iter(())
+
+    def emit(self) -> Any:
+        """All sums; returns i1: needs the fallback."""
+        stages = self._stages()
+        _finish(self._start(stages[0]))
         for n, stage in enumerate(stages):
-            before = self._end(stages[n - 1], d) if n else iter(())
-            after = self._start(stages[n + 1], a, c) if n + 1 < len(stages) else iter(())
-            self._sum(stage, chain(before, after))
-        _finish(self._end(stages[-1], d))
-        return self.b.or_(self.operands.needs_fallback(), self.sums.needs_fallback())
+            before = self._end(stages[n - 1]) if n else iter(())
+            after = self._start(stages[n + 1]) if n + 1 < len(stages) else iter(())
+            self.sum(stage, chain(before, after))
+        _finish(self._end(stages[-1]))
+        return self.b.or_(self.sums.operands.needs_fallback(), self.sums.needs_fallback())
 
     def _stages(self) -> list[Stage]:
         """In the order of their sums: two steps in turn, as a block waits for the one before."""
         steps, blocks = [range(j, j + PAIRS) for j in range(0, 8, PAIRS)], range(self.s.blocks)
         return [(steps[n + i], block) for n in range(0, len(steps), 2) for block in blocks for i in (0, 1)]
 
-    def _sum(self, stage: Stage, others: Iterator[None]) -> None:
+    def sum(self, stage: Stage, others: Iterator[None]) -> None:
         """Sums of a stage, and between its multiply-adds pieces of other work, which they leave room for."""
         products, done = len(self.s.labels) // self.s.blocks, 0
         sums = self.sums.multiply(*stage, [starts for starts, _ in self.begun[stage]])
@@ -71,40 +81,57 @@ class Codegen:
                 done += 1
         _finish(others)
 
-    def _start(self, stage: Stage, a: Any, c: Any) -> Iterator[None]:
+    def _start(self, stage: Stage) -> Iterator[None]:
         """Starts of a stage's sums."""
-        pairs, block = stage
+        vectors, block = stage
         self.begun[stage] = []
         if block == 0:
-            yield from self.operands.decode_a(a, pairs)
-        for j in pairs:
+            yield from self.decode(vectors)
+        for j in vectors:
             if block == 0:
-                self.peaks[j] = self.sums.peaks(j)
+                self.peaks[j] = self.sums.operands.peaks(j)
                 yield
-                self.accs[j] = self.load_c(j, c)
+                self.accs[j] = self.load_c(j)
             self.begun[stage].append(self.sums.start(j, block, self.peaks[j][block], self.accs[j]))
             yield
 
-    def _end(self, stage: Stage, d: Any) -> Iterator[None]:
+    def _end(self, stage: Stage) -> Iterator[None]:
         """Accumulators from a stage's sums; stores the last ones."""
-        pairs, block = stage
-        for j, total, (_, begun) in zip(pairs, self.totals[stage], self.begun[stage], strict=True):
+        vectors, block = stage
+        for j, total, (_, begun) in zip(vectors, self.totals[stage], self.begun[stage], strict=True):
             self.accs[j] = self.sums.finish(total, begun)
             if block == self.s.blocks - 1:
-                self.store_d(j, d, self.accs[j])
+                self.store_d(j, self.accs[j])
             yield
 
-    def load_c(self, j: int, c: Any) -> Any:
-        """Accumulators of rows j and j + 8 as f32, in the image's order."""
-        v, f16_acc = self.v, self.s.f16_acc
-        words = take(v, self.s.by_register, c, 2 if f16_acc else 4, 4 * j, 4)
-        return self.m.from_f16(v.bits(words, vector(I16, 16))) if f16_acc else v.bits(words, V16)
 
-    def store_d(self, j: int, d: Any, x: Any) -> None:
-        """The inverse of `load_c`."""
-        v, f16_acc = self.v, self.s.f16_acc
-        words = v.bits(self.m.to_f16(x), vector(I32, 8)) if f16_acc else v.bits(x, W16)
-        put(v, self.s.by_register, d, 2 if f16_acc else 4, 4 * j, words)
+class WarpSchedule(Schedule):
+    """A product from images to images: addresses of A, B, C, metadata if any, and D."""
+
+    rate = 16
+
+    def __init__(self, shape: FloatCode, v: VectorBuilder, images: list[Any], numbers: Sequence[Any]) -> None:
+        self.a, b, self.c, *others, self.d = images
+        self.operands: WarpOperands = (SparseOperands if shape.sparse else WarpOperands)(shape, v)
+        super().__init__(shape, v, self.operands, *numbers)
+        if isinstance(self.operands, SparseOperands):
+            self.operands.read_b(b, self.a, others[0])
+        else:
+            self.operands.decode_b(b)
+
+    def decode(self, vectors: range) -> Iterator[None]:
+        return self.operands.decode_a(self.a, vectors)
+
+    def load_c(self, j: int) -> Any:
+        if self.s.f16_acc:
+            return self.m.from_f16(self.v.load(self.c, vector(I16, 16), 4, 32 * j))
+        return self.v.load(self.c, V16, 4, 64 * j)
+
+    def store_d(self, j: int, x: Any) -> None:
+        if self.s.f16_acc:
+            self.v.store(self.m.to_f16(x), self.d, 4, 32 * j)
+        else:
+            self.v.store(x, self.d, 4, 64 * j)
 
 
 def _finish(work: Iterator[Any]) -> None:

@@ -20,7 +20,7 @@ from nbtc.formats.table import FORMATS, Format, f16
 from nbtc.kernels.float_elements import FloatElements, bias_difference
 from nbtc.kernels.warps.code import ProductCode
 from nbtc.kernels.warps.float_code import W16, FloatCode
-from nbtc.kernels.warps.warp_floats import Codegen
+from nbtc.kernels.warps.warp_floats import WarpSchedule
 
 LANES, WORD = 32, 4  # of a warp; bytes
 NAN = 0x7FFF  # of f16
@@ -94,7 +94,7 @@ def _products(v: VectorBuilder, code: Fp8Code) -> Any:
     f, own = separate_function(module, name, I1, [I8.as_pointer()] * len(shape.images) + [I32, I32], v.target)
     *images, fraction, floor = f.args
     old = enter(own, shape.mode)
-    bad = Codegen(shape, own, fraction, floor).emit(*images)
+    bad = WarpSchedule(shape, own, images, (fraction, floor)).emit()
     leave(own, old)
     own.b.ret(bad)
     return f

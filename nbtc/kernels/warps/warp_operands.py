@@ -1,8 +1,4 @@
-"""A and B of an m16n8 product, decoded from a warp's register image by vector code.
-
-A multiplicand becomes an f64 by moving bits: sign, exponent and mantissa go to their places, and the value that stands
-there is the number times a fixed power of two (`FloatCode.deficit`); a subnormal becomes a subnormal f64 and needs no
-care.  B is multiplied by a power of two that brings it back among the normal numbers, A is left where it is.
+"""A and B of an m16n8 product, decoded from a warp's [lane][register] image by vector code.
 
 Vectors of B are made to need no permutation later: a 128-bit lane u of every vector belongs to columns 2u and 2u + 1,
 as in the image of C.
@@ -16,16 +12,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import F64, I8, I32, VectorBuilder, stack_array, vector
-from nbtc.compiler.cpu.lowering import lowering
-from nbtc.kernels.float_elements import NUDGE, FloatElements
+from nbtc.compiler.builder import F64, I32, VectorBuilder, stack_array, vector
 from nbtc.kernels.warps.float_code import W16, FloatCode, Label
-
-NO_EXPONENT = -4096  # what a zero counts as before the floor
-# B is multiplied by 2**NEAR, which makes start values normal numbers: those of f16 have the least exponents, E = -28,
-# and with F = 25 the field 1023 + 52 - 25 - 28 + NEAR - 2 * 1008, that is 6.  The largest, of bf16, stay below 400.
-NEAR = 1000
-B64, D8 = vector(I8, 64), vector(F64, 8)
+from nbtc.kernels.warps.warp_elements import B64, Place, WarpElements
 
 
 @dataclass(frozen=True)
@@ -39,111 +28,22 @@ class OpaqueBuffer:
     outer: Any
 
 
-def take(v: VectorBuilder, by_register: bool, p: Any, registers: int, lane: int, lanes: int) -> Any:
-    """The registers of some neighbouring lanes, lane by lane: <lanes * registers x i32>."""
-    if not by_register:
-        return v.load(p, vector(I32, lanes * registers), 4, 4 * registers * lane)
-    whole = v.joined([v.load(p, vector(I32, lanes), 4, 128 * r + 4 * lane) for r in range(registers)])
-    return v.shuffle(whole, whole, [r * lanes + n for n in range(lanes) for r in range(registers)])
-
-
-def put(v: VectorBuilder, by_register: bool, p: Any, registers: int, lane: int, words: Any) -> None:
-    """The inverse of `take`."""
-    if not by_register:
-        v.store(words, p, 4, 4 * registers * lane)
-        return
-    count = words.type.count
-    for r in range(registers):
-        v.store(v.shuffle(words, words, list(range(r, count, registers))), p, 4, 128 * r + 4 * lane)
-
-
-class WarpOperands:
+class WarpOperands(WarpElements):
     """Decoded A (on the stack) and B (in vectors) of one warp."""
 
     def __init__(self, shape: FloatCode, v: VectorBuilder) -> None:
-        self.s, self.v, self.b, self.m, self.elements = shape, v, v.b, lowering(v), FloatElements(v, shape.fmt)
+        super().__init__(shape, v)
         self.variants = len(shape.groups) // shape.registers
         self.vectors = 64 * 2 * shape.per_word  # bytes of decoded values of an image of sixteen words
         images = 2 * shape.registers
         self.values, self.fields = self.buffer(images * self.vectors), self.buffer(images * 64 * self.variants)
         self.signs, self.nonzero = self.buffer(64), self.buffer(64)
-        self.special = v.const(shape.element, 0)
-
-    @property
-    def more(self) -> tuple[int, int]:
-        """What is added to exponent fields of A and of B, so that sums are biased exponents of f32."""
-        bias = 127 - 2 * self.s.fmt.bias
-        return ((bias + 1) // 2, bias // 2) if self.s.limited_range else (0, 0)
 
     def buffer(self, size: int) -> OpaqueBuffer:
         """Stack memory of `size` bytes."""
         p = stack_array(self.b, size)
         same = ir.InlineAsm(ir.FunctionType(p.type, [p.type]), "", "=r,0")
         return OpaqueBuffer(p, self.v.at(self.b.call(same, [self.v.at(p, size // 2)]), -(size // 2)))
-
-    # --- elements -----------------------------------------------------------------------------------------------------
-    def masks(self, words: Any) -> tuple[Any, Any]:
-        """(sign bits, nonzero bits) of sixteen words of elements, as vectors of i1."""
-        x = self.v.bits(words, self.s.element)
-        return self.elements.negative(x), self.elements.nonzero(x)
-
-    def biased(self, words: Any, nonzero: Any, more: int) -> Any:
-        """Exponents of sixteen words of elements in the form in which those of A and of B are added.
-
-        Narrow range: bytes plus `more`, and 0 for zero, so that the sum with a zero is less than any other; Inf and NaN
-        have the largest byte.  Full range: halves, far below 0 for zero.  The largest is noted: sums with an Inf or NaN
-        mean nothing.
-        """
-        v, b, f, t = self.v, self.b, self.s.fmt, self.s.element
-        x = b.lshr(v.bits(words, t), v.const(t, self.elements.shift))
-        top = (1 << f.exponent) - 1
-        if self.s.limited_range:
-            table = [255 if n == top else max(n, 1) + more for n in range(top + 1)] * (64 // (top + 1))
-            found = self.m.byte_table(table, v.bits(x, B64))
-            if found is not None:
-                return self.noted(b.select(nonzero, v.bits(found, t), v.const(t, 0)))
-        field = b.and_(x, v.const(t, top))
-        exponent = v.umax(field, v.const(t, 1))
-        if self.s.limited_range:
-            special = b.icmp_unsigned("==", field, v.const(t, top))
-            exponent = b.select(special, v.const(t, 255), b.add(exponent, v.const(t, more)))
-            return self.noted(b.select(nonzero, exponent, v.const(t, 0)))
-        self.noted(field)
-        return b.select(nonzero, exponent, v.const(t, NO_EXPONENT))
-
-    def noted(self, x: Any) -> Any:
-        """x; the largest bytes (narrow range) or fields are remembered, which tell of Inf and NaN."""
-        self.special = self.m.opt_barrier(self.larger(self.special, x))
-        return x
-
-    def larger(self, x: Any, y: Any) -> Any:
-        """The larger bytes (narrow range) or fields."""
-        v, kind = self.v, B64 if self.s.limited_range else x.type
-        return v.bits(v.umax(v.bits(x, kind), v.bits(y, kind)), x.type)
-
-    def doubles(self, words: Any) -> list[Any]:
-        """Values of sixteen words of elements: vector i holds elements 2i and 2i + 1 of each 128-bit lane."""
-        v, b, t = self.v, self.b, self.s.element
-        width, shift, drop = t.element.width, 11 - self.s.fmt.exponent, self.elements.drop
-        x = v.bits(words, t)
-        keep = 1 << (width - 1) | self.elements.kept >> shift & -(1 << max(0, drop - shift))
-        high = [b.and_(b.ashr(x, v.const(t, shift)), v.const(t, keep))]
-        if self.s.per_word == 2:
-            low = b.shl(x, v.const(t, 16 - shift))
-            high = [v.bits(self.woven(low, high[0], part), W16) for part in (0, 1)]
-        zero = v.const(W16, 0)
-        return [v.bits(self.woven(zero, h, part), D8) for h in high for part in (0, 1)]
-
-    def woven(self, x: Any, y: Any, part: int) -> Any:
-        """Elements of x and y in turn, from the lower or upper half of each 128-bit lane."""
-        count = x.type.count
-        lane, half = count // 4, count // 8
-        lanes = [lane * u + half * part + n + side for u in range(4) for n in range(half) for side in (0, count)]
-        return self.v.shuffle(x, y, lanes)
-
-    def scaled(self, x: Any) -> Any:
-        """x brought back among normal numbers, and a little larger than it is: what one side of all products needs."""
-        return self.b.fmul(x, self.v.const(D8, NUDGE[True] * 2.0**NEAR))
 
     def for_a(self, x: Any) -> Any:
         """A decoded vector of A as products need it."""
@@ -153,9 +53,9 @@ class WarpOperands:
     def decode_a(self, p: Any, pairs: range) -> Iterator[None]:
         """Values, exponents and bit masks of some row pairs of A to the stack, piece by piece."""
         v, b, s = self.v, self.b, self.s
-        lanes, size = 16 // s.registers, 2 * s.per_word
+        size = 2 * s.per_word
         for n in dict.fromkeys(self._image(j)[0] for j in pairs):
-            words = take(v, s.by_register, p, s.registers, n * lanes, lanes)
+            words = v.load(p, W16, 4, 64 * n)
             negative, nonzero = self.masks(words)
             for buffer, mask in ((self.signs, negative), (self.nonzero, nonzero)):
                 v.store(b.bitcast(mask, ir.IntType(16 * s.per_word)), buffer.inner, 1, n * size)
@@ -217,12 +117,19 @@ class WarpOperands:
         """Values, exponents and bit masks of B, for the columns of C's image."""
         v, s = self.v, self.s
         count = s.registers // 2
-        raw = [take(v, s.by_register, p, count, n * 16 // count, 16 // count) for n in range(2 * count)]
+        raw = [v.load(p, W16, 4, 64 * n) for n in range(2 * count)]
         masks = [self.masks(x) for x in raw]
         self.b_signs, self.b_nonzero = (self._columns([m[i] for m in masks]) for i in (0, 1))
         self.b_values: dict[Label, Any] = {}
         self.b_fields: dict[int, Any] = {}
-        for slots, words in zip(self._slots(), self._transposed(raw), strict=True):
+        columns, registers = 4 // count, range(count)
+        places = [
+            [Place(columns * n + c, r, t, h) for c in range(columns) for t in range(4) for r in registers
+             for h in range(s.per_word)]
+            for n in range(2 * count)
+        ]  # fmt: skip
+        transposed = self.transposed(list(zip(raw, places, strict=True)))
+        for slots, words in zip(self.slots(), transposed, strict=True):
             fields = v.bits(self.biased(words, self.masks(words)[1], self.more[1]), B64)
             for g, group in enumerate(s.groups):
                 if group[0] in slots:
@@ -246,41 +153,6 @@ class WarpOperands:
             for column in (0, 1, 0, 1)
             for byte in self._bytes([4 * self.s.per_word * u + 2 * slots.index(label) + column for label in group])
         ]
-
-    def _slots(self) -> list[list[Label]]:
-        """Products of each vector of B: eight columns of each."""
-        s = self.s
-        lanes = [[t] for t in range(4)] if s.registers == 4 else [[0, 1], [2, 3]]
-        return [[(r, t, h) for r in range(s.registers // 2) for t in ts for h in range(s.per_word)] for ts in lanes]
-
-    def _transposed(self, raw: list[Any]) -> list[Any]:
-        """Sixteen words of elements for each of `_slots`: slot by slot, columns 2u and 2u + 1 in 128-bit lane u."""
-        v, s = self.v, self.s
-        count = s.registers // 2
-        wanted = [[(2 * u + c, *label) for u in range(4) for label in slots for c in (0, 1)] for slots in self._slots()]
-        columns = 8 // len(raw)
-        pool = [
-            (
-                v.bits(x, s.element),
-                [(columns * n + c, r, t, h) for c in range(columns) for t in range(4)
-                 for r in range(count) for h in range(s.per_word)],
-            )
-            for n, x in enumerate(raw)
-        ]  # fmt: skip
-        if len(pool) == 4:  # first, halves of the lanes of four columns
-            halves = []
-            for ts in ((0, 1), (2, 3)):
-                for left, right in (pool[:2], pool[2:]):
-                    chosen = [x for x in left[1] + right[1] if x[2] in ts]
-                    halves.append((self._pick(left, right, chosen), chosen))
-            sides = [halves[:2], halves[:2], halves[2:], halves[2:]]
-        else:
-            sides = [pool, pool]
-        return [self._pick(left, right, want) for (left, right), want in zip(sides, wanted, strict=True)]
-
-    def _pick(self, left: tuple[Any, list[Any]], right: tuple[Any, list[Any]], wanted: list[Any]) -> Any:
-        known = left[1] + right[1]
-        return self.v.shuffle(left[0], right[0], [known.index(x) for x in wanted])
 
     def _columns(self, masks: list[Any]) -> Any:
         """Bit masks of the image of B as one word a column of C's image, bits in the order of A's masks, both rows."""
@@ -322,11 +194,27 @@ class WarpOperands:
         found = b.and_(differ, b.and_(self.b_nonzero, mask))
         return self.m.plus_bits(total, found, row_mask[0] | row_mask[1])
 
-    def needs_fallback(self) -> Any:
-        """Whether the largest byte or field noted is that of Inf and NaN, as i1."""
-        v, b, t, largest = self.v, self.b, self.s.element, (1 << self.s.fmt.exponent) - 1
-        if self.s.limited_range:
-            t, largest = B64, 255
-        flags = b.icmp_unsigned("==", v.bits(self.special, t), v.const(t, largest))
-        bits = ir.IntType(t.count)
-        return b.icmp_unsigned("!=", b.bitcast(flags, bits), ir.Constant(bits, 0))
+    # --- products -----------------------------------------------------------------------------------------------------
+    def peaks(self, j: int) -> list[Any]:
+        """By block: the largest product exponents of a row pair; of a narrow range in the upper byte of each word."""
+        v, b, s = self.v, self.b, self.s
+        shared = s.shared
+        tops: list[Any] = []
+        for block in range(1 if shared else s.blocks):
+            mine = [g for g, group in enumerate(s.groups) if shared or s.block(group[0]) == block]
+            # no carry crosses, as bytes of finite numbers are 79 at most
+            tops.append(self.largest([b.add(self.field_a(j, g), self.field_b(j, g)) for g in mine]))
+        count = len(s.groups[0])
+        if count == 4 or (count == 2 and not (shared and s.blocks == 2)):
+            tops = [self._fold(x, 16) for x in tops]
+        if shared and s.blocks == 2:
+            size = 8 if count == 4 else 16
+            found = [b.shl(v.bits(tops[0], W16), v.const(W16, size)), v.bits(tops[0], W16)]
+        else:
+            found = [v.bits(self._fold(x, 8) if count == 4 else x, W16) for x in tops]
+        return found if s.limited_range or count == 1 else [b.ashr(x, v.const(W16, 16)) for x in found]
+
+    def _fold(self, x: Any, shift: int) -> Any:
+        """The maximum with what lies `shift` bits below."""
+        moved = self.v.bits(self.b.shl(self.v.bits(x, W16), self.v.const(W16, shift)), x.type)
+        return self.larger_sum(x, moved)

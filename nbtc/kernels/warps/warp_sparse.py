@@ -12,7 +12,8 @@ from typing import Any
 from nbtc.compiler.builder import I32, VectorBuilder, vector
 from nbtc.compiler.cpu.plain_lowering import EVERY_BIT
 from nbtc.kernels.warps.float_code import W16, FloatCode, Label
-from nbtc.kernels.warps.warp_operands import B64, WarpOperands
+from nbtc.kernels.warps.warp_elements import B64
+from nbtc.kernels.warps.warp_operands import WarpOperands
 from nbtc.kernels.warps.warp_select import Selection
 
 

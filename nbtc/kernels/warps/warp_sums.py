@@ -13,7 +13,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import I32, VectorBuilder
 from nbtc.kernels.register_sums import BIAS, INFINITE, W16, RegisterSums
 from nbtc.kernels.warps.float_code import FloatCode
-from nbtc.kernels.warps.warp_operands import D8, NEAR, WarpOperands
+from nbtc.kernels.warps.warp_elements import D8, NEAR, WarpElements
 
 GROWTH = 7  # binades: 17 terms below 4 * 2**E each are below 2**(E + 6.1)
 TOP = 128 - GROWTH + BIAS  # alignment exponents above may overflow f32, whose Inf is 2**128
@@ -27,7 +27,7 @@ class WarpSums(RegisterSums):
 
     limit: Any
 
-    def __init__(self, shape: FloatCode, v: VectorBuilder, operands: WarpOperands, fraction: Any, floor: Any) -> None:
+    def __init__(self, shape: FloatCode, v: VectorBuilder, operands: WarpElements, fraction: Any, floor: Any) -> None:
         super().__init__(v)
         self.s, self.operands, self.f16_acc = shape, operands, shape.f16_acc
         # the high word of the start, but for E in its exponent field: products are scaled as decoded
@@ -41,41 +41,7 @@ class WarpSums(RegisterSums):
 
     def note(self, e: Any) -> None:
         """Remember the largest alignment exponent."""
-        self.highest = self.m.opt_barrier(self.v.smax(self.highest, e))
-
-    def peaks(self, j: int) -> list[Any]:
-        """By block: the largest product exponents of a row pair, in the upper part of each word."""
-        v, b, s, o = self.v, self.b, self.s, self.operands
-        shared = s.shared
-        tops: list[Any] = []
-        for block in range(1 if shared else s.blocks):
-            mine = [g for g, group in enumerate(s.groups) if shared or s.block(group[0]) == block]
-            tops.append(self._largest([self._product(o.field_a(j, g), o.field_b(j, g)) for g in mine]))
-        count = len(s.groups[0])
-        if count == 4 or (count == 2 and not (shared and s.blocks == 2)):
-            tops = [self._fold(x, 16) for x in tops]
-        if shared and s.blocks == 2:
-            size = 8 if count == 4 else 16
-            return [b.shl(v.bits(tops[0], W16), self.c(size)), v.bits(tops[0], W16)]
-        return [v.bits(self._fold(x, 8) if count == 4 else x, W16) for x in tops]
-
-    def _larger(self, x: Any, y: Any) -> Any:
-        """The maximum of exponents."""
-        return (self.v.umax if self.s.limited_range else self.v.smax)(x, y)
-
-    def _largest(self, xs: list[Any]) -> Any:
-        """The maximum of several, by halves."""
-        half = len(xs) // 2
-        return self._larger(self._largest(xs[:half]), self._largest(xs[half:])) if half else xs[0]
-
-    def _product(self, x: Any, y: Any) -> Any:
-        """Exponents of products; no carry crosses, as bytes of finite numbers are 79 at most."""
-        return self.b.add(x, y)
-
-    def _fold(self, x: Any, shift: int) -> Any:
-        """The maximum with what lies `shift` bits below."""
-        moved = self.v.bits(self.b.shl(self.v.bits(x, W16), self.c(shift)), x.type)
-        return self._larger(x, moved)
+        self.highest = self.m.opt_barrier(self.v.smax(self.highest, e), here=True)
 
     def multiply(self, pairs: range, block: int, starts: list[list[Any]]) -> Iterator[list[list[Any]]]:
         """The sums of several row pairs so far, after each product."""
@@ -114,8 +80,9 @@ class LimitedWarpSums(WarpSums):
         """(two rows' starts, what `finish` needs) for accumulators acc."""
         b = self.b
         e = b.and_(b.lshr(peak, self.c(1)), self.c(INFINITE))
-        least = BIAS + 2 - 2 * self.s.fmt.bias
-        empty = b.icmp_unsigned("<", e, self.c(least << 23))  # no product but zeros: the sum is the accumulator
+        empty = None
+        if self.operands.empties:  # no product but zeros: the sum is the accumulator
+            empty = b.icmp_unsigned("<", e, self.c(self.operands.least << 23))
         e = self.alignment(e, acc)
         if block == 0 or self.f16_acc:
             self.note(e)
@@ -128,8 +95,8 @@ class LimitedWarpSums(WarpSums):
         down = self.unit(e)
         x = b.fmul(self.single(self.integers(sums), self.watched), down)
         if self.f16_acc:
-            return self.rounded(b.select(empty, acc, x))
-        return b.select(empty, self.rounded(acc), x)
+            return self.rounded(x if empty is None else b.select(empty, acc, x))
+        return x if empty is None else b.select(empty, self.rounded(acc), x)
 
 
 class FullWarpSums(WarpSums):
@@ -140,8 +107,6 @@ class FullWarpSums(WarpSums):
     def start(self, j: int, block: int, peak: Any, acc: Any) -> tuple[list[Any], list[Any]]:
         """(two rows' starts, what `finish` needs) for accumulators acc."""
         v, b, s = self.v, self.b, self.s
-        if len(s.groups[0]) > 1:
-            peak = b.ashr(peak, self.c(16))
         field = v.umax(b.and_(b.lshr(v.bits(acc, W16), self.c(23)), self.c(0xFF)), self.c(1))
         zero = b.icmp_unsigned("==", b.shl(v.bits(acc, W16), self.c(1)), self.c(0))
         e = v.smax(v.smax(b.add(peak, self.c(BIAS - 2 * s.fmt.bias)), self.floor), b.select(zero, self.floor, field))

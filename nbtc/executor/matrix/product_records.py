@@ -1,0 +1,308 @@
+"""Records: decoded operands of a program's dense products, in the order of the registers of C.
+
+The sixteen results of a vector are those of one register in half of the lanes: four rows, one in each 128-bit lane, and
+every other column.  So accumulators are summed where they lie.  (In the order of rows j and j + 8 with all columns, as
+`warp_operands` has it, 32 permutations of two registers brought a product's accumulators there and back.)  An element
+of A stands twice in each 128-bit lane of a vector; pairs of elements of B are broadcast from memory.
+
+Exponents of products are added for several vectors of results at once: their words have a byte for each of four, or
+half a word for each of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any
+
+from llvmlite import ir
+
+from nbtc.compiler.builder import F64, I1, I8, I16, I32, Undefined, VectorBuilder, vector
+from nbtc.kernels.warps.float_code import W16, FloatCode, Label
+from nbtc.kernels.warps.warp_elements import B64, D8, Place, WarpElements
+
+VECTOR = 64  # bytes of a vector, and the alignment of records and images
+LANES = 32
+REGISTER = 4 * LANES  # bytes of one register of a warp
+GROUPS = 4  # of four rows, which are half a register's: 0 to 7, then 8 to 15
+ROW = 16  # bytes of a 128-bit lane
+PARITIES = 2  # of columns
+D2, W4, H32 = vector(F64, 2), vector(I32, 4), vector(I16, 32)
+
+
+class RecordOperands(WarpElements):
+    """Operands in records at two addresses, into which they are decoded and from which products read them.
+
+    Vector j of results has the columns of parity j // GROUPS and the rows of group j % GROUPS.  Products are numbered
+    as in `FloatCode.labels`: by register, then as they lie in the row of a register.
+    """
+
+    columns = (0, 2, 4, 6, 1, 3, 5, 7)
+
+    def __init__(self, shape: FloatCode, v: VectorBuilder, a: Any, b: Any) -> None:
+        super().__init__(shape, v)
+        self.record_a, self.record_b = a, b
+        self.count, self.in_row = len(shape.labels), 4 * shape.per_word
+        self.registers = range(shape.registers // 2)  # of B
+        self.size = 1 if shape.limited_range else 2  # bytes of an exponent
+        self.in_word = 4 // self.size
+        self.exponents = B64 if shape.limited_range else H32
+        self.tops: dict[int, list[list[Any]]] = {}
+        exponents_a, exponents_b = VECTOR * GROUPS * self.count, VECTOR * self.count  # values lie before them
+        self.exponents_at = exponents_a, exponents_b
+        self.signs_at = (
+            exponents_a + VECTOR * GROUPS // self.in_word * self.count,
+            exponents_b + ROW * PARITIES * self.count,
+        )
+        self.notes_at = self.signs_at[0] + VECTOR * GROUPS, self.signs_at[1] + VECTOR
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of records of A and B: values, exponents, signs, and the note of Inf and NaN."""
+        return self.notes_at[0] + VECTOR, self.notes_at[1] + VECTOR
+
+    # --- decoding -----------------------------------------------------------------------------------------------------
+    def store_a(self, image: Any) -> None:
+        """Decode A from its image into its record."""
+        v, groups = self.v, range(GROUPS)
+        masks: list[list[Any]] = [[] for _ in groups]
+        for r in self.registers:
+            fields = []
+            for g in groups:
+                words = v.load(image, W16, VECTOR, REGISTER * (2 * r + g // 2) + VECTOR * (g % 2))
+                masks[g].append(self.masks(words))
+                fields.append(self.biased(words, masks[g][r][1], self.more[0]))
+                for n, x, k in self._words(r, self.high_words(words)):
+                    twice = v.shuffle(v.const(W16, 0), x, [lane for u in range(4) for lane in (0, 16 + 4 * u + k) * 2])
+                    v.store(twice, self.record_a, VECTOR, VECTOR * (GROUPS * n + g))
+            for m in range(GROUPS // self.in_word):
+                mine = fields[self.in_word * m : self.in_word * (m + 1)]
+                for n, x, k in self._words(r, self._side_by_side(mine)):
+                    words = v.shuffle(x, x, [4 * u + k for u in range(4) for _ in range(4)])
+                    v.store(words, self.record_a, VECTOR, self._exponents_a(n, m))
+        for g in groups:
+            octets = self._octets(self._signs(masks[g], positive_first=True))
+            words = v.shuffle(octets, octets, [4 * q + u for u in range(4) for _ in range(4) for q in range(4)])
+            v.store(words, self.record_a, VECTOR, self.signs_at[0] + VECTOR * g)
+        v.store(self.special, self.record_a, VECTOR, self.notes_at[0])
+
+    def store_b(self, image: Any) -> None:
+        """Decode B from its image into its record."""
+        v, s = self.v, self.s
+        raw = [[v.load(image, W16, VECTOR, REGISTER * r + VECTOR * half) for r in self.registers] for half in (0, 1)]
+        masks = [[self.masks(x) for x in half] for half in raw]
+        places = [
+            [Place(4 * half + u, r, t, h) for u in range(4) for t in range(4) for h in range(s.per_word)]
+            for half in (0, 1) for r in self.registers
+        ]  # fmt: skip
+        transposed = self.transposed(list(zip(raw[0] + raw[1], places, strict=True)))
+        for slots, words in zip(self.slots(), transposed, strict=True):
+            for label, x in zip(slots, self.doubles(words), strict=True):
+                v.store(self.scaled(x), self.record_b, VECTOR, VECTOR * s.labels.index(label))
+        fields = [
+            [self.biased(x, mask[1], self.more[1]) for x, mask in zip(*both, strict=True)]
+            for both in zip(raw, masks, strict=True)
+        ]
+        self._store_exponents_b([self._by_column(x) for x in fields])
+        octets = self._octets([x for half in masks for x in self._signs(half, positive_first=False)])
+        at = [ROW * (column // 4) + column % 4 for column in self.columns]
+        words = v.shuffle(octets, octets, [n + 4 * q for n in at for q in range(4)])
+        v.store(words, self.record_b, VECTOR, self.signs_at[1])
+        v.store(self.special, self.record_b, VECTOR, self.notes_at[1])
+
+    def _words(self, r: int, parts: list[Any]) -> Iterator[tuple[int, Any, int]]:
+        """Numbers of the elements of rows in a register: vectors, and which word of each 128-bit lane they are."""
+        for n in range(self.in_row):
+            yield self.in_row * r + n, parts[n // 4], n % 4
+
+    def _exponents_a(self, n: int, m: int) -> int:
+        """Where in A's record the exponents of product n are, of the groups that are word m."""
+        return self.exponents_at[0] + VECTOR * (GROUPS // self.in_word * n + m)
+
+    def _side_by_side(self, fields: list[Any]) -> list[Any]:
+        """Exponents of some groups side by side in words, one for each element of a row."""
+        if self.s.per_word == 1:
+            return [self._halves(*fields)]
+        x, y = [self._octet_pairs(*fields[n : n + 2]) for n in (0, 2)] if self.size == 1 else fields
+        return [self.v.bits(self.woven(x, y, part), W16) for part in (0, 1)]
+
+    def _octet_pairs(self, x: Any, y: Any) -> Any:
+        """The lower bytes of x and of y side by side."""
+        v, b, t = self.v, self.b, x.type
+        return b.or_(b.and_(x, v.const(t, 0xFF)), b.shl(y, v.const(t, 8)))
+
+    def _halves(self, x: Any, y: Any) -> Any:
+        """The lower halves of words of x and of y side by side."""
+        v, b, t = self.v, self.b, x.type
+        return b.or_(b.and_(x, v.const(t, 0xFFFF)), b.shl(y, v.const(t, 16)))
+
+    def _by_column(self, fields: list[Any]) -> list[Any]:
+        """Exponents of four columns of B, each in a 128-bit lane, by as few vectors as have room for them."""
+        if self.size == 1 and len(fields) == 2:
+            fields = [self._octet_pairs(*fields)]
+        return [self.v.bits(x, W16) for x in fields]
+
+    def _pieces(self) -> list[tuple[int, int, list[int]]]:
+        """Of the vectors of `_by_column`: which one, a byte of words, and the products whose exponents begin there."""
+        r, d = self.registers, range(4)
+        row = self.in_row
+        if self.size == 1:  # two bytes for each element of a row: of one register, and of the other
+            return [(0, 2 * e + n, [row * n + 2 * m + e for m in d]) for e in (0, 1) for n in r]
+        if self.s.per_word == 2:
+            return [(n, 2 * e, [row * n + 2 * m + e for m in d]) for n in r for e in (0, 1)]
+        return [(n, 0, [row * n + m for m in d]) for n in r]
+
+    def _store_exponents_b(self, halves: list[list[Any]]) -> None:
+        """Of all columns, four times (a narrow range) or twice each."""
+        v, size = self.v, self.size
+        for w, (source, byte, _) in enumerate(self._pieces()):
+            for parity in range(PARITIES):
+                columns = self.columns[4 * parity : 4 * parity + 4]
+                x = v.shuffle(halves[0][source], halves[1][source], [4 * c + d for d in range(4) for c in columns])
+                taken = [4 * word + byte + n for word in range(16) for _ in range(self.in_word) for n in range(size)]
+                octets = v.bits(x, B64)
+                at = self.exponents_at[1] + VECTOR * (PARITIES * w + parity)
+                v.store(v.shuffle(octets, octets, taken), self.record_b, VECTOR, at)
+
+    def _exponents_b(self, n: int, parity: int) -> int:
+        """Where in B's record the exponents of product n are, of the columns of a parity."""
+        w, d = next((w, found.index(n)) for w, (_, _, found) in enumerate(self._pieces()) if n in found)
+        return self.exponents_at[1] + VECTOR * (PARITIES * w + parity) + ROW * d
+
+    def _signs(self, masks: list[tuple[Any, Any]], *, positive_first: bool) -> list[Any]:
+        """Bits of positive and of negative elements of four rows or columns, none of a zero: words of a byte each.
+
+        Four words: sixteen products of one kind, then of the other.
+        """
+        b = self.b
+        kinds: list[list[Any]] = [[], []]
+        for negative, nonzero in masks:
+            for kind, x in zip(kinds, (b.and_(nonzero, b.not_(negative)), b.and_(nonzero, negative)), strict=True):
+                kind.append(self._word_of(x))
+        zero = ir.Constant(I32, 0)
+        for kind in kinds:
+            if self.s.per_word == 1 and len(kind) == 2:  # four bits a register
+                kind[:] = [b.or_(kind[0], b.shl(kind[1], ir.Constant(I32, 4)))]
+            kind += [zero] * (2 - len(kind))
+        return kinds[0] + kinds[1] if positive_first else kinds[1] + kinds[0]
+
+    def _word_of(self, mask: Any) -> Any:
+        """A mask of elements as one word, with a byte for each 128-bit lane."""
+        b = self.b
+        if self.s.per_word == 2:
+            return b.bitcast(mask, I32)
+        x = b.zext(b.bitcast(mask, I16), I32)
+        for shift, kept in ((8, 0x00FF00FF), (4, 0x0F0F0F0F)):
+            x = b.and_(b.or_(x, b.shl(x, ir.Constant(I32, shift))), ir.Constant(I32, kept))
+        return x
+
+    def _octets(self, words: list[Any]) -> Any:
+        """Words as a vector of bytes."""
+        x = Undefined(vector(I32, len(words)))
+        for n, word in enumerate(words):
+            x = self.b.insert_element(x, word, ir.Constant(I32, n))
+        return self.v.bits(x, vector(I8, 4 * len(words)))
+
+    # --- products -----------------------------------------------------------------------------------------------------
+    def load_notes(self) -> None:
+        """What was noted when the operands were decoded."""
+        records = zip((self.record_a, self.record_b), self.notes_at, strict=True)
+        self.special = self.larger(*(self.v.load(p, self.special.type, VECTOR, at) for p, at in records))
+
+    def load_again(self) -> None:
+        """From here on, everything comes from memory: kept, most would be stored, which costs more than loads."""
+        kind = self.record_a.type
+        same = ir.InlineAsm(ir.FunctionType(kind, [kind]), "", "=r,0", side_effect=True)
+        self.now_a, self.now_b = (self.b.call(same, [p]) for p in (self.record_a, self.record_b))
+        self.values: dict[tuple[str, int, int], Any] = {}
+
+    def value_a(self, j: int, part: int, label: Label) -> Any:
+        """Of four rows, twice each."""
+        n = self.s.labels.index(label)
+        key = "a", n, j % GROUPS
+        if key not in self.values:
+            self.values[key] = self.v.load(self.now_a, D8, VECTOR, VECTOR * (GROUPS * n + j % GROUPS))
+        return self.values[key]
+
+    def value_b(self, j: int, part: int, label: Label) -> Any:
+        """Of two columns, four times."""
+        n = self.s.labels.index(label)
+        key = "b", n, 2 * (j // GROUPS) + part
+        if key not in self.values:
+            x = self.v.load(self.now_b, D2, ROW, VECTOR * n + ROW * key[2])
+            self.values[key] = self.v.shuffle(x, x, [0, 1] * 4)
+        return self.values[key]
+
+    def find_tops(self, fraction: int, accumulators: Sequence[Any]) -> Any:
+        """Before all sums: the largest exponents of all products, of a narrow range; i1: sums can't begin with those.
+
+        Sums of nothing but zeros are rare, so that whether there are any is asked once.  They get an exponent below all
+        others with which the accumulator, which they are, is an integer: unless that is smaller than any accumulator of
+        a program should be.  (Told from others one by one, they took a comparison and two operations more for each
+        vector of results, a twentieth of a product.)
+        """
+        v, b, blocks = self.v, self.b, range(self.s.blocks)
+        for parity in range(PARITIES):
+            self.tops[parity] = [self._tops(parity, block) for block in blocks]
+        tops = [x for parity in self.tops.values() for block in parity for x in block]
+        before, least = b.block, v.const(B64, self.least)
+        with b.if_then(self._any(b.icmp_unsigned("<", reduce(v.umin, tops), least)), likely=False):
+            lowest = v.const(B64, fraction + 1)  # whose last place is a normal number
+            raised = [b.select(b.icmp_unsigned("<", x, least), lowest, x) for x in tops]
+            inside, small = b.block, ir.Constant(I1, 0)
+            if accumulators:
+                # 2**(24 - 127) has its last place where `lowest` has it
+                bits = [b.sub(b.shl(x, v.const(W16, 1)), v.const(W16, 1)) for x in accumulators]
+                small = self._any(b.icmp_unsigned("<", reduce(v.umin, bits), v.const(W16, (24 << 24) - 1)))
+        self.empties = False
+
+        def either(plain: Any, other: Any) -> Any:
+            x = b.phi(plain.type)
+            x.add_incoming(plain, before)
+            x.add_incoming(other, inside)
+            return x
+
+        chosen = iter([either(x, y) for x, y in zip(tops, raised, strict=True)])
+        unfit = either(ir.Constant(I1, 0), small)
+        self.tops = {parity: [[next(chosen) for _ in block] for block in found] for parity, found in self.tops.items()}
+        return unfit
+
+    def _any(self, flags: Any) -> Any:
+        """Whether a flag is set."""
+        t = ir.IntType(flags.type.count)
+        return self.b.icmp_unsigned("!=", self.b.bitcast(flags, t), ir.Constant(t, 0))
+
+    def peaks(self, j: int) -> list[Any]:
+        v, b, s = self.v, self.b, self.s
+        parity, (m, place) = j // GROUPS, divmod(j % GROUPS, self.in_word)
+        if parity not in self.tops:
+            self.tops[parity] = [self._tops(parity, block) for block in range(s.blocks)]
+        found = []
+        for tops in self.tops[parity]:
+            x = b.shl(v.bits(tops[m], W16), v.const(W16, 8 * self.size * (self.in_word - 1 - place)))
+            found.append(x if s.limited_range else b.ashr(x, v.const(W16, 16)))
+        return found
+
+    def _tops(self, parity: int, block: int) -> list[Any]:
+        """The largest product exponents of all groups, a word for some of them."""
+        v, t, words = self.v, self.exponents, range(GROUPS // self.in_word)
+        mine = [n for n, label in enumerate(self.s.labels) if self.s.block(label) == block]
+        right = [v.bits(self._everywhere(self._exponents_b(n, parity)), t) for n in mine]
+        left = [[v.load(self.now_a, t, VECTOR, self._exponents_a(n, m)) for n in mine] for m in words]
+        # no carry crosses, as bytes of finite numbers are 79 at most
+        found = [self.largest([self.b.add(x, y) for x, y in zip(of_a, right, strict=True)]) for of_a in left]
+        return [self.m.opt_barrier(x, here=True) for x in found]
+
+    def _everywhere(self, at: int) -> Any:
+        """A 128-bit lane of B's record in every lane."""
+        x = self.v.load(self.now_b, W4, ROW, at)
+        return self.v.shuffle(x, x, list(range(4)) * 4)
+
+    def plus_negatives(self, total: Any, j: int, block: int) -> Any:
+        """The bits that a row and a column share are those of elements with different signs."""
+        a = self.v.load(self.now_a, W16, VECTOR, self.signs_at[0] + VECTOR * (j % GROUPS))
+        found = self.b.and_(a, self._everywhere(self.signs_at[1] + ROW * (j // GROUPS)))
+        possible = sum(0x10001 << n for n, label in enumerate(self.s.labels) if self.s.block(label) == block)
+        if self.s.blocks > 1:
+            found = self.b.and_(found, self.v.const(W16, possible))
+        return self.m.plus_bits(total, found, possible)
