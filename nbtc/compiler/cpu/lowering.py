@@ -8,7 +8,7 @@ subclasses here in a processor's own instructions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, reduce
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -96,6 +96,31 @@ class Avx2(X86):
     def nearest_f16(self, x: Any) -> Any:
         return _narrowed(self, x)
 
+    def plus_bits(self, total: Any, x: Any, possible: int) -> Any:
+        if not self.shuffles_bytes(self.has):
+            return super().plus_bits(total, x, possible)
+        # a table's counts of nibbles, added up by two products with ones, where LLVM has five operations
+        t = vector(I8, 4 * x.type.count)
+        counts = reduce(self.b.add, (self._looked_up_bits(n) for n in self._nibbles(x, possible)))
+        halves = self.octet_pairs(self.v.bits(counts, x.type), self.v.bits(self.v.const(t, 1), x.type))
+        return self.b.add(total, self.pairs(halves, self.v.const(halves.type, 1)))
+
+    def _nibbles(self, x: Any, possible: int) -> list[Any]:
+        """Bytes with the lower, and with the upper, halves of x's, those that are possible."""
+        b, v, t, pairs = self.b, self.v, vector(I8, 4 * x.type.count), vector(I16, 2 * x.type.count)
+        low, high, found = possible & 0x0F0F0F0F, possible & 0xF0F0F0F0, []
+        if high:
+            upper = v.bits(b.lshr(v.bits(x, pairs), v.const(pairs, 4)), x.type)
+            found.append(b.and_(upper, v.const(x.type, 0x0F0F0F0F)) if low else upper)
+        if low:
+            found.append(b.and_(x, v.const(x.type, 0x0F0F0F0F)) if high else x)
+        return [v.bits(n, t) for n in found]
+
+    def _looked_up_bits(self, nibbles: Any) -> Any:
+        """How many bits of each are set."""
+        table = ir.Constant(nibbles.type, [n.bit_count() for n in range(16)] * (nibbles.type.count // 16))
+        return self.byte_shuffle(table, nibbles)
+
     def picked(self, x: Any, places: Any) -> Any | None:
         b, v, t = self.b, self.v, vector(I32, 8)
         quarters = [v.shuffle(x, x, list(range(n, n + 8))) for n in range(0, 32, 8)]
@@ -152,24 +177,15 @@ class Avx512(Avx2):
         return "avx512vpopcntdq" in self.has
 
     def plus_bits(self, total: Any, x: Any, possible: int) -> Any:
-        if self.counts_words or not self.multiplies_octets:
+        if self.counts_words:
+            return Lowering.plus_bits(self, total, x, possible)
+        if not self.multiplies_octets:
             return super().plus_bits(total, x, possible)
         # a table's counts of nibbles, added up by a product with ones: LLVM adds the bytes up by five operations more
-        b, v, t, pairs = self.b, self.v, vector(I8, 4 * x.type.count), vector(I16, 2 * x.type.count)
-        table = ir.Constant(t, [n.bit_count() for n in range(16)] * (t.count // 16))
-        low, high = possible & 0x0F0F0F0F, possible & 0xF0F0F0F0
-        if high:
-            upper = v.bits(b.lshr(v.bits(x, pairs), v.const(pairs, 4)), x.type)
-            total = self._plus_looked_up(total, table, b.and_(upper, v.const(x.type, 0x0F0F0F0F)) if low else upper)
-        if low:
-            total = self._plus_looked_up(total, table, b.and_(x, v.const(x.type, 0x0F0F0F0F)) if high else x)
+        v, ones = self.v, self.v.const(vector(I8, 4 * x.type.count), 1)
+        for nibbles in self._nibbles(x, possible):
+            total = self.octets(total, v.bits(self._looked_up_bits(nibbles), x.type), v.bits(ones, x.type))
         return total
-
-    def _plus_looked_up(self, total: Any, table: Any, places: Any) -> Any:
-        """Words, and to each added what stands in a table of bytes at the four places of its word."""
-        v, t = self.v, places.type
-        counts = v.bits(self.byte_shuffle(table, v.bits(places, table.type)), t)
-        return self.octets(total, counts, v.bits(v.const(table.type, 1), t))
 
     def octets(self, total: Any, unsigned: Any, signed: Any) -> Any:
         # words, as the instruction's first name had them: every LLVM knows that one

@@ -172,19 +172,31 @@ class RecordOperands(WarpElements):
     def _signs(self, masks: list[tuple[Any, Any]], *, positive_first: bool) -> list[Any]:
         """Bits of positive and of negative elements of four rows or columns, none of a zero: words of a byte each.
 
-        Four words: sixteen products of one kind, then of the other.
+        Four words: two of one kind, then two of the other.  The elements of a register are one half of all bytes, so
+        that the bits of a block, where that is a register, are counted by one look into a table of sixteen.
         """
         b = self.b
         kinds: list[list[Any]] = [[], []]
         for negative, nonzero in masks:
             for kind, x in zip(kinds, (b.and_(nonzero, b.not_(negative)), b.and_(nonzero, negative)), strict=True):
                 kind.append(self._word_of(x))
-        zero = ir.Constant(I32, 0)
+
+        def moved(x: Any, kept: int, shift: int) -> Any:
+            x = b.and_(x, ir.Constant(I32, kept))
+            return b.shl(x, ir.Constant(I32, shift)) if shift >= 0 else b.lshr(x, ir.Constant(I32, -shift))
+
+        low, high = 0x0F0F0F0F, 0xF0F0F0F0
         for kind in kinds:
-            if self.s.per_word == 1 and len(kind) == 2:  # four bits a register
-                kind[:] = [b.or_(kind[0], b.shl(kind[1], ir.Constant(I32, 4)))]
-            kind += [zero] * (2 - len(kind))
+            first, *more = kind
+            kind[:] = [moved(first, low, 0), moved(first, high, -4)]
+            for second in more:
+                kind[:] = [b.or_(kind[0], moved(second, low, 4)), b.or_(kind[1], moved(second, high, 0))]
         return kinds[0] + kinds[1] if positive_first else kinds[1] + kinds[0]
+
+    def _bit(self, n: int) -> int:
+        """Product n in words of signs: where both of its bits are, of which one may be set."""
+        register, element = divmod(n, self.in_row)
+        return 0x10001 << 8 * (element // 4) + 4 * register + element % 4
 
     def _word_of(self, mask: Any) -> Any:
         """A mask of elements as one word, with a byte for each 128-bit lane."""
@@ -299,10 +311,10 @@ class RecordOperands(WarpElements):
         return self.v.shuffle(x, x, list(range(4)) * 4)
 
     def plus_negatives(self, total: Any, j: int, block: int) -> Any:
-        """The bits that a row and a column share are those of elements with different signs."""
+        """The bits that words of a row and of a column share are those of elements with different signs."""
         a = self.v.load(self.now_a, W16, VECTOR, self.signs_at[0] + VECTOR * (j % GROUPS))
         found = self.b.and_(a, self._everywhere(self.signs_at[1] + ROW * (j // GROUPS)))
-        possible = sum(0x10001 << n for n, label in enumerate(self.s.labels) if self.s.block(label) == block)
+        possible = sum(self._bit(n) for n, label in enumerate(self.s.labels) if self.s.block(label) == block)
         if self.s.blocks > 1:
             found = self.b.and_(found, self.v.const(W16, possible))
         return self.m.plus_bits(total, found, possible)
