@@ -11,7 +11,7 @@ half a word for each of two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
@@ -245,39 +245,37 @@ class RecordOperands(WarpElements):
             self.values[key] = self.v.shuffle(x, x, [0, 1] * 4)
         return self.values[key]
 
-    def find_tops(self, fraction: int, accumulators: Sequence[Any]) -> Any:
-        """Before all sums: the largest exponents of all products, of a narrow range; i1: sums can't begin with those.
+    def empties_are_whole(self, fraction: int) -> None:
+        """Sums of nothing but zeros get an exponent below all others, with which the accumulator, which they are, is an
+        integer unless it is tiny: `has_tiny` asks for such, and hardly ever has to look.
 
-        Sums of nothing but zeros are rare, so that whether there are any is asked once.  They get an exponent below all
-        others with which the accumulator, which they are, is an integer: unless that is smaller than any accumulator of
-        a program should be.  (Told from others one by one, they took a comparison and two operations more for each
-        vector of results, a twentieth of a product.)
+        Told from others one by one, they took a comparison and two operations more for each vector of results, a
+        twentieth of a product, and their exponents and accumulators took registers.
         """
-        v, b, blocks = self.v, self.b, range(self.s.blocks)
-        for parity in range(PARITIES):
-            self.tops[parity] = [self._tops(parity, block) for block in blocks]
-        tops = [x for parity in self.tops.values() for block in parity for x in block]
-        before, least = b.block, v.const(B64, self.least)
-        with b.if_then(self._any(b.icmp_unsigned("<", reduce(v.umin, tops), least)), likely=False):
-            lowest = v.const(B64, fraction + 1)  # whose last place is a normal number
-            raised = [b.select(b.icmp_unsigned("<", x, least), lowest, x) for x in tops]
-            inside, small = b.block, ir.Constant(I1, 0)
-            if accumulators:
-                # 2**(24 - 127) has its last place where `lowest` has it
-                bits = [b.sub(b.shl(x, v.const(W16, 1)), v.const(W16, 1)) for x in accumulators]
-                small = self._any(b.icmp_unsigned("<", reduce(v.umin, bits), v.const(W16, (24 << 24) - 1)))
-        self.empties = False
+        self.empties, self.lowest = False, fraction + 1  # whose last place is a normal number
+        self.lowest_tops: list[Any] = []
 
-        def either(plain: Any, other: Any) -> Any:
-            x = b.phi(plain.type)
-            x.add_incoming(plain, before)
-            x.add_incoming(other, inside)
-            return x
+    def _without_empties(self, tops: list[list[Any]]) -> list[list[Any]]:
+        """Exponents for sums, of the largest of products."""
+        v, b, least = self.v, self.b, self.v.const(B64, self.least)
+        self.lowest_tops.extend(x for block in tops for x in block)
+        lowest = v.const(B64, self.lowest)
+        return [[b.select(b.icmp_unsigned("<", x, least), lowest, x) for x in block] for block in tops]
 
-        chosen = iter([either(x, y) for x, y in zip(tops, raised, strict=True)])
-        unfit = either(ir.Constant(I1, 0), small)
-        self.tops = {parity: [[next(chosen) for _ in block] for block in found] for parity, found in self.tops.items()}
-        return unfit
+    def has_tiny(self, accumulators: list[Any]) -> Any:
+        """i1: a sum may be of nothing but zeros and an accumulator whose last place is lost."""
+        v, b = self.v, self.b
+        before, lowest = b.block, reduce(v.umin, self.lowest_tops)
+        found = self._any(b.icmp_unsigned("<", lowest, v.const(B64, self.least)))
+        with b.if_then(found, likely=False):
+            # of 2**(24 - 127) the last place is where `lowest` has it; a zero becomes the largest word
+            words = [b.sub(b.shl(x, v.const(W16, 1)), v.const(W16, 1)) for x in accumulators]
+            tiny = self._any(b.icmp_unsigned("<", reduce(v.umin, words), v.const(W16, (24 << 24) - 1)))
+            inside = b.block
+        either = b.phi(I1)
+        either.add_incoming(ir.Constant(I1, 0), before)
+        either.add_incoming(tiny, inside)
+        return either
 
     def _any(self, flags: Any) -> Any:
         """Whether a flag is set."""
@@ -288,7 +286,8 @@ class RecordOperands(WarpElements):
         v, b, s = self.v, self.b, self.s
         parity, (m, place) = j // GROUPS, divmod(j % GROUPS, self.in_word)
         if parity not in self.tops:
-            self.tops[parity] = [self._tops(parity, block) for block in range(s.blocks)]
+            tops = [self._tops(parity, block) for block in range(s.blocks)]
+            self.tops[parity] = tops if self.empties else self._without_empties(tops)
         found = []
         for tops in self.tops[parity]:
             x = b.shl(v.bits(tops[m], W16), v.const(W16, 8 * self.size * (self.in_word - 1 - place)))

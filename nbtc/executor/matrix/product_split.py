@@ -52,14 +52,16 @@ class Core(Schedule):
         self.finished: dict[int, Any] = {}
         operands.load_notes()
         operands.load_again()
-        self.unfit = None
         if shape.limited_range and numbers[0] >= EXACT:
-            words = [v.load(c, W16, VECTOR, _place_of(r, half)) for r in range(4) for half in (0, 1)]
-            self.unfit = operands.find_tops(numbers[0], [] if shape.f16_acc else words)
+            operands.empties_are_whole(numbers[0])
 
     def emit(self) -> Any:
         bad = super().emit()
-        return bad if self.unfit is None else self.b.or_(bad, self.unfit)
+        if self.operands.empties or self.s.f16_acc:
+            return bad
+        places = [_place_of(r, half) for r in range(4) for half in (0, 1)]
+        words = [self.v.load(self.c, W16, VECTOR, at) for at in places]
+        return self.b.or_(bad, self.operands.has_tiny(words))
 
     def sum(self, stage: Stage, others: Iterator[None]) -> None:
         self.operands.load_again()
@@ -73,8 +75,11 @@ class Core(Schedule):
         return self.m.from_f16(self.b.trunc(self.b.lshr(words, v.const(W16, 16 * parity)), vector(I16, 16)))
 
     def store_d(self, j: int, x: Any) -> None:
-        """Kept until `store`: D may lie where C does, which a fallback reads again."""
-        self.finished[j] = x
+        """Kept until `store`: D may lie where C does, which a fallback reads again.
+
+        The barrier keeps LLVM from moving all sums behind the branch that asks for a fallback.
+        """
+        self.finished[j] = self.m.opt_barrier(x, here=True)
 
     def store(self, d: Any) -> None:
         """All of D."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +75,12 @@ def by_register(x: Any) -> Any:
     return out
 
 
+@pytest.fixture(autouse=True)
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing compiled is found on disk, as the key of a test's code does not tell its sources."""
+    monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
+
+
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("processor", [None, *PROCESSORS])
 @pytest.mark.parametrize("name", FORMS)
@@ -101,6 +108,7 @@ def test_every_mix_of_inputs(name: str, processor: str | None, arch: str, monkey
     good = marks == 0
     for n, kinds in enumerate(MIXES):
         own = good[WARPS * n : WARPS * (n + 1)]
-        assert own.all() or "near" not in kinds or set(kinds) & {"bits", "huge", "wide"}, kinds
+        tiny = "zeros" in kinds[:2] and kinds[2] in ("tiny", "zeros")  # sums of nothing but zeros and a tiny number
+        assert own.all() or tiny or "near" not in kinds or set(kinds) & {"bits", "huge", "wide"}, kinds
         assert (got[WARPS * n :][:WARPS][own] == want[WARPS * n :][:WARPS][own]).all(), kinds
     assert good.sum() > WARPS * 40
