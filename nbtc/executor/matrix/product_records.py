@@ -65,13 +65,14 @@ class RecordOperands(WarpElements):
     def store_a(self, image: Any) -> None:
         """Decode A from its image into its record."""
         v, groups = self.v, range(GROUPS)
-        masks: list[list[Any]] = [[] for _ in groups]
+        signs: list[list[Any]] = [[] for _ in groups]
         for r in self.registers:
             fields = []
             for g in groups:
                 words = v.load(image, W16, VECTOR, REGISTER * (2 * r + g // 2) + VECTOR * (g % 2))
-                masks[g].append(self.masks(words))
-                fields.append(self.biased(words, masks[g][r][1], self.more[0]))
+                masks = self.masks(words)
+                signs[g].append(self._words_of_signs(*masks))
+                fields.append(self.biased(words, masks[1], self.more[0]))
                 for n, x, k in self._words(r, self.high_words(words)):
                     twice = v.shuffle(v.const(W16, 0), x, [lane for u in range(4) for lane in (0, 16 + 4 * u + k) * 2])
                     v.store(twice, self.record_a, VECTOR, VECTOR * (GROUPS * n + g))
@@ -81,7 +82,7 @@ class RecordOperands(WarpElements):
                     words = v.shuffle(x, x, [4 * u + k for u in range(4) for _ in range(4)])
                     v.store(words, self.record_a, VECTOR, self._exponents_a(n, m))
         for g in groups:
-            octets = self._octets(self._signs(masks[g], positive_first=True))
+            octets = self._octets(self._signs(signs[g], positive_first=True))
             words = v.shuffle(octets, octets, [4 * q + u for u in range(4) for _ in range(4) for q in range(4)])
             v.store(words, self.record_a, VECTOR, self.signs_at[0] + VECTOR * g)
         v.store(self.special, self.record_a, VECTOR, self.notes_at[0])
@@ -91,6 +92,7 @@ class RecordOperands(WarpElements):
         v, s = self.v, self.s
         raw = [[v.load(image, W16, VECTOR, REGISTER * r + VECTOR * half) for r in self.registers] for half in (0, 1)]
         masks = [[self.masks(x) for x in half] for half in raw]
+        signs = [[self._words_of_signs(*x) for x in half] for half in masks]
         places = [
             [Place(4 * half + u, r, t, h) for u in range(4) for t in range(4) for h in range(s.per_word)]
             for half in (0, 1) for r in self.registers
@@ -104,7 +106,7 @@ class RecordOperands(WarpElements):
             for both in zip(raw, masks, strict=True)
         ]
         self._store_exponents_b([self._by_column(x) for x in fields])
-        octets = self._octets([x for half in masks for x in self._signs(half, positive_first=False)])
+        octets = self._octets([x for half in signs for x in self._signs(half, positive_first=False)])
         at = [ROW * (column // 4) + column % 4 for column in self.columns]
         words = v.shuffle(octets, octets, [n + 4 * q for n in at for q in range(4)])
         v.store(words, self.record_b, VECTOR, self.signs_at[1])
@@ -169,17 +171,19 @@ class RecordOperands(WarpElements):
         w, d = next((w, found.index(n)) for w, (_, _, found) in enumerate(self._pieces()) if n in found)
         return self.exponents_at[1] + VECTOR * (PARITIES * w + parity) + ROW * d
 
-    def _signs(self, masks: list[tuple[Any, Any]], *, positive_first: bool) -> list[Any]:
-        """Bits of positive and of negative elements of four rows or columns, none of a zero: words of a byte each.
+    def _words_of_signs(self, negative: Any, nonzero: Any) -> tuple[Any, Any]:
+        """The bits of positive and of negative elements, none of a zero, as words with a byte for each 128-bit lane."""
+        n, x = self._word_of(negative), self._word_of(nonzero)
+        return self.b.and_(x, self.b.not_(n)), self.b.and_(x, n)
+
+    def _signs(self, registers: list[tuple[Any, Any]], *, positive_first: bool) -> list[Any]:
+        """Bits of positive and of negative elements of four rows or columns: words of a byte each.
 
         Four words: two of one kind, then two of the other.  The elements of a register are one half of all bytes, so
         that the bits of a block, where that is a register, are counted by one look into a table of sixteen.
         """
         b = self.b
-        kinds: list[list[Any]] = [[], []]
-        for negative, nonzero in masks:
-            for kind, x in zip(kinds, (b.and_(nonzero, b.not_(negative)), b.and_(nonzero, negative)), strict=True):
-                kind.append(self._word_of(x))
+        kinds: list[list[Any]] = [list(x) for x in zip(*registers, strict=True)]
 
         def moved(x: Any, kept: int, shift: int) -> Any:
             x = b.and_(x, ir.Constant(I32, kept))
