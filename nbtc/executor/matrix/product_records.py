@@ -251,7 +251,8 @@ class RecordOperands(WarpElements):
 
     def empties_are_whole(self, fraction: int) -> None:
         """Sums of nothing but zeros get an exponent below all others, with which the accumulator, which they are, is an
-        integer unless it is tiny: `has_tiny` asks for such, and hardly ever has to look.
+        integer unless it is tiny: `has_tiny` asks for such, and hardly ever has to look.  In f64 such a sum may begin
+        anywhere, as a quiet NaN too: products that are zero leave its low word alone.
 
         Told from others one by one, they took a comparison and two operations more for each vector of results, a
         twentieth of a product, and their exponents and accumulators took registers.
