@@ -17,7 +17,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from nbtc.compiler.builder import F64, I1, I8, I16, I32, Undefined, VectorBuilder, vector
+from nbtc.compiler.builder import F64, I1, I8, I16, I32, I64, Undefined, VectorBuilder, vector
 from nbtc.kernels.warps.float_code import W16, FloatCode, Label
 from nbtc.kernels.warps.warp_elements import B64, D8, Place, WarpElements
 
@@ -74,7 +74,10 @@ class RecordOperands(WarpElements):
                 signs[g].append(self._words_of_signs(*masks))
                 fields.append(self.biased(words, masks[1], self.more[0]))
                 for n, x, k in self._words(r, self.high_words(words)):
-                    twice = v.shuffle(v.const(W16, 0), x, [lane for u in range(4) for lane in (0, 16 + 4 * u + k) * 2])
+                    # by bytes: of words LLVM makes a permutation of two sources and a register of zeros
+                    places = [0] * 4 + [64 + 4 * k + n for n in range(4)]
+                    lanes = [n if n < 64 else n + 16 * u for u in range(4) for n in 2 * places]
+                    twice = v.shuffle(v.const(B64, 0), v.bits(x, B64), lanes)
                     v.store(twice, self.record_a, VECTOR, VECTOR * (GROUPS * n + g))
             for m in range(GROUPS // self.in_word):
                 mine = fields[self.in_word * m : self.in_word * (m + 1)]
@@ -213,10 +216,11 @@ class RecordOperands(WarpElements):
         return x
 
     def _octets(self, words: list[Any]) -> Any:
-        """Words as a vector of bytes."""
-        x = Undefined(vector(I32, len(words)))
-        for n, word in enumerate(words):
-            x = self.b.insert_element(x, word, ir.Constant(I32, n))
+        """Words as a vector of bytes, moved to it in pairs."""
+        b, x = self.b, Undefined(vector(I64, len(words) // 2))
+        for n in range(0, len(words), 2):
+            low, high = (b.zext(word, I64) for word in words[n : n + 2])
+            x = b.insert_element(x, b.or_(low, b.shl(high, self.v.int(32))), ir.Constant(I32, n // 2))
         return self.v.bits(x, vector(I8, 4 * len(words)))
 
     # --- products -----------------------------------------------------------------------------------------------------
