@@ -14,6 +14,7 @@ from llvmlite.ir.instructions import Instruction, StoreInstr
 from numba.core import cgutils, types
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
+_INTEGERS = {t.width: t for t in (I1, I8, I16, I32, I64)}
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 LINE = 64  # bytes of a cache line and of the widest vectors
 TO_NEAREST, ROUND_DOWN, ROUND_TOWARD_ZERO, AS_THE_MODE = 8, 9, 11, 4  # embedded rounding, no exceptions
@@ -49,19 +50,39 @@ class Undefined(ir.Constant):  # type: ignore[misc]
         return "undef"
 
 
-@lru_cache(maxsize=1 << 12)  # a program's code names few numbers often, and llvmlite takes long to make vectors of them
+# A program's code names few types and numbers often.  llvmlite takes long to make them, and each object of them writes
+# its text anew.
+@lru_cache(maxsize=1 << 12)
 def _splat(width: int, count: int, value: int) -> Splat:
-    return Splat(ir.VectorType(ir.IntType(width), count), value)
+    return Splat(_integers(width, count), value)
+
+
+@lru_cache(maxsize=1 << 12, typed=True)  # True is not written as 1 is
+def _number(width: int, value: int) -> ir.Constant:
+    return ir.Constant(_INTEGERS.get(width) or ir.IntType(width), value)
+
+
+@lru_cache(maxsize=1 << 8)
+def _integers(width: int, count: int) -> ir.VectorType:
+    return ir.VectorType(_INTEGERS.get(width) or ir.IntType(width), count)
+
+
+@lru_cache(maxsize=1 << 8)
+def _floats(name: str, count: int) -> ir.VectorType:
+    return ir.VectorType({"f16": F16, "f32": F32, "f64": F64}[name], count)
 
 
 @lru_cache(maxsize=1 << 12)
 def _lanes(lanes: tuple[int, ...]) -> ir.Constant:
-    return ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
+    return ir.Constant(_integers(32, len(lanes)), lanes)
 
 
 def vector(element: ir.Type, count: int) -> ir.VectorType:
     """<count x element>"""
-    return ir.VectorType(element, count)
+    if isinstance(element, ir.IntType):
+        return _integers(element.width, count)
+    name = _FLOATS.get(type(element))
+    return ir.VectorType(element, count) if name is None else _floats(name, count)
 
 
 def like(x: Any, element: ir.Type) -> ir.Type:
@@ -117,14 +138,15 @@ class VectorBuilder:
     def const(self, t: ir.Type, value: Any) -> Any:
         """A constant; the same in every lane of a vector type."""
         if not isinstance(t, ir.VectorType):
-            return ir.Constant(t, value)
+            known = isinstance(t, ir.IntType) and isinstance(value, Number)
+            return _number(t.width, value) if known else ir.Constant(t, value)
         if isinstance(t.element, ir.IntType) and isinstance(value, Number):
             return _splat(t.element.width, t.count, value)
         return ir.Constant(t, value) if value is ir.Undefined else Splat(t, value)
 
     def int(self, value: int) -> Any:
         """An i64 constant."""
-        return ir.Constant(I64, value)
+        return _number(64, value)
 
     def at(self, p: Any, *offsets: Any) -> Any:
         """p moved by byte offsets (numbers or i64 values)."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from llvmlite import ir
 
+from nbtc.compiler import builder
 from nbtc.compiler.builder import F32, F64, I8, I32, I64, Splat, VectorBuilder, vector
 from nbtc.compiler.machine_code import native
 
@@ -40,3 +41,11 @@ def test_undefined_lanes_stay_undefined() -> None:
     """No splat is written of what has no value."""
     kind = vector(I32, 4)
     assert str(VectorBuilder(None, None).const(kind, ir.Undefined)) == str(ir.Constant(kind, ir.Undefined))
+
+
+@pytest.mark.parametrize("order", [(1, True), (True, 1)])
+def test_numbers_are_written_alike_whichever_came_first(order: tuple[int, int]) -> None:
+    """The text of a function is its name on disk: what another one asked for before must not show in it."""
+    builder._number.cache_clear()
+    v = VectorBuilder(None, None)
+    assert {repr(n): str(v.const(I8, n)) for n in order} == {"1": "i8 1", "True": "i8 true"}
