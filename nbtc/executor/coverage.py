@@ -158,6 +158,16 @@ def illegal(i: Instruction, row: FormRow, names: Names, module: PtxModule) -> st
     return too_new(i, module) or undeclared(i, names, row.form) or mistyped(i, row, names)
 
 
+def _form(i: Instruction) -> Hashable:
+    """What instructions have in common that differ in registers of the same types alone."""
+    return i.opcode, i.modifiers, tuple(map(shape, i.operands))
+
+
+def _speaks_for_its_form(i: Instruction) -> bool:
+    """Whether all instructions of a module that have its form are as legal as it is: it names nothing of a function."""
+    return i.opcode != "call" and not any(True for o in i.operands for _ in others(o))
+
+
 def legal(module: PtxModule) -> None:
     """Refuse what ptxas refuses: IllegalProgramError, with the line.
 
@@ -166,13 +176,12 @@ def legal(module: PtxModule) -> None:
     why = unknown_target(module)
     if why:
         raise IllegalProgramError(f"PTX: {why}")
-    good: set[Hashable] = set()  # instructions that differ from legal ones in registers of the same types alone
+    good: set[Hashable] = set()
     unnamed: dict[str, str] = {}  # functions with a name that there is not
     for function in module.functions.values():
         names = names_of(function, module)
         for written in function.body or ():
-            key = (written.opcode, written.modifiers, tuple(map(shape, written.operands)))
-            if key in good:
+            if (key := _form(written)) in good:
                 continue
             i = respelled(written)
             row = row_of(i.mnemonic)
@@ -183,7 +192,7 @@ def legal(module: PtxModule) -> None:
                 raise IllegalProgramError(said)
             if why:
                 unnamed.setdefault(function.name, said)
-            elif not any(True for o in i.operands for _ in others(o)):
+            elif _speaks_for_its_form(i):
                 good.add(key)
     kernels = [f.name for f in module.functions.values() if f.entry and f.body is not None]
     if unnamed and all(name in unnamed for name in kernels):
@@ -203,10 +212,15 @@ def _has_tensor_memory(name: str) -> bool:
 
 def check(linked: Linked) -> None:
     """Refuse a kernel with an instruction that can't run, by name and line."""
+    good: set[Hashable] = set()
     for function in linked.functions:
         names = names_of(function, linked.module)
         for i in function.body or ():
+            if (key := _form(i)) in good:
+                continue
             why = refused(i, names, linked.module)
             if why:
                 where = f" ({i.source.file}:{i.source.line})" if i.source else ""
                 raise ProgramError(f"{full_name(linked.kernel.name)}: line {i.line}{where}: {why}")
+            if _speaks_for_its_form(i):
+                good.add(key)

@@ -145,22 +145,31 @@ def _alike(name: str, near: str) -> float:
     return difflib.SequenceMatcher(None, name[:LONGEST], near).ratio()
 
 
+@lru_cache(maxsize=8192)  # the thousands of forms have a hundred words
+def _kind(word: str) -> str:
+    """What a word is to `_key`, if anything."""
+    if word in ("row", "col", *_AFTER):
+        return "after" if word in _AFTER else "layout"
+    return "type" if _TYPE.fullmatch(word) else "shape" if _SHAPE.fullmatch(word) else ""
+
+
 def _key(words: Key, family: str) -> Key:
     """What spellings of one form have in common; () when the order of words is not one the assembler takes."""
     words = tuple(w for w in words if w != "aligned" and w not in SPACES.get(family, ()))
     if family not in FREE_ORDER:
         return _sorted_run(words)
-    types = [i for i, w in enumerate(words) if _TYPE.fullmatch(w)]
+    kinds = list(map(_kind, words))
+    types = [i for i, kind in enumerate(kinds) if kind == "type"]
     if not types or types[-1] - types[0] >= len(types):
         return ()
     first, last = types[0], types[-1]
     shapes, layouts, moved, rest = list[str](), list[str](), list[str](), list[str]()
-    for i, w in enumerate(words):
-        if _SHAPE.fullmatch(w) or w in ("row", "col"):
-            (layouts if w in ("row", "col") else shapes).append(w)
+    for i, (w, kind) in enumerate(zip(words, kinds, strict=True)):
+        if kind in ("shape", "layout"):
+            (layouts if kind == "layout" else shapes).append(w)
             if i > first:
                 return ()
-        elif w in _AFTER:
+        elif kind == "after":
             moved.append(w)
             if not (i == first - 1 or i > last):
                 return ()

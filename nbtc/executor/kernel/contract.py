@@ -40,6 +40,7 @@ MODIFIERS = {
 
 # The factors of the product that a quotient or reciprocal ends in, as instructions of their own.
 FACTORS = {"div": ("div%dividend", "div%reciprocal"), "rcp": ("rcp%scale", "rcp%scaled")}
+PRODUCTS = frozenset({"mul", *FACTORS})
 
 
 class Sum(NamedTuple):
@@ -57,6 +58,8 @@ def contracted(linked: Linked) -> Linked:
 
 def contract(function: Function) -> Function:
     """A function with its products fused."""
+    if not any(i.opcode in PRODUCTS and _plain(i) for i in function.body or ()):
+        return function  # who reads what is not asked for
     fresh = _fresh()
     for fused in (_ContractedBody.fused, _ContractedBody.remade):
         function = _rebuilt(function, fused(_ContractedBody(function), fresh))
@@ -123,7 +126,7 @@ class _ContractedBody(Reads):
         """Products that fuse, with their sums: each sum takes its first product, and a product all its sums or none."""
         live = {}
         for at, i in enumerate(self.instructions):
-            sums = self._sums(at) if i.opcode in ("mul", *FACTORS) and _plain(i) else None
+            sums = self._sums(at) if i.opcode in PRODUCTS and _plain(i) else None
             if sums is not None:
                 live[at] = sums
         while True:
@@ -198,7 +201,7 @@ class _ContractedBody(Reads):
         if len(writers) != 1:
             return None
         i = self.instructions[writers[0]]
-        if i.opcode not in ("mul", *FACTORS) or _plain(i) != _plain(total):
+        if i.opcode not in PRODUCTS or _plain(i) != _plain(total):
             return None
         return writers[0] if ("ftz" in i.modifiers) == ("ftz" in total.modifiers) else None
 
