@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I32, I64, vector
 from nbtc.executor.code import whole_warp
+from nbtc.executor.code.ramp_values import RampValues
 from nbtc.executor.code.registers import RegisterVariables
 from nbtc.executor.code.warp_code import LANES, WarpCode
 from nbtc.executor.emit.action import FormRow
@@ -38,6 +39,7 @@ class Frame:
         self.v, self.b = code.v, code.b
         self.launch, self.worker, self.block, self.warp = code.launch, code.worker, code.block, code.warp
         self.registers = RegisterVariables(code, graph, facts)
+        self.ramps = RampValues(self)
         self.sites: list[Any] = []  # of calls that lead here
         self.recursive = function.name in code.machine.linked.recursive
         self.base_slot = self.return_to = None
@@ -311,6 +313,8 @@ class Frame:
         if row is None:
             raise KeyError(instruction.mnemonic)  # refused before anything is emitted
         guard = instruction.guard
+        if guard is None and self.ramps.write(instruction, row):
+            return
         if guard is None or instruction.opcode in ENDS:
             self._row(instruction, row, self.group(), self.full, rare=rare)
             return

@@ -11,22 +11,27 @@ from nbtc.compiler.machine_code.split import SplitProgram
 from nbtc.errors import ProgramError
 from nbtc.executor.code import helpers, scheduler
 from nbtc.executor.code.frame import Frame
+from nbtc.executor.code.ramp_values import lanes_of
 from nbtc.executor.code.scratch import Scratch
 from nbtc.executor.code.warp_code import LANES, TURN, WarpCode
 from nbtc.executor.control import barriers, calls
 from nbtc.executor.emit.fields import load_field
 from nbtc.executor.emit.instrument import NOTHING, Instrument
 from nbtc.executor.emit.lanes import Lanes, is_vector
+from nbtc.executor.emit.specials import VARYING_SPECIALS
 from nbtc.executor.emit.values import const
+from nbtc.executor.kernel import ramps
 from nbtc.executor.kernel.flow import Block, Graph, graph
 from nbtc.executor.kernel.link import Linked, const_bytes
+from nbtc.executor.kernel.ramps import Ramp, Ramps
 from nbtc.executor.kernel.uniform import FunctionFacts, FunctionSetting, facts
 from nbtc.executor.matrix.product_run import ProductRun
 from nbtc.executor.rows.uses import waits
-from nbtc.executor.text.data import Function, Instruction
+from nbtc.executor.text.data import Function, Instruction, Special
 
 POINTER = I8.as_pointer()
 VOID = ir.VoidType()
+STEADY = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid", "%warpid"})  # special registers that never change
 _NOWHERE = (0, "", None)  # line, mnemonic and source of no instruction
 
 
@@ -191,14 +196,12 @@ class Machine:
         """%tid of an axis."""
         v, b = code.v, code.b
         first = code.first
-        if self.shape.flat:
-            if axis != "x":
-                return ir.Constant(I32, 0)
-            return b.add(v.splat(first, LANES), ir.Constant(vector(I32, LANES), list(range(LANES))))
+        if self.shape.flat and axis != "x":
+            return ir.Constant(I32, 0)
+        if self.shape.rows and axis == "x":
+            return lanes_of(v, self.first_thread(code), 1)
         x, y = (load_field(v, "launch", code.launch, f"block_{a}") for a in "xy")
         if self.shape.rows:
-            if axis == "x":
-                return b.add(v.splat(b.urem(first, x), LANES), ir.Constant(vector(I32, LANES), list(range(LANES))))
             row = b.udiv(first, x)
             return b.urem(row, y) if axis == "y" else b.udiv(row, y)
         linear = b.add(v.splat(first, LANES), ir.Constant(vector(I32, LANES), list(range(LANES))))
@@ -207,6 +210,26 @@ class Machine:
             return b.urem(linear, xs)
         row = b.udiv(linear, xs)
         return b.urem(row, ys) if axis == "y" else b.udiv(row, ys)
+
+    def first_thread(self, code: WarpCode) -> Any:
+        """%tid.x of lane 0 where a warp lies in one row."""
+        if self.shape.flat:
+            return code.first
+        return code.b.urem(code.first, load_field(code.v, "launch", code.launch, "block_x"))
+
+    def ramps_of(self, function: Function, g: Graph, f: FunctionFacts) -> Ramps:
+        """Registers that are kept as ramps: none where an instrument sees each access, or lanes come one by one."""
+        return ramps.find(g, f, self.special_ramp) if self.joins and function.entry else ramps.NONE
+
+    def special_ramp(self, special: Special) -> Ramp | None:
+        """What is known of a special register."""
+        if special.name == "%laneid":
+            return Ramp(32, 1, zeros=-1 & 0xFFFFFFFF)
+        if special.name == "%tid.x" and self.shape.rows:
+            return Ramp(32, 1, zeros=LANES - 1)  # warps begin at multiples
+        varies = special.name in VARYING_SPECIALS and special.name not in self.shape.shared_specials
+        steady = special.name.partition(".")[0] in STEADY
+        return Ramp(32, 0) if steady and not varies else None
 
     def within(self, lanes: Lanes, address: Any, space: str) -> Any:
         """Whether a host address belongs to "const", "param" or, as neither, "global" memory."""

@@ -10,7 +10,8 @@ where the warp may be left, accumulators of matrix products, and in long functio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
@@ -43,6 +44,7 @@ class RegisterVariables:
         self._passed: set[int] = set()  # LLVM blocks that all code from here to this PTX block's end comes after
         self._stores: dict[str, list[tuple[Any, int, Any]]] = {}  # LLVM block, instructions before, value
         self._images: dict[Names, Any] = {}
+        self._makers: dict[str, Callable[[], Any]] = {}  # of registers that are made anew for what reads them
         self._members = self._accumulators()
         self._in_memory = self._that_cross_blocks() if graph.end > MANY_BLOCKS else self._that_wait()
 
@@ -94,6 +96,11 @@ class RegisterVariables:
         block, value = self._known.get(register.name, (None, None))
         if block is b.block or id(block) in self._passed:
             return value
+        make = self._makers.get(register.name)
+        if make is not None:
+            value = make()
+            self._known[register.name] = b.block, value
+            return value
         value = b.load(self.slot(register))
         if register.name not in self._members:
             self._known[register.name] = b.block, value
@@ -105,8 +112,29 @@ class RegisterVariables:
         if name in self._members:
             b.store(value, self.slot(register))
             return
+        self._makers.pop(name, None)
         self._known[name] = b.block, value
         self._stores.setdefault(name, []).append((b.block, len(b.block.instructions), value))
+
+    def made_anew(self, name: str, make: Callable[[], Any]) -> None:
+        """Let a register have no variable: from here on `make` emits its value where something reads it."""
+        self._known.pop(name, None)
+        self._makers[name] = _Made(self.code, make)
+
+    @contextmanager
+    def made_here(self, registers: Iterable[Register]) -> Iterator[None]:
+        """Code of which all comes after here, and shares those of some registers that are made anew."""
+        here = id(self.code.b.block)
+        for register in registers:
+            if register.name in self._makers:
+                self.read(register)
+        self._passed.add(here)
+        yield
+        self._passed.discard(here)
+
+    def maker(self, name: str) -> Callable[[], Any] | None:
+        """What emits the value of such a register."""
+        return self._makers.get(name)
 
     def close(self) -> None:
         """Store what was written into registers that have variables, where it was written."""
@@ -126,7 +154,8 @@ class RegisterVariables:
             return self.code.b.gep(self._image(names), [ir.Constant(I32, 0), ir.Constant(I32, n)])
         found = self._slots.get(register.name)
         if found is None:
-            new = self.code.kept.variable if register.name in self._in_memory else self.code.variable
+            whose = register.name.partition(" ")[0]  # of a register that is kept otherwise
+            new = self.code.kept.variable if whose in self._in_memory else self.code.variable
             found = self._slots[register.name] = new(self.kind(register))
         return found
 
@@ -146,6 +175,21 @@ class RegisterVariables:
             kind = ir.ArrayType(vector(I32, LANES), len(names))
             found = self._images[names] = self.code.kept.variable(kind)
         return found
+
+
+class _Made:
+    """Emits a value, in each LLVM block once."""
+
+    def __init__(self, code: WarpCode, make: Callable[[], Any]) -> None:
+        self.code, self.make = code, make
+        self.block: Any = None
+        self.value: Any = None
+
+    def __call__(self) -> Any:
+        if self.block is not self.code.b.block:
+            self.value = self.make()
+            self.block = self.code.b.block
+        return self.value
 
 
 def _with_stores(block: Any, stores: list[tuple[Any, int, Any, Any]]) -> Iterator[Any]:

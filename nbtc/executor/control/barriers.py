@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, vector
+from nbtc.compiler.builder import I8, I32, I64, VectorBuilder, vector
 from nbtc.executor.emit.action import Action, no, yes
 from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.fields import field_at, load_field, store_field
@@ -22,6 +22,7 @@ from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.emit.state import BARRIERS, BLOCK
 from nbtc.executor.emit.state import WARP as WARP_STATE
 from nbtc.executor.memory.reach import first_lane
+from nbtc.executor.memory.side_by_side import store_among
 from nbtc.executor.text.data import Immediate, Operand
 
 ARRIVED, PHASE, EXPECTED, TRUE = 0, 4, 8, 12  # bytes of a barrier's words
@@ -179,8 +180,7 @@ def _release(v: VectorBuilder, barrier: Any, block: Any, told: Any, phase: Any) 
             v.store(b.or_(v.load(released, I32, 4), mask), released, 4)
             store_field(v, "warp", warp, "released_in", phase)
             place = field_at(v, "warp", warp, "told")
-            lanes = b.bitcast(mask, vector(I1, WARP))
-            v.store(b.select(lanes, v.splat(told, WARP), v.load(place, L32, 64)), place, 64)
+            store_among(v, v.splat(told, WARP), place, mask)
 
 
 def threads_ended(v: VectorBuilder, args: Any) -> None:

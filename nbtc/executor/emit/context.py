@@ -50,7 +50,8 @@ class ProgramCode(Protocol):
 class FunctionCode(Protocol):
     """The code of one PTX function.
 
-    code: the warp's, with its masks and stack.  number, current: of the block that is being emitted.
+    code: the warp's, with its masks and stack.  ramps: registers that are kept as ramps.
+    number, current: of the block that is being emitted.
     Of a function that is called: returning, return_to, base_slot, way_out and sites, its variables and exits.
     """
 
@@ -61,6 +62,7 @@ class FunctionCode(Protocol):
     code: Any
     graph: Any
     registers: Any
+    ramps: Any
     current: Any
     sites: list[Any]
     returning: Any

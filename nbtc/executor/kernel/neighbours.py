@@ -174,12 +174,12 @@ def emit(frame: FunctionCode, group: Sequence[Instruction]) -> None:
     lanes = Lanes(frame, first, row.op, ALL, True)  # type: ignore[union-attr]
     shape = memory.shape_of(lanes, _address(first))
     whole = shape._replace(elements=len(group))
-    address = memory.address_of(lanes, _address(first))
+    address = memory.row_of(lanes, whole, _address(first)) or memory.address_of(lanes, _address(first))
     together, pointer = memory.side_by_side(lanes, whole, address, lanes.machine.site(lanes), shape.bytes)
     with b.if_else(b.and_(_every_lane(frame, group), together), likely=True) as (then, otherwise):
         with then:
             _move(lanes, whole, pointer, group)
-        with otherwise:
+        with otherwise, frame.registers.made_here(_address(i).base for i in group):
             for instruction in group:
                 frame.execute(instruction, rare=True)
 

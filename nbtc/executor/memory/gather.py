@@ -15,6 +15,7 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64, VectorBuilder, suffix, vector
+from nbtc.compiler.cpu.lowering import lowering
 from nbtc.compiler.loops import for_lanes
 from nbtc.executor.emit.fields import load_field
 from nbtc.executor.memory.resolve import ADDRESSES, Access, at_once, fits, fits_shared, resolved
@@ -56,9 +57,12 @@ def scalar_store(v: VectorBuilder, pointer: Any, value: Any, i: int, shape: Lane
         v.store(value, pointer, 1, i * size)
 
 
-def gather(lanes: Any, shape: LaneElements, addresses: Any, site: int) -> list[Any]:
-    """The elements at each active lane's address, a vector each; 0 in the other lanes."""
-    helpers, near = lanes.machine.helpers, _near(lanes, shape)
+def gather(lanes: Any, shape: LaneElements, addresses: Any, site: int, near: bool = False) -> list[Any]:
+    """The elements at each active lane's address, a vector each; 0 in the other lanes.
+
+    near: the function is to look for lanes side by side, which code that runs often has done.
+    """
+    helpers, near = lanes.machine.helpers, near and _may_be_near(shape)
     kinds = (ADDRESSES, I32, I32, POINTER, POINTER)
     body = _load_row if near else _gather
     name = f"{'load' if near else 'gather'}_{shape.name}"
@@ -69,9 +73,9 @@ def gather(lanes: Any, shape: LaneElements, addresses: Any, site: int) -> list[A
     return [lanes.b.extract_value(found, i) for i in range(shape.elements)]
 
 
-def scatter(lanes: Any, shape: LaneElements, addresses: Any, values: list[Any], site: int) -> None:
+def scatter(lanes: Any, shape: LaneElements, addresses: Any, values: list[Any], site: int, near: bool = False) -> None:
     """Store each active lane's elements; of lanes with one address the lowest wins of the last group (`_group`)."""
-    helpers, near = lanes.machine.helpers, _near(lanes, shape)
+    helpers, near = lanes.machine.helpers, near and _may_be_near(shape)
     kinds = (ADDRESSES, I32, I32, POINTER, POINTER, *[shape.row] * shape.elements)
     body = _store_row if near else _scatter
     name = f"{'store' if near else 'scatter'}_{shape.name}"
@@ -79,9 +83,9 @@ def scatter(lanes: Any, shape: LaneElements, addresses: Any, values: list[Any], 
     lanes.b.call(helper, [addresses, lanes.active, ir.Constant(I32, site), lanes.block, lanes.warp, *values])
 
 
-def _near(lanes: Any, shape: LaneElements) -> bool:
-    """Whether the function is to look for lanes side by side, which code that runs often has done."""
-    return bool(lanes.rare) and shape.elements == 1 and shape.space != "local" and not shape.strong
+def _may_be_near(shape: LaneElements) -> bool:
+    """Whether lanes may lie side by side: one plain element of each."""
+    return shape.elements == 1 and shape.space != "local" and not shape.strong
 
 
 def _load_row(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
@@ -102,10 +106,24 @@ def _store_row(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -
 
 
 def _row(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any, ways: _Gather | _Scatter) -> None:
-    """Do it and return if the active lanes lie side by side."""
+    """Do it and return if the active lanes lie side by side, or if there is one alone, as after a reduction."""
+    if not lowering(v).row.masks:  # where masks are free, a look at all addresses takes as long
+        _one(v, helpers, shape, args, ways)
     together, pointer = _side_by_side(v, helpers.checked, shape, args, args[1])
     with v.b.if_then(together, likely=True):
         ways.row(pointer, v.b.bitcast(args[1], vector(I1, LANES)))
+
+
+def _one(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any, ways: _Gather | _Scatter) -> None:
+    """Do it and return if one lane alone is active, and its element may be touched."""
+    b = v.b
+    addresses, mask, _site, _block, _warp = args
+    rest = b.and_(mask, b.sub(mask, ir.Constant(I32, 1)))
+    with b.if_then(b.icmp_unsigned("==", rest, ir.Constant(I32, 0))):
+        lane = v.call("llvm.cttz.i32", I32, mask, ir.Constant(I1, 1))
+        inside, pointer = _reached(v, helpers.checked, shape, b.extract_element(addresses, lane), args)
+        with b.if_then(inside, likely=True):
+            ways.one(pointer, lane)
 
 
 def _gather(v: VectorBuilder, helpers: Any, shape: LaneElements, args: Any) -> None:
@@ -228,20 +246,36 @@ def _side_by_side(
     v: VectorBuilder, checked: bool, shape: LaneElements, args: Any, active: Any = None
 ) -> tuple[Any, Any]:
     """The same in a function: (whether, pointer to lane 0's)."""
+    together, first = side_by_side(
+        v, shape, args[0], active, lambda first, total: _inside(v, checked, shape, first, total, args)
+    )
+    return together, _host_pointer(v, shape, first, args)
+
+
+def _reached(v: VectorBuilder, checked: bool, shape: LaneElements, address: Any, args: Any) -> tuple[Any, Any]:
+    """Whether an element at one address (i64) may be touched, and its pointer."""
+    if shape.space == "shared":
+        address = v.b.and_(address, v.int(0xFFFFFFFF))
+    inside = _inside(v, checked, shape, address, v.int(shape.bytes), args)
+    return inside, _host_pointer(v, shape, address, args)
+
+
+def _inside(v: VectorBuilder, checked: bool, shape: LaneElements, first: Any, total: Any, args: Any) -> Any:
+    """Whether so many bytes from an address on may be touched, and are aligned."""
     b = v.b
-    addresses, _mask, _site, block, _warp = args
-    shared = shape.space == "shared"
+    if shape.space == "shared":
+        found = fits_shared(v, checked, first, total, args[3])
+    else:
+        found = fits(v, checked, first, total, args)
+    if not checked:
+        return found
+    return b.and_(found, b.icmp_unsigned("==", b.and_(first, v.int(shape.bytes - 1)), v.int(0)))
 
-    def inside(first: Any, total: Any) -> Any:
-        found = fits_shared(v, checked, first, total, block) if shared else fits(v, checked, first, total, args)
-        if not checked:
-            return found
-        return b.and_(found, b.icmp_unsigned("==", b.and_(first, v.int(shape.bytes - 1)), v.int(0)))
 
-    together, first = side_by_side(v, shape, addresses, active, inside)
-    if shared:
-        first = b.add(load_field(v, "block", block, "shared"), first)
-    return together, b.inttoptr(first, POINTER)
+def _host_pointer(v: VectorBuilder, shape: LaneElements, address: Any, args: Any) -> Any:
+    if shape.space == "shared":
+        address = v.b.add(load_field(v, "block", args[3], "shared"), address)
+    return v.b.inttoptr(address, POINTER)
 
 
 def _struct(v: VectorBuilder, shape: LaneElements, rows: list[Any]) -> Any:
@@ -255,7 +289,8 @@ def _struct(v: VectorBuilder, shape: LaneElements, rows: list[Any]) -> Any:
 class _Ways:
     """An access of all lanes at once, which ends its function.
 
-    together: several elements of each, side by side.  row: one element of each, of lanes that a mask has.
+    together: several elements of each, side by side.  row: one element of each, of lanes that a mask has.  one: of one
+    lane alone.
     apart: lanes lie `APART` bytes from each other; no byte but theirs is touched.  anywhere: at these pointers.
     """
 
@@ -283,6 +318,10 @@ class _Gather(_Ways):
     def row(self, pointer: Any, active: Any) -> None:
         v, row = self.v, self.shape.row
         self.b.ret(masked_load(v, self.b.bitcast(pointer, row.as_pointer()), active))
+
+    def one(self, pointer: Any, lane: Any) -> None:
+        nothing = ir.Constant(self.shape.row, None)
+        self.b.ret(self.b.insert_element(nothing, scalar_load(self.v, pointer, 0, self.shape), lane))
 
     def apart(self, pointer: Any) -> None:
         v = self.v
@@ -313,6 +352,10 @@ class _Scatter(_Ways):
 
     def row(self, pointer: Any, active: Any) -> None:
         masked_store(self.v, self.values[0], self.b.bitcast(pointer, self.shape.row.as_pointer()), active)
+        self.b.ret_void()
+
+    def one(self, pointer: Any, lane: Any) -> None:
+        scalar_store(self.v, pointer, self.b.extract_element(self.values[0], lane), 0, self.shape)
         self.b.ret_void()
 
     def apart(self, pointer: Any) -> None:

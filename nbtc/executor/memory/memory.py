@@ -11,21 +11,30 @@ from typing import Any
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I32, I64
+from nbtc.compiler.cpu.lowering import lowering
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.instrument import Touch
 from nbtc.executor.emit.lanes import Lanes, is_vector
-from nbtc.executor.emit.values import const
+from nbtc.executor.emit.values import const, resize
 from nbtc.executor.memory import moves
 from nbtc.executor.memory import resolve as range_checks
 from nbtc.executor.memory.gather import gather, scalar_load, scalar_store, scatter
 from nbtc.executor.memory.resolve import Access, resolve, site_range
-from nbtc.executor.memory.side_by_side import LaneElements, masked_load, masked_store
+from nbtc.executor.memory.side_by_side import (
+    OWN_SPACES,
+    LaneElements,
+    Row,
+    masked_load,
+    masked_store,
+    vector_of,
+)
 from nbtc.executor.memory.side_by_side import side_by_side as lie_side_by_side
 from nbtc.executor.text.data import WIDTHS, Address, Instruction, Operand, Register, Sink, Symbol
 
 LANES = 32
+ADDRESS_BITS = 64
 POINTER = I8.as_pointer()
 VOID = ir.VoidType()
 TYPES = "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64"
@@ -74,13 +83,28 @@ def address_of(lanes: Lanes, operand: Operand) -> Any:
     return lanes.b.add(base, const(lanes.v, base, offset)) if offset else base
 
 
+def row_of(lanes: Lanes, shape: LaneElements, operand: Operand) -> Row | None:
+    """Where an access goes whose text tells that its lanes' elements lie side by side."""
+    base, ramp = getattr(operand, "base", None), None
+    if OWN_SPACES.isdisjoint(lanes.op.modifiers):
+        ramp = lanes.frame.ramps.of(base)
+    if ramp is None or ramp.step != shape.bytes or (shape.space != "shared" and ramp.bits < ADDRESS_BITS):
+        return None
+    first = resize(lanes.v, ramp.base, ADDRESS_BITS)
+    offset = operand.offset  # type: ignore[union-attr]
+    first = lanes.b.add(first, lanes.v.int(offset)) if offset else first
+    return Row(ramp.step, first, ramp.holds, lambda: lanes.spread(address_of(lanes, operand)))
+
+
 def ld(lanes: Lanes) -> None:
     """ld, ldu"""
     target, source = lanes.operands[:2]
     shape = shape_of(lanes, source)
-    address = address_of(lanes, source)
+    address = row_of(lanes, shape, source) or address_of(lanes, source)
     site = lanes.machine.site(lanes)
-    if shape.space == "local" or is_vector(address) or lanes.guarded:
+    if isinstance(address, Row):
+        values = load_lanes(lanes, shape, address, site)
+    elif shape.space == "local" or is_vector(address) or lanes.guarded:
         values = load_lanes(lanes, shape, lanes.spread(address), site)
     else:
         values = _load_one(lanes, shape, address, site, _in_parameter(lanes, source, shape))
@@ -97,17 +121,18 @@ def st(lanes: Lanes) -> None:
     """st"""
     target, source = lanes.operands[:2]
     shape = shape_of(lanes, target)
-    address = address_of(lanes, target)
+    address = row_of(lanes, shape, target) or address_of(lanes, target)
     site = lanes.machine.site(lanes)
     sources = lanes.elements(source)
     if len(sources) != shape.elements:
         lanes.refuse(f"stores {shape.elements} elements from {len(sources)} registers")
     values = [stored(lanes, s) for s in sources]
-    one_place = not is_vector(address) and shape.space != "local" and not lanes.guarded
+    one_place = not isinstance(address, Row) and not is_vector(address) and shape.space != "local" and not lanes.guarded
     if one_place and not any(is_vector(x) for x in values):
         _store_one(lanes, shape, address, values, site)
     else:
-        store_lanes(lanes, shape, lanes.spread(address), [lanes.spread(x) for x in values], site)
+        where = address if isinstance(address, Row) else lanes.spread(address)
+        store_lanes(lanes, shape, where, [lanes.spread(x) for x in values], site)
 
 
 def stored(lanes: Lanes, operand: Operand) -> Any:
@@ -218,7 +243,7 @@ def fits_global(lanes: Lanes, address: Any, total: Any, size: int, site: int) ->
 def side_by_side(lanes: Lanes, shape: LaneElements, addresses: Any, site: int, align: int) -> tuple[Any, Any]:
     """Whether the lanes' elements lie side by side where they may be touched (i1), and the pointer to lane 0's.
 
-    Several elements of a lane: all 32 lanes are active.
+    Several elements of a lane: all 32 lanes are active.  One of each: so they are where masks are not free.
     """
     b = lanes.b
 
@@ -227,11 +252,22 @@ def side_by_side(lanes: Lanes, shape: LaneElements, addresses: Any, site: int, a
             return fits_shared(lanes, first, total, align)
         return fits_global(lanes, first, total, align, site)
 
-    active = None if lanes.full else lanes.active
+    active = None if _as_whole(lanes) else lanes.active
     together, first = lie_side_by_side(lanes.v, shape, addresses, active, fits)
+    if active is None and not lanes.full:
+        together = b.and_(together, b.icmp_unsigned("==", lanes.active, ir.Constant(I32, -1)))
     if shape.space == "shared":
         first = b.add(lanes.get("block", "shared"), first)
     return together, b.inttoptr(first, POINTER)
+
+
+def _as_whole(lanes: Lanes) -> bool:
+    """Whether a row is moved by code that has all lanes.
+
+    Where a mask is free, some lanes take as long as all.  Elsewhere a store under a mask takes twelve cycles and more
+    (Zen 3), and a function does it for them.
+    """
+    return lanes.full or not lowering(lanes.v).row.masks
 
 
 def load_lanes(lanes: Lanes, shape: LaneElements, addresses: Any, site: int) -> list[Any]:
@@ -239,21 +275,22 @@ def load_lanes(lanes: Lanes, shape: LaneElements, addresses: Any, site: int) -> 
     b = lanes.b
     watched(lanes, shape, kinds.READ, addresses, site)
     if lanes.rare or shape.space == "local" or shape.strong or shape.elements > 1:
-        return gather(lanes, shape, addresses, site)
+        return gather(lanes, shape, vector_of(addresses), site, near=lanes.rare)
     slot = lanes.frame.code.scratch(shape.row)
     together, pointer = side_by_side(lanes, shape, addresses, site, shape.bytes)
-    with b.if_else(together) as (then, otherwise):
+    with b.if_else(together, likely=isinstance(addresses, Row)) as (then, otherwise):
         with then:
             b.store(load_row(lanes, shape, pointer), slot)
         with otherwise:
-            b.store(*gather(lanes, shape, addresses, site), slot)
+            near = _as_whole(lanes) and not lanes.full
+            b.store(*gather(lanes, shape, vector_of(addresses), site, near=near), slot)
     return [b.load(slot)]
 
 
 def load_row(lanes: Lanes, shape: LaneElements, pointer: Any) -> Any:
     """An element of each lane, side by side."""
     b, v, row = lanes.b, lanes.v, shape.row
-    if lanes.full:
+    if _as_whole(lanes):
         return v.load(pointer, row, 1)
     return masked_load(v, b.bitcast(pointer, row.as_pointer()), lanes.active_lanes)
 
@@ -262,20 +299,21 @@ def store_lanes(lanes: Lanes, shape: LaneElements, addresses: Any, values: list[
     """Store each active lane's elements at its address."""
     watched(lanes, shape, kinds.WRITE, addresses, site, values)
     if lanes.rare or shape.space == "local" or shape.strong or shape.elements > 1:
-        scatter(lanes, shape, addresses, values, site)
+        scatter(lanes, shape, vector_of(addresses), values, site, near=lanes.rare)
         return
     together, pointer = side_by_side(lanes, shape, addresses, site, shape.bytes)
-    with lanes.b.if_else(together) as (then, otherwise):
+    with lanes.b.if_else(together, likely=isinstance(addresses, Row)) as (then, otherwise):
         with then:
             store_row(lanes, shape, pointer, *values)
         with otherwise:
-            scatter(lanes, shape, addresses, values, site)
+            near = _as_whole(lanes) and not lanes.full
+            scatter(lanes, shape, vector_of(addresses), values, site, near=near)
 
 
 def store_row(lanes: Lanes, shape: LaneElements, pointer: Any, value: Any) -> None:
     """The inverse of `load_row`."""
     v, row = lanes.v, shape.row
-    if lanes.full:
+    if _as_whole(lanes):
         v.store(value, pointer, 1)
         return
     masked_store(v, value, lanes.b.bitcast(pointer, row.as_pointer()), lanes.active_lanes)

@@ -41,7 +41,9 @@ def program(bits, count, step):
     return "\n".join([*lines, "ret; }"])
 
 
-@pytest.mark.parametrize(("bits", "count", "step"), [(8, 4, 4), (16, 3, 6), (32, 4, 16), (64, 4, 32), (32, 2, 16)])
+@pytest.mark.parametrize(
+    ("bits", "count", "step"), [(8, 4, 4), (16, 3, 6), (32, 4, 16), (64, 4, 32), (32, 2, 16), (32, 8, 32)]
+)
 def test_elements_of_a_thread(bits, count, step):
     """Whole blocks, one that ends in the middle, and lanes whose elements lie apart."""
     kernel = nbtc.load(program(bits, count, step))["k"]
