@@ -372,7 +372,7 @@ class Frame:
             operand = CARRY if kind == "cc" else next(rest, None)
             if operand is not None:
                 values.append(lanes.read(operand, "pred" if kind == "cc" else kind))
-        if any(is_vector(x) for x in values):
+        if any(is_vector(x) for x in values) and not form.mixed:
             values = [lanes.spread(x) for x in values]
         found = form.emit(self.v, _selecting(op, lanes.operands) if form.selectors else op, *values)
         self._results(lanes, form, found if isinstance(found, tuple) else (found,))

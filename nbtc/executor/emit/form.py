@@ -106,6 +106,7 @@ class Form(NamedTuple):
     sources, results: PTX types of the operands.  optional: how many of the last sources may be left out; `emit` then
     gets fewer.  selectors: operands may carry `.b0`, `.h1`, a minus sign.  evidence: what says that the bits are
     the hardware's, where the PTX ISA leaves them open; "" where it defines them.
+    mixed: `emit` takes numbers that all lanes share as they are, beside vectors.
     A second result of type `pred` (`p|q`) may be left out in the text.
     """
 
@@ -117,6 +118,7 @@ class Form(NamedTuple):
     optional: int = 0
     selectors: bool = False
     evidence: str = ""
+    mixed: bool = False
 
     def matches(self, modifiers: tuple[str, ...]) -> bool:
         """Whether the modifiers are one choice of each slot, in the order of the slots."""

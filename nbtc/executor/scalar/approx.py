@@ -129,9 +129,16 @@ def reciprocal(v: VectorBuilder, op: Op, b: Any) -> Any:
 
 
 def divide(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
-    """a times the reciprocal of b."""
+    """a times the reciprocal of b: of one number where all lanes share b, as where a row is divided by its sum."""
     multiply = Op("mul", ("ftz", "f32") if op.has("ftz") else ("f32",))
-    return floats.arithmetic(v, multiply, dividend(v, op, a, b), reciprocal(v, op, b))
+    factor, inverse = _divisor_factor(v, op, b), reciprocal(v, op, b)
+    shares = [isinstance(x.type, ir.VectorType) for x in (a, b)]
+    if shares == [True, False]:
+        inverse = v.splat(inverse, a.type.count)
+        factor = factor if factor is None else v.splat(factor, a.type.count)
+    elif shares == [False, True]:
+        a = v.splat(a, b.type.count)
+    return floats.arithmetic(v, multiply, _times(v, a, factor), inverse)
 
 
 def scale(v: VectorBuilder, op: Op, x: Any) -> Any:
@@ -232,7 +239,7 @@ def _rows() -> list[Form]:
     names = ("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos")
     rows = [_row(n, slots("approx", "ftz?", "f32"), one, approximate) for n in names]
     rows.append(_row("tanh", slots("approx", "f32"), one, approximate))
-    rows.append(_row("div", slots("approx|full", "ftz?", "f32"), two, divide))
+    rows.append(_row("div", slots("approx|full", "ftz?", "f32"), two, divide)._replace(mixed=True))
     rows += [_row(n, slots("approx", "ftz", "f64"), ("f64",), upper_word) for n in ("rcp", "rsqrt")]
     rows.append(_row("rsqrt", slots("approx", "f64"), ("f64",), full_rsqrt))
     return rows

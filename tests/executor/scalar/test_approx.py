@@ -139,3 +139,23 @@ def test_programs_say_what_backs_the_bits():
     .visible .entry k() { .reg .f32 a; ex2.approx.f32 a, a; ret; }""")
     (form,) = (f for f in m["k"].forms if f.form == "ex2.approx.f32")
     assert "recorded on sm_90" in form.evidence and not form.refused
+
+
+@pytest.mark.parametrize("shared", ["dividend", "divisor"])
+@pytest.mark.parametrize("name", [n for n in SINGLE if n.startswith("div")])
+def test_quotients_of_an_operand_that_all_lanes_share(recorded, name, shared):
+    a, b = (x[:512] for x in operands(name, recorded)[0])
+    own, one = (b, a) if shared == "dividend" else (a, b)
+    kernel = nbtc.load(f""".version 8.0 .target sm_80 .address_size 64
+.visible .entry k(.param .u64 x, .param .u64 y, .param .u32 one) {{
+    .reg .b32 %r<9>; .reg .b64 %d<9>; ld.param.u64 %d1, [x]; ld.param.u64 %d2, [y]; ld.param.u32 %r1, [one];
+    mov.u32 %r2, %tid.x; mul.wide.u32 %d3, %r2, 4; add.s64 %d1, %d1, %d3; add.s64 %d2, %d2, %d3;
+    ld.global.u32 %r3, [%d1]; {name} %r4, {"%r1, %r3" if shared == "dividend" else "%r3, %r1"};
+    st.global.u32 [%d2], %r4; ret; }}""")["k"]
+    found = np.zeros_like(own)
+    specials = [0, 1, 0x007FFFFF, 0x00800000, 0x7E7FFFFF, 0x7E800000, 0x7F000000, 0x7F800000, 0x7FC00001, 0x80000001]
+    for word in (*specials, *(int(x) for x in one[::50])):
+        kernel[1, 512](own, found, word)
+        every = np.full_like(own, word)
+        want = nbtc.ptx.approx(name, *((every, own) if shared == "dividend" else (own, every)))
+        np.testing.assert_array_equal(found, want)
