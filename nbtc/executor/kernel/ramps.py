@@ -346,12 +346,12 @@ class _Rules:
             base = self.emit(lambda v: v.b.trunc(x.base, kind))
             return x._replace(bits=bits, step=x.step & whole, zeros=x.zeros & whole, base=base)
         step = x.step - (x.step >> x.bits - 1 << x.bits)  # as a signed number
-        far = step * (LANES - 1)
-        if abs(far) >> x.bits - 1:
+        distance = step * (LANES - 1)
+        if abs(distance) >> x.bits - 1:
             return None
         most = x.most
-        certain = not step or (far > 0 and most + far < 1 << x.bits - signed)
-        found = x if certain else self.given(x, lambda v: _stays(v, x.base, far, signed))
+        certain = not step or (distance > 0 and most + distance < 1 << x.bits - signed)
+        found = x if certain else self.given(x, lambda v: _stays(v, x.base, distance, signed))
         known = x.zeros | (whole ^ (1 << x.bits) - 1)
         zeros = known if not signed or x.zeros >> x.bits - 1 else x.zeros
         base = self.emit(lambda v: v.b.sext(x.base, kind) if signed else v.b.zext(x.base, kind))
@@ -362,15 +362,15 @@ def _is_zero(v: VectorBuilder, x: Any) -> Any:
     return v.b.icmp_unsigned("==", x, ir.Constant(x.type, 0))
 
 
-def _stays(v: VectorBuilder, x: Any, far: int, signed: bool) -> Any:
-    """Whether x + far, of the last lane, is no other number where it is extended."""
+def _stays(v: VectorBuilder, x: Any, distance: int, signed: bool) -> Any:
+    """Whether x + distance, of the last lane, is no other number where it is extended."""
     least = -(1 << x.type.width - 1) if signed else 0
     most = least + (1 << x.type.width) - 1
     compared = v.b.icmp_signed if signed else v.b.icmp_unsigned
     return (
-        compared("<=", x, ir.Constant(x.type, most - far))
-        if far > 0
-        else compared(">=", x, ir.Constant(x.type, least - far))
+        compared("<=", x, ir.Constant(x.type, most - distance))
+        if distance > 0
+        else compared(">=", x, ir.Constant(x.type, least - distance))
     )
 
 
