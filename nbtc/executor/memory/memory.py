@@ -25,7 +25,7 @@ from nbtc.executor.memory.resolve import Access, resolve, site_range
 from nbtc.executor.memory.side_by_side import (
     OWN_SPACES,
     LaneElements,
-    Row,
+    LaneRow,
     masked_load,
     masked_store,
     vector_of,
@@ -83,7 +83,7 @@ def address_of(lanes: Lanes, operand: Operand) -> Any:
     return lanes.b.add(base, const(lanes.v, base, offset)) if offset else base
 
 
-def row_of(lanes: Lanes, shape: LaneElements, operand: Operand) -> Row | None:
+def row_of(lanes: Lanes, shape: LaneElements, operand: Operand) -> LaneRow | None:
     """Where an access goes whose text tells that its lanes' elements lie side by side."""
     base, ramp = getattr(operand, "base", None), None
     if OWN_SPACES.isdisjoint(lanes.op.modifiers):
@@ -93,7 +93,7 @@ def row_of(lanes: Lanes, shape: LaneElements, operand: Operand) -> Row | None:
     first = resize(lanes.v, ramp.base, ADDRESS_BITS)
     offset = operand.offset  # type: ignore[union-attr]
     first = lanes.b.add(first, lanes.v.int(offset)) if offset else first
-    return Row(ramp.step, first, ramp.holds, lambda: lanes.spread(address_of(lanes, operand)))
+    return LaneRow(ramp.step, first, ramp.holds, lambda: lanes.spread(address_of(lanes, operand)))
 
 
 def ld(lanes: Lanes) -> None:
@@ -102,7 +102,7 @@ def ld(lanes: Lanes) -> None:
     shape = shape_of(lanes, source)
     address = row_of(lanes, shape, source) or address_of(lanes, source)
     site = lanes.machine.site(lanes)
-    if isinstance(address, Row):
+    if isinstance(address, LaneRow):
         values = load_lanes(lanes, shape, address, site)
     elif shape.space == "local" or is_vector(address) or lanes.guarded:
         values = load_lanes(lanes, shape, lanes.spread(address), site)
@@ -127,11 +127,13 @@ def st(lanes: Lanes) -> None:
     if len(sources) != shape.elements:
         lanes.refuse(f"stores {shape.elements} elements from {len(sources)} registers")
     values = [stored(lanes, s) for s in sources]
-    one_place = not isinstance(address, Row) and not is_vector(address) and shape.space != "local" and not lanes.guarded
+    one_place = (
+        not isinstance(address, LaneRow) and not is_vector(address) and shape.space != "local" and not lanes.guarded
+    )
     if one_place and not any(is_vector(x) for x in values):
         _store_one(lanes, shape, address, values, site)
     else:
-        where = address if isinstance(address, Row) else lanes.spread(address)
+        where = address if isinstance(address, LaneRow) else lanes.spread(address)
         store_lanes(lanes, shape, where, [lanes.spread(x) for x in values], site)
 
 
@@ -278,7 +280,7 @@ def load_lanes(lanes: Lanes, shape: LaneElements, addresses: Any, site: int) -> 
         return gather(lanes, shape, vector_of(addresses), site, near=lanes.rare)
     slot = lanes.frame.code.scratch(shape.row)
     together, pointer = side_by_side(lanes, shape, addresses, site, shape.bytes)
-    with b.if_else(together, likely=isinstance(addresses, Row)) as (then, otherwise):
+    with b.if_else(together, likely=isinstance(addresses, LaneRow)) as (then, otherwise):
         with then:
             b.store(load_row(lanes, shape, pointer), slot)
         with otherwise:
@@ -302,7 +304,7 @@ def store_lanes(lanes: Lanes, shape: LaneElements, addresses: Any, values: list[
         scatter(lanes, shape, vector_of(addresses), values, site, near=lanes.rare)
         return
     together, pointer = side_by_side(lanes, shape, addresses, site, shape.bytes)
-    with lanes.b.if_else(together, likely=isinstance(addresses, Row)) as (then, otherwise):
+    with lanes.b.if_else(together, likely=isinstance(addresses, LaneRow)) as (then, otherwise):
         with then:
             store_row(lanes, shape, pointer, *values)
         with otherwise:

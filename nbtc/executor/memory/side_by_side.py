@@ -44,7 +44,7 @@ class LaneElements(NamedTuple):
         return self.row if self.elements == 1 else ir.LiteralStructType([self.row] * self.elements)
 
 
-class Row(NamedTuple):
+class LaneRow(NamedTuple):
     """Addresses of lanes that are known to lie in a row: `first`, of lane 0, and so many bytes further in each next one
     while `holds` (i1; None: always).  vector: emits all of them, for code that hardly ever runs.
     """
@@ -57,7 +57,7 @@ class Row(NamedTuple):
 
 def vector_of(addresses: Any) -> Any:
     """The address of each lane."""
-    return addresses.vector() if isinstance(addresses, Row) else addresses
+    return addresses.vector() if isinstance(addresses, LaneRow) else addresses
 
 
 def side_by_side(
@@ -73,7 +73,7 @@ def side_by_side(
     if active is not None:
         above = v.call("llvm.ctlz.i32", I32, active, ir.Constant(I1, 0))
         total = b.sub(total, b.zext(b.mul(above, ir.Constant(I32, shape.bytes)), I64))
-    if isinstance(addresses, Row):
+    if isinstance(addresses, LaneRow):
         together, first = addresses.holds, addresses.first
         if shape.space == "shared":
             first = b.and_(first, v.int(0xFFFFFFFF))
