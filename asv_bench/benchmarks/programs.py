@@ -9,7 +9,7 @@ import os
 from threadpoolctl import threadpool_limits
 
 from nbtc.report import alternate
-from nbtc.testing.program_speed import COMPILED, PROGRAMS, compile_seconds, empty_launch, programs
+from nbtc.testing.program_speed import COMPILED, PROGRAMS, SUMS, checked_sum, compile_seconds, empty_launch, programs
 
 ROUNDS = 5
 
@@ -36,6 +36,23 @@ class Programs:
         return ours / other
 
     track_relative_to_reference.unit = "of the reference's seconds"
+
+
+class CheckedSums:
+    """Vector sums that are watched: nothing but accesses, side by side or each lane's in a granule of its own."""
+
+    params = list(SUMS)
+    param_names = ("elements a thread",)
+
+    def setup(self, each):
+        self.checked, self.plain = checked_sum(folder(), each)
+
+    def track_relative_to_unchecked(self, each):
+        """Seconds for each second of the same launch unchecked, on one thread."""
+        ours, other = alternate(ROUNDS, self.checked, self.plain)
+        return ours / other
+
+    track_relative_to_unchecked.unit = "of the unchecked launch's seconds"
 
 
 class Launch:

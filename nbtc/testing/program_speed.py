@@ -26,6 +26,11 @@ STAGES = 24576  # bytes of shared memory: three stages of two tiles, at most
 ELEMENTS = 1 << 24  # of the vector sums
 HEADS, SEQUENCE, DEPTH = 8, 1024, 64  # of attention: its two products are as many multiply-adds as one of 1024^3
 CHECKED_SIZE = 256  # of the product that is watched
+CHECKED_ELEMENTS = 1 << 18  # of the sums that are: their shadow memory is 48 MiB where all granules are split
+SUMS = {  # by elements of a thread: a recorded text, and its kernel
+    1: ("vector_add.ptx", "vector_add"),
+    8: ("triton_add.ptx", "add"),
+}
 GROUPS = 256  # blocks of the softmax; a row is one block's
 OWN = Path(__file__).with_name("ptx")  # texts that the folder of recorded programs has not
 NUMBERS = 1_000_000  # whose Collatz sequences are followed
@@ -128,8 +133,19 @@ def _attention(texts: Path, size: int) -> Calls:
     )
 
 
-def _vector_sum(texts: Path, size: int, name: str, entry: str, each: int) -> Calls:
+def checked_sum(folder: str | Path, each: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """A sum of vectors on one thread, watched and not."""
+    name, entry = SUMS[each]
+    kernel = nbtc.load(Path(folder) / "ptx" / name)[entry]
+    x, y, out = (np.ones(CHECKED_ELEMENTS, np.float32) for _ in range(3))
+    args = (x, y, out, CHECKED_ELEMENTS, *SCRATCH)[: len(kernel.params)]
+    launch = partial(kernel.launch, CHECKED_ELEMENTS // (each * THREADS), THREADS, args)
+    return partial(launch, checked=True), partial(launch, threads=1)
+
+
+def _vector_sum(texts: Path, size: int, each: int) -> Calls:
     """A sum of vectors, `each` elements a thread of a block; Triton's wants its pointers after."""
+    name, entry = SUMS[each]
     kernel = nbtc.load(texts / name)[entry]
     x, y, out = (np.ones(ELEMENTS, np.float32) for _ in range(3))
     args = (x, y, out, ELEMENTS, *SCRATCH)[: len(kernel.params)]
@@ -188,8 +204,8 @@ PROGRAMS: dict[str, tuple[float, Callable[[Path, int], Calls]]] = {
     "int8 matmul, wgmma": (0.36, _product_of("i8_sm90", "matmul_nt", np.int8)),
     "e4m3 matmul, wgmma": (0.16, _product_of("fp8_sm90", "matmul_nt", ml_dtypes.float8_e4m3fn)),
     "attention, x its products alone": (1 / 1.5, _attention),
-    "vector sum, an element a thread": (0.3, partial(_vector_sum, name="vector_add.ptx", entry="vector_add", each=1)),
-    "vector sum, 8 elements a thread": (0.3, partial(_vector_sum, name="triton_add.ptx", entry="add", each=8)),
+    "vector sum, an element a thread": (0.3, partial(_vector_sum, each=1)),
+    "vector sum, 8 elements a thread": (0.3, partial(_vector_sum, each=8)),
     "softmax of rows of 256": (0.3, partial(_softmax, text=Path("triton_softmax.ptx"), rows=16384, columns=256)),
     "softmax of rows of 1000": (
         0.3,

@@ -73,8 +73,8 @@ class _Functions:
         self.module, self.primitives = module, primitives
         self.made: dict[tuple[FunctionType, tuple[int, ...]], IntegerFunction] = {}
 
-    def of(self, function: FunctionType, shape: tuple[int, ...]) -> IntegerFunction:
-        """For arguments of so many words each."""
+    def of(self, function: FunctionType, shape: tuple[int, ...], inline: bool = False) -> IntegerFunction:
+        """For arguments of so many words each; inline: merged into its callers."""
         key = function, shape
         if key not in self.made:
             node, results = self.definition(function), self.results(function)
@@ -82,7 +82,9 @@ class _Functions:
             kind = ir.FunctionType(result, [I64] * sum(shape))
             code = ir.Function(self.module, kind, self.module.get_unique_name(function.__name__))
             code.linkage = "internal"
-            if any(isinstance(x, ast.For | ast.While) for x in ast.walk(node)):
+            if inline:
+                code.attributes.add("alwaysinline")
+            elif any(isinstance(x, ast.For | ast.While) for x in ast.walk(node)):
                 code.attributes.add("noinline")  # its loops would share the caller's registers
             self.made[key] = IntegerFunction(code, results)
             _Body(self, function.__globals__, self.made[key]).emit(node, shape)

@@ -40,8 +40,8 @@ class IntegerFunctions(Protocol):
 
     primitives: Primitives
 
-    def of(self, function: FunctionType, shape: tuple[int, ...]) -> IntegerFunction:
-        """For arguments of so many words each."""
+    def of(self, function: FunctionType, shape: tuple[int, ...], inline: bool = False) -> IntegerFunction:
+        """For arguments of so many words each; inline: merged into its callers."""
         ...
 
 
@@ -228,7 +228,7 @@ class Expressions:
         if not hasattr(called, "py_func"):
             self._refuse(node)
         shape = tuple(len(x) if isinstance(x, tuple) else 1 for x in given)
-        function = self.functions.of(called.py_func, shape)
+        function = self.functions.of(called.py_func, shape, called.targetoptions.get("forceinline", False))
         words = [self.word(x) for part in given for x in (part if isinstance(part, tuple) else (part,))]
         found = self.b.call(function.code, words)
         if function.results in (None, 1):

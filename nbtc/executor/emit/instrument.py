@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 
 class Touch(NamedTuple):
-    """One access: the space's name, bytes of each lane, what it does (`access_kinds`), bytes of an element."""
+    """One access: the space's name, bytes of each lane, what it does (`access_kinds`), bytes of an element; whether it
+    is a load of a kernel's parameter, by the text alone."""
 
     space: str
     bytes: int
     kind: int
     order: int = 0
     element: int = 0
+    parameter: bool = False
 
 
 class Instrument:

@@ -144,14 +144,20 @@ def stored(lanes: Lanes, operand: Operand) -> Any:
 
 
 def watched(
-    lanes: Lanes, shape: LaneElements, kind: int, address: Any, site: int, values: list[Any] | None = None
+    lanes: Lanes,
+    shape: LaneElements,
+    kind: int,
+    address: Any,
+    site: int,
+    values: list[Any] | None = None,
+    parameter: bool = False,
 ) -> None:
     """Let the instrument see a load (READ) or store (WRITE)."""
     order = 0
     if shape.strong:
         kind = {kinds.READ: kinds.STRONG_READ, kinds.WRITE: kinds.STRONG_WRITE}[kind]
         order = kinds.ACQUIRES * lanes.op.has("acquire") | kinds.RELEASES * lanes.op.has("release")
-    touch = Touch(shape.space, shape.bytes, kind, order, shape.bits // 8)
+    touch = Touch(shape.space, shape.bytes, kind, order, shape.bits // 8, parameter)
     lanes.machine.instrument.access(lanes, touch, address, site, values)
 
 
@@ -171,7 +177,7 @@ def _load_one(lanes: Lanes, shape: LaneElements, address: Any, site: int, certai
     """certain: nothing is to be checked."""
     b, v = lanes.b, lanes.v
     if certain and not shape.strong:
-        watched(lanes, shape, kinds.READ, address, site)
+        watched(lanes, shape, kinds.READ, address, site, parameter=True)
         pointer = b.inttoptr(address, POINTER)
         return [scalar_load(v, pointer, i, shape) for i in range(shape.elements)]
     element = ir.IntType(shape.bits)

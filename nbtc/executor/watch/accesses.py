@@ -7,7 +7,7 @@ import numpy as np
 from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.watch import words as w
-from nbtc.executor.watch.glances import first_lane, fitting, remember, side_by_side
+from nbtc.executor.watch.glances import first_lane, glance, glance_at_cells, side_by_side
 from nbtc.executor.watch.order import (
     advance,
     after,
@@ -251,17 +251,17 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     fixed = _stamp(block, warp, kind) << w.EPOCH_AT | (site & 0xFFFF) << w.SITE_AT | kind << w.KIND_AT
     count = 0 if size < w.CELL_BYTES or not (SIMPLE >> kind) & 1 else max(1, w.GRANULE_BYTES // size)
     given = (addresses, mask, size, order, site, values, element)
-    lane, last, end, harmless = _ZERO, _ZERO, _ZERO, _NONE
+    lane, last, harmless = _ZERO, _ZERO, _NONE
     before, again, here = _NONE, 0, window(block, space, word(addresses + w.WORD * first_lane(mask)))
     writes = (kinds.WRITES >> kind) & 1
     if order & kinds.DEFERS:
         _begin_deferred(record)
     while lane < LANES:
         if count and size <= w.GRANULE_BYTES:
-            if end <= lane:
-                end = fitting(lane, before, here, given, count, writes)
             me = (state, base, record, kind, lane, known)
-            lane, now = remember(me, (lane, end, before), here, given, (fixed, count), harmless)
+            lane, now = glance(me, (lane, before), here, given, (fixed, count), harmless)
+            if lane < LANES and (count > 1 or not writes):
+                lane, now = glance_at_cells(me, (lane, now), here, given, (fixed, count))
             if now != before:
                 before, again = now, 0
             if lane >= LANES:
@@ -289,7 +289,6 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
                 harmless = harmless if then >= word(record + w.MET) else then
                 lane, last = lane + count, lane + count - 1
                 continue
-        end = _ZERO  # granules may be split from now on
         if not _parts(me, block, warp, here, at, own, given):
             return
         lane, last = lane + 1, lane

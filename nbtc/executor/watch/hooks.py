@@ -86,21 +86,43 @@ class CheckedMode(Instrument):
         """Look at every lane's access; lanes that write one value to one address count as one."""
         if touch.space not in SPACES or touch.kind == kinds.NONE:
             return
-        v, b, mask = lanes.v, lanes.b, self._users(lanes)
-        if not is_vector(addresses) and values is not None and not any(is_vector(x) for x in values):
-            mask = b.and_(mask, b.sub(ir.Constant(I32, 0), mask))
-        buffer = lanes.frame.code.scratch(vector(I64, LANES))
-        b.store(lanes.spread(addresses), buffer)
-        given: Any = 0
-        if values is not None:
-            row = lanes.spread(values[0]).type
-            rows = lanes.frame.code.scratch(ir.ArrayType(row, len(values)))
-            for n, x in enumerate(values):
-                b.store(lanes.spread(x), b.gep(rows, [ir.Constant(I32, 0), ir.Constant(I32, n)]))
-            given = rows
-        space, kind = SPACES[touch.space], touch.kind
+        kind = touch.kind
         if kind == kinds.READ and first_guess(lanes):
             kind = kinds.STRONG_READ
+        mask = self._users(lanes)
+        if (touch.parameter and kind == kinds.READ) or kind == kinds.COPY_SOURCE:
+            with lanes.b.if_then(self._counts(lanes, mask, touch.parameter), likely=not touch.parameter):
+                self._look(lanes, touch._replace(kind=kind), addresses, mask, site, values)
+        else:
+            self._look(lanes, touch._replace(kind=kind), addresses, mask, site, values)
+
+    def _counts(self, lanes: Lanes, mask: Any, parameter: bool) -> Any:
+        """Whether an access that others cannot race with, of a parameter or of no lane, does anything but be one more.
+
+        No launch may touch a parameter's memory but by loading it.  As any other access, such a load begins an epoch
+        if the warp's lanes have waited for each other, and is counted once there is a suspicion.
+        """
+        v, b = lanes.v, lanes.b
+        state = b.inttoptr(lanes.get("launch", "watch"), POINTER)
+        counted = v.load(state, I64, 8, words.SUSPECTED)
+        rest = v.load(registers.record(lanes), I64, 8, words.WAITED) if parameter else b.zext(mask, I64)
+        return b.icmp_unsigned("!=", b.or_(counted, rest), v.int(0))
+
+    def _look(self, lanes: Lanes, touch: Touch, addresses: Any, mask: Any, site: int, values: Any) -> None:
+        """Compare an access with earlier ones, and remember it."""
+        v, b, space, kind = lanes.v, lanes.b, SPACES[touch.space], touch.kind
+        if not is_vector(addresses) and values is not None and not any(is_vector(x) for x in values):
+            mask = b.and_(mask, b.sub(ir.Constant(I32, 0), mask))
+        state = b.inttoptr(lanes.get("launch", "watch"), POINTER)
+        buffer = v.at(state, words.ADDRESSES)
+        v.store(lanes.spread(addresses), buffer, words.WORD)
+        given: Any = 0
+        if values is not None:
+            if touch.bytes > words.MOST_BYTES:
+                lanes.refuse(f"stores {touch.bytes} bytes a lane, checked launches at most {words.MOST_BYTES}")
+            given = v.at(state, words.VALUES)
+            for n, x in enumerate(values):
+                v.store(lanes.spread(x), given, words.WORD, n * LANES * touch.element)
         defers = kind == kinds.READ and touch.space != "global" and is_deferred(lanes.instruction)
         what = kind | (touch.order | kinds.DEFERS * defers) << 8 | space << 16 | touch.element << 24
         site = min(site, words.MOST_SITES - 1)

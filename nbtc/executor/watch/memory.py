@@ -12,6 +12,8 @@ from nbtc.executor.watch import words
 from nbtc.executor.watch.heap import GivenMemory, HeapCells, leaked
 from nbtc.executor.watch.pages import Pages, Words, fresh
 
+LINE = 64  # bytes that caches move at once
+
 
 class AccessSeen(NamedTuple):
     """One of two accesses: its place in the program, block, warp, lane (-1: several) and kind."""
@@ -37,7 +39,9 @@ class WatchedLaunch:
     """Memory of a launch: its state, its epochs, the cells of everything it may touch."""
 
     def __init__(self, memory: Sequence[Memory]) -> None:
-        self.state: Words = np.zeros(words.STATE_WORDS, np.int64)
+        lines = np.zeros(words.STATE_WORDS + LINE // words.WORD, np.int64)
+        begin = -lines.ctypes.data % LINE // words.WORD  # so that a vector of addresses is in few lines of the cache
+        self.state: Words = lines[begin : begin + words.STATE_WORDS]
         self.pages = Pages()
         # a row is written when its epoch begins, so that nothing reads what an earlier launch has left
         self.epochs: Words = self.pages.rows(words.KEPT_EPOCHS, words.EPOCH, zeros=False).reshape(-1)
@@ -57,9 +61,10 @@ class WatchedLaunch:
 
     def _tell(self) -> None:
         """Where compiled code finds what is watched."""
-        self.regions: Words = np.array(self._regions, np.int64)
+        self.regions: Words = np.array(self._regions or [(0,) * 4], np.int64)  # one of no bytes, if there is none
         self._put(words.REGIONS, self.regions.ctypes.data)
         self._put(words.REGION_COUNT, len(self.regions))
+        self._put(words.RECENT, self.regions.ctypes.data)
 
     def _add(self, first: int, size: int) -> None:
         granules = self._rows(size // words.GRANULE_BYTES, words.GRANULE, zeros=True)

@@ -155,12 +155,18 @@ def same_kind(slot, own):
 
 
 @jit(inline=True)
+def same_lanes(slot, own):
+    """Whether two accesses to a granule have as many lanes."""
+    return (slot ^ own) & (3 << w.LANES_AT) == 0
+
+
+@jit(inline=True)
 def alike(slot, own):
     return slot >> w.EPOCH_AT == own >> w.EPOCH_AT and same_kind(slot, own)
 
 
 @jit(inline=True)
-def _succeeds(me, slot, own):
+def succeeds(me, slot, own):
     """Whether a read is of all bytes of an earlier one by the same warp: who minds the one minds the other."""
     if (slot ^ own) & (15 << w.KIND_AT) or slot & ~own & _MASK or (kinds.GROUPED >> me[3]) & 1:
         return False
@@ -177,7 +183,7 @@ def _note_read(me, cell, own, is_cell):
             if slot != own:
                 _join(at, slot, own, is_cell)
             return
-        if slot == 0 or _known(me, slot) or _succeeds(me, slot, own):
+        if slot == 0 or _known(me, slot) or succeeds(me, slot, own):
             _keep(at, own, is_cell)
             return
     _keep(cell + 2 * w.WORD, own, is_cell)
@@ -251,14 +257,13 @@ def _agree(me, slot, own):
     if _known(me, slot) and not (kinds.ASYNC_PROXY >> me[3]) & 1:
         return True
     before = slot >> w.EPOCH_AT < word(me[2] + w.MET) and not (kinds.GROUPED >> ((slot >> w.KIND_AT) & 15)) & 1
-    same_lanes = before or (slot ^ own) & (3 << w.LANES_AT) == 0
-    return same_lanes and hazard(me, slot, _WHOLE, w.NOBODY) == w.FINE
+    return (before or same_lanes(slot, own)) and hazard(me, slot, _WHOLE, w.NOBODY) == w.FINE
 
 
 @jit(inline=True)
 def _apart(slot, own):
     """Whether two accesses that would become one have different lanes a cell."""
-    return alike(slot, own) and (slot ^ own) & (3 << w.LANES_AT) != 0
+    return alike(slot, own) and not same_lanes(slot, own)
 
 
 @jit

@@ -8,7 +8,7 @@ from typing import Any
 from nbtc.compiler.announce import announced
 from nbtc.compiler.integers.integer_code import Entry, machine_code
 from nbtc.compiler.integers.integer_expressions import Primitives, load, store
-from nbtc.executor.watch import accesses, events, mbarriers, products
+from nbtc.executor.watch import accesses, events, mbarriers, products, rows
 from nbtc.executor.watch import words as w
 
 KERNELS = (
@@ -22,6 +22,7 @@ KERNELS = (
 )
 PRIMITIVES: Primitives = {
     w.word: load(64), w.put: store(64), w.int32_at: load(32), w.put_int32: store(32), w.octet: load(8, signed=False),
+    **rows.PRIMITIVES,
 }  # fmt: skip
 
 

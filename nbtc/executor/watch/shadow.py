@@ -27,16 +27,28 @@ def shared_window(block, first):
 
 
 @jit
+def _region(state, address):
+    """The region that an address is in, 0: none."""
+    row = word(state + w.REGIONS)
+    for _ in range(word(state + w.REGION_COUNT)):
+        if 0 <= address - word(row) < word(row + w.WORD):
+            return row
+        row += w.REGION
+    return 0
+
+
+@jit
 def global_window(block, address):
     """The window of an address in global memory."""
     state = state_of(block)
-    row = word(state + w.REGIONS)
-    for _ in range(word(state + w.REGION_COUNT)):
-        first, size = word(row), word(row + w.WORD)
-        if 0 <= address - first < size:
-            return first, size, word(row + 2 * w.WORD), word(row + 3 * w.WORD), first, 0
-        row += w.REGION
-    return NOWHERE
+    row = word(state + w.RECENT)  # most accesses are of the array of the one before
+    if not 0 <= address - word(row) < word(row + w.WORD):
+        row = _region(state, address)
+        if row == 0:
+            return NOWHERE
+        put(state + w.RECENT, row)
+    first = word(row)
+    return first, word(row + w.WORD), word(row + 2 * w.WORD), word(row + 3 * w.WORD), first, 0
 
 
 @jit
@@ -83,28 +95,32 @@ def cells_at(window, at):
     return window[3] + (at >> 4) * (w.CELLS * w.CELL)
 
 
-@jit
+@jit(inline=True)
 def cell_at(window, at):
     """The cell of byte `at` of a window, whose granule is split from now on."""
     granule, cells = granule_at(window, at), cells_at(window, at)
-    marks = word(granule + w.MARKS)
-    if not marks & w.SPLIT:
-        put(granule + w.MARKS, marks | w.SPLIT)
-        for n in range(w.CELLS):
-            for slot in range(0, w.MARKS, w.WORD):
-                share = _share(word(granule + slot), n)
-                owner = w.SEVERAL if (share >> w.SHARED_AT) & 1 else (share >> w.LANE_AT) & 31
-                put(cells + n * w.CELL + slot, share)
-                put(cells + n * w.CELL + w.BYTES_AT + slot, owner * w.FOUR)
-            put(cells + n * w.CELL + w.MARKS, marks)
+    if not word(granule + w.MARKS) & w.SPLIT:
+        _split(granule, cells)
     return cells + ((at >> 2) & 3) * w.CELL
 
 
-@jit(inline=True)
-def _share(slot, n):
-    """Cell n's part of a granule's access: lanes side by side have 16, 8 or 4 bytes each."""
-    spread = (slot >> w.LANES_AT) & 3
-    return (slot & ~(3 << w.LANES_AT)) + ((n * spread >> 1) << w.LANE_AT)
+@jit
+def _split(granule, cells):
+    """Let a granule's cells stand for it: lanes side by side had 16, 8 or 4 bytes each."""
+    marks = word(granule + w.MARKS)
+    put(granule + w.MARKS, marks | w.SPLIT)
+    for n in (0, 1, 2, 3):
+        put(cells + n * w.CELL + w.MARKS, marks)
+    for at in (0, w.WORD, 2 * w.WORD):
+        slot = word(granule + at)
+        spread = (slot >> w.LANES_AT) & 3
+        for n in (0, 1, 2, 3):
+            cell = cells + n * w.CELL + at
+            share = (slot & ~(3 << w.LANES_AT)) + ((n * spread >> 1) << w.LANE_AT)
+            put(cell, share)
+            if slot:  # nobody asks whose the bytes of no access are
+                owner = w.SEVERAL if (share >> w.SHARED_AT) & 1 else (share >> w.LANE_AT) & 31
+                put(cell + w.BYTES_AT, owner * w.FOUR)
 
 
 @jit

@@ -51,9 +51,14 @@ GLOBAL, SHARED, GENERIC = range(3)  # spaces
 # the launch's words (byte offsets)
 (
     CLOCK, HAZARD, SITE, WHO, LANE, KIND, ADDRESS, SIZE, OTHER, EPOCHS, MOST_EPOCHS, REGIONS, REGION_COUNT, IDLE,
-    SUSPECTED,
-) = range(0, 15 * WORD, WORD)  # fmt: skip
-STATE_WORDS = 16
+    SUSPECTED, RECENT,
+) = range(0, 16 * WORD, WORD)  # fmt: skip
+# where each access' addresses and values are passed: one place for all, as each instruction's own would be another
+# 256 bytes or more that the first-level cache has to hold
+MOST_BYTES = 32  # of a lane's access, as PTX has none of more
+ADDRESSES = 16 * WORD
+VALUES = ADDRESSES + 32 * WORD
+STATE_WORDS = VALUES // WORD + 32 * MOST_BYTES // WORD
 REGION = 4 * WORD  # first byte, bytes (both multiples of a granule's), granules, cells
 EPOCH = 4 * WORD  # block << 8 | warp, cluster << 32 | the epoch before in its group, when done, when read (of a
 # product: when one of the warpgroup's warps saw that it is done)

@@ -7,10 +7,16 @@ import re
 import numpy as np
 
 import nbtc
+from nbtc.compiler.integers.integer_code import text_of
+from nbtc.compiler.jit import jit
+from nbtc.compiler.machine_code import native
 from nbtc.errors import ProgramError
+from nbtc.executor.emit.slots import WATCH
+from nbtc.executor.launch.services import table
+from nbtc.executor.watch import accesses, service
 from nbtc.executor.watch.pages import Pages
 
-STEPS, THREADS, BYTES = 12, 64, 1024
+STEPS, THREADS, BYTES = 12, 128, 2048
 BARRIER, WARP, LOAD4, STORE4, LOAD8, STORE8, LOAD16, STORE16, COPY16, COMMIT, WAIT = range(11)
 SIZES = {LOAD4: 4, STORE4: 4, LOAD8: 8, STORE8: 8, LOAD16: 16, STORE16: 16, COPY16: 16}
 OFTEN = (0.4, 0.05, 0.15, 0.05, 0.15, 0.05, 0.1, 0.05, 0, 0, 0)
@@ -61,13 +67,16 @@ TEXT = f""".version 8.0
 def places(rng, size):
     """Where the threads of a step read or write: mostly neighbours side by side, some apart, some not at all."""
     t = np.arange(THREADS)
-    at = (size * (t ^ rng.choice([0, 0, 1, 4, 32])) + 16 * int(rng.integers(4))) % BYTES
+    at = (size * (t ^ rng.choice([0, 0, 1, 4, 32, 64])) + 16 * int(rng.integers(4))) % BYTES
+    if rng.random() < 0.3:  # all in one place, columns of a matrix, rows of a tile
+        columns = 16 * t + size * int(rng.integers(16 // size))
+        at = [size * (t % 4), columns, 64 * (t // 4) + size * (t % 4)][rng.integers(3)] % BYTES
     if rng.random() < 0.1:
         at = np.where(rng.random(THREADS) < 0.1, size * rng.integers(0, BYTES // size, THREADS), at)
     if rng.random() < 0.3:
         at = np.where(rng.random(THREADS) < rng.random(), at, -1)
     if rng.random() < 0.3:
-        at = np.where(t // 32 == rng.integers(2), at, -1)
+        at = np.where(rng.integers(2, size=4)[t // 32], at, -1)
     return at
 
 
@@ -122,3 +131,37 @@ def test_hazards_of_copies_do_not_depend_on_granules_or_earlier_launches(monkeyp
         found.append(verdict(kernel, steps, places, halves=1))
         assert text == found[-1], seed
     assert 50 < sum(map(bool, found)) < 145
+
+
+@jit
+def no_glance(me, lanes, window, given, access, harmless):
+    """Leaves every granule to a closer look."""
+    return lanes[0], lanes[1]
+
+
+@jit
+def no_glance_at_cells(me, lanes, window, given, access):
+    return lanes[0], lanes[1]
+
+
+def test_glances_find_what_a_closer_look_does(monkeypatch):
+    kernel, slot = nbtc.load(TEXT)["k"], WATCH + service.KERNELS.index(accesses.touch_lanes)
+    cases = [(seed, often, halves) for seed in range(150) for often in (OFTEN, WITH_COPIES) for halves in (0, 1)]
+
+    def verdicts():
+        return [verdict(kernel, *program(seed, often), halves=halves) for seed, often, halves in cases]
+
+    found = verdicts()
+    assert found == verdicts()
+    monkeypatch.setattr(accesses, "glance", no_glance)
+    monkeypatch.setattr(accesses, "glance_at_cells", no_glance_at_cells)
+    text = text_of(accesses.touch_lanes.py_func, "looking_closely", service.PRIMITIVES)
+    loaded = native.load(native.Native(native.compile_text(text), {}))
+    words = table().words
+    glancing = words[slot]
+    words[slot] = loaded.address("looking_closely")
+    try:
+        assert found == verdicts()
+    finally:
+        words[slot] = glancing
+    assert 0.2 * len(found) < sum(map(bool, found)) < 0.9 * len(found)
