@@ -19,7 +19,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import F64, I1, I8, I16, I32, I64, Undefined, VectorBuilder, vector
 from nbtc.kernels.warps.float_code import W16, FloatCode, Label
-from nbtc.kernels.warps.warp_elements import B64, D8, Place, WarpElements
+from nbtc.kernels.warps.warp_elements import B64, D8, ElementPlace, WarpElements
 
 VECTOR = 64  # bytes of a vector, and the alignment of records and images
 LANES = 32
@@ -97,7 +97,7 @@ class RecordOperands(WarpElements):
         masks = [[self.masks(x) for x in half] for half in raw]
         signs = [[self._words_of_signs(*x) for x in half] for half in masks]
         places = [
-            [Place(4 * half + u, r, t, h) for u in range(4) for t in range(4) for h in range(s.per_word)]
+            [ElementPlace(4 * half + u, r, t, h) for u in range(4) for t in range(4) for h in range(s.per_word)]
             for half in (0, 1) for r in self.registers
         ]  # fmt: skip
         transposed = self.transposed(list(zip(raw[0] + raw[1], places, strict=True)))

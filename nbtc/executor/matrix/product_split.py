@@ -17,7 +17,7 @@ from nbtc.compiler.machine_code.split import shared_module
 from nbtc.executor.matrix.product_records import GROUPS, PARITIES, REGISTER, VECTOR, RecordOperands
 from nbtc.kernels.register_sums import V16
 from nbtc.kernels.warps.float_code import W16, FloatCode
-from nbtc.kernels.warps.warp_floats import Schedule, Stage
+from nbtc.kernels.warps.warp_floats import ProductSchedule, Stage
 
 P = I8.as_pointer()
 EXACT = 23  # places after the first one that an f32 has
@@ -39,7 +39,7 @@ def _one_of(v: VectorBuilder, second: Any, p: Any, q: Any) -> Any:
     return v.at(p, b.mul(number, b.sub(b.ptrtoint(q, I64), b.ptrtoint(p, I64))))
 
 
-class Core(Schedule):
+class Core(ProductSchedule):
     """The sums of decoded operands; C and D are [register][lane] images."""
 
     rate = 6  # nothing is decoded
@@ -77,7 +77,7 @@ class Core(Schedule):
     def store_d(self, j: int, x: Any) -> None:
         """Kept until `store`: D may lie where C does, which a fallback reads again.
 
-        The barrier keeps LLVM from moving all sums behind the branch that asks for a fallback.
+        Without the barrier LLVM moves all sums to after the branch that asks for a fallback.
         """
         self.finished[j] = self.m.opt_barrier(x, here=True)
 

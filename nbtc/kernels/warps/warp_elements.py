@@ -24,7 +24,7 @@ NEAR = 1000
 B64, D8 = vector(I8, 64), vector(F64, 8)
 
 
-class Place(NamedTuple):
+class ElementPlace(NamedTuple):
     """An element of B: its column, and what `Label` has."""
 
     column: int
@@ -170,14 +170,16 @@ class WarpElements(ABC):
         lanes = [[t] for t in range(4)] if s.registers == 4 else [[0, 1], [2, 3]]
         return [[(r, t, h) for r in range(s.registers // 2) for t in ts for h in range(s.per_word)] for ts in lanes]
 
-    def transposed(self, raw: list[tuple[Any, list[Place]]]) -> list[Any]:
+    def transposed(self, raw: list[tuple[Any, list[ElementPlace]]]) -> list[Any]:
         """Sixteen words of elements for each of `slots`: slot by slot, two of `columns` in each 128-bit lane.
 
         raw: vectors of sixteen words of elements, and where those are.
         """
         v, s = self.v, self.s
         pairs = [self.columns[2 * u : 2 * u + 2] for u in range(4)]
-        wanted = [[Place(c, *label) for pair in pairs for label in slots for c in pair] for slots in self.slots()]
+        wanted = [
+            [ElementPlace(c, *label) for pair in pairs for label in slots for c in pair] for slots in self.slots()
+        ]
         pool = [(v.bits(x, s.element), places) for x, places in raw]
         if len(pool) == 4:  # first, halves of the lanes of four columns
             halves = []
@@ -190,6 +192,8 @@ class WarpElements(ABC):
             sides = [pool, pool]
         return [self._pick(left, right, want) for (left, right), want in zip(sides, wanted, strict=True)]
 
-    def _pick(self, left: tuple[Any, list[Place]], right: tuple[Any, list[Place]], wanted: list[Place]) -> Any:
+    def _pick(
+        self, left: tuple[Any, list[ElementPlace]], right: tuple[Any, list[ElementPlace]], wanted: list[ElementPlace]
+    ) -> Any:
         known = left[1] + right[1]
         return self.v.shuffle(left[0], right[0], [known.index(x) for x in wanted])

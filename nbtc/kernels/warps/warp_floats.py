@@ -25,7 +25,7 @@ PAIRS = 2  # vectors of sixteen results summed together: four chains of multiply
 Stage = tuple[range, int]  # vectors, and a block of products
 
 
-class Schedule(ABC):
+class ProductSchedule(ABC):
     """The stream of multiply-adds of one product, and between them the work that surrounds them.
 
     A stage is one block of products of some vectors of results.  While it is summed, the stage before is rounded, and
@@ -105,7 +105,7 @@ class Schedule(ABC):
             yield
 
 
-class WarpSchedule(Schedule):
+class WarpSchedule(ProductSchedule):
     """A product from images to images: addresses of A, B, C, metadata if any, and D."""
 
     rate = 16

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from nbtc.compiler.builder import F64, I32, VectorBuilder, stack_array, vector
 from nbtc.kernels.warps.float_code import W16, FloatCode, Label
-from nbtc.kernels.warps.warp_elements import B64, Place, WarpElements
+from nbtc.kernels.warps.warp_elements import B64, ElementPlace, WarpElements
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class WarpOperands(WarpElements):
         self.b_fields: dict[int, Any] = {}
         columns, registers = 4 // count, range(count)
         places = [
-            [Place(columns * n + c, r, t, h) for c in range(columns) for t in range(4) for r in registers
+            [ElementPlace(columns * n + c, r, t, h) for c in range(columns) for t in range(4) for r in registers
              for h in range(s.per_word)]
             for n in range(2 * count)
         ]  # fmt: skip
