@@ -95,7 +95,7 @@ def _call(lanes: Lanes, emitter: WarpgroupEmitter, operands: tuple[Any, ...]) ->
     made = 8 * emitter.form.row.sparse | 2 * emitter.flags.trans_b | emitter.flags.trans_a
     warpgroup_order.issued(lanes)
     lanes.machine.instrument.product(lanes, word_a, arguments[3], emitter.columns, made)
-    kept = lanes.machine.scratch.kept(lanes, emitter.kept) if emitter.kept else ir.Constant(P, None)
+    kept = lanes.machine.scratch.kept(lanes, emitter.kept)
     outside = lanes.b.call(f, [*arguments, image, lanes.services, kept, *_product_number(lanes)])
     with lanes.b.if_then(outside, likely=False):
         lanes.fail(ErrorKind.SHARED_BOUNDS, lanes.active)

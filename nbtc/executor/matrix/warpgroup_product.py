@@ -117,25 +117,37 @@ class WarpgroupEmitter:
         self.bad = self.b.alloca(I1)
         self.b.store(ir.Constant(I1, 0), self.bad)
         tiles = ProductTiles(word_b, ir.Constant(P, None), meta, keep, d)
+        shared_b = kept, [*who, word_b]
         if self.slices is not None:
-            self._sum_slices(tiles, self.slices, (word_a, first, a), (kept, [*who, word_b]))
+            self._sum_slices(tiles, self.slices, (word_a, first, a), shared_b)
         else:
-            self._sum_tiles(tiles._replace(a=self._read_a(word_a, first, a)))
+            self._sum_tiles(tiles._replace(a=self._read_a(word_a, first, a)), shared_b)
         self.b.ret(self.b.load(self.bad))
 
-    def _sum_tiles(self, tiles: ProductTiles) -> None:
-        """All tiles by the product's own ways."""
-        v, record = self.v, None
+    def _sum_tiles(self, tiles: ProductTiles, shared_b: tuple[Any, list[Any]]) -> None:
+        """All tiles by the product's own ways; shared_b: as of `_sum_slices`."""
+        v, b, record, (memory, words) = self.v, self.b, None, shared_b
         code = self.form.records
         if code is not None:
             record = place(v, code.size_a)
             code.decode(v, 0, tiles.a, record)
-        self._loop(lambda n: self._tile(n, tiles, record))
+        missing = b.not_(self._is_of(memory, words))
+        self._loop(lambda n: self._tile(n, tiles, record, self._tile_of_b(n, tiles.word_b, memory, missing)))
+        with b.if_then(missing):
+            self._own(memory, words, b.load(self.bad))
 
     @property
     def kept(self) -> int:
         """Bytes of memory that the instruction has for itself."""
-        return 0 if self.slices is None else OWNER + bytes_of_b(self.slices, self.columns // TILE)
+        count = self.columns // TILE
+        return OWNER + (count * self._bytes_of_tile if self.slices is None else bytes_of_b(self.slices, count))
+
+    @property
+    def _bytes_of_tile(self) -> int:
+        """Those of a tile of B without slices: its image, then its record if it has one."""
+        records = self.form.records
+        decoded = 0 if records is None else -(-records.size_b // VECTOR) * VECTOR
+        return REGISTER * self.form.counts[1] + decoded
 
     def _sum_slices(
         self, tiles: ProductTiles, shape: SliceShape, of_a: tuple[Any, Any, Any], shared_b: tuple[Any, list[Any]]
@@ -166,8 +178,7 @@ class WarpgroupEmitter:
                 units, outside = unit_places(v, self.shared, DescribedTile(v, tiles.word_b), shape, count)
                 self._note(outside)
                 b.store(b.call(slice_function(b.module, shape, True), given._replace(b=units)), result)
-                for n, word in enumerate(words):
-                    v.store(b.select(outside, v.int(0), word), memory, 8, 8 * n)
+                self._own(memory, words, outside)
         found = b.load(result)
         with b.if_then(b.icmp_unsigned("!=", found, v.int(0)), likely=False):
             whole = tiles._replace(a=self._read_a(*of_a) if shape.a_rows else a)
@@ -175,7 +186,9 @@ class WarpgroupEmitter:
             def general(n: Any) -> None:
                 wanted = b.trunc(b.lshr(found, b.zext(n, I64)), I1)
                 with b.if_then(wanted, likely=False):
-                    self.form.general(v, self._images(n, whole), self.services)
+                    image_b = place(v, REGISTER * self.form.counts[1])
+                    self._read_b(whole.word_b, n, image_b)
+                    self.form.general(v, self._images(n, whole, image_b), self.services)
 
             self._loop(general)
 
@@ -184,6 +197,11 @@ class WarpgroupEmitter:
         v, b = self.v, self.b
         differences = [b.xor(v.load(memory, I64, 8, 8 * n), word) for n, word in enumerate(words)]
         return b.icmp_unsigned("==", reduce(b.or_, differences), v.int(0))
+
+    def _own(self, memory: Any, words: list[Any], nobody: Any) -> None:
+        """Say at the beginning of memory whose it is; nobody (i1): or that it is nobody's."""
+        for n, word in enumerate(words):
+            self.v.store(self.b.select(nobody, self.v.int(0), word), memory, 8, 8 * n)
 
     def _note(self, outside: Any) -> None:
         self.b.store(self.b.or_(self.b.load(self.bad), outside), self.bad)
@@ -223,26 +241,33 @@ class WarpgroupEmitter:
         if f.minus_b:
             negate(v, image, registers, self.bits)
 
-    def _images(self, n: Any, tiles: ProductTiles) -> ProductImages:
+    def _tile_of_b(self, n: Any, word: Any, memory: Any, missing: Any) -> Any:
+        """Where tile n of B is, image and record; made here where it is missing (i1)."""
+        v, b, records = self.v, self.b, self.form.records
+        to = v.at(memory, OWNER, b.mul(b.zext(n, I64), v.int(self._bytes_of_tile)))
+        with b.if_then(missing):
+            self._read_b(word, n, to)
+            if records is not None:
+                records.decode(v, 1, to, v.at(to, REGISTER * self.form.counts[1]))
+        return to
+
+    def _images(self, n: Any, tiles: ProductTiles, image_b: Any) -> ProductImages:
         """Images of a tile: eight columns of D."""
         v, b, form = self.v, self.b, self.form
         registers = form.counts[3]
-        image_b, before = place(v, REGISTER * form.counts[1]), place(v, REGISTER * registers)
-        self._read_b(tiles.word_b, n, image_b)
+        before = place(v, REGISTER * registers)
         at = v.at(tiles.d, b.zext(b.mul(n, ir.Constant(I32, REGISTER * registers)), I64))
         for r in range(registers):
             x = v.load(at, vector(I32, LANES), VECTOR, REGISTER * r)
             v.store(b.select(tiles.keep, x, ir.Constant(x.type, None)), before, VECTOR, REGISTER * r)
         return ProductImages(tiles.a, image_b, before, tiles.meta, at)
 
-    def _tile(self, n: Any, tiles: ProductTiles, record_a: Any) -> None:
+    def _tile(self, n: Any, tiles: ProductTiles, record_a: Any, tile_of_b: Any) -> None:
         """Eight columns of D."""
         v, form = self.v, self.form
-        images, records = self._images(n, tiles), NO_RECORDS
+        images, records = self._images(n, tiles, tile_of_b), NO_RECORDS
         if form.records is not None:
-            record_b = place(v, form.records.size_b)
-            form.records.decode(v, 1, images.b, record_b)
-            records = RecordAddresses((record_a,), (record_b,))
+            records = RecordAddresses((record_a,), (v.at(tile_of_b, REGISTER * form.counts[1]),))
         form.call(v, images, self.services, records)
 
     def _loop(self, body: Callable[[Any], None]) -> None:

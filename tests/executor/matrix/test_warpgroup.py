@@ -1,5 +1,6 @@
 """What the warps of a warpgroup wait for around products: programs that have no other barrier."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -79,10 +80,10 @@ add.u32 %turn, %turn, 1; setp.lt.u32 %p, %turn, {GROUPS}; @%p bra TURN;
 ret;""").replace(f"%n, {ROUNDS};", "%n, 1;").replace("%s, %n;", "%s, %n, %g, %turn;")  # fmt: skip
 
 
-def operands(rng, rounds):
+def operands(rng, rounds, kind=np.float16):
     """A and B of all rounds as a warpgroup's threads load them, and each one's sums: small integers, so exact."""
-    a = rng.integers(-8, 9, (64, 16)).astype(np.float16)
-    b = rng.integers(-8, 9, (rounds, 8, 16)).astype(np.float16)  # [round, n, k]
+    a = rng.integers(-8, 9, (64, 16)).astype(kind)
+    b = rng.integers(-8, 9, (rounds, 8, 16)).astype(kind)  # [round, n, k]
     thread = np.arange(128)
     row, column = thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
     rows = np.stack([row, row + 8, row, row + 8], 1)[..., None]
@@ -101,13 +102,16 @@ def run(prepare, copy):
     assert_bits_equal(d, want)
 
 
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16], ids=["by slices", "by tiles"])
 @pytest.mark.parametrize(("groups", "blocks"), [(1, 1), (1, 3), (GROUPS, 1), (GROUPS, 3)])
-def test_no_warp_finds_the_b_of_another_warpgroup_block_or_launch(groups, blocks):
+def test_no_warp_finds_the_b_of_another_warpgroup_block_or_launch(groups, blocks, kind):
     """Of a warpgroup's four warps the first decodes B for all (`warpgroup_product`)."""
     rng = np.random.default_rng(7)
-    kernel = nbtc.load(BY_TURNS.replace("@PREPARE@", "").replace("@COPY@", EACH_ITS_OWN), arch="sm_90")["k"]
+    text = BY_TURNS.replace("@PREPARE@", "").replace("@COPY@", EACH_ITS_OWN)
+    text = text if kind is np.float16 else text.replace("f32.f16.f16", "f32.bf16.bf16")
+    kernel = nbtc.load(text, arch="sm_90")["k"]
     for _ in range(2):
-        a, b, want = (np.stack(x) for x in zip(*(operands(rng, 1) for _ in range(groups * blocks)), strict=True))
+        a, b, want = (np.stack(x) for x in zip(*(operands(rng, 1, kind) for _ in range(groups * blocks)), strict=True))
         d = np.zeros_like(want)
         kernel.launch((blocks,), (128 * groups,), (a, b, d), threads=1)
         assert_bits_equal(d, want)
