@@ -1,4 +1,4 @@
-"""Time the loops of large products, and what single operations cost beside multiply-adds, for docs/speed.md.
+"""Time the loops of large products, and what single operations cost beside multiply-adds, for docs/bounds.md.
 
     python scripts/kernel_cycles.py [--out benchmarks/cycles.json]
     python scripts/readme.py

@@ -1,6 +1,6 @@
 """Where the time of recorded programs goes: decoding operands, summing products, fetching fragments, copying tiles.
 
-    python scripts/program_parts.py --programs FOLDER [--only TEXT ...] [--seconds 3] [--into docs/speed.md]
+    python scripts/program_parts.py --programs FOLDER [--only TEXT ...] [--seconds 3] [--into docs/bounds.md]
 
 Needs Linux' perf and nm.  Each program is launched on one thread again and again while perf looks two thousand times a
 second which function runs; processor time counts, so other work on the machine hardly matters.  nbtc's functions are

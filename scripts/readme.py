@@ -26,7 +26,7 @@ from nbtc.numerics.models import model
 
 TREE = Path(__file__).resolve().parents[1]
 README, DOCS, BENCHMARKS = TREE / "README.md", TREE / "docs", TREE / "benchmarks"
-# Parts of docs/speed.md: a kind of kernels or of processor each.
+# Parts of docs/speed.md and docs/bounds.md: a kind of kernels or of processor each.
 SPEED = {"speed": "speed.json", "speed_intel": "speed_intel.json", "speed_avx2": "speed_avx2.json"}
 CYCLES = {"cycles": "cycles.json", "cycles_intel": "cycles_intel.json", "cycles_avx2": "cycles_avx2.json"}
 MARKS = {"recorded": "●", "public vectors": "◐", "literature": "○"}
@@ -122,6 +122,43 @@ def speed(file: str) -> str:
         f"NumPy {machine['numpy']} float32 `@` on one thread: {machine['numpy_gmas']} G multiply-adds/s."
     ]
     return "\n\n".join([*parts, *(write(data[part]) for part, write in SPEED_PARTS.items() if part in data)])
+
+
+SUMMARY = {  # of docs/speed.md: parts of what was measured, the first column's head, rows
+    "products": (
+        "G multiply-adds/s (× NumPy float32)",
+        ("f16 → f32", "tf32 → f32", "f16 → f16", "e4m3 → f32, fp8 unit", "s8 → s32", "b1 → s32, packed", "f64",
+         "nvfp4 → f32, sm_120"),
+    ),
+    "programs": (
+        "PTX program, × its reference",
+        ("f16 matmul, mma", "f16 matmul, wgmma", "int8 matmul, wgmma", "attention, x its products alone",
+         "vector sum, 8 elements a thread", "softmax of rows of 256", "checked f16 matmul, x unchecked"),
+    ),
+}  # fmt: skip
+
+
+def summary() -> str:
+    """The rows that most people look for, of all that was measured side by side."""
+    hosts = [data for data in map(measured, SPEED.values()) if data is not None]
+    tables = []
+    for part, (first, names) in SUMMARY.items():
+        have = [data for data in hosts if part in data]
+        rows = [[name, *(in_short(data[part].get(name)) for data in have)] for name in names]
+        tables.append(table((first, *(f"{maker(data)}, {data['machine']['kernels']}" for data in have)), rows))
+    return "\n\n".join(tables)
+
+
+def in_short(row: dict[str, float] | None) -> str:
+    """A rate and its share of the reference's, or the share alone."""
+    if row is None:
+        return ""
+    share = f"{row['ratio']:.2f}x"
+    return f"{row['rate']:.1f} ({share})" if "rate" in row else share
+
+
+def maker(data: dict[str, Any]) -> str:
+    return str(data["machine"]["processor"]).split()[0].removesuffix("(R)")
 
 
 def products(found: dict[str, dict[str, float]]) -> str:
@@ -229,8 +266,7 @@ def speed_line() -> str:
     hosts = []
     for data in filter(None, map(measured, SPEED.values())):
         rates = ", ".join(f"{name} {data['products'][name]['ratio']:.2g}x" for name in shown)
-        maker = data["machine"]["processor"].split()[0].removesuffix("(R)")
-        hosts.append(f"{maker}, {data['machine']['kernels']}: {rates}")
+        hosts.append(f"{maker(data)}, {data['machine']['kernels']}: {rates}")
     return f"**Relative to NumPy's float32 `@` on the same core**, {'; '.join(hosts)}; [speed](docs/speed.md)."
 
 
@@ -262,10 +298,8 @@ PARTS: dict[Path, dict[str, Callable[[], str]]] = {
     },
     DOCS / "coverage.md": {"coverage": coverage, "models": models},
     DOCS / "evidence.md": {"recordings": recordings},
-    DOCS / "speed.md": {
-        **{part: partial(speed, file) for part, file in SPEED.items()},
-        **{part: partial(cycles, file) for part, file in CYCLES.items()},
-    },
+    DOCS / "speed.md": {"speed_summary": summary, **{part: partial(speed, file) for part, file in SPEED.items()}},
+    DOCS / "bounds.md": {part: partial(cycles, file) for part, file in CYCLES.items()},
 }
 PICTURES = {
     DOCS / "m16n8k16.svg": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",

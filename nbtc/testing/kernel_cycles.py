@@ -37,8 +37,8 @@ from nbtc.testing.kernel_code import CPUS, SHAPES, Operations, operations, words
 TURNS, TIMES = 1_000, 200
 SUMS, DEPTH = 16, 512  # that are counted together; words of K
 DEEP, SHALLOW = 16, 8  # blocks of products, panels, thousands of turns: loops are timed by the difference
-# Operations whose cost is told, by their names in docs/speed.md; {d} is a register, {s} and {t} are two others, {o} and
-# {w} are bytes: of a register and of a word.  They take and leave no register of the multiply-adds.
+# Operations whose cost is told, by their names in docs/bounds.md; {d} is a register, {s} and {t} are two others, {o}
+# and {w} are bytes: of a register and of a word.  They take and leave no register of the multiply-adds.
 COMMON = {
     "multiplication": "vmulps {s}, {t}, {d}",
     "addition": "vpaddd {s}, {t}, {d}",

@@ -43,6 +43,17 @@ def test_what_was_not_measured_is_said_or_left_out(readme):
     assert page["speed_avx2"]().count("\n| ---") == 1 and page["speed"]() == "Not measured yet."
 
 
+def test_the_summary_has_a_column_for_each_kind_of_kernels(readme):
+    assert readme.summary() == "\n\n".join(
+        readme.table((head,), ([n] for n in rows)) for head, rows in readme.SUMMARY.values()
+    )
+    write(readme, "speed", "AVX-512", programs={"f16 matmul, mma": {"ratio": 0.19}})
+    write(readme, "speed_avx2", "AVX2")
+    text = readme.summary()
+    assert "(× NumPy float32) | Some, AVX-512 | Some, AVX2 |" in text
+    assert "| f16 → f32 | 22.1 (0.43x) | 22.1 (0.43x) |" in text and "| f16 matmul, mma | 0.19x |" in text
+
+
 def test_rows_without_a_floor_have_none(readme):
     write(readme, "speed", "AVX-512")
     text = readme.speed(readme.SPEED["speed"])
