@@ -67,8 +67,12 @@ INSTEAD = (
         ALLOCATED,
     ),
     (
-        re.compile(r"set_try_status|try_except"),
+        re.compile(r"set_try_status|try_except|exception_match"),
         "kernels have no `try`: an exception that is raised in one ends the launch",
+    ),
+    (
+        re.compile(r"setitem\(array\((\w+), [^>]*(?:Literal\[str\]|unicode_type)"),
+        r"an array of \1 holds no text: store a number",
     ),
     (
         re.compile(r"numba_attempt_nocopy_reshape"),

@@ -80,6 +80,8 @@ def write(function: Callable[..., Any], kinds: Sequence[Any], arch: str, bounds:
         context.refresh()
         options: Any = (None, target.flags(), {}, None, folding.Compiler)
         found = compiler.compile_extra(typing, context, function, tuple(kinds), *options)
+        if isinstance(found.signature.return_type, types.Generator):
+            raise KernelError("a kernel yields nothing: store results")
         if found.signature.return_type is not types.none:
             raise KernelError(f"a kernel returns nothing, and this one {found.signature.return_type}: store results")
         names = function.__code__.co_varnames

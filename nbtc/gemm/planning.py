@@ -33,6 +33,11 @@ SMALL = 8_000  # multiply-adds below which one chain an output beats packing: of
 
 def operand_format(dtype: np.dtype[Any], shape: tuple[int, ...], fmt: object, name: str) -> tuple[Format, bool]:
     """The format of an operand, and whether it holds packed words."""
+    if not shape:
+        raise ShapeError(
+            f"{name} is a single {dtype}, of shape (); a product takes matrices: pass an array of shape "
+            f"({'..., M, K' if name == 'a' else '..., K, N'})"
+        )
     if len(shape) < 2:
         raise ShapeError(
             f"{name} has shape {shape}; a product needs at least two dimensions "

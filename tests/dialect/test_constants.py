@@ -176,6 +176,21 @@ def asks_a_module(out):
         out[0] = 1
 
 
+def catches(out):
+    try:
+        out[0] = 1
+    except ValueError:
+        out[0] = 2
+
+
+def yields(out):
+    yield out[0]
+
+
+def stores_a_text(out):
+    out[0] = "one"
+
+
 TABLE = {1: 2}
 
 
@@ -188,6 +203,9 @@ TABLE = {1: 2}
         (makes_a_list, "nothing is allocated in a kernel"),
         (holds_a_dict, "TABLE is a dict, which kernels cannot hold"),
         (tries, "kernels have no `try`"),
+        (catches, "kernels have no `try`"),
+        (yields, "a kernel yields nothing: store results"),
+        (stores_a_text, "an array of float64 holds no text: store a number"),
         (makes_a_dict, "nothing is allocated in a kernel"),
         (takes_the_rest, r"`first, \*rest = \(1, 2, 3\)`: a starred name has no device code"),
         (names_a_type, "nbtc's types of elements have short names"),

@@ -73,6 +73,8 @@ CASES = {
     # --- addresses
     "load after the end": Case("ld.global.u32 a, [d+256];", ACCESS.format("ld.global.u32: reads outside")),
     "load before the start": Case("ld.global.u32 a, [d+-4];", "4 bytes before p"),
+    "null pointer": Case("mov.b64 d, 0; ld.global.u32 a, [d+8];", "address 0x8, a null pointer$"),
+    "wild pointer": Case("mov.b64 d, 0x7000000000000000; ld.global.u32 a, [d];", "address 0x7000000000000000$"),
     "vector load half outside": Case("ld.global.v4.u32 {a, b, c, r1}, [d+248];", "not a multiple of the access"),
     "store after the end": Case(
         "mul.wide.u32 e, t, 12; add.u64 e, e, d; st.global.u32 [e], t;", "writes outside.*thread \\(22"
@@ -240,7 +242,7 @@ CASES = {
     "an argument too many": Case("", "2", args=(ARRAY, 1, 2)),
     "a fraction for an integer": Case("", "1.5", args=(ARRAY, 1.5), error="FormatError"),
     "a number out of range": Case("", str(1 << 32), args=(ARRAY, 1 << 32), error="RangeError"),
-    "text for a pointer": Case("", "not str", args=("text", 1), error="FormatError"),
+    "text for a pointer": Case("", "pass an array or a number, not a str", args=("text", 1), error="FormatError"),
     "an array of objects": Case("", "array of object", args=(np.array([object()]), 1), error="FormatError"),
     "a struct of another size": Case(
         "", "16 bytes", args=(b"short", 1), parameters=".param .align 8 .b8 p[16], .param .u32 n"

@@ -33,7 +33,8 @@ def zeros(*shape: int, dtype: Any = HALF) -> np.ndarray:
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("a is 1-D", good(a=zeros(K)), errors.ShapeError, "None, :"),
     ("b is 1-D", good(b=zeros(K)), errors.ShapeError, ":, None"),
-    ("a is 0-D", good(a=HALF(1)), errors.ShapeError, "two dimensions"),
+    ("a is 0-D", good(a=HALF(1)), errors.ShapeError, "a is a single float16"),
+    ("b is None", good(b=None), errors.ShapeError, "array of shape (..., K, N)"),
     ("K differs", good(b=zeros(K + 1, N)), errors.ShapeError, "pass b (..., "),
     ("b transposed", good(b=zeros(N, K)), errors.ShapeError, "swapaxes"),
     ("packed K differs", good(np.uint32, a=np.zeros((M, 3), np.uint32), b=np.zeros((2, N), np.uint32),

@@ -172,11 +172,10 @@ def _number(variable: Parameter, x: Any) -> bytes:
         x = np.asarray(x)[()]
     if isinstance(x, np.generic) and x.dtype.kind in "Vf" and x.dtype.itemsize == kind.itemsize and kind.kind != "f":
         return x.tobytes()  # a float where PTX says .b32: its bits
-    if isinstance(x, list | tuple):
-        instead = "an array, such as np.array(x)" if variable.type in ("u64", "b64") else "a number"
-        raise FormatError(f"{variable.name} is .{variable.type}: pass {instead}, not a {type(x).__name__}")
     if not isinstance(x, int | float | bool | np.generic):
-        raise FormatError(f"{variable.name} is .{variable.type}: pass a number, not {type(x).__name__}")
+        array = "an array, such as np.array(x)" if isinstance(x, list | tuple) else "an array or a number"
+        instead = array if variable.type in ("u64", "b64") else "a number"
+        raise FormatError(f"{variable.name} is .{variable.type}: pass {instead}, not a {type(x).__name__}")
     if kind.kind == "f":
         try:
             with np.errstate(over="ignore"):

@@ -38,6 +38,10 @@ WORDS = {
     ErrorKind.SURFACE_ALIGN: "accesses a surface at an x, in bytes, that is not a multiple of the access",
 }
 WINDOW = 1 << 24  # above all offsets in a block's shared memory
+# Bytes from an array beyond which an address has nothing to do with it: no 32-bit index into doubles reaches farther.
+NEAR = 1 << 35
+NULL_PAGE = 4096  # bytes from 0, where no system maps memory by default: fields of a struct that a null pointer names
+OUTSIDE = (ErrorKind.LOAD_BOUNDS, ErrorKind.STORE_BOUNDS)  # of global memory
 FEW = 4  # warps of a deadlock that are named at each place
 ACCESS = (
     ErrorKind.LOAD_BOUNDS,
@@ -76,6 +80,8 @@ def failure(
         if kind is ErrorKind.SHARED_BOUNDS:
             near = _in_shared(shared, request) if f.address < WINDOW else ()
         text += f", address {f.address:#x}{_nearest(near, f.address)}"
+        if kind in OUTSIDE and f.address < NULL_PAGE:
+            text += ", a null pointer"
     return text + _waiting(sites, request, f)
 
 
@@ -122,7 +128,7 @@ def _in_shared(shared: Arrays, request: Request) -> list[Memory]:
 def _nearest(memory: Sequence[Memory], address: int) -> str:
     """Which array an address is near, and by how much it misses it."""
     best = ""
-    least = 1 << 64
+    least = NEAR
     for m in (m for m in memory if m.bytes):
         before, after = m.first - address, address - (m.first + m.bytes)
         distance = max(before, after + 1, 0)
@@ -130,5 +136,5 @@ def _nearest(memory: Sequence[Memory], address: int) -> str:
             least = distance
             where = f"{before} bytes before" if before > 0 else f"{after} bytes after the end of"
             where = where if distance else f"{address - m.first} bytes into"
-            best = f", {where} {m.name} ({m.bytes} bytes)"
+            best = f", {where} {m.name} ({m.bytes} byte{'s' if m.bytes > 1 else ''})"
     return best

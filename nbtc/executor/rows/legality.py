@@ -75,6 +75,8 @@ def undeclared(i: Instruction, names: Names, form: Form | None) -> str:
             name = found.name if isinstance(found, Symbol) and i.opcode != "call" else ""
             if name and name not in names.spaces and name not in names.others:
                 kinds = _kinds(form) if form is not None else ()
+                if i.opcode == "bra":
+                    return f"{i.mnemonic}: {name} is not declared: no label of this function has that name"
                 return f"{i.mnemonic}: {name} is not declared" + (
                     f": write .reg .{kinds[0].type} {name};" if kinds else ""
                 )
@@ -180,7 +182,7 @@ def _differs(operand: Operand, kind: OperandKind, result: bool, names: Names) ->
     if kind.type == "n":
         good = isinstance(operand, Immediate) and not operand.float_bits
         if good and kind.values and operand.value not in kind.values:  # type: ignore[union-attr]
-            return f"this operand is {' or '.join(map(str, kind.values))}"
+            return f"this operand is {operand.value} and must be {' or '.join(map(str, kind.values))}"  # type: ignore[union-attr]
         return "" if good else "this operand is an integer constant"
     if kind.type == "_":
         return "" if isinstance(operand, Sink) else "its result is _: nobody can have it"

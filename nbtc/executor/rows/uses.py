@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ NOT_EMULATED = {
 }
 
 
+LIKE = 0.66  # of difflib's ratio: a name of three letters with one more, one less or two exchanged is alike
 JUDGED = (9, 0)  # the PTX ISA whose names the rows are known to have: newer text may have more
 # Names of which the rows have a part: another form may be a legal one.
 PARTS = re.compile(
@@ -52,13 +54,15 @@ def refusal(mnemonic: str) -> str:
 
     >>> refusal("dp4a.ftz.s32.s32")
     'dp4a.ftz.s32.s32: dp4a has no form with .ftz; it takes .u32 .s32'
+    >>> refusal("mull.wide.u32")
+    'mull.wide.u32: no instruction of this name is implemented; did you mean mul?'
     >>> refusal("mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32")[-113:]
     "Nearest legal form: 'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32' (instead of 'm16n8k17' it has 'm16n8k16')"
     """
     opcode, *modifiers = mnemonic.split(".")
     own, acting = forms.by_opcode().get(opcode, ()), actions.by_opcode().get(opcode, ())
     if not own and not acting:
-        return f"{mnemonic}: {NOT_EMULATED.get(opcode, 'no instruction of this name is implemented')}"
+        return f"{mnemonic}: {NOT_EMULATED.get(opcode) or _no_name(opcode)}"
     if not own and any(family.split(".")[0] == opcode for family in families()):  # its own tables know what is near
         try:
             parse_row(mnemonic)
@@ -70,6 +74,13 @@ def refusal(mnemonic: str) -> str:
         return f"{mnemonic}: {opcode} has no such form"
     unknown = " ".join(f".{m}" for m in modifiers if m not in known) or "these modifiers in this order"
     return f"{mnemonic}: {opcode} has no form with {unknown}; it takes {' '.join(f'.{m}' for m in known)}"
+
+
+def _no_name(opcode: str) -> str:
+    """That no row has an opcode, and which one may have been meant."""
+    names = {*forms.by_opcode(), *actions.by_opcode(), *(family.split(".")[0] for family in families())}
+    near = get_close_matches(opcode, sorted(names), n=1, cutoff=LIKE)
+    return "no instruction of this name is implemented" + "".join(f"; did you mean {name}?" for name in near)
 
 
 def no_such(mnemonic: str, version: tuple[int, int]) -> str:

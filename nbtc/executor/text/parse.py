@@ -56,7 +56,8 @@ class _ModuleParser:
 
     def module(self) -> PtxModule:
         if ".version" not in (t.text for t in self.c.tokens[:1]):
-            raise ParseError("this is not PTX: a module begins with .version")
+            found = f"begins with {self.c.next.text!r}" if self.c.tokens else "is empty"
+            raise ParseError(f"this text {found}, which is not PTX: a module begins with .version")
         while self.c.next is not END:
             self._statement()
         if not self.target:

@@ -261,7 +261,8 @@ class Body:
         while c.next.text != ";":
             operands.append(self._operand())
             if c.next.text != ";":
-                c.expect(",")
+                if not c.takes(","):
+                    c.fail("',' or ';' should stand here", c.next)
                 if c.next.text == ";":
                     c.fail("an operand should follow the comma")
         c.expect(";")

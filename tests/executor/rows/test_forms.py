@@ -38,6 +38,8 @@ def test_what_no_row_names_is_refused_by_name(text):
     ("text", "said"),
     [
         ("frob.u32", "no instruction of this name is implemented"),
+        ("mull.wide.u32", "is implemented; did you mean mul?"),
+        ("ldmatirx.sync", "is implemented; did you mean ldmatrix?"),
         ("sured.b.add.2d.u32.trap", "reductions on surfaces are not emulated"),
         ("atom.global.foo.u32", "atom has no such form"),
         ("wgmma.fence.aligned.sync", "these modifiers in this order; it takes .fence"),

@@ -122,6 +122,8 @@ def test_types_of_operands_as_ptxas_judges_them():
         (".reg .b32 a; add.u32 a, a;", "sm_90", "2 operands; this form has 3"),
         (".reg .b16 h; .reg .f32 f; cvt.rn.bf16.f32 h, f;", "sm_70", "needs sm_80 or later"),
         (".reg .b64 q; .shared .b32 s[4]; cp.async.ca.shared.global [s], [q], 4;", "sm_70", "needs sm_80 or later"),
+        (".reg .b64 q; .shared .b32 s[4]; cp.async.cg.shared.global [s], [q], 8;", "sm_80", "is 8 and must be 16"),
+        ("bra nowhere;", "sm_80", "nowhere is not declared: no label of this function"),
         ("wgmma.fence.sync.aligned;", "sm_80", "needs sm_90a"),
         (".reg .f32 f; tanh.approx.f32 f, f;", "sm_70", "needs sm_75 or later"),
         (".reg .b16 h; ex2.approx.ftz.bf16 h, h;", "sm_80", "needs sm_90 or later"),

@@ -115,7 +115,9 @@ def test_functions_and_prototypes():
     ("text", "said"),
     [
         ("int main() {}", "begins with .version"),
-        (HEAD + ".visible .entry k() { mov.b32 %r1 }", "should stand here"),
+        (HEAD + ".visible .entry k() { mov.b32 %r1 }", "',' or ';' should stand here"),
+        ("", "this text is empty, which is not PTX"),
+        ("int main() {}", "this text begins with 'int', which is not PTX"),
         (HEAD + ".visible .entry k() { ret;", "never ends"),
         (HEAD + "/* never closed", "never ends"),
         (HEAD + ".global .u32 x = " + "9" * 5000 + ";", "digits"),
