@@ -21,6 +21,8 @@ NAMES = {
     "cell": "counter, axis",
     "cells": "elements, rows, services: those of shadow memory are in executor/watch",
     "far": "distance, too_large, beyond",
+    "glance": "record_known",
+    "glances": "known_accesses",
     "lasting": "what lasts: keeps_infinity",
     "lift": "scale_exponent, bias_difference",
     "lifts": "scale_exponents",

@@ -7,7 +7,7 @@ import numpy as np
 from nbtc.compiler.jit import jit
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.watch import words as w
-from nbtc.executor.watch.glances import first_lane, glance, glance_at_cells, side_by_side
+from nbtc.executor.watch.known_accesses import first_lane, record_known, record_known_cells, side_by_side
 from nbtc.executor.watch.order import (
     advance,
     after,
@@ -259,9 +259,9 @@ def touch_lanes(block, warp, addresses, mask, what, size, site, values):
     while lane < LANES:
         if count and size <= w.GRANULE_BYTES:
             me = (state, base, record, kind, lane, known)
-            lane, now = glance(me, (lane, before), here, given, (fixed, count), harmless)
+            lane, now = record_known(me, (lane, before), here, given, (fixed, count), harmless)
             if lane < LANES and (count > 1 or not writes):
-                lane, now = glance_at_cells(me, (lane, now), here, given, (fixed, count))
+                lane, now = record_known_cells(me, (lane, now), here, given, (fixed, count))
             if now != before:
                 before, again = now, 0
             if lane >= LANES:

@@ -93,7 +93,7 @@ def before(slot, known):
 
 @jit(inline=True)
 def _known(me, slot):
-    """Whether an access is surely known, at a glance."""
+    """Whether an access is surely known."""
     return before(slot, me[5])
 
 

@@ -1,4 +1,4 @@
-"""Where the addresses of a whole warp lie, in vectors: what glances ask before they go through its lanes.
+"""Where the addresses of a whole warp lie, in vectors: what `known_accesses` asks before it goes through the lanes.
 
 Each function is here twice: as Numba would compile it, which says what it means, and as instructions of vectors.
 """

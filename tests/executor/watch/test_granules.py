@@ -134,17 +134,17 @@ def test_hazards_of_copies_do_not_depend_on_granules_or_earlier_launches(monkeyp
 
 
 @jit
-def no_glance(me, lanes, window, given, access, harmless):
-    """Leaves every granule to a closer look."""
+def nothing_known(me, lanes, window, given, access, harmless):
+    """Leaves every lane to the full check."""
     return lanes[0], lanes[1]
 
 
 @jit
-def no_glance_at_cells(me, lanes, window, given, access):
+def nothing_known_of_cells(me, lanes, window, given, access):
     return lanes[0], lanes[1]
 
 
-def test_glances_find_what_a_closer_look_does(monkeypatch):
+def test_known_accesses_find_what_the_full_check_does(monkeypatch):
     kernel, slot = nbtc.load(TEXT)["k"], WATCH + service.KERNELS.index(accesses.touch_lanes)
     cases = [(seed, often, halves) for seed in range(150) for often in (OFTEN, WITH_COPIES) for halves in (0, 1)]
 
@@ -153,15 +153,15 @@ def test_glances_find_what_a_closer_look_does(monkeypatch):
 
     found = verdicts()
     assert found == verdicts()
-    monkeypatch.setattr(accesses, "glance", no_glance)
-    monkeypatch.setattr(accesses, "glance_at_cells", no_glance_at_cells)
-    text = text_of(accesses.touch_lanes.py_func, "looking_closely", service.PRIMITIVES)
+    monkeypatch.setattr(accesses, "record_known", nothing_known)
+    monkeypatch.setattr(accesses, "record_known_cells", nothing_known_of_cells)
+    text = text_of(accesses.touch_lanes.py_func, "checked_in_full", service.PRIMITIVES)
     loaded = native.load(native.Native(native.compile_text(text), {}))
     words = table().words
-    glancing = words[slot]
-    words[slot] = loaded.address("looking_closely")
+    as_it_was = words[slot]
+    words[slot] = loaded.address("checked_in_full")
     try:
         assert found == verdicts()
     finally:
-        words[slot] = glancing
+        words[slot] = as_it_was
     assert 0.2 * len(found) < sum(map(bool, found)) < 0.9 * len(found)

@@ -1,5 +1,8 @@
 """What most accesses find, granule by granule: that all before them is known, so that they are only remembered.
 
+An access is known to a warp that it is ordered before: no later one of the warp races with it.  The functions here go
+through lanes as long as all that they find is known, and leave the other lanes to the full check, that of `accesses`.
+
 Where a warp's lanes lie is asked once for all of them (`rows`).  Their granules are compared and remembered one by one:
 each is 32 bytes, of which three words are compared with different things, so that vectors have little to win.
 Granules of global memory, which are seldom in a near cache, are asked for before the first is looked at.
@@ -22,7 +25,7 @@ _SCALE = w.GRANULE // w.GRANULE_BYTES  # from a place, a multiple of 16, to its 
 _ASYNCHRONOUS = kinds.ASYNCHRONOUS << w.KIND_AT
 _CP_ASYNC = 1 << kinds.COPY | 1 << kinds.COPY_SOURCE
 _ZERO, _NONE = np.int64(0), np.int64(-1)  # typed, as in `accesses`
-LATER = np.int64(-2)  # no epoch: an access that takes a closer look
+FULL_CHECK = np.int64(-2)  # no epoch: an access that takes the full check
 
 
 @jit
@@ -77,17 +80,17 @@ def _plain(slot, limit):
 @jit(inline=True)
 def _after_copy(me, slot, copied):
     """As _plain, of a write that may be a copy that was waited for: the epoch of the last of these (copied: the one
-    before), or LATER.  All of a copy's bytes, and mostly its neighbours', have one epoch: it is looked up once."""
+    before), or FULL_CHECK.  All of a copy's bytes, and mostly its neighbours', have one epoch: it is looked up once."""
     state, record, _, limit, _, _, harmless = me
     stamp = slot >> w.EPOCH_AT
     if stamp in (copied, harmless) or _plain(slot, limit):
         return copied
-    return stamp if _waited_for(state, record, slot) else LATER
+    return stamp if _waited_for(state, record, slot) else FULL_CHECK
 
 
 @jit(inline=True)
 def _beside(me, granule, own):
-    """Remember a read beside an earlier one that others may mind; False if it takes a closer look."""
+    """Remember a read beside an earlier one that others may mind; False if it takes the full check."""
     state, record, kind, limit, _, _, _ = me
     first, second = word(granule + w.WORD), word(granule + 2 * w.WORD)
     if kind & kinds.ASYNCHRONOUS and same_kind(first, own):
@@ -112,13 +115,13 @@ def _read(me, granule, own, copied):
     """Remember a read of a granule; see _after_copy for `copied`, and what is returned."""
     _, _, _, limit, looked_at, good, _ = me
     if word(granule + w.MARKS) & looked_at != good:
-        return LATER
+        return FULL_CHECK
     copied = _after_copy(me, word(granule), copied)
-    if copied != LATER:
+    if copied != FULL_CHECK:
         if _plain(word(granule + w.WORD), limit):
             put(granule + w.WORD, own)
         elif not _beside(me, granule, own):
-            return LATER
+            return FULL_CHECK
     return copied
 
 
@@ -128,11 +131,11 @@ def _write(me, granule, own, copied):
     _, _, _, limit, looked_at, good, _ = me
     marks = word(granule + w.MARKS)
     if marks & looked_at != good:
-        return LATER
+        return FULL_CHECK
     if not (_plain(word(granule + w.WORD), limit) and _plain(word(granule + 2 * w.WORD), limit)):
-        return LATER
+        return FULL_CHECK
     copied = _after_copy(me, word(granule), copied)
-    if copied != LATER:
+    if copied != FULL_CHECK:
         put(granule, own)
         put(granule + w.WORD, 0)
         put(granule + 2 * w.WORD, 0)
@@ -142,12 +145,12 @@ def _write(me, granule, own, copied):
 
 @jit
 def _all_reads(me, addresses, granules, own, count):
-    """Remember reads of all lanes, which are `_together`: the first lane that takes a closer look."""
+    """Remember reads of all lanes, which are `_together`: the first lane that takes the full check."""
     lane, copied = _ZERO, _NONE
     while lane < LANES:
         granule = granules + word(addresses + w.WORD * lane) * _SCALE
         copied = _read(me, granule, own | lane << w.LANE_AT, copied)
-        if copied == LATER:
+        if copied == FULL_CHECK:
             break
         lane += count
     return lane
@@ -160,7 +163,7 @@ def _all_writes(me, addresses, granules, own, count):
     while lane < LANES:
         granule = granules + word(addresses + w.WORD * lane) * _SCALE
         copied = _write(me, granule, own | lane << w.LANE_AT, copied)
-        if copied == LATER:
+        if copied == FULL_CHECK:
             break
         lane += count
     return lane
@@ -180,7 +183,7 @@ def _fits(lane, last, here, given, count):
 
 @jit
 def _reads(me, lanes, here, given, own, count):
-    """Remember reads of lanes, each of which may be anywhere: (the first lane that takes a closer look, the address of
+    """Remember reads of lanes, each of which may be anywhere: (the first lane that takes the full check, the address of
     the one before)."""
     lane, last = lanes
     addresses, mask, _ = given
@@ -191,7 +194,7 @@ def _reads(me, lanes, here, given, own, count):
                 break
             address = word(addresses + w.WORD * lane)
             copied = _read(me, granules + address * _SCALE, own | lane << w.LANE_AT, copied)
-            if copied == LATER:
+            if copied == FULL_CHECK:
                 break
             last = address
             lane += count - 1
@@ -211,7 +214,7 @@ def _writes(me, lanes, here, given, own, count):
                 break
             address = word(addresses + w.WORD * lane)
             copied = _write(me, granules + address * _SCALE, own | lane << w.LANE_AT, copied)
-            if copied == LATER:
+            if copied == FULL_CHECK:
                 break
             last = address
             lane += count - 1
@@ -227,13 +230,13 @@ def _fetch(addresses, granules):
 
 
 @jit
-def glance(me, lanes, window, given, access, harmless):
-    """Lanes do as `record_access` would have it, up to the first for which it has to look more closely: that lane, and
-    the address of the one before.
+def record_known(me, lanes, window, given, access, harmless):
+    """Lanes do as `record_access` would have it, up to the first that takes the full check: that lane, and the address
+    of the one before.
 
     me: as for `hazard`.  lanes: the first, and the address of the one before it.  given: what `touch_lanes` was.
     access: the access without its lane, and how many lanes share a granule.  harmless: an epoch that nothing is wrong
-    with.  Only whole granules of the window that are neither split nor unusable are glanced at.
+    with.  Only whole granules of the window that are neither split nor unusable are recorded here.
 
     Reads and writes have loops of their own, so that neither asks at every granule which of them it is; and so have
     warps all of whose lanes are there, whose addresses are looked at together.
@@ -265,13 +268,13 @@ def _cell_fits(me, cell, own, copied):
     """Whether an access to all of a cell finds nothing but what is known: as `_read` and `_write`."""
     _, _, kind, limit, looked_at, good, _ = me
     if word(cell + w.MARKS) & looked_at != good:
-        return LATER
+        return FULL_CHECK
     first, write = word(cell + w.WORD), word(cell)
     if (kinds.WRITES >> kind) & 1:
         if not (_plain(first, limit) and _plain(word(cell + 2 * w.WORD), limit)) or alike(write, own):
-            return LATER
+            return FULL_CHECK
     elif not _plain(first, limit) or alike(first, own):
-        return LATER
+        return FULL_CHECK
     return _after_copy(me, write, copied)
 
 
@@ -288,8 +291,8 @@ def _keep_in_cell(cell, own, writes):
 
 
 @jit
-def glance_at_cells(me, lanes, window, given, access):
-    """As `glance`, for lanes that have a granule's cells for themselves, or find it split: their cells are looked at.
+def record_known_cells(me, lanes, window, given, access):
+    """As `record_known`, for lanes whose granules are split or that share theirs with no other lane, cell by cell.
 
     What `touch_lanes` would do with the granules of lanes side by side comes first, and is left to it.
     """
@@ -312,9 +315,9 @@ def glance_at_cells(me, lanes, window, given, access):
             cell = cells_at(window, at) + ((at >> 2) & 3) * w.CELL if split else cell_at(window, at)
             end = cell + size * (w.CELL // w.CELL_BYTES)
             for each in range(cell, end, w.CELL):
-                if copied != LATER:
+                if copied != FULL_CHECK:
                     copied = _cell_fits(mine, each, own, copied)
-            if copied == LATER:
+            if copied == FULL_CHECK:
                 break
             for each in range(cell, end, w.CELL):
                 _keep_in_cell(each, own, writes)
