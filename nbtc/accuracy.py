@@ -97,12 +97,27 @@ def _floats(got: NDArray[Any], x: Any, y: Any, z: Any) -> Accuracy:
         return _count(got[flat], _exact(flat, got.dtype, x, y, zero), sampled=got.size > _SAMPLE)
     middle = x @ y + zero
     # every product is exact in float64 (at most 24 + 24 bits): only the additions round
-    slack = (np.abs(x) @ np.abs(y) + np.abs(zero)) * ((x.shape[-1] + 2) * _UNIT * 1.01)
+    most = np.abs(x) @ np.abs(y) + np.abs(zero)
+    slack = most * ((x.shape[-1] + 2) * _UNIT * 1.01)
+    # and nothing rounds where all that is added are multiples of a number that 2**53 times is more than their sum: so
+    # ties of narrow formats, of which one output in ten may be one, are decided here (1.01: `most` is rounded itself)
+    slack[most * 1.01 < min(_last_place(x) * _last_place(y), _last_place(zero)) / _UNIT] = 0
     low, high = (middle - slack).astype(got.dtype), (middle + slack).astype(got.dtype)
     want = middle.astype(got.dtype)
     open_ = np.nonzero((low != high) & np.isfinite(middle))
     want[open_] = _exact(open_, got.dtype, x, y, zero)
     return _count(got, want)
+
+
+def _last_place(x: NDArray[np.float64]) -> float:
+    """The largest power of two that all elements are multiples of; 1 if they are all zero, 0 if one is not finite."""
+    if not np.isfinite(x).all():
+        return 0.0
+    mantissa, exponent = np.frexp(x[x != 0])
+    if mantissa.size == 0:
+        return 1.0
+    bits = (mantissa * 2.0**53).astype(np.int64)
+    return float(np.min(np.ldexp((bits & -bits).astype(np.float64), exponent - 53)))
 
 
 def _exact(at: tuple[NDArray[Any], ...], dtype: Any, x: Any, y: Any, zero: Any) -> NDArray[Any]:

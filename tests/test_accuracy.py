@@ -43,6 +43,24 @@ def test_halfway_goes_to_even():
     assert accuracy(np.array([[1.0 + 2.0**-10]], np.float16), odd, one) == Accuracy(1, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "least"), [(ml_dtypes.float8_e4m3fn, -6), (ml_dtypes.float8_e5m2, -7), (np.float16, -4)]
+)
+def test_sums_that_float64_holds_need_no_fractions(dtype, least, monkeypatch):
+    """Among them many ties: a product of 512 x 512 x 4096 of e4m3 took minutes."""
+    rng = np.random.default_rng(0)
+    shapes, c = ((6, 300), (300, 7)), np.full((6, 7), 0.5)
+    a, b = ((rng.standard_normal(n) * 2.0 ** rng.integers(least, -least, n)).astype(dtype) for n in shapes)
+    best = np.array([[float(exact(row, column, 0.5)) for column in b.T] for row in a])
+    sums = best.astype(np.float32)
+    assert (best != sums).any()
+    with monkeypatch.context() as m:
+        m.setattr("nbtc.accuracy._dot", None)
+        assert accuracy(sums, a, b, c).different == 0
+        assert accuracy(np.nextafter(sums, np.float32(0)), a, b, c).different == sums.size
+    assert accuracy(sums, a, b, c + 2.0**-60).outputs == sums.size  # too small for float64: summed as fractions
+
+
 def test_sums_that_cancel_to_the_last_bit():
     a = np.array([[60000, 2.0**-24, -60000]], np.float16)
     b = np.array([[60000], [2.0**-24], [60000]], np.float16)
