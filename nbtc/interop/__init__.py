@@ -1,1 +1,1 @@
-"""Doors to other tools: PyTorch, dask.  Each is imported only when it is used, and each is an extra of the package."""
+"""Interfaces to other tools: PyTorch, dask.  Each is imported when it is used, and each is an extra of the package."""

@@ -1,4 +1,4 @@
-"""What a door says when its tool is not installed."""
+"""What the interface to another tool says when the tool is not installed."""
 
 from __future__ import annotations
 
