@@ -194,7 +194,9 @@ class Globals(Mapping[str, NDArray[np.uint8]]):
         self._module = module
 
     def __getitem__(self, name: str) -> NDArray[np.uint8]:
-        place = self._module._layout[name]
+        place = self._module._layout.get(name)
+        if place is None:
+            raise KeyError(f"{shown(name)} is no variable of this module; variables: {', '.join(self) or 'none'}")
         return self._module.variables[place.offset : place.offset + place.bytes]
 
     def __iter__(self) -> Iterator[str]:

@@ -196,6 +196,7 @@ def sparse(call, **more):
         (MetadataError, sparse({}, meta=None)),
         (MetadataError, sparse({}, selector=2)),
         (FormatError, sparse({}, meta=np.zeros(128, np.int64))),
+        (FormatError, {"d": Descriptor(0, 128, 128)}),
         (ShapeError, sparse({}, meta=np.zeros(32, np.uint32))),
         (DescriptorError, {"a": 1 << 15}),
         (DescriptorError, {"b_desc": -1}),

@@ -93,7 +93,7 @@ REFUSED: list[tuple[type[NbtcError], str, Callable[[], Any]]] = [
     (ShapeError, ADVICE, lambda: store(BLOCK[::2, ::2], 64)),
     (ShapeError, ADVICE, lambda: store(BLOCK[::-1], 64)),
     (ShapeError, ADVICE, lambda: store(BLOCK.reshape(4, 4, 256), 64)),
-    (BoundsError, "outside of the memory's 4096", lambda: store(BLOCK, 64, 3520)),
+    (BoundsError, "which leave the memory's 4096", lambda: store(BLOCK, 64, 3520)),
     (AlignmentError, "element 4, not a multiple of 8 elements", lambda: load(BLOCK, 64, ROWS, 4)),
     (BoundsError, "4096", lambda: load(BLOCK, 64, ROWS, np.uint16(65528))),
     (RangeError, "less than", lambda: load(BLOCK, np.int8(8), ROWS)),

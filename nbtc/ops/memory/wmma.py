@@ -105,8 +105,8 @@ def check_place(
     if start < 0 or end > size:
         raise BoundsError(
             f"{name}: the {operand.rows}x{operand.cols} tile of {operand.format.name} at offset {counted(start)} with "
-            f"leading dimension {shown(ldm)} covers {unit}s {counted(start)} to {counted(end)}, outside of the "
-            f"memory's {counted(size)}: pass at least {counted(max(end, 0))} {unit}s or a smaller offset"
+            f"leading dimension {shown(ldm)} covers {counted(end - start)} {unit}s, which leave the memory's "
+            f"{counted(size)}: pass at least {counted(max(end, 0))} {unit}s or a smaller offset"
         )
     return start
 

@@ -125,6 +125,8 @@ def _wanted(dtype: Any, tail: tuple[int, ...]) -> str:
 def images(name: str, x: Any, dtype: Any, tail: tuple[int, ...]) -> OperandImages:
     """x as images of a dtype whose last axes are `tail` (-1: any)."""
     v = np.asarray(as_array(x))
+    if v.dtype == object:
+        raise FormatError(f"{name} is a {type(x).__name__}, but it must be an array: {_wanted(dtype, tail)}")
     if v.dtype != dtype:
         raise FormatError(
             f"{name} is {v.dtype}, but it must be {_wanted(dtype, tail)}: pass {name}.view(np.{np.dtype(dtype).name}) "

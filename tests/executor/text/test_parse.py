@@ -170,7 +170,9 @@ def test_an_unknown_instruction_is_named_at_the_launch_of_a_kernel_that_reaches_
         .visible .entry good() {{ ret; }}""")
     with pytest.raises(ProgramError, match=r"^bad: line 6: frob.u32: no instruction of this name is implemented$"):
         module["bad"][1, 32]()
-    assert not module.globals["seen"].any()
+    assert not module.globals["seen"].any() and "unseen" not in module.globals
+    with pytest.raises(KeyError, match="'unseen' is no variable of this module; variables: seen"):
+        module.globals["unseen"]
     module["good"][1, 32]()
 
 
