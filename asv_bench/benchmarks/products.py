@@ -13,7 +13,7 @@ from nbtc.gemm.engines.words_engine import WordsProduct, scheme
 from nbtc.kernels.words import words as micro
 from nbtc.report import alternate, random_operand
 from nbtc.testing import kernel_cycles
-from nbtc.testing.kernel_code import CPUS, SHAPES, WORDS, words_operations
+from nbtc.testing.kernel_code import CPUS, PACKED, SHAPES, WORDS, packing_operations, words_operations
 from nbtc.testing.kernel_code import operations as compiled_operations
 from nbtc.testing.thread_simulation import Machine, efficiency
 
@@ -154,6 +154,18 @@ class Operations:
         return found.vector / found.multiply_adds
 
     track_operations_relative_to_multiply_adds.unit = "of multiply-adds"
+
+
+class PackingOperations:
+    """Vector operations that pack 64 elements of A or B, as LLVM compiles them for processors that need not be here."""
+
+    params = (list(CPUS), list(PACKED), ["A", "B"])
+    param_names = ("processor", "format", "operand")
+
+    def track_operations(self, cpu, name, operand):
+        return packing_operations(cpu, name, operand == "B").vector
+
+    track_operations.unit = "operations"
 
 
 class Bound:

@@ -12,11 +12,15 @@ from llvmlite import ir
 from nbtc.compiler.builder import I8, I64, VectorBuilder
 from nbtc.compiler.cpu.lowering import LOWERINGS, LoweringTarget
 from nbtc.compiler.cpu.processors import AVX2, AVX_512_FP16, AVX_512_VNNI, AVX_512_ZEN, Processor
+from nbtc.compiler.machine_code.emitted import _ir_types, _named
 from nbtc.compiler.machine_code.native import binding
+from nbtc.formats.table import FORMATS
 from nbtc.kernels.panels import panel
 from nbtc.kernels.panels.alignment_and_rounding import SumShape
 from nbtc.kernels.panels.fused_sum import PANEL, ROWS
-from nbtc.kernels.panels.panel_code import LEVEL
+from nbtc.kernels.panels.panel_code import LEVEL, write_packer
+from nbtc.kernels.panels.panel_operands import Packing
+from nbtc.kernels.panels.panel_pack import PackArguments
 from nbtc.kernels.words import words
 
 TRIPLE = "x86_64-unknown-linux-gnu"
@@ -45,6 +49,16 @@ WORDS = {
 }
 
 PAIRS = words.PAIRS, 2, "vpmaddwd"  # bytes without AVX-512
+
+
+# format, f64 elements, products of a block, whether elements are widened
+PACKED = {
+    "f16": ("f16", True, 16, False),
+    "bf16": ("bf16", True, 16, False),
+    "tf32": ("tf32", True, 4, False),
+    "e4m3 unit": ("e4m3", False, 32, False),
+    "e4m3, mma.sync": ("e4m3", True, 16, True),
+}
 
 
 def words_row(cpu: str, name: str) -> tuple[int, int, str]:
@@ -81,18 +95,36 @@ def words_assembly(cpu: str, name: str) -> str:
     return _compiled(cpu, emit)
 
 
-def _compiled(cpu: str, emit: Callable[[VectorBuilder, dict[str, Any]], None]) -> str:
-    """The assembly of a function of POINTERS and NUMBERS."""
+@cache
+def packing_assembly(cpu: str, name: str, columns: bool) -> str:
+    """The text of what packs rows of A, or columns of B, for a processor; exponents lie as they mostly do."""
+    fmt, in_f64, block, widened = PACKED[name]
+    row = CPUS[cpu]
+    how = Packing(int(in_f64), block, full_range=0, emulated=int(widened), scaled=0, by_turns=int(row.masks))
+
+    def emit(v: VectorBuilder, x: dict[str, Any]) -> None:
+        # what it gives is used, or it would not be computed
+        given = write_packer(v, how, FORMATS[fmt], columns, _named(PackArguments, iter(x.values())), row)
+        if given is not None:
+            v.store(given, x["0"])
+
+    return _compiled(cpu, emit, {str(n): t for n, t in enumerate(_ir_types(PackArguments))})
+
+
+def _compiled(
+    cpu: str, emit: Callable[[VectorBuilder, dict[str, Any]], None], kinds: dict[str, ir.Type] | None = None
+) -> str:
+    """The assembly of a function of these arguments; if none are given, of POINTERS and NUMBERS."""
     llvm = binding()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()
-    row, module, names = CPUS[cpu], ir.Module("sums"), POINTERS + NUMBERS
+    row, module = CPUS[cpu], ir.Module("sums")
+    kinds = kinds or dict.fromkeys(POINTERS, I8.as_pointer()) | dict.fromkeys(NUMBERS, I64)
     module.triple = TRIPLE
-    kinds = [I8.as_pointer() if n in POINTERS else I64 for n in names]
-    f = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "kernel")
+    f = ir.Function(module, ir.FunctionType(ir.VoidType(), list(kinds.values())), "kernel")
     v = VectorBuilder(None, ir.IRBuilder(f.append_basic_block("entry")), LoweringTarget(LOWERINGS[row], row.needs))
-    emit(v, dict(zip(names, f.args, strict=True)))
+    emit(v, dict(zip(kinds, f.args, strict=True)))
     v.b.ret_void()
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=cpu, opt=3)
     parsed = llvm.parse_assembly(str(module))
@@ -147,7 +179,19 @@ def words_operations(cpu: str, name: str) -> Operations:
     return _counted(text, instruction, tile.rows * tile.width // CPUS[cpu].lanes)
 
 
-def _counted(text: str, instruction: str, chunks: int) -> Operations:
+def packing_operations(cpu: str, name: str, columns: bool) -> Operations:
+    """What the loop that packs rows of A, or columns of B, does for each 64 elements; values are multiplied once.
+
+    >>> packing_operations("znver4", "f16", True).vector < 70, packing_operations("znver4", "f16", False).vector < 60
+    (True, True)
+    """
+    _, in_f64, _, _ = PACKED[name]
+    text, lanes = packing_assembly(cpu, name, columns), CPUS[cpu].lanes // (2 if in_f64 else 1)
+    products = _counted(text, "vfmadd", 1).multiply_adds
+    return _counted(text, "vfmadd", int(products * lanes) / PANEL)
+
+
+def _counted(text: str, instruction: str, chunks: float) -> Operations:
     """Operations of the loop with the most of an instruction, for each of some chunks."""
     step = max(re.split(r"^\.LBB\S+:.*$", text, flags=re.MULTILINE), key=lambda part: part.count(instruction))
     step = re.split(r"^\tj\w+\t.*$", step, maxsplit=1, flags=re.MULTILINE)[0]  # what follows it stores sums

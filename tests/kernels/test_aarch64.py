@@ -16,7 +16,7 @@ from nbtc.compiler.cpu.processors import NEON
 from nbtc.compiler.machine_code import emitted
 from nbtc.formats.table import FORMATS
 from nbtc.kernels.block_scaled import group_dot
-from nbtc.kernels.panels import panel, panel_elements, panel_operands, panel_pack
+from nbtc.kernels.panels import panel, panel_code, panel_operands, panel_pack
 from nbtc.kernels.panels.alignment_and_rounding import SumShape
 from nbtc.kernels.words import words, words_pack
 from nbtc.kernels.words.dot import DotElements
@@ -87,18 +87,14 @@ def test_sums_of_a_panel(name: str) -> None:
 
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("columns", [False, True])
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_packing_of_a_panel(size: int, columns: bool, wide: bool) -> None:
-    names = ("x", "ld", "tiles", "places", "out", "exponents", "signs", "special")
+@pytest.mark.parametrize("fmt", ["f16", "bf16", "tf32", "e4m3", "e2m3"])
+def test_packing_of_a_panel(fmt: str, columns: bool, wide: bool) -> None:
+    how, kinds = panel_operands.Packing(int(wide), 16, full_range=0, emulated=0, scaled=0), panel_pack.PackArguments
 
     def emit(v: VectorBuilder, values: list[Any]) -> None:
-        args = {**dict(zip(names, values, strict=False)), "scale_exponents": None}
-        packer = panel_elements.PanelElements(v, size, wide, False, *values[len(names) :])
-        how = panel_operands.Packing(int(wide), 16, full_range=0, emulated=0, scaled=0)
-        writer = (panel_pack._Columns if columns else panel_pack._Rows)(v, packer, how, args)
-        writer.write(v.int(0), [])
+        panel_code.write_packer(v, how, FORMATS[fmt], columns, emitted._named(kinds, iter(values)))
 
-    assert not calls(emit, P, I64, I64, I64, P, P, P, P, P, F64, F64)
+    assert not calls(emit, *emitted._ir_types(kinds))
 
 
 @pytest.mark.parametrize(

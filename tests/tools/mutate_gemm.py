@@ -19,6 +19,9 @@ from mutants import Battery, arguments, check
 
 FUSED = (
     "kernels/panels/panel_pack.py",
+    "kernels/panels/panel_rows.py",
+    "kernels/panels/panel_columns.py",
+    "kernels/panels/panel_elements.py",
     "kernels/panels/alignment_and_rounding.py",
     "kernels/panels/fused_sum.py",
     "kernels/panels/panel_schedules.py",

@@ -159,8 +159,8 @@ class FusedProduct:
         (m, k), n, p = self.a.shape, self.b.shape[1], self.params
         watched = p[OUT] == OUTS["rne11"] and not self.layout.keeps_infinity
         return lone_block.piece(
-            self.packing, (m, n, k), self._places(k), (self.a.itemsize, self.b.itemsize),
-            (p[FRACTION], p[OUT], watched), MANY_SIGNIFICANDS << self.formats[1].mantissa,
+            self.packing, (m, n, k), self._places(k), self.formats, (p[FRACTION], p[OUT], watched),
+            MANY_SIGNIFICANDS << self.formats[1].mantissa,
         )  # fmt: skip
 
     @property
@@ -232,7 +232,7 @@ class FusedProduct:
         self, state: NDArray[np.float32], has_c: bool, blocks: list[PackedBlock], memory: list[Packed]
     ) -> Iterator[BlockStages]:
         """Those of each block, whose memory is that of an earlier one."""
-        pack, before = packer(self.packing, self.b.itemsize, True), RowsBefore(len(memory))
+        pack, before = packer(self.packing, self.formats[1], True), RowsBefore(len(memory))
         for number, block in enumerate(blocks):
             packed, fraction_sums = memory[number % len(memory)], np.zeros(-(-block.columns // PANEL), np.int64)
             packing, rows = self._shares(block)
@@ -255,7 +255,7 @@ class FusedProduct:
         checked = self.in_f64 and (may_overflow or self.block > 16)
         p, f16_acc = self.params, self.params[OUT] == OUTS["rne11"]
         watched = f16_acc and not self.layout.keeps_infinity
-        chosen.append(form(self.packing, self.a.itemsize, p[FRACTION], p[OUT], checked, watched))
+        chosen.append(form(self.packing, self.formats[0], p[FRACTION], p[OUT], checked, watched))
 
     def _from(self, packed: Packed, panel: int, places: int) -> Packed:
         """Views of B from a panel on."""

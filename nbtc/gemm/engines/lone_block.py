@@ -9,10 +9,12 @@ import numpy as np
 
 from nbtc.compiler.machine_code.emitted import run_in_words
 from nbtc.compiler.pools.workspace_pool import WORKSPACE_POOL, Arrays, Key
+from nbtc.formats.table import Format
 from nbtc.gemm.engines.packed_memory import columns_storage, rows_storage
 from nbtc.kernels.panels.fused_sum import PANEL
 from nbtc.kernels.panels.panel_code import form, packer
 from nbtc.kernels.panels.panel_drivers import BlockArguments, drivers
+from nbtc.kernels.panels.panel_elements import element_bits
 from nbtc.kernels.panels.panel_operands import (
     BlockCode,
     BlockSpace,
@@ -42,25 +44,27 @@ class Piece(NamedTuple):
 
 @lru_cache(maxsize=256)
 def piece(
-    packing: Packing, shape: tuple[int, int, int], places: int, sizes: tuple[int, int], sum_of: tuple[int, int, bool],
-    most: int,
+    packing: Packing, shape: tuple[int, int, int], places: int, formats: tuple[Format, Format],
+    sum_of: tuple[int, int, bool], most: int,
 ) -> Piece:  # fmt: skip
-    """Those of (M, N, K), packed as `places` products; sizes: bytes of elements of A and of B.
+    """Those of (M, N, K), packed as `places` products; formats: of A and of B.
 
     sum_of: F, a code of `OUTS`, whether each result is watched.  most: significands of a block of 16 products of B that
     can't leave 32 bits sum to less.
     """
-    m, n, k = shape
+    (m, n, k), (left, right) = shape, formats
     panels = -(-n // PANEL)
     checked = bool(packing.in_f64) and packing.block > 16
     fraction, out, watched = sum_of
     code = BlockCode(
-        packer(packing, sizes[1], True),
+        packer(packing, right, True),
         most if packing.in_f64 and packing.block == 16 else ANY,
-        form(packing, sizes[0], fraction, out, checked, watched),
+        form(packing, left, fraction, out, checked, watched),
     )
-    key = (*columns_storage(packing, panels, places), (PANEL * places * sizes[1], "|u1"))
-    return Piece(code, Geometry(0, m, 0, panels, k, places), (*key, *rows_storage(packing, places, sizes[0])))
+    key = (*columns_storage(packing, panels, places), (PANEL * places * element_bits(right) // 8, "|u1"))
+    return Piece(
+        code, Geometry(0, m, 0, panels, k, places), (*key, *rows_storage(packing, places, element_bits(left) // 8))
+    )
 
 
 def multiply(known: Piece, operands: tuple[Source, Source], state: State, marks: Marks, numbers: Numbers) -> bool:
