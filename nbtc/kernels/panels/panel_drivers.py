@@ -182,9 +182,9 @@ class _Driver:
             t = vector(I8, octets)
             self.v.store(self.v.const(t, 0) if from_ is None else self.v.load(from_, t, offset=i), to, offset=i)
 
-    def fill(self, words: int, to: Any, word: Any) -> None:
+    def fill(self, words: Any, to: Any, word: Any) -> None:
         """Copies of a word."""
-        with cgutils.for_range_slice(self.b, self.v.int(0), self.v.int(words), self.v.int(LANES), I64) as (i, _):
+        with cgutils.for_range_slice(self.b, self.v.int(0), words, self.v.int(LANES), I64) as (i, _):
             self.v.store(self.v.splat(word, LANES), to, offset=self.b.mul(i, self.v.int(4)))
 
     # --- A ---
@@ -225,7 +225,7 @@ class _Driver:
         total = b.select(paired, second, first)
         with cgutils.for_range(b, geometry["panels"]) as loop:
             j = b.add(geometry["column"], b.mul(loop.index, v.int(PANEL)))
-            tile = _Tile(self, x["state"], total, row, j, rows)
+            tile = _Tile(self, x["state"], total, row, j, rows, tiles)
             zero, kept = (b.trunc(form[name], I32) for name in ("zero", "kept"))
             wrong = self.variable(tile.load(down, x["numbers"], zero))
             tile.announce_next()
@@ -276,22 +276,24 @@ class _Driver:
         """Whether a condition holds in a lane."""
         return self.v.call(f"llvm.vector.reduce.or.v{mask.type.count}i1", ir.IntType(1), mask)
 
-    def vectors(self, count: Any, most: int) -> Any:
-        """(index, elements) of the vectors that cover `count`: as many of `most` elements as there are, then single
-        ones.  What is written between two of them is the body of a loop.
+    def vectors(self, count: Any, *sizes: int) -> Any:
+        """(index, elements) of the vectors that cover `count`: as many of the first size as there are, then of the next
+        ones, then single elements.  What is written between two of them is the body of a loop.
         """
-        whole = self.b.and_(count, self.v.int(-most))
-        for begin, end, size in ((self.v.int(0), whole, most), (whole, count, 1)):
+        begin = self.v.int(0)
+        for size in (*sizes, 1):
+            end = self.b.and_(count, self.v.int(-size))
             with cgutils.for_range_slice(self.b, begin, end, self.v.int(size), I64) as (i, _):
                 yield i, size
+            begin = end
 
 
 class _Tile:
     """Accumulators of up to 64 rows and 64 columns: their place, and a copy of 64 by 64 that sums work on."""
 
-    def __init__(self, driver: _Driver, state: Named, tile: Any, row: Any, j: Any, rows: Any) -> None:
+    def __init__(self, driver: _Driver, state: Named, tile: Any, row: Any, j: Any, rows: Any, tiles: Any) -> None:
         v, b = driver.v, driver.b
-        self.driver, self.v, self.b, self.rows, self.tile = driver, v, b, rows, tile
+        self.driver, self.v, self.b, self.rows, self.tile, self.tiles = driver, v, b, rows, tile, tiles
         self.ld = b.mul(state["columns"], v.int(4))
         self.left = b.sub(state["columns"], j)
         self.columns = v.smin(v.int(PANEL), self.left)
@@ -303,7 +305,7 @@ class _Tile:
         v, b = self.v, self.b
         few, narrow = (b.icmp_signed("<", n, v.int(all_)) for n, all_ in ((self.rows, LINES), (self.columns, PANEL)))
         with b.if_then(b.or_(self.fresh, b.or_(few, narrow))):
-            self.driver.fill(LINES * PANEL, self.tile, zero)
+            self.driver.fill(b.mul(self.tiles, v.int(ROWS * PANEL)), self.tile, zero)
         outside = self.driver.variable(ir.Constant(ir.IntType(1), 0))
         with b.if_then(b.not_(self.fresh)):
             self._scaled(scale, [b.fptrunc(numbers[name], F32) for name in ("low", "high")], zero, outside)
@@ -311,7 +313,7 @@ class _Tile:
 
     def _scaled(self, scale: Any, limits: list[Any], zero: Any, outside: Any) -> None:
         v, b = self.v, self.b
-        for at, copy, n in self._elements():
+        for at, copy, n in self._elements(LANES):
             x = v.load(at, vector(F32, n))
             size, (low, high) = v.over("fabs", x), (v.splat(y, n) for y in limits)
             fits = b.and_(b.fcmp_ordered(">=", size, low), b.fcmp_ordered("<=", size, high))
@@ -324,33 +326,38 @@ class _Tile:
         """The copy back to its place, scaled, of its bits those that are kept; whether a result has overflowed."""
         v, b = self.v, self.b
         overflown = self.driver.variable(ir.Constant(ir.IntType(1), 0))
-        for at, copy, n in self._elements():
+        for at, copy, n in self._elements(PANEL, LANES):
             bits = v.load(copy, vector(I32, n))
             none = b.icmp_signed("==", bits, v.splat(zero, n))
             bits = b.select(none, v.const(bits.type, 0), b.and_(bits, v.splat(kept, n)))
             x = v.bits(bits, vector(F32, n))
             size = b.and_(bits, v.const(bits.type, MAGNITUDE))
-            many = self.driver.any(b.icmp_signed(">=", size, v.const(bits.type, INFINITY)))
+            while size.type.count > LANES:  # the flag is in memory: a load that waits for the store before it
+                lanes = list(range(size.type.count))
+                size = v.umax(*(v.shuffle(size, size, half) for half in (lanes[: n // 2], lanes[n // 2 :])))
+                n = size.type.count
+            many = self.driver.any(b.icmp_signed(">=", size, v.const(size.type, INFINITY)))
             b.store(b.or_(b.load(overflown), many), overflown)
-            v.store(b.fmul(x, v.splat(scale, n)), at)
+            v.store(b.fmul(x, v.splat(scale, x.type.count)), at)
         return b.load(overflown)
 
     def announce_next(self) -> None:
         """Fetch the lines of the next tile while this one is summed: a cold tile costs a tenth of its sums."""
         v, b = self.v, self.b
         most = v.smin(v.int(PANEL), b.sub(self.left, v.int(PANEL)))
-        with cgutils.for_range(b, self.rows) as line:
+        lines = b.select(b.icmp_signed(">", most, v.int(0)), self.rows, v.int(0))
+        with cgutils.for_range(b, lines) as line:
             at = v.at(self.place, b.mul(line.index, self.ld), PANEL * 4)
             with cgutils.for_range_slice(b, v.int(0), most, v.int(LANES), I64) as (i, _):
                 v.prefetch(at, b.mul(i, v.int(4)), level=2, write=True)
 
-    def _elements(self) -> Any:
-        """(address in its place, in the copy, elements): the body of a loop over all."""
+    def _elements(self, *sizes: int) -> Any:
+        """(address in its place, in the copy, elements): the body of a loop over all, in vectors of these sizes."""
         v, b = self.v, self.b
         with cgutils.for_range(b, self.rows) as line:
             at = v.at(self.place, b.mul(line.index, self.ld))
             copy = v.at(self.tile, b.mul(line.index, v.int(PANEL * 4)))
-            for i, n in self.driver.vectors(self.columns, LANES):
+            for i, n in self.driver.vectors(self.columns, *sizes):
                 bytes_ = b.mul(i, v.int(4))
                 yield v.at(at, bytes_), v.at(copy, bytes_), n
 
