@@ -18,11 +18,11 @@ from nbtc.formats.table import Format
 from nbtc.kernels.panels.alignment_and_rounding import SumShape
 from nbtc.kernels.panels.alignment_by_turns import TINY_BITS
 from nbtc.kernels.panels.panel import AddArguments, SumArguments, write_addition, write_sums
-from nbtc.kernels.panels.panel_columns import Columns
+from nbtc.kernels.panels.panel_columns import PanelColumns
 from nbtc.kernels.panels.panel_elements import PanelElements
 from nbtc.kernels.panels.panel_operands import Packing, PanelForm
 from nbtc.kernels.panels.panel_pack import PackArguments
-from nbtc.kernels.panels.panel_rows import Rows
+from nbtc.kernels.panels.panel_rows import PanelRows
 from nbtc.numerics.models import OUTS
 
 # Of 32 products in f32 the loop stores 2 vectors that it can't keep; as they are emitted 35, which took 3 % longer.
@@ -56,7 +56,7 @@ def write_packer(
         "special": x["special"], "scale_ld": scales["ld"], "row": row,
         "scale_exponents": v.at(scales["exponents"], b.mul(scales["first"], v.int(4))) if how.scaled else None,
     }  # fmt: skip
-    side = (Columns if columns else Rows)(v, how, pk, args)
+    side = (PanelColumns if columns else PanelRows)(v, how, pk, args)
     with cgutils.for_range_slice(b, x["begin"], x["end"], v.int(1), I64) as (index, _):
         side.write(index)
     return side.result()

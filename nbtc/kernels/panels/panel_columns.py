@@ -25,7 +25,7 @@ def zipped(v: VectorBuilder, x: Any, y: Any) -> Any:
     return v.bits(v.shuffle(x, y, [i for k in range(n) for i in (k, n + k)]), t)
 
 
-class Columns(Side):
+class PanelColumns(Side):
     """[panel][k][64]: as many columns of one block of products at a time as registers hold the bookkeeping of."""
 
     def __init__(self, v: VectorBuilder, how: Packing, pk: PanelElements, args: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from nbtc.kernels.panels.panel_pack import Side, for_dots, in_planes, sign_size,
 RUN = ROWS * CHUNK  # elements that are packed together
 
 
-class Rows(Side):
+class PanelRows(Side):
     """[block][row tile][k][4 rows]: four rows of sixteen k, transposed into the order that values take out of words."""
 
     def __init__(self, v: VectorBuilder, how: Packing, pk: PanelElements, args: dict[str, Any]) -> None:
