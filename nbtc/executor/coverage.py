@@ -98,6 +98,8 @@ class Coverage(Mapping[str, KernelCoverage]):
 def coverage(source: str | os.PathLike[str]) -> Coverage:
     """The instruction forms that the kernels of a PTX text or file use, and those that can't run, with their lines.
 
+    Raises ParseError for what is not PTX, SourceError where there is no such file, FormatError for what is no text.
+
     >>> head = ".version 8.0 .target sm_80 .address_size 64 "
     >>> print(coverage(head + ".visible .entry k() { .reg .b32 a; frob.b32 a; ret; }"))
     k: 2 forms, 1 of them can't run

@@ -130,6 +130,8 @@ def plan(
 ) -> Plan:
     """What `matmul` would do with the same arguments, without doing it: print it, or `.explain()` it in more words.
 
+    Shapes, dtypes and errors are those of `matmul`.
+
     >>> import numpy as np, nbtc
     >>> p = nbtc.plan(np.zeros((64, 64), np.float16), np.zeros((64, 64), np.float16), arch="sm_80")
     >>> p.instruction, p.steps
