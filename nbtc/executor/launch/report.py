@@ -79,9 +79,8 @@ def failure(
         near: Sequence[Memory] = request.memory
         if kind is ErrorKind.SHARED_BOUNDS:
             near = _in_shared(shared, request) if f.address < WINDOW else ()
-        text += f", address {f.address:#x}{_nearest(near, f.address)}"
-        if kind in OUTSIDE and f.address < NULL_PAGE:
-            text += ", a null pointer"
+        null = kind in OUTSIDE and f.address < NULL_PAGE  # whatever array happens to lie low in memory
+        text += f", address {f.address:#x}" + (", a null pointer" if null else _nearest(near, f.address))
     return text + _waiting(sites, request, f)
 
 
