@@ -15,12 +15,14 @@ from functools import cache
 from typing import Any
 
 import numba
+from numba import config
 
 from nbtc.compiler.jit import in_default_float_mode
 from nbtc.compiler.placement import Processors
 from nbtc.compiler.stages import Order, Queue, Share, Stage, Task, one_stage
 from nbtc.errors import OptionError, shown
 
+_MODULES, _PARALLEL = sys.modules, "numba.np.ufunc.parallel"
 FEWEST_ALLOWED = 16  # any machine takes this many, so that counts can be compared on small ones
 WORTH = 300_000  # nanoseconds of work below which a second thread costs more than it saves
 PATIENCE = 50_000_000  # nanoseconds of a share at most: Ctrl-C takes effect between two
@@ -32,10 +34,11 @@ def thread_count(threads: int | None) -> int:
     Numba's number is that of `numba.set_num_threads`, or NUMBA_NUM_THREADS, or one a processor this process may use.
     """
     if threads is None:
-        parallel = sys.modules.get("numba.np.ufunc.parallel")
         # before the first parallel loop (or set_num_threads) asking would start Numba's own threads
-        started = getattr(parallel, "_is_initialized", False)
-        return int(numba.get_num_threads() if started else numba.config.NUMBA_NUM_THREADS)
+        if not getattr(_MODULES.get(_PARALLEL), "_is_initialized", False):
+            number: int = config.NUMBA_NUM_THREADS  # small products wait for this: no call, and names of this module
+            return number
+        return int(numba.get_num_threads())
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise OptionError(
             f"threads={shown(threads)} is not a number of threads: pass a whole number from 1 up, or None for all"
@@ -46,7 +49,7 @@ def thread_count(threads: int | None) -> int:
 @cache
 def most_threads() -> int:
     """Threads that work at once at most: as many as there are processors, or Numba was given, but some in any case."""
-    return int(max(numba.config.NUMBA_NUM_THREADS, os.cpu_count() or 1, FEWEST_ALLOWED))
+    return int(max(config.NUMBA_NUM_THREADS, os.cpu_count() or 1, FEWEST_ALLOWED))
 
 
 @cache

@@ -121,7 +121,8 @@ def again(a: Any, b: Any, names: tuple[Any, ...], threads: Any, engines: list[An
             and recent.changed == changes()
             and recent.engines == engines
         ):
-            return _given(recent.of, recent.call, a, b)
+            code, d = recent.call(a, b)
+            return d if code == DONE else _refuse(recent.of, recent.call, code)
     return None
 
 
@@ -144,14 +145,12 @@ def product(of: Hashable, a: Any, b: Any) -> NDArray[Any] | None:
     call = _CALLS.get(of)
     if type(call) is not Call:
         return None
-    return _given(of, call, a, b)
-
-
-def _given(of: Hashable, call: Call, a: Any, b: Any) -> NDArray[Any] | None:
-    """What a call gives for operands, if it vouches for it."""
     code, d = call(a, b)
-    if code == DONE:
-        return d
+    return d if code == DONE else _refuse(of, call, code)
+
+
+def _refuse(of: Hashable, call: Call, code: int) -> NDArray[Any] | None:
+    """Nothing, as a call did not vouch for its result; of elements out of its range the next one has a wider range."""
     if code == OUTSIDE:
         _keep(of, Waiting(1, call.ranges))
     return None

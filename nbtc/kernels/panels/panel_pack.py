@@ -102,11 +102,13 @@ class Side(ABC):
         b.branch(again)
         b.position_at_end(again)
         self.pack(line)
-        repeat = b.and_(self.found(), b.not_(b.load(self.cleared)))
+        found = self.found()
+        repeat = b.and_(found, b.not_(b.load(self.cleared)))
         b.store(ir.Constant(I1, 1), self.cleared)
         b.cbranch(repeat, again, done)
         b.position_at_end(done)
-        self.mark(line)
+        with b.if_then(found, likely=False):
+            self.mark(line)
 
     @abstractmethod
     def begin(self) -> None:
