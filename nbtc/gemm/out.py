@@ -45,6 +45,25 @@ def check_out(out: Any, shape: Shape, acc: Format) -> None:
         )
     if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise OptionError(f"out of shape {out.shape} is read-only: pass a writeable array such as np.empty_like(out)")
+    if isinstance(out, np.ndarray) and _overlaps_itself(out):
+        raise OptionError(
+            f"out of shape {out.shape} and strides {out.strides} has elements that share memory, where a result would "
+            f"overwrite another one: {works}"
+        )
+
+
+def _overlaps_itself(x: NDArray[Any]) -> bool:
+    """Whether a step along an axis stays within what the axes of smaller strides cover.
+
+    An array of such strides may still have no two elements in one place, as (3, 2) bytes with strides (2, 3)
+    do; no slice or transposition makes one, so they are not looked for.
+    """
+    covered = x.itemsize
+    for stride, count in sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1):
+        if stride < covered:
+            return x.size > 0
+        covered = stride * (count - 1) + covered
+    return False
 
 
 def rows_at_once(out: Any, operands: tuple[NDArray[Any] | None, ...], c: NDArray[Any] | None) -> int | None:

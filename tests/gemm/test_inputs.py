@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 import nbtc
 from nbtc import errors
@@ -75,6 +76,10 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("out of the other byte order", good(out=zeros(M, N, dtype=">f4")), errors.FormatError, "float32"),
     ("out is a list", good(out=[[0.0] * N] * M), errors.FormatError, "list"),
     ("out is read-only", good(out=np.broadcast_to(np.float32(0), (M, N))), errors.OptionError, "read-only"),
+    ("rows of out are one row", good(out=as_strided(zeros(N, dtype=np.float32), (M, N), (0, 4))), errors.OptionError,
+     "share memory"),
+    ("rows of out overlap", good(out=as_strided(zeros(M + N, dtype=np.float32), (M, N), (4, 4))), errors.OptionError,
+     "share memory"),
     ("f64 accumulator of f16", good(acc="f64"), errors.UnsupportedInstructionError, "f64"),
     ("s32 accumulator of f16", good(acc="s32"), errors.UnsupportedInstructionError, "s32"),
     ("f16 accumulator of bf16", good(ml_dtypes.bfloat16, acc="f16"), errors.UnsupportedInstructionError, "f16"),
