@@ -164,6 +164,27 @@ def test_lanes_that_a_carry_takes_elsewhere(wide, last, op):
         assert memory[:12].tolist() == list(range(12))
 
 
+@pytest.mark.parametrize("op", ["ld", "st"])
+@pytest.mark.parametrize("kind", ["s", "u"])
+@pytest.mark.parametrize("step", [1, -1, -4])
+def test_the_last_lane_alone_that_a_carry_takes_elsewhere(step, kind, op):
+    """Numbers that count up to the last of 32 bits, or down to the first, are a row: those of the first block.
+
+    Those of the second block go on by one more, so that lane 31's address is outside, where a row would be inside.
+    """
+    access = "ld.global.u32 %r6, [%d2];" if op == "ld" else "st.global.u32 [%d2], %r2;"
+    text = f"""{HEAD} add.u32 %r4, %r2, %r3; mad.lo.u32 %r5, %r4, {step}, %r0; cvt.{kind}64.{kind}32 %d1, %r5;
+    mul.lo.s64 %d3, %d1, {4 // step}; add.u64 %d2, %d3, %d0; {access} ret; }}"""
+    least, most = (-(1 << 31), (1 << 31) - 1) if kind == "s" else (0, WHOLE)
+    first = (most if step > 0 else least) - (LANES - 1) * step  # of lane 0
+    memory, kernel = np.zeros(LANES + 1, np.uint32), nbtc.load(text)["k"]
+    given = (memory.ctypes.data - 4 // step * first) % (1 << 64), first & WHOLE, 0
+    kernel.launch(1, LANES, given, memory=[memory])
+    assert op == "ld" or memory.tolist() == [*range(LANES), 0]
+    with pytest.raises(ProgramError, match=r"block \(1, 0, 0\) thread \(31, 0, 0\)"):
+        kernel.launch(2, LANES, given, memory=[memory], threads=1)
+
+
 @pytest.mark.parametrize("live", [1, 5, 31, 32])
 @pytest.mark.parametrize("space", ["global", "shared"])
 def test_rows_of_some_lanes(live, space):
