@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.machine_code import native
+from nbtc.compiler.machine_code.text import function_text
 
 # Basic blocks of a function from which only few of LLVM's passes see its text, and its machine code isn't optimised.
 # The largest of the 160 recorded programs has 830 blocks, CUB's algorithms 2,000 to 5,300, CUTLASS's stream-K product
@@ -195,7 +196,7 @@ class Functions:
         return found.about["declaration"], file
 
     def _body(self, name: str) -> str:
-        return str(self.globals[name]).replace("define internal ", "define ", 1)
+        return function_text(self.globals[name]).replace("define internal ", "define ", 1)
 
     def _text(self, name: str, body: str) -> tuple[str, tuple[str, ...]]:
         """The module of a function: all that it names, and nothing else; these names."""
