@@ -245,23 +245,29 @@ def _optimise_alone(module: Any, machine: Any, levels: Levels, suspends: bool) -
     """
     none = _pass_builder(machine, 0)
     if suspends:
-        _function_passes(module, machine, levels.waits)
+        _function_passes(module, machine, levels.waits, none)
         none.getModulePassManager().run(module, none)
         named_passes(("aggressive_dce", "simplify_cfg")).run(module, none)
-    _function_passes(module, machine, levels.text)
-    named_passes(("post_order_function_attributes",)).run(module, none)  # for the declarations of other modules
+    _function_passes(module, machine, levels.text, none, last=("post_order_function_attributes",))
 
 
-def _function_passes(module: Any, machine: Any, level: int | None) -> None:
+def _function_passes(module: Any, machine: Any, level: int | None, none: Any, last: tuple[str, ...] = ()) -> None:
+    """A level's passes; last: those after them, which find out what declarations in other modules say.
+
+    none: the builder of level 0.  A new one, and another run, takes a small function a tenth of its passes' time.
+    """
     few = {None: FEW, LOOPS: ONCE}.get(level)
-    builder = _pass_builder(machine, 0 if few else level or 0)
-    named_passes(few or BEFORE).run(module, builder)
     if few:
+        named_passes((*few, *last)).run(module, none)
         return
+    builder = _pass_builder(machine, level) if level else none
+    named_passes(BEFORE).run(module, builder)
     passes = builder.getFunctionPassManager()
     for function in module.functions:
         if not function.is_declaration:
             passes.run(function, builder)
+    if last:
+        named_passes(last).run(module, none)
 
 
 def named_passes(names: tuple[str, ...]) -> Any:

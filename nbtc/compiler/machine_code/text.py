@@ -1,6 +1,6 @@
 """LLVM's text of an `llvmlite.ir` function, whose values have numbers instead of names.
 
-llvmlite writes any instruction by a format that asks each operand for its type and its quoted name: a third of
+llvmlite writes any instruction by a format that asks each operand for its type and its quoted name: a fourth of
 Python's time for a program.  Here the instructions that programs have most of are written at once, and the others by
 llvmlite.  LLVM keeps a table of the names in a function, in which each pass looks up what it makes and takes away:
 without names its passes take a tenth less time.
