@@ -75,6 +75,17 @@ def by_register(x: Any) -> Any:
     return out
 
 
+def both(plan: mma.Prepared, address: int, words: list[Any]) -> tuple[Any, Any, Any]:
+    """D by the compiled function and by the general path, and which warps need no fallback."""
+    warps = len(words[0])
+    want = np.empty(warps * 32 * plan.registers[3], np.uint32)
+    mma._general(plan, [flat(x, 2, (warps,)) for x in words], want, 0, warps)
+    want = want.reshape(warps, 32, -1)
+    marks, got = np.empty(warps, np.uint8), by_register(np.zeros_like(want))
+    run(address, *map(by_register, words), got, marks, warps)
+    return got.reshape(warps, -1, 32).transpose(0, 2, 1), want, marks == 0
+
+
 @pytest.fixture(autouse=True)
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing compiled is found on disk, as the key of a test's code does not tell its sources."""
@@ -98,17 +109,26 @@ def test_every_mix_of_inputs(name: str, processor: str | None, arch: str, monkey
     parts = [[image(rng, o.format, WARPS, o.registers, kind) for kind in KINDS] for o in plan.operands]
     chosen = [[KINDS.index(kinds[side]) for kinds in MIXES] for side in range(3)]
     words = [np.concatenate([part[n] for n in at]) for part, at in zip(parts, chosen, strict=True)]
-    warps = WARPS * len(MIXES)
-    want = np.empty(warps * 32 * plan.registers[3], np.uint32)
-    mma._general(plan, [flat(x, 2, (warps,)) for x in words], want, 0, warps)
-    want = want.reshape(warps, 32, -1)
-    marks, got = np.empty(warps, np.uint8), by_register(np.zeros_like(want))
-    run(address, *map(by_register, words), got, marks, warps)
-    got = got.reshape(warps, -1, 32).transpose(0, 2, 1)
-    good = marks == 0
+    got, want, good = both(plan, address, words)
     for n, kinds in enumerate(MIXES):
         own = good[WARPS * n : WARPS * (n + 1)]
         tiny = "zeros" in kinds[:2] and kinds[2] in ("tiny", "zeros")  # sums of nothing but zeros and a tiny number
         assert own.all() or tiny or "near" not in kinds or set(kinds) & {"bits", "huge", "wide"}, kinds
         assert (got[WARPS * n :][:WARPS][own] == want[WARPS * n :][:WARPS][own]).all(), kinds
     assert good.sum() > WARPS * 40
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("name", ["m16n8k8.row.col.f32.f16.f16.f32", "m16n8k16.row.col.f32.f16.f16.f32"])
+def test_accumulators_of_sums_of_nothing_but_zeros(name: str, arch: str) -> None:
+    """From 2**(24 - 127) on, and where they are zeros, the sums themselves give them; smaller ones are handed over."""
+    if processors.host() is None:
+        pytest.skip("no vector code for this processor")
+    plan, rng = mma.prepare(row(f"mma.sync.aligned.{name}"), arch), np.random.default_rng(3)
+    fields = np.arange(64, dtype=np.uint32)  # of a warp's accumulators
+    a, b, c = (image(rng, o.format, len(fields), o.registers, "near") for o in plan.operands)
+    c = c & np.uint32(0x807FFFFF) | fields[:, None, None] << np.uint32(23)
+    c[0] &= np.uint32(1 << 31)
+    got, want, good = both(plan, compiled(plan, f"zeros {name} {arch}"), [a, b & np.uint32(0x80008000), c])
+    assert (got[good] == want[good]).all()
+    assert good.tolist() == [n == 0 or n >= 24 for n in fields]
