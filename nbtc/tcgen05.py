@@ -55,35 +55,100 @@ def _checked(tmem: object) -> TensorMemory:
 
 
 def alloc(tmem: TensorMemory, columns: int) -> int:
-    """tcgen05.alloc: the address of newly allocated columns, a power of two from 32 to 512."""
+    """tcgen05.alloc: the address (lane << 16 | column, lane 0) of newly allocated columns of 128 lanes of 32 bits.
+
+    columns: a power of two from 32 to 512, no more than an earlier allocation still has.  Raises OptionError for
+    another number, HazardError where it would wait for ever or the CTA gave up the permit, FormatError for a tmem that
+    is no `TensorMemory`, as all functions here do.  (PTX ISA, "tcgen05.alloc, dealloc, relinquish_alloc_permit".)
+
+    >>> tmem = TensorMemory()
+    >>> alloc(tmem, 128), alloc(tmem, 32)
+    (0, 128)
+    """
     return _checked(tmem).alloc(columns)
 
 
 def dealloc(tmem: TensorMemory, address: int, columns: int) -> None:
-    """tcgen05.dealloc: free what `alloc` gave."""
+    """tcgen05.dealloc: free what `alloc` gave.
+
+    Raises OptionError for columns that are not allocated so, HazardError while an operation on them is not complete.
+    (PTX ISA, "tcgen05.alloc, dealloc, relinquish_alloc_permit".)
+
+    >>> tmem = TensorMemory()
+    >>> dealloc(tmem, alloc(tmem, 64), 64)
+    >>> tmem.allocated
+    {}
+    """
     _checked(tmem).dealloc(address, columns)
 
 
 def relinquish_alloc_permit(tmem: TensorMemory) -> None:
-    """tcgen05.relinquish_alloc_permit: this CTA allocates no more."""
+    """tcgen05.relinquish_alloc_permit: this CTA allocates no more; `alloc` raises HazardError from now on.
+
+    (PTX ISA, "tcgen05.alloc, dealloc, relinquish_alloc_permit".)
+
+    >>> tmem = TensorMemory()
+    >>> address = alloc(tmem, 32)
+    >>> relinquish_alloc_permit(tmem)
+    >>> tmem.relinquished
+    True
+    """
     _checked(tmem).relinquished = True
 
 
 def commit(tmem: TensorMemory) -> None:
-    """tcgen05.commit: a barrier will tell when the products and copies so far are complete."""
+    """tcgen05.commit: a barrier will tell when the products and copies so far are complete.
+
+    (PTX ISA, "tcgen05.commit".)
+
+    >>> from nbtc.wgmma import tile_to_smem
+    >>> import numpy as np
+    >>> rows, plain = tile_to_smem(np.arange(256 * 32, dtype=np.uint8).reshape(256, 32)[:128], "u8")
+    >>> tmem = TensorMemory()
+    >>> cp(tmem, alloc(tmem, 32), Descriptor(0, plain.leading, plain.stride), rows, "128x256b")
+    >>> commit(tmem)
+    >>> wait(tmem)
+    >>> fence(tmem)
+    >>> hex(ld(tmem, 0, num=1)[1, 0])  # the first four bytes of row 1
+    '0x23222120'
+    """
     _checked(tmem).commit()
 
 
 def wait(tmem: TensorMemory) -> None:
-    """The wait on the barrier of a commit; `fence` must follow before registers are loaded."""
+    """The wait on the barrier of a commit; `fence` must follow before registers are loaded.
+
+    Raises HazardError where nothing was committed (the wait would never end), and where shared memory that an
+    operation reads was changed before it was complete.  (PTX ISA, "tcgen05 Memory Consistency Model".)
+
+    >>> wait(TensorMemory())
+    Traceback (most recent call last):
+        ...
+    nbtc.errors.HazardError: a wait without a commit before it never ends: call commit first
+    """
     _checked(tmem).wait()
 
 
 def wait_st(tmem: TensorMemory) -> None:
-    """tcgen05.wait::st: stores from registers are complete."""
+    """tcgen05.wait::st: stores from registers are complete.
+
+    (PTX ISA, "tcgen05.wait".)
+
+    >>> import numpy as np
+    >>> tmem = TensorMemory()
+    >>> st(tmem, alloc(tmem, 32), np.full((128, 1), 7, np.uint32))
+    >>> wait_st(tmem)
+    >>> int(ld(tmem, 0, num=1)[127, 0])
+    7
+    """
     _checked(tmem).wait_st()
 
 
 def fence(tmem: TensorMemory) -> None:
-    """tcgen05.fence::after_thread_sync: what was complete before a synchronisation is seen after it."""
+    """tcgen05.fence::after_thread_sync: what was complete before a synchronisation is seen after it.
+
+    Without it `ld` and `st` raise HazardError after a wait on a commit.  (PTX ISA, "tcgen05.fence".)
+
+    >>> fence(TensorMemory())
+    """
     _checked(tmem).fence()

@@ -87,13 +87,27 @@ def fence(sequence: Sequence | None = None) -> None:
 
 
 def fence_proxy_async(sequence: Sequence | None = None) -> None:
-    """fence.proxy.async: the wgmma after it see the shared-memory writes before it."""
+    """fence.proxy.async: the wgmma after it see the shared-memory writes before it.
+
+    (PTX ISA, "membar, fence": proxies.)
+
+    >>> from nbtc.wgmma import Sequence, fence_proxy_async
+    >>> fence_proxy_async(Sequence())
+    """
     if _recorded(sequence):
         sequence.fence_proxy_async()
 
 
 def commit_group(sequence: Sequence | None = None) -> None:
-    """wgmma.commit_group.sync.aligned: the products issued so far form a group."""
+    """wgmma.commit_group.sync.aligned: the products issued so far form a group.
+
+    (PTX ISA, "wgmma.commit_group".)
+
+    >>> from nbtc.wgmma import Sequence, commit_group, wait_group
+    >>> products = Sequence()
+    >>> commit_group(products)
+    >>> wait_group(0, products)
+    """
     if _recorded(sequence):
         sequence.commit_group()
 

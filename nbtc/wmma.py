@@ -203,6 +203,12 @@ def fill_fragment(frag: fragment, v: Any) -> None:
     v: a number, or an array that broadcasts to (*batch, 32); one too large for a float format becomes Inf, as in CUDA.
     Raises RangeError for a value that an integer type lacks, FormatError for anything that is not a number and for a
     non-integer in an integer fragment, ShapeError for an array that does not broadcast.
+
+    >>> from nbtc import wmma
+    >>> c = wmma.fragment(wmma.accumulator, 16, 16, 16, "f32")
+    >>> wmma.fill_fragment(c, 1.5)
+    >>> c.x.shape, float(c.x[7, 31])
+    ((8, 32), 1.5)
     """
     fmt, label = _fragment(frag, "fill_fragment").element_type, f"fill_fragment({frag})"
     values = _numbers(v, fmt, label)
@@ -366,6 +372,16 @@ def bmma_sync(
     """D = C + popcount(row of A op column of B), b1 fragments of 8x8x128; s32 wraps.
 
     op: bmmaBitOpXOR or bmmaBitOpAND (sm_80 and later).  Errors as `mma_sync`.
+
+    >>> from nbtc import wmma
+    >>> b1 = wmma.experimental.precision.b1
+    >>> a = wmma.fragment(wmma.matrix_a, 8, 8, 128, b1, wmma.row_major)
+    >>> b = wmma.fragment(wmma.matrix_b, 8, 8, 128, b1, wmma.col_major)
+    >>> c = wmma.fragment(wmma.accumulator, 8, 8, 128, "s32")
+    >>> wmma.fill_fragment(a, 1); wmma.fill_fragment(b, 0); wmma.fill_fragment(c, 2)
+    >>> wmma.bmma_sync(c, a, b, c)
+    >>> int(c.x[0, 0])  # all of 128 bits differ
+    130
     """
     _member(op, BitOp, "op")
     _member(acc, AccumulateOp, "acc")

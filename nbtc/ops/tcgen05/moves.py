@@ -124,7 +124,17 @@ def cp(t: TensorMemory, address: int, descriptor: Any, smem: Any, shape: str, ex
 
     shape: "128x256b", "128x128b", "4x256b", "64x128b.warpx2::02_13", "64x128b.warpx2::01_23" or "32x128b.warpx4".
     Complete after a commit; products after it are ordered after it.  expand (fp4 and fp6 to bytes) raises: where the
-    elements land is not verified.
+    elements land is not verified.  Raises OptionError for another shape, BoundsError beyond either memory.  (PTX ISA,
+    "tcgen05.cp".)
+
+    >>> import numpy as np
+    >>> from nbtc import tcgen05
+    >>> from nbtc.wgmma import tile_to_smem
+    >>> smem, plain = tile_to_smem(np.arange(64, dtype=np.uint8).reshape(4, 16).repeat(8, axis=0), "u8")
+    >>> tmem = tcgen05.TensorMemory()
+    >>> tcgen05.cp(tmem, 0, tcgen05.Descriptor(0, plain.leading, plain.stride), smem, "32x128b.warpx4")
+    >>> [hex(x) for x in tmem.words[[0, 31, 127], 0]]  # rows 0 and 31, and row 31 for the fourth warp
+    ['0x3020100', '0x33323130', '0x33323130']
     """
     if expand:
         raise UnsupportedInstructionError(f"tcgen05.cp ...{expand}: where expanded elements land is not verified")

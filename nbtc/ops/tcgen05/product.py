@@ -199,7 +199,19 @@ def mma(
     scale_a, scale_b: addresses of block scales.  enable_d=False takes D as zero.  f16 results stand in the low halves
     of words whose high halves become 0.  It is complete after commit and wait.  Raises OptionError, BoundsError,
     HazardError, and UnsupportedInstructionError for what is not verified: sparse kinds, 6-bit operands in shared
-    memory, MN-major operands of other than 8 and 16 bits.
+    memory, MN-major operands of other than 8 and 16 bits.  (PTX ISA, "tcgen05.mma".)
+
+    >>> import numpy as np, warnings
+    >>> from nbtc import tcgen05
+    >>> from nbtc.wgmma import tile_to_smem
+    >>> smem, plain = tile_to_smem(np.full((128, 16), 2, np.float16), "f16")
+    >>> desc = tcgen05.Descriptor(0, plain.leading, plain.stride)
+    >>> tmem, idesc = tcgen05.TensorMemory(), tcgen05.InstructionDescriptor("f16", "f32", "f16", "f16", 128, 64)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # that sm_100's arithmetic was not recorded
+    ...     tcgen05.mma("tcgen05.mma.cta_group::1.kind::f16", tmem, 0, desc, desc, idesc, smem, enable_d=False)
+    >>> float(tmem.words.view(np.float32)[127, 63])  # row 127, column 63: sixteen products of two twos
+    64.0
     """
     row, group, numerics = _row(mnemonic, arch)
     i = idesc if isinstance(idesc, InstructionDescriptor) else InstructionDescriptor.decode(idesc, row.kind)
