@@ -165,7 +165,7 @@ class PackingOperations:
     def track_operations(self, cpu, name, operand):
         return packing_operations(cpu, name, operand == "B").vector
 
-    track_operations.unit = "operations"
+    track_operations.unit = "of packing 64 elements"
 
 
 class Bound:
