@@ -115,7 +115,7 @@ class PanelColumns(Side):
         return b.add(b.mul(b.udiv(t, v.int(2)), v.int(4)), b.urem(t, v.int(2)))
 
     def store_values(self, p: Any, place: Any, n: int, scale: Any) -> None:
-        """Of sixteen columns from p on, the n-th and later ones of those at `place`."""
+        """Store the values of the sixteen elements at p as columns n to n + 15 of those at `place`."""
         v, pk, size = self.v, self.pk, 8 if self.pk.in_f64 else 4
         lanes = list(range(n, n + CHUNK))
         scale = None if scale is None else v.shuffle(scale, scale, lanes)
@@ -123,7 +123,7 @@ class PanelColumns(Side):
             v.store(y, v.at(self.args["out"], self.b.mul(place, v.int(size)), size * n), LINE, LINE * i)
 
     def store_exponents(self, e: Any, k: Any, column: Any) -> None:
-        """Those of product k; for dot products how far they are below 255."""
+        """Store the exponents of product k; for dot products, how far they are below 255."""
         v, b, size = self.v, self.b, self.pk.stored.width // 8
         if self.how.by_turns:
             e = b.xor(e, v.const(e.type, 255)) if for_dots(self.how, self.row) else e
@@ -132,7 +132,7 @@ class PanelColumns(Side):
         v.store(e, place, CHUNK * size)
 
     def store_signs(self, line: Any, column: Any) -> None:
-        """Those of a line: (block of k) of a panel."""
+        """Store the signs of a line: (block of k) of a panel."""
         v, b, size, turned = self.v, self.b, sign_size(self.how, self.row), for_dots(self.how, self.row)
         parts = [
             v.load(self.words, self.types(), LINE // 4, n * self.width * self.pk.size)
@@ -172,7 +172,7 @@ class PanelColumns(Side):
         return b.icmp_unsigned("!=", b.bitcast(self.specials(), I64), self.v.int(0))
 
     def specials(self) -> Any:
-        """Which columns had an Inf or NaN."""
+        """Columns (i1) that had an Inf or NaN."""
         return self.pk.special(self.v.load(self.noted, vector(self.pk.element, PANEL), LINE))
 
     def mark(self, line: Any) -> None:

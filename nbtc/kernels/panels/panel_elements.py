@@ -69,17 +69,17 @@ class PanelElements:
         return x if self.width == self.f.bits else self.b.shl(x, self.c(x, self.width - self.f.bits))
 
     def store(self, x: Any, p: Any) -> None:
-        """They to memory again."""
+        """Write elements to memory as `load` reads them."""
         x = x if self.width == self.f.bits else self.b.lshr(x, self.c(x, self.width - self.f.bits))
         self.v.store(x, p, self.size)
 
     # --- bits ---------------------------------------------------------------------------------------------------------
     def magnitude(self, x: Any) -> Any:
-        """x without its sign and what doesn't count."""
+        """x without its sign, and without the low bits that don't count."""
         return self.b.and_(x, self.c(x, (1 << (self.width - 1)) - (1 << self.drop)))
 
     def special(self, magnitude: Any) -> Any:
-        """Which are Inf or NaN."""
+        """Lanes (i1) whose elements are Inf or NaN."""
         return self.b.icmp_unsigned(">=", magnitude, self.c(magnitude, self.f.special << self.drop))
 
     def finite(self, x: Any) -> Any:
@@ -87,11 +87,11 @@ class PanelElements:
         return self.b.select(self.special(self.magnitude(x)), self.c(x, 0), x)
 
     def none(self, magnitude: Any) -> Any:
-        """Which are zeros."""
+        """Lanes (i1) whose elements are zeros."""
         return self.b.icmp_unsigned("==", magnitude, self.c(magnitude, 0))
 
     def negative(self, x: Any) -> Any:
-        """Which are below zero: -0 is stored as a positive number."""
+        """Lanes (i1) whose elements are below zero: -0 is stored as a positive number."""
         if self.masks:
             return self.b.icmp_unsigned(">", x, self.c(x, (1 << (self.width - 1)) | ((1 << self.drop) - 1)))
         # by their top bytes, which an instruction has; of wider elements LLVM moves each bit by itself
@@ -100,13 +100,13 @@ class PanelElements:
         return self.b.icmp_signed("<", tops, self.c(tops, 0))
 
     def sign(self, x: Any, none: Any) -> Any:
-        """Something with its top bit set where x is below zero."""
+        """Words whose top bits are set where x is below zero; their other bits mean nothing."""
         if self.width > 16:
             return self.b.select(none, self.c(x, 0), x)
         return self.v.over("usub.sat", x, self.c(x, 1 << self.drop))  # by which the top bit of -0 goes
 
     def fraction(self, magnitude: Any) -> Any:
-        """In units of its last place."""
+        """The fraction fields, in units of the last place."""
         units = self.b.lshr(magnitude, self.c(magnitude, self.drop)) if self.drop else magnitude
         return self.b.and_(units, self.c(units, (1 << self.f.mantissa) - 1))
 
