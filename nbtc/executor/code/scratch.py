@@ -49,7 +49,8 @@ class Scratch:
         instructions = lanes.frame.current.instructions
         now = next(n for n, i in enumerate(instructions) if i is lanes.instruction)
         found = self._known.get(name)
-        if found is not None and not _written(instructions[found[1] + 1 : now], registers):
+        # the one that it was made for counts too, as its result may replace what it multiplied
+        if found is not None and not _written(instructions[found[1] : now], registers):
             return self._place(lanes, found[0]), True
         at = found[0] if found is not None else self._record_at
         if found is None:

@@ -139,3 +139,20 @@ def test_which_products_are_one_call(change, calls):
     text = module_of(program(form, steps))
     found = re.findall(r'call void @"nbtc_product(?:_run(\d+))?_\w{16}"', text)
     assert [int(n or 1) for n in found] == calls
+
+
+@pytest.mark.parametrize("operand", [("d", 1), ("mixed", 0), ("mixed", 1)])
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_product_that_replaces_what_it_multiplied(side, operand):
+    """The next product multiplies the result, though its operand has the names that the first one's had."""
+    mnemonic = HALF if side == "b" else HALF.replace("m16n8k16", "m16n8k8")
+    form, rng = nbtc.instruction(mnemonic), np.random.default_rng(5)
+    factors = [operand if role == side else (role, 0) for role in "ab"]
+    steps = [("", ("d", n), *factors, ("d", n)) for n in (1, 0)]
+    sets = sets_of(rng, form, "")
+    given = np.concatenate(list(sets.values()), axis=1)
+    for _, d, a, b, c in steps:
+        sets[d] = general(form, "sm_90", [value(sets, s) for s in (a, b, c)])
+    out = np.zeros_like(given)
+    nbtc.load(program(form, steps), arch="sm_90")["k"][1, 32](given, out)
+    assert_bits_equal(out, np.concatenate(list(sets.values()), axis=1))
