@@ -92,7 +92,8 @@ def random_steps(rng, forms, count):
 def program(loops):
     """A kernel that loads its registers, executes each list of steps so many times, and stores them."""
     body = [".reg .b64 %p<2>;", f".reg .b32 %r<{REGISTERS}>, %t, %zero, %left;", ".reg .pred %yes, %no, %more;"]
-    body += ["mov.u32 %t, %tid.x;", "and.b32 %zero, %t, 0;", "setp.eq.u32 %yes, %zero, 0;", "setp.ne.u32 %no, %zero, 0;"]
+    body += ["mov.u32 %t, %tid.x;", "and.b32 %zero, %t, 0;"]
+    body += ["setp.eq.u32 %yes, %zero, 0;", "setp.ne.u32 %no, %zero, 0;"]
     for n in range(2):
         body += [f"ld.param.u64 %p{n}, [P{n}];", f"mad.wide.u32 %p{n}, %t, {4 * REGISTERS}, %p{n};"]
     body += [f"ld.global.b32 %r{n}, [%p0+{4 * n}];" for n in range(REGISTERS)]
