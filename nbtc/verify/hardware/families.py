@@ -22,7 +22,7 @@ from nbtc.verify.hardware.sweeps import Sweep
 from nbtc.verify.hardware.trial import Trial
 
 Trials = Callable[[Target], Iterator[Trial]]
-RANDOM_PROGRAMS = 200
+RANDOM_PROGRAMS, PRODUCT_PROGRAMS = 200, 200
 WIDEST = 64  # columns of the wgmma forms whose kernels also run as programs: compiling wider ones takes long
 
 
@@ -38,6 +38,7 @@ def _of(make: Callable[[list[Row], Target], Iterator[Trial]], family: str) -> Tr
 
 def _programs(target: Target) -> Iterator[Trial]:
     yield from programs.trials(RANDOM_PROGRAMS, target)
+    yield from programs.product_trials(PRODUCT_PROGRAMS, target)
     for name, make in FAMILIES.items():
         if name != PROGRAMS:
             for trial in make(target):
