@@ -17,8 +17,10 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from nbtc.compiler.cache.added_rows import CHANGES
 from nbtc.compiler.machine_code.emitted import as_words, caller_in_words
-from nbtc.compiler.machine_code.python_calls import likeness
+from nbtc.compiler.machine_code.prepared_calls import PreparedCall
+from nbtc.compiler.machine_code.python_calls import prepared
 from nbtc.compiler.pools.workspace_pool import Arrays, Key, aligned
 from nbtc.compiler.threads import thread_count
 from nbtc.formats.table import Format
@@ -29,6 +31,7 @@ from nbtc.numerics.models import changes
 
 Ranges = tuple[Range, Range] | None
 NAMES = (str, Format)
+BARE = (*(None,) * 6, False, False)  # of what `matmul` takes else: c, k_split, order, scales, out; saturate, progress
 # Multiply-adds: f16 products of 2^21 take 0.1 ms, in which Python's 25 microseconds are a fifth, int8 ones of 2^24 take
 # as long.  Calls of the largest are few, since their packed operands are more than MOST_BYTES unless they are bytes.
 MOST = 1 << 24
@@ -41,17 +44,16 @@ MOST_BYTES, SIGNATURES = 1 << 19, 16  # of a call's memory, for each thread at o
 class Call:
     """A product of one signature.
 
-    address: of a function of `kernels.repeated.Operands`.  arguments: those it finds in its words, of some memory.
-    whole: whether a and b lie in C order, and are passed as they are.  ranges: of exponents that the operands may have.
-    fills: whether the result may hold anything before.
+    address: of a function of `kernels.repeated.Operands`, which fills the result, whatever it held.  arguments: those
+    it finds in its words, of some memory.  whole: whether a and b lie in C order, and are passed as they are.  ranges:
+    of exponents that the operands may have.
     """
 
     def __init__(
         self, address: int, key: Key, arguments: Callable[[Arrays], Any], result: tuple[tuple[int, int], Any],
-        whole: tuple[bool, bool], ranges: Ranges = None, fills: bool = False,
+        whole: tuple[bool, bool], ranges: Ranges = None,
     ) -> None:  # fmt: skip
         self.address, self.key, self.arguments, self.ranges = address, key, arguments, ranges
-        self.blank = np.empty if fills else np.zeros
         (self.shape, self.dtype), (self.whole_a, self.whole_b) = result, whole
         self.run = caller_in_words(Operands)
         # threads take a workspace each; appending and popping are atomic
@@ -67,10 +69,21 @@ class Call:
             a = np.ascontiguousarray(a)
         if not self.whole_b:
             b = np.ascontiguousarray(b)
-        d = self.blank(self.shape, self.dtype)
+        d = np.empty(self.shape, self.dtype)
         code = self.run(self.address, (own[0], a, b, d))
         self.free.append(own)
         return code, d
+
+    def prepared(self, a: NDArray[Any], b: NDArray[Any], engines: list[Any], *options: object) -> Callable[..., Any]:
+        """The same of operands like these as one native call, with a workspace of its own; options: what `matmul` has.
+
+        Making a signature, hashing it and looking for it takes a microsecond; memory and the call, in Python, half.
+        """
+        own = self._workspace()
+        words = np.array([own[0].ctypes.data, *[0] * len(Operands._fields[1:])], np.int64)
+        whole = self.whole_a, self.whole_b
+        call = PreparedCall(self.address, words, self.shape, np.dtype(self.dtype), whole, DONE, locked=True, kept=own)
+        return prepared(call, (engines, CHANGES), _blank(a), _blank(b), engines, *options)
 
     def _workspace(self) -> tuple[NDArray[np.int64], Arrays]:
         arrays = tuple(aligned(*x) for x in self.key)
@@ -87,43 +100,23 @@ class Waiting(NamedTuple):
 
 
 class Recent(NamedTuple):
-    """A call and its signature: like says whether operands, threads and names are as its were (`likeness`)."""
+    """A call and its signature: product makes it as one native call (`prepared`)."""
 
-    like: Callable[..., int]
-    threads: int
-    changed: int
-    engines: list[Any]
+    product: Callable[..., Any]
     of: Hashable
     call: Call
 
 
 _CALLS: dict[Hashable, Call | Waiting] = {}
-_LATEST: list[Recent] = []  # the newest calls, the last one first
+LATEST: list[Recent] = []  # the newest calls, the last one first
 _LOCK = Lock()
-LATEST = 4  # each that is looked at in vain costs a tenth of a microsecond
+MOST_LATEST = 4  # each that is looked at in vain costs a tenth of a microsecond
 
 
 def cache_clear() -> None:
     """Forget all calls."""
     _CALLS.clear()
-    _LATEST.clear()
-
-
-def again(a: Any, b: Any, names: tuple[Any, ...], threads: Any, engines: list[Any]) -> NDArray[Any] | None:
-    """The product of one of the latest calls, if it vouches for it.
-
-    Making a signature, hashing it and looking for it takes a microsecond.
-    """
-    for recent in _LATEST:
-        if (
-            recent.like(a, b, threads, *names)
-            and (threads is not None or recent.threads == thread_count(None))
-            and recent.changed == changes()
-            and recent.engines == engines
-        ):
-            code, d = recent.call(a, b)
-            return d if code == DONE else _refuse(recent.of, recent.call, code)
-    return None
+    LATEST.clear()
 
 
 def signature(a: Any, b: Any, names: tuple[Any, ...], threads: Any, engines: Sequence[Any]) -> Hashable | None:
@@ -146,17 +139,17 @@ def product(of: Hashable, a: Any, b: Any) -> NDArray[Any] | None:
     if type(call) is not Call:
         return None
     code, d = call(a, b)
-    return d if code == DONE else _refuse(of, call, code)
+    return d if code == DONE else refuse(of, call, code)
 
 
-def _refuse(of: Hashable, call: Call, code: int) -> NDArray[Any] | None:
+def refuse(of: Hashable, call: Call, code: int) -> NDArray[Any] | None:
     """Nothing, as a call did not vouch for its result; of elements out of its range the next one has a wider range."""
     if code == OUTSIDE:
         _keep(of, Waiting(1, call.ranges))
     return None
 
 
-def remember(of: Any, a: Any, b: Any, threads: Any, problem: Problem, engines: Sequence[Any]) -> None:
+def remember(of: Any, a: Any, b: Any, threads: Any, problem: Problem, engines: list[Any]) -> None:
     """Note that a product was planned and computed; if enough of its signature were, make a call for the next."""
     macs, found = prod(problem.plan.shape), _CALLS.get(of)
     if found is None:
@@ -170,11 +163,10 @@ def remember(of: Any, a: Any, b: Any, threads: Any, problem: Problem, engines: S
         if call is None or sum(np.dtype(kind).itemsize * size for size, kind in call.key) > MOST_BYTES:
             call = Waiting(0)
         _keep(of, call)
-        if type(call) is Call:
-            names, count, changed = of[6:9]
-            like = likeness(*(_blank(x) for x in (a, b)), threads, *names)
+        if type(call) is Call and of == signature(a, b, of[6], threads, engines):  # no row was added meanwhile
+            product = call.prepared(a, b, engines, of[7], *of[6], *BARE)
             with _LOCK:
-                _LATEST[:] = [Recent(like, count, changed, list(engines), of, call), *_LATEST[: LATEST - 1]]
+                LATEST[:] = [Recent(product, of, call), *LATEST[: MOST_LATEST - 1]]
 
 
 def _blank(x: NDArray[Any]) -> NDArray[Any]:
@@ -190,7 +182,7 @@ def _keep(of: Hashable, what: Call | Waiting) -> None:
         while len(_CALLS) >= SIGNATURES:
             del _CALLS[next(iter(_CALLS))]
         _CALLS[of] = what
-        _LATEST[:] = [x for x in _LATEST if _CALLS.get(x.of) is x.call]
+        LATEST[:] = [x for x in LATEST if _CALLS.get(x.of) is x.call]
 
 
 def _as_given(given: tuple[NDArray[Any], NDArray[Any]], problem: Problem) -> bool:

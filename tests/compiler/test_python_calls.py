@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,8 @@ from nbtc.compiler.builder import F64, I64, VectorBuilder
 from nbtc.compiler.cpu.float_mode import DEFAULT, KEEP
 from nbtc.compiler.jit import control_word
 from nbtc.compiler.machine_code.emitted import in_words, machine_code, run_in_words
-from nbtc.compiler.machine_code.python_calls import caller, likeness
+from nbtc.compiler.machine_code.prepared_calls import UNLIKE, PreparedCall
+from nbtc.compiler.machine_code.python_calls import caller, prepared
 
 WORDS = 6
 
@@ -147,6 +149,18 @@ def test_a_control_word_is_a_number():
         control_word(2**70)
 
 
+@ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+def one(words):
+    return 1
+
+
+def likeness(*objects: object) -> Any:
+    """Whether a call without operands is made for arguments that are to be like these."""
+    address, words = ctypes.cast(one, ctypes.c_void_p).value, np.zeros(1, np.int64)
+    made = prepared(PreparedCall(address, words, (0,), np.dtype(np.int8), (), 1, False, None), (), *objects)
+    return lambda *given: int(type(made(*given)) is np.ndarray)
+
+
 def test_likeness_is_that_of_dtype_shape_and_strides():
     x, name = np.zeros((4, 6), np.float16), object()
     like = likeness(x, name, None)
@@ -174,3 +188,123 @@ def test_likeness_of_nothing_but_itself():
     assert like(word, 1 << 70) == 0 and like("".join(["a name that", " is made twice"]), 0) == 0
     scalar = np.array(3.5)
     assert likeness(scalar)(np.array(4.5)) == 1 and likeness(scalar)(np.array([4.5])) == 0
+
+
+class Known:
+    """A call of a function that notes its words, and gives what it is told to."""
+
+    def __init__(self, **options: Any) -> None:
+        self.found: list[list[int]] = []
+        self.result, self.during = 1, lambda: None
+
+        @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
+        def function(words):
+            self.found.append(words[:6])
+            self.during()
+            return self.result
+
+        self.function, self.watched = function, [["row"], []]
+        address, words = ctypes.cast(function, ctypes.c_void_p).value, np.array([70, 0, 0, 0, 71, 72])
+        self.x, self.y, self.name = np.zeros((4, 6), np.float16), np.zeros(3, np.int8), object()
+        known = {"whole": (True, True), "done": 1, "locked": True, "kept": None} | options
+        call = PreparedCall(address, words, (2, 5), np.dtype(np.uint16), **known)
+        self.call = prepared(call, self.watched, self.x, self.y, self.name)
+
+    def __call__(self) -> Any:
+        return self.call(self.x, self.y, self.name)
+
+
+def test_a_prepared_call_is_told_addresses_and_gives_a_new_array():
+    known = Known()
+    x, y = np.ones((4, 6), np.float16), np.ones(3, np.int8)
+    first, second = known.call(x, y, known.name), known.call(x, y, known.name)
+    assert first.shape == (2, 5) and first.dtype == np.uint16 and first.flags.c_contiguous and first.flags.writeable
+    assert first.base is None and first.ctypes.data != second.ctypes.data
+    for d, words in zip((first, second), known.found, strict=True):
+        assert words == [70, x.ctypes.data, y.ctypes.data, d.ctypes.data, 71, 72]
+
+
+def test_a_prepared_call_is_for_its_arguments_alone():
+    known = Known()
+    x, y, name = known.x, known.y, known.name
+    for other in ((x[:3], y, name), (x, y[::-1], name), (x, y, None), (None, y, name), (x.view("u2"), y, name)):
+        assert known.call(*other) == UNLIKE
+    for count in (0, 2, 4):
+        with pytest.raises(TypeError):
+            known.call(*[x] * count)
+    assert not known.found and type(known()) is np.ndarray
+
+
+def test_a_prepared_call_ends_with_what_it_watches():
+    for change in (
+        lambda lists: lists[0].append("row"), lambda lists: lists[0].clear(), lambda lists: lists[1].append(None),
+        lambda lists: lists[0].__setitem__(0, "another"),
+    ):  # fmt: skip
+        known = Known()
+        assert type(known()) is np.ndarray
+        change(known.watched)
+        assert known() == UNLIKE and len(known.found) == 1
+
+
+def test_a_prepared_call_gives_the_number_of_what_does_not_stand():
+    known = Known()
+    for result in (0, 2, -7, 1 << 40):
+        known.result = result
+        assert known() == result
+    known.result = 1
+    assert type(known()) is np.ndarray
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_memory_of_a_prepared_call_is_one_threads(locked):
+    """The function makes the same call again, as another thread might while it runs."""
+    known, inner = Known(locked=locked), []
+
+    def again() -> None:
+        known.during = lambda: None
+        inner.append(known())
+
+    known.during = again
+    assert type(known()) is np.ndarray
+    assert inner == [UNLIKE] if locked else type(inner[0]) is np.ndarray
+    assert type(known()) is np.ndarray
+
+
+def test_operands_of_a_prepared_call_are_copied_to_c_order():
+    known, seen = Known(whole=(False, True)), []
+
+    def look() -> None:
+        address = (ctypes.c_uint16 * 24).from_address(known.found[-1][1])
+        seen.append(np.array(address).view(np.float16).reshape(4, 6))
+
+    wanted = np.arange(24, dtype=np.float16).reshape(4, 6)
+    known.x[...] = wanted
+    turned = prepared_for(known, np.asfortranarray(known.x))
+    known.during = look
+    assert type(turned(np.asfortranarray(wanted), known.y, known.name)) is np.ndarray
+    assert (seen[0] == wanted).all() and known.found[0][2] == known.y.ctypes.data
+
+
+def prepared_for(known: Known, x: Any) -> Any:
+    """The call of one whose first operand is like x."""
+    address = ctypes.cast(known.function, ctypes.c_void_p).value
+    call = PreparedCall(address, np.zeros(6, np.int64), (1,), np.dtype(np.int32), (False, True), 1, True, None)
+    return prepared(call, (), x, known.y, known.name)
+
+
+def test_prepared_calls_keep_no_references():
+    known = Known(whole=(False, True))
+    dtype, turned = np.dtype(np.uint16), prepared_for(known, known.x.T)
+    counted = known.x, known.y, known.name, dtype
+    before = [sys.getrefcount(x) for x in counted]
+    for n in range(300):
+        known.result = n % 2
+        known()
+        known.call(known.x, known.y, None)
+        turned(known.x.T, known.y, known.name)
+    assert all(abs(sys.getrefcount(x) - n) < 50 for x, n in zip(counted, before, strict=True))
+    data = np.ones((4, 6), np.float16)
+    kept = weakref.ref(data)
+    known.call(data, known.y, known.name)
+    del data
+    assert kept() is None

@@ -15,6 +15,7 @@ V = TypeVar("V")
 P = ParamSpec("P")
 _FROZEN: dict[str, tuple[tuple[Any, ...], str]] = {}
 _SAID: dict[str, list[str]] = {}  # what was added or taken away since, a list for each table
+CHANGES: list[str] = []  # the same of all tables: one that has not grown says so faster than `changes`
 
 
 class Rows(dict[K, V]):
@@ -70,6 +71,7 @@ class Rows(dict[K, V]):
 def record(name: str, change: str) -> None:
     """Note a change of a table."""
     _SAID.setdefault(name, []).append(change)
+    CHANGES.append(change)
 
 
 def changes(*names: str) -> int:

@@ -41,4 +41,4 @@ def fused_call(product: FusedProduct, before: Ranges) -> Call | None:
         return FusedArguments(drivers().block, block, count, left, right)
 
     result, whole = ((a.shape[0], columns), np.float32), (a.flags.c_contiguous, b.flags.c_contiguous)
-    return Call(repeated().fused, (*known.key, (count, "|u1")), arguments, result, whole, ranges, fills=True)
+    return Call(repeated().fused, (*known.key, (count, "|u1")), arguments, result, whole, ranges)

@@ -204,7 +204,7 @@ def words_call(how: Scheme, a: NDArray[Any], b: NDArray[Any]) -> Call | None:
 
     result = (rows, columns), np.float64 if doubles else np.int32
     in_order = a.flags.c_contiguous, b.flags.c_contiguous
-    return Call(repeated().words, _key_of_whole(how, units, columns), arguments, result, in_order, fills=True)
+    return Call(repeated().words, _key_of_whole(how, units, columns), arguments, result, in_order)
 
 
 class WordsProduct:
