@@ -80,11 +80,10 @@ def shares(first: int, last: int, nanoseconds: int, threads: int = 1) -> Iterato
 def parallel_for(count: int, nanoseconds: int, threads: int | None, work: Callable[[int, int], object]) -> None:
     """work(first, last) over 0..count, on several threads when `count` units of `nanoseconds` each are worth it."""
     wanted = 1 if threads is None and count * nanoseconds < WORTH else min(thread_count(threads), max(1, count))
-    pieces = list(shares(0, count, nanoseconds, wanted))
-    if len(pieces) == 1:
-        work(*pieces[0])
+    if wanted == 1 and 0 < count <= PATIENCE // max(1, nanoseconds):  # one share, at once: small calls wait for this
+        work(0, count)
         return
-    ThreadTeam(wanted, False, 0).run(work, (), pieces)
+    ThreadTeam(wanted, False, 0).run(work, (), list(shares(0, count, nanoseconds, wanted)))
 
 
 _work_in_pool = in_default_float_mode(Queue.work)  # a thread has the mode of the one that started it, long ago

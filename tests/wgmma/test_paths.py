@@ -11,6 +11,7 @@ from nbtc.isa.archs import arch
 from nbtc.isa.parse import row as parse
 from nbtc.numerics.fused import chain
 from nbtc.ops.wgmma import general as warpgroup
+from nbtc.ops.wgmma import known
 from nbtc.ops.wgmma import product as door
 from nbtc.wgmma import Descriptor, tile_to_smem
 
@@ -83,10 +84,13 @@ def case(types, n, seed, fields=narrow, groups=2):
 
 
 def general(monkeypatch, positional, options):
-    """The result of the general path."""
+    """The result of the general path, which is no product that is known, and which none becomes."""
+    known.cache_clear()
     with monkeypatch.context() as m:
         m.setattr(door, "_kernel", lambda form, task: None)
-        return door.execute(*positional, **options)
+        result = door.execute(*positional, **options)
+    known.cache_clear()
+    return result
 
 
 @pytest.mark.parametrize("n", [8, 24, 64, 256])

@@ -18,6 +18,7 @@ from nbtc.fragments.sparse import places
 from nbtc.isa.archs import Arch
 from nbtc.isa.archs import arch as arch_row
 from nbtc.isa.parse import immediate
+from nbtc.isa.parse import immediates as immediates_of
 from nbtc.isa.spec import Row
 from nbtc.kernels.rows.rows import panels
 from nbtc.kernels.sparse_indices import DENSE, HALVES, UNITS
@@ -27,6 +28,7 @@ from nbtc.ops.wgmma import general as warpgroup
 from nbtc.ops.wgmma import operands as op
 from nbtc.ops.wgmma import words as warpgroup_words
 from nbtc.ops.wgmma.gather import gatherers
+from nbtc.ops.wgmma.known import MOST_GROUPS, Known, known, remember, signature
 
 # argument -> its operand in a PTX line, and its default
 LINE_NAMES = {
@@ -69,7 +71,14 @@ def execute(
 
     given: `Immediates` that are not their defaults.
     """
-    target, form, immediates = arch_row(arch), op.form(row), Immediates(**given)
+    form, of = op.form(row), None if meta is not None else signature(row, d, a, b_desc, smem, scale_d, arch, given)
+    found = known(of)
+    if found is not None:
+        out = empty(found.shape, np.uint32)
+        arrays: Any = d, a, smem, out
+        _run(form, found.of(*arrays), found.kernel, threads)
+        return out
+    target, immediates = arch_row(arch), Immediates(**given)
     scale_a, scale_b, trans_a, trans_b, selector = immediates
     row.require(target)
     registers = op.is_registers(a)
@@ -100,29 +109,35 @@ def execute(
             image.flat, image.over(batch), op.spread_index(keep, batch).astype(np.uint8), out.reshape(-1)
         ),
     )  # fmt: skip
-    _run(form, task, out.size // (op.THREADS * form.d.registers), threads)
+    kernel = _kernel(form, task)
+    _run(form, task, kernel, threads)
+    if of is not None and task.accumulators.keep.size <= MOST_GROUPS:
+        remember(of, Known.from_first(task, out.shape, kernel))
     return out
 
 
 def line_operands(mnemonic: object, given: dict[str, Any]) -> dict[str, Any]:
     """The immediate operands of a call: those of a whole PTX line, else the arguments, else their defaults."""
+    if not immediates_of(mnemonic):
+        return {name: LINE_NAMES[name][1] if x is None else x for name, x in given.items()}
     return {name: immediate(mnemonic, LINE_NAMES[name][0], x, LINE_NAMES[name][1], name) for name, x in given.items()}
 
 
-def _run(form: op.WgmmaForm, task: warpgroup.WarpgroupTask, count: int, threads: int | None) -> None:
+def _run(
+    form: op.WgmmaForm, task: warpgroup.WarpgroupTask, kernel: tuple[Any, Any] | None, threads: int | None
+) -> None:
     """All warpgroups: the fused kernel where it serves, then what it left, then what Inf and NaN left of that."""
-    columns, floor = form.b.cols, int(task.params[FLOOR])
+    columns, floor, count = form.b.cols, int(task.params[FLOOR]), task.accumulators.keep.size
     cost = int(_COST * form.a.rows * form.stored * columns)
-    needed = np.ones(count, np.uint8)
-    kernel = _kernel(form, task)
+    needed = (np.ones if kernel is None else np.empty)(count, np.uint8)
     if kernel is not None:
         run, steps = kernel
         parallel_for(
             count, cost // 3, threads, lambda i, j: call(run, warpgroup.WarpgroupTask, i, j, task, steps, floor, needed)
         )
-    groups = np.flatnonzero(needed)
-    if not groups.size:
+    if not np.count_nonzero(needed):
         return
+    groups = np.flatnonzero(needed)
     marks = np.empty(count * warpgroup.M * warpgroup.padded(columns), np.uint8)  # touched only where needed
     left, types = warpgroup.Left(marks, np.zeros(count, np.uint8)), _panel(form)
     parallel_for(groups.size, cost, threads, lambda i, j: warpgroup.run(groups[i:j], task, *types, left))
