@@ -79,6 +79,9 @@ class Wgmma:
 
     track_seconds_a_warpgroup.unit = "seconds"
 
+    def time_one_warpgroup(self, n):
+        nbtc.ptx.wgmma(self.name, self.d[0], self.da.encode(), self.db.encode(), self.smem[0], threads=1)
+
 
 def _matmul(dtype, size):
     x = np.ones((size, size), dtype)

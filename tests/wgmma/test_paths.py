@@ -13,6 +13,7 @@ from nbtc.numerics.fused import chain
 from nbtc.ops.wgmma import general as warpgroup
 from nbtc.ops.wgmma import known
 from nbtc.ops.wgmma import product as door
+from nbtc.ops.wgmma.tile import PAST_CACHES
 from nbtc.wgmma import Descriptor, tile_to_smem
 
 FLOATS = {
@@ -100,6 +101,17 @@ def test_both_paths_agree(monkeypatch, types, n):
         positional, options = case(types, n, seed)
         want = general(monkeypatch, positional, options)
         np.testing.assert_array_equal(door.execute(*positional, **options), want)
+
+
+@pytest.mark.parametrize("types", ["f32.f16.f16", "f16.f16.f16", "s32.s8.s8"])
+def test_large_results_are_those_of_their_parts(types):
+    """They are written past the caches, small ones are not."""
+    (row, d, *descriptors, smem), options = case(types, 256, 2, groups=40)
+    whole = door.execute(row, d, *descriptors, smem, **options)
+    assert d[:2].size <= PAST_CACHES < whole.size
+    for g in range(0, 40, 2):
+        part = door.execute(row, d[g : g + 2], *descriptors, smem[g : g + 2], **options)
+        np.testing.assert_array_equal(whole[g : g + 2], part)
 
 
 @pytest.mark.parametrize("types", ALL)

@@ -29,7 +29,7 @@ from nbtc.ops.wgmma.decode import Gathered, OperandPacking, magnitudes, packer
 from nbtc.ops.wgmma.gather import DEPTH_BYTES, PANEL, Gatherers, buffer, gather
 from nbtc.ops.wgmma.general import THREADS
 from nbtc.ops.wgmma.sums import FetchingBlock, sums
-from nbtc.ops.wgmma.tile import Moving
+from nbtc.ops.wgmma.tile import PAST_CACHES, Moving
 
 # Binades an operand may span for exponents to fit a byte with room to tell zeros, which show 0: of spans S, sums of two
 # real exponents begin at F + 127 - 2 S = 152 - 2 S, of which each side has half; a real one and a zero stay below if
@@ -153,7 +153,8 @@ def run(first, last, task, steps, floor, left):
     sa, sb, tile, scratch = buffer(4 * PANEL), buffer(4 * n), buffer(4 * n * PANEL), buffer(SCRATCH)
     flags, share = scratch.view(np.uint32)[FLAG_WORD : FLAG_WORD + 32], fraction // 2
     registers = n >> 2 if f16_acc else n >> 1
-    lines = int(n % (64 if f16_acc else 32) == 0 and (np.int64(out_words.ctypes.data) & 63) == 0)
+    whole = n % (64 if f16_acc else 32) == 0 and (np.int64(out_words.ctypes.data) & 63) == 0
+    lines = int(whole and out_words.size > PAST_CACHES)
     for g in range(first, last):
         left[g] = np.uint8(1)
         gather(steps.gather, g, geometry, sources, raw_a, raw_b)

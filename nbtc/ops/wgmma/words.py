@@ -22,7 +22,7 @@ from nbtc.ops.wgmma import tile as tile_of
 from nbtc.ops.wgmma.gather import DEPTH_BYTES, PANEL, ROWS, Gatherers, buffer, gather
 from nbtc.ops.wgmma.general import THREADS
 from nbtc.ops.wgmma.parts import part
-from nbtc.ops.wgmma.tile import OF_S32, Moving, fetch
+from nbtc.ops.wgmma.tile import OF_S32, PAST_CACHES, Moving, fetch
 
 WORDS, CHUNKS = DEPTH_BYTES // 4, PANEL // 16
 W = vector(I32, 16)
@@ -150,7 +150,8 @@ def run(first, last, task, steps, floor, left):
     raw_a, raw_b = buffer(PANEL * DEPTH_BYTES), buffer(n * DEPTH_BYTES)
     tile, one = buffer(4 * n * PANEL), np.float32(1.0)
     size = (n >> 1) * THREADS
-    lines = int(n % 32 == 0 and (np.int64(out_words.ctypes.data) & 63) == 0)
+    whole = n % 32 == 0 and (np.int64(out_words.ctypes.data) & 63) == 0
+    lines = int(whole and out_words.size > PAST_CACHES)
     for g in range(first, last):
         gather(steps.gather, g, geometry, sources, raw_a, raw_b)
         if keep[g]:
