@@ -30,8 +30,10 @@ class Graph:
         self._steps: list[capture.Step] | None = None
         self._capturing = ExitStack()
 
-    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
-        """From here on, operations and launches of this thread are steps."""
+    def capture_begin(
+        self, pool: Any = None, capture_error_mode: str = "global", check_input_liveness: bool = False
+    ) -> None:
+        """From here on, operations and launches of this thread are steps, which keep their inputs alive."""
         if capture.steps() is not None:
             raise RuntimeError("a CUDA graph is being captured already: end that capture before the next begins")
         self._steps = []
@@ -68,9 +70,17 @@ class Graph:
 
 
 class capturing:  # noqa: N801  torch's name is one of a function
-    """`torch.cuda.graph`."""
+    """`torch.cuda.graph`; annotations, which torch has from 2.14 on, are for profilers of a GPU."""
 
-    def __init__(self, cuda_graph: Graph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"):
+    def __init__(
+        self,
+        cuda_graph: Graph,
+        pool: Any = None,
+        stream: Any = None,
+        capture_error_mode: str = "global",
+        enable_annotations: bool = False,
+        check_input_liveness: bool = False,
+    ) -> None:
         self._graph = cuda_graph
 
     def __enter__(self) -> None:

@@ -67,6 +67,15 @@ def test_graphs_of_modules_with_gradients(gpu):
     assert all(torch.equal(p.grad, g) for p, g in zip(plain.parameters(), wanted[1], strict=True))
 
 
+def test_what_later_versions_of_torch_pass(gpu):
+    x, graph = torch.ones(4, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, enable_annotations=True, check_input_liveness=True):
+        y = x.clone().add_(1)
+    del x
+    graph.replay()
+    assert y.eq(2).all()
+
+
 def test_benchmarks_of_triton_by_graphs(gpu):
     x, y = torch.ones(40, device="cuda"), torch.zeros(40, device="cuda")
     assert triton.testing.do_bench_cudagraph(lambda: added[(1,)](x, y, 40, B=64), rep=1) > 0
