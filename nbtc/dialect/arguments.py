@@ -101,9 +101,12 @@ def _element(name: str, dtype: Any) -> Any:
         if found is not None:
             return found
     try:
-        return numpy_support.from_dtype(dtype)
+        known = None if dtype.hasobject else numpy_support.from_dtype(dtype)
     except Exception:  # Numba's own class of errors has changed its name between versions
-        raise FormatError(f"{name} has elements of {dtype}, which kernels do not know") from None
+        known = None
+    if known is None:
+        raise FormatError(f"{name} has elements of {dtype}, which kernels do not know: pass an array of numbers")
+    return known
 
 
 def on_device(values: Sequence[Any]) -> bool:

@@ -75,6 +75,14 @@ INSTEAD = (
         r"an array of \1 holds no text: store a number",
     ),
     (
+        re.compile(r"setitem\(array\(((?:bool|u?int|float)\w*), [^>]*\bcomplex\d+\)"),
+        r"an array of \1 holds no complex number: store its .real, .imag or abs()",
+    ),
+    (
+        re.compile(r"insert_unresolved_ref|runaway recursion|type-inferred yet|type of recursive"),
+        "a function that calls itself, or one that calls it, has no device code: write a loop",
+    ),
+    (
         re.compile(r"numba_attempt_nocopy_reshape"),
         "reshape has no device code: pass the array in the shape that the kernel wants",
     ),

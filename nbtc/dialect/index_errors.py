@@ -18,6 +18,7 @@ REGISTERS: dict[str, Index3] = {x.register: x for x in (thread_idx, block_idx, b
 REGISTER = re.compile(rf"\bnbtc\.({'|'.join(REGISTERS)})\b")
 SIGNATURE = re.compile(r">>> (\w+)\((.*)\)")  # of the operation that Numba has no code for
 ARRAY = re.compile(r"array\([\w.]+, \d+d, \w+\)")
+NUMBER = re.compile(r"(?:Literal\[int\]\(|u?int\d|float\d|complex\d|bool)")  # the first operand is no array
 NUMBERS = re.compile(r"Function\(<(built-in function|class)")  # Python's operators and maths, not functions of nbtc
 FLOAT_INDEX = re.compile(rf"{ARRAY.pattern}, (?:(?:Uni)?Tuple\([^()]*)?float\d+")
 LETTERS = "ijklmnpqrs"
@@ -31,6 +32,8 @@ def index_reason(text: str, trace: TracebackType | None, loc: Loc | None) -> str
         name = REGISTERS[register[1]].name
         return f"{name} has .x, .y and .z: write nbtc.{name}.x"
     found = SIGNATURE.search(text)
+    if found is not None and found[1].endswith("item") and NUMBER.match(found[2]):
+        return "a number is indexed, which has no elements: pass an array in its place, or drop the index"
     if found is None or ARRAY.search(found[2]) is None:
         return None
     if found[1].endswith("item") and FLOAT_INDEX.match(found[2]):

@@ -142,6 +142,17 @@ def convert_bits(words: NDArray[Any], row: Conversion, relu: bool, saturate: boo
     return out
 
 
+def _source(dtype: np.dtype[Any]) -> Format:
+    """The format that a dtype holds; FormatError where it holds none."""
+    try:
+        return as_format(dtype)
+    except FormatError:
+        raise FormatError(
+            f"x has elements of {dtype}, which no cvt takes: convert takes float32, float16 and ml_dtypes' narrower "
+            "floats; for whole or real numbers pass x.astype(np.float32)"
+        ) from None
+
+
 def convert(
     x: ArrayLike, fmt: object, rounding: str = "rn", saturate: bool | None = None, relu: bool = False
 ) -> NDArray[Any]:
@@ -164,7 +175,7 @@ def convert(
     """
     array = as_array(x)
     target = as_format(fmt)
-    source = as_format(array.dtype)
+    source = _source(array.dtype)
     for name, value in (("relu", relu), ("saturate", saturate)):
         if not isinstance(value, bool | np.bool_) and not (name == "saturate" and value is None):
             raise OptionError(

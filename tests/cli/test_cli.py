@@ -367,3 +367,13 @@ def test_warmup(capsys):
     printed = capsys.readouterr()
     assert "kept" in printed.out and printed.err.startswith("s8")
     assert "can't be warmed up: pass " in refused(capsys, "warmup", "f17")
+
+
+def test_warmup_says_where_nothing_is_kept(capsys, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path / "file" / "folder"))  # which not even root can write to
+    assert run(capsys, "warmup", "b1")[1]["folder"] is None
+    assert main(["warmup", "b1"]) == 0
+    assert "nothing is kept" in (said := capsys.readouterr().out) and "can't be written to" in said
+    monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path / "folder"))
+    assert run(capsys, "warmup", "b1")[1]["folder"] == str(tmp_path / "folder")

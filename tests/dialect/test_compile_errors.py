@@ -70,6 +70,33 @@ def names_a_fourth_axis(x, out):
     out[0] = nbtc.thread_idx.w
 
 
+def stores_a_complex_number(x, out):
+    out[0] = 1j * x[0, 0]
+
+
+@nbtc.device
+def factorial(n):
+    return 1 if n < 2 else n * factorial(n - 1)
+
+
+@nbtc.device
+def even(n):
+    return True if n == 0 else odd(n - 1)
+
+
+@nbtc.device
+def odd(n):
+    return False if n == 0 else even(n - 1)
+
+
+def calls_what_calls_itself(x, out):
+    out[0] = factorial(5)
+
+
+def calls_what_call_each_other(x, out):
+    out[0] = even(5)
+
+
 def makes_zeros(x, out):
     a = np.zeros(4)
     out[0] = a[0]
@@ -127,6 +154,9 @@ def is_given_a_local(x, out):
         (indexes_by_all_axes, "`out[i] = 1`: thread_idx has .x, .y and .z: write nbtc.thread_idx.x"),
         (counts_with_all_axes, "block_idx has .x, .y and .z: write nbtc.block_idx.x"),
         (names_a_fourth_axis, "thread_idx has .x, .y and .z"),
+        (stores_a_complex_number, "an array of float32 holds no complex number: store its .real"),
+        (calls_what_calls_itself, "a function that calls itself"),
+        (calls_what_call_each_other, "a function that calls itself, or one that calls it"),
         (makes_zeros, "`a = np.zeros(4)`: nothing is allocated in a kernel"),
         (makes_an_array, "nothing is allocated in a kernel"),
         (adds_arrays, "nothing is allocated in a kernel"),
@@ -147,3 +177,14 @@ def test_a_line_without_code_says_why(function, says):
 def test_a_list_is_no_array():
     with pytest.raises(errors.FormatError, match=r"not a list: pass an array, such as np\.array\(x\)$"):
         nbtc.kernel(takes_a_row)[1, 4]([[1.0] * 4] * 4, np.zeros(4))
+
+
+@pytest.mark.parametrize("function", [takes_a_row, halves])
+def test_a_number_has_no_elements(function):
+    with pytest.raises(errors.KernelError, match="a number is indexed, which has no elements: pass an array"):
+        nbtc.kernel(function)[1, 4](3.0, np.float32(1) if function is halves else np.zeros(4, np.float32))
+
+
+def test_objects_are_no_numbers():
+    with pytest.raises(errors.FormatError, match="x has elements of object, which kernels do not know"):
+        nbtc.kernel(takes_a_row)[1, 4](np.zeros(4, object), np.zeros(4, np.float32))

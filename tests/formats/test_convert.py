@@ -206,3 +206,9 @@ def test_recordings_of_an_h200() -> None:
             assert_bits_equal(got.view(z[key].dtype), z[key], what=key)
             count += 1
     assert count == 15
+
+
+@pytest.mark.parametrize("dtype", ["int64", "complex64", "object", "longdouble"])
+def test_dtypes_that_no_cvt_takes(dtype):
+    with pytest.raises(FormatError, match=rf"x has elements of {np.dtype(dtype)}.*x\.astype\(np\.float32\)"):
+        convert(np.ones(3, dtype), "e4m3")
