@@ -170,7 +170,8 @@ def _blas(threads: int | None) -> Iterator[int | None]:
             yield threads
         return
     asked = (os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"))
-    yield next((int(text) for text in asked if text.isdigit()), os.cpu_count())
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield next((int(text) for text in asked if text.isdigit()), allowed)
 
 
 def random_operand(rng: np.random.Generator, shape: tuple[int, int], fmt: Format) -> Array:

@@ -187,3 +187,14 @@ for call in (lambda: nbtc.matmul(x, x), lambda: nbtc.warp.reduce_add_sync(1, np.
         print("NUMBA_DISABLE_JIT" in str(error))
 """
     assert output(start(copy, code, fresh, NUMBA_DISABLE_JIT="1")).split() == ["True", "True"]
+
+
+def test_programs_need_no_compiler_of_numbas(tmp_path):
+    code = """
+import numpy as np, nbtc, nbtc.warmup
+program, found = nbtc.load(nbtc.warmup.PROGRAM)["reverse"], np.zeros((2, 64), np.int32)
+program[1, 64](found[0])
+program.checked[1, 64](found[1])
+print((found == np.arange(64)[::-1]).all())
+"""
+    assert output(fresh(code, NUMBA_DISABLE_JIT="1", NBTC_CACHE_DIR=str(tmp_path))) == "True"

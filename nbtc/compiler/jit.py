@@ -90,7 +90,7 @@ def jit(
     if framed:
         options["pipeline_class"] = PIPELINE
     if config.DISABLE_JIT:
-        return _uncompiled(function)
+        return _uncompiled(function, options)
     dispatcher = njit(**options)(function)
     in_mode = _compiling if framed else rarely_collected
     dispatcher.compile = in_mode(dispatcher.compile)
@@ -102,7 +102,7 @@ def jit(
     return cast(F, dispatcher)
 
 
-def _uncompiled(function: F) -> F:
+def _uncompiled(function: F, options: dict[str, Any]) -> F:
     """What a kernel is under NUMBA_DISABLE_JIT: a function that says why it can't be called."""
 
     @wraps(function)
@@ -111,6 +111,7 @@ def _uncompiled(function: F) -> F:
 
     kernel.py_func = function  # type: ignore[attr-defined]
     kernel._compile_for_args = kernel  # type: ignore[attr-defined]
+    kernel.targetoptions = options  # type: ignore[attr-defined]
     return cast(F, kernel)
 
 

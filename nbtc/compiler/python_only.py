@@ -22,6 +22,9 @@ class _NoType:
     def __getattr__(self, name: str) -> Any:
         _refuse(*self._refused)
 
+    def __hash__(self) -> int:  # under python -O, where Numba's assertions ask nothing, the first question is this one
+        _refuse(*self._refused)
+
 
 class PythonOnly:
     """A base whose objects refuse to be arguments or globals of compiled functions, in one line."""

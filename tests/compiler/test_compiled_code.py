@@ -41,6 +41,18 @@ def test_what_works_from_python_alone_says_so(kernel: object, word: str) -> None
     assert word in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_without_assertions_it_says_so_too() -> None:
+    """Numba asks for a type in its assertions first, which python -O leaves out."""
+    code = """
+import numba, numpy as np, nbtc
+try:
+    numba.njit(lambda x: nbtc.convert(x, "f16"))(np.ones(3))
+except nbtc.errors.CompilerError as error:
+    print("works from Python" in str(error))
+"""
+    assert output(fresh(code, PYTHONOPTIMIZE="1")) == "True"
+
+
 def test_objects_that_compiled_functions_cannot_take_say_so() -> None:
     identity = numba.njit(lambda x: x)
     with pytest.raises(CompilerError, match="works from Python"):
