@@ -107,8 +107,9 @@ def selected(source: object, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -
 
 def no_scales(row: Row, *given: Any) -> None:
     """Raise OptionError when scale operands are given to a form without block scales."""
-    if any(x is not None for x in given):
-        require_scales(row)
+    for x in given:  # a single warp's call waits for this: no generator
+        if x is not None:
+            require_scales(row)
 
 
 def _lines(operand: Operand | None, side: str) -> int:
