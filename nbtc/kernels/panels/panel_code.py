@@ -93,6 +93,5 @@ def form(packing: Packing, fmt: Format, fraction: int, out: int, checked: bool, 
     watched = full_range or each_watched
     return PanelForm(
         packer(packing, fmt, False), **code, block=shape.block, checked=int(checked), watched=int(watched),
-        overflows=int(shape.f16_acc or full_range or emulated), kept=shape.kept,
-        zero=TINY_BITS if shape.tiny_zeros else 0,
+        kept=shape.kept, zero=TINY_BITS if shape.tiny_zeros else 0,
     )  # fmt: skip

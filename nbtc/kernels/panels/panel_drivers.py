@@ -226,7 +226,8 @@ class _Driver:
         with cgutils.for_range(b, geometry["panels"]) as loop:
             j = b.add(geometry["column"], b.mul(loop.index, v.int(PANEL)))
             tile = _Tile(self, x["state"], total, row, j, rows, tiles)
-            wrong = self.variable(tile.load(down, x["numbers"], b.trunc(form["zero"], I32)))
+            zero, kept = (b.trunc(form[name], I32) for name in ("zero", "kept"))
+            wrong = self.variable(tile.load(down, x["numbers"], zero))
             tile.announce_next()
             v.store(v.const(vector(I32, LANES), -1), flags)
             v.store(v.const(vector(I32, LANES), 0), flags, offset=4 * LANES)
@@ -238,7 +239,7 @@ class _Driver:
                 found = self.any(b.icmp_unsigned(kind, seen, v.const(seen.type, limit)))
                 asked = b.icmp_signed("!=", form[name], v.int(0))
                 b.store(b.or_(b.load(wrong), b.and_(asked, found)), wrong)
-            overflown = tile.store(up, form)
+            overflown = tile.store(up, kept, zero)
             with b.if_then(b.or_(b.load(wrong), overflown)):
                 v.store(v.const(I8, 1), redo, offset=loop.index)
 
@@ -321,38 +322,24 @@ class _Tile:
             scaled = v.bits(b.fmul(x, v.splat(scale, n)), vector(I32, n))
             v.store(b.or_(scaled, b.select(none, v.splat(zero, n), v.const(scaled.type, 0))), copy)
 
-    def store(self, scale: Any, form: Named) -> Any:
+    def store(self, scale: Any, kept: Any, zero: Any) -> Any:
         """The copy back to its place, scaled, of its bits those that are kept; whether a result has overflowed."""
-        b = self.b
-        overflown = self.driver.variable(ir.Constant(ir.IntType(1), 0))
-        with b.if_else(b.icmp_signed("!=", form["overflows"], self.v.int(0))) as (can, cannot):
-            with can:
-                self._put(scale, form, overflown)
-            with cannot:
-                self._put(scale, form)
-        return b.load(overflown)
-
-    def _put(self, scale: Any, form: Named, overflown: Any = None) -> None:
-        """The copy back; overflown: where it is noted, if it can be, that a result has overflowed."""
         v, b = self.v, self.b
-        kept, zero = (b.trunc(form[name], I32) for name in ("kept", "zero"))
+        overflown = self.driver.variable(ir.Constant(ir.IntType(1), 0))
         for at, copy, n in self._elements(PANEL, LANES):
             bits = v.load(copy, vector(I32, n))
             none = b.icmp_signed("==", bits, v.splat(zero, n))
             bits = b.select(none, v.const(bits.type, 0), b.and_(bits, v.splat(kept, n)))
-            if overflown is not None:
-                self._note_overflow(bits, overflown)
             x = v.bits(bits, vector(F32, n))
-            v.store(b.fmul(x, v.splat(scale, n)), at)
-
-    def _note_overflow(self, bits: Any, overflown: Any) -> None:
-        v, b = self.v, self.b
-        size = b.and_(bits, v.const(bits.type, MAGNITUDE))
-        while size.type.count > LANES:  # the flag is in memory: a load that waits for the store before it
-            half, lanes = size.type.count // 2, list(range(size.type.count))
-            size = v.umax(*(v.shuffle(size, size, part) for part in (lanes[:half], lanes[half:])))
-        many = self.driver.any(b.icmp_signed(">=", size, v.const(size.type, INFINITY)))
-        b.store(b.or_(b.load(overflown), many), overflown)
+            size = b.and_(bits, v.const(bits.type, MAGNITUDE))
+            while size.type.count > LANES:  # the flag is in memory: a load that waits for the store before it
+                lanes = list(range(size.type.count))
+                size = v.umax(*(v.shuffle(size, size, half) for half in (lanes[: n // 2], lanes[n // 2 :])))
+                n = size.type.count
+            many = self.driver.any(b.icmp_signed(">=", size, v.const(size.type, INFINITY)))
+            b.store(b.or_(b.load(overflown), many), overflown)
+            v.store(b.fmul(x, v.splat(scale, x.type.count)), at)
+        return b.load(overflown)
 
     def announce_next(self) -> None:
         """Fetch the lines of the next tile while this one is summed: a cold tile costs a tenth of its sums."""

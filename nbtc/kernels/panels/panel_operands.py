@@ -31,8 +31,8 @@ class PanelForm(NamedTuple):
 
     from_zero, added: not 0 where blocks come in pairs (emulated), the second continuing from the first, which starts at
     zero; each pair is added to the accumulator.  checked: a sum may leave 32 bits.  watched: a result may overflow
-    within a span.  overflows: one may have overflowed at its end.  kept: bits of f32 that results have; within a span
-    they may have more, which no later sum sees.  zero: bits of what zeros are in the tile.
+    within a span.  kept: bits of f32 that results have; within a span they may have more, which no later sum sees.
+    zero: bits of what zeros are in the tile.
     """
 
     pack: int
@@ -42,7 +42,6 @@ class PanelForm(NamedTuple):
     block: int
     checked: int
     watched: int
-    overflows: int
     kept: int
     zero: int
 
