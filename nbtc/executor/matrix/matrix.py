@@ -17,7 +17,7 @@ from nbtc.executor.control.system_calls import ask_once
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.matrix.product_records import LANES, REGISTER, VECTOR
-from nbtc.executor.matrix.product_run import Factor
+from nbtc.executor.matrix.product_run import Factor, execute
 from nbtc.executor.matrix.product_split import P
 from nbtc.executor.matrix.products import Product, ProductImages, product
 from nbtc.executor.text.data import Immediate, Instruction, Operand, Vector
@@ -123,15 +123,44 @@ def multiply(lanes: Lanes) -> None:
     parts = _parts(lanes, row)
     form = _product(lanes, parts.selector)
     a, b = (_factor(lanes, form, side, o) for side, o in enumerate((parts.a, parts.b)))
-    c = image_of(lanes, parts.c, form.counts[2], form.size)
+    sums = _sums_in_c(parts) if form.adds_c_last else {}
+    c = (store_image if sums else image_of)(lanes, parts.c, form.counts[2], form.size)
     meta = ir.Constant(P, None) if parts.meta is None else store_image(lanes, parts.meta, 1, 4)
     count = form.counts[3]
     read = (parts.a, parts.b) if form.in_place else (parts.a, parts.b, parts.c)
-    kept = None if parts.d in read else lanes.frame.registers.image(parts.d, count)
+    kept = None if sums or parts.d in read else lanes.frame.registers.image(parts.d, count)
     d = lanes.machine.scratch.image(lanes, LANES * count * form.size) if kept is None else kept
-    lanes.machine.products.add(lanes, form, (a, b), ProductImages(a.image, b.image, c, meta, d))
+    images = ProductImages(a.image, b.image, c, meta, d)
+    if sums:
+        _add_in_order(lanes, form, (a, b), images, sums)
+    else:
+        lanes.machine.products.add(lanes, form, (a, b), images)
     if kept is None:  # not where its operands live: what needs the fallback reads them again
         load_image(lanes, parts.d, d, form.size)
+
+
+def _sums_in_c(parts: Parts) -> dict[int, int]:
+    """The registers of C that D has before them: their numbers in C, and in D."""
+    if not (isinstance(parts.c, Vector) and isinstance(parts.d, Vector)):
+        return {}
+    d, c = parts.d.elements, parts.c.elements
+    return {n: d.index(x) for n, x in enumerate(c) if x in d[:n]}
+
+
+def _add_in_order(
+    lanes: Lanes, form: Product, factors: tuple[Factor, Factor], images: ProductImages, sums: dict[int, int]
+) -> None:
+    """A product whose C is added by one instruction for each register, of which some read what others before wrote.
+
+    The PTX ISA has no such order, but ptxas makes those instructions without a copy of C (golden/overlaps.npz).
+    """
+    execute(lanes, form, factors, images)
+    a, b = factors
+    decoded = a._replace(raw=False), b._replace(raw=False)
+    for n, earlier in sums.items():
+        words = lanes.v.load(images.d, ir.VectorType(ir.IntType(32), LANES), VECTOR, REGISTER * earlier)
+        lanes.v.store(words, images.c, VECTOR, REGISTER * n)
+        execute(lanes, form, decoded, images)
 
 
 def multiply_scaled(lanes: Lanes, row: Row) -> None:

@@ -25,6 +25,14 @@ class Factor(NamedTuple):
     raw: bool
 
 
+def execute(lanes: Lanes, form: Product, factors: tuple[Factor, Factor], images: ProductImages) -> None:
+    """One product by itself."""
+    for side, factor in enumerate(factors):
+        if factor.raw:
+            form.decode(lanes.v, side, factor.image, factor.records)
+    form.call(lanes.v, images, lanes.services, RecordAddresses(*(x.records for x in factors)))
+
+
 class ProductRun:
     """The products that wait."""
 
@@ -35,10 +43,7 @@ class ProductRun:
     def add(self, lanes: Lanes, form: Product, factors: tuple[Factor, Factor], images: ProductImages) -> None:
         """One more; emits all that wait unless the instruction after it joins them."""
         if not self._waiting and not self._goes_on(lanes, form):
-            for side, factor in enumerate(factors):
-                if factor.raw:
-                    form.decode(lanes.v, side, factor.image, factor.records)
-            form.call(lanes.v, images, lanes.services, RecordAddresses(*(x.records for x in factors)))
+            execute(lanes, form, factors, images)
             return
         a, b = factors
         self._waiting.append(RunMember(a.records[0], b.records[0], images.c, images.d, (a.raw, b.raw)))

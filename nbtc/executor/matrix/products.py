@@ -30,6 +30,7 @@ from nbtc.kernels.warps.warp import emit_warp
 from nbtc.kernels.warps.warp_f64 import DoubleCode
 from nbtc.kernels.warps.warp_fp8 import Fp8Code, added, halves
 from nbtc.kernels.warps.warp_words import IntegerCode
+from nbtc.numerics.models import KIND, Kind
 from nbtc.ops.mma.product import Prepared, executable, prepare
 from nbtc.ops.mma.vector_code import present
 
@@ -187,6 +188,7 @@ class Product:
     """A form on an architecture, as a program executes it.
 
     counts: registers of A, B, C and D.  tiles: where a wmma form is several m16n8 products, their registers.
+    adds_c_last: whether instructions of their own add C, register by register.
     """
 
     def __init__(self, row: Row, plan: Prepared, selector: int, key: str) -> None:
@@ -199,6 +201,7 @@ class Product:
         self.tiles = plan.tiles if plan.shape is not None else ()
         self.turned = bool(self.tiles) and operands[1].cols == 32  # 8 x 32: a 32 x 8 tile with A and B exchanged
         self.code = _vector_code(plan)
+        self.adds_c_last = bool(plan.params[KIND] == Kind.EMULATED_FP8)
         self.key = hashlib.sha256(key.encode()).hexdigest()[:16]
 
     @property
