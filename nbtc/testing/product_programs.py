@@ -13,6 +13,7 @@ from nbtc.instructions import Instruction, instructions
 
 REGISTERS = 14  # of a thread; the longest operand, C of m8n8k4 in f32, has eight
 MODERATE = 0xBFFFBFFF  # the bits of two halves, or of one f32, that are kept so that no number is Inf or NaN
+METADATA = 0x4E4E4E4E  # of sparse products: elements 0 and 1 of four, or 2 and 3; of two, the first or the second
 BETWEEN = {  # what stands between products: d of a, and the number of the lane
     "and": f"and.b32 {{0}}, {{1}}, {MODERATE};",
     "add": "add.u32 {0}, {1}, %t;",
@@ -23,8 +24,8 @@ BETWEEN = {  # what stands between products: d of a, and the number of the lane
 class Step(NamedTuple):
     """A product, or one of `BETWEEN`.
 
-    guard: "", or a predicate that always or never holds.  opcode: a mnemonic of `mma`, or a key of `BETWEEN`.
-    registers: the numbers of those of D, A, B and C, or of one result and one source.
+    guard: "", or a predicate that always or never holds.  opcode: a mnemonic of `mma` or `mma.sp`, or a key of
+    `BETWEEN`.  registers: the numbers of those of D, A, B and C, or of one result and one source.
     """
 
     guard: str
@@ -35,7 +36,8 @@ class Step(NamedTuple):
         if self.opcode in BETWEEN:
             return f"{self.guard} {BETWEEN[self.opcode].format(*(f'%r{n}' for (n,) in self.registers))}"
         lists = ("{" + ", ".join(f"%r{n}" for n in numbers) + "}" for numbers in self.registers)
-        return f"{self.guard} {self.opcode} {', '.join(lists)};"
+        more = ", %meta, 0x0" if self.opcode.startswith("mma.sp") else ""
+        return f"{self.guard} {self.opcode} {', '.join(lists)}{more};"
 
 
 class ProductProgram(NamedTuple):
@@ -52,7 +54,7 @@ class _Writer:
     def __init__(self, seed: int, arch: str) -> None:
         self.rng = np.random.default_rng(seed)
         known: dict[str, list[Instruction]] = {}  # by their formats, of which the integers' have most of the forms
-        for form in instructions(family="mma", arch=arch):
+        for form in (*instructions(family="mma", arch=arch), *instructions(family="mma.sp", arch=arch)):
             a, d = form.a, form.d
             if form.executable and a and d and d.format.bits <= 32:  # f64 has wider registers
                 known.setdefault(a.format.name, []).append(form)
@@ -84,9 +86,10 @@ def _text(loops: tuple[tuple[int, tuple[Step, ...]], ...], arch: str) -> str:
     words = [f"[%mine+{4 * n}]" for n in range(REGISTERS)]
     body: list[Any] = [
         ".version 8.7", f".target {arch}", ".address_size 64", ".visible .entry k(.param .u64 array)", "{",
-        f".reg .b32 %r<{REGISTERS}>, %t, %number, %zero, %left;", ".reg .pred %yes, %no, %more;", ".reg .b64 %mine;",
+        f".reg .b32 %r<{REGISTERS}>, %t, %number, %zero, %left, %meta;", ".reg .pred %yes, %no, %more;",
+        ".reg .b64 %mine;",
         "ld.param.u64 %mine, [array];", "cvta.to.global.u64 %mine, %mine;", "mov.u32 %t, %tid.x;",
-        "mov.u32 %number, %ctaid.x;", "mad.lo.u32 %number, %number, 32, %t;",
+        f"mov.b32 %meta, {METADATA};", "mov.u32 %number, %ctaid.x;", "mad.lo.u32 %number, %number, 32, %t;",
         f"mad.wide.u32 %mine, %number, {4 * REGISTERS}, %mine;", "and.b32 %zero, %t, 0;",
         "setp.eq.u32 %yes, %zero, 0;", "setp.ne.u32 %no, %zero, 0;",
         *(f"ld.global.b32 %r{n}, {word};" for n, word in enumerate(words)),

@@ -9,7 +9,7 @@ import nbtc
 from nbtc.ops.images import flat
 from nbtc.ops.mma import product as mma
 from nbtc.testing import assert_bits_equal
-from nbtc.testing.product_programs import BETWEEN, MODERATE, REGISTERS, random_product_program
+from nbtc.testing.product_programs import BETWEEN, METADATA, MODERATE, REGISTERS, random_product_program
 
 LANES = np.arange(32, dtype=np.uint32)
 
@@ -22,6 +22,8 @@ def plan(mnemonic):
 def product(mnemonic, operands):
     """D as the code without vectors computes it, of [register][lane]."""
     words = [flat(np.ascontiguousarray(x.T)[None], 2, (1,)) for x in operands]
+    if "mma.sp" in mnemonic:
+        words.append(flat(np.full((1, 32), METADATA, np.uint32), 1, (1,)))
     d = np.empty((32, nbtc.instruction(mnemonic).d.registers), np.uint32)
     mma._general(plan(mnemonic), words, d.reshape(-1), 0, 1)
     return d.T
