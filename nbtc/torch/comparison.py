@@ -126,8 +126,8 @@ def compare(
     that are named, and compare every kernel and library call of its forward and backward pass.
 
     Nothing is trained: there are no gradients, random numbers are the same in every run, and buffers that a run changes
-    are restored.  The outputs of every module are kept in memory once.  Raises OptionError if there is no architecture,
-    and whatever the model raises.
+    are restored.  The outputs of every module are kept in memory once.  Raises OptionError if there is no module or
+    architecture, and whatever the model raises.
 
     >>> import torch, nbtc
     >>> model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(256, 8)).bfloat16()
@@ -135,6 +135,8 @@ def compare(
     >>> [row.module for row in found.layers], found.layers[0].differ
     (['0', '1', ''], 0)
     """
+    if not isinstance(model, torch.nn.Module):
+        raise OptionError(f"model is a {type(model).__name__}: pass a torch.nn.Module, whose layers are compared")
     alone = isinstance(archs, str | int | emulated)
     given = [archs] if isinstance(archs, str | int | emulated) else list(archs)
     modes: list[Any] = [a if isinstance(a, emulated) else emulated(a, threads=threads) for a in given]

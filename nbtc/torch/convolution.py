@@ -47,6 +47,18 @@ class Geometry(NamedTuple):
         lists = [tuple(x) * (rank // len(x)) for x in (stride, padding, dilation, more)]
         return cls(lists[0], lists[1], lists[2], transposed, lists[3], groups)
 
+    def fits(self, x: torch.Tensor, weight: torch.Tensor) -> bool:
+        """Whether x has the weight's dtype, rank and channels, and space for a window."""
+        if x.dtype != weight.dtype or x.ndim != weight.ndim or min(*self.stride, *self.dilation) < 1:
+            return False
+        if min(self.padding) < 0 or self.groups < 1 or weight.shape[0] % self.groups:
+            return False
+        if self.transposed:
+            return x.shape[1] == weight.shape[0]
+        axes = zip(x.shape[2:], weight.shape[2:], self.padding, self.dilation, strict=True)
+        whole = all(n + 2 * p >= d * (k - 1) + 1 for n, k, p, d in axes)
+        return whole and x.shape[1] == weight.shape[1] * self.groups
+
 
 def _chosen(
     s: Settings, what: str, x: torch.Tensor, weight: torch.Tensor, g: Geometry, out: torch.dtype

@@ -139,5 +139,7 @@ class emulated(TorchDispatchMode):  # noqa: N801  a context manager's name
             return args[0].copy_(result)
         if "out" in kwargs:
             out = kwargs["out"]
+            if out.dtype != result.dtype:
+                return func(*args, **kwargs)  # which refuses it
             return out.resize_(result.shape).copy_(result)
         return result

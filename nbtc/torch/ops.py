@@ -15,6 +15,7 @@ from nbtc.torch.tensors import array, rounded
 
 Handler = Callable[..., Any]
 HALF = (torch.float16, torch.bfloat16)
+UNFIT = "operands that do not fit: PyTorch says how"
 
 
 def mm(s: Settings, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -28,11 +29,20 @@ def addmm(
     """addmm and baddbmm: the sum with c in the accumulator's type, one rounding at the end."""
     if a.dtype == torch.int8 or a.dtype != b.dtype:
         raise NoEmulation(f"{a.dtype} times {b.dtype} wraps to its own type: _int_mm and _scaled_mm are emulated")
+    batches = a.ndim == 2 or a.shape[0] == b.shape[0]
+    if not batches or (c is not None and not _expands(c, a, (*a.shape[:-1], b.shape[-1]))):
+        raise NoEmulation(UNFIT)  # NumPy would broadcast some of these
     vector = c is not None and (c.ndim == 1 or (c.ndim == 2 and c.stride(0) == 0))
     d = product(operand(a, s), operand(b, s), s, a.dtype, bias=vector)
     if c is not None and c.ndim == 2 and not vector and alpha == beta == 1 and a.dtype in HALF and _in_16_bytes(a, b):
         d = array(rounded(d, a.dtype)).astype(d.dtype)  # recorded on an H200: rounded before c is added, and after
     return rounded(epilogue(d, None if c is None else array(c), float(alpha), float(beta)), a.dtype)
+
+
+def _expands(c: torch.Tensor, a: torch.Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether c can be added to a product of a that has this shape."""
+    axes = zip(reversed(c.shape), reversed(shape), strict=False)
+    return c.dtype == a.dtype and c.ndim <= len(shape) and all(n in (1, size) for n, size in axes)
 
 
 def _in_16_bytes(*operands: torch.Tensor) -> bool:
@@ -44,6 +54,8 @@ def addbmm(
     s: Settings, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
     """The sum over the batch is one product with a K of all its items."""
+    if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+        raise NoEmulation(UNFIT)
     left, right = a.transpose(0, 1).reshape(a.shape[1], -1), b.reshape(-1, b.shape[2])
     return addmm(s, c, left, right, beta=beta, alpha=alpha)
 
@@ -85,7 +97,11 @@ def scaled_mm(
 
 def convolve(s: Settings, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *more: Any) -> torch.Tensor:
     """aten.convolution: the product rounded, then the bias added, as two kernels of a GPU do."""
-    y = convolution.forward(s, x, weight, convolution.Geometry.of(weight.ndim - 2, *more))
+    g = convolution.Geometry.of(weight.ndim - 2, *more)
+    made = weight.shape[1] * g.groups if g.transposed else weight.shape[0]
+    if not g.fits(x, weight) or (bias is not None and (bias.shape != (made,) or bias.dtype != x.dtype)):
+        raise NoEmulation(UNFIT)
+    y = convolution.forward(s, x, weight, g)
     return y if bias is None else y.add_(bias.reshape(-1, *[1] * (y.ndim - 2)))
 
 

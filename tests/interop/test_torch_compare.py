@@ -101,6 +101,11 @@ def test_orders_of_one_architecture_and_keyword_inputs(tf32):
     assert torch.equal(net.norm.running_mean, mean) and torch.equal(torch.random.get_rng_state(), state)
 
 
+def test_what_is_no_module_is_refused():
+    with pytest.raises(OptionError, match="model is a function: pass a torch.nn.Module"):
+        nbtc.torch.compare(lambda x: x @ x, INPUT)
+
+
 def test_one_architecture_is_no_comparison():
     with pytest.raises(OptionError, match="two or more"):
         nbtc.torch.compare(nn.ReLU(), INPUT, ("sm_90",))

@@ -1,5 +1,6 @@
 """Each operation under `emulated` against `nbtc.matmul` called by hand."""
 
+import contextlib
 import warnings
 from pathlib import Path
 
@@ -245,3 +246,28 @@ def test_bad_arguments():
         emulated("sm_90", convolution="nhwc")
     with pytest.raises(OptionError, match="order"):
         emulated("sm_90", order="sequential")
+
+
+def halves(*shape):
+    return torch.ones(shape, dtype=torch.float16)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.bmm(halves(1, 3, 4), halves(2, 4, 5)),
+        lambda: torch.addmm(halves(4, 5), halves(1, 4), halves(4, 5)),
+        lambda: torch.addmm(halves(3, 5).float(), halves(3, 4), halves(4, 5)),
+        lambda: torch.addbmm(halves(3, 5), halves(2, 3, 6), halves(3, 4, 5)),
+        lambda: functional.linear(halves(3, 4), halves(5, 4), halves(4)),
+        lambda: torch.mm(halves(3, 4), halves(4, 5), out=torch.empty(3, 5)),
+        lambda: functional.conv2d(halves(1, 3, 8, 8), halves(4, 2, 3, 3)),
+        lambda: functional.conv2d(halves(1, 3, 8, 8), halves(4, 3, 3, 3), halves(1)),
+        lambda: functional.conv2d(halves(1, 3, 2, 2), halves(4, 3, 3, 3)),
+        lambda: functional.conv_transpose2d(halves(1, 3, 8, 8), halves(4, 3, 3, 3)),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused_as_outside(call):
+    for where in (contextlib.nullcontext(), nbtc.torch.emulated()):
+        with where, pytest.raises(RuntimeError):
+            call()
