@@ -54,10 +54,10 @@ class Geometry(NamedTuple):
         if min(self.padding) < 0 or self.groups < 1 or weight.shape[0] % self.groups:
             return False
         if self.transposed:
-            return x.shape[1] == weight.shape[0]
+            return bool(x.shape[1] == weight.shape[0])
         axes = zip(x.shape[2:], weight.shape[2:], self.padding, self.dilation, strict=True)
         whole = all(n + 2 * p >= d * (k - 1) + 1 for n, k, p, d in axes)
-        return whole and x.shape[1] == weight.shape[1] * self.groups
+        return whole and bool(x.shape[1] == weight.shape[1] * self.groups)
 
 
 def _chosen(

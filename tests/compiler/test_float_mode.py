@@ -1,4 +1,4 @@
-"""The caller's floating-point mode changes no bit, and comes back unchanged: every family, from every door."""
+"""The caller's floating-point mode changes no bit, and comes back unchanged: every family, by every call."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ class FakeLibrary:
     def do_cuDeviceGetAttribute(self, out, which, device):
         return self.put(out, self.arch[which - 75])
 
-    def do_cuDeviceGetName(self, room, size, device):
-        room.value = b"Fake GPU"
+    def do_cuDeviceGetName(self, buffer, size, device):
+        buffer.value = b"Fake GPU"
         return 0
 
     def do_cuDriverGetVersion(self, out):
@@ -82,9 +82,9 @@ class FakeLibrary:
         return self.put(out, 0x2000 + module.value)
 
     def do_cuMemAlloc_v2(self, out, size):
-        room = ctypes.create_string_buffer(size.value)
-        address = ctypes.addressof(room)
-        self.memory[address] = room
+        buffer = ctypes.create_string_buffer(size.value)
+        address = ctypes.addressof(buffer)
+        self.memory[address] = buffer
         return self.put(out, address)
 
     def do_cuMemFree_v2(self, pointer):
@@ -100,7 +100,7 @@ class FakeLibrary:
         return 0
 
     def do_cuPointerGetAttribute(self, out, which, pointer):
-        inside = any(a <= pointer.value < a + len(room) for a, room in self.memory.items())
+        inside = any(a <= pointer.value < a + len(buffer) for a, buffer in self.memory.items())
         return self.put(out, 0) if inside else 1
 
     def do_cuLaunchKernel(self, function, *rest):

@@ -169,7 +169,7 @@ def test_wrong_input_says_what_would_work(call: object, error: type[Exception]) 
     assert len(str(caught.value)) >= 40
 
 
-DOORS = {
+CALLS = {
     "matmul": lambda wrap: matmul(wrap(np.eye(16, dtype=np.float16)), np.eye(16, dtype=np.float16)),
     "matmul c": lambda wrap: matmul(*[np.eye(16, dtype=np.float16)] * 2, wrap(np.eye(16, dtype=np.float32))),
     "pack": lambda wrap: pack(wrap(np.eye(16, dtype=np.int8)), "s4"),
@@ -181,22 +181,22 @@ DOORS = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_masked_arrays_are_refused_at_every_door(door: str) -> None:
+@pytest.mark.parametrize("name", CALLS)
+def test_masked_arrays_are_refused_by_every_call(name: str) -> None:
     for mask in (True, np.ma.nomask):
         with pytest.raises(FormatError, match=r"masked.*filled"):
-            DOORS[door](lambda x, mask=mask: np.ma.array(x, mask=mask))
+            CALLS[name](lambda x, mask=mask: np.ma.array(x, mask=mask))
 
 
 class Named(np.ndarray):
     """A subclass with state, as libraries of units or labels have them."""
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_subclasses_count_as_the_arrays_they_hold(door: str) -> None:
-    want = DOORS[door](lambda x: x)
+@pytest.mark.parametrize("name", CALLS)
+def test_subclasses_count_as_the_arrays_they_hold(name: str) -> None:
+    want = CALLS[name](lambda x: x)
     for kind in (np.matrix, Named, np.memmap):
-        found = DOORS[door](lambda x, kind=kind: x.view(kind))
+        found = CALLS[name](lambda x, kind=kind: x.view(kind))
         assert type(found) is np.ndarray and found.shape == want.shape and found.tobytes() == want.tobytes()
 
 

@@ -71,8 +71,8 @@ def test_out_may_be_c_or_overlap_an_operand(small_blocks):
     a, b, c = operands(45, 70, 70)
     want = nbtc.matmul(a, b, c)
     assert_bits_equal(nbtc.matmul(a, b, c, out=c), want)
-    room = np.zeros((50, 70), np.float32)
-    x, d = room[:45], room[5:]
+    buffer = np.zeros((50, 70), np.float32)
+    x, d = buffer[:45], buffer[5:]
     x[...] = np.random.default_rng(8).standard_normal(x.shape)
     y = b.astype(np.float32)
     want = nbtc.matmul(x, y)

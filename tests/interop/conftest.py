@@ -1,4 +1,4 @@
-"""Tests of the doors to other tools run where the tool is installed; elsewhere each file is skipped by name."""
+"""Tests with other tools run where the tool is installed; elsewhere each file is skipped by name."""
 
 from __future__ import annotations
 

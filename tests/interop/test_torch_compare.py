@@ -102,7 +102,7 @@ def test_orders_of_one_architecture_and_keyword_inputs(tf32):
 
 
 def test_what_is_no_module_is_refused():
-    with pytest.raises(OptionError, match="model is a function: pass a torch.nn.Module"):
+    with pytest.raises(OptionError, match=r"model is a function: pass a torch\.nn\.Module"):
         nbtc.torch.compare(lambda x: x @ x, INPUT)
 
 

@@ -63,9 +63,9 @@ def compiled(shape: SliceShape) -> tuple[Any, Any]:
 
 def aligned(x: np.ndarray) -> np.ndarray:
     """A copy that begins at a multiple of 64 bytes, as images do."""
-    room = np.zeros(x.nbytes + 64, np.uint8)
-    first = -room.ctypes.data % 64
-    out = room[first : first + x.nbytes].view(x.dtype).reshape(x.shape)
+    buffer = np.zeros(x.nbytes + 64, np.uint8)
+    first = -buffer.ctypes.data % 64
+    out = buffer[first : first + x.nbytes].view(x.dtype).reshape(x.shape)
     out[...] = x
     return out
 

@@ -90,11 +90,11 @@ assert cu.cuModuleLoadData(byref(m), b".version 8.0 .target sm_80 .address_size 
 assert data == 7 and level == 0 and size == len(text) and b"add" in text, heard
 ok(cu.cuLogsUnregisterCallback(handle))
 assert cu.cuLogsUnregisterCallback(handle) == 400
-into, room = create_string_buffer(300), c_size_t(300)
-ok(cu.cuLogsDumpToMemory(byref(now), into, byref(room), u32(0)))
-assert into.value == text + b"\\n" and room.value == len(into.value)
-ok(cu.cuLogsDumpToMemory(byref(now), into, byref(room), u32(0)))
-assert into.value == b"" and room.value == 0, "the iterator is at the end"
+into, size = create_string_buffer(300), c_size_t(300)
+ok(cu.cuLogsDumpToMemory(byref(now), into, byref(size), u32(0)))
+assert into.value == text + b"\\n" and size.value == len(into.value)
+ok(cu.cuLogsDumpToMemory(byref(now), into, byref(size), u32(0)))
+assert into.value == b"" and size.value == 0, "the iterator is at the end"
 ok(cu.cuLogsDumpToFile(None, file.encode(), u32(0)))
 assert text.decode() in open(file).read()
 """)

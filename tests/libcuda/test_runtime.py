@@ -30,8 +30,8 @@ __global__ void together(int *x) {
 }
 __global__ void bad(int *x) { x[1 << 20] = 1; }
 template <class T> __global__ void fill(T *x, T v) {
-  extern __shared__ char room[];
-  room[threadIdx.x] = 1;
+  extern __shared__ char buffer[];
+  buffer[threadIdx.x] = 1;
   x[threadIdx.x] = v;
 }
 int main(int argc, char **argv) {

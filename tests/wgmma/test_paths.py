@@ -11,8 +11,7 @@ from nbtc.isa.archs import arch
 from nbtc.isa.parse import row as parse
 from nbtc.numerics.fused import chain
 from nbtc.ops.wgmma import general as warpgroup
-from nbtc.ops.wgmma import known
-from nbtc.ops.wgmma import product as door
+from nbtc.ops.wgmma import known, product
 from nbtc.ops.wgmma.tile import PAST_CACHES
 from nbtc.wgmma import Descriptor, tile_to_smem
 
@@ -88,8 +87,8 @@ def general(monkeypatch, positional, options):
     """The result of the general path, which is no product that is known, and which none becomes."""
     known.cache_clear()
     with monkeypatch.context() as m:
-        m.setattr(door, "_kernel", lambda form, task: None)
-        result = door.execute(*positional, **options)
+        m.setattr(product, "_kernel", lambda form, task: None)
+        result = product.execute(*positional, **options)
     known.cache_clear()
     return result
 
@@ -100,17 +99,17 @@ def test_both_paths_agree(monkeypatch, types, n):
     for seed in range(4):
         positional, options = case(types, n, seed)
         want = general(monkeypatch, positional, options)
-        np.testing.assert_array_equal(door.execute(*positional, **options), want)
+        np.testing.assert_array_equal(product.execute(*positional, **options), want)
 
 
 @pytest.mark.parametrize("types", ["f32.f16.f16", "f16.f16.f16", "s32.s8.s8"])
 def test_large_results_are_those_of_their_parts(types):
     """They are written past the caches, small ones are not."""
     (row, d, *descriptors, smem), options = case(types, 256, 2, groups=40)
-    whole = door.execute(row, d, *descriptors, smem, **options)
+    whole = product.execute(row, d, *descriptors, smem, **options)
     assert d[:2].size <= PAST_CACHES < whole.size
     for g in range(0, 40, 2):
-        part = door.execute(row, d[g : g + 2], *descriptors, smem[g : g + 2], **options)
+        part = product.execute(row, d[g : g + 2], *descriptors, smem[g : g + 2], **options)
         np.testing.assert_array_equal(whole[g : g + 2], part)
 
 
@@ -123,7 +122,7 @@ def test_ordinary_operands_need_no_other_path(monkeypatch, types):
     if host() is None:
         pytest.skip("no vector code for this processor")
     monkeypatch.setattr(warpgroup, "run", fail)
-    assert door.execute(*positional, **options).any()
+    assert product.execute(*positional, **options).any()
 
 
 @pytest.mark.parametrize("fields", [(0, 1), (1, 60), (50, 90), (150, 190), (180, 254), (0, 255)])
@@ -132,7 +131,7 @@ def test_accumulators_of_every_magnitude(monkeypatch, types, fields):
     positional, options = case(types, 32, 3)
     d = registers(np.random.default_rng(8), types, 32, 2, fields)
     positional = (positional[0], d, *positional[2:])
-    np.testing.assert_array_equal(door.execute(*positional, **options), general(monkeypatch, positional, options))
+    np.testing.assert_array_equal(product.execute(*positional, **options), general(monkeypatch, positional, options))
 
 
 @pytest.mark.parametrize("types", FLOATS)
@@ -141,23 +140,25 @@ def test_operands_out_of_range(monkeypatch, types):
     ends = [lambda f: (0, (1 << f.exponent) - 1), lambda f: (0, (1 << f.exponent) - 2), lambda f: (0, 0)]
     for fields in ends:
         positional, options = case(types, 16, 4, fields)
-        np.testing.assert_array_equal(door.execute(*positional, **options), general(monkeypatch, positional, options))
+        np.testing.assert_array_equal(
+            product.execute(*positional, **options), general(monkeypatch, positional, options)
+        )
     positional, options = case(types, 16, 4, lambda f: (f.bias, f.bias))
     heavy = positional[-1] | np.uint8(0x7F if formats(types)[1].bits == 16 else 0)
     heavy[:, 1::2] = positional[-1][:, 1::2] & np.uint8(0x7F) | np.uint8(3 if types.endswith("f16") else 0)
     positional = (*positional[:-1], heavy)
-    np.testing.assert_array_equal(door.execute(*positional, **options), general(monkeypatch, positional, options))
+    np.testing.assert_array_equal(product.execute(*positional, **options), general(monkeypatch, positional, options))
 
 
 def test_only_what_is_out_of_range_is_done_again(monkeypatch):
     """One warpgroup of many holds a NaN: the others keep the results of the vector kernel."""
     positional, options = case("f32.f16.f16", 16, 2, groups=6)
-    plain = door.execute(*positional, **options)
+    plain = product.execute(*positional, **options)
     positional[-1][4, :] = 0x7F
     seen = []
     whole = warpgroup.run
     monkeypatch.setattr(warpgroup, "run", lambda groups, *rest: (seen.extend(groups), whole(groups, *rest)))
-    marked = door.execute(*positional, **options, threads=1)
+    marked = product.execute(*positional, **options, threads=1)
     assert 4 in seen and (len(seen) == 1 or host() is None)
     np.testing.assert_array_equal(np.delete(marked, 4, 0), np.delete(plain, 4, 0))
     np.testing.assert_array_equal(marked, general(monkeypatch, positional, options))
@@ -183,10 +184,10 @@ def test_tiles_against_the_chain(types):
     places = 16 * (thread // 32) + thread % 32 // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (thread % 4) + i % 2
     image = lambda t: np.ascontiguousarray(t[places].astype(f"u{out.bits // 8}")).view(np.uint32)  # noqa: E731
     row = parse(name(types, n))
-    got = door.execute(row, image(tile), da, Descriptor(a.size, db.leading, db.stride), np.concatenate([a, b]))
+    got = product.execute(row, image(tile), da, Descriptor(a.size, db.leading, db.stride), np.concatenate([a, b]))
     want = tile.reshape(-1).copy()
     words = [x.astype(np.uint32).reshape(-1) for x in bits]
-    in_order(*words, want, 64, n, k, door._params(row, arch("sm_90a"), 0))
+    in_order(*words, want, 64, n, k, product._params(row, arch("sm_90a"), 0))
     np.testing.assert_array_equal(got, image(want.reshape(64, n)))
 
 

@@ -58,7 +58,7 @@ _FORMATS = {kind: FORMATS[name] for name, kind in reversed(TYPES.items())}  # th
 
 
 def format_of(kind: Any) -> Any:
-    """What a kernel says for a format, as the fragments of other doors get it."""
+    """What a kernel says for a format, as other calls' fragments get it."""
     found = _FORMATS.get(kind.dtype) if isinstance(kind, types.DTypeSpec) else None
     return kind if found is None else ConstantType(found)
 

@@ -73,7 +73,7 @@ def flattened(given: list[NDArray[Any]], lead: tuple[int, ...]) -> ScaledOperand
 
 
 def refuse_unscaled(row: Row) -> UnsupportedInstructionError:
-    """The error of a door that takes no scale registers."""
+    """The error of a call that takes no scale registers."""
     return UnsupportedInstructionError(
         f"{row.mnemonic} has block scales, which this call does not take: from Python, pass scale_a= and scale_b= to "
         "nbtc.instruction(mnemonic) or nbtc.ptx.mma_sync"

@@ -44,7 +44,7 @@ def test_hazards_are_found_and_repairs_are_not(hazard):
 
 
 def test_a_process_may_check_every_launch(monkeypatch):
-    """As NBTC_CHECKED=1 asks for: doors that launch unchecked are watched too; what says "off" is not."""
+    """As NBTC_CHECKED=1 asks for: calls that launch unchecked are watched too; what says "off" is not."""
     monkeypatch.setattr(process_wide, "CHECK_ALL", True)
     kernel = nbtc.load(""".version 8.0 .target sm_80 .address_size 64
         .visible .entry k() { .shared .b32 s[2]; .reg .b32 r; ld.shared.b32 r, [s]; st.shared.b32 [s+4], r; ret; }""")[

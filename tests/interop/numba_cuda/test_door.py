@@ -1,4 +1,4 @@
-"""The door itself: kernels one by one, devices of several architectures, and what it puts back."""
+"""`emulate` itself: kernels one by one, devices of several architectures, and what it puts back."""
 
 import gc
 import pickle

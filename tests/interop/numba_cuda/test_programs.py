@@ -34,11 +34,11 @@ def block_sums(a, out):
 
 @cuda.jit
 def reversed_in_dynamic_memory(a):
-    room = cuda.shared.array(0, int32)
+    tile = cuda.shared.array(0, int32)
     i = cuda.threadIdx.x
-    room[i] = a[i]
+    tile[i] = a[i]
     cuda.syncthreads()
-    a[i] = room[a.size - 1 - i]
+    a[i] = tile[a.size - 1 - i]
 
 
 @cuda.jit

@@ -1,4 +1,4 @@
-"""The door itself: what it takes, what it puts back, and Triton's autotuner and hooks through it."""
+"""`emulated` itself: what it takes, what it puts back, and Triton's autotuner and hooks through it."""
 
 import sys
 from importlib import import_module

@@ -85,9 +85,9 @@ def operand(values, fp4, padded):
 
 def aligned(values):
     """A copy that starts where padded fp4 may: at a multiple of 32 bytes."""
-    room = np.empty(values.nbytes + 32, np.uint8)
-    start = -room.ctypes.data % 32
-    copy = room[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    buffer = np.empty(values.nbytes + 32, np.uint8)
+    start = -buffer.ctypes.data % 32
+    copy = buffer[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     copy[...] = values
     return copy
 
