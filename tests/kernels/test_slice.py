@@ -35,6 +35,7 @@ SHAPES = [
     ("e4m3", "e5m2", "f32", (True, False, False, True, True)),
     ("e5m2", "e5m2", "f16", (False, False, False, False, True)),
 ]
+NAN_BESIDE_LARGEST = "a NaN in the second tile of B, all of A the largest number"
 ORDINARY = ("normal", "cancellation", "alignment_edge")  # of which no tile may need the fallback
 
 
@@ -130,8 +131,11 @@ def compare(shape: SliceShape, both: list[Any], strategy: str, keep: bool) -> tu
     a_format, b_format = shape.a, shape.b
     acc = FORMATS["f16" if shape.f16_acc else "f32"]
     case = Case("sm_90", "wgmma", a_format.name, b_format.name, acc.name, shape.depth)
-    rng = np.random.default_rng(len(strategy))
-    a, b, c = operands(rng, strategy, (ROWS, COLUMNS * TILES, shape.depth), a_format, b_format, acc)
+    rng, sizes = np.random.default_rng(len(strategy)), (ROWS, COLUMNS * TILES, shape.depth)
+    a, b, c = operands(rng, "normal" if strategy == NAN_BESIDE_LARGEST else strategy, sizes, a_format, b_format, acc)
+    if strategy == NAN_BESIDE_LARGEST:
+        a[...] = a_format.special - 1
+        b[5, COLUMNS + 3] = (1 << b_format.bits - 1) - 1
     indices, meta = metadata(rng) if shape.sparse else (None, aligned(np.zeros(32, np.uint32)))
     if shape.sparse:  # half of what rows and columns meet comes from other columns
         b = rng.permuted(np.concatenate([b, b[:, ::-1]]), axis=0)
@@ -168,7 +172,7 @@ def check(shapes: list[tuple[Any, ...]]) -> None:
         shape = shape_of(a, b, acc, flags)
         code, both = compiled(shape)
         for keep in (True, False):
-            for strategy in strategies(shape.a):
+            for strategy in (*strategies(shape.a), NAN_BESIDE_LARGEST):
                 marked, wrong = compare(shape, both, strategy, keep)
                 assert wrong == 0, (a, b, acc, strategy, keep, wrong)
                 assert not (marked and strategy in ORDINARY), (a, b, acc, strategy, keep, marked)

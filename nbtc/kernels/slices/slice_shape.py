@@ -20,8 +20,9 @@ BIAS = 127
 # What a zero shows as its exponent: the sum of two is still a field from which F can be taken, and the sum with any
 # number that is not zero stays below `SliceShape.least`: of e4m3 and e5m2 30 + 53 + 16 < 107, of others as well.
 ZERO = 16
-# What an Inf or NaN of B shows: more than any product with a zero too, and no carry with any number of A (31 + 49).
-SPECIAL = 175
+# What an Inf or NaN of B shows: more than any product with a zero too, and no carry with any number of A, whose fields
+# go furthest with e5m2 beside e4m3: 31 + 53.
+SPECIAL = 255 - 84
 
 
 @dataclass(frozen=True)
