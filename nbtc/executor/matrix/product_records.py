@@ -66,6 +66,8 @@ class RecordOperands(WarpElements):
         """Decode A from its image into its record."""
         v, groups = self.v, range(GROUPS)
         signs: list[list[Any]] = [[] for _ in groups]
+        # by bytes: of words LLVM makes a permutation of two sources and a register of zeros
+        twice = [self.m.spread(2 * [*[None] * 4, *range(4 * k, 4 * k + 4)]) for k in range(4)]
         for r in self.registers:
             fields = []
             for g in groups:
@@ -74,11 +76,7 @@ class RecordOperands(WarpElements):
                 signs[g].append(self._words_of_signs(*masks))
                 fields.append(self.biased(words, masks[1], self.more[0]))
                 for n, x, k in self._words(r, self.high_words(words)):
-                    # by bytes: of words LLVM makes a permutation of two sources and a register of zeros
-                    places = [0] * 4 + [64 + 4 * k + n for n in range(4)]
-                    lanes = [n if n < 64 else n + 16 * u for u in range(4) for n in 2 * places]
-                    twice = v.shuffle(v.const(B64, 0), v.bits(x, B64), lanes)
-                    v.store(twice, self.record_a, VECTOR, VECTOR * (GROUPS * n + g))
+                    v.store(twice[k](v.bits(x, B64)), self.record_a, VECTOR, VECTOR * (GROUPS * n + g))
             for m in range(GROUPS // self.in_word):
                 mine = fields[self.in_word * m : self.in_word * (m + 1)]
                 for n, x, k in self._words(r, self._side_by_side(mine)):
@@ -206,10 +204,15 @@ class RecordOperands(WarpElements):
         return 0x10001 << 8 * (element // 4) + 4 * register + element % 4
 
     def _word_of(self, mask: Any) -> Any:
-        """A mask of elements as one word, with a byte for each 128-bit lane."""
+        """A mask of elements as one word, with a byte for each 128-bit lane.
+
+        LLVM is not told where it comes from: it would follow each bit to its comparison through all that words go
+        through, for a quarter of the time that a decoding takes it and more instructions.
+        """
         b = self.b
         if self.s.per_word == 2:
-            return b.bitcast(mask, I32)
+            same = ir.InlineAsm(ir.FunctionType(I32, [I32]), "", "=r,0")
+            return b.call(same, [b.bitcast(mask, I32)])
         x = b.zext(b.bitcast(mask, I16), I32)
         for shift, kept in ((8, 0x00FF00FF), (4, 0x0F0F0F0F)):
             x = b.and_(b.or_(x, b.shl(x, ir.Constant(I32, shift))), ir.Constant(I32, kept))
