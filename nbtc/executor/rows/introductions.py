@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from nbtc.executor.rows.patterns import Pattern
+from nbtc.executor.rows.patterns import PatternTable
 from nbtc.executor.text.data import Instruction, PtxModule, Sink, Special
 
 ALL_FEATURES = "af"  # suffixes of targets that have all features of an architecture or of a family
@@ -29,7 +29,6 @@ TARGETS = {
 class Introduction(NamedTuple):
     """One row: targets from `first` to `last`, specific: with all features alone, and a version of the PTX ISA."""
 
-    pattern: Pattern
     first: int
     specific: bool
     last: int
@@ -47,17 +46,17 @@ class Introduction(NamedTuple):
         return f"sm_{self.first} or later"
 
 
-def _row(pattern: str, first: str, last: str, version: str) -> Introduction:
+def _row(first: str, last: str, version: str) -> Introduction:
     major, minor = version.split(".")
     least, most = int(first.rstrip("a") or 0), int(last or NEWEST)
-    return Introduction(Pattern(pattern), least, first.endswith("a"), most, (int(major), int(minor)))
+    return Introduction(least, first.endswith("a"), most, (int(major), int(minor)))
 
 
 @cache
-def _rows() -> tuple[Introduction, ...]:
+def _rows() -> PatternTable[Introduction]:
     text = files("nbtc").joinpath("data/introductions.csv").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("#")]
-    return tuple(_row(**line) for line in csv.DictReader(lines))
+    return PatternTable((line.pop("pattern"), _row(**line)) for line in csv.DictReader(lines))
 
 
 @cache
@@ -67,29 +66,26 @@ def introductions(mnemonic: str) -> tuple[Introduction, ...]:
     >>> [(row.first, row.version) for row in introductions("mbarrier.try_wait.shared::cta.b64")]
     [(80, (7, 0)), (90, (7, 8)), (0, (7, 8))]
     """
-    return tuple(row for row in _rows() if row.pattern.fullmatch(mnemonic))
+    return tuple(_rows().matching(mnemonic))
 
 
 # What operands need beyond the name: cluster registers, a third operand, a sink, elements of a vector.
-_CLUSTERS = _row("%(n?cluster|is_explicit_cluster).*", "90", "", "7.8")
-_SHARED_SIZES = _row("%aggr_smem_size", "90", "", "8.1")
-_RESERVED = _row("%reserved_smem.*", "80", "", "7.6")
-_THREE_INPUTS = _row("three inputs", "100", "", "8.8")
-_IGNORED = _row("a predicate that leaves the source out", "80", "", "7.5")
-_COUNT = _row("a count without .noComplete", "90", "", "7.8")
-_SINK = _row("_ as the result", "80", "", "7.1")
-_SPECIALS = (_CLUSTERS, _SHARED_SIZES, _RESERVED)
+_SPECIALS = PatternTable(
+    (
+        ("%(n?cluster|is_explicit_cluster).*", _row("90", "", "7.8")),
+        ("%aggr_smem_size", _row("90", "", "8.1")),
+        ("%reserved_smem.*", _row("80", "", "7.6")),
+    )
+)
+_THREE_INPUTS = _row("100", "", "8.8")
+_IGNORED = _row("80", "", "7.5")  # a predicate that leaves the source out
+_COUNT = _row("90", "", "7.8")  # without .noComplete
+_SINK = _row("80", "", "7.1")  # as the result
 
 
 def _of_operands(i: Instruction) -> list[tuple[str, Introduction]]:
     """What is newer than the instruction's name, with a word for it."""
-    found = [
-        (o.name, row)
-        for o in i.operands
-        if isinstance(o, Special)
-        for row in _SPECIALS
-        if row.pattern.fullmatch(o.name)
-    ]
+    found = [(o.name, row) for o in i.operands if isinstance(o, Special) for row in _SPECIALS.matching(o.name)]
     number = len(i.operands)
     if i.opcode in ("min", "max") and i.modifiers[-1] == "f32" and number == 4:
         found.append((f"{i.opcode} of three inputs", _THREE_INPUTS))

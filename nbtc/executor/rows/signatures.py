@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nbtc.executor.matrix.matrix import isa_row
 from nbtc.executor.matrix.matrix_moves import without_space
-from nbtc.executor.rows.patterns import Pattern
+from nbtc.executor.rows.patterns import PatternTable
 from nbtc.executor.text.data import WIDTHS, Immediate, Instruction, Register
 from nbtc.isa import spec
 
@@ -37,11 +37,11 @@ class OperandKind(NamedTuple):
 
 
 @cache
-def _rows(table: str, column: str) -> tuple[tuple[Pattern, str], ...]:
+def _rows(table: str, column: str) -> PatternTable[str]:
     """A column of a table in data/, by the pattern of the names that it is for."""
     text = files("nbtc").joinpath(f"data/{table}.csv").read_text(encoding="ascii")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
-    return tuple((Pattern(row["pattern"]), row[column]) for row in csv.DictReader(lines))
+    return PatternTable((row["pattern"], row[column]) for row in csv.DictReader(lines))
 
 
 @cache
@@ -51,7 +51,7 @@ def conflict(mnemonic: str) -> str:
     >>> conflict("prefetch.const.L1")
     '.const and .param are for .tensormap; L1 and L2 take .global or .local'
     """
-    return next((rule for pattern, rule in _rows("conflicts", "rule") if pattern.fullmatch(mnemonic)), "")
+    return next(_rows("conflicts", "rule").matching(mnemonic), "")
 
 
 class CountRange(NamedTuple):
@@ -89,12 +89,12 @@ UNBOUNDED = 1 << 63
 
 
 @cache
-def _all_ranges() -> tuple[tuple[Pattern, CountRange], ...]:
+def _all_ranges() -> PatternTable[CountRange]:
     text = files("nbtc").joinpath("data/constant_ranges.csv").read_text(encoding="ascii")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    return tuple(
+    return PatternTable(
         (
-            Pattern(row["pattern"]),
+            row["pattern"],
             CountRange(
                 int(row["operand"]),
                 int(row["low"] or -UNBOUNDED),
@@ -110,7 +110,7 @@ def _all_ranges() -> tuple[tuple[Pattern, CountRange], ...]:
 @cache
 def _ranges(mnemonic: str) -> tuple[CountRange, ...]:
     """The ranges of an instruction's constants."""
-    return tuple(found for pattern, found in _all_ranges() if pattern.fullmatch(mnemonic))
+    return tuple(_all_ranges().matching(mnemonic))
 
 
 def out_of_range(i: Instruction) -> str:
@@ -136,10 +136,10 @@ def signatures(mnemonic: str) -> tuple[tuple[OperandKind, ...], ...]:
     True
     """
     modifiers = mnemonic.split(".")[1:]
-    for pattern, operands in _rows("signatures", "operands"):
-        if pattern.fullmatch(mnemonic):
-            return tuple(tuple(_kind(word, modifiers) for word in s.split()) for s in operands.split("/"))
-    return _fragments(mnemonic)
+    operands = next(_rows("signatures", "operands").matching(mnemonic), None)
+    if operands is None:
+        return _fragments(mnemonic)
+    return tuple(tuple(_kind(word, modifiers) for word in s.split()) for s in operands.split("/"))
 
 
 def _kind(word: str, modifiers: list[str]) -> OperandKind:
