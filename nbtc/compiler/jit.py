@@ -23,7 +23,7 @@ from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import BaseNativeLowering
 
 from nbtc.compiler.announce import announced
-from nbtc.compiler.cache.code_cache import cache_of, name_apart
+from nbtc.compiler.cache.code_cache import DeferredCache, cache_of, name_apart
 from nbtc.compiler.callees import serve_callers
 from nbtc.compiler.cpu.float_mode import DEFAULT, KEEP, framed
 from nbtc.compiler.garbage import rarely_collected
@@ -97,7 +97,7 @@ def jit(
     if framed:
         dispatcher._compile_for_args = _uninterrupted(dispatcher._compile_for_args)
     if cached and not inline:
-        dispatcher._cache = cache_of(function) or dispatcher._cache
+        dispatcher._cache = DeferredCache(function)
     serve_callers(dispatcher, cached=cached and not inline, in_mode=in_mode)
     return cast(F, dispatcher)
 

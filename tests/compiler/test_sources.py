@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from nbtc.compiler.cache import sources
+from tests.processes import forked, output
 
 ROOT = Path(sources.ROOT)
 
@@ -54,6 +55,7 @@ def test_a_digest_is_of_what_is_imported_of_what_that_imports(monkeypatch):
     monkeypatch.setattr(sources, "_read", lambda file: now[file])
 
     def forget() -> None:
+        sources._places.cache_clear()
         sources._imports.cache_clear()
         sources._digest.cache_clear()
 
@@ -70,3 +72,23 @@ def test_a_digest_is_of_what_is_imported_of_what_that_imports(monkeypatch):
         assert digest({"d.py": b"three", sources.FRONT: b"four"}) == first, "the front door is left out"
     finally:
         forget()
+
+
+def test_a_file_that_changed_after_the_process_began_has_a_digest_of_its_own(monkeypatch, tmp_path):
+    (tmp_path / "a.py").write_bytes(b"one")
+    monkeypatch.setattr(sources, "ROOT", str(tmp_path))
+    text = sources._read.__wrapped__
+    monkeypatch.setattr(sources, "STARTED", os.stat(tmp_path / "a.py").st_ctime)
+    assert text("a.py") == b"one"
+    monkeypatch.setattr(sources, "STARTED", sources.STARTED - 1)
+    assert text("a.py") != text("a.py") and text("a.py").startswith(b"one")
+
+
+def test_no_source_is_read_before_code_is_wanted():
+    code = """
+from nbtc.compiler.cache import sources
+from nbtc.testing.program_speed import collatz
+before = sources._read.cache_info().currsize
+print(before, collatz.stats.cache_path != "", sources._read.cache_info().currsize > 0)
+"""
+    assert output(forked(code)) == "0 True True"

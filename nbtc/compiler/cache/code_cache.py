@@ -14,6 +14,7 @@ import pickle
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -172,3 +173,35 @@ def cache_of(function: Callable[..., Any], kind: type[CodeCache] = CodeCache) ->
         return kind(function)
     except (RuntimeError, OSError):
         return None
+
+
+class DeferredCache:
+    """A function's cache, looked for when its code is first wanted or asked about.
+
+    A process defines hundreds of kernels and runs a few: folders and digests for all of them were a seventh of its
+    start.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    @cached_property
+    def _found(self) -> Any:
+        return cache_of(self._function) or caching.NullCache()
+
+    @property
+    def cache_path(self) -> Any:
+        """The folder, None where none can be written."""
+        return self._found.cache_path
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Compiled code, or None."""
+        return self._found.load_overload(sig, target_context)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep compiled code, if that can be done."""
+        self._found.save_overload(sig, data)
+
+    def flush(self) -> None:
+        """Forget every entry."""
+        self._found.flush()

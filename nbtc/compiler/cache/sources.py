@@ -1,6 +1,7 @@
 """Digests over nbtc's sources: of a file and all that it imports.
 
-Every kernel asks when it is defined, so paths are text here: with pathlib it took a third of the time to import nbtc.
+A digest is made when code is first wanted, which may be hours after the modules were imported: what is read then has
+to be what runs.  Where a file has changed meanwhile, by an upgrade beside a notebook, the digest is this process's own.
 """
 
 from __future__ import annotations
@@ -8,17 +9,21 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
+from collections.abc import Iterator
 from functools import cache
 from os import PathLike
 
 ROOT = os.path.normpath(os.path.join(os.path.realpath(__file__), "..", "..", ".."))
 
 # Import statements at the start of a line, as ruff lays them out; text that only looks like one adds a file too many.
-_FROM = re.compile(r"^[ \t]*from (nbtc[.\w]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
-_IMPORT = re.compile(r"^[ \t]*import (nbtc[.\w]+)", re.MULTILINE)
+# Looked for by their first words: with the start of a line in the patterns `re` tries each line, for twice the time.
+_FROM = re.compile(r"from (nbtc[.\w]*) import (\([^)]*\)|[^\n]*)")
+_IMPORT = re.compile(r"import (nbtc[.\w]+)")
 _WORD = re.compile(r"(?:^|[(,])\s*(\w+)")
 _COMMENT = re.compile(r"#[^\n]*")
 FRONT = "__init__.py"
+STARTED = time.time()
 
 
 @cache
@@ -35,8 +40,27 @@ def _files() -> frozenset[str]:
 
 @cache
 def _read(file: str) -> bytes:
+    """A file's text; where it may not be what was imported, with what no other process has."""
     with open(os.path.join(ROOT, file), "rb") as opened:
-        return opened.read()
+        found = os.fstat(opened.fileno())
+        # of installed files the time of the text may be any; Windows has no time of the file's last change
+        changed = found.st_mtime if os.name == "nt" else found.st_ctime
+        return opened.read() + (b"" if changed <= STARTED else b"\n# " + os.urandom(32).hex().encode())
+
+
+@cache
+def _places() -> dict[str, str]:
+    """Files by the names of their modules."""
+    names = ((file.removesuffix(".py").replace("/", "."), file) for file in _files() if file != FRONT)
+    return {f"nbtc.{name}".removesuffix(".__init__"): file for name, file in names}
+
+
+def _statements(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Matches that only spaces stand before in their line."""
+    for found in pattern.finditer(text):
+        at = found.start()
+        if not text[text.rfind("\n", 0, at) + 1 : at].strip(" \t"):
+            yield found
 
 
 @cache
@@ -45,13 +69,13 @@ def _imports(file: str) -> frozenset[str]:
 
     By the statements' text: parsing every file would take the first product of a process a second.
     """
-    text = _read(file).decode()
-    modules = set(_IMPORT.findall(text))
-    for module, names in _FROM.findall(text):
-        modules |= {module, *(f"{module}.{name}" for name in _WORD.findall(_COMMENT.sub("", names)))}
-    places = [module.replace(".", "/").removeprefix("nbtc").removeprefix("/") for module in modules]
-    files = {found for p in places for found in (f"{p}.py", f"{p}/{FRONT}") if found in _files()}
-    return frozenset(files)
+    text, places = _read(file).decode(), _places()
+    modules = {found[1] for found in _statements(_IMPORT, text)}
+    for found in _statements(_FROM, text):
+        module, names = found.groups()
+        names = _COMMENT.sub("", names) if "#" in names else names
+        modules |= {module, *(f"{module}.{name}" for name in _WORD.findall(names))}
+    return frozenset(places[module] for module in modules if module in places)
 
 
 @cache
