@@ -103,9 +103,11 @@ def read_rows(v: VectorBuilder, shared: SharedMemory, offsets: Any, image: Any, 
     """
     b, count = v.b, offsets.type.count
     addresses, outside = row_addresses(v, shared, offsets)
-    for n in range(count):
-        p = b.inttoptr(b.extract_element(addresses, ir.Constant(I32, n)), P)
-        v.store(v.load(p, vector(I8, UNIT), UNIT), image, UNIT, UNIT * n)
+    rows = [b.inttoptr(b.extract_element(addresses, ir.Constant(I32, n)), P) for n in range(count)]
+    together = VECTOR // UNIT  # loads of whole vectors would wait for stores of single rows
+    for n in range(0, count, together):
+        x = v.joined([v.load(p, vector(I8, UNIT), UNIT) for p in rows[n : n + together]])
+        v.store(x, image, VECTOR, UNIT * n)
     if transposed:
         order = [(2 * (lane % 4) + half) * ROWS + lane // 4 for lane in range(LANES) for half in (0, 1)]
         for register in range(count // ROWS):
