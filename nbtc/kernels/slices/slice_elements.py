@@ -47,25 +47,51 @@ class SliceElements(FloatElements):
         return b.select(self.special(x), v.const(t, SPECIAL), shown) if special else shown
 
     def line_values(self, x: Any) -> Iterator[Any]:
-        """Values of 64 bytes as f32 vectors: vector n holds elements 4n .. 4n + 3 of each 128-bit lane.
-
-        The upper two bytes of an f32 say all of an fp8 number, and a table knows them.
-        """
-        b, v = self.b, self.v
-        pairs = [self.m.byte_table([n >> at & 255 for n in _upper_halves(self.f)], x) for at in (0, 8)]
-        if None in pairs:
+        """Values of 64 bytes as f32 vectors: vector n holds elements 4n .. 4n + 3 of each 128-bit lane."""
+        v, octets = self.v, self._looked_up(x)
+        if octets is None:
             for n in range(4):
                 y = v.shuffle(x, x, [16 * u + 4 * n + i for u in range(4) for i in range(4)])
                 yield self.with_tiny_zeros(y, self.values(y))
             return
-        low, high = pairs
-        high = b.or_(high, b.and_(x, v.const(OCTETS, 0x80)))
+        low, high = octets
         for half in (0, 1):
             lanes = [16 * u + 8 * half + n + side for u in range(4) for n in range(8) for side in (0, 64)]
             words = v.bits(v.shuffle(low, high, lanes), vector(I16, 32))
             for part in (0, 1):
                 lanes = [8 * u + 4 * part + n + side for u in range(4) for n in range(4) for side in (0, 32)]
                 yield v.bits(v.shuffle(v.const(words.type, 0), words, lanes), V16)
+
+    def word_values(self, words: Any) -> Iterator[Any]:
+        """Values of sixteen words of elements as f32 vectors: one of the first element of each word, and so on."""
+        b, v, bits = self.b, self.v, self.f.bits
+        octets = self._looked_up(v.bits(words, OCTETS)) if bits == 8 else None
+        if octets is None:
+            for at in range(0, 32, bits):
+                x = b.trunc(b.lshr(words, v.const(W16, at)) if at else words, vector(ir.IntType(bits), ROWS))
+                yield self.with_tiny_zeros(x, self.values(x))
+            return
+        low, high = (v.bits(x, W16) for x in octets)
+        upper = v.const(W16, -0x00FF0100)  # 0xFF00FF00
+
+        def halves(x: Any, y: Any) -> Any:
+            """Halves of words with the lower bytes of x's and the upper ones of y's."""
+            return b.or_(b.and_(y, upper), b.and_(x, b.not_(upper)))
+
+        even = halves(low, b.shl(high, v.const(W16, 8)))
+        odd = halves(b.lshr(low, v.const(W16, 8)), high)
+        for x in (even, odd):
+            yield v.bits(b.shl(x, v.const(W16, 16)), V16)
+        for x in (even, odd):
+            yield v.bits(b.and_(x, v.const(W16, -1 << 16)), V16)
+
+    def _looked_up(self, x: Any) -> tuple[Any, Any] | None:
+        """The two upper bytes of the f32 values of bytes, which say all of an fp8 number, where tables know them."""
+        b, v, halves = self.b, self.v, _upper_halves(self.f)
+        low, high = (self.m.byte_table([n >> at & 255 for n in halves], x) for at in (0, 8))
+        if low is None or high is None:
+            return None
+        return low, b.or_(high, b.and_(x, v.const(OCTETS, 0x80)))
 
 
 def _upper_halves(fmt: Format) -> list[int]:
