@@ -21,7 +21,6 @@ from nbtc.kernels.warps.warp_operands import WarpOperands
 from nbtc.kernels.warps.warp_sparse import SparseOperands
 from nbtc.kernels.warps.warp_sums import FullWarpSums, LimitedWarpSums
 
-PAIRS = 2  # vectors of sixteen results summed together: four chains of multiply-adds hide their latency
 Stage = tuple[range, int]  # vectors, and a block of products
 
 
@@ -33,6 +32,7 @@ class ProductSchedule(ABC):
     """
 
     rate: int  # pieces of other work that a stage has room for
+    together = 2  # vectors of sixteen results of a stage: four chains of multiply-adds hide their latency
 
     def __init__(self, shape: FloatCode, v: VectorBuilder, operands: WarpElements, fraction: Any, floor: Any) -> None:
         self.s, self.v, self.b, self.m = shape, v, v.b, lowering(v)
@@ -68,7 +68,7 @@ class ProductSchedule(ABC):
 
     def _stages(self) -> list[Stage]:
         """In the order of their sums: two steps in turn, as a block waits for the one before."""
-        steps, blocks = [range(j, j + PAIRS) for j in range(0, 8, PAIRS)], range(self.s.blocks)
+        steps, blocks = [range(j, j + self.together) for j in range(0, 8, self.together)], range(self.s.blocks)
         return [(steps[n + i], block) for n in range(0, len(steps), 2) for block in blocks for i in (0, 1)]
 
     def sum(self, stage: Stage, others: Iterator[None]) -> None:
