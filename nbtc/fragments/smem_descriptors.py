@@ -103,14 +103,14 @@ def unit_offset(mn: Any, k: Any, leading: Any, stride: Any, log2: Any, transpose
     transposed (MN-major): mn counts units, k rows.  log2: of the units of a row of the swizzle pattern, 0 of a plain
     tile.
     """
-    swizzled = log2 > 0
     pitch = UNIT << log2
     if transposed:
+        swizzled = log2 > 0
         plain = mn * stride + (k >> 3) * leading
         atoms = (mn & ((1 << log2) - 1)) * UNIT + (mn >> log2) * leading + (k >> 3) * stride
         return (k & 7) * pitch + plain + (atoms - plain) * swizzled
-    along = leading + (UNIT - leading) * swizzled  # a swizzled row keeps its units side by side: LBO is not read
-    return (mn & 7) * pitch + (mn >> 3) * stride + k * along
+    along = (k & ((1 << log2) - 1)) * UNIT + (k >> log2) * leading  # side by side as far as a swizzled row goes
+    return (mn & 7) * pitch + (mn >> 3) * stride + along
 
 
 def swizzled_address(address: Any, log2: Any, base: Any) -> Any:
@@ -237,11 +237,13 @@ class Descriptor:
         if (at.size and int(at.max()) + size - self.start > WINDOW) or (at < self.start - self.start % 1024).any():
             out.append("the tile wraps around the 18-bit shared-memory window")
         if major == "k" and self.mode.units > 1:
-            out.append(f"LBO ({self.leading} bytes) is not read: K-major with swizzle")
-            if cols * fmt.bits // 8 > self.mode.row_bytes:
+            wide = cols * fmt.bits // 8
+            if wide <= self.mode.row_bytes:
+                out.append(f"LBO ({self.leading} bytes) is not read: K fits one swizzle row")
+            else:
                 out.append(
-                    f"K spans {cols * fmt.bits // 8} bytes, more than the {self.swizzle} row: the rows run into each "
-                    "other"
+                    f"K spans {wide} bytes, more than the {self.swizzle} row: LBO ({self.leading} bytes) is the step "
+                    f"to the next {self.mode.row_bytes} bytes of K"
                 )
         elif major == "mn" and self.mode.units > 1 and rows <= self.mode.units * 128 // fmt.bits:
             out.append(f"LBO ({self.leading} bytes) is not read: MN fits one swizzle row")

@@ -79,8 +79,11 @@ def cute_layout(d: Descriptor, shape: tuple[int, int], fmt: Format, major: str) 
     rows, cols = shape
     leading, stride = d.leading * 8 // fmt.bits, d.stride * 8 // fmt.bits
     if major == "k":
-        along = t if w > 1 else leading
-        text = f"((8,{-(-rows // 8)}),({t},{-(-cols // t)})):(({w * t},{stride}),(1,{along}))"
+        if w > 1 and cols > t * w:
+            across, along = f"{t},{w},{-(-cols // (t * w))}", f"1,{t},{leading}"
+        else:
+            across, along = f"{t},{-(-cols // t)}", f"1,{t if w > 1 else leading}"
+        text = f"((8,{-(-rows // 8)}),({across})):(({w * t},{stride}),({along}))"
     else:
         outer, inner = (leading, stride) if w > 1 else (stride, leading)
         text = f"(({t},{w},{-(-rows // (t * w))}),(8,{-(-cols // 8)})):((1,{t},{outer}),({w * t},{inner}))"
@@ -129,8 +132,9 @@ def _strides(drawing: SmemDrawing) -> list[tuple[str, int, str]]:
     d, t, w = drawing.descriptor, 128 // drawing.format.bits, drawing.descriptor.mode.units
     rows, cols = drawing.shape
     if drawing.major == "k":
+        read = cols > t * w
         return [
-            ("LBO", 0 if w > 1 or cols <= t else d.leading, "not read" if w > 1 else f"next {t} elements of K"),
+            ("LBO", d.leading if read else 0, f"next {t * w} elements of K" if read else "not read"),
             ("SBO", d.stride if rows > 8 else 0, "next 8 rows of MN"),
         ]
     if w == 1:

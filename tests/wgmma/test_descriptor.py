@@ -23,6 +23,28 @@ EXAMPLES = {
     "3 B": (Descriptor(0, 16, 256, swizzle="32B"), "k", (0, 32, 256, 2, 16, 298, 1006), 32),
     "4 B": (Descriptor(0, 16, 512, swizzle="64B"), "mn", (0, 2, 16, 64, 512, 370, 974), 32),
 }
+# start, LBO, SBO and base offset: where an H200 read the four units of K of some columns of a sparse product's B
+# (golden/recorders/make_two_rows.py)
+COLUMNS = (0, 1, 4, 8, 17)
+TWO_ROWS = {
+    (0, 16, 256, 0): [
+        [0, 16, 16, 32], [32, 48, 48, 64], [144, 128, 128, 176], [256, 272, 272, 288], [544, 560, 560, 576],
+    ],
+    (0, 128, 256, 0): [
+        [0, 16, 144, 128], [32, 48, 176, 160], [144, 128, 256, 272], [256, 272, 400, 384], [544, 560, 688, 672],
+    ],
+    (0, 1024, 512, 0): [
+        [0, 16, 1024, 1040], [32, 48, 1056, 1072], [144, 128, 1168, 1152], [512, 528, 1536, 1552],
+        [1056, 1072, 2080, 2096],
+    ],
+    (0, 256, 512, 5): [
+        [16, 0, 272, 256], [48, 32, 304, 288], [128, 144, 384, 400], [528, 512, 784, 768], [1072, 1056, 1328, 1312],
+    ],
+    (128, 16, 512, 0): [
+        [144, 128, 128, 176], [176, 160, 160, 208], [256, 272, 272, 288], [656, 640, 640, 688],
+        [1200, 1184, 1184, 1232],
+    ],
+}  # fmt: skip
 
 
 def test_recorded_probes(probes):
@@ -36,6 +58,18 @@ def test_recorded_probes(probes):
         assert Descriptor.decode(d.encode()) == d
         count += 1
     assert count > 300
+
+
+def test_rows_of_two_swizzle_rows():
+    """Sparse B in K-major order with the 32-byte swizzle: LBO is the step to the second 32 bytes."""
+    columns, k = np.array(COLUMNS)[:, None], 16 * np.arange(4)
+    for (start, leading, stride, base), want in TWO_ROWS.items():
+        d = Descriptor(start, leading, stride, base, "32B")
+        assert d.address(columns, k, "u8").tolist() == want
+        assert any(f"LBO ({leading} bytes) is the step" in n for n in d.notes((32, 64), "u8"))
+    picture = Descriptor(0, 1024, 512, swizzle="32B").explain((32, 64), "u8")
+    assert picture.layout == "Swizzle<1,4,3> on bytes o ((8,4),(16,2,2)):((32,512),(1,16,1024))"
+    assert "next 32 elements of K" in str(picture)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
