@@ -284,7 +284,7 @@ class Lowering:
             return lambda x: self._spread(x, places)
         lane = [NO_PLACE if n is None else n for n in places]
         hidden = self.opt_barrier(ir.Constant(vector(I8, self.row.bytes), lane * (self.row.bytes // 16)))
-        return lambda x: self.byte_shuffle(x, self.v.joined([hidden] * (x.type.count // self.row.bytes)))
+        return lambda x: self.by_parts(self.row.bytes, lambda part: self.byte_shuffle(part, hidden), x)
 
     def _spread(self, x: Any, places: Sequence[int | None]) -> Any:
         count = x.type.count
