@@ -12,7 +12,9 @@ NumPy and takes milliseconds.
 from __future__ import annotations
 
 from importlib import import_module as _import_module
+from time import time as _time
 
+_STARTED = _time()  # no module of the package was imported before (`compiler.cache.sources`)
 TYPE_CHECKING = False  # checkers take it for true; `typing` itself would be the longest part of this import
 if TYPE_CHECKING:  # the names of _EXPORTS and _MODULES once more: checkers and editors read no tables
     from typing import Any as _Any

@@ -186,7 +186,8 @@ class Descriptor(smem.Descriptor):
 
         e2m1 and the 6-bit formats take bytes here (16 elements fill a unit of 16 bytes); "mxf4" stands for e2m1 two a
         byte, 32 in a unit.  MN-major order of bytes follows the ISA's canonical layouts, whose units hold 128 bits of
-        any type; no recording backs it, programs that Triton makes do.  Raises by name what nothing has confirmed:
+        any type; no recording backs it, programs that Triton makes do.  K beyond a swizzle row follows what an H200's
+        wgmma does (LBO is the step); no recording of tcgen05 backs that.  Raises by name what nothing has confirmed:
         MN-major order of formats other than of 8 and 16 bits.
         """
         if isinstance(format, str) and format == "mxf4":

@@ -163,10 +163,11 @@ def remember(of: Any, a: Any, b: Any, threads: Any, problem: Problem, engines: l
         if call is None or sum(np.dtype(kind).itemsize * size for size, kind in call.key) > MOST_BYTES:
             call = Waiting(0)
         _keep(of, call)
-        if type(call) is Call and of == signature(a, b, of[6], threads, engines):  # no row was added meanwhile
-            product = call.prepared(a, b, engines, of[7], *of[6], *BARE)
-            with _LOCK:
-                LATEST[:] = [Recent(product, of, call), *LATEST[: MOST_LATEST - 1]]
+        if type(call) is Call:
+            product = call.prepared(a, b, engines, of[7], *of[6], *BARE)  # watches the rows that there are now
+            if of == signature(a, b, of[6], threads, engines):  # which were no others when the call was made
+                with _LOCK:
+                    LATEST[:] = [Recent(product, of, call), *LATEST[: MOST_LATEST - 1]]
 
 
 def _blank(x: NDArray[Any]) -> NDArray[Any]:

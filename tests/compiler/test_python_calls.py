@@ -295,7 +295,7 @@ def prepared_for(known: Known, x: Any) -> Any:
 def test_prepared_calls_keep_no_references():
     known = Known(whole=(False, True))
     dtype, turned = np.dtype(np.uint16), prepared_for(known, known.x.T)
-    counted = known.x, known.y, known.name, dtype
+    counted = known.x, known.y, known.name, dtype, np.dtype(np.float16), np.dtype(np.int32)
     before = [sys.getrefcount(x) for x in counted]
     for n in range(300):
         known.result = n % 2

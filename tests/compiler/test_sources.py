@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from nbtc.compiler.cache import sources
+from nbtc.compiler.machine_code import native
 from tests.processes import forked, output
 
 ROOT = Path(sources.ROOT)
@@ -79,9 +80,19 @@ def test_a_file_that_changed_after_the_process_began_has_a_digest_of_its_own(mon
     monkeypatch.setattr(sources, "ROOT", str(tmp_path))
     text = sources._read.__wrapped__
     monkeypatch.setattr(sources, "STARTED", os.stat(tmp_path / "a.py").st_ctime)
-    assert text("a.py") == b"one"
+    monkeypatch.setattr(sources, "_CHANGED", [])
+    assert text("a.py") == b"one" and sources.unchanged()
     monkeypatch.setattr(sources, "STARTED", sources.STARTED - 1)
     assert text("a.py") != text("a.py") and text("a.py").startswith(b"one")
+    assert not sources.unchanged()
+
+
+def test_what_a_process_with_changed_files_compiles_is_not_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
+    for changed, kept in ((["a.py"], False), ([], True)):
+        monkeypatch.setattr(sources, "_CHANGED", changed)
+        native.keep("0123", native.Native(b"code", {}))
+        assert (native.fetch("0123") is not None) == kept
 
 
 def test_no_source_is_read_before_code_is_wanted():
@@ -89,6 +100,6 @@ def test_no_source_is_read_before_code_is_wanted():
 from nbtc.compiler.cache import sources
 from nbtc.testing.program_speed import collatz
 before = sources._read.cache_info().currsize
-print(before, collatz.stats.cache_path != "", sources._read.cache_info().currsize > 0)
+print(before, collatz.stats.cache_path is not None, sources._read.cache_info().currsize > 0)
 """
     assert output(forked(code)) == "0 True True"

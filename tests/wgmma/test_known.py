@@ -100,6 +100,11 @@ def test_nothing_else_is_taken_for_it() -> None:
     read_only = call.d.copy()
     read_only.flags.writeable = False
     assert (call(d=read_only) == call()).all()
+    for shape in ((), (1,)):  # descriptors in arrays, one after the other
+        words = [np.array((call.a & 0xFFFF0000) + n, np.uint32).reshape(shape) for n in (0, 4)]
+        wanted = [call.first(a=word) for word in words]
+        assert not (wanted[0] == wanted[1]).all()
+        assert all((call(a=word) == want).all() for word, want in zip(words, wanted, strict=True))
 
 
 @pytest.mark.parametrize(

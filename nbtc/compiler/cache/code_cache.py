@@ -24,7 +24,7 @@ from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 from nbtc.compiler.cache.added_rows import frozen_digest
-from nbtc.compiler.cache.sources import ROOT, source_digest
+from nbtc.compiler.cache.sources import ROOT, source_digest, unchanged
 
 
 def _sources(function: Any) -> list[str]:
@@ -162,7 +162,9 @@ class CodeCache(caching.FunctionCache):  # type: ignore[misc]
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep compiled code, if that can be done."""
+        """Keep compiled code, if that can be done and other processes can find it."""
+        if not unchanged():
+            return
         with suppress(Exception):
             super().save_overload(sig, data)
 

@@ -1,7 +1,8 @@
 """Digests over nbtc's sources: of a file and all that it imports.
 
 A digest is made when code is first wanted, which may be hours after the modules were imported: what is read then has
-to be what runs.  Where a file has changed meanwhile, by an upgrade beside a notebook, the digest is this process's own.
+to be what runs.  Where a file has changed since nbtc was imported, by an upgrade beside a notebook, the digest is this
+process's own, and what it compiles is not kept (`unchanged`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import time
 from collections.abc import Iterator
 from functools import cache
 from os import PathLike
+
+import nbtc
 
 ROOT = os.path.normpath(os.path.join(os.path.realpath(__file__), "..", "..", ".."))
 
@@ -23,7 +25,8 @@ _IMPORT = re.compile(r"import (nbtc[.\w]+)")
 _WORD = re.compile(r"(?:^|[(,])\s*(\w+)")
 _COMMENT = re.compile(r"#[^\n]*")
 FRONT = "__init__.py"
-STARTED = time.time()
+STARTED: float = nbtc._STARTED
+_CHANGED: list[str] = []  # files that have since
 
 
 @cache
@@ -45,7 +48,15 @@ def _read(file: str) -> bytes:
         found = os.fstat(opened.fileno())
         # of installed files the time of the text may be any; Windows has no time of the file's last change
         changed = found.st_mtime if os.name == "nt" else found.st_ctime
-        return opened.read() + (b"" if changed <= STARTED else b"\n# " + os.urandom(32).hex().encode())
+        if changed <= STARTED:
+            return opened.read()
+        _CHANGED.append(file)
+        return opened.read() + b"\n# " + os.urandom(32).hex().encode()
+
+
+def unchanged() -> bool:
+    """Whether all files that were read are as they were imported, so that other processes have the same digests."""
+    return not _CHANGED
 
 
 @cache

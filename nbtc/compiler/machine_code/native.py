@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from llvmlite.binding import ffi
 
-from nbtc.compiler.cache import added_rows
+from nbtc.compiler.cache import added_rows, sources
 from nbtc.compiler.machine_code import masked_logic
 from nbtc.forks import taken_by_forks
 
@@ -344,7 +344,7 @@ def fetch(name: str) -> Native | None:
 def keep(name: str, native: Native) -> None:
     """Store machine code under a digest; a disk that can't be written to is no error."""
     path = _file(name)
-    if path is None:
+    if path is None or not sources.unchanged():
         return
     head = json.dumps({**native.about, "sha256": hashlib.sha256(native.object).hexdigest()})
     with suppress(OSError):
