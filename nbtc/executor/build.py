@@ -24,12 +24,7 @@ from nbtc.executor.kernel.contract import contracted
 from nbtc.executor.kernel.link import link
 from nbtc.executor.kernel.parameters import with_named_parameters
 from nbtc.executor.launch.launch import LaunchableCode
-from nbtc.executor.profile.hooks import ProfileInstrument
 from nbtc.executor.text.data import PtxModule
-from nbtc.executor.watch.hooks import CheckedMode
-
-INSTRUMENTS: dict[str, type[Instrument]] = {"": Instrument, "watch": CheckedMode, "profile": ProfileInstrument}
-
 
 # How far LLVM optimises a warp's text.  A compiler of PTX has moved out of loops what it could, so the first level is
 # as fast as the second (see `native`), but not where lanes part in a loop, which adds code for those that wait there:
@@ -68,6 +63,19 @@ class Built(NamedTuple):
     shared: tuple[tuple[str, int, int], ...] = ()  # name, offset and bytes of arrays; of dynamic ones 0 bytes
 
 
+def instrument_named(name: str) -> Instrument:
+    """What sees a program's instructions: nothing, the checked mode, a profile."""
+    if name == "watch":
+        from nbtc.executor.watch.hooks import CheckedMode
+
+        return CheckedMode()
+    if name == "profile":
+        from nbtc.executor.profile.hooks import ProfileInstrument
+
+        return ProfileInstrument()
+    return Instrument()
+
+
 @cache
 def stamp() -> str:
     """A digest of the sources that decide what a program becomes."""
@@ -98,7 +106,7 @@ def build(read: Callable[[], PtxModule], text: str, kernel: str, shape: BlockSha
 def _compile(module: PtxModule, kernel: str, shape: BlockShape, options: Options) -> native.Native:
     linked = link(module, kernel)
     check(linked)
-    instrument = INSTRUMENTS[options.instrument]()
+    instrument = instrument_named(options.instrument)
     named = linked.changed(with_named_parameters)
     prepared = (contracted(named) if options.contract else named).changed(instrument.prepared)
     machine = Machine(prepared, shape, options, instrument)

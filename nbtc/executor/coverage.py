@@ -13,12 +13,12 @@ from nbtc.executor.control.calls import parts
 from nbtc.executor.control.system_calls import missing
 from nbtc.executor.emit.action import FormRow
 from nbtc.executor.kernel.link import Linked, link
-from nbtc.executor.matrix.matrix import first_version
 from nbtc.executor.rows.introductions import too_new, unknown_target
 from nbtc.executor.rows.legality import Names, mistyped, names_of, undeclared
 from nbtc.executor.rows.spelling import respelled
 from nbtc.executor.rows.uses import no_such, refusal, row_of
 from nbtc.executor.text.data import Instruction, PtxModule, Register, Symbol
+from nbtc.executor.text.matrix_names import first_version
 from nbtc.executor.text.names import full_name, signature
 from nbtc.executor.text.operands import others, shape
 from nbtc.executor.text.parse import parse

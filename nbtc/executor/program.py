@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,11 +45,13 @@ from nbtc.executor.text.kernels import kernel_texts, with_bodies
 from nbtc.executor.text.names import full_name, plain_name, signature
 from nbtc.executor.text.parse import parse
 from nbtc.executor.text.source import text_of
-from nbtc.executor.watch.memory import WatchedLaunch
 from nbtc.formats.arrays import as_flag
 from nbtc.isa.archs import arch as find_arch
 from nbtc.isa.archs import gpu as find_gpu
 from nbtc.isa.archs import of_target
+
+if TYPE_CHECKING:
+    from nbtc.executor.watch.memory import WatchedLaunch
 
 MOST_GEOMETRIES = 1 << 10  # of launches that a module remembers
 
@@ -318,7 +320,7 @@ class Program:
         dynamic = dynamic_bytes(self.name, shared, built.code.shared_bytes)
         memory_ranges = [*arguments.memory, *memory_list(memory), *self.module.own_memory]
         memory_ranges += [self.module.heap.range] if self.module.heap is not None else []
-        watched = WatchedLaunch(memory_ranges) if instrument == "watch" else None
+        watched = self._watched(memory_ranges) if instrument == "watch" else None
         answers = self._answers(watched, built.code.asks)
         request = Request(
             geometry=g,
@@ -340,6 +342,12 @@ class Program:
             rest = {"memory": memory, "arch": arch, "threads": threads, "checked": checked, "contract": contract}
             answers.children.run(memory_ranges, partial(self._child, arguments.memory, {**rest, "timeout": timeout}))
         return found
+
+    @staticmethod
+    def _watched(memory: list[Memory]) -> WatchedLaunch:
+        from nbtc.executor.watch.memory import WatchedLaunch
+
+        return WatchedLaunch(memory)
 
     def _answers(self, watched: WatchedLaunch | None, asks: bool) -> Answers | None:
         """What answers the questions of a launch, if it has any."""

@@ -40,14 +40,6 @@ SIZES: dict[Key, str] = {
 }  # fmt: skip
 
 
-def given(*scales: Any) -> bool:
-    """Whether scales are those of blocks: arrays of a format of 8 bits."""
-    if not any(s is not None for s in scales):
-        return False
-    names = {FORMATS[E8].dtype, FORMATS[E4].dtype}
-    return any(getattr(s, "dtype", None) in names or "float8" in str(getattr(s, "dtype", "")) for s in scales)
-
-
 def refuse(**options: Any) -> None:
     """Raise OptionError for options that block-scaled products lack."""
     for name, value in options.items():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,9 +18,8 @@ from nbtc.compiler.threads import ThreadTeam, thread_count
 from nbtc.errors import FormatError, OptionError, shown
 from nbtc.formats.arrays import as_array, as_given, from_bits
 from nbtc.formats.table import Format
-from nbtc.gemm import block_scaled, repeated
+from nbtc.gemm import repeated
 from nbtc.gemm.engines.engines import ALONE, ENGINES, named
-from nbtc.gemm.engines.scaled_engines import ScaledProblem
 from nbtc.gemm.fused_lanes import fused_lanes
 from nbtc.gemm.orders import Chain
 from nbtc.gemm.orders import order as order_row
@@ -28,10 +27,13 @@ from nbtc.gemm.out import blocks, check_out, destination
 from nbtc.gemm.parts import block_of, rearranged, tile_of
 from nbtc.gemm.planning import ProductOptions, prepare
 from nbtc.gemm.problem import Plan, Problem
-from nbtc.gemm.scales import apply_scales
+from nbtc.gemm.scales import apply_scales, are_of_blocks
 from nbtc.gemm.shares import copy
 from nbtc.numerics.fused import check_readable
 from nbtc.numerics.models import SATURATE
+
+if TYPE_CHECKING:
+    from nbtc.gemm.engines.scaled_engines import ScaledProblem
 
 
 def matmul(
@@ -105,8 +107,8 @@ def matmul(
         arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, scale_a, scale_b, kind, out, threads,
         progress,
     )  # fmt: skip
-    if block_scaled.given(scale_a, scale_b):
-        result = block_scaled.run(_scaled_problem(a, b, c, options), destination(out), progress)
+    if are_of_blocks(scale_a, scale_b):
+        result = _run_scaled(_scaled_problem(a, b, c, options), destination(out), progress)
     else:
         problem = prepare(a, b, c, options)
         result = _execute(problem, destination(out), progress)
@@ -150,14 +152,22 @@ def plan(
         arch, acc, instruction, a_format, b_format, saturate, op, k_split, order, scale_a, scale_b, kind, out, threads,
         progress,
     )  # fmt: skip
-    problem = _scaled_problem(a, b, c, options) if block_scaled.given(scale_a, scale_b) else prepare(a, b, c, options)
+    problem = _scaled_problem(a, b, c, options) if are_of_blocks(scale_a, scale_b) else prepare(a, b, c, options)
     return problem.plan
 
 
 def _scaled_problem(a: ArrayLike, b: ArrayLike, c: ArrayLike | None, options: ProductOptions) -> ScaledProblem:
-    """A checked product with block scales."""
-    block_scaled.refuse(saturate=options.saturate, op=options.op, order=options.order)
-    return block_scaled.prepare(a, b, c, options)
+    """A checked product with block scales; what computes it is imported when there is one."""
+    from nbtc.gemm.block_scaled import prepare, refuse
+
+    refuse(saturate=options.saturate, op=options.op, order=options.order)
+    return prepare(a, b, c, options)
+
+
+def _run_scaled(problem: ScaledProblem, out: Any, progress: Any) -> Any:
+    from nbtc.gemm.block_scaled import run
+
+    return run(problem, out, progress)
 
 
 def gemm(

@@ -9,9 +9,17 @@ from numpy.typing import NDArray
 
 from nbtc.errors import FormatError, OptionError, RangeError, ShapeError, shown
 from nbtc.formats.arrays import as_array
-from nbtc.formats.table import Format
+from nbtc.formats.table import Format, ue4m3, ue8m0
 
 Scales = tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]
+
+
+def are_of_blocks(*scales: Any) -> bool:
+    """Whether scales are those of blocks: arrays of a format of 8 bits."""
+    if not any(s is not None for s in scales):
+        return False
+    names = {ue8m0.dtype, ue4m3.dtype}
+    return any(getattr(s, "dtype", None) in names or "float8" in str(getattr(s, "dtype", "")) for s in scales)
 
 
 def float_scales(scale_a: Any, scale_b: Any, shape: tuple[int, ...], acc: Format) -> Scales:

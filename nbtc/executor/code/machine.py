@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from llvmlite import ir
 
@@ -25,9 +26,11 @@ from nbtc.executor.kernel.flow import Block, Graph, graph
 from nbtc.executor.kernel.link import Linked, const_bytes
 from nbtc.executor.kernel.ramps import Ramp, Ramps
 from nbtc.executor.kernel.uniform import FunctionFacts, FunctionSetting, facts
-from nbtc.executor.matrix.product_run import ProductRun
 from nbtc.executor.rows.uses import waits
 from nbtc.executor.text.data import Function, Instruction, Special
+
+if TYPE_CHECKING:
+    from nbtc.executor.matrix.product_run import ProductRun
 
 POINTER = I8.as_pointer()
 VOID = ir.VoidType()
@@ -59,7 +62,7 @@ class BlockShape(NamedTuple):
 
 class Options(NamedTuple):
     """How a program is compiled: the architecture whose arithmetic it has, whether accesses are checked, and whether
-    plain products and sums are fused as ptxas does; which instrument observes it (`build.INSTRUMENTS`)."""
+    plain products and sums are fused as ptxas does; which instrument observes it (`build.instrument_named`)."""
 
     arch: str
     checked: bool = True
@@ -91,7 +94,7 @@ class Machine:
         self.linked, self.shape, self.options, self.instrument = linked, shape, options, instrument
         self.sites: list[Site] = []
         self._site_of: dict[tuple[str, int], int] = {}  # by function and an instruction's identity
-        self.scratch, self.products = Scratch(), ProductRun()
+        self.scratch = Scratch()
         self.asks = False  # the host for anything
         self.joins = not instrument.observes  # neighbouring accesses
         self.in_pairs = any(_of_pairs(i) for f in linked.functions for i in f.body or ())
@@ -113,6 +116,13 @@ class Machine:
         self.module = SplitProgram("program", self.helpers.module)
         self.loops = self.suspends or any(g.outer for g in self.graphs.values())
         self._build(kernel)
+
+    @cached_property
+    def products(self) -> ProductRun:
+        """Products that wait for the next one."""
+        from nbtc.executor.matrix.product_run import ProductRun
+
+        return ProductRun()
 
     @property
     def parts_in_loops(self) -> bool:

@@ -21,12 +21,15 @@ class ProgramCode(Protocol):
     instrument: Any
     linked: Any
     scratch: Any
-    products: Any
     helpers: Any
     module: Any
     suspends: bool
     joins: bool
     frames: Any
+
+    @property
+    def products(self) -> Any:
+        """Products that wait for the next one."""
 
     def site(self, lanes: Any) -> int:
         """The number of the place in the program that messages name."""

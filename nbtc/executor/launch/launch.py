@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,9 @@ from nbtc.executor.launch.services import table
 from nbtc.executor.launch.shared_memory import reached_bytes
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.memory.resolve import RANGE_WORDS, SITE_BYTES
-from nbtc.executor.watch.memory import WatchedLaunch, block_words
-from nbtc.executor.watch.words import block_bytes
+
+if TYPE_CHECKING:
+    from nbtc.executor.watch.memory import WatchedLaunch
 
 LANES = 32
 MOST_THREADS = 1024  # of a block (CUDA C++ Programming Guide, "Compute Capabilities")
@@ -186,7 +187,7 @@ class Session:
         shared = -(-(code.shared_bytes + request.dynamic_bytes) // SHARED_ALIGN) * SHARED_ALIGN
         local = g.warps * LANES * code.local_bytes
         stride = BLOCK.size + g.warps * WARP.size
-        watch = block_bytes(shared) if request.watched else 0
+        watch = request.watched.block_bytes(shared) if request.watched else 0
         slots = _slots(code, request, count, stride + shared + local + watch)
         self.sites: Bytes = np.zeros((count, code.sites * SITE_BYTES), np.uint8)
         self.blocks: Bytes = aligned(count * slots * stride, 64).reshape(count, slots * stride)
@@ -201,11 +202,9 @@ class Session:
         self._head = np.zeros((count, slots, BLOCK.size), np.uint8)
         watches = np.zeros((count, slots), np.int64)
         if request.watched is not None:
-            self.watch: Any = block_words(count * slots, code.shared_bytes + request.dynamic_bytes)
+            self.watch: Any = request.watched.block_words(count * slots, code.shared_bytes + request.dynamic_bytes)
             self.bytes += self.watch.nbytes
-            watches[:] = (address_of(self.watch) + self.watch.strides[0] * np.arange(count * slots)).reshape(
-                count, slots
-            )
+            watches.reshape(-1)[:] = address_of(self.watch) + self.watch.strides[0] * np.arange(count * slots)
         for name, values in (
             ("launch", np.full((count, slots), address_of(self.launch))),
             ("worker", np.repeat(np.array(self.addresses)[:, None], slots, 1)),

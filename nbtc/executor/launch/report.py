@@ -11,7 +11,6 @@ from nbtc.executor.emit.state import BARRIERS
 from nbtc.executor.launch.launch import Dim, Request
 from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.text.names import full_name, signature
-from nbtc.executor.transfer.tma import REASONS
 
 Arrays = Sequence[tuple[str, int, int]]  # name, offset, bytes (0: dynamic)
 
@@ -59,6 +58,13 @@ def _place(index: int, extent: Dim) -> str:
     return f"({index % x}, {index // x % y}, {index // (x * y)})"
 
 
+def _of_tensor_copy(reason: int) -> str:
+    """What is wrong with a tensor copy, unless it is its address."""
+    from nbtc.executor.transfer.tma import REASONS
+
+    return REASONS.get(reason, "")
+
+
 def failure(
     kernel: str, sites: Sequence[Site], request: Request, f: Failure, assertion: str = "", shared: Arrays = ()
 ) -> str:
@@ -72,7 +78,7 @@ def failure(
         where = f"{inside}: line {site.line}{source}: {site.mnemonic}"
     g = request.geometry
     who = f"block {_place(f.block, g.grid)} thread {_place(f.thread, g.block)}"
-    reason = REASONS.get(f.address, "") if kind is ErrorKind.TENSOR_COPY else ""
+    reason = _of_tensor_copy(f.address) if kind is ErrorKind.TENSOR_COPY else ""
     words = assertion or reason or WORDS.get(kind, kind.name)
     text = f"{full_name(kernel)}{where}: {words}; {who}"
     if kind in ACCESS and not reason:

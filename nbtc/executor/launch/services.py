@@ -17,29 +17,58 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbtc.compiler.threads import in_background
-from nbtc.executor.emit.slots import TEXTURE_TABLE, WORD_BYTES
-from nbtc.executor.matrix import product_general
-from nbtc.executor.texture import service as texture_service
+from nbtc.executor.emit.slots import TEXTURE_TABLE, WATCH_WORDS, WORD_BYTES
 from nbtc.executor.texture.objects import objects
-from nbtc.executor.transfer import tma_service
-from nbtc.executor.watch import service as watch_service
 
 POLL_SECONDS = 0.05  # how often a caller that waits for a compilation looks for Ctrl-C
 
 
 class Service(NamedTuple):
-    """One function: how many pointers or 64-bit words it takes, and what compiles it (its result has `.address`)."""
+    """One function: how many pointers or 64-bit words it takes, and what compiles it (its result has `.address`).
+
+    What few programs need is imported when it is compiled.
+    """
 
     pointers: int
     compile: Callable[[], Any]
 
 
+def _product(size: int) -> Any:
+    from nbtc.executor.matrix.product_general import function
+
+    return function(size)
+
+
+def _tile_copy() -> Any:
+    from nbtc.executor.transfer.tma_service import tile
+
+    return tile()
+
+
+def _elements_reduced() -> Any:
+    from nbtc.executor.transfer.tma_service import elements
+
+    return elements()
+
+
+def _texture() -> Any:
+    from nbtc.executor.texture.service import warp
+
+    return warp()
+
+
+def _watch(index: int) -> Any:
+    from nbtc.executor.watch.service import KERNELS, entry
+
+    return entry(KERNELS[index])
+
+
 SERVICES: tuple[Service, ...] = (  # in the order of `emit.slots`
-    *(Service(6, lambda size=size: product_general.function(size)) for size in WORD_BYTES),  # type: ignore[misc]
-    Service(1, tma_service.tile),
-    Service(1, tma_service.elements),
-    Service(1, texture_service.warp),
-    *(Service(watch_service.words(k), partial(watch_service.entry, k)) for k in watch_service.KERNELS),
+    *(Service(6, partial(_product, size)) for size in WORD_BYTES),
+    Service(1, _tile_copy),
+    Service(1, _elements_reduced),
+    Service(1, _texture),
+    *(Service(words, partial(_watch, n)) for n, words in enumerate(WATCH_WORDS)),
 )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,8 +17,10 @@ from nbtc.executor.launch.children import ERRORS, UNKNOWN, Children, Transfer
 from nbtc.executor.launch.device_heap import HEAP_BYTES, Heap
 from nbtc.executor.launch.launch import CALLBACK, LANES
 from nbtc.executor.launch.printf import Values, formatted
-from nbtc.executor.launch.tensor_services import TensorAnswers
-from nbtc.executor.watch.heap import GivenMemory, HeapCells
+
+if TYPE_CHECKING:
+    from nbtc.executor.launch.tensor_services import Allocated, TensorAnswers
+    from nbtc.executor.watch.heap import HeapCells
 
 ROWS = 6  # words a question may have in each lane
 MOST_TEXT = 1 << 16  # characters of a %s, should its end be missing
@@ -85,13 +88,12 @@ class Answers:
         self.assertion = ""
         self.error: BaseException | None = None
         self.callback = CALLBACK(self._answer)
-        self.tensor = TensorAnswers()
         self._ways = {
             Ask.PRINT: self._print,
             Ask.ASSERT: self._assert,
             Ask.MALLOC: self._malloc,
             Ask.FREE: self._free,
-            Ask.TENSOR: self.tensor.answer,
+            Ask.TENSOR: self._tensor_memory,
             Ask.PARAMETERS: self._parameters,
             Ask.LAUNCH: self._launch,
             Ask.COPY: self._copy,
@@ -111,6 +113,19 @@ class Answers:
             return -1
         return 0
 
+    @cached_property
+    def _tensor(self) -> TensorAnswers:
+        from nbtc.executor.launch.tensor_services import TensorAnswers
+
+        return TensorAnswers()
+
+    def _tensor_memory(self, row: Any, thread: _Thread) -> None:
+        self._tensor.answer(row, thread)
+
+    def kept(self) -> Allocated | None:
+        """Tensor memory that is allocated when its block has ended."""
+        return self._tensor.kept() if "_tensor" in vars(self) else None
+
     def _print(self, row: Any, thread: _Thread) -> None:
         text = _plain(row[0])
         values = Values(int(row[1]), text)
@@ -129,7 +144,7 @@ class Answers:
         """Memory of the heap, or 0 when there is no room."""
         found = self.heap.take(size) if self.heap else 0
         if self.cells is not None:
-            self.cells.take(found, GivenMemory(size, site, *thread.indices()))
+            self.cells.take(found, size, site, *thread.indices())
         return found
 
     def _free(self, row: Any, thread: _Thread) -> None:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from nbtc.compiler.builder import I64
-from nbtc.compiler.cache.added_rows import cached
 from nbtc.errors import NbtcError
 from nbtc.executor.control.system_calls import ask_once
 from nbtc.executor.emit.action import Action
@@ -21,25 +20,10 @@ from nbtc.executor.matrix.product_run import Factor, execute
 from nbtc.executor.matrix.product_split import P
 from nbtc.executor.matrix.products import Product, ProductImages, product
 from nbtc.executor.text.data import Immediate, Instruction, Operand, Vector
-from nbtc.isa.parse import row as parse_row
+from nbtc.executor.text.matrix_names import isa_row
 from nbtc.isa.spec import Row
 
 FAMILIES = {"mma": ("mma", "mma.sp"), "wmma": ("wmma.mma",)}
-
-
-@cached
-def isa_row(text: str) -> Row | None:
-    """The instruction row of a mnemonic as a program spells it, or None."""
-    try:
-        return parse_row(text)
-    except NbtcError:
-        return None
-
-
-def first_version(text: str) -> str:
-    """The version of the PTX ISA that a product first stands in, where it is newer than its family; else nothing."""
-    row = isa_row(text)
-    return row.version if row is not None else ""
 
 
 def image_of(lanes: Lanes, operand: Operand, count: int, size: int) -> Any:

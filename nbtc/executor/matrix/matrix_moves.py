@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import Any
 
@@ -18,10 +17,10 @@ from nbtc.compiler.cpu.processors import GENERIC, host_processor
 from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
-from nbtc.executor.matrix.matrix import isa_row
 from nbtc.executor.memory import reach
 from nbtc.executor.memory.resolve import ADDRESSES, POINTER, Access
 from nbtc.executor.text.data import Instruction
+from nbtc.executor.text.matrix_names import isa_row, without_space
 from nbtc.isa.spec import Operand, Row
 from nbtc.ops.mma.vector_code import present
 
@@ -31,21 +30,6 @@ L32 = vector(I32, WARP)
 COLUMNS = [ROW * row + 2 * column + n for column in range(8) for row in range(8) for n in (0, 1)]
 _HALVES = range(8), range(8, 16)  # elements of two interleaved registers
 EXPANDED = {"b8x16.b4x16_p64": 4, "b8x16.b6x16_p32": 6}  # bits of an element in memory; in a register it is a byte
-
-
-def without_space(text: str) -> tuple[str, str]:
-    """A mnemonic without its state space, and the space ("" is generic)."""
-    spaces = [m for m in text.split(".") if m.split("::")[0] in ("shared", "global")]
-    kept = [m for m in text.split(".") if m not in spaces]
-    if kept[0] in ("ldmatrix", "stmatrix"):  # older text, CUTLASS's too, names the shape after .x4 and .trans
-        kept.sort(key=_place_in_name)
-    return ".".join(kept), spaces[0] if spaces else ""
-
-
-def _place_in_name(modifier: str) -> int:
-    """Where ldmatrix and stmatrix have a modifier: the shape after .aligned, then the count, .trans, the types."""
-    places = ("ldmatrix|stmatrix", "sync", "aligned", "m[0-9]+n[0-9]+", "x[0-9]", "trans", ".*")
-    return next(i for i, pattern in enumerate(places) if re.fullmatch(pattern, modifier))
 
 
 def row_and_space(lanes: Lanes) -> tuple[Row, str]:

@@ -19,9 +19,10 @@ from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action, yes
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import WARP, Lanes
-from nbtc.executor.matrix.matrix import isa_row, load_image, store_image
+from nbtc.executor.matrix.matrix import load_image, store_image
 from nbtc.executor.memory import reach
 from nbtc.executor.text.data import Address, Immediate, Operand, Vector
+from nbtc.executor.text.matrix_names import isa_row
 from nbtc.executor.transfer.bulk import for_targets
 from nbtc.executor.transfer.mbarrier import update
 

@@ -18,12 +18,13 @@ from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.emit.form import slots
 from nbtc.executor.emit.lanes import Lanes
 from nbtc.executor.matrix import warpgroup_order
-from nbtc.executor.matrix.matrix import image_of, isa_row, load_image, store_image
+from nbtc.executor.matrix.matrix import image_of, load_image, store_image
 from nbtc.executor.matrix.product_split import P
 from nbtc.executor.matrix.warpgroup_product import WarpgroupEmitter, warpgroup_product
 from nbtc.executor.matrix.warpgroup_slice import Flags
 from nbtc.executor.memory.reach import first_lane
 from nbtc.executor.text.data import Immediate, Operand, Register, Vector
+from nbtc.executor.text.matrix_names import isa_row
 from nbtc.isa.spec import Row
 from nbtc.ops.wgmma.product import signs
 

@@ -9,10 +9,9 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from nbtc.executor.matrix.matrix import isa_row
-from nbtc.executor.matrix.matrix_moves import without_space
 from nbtc.executor.rows.patterns import PatternTable
 from nbtc.executor.text.data import WIDTHS, Immediate, Instruction, Register
+from nbtc.executor.text.matrix_names import isa_row, without_space
 from nbtc.isa import spec
 
 

@@ -60,7 +60,7 @@ def modifiers_of(opcode: str, modifiers: tuple[str, ...]) -> tuple[str, ...]:
     >>> modifiers_of("mul", ("s32", "lo"))
     ('s32', 'lo')
     """
-    rows: list[Form | Action] = [*forms.by_opcode().get(opcode, ()), *actions.by_opcode().get(opcode, ())]
+    rows: list[Form | Action] = [*forms.by_opcode().get(opcode, ()), *actions.rows_of(opcode)]
     if any(row.matches(modifiers) for row in rows):
         return modifiers
     found = (in_order(row.slots, modifiers) for row in rows if row.slots)

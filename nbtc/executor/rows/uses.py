@@ -60,7 +60,7 @@ def refusal(mnemonic: str) -> str:
     "Nearest legal form: 'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32' (instead of 'm16n8k17' it has 'm16n8k16')"
     """
     opcode, *modifiers = mnemonic.split(".")
-    own, acting = forms.by_opcode().get(opcode, ()), actions.by_opcode().get(opcode, ())
+    own, acting = forms.by_opcode().get(opcode, ()), actions.rows_of(opcode)
     if not own and not acting:
         return f"{mnemonic}: {NOT_EMULATED.get(opcode) or _no_name(opcode)}"
     if not own and any(family.split(".")[0] == opcode for family in families()):  # its own tables know what is near
@@ -78,7 +78,7 @@ def refusal(mnemonic: str) -> str:
 
 def _no_name(opcode: str) -> str:
     """That no row has an opcode, and which one may have been meant."""
-    names = {*forms.by_opcode(), *actions.by_opcode(), *(family.split(".")[0] for family in families())}
+    names = {*forms.by_opcode(), *actions.opcodes(), *(family.split(".")[0] for family in families())}
     near = get_close_matches(opcode, sorted(names), n=1, cutoff=LIKE)
     return "no instruction of this name is implemented" + "".join(f"; did you mean {name}?" for name in near)
 

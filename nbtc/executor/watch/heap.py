@@ -64,11 +64,11 @@ class HeapCells:
         rows[:] = 0
         rows[:, _MARKS] = words.FREED
 
-    def take(self, address: int, given: GivenMemory) -> None:
-        """`malloc` gave memory."""
+    def take(self, address: int, size: int, site: int, block: int, thread: int) -> None:
+        """`malloc` gave memory to a thread (0: there was none)."""
         if address:
-            self.given[address] = given
-            self._usable(address, given.bytes)
+            self.given[address] = GivenMemory(size, site, block, thread)
+            self._usable(address, size)
 
     def give(self, address: int) -> None:
         """It came back."""

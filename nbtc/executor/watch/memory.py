@@ -54,6 +54,17 @@ class WatchedLaunch:
             self._add(first, end - first)
         self._tell()
 
+    @staticmethod
+    def block_bytes(shared: int) -> int:
+        """Bytes that a resident block with so much shared memory takes."""
+        return words.block_bytes(shared)
+
+    @staticmethod
+    def block_words(count: int, shared: int) -> Any:
+        """Memory for so many resident blocks: (count, words)."""
+        size = words.block_bytes(shared)
+        return fresh(count * size).reshape(count, size // words.WORD)
+
     def cover(self, first: int, size: int) -> None:
         """Watch further memory too: so many bytes from a multiple of 16."""
         self._add(first, size)
@@ -141,9 +152,3 @@ def _ranges(memory: Sequence[Memory]) -> list[tuple[int, int]]:
         else:
             out.append((first, end))
     return out
-
-
-def block_words(count: int, shared: int) -> Any:
-    """Memory for so many resident blocks: (count, bytes)."""
-    size = words.block_bytes(shared)
-    return fresh(count * size).reshape(count, size // words.WORD)

@@ -10,7 +10,7 @@ import pytest
 
 import nbtc
 from nbtc.errors import ProgramError
-from nbtc.executor.build import INSTRUMENTS
+from nbtc.executor.build import instrument_named
 from nbtc.executor.code import helpers
 from nbtc.executor.code.machine import BlockShape, Machine, Options
 from nbtc.executor.kernel.link import link
@@ -30,7 +30,7 @@ atom.global.add.u32 a, [d], {}; ret; }}"""
 def bodies(text, instrument, arch="sm_90"):
     """(setting, name) and text of the functions that a program calls, as if it were the first of the process."""
     helpers._HELPERS.clear()
-    machine = Machine(link(parse(text), "k"), SHAPE, Options(arch, instrument=instrument), INSTRUMENTS[instrument]())
+    machine = Machine(link(parse(text), "k"), SHAPE, Options(arch, instrument=instrument), instrument_named(instrument))
     ((setting, made),) = helpers._HELPERS.items()
     assert made is machine.helpers
     said = [str(x).split(" = ")[1] for x in made.module.metadata]

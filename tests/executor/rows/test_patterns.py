@@ -6,7 +6,7 @@ import csv
 import re
 from importlib.resources import files
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nbtc.executor.rows.patterns import Pattern, PatternTable, literal_part, literal_starts
@@ -28,6 +28,9 @@ ASCII = st.characters(codec="ascii")
 TABLE = PatternTable((text, text) for text in PATTERNS)
 
 
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # a pattern's names take a while to be made ready, once each
 @given(st.data())
 def test_what_a_pattern_matches_begins_with_one_of_its_starts_and_has_its_literal_part(data):
     text = data.draw(st.sampled_from(PATTERNS))
