@@ -13,6 +13,7 @@ from nbtc.dialect import arguments, module, text_cache
 from nbtc.dialect.compile_errors import said_plainly
 from nbtc.dialect.module import Bounds
 from nbtc.dialect.parameters import ParameterPacker
+from nbtc.dialect.pickles import reduced
 from nbtc.dialect.words import DeviceFunction
 from nbtc.errors import CompilerError, KernelError, OptionError, shown
 from nbtc.executor.launch.arguments import Arguments
@@ -159,6 +160,9 @@ class Kernel:
             text_cache.keep(name, written)
         return Specialized(written.text, load(written.text, self.arch)[written.name], ParameterPacker(kinds))
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return reduced(self, self.arch, self._mode, self._bounds)
+
     @cached_property
     def __name__(self) -> str:
         return self.function.__name__
@@ -177,6 +181,9 @@ class Device(DeviceFunction):
     def __call__(self, *_: Any, **__: Any) -> None:
         name = self.function.__name__
         raise CompilerError(f"{name} is a device function: call it from a function under @nbtc.kernel or @nbtc.device")
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return reduced(self)
 
     def __repr__(self) -> str:
         return f"<device function {self.function.__name__}>"

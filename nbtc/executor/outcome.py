@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nbtc.errors import ProgramError
@@ -10,11 +11,19 @@ from nbtc.executor.emit.errors import ErrorKind
 from nbtc.executor.launch import report
 from nbtc.executor.launch.launch import Request, run
 from nbtc.executor.launch.system_calls import Answers
+from nbtc.executor.memory.ranges import Memory
 from nbtc.executor.profile.result import Profile
 from nbtc.executor.text.names import full_name
 
 if TYPE_CHECKING:
     from nbtc.executor.watch.memory import WatchedLaunch
+
+
+def watched_memory(memory: Sequence[Memory]) -> WatchedLaunch:
+    """What a checked launch knows of its memory; imported when there is one."""
+    from nbtc.executor.watch.memory import WatchedLaunch
+
+    return WatchedLaunch(memory)
 
 
 def outcome(name: str, built: Built, request: Request, answers: Answers | None) -> Profile | None:

@@ -37,7 +37,7 @@ from nbtc.executor.launch.repeated import RepeatedLaunch, repeatable
 from nbtc.executor.launch.shared_memory import dynamic_bytes
 from nbtc.executor.launch.system_calls import Answers
 from nbtc.executor.memory.ranges import Memory
-from nbtc.executor.outcome import outcome
+from nbtc.executor.outcome import outcome, watched_memory
 from nbtc.executor.profile.result import Profile, empty
 from nbtc.executor.summary import summary
 from nbtc.executor.text.data import PtxModule as Parsed
@@ -108,6 +108,11 @@ class Module:
         self.parameters: dict[str, tuple[str, ...]] = {}  # what kernels' sources call their parameters
         self.pointees: dict[str, tuple[str, ...]] = {}  # and the numbers of C that these point to
         self.heap: Heap | None = Heap() if self.ptx.functions.keys() & NEED_HEAP else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its text: the variables of a copy, in another process or in this one, begin anew."""
+        kept = {"names": self.names, "parameters": self.parameters, "pointees": self.pointees}
+        return type(self), (self.text, self.arch, bool(self._bodies)), kept
 
     def part(self, kernel: str) -> Parsed:
         """The module with the body of a kernel and of all functions."""
@@ -320,7 +325,7 @@ class Program:
         dynamic = dynamic_bytes(self.name, shared, built.code.shared_bytes)
         memory_ranges = [*arguments.memory, *memory_list(memory), *self.module.own_memory]
         memory_ranges += [self.module.heap.range] if self.module.heap is not None else []
-        watched = self._watched(memory_ranges) if instrument == "watch" else None
+        watched = watched_memory(memory_ranges) if instrument == "watch" else None
         answers = self._answers(watched, built.code.asks)
         request = Request(
             geometry=g,
@@ -342,12 +347,6 @@ class Program:
             rest = {"memory": memory, "arch": arch, "threads": threads, "checked": checked, "contract": contract}
             answers.children.run(memory_ranges, partial(self._child, arguments.memory, {**rest, "timeout": timeout}))
         return found
-
-    @staticmethod
-    def _watched(memory: list[Memory]) -> WatchedLaunch:
-        from nbtc.executor.watch.memory import WatchedLaunch
-
-        return WatchedLaunch(memory)
 
     def _answers(self, watched: WatchedLaunch | None, asks: bool) -> Answers | None:
         """What answers the questions of a launch, if it has any."""
