@@ -202,7 +202,6 @@ def sparse(call, **more):
         (DescriptorError, {"b_desc": -1}),
         (DescriptorError, {"a": 0.5}),
         (DescriptorError, {"a": [0.5, 1]}),
-        (DescriptorError, sparse({}, b_desc=Descriptor(0, 16, 256, swizzle="32B"))),
         (BoundsError, {"a": Descriptor(0, 1024, 256)}),
         (BoundsError, {"smem": np.zeros(100, np.uint8)}),
         (FormatError, {"smem": np.zeros(4096, np.int8)}),
@@ -216,6 +215,19 @@ def test_errors(call, error, change):
     with pytest.raises(error) as found:
         wgmma(**{**call, **change})
     assert len(str(found.value)) >= 40
+
+
+def test_sparse_b_in_two_swizzle_rows():
+    """64 bytes of K with the 32-byte swizzle, each half of K a tile of its own LBO bytes further on."""
+    rng = np.random.default_rng(1)
+    b, rows = rng.standard_normal((8, 32)).astype(np.float16), np.zeros((128, 4), np.uint32)
+    a = rng.integers(0, 1 << 32, (128, 4), np.uint64).astype(np.uint32) & np.uint32(0xBFFFBFFF)
+    call = {"mnemonic": SPARSE, "d": rows, "a": a, "meta": np.full(128, 0x4E4E4E4E, np.uint32)}
+    whole, d = tile_to_smem(b, "f16", swizzle="64B")
+    halves = [tile_to_smem(np.ascontiguousarray(x), "f16", swizzle="32B")[0] for x in (b[:, :16], b[:, 16:])]
+    apart = np.concatenate([halves[0], np.zeros(768, np.uint8), halves[1]])
+    found = wgmma(**call, b_desc=Descriptor(0, 1024, 256, swizzle="32B"), smem=apart)
+    np.testing.assert_array_equal(found, wgmma(**call, b_desc=d, smem=whole))
 
 
 def test_the_sign_of_b_is_that_of_what_metadata_selected():

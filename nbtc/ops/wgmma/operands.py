@@ -216,11 +216,6 @@ def _units(row: Row, operand: str, word: int, major: str, size: int) -> NDArray[
     rows, cols = (f.shape[0], f.stored) if operand == "A" else (f.shape[1], f.shape[2])
     at = desc.unit_addresses(rows, cols, fmt, major)
     last = int(at.max()) + UNIT - 1
-    if major == "k" and desc.mode.units > 1 and cols * fmt.bits // 8 > desc.mode.row_bytes:
-        raise DescriptorError(
-            f"{operand} of {row.mnemonic} needs {cols * fmt.bits // 8} bytes a row, but its {desc.swizzle} swizzle row "
-            'is narrower (no recording says what the hardware reads there): use swizzle="64B", "128B" or "none"'
-        )
     if last >= size:
         raise BoundsError(
             f"{operand} ({rows} x {cols} {fmt.name}, {major.upper()}-major) at {desc} reaches byte {last} of a shared "
