@@ -24,7 +24,7 @@ TARGET = target("sm_90a")
 SAMPLE = {
     "mma": (40,), "mma.sp": (0,), "wgmma": (768,), "wgmma.sp": (1024,), "wmma.load": (100,), "wmma.mma": (0,),
     "wmma.store": (1,), "ldmatrix": (5,), "stmatrix": (2,), "movmatrix": (0,), "cvt": (61,), "shfl": (2,),
-    "redux": (2,), "vote": (3,), "match": (1,), "elect": (0,), "dpx": (33,), PROGRAMS: (4,),
+    "redux": (2,), "vote": (3,), "match": (1,), "elect": (0,), "dpx": (33,), PROGRAMS: (4, 410, 503),
     "approx": (16,),
 }  # fmt: skip
 
@@ -84,8 +84,8 @@ class Wrong:
     def __init__(self):
         self.right = Emulated()
 
-    def run(self, body, blocks, threads, shared, inputs, outputs):
-        self.right.run(body, blocks, threads, shared, inputs, outputs)
+    def run(self, body, blocks, threads, shared, inputs, outputs, maps=()):
+        self.right.run(body, blocks, threads, shared, inputs, outputs, maps)
         outputs[0].reshape(-1)[5] ^= outputs[0].dtype.type(1)
 
 

@@ -23,6 +23,7 @@ from nbtc.verify.hardware.trial import Trial
 
 Trials = Callable[[Target], Iterator[Trial]]
 RANDOM_PROGRAMS, PRODUCT_PROGRAMS = 200, 200
+WARPGROUP_PROGRAMS, COPY_PROGRAMS = 100, 100  # which take five seconds to compile; where there is wgmma
 WIDEST = 64  # columns of the wgmma forms whose kernels also run as programs: compiling wider ones takes long
 
 
@@ -39,6 +40,9 @@ def _of(make: Callable[[list[Row], Target], Iterator[Trial]], family: str) -> Tr
 def _programs(target: Target) -> Iterator[Trial]:
     yield from programs.trials(RANDOM_PROGRAMS, target)
     yield from programs.product_trials(PRODUCT_PROGRAMS, target)
+    if rows(target, "wgmma.mma_async"):
+        yield from programs.warpgroup_trials(WARPGROUP_PROGRAMS, target)
+        yield from programs.copy_trials(COPY_PROGRAMS, target)
     for name, make in FAMILIES.items():
         if name != PROGRAMS:
             for trial in make(target):

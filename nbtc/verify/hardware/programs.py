@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
+from nbtc.executor.transfer.tensor_map import PixelBox
+from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.archs import Target
+from nbtc.testing.copies.memories import IMAGE, MEMORY, SOURCE
+from nbtc.testing.copies.programs import THREADS, CopyProgram, random_copy_program
 from nbtc.testing.product_programs import MODERATE, REGISTERS, random_product_program
 from nbtc.testing.programs import Program, random_program
+from nbtc.testing.warpgroup_programs import WarpgroupProgram, held, random_warpgroup_program
 from nbtc.verify.hardware import draws
-from nbtc.verify.hardware.trial import Array, Emulated, Trial
+from nbtc.verify.hardware.products import metadata
+from nbtc.verify.hardware.trial import Array, Emulated, Map, Trial
 from nbtc.verify.text import ENTRY
 
 NAME = "k"  # the kernel of a random program
@@ -59,18 +66,94 @@ def _draw_registers(rng: np.random.Generator, blocks: int) -> tuple[list[Array],
     return [], [draws.words(rng, (blocks, LANES, REGISTERS)) & kept]
 
 
+def warpgroup_trials(count: int, target: Target, first: int = 0) -> Iterator[Trial]:
+    """Random programs of warpgroups' products; a trial has the blocks that its program wants."""
+    for seed in range(first, first + count):
+        program = random_warpgroup_program(seed)
+        body, outputs = _renamed(program.text), int(np.prod(program.shown))
+        expect = _by_executor(body, program.threads, 0, target)
+        yield Trial(
+            f"random warpgroup products {seed}", body, program.threads, outputs // program.blocks,
+            partial(draw_warpgroups, program), expect, most=program.blocks,
+        )  # fmt: skip
+
+
+def draw_warpgroups(
+    program: WarpgroupProgram, rng: np.random.Generator, blocks: int
+) -> tuple[list[Array], list[Array]]:
+    """Images, words of A, metadata and words of D, each part of the formats of one of the program's forms."""
+    a, b, d = ([x.format for x in operands] for operands in zip(*map(held, program.accumulators), strict=True))
+    images, filled = _parts(rng, program.images, b, np.uint8), _parts(rng, program.filled, a, np.uint32)
+    first = _parts(rng, program.first, d, np.uint32)
+    first *= first.dtype.type(rng.random() < 0.7)
+    notes = metadata(rng, blocks, program.threads)
+    return [images, filled, notes, first], [np.zeros(program.shown, np.uint32)]
+
+
+def copy_trials(count: int, target: Target, first: int = 0) -> Iterator[Trial]:
+    """Random programs of copies."""
+    for seed in range(first, first + count):
+        program = random_copy_program(seed)
+        body, maps = _renamed(program.text), copy_maps(program)
+        outputs = IMAGE + program.rounds * MEMORY + sum(t.bytes for t in program.tensors if t.written) // program.blocks
+        expect = _by_executor(body, THREADS, 0, target, maps)
+        yield Trial(
+            f"random copies {seed}", body, THREADS, outputs, partial(draw_copies, program), expect,
+            most=program.blocks, maps=maps,
+        )  # fmt: skip
+
+
+def copy_maps(program: CopyProgram) -> tuple[Map, ...]:
+    """The maps of its tensors, which lie after the source, or after shared memory and memory."""
+    found = []
+    read = sum(not t.written for t in program.tensors)
+    numbers = {False: iter(range(1, 1 + read)), True: iter(range(3 + read, 3 + len(program.tensors)))}
+    for t in program.tensors:
+        box = t.box if t.lower is None else PixelBox(t.lower, t.upper, *t.box)
+        options = {"swizzle": t.swizzle, "oob": t.oob, "dtype": t.type, "element_strides": t.steps}
+        found.append(Map(next(numbers[t.written]), t.shape, t.strides, t.size, box, options))
+    return tuple(found)
+
+
+def draw_copies(program: CopyProgram, rng: np.random.Generator, blocks: int) -> tuple[list[Array], list[Array]]:
+    """Source and tensors that are read; shared memory, memory and tensors that are written."""
+    formats = [FORMATS[name] for name in ("f16", "bf16", "f32", "s32")]
+
+    def some(*shape: int) -> Array:
+        return _parts(rng, shape, formats, np.uint8)
+
+    tensors = [(t.written, some(t.bytes)) for t in program.tensors]
+    read, written = ([x for is_written, x in tensors if is_written == way] for way in (False, True))
+    image, memory = some(blocks, IMAGE), some(blocks, program.rounds, MEMORY)
+    return [some(blocks, program.rounds, SOURCE), *read], [image, memory, *written]
+
+
+def _parts(rng: np.random.Generator, shape: tuple[int, ...], formats: list[Format], dtype: type) -> Array:
+    """An array in four parts, the elements of each of one format and one distribution."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    edges = [16 * (size * n // 64) for n in range(4)] + [size]
+    found = np.empty(size, np.uint8)
+    for at, end in pairwise(edges):
+        fmt, kind = formats[rng.integers(len(formats))], draws.mixture(rng)[rng.integers(3)]
+        found[at:end] = (
+            draws.elements(rng, ((end - at) * 8 // fmt.bits,), fmt, kind).view(np.uint8) if fmt.bits >= 8
+            else draws.words(rng, (end - at,), np.uint8)
+        )  # fmt: skip
+    return found.view(dtype).reshape(shape)
+
+
 def emulated(trial: Trial, target: Target) -> Trial:
     """The same kernel and inputs, with nbtc's executor in the place of nbtc's functions."""
-    expect = _by_executor(trial.body, trial.threads, trial.shared, target)
+    expect = _by_executor(trial.body, trial.threads, trial.shared, target, trial.maps)
     return trial._replace(form=f"{trial.form}, in a program", expect=expect)
 
 
 def _by_executor(
-    body: str, threads: int, shared: int, target: Target
+    body: str, threads: int, shared: int, target: Target, maps: Sequence[Map] = ()
 ) -> Callable[[list[Array], list[Array]], list[Array]]:
     def expect(inputs: list[Array], before: list[Array]) -> list[Array]:
         found = [x.copy() for x in before]
-        machine.run(body, len(before[0]), threads, shared, inputs, found)
+        machine.run(body, len(before[0]), threads, shared, inputs, found, maps)
         return found
 
     machine = Emulated(str(target))

@@ -13,11 +13,41 @@ from nbtc.driver.device import device
 from nbtc.driver.launching import launch, synchronize
 from nbtc.errors import DeviceError
 from nbtc.executor.program import load
+from nbtc.executor.transfer.tensor_map import PixelBox, TensorMap
 from nbtc.isa.archs import ARCHS
 from nbtc.verify.text import ENTRY
 
 Array = NDArray[Any]
 VERSION = "9.0"  # of the PTX ISA; `nbtc.driver` lowers it where the driver is older
+
+
+class Map(NamedTuple):
+    """A tensor map that a kernel takes after its arrays.
+
+    number: of the array of bytes, among all that are read and written.  shape, strides (bytes), size (bytes of an
+    element): the tensor that begins there.  box, options: those of `nbtc.TensorMap`.
+    """
+
+    number: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    size: int
+    box: tuple[int, ...] | PixelBox
+    options: dict[str, Any]
+
+    def of(self, tensor: Any) -> TensorMap:
+        """The map of the tensor, in host memory or a GPU's."""
+        return TensorMap(tensor, self.box, **self.options)
+
+
+class _OnDevice:
+    """A tensor in a GPU's memory."""
+
+    def __init__(self, address: int, of: Map) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": of.shape, "typestr": f"<u{of.size}" if of.size > 1 else "|u1", "strides": of.strides,
+            "data": (address, False), "version": 3,
+        }  # fmt: skip
 
 
 class Machine(Protocol):
@@ -29,7 +59,7 @@ class Machine(Protocol):
     driver_version: str
 
     def run(self, body: str, blocks: int, threads: int, shared: int, inputs: Sequence[Array],
-            outputs: Sequence[Array]) -> None:  # fmt: skip
+            outputs: Sequence[Array], maps: Sequence[Map] = ()) -> None:  # fmt: skip
         """Launch on copies of inputs and outputs, and bring the outputs back."""
 
 
@@ -49,10 +79,11 @@ class Gpu:
             raise DeviceError(f"this GPU is {self.arch}, which nbtc has no row for; it knows {', '.join(ARCHS)}")
 
     def run(self, body: str, blocks: int, threads: int, shared: int, inputs: Sequence[Array],
-            outputs: Sequence[Array]) -> None:  # fmt: skip
+            outputs: Sequence[Array], maps: Sequence[Map] = ()) -> None:  # fmt: skip
         """Launch on the GPU."""
         buffers = [Buffer.of(x) for x in (*inputs, *outputs)]
-        launch(whole_text(body, self.target), ENTRY, blocks, threads, shared, None, buffers)
+        tensors = [m.of(_OnDevice(buffers[m.number].address, m)) for m in maps]
+        launch(whole_text(body, self.target), ENTRY, blocks, threads, shared, None, [*buffers, *tensors])
         synchronize()
         for buffer, out in zip(buffers[len(inputs) :], outputs, strict=True):
             buffer.read(out)
@@ -71,12 +102,13 @@ class Emulated:
         self._kernels: dict[str, Any] = {}
 
     def run(self, body: str, blocks: int, threads: int, shared: int, inputs: Sequence[Array],
-            outputs: Sequence[Array]) -> None:  # fmt: skip
+            outputs: Sequence[Array], maps: Sequence[Map] = ()) -> None:  # fmt: skip
         """Launch on the CPU."""
         if body not in self._kernels:
             self._kernels[body] = load(whole_text(body, self.target), self.arch)[ENTRY]
         arrays = [np.ascontiguousarray(x) for x in (*inputs, *outputs)]
-        self._kernels[body].launch(blocks, threads, arrays, shared=shared)
+        tensors = [m.of(np.ndarray(m.shape, f"u{m.size}", arrays[m.number], 0, m.strides)) for m in maps]
+        self._kernels[body].launch(blocks, threads, (*arrays, *tensors), shared=shared)
         for x, out in zip(arrays[len(inputs) :], outputs, strict=True):
             if x is not out:
                 out[...] = x
@@ -92,6 +124,7 @@ class Trial(NamedTuple):
     form: what reports call it.  body: the kernel.  threads: of a block.  outputs: results that a block gives.
     draw: arrays that `blocks` blocks read, and those they write, as they are before.  expect: the arrays written, as
     nbtc computes them.  shared: bytes of dynamic shared memory.  most: blocks that make sense; 0: any number.
+    maps: tensor maps that the kernel takes.
     """
 
     form: str
@@ -102,6 +135,7 @@ class Trial(NamedTuple):
     expect: Callable[[list[Array], list[Array]], list[Array]]
     shared: int = 0
     most: int = 0
+    maps: tuple[Map, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -116,7 +150,7 @@ def compare(trial: Trial, machine: Machine, rng: np.random.Generator, blocks: in
     """Run a trial on fresh inputs and compare every bit."""
     inputs, before = trial.draw(rng, blocks)
     found = [x.copy() for x in before]
-    machine.run(trial.body, blocks, trial.threads, trial.shared, inputs, found)
+    machine.run(trial.body, blocks, trial.threads, trial.shared, inputs, found, trial.maps)
     wanted = trial.expect(inputs, before)
     outputs = mismatches = 0
     first = ""

@@ -1,0 +1,1 @@
+"""Random programs that move data in every asynchronous way there is, and what they come to, by NumPy alone."""
