@@ -93,6 +93,26 @@ class Tensor(NamedTuple):
                 at[-1] += 1
         return found
 
+    def loaded(self, data: Bytes, start: tuple[int, ...], offsets: tuple[int, ...] = ()) -> Bytes:
+        """The bytes of a box, (rows, bytes of a row); what lies outside of the array is filled."""
+        elements, first = self.elements(data), start[0]
+        low, high = max(0, -first), min(self.counts[0], self.shape[-1] - first)
+        found = np.zeros((self.rows, self.counts[0], self.size), np.uint8)
+        if self.oob == "nan":
+            found = np.resize(FILL, found.shape)
+        for n, place in enumerate(self.places(start, offsets)):
+            if high > low and all(0 <= x < size for x, size in zip(place, self.shape[-2::-1], strict=True)):
+                found[n, low:high] = elements[place[::-1]][first + low : first + high]
+                if self.type.startswith("tf32"):
+                    words = found[n, low:high].reshape(-1).view(np.uint32)
+                    found[n, low:high] = _tf32(words).view(np.uint8).reshape(-1, 4)
+        return found.reshape(self.rows, self.row)
+
+    def put(self, shared: Bytes, at: int, rows: Bytes) -> None:
+        """Rows into shared memory, (..., bytes)."""
+        for n, row in enumerate(rows):
+            shared[..., swizzled(at + n * self.spacing + np.arange(self.row), MODES[self.swizzle])] = row
+
 
 def swizzled(at: Any, mode: int) -> Any:
     """Where a byte of shared memory lies whose address without swizzle is `at`."""
@@ -160,35 +180,18 @@ class Box(Move):
 
     def apply(self, m: Memories) -> None:
         """Row by row."""
-        t, data = self.of, self.of.elements(m.tensors[self.number])
+        t = self.of
         for block, peer, slot in m.blocks():
             start = tuple(x + s * slot for x, s in zip(self.start, self.step, strict=True))
-            places = t.places(start, self.offsets)
             if t.written:
-                self._write(m, block, start[0], places)
+                self._write(m, block, start[0], t.places(start, ()))
                 continue
             if self.cast == "first" and block % 2:
                 continue
             at = self.written[0] + (block % 2) * (self.written[1] // 2 if self.cast == "both" else 0)
             blocks = [block] if self.cast == "one" else [block, peer]
-            for n, place in enumerate(places):
-                to = swizzled(at + n * t.spacing + np.arange(t.row), MODES[t.swizzle])
-                m.shared[np.array(blocks)[:, None], to] = self._loaded(data, start[0], place)
-
-    def _loaded(self, data: Any, first: int, place: tuple[int, ...]) -> Bytes:
-        """A row of the box."""
-        t = self.of
-        found = np.zeros((t.counts[0], t.size), np.uint8)
-        if t.oob == "nan":
-            found = np.resize(FILL, found.shape)
-        if all(0 <= x < n for x, n in zip(place, t.shape[-2::-1], strict=True)):
-            low, high = max(0, -first), min(t.counts[0], t.shape[-1] - first)
-            if high > low:
-                found[low:high] = data[place[::-1]][first + low : first + high]
-                if t.type.startswith("tf32"):
-                    words = found[low:high].reshape(-1).view(np.uint32)
-                    found[low:high] = _tf32(words).view(np.uint8).reshape(-1, 4)
-        return found.reshape(-1)
+            for target in blocks:
+                t.put(m.shared[target], at, t.loaded(m.tensors[self.number], start, self.offsets))
 
     def _write(self, m: Memories, block: int, first: int, places: list[tuple[int, ...]]) -> None:
         """Rows in units of 16 bytes, or reduced element by element."""

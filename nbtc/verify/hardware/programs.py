@@ -13,6 +13,9 @@ from nbtc.formats.table import FORMATS, Format
 from nbtc.isa.archs import Target
 from nbtc.testing.copies.memories import IMAGE, MEMORY, SOURCE
 from nbtc.testing.copies.programs import THREADS, CopyProgram, random_copy_program
+from nbtc.testing.copies.tensors import Tensor
+from nbtc.testing.pipelines.model import Pipeline
+from nbtc.testing.pipelines.programs import random_pipeline_program
 from nbtc.testing.product_programs import MODERATE, REGISTERS, random_product_program
 from nbtc.testing.programs import Program, random_program
 from nbtc.testing.warpgroup_programs import WarpgroupProgram, held, random_warpgroup_program
@@ -39,7 +42,7 @@ def trials(count: int, target: Target, first: int = 0) -> Iterator[Trial]:
 
 def _renamed(text: str) -> str:
     """The kernel of a program, by the name that machines launch."""
-    return text[text.index(".visible") :].replace(f".entry {NAME}(", f".entry {ENTRY}(")
+    return text.partition(".address_size 64\n")[2].replace(f".entry {NAME}(", f".entry {ENTRY}(")
 
 
 def _draw(program: Program, rng: np.random.Generator, blocks: int) -> tuple[list[Array], list[Array]]:
@@ -105,14 +108,16 @@ def copy_trials(count: int, target: Target, first: int = 0) -> Iterator[Trial]:
 
 def copy_maps(program: CopyProgram) -> tuple[Map, ...]:
     """The maps of its tensors, which lie after the source, or after shared memory and memory."""
-    found = []
     read = sum(not t.written for t in program.tensors)
     numbers = {False: iter(range(1, 1 + read)), True: iter(range(3 + read, 3 + len(program.tensors)))}
-    for t in program.tensors:
-        box = t.box if t.lower is None else PixelBox(t.lower, t.upper, *t.box)
-        options = {"swizzle": t.swizzle, "oob": t.oob, "dtype": t.type, "element_strides": t.steps}
-        found.append(Map(next(numbers[t.written]), t.shape, t.strides, t.size, box, options))
-    return tuple(found)
+    return tuple(_map(next(numbers[t.written]), t) for t in program.tensors)
+
+
+def _map(number: int, t: Tensor) -> Map:
+    """The map of a tensor that is the array of a number."""
+    box = t.box if t.lower is None else PixelBox(t.lower, t.upper, *t.box)
+    options = {"swizzle": t.swizzle, "oob": t.oob, "dtype": t.type, "element_strides": t.steps}
+    return Map(number, t.shape, t.strides, t.size, box, options)
 
 
 def draw_copies(program: CopyProgram, rng: np.random.Generator, blocks: int) -> tuple[list[Array], list[Array]]:
@@ -126,6 +131,27 @@ def draw_copies(program: CopyProgram, rng: np.random.Generator, blocks: int) -> 
     read, written = ([x for is_written, x in tensors if is_written == way] for way in (False, True))
     image, memory = some(blocks, IMAGE), some(blocks, program.rounds, MEMORY)
     return [some(blocks, program.rounds, SOURCE), *read], [image, memory, *written]
+
+
+def pipeline_trials(count: int, target: Target, first: int = 0) -> Iterator[Trial]:
+    """Random programs of producers and consumers."""
+    for seed in range(first, first + count):
+        program = random_pipeline_program(seed)
+        body, outputs = _renamed(program.text), int(np.prod(program.shown)) // program.blocks
+        maps = tuple(_map(n, t) for n, t in enumerate((program.a, program.b)) if isinstance(t, Tensor))
+        expect = _by_executor(body, program.threads, program.shared, target, maps)
+        yield Trial(
+            f"random pipeline {seed}", body, program.threads, outputs, partial(draw_pipeline, program), expect,
+            program.shared, program.blocks, maps,
+        )  # fmt: skip
+
+
+def draw_pipeline(program: Pipeline, rng: np.random.Generator, blocks: int) -> tuple[list[Array], list[Array]]:
+    """A and B as bytes, and the results before."""
+    a, b, d = (x.format for x in held(program.form))
+    sizes = program.sources
+    read = [_parts(rng, (size,), [fmt], np.uint8) for size, fmt in zip(sizes, (a, b), strict=True)]
+    return read, [_parts(rng, program.shown, [d], np.uint32)]
 
 
 def _parts(rng: np.random.Generator, shape: tuple[int, ...], formats: list[Format], dtype: type) -> Array:
