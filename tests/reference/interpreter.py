@@ -51,7 +51,7 @@ class Request(NamedTuple):
     kind: str
     at: int
     mask: int
-    value: int
+    value: Any
 
 
 class Block(NamedTuple):
@@ -230,7 +230,12 @@ def run(text: str, kernel: str, grid: int, block: int, array: NDArray[Any]) -> N
 
 def _run_block(block: Block, count: int) -> None:
     threads = [Thread(block, number) for number in range(count)]
-    steps = {number: thread.steps() for number, thread in enumerate(threads)}
+    run_threads(threads, [thread.steps() for thread in threads])
+
+
+def run_threads(threads: Sequence[Any], programs: Sequence[Generator[Request, None, Any]]) -> None:
+    """The threads of a block, each with an `answer` for what its requests are answered with, to their ends."""
+    steps = dict(enumerate(programs))
     waiting: dict[int, Request] = {}
     while steps:
         for number in [n for n in steps if n not in waiting]:
@@ -246,7 +251,7 @@ def _run_block(block: Block, count: int) -> None:
             del waiting[number]
 
 
-def _met(threads: Sequence[Thread], live: Any, waiting: dict[int, Request]) -> list[int]:
+def _met(threads: Sequence[Any], live: Any, waiting: dict[int, Request]) -> list[int]:
     """Threads whose request is met: all threads at the barrier, or all live lanes of the mask at the instruction."""
     if waiting and len(waiting) == len(live) and all(r.kind == "block" for r in waiting.values()):
         return list(waiting)

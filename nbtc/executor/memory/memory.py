@@ -78,9 +78,16 @@ def shape_of(lanes: Lanes, address: Operand) -> LaneElements:
 def address_of(lanes: Lanes, operand: Operand) -> Any:
     """The address that a load or store names: i64, a vector if it varies."""
     base, offset = lanes.address(operand)
-    if isinstance(getattr(operand, "base", None), Register):
+    register = getattr(operand, "base", None)
+    if isinstance(register, Register):
         base = moves.in_host(lanes, base, next((m for m in lanes.op.modifiers if m in SPACE.split("|")), ""))
-    return lanes.b.add(base, const(lanes.v, base, offset)) if offset else base
+    if not offset:
+        return base
+    moved = lanes.b.add(base, const(lanes.v, base, offset))
+    if isinstance(register, Register) and register.bits < ADDRESS_BITS and "local" in lanes.op.modifiers:
+        # such as lie before the memory, and their offset in it again; those of shared memory are cut where they are used
+        moved = lanes.b.and_(moved, const(lanes.v, moved, (1 << register.bits) - 1))
+    return moved
 
 
 def row_of(lanes: Lanes, shape: LaneElements, operand: Operand) -> LaneRow | None:
