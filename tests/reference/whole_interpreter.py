@@ -1,4 +1,4 @@
-"""The interpreter of single threads with all that `nbtc.testing.memory_programs` writes: every space, calls, matrices."""
+"""An interpreter of single threads for all that `nbtc.testing.memory_programs` writes: spaces, calls, matrices."""
 
 from __future__ import annotations
 
@@ -410,7 +410,11 @@ def run(text: str, kernel: str, grid: int, shape: tuple[int, int, int], arrays: 
     arguments = {v.name: bytearray(p) for v, p in zip(function.prototype.arguments, pointers, strict=True)}
     threads = shape[0] * shape[1] * shape[2]
     for block in range(grid):
-        specials = {"%ctaid.x": block, "%nctaid.x": grid, **{f"%ntid.{c}": n for c, n in zip("xyz", shape, strict=True)}}
+        specials = {
+            "%ctaid.x": block,
+            "%nctaid.x": grid,
+            **{f"%ntid.{c}": n for c, n in zip("xyz", shape, strict=True)},
+        }
         launch, memory = Launch(module, known, shape, specials), bytearray(size)
         all_threads = [Thread(launch, n, Spaces(arrays, memory, const, depth), arguments) for n in range(threads)]
         for thread in all_threads:

@@ -85,7 +85,7 @@ def address_of(lanes: Lanes, operand: Operand) -> Any:
         return base
     moved = lanes.b.add(base, const(lanes.v, base, offset))
     if isinstance(register, Register) and register.bits < ADDRESS_BITS and "local" in lanes.op.modifiers:
-        # such as lie before the memory, and their offset in it again; those of shared memory are cut where they are used
+        # one before the memory, whose offset leads into it; those of shared memory are cut where they are used
         moved = lanes.b.and_(moved, const(lanes.v, moved, (1 << register.bits) - 1))
     return moved
 

@@ -30,7 +30,7 @@ class Element(NamedTuple):
     """What an access moves: its type, how many of it, and their bytes."""
 
     type: str
-    count: int
+    number: int
 
     @property
     def size(self) -> int:
@@ -40,18 +40,18 @@ class Element(NamedTuple):
     @property
     def bytes(self) -> int:
         """Of all."""
-        return self.size * self.count
+        return self.size * self.number
 
     @property
     def name(self) -> str:
         """As instructions have it."""
-        return f"{f'.v{self.count}' if self.count > 1 else ''}.{self.type}"
+        return f"{f'.v{self.number}' if self.number > 1 else ''}.{self.type}"
 
 
-def element(w: Writer) -> Element:
-    """A type, words more often, and one to four of it."""
-    kind = w.pick("b32", "u32", *TYPES)
-    return Element(kind, w.pick(*(n for n in (1, 1, 1, 2, 4) if n * WIDTHS[kind] <= 128)))
+def element(w: Writer, most: int = 16) -> Element:
+    """A type, words more often, and one to four of it, of so many bytes at most."""
+    kind = w.pick(*(t for t in ("b32", "u32", *TYPES) if WIDTHS[t] <= 8 * most))
+    return Element(kind, w.pick(*(n for n in (1, 1, 1, 2, 2, 4, 4) if n * WIDTHS[kind] <= 8 * most)))
 
 
 def _register_bits(w: Writer, e: Element) -> int:
@@ -64,8 +64,8 @@ def _register_bits(w: Writer, e: Element) -> int:
 
 
 def load_at(w: Writer, p: Pointer, e: Element, more: int, guard: str = "") -> None:
-    names = w.results(_register_bits(w, e), e.count)
-    shown = ["_" if e.count > 1 and w.chance(0.08) else n for n in names]
+    names = w.results(_register_bits(w, e), e.number)
+    shown = ["_" if e.number > 1 and w.chance(0.08) else n for n in names]
     names = [n for n in shown if n != "_"]
     if not names:
         return
@@ -80,8 +80,8 @@ def load_at(w: Writer, p: Pointer, e: Element, more: int, guard: str = "") -> No
 
 def store_at(w: Writer, p: Pointer, e: Element, more: int, guard: str = "") -> None:
     bits = _register_bits(w, e)
-    sources = [w.register(bits) for _ in range(e.count)]
-    if e.count == 1 and e.type[0] != "f" and w.chance(0.1):
+    sources = [w.register(bits) for _ in range(e.number)]
+    if e.number == 1 and e.type[0] != "f" and w.chance(0.1):
         sources = [w.literal(e.type)]
     how = w.pick(*STORES) if p.space in ("global", "shared", "") else ""
     space = f".{p.space}" if p.space else ""
@@ -93,10 +93,10 @@ Access = Callable[[Writer, Pointer, Element, int], None]
 
 def several(w: Writer, do: Access, region: str, e: Element, count: int) -> None:
     """An access, or neighbouring ones in any order."""
-    p = addresses.pointer(w, region, e.size if e.count == 1 else e.bytes, e.bytes * count)
+    p = addresses.pointer(w, region, e.size if e.number == 1 else e.bytes, e.bytes * count)
     if p is None:
         return
-    first = displacement(w, p, e.bytes if e.count > 1 else e.size, e.bytes * count)
+    first = displacement(w, p, e.bytes if e.number > 1 else e.size, e.bytes * count)
     places = list(range(count))
     if w.chance(0.15):
         w.rng.shuffle(places)
@@ -109,8 +109,9 @@ def _count(w: Writer) -> int:
 
 
 def load(w: Writer) -> None:
-    e = element(w)
-    several(w, load_at, addresses.readable(w), e, _count(w) if e.count == 1 else w.pick(1, 1, 2))
+    region = addresses.readable(w)
+    e = element(w, addresses.widest(w, region))
+    several(w, load_at, region, e, _count(w) if e.number == 1 else w.pick(1, 1, 2))
 
 
 def _writable(w: Writer) -> str:
@@ -120,8 +121,8 @@ def _writable(w: Writer) -> str:
 def store(w: Writer) -> None:
     region = _writable(w)
     if region == "loc" or w.layouts[region]:
-        e = element(w)
-        several(w, store_at, region, e, _count(w) if e.count == 1 else w.pick(1, 1, 2))
+        e = element(w, addresses.widest(w, region))
+        several(w, store_at, region, e, _count(w) if e.number == 1 else w.pick(1, 1, 2))
 
 
 def exchange(w: Writer) -> None:
@@ -129,7 +130,7 @@ def exchange(w: Writer) -> None:
     region = _writable(w)
     if region != "loc" and not w.layouts[region]:
         return
-    e = element(w)
+    e = element(w, addresses.widest(w, region))
     p = addresses.pointer(w, region, e.bytes, e.bytes)
     if p is None:
         return
@@ -164,8 +165,8 @@ def bounded(w: Writer) -> None:
 
 def walk(w: Writer) -> None:
     """A loop that moves a pointer."""
-    e, rounds = element(w), w.rng.randrange(2, 6)
-    region = w.pick(addresses.readable(w), _writable(w))
+    region, rounds = w.pick(addresses.readable(w), _writable(w)), w.rng.randrange(2, 6)
+    e = element(w, addresses.widest(w, region))
     p = addresses.pointer(w, region, e.bytes, e.bytes)
     if p is None:
         return
@@ -203,10 +204,14 @@ def atomic(w: Writer) -> None:
     regions = [region for region, layout in w.layouts.items() if layout]
     if not regions:
         return
-    name = w.pick(*ATOMICS)
+    region = w.pick(*regions)
+    names = [n for n in ATOMICS if WIDTHS[n.split(".")[-1]] <= 8 * addresses.widest(w, region)]
+    if not names:
+        return
+    name = w.pick(*names)
     kind = name.split(".")[-1]
     size = WIDTHS[kind] // 8
-    p = addresses.pointer(w, w.pick(*regions), size, size)
+    p = addresses.pointer(w, region, size, size)
     if p is None:
         return
     place = at(p, displacement(w, p, size, size))
@@ -280,5 +285,5 @@ def space_test(w: Writer) -> None:
         predicate(w)
 
 
-STATEMENTS = ((4, load), (4, store), (3, exchange), (2, bounded), (2, walk), (3, atomic), (1, counter), (1, copy),
+STATEMENTS = ((4, load), (4, store), (3, exchange), (2, bounded), (2, walk), (4, atomic), (0.7, counter), (1.5, copy),
               (0.2, space_test))  # fmt: skip

@@ -209,6 +209,12 @@ def own(w: Writer, region: str) -> Pointer:
     return found
 
 
+def widest(w: Writer, region: str) -> int:
+    """The most bytes that this thread may access there at once."""
+    layout = w.layouts.get(region)
+    return 16 if layout is None else min(16, power(layout.stride), 1 << layout.chunk.bit_length() - 1)
+
+
 def readable(w: Writer) -> str:
     """A region to read."""
     return str(w.pick("src", "src", "own", "own", "shm", "shm", "loc", "con"))

@@ -9,7 +9,7 @@ from nbtc.testing.memory_programs import accesses, addresses, scalar, warps
 from nbtc.testing.memory_programs.scalar import kept, predicate
 from nbtc.testing.memory_programs.writer import KEPT, PREFIXES, Index, Writer
 
-MOST = 34  # statements after which no structure begins
+MOST = 40  # statements after which no structure begins
 Statement = Callable[[Writer], None]
 
 
@@ -34,9 +34,9 @@ class Function(NamedTuple):
     struct: bool
 
 
-def statements(w: Writer, place: Place, most: int = 5) -> None:
+def statements(w: Writer, place: Place, most: int, least: int = 2) -> None:
     """A few statements."""
-    for _ in range(w.rng.randrange(2, most + 1)):
+    for _ in range(w.rng.randint(least, most)):
         w.size += 1
         choices = _choices(w, place)
         weights = [weight for weight, _ in choices]
@@ -161,7 +161,8 @@ def call(w: Writer) -> None:
     lines += [f"st.param.b{bits} [{n}_{i}], {w.register(bits)};" for i, bits in enumerate(f.parameters)]
     names = [f"{n}_{i}" for i in range(len(f.parameters))]
     if f.struct:
-        lines += [f".param .align 8 .b8 {n}_s[24];", f"st.param.v2.b32 [{n}_s], {{{w.register(32)}, {w.register(32)}}};",
+        pair = f"{{{w.register(32)}, {w.register(32)}}}"
+        lines += [f".param .align 8 .b8 {n}_s[24];", f"st.param.v2.b32 [{n}_s], {pair};",
                   f"st.param.b64 [{n}_s+8], {w.register(64)};", f"st.param.b16 [{n}_s+16], {w.register(16)};",
                   f"st.param.b32 [{n}_s+20], {w.register(32)};"]  # fmt: skip
         names.append(f"{n}_s")
@@ -223,8 +224,8 @@ def function(w: Writer, name: str, outer: Writer) -> str:
     w.line(f"st.param.b{f.result} [{name}_o], {w.pick(*kept(f.result))};")
     outer.functions.append(f)
     head = f".func (.param .b{f.result} {name}_o) {name}({', '.join(parameters)})"
-    return "\n".join([head, "{", ".reg .b64 %src, %src_generic;", ".reg .b32 %number, %tx;", *w.declarations(), *w.lines,
-                      "ret;", "}"])  # fmt: skip
+    own = ".reg .b64 %src, %src_generic; .reg .b32 %number, %tx;"
+    return "\n".join([head, "{", own, *w.declarations(), *w.lines, "ret;", "}"])
 
 
 def _load_source(w: Writer) -> None:

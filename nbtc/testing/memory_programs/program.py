@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
+from nbtc.testing.memory_programs.addresses import new_layout
 from nbtc.testing.memory_programs.control import Place, function, statements
 from nbtc.testing.memory_programs.writer import KEPT, LANES, PREFIXES, REGIONS, SHAPES, Index, Writer
 
@@ -44,7 +45,8 @@ def random_memory_program(seed: int, arch: str = "sm_90") -> MemoryProgram:
     w = Writer(rng, shape, exits, arch)
     functions = [function(Writer(rng, shape, False, arch), f"f{n}", w) for n in range(rng.randrange(3))]
     _first(w)
-    statements(w, Place(3, True), 12)
+    w.layouts = {region: new_layout(w, region) for region in w.layouts}
+    statements(w, Place(3, True), 20, 6)
     w.fold(6)
     words = ", ".join(hex(w.number(32)) for _ in range(REGIONS["con"] // 4))
     table = f".const .align 16 .b32 table[{REGIONS['con'] // 4}] = {{{words}}};"
@@ -58,8 +60,11 @@ def random_memory_program(seed: int, arch: str = "sm_90") -> MemoryProgram:
 def _head(w: Writer) -> list[str]:
     """Addresses of regions, numbers of threads, and what lies in shared and local memory."""
     x, y, _ = w.shape
-    local = [f"ld.global.v4.b32 {{%i0, %i1, %i2, %i3}}, [%first+{16 * n}];\n"
-             f"st.local.v4.b32 [scratch+{16 * n}], {{%i0, %i1, %i2, %i3}};" for n in range(REGIONS["loc"] // 16)]  # fmt: skip
+    four = "{%i0, %i1, %i2, %i3}"
+    local = [
+        f"ld.global.v4.b32 {four}, [%first+{n}];\nst.local.v4.b32 [scratch+{n}], {four};"
+        for n in range(0, REGIONS["loc"], 16)
+    ]
     return [
         ".reg .b64 %src, %own, %shm, %loc, %con, %out, %first, %o;",
         ".reg .b64 %src_generic, %own_generic, %shm_generic, %loc_generic, %con_generic;",
@@ -109,7 +114,9 @@ def _registers(w: Writer) -> list[str]:
             if bits == 1:
                 found += [f"ld.global.b32 %i0, [%first+{200 + 4 * n}];", f"setp.lt.s32 {name}, %i0, {n};"]
             else:
-                found.append(f"ld.global.b{bits} {name}, [%first+{(64, 96, 128)[bits.bit_length() - 5] + bits // 8 * n}];")
+                found.append(
+                    f"ld.global.b{bits} {name}, [%first+{(64, 96, 128)[bits.bit_length() - 5] + bits // 8 * n}];"
+                )
     return found
 
 

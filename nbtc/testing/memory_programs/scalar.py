@@ -11,9 +11,27 @@ from nbtc.executor.rows.signatures import conflict
 from nbtc.testing.memory_programs.writer import KEPT, PREFIXES, Writer, bits_of, braces
 
 # Opcodes by how often they are taken: integers that addresses are made of, others, and selection.
-OFTEN = ("add", "sub", "mul", "mad", "and", "or", "xor", "shl", "shr", "min", "max", "setp", "selp", "cvt", "cvt", "cvt")
-SELDOM = ("neg", "abs", "div", "rem", "sad", "mul24", "mad24", "dp4a", "dp2a", "not", "cnot", "shf", "lop3", "bfe", "bfi",
-          "bfind", "brev", "clz", "popc", "szext", "bmsk", "prmt", "set", "slct", "testp", "fma", "copysign")  # fmt: skip
+OFTEN = (
+    "add",
+    "sub",
+    "mul",
+    "mad",
+    "and",
+    "or",
+    "xor",
+    "shl",
+    "shr",
+    "min",
+    "max",
+    "setp",
+    "selp",
+    "cvt",
+    "cvt",
+    "cvt",
+)
+SELDOM = ("neg", "abs", "div", "rem", "sad", "mul24", "mad24", "dp4a", "dp2a", "not", "cnot", "shf", "lop3", "bfe",
+          "bfi", "bfind", "brev", "clz", "popc", "szext", "bmsk", "prmt", "set", "slct", "testp", "fma", "copysign",
+)  # fmt: skip
 INTEGERS = frozenset(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64))
 NO_CONSTANTS = ("neg", "abs", "not", "cnot", "popc", "clz", "brev", "bfind", "testp", "cvt")
 PAIRS = ("f16x2", "bf16x2")  # of which comparisons have two results
@@ -92,7 +110,7 @@ def operand(w: Writer, form: Form, n: int) -> str:
     """A register, or a constant where one may stand."""
     kind = form.sources[n]
     if kind == "pred":
-        return w.pick("", "!" if form.opcode in ("setp", "set") else "") + w.register(1)
+        return str(w.pick("", "!" if form.opcode in ("setp", "set") else "")) + w.register(1)
     if form.opcode == "lop3" and n == 3:
         return hex(w.rng.randrange(256))
     bits = max(16, WIDTHS[kind])

@@ -90,5 +90,5 @@ def subset(w: Writer) -> None:
     w.line(f"{end}:")
 
 
-STATEMENTS = ((2, shuffle), (1, vote), (1, match), (1, reduction), (0.5, turned), (1.5, matrix_load),
-              (1.5, matrix_store), (1, subset))  # fmt: skip
+STATEMENTS = ((2, shuffle), (1, vote), (1, match), (1, reduction), (0.5, turned), (3, matrix_load),
+              (3, matrix_store), (1, subset))  # fmt: skip

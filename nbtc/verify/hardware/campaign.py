@@ -161,7 +161,7 @@ def _rounds(task: Task, machine: Machine) -> Iterator[tuple[str, Outcome]]:
         for start in range(task.start, task.start + task.outputs, SLICE):
             trial = sweep.trial(start)
             count = min(SLICE, task.start + task.outputs - start)
-            blocks = count // trial.threads
+            blocks = count // trial.block_threads
             yield trial.form, compare(trial, machine, np.random.default_rng(0), blocks)
         return
     trial = _trials(task.family, machine.target)[task.number]
