@@ -242,6 +242,19 @@ class Thread:
             taken = self.read(i.operands[3], "u32") if len(i.operands) > 3 else size
             word = self.spaces.load("global", self.address(i.operands[1]), size) & (1 << 8 * taken) - 1
             self.spaces.store("shared", self.address(i.operands[0]), size, word)
+        elif "bulk" in i.modifiers and len(i.operands) > 2:
+            to, source = ("shared", "global") if "mbarrier::complete_tx::bytes" in i.modifiers else ("global", "shared")
+            for n in range(0, self.read(i.operands[2], "u32"), 16):
+                word = self.spaces.load(source, self.address(i.operands[1]) + n, 16)
+                self.spaces.store(to, self.address(i.operands[0]) + n, 16, word)
+
+    def do_mbarrier(self, i: Instruction) -> None:
+        """What waits for copies, which are done at once: no wait is in vain."""
+        if "try_wait" in i.modifiers:
+            self.write(i.operands[0], 1, "pred")
+
+    def do_fence(self, i: Instruction) -> None:
+        """A fence: all is in order anyway."""
 
     # --- warps ------------------------------------------------------------------------------------------------------
     def offer(self, i: Instruction) -> tuple[int, Any] | None:
@@ -354,7 +367,7 @@ def _add(kind: str, flushing: bool, x: int, y: int) -> int:
         return flushed(int(REFERENCE["add"](Op("add", ("rn", "f32")), flushed(x, fmt), flushed(y, fmt))), fmt)
     found = int(REFERENCE["add"](Op("add", ("rn", kind)), x, y))
     is_nan = kind == "f64" and found & (1 << 63) - 1 > 0x7FF << 52
-    return (1 << 63) - 1 if is_nan else found
+    return 0xFFF8 << 48 if is_nan else found
 
 
 def _extreme(choose: Any, kind: str, x: int, y: int) -> int:

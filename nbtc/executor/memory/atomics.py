@@ -44,7 +44,6 @@ TYPES = {  # of each operation
 }
 BYTES = {"b16": 2, "f16": 2, "bf16": 2, "b128": 16} | dict.fromkeys(("u64", "s64", "b64", "f64"), 8)
 DIRECT = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap"}
-NAN32, NAN64 = 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF  # what arithmetic of the GPU answers
 
 
 class Name(NamedTuple):

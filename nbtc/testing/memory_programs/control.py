@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from nbtc.testing.memory_programs import accesses, addresses, scalar, warps
+from nbtc.testing.memory_programs import accesses, addresses, bulk, scalar, warps
 from nbtc.testing.memory_programs.scalar import kept, predicate
 from nbtc.testing.memory_programs.writer import KEPT, PREFIXES, Index, Writer
 
@@ -51,6 +51,8 @@ def _choices(w: Writer, place: Place) -> list[tuple[float, Statement]]:
         found.append((1, call))
     if place.uniform:
         found += [(2, barrier), (0.3, broadcast)]
+        if bulk.available(w):
+            found.append((1, copied))
         if not w.exits:
             found += warps.STATEMENTS
     if place.leave:
@@ -134,6 +136,12 @@ def barrier(w: Writer) -> None:
     for region in w.layouts:
         w.layouts[region] = addresses.new_layout(w, region)
     w.pointers = [p for p in w.pointers if p.region not in w.layouts]
+
+
+def copied(w: Writer) -> None:
+    """A copy of many bytes, after which other threads own other bytes."""
+    bulk.copy(w)
+    barrier(w)
 
 
 def broadcast(w: Writer) -> None:

@@ -6,6 +6,7 @@ import random
 from typing import NamedTuple
 
 from nbtc.testing.memory_programs.addresses import new_layout
+from nbtc.testing.memory_programs.bulk import first_lines
 from nbtc.testing.memory_programs.control import Place, function, statements
 from nbtc.testing.memory_programs.writer import KEPT, LANES, PREFIXES, REGIONS, SHAPES, Index, Writer
 
@@ -81,6 +82,7 @@ def _head(w: Writer) -> list[str]:
         "mov.u64 %con, table;", "cvta.const.u64 %con_generic, %con;",
         "mov.u32 %tx, %tid.x;", "mov.u32 %lane, %laneid;", "mov.u32 %i0, %tid.y;", "mov.u32 %i1, %tid.z;",
         f"mad.lo.u32 %i0, %i1, {y}, %i0;", f"mad.lo.u32 %number, %i0, {x}, %tx;",
+        *first_lines(w),
         *_shared_copies(w, "ld.global.b32 %i1, [%first];", "st.shared.b32 [%i2], %i1;", "%src", SHARED),
         "bar.sync 0;",
         # each thread begins at other bytes of the source
