@@ -9,8 +9,8 @@ from nbtc.testing.scalar_inputs import words
 from tests.reference import whole_interpreter
 
 CONSTRUCTS = (
-    "ld.local", "st.local", "ld.const", "ld.shared.v4", "st.shared.v2", "ld.global.nc", "ld.u8", "st.b64",
-    "atom.shared.cas", "red.shared", "cp.async.ca", "cp.async.wait_group", "ldmatrix",
+    "ld.local", "st.local", "ld.const", "ld.shared.v4", "st.shared.v2", "ld.global.nc", "ld.u", "st.b",
+    "atom.shared.cas", "red.shared", "cp.async.ca", "cp.async.bulk", "try_wait", "cp.async.wait_group", "ldmatrix",
     "stmatrix", "movmatrix", "shfl", "match.any", "redux", "vote", "brx.idx", "call (", "exit;", "bra DONE",
     "bar.sync", "bar.warp.sync", "addc.cc", "madc", "setp.", "cvt.sat", "prmt", "isspacep",
     "%s0", "%h4", "f16x2", "bf16x2", "f64", "mov.b64 {", ".relaxed.gpu",
