@@ -24,7 +24,7 @@ TARGET = target("sm_90a")
 SAMPLE = {
     "mma": (40,), "mma.sp": (0,), "wgmma": (768,), "wgmma.sp": (1024,), "wmma.load": (100,), "wmma.mma": (0,),
     "wmma.store": (1,), "ldmatrix": (5,), "stmatrix": (2,), "movmatrix": (0,), "cvt": (61,), "shfl": (2,),
-    "redux": (2,), "vote": (3,), "match": (1,), "elect": (0,), "dpx": (33,), PROGRAMS: (4, 410, 503),
+    "redux": (2,), "vote": (3,), "match": (1,), "elect": (0,), "dpx": (33,), PROGRAMS: (4, 410, 503, 707),
     "approx": (16,),
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from nbtc.verify.hardware import (
     conversions,
     dynamic,
     exchange,
+    memory,
     moves,
     products,
     programs,
@@ -22,7 +23,7 @@ from nbtc.verify.hardware.sweeps import Sweep
 from nbtc.verify.hardware.trial import Trial
 
 Trials = Callable[[Target], Iterator[Trial]]
-RANDOM_PROGRAMS, PRODUCT_PROGRAMS = 200, 200
+RANDOM_PROGRAMS, PRODUCT_PROGRAMS, MEMORY_PROGRAMS = 200, 200, 200
 WARPGROUP_PROGRAMS, COPY_PROGRAMS, PIPELINES = 100, 100, 100  # which take five seconds to compile; where there is wgmma
 WIDEST = 64  # columns of the wgmma forms whose kernels also run as programs: compiling wider ones takes long
 
@@ -44,6 +45,7 @@ def _programs(target: Target) -> Iterator[Trial]:
         yield from programs.warpgroup_trials(WARPGROUP_PROGRAMS, target)
         yield from programs.copy_trials(COPY_PROGRAMS, target)
         yield from programs.pipeline_trials(PIPELINES, target)
+    yield from memory.trials(MEMORY_PROGRAMS, target)
     for name, make in FAMILIES.items():
         if name != PROGRAMS:
             for trial in make(target):

@@ -21,7 +21,7 @@ from nbtc.testing.programs import Program, random_program
 from nbtc.testing.warpgroup_programs import WarpgroupProgram, held, random_warpgroup_program
 from nbtc.verify.hardware import draws
 from nbtc.verify.hardware.products import metadata
-from nbtc.verify.hardware.trial import Array, Emulated, Map, Trial
+from nbtc.verify.hardware.trial import Array, Emulated, Map, Threads, Trial
 from nbtc.verify.text import ENTRY
 
 NAME = "k"  # the kernel of a random program
@@ -175,7 +175,7 @@ def emulated(trial: Trial, target: Target) -> Trial:
 
 
 def _by_executor(
-    body: str, threads: int, shared: int, target: Target, maps: Sequence[Map] = ()
+    body: str, threads: Threads, shared: int, target: Target, maps: Sequence[Map] = ()
 ) -> Callable[[list[Array], list[Array]], list[Array]]:
     def expect(inputs: list[Array], before: list[Array]) -> list[Array]:
         found = [x.copy() for x in before]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +19,7 @@ from nbtc.isa.archs import ARCHS
 from nbtc.verify.text import ENTRY
 
 Array = NDArray[Any]
+Threads = int | tuple[int, int, int]  # of a block: along x, or along x, y and z
 VERSION = "9.0"  # of the PTX ISA; `nbtc.driver` lowers it where the driver is older
 
 
@@ -58,7 +60,7 @@ class Machine(Protocol):
     target: str
     driver_version: str
 
-    def run(self, body: str, blocks: int, threads: int, shared: int, inputs: Sequence[Array],
+    def run(self, body: str, blocks: int, threads: Threads, shared: int, inputs: Sequence[Array],
             outputs: Sequence[Array], maps: Sequence[Map] = ()) -> None:  # fmt: skip
         """Launch on copies of inputs and outputs, and bring the outputs back."""
 
@@ -78,7 +80,7 @@ class Gpu:
         if self.arch not in ARCHS:
             raise DeviceError(f"this GPU is {self.arch}, which nbtc has no row for; it knows {', '.join(ARCHS)}")
 
-    def run(self, body: str, blocks: int, threads: int, shared: int, inputs: Sequence[Array],
+    def run(self, body: str, blocks: int, threads: Threads, shared: int, inputs: Sequence[Array],
             outputs: Sequence[Array], maps: Sequence[Map] = ()) -> None:  # fmt: skip
         """Launch on the GPU."""
         buffers = [Buffer.of(x) for x in (*inputs, *outputs)]
@@ -101,7 +103,7 @@ class Emulated:
         self.driver_version = "none"
         self._kernels: dict[str, Any] = {}
 
-    def run(self, body: str, blocks: int, threads: int, shared: int, inputs: Sequence[Array],
+    def run(self, body: str, blocks: int, threads: Threads, shared: int, inputs: Sequence[Array],
             outputs: Sequence[Array], maps: Sequence[Map] = ()) -> None:  # fmt: skip
         """Launch on the CPU."""
         if body not in self._kernels:
@@ -129,13 +131,18 @@ class Trial(NamedTuple):
 
     form: str
     body: str
-    threads: int
+    threads: Threads
     outputs: int
     draw: Callable[[np.random.Generator, int], tuple[list[Array], list[Array]]]
     expect: Callable[[list[Array], list[Array]], list[Array]]
     shared: int = 0
     most: int = 0
     maps: tuple[Map, ...] = ()
+
+    @property
+    def block_threads(self) -> int:
+        """How many a block has."""
+        return self.threads if isinstance(self.threads, int) else math.prod(self.threads)
 
 
 class Outcome(NamedTuple):
