@@ -53,20 +53,22 @@ def _part(op: Op, a: int, b: int) -> tuple[int, int]:
 
 
 def _finish(op: Op, number: int, width: int) -> int:
+    if op.has("sat") and _kind(op).startswith("u"):
+        return max(0, min((1 << width) - 1, number))
     return clamped(number, width) if op.has("sat") else wrapped(number, width)
 
 
-def _packed(op: Op, a: int, b: int) -> int:
-    kind = _kind(op).removesuffix("x2")
-    one = Op(op.opcode, (*(m for m in op.modifiers if m == "relu"), kind))
-    pairs = zip(split(a, 16, 2), split(b, 16, 2), strict=True)
-    return join([int(REFERENCE[op.opcode](one, x, y)) for x, y in pairs], 16)
+def _packed(op: Op, *words: int) -> int:
+    kind, _, count = _kind(op).partition("x")
+    one, width = Op(op.opcode, (*(m for m in op.modifiers if m in ("relu", "sat")), kind)), WIDTHS[kind]
+    parts = zip(*(split(word, width, int(count)) for word in words), strict=True)
+    return join([int(REFERENCE[op.opcode](one, *part)) for part in parts], width)
 
 
 def add(op: Op, a: int, b: int, carry: int = 0) -> Any:
     """add, addc; with .cc also the carry."""
     kind = _kind(op)
-    if kind.endswith("x2"):
+    if "x" in kind:
         return _packed(op, a, b)
     width = WIDTHS[kind]
     if op.has("cc"):
@@ -77,6 +79,8 @@ def add(op: Op, a: int, b: int, carry: int = 0) -> Any:
 def sub(op: Op, a: int, b: int, carry: int = 1) -> Any:
     """sub, subc; with .cc also the carry, which is set when nothing is borrowed."""
     kind = _kind(op)
+    if "x" in kind:
+        return _packed(op, a, b)
     width = WIDTHS[kind]
     if op.has("cc"):
         return wrapped(a - b - 1 + carry, width), int(a - b - 1 + carry >= 0)
@@ -102,7 +106,7 @@ def mad(op: Op, a: int, b: int, c: int, carry: int = 0) -> Any:
 def minmax(op: Op, a: int, b: int) -> int:
     """min, max."""
     kind = _kind(op)
-    if kind.endswith("x2"):
+    if "x" in kind:
         return _packed(op, a, b)
     found = (min if op.opcode == "min" else max)(value(a, kind), value(b, kind))
     return wrapped(max(found, 0) if op.has("relu") else found, WIDTHS[kind])
@@ -130,6 +134,8 @@ def rem(op: Op, a: int, b: int) -> int:
 
 def neg(op: Op, a: int) -> int:
     """neg."""
+    if "x" in _kind(op):
+        return _packed(op, a)
     return wrapped(-a, WIDTHS[_kind(op)])
 
 

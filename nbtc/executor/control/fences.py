@@ -12,6 +12,7 @@ from nbtc.executor.emit.lanes import Lanes
 
 SCOPES = "cta|cluster|gpu|sys"
 RESTRICTED = "sync_restrict::shared::cluster|sync_restrict::shared::cta"
+RESTRICTED_READS = "sync_restrict::shared::cluster::read"
 
 
 def _fence(lanes: Lanes) -> None:
@@ -29,8 +30,10 @@ ACTIONS = (
     Action("fence", slots("sc|acq_rel|acquire|release?", SCOPES), _fence),
     Action("fence", slots("acquire|release", RESTRICTED, "cluster"), _fence),
     Action("fence", slots("proxy", "alias"), _nothing),
+    Action("fence", slots("proxy", "alias", "acquire|release", "sys"), _nothing),
     Action("fence", slots("proxy", "async", "global|shared::cta|shared::cluster?"), _nothing),
     Action("fence", slots("proxy", "async::generic", "acquire|release", RESTRICTED, "cluster"), _nothing),
+    Action("fence", slots("proxy", "async::generic", "release", RESTRICTED_READS, "cta|cluster"), _nothing),
     Action("fence", slots("proxy", "tensormap::generic", "acquire|release", SCOPES), _nothing),
     Action("fence", slots("mbarrier_init", "release", "cluster"), _nothing),
     Action("griddepcontrol", slots("launch_dependents|wait"), _nothing),

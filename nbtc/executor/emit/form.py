@@ -19,7 +19,7 @@ WIDTHS = {
     **dict.fromkeys(("pred", "cc"), 1),
     "e2m1x2": 8,
     **dict.fromkeys(("f16", "bf16", "e4m3x2", "e5m2x2", "e2m3x2", "e3m2x2", "ue8m0x2"), 16),
-    **dict.fromkeys(("f32", "tf32", "u16x2", "s16x2", "f16x2", "bf16x2"), 32),
+    **dict.fromkeys(("f32", "tf32", "u8x4", "s8x4", "u16x2", "s16x2", "f16x2", "bf16x2"), 32),
     **dict.fromkeys(("f64", "f32x2"), 64),
     "b128": 128,
 }

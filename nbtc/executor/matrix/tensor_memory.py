@@ -7,6 +7,7 @@ its mbarrier at once.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
@@ -17,10 +18,11 @@ from nbtc.executor.control.host_requests import Ask, text
 from nbtc.executor.control.system_calls import ask_once
 from nbtc.executor.emit import access_kinds as kinds
 from nbtc.executor.emit.action import Action, yes
-from nbtc.executor.emit.form import slots
+from nbtc.executor.emit.form import Op, slots
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.matrix.matrix import load_image, store_image
 from nbtc.executor.memory import reach
+from nbtc.executor.scalar import float_select, integers
 from nbtc.executor.text.data import Address, Immediate, Operand, Vector
 from nbtc.executor.text.matrix_names import isa_row
 from nbtc.executor.transfer.bulk import for_targets
@@ -65,7 +67,8 @@ def _relinquish(lanes: Lanes) -> None:
 # --- moves ----------------------------------------------------------------------------------------------------------
 def _way(lanes: Lanes) -> str:
     """Shape, count and packing of a move."""
-    shape, times = lanes.op.modifiers[3:5]
+    first = lanes.op.modifiers.index("aligned") + 1
+    shape, times = lanes.op.modifiers[first : first + 2]
     packed = int(any(m in ("pack::16b", "unpack::16b") for m in lanes.op.modifiers))
     return f"{lanes.op.modifiers[0]} {shape} {times.removeprefix('x')} {packed}"
 
@@ -76,10 +79,26 @@ def _move_words(lanes: Lanes, address: Operand, rest: list[Operand], image: Any)
 
 
 def _load(lanes: Lanes) -> None:
-    target, address, *rest = lanes.operands
+    _load_words(lanes, *lanes.operands)
+
+
+def _load_words(lanes: Lanes, target: Operand, address: Operand, *rest: Operand) -> None:
     image = lanes.machine.scratch.image(lanes, 4 * WARP * len(lanes.elements(target)))
-    ask_once(lanes, f"{_way(lanes)} {len(lanes.elements(target))}", *_move_words(lanes, address, rest, image))
+    ask_once(lanes, f"{_way(lanes)} {len(lanes.elements(target))}", *_move_words(lanes, address, [*rest], image))
     load_image(lanes, target, image, 4)
+
+
+def _load_and_reduce(lanes: Lanes) -> None:
+    """The words, and the least or greatest of a thread's, as min and max of their type have it in any order."""
+    target, extreme, address = lanes.operands
+    _load_words(lanes, target, address)
+    op = Op(lanes.op.among(("min", "max")), tuple(m for m in lanes.op.modifiers if m in ("abs", "NaN", *REDUCED)))
+    words = [lanes.read(x, "b32", lanes=True) for x in lanes.elements(target)]
+    if op.types == ("f32",):
+        found = float_select.minmax(lanes.v, op, *words)
+    else:
+        found = reduce(lambda x, y: integers.minmax(lanes.v, op, x, y), words)
+    lanes.write(extreme, found)
 
 
 def _store(lanes: Lanes) -> None:
@@ -186,11 +205,16 @@ GROUP = "cta_group::1|cta_group::2"
 ALIGNED = ("sync", "aligned")
 SHAPE = "16x64b|16x128b|16x256b|32x32b"
 TIMES = "|".join(f"x{1 << n}" for n in range(8))
+REDUCED = ("f32", "u32", "s32")
+# Of .16x32bx2, which gives the columns of a lane to two threads, nobody has recorded whose extremes they get.
+REDUCING = ("ld", "red", *ALIGNED, "32x32b", TIMES.removeprefix("x1|"), "min|max")
 ACTIONS = (
     Action("tcgen05", slots("alloc", GROUP, *ALIGNED, "shared::cta?", "b32"), _alloc),
     Action("tcgen05", slots("dealloc", GROUP, *ALIGNED, "b32"), _dealloc),
     Action("tcgen05", slots("relinquish_alloc_permit", GROUP, *ALIGNED), _relinquish),
     Action("tcgen05", slots("ld", *ALIGNED, f"{SHAPE}|16x32bx2", TIMES, "pack::16b?", "b32"), _load, 1, varying=yes),
+    Action("tcgen05", slots(*REDUCING, "abs?", "NaN?", "f32"), _load_and_reduce, 2, varying=yes),
+    Action("tcgen05", slots(*REDUCING, "u32|s32"), _load_and_reduce, 2, varying=yes),
     Action("tcgen05", slots("st", *ALIGNED, f"{SHAPE}|16x32bx2", TIMES, "unpack::16b?", "b32"), _store),
     Action("tcgen05", slots("cp", GROUP, "128x256b|128x128b|4x256b"), _copy),
     Action("tcgen05", slots("cp", GROUP, "64x128b", "warpx2::02_13|warpx2::01_23"), _copy),

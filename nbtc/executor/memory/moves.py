@@ -161,6 +161,7 @@ ACTIONS = (
     Action("cvta", slots("to?", SPACES, "u32|u64"), cvta, results=1, varying=_own_place),
     Action("isspacep", slots(SPACES), isspacep, results=1),
     Action("prefetch", slots("global|local|const|param?", f"{LEVELS}|tensormap"), nothing),
+    Action("prefetch", slots("global?", "L1::32B", "valid_addr"), nothing),
     Action("prefetchu", slots("L1"), nothing),
     Action("discard", slots("global?", "L2"), nothing),
     Action("applypriority", slots("global?", "L2::evict_normal"), nothing),

@@ -32,7 +32,7 @@ from nbtc.executor.text.data import (
 from nbtc.executor.text.operands import others
 
 RELAXED = ("cvt",)  # its registers may be wider than its types
-PACKED = ("f16x2", "bf16x2", "u16x2", "s16x2")
+PACKED = ("f16x2", "bf16x2", "u16x2", "s16x2", "u8x4", "s8x4")
 FLOATS = ("f16", "f32", "f64", "bf16")
 WHOLE = tuple(f"{kind}{bits}" for kind in "us" for bits in (8, 16, 32, 64))
 SPACES = ("global", "shared", "local", "const", "param")

@@ -31,8 +31,8 @@ def is_signed(op: Op) -> bool:
 
 
 def saturating(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
-    """add.sat, sub.sat: clamped to the least and greatest signed value."""
-    return v.over(f"s{op.opcode}.sat", a, b)
+    """add.sat, sub.sat: clamped to the least and greatest value of the type."""
+    return v.over(f"{'s' if is_signed(op) else 'u'}{op.opcode}.sat", a, b)
 
 
 def add(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
@@ -135,11 +135,14 @@ def mad24(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any) -> Any:
     return v.over("sadd.sat", part, c) if op.has("sat") else v.b.add(part, c)
 
 
-def packed(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:
-    """add, min, max of two 16-bit integers in a register."""
-    x, y = (pieces(v, r, 16) for r in (a, b))
-    found = v.b.add(x, y) if op.opcode == "add" else minmax(v, op, x, y)
-    return v.b.bitcast(found, a.type)
+PARTS = {"u16x2": 16, "s16x2": 16, "u8x4": 8, "s8x4": 8}  # bits of each integer of a packed type
+
+
+def packed(v: VectorBuilder, op: Op, *sources: Any) -> Any:
+    """add, sub, min, max, neg of two 16-bit or four 8-bit integers in a register."""
+    emit: Any = {"add": add, "sub": sub, "min": minmax, "max": minmax, "neg": neg}[op.opcode]
+    found = emit(v, op, *(pieces(v, r, PARTS[op.types[-1]]) for r in sources))
+    return v.b.bitcast(found, sources[0].type)
 
 
 def dot(v: VectorBuilder, op: Op, a: Any, b: Any, c: Any) -> Any:
@@ -171,10 +174,12 @@ def _multiplying(opcode: str, emit: Any, addends: int) -> tuple[Form, ...]:
 
 
 def _packed_rows() -> tuple[Form, ...]:
-    rows = [Form("add", slots(t), (t, t), (t,), packed) for t in ("u16x2", "s16x2")]
+    bytes_ = ("u8x4", "s8x4")
+    rows = [*_same("add", tuple(PARTS), 2, packed, "sat?"), *_same("sub", bytes_, 2, packed, "sat?")]
+    rows += _same("neg", ("s8x4",), 1, packed)
     for opcode in ("min", "max"):
-        rows.append(Form(opcode, slots("u16x2"), ("u16x2",) * 2, ("u16x2",), packed))
-        for t, relu, emit in (("s16x2", "relu?", packed), ("s32", "relu", minmax)):
+        rows += _same(opcode, ("u16x2", "u8x4"), 2, packed)
+        for t, relu, emit in (("s16x2", "relu?", packed), ("s8x4", "relu?", packed), ("s32", "relu", minmax)):
             rows += [Form(opcode, slots(*s), (t, t), (t,), emit) for s in ((relu, t), (t, "relu"))]
     return tuple(rows)
 
@@ -189,7 +194,7 @@ def _dot_rows() -> tuple[Form, ...]:
 FORMS = (
     *_same("add", TYPES, 2, add),
     *_same("sub", TYPES, 2, sub),
-    *_same("add", ("s32",), 2, add, "sat"),
+    *_same("add", ("s32", "u32"), 2, add, "sat"),
     *_same("sub", ("s32",), 2, sub, "sat"),
     *_multiplying("mul", product, 0),
     *_multiplying("mad", mad, 1),

@@ -248,5 +248,5 @@ ACTIONS = (
       for which in TO_MEMORY),
     Action("cp", slots("async", "bulk", "prefetch", "L2", "global", HINT), nothing),
     Action("cp", slots("async", "bulk", "commit_group"), nothing),
-    Action("cp", slots("async", "bulk", "wait_group", "read?"), nothing),
+    Action("cp", slots("async", "bulk", "wait_group", "read|sync_restrict::proxy::async?"), nothing),
 )  # fmt: skip

@@ -210,6 +210,9 @@ def _always(instruction: Instruction) -> bool:
 OWN = "shared|shared::cta?"
 ANY = "shared|shared::cta|shared::cluster?"
 SCOPE = "cta|cluster?"
+# ptxas 13.5 makes the same machine code with these words as without them for every target up to sm_121; `.layout::v1`
+# makes other code, and what it changes is not known.
+PHASE_TYPE, LAYOUT = "phase_type::primary|phase_type::conditional?", "layout::v0?"
 
 
 def _arrivals(name: str) -> tuple[tuple[Slot, ...], ...]:
@@ -224,12 +227,12 @@ _WAITS = tuple(
     spelled
     for name in ("test_wait", "try_wait")
     for spelled in (
-        slots(name, "acquire|relaxed?", SCOPE, OWN, "b64"),
-        slots(name, "parity", "acquire|relaxed?", SCOPE, OWN, "b64"),
+        slots(name, PHASE_TYPE, "acquire|relaxed?", SCOPE, OWN, "b64"),
+        slots(name, "parity", PHASE_TYPE, "acquire|relaxed?", SCOPE, OWN, "b64"),
     )
 )
 ACTIONS = (
-    Action("mbarrier", slots("init", OWN, "b64"), _init),
+    Action("mbarrier", slots("init", LAYOUT, OWN, "b64"), _init),
     Action("mbarrier", slots("inval", OWN, "b64"), _invalidate),
     *(
         Action("mbarrier", spelled, _arrive, 1, varying=_always)

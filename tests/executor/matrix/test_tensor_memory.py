@@ -22,8 +22,9 @@ ALLOC = """ @%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot],
 FREE = " bar.sync 0; @%p1 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r196, 128;"
 
 
-def program(body, free=FREE):
-    return nbtc.load(f"{HEAD}.visible .entry k(.param .u64 out, .param .u64 a) {{{REGISTERS}{body}{free} ret; }}")["k"]
+def program(body, free=FREE, target="sm_100a"):
+    head = HEAD.replace("sm_100a", target)
+    return nbtc.load(f"{head}.visible .entry k(.param .u64 out, .param .u64 a) {{{REGISTERS}{body}{free} ret; }}")["k"]
 
 
 def names(count, first=0):
@@ -36,11 +37,11 @@ def stored(count, first=0):
     return at + "".join(f" st.global.u32 [%d7+{4 * n}], %r{first + n};" for n in range(count))
 
 
-def run(body, a, shape, free=FREE):
+def run(body, a, shape, free=FREE, target="sm_100a"):
     out = np.zeros(shape, np.uint32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program(body, free)[1, 128](out, a)
+        program(body, free, target)[1, 128](out, a)
     return out
 
 
@@ -59,6 +60,39 @@ def test_stored_words_are_loaded_in_another_shape(shape, num, registers):
     tmem.words[:, :16] = words
     expected = tcgen05.ld(tmem, 2, shape, num)
     np.testing.assert_array_equal(run(body, words, (128, registers)), expected)
+
+
+def extremes(words, which, any_nan=False):
+    """Of rows of f32: of zeros the one with a sign is less; a NaN that all are, or that counts, is the GPU's."""
+    nan = words & 0x7FFFFFFF > 0x7F800000
+    signed = words.view(np.int32).astype(np.int64)
+    keys = np.where(signed < 0, signed ^ 0x7FFFFFFF, signed)
+    keys[nan] = 1 << 40 if which == "min" else -(1 << 40)
+    at = getattr(np, f"arg{which}")(keys, axis=1)
+    found = words[np.arange(len(words)), at]
+    return np.where(nan.any(1) if any_nan else nan.all(1), np.uint32(0x7FFFFFFF), found)
+
+
+def test_loads_that_give_extremes_too():
+    """`tcgen05.ld.red`: the columns that a thread loads, and the least or greatest of them."""
+    words = np.random.default_rng(3).integers(0, 1 << 32, (128, 4), dtype=np.uint32)
+    words[:4] = [[0x7FC12345, 0xFF800000, 0, 1 << 31], [0x7FC12345] * 4, [1 << 31, 0, 0, 0], [0, 1 << 31] * 2]
+    words[4:68] = np.random.default_rng(3).standard_normal((64, 4)).astype(np.float32).view(np.uint32)
+    load = " mul.lo.u32 %r194, %r199, 16; cvt.u64.u32 %d7, %r194; add.u64 %d7, %d8, %d7;"
+    load += "".join(f" ld.global.u32 %r{n}, [%d7+{4 * n}];" for n in range(4))
+    body = f"{ALLOC}{load} tcgen05.st.sync.aligned.32x32b.x4.b32 [%r195], {names(4)}; tcgen05.wait::st.sync.aligned;"
+    kinds = ("min.f32", "max.f32", "f32.max.abs", "min.NaN.f32", "f32.max.abs.NaN", "max.s32", "min.u32")
+    for n, kind in enumerate(kinds):
+        move = f" tcgen05.ld.red.sync.aligned.32x32b.x4.{kind} {names(4, 20)}, %r{30 + n}, [%r195];"
+        body += f"{move} tcgen05.wait::ld.sync.aligned;"
+    found = run(body + stored(17, 20), words, (128, 17), target="sm_103a")
+    np.testing.assert_array_equal(found[:, :4], words)
+    size = words & 0x7FFFFFFF
+    want = [extremes(words, "min"), extremes(words, "max"), extremes(size, "max")]
+    want += [extremes(words, "min", any_nan=True), extremes(size, "max", any_nan=True)]
+    want += [words.view(np.int32).max(1).view(np.uint32), words.min(1)]
+    for n, kind in enumerate(kinds):
+        np.testing.assert_array_equal(found[:, 10 + n], want[n], kind)
 
 
 def test_packed_moves_and_halves():

@@ -74,6 +74,40 @@ def test_volatile_local_memory(good, version, instruction):
 
 
 @pytest.mark.parametrize(
+    ("good", "first", "instruction"),
+    [
+        (True, "sm_90 9.4", "fence.proxy.alias.acquire.sys;"),
+        (False, "sm_90 9.5", "fence.proxy.alias.acquire.gpu;"),
+        (True, "sm_90 9.4", "fence.proxy.async::generic.release.sync_restrict::shared::cluster::read.cta;"),
+        (False, "sm_90 9.5", "fence.proxy.async::generic.acquire.sync_restrict::shared::cluster::read.cta;"),
+        (True, "sm_90 9.4", "prefetch.global.L1::32B.valid_addr [d];"),
+        (False, "sm_90 9.5", "prefetch.global.L1.valid_addr [d];"),
+        (True, "sm_90 9.5", "cp.async.bulk.wait_group.sync_restrict::proxy::async 0;"),
+        (True, "sm_90 9.3", "mbarrier.init.layout::v0.shared.b64 [s], 1;"),
+        (True, "sm_90 9.3", "mbarrier.try_wait.parity.phase_type::primary.acquire.cta.shared::cta.b64 p, [s], r;"),
+        (True, "sm_90 9.3", "mbarrier.test_wait.phase_type::primary.relaxed.cluster.shared::cta.b64 p, [s], d;"),
+        (True, "sm_120a 9.2", "add.sat.u16x2 r, r, r;"),
+        (True, "sm_120f 9.2", "min.s8x4.relu r, r, r;"),
+        (True, "sm_121a 9.2", "neg.s8x4 r, r;"),
+        (False, "sm_120a 9.5", "neg.u8x4 r, r;"),
+        (False, "sm_120a 9.5", "sub.u16x2 r, r, r;"),
+        (False, "sm_110a 9.5", "add.u8x4 r, r, r;"),
+        (True, "sm_103a 8.8", "tcgen05.ld.red.sync.aligned.32x32b.x2.f32.max.NaN.abs {r, t}, u, [r];"),
+        (False, "sm_103a 9.5", "tcgen05.ld.red.sync.aligned.32x32b.x2.min.abs.s32 {r, t}, u, [r];"),
+        (False, "sm_100a 9.5", "tcgen05.ld.red.sync.aligned.32x32b.x2.min.f32 {r, t}, u, [r];"),
+    ],
+)
+def test_words_of_newer_versions(good, first, instruction):
+    """As ptxas 13.5 judges them: taken from a target and version on, and not by the version before."""
+    target, version = first.split()
+    before = f"{float(version) - 0.1:.1f}"
+    body = f".shared .b64 s; .reg .b32 r, t, u; .reg .b64 d; .reg .pred p; {instruction} ret; }}"
+    for v, verdict in ((version, good), (before, False)):
+        text = f".version {v}\n.target {target}\n.address_size 64\n.visible .entry k() {{ {body}"
+        assert nbtc.coverage(text).runs == verdict, v
+
+
+@pytest.mark.parametrize(
     ("version", "target", "said"),
     [
         ("6.3", "sm_80", r"\.target sm_80 needs \.version 7\.0 or later, but the text says 6\.3"),
