@@ -144,8 +144,8 @@ def sign_only(op: Op, a: int) -> int:
         return _each_half(op, (a,))
     fmt = FORMATS[kind]
     x = flushed(a, fmt) if op.has("ftz") else a
-    if fmt.bits == 16 and number(x, fmt) is None:
-        return nan(fmt)
+    if number(x, fmt) is None:
+        return _nan(op, fmt, [x])
     top = 1 << fmt.bits - 1
     return x % top if op.opcode == "abs" else x ^ top
 

@@ -1,5 +1,9 @@
 """min, max, abs, neg, copysign of f32, f64, f16 and bf16: no rounding, only bits (PTX ISA, "Floating Point" and
-"Half Precision Floating Point Instructions")."""
+"Half Precision Floating Point Instructions").
+
+abs and neg are additions of -0 to the hardware, so a NaN is what any sum makes of it, and its sign stays, also where an
+instruction that uses the result has taken them in (`test_signs_of_nans`, an H200).
+"""
 
 from __future__ import annotations
 
@@ -66,15 +70,22 @@ def minmax(v: VectorBuilder, op: Op, *operands: Any) -> Any:
 
 
 def absolute(v: VectorBuilder, op: Op, a: Any) -> Any:
-    """abs: the sign cleared."""
+    """abs: the sign cleared, unless it is a NaN's."""
     kind = KINDS[op.types[-1]]
-    return magnitude_bits(v, kind, flush(v, kind, a) if op.has("ftz") else a)
+    return _number_or_nan(v, kind, a, magnitude_bits(v, kind, flush(v, kind, a) if op.has("ftz") else a))
 
 
 def neg(v: VectorBuilder, op: Op, a: Any) -> Any:
-    """neg: the sign turned."""
+    """neg: the sign turned, unless it is a NaN's."""
     kind = KINDS[op.types[-1]]
-    return v.b.xor(flush(v, kind, a) if op.has("ftz") else a, const(v, a, kind.sign))
+    turned = v.b.xor(flush(v, kind, a) if op.has("ftz") else a, const(v, a, kind.sign))
+    return _number_or_nan(v, kind, a, turned)
+
+
+def _number_or_nan(v: VectorBuilder, kind: FloatKind, a: Any, found: Any) -> Any:
+    """found, or what arithmetic makes of a where that is a NaN: the canonical one (f32), or a itself, quiet (f64)."""
+    nan = v.b.or_(a, const(v, a, kind.quiet)) if kind is KINDS["f64"] else const(v, a, kind.nan)
+    return v.b.select(is_nan(v, kind, a), nan, found)
 
 
 def copysign(v: VectorBuilder, op: Op, a: Any, b: Any) -> Any:

@@ -51,6 +51,44 @@ def test_signalling_nans_of_doubles(text, quiet):
     assert reference == [int(x) for x in found]
 
 
+# of each type: inputs, and what abs and neg of either kind make of them
+NANS = {
+    "f32": {
+        0x7F800001: 0x7FFFFFFF, 0xFF800001: 0x7FFFFFFF, 0x7FC12345: 0x7FFFFFFF, 0xFFC12345: 0x7FFFFFFF,
+        0xFF812345: 0x7FFFFFFF, 0xFFFFFFFF: 0x7FFFFFFF,
+    },
+    "f64": {
+        0x7FF0000000000001: 0x7FF8000000000001, 0xFFF0000000000001: 0xFFF8000000000001,
+        0x7FF8000000012345: 0x7FF8000000012345, 0xFFF8000012345678: 0xFFF8000012345678,
+        0xFFF0000012345678: 0xFFF8000012345678, 0x7FF4000000000000: 0x7FFC000000000000,
+        0xFFFFFFFFFFFFFFFF: 0xFFFFFFFFFFFFFFFF,
+    },
+}  # fmt: skip
+SIGNS = ("abs.f32", "neg.f32", "abs.ftz.f32", "neg.ftz.f32", "abs.f64", "neg.f64")
+
+
+@pytest.mark.parametrize("text", SIGNS)
+def test_signs_of_nans(text):
+    """As an H200 answered (driver 580.159.04), which gave the same where the result was chosen, compared, negated once
+    more, taken apart, added to an integer, or made under a guard."""
+    case, nans = RowCase(text), NANS[text[-3:]]
+    given = np.resize(np.array(list(nans), word(text[-3:])), COUNT)
+    (found,) = Rows([case])(0, [given])
+    assert found.tolist() == [nans[x] for x in given.tolist()]
+    assert [REFERENCE[case.op.opcode](case.op, x) for x in given.tolist()] == found.tolist()
+
+
+@pytest.mark.parametrize("text", ["neg.f64", "abs.f64"])
+def test_nans_of_sums_keep_the_sign_that_was_turned_before(text):
+    """As an H200 answered: its sums take negations and magnitudes in, but not those of a NaN."""
+    nans = list(NANS["f64"].items())
+    given = np.resize(np.array([x for x, _ in nans], np.uint64), COUNT)
+    rows = Rows([RowCase(text), RowCase("add.rn.f64"), RowCase("fma.rn.f64")])
+    (turned,), one = rows(0, [given]), np.full(COUNT, 0x3FF0000000000000, np.uint64)
+    for found in (rows(1, [turned, one]), rows(2, [turned, one, one]), rows(2, [one, one, turned])):
+        assert found[0].tolist() == np.resize(np.array([y for _, y in nans], np.uint64), COUNT).tolist()
+
+
 OUT_OF_BOUNDS = {
     "fma.rn.oob.f16": [
         (0x7FF7, 0x7FFF, 0x8B13, 0), (0xFFF7, 0xF181, 0x67EE, 0), (0xFC00, 0x7FF7, 0x41E1, 0), (0x3C00, 0xFFF7, 1, 0),
