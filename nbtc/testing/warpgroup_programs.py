@@ -23,6 +23,8 @@ SETS, WORDS = 3, 4  # sets of registers that hold A, and registers of each
 MOST_RESULTS = 144  # registers of D: with two warpgroups a thread has 255
 COLUMNS = (8, 16, 24, 32, 48, 64, 128)  # of the forms: compiling wider ones takes long
 STEPS = (16, 64, 128, 256, 512, 1024)  # bytes of LBO and SBO
+# an address of shared memory as descriptors have it: above, a GPU's addresses have the block's rank in its cluster
+FIELD = "shr.u32 %s, %s, 4; and.b32 %s, %s, 0x3FFF;"
 NEVER = 99  # of a loop's rounds
 
 
@@ -320,7 +322,7 @@ def _next_image(program: WarpgroupProgram) -> list[str]:
         f"and.b32 %mine, %t, {GROUP - 1}; mad.lo.u32 %s, %block, {program.groups}, %group; mov.u32 %buffer, memory; "
         f"mad.lo.u32 %buffer, %group, {program.image}, %buffer;",
         f"mul.wide.u32 %x, %s, {program.image * program.rounds}; add.u64 %pi, %pi, %x;",
-        "shr.u32 %s, %buffer, 4; cvt.u64.u32 %from, %s; mov.u32 %round, 0;",
+        f"mov.u32 %s, %buffer; {FIELD} cvt.u64.u32 %from, %s; mov.u32 %round, 0;",
         "ROUND:",
         f"{meet} mov.u32 %i, %mine;",
         "COPY: shl.b32 %s, %i, 4; cvt.u64.u32 %x, %s; add.u64 %x, %x, %pi; add.u32 %s, %s, %buffer;",

@@ -10,6 +10,7 @@ from nbtc.testing.copies.draw import WARPS, Drawer
 from nbtc.testing.copies.memories import BARRIERS, IMAGE, MEMORY, SOURCE, WARP_BARRIER, Memories, Move
 from nbtc.testing.copies.products import Multiply
 from nbtc.testing.copies.tensors import Tensor
+from nbtc.testing.warpgroup_programs import FIELD
 
 LANES = 32
 THREADS = LANES * WARPS
@@ -61,7 +62,8 @@ class _Writer:
         self.rng = np.random.default_rng(seed)
         self.cluster = int(self.rng.choice((1, 2, 2)))
         self.blocks = self.cluster * int(self.rng.integers(1, 3))
-        self.rounds = int(self.rng.integers(1, 4))
+        short = self.rng.random() < 0.3  # one phase once: what differs there, a single move made
+        self.rounds, self.phases = (1, 1) if short else (int(self.rng.integers(1, 4)), int(self.rng.integers(2, 6)))
         self.labels = 0
         self.meet = (
             "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
@@ -109,7 +111,7 @@ class _Writer:
     def program(self) -> CopyProgram:
         drawer = Drawer(self.rng, self.cluster == 2, self.blocks * self.rounds)
         phases = []
-        for _ in range(self.rng.integers(2, 6)):
+        for _ in range(self.phases):
             drawer.new_phase()
             moves = (drawer.move(MOST_TENSORS) for _ in range(self.rng.integers(2, 9)))
             phases.append(tuple(m for m in moves if m is not None))
@@ -136,7 +138,7 @@ class _Writer:
             ".reg .b64 %src, %mem, %x, %from, %da, %db, %l<2>;",
             "mov.u32 %t, %tid.x; and.b32 %lane, %t, 31; shr.u32 %warp, %t, 5; mov.u32 %block, %ctaid.x;",
             f"mov.u32 %shared, memory; {ranks if self.cluster == 2 else alone}",
-            "shr.u32 %i, %shared, 4; cvt.u64.u32 %from, %i; mov.u32 %round, 0;",
+            f"mov.u32 %s, %shared; {FIELD} cvt.u64.u32 %from, %s; mov.u32 %round, 0;",
             f"ld.param.u64 %src, [array0]; ld.param.u64 %mem, [array{2 + reads}];",
             f"mul.lo.u32 %slot, %block, {program.rounds};",
             f"mul.wide.u32 %x, %slot, {SOURCE}; add.u64 %src, %src, %x;",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nbtc.testing.copies.lines import BULK
 from nbtc.testing.copies.tensors import Tensor
 from nbtc.testing.pipelines.model import PATTERN, ROWS, STEP, Pipeline
-from nbtc.testing.warpgroup_programs import GROUP, result
+from nbtc.testing.warpgroup_programs import FIELD, GROUP, result
 
 WARPS = 4  # of a warpgroup: each gives a stage back
 TURNS = 1 << 16  # that a thread waits for an mbarrier before it ends the program
@@ -176,8 +176,9 @@ class Text:
             found.append("mad.lo.u32 %s, %r, 16, %to;")
             found += [f"ld.shared.v4.b32 {{%a{4 * k}, %a{4 * k + 1}, %a{4 * k + 2}, %a{4 * k + 3}}}, "
                       f"[%s+{ROWS * STEP * k}];" for k in range(p.span // STEP)]  # fmt: skip
-        found += [f"add.u32 %s, %at, {p.consumers * p.a_bytes}; shr.u32 %s, %s, 4; cvt.u64.u32 %from, %s;",
-                  "shr.u32 %s, %to, 4; cvt.u64.u32 %y, %s; wgmma.fence.sync.aligned;"]  # fmt: skip
+        found += [f"add.u32 %s, %at, {p.consumers * p.a_bytes}; {FIELD}",
+            "cvt.u64.u32 %from, %s;",
+                  f"mov.u32 %s, %to; {FIELD} cvt.u64.u32 %y, %s; wgmma.fence.sync.aligned;"]  # fmt: skip
         d = "{" + ", ".join(f"%d{n}" for n in range(self.count)) + "}"
         more = ", 1" * len(row.scales) + ", 0" * sum(n != "a" or not p.registers for n in row.trans)
         for k in range(p.span // STEP):
