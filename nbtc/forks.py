@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # The order.  Whoever compiles may import; imports call llvmlite; the last two take no other lock.
-ORDER = ("threads", "compiler", "imports", "llvm", "llvmlite", "garbage")
+ORDER = ("threads", "compiler", "imports", "llvm", "emission", "llvmlite", "garbage")
 IMPORTS = RLock()  # around imports on first use
 _LOCKS: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {}
 

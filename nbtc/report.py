@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 import nbtc
 from nbtc.accuracy import accuracy
+from nbtc.compiler.placement import allowed_processors
 from nbtc.compiler.threads import thread_count
 from nbtc.errors import FormatError, MissingExtraError, OptionError, shown
 from nbtc.formats.arrays import as_format, unpack
@@ -170,8 +171,7 @@ def _blas(threads: int | None) -> Iterator[int | None]:
             yield threads
         return
     asked = (os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"))
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield next((int(text) for text in asked if text.isdigit()), allowed)
+    yield next((int(text) for text in asked if text.isdigit()), allowed_processors())
 
 
 def random_operand(rng: np.random.Generator, shape: tuple[int, int], fmt: Format) -> Array:

@@ -246,8 +246,9 @@ def executed(folder: Path | None, rounds: int, host: str) -> dict[str, Any]:
     out["empty launch"] = {"seconds": alternate(rounds, empty_launch(), inner=1000)[0], "most": EMPTY_SECONDS}
     if folder:
         cold, cached = compile_seconds(folder)
-        out["compile f16 matmul"] = {"seconds": cold, "most": COLD_SECONDS}
-        out["f16 matmul from cache"] = {"seconds": cached, "most": CACHED_SECONDS}
+        out["compile f16 matmul"] = {"seconds": cold.waited, "most": COLD_SECONDS}
+        out["compile f16 matmul, of processors"] = {"seconds": cold.processor, "most": COLD_SECONDS}
+        out["f16 matmul from cache"] = {"seconds": cached.waited, "most": CACHED_SECONDS}
     for name, row in out.items():
         if "most" in row:
             print(f"{name:<40}{1e3 * row['seconds']:>9.3f} ms  (at most {1e3 * row['most']:g})", flush=True)

@@ -44,6 +44,11 @@ def siblings(processor: int) -> frozenset[int]:
         return frozenset({processor})
 
 
+def allowed_processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def place(here: int, allowed: set[int], taken: set[int]) -> int:
     """Where a thread that is here should be: on a core where nobody works if there is one, else on a free processor."""
 

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -18,7 +19,7 @@ import numba
 from numba import config
 
 from nbtc.compiler.jit import in_default_float_mode
-from nbtc.compiler.placement import Processors
+from nbtc.compiler.placement import Processors, allowed_processors
 from nbtc.compiler.stages import Order, Queue, Share, Stage, Task, one_stage
 from nbtc.errors import OptionError, shown
 
@@ -63,8 +64,42 @@ def in_background(work: Callable[..., Any], *args: Any) -> Future[Any]:
     return _pool().submit(work, *args)
 
 
+@cache
+def _one_more() -> ThreadPoolExecutor:
+    """The thread of `Beside`."""
+    return ThreadPoolExecutor(1, "nbtc beside")
+
+
+class Beside:
+    """Work on one more thread while its caller goes on with something else.
+
+    The caller does it itself, when it wants what the work gives, where nbtc has one thread or one processor, where the
+    system has no thread to give, and where that thread has not come to it by then.  Two more would take the caller's
+    processor where there are two: a first product waited 0.1 s longer.
+    """
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+        self._future: Future[Any] | None = None
+        if thread_count(None) > 1 and allowed_processors() > 1:
+            with suppress(RuntimeError):
+                self._future = _one_more().submit(work)
+
+    def result(self) -> Any:
+        """What the work gives, or raises."""
+        if self._future is None or self._future.cancel():
+            return self._work()
+        return self._future.result()
+
+    def leave(self) -> None:
+        """No thread does it any more when this returns."""
+        if self._future is not None and not self._future.cancel():
+            wait([self._future])
+
+
 if hasattr(os, "register_at_fork"):  # a forked child inherits the pool, but not its threads
     os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=_one_more.cache_clear)
 
 
 def shares(first: int, last: int, nanoseconds: int, threads: int = 1) -> Iterator[tuple[int, int]]:

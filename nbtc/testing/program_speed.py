@@ -68,8 +68,15 @@ COMPILED = {  # by what they are called: a recorded text, and its kernel
 }
 
 
-def compile_seconds(folder: str | Path, name: str = "f16 matmul") -> tuple[float, float]:
-    """Processor seconds until one of Triton's kernels can be launched: compiled, and from the cache on disk."""
+class Seconds(NamedTuple):
+    """Of the clock, which a user waits; and of processors, all threads together."""
+
+    waited: float
+    processor: float
+
+
+def compile_seconds(folder: str | Path, name: str = "f16 matmul") -> tuple[Seconds, Seconds]:
+    """Until one of Triton's kernels can be launched: compiled, and from the cache on disk."""
     file, kernel = COMPILED[name]
     text = Path(folder) / "ptx" / file
     empty_launch()()  # LLVM begins
@@ -77,10 +84,10 @@ def compile_seconds(folder: str | Path, name: str = "f16 matmul") -> tuple[float
         return _prepared(text, kernel), min(_prepared(text, kernel) for _ in range(3))
 
 
-def _prepared(text: Path, kernel: str) -> float:
-    start = time.process_time()
+def _prepared(text: Path, kernel: str) -> Seconds:
+    clock, processor = time.perf_counter(), time.process_time()
     nbtc.load(text).compiled(kernel, BlockShape.of((THREADS, 1, 1)), Options("sm_90"))
-    return time.process_time() - start
+    return Seconds(time.perf_counter() - clock, time.process_time() - processor)
 
 
 def programs(folder: str | Path, size: int = 1024) -> Iterator[Timed]:

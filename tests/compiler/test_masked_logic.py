@@ -67,14 +67,18 @@ def test_choices_of_picked_bits(case):
     assert run(native.compile_text(text(*case)), x, y, bits).tolist() == want.tolist()
 
 
+def emitted(text, levels):
+    return native._emitted(native._optimised(text, levels, native.binding().create_context()), levels)
+
+
 @needs_avx512
 def test_what_llvm_makes_is_found_and_made_otherwise():
     """At least one of the texts becomes such an instruction when it is left alone, and none when choices are plain."""
     for levels in (native.Levels(), native.Levels(alone=True)):
         codes = [text(*case) for case in CASES]
-        assert any(native._emitted(native._optimised(x, levels), levels) is None for x in codes)
+        assert any(emitted(x, levels) is None for x in codes)
         plain = [masked_logic.with_plain_choices(x) for x in codes]
-        assert all(native._emitted(native._optimised(x, levels), levels) for x in plain)
+        assert all(emitted(x, levels) for x in plain)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from llvmlite import ir
 from nbtc.compiler.builder import F64, I64, VectorBuilder
 from nbtc.compiler.cpu.float_mode import DEFAULT, KEEP
 from nbtc.compiler.jit import control_word
+from nbtc.compiler.machine_code import python_calls
 from nbtc.compiler.machine_code.emitted import in_words, machine_code, run_in_words
 from nbtc.compiler.machine_code.prepared_calls import UNLIKE, PreparedCall
 from nbtc.compiler.machine_code.python_calls import caller, prepared
@@ -308,3 +309,21 @@ def test_prepared_calls_keep_no_references():
     known.call(data, known.y, known.name)
     del data
     assert kept() is None
+
+
+def test_threads_that_ask_at_once_get_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another one got would be unloaded while it runs."""
+    together, real, found = threading.Barrier(4), python_calls._loaded, []
+
+    def loaded() -> Any:
+        together.wait()
+        return real()
+
+    monkeypatch.setattr(python_calls, "_loaded", loaded)
+    monkeypatch.setattr(python_calls, "_MADE", {})
+    asked = [threading.Thread(target=lambda: found.append(python_calls.calls.__wrapped__())) for _ in range(4)]
+    for thread in asked:
+        thread.start()
+    for thread in asked:
+        thread.join()
+    assert len(found) == 4 and all(x is found[0] for x in found)

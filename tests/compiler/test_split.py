@@ -50,11 +50,11 @@ def compiled(monkeypatch, tmp_path):
     monkeypatch.setattr(helpers, "_HELPERS", {})
     real, texts = native.optimised, {}
 
-    def optimised(symbol, text, levels):
+    def optimised(symbol, text, *options):
         name = symbol.split(".")[0]
         assert name not in texts
         texts[name] = text
-        return real(symbol, text, levels)
+        return real(symbol, text, *options)
 
     monkeypatch.setattr(native, "optimised", optimised)
     return texts

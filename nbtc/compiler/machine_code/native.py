@@ -13,8 +13,8 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -25,6 +25,7 @@ from llvmlite.binding import ffi
 
 from nbtc.compiler.cache import added_rows, sources
 from nbtc.compiler.machine_code import masked_logic
+from nbtc.compiler.machine_code.emission import object_file
 from nbtc.forks import taken_by_forks
 
 FORMAT = 1  # of the files: a JSON line, then the object file
@@ -93,13 +94,24 @@ def target() -> tuple[str, str, str]:
     return llvm.get_default_triple(), cpu, text
 
 
-@cache
-def _compiling(level: int, *_: str) -> Any:
-    """The machine that modules are compiled for, one after the other.
+_MACHINES: dict[tuple[Any, ...], list[Any]] = {}  # those that nobody uses, by level and processor
+
+
+@contextmanager
+def _compiling(level: int) -> Iterator[Any]:
+    """A machine that modules are compiled for, by one thread at a time.
 
     A new one takes a millisecond and a half to begin: to learn what the processor can do, which it notes for the next.
     """
-    return _machine(level)
+    free = _MACHINES.setdefault((level, *target()), [])
+    try:
+        machine = free.pop()
+    except IndexError:
+        machine = _machine(level)
+    try:
+        yield machine
+    finally:
+        free.append(machine)
 
 
 def _machine(level: int) -> Any:
@@ -132,7 +144,13 @@ def compile_text(
 ) -> bytes:
     """An object file of a module's text, optimised as far as `Levels` says."""
     levels = Levels(level, code_level, alone, waits)
-    return _checked(lambda changed: _emitted(_optimised(changed(text) if changed else text, levels), levels))
+
+    def make(changed: Callable[[str], str] | None) -> Any:
+        return _optimised(changed(text) if changed else text, levels, binding().create_context())
+
+    with LOCK:
+        module = make(None)
+    return _checked(module, make, levels)
 
 
 class SharedFunction(NamedTuple):
@@ -148,53 +166,60 @@ class SharedFunction(NamedTuple):
     module: Any
 
 
-def optimised(name: str, text: str, levels: Levels) -> SharedFunction:
-    """The function of a module's text."""
+def optimised(name: str, text: str, levels: Levels, context: Any) -> SharedFunction:
+    """The function of a module's text; context: that of all with which it becomes machine code."""
     with LOCK:
-        module = _optimised(text, levels)
+        module = _optimised(text, levels, context)
         return SharedFunction(name, text, levels, _declaration(str(module.get_function(name))), module)
 
 
-def compile_functions(functions: Sequence[SharedFunction]) -> bytes:
-    """One object file of functions, whose modules can't be used any more."""
+def joined(functions: Sequence[SharedFunction]) -> Callable[[], bytes]:
+    """What makes one object file of functions, on any thread; their modules can't be used any more."""
+    levels = functions[0].levels
 
-    def make(changed: Callable[[str], str] | None) -> bytes | None:
-        modules = [_optimised(changed(f.text), f.levels) if changed else f.module for f in functions]
+    def make(changed: Callable[[str], str] | None) -> Any:
+        context = binding().create_context()
+        modules = [_optimised(changed(f.text), f.levels, context) if changed else f.module for f in functions]
         for other in modules[1:]:
             modules[0].link_in(other)
-        return _emitted(modules[0], functions[0].levels)
+        return modules[0]
 
-    return _checked(make)
-
-
-def _checked(make: Callable[[Callable[[str], str] | None], bytes | None]) -> bytes:
-    """What `make` gives for texts as they are, or for changed ones if that has a wrong instruction."""
     with LOCK:
-        code = make(None) or make(masked_logic.with_plain_choices)
+        module = make(None)
+    return lambda: _checked(module, make, levels)
+
+
+def _checked(module: Any, make: Callable[[Callable[[str], str] | None], Any], levels: Levels) -> bytes:
+    """Machine code of a module, or of what `make` gives for changed texts if that has a wrong instruction."""
+    code = _emitted(module, levels)
+    if code is None:
+        with LOCK:
+            plain = make(masked_logic.with_plain_choices)
+        code = _emitted(plain, levels)
     if code is None:
         raise RuntimeError("LLVM compiled a choice by a mask to an instruction that it is known to encode wrongly")
     return code
 
 
-def _optimised(text: str, levels: Levels) -> Any:
+def _optimised(text: str, levels: Levels, context: Any) -> Any:
     """A module of a text."""
-    machine = _compiling(levels.code, *target())
-    module = binding().parse_assembly(text)
-    module.triple = target()[0]
-    module.data_layout = str(machine.target_data)
-    module.verify()
-    if levels.alone and levels.text != 0:
-        _optimise_alone(module, machine, levels, suspends="@llvm.coro." in text or '@"llvm.coro.' in text)
-    else:
-        _optimise(module, machine, levels.text)
+    module = binding().parse_assembly(text, context)
+    with _compiling(levels.code) as machine:
+        module.triple = target()[0]
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        if levels.alone and levels.text != 0:
+            _optimise_alone(module, machine, levels, suspends="@llvm.coro." in text or '@"llvm.coro.' in text)
+        else:
+            _optimise(module, machine, levels.text)
     return module
 
 
 def _emitted(module: Any, levels: Levels) -> bytes | None:
     """Machine code of a module; None where an instruction may be a wrong one (see `masked_logic`)."""
-    machine = _compiling(levels.code, *target())
-    code = bytes(machine.emit_object(module))
-    wrong = masked_logic.may_hold(code) and masked_logic.holds(machine.emit_assembly(module))
+    with _compiling(levels.code) as machine:
+        code = object_file(machine, module)
+        wrong = masked_logic.may_hold(code) and masked_logic.holds(machine.emit_assembly(module))
     return None if wrong else code
 
 

@@ -95,6 +95,9 @@ def prepared(call: PreparedCall, watched: Sequence[list[Any]], *objects: object)
     return _function("prepared", calls().prepared, METH_FASTCALL, own_of(call, watched, objects))
 
 
+_MADE: dict[str, PythonCalls] = {}  # of threads that ask at once, all get the first one's: no other's code stays
+
+
 @cache
 def calls() -> PythonCalls:
     """The functions of this process."""
@@ -102,7 +105,8 @@ def calls() -> PythonCalls:
         raise CompilerError(DISABLED)
     loaded = _loaded()
     word = _function("control_word", loaded.address("nbtc_control_word"), METH_O, None)
-    return PythonCalls(loaded, loaded.address("nbtc_run"), loaded.address("nbtc_prepared"), word)
+    made = PythonCalls(loaded, loaded.address("nbtc_run"), loaded.address("nbtc_prepared"), word)
+    return _MADE.setdefault("calls", made)
 
 
 @rarely_collected

@@ -4,6 +4,8 @@ A warp's code is a function of its program alone.  What it calls (products, acce
 it (the loop of a worker) hardly differ from program to program, but were three quarters of what LLVM had to do for a
 small one.  So each is a module of its own, found on disk by its text.  LLVM knows of a function elsewhere what it
 found out about it when it compiled that (which memory it touches, which pointers it keeps): the declaration says it.
+That is known when their text is optimised, so their machine code, half of what a first product takes, is written by
+threads of their own beside the warp's.
 
 LLVM's allocation of registers takes more than linear time in a function's blocks: a warp of 2,800 blocks took 42 s of
 a processor, against 3 s without optimisation, which keeps values between blocks in memory.  The functions that such a
@@ -19,6 +21,7 @@ from llvmlite import ir
 
 from nbtc.compiler.machine_code import native
 from nbtc.compiler.machine_code.text import function_text
+from nbtc.compiler.threads import Beside
 
 # Basic blocks of a function from which only few of LLVM's passes see its text, and its machine code isn't optimised.
 # The largest of the 160 recorded programs has 830 blocks, CUB's algorithms 2,000 to 5,300, CUTLASS's stream-K product
@@ -92,6 +95,15 @@ class Compiled(NamedTuple):
     file: str
 
 
+class _Begun(NamedTuple):
+    """An object file that is being made: its functions, with their names and keys, and what gives its bytes."""
+
+    names: list[str]
+    keys: tuple[str, ...]
+    functions: tuple[native.SharedFunction, ...]
+    code: Beside
+
+
 class ObjectFiles(NamedTuple):
     """Object files of a program, and the symbols that they name but none of them has: functions that the program's own
     never call, of files that it takes others from, call those.
@@ -112,6 +124,8 @@ class Functions:
         self.made: dict[str, Compiled] = {}
         self.files: dict[str, native.Native] = {}  # object files by their names
         self._waiting: dict[str, tuple[str, native.SharedFunction]] = {}  # by name: a function's key, and its module
+        self._contexts: dict[bool, Any] = {}  # LLVM's contexts of functions that wait: of matrix instructions, others
+        self._begun: list[_Begun] = []
         self._under_way: set[str] = set()
         self._met: set[str] = set()  # functions that were named while they were under way, and keep their names
 
@@ -120,14 +134,30 @@ class Functions:
 
         levels: how far LLVM optimises its own, if it isn't too large.
         """
+        try:
+            return self._objects(own, shared, levels)
+        except BaseException:
+            for file in (file for functions in self._all for file in functions._begun):
+                file.code.leave()
+            raise
+
+    @property
+    def _all(self) -> tuple[Functions, ...]:
+        return (self, self.others) if self.others else (self,)
+
+    def _objects(self, own: str, shared: tuple[str, ...], levels: native.Levels) -> ObjectFiles:
         self._under_way.add(own)
+        for functions in self._all:
+            functions._begin_products()
         module, named = self._text(own, self._body(own))
-        code = native.compile_text(module, *own_levels(self.globals[own], levels))
         met = {own}
         for name in (todo := [*named, *shared]):
             if name not in met and (made := self.compiled(name)) is not None:
                 todo += made.named
             met.add(name)
+        for functions in self._all:
+            functions._begin()
+        code = native.compile_text(module, *own_levels(self.globals[own], levels))
         found = {f.object: f.about for name in todo if (f := self.finished(name)) is not None}
         symbols = {symbol for about in found.values() for symbol in about["symbols"]}
         absent = {symbol for about in found.values() for symbol in about["calls"]} - symbols
@@ -139,18 +169,33 @@ class Functions:
             return None
         if name not in self.made and self.others:
             return self.others.finished(name)
-        for products in (False, True):
-            if together := [x for x in self._waiting if _of_products(x) is products]:
-                self._finish(together)
+        self._begin()
+        while self._begun:
+            self._finish(self._begun[-1])  # the last one may not have come to its thread yet
+            self._begun.pop()
         return self.files[self.made[name].file]
 
-    def _finish(self, names: list[str]) -> None:
-        keys, functions = zip(*(self._waiting.pop(name) for name in names), strict=True)
+    def _begin_products(self) -> None:
+        """Have the object file of matrix instructions made, before anything else: it takes longest."""
+        for name in [x for x in self.globals if _of_products(x)]:
+            self.compiled(name)
+        self._begin(True)
+
+    def _begin(self, *kinds: bool) -> None:
+        """Have object files made of all that waits."""
+        for products in kinds or (True, False):
+            if names := [x for x in self._waiting if _of_products(x) is products]:
+                keys, functions = zip(*(self._waiting.pop(name) for name in names), strict=True)
+                del self._contexts[products]  # from here on the file's thread has it
+                self._begun.append(_Begun(names, keys, functions, Beside(native.joined(functions))))
+
+    def _finish(self, begun: _Begun) -> None:
+        names, keys, functions, code = begun
         file = native.digest("functions", *keys)
         symbols = [function.name for function in functions]
         called = {self.symbol(x) for name in names for x in self.made[name].named if self.compiled(x) is not None}
         about = {"symbols": symbols, "calls": sorted(called.difference(symbols))}
-        self.files[file] = native.Native(native.compile_functions(functions), about)
+        self.files[file] = native.Native(code.result(), about)
         native.keep(file, self.files[file])
         for name, key, function in zip(names, keys, functions, strict=True):
             native.keep(key, native.Native(b"", {"declaration": function.declaration, "file": file}))
@@ -170,12 +215,20 @@ class Functions:
         symbol = name if name in self._met else f"{name}.{key[:SYMBOL]}"
         found = self._on_disk(key)
         if found is None:
-            made = native.optimised(symbol, text.replace(f'@"{name}"', f'@"{symbol}"'), shared_levels(function))
+            text = text.replace(f'@"{name}"', f'@"{symbol}"')
+            made = native.optimised(symbol, text, shared_levels(function), self._context(name))
             self._waiting[name] = key, made
             found = made.declaration, ""
         self.made[name] = Compiled(symbol, found[0], named, found[1])
         function.blocks = []
         return self.made[name]
+
+    def _context(self, name: str) -> Any:
+        """LLVM's context of the functions with which this one becomes machine code."""
+        products = _of_products(name)
+        if products not in self._contexts:
+            self._contexts[products] = native.binding().create_context()
+        return self._contexts[products]
 
     def symbol(self, name: str) -> str:
         """By which a function that is compiled is found in its object file."""
