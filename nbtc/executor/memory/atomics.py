@@ -19,8 +19,9 @@ from nbtc.executor.emit.action import Action
 from nbtc.executor.emit.form import Op
 from nbtc.executor.emit.lanes import WARP, Lanes
 from nbtc.executor.memory import reach
+from nbtc.executor.memory.resolve import TAG
 from nbtc.executor.scalar.float_select import extreme
-from nbtc.executor.scalar.float_values import KINDS, PACKED, as_float, flush
+from nbtc.executor.scalar.float_values import KINDS, PACKED, as_float, flush, is_nan
 from nbtc.executor.scalar.half_precision import arithmetic, packed, single
 from nbtc.executor.text.data import Instruction
 
@@ -43,6 +44,7 @@ TYPES = {  # of each operation
     "cas": BITS | {"b16", "b128"},
 }
 BYTES = {"b16": 2, "f16": 2, "bf16": 2, "b128": 16} | dict.fromkeys(("u64", "s64", "b64", "f64"), 8)
+FLOATS = ("f32", "f64")  # whose sums are not alike in global and shared memory
 DIRECT = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap"}
 
 
@@ -112,7 +114,23 @@ def _updated(v: VectorBuilder, name: Name, x: Any, y: Any) -> Any:
     kind = KINDS[name.type]
     total = v.b.fadd(as_float(v, _flushed(v, name, x)), as_float(v, _flushed(v, name, y)))
     bits = _flushed(v, name, v.b.bitcast(total, x.type))
-    return v.b.select(v.b.fcmp_unordered("uno", total, total), ir.Constant(x.type, kind.nan), bits)
+    nan: Any = ir.Constant(x.type, kind.nan)
+    if name.type == "f64":
+        nan = _nan_of_doubles(v, name, x, y, nan)
+    return v.b.select(v.b.fcmp_unordered("uno", total, total), nan, bits)
+
+
+def _nan_of_doubles(v: VectorBuilder, name: Name, x: Any, y: Any, neither: Any) -> Any:
+    """Global memory takes a NaN as it is, the operand's before its own; shared memory's own goes first, quiet.
+
+    (tests/executor/memory/test_float_atomics.py, an H200: the first is done by the memory, the other by an addition
+    and a compare and swap.)
+    """
+    kind = KINDS["f64"]
+    first, second = (y, x) if name.space == "global" else (x, y)
+    found = v.b.select(is_nan(v, kind, second), second, neither)
+    found = v.b.select(is_nan(v, kind, first), first, found)
+    return found if name.space == "global" else v.b.or_(found, ir.Constant(x.type, kind.quiet))
 
 
 def _exchange_loop(v: VectorBuilder, p: Any, t: ir.Type, new: Callable[[Any], Any]) -> Any:
@@ -199,15 +217,38 @@ def act(lanes: Lanes, name: Name | None) -> None:
     seen = reach.AccessReport(access_kinds.ATOMIC, _order(name.order))
     places = reach.places(lanes, name.space, address, count * size, writes=True, seen=seen)
     values = [lanes.read(x, name.type, lanes=True) for n in range(count) for x in (p[n] for p in parts)]
-    t = vector(ir.IntType(8 * size), WARP)
+    if name.operation == "add" and name.type in FLOATS and not name.space:
+        old = _by_space(lanes, name, reach.address(lanes, address), places, values, count)
+    else:
+        old = _call(lanes, name, places, values, count)
+    if target is not None:
+        for register, found in zip(lanes.elements(target), old, strict=True):
+            lanes.write(register, found)
+
+
+def _call(lanes: Lanes, name: Name, places: reach.Places, values: list[Any], count: int) -> list[Any]:
+    """The old values of lanes that have a place."""
+    t = vector(ir.IntType(8 * _bytes(name.type)), WARP)
     kinds = (vector(I64, WARP), I32, *[t] * len(values))
     result = ir.LiteralStructType([t] * count)
     key = "_".join(("nbtc", lanes.op.opcode, name.operation, name.type, name.vector, name.space.replace("::", "_")))
     f = lanes.helper(key, result, kinds, _function(name, count))
     old = lanes.b.call(f, [places.words, places.good, *values])
-    if target is not None:
-        for n, register in enumerate(lanes.elements(target)):
-            lanes.write(register, lanes.b.extract_value(old, n))
+    return [lanes.b.extract_value(old, n) for n in range(count)]
+
+
+def _by_space(
+    lanes: Lanes, name: Name, addresses: Any, places: reach.Places, values: list[Any], count: int
+) -> list[Any]:
+    """The old values where each lane's generic address says whether its sum is global or shared memory's."""
+    b = lanes.b
+    is_global = b.icmp_unsigned("<", addresses, lanes.v.const(addresses.type, 1 << TAG))
+    mask = lanes.mask(is_global)
+    found = [
+        _call(lanes, name._replace(space=space), places._replace(good=b.and_(places.good, good)), values, count)
+        for space, good in (("global", mask), ("shared", b.not_(mask)))
+    ]
+    return [b.select(is_global, x, y) for x, y in zip(*found, strict=True)]
 
 
 def _order(order: str) -> int:
