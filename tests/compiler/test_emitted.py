@@ -14,6 +14,7 @@ from nbtc.compiler.cpu import lowering
 from nbtc.compiler.jit import jit
 from nbtc.compiler.machine_code import emitted, native
 from nbtc.compiler.machine_code.emitted import Emitted, Named, call_emitted, machine_code
+from nbtc.compiler.machine_code.made_once import MadeOnce
 from nbtc.kernels.warps.warp import WarpLoop
 from nbtc.kernels.warps.warp_words import IntegerCode
 
@@ -52,7 +53,7 @@ def scaled(address, x, y, at, scale):
 def fresh(tmp_path, monkeypatch):
     """As in a new process with an empty cache."""
     monkeypatch.setenv("NBTC_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(emitted, "_LOADED", {})
+    monkeypatch.setattr(emitted, "_LOADED", MadeOnce())
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_an_array_in_place_of_a_number_does_not_compile(code):
 
 def test_machine_code_is_found_on_disk(code, monkeypatch):
     monkeypatch.setattr(native, "compile_text", None)
-    monkeypatch.setattr(emitted, "_LOADED", {})
+    monkeypatch.setattr(emitted, "_LOADED", MadeOnce())
     again = machine_code({"scaled": Emitted(Given, write)}, "test")
     x = np.arange(6, dtype=np.int32)
     assert scaled(again.address("scaled"), x, x, 5, -1.0) == -5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+import time
 import weakref
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from nbtc.compiler.cpu.float_mode import DEFAULT, KEEP
 from nbtc.compiler.jit import control_word
 from nbtc.compiler.machine_code import python_calls
 from nbtc.compiler.machine_code.emitted import in_words, machine_code, run_in_words
+from nbtc.compiler.machine_code.made_once import MadeOnce
 from nbtc.compiler.machine_code.prepared_calls import UNLIKE, PreparedCall
 from nbtc.compiler.machine_code.python_calls import caller, prepared
 
@@ -312,18 +314,23 @@ def test_prepared_calls_keep_no_references():
 
 
 def test_threads_that_ask_at_once_get_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What another one got would be unloaded while it runs."""
-    together, real, found = threading.Barrier(4), python_calls._loaded, []
+    """Code of its own, which one of them would let go, could still run in another."""
+    together, real, found, made = threading.Barrier(4), python_calls._loaded, [], []
 
     def loaded() -> Any:
-        together.wait()
+        made.append(1)
+        time.sleep(0.2)
         return real()
 
+    def ask() -> None:
+        together.wait()
+        found.append(python_calls.calls.__wrapped__())
+
     monkeypatch.setattr(python_calls, "_loaded", loaded)
-    monkeypatch.setattr(python_calls, "_MADE", {})
-    asked = [threading.Thread(target=lambda: found.append(python_calls.calls.__wrapped__())) for _ in range(4)]
+    monkeypatch.setattr(python_calls, "_CALLS", MadeOnce())
+    asked = [threading.Thread(target=ask) for _ in range(4)]
     for thread in asked:
         thread.start()
     for thread in asked:
         thread.join()
-    assert len(found) == 4 and all(x is found[0] for x in found)
+    assert len(found) == 4 and all(x is found[0] for x in found) and len(made) == 1

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from llvmlite import ir
 
+from nbtc.compiler import threads
 from nbtc.compiler.builder import F32, F64, I1, I8, I16, I32, TO_NEAREST, VectorBuilder, vector
 from nbtc.compiler.cpu.lowering import Avx2
 from nbtc.compiler.cpu.plain_lowering import Lowering
 from nbtc.compiler.cpu.processors import Processor
 from nbtc.compiler.machine_code import emitted
+from nbtc.compiler.machine_code.made_once import MadeOnce
 from nbtc.gemm import repeated
 from nbtc.gemm.engines import lone_block
 from nbtc.kernels import repeated as repeated_kernels
@@ -125,7 +127,8 @@ def kernels_of(row: Processor) -> Iterator[None]:
             patch.setattr(module, "VectorBuilder", Builder)
         for kind in (Lowering, Avx2):
             patch.setattr(kind, "in_order", _unordered)
-        patch.setattr(emitted, "_LOADED", {})
+        patch.setattr(emitted, "_LOADED", MadeOnce())
+        patch.setattr(threads, "allowed_processors", lambda: 1)  # no other thread makes code that outlives this
         patch.setattr(emitted, "CODE_LEVEL", 1)  # it runs once
         patch.setattr(panel_code, "LEVEL", None)
         patch.setenv("NBTC_CACHE_DIR", "")

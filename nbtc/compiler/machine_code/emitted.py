@@ -11,7 +11,7 @@ by `call_emitted`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
@@ -23,8 +23,11 @@ from numba.extending import intrinsic
 from nbtc.compiler.announce import announced
 from nbtc.compiler.builder import F64, I8, I64, VectorBuilder
 from nbtc.compiler.garbage import rarely_collected
+from nbtc.compiler.jit import in_default_float_mode
 from nbtc.compiler.machine_code import native
+from nbtc.compiler.machine_code.made_once import MadeOnce
 from nbtc.compiler.machine_code.python_calls import ARRAY, CLOSE, FLOAT, NUMBER, OPEN, caller
+from nbtc.compiler.threads import Beside
 
 POINTER = I8.as_pointer()
 NUMBERS: dict[Any, Any] = {int: types.int64, float: types.float64, np.float32: types.float64}  # as they are passed
@@ -32,7 +35,7 @@ IR_TYPES = {types.int64: I64, types.float64: F64}
 # Vector instructions are as they should be: LLVM's pipelines take as long over them as the making of machine code, and
 # that is as fast without (measured on warp-level products).
 TEXT_LEVEL, CODE_LEVEL = None, 3
-_LOADED: dict[str, native.Loaded] = {}  # by what their code depends on
+_LOADED = MadeOnce()  # by what their code depends on
 Named = dict[str, Any]  # arguments by name; those of a NamedTuple within are such a dictionary in turn
 
 
@@ -56,13 +59,21 @@ def machine_code(functions: dict[str, Emitted], *key: str, level: int | None = T
     3.12 on) none may let go what another one runs.
     """
     name = native.digest("emitted", *key)
-    if name in _LOADED:
-        return _LOADED[name]
-    found = native.fetch(name)
-    if found is None:
-        found = _made(functions, level)
-        native.keep(name, found)
-    return _LOADED.setdefault(name, native.load(found))
+
+    def loaded() -> native.Loaded:
+        found = native.fetch(name)
+        if found is None:
+            found = _made(functions, level)
+            native.keep(name, found)
+        return native.load(found)
+
+    made: native.Loaded = _LOADED.get(name, loaded)
+    return made
+
+
+def ahead(give: Callable[..., Any], *args: Any) -> Beside:
+    """Have another thread make the machine code that a function gives, while this one makes what it needs before."""
+    return Beside(in_default_float_mode(partial(give, *args)))
 
 
 @announced

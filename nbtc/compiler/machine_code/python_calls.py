@@ -23,6 +23,7 @@ from nbtc.compiler.cache.sources import source_digest
 from nbtc.compiler.cpu.float_mode import switched
 from nbtc.compiler.garbage import rarely_collected
 from nbtc.compiler.machine_code import native
+from nbtc.compiler.machine_code.made_once import MadeOnce
 from nbtc.compiler.machine_code.prepared_calls import (
     PreparedCall,
     in_default_mode,
@@ -95,7 +96,7 @@ def prepared(call: PreparedCall, watched: Sequence[list[Any]], *objects: object)
     return _function("prepared", calls().prepared, METH_FASTCALL, own_of(call, watched, objects))
 
 
-_MADE: dict[str, PythonCalls] = {}  # of threads that ask at once, all get the first one's: no other's code stays
+_CALLS = MadeOnce()  # no thread may let go what another one runs
 
 
 @cache
@@ -103,10 +104,14 @@ def calls() -> PythonCalls:
     """The functions of this process."""
     if config.DISABLE_JIT:
         raise CompilerError(DISABLED)
+    found: PythonCalls = _CALLS.get("calls", _made)
+    return found
+
+
+def _made() -> PythonCalls:
     loaded = _loaded()
     word = _function("control_word", loaded.address("nbtc_control_word"), METH_O, None)
-    made = PythonCalls(loaded, loaded.address("nbtc_run"), loaded.address("nbtc_prepared"), word)
-    return _MADE.setdefault("calls", made)
+    return PythonCalls(loaded, loaded.address("nbtc_run"), loaded.address("nbtc_prepared"), word)
 
 
 @rarely_collected

@@ -32,7 +32,7 @@ from nbtc.gemm.shares import (
 from nbtc.kernels.float_fields import SPECIAL
 from nbtc.kernels.panels.fused_sum import PANEL
 from nbtc.kernels.panels.panel_code import form, packer
-from nbtc.kernels.panels.panel_drivers import ColumnsArguments, RowsArguments, drivers
+from nbtc.kernels.panels.panel_drivers import ColumnsArguments, RowsArguments, drivers, drivers_ahead
 from nbtc.kernels.panels.panel_operands import (
     Geometry,
     Marks,
@@ -114,6 +114,7 @@ class FusedProduct:
 
     def run(self, state: NDArray[np.float32], has_c: bool) -> None:
         """state (M, N) float32: c in, or anything; the chain's result out (f16 accumulators as f32 values)."""
+        drivers_ahead()
         ra, rb = self.ranges()
         f16_acc = self.params[OUT] == OUTS["rne11"]
         rc = exponents_of(state.view(np.uint32), f32, self.team) if has_c and not f16_acc else None
@@ -233,6 +234,7 @@ class FusedProduct:
     ) -> Iterator[BlockStages]:
         """Those of each block, whose memory is that of an earlier one."""
         pack, before = packer(self.packing, self.formats[1], True), RowsBefore(len(memory))
+        self._form(False)  # which nearly all operands get: while another thread makes the drivers, which packing needs
         for number, block in enumerate(blocks):
             packed, fraction_sums = memory[number % len(memory)], np.zeros(-(-block.columns // PANEL), np.int64)
             packing, rows = self._shares(block)
@@ -252,10 +254,13 @@ class FusedProduct:
     def _choose(self, fraction_sums: NDArray[np.int64], chosen: list[PanelForm]) -> None:
         """The form of rows for a packed block, compiled by one thread."""
         may_overflow = self.block == 16 and int(fraction_sums.max()) >= MANY_SIGNIFICANDS << self.formats[1].mantissa
+        chosen.append(self._form(may_overflow))
+
+    def _form(self, may_overflow: bool) -> PanelForm:
         checked = self.in_f64 and (may_overflow or self.block > 16)
         p, f16_acc = self.params, self.params[OUT] == OUTS["rne11"]
         watched = f16_acc and not self.layout.keeps_infinity
-        chosen.append(form(self.packing, self.formats[0], p[FRACTION], p[OUT], checked, watched))
+        return form(self.packing, self.formats[0], p[FRACTION], p[OUT], checked, watched)
 
     def _from(self, packed: Packed, panel: int, places: int) -> Packed:
         """Views of B from a panel on."""

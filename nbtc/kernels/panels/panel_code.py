@@ -12,7 +12,7 @@ from numba.core import cgutils
 from nbtc.compiler.builder import I64, VectorBuilder
 from nbtc.compiler.cache.sources import source_digest
 from nbtc.compiler.cpu.processors import GENERIC, Processor, host_processor
-from nbtc.compiler.machine_code.emitted import Emitted, machine_code
+from nbtc.compiler.machine_code.emitted import Emitted, ahead, machine_code
 from nbtc.compiler.machine_code.native import Loaded
 from nbtc.formats.table import Format
 from nbtc.kernels.panels.alignment_and_rounding import SumShape
@@ -89,9 +89,10 @@ def form(packing: Packing, fmt: Format, fraction: int, out: int, checked: bool, 
         target, bool(packing.in_f64), packing.block, fraction, name, full_range, checked, each_watched=each_watched,
         by_turns=bool(packing.by_turns), emulated=emulated, planes=target.lookup and not packing.by_turns,
     )  # fmt: skip
+    rows = ahead(packer, packing, fmt, False)
     code = {"from_zero": 0, "added": 0} | _sums(shape, emulated)
     watched = full_range or each_watched
     return PanelForm(
-        packer(packing, fmt, False), **code, block=shape.block, checked=int(checked), watched=int(watched),
+        rows.result(), **code, block=shape.block, checked=int(checked), watched=int(watched),
         kept=shape.kept, zero=TINY_BITS if shape.tiny_zeros else 0,
     )  # fmt: skip

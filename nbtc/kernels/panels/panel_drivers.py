@@ -15,7 +15,7 @@ from numba.core import cgutils
 
 from nbtc.compiler.builder import F32, I8, I32, I64, VectorBuilder, vector
 from nbtc.compiler.cache.sources import source_digest
-from nbtc.compiler.machine_code.emitted import Named, call_address, in_words, machine_code
+from nbtc.compiler.machine_code.emitted import Named, ahead, call_address, in_words, machine_code
 from nbtc.kernels.panels.alignment_and_rounding import WRAP_MARGIN
 from nbtc.kernels.panels.fused_sum import PANEL, ROWS
 from nbtc.kernels.panels.panel import BLOCKS, LEAST_BLOCKS, AddArguments, SumArguments
@@ -100,6 +100,12 @@ class Drivers(NamedTuple):
     columns: int
     rows: int
     block: int
+
+
+def drivers_ahead() -> None:
+    """Have them made beside all that a first product does before it calls them."""
+    if not drivers.cache_info().currsize:
+        ahead(drivers)
 
 
 @cache
