@@ -9,7 +9,7 @@ too.  A label that no branch names, such as those for a debugger, is none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from nbtc.executor.kernel.flow import ENDS, LEAVES, dominators
@@ -29,10 +29,11 @@ FENCES = frozenset({"membar", "setmaxnreg", "brkpt"})
 
 
 class Blocks(NamedTuple):
-    """number: the block of each instruction, rising from 0.  dominator: each block's immediate one, of those that can
-    be reached.  loops: the headers of the loops around each block."""
+    """number: the block of each instruction, rising from 0.  before: the blocks that lead to each.  dominator: each
+    block's immediate one, of those that can be reached.  loops: the headers of the loops around each block."""
 
     number: list[int]
+    before: Mapping[int, Sequence[int]]
     dominator: Mapping[int, int]
     loops: Mapping[int, frozenset[int]]
 
@@ -56,7 +57,8 @@ def blocks_of(function: Function) -> Blocks:
         number.append((number[-1] if number else 0) + (at > 0) * ((at in starts) + ({at - 1, at} <= around)))
     edges = _edges(function, number, around)
     dominator = dominators(edges)
-    return Blocks(number, dominator, _loops(edges, dominator))
+    before = _turned(edges)
+    return Blocks(number, before, dominator, _loops(edges, before, dominator))
 
 
 def _edges(function: Function, number: list[int], around: Collection[int]) -> dict[int, list[int]]:
@@ -75,12 +77,19 @@ def _edges(function: Function, number: list[int], around: Collection[int]) -> di
     return edges
 
 
-def _loops(edges: Mapping[int, list[int]], dominator: Mapping[int, int]) -> dict[int, frozenset[int]]:
-    """The headers of the loops that each block is in: a loop's end leads to its header, which dominates it."""
-    before: dict[int, list[int]] = {}
+def _turned(edges: Mapping[int, list[int]]) -> dict[int, list[int]]:
+    """The blocks that lead to each."""
+    before: dict[int, list[int]] = {b: [] for b in edges}
     for b, targets in edges.items():
         for t in targets:
-            before.setdefault(t, []).append(b)
+            before[t].append(b)
+    return before
+
+
+def _loops(
+    edges: Mapping[int, list[int]], before: Mapping[int, list[int]], dominator: Mapping[int, int]
+) -> dict[int, frozenset[int]]:
+    """The headers of the loops that each block is in: a loop's end leads to its header, which dominates it."""
     found: dict[int, set[int]] = {b: set() for b in edges}
     for b, targets in edges.items():
         for header in targets:
@@ -91,7 +100,7 @@ def _loops(edges: Mapping[int, list[int]], dominator: Mapping[int, int]) -> dict
                 n = todo.pop()
                 if n not in seen and n in dominator:
                     seen.add(n)
-                    todo += before.get(n, [])
+                    todo += before[n]
             for n in seen:
                 found[n].add(header)
     return {b: frozenset(headers) for b, headers in found.items()}

@@ -1,33 +1,59 @@
 """Contraction: plain products and sums become fused multiply-adds, as ptxas makes them.
 
-The rules are those that an H200's driver was seen to follow (recorded in the contract_* programs): a `mul` fuses with
-each `add` or `sub` that reads it if all its readers are such sums, of the same basic block, and none has a rounding
-modifier; a `neg` between them moves into the product; .ftz has to agree, .sat may stand on the sum alone; of two
-products in one sum the first is fused; a guard may stand on the sum.  A rounding modifier on either, or any other
-reader, keeps them two operations.  What is a basic block there: blocks.py.
+A `mul` fuses with an `add` or `sub` that reads it if all that reads it are such sums, of the same basic block, and none
+has a rounding modifier; .ftz has to agree, .sat may stand on the sum alone, and so may a guard.  Any other reader whose
+result is needed (pruned.py) keeps them two operations.  Copies, `neg` and products by 1 and -1 in between are none:
+they move into the product, but `neg.bf16x2` doesn't, and packed products by 1 are products.  What is a basic block
+there: blocks.py.  Where one negation with .ftz, or product by 1 or -1, alone reads a product, that fuses with the sums
+after it in any block, and stays for what else there is.
+
+Of two products in one sum, the one that fewer sums read is fused, of two alike the first.  The other one is read by a
+fused multiply-add then, so it fuses with no further sum, while those that took it before keep it.  Sums choose in the
+order of the text: f32, f64, f16 and bf16 first all those that can have a product which nothing else reads.
+
+These rules were found with an H200's driver (CUDA 13.0: the recorded contract_* programs) and ptxas 13.0 for sm_90a,
+whose machine code for 20,000 random programs was followed value by value (`nbtc.testing.sum_programs` draws such);
+12.8, 12.9, 13.4 and 13.5, for sm_80, sm_90a and sm_100a, agree in those that were tried.  The exception is f32x2, which
+12.8 and 12.9 never fuse and 13.0 fuses with a rounding modifier, too; here it is as in 13.4 and 13.5.  No GPU was asked
+about f32x2.
 
 A product by a constant (written in the text, read from .param or .const) fuses in whatever blocks its readers are:
-ptxas makes it again where it is read, since that costs no register.  A value that is only used far away is made anew
-there, too, with products of its own: remade.py.
+ptxas makes it again where it is read, since that costs no register.  A product of two constants is a constant.  A value
+that is only used far away is made anew there, too, with products of its own: remade.py.
 
 Divisions with .approx or .full and `rcp.approx` end in a product of their own, by the reciprocal or by what scales it
 back: it fuses as any other (golden/contract_quotients.npz: quotients, reciprocals and products before 30 kinds of sums
 on an H200).  What the other functions of the unit end with does not.
+
+Not modelled is what ptxas makes of loops: one that it unrolls has the sums of a round in the block of the products of
+the round before, and where it unrolls all rounds, products from before the loop are in the sums' block, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
+from struct import pack, unpack
 from typing import NamedTuple
 
 from nbtc.executor.kernel.link import Linked
+from nbtc.executor.kernel.pruned import pruned, rebuilt
 from nbtc.executor.kernel.reads import Reads
 from nbtc.executor.kernel.remade import trees
-from nbtc.executor.text.data import Function, Instruction, Operand, Register
+from nbtc.executor.text.data import WIDTHS, Function, Immediate, Instruction, Operand, Register
 
 SUMS = ("add", "sub")
-TYPES = frozenset({"f32", "f64", "f16", "bf16", "f16x2", "bf16x2"})
+TYPES = frozenset({"f32", "f64", "f16", "bf16", "f16x2", "bf16x2", "f32x2"})
+# 1 and -1 by the type of a product by them, which is no product to ptxas; of packed numbers it is one.
+ONES = {
+    "f32": (0x3F800000, 0xBF800000),
+    "f64": (0x3FF0000000000000, 0xBFF0000000000000),
+    "f16": (0x3C00, 0xBC00),
+    "bf16": (0x3F80, 0xBF80),
+}
+# Types and modifiers of minima and maxima that are their operand if that is twice the same.
+SAME_EXTREME = frozenset({"f32", "f64", "f16", "ftz"})
+PACKED = frozenset({"f16x2", "bf16x2", "f32x2"})
+FOLDED = frozenset({"f32", "f64"})  # types whose products of two constants are a constant
 MODIFIERS = {
     "mul": frozenset({"ftz"}),
     "div": frozenset({"approx", "full", "ftz"}),
@@ -44,11 +70,21 @@ PRODUCTS = frozenset({"mul", *FACTORS})
 
 
 class Sum(NamedTuple):
-    """A sum that reads a product: its place, which of its operands that is, and the place of a `neg` between them."""
+    """A sum that reads a product: its place, which of its operands that is, and whether as its negative."""
 
     at: int
     operand: int
-    neg: int | None
+    negative: bool
+
+
+class Fusing(NamedTuple):
+    """A product that may fuse: its sums, in the order of the text, and the negations and moves between them.
+
+    loose: one .ftz negation alone reads the product, which may stay for what else reads that."""
+
+    sums: list[Sum]
+    between: list[int]
+    loose: bool
 
 
 def contracted(linked: Linked) -> Linked:
@@ -58,24 +94,19 @@ def contracted(linked: Linked) -> Linked:
 
 def contract(function: Function) -> Function:
     """A function with its products fused."""
-    if not any(i.opcode in PRODUCTS and _plain(i) for i in function.body or ()):
+    if not _has_products(function):
         return function  # who reads what is not asked for
     fresh = _fresh()
-    for fused in (_ContractedBody.fused, _ContractedBody.remade):
-        function = _rebuilt(function, fused(_ContractedBody(function), fresh))
-    return function
+    body = _ContractedBody(function)
+    while (shorter := pruned(body)) is not body.function:
+        body = _ContractedBody(shorter)
+    fused = rebuilt(body.function, body.fused(fresh))
+    return rebuilt(fused, _ContractedBody(fused).remade(fresh)) if _has_products(fused) else fused
 
 
-def _rebuilt(function: Function, parts: Iterable[list[Instruction]]) -> Function:
-    """A function with other instructions for each of its own."""
-    found: list[Instruction] = []
-    places = []
-    for part in parts:
-        places.append(len(found))
-        found += part
-    places.append(len(found))
-    labels = MappingProxyType({name: places[at] for name, at in function.labels.items()})
-    return function._replace(body=tuple(found) if places[1:] else function.body, labels=labels)
+def _has_products(function: Function) -> bool:
+    """Whether there may be something to fuse."""
+    return any(i.opcode in PRODUCTS and _plain(i) for i in function.body or ())
 
 
 def _fresh() -> Iterator[str]:
@@ -95,60 +126,142 @@ def _plain(i: Instruction) -> str:
     return i.modifiers[-1] if allowed.issuperset(i.modifiers[:-1]) else ""
 
 
+def _once(i: Instruction, source: Register) -> bool:
+    """Whether one operand alone is a register."""
+    return i.operands[1:].count(source) == 1
+
+
+def _bits(number: Immediate, kind: str) -> int:
+    """The bits of a constant in a product of a type; without a prefix, it is written as an f64."""
+    if kind == "f32" and number.float_bits == 64:
+        (value,) = unpack("<d", pack("<Q", number.value))
+        return int.from_bytes(pack("<f", value), "little")
+    return number.value
+
+
 class _ContractedBody(Reads):
     """A function's instructions, and which of its products fuse."""
 
-    def _sums(self, mul: int) -> list[Sum] | None:
-        """The sums that read a product, none of them twice; None if anything else does."""
-        anywhere = self.constant(mul)
+    def _fusing(self, mul: int) -> Fusing | None:
+        """The sums that read a product, none of them twice; None if anything else does, unless that is loose."""
         kind, ftz = _plain(self.instructions[mul]), "ftz" in self.instructions[mul].modifiers
-        found: list[Sum] = []
-        todo: list[tuple[int, int | None]] = [(mul, None)]
+        sums: list[Sum] = []
+        between: list[int] = []
+        loose = False
+        todo = [(mul, False)]
         while todo:
-            source, neg = todo.pop()
-            readers = self.readers_of(source, anywhere)
-            if readers is None:
+            source, negative = todo.pop()
+            target = self.instructions[source].operands[0]
+            if not isinstance(target, Register):
                 return None
-            for at in readers:
+            readers = self.values.readers.get((source, target.name), ())
+            for at in dict.fromkeys(readers):
                 i = self.instructions[at]
-                if _plain(i) != kind or ("ftz" in i.modifiers) != ftz:
+                turned = self._turned(at, target, kind, ftz)
+                here = self.blocks[at] == self.blocks[mul] or ((loose or self.constant(mul)) and self._after(mul, at))
+                if here and self._only(source, target, at):
+                    if turned is not None and not ("ftz" in i.modifiers and source in between):
+                        loose |= source == mul and "ftz" in i.modifiers and len(readers) == 1
+                        between.append(at)
+                        todo.append((at, negative != turned))
+                        continue
+                    if _plain(i) == kind and i.opcode in SUMS and ("ftz" in i.modifiers) == ftz and _once(i, target):
+                        sums.append(Sum(at, i.operands.index(target, 1), negative))
+                        continue
+                if not loose:
                     return None
-                if i.opcode == "neg" and neg is None:
-                    todo.append((at, at))
-                elif i.opcode in SUMS:
-                    found.append(Sum(at, i.operands.index(self.instructions[source].operands[0], 1), neg))
-                else:
-                    return None
-        places = [s.at for s in found]
-        return found if found and len(set(places)) == len(places) else None
+        sums.sort()
+        return Fusing(sums, between, loose) if sums and len({s.at for s in sums}) == len(sums) else None
 
-    def _chosen(self) -> dict[int, list[Sum]]:
-        """Products that fuse, with their sums: each sum takes its first product, and a product all its sums or none."""
-        live = {}
-        for at, i in enumerate(self.instructions):
-            sums = self._sums(at) if i.opcode in PRODUCTS and _plain(i) else None
-            if sums is not None:
-                live[at] = sums
-        while True:
-            first: dict[int, tuple[int, int]] = {}
-            for mul, sums in live.items():
-                for s in sums:
-                    first[s.at] = min(first.get(s.at, (3, mul)), (s.operand, mul))
-            lost = [mul for mul, sums in live.items() if any(first[s.at][1] != mul for s in sums)]
-            if not lost:
-                return live
-            for mul in lost:
-                del live[mul]
+    def _turned(self, at: int, target: Register, kind: str, ftz: bool) -> bool | None:
+        """Whether an instruction gives a product's negative; None if it gives neither that nor the product itself."""
+        i = self.instructions[at]
+        if i.guard is not None or ("ftz" in i.modifiers and not ftz):
+            return None
+        if i.opcode == "mov":
+            return False if i.operands[1] == target else None
+        if i.opcode == "selp" or (i.opcode in ("min", "max") and {*i.modifiers} <= {"ftz", kind} & SAME_EXTREME):
+            return False if i.operands[1] == i.operands[2] == target else None
+        if _plain(i) != kind:
+            return None
+        if i.opcode == "neg":
+            return True if kind != "bf16x2" else None  # an instruction of its own
+        by_one = self._by_one(at)
+        return None if by_one is None else by_one[0]
+
+    def _by_one(self, at: int) -> tuple[bool, Operand] | None:
+        """Whether a product by 1 or -1 is by -1, and the other factor; None of other products."""
+        i = self.instructions[at]
+        kind = _plain(i)
+        if i.opcode != "mul" or kind not in ONES:
+            return None
+        for one, other in (i.operands[1:], i.operands[:0:-1]):
+            number = self.number(at, one)
+            bits = None if number is None else _bits(number, kind)
+            if bits in ONES[kind]:
+                return bits == ONES[kind][1], other
+        return None
+
+    def _folded(self, at: int) -> bool:
+        """Whether ptxas has no product there: one factor is 1 or -1, or both are constants."""
+        i = self.instructions[at]
+        if self._by_one(at) is not None:
+            return True
+        return i.opcode == "mul" and _plain(i) in FOLDED and all(self.computed(at, x) for x in i.operands[1:])
+
+    def _only(self, source: int, target: Register, at: int) -> bool:
+        """Whether a reader gets this value in any case, and by an operand."""
+        i = self.instructions[at]
+        if target not in i.operands[1:] or (i.guard is not None and target.name in self.writes[at]):
+            return False
+        return self.values.sources[at][target.name] == {source}
+
+    def _chosen(self, found: Mapping[int, Fusing]) -> dict[int, list[Sum]]:
+        """The sums that each product fuses with.
+
+        A sum takes the product that fewer sums read, of two alike its first operand.  One that was left over is read by
+        a fused multiply-add then, and fuses with no further sum.
+        """
+        choices: dict[int, list[tuple[int, Sum, int]]] = {}
+        for mul, fusing in found.items():
+            for s in fusing.sums:
+                choices.setdefault(s.at, []).append((1 if fusing.loose else len(fusing.sums), s, mul))
+        kept: set[int] = set()
+        chosen: dict[int, tuple[int, Sum]] = {}
+        # of single numbers, products that one sum reads are fused before all others
+        for sole in (True, False):
+            for at in sorted(choices):
+                packed = _plain(self.instructions[at]) in PACKED
+                for uses, s, mul in sorted(choices[at]):
+                    if at not in chosen and mul not in kept and (packed or sole == (uses == 1)):
+                        chosen[at] = mul, s
+                        kept |= {other for _, _, other in choices[at] if other != mul}
+        taken: dict[int, list[Sum]] = {}
+        for mul, s in chosen.values():
+            taken.setdefault(mul, []).append(s)
+        return taken
 
     def fused(self, fresh: Iterator[str]) -> Iterator[list[Instruction]]:
         """What stands for each of the instructions once products are fused."""
         found: dict[int, list[Instruction]] = {at: [i] for at, i in enumerate(self.instructions)}
-        for mul, sums in self._chosen().items():
-            factors, found[mul] = self._kept_factors(mul, sums, fresh)
+        products = {}
+        for at, i in enumerate(self.instructions):
+            if i.opcode not in PRODUCTS or not _plain(i):
+                continue
+            fusing = None if self._folded(at) else self._fusing(at)
+            if fusing is not None:
+                products[at] = fusing
+            elif (by_one := self._by_one(at)) is not None and not by_one[0] and "ftz" not in i.modifiers:
+                # a move, in which a NaN keeps its bits
+                width = f"b{WIDTHS[_plain(i)]}"
+                found[at] = [i._replace(opcode="mov", modifiers=(width,), operands=(i.operands[0], by_one[1]))]
+        for mul, sums in self._chosen(products).items():
+            factors, copies = self._kept_factors(mul, sums, fresh)
+            if len(sums) == len(products[mul].sums) and not products[mul].loose:
+                found |= {at: [] for at in (mul, *products[mul].between)}
+            found[mul] = [*copies, *found[mul]]
             for s in sums:
                 found[s.at] = self._fused_sum(s, factors, fresh)
-                if s.neg is not None:
-                    found[s.neg] = []
         return iter(found.values())
 
     def remade(self, fresh: Iterator[str]) -> Iterator[list[Instruction]]:
@@ -170,7 +283,7 @@ class _ContractedBody(Reads):
                     continue
                 (name,) = self.writes[mul]
                 if [r for r in self.readers[name] if r in tree] == [at]:
-                    found[at] = Sum(at, operand, None), mul
+                    found[at] = Sum(at, operand, False), mul
         return found
 
     def _anew(self, tree: list[int], sums: Mapping[int, tuple[Sum, int]], fresh: Iterator[str]) -> list[Instruction]:
@@ -216,10 +329,14 @@ class _ContractedBody(Reads):
             if not negative:
                 return operand
             turned = Register(next(fresh), kind)
-            made.append(Instruction("neg", (kind,), (turned, operand), total.line, None, total.source))
+            negation = Instruction("neg", (kind,), (turned, operand), total.line, None, total.source)
+            if kind == "f32x2":  # has no neg
+                signs = Immediate(0x8000000080000000)
+                negation = negation._replace(opcode="xor", modifiers=("b64",), operands=(turned, operand, signs))
+            made.append(negation)
             return turned
 
-        first = signed(factors[0], (s.neg is not None) != (minus and s.operand == 2))
+        first = signed(factors[0], s.negative != (minus and s.operand == 2))
         addend = signed(total.operands[3 - s.operand], minus and s.operand == 1)
         modifiers = ("rn", *(m for m in total.modifiers if m in ("ftz", "sat")), kind)
         operands = (total.operands[0], first, factors[1], addend)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nbtc.executor.kernel.blocks import blocks_of
+from nbtc.executor.kernel.values import BEFORE, Values
 from nbtc.executor.rows.uses import use_of
 from nbtc.executor.text.data import Function, Immediate, Operand, Register
 
+# What ptxas computes itself where all operands are constants: not a fused multiply-add, nor a rounded reciprocal.
+COMPUTED = frozenset({"mov", "neg", "abs", "add", "sub", "mul", "min", "max", "cvt"})
 CONSTANT_SPACES = frozenset({"param", "const"})
 
 
@@ -15,6 +18,7 @@ class Reads:
     """A function's instructions and who reads and writes what among them."""
 
     def __init__(self, function: Function) -> None:
+        self.function = function
         self.instructions = function.body or ()
         self.flow = blocks_of(function)
         self.blocks = self.flow.number
@@ -27,66 +31,55 @@ class Reads:
         ]
         self.writers = _places(self.writes)
         self.readers = _places(self.reads)
-        self.exposed = self._exposed()
-
-    def _kills(self, at: int, name: str) -> bool:
-        return name in self.writes[at] and self.instructions[at].guard is None
-
-    def _exposed(self) -> frozenset[str]:
-        """Registers whose values from before a block are read in it."""
-        found: set[str] = set()
-        written: set[str] = set()
-        for at, i in enumerate(self.instructions):
-            if at and self.blocks[at] != self.blocks[at - 1]:
-                written = set()
-            found |= {name for name in self.reads[at] if name not in written}
-            if i.guard is None:
-                written |= self.writes[at]
-        return frozenset(found)
-
-    def readers_of(self, at: int, anywhere: bool) -> list[int] | None:
-        """Places that read the register `at` writes, once for each time; None if others than those looked at may.
-
-        anywhere: look at the whole function, not only at the block.
-        """
-        target = self.instructions[at].operands[0]
-        if not isinstance(target, Register):
-            return None
-        if anywhere and self.writers[target.name] == [at]:
-            found = self.readers.get(target.name, [])
-            if all(self._after(at, reader) for reader in found):
-                return found
-        readers: list[int] = []
-        for later in range(at + 1, len(self.instructions)):
-            if self.blocks[later] != self.blocks[at]:
-                break
-            readers += [later] * self.reads[later].count(target.name)
-            if self._kills(later, target.name):
-                return readers
-        return None if target.name in self.exposed else readers
+        self.values = Values(self.instructions, self.flow, self.reads, self.writes, self.writers)
 
     def _after(self, at: int, later: int) -> bool:
         """Whether every way to an instruction passes another in its own block before it, or in an earlier block."""
         a, b = self.blocks[at], self.blocks[later]
         return at < later if a == b else self.flow.dominates(a, b)
 
+    def number(self, at: int, operand: Operand) -> Immediate | None:
+        """The constant of the text that an operand has at an instruction; None of others."""
+        if isinstance(operand, Immediate):
+            return operand
+        made = self._made(at, operand)
+        found = None if made is None else self.instructions[made]
+        return self.number(made or 0, found.operands[1]) if found is not None and found.opcode == "mov" else None
+
+    def computed(self, at: int, operand: Operand) -> bool:
+        """Whether an operand is computed from constants of the text alone, by what ptxas computes itself."""
+        if isinstance(operand, Immediate):
+            return True
+        made = self._made(at, operand)
+        if made is None or self.instructions[made].opcode not in COMPUTED:
+            return False
+        return all(self.computed(made, x) for x in self.instructions[made].operands[1:])
+
     def constant(self, at: int) -> bool:
         """Whether one of a product's factors is a constant."""
         product = self.instructions[at]
         operands = product.operands[1:] if product.opcode == "mul" else product.operands[2:]
-        return any(map(self.fixed, operands))
+        return any(self.fixed(at, x) for x in operands)
 
-    def fixed(self, operand: Operand) -> bool:
+    def fixed(self, at: int, operand: Operand) -> bool:
+        """Whether an operand is a constant, of the text or of the launch."""
         if isinstance(operand, Immediate):
             return True
-        if not isinstance(operand, Register) or len(self.writers.get(operand.name, ())) != 1:
+        place = self._made(at, operand)
+        if place is None:
             return False
-        made = self.instructions[self.writers[operand.name][0]]
-        if made.guard is not None:
-            return False
+        made = self.instructions[place]
         if made.opcode == "mov":
-            return self.fixed(made.operands[-1])
+            return self.fixed(place, made.operands[-1])
         return made.opcode == "ld" and not CONSTANT_SPACES.isdisjoint(made.modifiers)
+
+    def _made(self, at: int, operand: Operand) -> int | None:
+        """The place that alone gives a register the value it has at an instruction, which reads or writes it."""
+        if not isinstance(operand, Register):
+            return None
+        places = self.values.sources[at].get(operand.name, ())
+        made = next(iter(places)) if len(places) == 1 else BEFORE
+        return None if made == BEFORE or self.instructions[made].guard is not None else made
 
 
 def _places(names: Iterable[Iterable[str]]) -> dict[str, list[int]]:

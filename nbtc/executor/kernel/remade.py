@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nbtc.executor.kernel.blocks import Blocks, branches
-from nbtc.executor.kernel.reads import Reads
+from nbtc.executor.kernel.reads import CONSTANT_SPACES, Reads
 from nbtc.executor.rows.uses import row_of
 from nbtc.executor.text.data import Instruction, Register
 
@@ -91,7 +91,7 @@ def _alone(reads: Reads, at: int) -> bool:
     if any(reads.writers[name] != [at] for name in names):
         return False
     if i.opcode in FREE:
-        return i.opcode == "mov" or reads.fixed(i.operands[0])
+        return i.opcode == "mov" or not CONSTANT_SPACES.isdisjoint(i.modifiers)
     if i.opcode in FLUSHED and "ftz" not in i.modifiers and "f32" in i.modifiers:
         return False
     if i.opcode == "div":

@@ -23,7 +23,7 @@ from nbtc.verify.hardware.sweeps import Sweep
 from nbtc.verify.hardware.trial import Trial
 
 Trials = Callable[[Target], Iterator[Trial]]
-RANDOM_PROGRAMS, PRODUCT_PROGRAMS, MEMORY_PROGRAMS = 200, 200, 200
+RANDOM_PROGRAMS, PRODUCT_PROGRAMS, MEMORY_PROGRAMS, SUM_PROGRAMS = 200, 200, 200, 200
 WARPGROUP_PROGRAMS, COPY_PROGRAMS, PIPELINES = 100, 100, 100  # which take five seconds to compile; where there is wgmma
 WIDEST = 64  # columns of the wgmma forms whose kernels also run as programs: compiling wider ones takes long
 
@@ -41,6 +41,7 @@ def _of(make: Callable[[list[Row], Target], Iterator[Trial]], family: str) -> Tr
 def _programs(target: Target) -> Iterator[Trial]:
     yield from programs.trials(RANDOM_PROGRAMS, target)
     yield from programs.product_trials(PRODUCT_PROGRAMS, target)
+    yield from programs.sum_trials(SUM_PROGRAMS, target)
     if rows(target, "wgmma.mma_async"):
         yield from programs.warpgroup_trials(WARPGROUP_PROGRAMS, target)
         yield from programs.copy_trials(COPY_PROGRAMS, target)

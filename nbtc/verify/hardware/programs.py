@@ -18,6 +18,7 @@ from nbtc.testing.pipelines.model import Pipeline
 from nbtc.testing.pipelines.programs import random_pipeline_program
 from nbtc.testing.product_programs import MODERATE, REGISTERS, random_product_program
 from nbtc.testing.programs import Program, random_program
+from nbtc.testing.sum_programs import STORES, SumProgram, random_sum_program
 from nbtc.testing.warpgroup_programs import WarpgroupProgram, held, random_warpgroup_program
 from nbtc.verify.hardware import draws
 from nbtc.verify.hardware.products import metadata
@@ -61,6 +62,20 @@ def product_trials(count: int, target: Target, first: int = 0) -> Iterator[Trial
         body = _renamed(random_product_program(seed, target.arch.name).text)
         expect = _by_executor(body, LANES, 0, target)
         yield Trial(f"random products {seed}", body, LANES, LANES * REGISTERS, _draw_registers, expect, most=WARPS)
+
+
+def sum_trials(count: int, target: Target, first: int = 0) -> Iterator[Trial]:
+    """Random programs of products and sums that may fuse."""
+    for seed in range(first, first + count):
+        program = random_sum_program(seed)
+        body = _renamed(program.text)
+        expect = _by_executor(body, LANES, 0, target)
+        draw = partial(_draw_rows, program)
+        yield Trial(f"random sums {seed}", body, LANES, LANES * STORES, draw, expect, most=WARPS)
+
+
+def _draw_rows(program: SumProgram, rng: np.random.Generator, blocks: int) -> tuple[list[Array], list[Array]]:
+    return [], [program.words(rng, blocks)]
 
 
 def _draw_registers(rng: np.random.Generator, blocks: int) -> tuple[list[Array], list[Array]]:
