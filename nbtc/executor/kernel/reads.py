@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nbtc.executor.kernel.blocks import blocks_of
-from nbtc.executor.kernel.values import BEFORE, Values
+from nbtc.executor.kernel.values import BEFORE, RegisterValues
 from nbtc.executor.rows.uses import use_of
 from nbtc.executor.text.data import Function, Immediate, Operand, Register
 
@@ -24,14 +24,14 @@ class Reads:
         self.blocks = self.flow.number
         uses = [use_of(i) for i in self.instructions]
         self.writes = [frozenset(r.name for r in u.writes) for u in uses]
-        # a guarded write keeps the old value in some lanes: it reads, too
+        # a guarded write keeps the old value in some lanes, and wgmma adds to its results: they read, too
         self.reads = [
-            [*(r.name for r in u.reads), *(r.name for r in u.writes if i.guard is not None)]
+            [*(r.name for r in u.reads), *(r.name for r in u.writes if i.guard is not None or i.opcode == "wgmma")]
             for i, u in zip(self.instructions, uses, strict=True)
         ]
         self.writers = _places(self.writes)
         self.readers = _places(self.reads)
-        self.values = Values(self.instructions, self.flow, self.reads, self.writes, self.writers)
+        self.values = RegisterValues(self.instructions, self.flow, self.reads, self.writes, self.writers)
 
     def _after(self, at: int, later: int) -> bool:
         """Whether every way to an instruction passes another in its own block before it, or in an earlier block."""

@@ -12,7 +12,7 @@ BEFORE = -1  # the place of a value that a register has before a function writes
 Value = tuple[int, str]  # where it was written, and the register
 
 
-class Values:
+class RegisterValues:
     """The values of registers: who reads each, and which of them anything needs."""
 
     def __init__(

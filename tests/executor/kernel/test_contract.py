@@ -136,6 +136,16 @@ def test_fused(body):
     assert left(body) == FUSED[body]
 
 
+def test_wgmma_reads_its_results():
+    """A product that it adds to is needed."""
+    text = "mul.f32 %f1, %f2, %f3; add.f32 %f1, %f1, %f2; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
+    text += "{%f1, %f4, %f5, %f6}, %d, %d, 1, 1, 1, 0, 0;"
+    function = contract(
+        parse(f"{HEAD}{REGISTERS}.reg .b64 %d; {text} ret; }}".replace("sm_80", "sm_90a")).functions["k"]
+    )
+    assert [i.opcode for i in function.body] == ["fma", "wgmma", "ret"]
+
+
 def test_f32x2_fuses_and_turns_signs_by_bits():
     """As ptxas 13.4 and 13.5 have it for sm_100a."""
     text = f"{HEAD}.reg .b64 %x<6>; mul.f32x2 %x1, %x2, %x3; sub.f32x2 %x4, %x0, %x1; st.global.b64 [%x5], %x4; ret; }}"
