@@ -14,9 +14,9 @@ order of the text: f32, f64, f16 and bf16 first all those that can have a produc
 These rules were found with an H200's driver (CUDA 13.0: the recorded contract_* programs) and with ptxas 13.0 for
 sm_90a: its machine code for 5,968 programs of `nbtc.testing.sum_programs` was followed value by value, and 5,964 fuse
 what is fused here.  (Two of the others have values used far away, as in remade.py; one adds a product to itself, too;
-in one ptxas knew that a product by 0 is 0.)  12.8, 12.9, 13.4 and 13.5, for sm_80, sm_90a and sm_100a, agree in the few hundred that were tried.  The
-exception is f32x2, which 12.8 and 12.9 never fuse and 13.0 fuses with a rounding modifier, too; here it is as in 13.4
-and 13.5.  No GPU was asked about f32x2.
+in one ptxas knew that a product by 0 is 0.)  12.8, 12.9, 13.4 and 13.5, for sm_80, sm_90a and sm_100a, agree in the
+few hundred that were tried.  The exception is f32x2, which 12.8 and 12.9 never fuse and 13.0 fuses with a rounding
+modifier, too; here it is as in 13.4 and 13.5.  No GPU was asked about f32x2.
 
 A product by a constant (written in the text, read from .param or .const) fuses in whatever blocks its readers are:
 ptxas makes it again where it is read, since that costs no register.  A product of two constants is a constant.  A value
