@@ -307,7 +307,8 @@ def load(native: Native) -> Loaded:
     """Machine code in memory, ready to be called."""
     llvm = binding()
     with LOCK:
-        empty = llvm.parse_assembly("")
+        # in a context of its own: a program in C unloads its kernels as it exits, when LLVM has ended the global one
+        empty = llvm.parse_assembly("", llvm.create_context())
         empty.triple = target()[0]
         engine = llvm.create_mcjit_compiler(empty, _machine(2))  # a machine of its own: engines that share one crash
         for symbol in native.about.get("absent", ()):  # LLVM would resolve no symbol at all
