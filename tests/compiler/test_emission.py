@@ -1,5 +1,6 @@
 """Machine code that several threads write at once: the same bytes, and what goes wrong reaches the caller."""
 
+import gc
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -169,3 +170,14 @@ def test_two_threads_are_in_llvm_at_once(monkeypatch):
 def test_llvmlites_lock_is_not_taken():
     """By what takes longest: the function that llvmlite's lock is around is still to be found."""
     assert emission._EMIT is not emission.ffi.lib.LLVMPY_TargetMachineEmitToMemory
+
+
+def test_garbage_is_finalised_in_any_order():
+    """A context that ended before its module would be a crash."""
+    for swap in (False, True):
+        own = emission.context()
+        cycle = [own, native.binding().parse_assembly("define void @f() { ret void }", own)]
+        cycle = [*(reversed(cycle) if swap else cycle)]
+        cycle.append(cycle)
+        del own, cycle
+        assert gc.collect()

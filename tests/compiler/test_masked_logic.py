@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nbtc.compiler.cpu import host
-from nbtc.compiler.machine_code import masked_logic, native
+from nbtc.compiler.machine_code import emission, masked_logic, native
 
 LANES = 16
 BITS = "%m = and <16 x i32> {a}, splat (i32 {mask})\n %n = and <16 x i32> {b}, splat (i32 {rest})\n"
@@ -68,7 +68,7 @@ def test_choices_of_picked_bits(case):
 
 
 def emitted(text, levels):
-    return native._emitted(native._optimised(text, levels, native.binding().create_context()), levels)
+    return native._emitted(native._optimised(text, levels, emission.context()), levels)
 
 
 @needs_avx512

@@ -13,6 +13,7 @@ from threading import Condition
 from typing import Any
 
 from llvmlite.binding import ffi
+from llvmlite.binding.context import GlobalContextRef
 
 from nbtc.forks import taken_by_forks
 
@@ -23,6 +24,21 @@ if TYPE_CHECKING:
 OBJECT = 1  # and not assembly
 # The function below llvmlite's lock; private (llvmlite 0.50 has it), and where it isn't there threads take turns.
 _EMIT: Any = getattr(ffi.lib.LLVMPY_TargetMachineEmitToMemory, "_cfn", ffi.lib.LLVMPY_TargetMachineEmitToMemory)
+
+
+def context() -> Any:
+    """A context of LLVM's that only `end` ends.
+
+    Garbage collection finalises a context and its modules in any order, and a module after its context is a crash: what
+    fails leaves its context behind.
+    """
+    return GlobalContextRef(ffi.lib.LLVMPY_ContextCreate())
+
+
+def end(module: Any, of: Any) -> None:
+    """Let go a module, the last one of its context."""
+    module.close()
+    ffi.lib.LLVMPY_ContextDispose(of)
 
 
 class _UnderWay:

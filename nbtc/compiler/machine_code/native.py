@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from llvmlite.binding import ffi
 
 from nbtc.compiler.cache import added_rows, sources
-from nbtc.compiler.machine_code import masked_logic
+from nbtc.compiler.machine_code import emission, masked_logic
 from nbtc.compiler.machine_code.emission import object_file
 from nbtc.forks import taken_by_forks
 
@@ -145,12 +145,10 @@ def compile_text(
     """An object file of a module's text, optimised as far as `Levels` says."""
     levels = Levels(level, code_level, alone, waits)
 
-    def make(changed: Callable[[str], str] | None) -> Any:
-        return _optimised(changed(text) if changed else text, levels, binding().create_context())
-
+    own = emission.context()
     with LOCK:
-        module = make(None)
-    return _checked(module, make, levels)
+        module = _optimised(text, levels, own)
+    return _checked(module, own, lambda changed: _optimised(changed(text), levels, emission.context()), levels)
 
 
 class SharedFunction(NamedTuple):
@@ -173,24 +171,27 @@ def optimised(name: str, text: str, levels: Levels, context: Any) -> SharedFunct
         return SharedFunction(name, text, levels, _declaration(str(module.get_function(name))), module)
 
 
-def joined(functions: Sequence[SharedFunction]) -> Callable[[], bytes]:
-    """What makes one object file of functions, on any thread; their modules can't be used any more."""
+def joined(functions: Sequence[SharedFunction], own: Any) -> Callable[[], bytes]:
+    """What makes one object file of functions, on any thread; their modules and context can't be used any more."""
     levels = functions[0].levels
 
-    def make(changed: Callable[[str], str] | None) -> Any:
-        context = binding().create_context()
-        modules = [_optimised(changed(f.text), f.levels, context) if changed else f.module for f in functions]
+    def linked(modules: list[Any]) -> Any:
         for other in modules[1:]:
             modules[0].link_in(other)
         return modules[0]
 
+    def changed_to(changed: Callable[[str], str]) -> Any:
+        other = emission.context()
+        return linked([_optimised(changed(f.text), f.levels, other) for f in functions])
+
     with LOCK:
-        module = make(None)
-    return lambda: _checked(module, make, levels)
+        module = linked([f.module for f in functions])
+    return lambda: _checked(module, own, changed_to, levels)
 
 
-def _checked(module: Any, make: Callable[[Callable[[str], str] | None], Any], levels: Levels) -> bytes:
-    """Machine code of a module, or of what `make` gives for changed texts if that has a wrong instruction."""
+def _checked(module: Any, own: Any, make: Callable[[Callable[[str], str]], Any], levels: Levels) -> bytes:
+    """Machine code of a module, which ends with its context, or of what `make` gives for changed texts if that has a
+    wrong instruction."""
     code = _emitted(module, levels)
     if code is None:
         with LOCK:
@@ -198,6 +199,7 @@ def _checked(module: Any, make: Callable[[Callable[[str], str] | None], Any], le
         code = _emitted(plain, levels)
     if code is None:
         raise RuntimeError("LLVM compiled a choice by a mask to an instruction that it is known to encode wrongly")
+    emission.end(module, own)
     return code
 
 
@@ -303,12 +305,17 @@ def named_passes(names: tuple[str, ...]) -> Any:
     return passes
 
 
+@cache
+def _context_of_engines() -> Any:
+    """Not the global one: a program in C unloads its kernels as it exits, when LLVM has ended that."""
+    return emission.context()
+
+
 def load(native: Native) -> Loaded:
     """Machine code in memory, ready to be called."""
     llvm = binding()
     with LOCK:
-        # in a context of its own: a program in C unloads its kernels as it exits, when LLVM has ended the global one
-        empty = llvm.parse_assembly("", llvm.create_context())
+        empty = llvm.parse_assembly("", _context_of_engines())
         empty.triple = target()[0]
         engine = llvm.create_mcjit_compiler(empty, _machine(2))  # a machine of its own: engines that share one crash
         for symbol in native.about.get("absent", ()):  # LLVM would resolve no symbol at all

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from nbtc.compiler.machine_code import native
+from nbtc.compiler.machine_code import emission, native
 from nbtc.compiler.machine_code.text import function_text
 from nbtc.compiler.threads import Beside
 
@@ -186,8 +186,8 @@ class Functions:
         for products in kinds or (True, False):
             if names := [x for x in self._waiting if _of_products(x) is products]:
                 keys, functions = zip(*(self._waiting.pop(name) for name in names), strict=True)
-                del self._contexts[products]  # from here on the file's thread has it
-                self._begun.append(_Begun(names, keys, functions, Beside(native.joined(functions))))
+                work = native.joined(functions, self._contexts.pop(products))
+                self._begun.append(_Begun(names, keys, functions, Beside(work)))
 
     def _finish(self, begun: _Begun) -> None:
         names, keys, functions, code = begun
@@ -227,7 +227,7 @@ class Functions:
         """LLVM's context of the functions with which this one becomes machine code."""
         products = _of_products(name)
         if products not in self._contexts:
-            self._contexts[products] = native.binding().create_context()
+            self._contexts[products] = emission.context()
         return self._contexts[products]
 
     def symbol(self, name: str) -> str:
