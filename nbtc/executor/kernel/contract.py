@@ -24,7 +24,8 @@ that is only used far away is made anew there, too, with products of its own: re
 
 Divisions with .approx or .full and `rcp.approx` end in a product of their own, by the reciprocal or by what scales it
 back: it fuses as any other (golden/contract_quotients.npz: quotients, reciprocals and products before 30 kinds of sums
-on an H200).  What the other functions of the unit end with does not.
+on an H200).  What the other functions of the unit end with does not.  By a constant of the text they are products
+like others: inverses.py.
 
 Not modelled is what ptxas makes of loops: one that it unrolls has the sums of a round in the block of the products of
 the round before, and where it unrolls all rounds, products from before the loop are in the sums' block, too.
@@ -33,9 +34,9 @@ the round before, and where it unrolls all rounds, products from before the loop
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from struct import pack, unpack
 from typing import NamedTuple
 
+from nbtc.executor.kernel.inverses import approximate_quotient, inverted
 from nbtc.executor.kernel.link import Linked
 from nbtc.executor.kernel.pruned import pruned, rebuilt
 from nbtc.executor.kernel.reads import Reads
@@ -95,6 +96,8 @@ def contracted(linked: Linked) -> Linked:
 
 def contract(function: Function) -> Function:
     """A function with its products fused."""
+    if any(map(approximate_quotient, function.body or ())):
+        function = rebuilt(function, inverted(Reads(function)))
     if not _has_products(function):
         return function  # who reads what is not asked for
     fresh = _fresh()
@@ -130,14 +133,6 @@ def _plain(i: Instruction) -> str:
 def _once(i: Instruction, source: Register) -> bool:
     """Whether one operand alone is a register."""
     return i.operands[1:].count(source) == 1
-
-
-def _bits(number: Immediate, kind: str) -> int:
-    """The bits of a constant in a product of a type; without a prefix, it is written as an f64."""
-    if kind == "f32" and number.float_bits == 64:
-        (value,) = unpack("<d", pack("<Q", number.value))
-        return int.from_bytes(pack("<f", value), "little")
-    return number.value
 
 
 class _ContractedBody(Reads):
@@ -197,8 +192,7 @@ class _ContractedBody(Reads):
         if i.opcode != "mul" or kind not in ONES:
             return None
         for one, other in (i.operands[1:], i.operands[:0:-1]):
-            number = self.number(at, one)
-            bits = None if number is None else _bits(number, kind)
+            bits = self.number(at, one, kind)
             if bits in ONES[kind]:
                 return bits == ONES[kind][1], other
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from struct import pack, unpack
 
 from nbtc.executor.kernel.blocks import blocks_of
 from nbtc.executor.kernel.values import BEFORE, RegisterValues
@@ -38,13 +39,17 @@ class Reads:
         a, b = self.blocks[at], self.blocks[later]
         return at < later if a == b else self.flow.dominates(a, b)
 
-    def number(self, at: int, operand: Operand) -> Immediate | None:
-        """The constant of the text that an operand has at an instruction; None of others."""
+    def number(self, at: int, operand: Operand, kind: str) -> int | None:
+        """The bits of the constant of the text that an operand of a type has at an instruction; None of others."""
         if isinstance(operand, Immediate):
-            return operand
+            if kind == "f32" and operand.float_bits == 64:  # written without a prefix
+                (value,) = unpack("<d", pack("<Q", operand.value))
+                return int.from_bytes(pack("<f", value), "little")
+            return operand.value
         made = self._made(at, operand)
-        found = None if made is None else self.instructions[made]
-        return self.number(made or 0, found.operands[1]) if found is not None and found.opcode == "mov" else None
+        if made is None or self.instructions[made].opcode != "mov":
+            return None
+        return self.number(made, self.instructions[made].operands[1], kind)
 
     def computed(self, at: int, operand: Operand) -> bool:
         """Whether an operand is computed from constants of the text alone, by what ptxas computes itself."""

@@ -136,6 +136,16 @@ def test_fused(body):
     assert left(body) == FUSED[body]
 
 
+def test_a_quotient_by_a_constant_is_a_product_by_its_reciprocal():
+    """Rounded to nearest, as ptxas 12.8, 13.0 and 13.5 have it; the special function unit's is one unit more here."""
+    assert left("div.full.f32 %f1, %f2, 0f3F3E68ED;") == ["mul.f32"]
+    assert left("div.approx.ftz.f32 %f1, %f2, 0f3F3E68ED; add.ftz.f32 %f3, %f1, %f4;") == ["fma.rn.ftz.f32"]
+    assert left("div.full.f32 %f1, %f2, 0f7E800001;") == ["div.full.f32"]
+    text = f"{HEAD}{REGISTERS}rcp.approx.f32 %f1, 0f3F3E68ED; st.global.f32 [%a], %f1; ret; }}"
+    function = contract(parse(text).functions["k"])
+    assert function.body[0].operands[1].value == 0x3FAC1788
+
+
 def test_wgmma_reads_its_results():
     """A product that it adds to is needed."""
     text = "mul.f32 %f1, %f2, %f3; add.f32 %f1, %f1, %f2; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
