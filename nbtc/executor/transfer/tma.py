@@ -2,8 +2,9 @@
 
 (PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "Tensors".)  A tile lies in shared memory row by row;
 the swizzle exchanges 16-byte units by the bits of their own address.  What lies outside of the array is filled when
-it is read, and left alone when it is written, except that a row is written in whole units of 16 bytes (programs
-tma_copy and tma_dims, recorded on an H200: elements between the end of a row and the end of its last unit are written).
+it is read, and left alone when it is written, except that a row is written, or reduced, in whole units of 16 bytes
+(programs tma_copy and tma_dims, recorded on an H200: elements between the end of a row and the end of its last unit are
+written; tests/executor/transfer/test_reduction_units.py: and reduced).
 """
 
 from __future__ import annotations
@@ -164,6 +165,18 @@ def _reduced_single(op, x, y):
 
 
 @jit
+def _added_doubles(x, y):
+    """The bits of memory's x + y: a NaN stays as it is, y's before x's, as in red.global.add.f64 (an H200)."""
+    a, b = f64_of(np.int64(x)), f64_of(np.int64(y))
+    if b != b:
+        return y
+    if a != a:
+        return x
+    total = a + b
+    return np.uint64(bits64(total)) if total == total else np.uint64(0xFFF8000000000000)
+
+
+@jit
 def _reduce(op, number, size, address, at):
     """The element at `address` op that at `at`, to `address`."""
     x, y = load_element(address, size), load_element(at, size)
@@ -178,8 +191,7 @@ def _reduce(op, number, size, address, at):
     elif number in (_F32, _F32 + 1):
         store_element(address, size, np.uint64(_reduced_single(op, np.int64(x), np.int64(y))))
     elif number == _F64:
-        a, b = f64_of(np.int64(x)), f64_of(np.int64(y))
-        store_element(address, size, np.uint64(bits64(a + b)))
+        store_element(address, size, _added_doubles(x, y))
     else:
         store_element(address, size, _reduced_word(op, x, y, 8 * size, number in (_S32, _S64)))
 
@@ -206,7 +218,7 @@ def _row(kind, op, place, box, kinds, shared, tile, regions, status):
     there, x0, count = box
     columns, size, mode, atom, fill, number = kinds
     whole, packed = UNIT // size, np.int64(number == PADDED)  # bytes of the array are half as many as there
-    limit = -(-columns * size // UNIT) * whole if kind == STORE else columns
+    limit = columns if kind == LOAD else -(-columns * size // UNIT) * whole
     for first in range(0, count, whole):
         at = shared + swizzled(tile + first * size, mode, atom)
         low, high = max(0, -(x0 + first)), min(whole, limit - (x0 + first))

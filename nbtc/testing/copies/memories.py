@@ -108,6 +108,12 @@ def reduced(operation: str, name: str, x: Bytes, y: Bytes) -> Bytes:
         found = np.ascontiguousarray(total).view(np.uint8)
         if kind == "f32":
             found.view(np.uint32)[np.isnan(total)] = NANS[kind]
+        else:  # memory keeps a NaN as it is, the operand's before its own
+            old, new = x.view(dtype), y.view(dtype)
+            words = found.view(np.uint64)
+            words[np.isnan(total)] = 0xFFF8000000000000
+            for operand in (old, new):
+                words[np.isnan(operand)] = np.ascontiguousarray(operand).view(np.uint64)[np.isnan(operand)]
         return found
     dtype = f"<{'i' if kind[0] == 's' else 'u'}{size_of(kind)}"
     a, b = x.view(dtype), y.view(dtype)

@@ -194,9 +194,9 @@ class Box(Move):
                 t.put(m.shared[target], at, t.loaded(m.tensors[self.number], start, self.offsets))
 
     def _write(self, m: Memories, block: int, first: int, places: list[tuple[int, ...]]) -> None:
-        """Rows in units of 16 bytes, or reduced element by element."""
+        """Rows in units of 16 bytes, reduced ones too."""
         t = self.of
-        limit = t.shape[-1] if self.operation else -(-t.shape[-1] * t.size // UNIT) * UNIT // t.size
+        limit = -(-t.shape[-1] * t.size // UNIT) * UNIT // t.size
         for n, place in enumerate(places):
             if all(0 <= x < size for x, size in zip(place, t.shape[-2::-1], strict=True)):
                 count = min(t.counts[0], limit - first) * t.size
