@@ -1,4 +1,4 @@
-"""Bulk reductions of rows whose last 16 bytes are partly outside of the array, and of NaNs: an H200's bytes."""
+"""Bulk reductions of rows whose last 16 bytes are partly outside of the array (an H200's bytes), and of NaNs."""
 
 import numpy as np
 import pytest
@@ -31,6 +31,7 @@ def test_rows_are_reduced_in_whole_units(operation, dtype, columns, x, y, want):
 
 
 def test_sums_of_doubles_keep_a_nan_as_it_is():
+    """As atomic sums in global memory do (test_float_atomics); the first pair is a bulk store's on an H200."""
     inf, nan = 0x7FF0000000000000, 0xFFF00000FFFFFFFF
     x = np.array([0x1C8F43A01D062EE1, 0xFFFFFFB6FFFFFFE3, nan, inf], np.uint64)
     y = np.array([0xFFFFFFF200000032, 0x1C9EC58B1D029ABD, 0x7FF0000000000001, inf | 1 << 63], np.uint64)
