@@ -81,6 +81,8 @@ def load_at(w: Writer, p: Pointer, e: Element, more: int, guard: str = "") -> No
 def store_at(w: Writer, p: Pointer, e: Element, more: int, guard: str = "") -> None:
     bits = _register_bits(w, e)
     sources = [w.register(bits) for _ in range(e.number)]
+    if bits > WIDTHS[e.type]:
+        sources = [w.of_integers(bits, x) for x in sources]
     if e.number == 1 and e.type[0] != "f" and w.chance(0.1):
         sources = [w.literal(e.type)]
     how = w.pick(*STORES) if p.space in ("global", "shared", "") else ""
@@ -219,7 +221,8 @@ def atomic(w: Writer) -> None:
     order = w.pick("", "", "", ".relaxed.gpu", ".acq_rel.cta", ".release.gpu", ".acquire.sys")
     if not known(f"atom.{name}", w.arch):
         return
-    values = ", ".join(w.register(8 * size) for _ in range(ATOMICS[name]))
+    found = [w.register(8 * size) for _ in range(ATOMICS[name])]
+    values = ", ".join(w.of_integers(32, x) if kind.endswith("x2") else x for x in found)
     if w.chance(0.2) and not name.startswith(("exch", "cas")):
         order = "" if "acq" in order else order
         w.put(f"red{order}{space}.{name} {place}, {values};")

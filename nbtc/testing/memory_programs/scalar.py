@@ -34,6 +34,12 @@ SELDOM = ("neg", "abs", "div", "rem", "sad", "mul24", "mad24", "dp4a", "dp2a", "
 )  # fmt: skip
 INTEGERS = frozenset(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64))
 NO_CONSTANTS = ("neg", "abs", "not", "cnot", "popc", "clz", "brev", "bfind", "testp", "cvt")
+# Programs don't have what ptxas makes something else of than the text says (docs/hardware.md): signed fields from a
+# constant position of 32 on, guards of testp, products by a power of two, two NaNs in a sum of doubles, and equal
+# operands of these.
+DIFFERENT = ("min", "max", "copysign")
+SUMS = ("add", "sub", "mul", "fma", "mad")
+FINITE = 0xBFFFFFFFFFFFFFFF
 PAIRS = ("f16x2", "bf16x2")  # of which comparisons have two results
 CONVERTED = {f"{kind}{bits}" for kind in "us" for bits in (8, 16, 32, 64)}  # from and to registers that may be wider
 ROUNDINGS = {"rn", "rz", "rm", "rp"}
@@ -82,6 +88,10 @@ def instruction(w: Writer) -> None:
         if known(mnemonic, w.arch):
             break
     operands = [operand(w, form, n) for n in range(len(form.sources) - form.optional)]
+    while form.opcode in DIFFERENT and not {*form.sources} <= INTEGERS and operands[0] == operands[1]:
+        operands[1] = operand(w, form, 1)
+    if form.opcode in SUMS and form.sources[-1] == "f64":
+        operands[1:] = [_no_nan(w, x) for x in operands[1:]]
     if form.opcode in ("div", "rem") and form.sources[0] in INTEGERS:
         operands[1] = _divisor(w, form.sources[1])
     targets = [_target(w, form, kind) for kind in form.results]
@@ -90,7 +100,17 @@ def instruction(w: Writer) -> None:
         targets.pop()
     elif len(targets) == 2 and targets[0] == targets[1]:
         targets[1] = w.new(PREFIXES[1])
-    w.put(f"{mnemonic} {'|'.join(targets)}, {', '.join(operands)};", *targets)
+    plain = form.opcode == "testp"
+    w.put(f"{mnemonic} {'|'.join(targets)}, {', '.join(operands)};", *targets, plain=plain)
+
+
+def _no_nan(w: Writer, x: str) -> str:
+    """A double that is no NaN: one with the upper bit of its exponent clear."""
+    if x.startswith("0d"):
+        return f"0d{int(x[2:], 16) & FINITE:016X}"
+    name = w.new(PREFIXES[64])
+    w.put(f"and.b64 {name}, {x}, {FINITE:#x};", name)
+    return name
 
 
 def _target(w: Writer, form: Form, kind: str) -> str:
@@ -119,9 +139,10 @@ def operand(w: Writer, form: Form, n: int) -> str:
     last = n or len(form.sources) == 1
     if kind in INTEGERS and last and form.opcode not in NO_CONSTANTS and w.chance(0.35):
         if form.opcode in ("shl", "shr", "shf", "bfe", "bfi") and kind == "u32" and n:
-            return str(w.pick(0, 1, 2, 3, 4, 5, 8, 12, 15, 16, 24, 31, 32, 33, 40, 63, 64, 65, 200))
+            steps = (0, 1, 2, 3, 4, 5, 8, 12, 15, 16, 24, 31, 32, 33, 40, 63, 64, 65, 200)
+            return str(w.pick(*(s for s in steps if form.opcode != "bfe" or s < 32)))
         return w.literal(kind)
-    if kind == "f32" and n and form.opcode not in NO_CONSTANTS and w.chance(0.2):
+    if kind == "f32" and n and form.opcode not in (*NO_CONSTANTS, "mul") and w.chance(0.2):
         return f"0f{w.number(32):08X}"
     if kind == "f64" and n and form.opcode not in NO_CONSTANTS and w.chance(0.2):
         return f"0d{w.number(64):016X}"

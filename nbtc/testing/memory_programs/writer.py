@@ -147,6 +147,13 @@ class Writer:
     def guard(self) -> str:
         return f"@{self.pick('', '!')}{self.register(1)} "
 
+    def of_integers(self, bits: int, register: str) -> str:
+        """A register's number, but for one bit, as an instruction of integers gives it: not a float's, nor half of a
+        wider register's, which ptxas stores and adds otherwise (docs/hardware.md, "What ptxas does")."""
+        name = self.new(PREFIXES[bits])
+        self.put(f"xor.b{bits} {name}, {register}, 1;", name)
+        return name
+
     def zero(self, register: str) -> None:
         """Give a register a number."""
         bits = bits_of(register)
