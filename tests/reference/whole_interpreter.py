@@ -26,9 +26,9 @@ from nbtc.executor.text.data import (
 from nbtc.executor.text.literals import bits_of
 from nbtc.executor.text.parse import parse
 from tests.reference import REFERENCE, interpreter
+from tests.reference.atomics import ATOMIC
 from tests.reference.integers import signed
 from tests.reference.interpreter import LANES, Request
-from tests.reference.rounding import FORMATS, flushed
 from tests.reference.spaces import APART, GLOBAL, WINDOWS, Spaces
 
 Steps = Generator[Request, None, Any]
@@ -228,8 +228,8 @@ class Thread:
         address = self.address(place)
         old = self.spaces.load(space, address, size)
         name = next(m for m in i.modifiers if m in ATOMIC)
-        flushing = kind == "f32" and self.spaces.place(space, address, size)[0] in self.spaces.arrays
-        new = ATOMIC[name](kind, flushing, old, *(self.read(x, kind) for x in values))
+        in_global = self.spaces.place(space, address, size)[0] in self.spaces.arrays
+        new = ATOMIC[name](kind, in_global, old, *(self.read(x, kind) for x in values))
         self.spaces.store(space, address, size, new)
         self.write(target, old, "b" + str(8 * size))
 
@@ -356,36 +356,6 @@ def _fragment(matrix: list[list[int]], lane: int, turned: bool) -> int:
 def _matrix(words: list[int], turned: bool) -> list[list[int]]:
     rows = [[words[4 * r + c // 2] >> 16 * (c % 2) & 0xFFFF for c in range(ROW)] for r in range(ROW)]
     return [list(column) for column in zip(*rows, strict=True)] if turned else rows
-
-
-# --- atomics --------------------------------------------------------------------------------------------------------
-def _add(kind: str, flushing: bool, x: int, y: int) -> int:
-    if kind[0] in "us":
-        return (x + y) % (1 << WIDTHS[kind])
-    if flushing:  # f32 in global memory
-        fmt = FORMATS["f32"]
-        return flushed(int(REFERENCE["add"](Op("add", ("rn", "f32")), flushed(x, fmt), flushed(y, fmt))), fmt)
-    found = int(REFERENCE["add"](Op("add", ("rn", kind)), x, y))
-    is_nan = kind == "f64" and found & (1 << 63) - 1 > 0x7FF << 52
-    return 0xFFF8 << 48 if is_nan else found
-
-
-def _extreme(choose: Any, kind: str, x: int, y: int) -> int:
-    return int(choose((x, y), key=lambda n: signed(n, WIDTHS[kind]) if kind[0] == "s" else n))
-
-
-ATOMIC: dict[str, Any] = {
-    "add": _add,
-    "min": lambda kind, _, x, y: _extreme(min, kind, x, y),
-    "max": lambda kind, _, x, y: _extreme(max, kind, x, y),
-    "and": lambda kind, _, x, y: x & y,
-    "or": lambda kind, _, x, y: x | y,
-    "xor": lambda kind, _, x, y: x ^ y,
-    "exch": lambda kind, _, x, y: y,
-    "cas": lambda kind, _, x, y, z: z if x == y else x,
-    "inc": lambda kind, _, x, y: 0 if x >= y else x + 1,
-    "dec": lambda kind, _, x, y: y if x == 0 or x > y else x - 1,
-}
 
 
 # --- launches -------------------------------------------------------------------------------------------------------

@@ -210,8 +210,8 @@ def _always(instruction: Instruction) -> bool:
 OWN = "shared|shared::cta?"
 ANY = "shared|shared::cta|shared::cluster?"
 SCOPE = "cta|cluster?"
-# ptxas 13.5 makes the same machine code with these words as without them for every target up to sm_121; `.layout::v1`
-# makes other code, and what it changes is not known.
+# ptxas 13.5 makes the same machine code with these words as without them for sm_90a, sm_100a, sm_103a and sm_120a;
+# `.layout::v1` makes other code, and what it changes is not known.
 PHASE_TYPE, LAYOUT = "phase_type::primary|phase_type::conditional?", "layout::v0?"
 
 
