@@ -1,10 +1,13 @@
 """Kernels, device functions, modules and programs in other processes."""
 
 import copy
+import importlib
+import inspect
 import multiprocessing
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -89,9 +92,18 @@ def test_programs(mode):
     assert found.arch == "sm_80" and x.tolist() == y.tolist()
 
 
-def test_kernels_of_another_process():
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.map(launched, [made(2)[1, 32], doubled[1, 32]]) == [[2, 3, 4, 5, 6], [0, 2, 4, 6, 8]]
+def test_kernels_of_another_process(tmp_path, monkeypatch):
+    """In a module of their own: which folder these tests are imported from is not said to other processes.
+
+    A `multiprocessing.Pool` would wait for ever for a process that can't read what it is sent.
+    """
+    lines = ["import numpy as np", "import nbtc", *map(inspect.getsource, (twice.function, doubled.function, launched))]
+    (tmp_path / "kernels_to_send.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    sent = importlib.import_module("kernels_to_send")
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        found = [pool.submit(sent.launched, run).result(60) for run in (made(2)[1, 32], sent.doubled[1, 32])]
+    assert found == [[2, 3, 4, 5, 6], [0, 2, 4, 6, 8]]
 
 
 def test_kernels_of_a_script_go_with_their_code():
