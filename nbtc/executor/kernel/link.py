@@ -11,6 +11,7 @@ from nbtc.executor.text.data import (
     Function,
     Generic,
     Immediate,
+    Instruction,
     Masked,
     Operand,
     PtxModule,
@@ -140,7 +141,7 @@ def link(module: PtxModule, name: str) -> Linked:
     module = spelled(module)
     kernel = module.functions[name]
     order, recursive = _call_order(module, name)
-    functions = tuple(module.functions[n] for n in order)
+    functions = tuple(_returning(module.functions[n]) for n in order)
     static, _ = variables_layout(module)
     places = {("", key): place for key, place in static.items()}
     reserved = _reserved(functions)
@@ -153,6 +154,15 @@ def link(module: PtxModule, name: str) -> Linked:
             at = _local(function, at, places)
     taken = _taken(module, functions)
     return Linked(module, kernel, functions, places, shared, _up(at, 16), frames, recursive, taken, reserved)
+
+
+def _returning(function: Function) -> Function:
+    """A function that ends with an instruction: to ptxas the end of what is called returns, as `ret` does."""
+    body = function.body
+    if function.entry or body is None or (body and body[-1].opcode == "ret" and body[-1].guard is None):
+        return function
+    line = body[-1].line if body else function.line
+    return function._replace(body=(*body, Instruction("ret", (), (), line)))
 
 
 def _call_order(module: PtxModule, kernel: str) -> tuple[list[str], frozenset[str]]:

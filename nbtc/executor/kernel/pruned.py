@@ -26,9 +26,9 @@ def rebuilt(function: Function, parts: Iterable[Sequence[Instruction]]) -> Funct
 
 
 def pruned(reads: Reads) -> Function:
-    """A function with fewer instructions, or the same; loads stay, for those who watch accesses."""
+    """A function with fewer instructions, or the same."""
     body, needed = reads.instructions, reads.values.needed
-    kept = [[i] if n or i.opcode == "ld" else [] for i, n in zip(body, needed, strict=True)]
+    kept = [[i] if n else [] for i, n in zip(body, needed, strict=True)]
     shorter = _without_empty_branches(rebuilt(reads.function, kept))
     return reads.function if len(shorter.body or ()) == len(body) else shorter
 

@@ -25,9 +25,14 @@ class Reads:
         self.blocks = self.flow.number
         uses = [use_of(i) for i in self.instructions]
         self.writes = [frozenset(r.name for r in u.writes) for u in uses]
+        results = [v.name for v in function.prototype.results if v.space == "reg"]  # of the function, for its caller
         # a guarded write keeps the old value in some lanes, and wgmma adds to its results: they read, too
         self.reads = [
-            [*(r.name for r in u.reads), *(r.name for r in u.writes if i.guard is not None or i.opcode == "wgmma")]
+            [
+                *(r.name for r in u.reads),
+                *(r.name for r in u.writes if i.guard is not None or i.opcode == "wgmma"),
+                *(results if i.opcode == "ret" else ()),
+            ]
             for i, u in zip(self.instructions, uses, strict=True)
         ]
         self.writers = _places(self.writes)

@@ -92,7 +92,5 @@ def _for_its_result(i: Instruction) -> bool:
     """Whether nothing is left of an instruction whose results nobody reads."""
     if i.opcode in ARITHMETIC:
         return True
-    if i.opcode == "ld":
-        return not {"volatile", "acquire", "relaxed", "mmio"} & {*i.modifiers}
     row = row_of(i.mnemonic)
     return row is not None and row.action is None

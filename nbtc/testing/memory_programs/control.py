@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from nbtc.testing.memory_programs import accesses, addresses, bulk, scalar, warps
 from nbtc.testing.memory_programs.scalar import kept, predicate
-from nbtc.testing.memory_programs.writer import KEPT, PREFIXES, Index, Writer
+from nbtc.testing.memory_programs.writer import KEPT, PREFIXES, PRODUCT, Index, Writer
 
 MOST = 40  # statements after which no structure begins
 Statement = Callable[[Writer], None]
@@ -233,7 +233,7 @@ def function(w: Writer, name: str, outer: Writer) -> str:
     outer.functions.append(f)
     head = f".func (.param .b{f.result} {name}_o) {name}({', '.join(parameters)})"
     own = ".reg .b64 %src, %src_generic; .reg .b32 %number, %tx;"
-    return "\n".join([head, "{", own, *w.declarations(), *w.lines, "ret;", "}"])
+    return "\n".join([head, "{", own, *PRODUCT, *w.declarations(), *w.lines, "ret;", "}"])
 
 
 def _load_source(w: Writer) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from nbtc.testing.memory_programs.addresses import new_layout
 from nbtc.testing.memory_programs.bulk import first_lines
 from nbtc.testing.memory_programs.control import Place, function, statements
-from nbtc.testing.memory_programs.writer import KEPT, LANES, PREFIXES, REGIONS, SHAPES, Index, Writer
+from nbtc.testing.memory_programs.writer import KEPT, LANES, PREFIXES, PRODUCT, REGIONS, SHAPES, Index, Writer
 
 OUT = 128  # bytes that each thread stores at the end
 COUNTERS = 64  # bytes of shared memory
@@ -70,7 +70,7 @@ def _head(w: Writer) -> list[str]:
         ".reg .b64 %src, %own, %shm, %loc, %con, %out, %first, %o;",
         ".reg .b64 %src_generic, %own_generic, %shm_generic, %loc_generic, %con_generic;",
         ".reg .b32 %shm_narrow, %loc_narrow, %number, %lane, %tx, %block, %i<5>;",
-        ".reg .pred %more;",
+        ".reg .pred %more;", *PRODUCT,
         f".shared .align 128 .b8 memory[{SHARED}];",
         f".local .align 16 .b8 scratch[{REGIONS['loc']}];",
         "ld.param.u64 %src, [src];", "ld.param.u64 %own, [own];", "ld.param.u64 %out, [out];",

@@ -18,6 +18,8 @@ SHAPES = ((32, 1, 1), (64, 1, 1), (96, 1, 1), (50, 1, 1), (128, 1, 1), (8, 8, 1)
           (32, 2, 2))  # fmt: skip
 REGIONS = {"src": 4096, "own": 8192, "shm": 4096, "loc": 64, "con": 512}  # bytes: own a block, loc a thread
 LANES = 32
+# A product that may fuse and that nobody needs: functions with products lose what ptxas drops before it fuses them.
+PRODUCT = [".reg .f32 %product;", "mov.f32 %product, 1.0;", "mul.f32 %product, %product, %product;"]
 
 
 class Index(NamedTuple):

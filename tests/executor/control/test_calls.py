@@ -53,6 +53,38 @@ def test_registers_as_parameters_and_a_call_some_lanes_make():
     np.testing.assert_array_equal(run(k), [0, 2, 4, 6, 8, *[1] * 27])
 
 
+ENDS = {  # bodies of functions, and what each gives for the number x of its lane, as a float
+    "mul.f32 t, x, x; add.f32 r, t, x; ret;": lambda x: x * x + x,
+    "mul.f32 r, x, x; add.f32 t, r, x; setp.gt.f32 p, t, 20.0; @p mov.f32 r, x; ret;": (
+        lambda x: np.where(x * x + x > 20, x, x * x)
+    ),
+    "mul.f32 r, x, x; add.f32 t, r, x; setp.gt.f32 p, t, 20.0; @p ret; mov.f32 r, t;": (
+        lambda x: np.where(x * x + x > 20, x * x, x * x + x)
+    ),
+    "add.f32 r, x, x; setp.gt.f32 p, r, 20.0; @p bra L; add.f32 r, r, x; L:": (
+        lambda x: np.where(x + x > 20, x + x, 3 * x)
+    ),
+    "mul.f32 r, x, x; setp.gt.f32 p, r, 20.0; @p bra L; add.f32 r, r, x; L:": (
+        lambda x: np.where(x * x > 20, x * x, x * x + x)
+    ),
+}
+
+
+def test_results_in_registers_are_read_where_a_function_ends():
+    """With products, which fuse, and where nothing says that it returns: ptxas 13.0's code for sm_80 returns there."""
+    functions = [
+        f".func (.reg .f32 r) f{n}(.reg .f32 x) {{ .reg .f32 t; .reg .pred p; {body} }}" for n, body in enumerate(ENDS)
+    ]
+    calls = [
+        f"call (%f1), f{n}, (%f0); cvt.rzi.u32.f32 %r3, %f1; st.global.u32 [%rd3+{128 * n}], %r3;"
+        for n in range(len(ENDS))
+    ]
+    k = kernel("\n".join(functions), f".reg .f32 %f<2>; cvt.rn.f32.u32 %f0, %r2; {' '.join(calls)} ret;")
+    out = np.zeros((len(ENDS), 32), np.uint32)
+    k[1, 32](out)
+    np.testing.assert_array_equal(out, [expected(np.arange(32)) for expected in ENDS.values()])
+
+
 def test_functions_by_address():
     k = kernel(
         ".func (.reg .b32 r) f(.reg .b32 x) { add.u32 r, x, 100; ret; }"

@@ -156,6 +156,13 @@ def test_wgmma_reads_its_results():
     assert [i.opcode for i in function.body] == ["fma", "wgmma", "ret"]
 
 
+def test_what_a_load_reads_is_needed():
+    """Loads whose results nobody reads stay, for those who watch accesses; the address of one was dropped."""
+    text = "mul.f32 %f1, %f2, %f3; add.u64 %a, %a, 8; setp.eq.u64 %p1, %a, 0; @%p1 ld.global.b32 %r1, [%a]; ret; }"
+    function = contract(parse(HEAD + REGISTERS + text).functions["k"])
+    assert [i.opcode for i in function.body] == ["add", "setp", "ld", "ret"]
+
+
 def test_f32x2_fuses_and_turns_signs_by_bits():
     """As ptxas 13.4 and 13.5 have it for sm_100a."""
     text = f"{HEAD}.reg .b64 %x<6>; mul.f32x2 %x1, %x2, %x3; sub.f32x2 %x4, %x0, %x1; st.global.b64 [%x5], %x4; ret; }}"
