@@ -19,6 +19,16 @@ STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
 PACKAGE = Path(nbtc.__file__).resolve().parent
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Modules of nbtc are imported as they are.
+
+    pytest rewrites the assertions of each module of a package that has a plugin; nbtc has none, and to look for them
+    takes longer than all else that an import does.  pytest has no public way to say so.
+    """
+    hook: Any = config.pluginmanager.rewrite_hook
+    getattr(hook, "_must_rewrite", set()).discard("nbtc")
+
+
 @pytest.fixture(name="assert_bits_equal")
 def bits_fixture() -> Callable[..., None]:
     """`nbtc.testing.assert_bits_equal`: arrays or tensors of one shape and dtype must have the same bits."""

@@ -40,6 +40,13 @@ def test_kernel():
 """
 
 
+def test_modules_are_imported_as_they_are():
+    """The hundreds that nbtc has, without a search for assertions: there is none."""
+    import nbtc.verify
+
+    assert type(nbtc.verify.__loader__).__name__ == "SourceFileLoader"
+
+
 @pytest.mark.parametrize("more", [(), ("--full-trace",)])
 def test_failures_end_at_the_users_line(tmp_path, more):
     (tmp_path / "test_calls.py").write_text(CALLS, encoding="utf-8")
