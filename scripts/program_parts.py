@@ -26,7 +26,7 @@ from nbtc.testing.program_speed import programs
 SIZE = 1024  # of the matrix products, whose multiply-adds attention's two have as well
 # By name of a part: the functions whose time it is.  The first that fits counts.
 PARTS = {
-    "product": r"nbtc_(core|slice|product|whole_\w+_sums)",
+    "product": r"nbtc_(core|half|slice|product|whole_\w+_sums)",
     "decode": r"nbtc_(decode|whole)_",
     "gather": r"nbtc_(ldmatrix|wgmma)|gather_|resolve_shared_r",
     "copies": r"nbtc_cp_async|resolve_(global_r|shared_w)",

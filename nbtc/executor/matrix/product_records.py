@@ -35,13 +35,15 @@ class RecordOperands(WarpElements):
 
     Vector j of results has the columns of parity j // GROUPS and the rows of group j % GROUPS.  Products are numbered
     as in `FloatCode.labels`: by register, then as they lie in the row of a register.
+
+    parity: of the columns that products read as those of parity 0 (i64); None for 0.
     """
 
     columns = (0, 2, 4, 6, 1, 3, 5, 7)
 
-    def __init__(self, shape: FloatCode, v: VectorBuilder, a: Any, b: Any) -> None:
+    def __init__(self, shape: FloatCode, v: VectorBuilder, a: Any, b: Any, parity: Any = None) -> None:
         super().__init__(shape, v)
-        self.record_a, self.record_b = a, b
+        self.record_a, self.record_b, self.parity = a, b, parity
         self.count, self.in_row = len(shape.labels), 4 * shape.per_word
         self.registers = range(shape.registers // 2)  # of B
         self.size = 1 if shape.limited_range else 2  # bytes of an exponent
@@ -239,6 +241,10 @@ class RecordOperands(WarpElements):
         self.now_a, self.now_b = (self.b.call(same, [p]) for p in (self.record_a, self.record_b))
         self.values: dict[tuple[str, int, int], Any] = {}
 
+    def _of_b(self, size: int) -> Any:
+        """B's record, of whose columns of a parity something has this many bytes."""
+        return self.now_b if self.parity is None else self.v.at(self.now_b, self.b.mul(self.parity, self.v.int(size)))
+
     def value_a(self, j: int, part: int, label: Label) -> Any:
         """Of four rows, twice each."""
         n = self.s.labels.index(label)
@@ -252,7 +258,7 @@ class RecordOperands(WarpElements):
         n = self.s.labels.index(label)
         key = "b", n, 2 * (j // GROUPS) + part
         if key not in self.values:
-            x = self.v.load(self.now_b, D2, ROW, VECTOR * n + ROW * key[2])
+            x = self.v.load(self._of_b(PARITIES * ROW), D2, ROW, VECTOR * n + ROW * key[2])
             self.values[key] = self.v.shuffle(x, x, [0, 1] * 4)
         return self.values[key]
 
@@ -310,21 +316,21 @@ class RecordOperands(WarpElements):
         """The largest product exponents of all groups, a word for some of them."""
         v, t, words = self.v, self.exponents, range(GROUPS // self.in_word)
         mine = [n for n, label in enumerate(self.s.labels) if self.s.block(label) == block]
-        right = [v.bits(self._everywhere(self._exponents_b(n, parity)), t) for n in mine]
+        right = [v.bits(self._everywhere(self._of_b(VECTOR), self._exponents_b(n, parity)), t) for n in mine]
         left = [[v.load(self.now_a, t, VECTOR, self._exponents_a(n, m)) for n in mine] for m in words]
         # no carry crosses, as bytes of finite numbers are 79 at most
         found = [self.largest([self.b.add(x, y) for x, y in zip(of_a, right, strict=True)]) for of_a in left]
         return [self.m.opt_barrier(x, here=True) for x in found]
 
-    def _everywhere(self, at: int) -> Any:
+    def _everywhere(self, p: Any, at: int) -> Any:
         """A 128-bit lane of B's record in every lane."""
-        x = self.v.load(self.now_b, W4, ROW, at)
+        x = self.v.load(p, W4, ROW, at)
         return self.v.shuffle(x, x, list(range(4)) * 4)
 
     def plus_negatives(self, total: Any, j: int, block: int) -> Any:
         """The bits that words of a row and of a column share are those of elements with different signs."""
         a = self.v.load(self.now_a, W16, VECTOR, self.signs_at[0] + VECTOR * (j % GROUPS))
-        found = self.b.and_(a, self._everywhere(self.signs_at[1] + ROW * (j // GROUPS)))
+        found = self.b.and_(a, self._everywhere(self._of_b(ROW), self.signs_at[1] + ROW * (j // GROUPS)))
         possible = sum(self._bit(n) for n, label in enumerate(self.s.labels) if self.s.block(label) == block)
         if self.s.blocks > 1:
             found = self.b.and_(found, self.v.const(W16, possible))

@@ -7,20 +7,30 @@ the next product that reads them starts with the core.  In a tile of 8 x 8 produ
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
 from nbtc.compiler.builder import I1, I8, I16, I32, I64, VectorBuilder, vector
 from nbtc.compiler.cpu.float_mode import separate_function
+from nbtc.compiler.cpu.lowering import lowering
 from nbtc.compiler.machine_code.split import shared_module
-from nbtc.executor.matrix.product_records import GROUPS, PARITIES, REGISTER, VECTOR, RecordOperands
+from nbtc.executor.matrix.product_records import GROUPS, LANES, PARITIES, REGISTER, VECTOR, RecordOperands
 from nbtc.kernels.register_sums import V16
 from nbtc.kernels.warps.float_code import W16, FloatCode
+from nbtc.kernels.warps.warp_elements import B64
 from nbtc.kernels.warps.warp_floats import ProductSchedule, Stage
 
 P = I8.as_pointer()
 EXACT = 23  # places after the first one that an f32 has
+
+
+class Records(NamedTuple):
+    """Decoded operands of one product: addresses."""
+
+    a: Any
+    b: Any
 
 
 def place(v: VectorBuilder, size: int) -> Any:
@@ -60,13 +70,45 @@ class Core(ProductSchedule):
         if shape.limited_range and numbers[0] >= EXACT:
             operands.empties_are_whole(numbers[0])
 
-    def emit(self) -> Any:
-        bad = super().emit()
+    def flags(self) -> Any:
+        bad = super().flags()
         if self.operands.empties or self.s.f16_acc:
             return bad
         places = [_place_of(r, half) for r in range(4) for half in (0, 1)]
         words = [self.v.load(self.c, W16, VECTOR, at) for at in places]
         return self.b.or_(bad, self.operands.has_tiny(words))
+
+    @property
+    def halves_size(self) -> int:
+        """Bytes of memory for both halves: D, and what they tell."""
+        return self._told_at(3)
+
+    def half(self, parity: Any, kept: Any) -> None:
+        """The sums of the columns of a parity (i64), which operands and C have as those of parity 0, and what they tell
+        of a fallback, to memory of `halves_size` bytes."""
+        v, b, sums, operands = self.v, self.b, self.sums, self.operands
+        self.run([stage for stage in self._stages() if stage[0].stop <= GROUPS])
+        self.store(v.at(kept, b.mul(parity, v.int(REGISTER))), 1)
+        tell = [sums.highest, sums.largest]
+        if not operands.empties:
+            tell.append(reduce(v.umin, operands.lowest_tops))
+        for n, x in enumerate(tell):
+            v.store(x, v.at(kept, b.mul(parity, v.int(VECTOR))), VECTOR, self._told_at(n))
+
+    def join(self, kept: Any) -> None:
+        """Take over what both halves have told."""
+
+        def told(n: int, t: Any) -> list[Any]:
+            return [self.v.load(kept, t, VECTOR, self._told_at(n) + VECTOR * parity) for parity in range(PARITIES)]
+
+        self.sums.highest = self.v.smax(*told(0, W16))
+        self.sums.largest = self.m.larger(*told(1, V16))
+        if not self.operands.empties:
+            self.operands.lowest_tops = told(2, B64)
+
+    def _told_at(self, n: int) -> int:
+        """Where in that memory one of the things is that both halves tell."""
+        return REGISTER * self.s.images[-1] + PARITIES * VECTOR * n
 
     def sum(self, stage: Stage, others: Iterator[None]) -> None:
         self.operands.load_again()
@@ -86,11 +128,11 @@ class Core(ProductSchedule):
         """
         self.finished[j] = self.m.opt_barrier(x, here=True)
 
-    def store(self, d: Any) -> None:
-        """All of D."""
+    def store(self, d: Any, parities: int = PARITIES) -> None:
+        """All of D, or of its columns of the first parity."""
         v, b = self.v, self.b
         for group in range(GROUPS):
-            both = [self.finished[GROUPS * parity + group] for parity in range(PARITIES)]
+            both = [self.finished[GROUPS * parity + group] for parity in range(parities)]
             if self.s.f16_acc:
                 low, high = (b.zext(self.m.to_f16(x), W16) for x in both)
                 v.store(b.or_(low, b.shl(high, v.const(W16, 16))), d, VECTOR, _place_of(group // 2, group))
@@ -128,7 +170,9 @@ class Split:
 
     def _named(self, module: ir.Module, part: str) -> Any:
         module = shared_module(module)
-        key = self.operand_key if part != "core" else f"{self.operand_key}_{self.numbers[0]}_{self.numbers[1] % 2**32}"
+        key = self.operand_key
+        if part in ("core", "half"):
+            key += f"_{self.numbers[0]}_{self.numbers[1] % 2**32}"
         return module.globals.get(f"nbtc_{part}_{key}") or getattr(self, f"_{part}")(module, f"nbtc_{part}_{key}")
 
     def decode(self, v: VectorBuilder, side: int, image: Any, record: Any) -> None:
@@ -154,8 +198,36 @@ class Split:
     def _core(self, module: ir.Module, name: str) -> Any:
         f, v = separate_function(module, name, I1, [P] * 4)
         a, b, c, d = f.args
+        if lowering(v).row.lanes < 16 and not self.shape.f16_acc:
+            self._core_by_halves(v, Records(a, b), c, d)
+            return f
         core = Core(self.shape, v, RecordOperands(self.shape, v, a, b), c, self.numbers)
         bad = core.emit()
         core.store(_one_of(v, bad, d, place(v, REGISTER * self.shape.images[-1])))
         v.b.ret(bad)
+        return f
+
+    def _core_by_halves(self, v: VectorBuilder, records: Records, c: Any, d: Any) -> None:
+        """The same by two calls of one function, which sums the columns of a parity.
+
+        With vectors shorter than 512 bits, all sums at once are so much code that the cache of decoded operations has
+        no room for operands' decoding too.
+        """
+        core = Core(self.shape, v, RecordOperands(self.shape, v, *records), c, self.numbers)
+        kept, half = place(v, core.halves_size), self._named(v.b.module, "half")
+        for parity in range(PARITIES):
+            v.b.call(half, [*records, c, kept, v.int(parity)])
+        core.join(kept)
+        bad = core.flags()
+        to = _one_of(v, bad, d, place(v, REGISTER * self.shape.images[-1]))
+        for r in range(self.shape.images[-1]):
+            v.store(v.load(kept, vector(I32, LANES), VECTOR, REGISTER * r), to, VECTOR, REGISTER * r)
+        v.b.ret(bad)
+
+    def _half(self, module: ir.Module, name: str) -> Any:
+        f, v = separate_function(module, name, ir.VoidType(), [*[P] * 4, I64])
+        a, b, c, kept, parity = f.args
+        operands = RecordOperands(self.shape, v, a, b, parity)
+        Core(self.shape, v, operands, v.at(c, v.b.mul(parity, v.int(REGISTER))), self.numbers).half(parity, kept)
+        v.b.ret_void()
         return f

@@ -21,7 +21,7 @@ from nbtc.compiler.loops import Values, repeated
 from nbtc.compiler.machine_code.split import shared_module
 from nbtc.executor.matrix.product_general import FUNCTION, ProductTables
 from nbtc.executor.matrix.product_records import LANES, REGISTER, VECTOR
-from nbtc.executor.matrix.product_split import P, Split, place
+from nbtc.executor.matrix.product_split import P, Records, Split, place
 from nbtc.formats.table import Format
 from nbtc.isa.parse import row as parse_row
 from nbtc.isa.spec import Row
@@ -101,13 +101,6 @@ class WholeProduct:
         f, v = separate_function(module, name, I1, [P] * len(self.code.images))
         v.b.ret(emit_warp(v, self.code, list(f.args), [v.const(I32, n) for n in self.numbers]))
         return f
-
-
-class Records(NamedTuple):
-    """Decoded operands of one product: addresses."""
-
-    a: Any
-    b: Any
 
 
 class RecordAddresses(NamedTuple):

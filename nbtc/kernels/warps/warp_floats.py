@@ -57,14 +57,21 @@ class ProductSchedule(ABC):
 
     def emit(self) -> Any:
         """All sums; returns i1: needs the fallback."""
-        stages = self._stages()
+        self.run(self._stages())
+        return self.flags()
+
+    def flags(self) -> Any:
+        """i1: the fallback is needed, after all sums."""
+        return self.b.or_(self.sums.operands.needs_fallback(), self.sums.needs_fallback())
+
+    def run(self, stages: list[Stage]) -> None:
+        """The sums of some stages."""
         _finish(self._start(stages[0]))
         for n, stage in enumerate(stages):
             before = self._end(stages[n - 1]) if n else iter(())
             after = self._start(stages[n + 1]) if n + 1 < len(stages) else iter(())
             self.sum(stage, chain(before, after))
         _finish(self._end(stages[-1]))
-        return self.b.or_(self.sums.operands.needs_fallback(), self.sums.needs_fallback())
 
     def _stages(self) -> list[Stage]:
         """In the order of their sums: two steps in turn, as a block waits for the one before."""
