@@ -33,42 +33,17 @@ the round before, and where it unrolls all rounds, products from before the loop
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from nbtc.executor.kernel.inverses import approximate_quotient, inverted
+from nbtc.executor.kernel.extremes import extreme, moved
+from nbtc.executor.kernel.inverses import inverted
 from nbtc.executor.kernel.link import Linked
+from nbtc.executor.kernel.powers import joined
+from nbtc.executor.kernel.products import PACKED, PRODUCTS, SUMS, Products, plain
 from nbtc.executor.kernel.pruned import pruned, rebuilt
-from nbtc.executor.kernel.reads import Reads
 from nbtc.executor.kernel.remade import trees
 from nbtc.executor.text.data import WIDTHS, Function, Immediate, Instruction, Operand, Register
-
-SUMS = ("add", "sub")
-TYPES = frozenset({"f32", "f64", "f16", "bf16", "f16x2", "bf16x2", "f32x2"})
-# 1 and -1 by the type of a product by them, which is no product to ptxas; of packed numbers it is one.
-ONES = {
-    "f32": (0x3F800000, 0xBF800000),
-    "f64": (0x3FF0000000000000, 0xBFF0000000000000),
-    "f16": (0x3C00, 0xBC00),
-    "bf16": (0x3F80, 0xBF80),
-}
-# Types and modifiers of minima and maxima that are their operand if that is twice the same.
-SAME_EXTREME = frozenset({"f32", "f64", "f16", "ftz"})
-PACKED = frozenset({"f16x2", "bf16x2", "f32x2"})
-FOLDED = frozenset({"f32", "f64"})  # types whose products of two constants are a constant
-MODIFIERS = {
-    "mul": frozenset({"ftz"}),
-    "div": frozenset({"approx", "full", "ftz"}),
-    "rcp": frozenset({"approx"}),
-    "neg": frozenset({"ftz"}),
-    "add": frozenset({"ftz", "sat"}),
-    "sub": frozenset({"ftz", "sat"}),
-}
-
-
-# The factors of the product that a quotient or reciprocal ends in, as instructions of their own.
-FACTORS = {"div": ("div%dividend", "div%reciprocal"), "rcp": ("rcp%scale", "rcp%scaled")}
-PRODUCTS = frozenset({"mul", *FACTORS})
 
 
 class Sum(NamedTuple):
@@ -96,21 +71,26 @@ def contracted(linked: Linked) -> Linked:
 
 def contract(function: Function) -> Function:
     """A function with its products fused."""
-    if any(map(approximate_quotient, function.body or ())):
-        function = rebuilt(function, inverted(Reads(function)))
-    if not _has_products(function):
+    if not any(i.opcode in PRODUCTS or extreme(i) for i in function.body or ()):
         return function  # who reads what is not asked for
-    fresh = _fresh()
     body = _ContractedBody(function)
+    changed = rebuilt(function, moved(body, inverted(body)))
+    if changed.body != function.body:
+        body = _ContractedBody(changed)
+    if not _has_products(changed):
+        return changed
+    fresh = _fresh()
     while (shorter := pruned(body)) is not body.function:
         body = _ContractedBody(shorter)
     fused = rebuilt(body.function, body.fused(fresh))
-    return rebuilt(fused, _ContractedBody(fused).remade(fresh)) if _has_products(fused) else fused
+    if _has_products(fused):
+        fused = rebuilt(fused, _ContractedBody(fused).remade(fresh))
+    return joined(fused, fresh)
 
 
 def _has_products(function: Function) -> bool:
     """Whether there may be something to fuse."""
-    return any(i.opcode in PRODUCTS and _plain(i) for i in function.body or ())
+    return any(i.opcode in PRODUCTS and plain(i) for i in function.body or ())
 
 
 def _fresh() -> Iterator[str]:
@@ -120,27 +100,17 @@ def _fresh() -> Iterator[str]:
         number += 1
 
 
-def _plain(i: Instruction) -> str:
-    """The type of a product, sum or negation that may take part, else nothing."""
-    allowed = MODIFIERS.get(i.opcode)
-    if allowed is None or i.modifiers[-1] not in TYPES or (i.guard is not None and i.opcode not in SUMS):
-        return ""
-    if i.opcode in FACTORS and not {"approx", "full"} & {*i.modifiers}:
-        return ""
-    return i.modifiers[-1] if allowed.issuperset(i.modifiers[:-1]) else ""
-
-
 def _once(i: Instruction, source: Register) -> bool:
     """Whether one operand alone is a register."""
     return i.operands[1:].count(source) == 1
 
 
-class _ContractedBody(Reads):
+class _ContractedBody(Products):
     """A function's instructions, and which of its products fuse."""
 
     def _fusing(self, mul: int) -> Fusing | None:
         """The sums that read a product, none of them twice; None if anything else does, unless that is loose."""
-        kind, ftz = _plain(self.instructions[mul]), "ftz" in self.instructions[mul].modifiers
+        kind, ftz = plain(self.instructions[mul]), "ftz" in self.instructions[mul].modifiers
         sums: list[Sum] = []
         between: list[int] = []
         loose = False
@@ -153,63 +123,21 @@ class _ContractedBody(Reads):
             readers = self.values.readers.get((source, target.name), ())
             for at in dict.fromkeys(readers):
                 i = self.instructions[at]
-                turned = self._turned(at, target, kind, ftz)
+                turned = self.turned(at, target, kind, ftz)
                 here = self.blocks[at] == self.blocks[mul] or ((loose or self.constant(mul)) and self._after(mul, at))
-                if here and self._only(source, target, at):
+                if here and self.only(source, target, at):
                     if turned is not None and not ("ftz" in i.modifiers and source in between):
                         loose |= source == mul and "ftz" in i.modifiers and len(readers) == 1
                         between.append(at)
                         todo.append((at, negative != turned))
                         continue
-                    if _plain(i) == kind and i.opcode in SUMS and ("ftz" in i.modifiers) == ftz and _once(i, target):
+                    if plain(i) == kind and i.opcode in SUMS and ("ftz" in i.modifiers) == ftz and _once(i, target):
                         sums.append(Sum(at, i.operands.index(target, 1), negative))
                         continue
                 if not loose:
                     return None
         sums.sort()
         return Fusing(sums, between, loose) if sums and len({s.at for s in sums}) == len(sums) else None
-
-    def _turned(self, at: int, target: Register, kind: str, ftz: bool) -> bool | None:
-        """Whether an instruction gives a product's negative; None if it gives neither that nor the product itself."""
-        i = self.instructions[at]
-        if i.guard is not None or ("ftz" in i.modifiers and not ftz):
-            return None
-        if i.opcode == "mov":
-            return False if i.operands[1] == target else None
-        if i.opcode == "selp" or (i.opcode in ("min", "max") and {*i.modifiers} <= {"ftz", kind} & SAME_EXTREME):
-            return False if i.operands[1] == i.operands[2] == target else None
-        if _plain(i) != kind:
-            return None
-        if i.opcode == "neg":
-            return True if kind != "bf16x2" else None  # an instruction of its own
-        by_one = self._by_one(at)
-        return None if by_one is None else by_one[0]
-
-    def _by_one(self, at: int) -> tuple[bool, Operand] | None:
-        """Whether a product by 1 or -1 is by -1, and the other factor; None of other products."""
-        i = self.instructions[at]
-        kind = _plain(i)
-        if i.opcode != "mul" or kind not in ONES:
-            return None
-        for one, other in (i.operands[1:], i.operands[:0:-1]):
-            bits = self.number(at, one, kind)
-            if bits in ONES[kind]:
-                return bits == ONES[kind][1], other
-        return None
-
-    def _folded(self, at: int) -> bool:
-        """Whether ptxas has no product there: one factor is 1 or -1, or both are constants."""
-        i = self.instructions[at]
-        if self._by_one(at) is not None:
-            return True
-        return i.opcode == "mul" and _plain(i) in FOLDED and all(self.computed(at, x) for x in i.operands[1:])
-
-    def _only(self, source: int, target: Register, at: int) -> bool:
-        """Whether a reader gets this value in any case, and by an operand."""
-        i = self.instructions[at]
-        if target not in i.operands[1:] or (i.guard is not None and target.name in self.writes[at]):
-            return False
-        return self.values.sources[at][target.name] == {source}
 
     def _chosen(self, found: Mapping[int, Fusing]) -> dict[int, list[Sum]]:
         """The sums that each product fuses with.
@@ -226,7 +154,7 @@ class _ContractedBody(Reads):
         # of single numbers, products that one sum reads are fused before all others
         for sole in (True, False):
             for at in sorted(choices):
-                packed = _plain(self.instructions[at]) in PACKED
+                packed = plain(self.instructions[at]) in PACKED
                 for uses, s, mul in sorted(choices[at]):
                     if at not in chosen and mul not in kept and (packed or sole == (uses == 1)):
                         chosen[at] = mul, s
@@ -241,17 +169,17 @@ class _ContractedBody(Reads):
         found: dict[int, list[Instruction]] = {at: [i] for at, i in enumerate(self.instructions)}
         products = {}
         for at, i in enumerate(self.instructions):
-            if i.opcode not in PRODUCTS or not _plain(i):
+            if i.opcode not in PRODUCTS or not plain(i):
                 continue
-            fusing = None if self._folded(at) else self._fusing(at)
+            fusing = None if self.folded(at) else self._fusing(at)
             if fusing is not None:
                 products[at] = fusing
-            elif (by_one := self._by_one(at)) is not None and not by_one[0] and "ftz" not in i.modifiers:
+            elif (by_one := self.by_one(at)) is not None and not by_one[0] and "ftz" not in i.modifiers:
                 # a move, in which a NaN keeps its bits
-                width = f"b{WIDTHS[_plain(i)]}"
+                width = f"b{WIDTHS[plain(i)]}"
                 found[at] = [i._replace(opcode="mov", modifiers=(width,), operands=(i.operands[0], by_one[1]))]
         for mul, sums in self._chosen(products).items():
-            factors, copies = self._kept_factors(mul, sums, fresh)
+            factors, copies = self.kept_factors(mul, [s.at for s in sums], fresh)
             if len(sums) == len(products[mul].sums) and not products[mul].loose:
                 found |= {at: [] for at in (mul, *products[mul].between)}
             found[mul] = [*copies, *found[mul]]
@@ -272,7 +200,7 @@ class _ContractedBody(Reads):
         """The sums among some instructions that are a product's only reader there, with the product."""
         found: dict[int, tuple[Sum, int]] = {}
         for at in tree:
-            for operand in (1, 2) if self.instructions[at].opcode in SUMS and _plain(self.instructions[at]) else ():
+            for operand in (1, 2) if self.instructions[at].opcode in SUMS and plain(self.instructions[at]) else ():
                 mul = self._product(self.instructions[at], operand)
                 if mul not in tree or at in found:
                     continue
@@ -289,7 +217,7 @@ class _ContractedBody(Reads):
             parts = [self.instructions[at]]
             if at in sums:
                 s, mul = sums[at]
-                factors, copies = self._kept_factors(mul, [s], fresh)
+                factors, copies = self.kept_factors(mul, [at], fresh)
                 parts = [*copies, *self._fused_sum(s, factors, fresh)]
             elif not names.keys() & {*self.reads[at]}:
                 continue
@@ -309,7 +237,7 @@ class _ContractedBody(Reads):
         if len(writers) != 1:
             return None
         i = self.instructions[writers[0]]
-        if i.opcode not in PRODUCTS or _plain(i) != _plain(total):
+        if i.opcode not in PRODUCTS or plain(i) != plain(total):
             return None
         return writers[0] if ("ftz" in i.modifiers) == ("ftz" in total.modifiers) else None
 
@@ -336,35 +264,3 @@ class _ContractedBody(Reads):
         modifiers = ("rn", *(m for m in total.modifiers if m in ("ftz", "sat")), kind)
         operands = (total.operands[0], first, factors[1], addend)
         return [*made, Instruction("fma", modifiers, operands, total.line, total.guard, total.source)]
-
-    def _kept_factors(
-        self, mul: int, sums: Sequence[Sum], fresh: Iterator[str]
-    ) -> tuple[list[Operand], list[Instruction]]:
-        """The factors as the sums may read them: copied where one may be written anew before."""
-        product = self.instructions[mul]
-        factors: list[Operand] = []
-        copies = []
-        if product.opcode in FACTORS:
-            for opcode, operands in zip(
-                FACTORS[product.opcode], (product.operands[1:], product.operands[-1:]), strict=True
-            ):
-                made = Register(next(fresh), product.modifiers[-1])
-                parts = (made, *operands)
-                copies.append(Instruction(opcode, product.modifiers, parts, product.line, None, product.source))
-                factors.append(made)
-            return factors, copies
-        for operand in product.operands[1:]:
-            if isinstance(operand, Register) and self._written(operand.name, mul, sums):
-                copy = Register(next(fresh), operand.type)
-                modifiers = (f"b{operand.bits}",)
-                copies.append(Instruction("mov", modifiers, (copy, operand), product.line, None, product.source))
-                factors.append(copy)
-            else:
-                factors.append(operand)
-        return factors, copies
-
-    def _written(self, name: str, mul: int, sums: Sequence[Sum]) -> bool:
-        """Whether a register may be written between a product and one of its sums."""
-        if any(self.blocks[s.at] != self.blocks[mul] for s in sums):
-            return True
-        return any(name in self.writes[k] for k in range(mul, max(s.at for s in sums)))

@@ -51,7 +51,7 @@ class Reads:
                 (value,) = unpack("<d", pack("<Q", operand.value))
                 return int.from_bytes(pack("<f", value), "little")
             return operand.value
-        made = self._made(at, operand)
+        made = self.made(at, operand)
         if made is None or self.instructions[made].opcode != "mov":
             return None
         return self.number(made, self.instructions[made].operands[1], kind)
@@ -60,7 +60,7 @@ class Reads:
         """Whether an operand is computed from constants of the text alone, by what ptxas computes itself."""
         if isinstance(operand, Immediate):
             return True
-        made = self._made(at, operand)
+        made = self.made(at, operand)
         if made is None or self.instructions[made].opcode not in COMPUTED:
             return False
         return all(self.computed(made, x) for x in self.instructions[made].operands[1:])
@@ -75,7 +75,7 @@ class Reads:
         """Whether an operand is a constant, of the text or of the launch."""
         if isinstance(operand, Immediate):
             return True
-        place = self._made(at, operand)
+        place = self.made(at, operand)
         if place is None:
             return False
         made = self.instructions[place]
@@ -83,7 +83,7 @@ class Reads:
             return self.fixed(place, made.operands[-1])
         return made.opcode == "ld" and not CONSTANT_SPACES.isdisjoint(made.modifiers)
 
-    def _made(self, at: int, operand: Operand) -> int | None:
+    def made(self, at: int, operand: Operand) -> int | None:
         """The place that alone gives a register the value it has at an instruction, which reads or writes it."""
         if not isinstance(operand, Register):
             return None

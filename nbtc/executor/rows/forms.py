@@ -30,6 +30,7 @@ TABLES: tuple[tuple[Form, ...], ...] = (
     permute.FORMS,
     compare.FORMS,
     floats.FORMS,
+    (floats.SCALED,),
     float_select.FORMS,
     half_precision.FORMS,
     convert.FORMS,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nbtc.compiler.builder import F64, VectorBuilder
+from nbtc.compiler.builder import F32, F64, VectorBuilder
 from nbtc.executor.emit.form import Form, Op, slots
 from nbtc.executor.emit.values import const, is_zero, like, resize
 from nbtc.executor.scalar import rounding
@@ -198,6 +198,22 @@ def arithmetic(v: VectorBuilder, op: Op, *x: Any) -> Any:
     return propagated(v, found, given[::-1] if op.opcode == "div" else [given[0], *given[:0:-1]])
 
 
+def scaled_product(v: VectorBuilder, op: Op, x: Any, y: Any, power: Any) -> Any:
+    """A product of f32 times a power of two, rounded once: doubles hold what is rounded."""
+    kind = KINDS["f32"]
+    given = [flush(v, kind, n) for n in (x, y)] if op.has("ftz") else [x, y]
+    a, b, c = (v.b.fpext(as_float(v, n), like(n, F64)) for n in (*given, power))
+    exactly = v.b.fmul(v.b.fmul(a, b), c)
+
+    def rounded(unit: float) -> Any:
+        return float_bits(v, v.b.fptrunc(v.b.fmul(exactly, v.const(exactly.type, unit)), like(x, F32)))
+
+    found = rounded(1.0)
+    if op.has("ftz"):
+        found = _without_tiny(v, kind, found, rounded(2.0**RAISED_BY))
+    return saturate(v, "f32", found) if op.has("sat") else canonical(v, "f32", found)
+
+
 def _rows(opcode: str, count: int, direction: str, saturates: bool) -> tuple[Form, ...]:
     sat = ("sat?",) if saturates else ()
     return (
@@ -213,3 +229,5 @@ FORMS = (
     *_rows("div", 2, CHOSEN, False),
     *(row for opcode in ("rcp", "sqrt") for row in _rows(opcode, 1, CHOSEN, False)),
 )
+# What `kernel.powers` makes of a product and a power of two; no text can spell it.
+SCALED = Form("mul%scaled", slots("ftz?", "sat?", "f32"), ("f32",) * 3, ("f32",), scaled_product)
