@@ -7,7 +7,9 @@ first product in the end.  Of several in a row those that come first in the text
 further power.  Sums come first: the product of a fused multiply-add joins nothing.  The products in which quotients
 with .approx or .full and `rcp.approx` end join, too.
 
-ptxas 12.8, 12.9, 13.0, 13.4 and 13.5 agree in this for sm_80 and sm_90a.
+The machine code of ptxas 13.0 for sm_90a, followed in 394 random programs, stores what these do; that of 12.8, 12.9,
+13.4 and 13.5 does in the 39 that were tried.  On an H200 such products differ from two roundings, but what .ftz and
+.sat make of the one rounding was not asked there.
 """
 
 from __future__ import annotations
