@@ -107,8 +107,9 @@ def _exact(opcode: str, bits: list[int], x: list[Any], fmt: Format, mode: str) -
         if x[0] < 0:
             return None, False
         return (x[0] if x[0] in (0, LARGE) else root(x[0])), signs[0]
-    if opcode == "mul":
-        return _product(x[0], x[1]), signs[0] != signs[1]
+    if opcode in ("mul", "mul%scaled"):  # by a power of two, too
+        found = _product(x[0], x[1])
+        return (_product(found, x[2]) if found is not None and x[2:] else found), sum(signs) % 2 == 1
     top, bottom = (x[0], x[1]) if opcode == "div" else (Fraction(1), x[0])
     negative = signs[0] != signs[1] if opcode == "div" else signs[0]
     return _quotient(top, bottom, negative), negative
@@ -157,7 +158,7 @@ def copysign(op: Op, a: int, b: int) -> int:
 
 
 REFERENCE: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt"), arithmetic),
+    **dict.fromkeys(("add", "sub", "mul", "mul%scaled", "fma", "mad", "div", "rcp", "sqrt"), arithmetic),
     **dict.fromkeys(("min", "max"), minmax),
     **dict.fromkeys(("abs", "neg"), sign_only),
     "copysign": copysign,
