@@ -17,11 +17,6 @@ def pytest_addoption(parser):
     parser.addoption("--hw", action="store_true", help="run the comparisons with hardware on this machine's GPU")
 
 
-def pytest_configure(config):
-    """Packages with plugins are imported as they are, as nbtc is (nbtc.testing.plugin): seconds less."""
-    getattr(config.pluginmanager.rewrite_hook, "_must_rewrite", set()).clear()
-
-
 def pytest_collection_modifyitems(items):
     """Tests marked `long` first: no worker is still at one when the others have nothing left."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -23,7 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Modules of nbtc are imported as they are.
 
     pytest rewrites the assertions of each module of a package that has a plugin; nbtc has none, and to look for them
-    takes longer than all else that an import does.  pytest has no public way to say so.
+    takes longer than all else that an import does.  pytest has no public way to say so: the name is private (pytest 9.2
+    has it), and where it isn't there they are rewritten.
     """
     hook: Any = config.pluginmanager.rewrite_hook
     getattr(hook, "_must_rewrite", set()).discard("nbtc")
